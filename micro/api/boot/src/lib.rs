@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the host tells a micro machine at boot, and what the machine reports back.
+//!
+//! **Host to machine**: the kernel command line. Words are separated by single spaces; every value is
+//! percent-encoded (`%20` for a space), so a word never holds white space. Words before `--` are `key=value`
+//! settings, words after it are the program and its arguments. [`BootConfig`] encodes and decodes it; both sides
+//! use this crate and nothing else.
+//!
+//! | key | value |
+//! | --- | --- |
+//! | `ip` | IPv4 address and prefix of the first network device, `10.0.2.15/24` |
+//! | `gw` | default IPv4 gateway |
+//! | `dns` | DNS servers, separated by commas |
+//! | `hostname` | host name |
+//! | `env.KEY` | one environment variable |
+//! | `cwd` | working directory of the program |
+//! | `uid`, `gid` | user and group of the program |
+//! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; may repeat |
+//! | `epoch` | wall clock at start in nanoseconds since 1970, for machines without a clock device |
+//! | `tz` | value of TZ where the image has no /etc/localtime |
+//! | `log` | kernel log level: error, warn, info, debug |
+//! | `trace` | `1`: print every system call |
+//!
+//! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
+//! [`Status`] a line. It works from the first instruction, before any driver.
+//!
+//! **The root file system**: one cpio archive ("newc", format 070701) as the initial RAM disk. Files of 4 KiB or
+//! more have their data at a multiple of 4096 from the start of the archive (the host pads the file name with NUL
+//! bytes; `namesize` counts them), so that the kernel uses the pages in place. For an ELF file at `/P`, the entry
+//! `/.unilith/sites/P` (when present) holds its system-call sites in the format of `api-sites`; the kernel hides
+//! `/.unilith` from the program.
+//!
+//! This crate depends on nothing but `alloc` and may be used by host tools and the kernel alike.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+use alloc::{
+    format,
+    string::{String, ToString},
+    vec::Vec,
+};
+use core::fmt;
+
+/// The I/O port of the status line (QEMU `isa-debugcon,iobase=0xe9`).
+pub const STATUS_PORT: u16 = 0xe9;
+/// The I/O port that ends QEMU (`isa-debug-exit,iobase=0xf4,iosize=0x04`). The exit code travels as [`Status::Exit`].
+pub const EXIT_PORT: u16 = 0xf4;
+
+/// One IPv4 address with its prefix length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Prefix {
+    pub address: [u8; 4],
+    /// 0 to 32.
+    pub length: u8,
+}
+
+/// A host directory mounted over 9p.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// The 9p mount tag of the virtio device.
+    pub tag: String,
+    /// Absolute path in the machine.
+    pub path: String,
+    pub read_only: bool,
+}
+
+/// Everything the command line says. See the crate documentation for the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootConfig {
+    pub ip: Option<Ipv4Prefix>,
+    pub gateway: Option<[u8; 4]>,
+    pub dns: Vec<[u8; 4]>,
+    pub hostname: Option<String>,
+    /// In order; later entries win.
+    pub env: Vec<(String, String)>,
+    pub cwd: Option<String>,
+    pub uid: u32,
+    pub gid: u32,
+    pub volumes: Vec<Volume>,
+    pub epoch_ns: Option<u64>,
+    pub tz: Option<String>,
+    pub log: Option<String>,
+    pub trace: bool,
+    /// The program's path and its arguments.
+    pub args: Vec<String>,
+    /// Settings this version does not know, kept so that the kernel can name them in a warning.
+    pub unknown: Vec<String>,
+}
+
+/// Why a command line could not be read: the word, and what was expected instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadWord {
+    pub word: String,
+    pub expected: &'static str,
+}
+
+impl fmt::Display for BadWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "boot command line: `{}`: expected {}", self.word, self.expected)
+    }
+}
+
+fn encode(out: &mut String, value: &str) {
+    for b in value.bytes() {
+        match b {
+            b'!'..=b'$' | b'&'..=b'~' => out.push(b as char),
+            _ => out.push_str(&format!("%{b:02x}")),
+        }
+    }
+}
+
+fn decode(word: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut bytes = word.bytes();
+    while let Some(b) = bytes.next() {
+        if b == b'%' {
+            let digit = |b: Option<u8>| (b? as char).to_digit(16);
+            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+            out.push((high * 16 + low) as u8);
+        } else {
+            out.push(b);
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+/// Reads `a.b.c.d`.
+pub fn parse_ipv4(text: &str) -> Option<[u8; 4]> {
+    let mut out = [0; 4];
+    let mut parts = text.split('.');
+    for byte in &mut out {
+        *byte = parts.next()?.parse().ok()?;
+    }
+    parts.next().is_none().then_some(out)
+}
+
+fn show_ipv4(a: &[u8; 4]) -> String {
+    format!("{}.{}.{}.{}", a[0], a[1], a[2], a[3])
+}
+
+impl BootConfig {
+    /// The command line that [`BootConfig::decode`] reads back.
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        let mut put = |key: &str, value: &str| {
+            out.push_str(key);
+            out.push('=');
+            encode(&mut out, value);
+            out.push(' ');
+        };
+        if let Some(ip) = &self.ip {
+            put("ip", &format!("{}/{}", show_ipv4(&ip.address), ip.length));
+        }
+        if let Some(gateway) = &self.gateway {
+            put("gw", &show_ipv4(gateway));
+        }
+        if !self.dns.is_empty() {
+            put("dns", &self.dns.iter().map(show_ipv4).collect::<Vec<_>>().join(","));
+        }
+        let texts = [("hostname", &self.hostname), ("cwd", &self.cwd), ("tz", &self.tz), ("log", &self.log)];
+        for (key, value) in texts {
+            if let Some(value) = value {
+                put(key, value);
+            }
+        }
+        for (key, value) in [("uid", self.uid), ("gid", self.gid)] {
+            if value != 0 {
+                put(key, &value.to_string());
+            }
+        }
+        for v in &self.volumes {
+            put("vol", &format!("{}:{}{}", v.tag, v.path, if v.read_only { ":ro" } else { "" }));
+        }
+        if let Some(epoch) = self.epoch_ns {
+            put("epoch", &epoch.to_string());
+        }
+        if self.trace {
+            put("trace", "1");
+        }
+        for (key, value) in &self.env {
+            let mut name = String::from("env.");
+            encode(&mut name, key);
+            put(&name, value);
+        }
+        out.push_str("--");
+        for arg in &self.args {
+            out.push(' ');
+            // An empty argument would vanish between two spaces.
+            if arg.is_empty() {
+                out.push_str("%");
+            } else {
+                encode(&mut out, arg);
+            }
+        }
+        out
+    }
+
+    /// Reads a command line. Unknown keys are kept in `unknown`; a known key with a bad value is an error.
+    pub fn decode(line: &str) -> Result<BootConfig, BadWord> {
+        let mut config = BootConfig::default();
+        let mut words = line.split_ascii_whitespace();
+        for word in words.by_ref() {
+            if word == "--" {
+                break;
+            }
+            config.setting(word)?;
+        }
+        for word in words {
+            let arg = if word == "%" { Some(String::new()) } else { decode(word) };
+            config.args.push(arg.ok_or_else(|| bad(word, "percent-encoded UTF-8"))?);
+        }
+        Ok(config)
+    }
+
+    fn setting(&mut self, word: &str) -> Result<(), BadWord> {
+        let Some((key, raw)) = word.split_once('=') else {
+            self.unknown.push(word.to_string());
+            return Ok(());
+        };
+        let value = decode(raw).ok_or_else(|| bad(word, "percent-encoded UTF-8"))?;
+        let number = || value.parse::<u64>().map_err(|_| bad(word, "a number"));
+        let address = |text: &str| parse_ipv4(text).ok_or_else(|| bad(word, "an IPv4 address"));
+        match key {
+            "ip" => {
+                let (a, length) = value.split_once('/').ok_or_else(|| bad(word, "ADDRESS/PREFIX"))?;
+                let length = length.parse().ok().filter(|n| *n <= 32);
+                let length = length.ok_or_else(|| bad(word, "a prefix of 0 to 32 bits"))?;
+                self.ip = Some(Ipv4Prefix { address: address(a)?, length });
+            }
+            "gw" => self.gateway = Some(address(&value)?),
+            "dns" => {
+                for server in value.split(',').filter(|s| !s.is_empty()) {
+                    self.dns.push(address(server)?);
+                }
+            }
+            "hostname" => self.hostname = Some(value),
+            "cwd" => self.cwd = Some(value),
+            "tz" => self.tz = Some(value),
+            "log" => self.log = Some(value),
+            "uid" => self.uid = u32::try_from(number()?).map_err(|_| bad(word, "a user id"))?,
+            "gid" => self.gid = u32::try_from(number()?).map_err(|_| bad(word, "a group id"))?,
+            "epoch" => self.epoch_ns = Some(number()?),
+            "trace" => self.trace = value == "1",
+            "vol" => {
+                let (rest, read_only) =
+                    value.strip_suffix(":ro").map_or((value.as_str(), false), |r| (r, true));
+                let (tag, path) = rest.split_once(':').ok_or_else(|| bad(word, "TAG:PATH or TAG:PATH:ro"))?;
+                if !path.starts_with('/') {
+                    return Err(bad(word, "an absolute path in the machine"));
+                }
+                self.volumes.push(Volume { tag: tag.to_string(), path: path.to_string(), read_only });
+            }
+            _ => match key.strip_prefix("env.") {
+                Some(name) => {
+                    let name = decode(name).ok_or_else(|| bad(word, "percent-encoded UTF-8"))?;
+                    self.env.push((name, value));
+                }
+                None => self.unknown.push(word.to_string()),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn bad(word: &str, expected: &'static str) -> BadWord {
+    BadWord { word: word.to_string(), expected }
+}
+
+/// One line on the status port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The kernel is about to jump to the program's first instruction; nanoseconds since the kernel's first.
+    Started { kernel_ns: u64 },
+    /// A server socket of the program listens (TCP) or is bound to a non-ephemeral port (UDP).
+    Listening { udp: bool, port: u16 },
+    /// The program asked for a system call the kernel does not have; sent at the first time for each number.
+    Missing { number: u32 },
+    /// The program ended of its own will.
+    Exit { code: u8 },
+    /// The program was killed by a signal (Linux numbering).
+    Signal { number: u8 },
+    /// The machine ran out of memory; bytes it was given.
+    OutOfMemory { given: u64 },
+    /// The kernel could not start the program or hit a fault of its own; one line for the user.
+    Failed { reason: String },
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Started { kernel_ns } => write!(f, "started {kernel_ns}"),
+            Status::Listening { udp, port } => {
+                write!(f, "listening {} {port}", if *udp { "udp" } else { "tcp" })
+            }
+            Status::Missing { number } => write!(f, "missing {number}"),
+            Status::Exit { code } => write!(f, "exit {code}"),
+            Status::Signal { number } => write!(f, "signal {number}"),
+            Status::OutOfMemory { given } => write!(f, "out-of-memory {given}"),
+            Status::Failed { reason } => {
+                write!(f, "failed ")?;
+                reason.chars().try_for_each(|c| write!(f, "{}", if c == '\n' { ' ' } else { c }))
+            }
+        }
+    }
+}
+
+impl Status {
+    /// Reads one line without its newline; `None` for anything else than what [`Status`] prints.
+    pub fn parse(line: &str) -> Option<Status> {
+        let (word, rest) = line.split_once(' ')?;
+        Some(match word {
+            "started" => Status::Started { kernel_ns: rest.parse().ok()? },
+            "listening" => {
+                let (protocol, port) = rest.split_once(' ')?;
+                let udp = match protocol {
+                    "udp" => true,
+                    "tcp" => false,
+                    _ => return None,
+                };
+                Status::Listening { udp, port: port.parse().ok()? }
+            }
+            "missing" => Status::Missing { number: rest.parse().ok()? },
+            "exit" => Status::Exit { code: rest.parse().ok()? },
+            "signal" => Status::Signal { number: rest.parse().ok()? },
+            "out-of-memory" => Status::OutOfMemory { given: rest.parse().ok()? },
+            "failed" => Status::Failed { reason: rest.to_string() },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> BootConfig {
+        BootConfig {
+            ip: Some(Ipv4Prefix { address: [10, 0, 2, 15], length: 24 }),
+            gateway: Some([10, 0, 2, 2]),
+            dns: alloc::vec![[10, 0, 2, 3], [1, 1, 1, 1]],
+            hostname: Some("red is".into()),
+            env: alloc::vec![("A".into(), "b c=%\n".into()), ("Ä".into(), "".into())],
+            cwd: Some("/data dir".into()),
+            uid: 33,
+            gid: 34,
+            volumes: alloc::vec![Volume { tag: "v0".into(), path: "/da:ta".into(), read_only: true }],
+            epoch_ns: Some(1 << 60),
+            tz: Some("UTC".into()),
+            log: Some("debug".into()),
+            trace: true,
+            args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
+            unknown: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_setting_survives_the_round_trip() {
+        assert_eq!(BootConfig::decode(&full().encode()), Ok(full()));
+        assert_eq!(
+            BootConfig::decode(&BootConfig::default().encode()),
+            Ok(BootConfig { args: Vec::new(), ..Default::default() })
+        );
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        for line in ["ip=1.2.3.4 --", "ip=1.2.3/8 --", "gw=x --", "uid=-1 --", "vol=x --", "cwd=%zz --"] {
+            let word = line.split(' ').next().unwrap();
+            assert_eq!(BootConfig::decode(line).unwrap_err().word, word);
+        }
+    }
+
+    #[test]
+    fn unknown_settings_are_kept_for_a_warning() {
+        assert_eq!(BootConfig::decode("quiet x=1 -- /a").unwrap().unknown, ["quiet", "x=1"]);
+    }
+
+    #[test]
+    fn status_lines_survive_the_round_trip() {
+        for status in [
+            Status::Started { kernel_ns: 5 },
+            Status::Listening { udp: true, port: 53 },
+            Status::Missing { number: 425 },
+            Status::Exit { code: 255 },
+            Status::Signal { number: 11 },
+            Status::OutOfMemory { given: 1 << 24 },
+            Status::Failed { reason: "no such file: /x y".into() },
+        ] {
+            assert_eq!(Status::parse(&format!("{status}")), Some(status));
+        }
+        assert_eq!(Status::parse("hello"), None);
+    }
+}
