@@ -1,2 +1,305 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files: what a descriptor refers to ([`File`]), and what a path leads to ([`Inode`]).
+//!
+//! # Contract
+//!
+//! - **No operation of a [`File`] blocks** for a peer or a person: it answers `EAGAIN`, and [`File::wait_queue`] is
+//!   woken when that changes. The system-call layer does the waiting, so O_NONBLOCK, timeouts and signals are in
+//!   one place. Disk-like waits (9p) may block inside.
+//! - Errors are those of the system call in Linux' manual; callers pass them on unchanged.
+//! - Read and write return a short count rather than an error once a byte was moved.
+//! - Implementations lock inside and take `&self`; no lock may be held while moving bytes from or to a [`Sink`] or
+//!   [`Source`], for that may fault: copy through a frame or a buffer.
+//! - Names in directories are bytes without `/` and NUL, never empty, `.` or `..` (the path walk in `vfs` deals
+//!   with those), at most [`NAME_MAX`] long.
 #![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_mem::PageSource;
+use api_sched::WaitQueue;
+pub use api_user::{Sink, Source};
+use core::any::Any;
+
+/// Longest name in a directory (Linux `NAME_MAX`).
+pub const NAME_MAX: usize = 255;
+
+/// File type bits of `st_mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FileType {
+    Fifo = 0o010000,
+    CharDevice = 0o020000,
+    Directory = 0o040000,
+    BlockDevice = 0o060000,
+    Regular = 0o100000,
+    Symlink = 0o120000,
+    Socket = 0o140000,
+}
+
+impl FileType {
+    /// From the type bits of a mode.
+    pub fn from_mode(mode: u32) -> Option<FileType> {
+        use FileType::*;
+        [Fifo, CharDevice, Directory, BlockDevice, Regular, Symlink, Socket]
+            .into_iter()
+            .find(|t| *t as u32 == mode & 0o170000)
+    }
+
+    /// `d_type` of getdents64 (DT_DIR and so on).
+    pub fn dirent_type(self) -> u8 {
+        (self as u32 >> 12) as u8
+    }
+}
+
+/// Seconds and nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timespec {
+    pub seconds: i64,
+    /// 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+/// What stat(2) and statx(2) report.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    pub device: u64,
+    pub inode: u64,
+    pub kind: FileType,
+    /// Permission bits with set-user-id and so on, without the type: `0o7777`.
+    pub permissions: u32,
+    pub links: u64,
+    pub uid: u32,
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u64,
+    pub size: u64,
+    pub block_size: u32,
+    /// 512-byte blocks.
+    pub blocks: u64,
+    pub accessed: Timespec,
+    pub modified: Timespec,
+    pub changed: Timespec,
+}
+
+impl Stat {
+    /// A stat of the given type with the rest zero, one link and 4 KiB blocks.
+    pub fn new(kind: FileType, permissions: u32) -> Stat {
+        let zero = Timespec::default();
+        Stat {
+            device: 0,
+            inode: 0,
+            kind,
+            permissions,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            block_size: 4096,
+            blocks: 0,
+            accessed: zero,
+            modified: zero,
+            changed: zero,
+        }
+    }
+
+    /// `st_mode`.
+    pub fn mode(&self) -> u32 {
+        self.kind as u32 | self.permissions
+    }
+}
+
+/// Changes of an inode's attributes; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    pub permissions: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub accessed: Option<Timespec>,
+    pub modified: Option<Timespec>,
+}
+
+/// What statfs(2) reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StatFs {
+    /// `f_type`, as in statfs(2): TMPFS_MAGIC and so on.
+    pub magic: u64,
+    pub block_size: u64,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub name_max: u64,
+}
+
+/// What an open file description refers to. The defaults are those of an object that cannot do it.
+pub trait File: Any + Send + Sync {
+    /// Reads at `offset` (streams ignore it). `Ok(0)` is end of file; `EAGAIN` when there is nothing yet.
+    fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let _ = (offset, to);
+        Err(EINVAL)
+    }
+
+    /// Writes at `offset` (streams ignore it; with O_APPEND the caller passes the size and holds the append lock).
+    fn write(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        let _ = (offset, from);
+        Err(EINVAL)
+    }
+
+    /// True when the file has positions: lseek, pread and pwrite work. Otherwise they answer ESPIPE.
+    fn is_seekable(&self) -> bool {
+        false
+    }
+
+    /// Bytes in the file, for SEEK_END and O_APPEND.
+    fn size(&self) -> Result<u64> {
+        Ok(self.stat()?.size)
+    }
+
+    fn stat(&self) -> Result<Stat>;
+
+    /// What is possible now. Regular files are always ready.
+    fn poll(&self) -> Events {
+        Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM
+    }
+
+    /// Woken when [`File::poll`] may have changed. `None`: it never changes (epoll refuses such files: EPERM).
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        None
+    }
+
+    /// `argument` is the raw third argument, often a user pointer.
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        let _ = (command, argument);
+        Err(ENOTTY)
+    }
+
+    /// The descriptor's O_NONBLOCK or O_APPEND and so on were changed by fcntl; most files need not know.
+    fn flags_changed(&self, flags: u32) {
+        let _ = flags;
+    }
+
+    /// The inode behind the descriptor: directories, regular files and device nodes have one; pipes and sockets
+    /// do not.
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        None
+    }
+
+    /// For mmap: `ENODEV` by default.
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        Err(ENODEV)
+    }
+
+    /// Stores what was written; `data_only` as fdatasync.
+    fn sync(&self, data_only: bool) -> Result<()> {
+        let _ = data_only;
+        Err(EINVAL)
+    }
+
+    /// ftruncate and fallocate's growing form.
+    fn truncate(&self, size: u64) -> Result<()> {
+        let _ = size;
+        Err(EINVAL)
+    }
+
+    /// The last descriptor of the open file description goes. Errors are what close(2) returns.
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// For downcasting to a concrete type (sockets, epoll, pipes).
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// One entry of a directory listing.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    pub name: Vec<u8>,
+    pub inode: u64,
+    pub kind: FileType,
+    /// Where a listing continues behind this entry; never 0.
+    pub next: u64,
+}
+
+/// What a path leads to.
+pub trait Inode: Any + Send + Sync {
+    fn stat(&self) -> Result<Stat>;
+
+    /// Opens it. `flags` are open(2)'s: the inode honours O_TRUNC and access modes; permission checks, O_CREAT,
+    /// O_EXCL and O_DIRECTORY were done by `vfs`. `this` is the inode itself.
+    fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>>;
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        let _ = change;
+        Err(EPERM)
+    }
+
+    /// Target of a symbolic link; `EINVAL` for anything else.
+    fn read_link(&self) -> Result<Vec<u8>> {
+        Err(EINVAL)
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        let _ = name;
+        Err(ENOTDIR)
+    }
+
+    /// Makes a regular file, directory, FIFO, socket or device node (`rdev`); `EEXIST` when the name is taken.
+    fn create(
+        &self,
+        name: &[u8],
+        kind: FileType,
+        permissions: u32,
+        owner: (u32, u32),
+        rdev: u64,
+    ) -> Result<Arc<dyn Inode>> {
+        let _ = (name, kind, permissions, owner, rdev);
+        Err(ENOTDIR)
+    }
+
+    fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
+        let _ = (name, target, owner);
+        Err(ENOTDIR)
+    }
+
+    /// A hard link to `inode`, which is of the same file system (`EXDEV` otherwise).
+    fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
+        let _ = (name, inode);
+        Err(ENOTDIR)
+    }
+
+    /// Removes a name; with `directory` an empty directory (rmdir), else anything but a directory (unlink).
+    fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
+        let _ = (name, directory);
+        Err(ENOTDIR)
+    }
+
+    /// rename(2) and renameat2(2) with RENAME_NOREPLACE and RENAME_EXCHANGE in `flags`.
+    fn rename(&self, name: &[u8], to: &Arc<dyn Inode>, to_name: &[u8], flags: u32) -> Result<()> {
+        let _ = (name, to, to_name, flags);
+        Err(ENOTDIR)
+    }
+
+    /// Up to `most` entries behind the cookie `from` (0: the start); empty at the end. Without `.` and `..`.
+    fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        let _ = (from, most);
+        Err(ENOTDIR)
+    }
+
+    fn stat_fs(&self) -> Result<StatFs> {
+        Err(ENOSYS)
+    }
+
+    /// Extended attributes; RAM file systems may keep `user.` ones.
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let _ = name;
+        Err(EOPNOTSUPP)
+    }
+
+    fn as_any(&self) -> &dyn Any;
+}

@@ -1,2 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Physical pages as counted handles, and files as sources of pages.
+//!
+//! # Contract
+//!
+//! - A [`Frame`] is one 4 KiB page with a reference count. While a handle lives the page is not reused. Pages of
+//!   the initial RAM disk are *permanent*: counting them does nothing.
+//! - The kernel reaches any frame through [`Frame::bytes`]; there is no temporary mapping.
+//! - A page may be mapped into the program at the same time; its bytes may change under the kernel, which is why
+//!   access is by raw pointer and by copying.
+//! - A [`PageSource`] (a file that can be mapped) hands out the frame that *is* the page of the file: writing to a
+//!   shared mapping writes the file. Private mappings copy it on the first write.
+//! - Allocation fails with `ENOMEM`; it never blocks and never panics.
+//!
+//! The frame allocator provides the `extern` functions; the feature `host` replaces them by host memory for tests.
 #![no_std]
+extern crate alloc;
+#[cfg(feature = "host")]
+extern crate std;
+
+use abi::{PAGE_SIZE, Result, errno::ENOMEM};
+
+#[cfg(not(feature = "host"))]
+unsafe extern "Rust" {
+    /// A zeroed page: its physical address, or 0 when there is none.
+    safe fn unilith_frame_new() -> u64;
+    /// One more handle to the page.
+    safe fn unilith_frame_retain(physical: u64);
+    /// One handle less; frees the page with the last.
+    safe fn unilith_frame_release(physical: u64);
+    /// Handles to the page (permanent pages: `u32::MAX`).
+    safe fn unilith_frame_count(physical: u64) -> u32;
+    /// Where the kernel sees the page.
+    safe fn unilith_frame_bytes(physical: u64) -> *mut u8;
+}
+
+#[cfg(feature = "host")]
+mod host;
+#[cfg(feature = "host")]
+use host::*;
+
+/// A counted handle to one page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frame(u64);
+
+impl Frame {
+    /// A new page of zeros.
+    pub fn new() -> Result<Frame> {
+        match unilith_frame_new() {
+            0 => Err(ENOMEM),
+            physical => Ok(Frame(physical)),
+        }
+    }
+
+    /// Takes over one reference that was counted before (by [`Frame::into_raw`], or a permanent page).
+    ///
+    /// # Safety
+    ///
+    /// `physical` is a page of the frame allocator or a permanent one, and the reference is the caller's to give.
+    pub unsafe fn from_raw(physical: u64) -> Frame {
+        Frame(physical)
+    }
+
+    /// Gives the reference away, to a page-table entry for one.
+    pub fn into_raw(self) -> u64 {
+        let physical = self.0;
+        core::mem::forget(self);
+        physical
+    }
+
+    /// Physical address, a multiple of [`PAGE_SIZE`].
+    pub fn physical(&self) -> u64 {
+        self.0
+    }
+
+    /// The page's bytes as the kernel sees them, [`PAGE_SIZE`] of them.
+    pub fn bytes(&self) -> *mut u8 {
+        unilith_frame_bytes(self.0)
+    }
+
+    /// True when this is the only handle, so that the page may be written without a copy.
+    pub fn is_unique(&self) -> bool {
+        unilith_frame_count(self.0) == 1
+    }
+
+    /// Copies out of the page, from `offset` on; both must stay inside it.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset + to.len() <= PAGE_SIZE);
+        // SAFETY: the range lies in the page, which the handle keeps alive; `to` is ours.
+        unsafe { core::ptr::copy_nonoverlapping(self.bytes().add(offset), to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies into the page, at `offset`; both must stay inside it.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= PAGE_SIZE);
+        // SAFETY: the range lies in the page, which the handle keeps alive; kernel memory does not overlap it.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.bytes().add(offset), from.len()) }
+    }
+
+    /// Zeroes `length` bytes from `offset` on.
+    pub fn zero(&self, offset: usize, length: usize) {
+        assert!(offset + length <= PAGE_SIZE);
+        // SAFETY: as in `write`.
+        unsafe { core::ptr::write_bytes(self.bytes().add(offset), 0, length) }
+    }
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Frame {
+        unilith_frame_retain(self.0);
+        Frame(self.0)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        unilith_frame_release(self.0);
+    }
+}
+
+/// A file whose pages can be mapped.
+pub trait PageSource: Send + Sync {
+    /// The frame holding bytes `index * 4096 ..` of the file, zero-filled behind its end. May block (9p). `EIO` or
+    /// another error becomes SIGBUS. With `for_write` the source makes room for a dirty page first (`ENOSPC`,
+    /// `ENOMEM`); `EACCES` when shared writing is impossible.
+    fn page(&self, index: u64, for_write: bool) -> Result<Frame>;
+
+    /// Length of the file in bytes: a page wholly behind it is SIGBUS.
+    fn length(&self) -> u64;
+
+    /// The page was written through a shared mapping and is now unmapped or synchronised: store it where the file
+    /// lives elsewhere. Called by msync, munmap and exit; RAM file systems need nothing.
+    fn write_back(&self, _index: u64, _frame: &Frame) -> Result<()> {
+        Ok(())
+    }
+
+    /// System-call sites of the file's text (`api-sites` format), when known.
+    fn sites(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_lives_as_long_as_its_last_handle() {
+        let a = Frame::new().unwrap();
+        assert!(a.is_unique());
+        let b = a.clone();
+        assert!(!a.is_unique());
+        a.write(4094, &[1, 2]);
+        drop(a);
+        let mut out = [0; 2];
+        b.read(4094, &mut out);
+        assert_eq!(out, [1, 2]);
+        assert!(b.is_unique());
+    }
+}

@@ -1,2 +1,324 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a platform gives the kernel, and what the kernel gives the platform.
+//!
+//! Two platforms implement it: `plat/pc` (guest of QEMU, Firecracker) and `plat/process` (a sandboxed Linux
+//! process). Exactly one is linked; the functions are `extern "Rust"` symbols, so a call costs a call.
+//!
+//! # Contract
+//!
+//! - **Execution contexts.** *Program*: the program's code on the program's stack, interruptible. *Thread*: kernel
+//!   code on the thread's kernel stack, entered by a system call, an exception or an interrupt of the program;
+//!   never preempted. *Interrupt*: an interrupt that hits thread context runs its handler on a stack of its own,
+//!   touches atomics only (acknowledges the device, raises a poller) and returns. An interrupt
+//!   that hits the program runs its handler and then the upcall `kernel_work` in thread context with the program's
+//!   registers in a [`Frame`].
+//! - **Registers.** A system call preserves every register Linux preserves: all but RAX, RCX and R11, vector
+//!   registers included. The kernel is compiled with SSE and without AVX, so entry saves XMM0 to XMM15 in the
+//!   [`Frame`]; upper halves and the rest of the extended state stay in the processor until another program thread
+//!   runs, and are switched by [`switch`].
+//! - **Red zone.** Program and kernel use it, so nothing is ever pushed on an interrupted stack above RSP - 128.
+//! - **FS base** belongs to the program (TLS), GS base to the kernel. The kernel uses no TLS.
+//! - Panics of the kernel end the machine with a report on the console and [`Status::Failed`].
 #![no_std]
+
+pub use api_boot::{BootConfig, Status};
+
+/// How the program entered the kernel, and so how it is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Entry {
+    /// A system call: RCX and R11 need not be restored.
+    Call = 0,
+    /// An exception or interrupt, or a frame changed by signal delivery: everything is restored.
+    Full = 1,
+}
+
+/// The program's registers while the kernel runs, at the top of the thread's kernel stack.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+pub struct Frame {
+    pub xmm: [[u64; 2]; 16],
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rdx: u64,
+    pub rcx: u64,
+    /// System-call number on entry, return value on exit.
+    pub rax: u64,
+    pub entry: Entry,
+    pub rip: u64,
+    pub cs: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+}
+
+/// A processor exception raised by program code (or by the kernel touching the program's memory).
+#[derive(Clone, Copy, Debug)]
+pub struct Exception {
+    /// x86 vector: 0 divide error, 1 debug, 3 breakpoint, 6 invalid opcode, 13 general protection, 14 page fault…
+    pub vector: u8,
+    pub error: u64,
+    /// CR2 for page faults, else 0.
+    pub address: u64,
+}
+
+/// Access that faulted, from the page-fault error code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    Execute,
+}
+
+/// What page-fault handling decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultOutcome {
+    /// The page is there now: run the instruction again.
+    Resolved,
+    /// Nothing is mapped there, or not with this right: SIGSEGV (`si_code` SEGV_MAPERR or SEGV_ACCERR).
+    Segv { mapped: bool },
+    /// Behind the end of the file, or the file could not be read: SIGBUS.
+    Bus,
+    /// No memory left.
+    OutOfMemory,
+}
+
+/// What the platform found at boot.
+pub struct Boot {
+    pub config: BootConfig,
+    /// The initial RAM disk, at a page boundary, permanent.
+    pub initrd: &'static [u8],
+    /// Bytes of memory the machine was given.
+    pub memory: u64,
+    /// Physical address of `initrd` (for use of its pages in place).
+    pub initrd_physical: u64,
+}
+
+/// Saved kernel context of a thread that is off the processor: callee-saved registers are on its kernel stack.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Context {
+    pub rsp: u64,
+}
+
+/// Extended processor state (x87, MXCSR, vector registers) of a program thread that is off the processor.
+/// Allocated by [`new_fpu_state`]; its size is what XSAVE needs here.
+pub struct FpuState(pub alloc::boxed::Box<[FpuBlock]>);
+
+/// XSAVE areas are aligned to 64 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct FpuBlock(pub [u8; 64]);
+
+extern crate alloc;
+
+/// What the platform implements.
+pub mod symbols {
+    use super::*;
+    unsafe extern "Rust" {
+        pub safe fn unilith_plat_console_write(bytes: &[u8]);
+        pub safe fn unilith_plat_console_read(to: &mut [u8]) -> usize;
+        pub safe fn unilith_plat_status(status: &Status);
+        pub safe fn unilith_plat_power_off(status: &Status) -> !;
+        pub safe fn unilith_plat_now_ns() -> u64;
+        pub safe fn unilith_plat_wall_ns() -> u64;
+        pub safe fn unilith_plat_entropy(to: &mut [u8]);
+        pub safe fn unilith_plat_set_timer(deadline_ns: u64);
+        pub safe fn unilith_plat_idle();
+        pub safe fn unilith_plat_request_work();
+        pub safe fn unilith_plat_new_stack() -> abi::Result<KernelStack>;
+        pub safe fn unilith_plat_free_stack(stack: &mut KernelStack);
+        pub fn unilith_plat_switch(from: *mut Context, to: *const Context);
+        pub fn unilith_plat_activate(stack_top: u64, fs_base: u64);
+        pub safe fn unilith_plat_fs_base() -> u64;
+        pub fn unilith_plat_enter_program(frame: *const Frame) -> !;
+        pub fn unilith_plat_start_thread(
+            context: *mut Context,
+            stack_top: u64,
+            entry: extern "C" fn(usize) -> !,
+            argument: usize,
+        );
+        pub safe fn unilith_plat_new_fpu_state() -> abi::Result<FpuState>;
+        pub safe fn unilith_plat_save_fpu(state: &mut FpuState);
+        pub safe fn unilith_plat_load_fpu(state: &FpuState);
+        pub safe fn unilith_plat_cpu() -> u32;
+    }
+}
+
+/// What the kernel implements for the platform.
+pub mod upcall {
+    use super::*;
+    unsafe extern "Rust" {
+        /// First code of the kernel after the platform is up; on the boot stack, interrupts off until the first
+        /// [`idle`] or return to the program.
+        pub safe fn unilith_kernel_main(boot: Boot) -> !;
+        /// A system call of the program, in thread context. The kernel writes the result to `frame.rax`, runs
+        /// pending work and signals, and returns to leave to the program with `frame` as it is then.
+        pub safe fn unilith_kernel_syscall(frame: &mut Frame);
+        /// An exception of the program, in thread context; returning goes on with `frame`.
+        pub safe fn unilith_kernel_exception(frame: &mut Frame, exception: Exception);
+        /// A page fault on the program's half of the address space, by the program or by the kernel's user copy, in
+        /// thread context.
+        pub safe fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome;
+        /// An interrupt hit the program and work is pending; in thread context.
+        pub safe fn unilith_kernel_work(frame: &mut Frame);
+        /// The timer set by [`set_timer`] expired; interrupt context.
+        pub safe fn unilith_kernel_timer();
+    }
+}
+
+/// A kernel stack with a guard page below it; freed on drop.
+#[derive(Debug)]
+pub struct KernelStack {
+    /// First address above the stack, a multiple of 16.
+    pub top: u64,
+    /// Usable bytes.
+    pub size: usize,
+}
+
+impl Drop for KernelStack {
+    fn drop(&mut self) {
+        symbols::unilith_plat_free_stack(self);
+    }
+}
+
+impl KernelStack {
+    pub fn new() -> abi::Result<KernelStack> {
+        symbols::unilith_plat_new_stack()
+    }
+}
+
+/// Writes to the machine's console (kernel log, and the program's output where there is no better device).
+pub fn console_write(bytes: &[u8]) {
+    symbols::unilith_plat_console_write(bytes);
+}
+
+/// Takes input that arrived at the console; 0 when there is none.
+pub fn console_read(to: &mut [u8]) -> usize {
+    symbols::unilith_plat_console_read(to)
+}
+
+/// Tells the host.
+pub fn status(status: &Status) {
+    symbols::unilith_plat_status(status);
+}
+
+/// Tells the host why, and ends the machine.
+pub fn power_off(status: &Status) -> ! {
+    symbols::unilith_plat_power_off(status)
+}
+
+/// Nanoseconds since boot, never going back.
+#[inline]
+pub fn now_ns() -> u64 {
+    symbols::unilith_plat_now_ns()
+}
+
+/// Nanoseconds since 1970 at [`now_ns`] zero.
+pub fn wall_ns() -> u64 {
+    symbols::unilith_plat_wall_ns()
+}
+
+/// Random bytes fit for keys.
+pub fn entropy(to: &mut [u8]) {
+    symbols::unilith_plat_entropy(to);
+}
+
+/// Asks for one timer interrupt at `deadline_ns` (`u64::MAX`: none). Replaces the one before.
+pub fn set_timer(deadline_ns: u64) {
+    symbols::unilith_plat_set_timer(deadline_ns);
+}
+
+/// Sleeps until an interrupt came, or returns at once when [`request_work`] was called since the last time.
+pub fn idle() {
+    symbols::unilith_plat_idle();
+}
+
+/// Asks for [`upcall`] `kernel_work` before the program goes on, and [`idle`] not to sleep. Safe in interrupt
+/// context.
+#[inline]
+pub fn request_work() {
+    symbols::unilith_plat_request_work();
+}
+
+/// Index of the running processor.
+pub fn cpu() -> u32 {
+    symbols::unilith_plat_cpu()
+}
+
+/// FS base of the running program thread (it may set it itself with WRFSBASE).
+pub fn fs_base() -> u64 {
+    symbols::unilith_plat_fs_base()
+}
+
+/// Prepares `context` so that the first [`switch`] to it calls `entry(argument)` on the stack.
+///
+/// # Safety
+///
+/// `stack` lives as long as the thread.
+pub unsafe fn start_thread(
+    context: &mut Context,
+    stack: &KernelStack,
+    entry: extern "C" fn(usize) -> !,
+    argument: usize,
+) {
+    // SAFETY: the stack is valid by the caller's word, and `context` is exclusive.
+    unsafe { symbols::unilith_plat_start_thread(context, stack.top, entry, argument) }
+}
+
+/// Saves the running kernel context in `from` and goes on with `to`; returns when somebody switches back.
+///
+/// # Safety
+///
+/// `from` is the running thread's, `to` was saved by a switch or prepared by [`start_thread`], both stay valid, and
+/// [`activate`] was called for the new thread.
+pub unsafe fn switch(from: *mut Context, to: *const Context) {
+    // SAFETY: as above.
+    unsafe { symbols::unilith_plat_switch(from, to) }
+}
+
+/// Makes `stack_top` the stack of the next entry from the program and sets its FS base.
+///
+/// # Safety
+///
+/// The stack belongs to the thread that runs next.
+pub unsafe fn activate(stack_top: u64, fs_base: u64) {
+    // SAFETY: as above.
+    unsafe { symbols::unilith_plat_activate(stack_top, fs_base) }
+}
+
+/// Goes to the program with all registers of `frame`.
+///
+/// # Safety
+///
+/// `frame` is a state the program may be in; nothing on the kernel stack is needed any more.
+pub unsafe fn enter_program(frame: &Frame) -> ! {
+    // SAFETY: as above.
+    unsafe { symbols::unilith_plat_enter_program(frame) }
+}
+
+/// State of a thread that has not used the unit yet: FNINIT and MXCSR 0x1f80.
+pub fn new_fpu_state() -> abi::Result<FpuState> {
+    symbols::unilith_plat_new_fpu_state()
+}
+
+/// XSAVE of the processor's state in standard (not compacted) format, as signal frames have it.
+pub fn save_fpu(state: &mut FpuState) {
+    symbols::unilith_plat_save_fpu(state);
+}
+
+/// XRSTOR. The state must be valid for the processor: states that come from the program's signal frame are checked
+/// first (reserved bits of MXCSR and of the XSAVE header), or #GP follows.
+pub fn load_fpu(state: &FpuState) {
+    symbols::unilith_plat_load_fpu(state);
+}

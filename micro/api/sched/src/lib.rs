@@ -1,2 +1,219 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Waiting, and the policy a scheduler implements.
+//!
+//! # Contract
+//!
+//! - **Nothing below the system-call layer blocks.** A file, socket or pipe that cannot go on answers `EAGAIN`, and
+//!   wakes its [`WaitQueue`] when that changes. The system-call layer parks the thread on that queue and tries
+//!   again; epoll and poll register on the same queue. (Disk-like waits, a 9p request for one, are the exception:
+//!   they use [`park`].)
+//! - Wake first registers, then checks: `add` before testing the condition, so that no wake-up is lost.
+//! - [`WaitQueue::wake`] may be called from any thread context, never from an interrupt handler. Interrupt handlers
+//!   call [`raise`], and the poller runs soon after in thread context.
+//! - The run queue of a policy micro-library (`sched-coop`, `sched-preempt`) is reached through the `extern`
+//!   functions in [`policy`]; exactly one policy is linked.
 #![no_std]
+extern crate alloc;
+
+use abi::Events;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+
+/// Somebody who waits: a thread, an epoll registration.
+pub trait Waiter: Send + Sync {
+    /// Called with the events that became possible. Must not block; may take its own locks.
+    fn wake(&self, events: Events);
+}
+
+/// Names a registration so that it can be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitKey(u64);
+
+struct Entry {
+    key: u64,
+    interest: Events,
+    /// Woken alone, first come first served (`accept` of several threads, EPOLLEXCLUSIVE).
+    exclusive: bool,
+    waiter: Arc<dyn Waiter>,
+}
+
+struct Entries {
+    next_key: u64,
+    list: Vec<Entry>,
+}
+
+/// The waiters of one object, in the order they came.
+pub struct WaitQueue {
+    entries: SpinLock<Entries>,
+}
+
+impl Default for WaitQueue {
+    fn default() -> Self {
+        WaitQueue::new()
+    }
+}
+
+impl WaitQueue {
+    pub const fn new() -> Self {
+        WaitQueue { entries: SpinLock::new(Entries { next_key: 0, list: Vec::new() }) }
+    }
+
+    /// Registers for `interest` (ERR and HUP are always included).
+    pub fn add(&self, waiter: Arc<dyn Waiter>, interest: Events, exclusive: bool) -> WaitKey {
+        let mut entries = self.entries.lock();
+        let key = entries.next_key;
+        entries.next_key += 1;
+        let interest = interest | Events::ERR | Events::HUP;
+        entries.list.push(Entry { key, interest, exclusive, waiter });
+        WaitKey(key)
+    }
+
+    pub fn remove(&self, key: WaitKey) {
+        let mut entries = self.entries.lock();
+        if let Some(i) = entries.list.iter().position(|e| e.key == key.0) {
+            // Keep the order: exclusive waiters are served first come first served.
+            let entry = entries.list.remove(i);
+            drop(entries);
+            drop(entry);
+        }
+    }
+
+    /// Wakes everybody interested in one of `events`, but only the first of the exclusive waiters.
+    pub fn wake(&self, events: Events) {
+        let mut seen_exclusive = false;
+        self.wake_if(events, |exclusive| {
+            let wanted = !exclusive || !seen_exclusive;
+            seen_exclusive |= exclusive;
+            wanted
+        });
+    }
+
+    /// Wakes everybody interested, exclusive or not.
+    pub fn wake_all(&self, events: Events) {
+        self.wake_if(events, |_| true);
+    }
+
+    fn wake_if(&self, events: Events, mut wanted: impl FnMut(bool) -> bool) {
+        // The waiters run without the lock, for they may register or remove themselves.
+        let mut woken: Vec<Arc<dyn Waiter>> = Vec::new();
+        {
+            let entries = self.entries.lock();
+            if entries.list.is_empty() {
+                return;
+            }
+            for entry in entries.list.iter().filter(|e| e.interest.intersects(events)) {
+                if wanted(entry.exclusive) {
+                    woken.push(entry.waiter.clone());
+                }
+            }
+        }
+        for waiter in woken {
+            waiter.wake(events);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.lock().list.is_empty()
+    }
+}
+
+/// What a policy micro-library provides. Threads are named by their index in the table of the scheduler core.
+///
+/// All functions run on the processor `cpu` with kernel preemption impossible; none may block or allocate more than
+/// amortised.
+pub mod policy {
+    /// Index of a thread in the scheduler core's table.
+    pub type ThreadIndex = u32;
+
+    unsafe extern "Rust" {
+        /// The thread became runnable.
+        pub safe fn unilith_sched_enqueue(cpu: u32, thread: ThreadIndex);
+        /// The next thread to run, taken off the queue.
+        pub safe fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex>;
+        /// How long the thread just picked may run before it is preempted, in nanoseconds; `None`: until it blocks.
+        pub safe fn unilith_sched_slice(cpu: u32) -> Option<u64>;
+        /// True when another thread waits for the processor.
+        pub safe fn unilith_sched_waiting(cpu: u32) -> bool;
+    }
+}
+
+unsafe extern "Rust" {
+    safe fn unilith_sched_park(deadline_ns: u64);
+    safe fn unilith_sched_current() -> Arc<dyn Waiter>;
+    safe fn unilith_sched_raise(poller: usize);
+    safe fn unilith_sched_add_poller(run: fn()) -> usize;
+    safe fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> u64;
+    safe fn unilith_sched_cancel_timer(id: u64);
+}
+
+/// Sleeps until woken or until `deadline_ns` on the monotonic clock (`u64::MAX`: no deadline). May return early:
+/// callers loop over their condition.
+pub fn park(deadline_ns: u64) {
+    unilith_sched_park(deadline_ns);
+}
+
+/// The running thread as a [`Waiter`].
+pub fn current() -> Arc<dyn Waiter> {
+    unilith_sched_current()
+}
+
+/// A function run in thread context after [`raise`] (from an interrupt handler), and before the processor idles.
+pub fn add_poller(run: fn()) -> Poller {
+    Poller(unilith_sched_add_poller(run))
+}
+
+/// Names a poller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poller(usize);
+
+/// Asks for the poller to run soon. Safe in interrupt handlers.
+pub fn raise(poller: Poller) {
+    unilith_sched_raise(poller.0);
+}
+
+/// One pending timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId(u64);
+
+/// Calls `callback.wake(Events::NONE)` in thread context at or after `deadline_ns` on the monotonic clock, once.
+pub fn add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId {
+    TimerId(unilith_sched_add_timer(deadline_ns, callback))
+}
+
+/// No effect when it has fired already.
+pub fn cancel_timer(id: TimerId) {
+    unilith_sched_cancel_timer(id.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+    impl Waiter for Count {
+        fn wake(&self, _: Events) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn only_interested_waiters_are_woken_and_one_exclusive_one() {
+        let queue = WaitQueue::new();
+        let waiters: Vec<Arc<Count>> = (0..4).map(|_| Arc::default()).collect();
+        queue.add(waiters[0].clone(), Events::IN, false);
+        queue.add(waiters[1].clone(), Events::OUT, false);
+        let third = queue.add(waiters[2].clone(), Events::IN, true);
+        queue.add(waiters[3].clone(), Events::IN, true);
+        queue.wake(Events::IN);
+        let counts = || waiters.iter().map(|w| w.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        assert_eq!(counts(), [1, 0, 1, 0]);
+        queue.remove(third);
+        queue.wake(Events::IN);
+        assert_eq!(counts(), [2, 0, 1, 1]);
+        queue.wake_all(Events::HUP);
+        assert_eq!(counts(), [3, 1, 1, 2]);
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Frames from host memory, for tests of the crates above.
+
+use crate::PAGE_SIZE;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+static COUNTS: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
+
+fn with<T>(f: impl FnOnce(&mut HashMap<u64, u32>) -> T) -> T {
+    let mut counts = COUNTS.lock().unwrap_or_else(|e| e.into_inner());
+    f(counts.get_or_insert_default())
+}
+
+fn layout() -> Layout {
+    Layout::new::<[u64; PAGE_SIZE / 8]>().align_to(PAGE_SIZE).expect("a page is a valid layout")
+}
+
+pub(crate) fn unilith_frame_new() -> u64 {
+    // SAFETY: the layout is not empty.
+    let page = unsafe { alloc_zeroed(layout()) } as u64;
+    with(|counts| counts.insert(page, 1));
+    page
+}
+
+pub(crate) fn unilith_frame_retain(page: u64) {
+    with(|counts| counts.entry(page).and_modify(|n| *n += 1));
+}
+
+pub(crate) fn unilith_frame_release(page: u64) {
+    let last = with(|counts| match counts.get_mut(&page) {
+        Some(n) if *n == 1 => counts.remove(&page).is_some(),
+        Some(n) => {
+            *n -= 1;
+            false
+        }
+        None => false, // permanent: not ours
+    });
+    if last {
+        // SAFETY: it came from `alloc_zeroed` with this layout, and nobody holds it any more.
+        unsafe { dealloc(page as *mut u8, layout()) }
+    }
+}
+
+pub(crate) fn unilith_frame_count(page: u64) -> u32 {
+    with(|counts| counts.get(&page).copied().unwrap_or(u32::MAX))
+}
+
+pub(crate) fn unilith_frame_bytes(page: u64) -> *mut u8 {
+    page as *mut u8
+}

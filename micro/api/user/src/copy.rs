@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The only instructions of the kernel that touch the program's memory.
+
+use crate::range_is_user;
+use abi::{Result, errno::EFAULT};
+use core::arch::global_asm;
+
+// rdi = to, rsi = from, rdx = bytes; returns in rax the bytes left undone (0: all done).
+// Eight bytes a step first: bytewise `rep movsb` is several times slower under TCG. A fault inside jumps to the
+// `fixup` label, where rcx and the step in r8 say what is left.
+global_asm!(
+    ".pushsection .text.unilith_user,\"ax\",@progbits",
+    ".globl unilith_user_copy",
+    ".globl unilith_user_zero",
+    ".globl unilith_user_start",
+    ".globl unilith_user_fixup",
+    ".balign 16",
+    "unilith_user_start:",
+    "unilith_user_copy:",
+    "    mov rcx, rdx",
+    "    shr rcx, 3",
+    "    and edx, 7",
+    "    mov r8d, 8",
+    "    rep movsq",
+    "    mov ecx, edx",
+    "    xor edx, edx",
+    "    mov r8d, 1",
+    "    rep movsb",
+    "    xor eax, eax",
+    "    ret",
+    "unilith_user_zero:", // rdi = to, rdx = bytes
+    "    xor eax, eax",
+    "    mov rcx, rdx",
+    "    shr rcx, 3",
+    "    and edx, 7",
+    "    mov r8d, 8",
+    "    rep stosq",
+    "    mov ecx, edx",
+    "    xor edx, edx",
+    "    mov r8d, 1",
+    "    rep stosb",
+    "    xor eax, eax",
+    "    ret",
+    "unilith_user_fixup:", // rcx steps of r8 bytes and rdx bytes after them are left
+    "    imul rcx, r8",
+    "    lea rax, [rcx + rdx]",
+    "    ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn unilith_user_copy(to: *mut u8, from: *const u8, bytes: usize) -> usize;
+    fn unilith_user_zero(to: *mut u8, unused: usize, bytes: usize) -> usize;
+    static unilith_user_start: u8;
+    static unilith_user_fixup: u8;
+}
+
+/// For the platform's page-fault handler: a fault at `rip` that memory management could not resolve continues at
+/// the returned address when `rip` is one of the copy instructions; otherwise it is a bug of the kernel (or, with
+/// `rip` in the program, a signal).
+pub fn fault_fixup(rip: u64) -> Option<u64> {
+    let (start, fixup) = (&raw const unilith_user_start as u64, &raw const unilith_user_fixup as u64);
+    (start..fixup).contains(&rip).then_some(fixup)
+}
+
+fn check(undone: usize) -> Result<()> {
+    if undone == 0 { Ok(()) } else { Err(EFAULT) }
+}
+
+/// Copies from the program's memory; on `EFAULT` a prefix of `to` may have been written.
+pub fn read_bytes(address: u64, to: &mut [u8]) -> Result<()> {
+    if !range_is_user(address, to.len() as u64) {
+        return Err(EFAULT);
+    }
+    // SAFETY: `to` is ours, the source lies in the program's half, and a fault ends in the fixup.
+    check(unsafe { unilith_user_copy(to.as_mut_ptr(), address as *const u8, to.len()) })
+}
+
+/// Copies to the program's memory; on `EFAULT` a prefix may have been written.
+pub fn write_bytes(address: u64, from: &[u8]) -> Result<()> {
+    if !range_is_user(address, from.len() as u64) {
+        return Err(EFAULT);
+    }
+    // SAFETY: `from` is ours, the target lies in the program's half, and a fault ends in the fixup.
+    check(unsafe { unilith_user_copy(address as *mut u8, from.as_ptr(), from.len()) })
+}
+
+/// Fills the program's memory with zero bytes.
+pub fn zero_bytes(address: u64, length: usize) -> Result<()> {
+    if !range_is_user(address, length as u64) {
+        return Err(EFAULT);
+    }
+    // SAFETY: the target lies in the program's half, and a fault ends in the fixup.
+    check(unsafe { unilith_user_zero(address as *mut u8, 0, length) })
+}

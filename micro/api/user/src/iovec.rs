@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a read puts its bytes and a write takes them from: the program's memory in pieces, or kernel memory.
+
+use crate::{UserPtr, range_is_user, read_bytes, write_bytes, zero_bytes};
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+
+/// Most segments of one call (Linux `UIO_MAXIOV`).
+pub const IOV_MAX: usize = 1024;
+/// Most bytes one read or write moves (Linux `MAX_RW_COUNT`).
+pub const IO_MAX: usize = 0x7fff_f000;
+
+/// One piece of the program's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    pub address: u64,
+    pub length: usize,
+}
+
+/// Reads the `struct iovec` array of readv and friends. `EINVAL` for more than [`IOV_MAX`] segments or lengths that
+/// overflow, `EFAULT` for an array outside the program's memory; the total is cut at [`IO_MAX`] as Linux does.
+pub fn read_iovec(address: u64, count: usize) -> Result<Vec<Segment>> {
+    if count > IOV_MAX {
+        return Err(EINVAL);
+    }
+    let raw = UserPtr::<[u64; 2]>::new(address).read_vec(count)?;
+    let mut room = IO_MAX;
+    let mut out = Vec::with_capacity(count);
+    for [address, length] in raw {
+        if length > isize::MAX as u64 {
+            return Err(EINVAL);
+        }
+        if !range_is_user(address, length) {
+            return Err(EFAULT);
+        }
+        let length = (length as usize).min(room);
+        room -= length;
+        out.push(Segment { address, length });
+    }
+    Ok(out)
+}
+
+/// A walk over segments: the rest of the current one and those after it.
+struct Cursor<'a> {
+    head: Segment,
+    rest: &'a [Segment],
+}
+
+impl<'a> Cursor<'a> {
+    fn remaining(&self) -> usize {
+        self.head.length + self.rest.iter().map(|s| s.length).sum::<usize>()
+    }
+
+    /// Makes `head` non-empty where anything is left, and returns its length.
+    fn settle(&mut self) -> usize {
+        while self.head.length == 0 {
+            let Some((first, rest)) = self.rest.split_first() else { return 0 };
+            self.head = *first;
+            self.rest = rest;
+        }
+        self.head.length
+    }
+
+    fn advance(&mut self, n: usize) {
+        self.head.address += n as u64;
+        self.head.length -= n;
+    }
+}
+
+enum To<'a> {
+    User(Cursor<'a>),
+    Kernel(&'a mut [u8]),
+}
+
+/// Where a read puts its bytes.
+pub struct Sink<'a>(To<'a>);
+
+impl<'a> Sink<'a> {
+    /// `EFAULT` unless the whole range is the program's; the length is cut at [`IO_MAX`].
+    pub fn user(address: u64, length: usize) -> Result<Sink<'static>> {
+        if !range_is_user(address, length as u64) {
+            return Err(EFAULT);
+        }
+        let head = Segment { address, length: length.min(IO_MAX) };
+        Ok(Sink(To::User(Cursor { head, rest: &[] })))
+    }
+
+    pub fn vectored(segments: &'a [Segment]) -> Sink<'a> {
+        Sink(To::User(Cursor { head: Segment { address: 0, length: 0 }, rest: segments }))
+    }
+
+    pub fn kernel(buffer: &'a mut [u8]) -> Sink<'a> {
+        Sink(To::Kernel(buffer))
+    }
+
+    /// Bytes that still fit.
+    pub fn remaining(&self) -> usize {
+        match &self.0 {
+            To::User(cursor) => cursor.remaining(),
+            To::Kernel(buffer) => buffer.len(),
+        }
+    }
+
+    /// Appends as much of `bytes` as fits and returns how much that was. `EFAULT` only when not one byte could be
+    /// stored; a later fault makes the count short.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<usize> {
+        let mut done = 0;
+        match &mut self.0 {
+            To::Kernel(buffer) => {
+                done = bytes.len().min(buffer.len());
+                let (now, later) = core::mem::take(buffer).split_at_mut(done);
+                now.copy_from_slice(&bytes[..done]);
+                *buffer = later;
+            }
+            To::User(cursor) => {
+                while done < bytes.len() {
+                    let n = cursor.settle().min(bytes.len() - done);
+                    if n == 0 {
+                        break;
+                    }
+                    if let Err(e) = write_bytes(cursor.head.address, &bytes[done..done + n]) {
+                        return if done == 0 { Err(e) } else { Ok(done) };
+                    }
+                    cursor.advance(n);
+                    done += n;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Appends up to `length` zero bytes.
+    pub fn put_zeros(&mut self, length: usize) -> Result<usize> {
+        let mut done = 0;
+        match &mut self.0 {
+            To::Kernel(buffer) => {
+                done = length.min(buffer.len());
+                let (now, later) = core::mem::take(buffer).split_at_mut(done);
+                now.fill(0);
+                *buffer = later;
+            }
+            To::User(cursor) => {
+                while done < length {
+                    let n = cursor.settle().min(length - done);
+                    if n == 0 {
+                        break;
+                    }
+                    if let Err(e) = zero_bytes(cursor.head.address, n) {
+                        return if done == 0 { Err(e) } else { Ok(done) };
+                    }
+                    cursor.advance(n);
+                    done += n;
+                }
+            }
+        }
+        Ok(done)
+    }
+}
+
+enum From<'a> {
+    User(Cursor<'a>),
+    Kernel(&'a [u8]),
+}
+
+/// Where a write takes its bytes from.
+pub struct Source<'a>(From<'a>);
+
+impl<'a> Source<'a> {
+    /// `EFAULT` unless the whole range is the program's; the length is cut at [`IO_MAX`].
+    pub fn user(address: u64, length: usize) -> Result<Source<'static>> {
+        if !range_is_user(address, length as u64) {
+            return Err(EFAULT);
+        }
+        let head = Segment { address, length: length.min(IO_MAX) };
+        Ok(Source(From::User(Cursor { head, rest: &[] })))
+    }
+
+    pub fn vectored(segments: &'a [Segment]) -> Source<'a> {
+        Source(From::User(Cursor { head: Segment { address: 0, length: 0 }, rest: segments }))
+    }
+
+    pub fn kernel(bytes: &'a [u8]) -> Source<'a> {
+        Source(From::Kernel(bytes))
+    }
+
+    /// Bytes that are left.
+    pub fn remaining(&self) -> usize {
+        match &self.0 {
+            From::User(cursor) => cursor.remaining(),
+            From::Kernel(bytes) => bytes.len(),
+        }
+    }
+
+    /// Fills as much of `buffer` as there is and returns how much that was. `EFAULT` only when not one byte could be
+    /// read; a later fault makes the count short.
+    pub fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        match &mut self.0 {
+            From::Kernel(bytes) => {
+                done = buffer.len().min(bytes.len());
+                let (now, later) = bytes.split_at(done);
+                buffer[..done].copy_from_slice(now);
+                *bytes = later;
+            }
+            From::User(cursor) => {
+                while done < buffer.len() {
+                    let n = cursor.settle().min(buffer.len() - done);
+                    if n == 0 {
+                        break;
+                    }
+                    if let Err(e) = read_bytes(cursor.head.address, &mut buffer[done..done + n]) {
+                        return if done == 0 { Err(e) } else { Ok(done) };
+                    }
+                    cursor.advance(n);
+                    done += n;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Takes at most `limit` bytes into a new vector.
+    pub fn take_vec(&mut self, limit: usize) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let want = self.remaining().min(limit);
+        out.try_reserve_exact(want).map_err(|_| ENOMEM)?;
+        out.resize(want, 0);
+        let got = self.take(&mut out)?;
+        out.truncate(got);
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(bytes: &mut [u8]) -> Segment {
+        Segment { address: bytes.as_mut_ptr() as u64, length: bytes.len() }
+    }
+
+    #[test]
+    fn bytes_spread_over_segments_and_come_back() {
+        let (mut a, mut b, mut c) = ([0u8; 3], [0u8; 0], [0u8; 4]);
+        let segments = [segment(&mut a), segment(&mut b), segment(&mut c)];
+        let mut sink = Sink::vectored(&segments);
+        assert_eq!(sink.put(b"hello"), Ok(5));
+        assert_eq!(sink.remaining(), 2);
+        assert_eq!(sink.put(b"world"), Ok(2));
+        assert_eq!(sink.put(b"!"), Ok(0));
+        let mut out = [0; 9];
+        let mut source = Source::vectored(&segments);
+        assert_eq!(source.take(&mut out[..4]), Ok(4));
+        assert_eq!(source.take(&mut out[4..]), Ok(3));
+        assert_eq!(&out[..7], b"hellowo");
+    }
+
+    #[test]
+    fn addresses_of_the_kernel_are_refused() {
+        assert_eq!(Sink::user(0xffff_8000_0000_0000, 1).err(), Some(EFAULT));
+        assert_eq!(Source::user(crate::USER_END - 1, 2).err(), Some(EFAULT));
+        assert_eq!(Source::user(u64::MAX, 2).err(), Some(EFAULT));
+    }
+}
