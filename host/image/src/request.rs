@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the user asks for, and what gathering it returns.
+
+use crate::{
+    catalogue::Catalogue,
+    error::{Result, fail},
+    manifest::{Manifest, Port, Ready},
+};
+use std::{fmt, path::PathBuf};
+
+/// Where a program comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// `redis`: an entry of the catalogue.
+    Catalogue(String),
+    /// `debian:PACKAGE`, several separated by commas; `PACKAGE=VERSION` is passed to apt.
+    Debian(Vec<String>),
+    /// `./a.out`: an ELF file of this machine, with the libraries it needs.
+    Elf(PathBuf),
+    /// `dir:PATH` or the path of a directory.
+    Directory(PathBuf),
+    /// `oci:PATH`: an OCI layout directory, or a tar file of one, or a docker-archive tar file.
+    Oci(PathBuf),
+}
+
+impl Reference {
+    /// Reads a reference. A word with a known prefix is that kind; one with a slash, or that names an existing file
+    /// and no catalogue entry, is a path; the rest are catalogue entries.
+    pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Reference> {
+        if let Some(packages) = text.strip_prefix("debian:").or_else(|| text.strip_prefix("deb:")) {
+            let packages: Vec<String> = packages.split(',').map(str::to_string).collect();
+            for p in &packages {
+                let plain = |c: char| c.is_ascii_alphanumeric() || "+-.:=~".contains(c);
+                if p.is_empty() || p.starts_with('-') || !p.chars().all(plain) {
+                    fail!(NotFound, "`{text}`: expected debian:PACKAGE, for example debian:redis-server");
+                }
+            }
+            return Ok(Reference::Debian(packages));
+        }
+        if let Some(path) = text.strip_prefix("dir:") {
+            return Ok(Reference::Directory(path.into()));
+        }
+        for prefix in ["oci:", "oci-archive:", "docker-archive:"] {
+            if let Some(path) = text.strip_prefix(prefix) {
+                return Ok(Reference::Oci(path.into()));
+            }
+        }
+        let path = PathBuf::from(text);
+        if !text.contains('/') && text != "." && text != ".." {
+            if catalogue.contains(text) {
+                return Ok(Reference::Catalogue(text.to_string()));
+            }
+            if !path.exists() {
+                return Err(catalogue.unknown(text));
+            }
+        }
+        if path.is_dir() {
+            let oci = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+            return Ok(if oci { Reference::Oci(path) } else { Reference::Directory(path) });
+        }
+        if crate::layers::looks_like_archive(&path) {
+            return Ok(Reference::Oci(path));
+        }
+        Ok(Reference::Elf(path))
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reference::Catalogue(name) => f.write_str(name),
+            Reference::Debian(packages) => write!(f, "debian:{}", packages.join(",")),
+            Reference::Elf(path) => write!(f, "{}", path.display()),
+            Reference::Directory(path) => write!(f, "dir:{}", path.display()),
+            Reference::Oci(path) => write!(f, "oci:{}", path.display()),
+        }
+    }
+}
+
+/// One thing to gather.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub reference: Reference,
+    /// Where catalogue entries are.
+    pub catalogue: Catalogue,
+    /// The words after the reference (after `--` or not). For an ELF file they are its arguments. For an OCI image
+    /// they replace the command and the entrypoint stays, as with docker. For the others, a first word that names a
+    /// program of the image chooses that program; all others are arguments and replace the default ones.
+    pub words: Vec<String>,
+    /// `--entrypoint`: the program to run, by name or absolute path; the words are then all arguments.
+    pub entrypoint: Option<String>,
+    /// `--workdir`.
+    pub workdir: Option<String>,
+    /// `--user`: `UID[:GID]` or names of the image's passwd and group.
+    pub user: Option<String>,
+    /// `-e`; wins over what the source says.
+    pub env: Vec<(String, String)>,
+    /// Use only what is in the cache; an error of kind `Offline` when that is not enough.
+    pub offline: bool,
+}
+
+impl Request {
+    pub fn new(reference: Reference, catalogue: Catalogue) -> Request {
+        Request {
+            reference,
+            catalogue,
+            words: Vec::new(),
+            entrypoint: None,
+            workdir: None,
+            user: None,
+            env: Vec::new(),
+            offline: false,
+        }
+    }
+}
+
+/// How to run the program of an image. The command turns this into an `api_boot::BootConfig`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageConfig {
+    /// The program's absolute path in the image, then its arguments.
+    pub args: Vec<String>,
+    /// In order, no name twice. PATH is always there.
+    pub env: Vec<(String, String)>,
+    /// Absolute.
+    pub cwd: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Ports the program serves.
+    pub ports: Vec<Port>,
+    /// Linux signal number that asks the program to end; 15 (SIGTERM) unless the source says otherwise.
+    pub stop_signal: u8,
+    /// Bytes of memory the source asks for; `None`: the command's default.
+    pub memory: Option<u64>,
+    pub cpus: Option<u32>,
+    /// Paths in the image that are meant for volumes.
+    pub volumes: Vec<String>,
+    /// How to tell that the program is ready.
+    pub ready: Option<Ready>,
+    /// The settings file of a catalogue entry or a project, as written; `None` for other sources.
+    pub manifest: Option<Manifest>,
+}
+
+/// A gathered image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// The cpio archive, in the cache; never changed once there. `digest` is in its name.
+    pub root: PathBuf,
+    /// SHA-256 of the archive, in hexadecimal.
+    pub digest: String,
+    /// Bytes of the archive.
+    pub size: u64,
+    /// A short name for the machine, from the reference: `redis`, `a.out`.
+    pub name: String,
+    pub config: ImageConfig,
+    /// Other programs of the image, absolute paths, for messages.
+    pub programs: Vec<String>,
+    /// Things the user should know that did not stop the gathering, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// Where long work tells how far it is. The command shows it; tests ignore it.
+pub trait Progress: Sync {
+    /// A step begins: `fetching redis-server and 12 others`.
+    fn step(&self, text: &str);
+    /// How far the step is, in units of its own; `total` 0 when unknown.
+    fn advance(&self, done: u64, total: u64);
+}
+
+/// Tells nobody.
+pub struct Quiet;
+
+impl Progress for Quiet {
+    fn step(&self, _: &str) {}
+    fn advance(&self, _: u64, _: u64) {}
+}
