@@ -25,7 +25,9 @@ pub(crate) fn unilith_frame_new() -> u64 {
 }
 
 pub(crate) fn unilith_frame_retain(page: u64) {
-    with(|counts| counts.entry(page).and_modify(|n| *n += 1));
+    with(|counts| {
+        counts.entry(page).and_modify(|n| *n += 1);
+    });
 }
 
 pub(crate) fn unilith_frame_release(page: u64) {
