@@ -188,7 +188,7 @@ impl BootConfig {
             out.push(' ');
             // An empty argument would vanish between two spaces.
             if arg.is_empty() {
-                out.push_str("%");
+                out.push('%');
             } else {
                 encode(&mut out, arg);
             }

@@ -136,6 +136,7 @@ pub mod symbols {
         pub safe fn unilith_plat_set_timer(deadline_ns: u64);
         pub safe fn unilith_plat_idle();
         pub safe fn unilith_plat_request_work();
+        pub safe fn unilith_plat_take_work() -> bool;
         pub safe fn unilith_plat_new_stack() -> abi::Result<KernelStack>;
         pub safe fn unilith_plat_free_stack(stack: &mut KernelStack);
         pub fn unilith_plat_switch(from: *mut Context, to: *const Context);
@@ -249,6 +250,13 @@ pub fn idle() {
 #[inline]
 pub fn request_work() {
     symbols::unilith_plat_request_work();
+}
+
+/// True once after [`request_work`]: the kernel asks before it returns to the program. An interrupt that comes after
+/// this answered `false` and before the program runs again is the platform's to catch (it calls `kernel_work`).
+#[inline]
+pub fn take_work() -> bool {
+    symbols::unilith_plat_take_work()
 }
 
 /// Index of the running processor.

@@ -143,8 +143,8 @@ unsafe extern "Rust" {
     safe fn unilith_sched_current() -> Arc<dyn Waiter>;
     safe fn unilith_sched_raise(poller: usize);
     safe fn unilith_sched_add_poller(run: fn()) -> usize;
-    safe fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> u64;
-    safe fn unilith_sched_cancel_timer(id: u64);
+    safe fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId;
+    safe fn unilith_sched_cancel_timer(id: TimerId);
 }
 
 /// Sleeps until woken or until `deadline_ns` on the monotonic clock (`u64::MAX`: no deadline). May return early:
@@ -173,17 +173,22 @@ pub fn raise(poller: Poller) {
 }
 
 /// One pending timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimerId(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimerId {
+    /// On the monotonic clock.
+    pub deadline_ns: u64,
+    /// Tells timers of one deadline apart.
+    pub sequence: u64,
+}
 
 /// Calls `callback.wake(Events::NONE)` in thread context at or after `deadline_ns` on the monotonic clock, once.
 pub fn add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId {
-    TimerId(unilith_sched_add_timer(deadline_ns, callback))
+    unilith_sched_add_timer(deadline_ns, callback)
 }
 
 /// No effect when it has fired already.
 pub fn cancel_timer(id: TimerId) {
-    unilith_sched_cancel_timer(id.0);
+    unilith_sched_cancel_timer(id);
 }
 
 #[cfg(test)]

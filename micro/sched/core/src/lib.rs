@@ -1,2 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads of the kernel: creation, parking, switching, timers, pollers. Which thread runs next is the policy's
+//! business (`sched-coop`, `sched-preempt`, through `api_sched::policy`).
+//!
+//! # How it works
+//!
+//! - A thread leaves the processor only in [`schedule`], called by parking, yielding and ending. There is no idle
+//!   thread: when nothing is runnable the parking thread itself runs pollers and timers and sleeps in
+//!   [`api_plat::idle`]; when it is woken meanwhile it goes on without a switch.
+//! - A wake-up that comes before the thread has parked leaves a token, and parking takes it instead of sleeping, so
+//!   none is lost.
+//! - Extended processor state is switched lazily: the processor keeps the state of the last program thread until
+//!   another one runs.
+//! - Preemption: the timer interrupt sets a flag; [`work`], called before a return to the program, yields when the
+//!   slice is over and somebody waits.
+//!
+//! Owns two invariants for its unsafe code: a thread's [`Context`] is touched only by the switch itself, and a
+//! thread's memory (stack included) stays until another thread has taken the processor over from it.
 #![no_std]
+extern crate alloc;
+
+mod pollers;
+mod run;
+mod thread;
+
+pub use pollers::run_pollers;
+pub use run::{current, exit_current, on_timer_interrupt, park, spawn, start_first, unpark, work, yield_now};
+pub use thread::{Start, Thread};

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pollers: what interrupt handlers leave to thread context.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+/// One bit each in [`RAISED`].
+const MOST: usize = 32;
+
+static RUN: [AtomicPtr<()>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static RAISED: AtomicU32 = AtomicU32::new(0);
+
+#[unsafe(no_mangle)]
+fn unilith_sched_add_poller(run: fn()) -> usize {
+    let index = COUNT.fetch_add(1, Ordering::Relaxed);
+    assert!(index < MOST, "more than {MOST} pollers");
+    RUN[index].store(run as *mut (), Ordering::Release);
+    index
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_raise(poller: usize) {
+    RAISED.fetch_or(1 << poller, Ordering::Release);
+    api_plat::request_work();
+}
+
+/// Runs the pollers that were raised; thread context.
+pub fn run_pollers() {
+    // The common case costs one load.
+    if RAISED.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut raised = RAISED.swap(0, Ordering::Acquire);
+    while raised != 0 {
+        let index = raised.trailing_zeros() as usize;
+        raised &= raised - 1;
+        let run = RUN[index].load(Ordering::Acquire);
+        // SAFETY: a raised index was returned by `add_poller`, which stored a `fn()` there.
+        let run: fn() = unsafe { core::mem::transmute(run) };
+        run();
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The processor: what runs on it and how it changes hands.
+
+use crate::pollers::run_pollers;
+use crate::thread::{DEAD, PARKED, RUNNABLE, Start, Thread};
+use abi::{Result, errno::EAGAIN};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::policy::{
+    ThreadIndex, unilith_sched_enqueue, unilith_sched_pick, unilith_sched_slice, unilith_sched_waiting,
+};
+use api_sched::{TimerId, Waiter};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use time::Timers;
+
+/// Most threads at once; a limit of the table, not of memory (Linux' default `kernel.threads-max` is of this order).
+const MOST_THREADS: usize = 32_768;
+
+struct Table {
+    threads: Vec<Option<Arc<Thread>>>,
+    free: Vec<ThreadIndex>,
+}
+
+static TABLE: SpinLock<Table> = SpinLock::new(Table { threads: Vec::new(), free: Vec::new() });
+static TIMERS: Timers = Timers::new();
+
+/// State of one processor.
+struct Cpu {
+    /// Kept alive by the table (or by `leaving`).
+    current: AtomicPtr<Thread>,
+    /// Whose extended state the processor holds.
+    fpu_owner: AtomicPtr<Thread>,
+    /// Ended; freed by the next thread, which no longer runs on its stack.
+    leaving: AtomicPtr<Thread>,
+    slice_end: AtomicU64,
+    timer_expired: AtomicBool,
+    timer_armed: AtomicU64,
+}
+
+// One entry per processor; the platform's `cpu()` is the index.
+static CPUS: [Cpu; 1] = [const {
+    Cpu {
+        current: AtomicPtr::new(core::ptr::null_mut()),
+        fpu_owner: AtomicPtr::new(core::ptr::null_mut()),
+        leaving: AtomicPtr::new(core::ptr::null_mut()),
+        slice_end: AtomicU64::new(u64::MAX),
+        timer_expired: AtomicBool::new(false),
+        timer_armed: AtomicU64::new(u64::MAX),
+    }
+}];
+
+#[inline]
+fn cpu() -> &'static Cpu {
+    &CPUS[0]
+}
+
+/// The running thread.
+#[inline]
+pub fn current() -> &'static Thread {
+    // SAFETY: set before any thread code runs; the table keeps the thread alive while it is current, and the caller
+    // is that thread, so the reference cannot outlive it in any code that runs.
+    unsafe { &*cpu().current.load(Ordering::Relaxed) }
+}
+
+fn handle(index: ThreadIndex) -> Option<Arc<Thread>> {
+    TABLE.lock().threads.get(index as usize)?.clone()
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_current() -> Arc<dyn Waiter> {
+    handle(current().index).expect("the running thread is in the table")
+}
+
+/// Makes a thread that runs `start` on a kernel stack of its own; runnable once [`unpark`]ed. `EAGAIN` when there
+/// are too many threads, `ENOMEM` without memory.
+pub fn spawn(runs_program: bool, start: Start) -> Result<Arc<Thread>> {
+    let index = {
+        let mut table = TABLE.lock();
+        match table.free.pop() {
+            Some(index) => index,
+            None if table.threads.len() == MOST_THREADS => return Err(EAGAIN),
+            None => {
+                table.threads.push(None);
+                (table.threads.len() - 1) as ThreadIndex
+            }
+        }
+    };
+    let thread = match Thread::new(index, runs_program, start) {
+        Ok(thread) => thread,
+        Err(e) => {
+            TABLE.lock().free.push(index);
+            return Err(e);
+        }
+    };
+    thread.state.store(PARKED, Ordering::Relaxed);
+    // SAFETY: nobody else has the context yet, and the stack lives in the thread.
+    unsafe {
+        let context = &mut *thread.context.get();
+        api_plat::start_thread(context, &thread.stack, first_code, Arc::as_ptr(&thread) as usize);
+    }
+    TABLE.lock().threads[index as usize] = Some(thread.clone());
+    Ok(thread)
+}
+
+extern "C" fn first_code(thread: usize) -> ! {
+    // SAFETY: `spawn` passed the thread that now runs; the table keeps it alive.
+    let thread = unsafe { &*(thread as *const Thread) };
+    arrived();
+    // SAFETY: only the thread itself takes its start, once.
+    let start = unsafe { (*thread.start.get()).take() };
+    if let Some(start) = start {
+        start();
+    }
+    exit_current()
+}
+
+/// Starts the first thread, from the boot stack.
+pub fn start_first(thread: &Arc<Thread>) -> ! {
+    thread.state.store(RUNNABLE, Ordering::Relaxed);
+    let mut boot = api_plat::Context::default();
+    take_over(thread);
+    // SAFETY: the boot context is never switched back to; the thread's was prepared by `spawn`.
+    unsafe { api_plat::switch(&raw mut boot, thread.context.get()) };
+    unreachable!("the boot context was switched to");
+}
+
+/// Makes the thread runnable. When it has not parked yet it will not sleep the next time.
+pub fn unpark(thread: &Thread) {
+    match thread.state.load(Ordering::Relaxed) {
+        PARKED => {
+            thread.state.store(RUNNABLE, Ordering::Relaxed);
+            unilith_sched_enqueue(0, thread.index);
+            if cpu().slice_end.load(Ordering::Relaxed) == u64::MAX {
+                start_slice();
+            }
+        }
+        DEAD => {}
+        _ => thread.token.store(true, Ordering::Relaxed),
+    }
+}
+
+/// Sleeps until [`unpark`]ed or until the deadline; see `api_sched::park`.
+pub fn park(deadline_ns: u64) {
+    let thread = current();
+    if thread.token.swap(false, Ordering::Relaxed) {
+        // What was waited for may be in a poller's hands still.
+        run_pollers();
+        return;
+    }
+    let mut timer = None;
+    if deadline_ns != u64::MAX {
+        if deadline_ns <= api_plat::now_ns() {
+            run_pollers();
+            return;
+        }
+        timer = Some(unilith_sched_add_timer(deadline_ns, unilith_sched_current()));
+    }
+    thread.state.store(PARKED, Ordering::Relaxed);
+    schedule();
+    if let Some(timer) = timer {
+        TIMERS.cancel(timer);
+    }
+    // A second wake-up for the same sleep would cost the next one a turn.
+    thread.token.store(false, Ordering::Relaxed);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_park(deadline_ns: u64) {
+    park(deadline_ns);
+}
+
+/// Lets others run first.
+pub fn yield_now() {
+    run_pollers();
+    run_timers();
+    if unilith_sched_waiting(0) {
+        unilith_sched_enqueue(0, current().index);
+        schedule();
+    }
+}
+
+/// Ends the running thread.
+pub fn exit_current() -> ! {
+    let thread = current();
+    thread.state.store(DEAD, Ordering::Relaxed);
+    let cpu = cpu();
+    let this = (thread as *const Thread).cast_mut();
+    if cpu.fpu_owner.load(Ordering::Relaxed) == this {
+        cpu.fpu_owner.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+    let owner = {
+        let mut table = TABLE.lock();
+        table.free.push(thread.index);
+        table.threads[thread.index as usize].take()
+    };
+    if let Some(owner) = owner {
+        cpu.leaving.store(Arc::into_raw(owner).cast_mut(), Ordering::Relaxed);
+    }
+    schedule();
+    unreachable!("a dead thread was scheduled");
+}
+
+/// Gives the processor to the next runnable thread; idles until there is one.
+fn schedule() {
+    let previous = current();
+    let next = loop {
+        run_pollers();
+        if let Some(index) = unilith_sched_pick(0) {
+            match handle(index) {
+                Some(next) => break next,
+                None => continue,
+            }
+        }
+        run_timers();
+        if unilith_sched_waiting(0) {
+            continue;
+        }
+        api_plat::idle();
+        api_plat::take_work();
+    };
+    start_slice();
+    if core::ptr::eq(&*next, previous) {
+        unilith_thread_resumed(previous.local());
+        return;
+    }
+    previous.fs_base.store(api_plat::fs_base(), Ordering::Relaxed);
+    let to = next.context.get();
+    take_over(&next);
+    // The table keeps `next` alive from here on; a reference on this stack would leak if this thread never returns.
+    drop(next);
+    // SAFETY: both contexts belong to threads the table (or `leaving`) keeps alive, and `take_over` activated the
+    // next one.
+    unsafe { api_plat::switch(previous.context.get(), to) };
+    arrived();
+}
+
+/// First thing a thread does when it got the processor: frees the one that ended before it.
+fn arrived() {
+    let leaving = cpu().leaving.load(Ordering::Relaxed);
+    if !leaving.is_null() && !core::ptr::eq(leaving, current()) {
+        cpu().leaving.store(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: `exit_current` gave this reference away, and nothing runs on the thread's stack any more.
+        drop(unsafe { Arc::from_raw(leaving) });
+    }
+}
+
+/// Makes `next` the current thread, with its stack, FS base and extended state.
+fn take_over(next: &Thread) {
+    let cpu = cpu();
+    let next_pointer = (next as *const Thread).cast_mut();
+    cpu.current.store(next_pointer, Ordering::Relaxed);
+    // SAFETY: it is the stack of the thread that runs next.
+    unsafe { api_plat::activate(next.stack.top, next.fs_base.load(Ordering::Relaxed)) };
+    // SAFETY: `next` is off the processor until the switch below, so its state is the scheduler's.
+    if let Some(state) = unsafe { &*next.fpu.get() } {
+        let owner = cpu.fpu_owner.load(Ordering::Relaxed);
+        if owner != next_pointer {
+            if !owner.is_null() {
+                // SAFETY: the owner is alive (ending clears the field) and off the processor.
+                if let Some(old) = unsafe { &mut *(*owner).fpu.get() } {
+                    api_plat::save_fpu(old);
+                }
+            }
+            api_plat::load_fpu(state);
+            cpu.fpu_owner.store(next_pointer, Ordering::Relaxed);
+        }
+    }
+    unilith_thread_resumed(next.local());
+}
+
+unsafe extern "Rust" {
+    /// The layer above learns that a thread with this local pointer runs next (pending signals ask for work).
+    safe fn unilith_thread_resumed(local: *mut ());
+}
+
+fn start_slice() {
+    let end = match unilith_sched_slice(0) {
+        // Alone on the processor a thread needs no timer interrupt; `unpark` starts the slice when company comes.
+        Some(slice) if unilith_sched_waiting(0) => api_plat::now_ns() + slice,
+        _ => u64::MAX,
+    };
+    cpu().slice_end.store(end, Ordering::Relaxed);
+    arm();
+}
+
+/// Sets the hardware timer for the earliest of timers and slice, if it is not set early enough already.
+fn arm() {
+    let cpu = cpu();
+    let earliest = TIMERS.earliest().unwrap_or(u64::MAX).min(cpu.slice_end.load(Ordering::Relaxed));
+    if earliest < cpu.timer_armed.load(Ordering::Relaxed) {
+        cpu.timer_armed.store(earliest, Ordering::Relaxed);
+        api_plat::set_timer(earliest);
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId {
+    let (id, earliest) = TIMERS.add(deadline_ns, callback);
+    if earliest {
+        arm();
+    }
+    id
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_cancel_timer(id: TimerId) {
+    // The hardware timer stays: one interrupt for nothing costs less than setting it twice.
+    TIMERS.cancel(id);
+}
+
+/// The hardware timer expired; interrupt context.
+pub fn on_timer_interrupt() {
+    cpu().timer_expired.store(true, Ordering::Release);
+    api_plat::request_work();
+}
+
+fn run_timers() {
+    let cpu = cpu();
+    if cpu.timer_expired.swap(false, Ordering::Acquire) {
+        cpu.timer_armed.store(u64::MAX, Ordering::Relaxed);
+        TIMERS.expire(api_plat::now_ns());
+        arm();
+    }
+}
+
+/// What waits to be done before the program goes on: pollers, timers, preemption. Thread context.
+pub fn work() {
+    run_pollers();
+    run_timers();
+    if api_plat::now_ns() >= cpu().slice_end.load(Ordering::Relaxed) && unilith_sched_waiting(0) {
+        unilith_sched_enqueue(0, current().index);
+        schedule();
+    }
+}

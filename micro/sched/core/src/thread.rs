@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One thread.
+
+use abi::{Events, Result};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use api_plat::{Context, FpuState, KernelStack};
+use api_sched::Waiter;
+use api_sched::policy::ThreadIndex;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+/// On the processor or in a run queue.
+pub(crate) const RUNNABLE: u8 = 0;
+/// Off the processor until woken.
+pub(crate) const PARKED: u8 = 1;
+/// Never runs again.
+pub(crate) const DEAD: u8 = 2;
+
+/// What a new thread runs first; it must not return.
+pub type Start = Box<dyn FnOnce() + Send>;
+
+/// A thread of the kernel; a program thread is one whose [`Start`] enters the program.
+pub struct Thread {
+    /// Place in the table of threads.
+    pub index: ThreadIndex,
+    pub(crate) state: AtomicU8,
+    /// A wake-up came while the thread was running.
+    pub(crate) token: AtomicBool,
+    pub(crate) context: UnsafeCell<Context>,
+    pub(crate) stack: KernelStack,
+    pub(crate) fpu: UnsafeCell<Option<FpuState>>,
+    /// While the thread is off the processor.
+    pub(crate) fs_base: AtomicU64,
+    pub(crate) start: UnsafeCell<Option<Start>>,
+    local: AtomicPtr<()>,
+}
+
+// SAFETY: `context`, `fpu` and `start` are touched by the thread itself while it runs, or by the scheduler while it is
+// off the processor; never by both, because switching is what passes them on.
+unsafe impl Sync for Thread {}
+// SAFETY: nothing in a thread is tied to the processor that made it.
+unsafe impl Send for Thread {}
+
+impl Thread {
+    /// `with_fpu`: it will run program code and so has extended state of its own.
+    pub(crate) fn new(index: ThreadIndex, with_fpu: bool, start: Start) -> Result<Arc<Thread>> {
+        let fpu = if with_fpu { Some(api_plat::new_fpu_state()?) } else { None };
+        Ok(Arc::new(Thread {
+            index,
+            state: AtomicU8::new(RUNNABLE),
+            token: AtomicBool::new(false),
+            context: UnsafeCell::new(Context::default()),
+            stack: KernelStack::new()?,
+            fpu: UnsafeCell::new(fpu),
+            fs_base: AtomicU64::new(0),
+            start: UnsafeCell::new(Some(start)),
+            local: AtomicPtr::new(core::ptr::null_mut()),
+        }))
+    }
+
+    /// The FS base it starts with.
+    pub fn set_initial_fs_base(&self, base: u64) {
+        self.fs_base.store(base, Ordering::Relaxed);
+    }
+
+    /// First address above its kernel stack.
+    pub fn stack_top(&self) -> u64 {
+        self.stack.top
+    }
+
+    /// One pointer for the layer above (its task); null until set.
+    #[inline]
+    pub fn local(&self) -> *mut () {
+        self.local.load(Ordering::Relaxed)
+    }
+
+    pub fn set_local(&self, pointer: *mut ()) {
+        self.local.store(pointer, Ordering::Relaxed);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == DEAD
+    }
+}
+
+impl Waiter for Thread {
+    fn wake(&self, _: Events) {
+        crate::unpark(self);
+    }
+}
