@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Socket addresses as the program hands them over.
+
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+
+/// `struct sockaddr` of any family: at most [`Address::MOST`] bytes, family first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Address(Vec<u8>);
+
+/// An IPv4 address and port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SocketAddressV4 {
+    pub address: [u8; 4],
+    pub port: u16,
+}
+
+impl Address {
+    /// `sizeof(struct sockaddr_storage)`.
+    pub const MOST: usize = 128;
+    pub const UNSPEC: u16 = 0;
+    pub const UNIX: u16 = 1;
+    pub const INET: u16 = 2;
+    pub const INET6: u16 = 10;
+    pub const NETLINK: u16 = 16;
+
+    /// `EINVAL` when longer than [`Address::MOST`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Address> {
+        if bytes.len() > Address::MOST {
+            return Err(EINVAL);
+        }
+        Ok(Address(bytes.into()))
+    }
+
+    /// A family with the bytes behind it, cut at [`Address::MOST`].
+    pub fn new(family: u16, rest: &[u8]) -> Address {
+        let mut bytes = Vec::from(family.to_ne_bytes());
+        bytes.extend_from_slice(&rest[..rest.len().min(Address::MOST - 2)]);
+        Address(bytes)
+    }
+
+    /// `struct sockaddr_in`.
+    pub fn v4(v4: SocketAddressV4) -> Address {
+        let mut rest = [0; 14];
+        rest[..2].copy_from_slice(&v4.port.to_be_bytes());
+        rest[2..6].copy_from_slice(&v4.address);
+        Address::new(Address::INET, &rest)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// `None` when not even the family is there.
+    pub fn family(&self) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.0.get(..2)?.try_into().ok()?))
+    }
+
+    /// Behind the family.
+    pub fn rest(&self) -> &[u8] {
+        self.0.get(2..).unwrap_or(&[])
+    }
+
+    /// `EINVAL` when too short for a `sockaddr_in`, `EAFNOSUPPORT` for another family.
+    pub fn as_v4(&self) -> Result<SocketAddressV4> {
+        if self.0.len() < 16 {
+            return Err(EINVAL);
+        }
+        if self.family() != Some(Address::INET) {
+            return Err(EAFNOSUPPORT);
+        }
+        let rest = self.rest();
+        Ok(SocketAddressV4 {
+            port: u16::from_be_bytes([rest[0], rest[1]]),
+            address: [rest[2], rest[3], rest[4], rest[5]],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv4_address_survives_the_round_trip() {
+        let v4 = SocketAddressV4 { address: [10, 0, 2, 15], port: 6379 };
+        let address = Address::v4(v4);
+        assert_eq!(address.bytes(), [2, 0, 0x18, 0xeb, 10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(address.as_v4(), Ok(v4));
+    }
+
+    #[test]
+    fn short_long_and_foreign_addresses_are_errors() {
+        assert_eq!(Address::from_bytes(&[0; 129]), Err(EINVAL));
+        assert_eq!(Address::from_bytes(&[2]).unwrap().family(), None);
+        assert_eq!(Address::from_bytes(&[2, 0, 0, 80]).unwrap().as_v4(), Err(EINVAL));
+        assert_eq!(Address::new(Address::INET6, &[0; 26]).as_v4(), Err(EAFNOSUPPORT));
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The table of address families.
+
+use super::{Credentials, Socket, Type};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+
+/// An address family: a micro-library's entry point.
+pub trait Family: Send + Sync {
+    /// AF_* number.
+    fn number(&self) -> u16;
+
+    /// `ESOCKTNOSUPPORT` or `EPROTONOSUPPORT` for what the family lacks.
+    fn create(&self, creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>>;
+
+    /// socketpair(2).
+    fn pair(
+        &self,
+        creator: Credentials,
+        kind: Type,
+        protocol: u32,
+    ) -> Result<(Arc<dyn Socket>, Arc<dyn Socket>)> {
+        let _ = (creator, kind, protocol);
+        Err(EOPNOTSUPP)
+    }
+}
+
+static FAMILIES: SpinLock<Vec<Arc<dyn Family>>> = SpinLock::new(Vec::new());
+
+/// Makes a family known; one registered later with the same number replaces it.
+pub fn register(family: Arc<dyn Family>) {
+    let mut families = FAMILIES.lock();
+    families.retain(|f| f.number() != family.number());
+    families.push(family);
+}
+
+fn find(number: u32) -> Result<Arc<dyn Family>> {
+    FAMILIES.lock().iter().find(|f| u32::from(f.number()) == number).cloned().ok_or(EAFNOSUPPORT)
+}
+
+/// socket(2) without the flags.
+pub fn create(creator: Credentials, family: u32, kind: u32, protocol: u32) -> Result<Arc<dyn Socket>> {
+    let found = find(family)?;
+    // Linux checks the type before the protocol: a number it does not know at all is EINVAL.
+    let kind = Type::from_number(kind).ok_or(if kind < 11 { ESOCKTNOSUPPORT } else { EINVAL })?;
+    found.create(creator, kind, protocol)
+}
+
+/// socketpair(2) without the flags.
+pub fn pair(
+    creator: Credentials,
+    family: u32,
+    kind: u32,
+    protocol: u32,
+) -> Result<(Arc<dyn Socket>, Arc<dyn Socket>)> {
+    let found = find(family)?;
+    let kind = Type::from_number(kind).ok_or(if kind < 11 { ESOCKTNOSUPPORT } else { EINVAL })?;
+    found.pair(creator, kind, protocol)
+}

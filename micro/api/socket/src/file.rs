@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A socket as a file.
+
+use super::{Sending, Socket};
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use api_fs::{File, FileType, Sink, Source, Stat};
+use api_sched::WaitQueue;
+use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// What a descriptor of a socket refers to, whatever the family.
+pub struct SocketFile {
+    socket: Arc<dyn Socket>,
+    /// `/proc/self/fd` shows it as `socket:[N]`.
+    inode: u64,
+}
+
+impl SocketFile {
+    pub fn new(socket: Arc<dyn Socket>) -> Arc<SocketFile> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(SocketFile { socket, inode: NEXT.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    pub fn socket(&self) -> &Arc<dyn Socket> {
+        &self.socket
+    }
+}
+
+/// The socket behind a file; `ENOTSOCK` for other files.
+pub fn of_file(file: &dyn File) -> Result<&Arc<dyn Socket>> {
+    file.as_any().downcast_ref::<SocketFile>().map(SocketFile::socket).ok_or(ENOTSOCK)
+}
+
+impl File for SocketFile {
+    fn read(&self, _offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+        self.socket.receive(to, 0).map(|r| r.length)
+    }
+
+    fn write(&self, _offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        self.socket.send(None, &Sending::default(), from)
+    }
+
+    /// Type socket, mode 0777, as Linux' sockfs has it.
+    fn stat(&self) -> Result<Stat> {
+        let mut stat = Stat::new(FileType::Socket, 0o777);
+        stat.inode = self.inode;
+        Ok(stat)
+    }
+
+    fn poll(&self) -> Events {
+        self.socket.poll()
+    }
+
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(self.socket.wait_queue())
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        self.socket.ioctl(command, argument)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.socket.close();
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
