@@ -13,7 +13,7 @@
 //! - Names in directories are bytes without `/` and NUL, never empty, `.` or `..` (the path walk in `vfs` deals
 //!   with those), at most [`NAME_MAX`] long.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 extern crate alloc;
 
 use abi::{Events, Result, errno::*};
@@ -61,6 +61,31 @@ pub struct Timespec {
     pub seconds: i64,
     /// 0 to 999,999,999.
     pub nanoseconds: u32,
+}
+
+impl Timespec {
+    pub fn from_ns(ns: u64) -> Timespec {
+        Timespec { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as u32 }
+    }
+
+    /// The wall clock, for time stamps of files.
+    #[cfg(not(feature = "host"))]
+    pub fn now() -> Timespec {
+        Timespec::from_ns(unilith_fs_now_ns())
+    }
+
+    /// A fixed time, for tests.
+    #[cfg(feature = "host")]
+    pub fn now() -> Timespec {
+        Timespec::from_ns(1_700_000_000_000_000_000)
+    }
+}
+
+#[cfg(not(feature = "host"))]
+#[allow(unsafe_code)] // declares one safe symbol
+unsafe extern "Rust" {
+    /// Nanoseconds since 1970; the system-call layer provides it.
+    safe fn unilith_fs_now_ns() -> u64;
 }
 
 /// What stat(2) and statx(2) report.
@@ -145,10 +170,18 @@ pub trait File: Any + Send + Sync {
         Err(EINVAL)
     }
 
-    /// Writes at `offset` (streams ignore it; with O_APPEND the caller passes the size and holds the append lock).
+    /// Writes at `offset` (streams ignore it).
     fn write(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
         let _ = (offset, from);
         Err(EINVAL)
+    }
+
+    /// Writes at the end (O_APPEND) in one step against other appends; returns the bytes written and the position
+    /// behind them.
+    fn append(&self, from: &mut Source<'_>) -> Result<(usize, u64)> {
+        let end = self.size()?;
+        let n = self.write(end, from)?;
+        Ok((n, end + n as u64))
     }
 
     /// True when the file has positions: lseek, pread and pwrite work. Otherwise they answer ESPIPE.
@@ -201,7 +234,23 @@ pub trait File: Any + Send + Sync {
         Err(EINVAL)
     }
 
-    /// ftruncate and fallocate's growing form.
+    /// The next position at or behind `offset` that holds data, or with `hole` a hole; `ENXIO` behind the end
+    /// (lseek SEEK_DATA, SEEK_HOLE). By default a file is all data.
+    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64> {
+        let size = self.size()?;
+        if offset >= size {
+            return Err(ENXIO);
+        }
+        Ok(if hole { size } else { offset })
+    }
+
+    /// fallocate(2) with its mode flags; the range was checked not to overflow.
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let _ = (mode, offset, length);
+        Err(EOPNOTSUPP)
+    }
+
+    /// ftruncate.
     fn truncate(&self, size: u64) -> Result<()> {
         let _ = size;
         Err(EINVAL)
@@ -226,9 +275,33 @@ pub struct DirEntry {
     pub next: u64,
 }
 
+/// Where a magic link of /proc leads, past its text.
+pub enum Magic {
+    /// A place in the file tree: a directory entry of `vfs`.
+    Place(Arc<dyn Any + Send + Sync>),
+    /// A file without a name, a pipe for one.
+    File(Arc<dyn File>),
+}
+
 /// What a path leads to.
 pub trait Inode: Any + Send + Sync {
     fn stat(&self) -> Result<Stat>;
+
+    /// The type, which never changes.
+    fn kind(&self) -> Result<FileType> {
+        Ok(self.stat()?.kind)
+    }
+
+    /// Names in this directory may come and go without the kernel's doing (volumes of the host, /proc), so each
+    /// path walk asks [`Inode::lookup`] again.
+    fn names_change(&self) -> bool {
+        false
+    }
+
+    /// For the links of /proc that lead somewhere by themselves (`/proc/self/fd/3`).
+    fn magic(&self) -> Option<Result<Magic>> {
+        None
+    }
 
     /// Opens it. `flags` are open(2)'s: the inode honours O_TRUNC and access modes; permission checks, O_CREAT,
     /// O_EXCL and O_DIRECTORY were done by `vfs`. `this` is the inode itself.
@@ -298,6 +371,22 @@ pub trait Inode: Any + Send + Sync {
     /// Extended attributes; RAM file systems may keep `user.` ones.
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         let _ = name;
+        Err(EOPNOTSUPP)
+    }
+
+    /// `flags` are setxattr(2)'s XATTR_CREATE and XATTR_REPLACE.
+    fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        let _ = (name, value, flags);
+        Err(EOPNOTSUPP)
+    }
+
+    fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        let _ = name;
+        Err(EOPNOTSUPP)
+    }
+
+    /// Names, each with a NUL behind it.
+    fn list_xattr(&self) -> Result<Vec<u8>> {
         Err(EOPNOTSUPP)
     }
 

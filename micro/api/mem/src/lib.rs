@@ -19,6 +19,7 @@ extern crate alloc;
 extern crate std;
 
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
+use api_user::{Sink, Source};
 
 #[cfg(not(feature = "host"))]
 unsafe extern "Rust" {
@@ -95,6 +96,20 @@ impl Frame {
         assert!(offset + from.len() <= PAGE_SIZE);
         // SAFETY: the range lies in the page, which the handle keeps alive; kernel memory does not overlap it.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.bytes().add(offset), from.len()) }
+    }
+
+    /// Appends bytes of the page to `to`; both must stay inside the page. May fault and so block: hold no lock.
+    pub fn send(&self, offset: usize, length: usize, to: &mut Sink<'_>) -> Result<usize> {
+        assert!(offset + length <= PAGE_SIZE);
+        // SAFETY: the range lies in the page, which the handle keeps alive.
+        unsafe { to.put_raw(self.bytes().add(offset), length) }
+    }
+
+    /// Fills bytes of the page from `from`; both must stay inside the page. May fault and so block: hold no lock.
+    pub fn receive(&self, offset: usize, length: usize, from: &mut Source<'_>) -> Result<usize> {
+        assert!(offset + length <= PAGE_SIZE);
+        // SAFETY: the range lies in the page, which the handle keeps alive.
+        unsafe { from.take_raw(self.bytes().add(offset), length) }
     }
 
     /// Zeroes `length` bytes from `offset` on.

@@ -95,21 +95,35 @@ impl WaitQueue {
     }
 
     fn wake_if(&self, events: Events, mut wanted: impl FnMut(bool) -> bool) {
-        // The waiters run without the lock, for they may register or remove themselves.
-        let mut woken: Vec<Arc<dyn Waiter>> = Vec::new();
-        {
-            let entries = self.entries.lock();
-            if entries.list.is_empty() {
-                return;
-            }
-            for entry in entries.list.iter().filter(|e| e.interest.intersects(events)) {
-                if wanted(entry.exclusive) {
-                    woken.push(entry.waiter.clone());
+        // The waiters run without the lock, for they may register or remove themselves: take a few at a time, in
+        // order, without allocating. Who registers meanwhile has a later key than `end` and is left out.
+        let mut next = 0;
+        let mut end = None;
+        loop {
+            let mut woken: [Option<Arc<dyn Waiter>>; 8] = [const { None }; 8];
+            let mut count = 0;
+            {
+                let entries = self.entries.lock();
+                let from = next;
+                let end = *end.get_or_insert(entries.next_key);
+                let rest = entries.list.iter().skip_while(|e| e.key < from).take_while(|e| e.key < end);
+                for entry in rest.filter(|e| e.interest.intersects(events)) {
+                    if count == woken.len() {
+                        break;
+                    }
+                    next = entry.key + 1;
+                    if wanted(entry.exclusive) {
+                        woken[count] = Some(entry.waiter.clone());
+                        count += 1;
+                    }
                 }
             }
-        }
-        for waiter in woken {
-            waiter.wake(events);
+            for waiter in woken.iter_mut().filter_map(Option::take) {
+                waiter.wake(events);
+            }
+            if count < woken.len() {
+                return;
+            }
         }
     }
 

@@ -69,20 +69,42 @@ fn check(undone: usize) -> Result<()> {
 
 /// Copies from the program's memory; on `EFAULT` a prefix of `to` may have been written.
 pub fn read_bytes(address: u64, to: &mut [u8]) -> Result<()> {
-    if !range_is_user(address, to.len() as u64) {
+    // SAFETY: a mutable slice is writable memory of the kernel.
+    unsafe { read_raw(address, to.as_mut_ptr(), to.len()) }
+}
+
+/// [`read_bytes`] into memory that others may use meanwhile.
+///
+/// # Safety
+///
+/// `length` bytes at `to` are memory of the kernel that stays valid during the call.
+pub unsafe fn read_raw(address: u64, to: *mut u8, length: usize) -> Result<()> {
+    if !range_is_user(address, length as u64) {
         return Err(EFAULT);
     }
-    // SAFETY: `to` is ours, the source lies in the program's half, and a fault ends in the fixup.
-    check(unsafe { unilith_user_copy(to.as_mut_ptr(), address as *const u8, to.len()) })
+    // SAFETY: `to` is valid by the caller's word, the source lies in the program's half, and a fault ends in the
+    // fixup.
+    check(unsafe { unilith_user_copy(to, address as *const u8, length) })
 }
 
 /// Copies to the program's memory; on `EFAULT` a prefix may have been written.
 pub fn write_bytes(address: u64, from: &[u8]) -> Result<()> {
-    if !range_is_user(address, from.len() as u64) {
+    // SAFETY: a slice is readable memory of the kernel.
+    unsafe { write_raw(address, from.as_ptr(), from.len()) }
+}
+
+/// [`write_bytes`] from memory that others may use meanwhile.
+///
+/// # Safety
+///
+/// `length` bytes at `from` are memory of the kernel that stays valid during the call.
+pub unsafe fn write_raw(address: u64, from: *const u8, length: usize) -> Result<()> {
+    if !range_is_user(address, length as u64) {
         return Err(EFAULT);
     }
-    // SAFETY: `from` is ours, the target lies in the program's half, and a fault ends in the fixup.
-    check(unsafe { unilith_user_copy(address as *mut u8, from.as_ptr(), from.len()) })
+    // SAFETY: `from` is valid by the caller's word, the target lies in the program's half, and a fault ends in the
+    // fixup.
+    check(unsafe { unilith_user_copy(address as *mut u8, from, length) })
 }
 
 /// Fills the program's memory with zero bytes.

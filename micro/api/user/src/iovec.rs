@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a read puts its bytes and a write takes them from: the program's memory in pieces, or kernel memory.
 
-use crate::{UserPtr, range_is_user, read_bytes, write_bytes, zero_bytes};
+use crate::copy::{read_raw, write_raw};
+use crate::{UserPtr, range_is_user, zero_bytes};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 
@@ -104,21 +105,33 @@ impl<'a> Sink<'a> {
     /// Appends as much of `bytes` as fits and returns how much that was. `EFAULT` only when not one byte could be
     /// stored; a later fault makes the count short.
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize> {
+        // SAFETY: a slice is readable memory of the kernel.
+        unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// [`Sink::put`] from memory that may change meanwhile, a page the program has mapped too.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `bytes` are memory of the kernel that stays valid during the call.
+    pub unsafe fn put_raw(&mut self, bytes: *const u8, length: usize) -> Result<usize> {
         let mut done = 0;
         match &mut self.0 {
             To::Kernel(buffer) => {
-                done = bytes.len().min(buffer.len());
+                done = length.min(buffer.len());
                 let (now, later) = core::mem::take(buffer).split_at_mut(done);
-                now.copy_from_slice(&bytes[..done]);
+                // SAFETY: the source is valid by the caller's word; `now` is ours and holds `done` bytes.
+                unsafe { core::ptr::copy_nonoverlapping(bytes, now.as_mut_ptr(), done) };
                 *buffer = later;
             }
             To::User(cursor) => {
-                while done < bytes.len() {
-                    let n = cursor.settle().min(bytes.len() - done);
+                while done < length {
+                    let n = cursor.settle().min(length - done);
                     if n == 0 {
                         break;
                     }
-                    if let Err(e) = write_bytes(cursor.head.address, &bytes[done..done + n]) {
+                    // SAFETY: `done + n` is at most `length`.
+                    if let Err(e) = unsafe { write_raw(cursor.head.address, bytes.add(done), n) } {
                         return if done == 0 { Err(e) } else { Ok(done) };
                     }
                     cursor.advance(n);
@@ -194,21 +207,33 @@ impl<'a> Source<'a> {
     /// Fills as much of `buffer` as there is and returns how much that was. `EFAULT` only when not one byte could be
     /// read; a later fault makes the count short.
     pub fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        // SAFETY: a mutable slice is writable memory of the kernel.
+        unsafe { self.take_raw(buffer.as_mut_ptr(), buffer.len()) }
+    }
+
+    /// [`Source::take`] into memory that others may use meanwhile, a page the program has mapped too.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `buffer` are memory of the kernel that stays valid during the call.
+    pub unsafe fn take_raw(&mut self, buffer: *mut u8, length: usize) -> Result<usize> {
         let mut done = 0;
         match &mut self.0 {
             From::Kernel(bytes) => {
-                done = buffer.len().min(bytes.len());
+                done = length.min(bytes.len());
                 let (now, later) = bytes.split_at(done);
-                buffer[..done].copy_from_slice(now);
+                // SAFETY: the target is valid by the caller's word; `now` holds `done` bytes.
+                unsafe { core::ptr::copy_nonoverlapping(now.as_ptr(), buffer, done) };
                 *bytes = later;
             }
             From::User(cursor) => {
-                while done < buffer.len() {
-                    let n = cursor.settle().min(buffer.len() - done);
+                while done < length {
+                    let n = cursor.settle().min(length - done);
                     if n == 0 {
                         break;
                     }
-                    if let Err(e) = read_bytes(cursor.head.address, &mut buffer[done..done + n]) {
+                    // SAFETY: `done + n` is at most `length`.
+                    if let Err(e) = unsafe { read_raw(cursor.head.address, buffer.add(done), n) } {
                         return if done == 0 { Err(e) } else { Ok(done) };
                     }
                     cursor.advance(n);
