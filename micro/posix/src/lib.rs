@@ -1,2 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux' system calls over the micro-libraries.
+//!
+//! - [`dispatch`] takes a call from the platform to its handler and does what is due on the way out;
+//! - [`calls`] has one file for each family of calls; handlers decode and check arguments, call one typed object,
+//!   and return;
+//! - [`task`] and [`process`] are what a thread and the program are to Linux;
+//! - [`wait`] is the only place where a call blocks.
+//!
+//! The table of calls is the crate `syscall-table`. This crate may depend on every micro-library; only the kernel
+//! image depends on it.
 #![no_std]
+extern crate alloc;
+
+pub mod call;
+pub mod calls;
+pub mod dispatch;
+pub mod process;
+pub mod task;
+pub mod wait;
+
+pub use call::Call;
+pub use task::current;

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
+
+pub mod end;
+pub mod identity;
+pub mod memory;
+pub mod signals;

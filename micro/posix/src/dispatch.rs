@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From a system call to its handler, and back to the program.
+
+use crate::call::Call;
+use crate::{calls, task};
+use abi::{Errno, Result, errno::ENOSYS};
+use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use syscall_table::ROWS;
+
+/// Serves one call. A blocking handler waits through [`crate::wait`].
+pub type Handler = fn(&mut Call<'_>) -> Result<usize>;
+
+/// A call was interrupted by a signal and is to be made again unless a handler without SA_RESTART ran (Linux'
+/// ERESTARTSYS; never seen by the program).
+pub const RESTART: Errno = Errno(512);
+/// As [`RESTART`], but EINTR whenever any handler ran (Linux' ERESTARTNOHAND: pause, sigsuspend, ppoll, pselect6).
+pub const RESTART_NO_HANDLER: Errno = Errno(514);
+
+/// One above the largest number in the table.
+const NUMBERS: usize = ROWS[ROWS.len() - 1].number as usize + 1;
+
+macro_rules! handler {
+    (none) => {
+        None
+    };
+    ($($path:ident)::+) => {
+        Some(calls::$($path)::+ as Handler)
+    };
+}
+
+macro_rules! handlers {
+    ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {{
+        let mut table: [Option<Handler>; NUMBERS] = [None; NUMBERS];
+        $(table[$number] = handler!($($handler)::+);)*
+        table
+    }};
+}
+
+static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handlers);
+
+/// How often each number was asked for in vain.
+static MISSING: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
+static TRACE: AtomicBool = AtomicBool::new(false);
+
+/// Prints every call to the console from now on.
+pub fn set_trace(on: bool) {
+    TRACE.store(on, Ordering::Relaxed);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_syscall(frame: &mut Frame) {
+    let number = frame.rax;
+    let result = invoke(number, frame);
+    if api_plat::take_work() || result.is_none() {
+        leave(frame, result.map(|r| (number, r)));
+    }
+}
+
+/// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
+fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
+    let mut call = Call { frame, keep_registers: false };
+    let result = match HANDLERS.get(number as usize) {
+        Some(Some(handler)) => handler(&mut call),
+        _ => missing(number),
+    };
+    let keep = call.keep_registers;
+    if TRACE.load(Ordering::Relaxed) {
+        trace(number, frame, &result);
+    }
+    if keep {
+        return None;
+    }
+    frame.rax = match result {
+        Ok(value) => value as u64,
+        Err(e) => {
+            if e == RESTART || e == RESTART_NO_HANDLER {
+                // Only a signal interrupts a call: it is pending, and `leave` decides what becomes of the call.
+                api_plat::request_work();
+            }
+            e.to_return() as u64
+        }
+    };
+    Some(result)
+}
+
+#[cold]
+fn missing(number: u64) -> Result<usize> {
+    if let Some(count) = MISSING.get(number as usize)
+        && count.fetch_add(1, Ordering::Relaxed) == 0
+    {
+        api_plat::status(&Status::Missing { number: number as u32 });
+        if let Some(row) = syscall_table::row(number as u32) {
+            let why = if row.note.is_empty() { "not implemented" } else { row.note };
+            log::warn!("system call {} ({number}) answers ENOSYS: {why}", row.name);
+        }
+    }
+    Err(ENOSYS)
+}
+
+#[cold]
+fn trace(number: u64, frame: &Frame, result: &Result<usize>) {
+    let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
+    let tid = task::current().tid;
+    let f = frame;
+    let (a, b, c, d) = (f.rdi, f.rsi, f.rdx, f.r10);
+    match result {
+        Ok(value) => log::error!("[{tid}] {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}) = {value:#x}"),
+        Err(e) => log::error!("[{tid}] {name}({a:#x}, {b:#x}, {c:#x}, {d:#x}) = {e:?}"),
+    }
+}
+
+/// Work that is due before the program goes on: pollers, timers, preemption, signals, and the restart of an
+/// interrupted call (its number and what it returned).
+#[cold]
+fn leave(frame: &mut Frame, mut call: Option<(u64, Result<usize>)>) {
+    loop {
+        sched::work();
+        let restart = calls::signals::deliver(frame, call);
+        call = match restart {
+            Some(number) => {
+                frame.rax = number;
+                invoke(number, frame).map(|result| (number, result))
+            }
+            None => None,
+        };
+        if !api_plat::take_work() && call.is_none_or(|(_, r)| !is_restart(r)) {
+            return;
+        }
+    }
+}
+
+fn is_restart(result: Result<usize>) -> bool {
+    matches!(result, Err(RESTART | RESTART_NO_HANDLER))
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_work(frame: &mut Frame) {
+    leave(frame, None);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_timer() {
+    sched::on_timer_interrupt();
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_exception(frame: &mut Frame, exception: Exception) {
+    calls::signals::exception(frame, exception);
+    leave(frame, None);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
+    calls::memory::page_fault(address, access)
+}

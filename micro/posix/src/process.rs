@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the program as a whole is to Linux.
+
+use crate::calls::signals::ProcessSignals;
+use crate::task::Task;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_plat::Status;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// The program is process 1, as the entrypoint of a container is.
+pub const FIRST_PID: i32 = 1;
+
+/// User and group ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    pub uid: u32,
+    pub euid: u32,
+    pub suid: u32,
+    pub fsuid: u32,
+    pub gid: u32,
+    pub egid: u32,
+    pub sgid: u32,
+    pub fsgid: u32,
+    pub groups: Vec<u32>,
+}
+
+/// A process. There is one; structures that a second one would need for itself hang off it.
+pub struct Process {
+    pub pid: i32,
+    pub credentials: SpinLock<Credentials>,
+    pub signals: ProcessSignals,
+    tasks: SpinLock<BTreeMap<i32, Arc<Task>>>,
+    next_tid: AtomicI32,
+    exiting: AtomicBool,
+    /// As execve got it, for /proc/self/cmdline.
+    pub arguments: SpinLock<Vec<String>>,
+    pub environment: SpinLock<Vec<String>>,
+    /// Absolute path of the program, for /proc/self/exe.
+    pub executable: SpinLock<String>,
+}
+
+impl Process {
+    pub fn new(pid: i32, credentials: Credentials) -> Arc<Process> {
+        Arc::new(Process {
+            pid,
+            credentials: SpinLock::new(credentials),
+            signals: ProcessSignals::new(),
+            tasks: SpinLock::new(BTreeMap::new()),
+            next_tid: AtomicI32::new(pid),
+            exiting: AtomicBool::new(false),
+            arguments: SpinLock::new(Vec::new()),
+            environment: SpinLock::new(Vec::new()),
+            executable: SpinLock::new(String::new()),
+        })
+    }
+
+    /// A thread id that is not in use; the first one is the process id.
+    pub fn allocate_tid(&self) -> i32 {
+        self.next_tid.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn add(&self, task: Arc<Task>) {
+        self.tasks.lock().insert(task.tid, task);
+    }
+
+    /// Takes a thread out; true when it was the last.
+    pub fn remove(&self, tid: i32) -> bool {
+        let mut tasks = self.tasks.lock();
+        let removed = tasks.remove(&tid);
+        let last = tasks.is_empty();
+        drop(tasks);
+        drop(removed);
+        last
+    }
+
+    pub fn task(&self, tid: i32) -> Option<Arc<Task>> {
+        self.tasks.lock().get(&tid).cloned()
+    }
+
+    /// All threads, by id.
+    pub fn tasks(&self) -> Vec<Arc<Task>> {
+        self.tasks.lock().values().cloned().collect()
+    }
+
+    pub fn thread_count(&self) -> usize {
+        self.tasks.lock().len()
+    }
+
+    /// Ends the program, and with it the machine: stores what is not stored yet, then tells the host.
+    pub fn end(&self, status: Status) -> ! {
+        // Storing may block and another thread may end the program meanwhile: the first one's status counts.
+        if self.exiting.swap(true, Ordering::Relaxed) {
+            loop {
+                sched::park(u64::MAX);
+            }
+        }
+        crate::calls::end::store_everything();
+        api_plat::power_off(&status)
+    }
+}

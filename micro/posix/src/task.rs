@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a thread is to Linux.
+
+use crate::calls::signals::TaskSignals;
+use crate::process::Process;
+use alloc::sync::Arc;
+use api_lock::SpinLock;
+use api_sched::Waiter;
+use core::sync::atomic::{AtomicU64, Ordering};
+use sched::Thread;
+
+/// A thread of the program.
+pub struct Task {
+    pub tid: i32,
+    pub process: Arc<Process>,
+    pub signals: TaskSignals,
+    /// CLONE_CHILD_CLEARTID, set_tid_address: zeroed and woken when the thread ends.
+    pub clear_child_tid: AtomicU64,
+    /// set_robust_list.
+    pub robust_list: AtomicU64,
+    /// PR_SET_NAME: 15 bytes and a NUL.
+    pub name: SpinLock<[u8; 16]>,
+    thread: SpinLock<Option<Arc<Thread>>>,
+}
+
+impl Task {
+    pub fn new(process: Arc<Process>, tid: i32, name: [u8; 16]) -> Arc<Task> {
+        Arc::new(Task {
+            tid,
+            process,
+            signals: TaskSignals::new(),
+            clear_child_tid: AtomicU64::new(0),
+            robust_list: AtomicU64::new(0),
+            name: SpinLock::new(name),
+            thread: SpinLock::new(None),
+        })
+    }
+
+    /// Ties the task to the kernel thread that runs it; the process' table keeps the task alive until
+    /// [`Task::detach`].
+    pub fn attach(self: &Arc<Task>, thread: &Arc<Thread>) {
+        *self.thread.lock() = Some(thread.clone());
+        thread.set_local(Arc::as_ptr(self).cast_mut().cast());
+    }
+
+    /// The kernel thread.
+    pub fn thread(&self) -> Option<Arc<Thread>> {
+        self.thread.lock().clone()
+    }
+
+    /// True when a signal is to be delivered: a blocking call gives up.
+    #[inline]
+    pub fn has_signal(&self) -> bool {
+        self.signals.is_pending(&self.process.signals)
+    }
+
+    /// Takes the thread out of a sleep, or out of the program, because a signal is there.
+    pub fn interrupt(&self) {
+        if let Some(thread) = self.thread() {
+            thread.wake(abi::Events::NONE);
+        }
+        api_plat::request_work();
+    }
+
+    /// The name without its padding.
+    pub fn comm(&self) -> alloc::vec::Vec<u8> {
+        let name = *self.name.lock();
+        name.iter().copied().take_while(|b| *b != 0).collect()
+    }
+
+    pub fn clear_child_tid(&self) -> u64 {
+        self.clear_child_tid.load(Ordering::Relaxed)
+    }
+}
+
+/// The running thread of the program.
+///
+/// # Panics
+///
+/// On a kernel thread: those make no system calls.
+#[inline]
+pub fn current() -> &'static Task {
+    let local = sched::current().local() as *const Task;
+    // SAFETY: `attach` stored the pointer of an Arc that the process' table holds until the thread ends, and the
+    // caller is that thread.
+    unsafe { local.as_ref() }.expect("a system call on a kernel thread")
+}
+
+#[unsafe(no_mangle)]
+fn unilith_thread_resumed(local: *mut ()) {
+    // SAFETY: as in `current`; kernel threads have a null pointer.
+    if let Some(task) = unsafe { (local as *const Task).as_ref() }
+        && task.has_signal()
+    {
+        api_plat::request_work();
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The only place where a system call blocks.
+
+use crate::dispatch::RESTART;
+use crate::task;
+use abi::{Events, Result, errno::EAGAIN};
+use api_fs::File;
+use api_sched::WaitQueue;
+
+/// No deadline.
+pub const FOREVER: u64 = u64::MAX;
+
+/// Makes `operation` until it answers something else than `EAGAIN`, sleeping on the file's queue between.
+///
+/// `EAGAIN` comes through when `blocking` is false, when the file has no queue, and when `deadline_ns` (monotonic)
+/// has passed; [`RESTART`] when a signal is to be delivered.
+pub fn for_file<T>(
+    file: &dyn File,
+    interest: Events,
+    blocking: bool,
+    deadline_ns: u64,
+    mut operation: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    match operation() {
+        Err(EAGAIN) if blocking => {}
+        done => return done,
+    }
+    let Some(queue) = file.wait_queue() else { return Err(EAGAIN) };
+    on_queue(queue, interest, deadline_ns, operation)
+}
+
+/// As [`for_file`], for a queue.
+pub fn on_queue<T>(
+    queue: &WaitQueue,
+    interest: Events,
+    deadline_ns: u64,
+    mut operation: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let _registration = Registration::new(queue, interest);
+    loop {
+        // After registering: a change between the last try and the registration would be lost otherwise.
+        match operation() {
+            Err(EAGAIN) => {}
+            done => return done,
+        }
+        if task::current().has_signal() {
+            return Err(RESTART);
+        }
+        if api_plat::now_ns() >= deadline_ns {
+            return Err(EAGAIN);
+        }
+        sched::park(deadline_ns);
+    }
+}
+
+/// Sleeps until the deadline or a signal: `true` when the time has passed.
+pub fn sleep_until(deadline_ns: u64) -> bool {
+    loop {
+        if api_plat::now_ns() >= deadline_ns {
+            return true;
+        }
+        if task::current().has_signal() {
+            return false;
+        }
+        sched::park(deadline_ns);
+    }
+}
+
+/// A place in a wait queue for as long as it lives.
+struct Registration<'a> {
+    queue: &'a WaitQueue,
+    key: api_sched::WaitKey,
+}
+
+impl<'a> Registration<'a> {
+    fn new(queue: &'a WaitQueue, interest: Events) -> Self {
+        let waiter = api_sched::current();
+        Registration { queue, key: queue.add(waiter, interest, false) }
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.queue.remove(self.key);
+    }
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one table of all x86-64 system calls.
+//!
+//! Each row: number, name, status, note, handler. The kernel generates its dispatch from it ([`system_calls!`]), the
+//! host the page `docs/reference/system-calls.md` and the answers of `unilith check` ([`ROWS`]).
+//!
+//! Status is one of
+//! - `Full`: every flag and error case of the manual page that makes sense in one process;
+//! - `Partial`: works; the note says what is missing;
+//! - `Refused`: answers an error on purpose; the note says why. With handler `none` it answers ENOSYS;
+//! - `Missing`: not written yet; answers ENOSYS, is counted and reported to the host.
+//!
+//! The handler is a path below the posix crate's `calls` module, or `none`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// How far a call is implemented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Full,
+    Partial,
+    Refused,
+    Missing,
+}
+
+/// One system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub number: u32,
+    pub name: &'static str,
+    pub status: Status,
+    /// What is missing, or why it is refused; empty for the others.
+    pub note: &'static str,
+}
+
+/// All calls, in ascending order of number.
+pub static ROWS: &[Row] = {
+    macro_rules! rows {
+        ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {
+            &[$(Row { number: $number, name: stringify!($name), status: Status::$status, note: $note }),*]
+        };
+    }
+    system_calls!(rows)
+};
+
+/// The row of a number.
+pub fn row(number: u32) -> Option<&'static Row> {
+    ROWS.binary_search_by_key(&number, |row| row.number).ok().map(|i| &ROWS[i])
+}
+
+/// Expands `$with! { number name status note handler; … }`.
+#[macro_export]
+macro_rules! system_calls {
+    ($with:ident) => {
+        $with! {
+            0 read Missing "" none;
+            1 write Missing "" none;
+            2 open Missing "" none;
+            3 close Missing "" none;
+            4 stat Missing "" none;
+            5 fstat Missing "" none;
+            6 lstat Missing "" none;
+            7 poll Missing "" none;
+            8 lseek Missing "" none;
+            9 mmap Missing "" none;
+            10 mprotect Missing "" none;
+            11 munmap Missing "" none;
+            12 brk Missing "" none;
+            13 rt_sigaction Missing "" none;
+            14 rt_sigprocmask Missing "" none;
+            15 rt_sigreturn Missing "" none;
+            16 ioctl Missing "" none;
+            17 pread64 Missing "" none;
+            18 pwrite64 Missing "" none;
+            19 readv Missing "" none;
+            20 writev Missing "" none;
+            21 access Missing "" none;
+            22 pipe Missing "" none;
+            23 select Missing "" none;
+            24 sched_yield Missing "" none;
+            25 mremap Missing "" none;
+            26 msync Missing "" none;
+            27 mincore Missing "" none;
+            28 madvise Missing "" none;
+            29 shmget Missing "" none;
+            30 shmat Missing "" none;
+            31 shmctl Missing "" none;
+            32 dup Missing "" none;
+            33 dup2 Missing "" none;
+            34 pause Missing "" none;
+            35 nanosleep Missing "" none;
+            36 getitimer Missing "" none;
+            37 alarm Missing "" none;
+            38 setitimer Missing "" none;
+            39 getpid Full "" identity::getpid;
+            40 sendfile Missing "" none;
+            41 socket Missing "" none;
+            42 connect Missing "" none;
+            43 accept Missing "" none;
+            44 sendto Missing "" none;
+            45 recvfrom Missing "" none;
+            46 sendmsg Missing "" none;
+            47 recvmsg Missing "" none;
+            48 shutdown Missing "" none;
+            49 bind Missing "" none;
+            50 listen Missing "" none;
+            51 getsockname Missing "" none;
+            52 getpeername Missing "" none;
+            53 socketpair Missing "" none;
+            54 setsockopt Missing "" none;
+            55 getsockopt Missing "" none;
+            56 clone Missing "" none;
+            57 fork Refused "needs a second address space: run it with --kernel linux" none;
+            58 vfork Refused "needs a second address space: run it with --kernel linux" none;
+            59 execve Missing "" none;
+            60 exit Full "" end::exit;
+            61 wait4 Missing "" none;
+            62 kill Missing "" none;
+            63 uname Missing "" none;
+            64 semget Missing "" none;
+            65 semop Missing "" none;
+            66 semctl Missing "" none;
+            67 shmdt Missing "" none;
+            68 msgget Missing "" none;
+            69 msgsnd Missing "" none;
+            70 msgrcv Missing "" none;
+            71 msgctl Missing "" none;
+            72 fcntl Missing "" none;
+            73 flock Missing "" none;
+            74 fsync Missing "" none;
+            75 fdatasync Missing "" none;
+            76 truncate Missing "" none;
+            77 ftruncate Missing "" none;
+            78 getdents Missing "" none;
+            79 getcwd Missing "" none;
+            80 chdir Missing "" none;
+            81 fchdir Missing "" none;
+            82 rename Missing "" none;
+            83 mkdir Missing "" none;
+            84 rmdir Missing "" none;
+            85 creat Missing "" none;
+            86 link Missing "" none;
+            87 unlink Missing "" none;
+            88 symlink Missing "" none;
+            89 readlink Missing "" none;
+            90 chmod Missing "" none;
+            91 fchmod Missing "" none;
+            92 chown Missing "" none;
+            93 fchown Missing "" none;
+            94 lchown Missing "" none;
+            95 umask Missing "" none;
+            96 gettimeofday Missing "" none;
+            97 getrlimit Missing "" none;
+            98 getrusage Missing "" none;
+            99 sysinfo Missing "" none;
+            100 times Missing "" none;
+            101 ptrace Refused "one process: there is nobody to trace" none;
+            102 getuid Missing "" none;
+            103 syslog Missing "" none;
+            104 getgid Missing "" none;
+            105 setuid Missing "" none;
+            106 setgid Missing "" none;
+            107 geteuid Missing "" none;
+            108 getegid Missing "" none;
+            109 setpgid Missing "" none;
+            110 getppid Full "" identity::getppid;
+            111 getpgrp Missing "" none;
+            112 setsid Missing "" none;
+            113 setreuid Missing "" none;
+            114 setregid Missing "" none;
+            115 getgroups Missing "" none;
+            116 setgroups Missing "" none;
+            117 setresuid Missing "" none;
+            118 getresuid Missing "" none;
+            119 setresgid Missing "" none;
+            120 getresgid Missing "" none;
+            121 getpgid Missing "" none;
+            122 setfsuid Missing "" none;
+            123 setfsgid Missing "" none;
+            124 getsid Missing "" none;
+            125 capget Missing "" none;
+            126 capset Missing "" none;
+            127 rt_sigpending Missing "" none;
+            128 rt_sigtimedwait Missing "" none;
+            129 rt_sigqueueinfo Missing "" none;
+            130 rt_sigsuspend Missing "" none;
+            131 sigaltstack Missing "" none;
+            132 utime Missing "" none;
+            133 mknod Missing "" none;
+            134 uselib Refused "removed from Linux for x86-64" none;
+            135 personality Missing "" none;
+            136 ustat Refused "deprecated by Linux" none;
+            137 statfs Missing "" none;
+            138 fstatfs Missing "" none;
+            139 sysfs Refused "deprecated by Linux" none;
+            140 getpriority Missing "" none;
+            141 setpriority Missing "" none;
+            142 sched_setparam Missing "" none;
+            143 sched_getparam Missing "" none;
+            144 sched_setscheduler Missing "" none;
+            145 sched_getscheduler Missing "" none;
+            146 sched_get_priority_max Missing "" none;
+            147 sched_get_priority_min Missing "" none;
+            148 sched_rr_get_interval Missing "" none;
+            149 mlock Missing "" none;
+            150 munlock Missing "" none;
+            151 mlockall Missing "" none;
+            152 munlockall Missing "" none;
+            153 vhangup Missing "" none;
+            154 modify_ldt Refused "segments of the program's own do not fit one address space with the kernel" none;
+            155 pivot_root Refused "one mount namespace with a fixed root" none;
+            156 _sysctl Refused "removed from Linux" none;
+            157 prctl Missing "" none;
+            158 arch_prctl Missing "" none;
+            159 adjtimex Missing "" none;
+            160 setrlimit Missing "" none;
+            161 chroot Missing "" none;
+            162 sync Missing "" none;
+            163 acct Refused "one process: nothing to account" none;
+            164 settimeofday Missing "" none;
+            165 mount Missing "" none;
+            166 umount2 Missing "" none;
+            167 swapon Refused "there is no swap" none;
+            168 swapoff Refused "there is no swap" none;
+            169 reboot Missing "" none;
+            170 sethostname Missing "" none;
+            171 setdomainname Missing "" none;
+            172 iopl Refused "the program does not own the machine's devices" none;
+            173 ioperm Refused "the program does not own the machine's devices" none;
+            174 create_module Refused "removed from Linux" none;
+            175 init_module Refused "the kernel of a unikernel is fixed when it is built" none;
+            176 delete_module Refused "the kernel of a unikernel is fixed when it is built" none;
+            177 get_kernel_syms Refused "removed from Linux" none;
+            178 query_module Refused "removed from Linux" none;
+            179 quotactl Refused "no quotas" none;
+            180 nfsservctl Refused "removed from Linux" none;
+            181 getpmsg Refused "never implemented by Linux" none;
+            182 putpmsg Refused "never implemented by Linux" none;
+            183 afs_syscall Refused "never implemented by Linux" none;
+            184 tuxcall Refused "never implemented by Linux" none;
+            185 security Refused "never implemented by Linux" none;
+            186 gettid Full "" identity::gettid;
+            187 readahead Missing "" none;
+            188 setxattr Missing "" none;
+            189 lsetxattr Missing "" none;
+            190 fsetxattr Missing "" none;
+            191 getxattr Missing "" none;
+            192 lgetxattr Missing "" none;
+            193 fgetxattr Missing "" none;
+            194 listxattr Missing "" none;
+            195 llistxattr Missing "" none;
+            196 flistxattr Missing "" none;
+            197 removexattr Missing "" none;
+            198 lremovexattr Missing "" none;
+            199 fremovexattr Missing "" none;
+            200 tkill Missing "" none;
+            201 time Missing "" none;
+            202 futex Missing "" none;
+            203 sched_setaffinity Missing "" none;
+            204 sched_getaffinity Missing "" none;
+            205 set_thread_area Refused "not a call of 64-bit programs" none;
+            206 io_setup Missing "" none;
+            207 io_destroy Missing "" none;
+            208 io_getevents Missing "" none;
+            209 io_submit Missing "" none;
+            210 io_cancel Missing "" none;
+            211 get_thread_area Refused "not a call of 64-bit programs" none;
+            212 lookup_dcookie Refused "removed from Linux" none;
+            213 epoll_create Missing "" none;
+            214 epoll_ctl_old Refused "never implemented by Linux" none;
+            215 epoll_wait_old Refused "never implemented by Linux" none;
+            216 remap_file_pages Refused "deprecated by Linux: programs map pieces instead" none;
+            217 getdents64 Missing "" none;
+            218 set_tid_address Missing "" none;
+            219 restart_syscall Missing "" none;
+            220 semtimedop Missing "" none;
+            221 fadvise64 Missing "" none;
+            222 timer_create Missing "" none;
+            223 timer_settime Missing "" none;
+            224 timer_gettime Missing "" none;
+            225 timer_getoverrun Missing "" none;
+            226 timer_delete Missing "" none;
+            227 clock_settime Missing "" none;
+            228 clock_gettime Missing "" none;
+            229 clock_getres Missing "" none;
+            230 clock_nanosleep Missing "" none;
+            231 exit_group Full "" end::exit_group;
+            232 epoll_wait Missing "" none;
+            233 epoll_ctl Missing "" none;
+            234 tgkill Missing "" none;
+            235 utimes Missing "" none;
+            236 vserver Refused "never implemented by Linux" none;
+            237 mbind Missing "" none;
+            238 set_mempolicy Missing "" none;
+            239 get_mempolicy Missing "" none;
+            240 mq_open Missing "" none;
+            241 mq_unlink Missing "" none;
+            242 mq_timedsend Missing "" none;
+            243 mq_timedreceive Missing "" none;
+            244 mq_notify Missing "" none;
+            245 mq_getsetattr Missing "" none;
+            246 kexec_load Refused "the machine has one kernel" none;
+            247 waitid Missing "" none;
+            248 add_key Refused "no key rings" none;
+            249 request_key Refused "no key rings" none;
+            250 keyctl Refused "no key rings" none;
+            251 ioprio_set Missing "" none;
+            252 ioprio_get Missing "" none;
+            253 inotify_init Missing "" none;
+            254 inotify_add_watch Missing "" none;
+            255 inotify_rm_watch Missing "" none;
+            256 migrate_pages Refused "one memory node" none;
+            257 openat Missing "" none;
+            258 mkdirat Missing "" none;
+            259 mknodat Missing "" none;
+            260 fchownat Missing "" none;
+            261 futimesat Missing "" none;
+            262 newfstatat Missing "" none;
+            263 unlinkat Missing "" none;
+            264 renameat Missing "" none;
+            265 linkat Missing "" none;
+            266 symlinkat Missing "" none;
+            267 readlinkat Missing "" none;
+            268 fchmodat Missing "" none;
+            269 faccessat Missing "" none;
+            270 pselect6 Missing "" none;
+            271 ppoll Missing "" none;
+            272 unshare Refused "no namespaces" none;
+            273 set_robust_list Missing "" none;
+            274 get_robust_list Missing "" none;
+            275 splice Missing "" none;
+            276 tee Missing "" none;
+            277 sync_file_range Missing "" none;
+            278 vmsplice Missing "" none;
+            279 move_pages Refused "one memory node" none;
+            280 utimensat Missing "" none;
+            281 epoll_pwait Missing "" none;
+            282 signalfd Missing "" none;
+            283 timerfd_create Missing "" none;
+            284 eventfd Missing "" none;
+            285 fallocate Missing "" none;
+            286 timerfd_settime Missing "" none;
+            287 timerfd_gettime Missing "" none;
+            288 accept4 Missing "" none;
+            289 signalfd4 Missing "" none;
+            290 eventfd2 Missing "" none;
+            291 epoll_create1 Missing "" none;
+            292 dup3 Missing "" none;
+            293 pipe2 Missing "" none;
+            294 inotify_init1 Missing "" none;
+            295 preadv Missing "" none;
+            296 pwritev Missing "" none;
+            297 rt_tgsigqueueinfo Missing "" none;
+            298 perf_event_open Refused "no performance counters in the guest" none;
+            299 recvmmsg Missing "" none;
+            300 fanotify_init Refused "no file notifications" none;
+            301 fanotify_mark Refused "no file notifications" none;
+            302 prlimit64 Missing "" none;
+            303 name_to_handle_at Missing "" none;
+            304 open_by_handle_at Missing "" none;
+            305 clock_adjtime Missing "" none;
+            306 syncfs Missing "" none;
+            307 sendmmsg Missing "" none;
+            308 setns Refused "no namespaces" none;
+            309 getcpu Missing "" none;
+            310 process_vm_readv Missing "" none;
+            311 process_vm_writev Missing "" none;
+            312 kcmp Missing "" none;
+            313 finit_module Refused "the kernel of a unikernel is fixed when it is built" none;
+            314 sched_setattr Missing "" none;
+            315 sched_getattr Missing "" none;
+            316 renameat2 Missing "" none;
+            317 seccomp Missing "" none;
+            318 getrandom Missing "" none;
+            319 memfd_create Missing "" none;
+            320 kexec_file_load Refused "the machine has one kernel" none;
+            321 bpf Refused "the overlay attaches eBPF programs from outside" none;
+            322 execveat Missing "" none;
+            323 userfaultfd Refused "page faults are the kernel's alone" none;
+            324 membarrier Missing "" none;
+            325 mlock2 Missing "" none;
+            326 copy_file_range Missing "" none;
+            327 preadv2 Missing "" none;
+            328 pwritev2 Missing "" none;
+            329 pkey_mprotect Missing "" none;
+            330 pkey_alloc Missing "" none;
+            331 pkey_free Missing "" none;
+            332 statx Missing "" none;
+            333 io_pgetevents Missing "" none;
+            334 rseq Missing "" none;
+            424 pidfd_send_signal Missing "" none;
+            425 io_uring_setup Refused "programs fall back to epoll" none;
+            426 io_uring_enter Refused "programs fall back to epoll" none;
+            427 io_uring_register Refused "programs fall back to epoll" none;
+            428 open_tree Missing "" none;
+            429 move_mount Missing "" none;
+            430 fsopen Missing "" none;
+            431 fsconfig Missing "" none;
+            432 fsmount Missing "" none;
+            433 fspick Missing "" none;
+            434 pidfd_open Missing "" none;
+            435 clone3 Missing "" none;
+            436 close_range Missing "" none;
+            437 openat2 Missing "" none;
+            438 pidfd_getfd Missing "" none;
+            439 faccessat2 Missing "" none;
+            440 process_madvise Missing "" none;
+            441 epoll_pwait2 Missing "" none;
+            442 mount_setattr Missing "" none;
+            443 quotactl_fd Refused "no quotas" none;
+            444 landlock_create_ruleset Refused "the machine is the sandbox" none;
+            445 landlock_add_rule Refused "the machine is the sandbox" none;
+            446 landlock_restrict_self Refused "the machine is the sandbox" none;
+            447 memfd_secret Refused "programs fall back to anonymous memory" none;
+            448 process_mrelease Missing "" none;
+            449 futex_waitv Missing "" none;
+            450 set_mempolicy_home_node Missing "" none;
+            451 cachestat Missing "" none;
+            452 fchmodat2 Missing "" none;
+            453 map_shadow_stack Refused "no shadow stacks" none;
+            454 futex_wake Missing "" none;
+            455 futex_wait Missing "" none;
+            456 futex_requeue Missing "" none;
+            457 statmount Missing "" none;
+            458 listmount Missing "" none;
+            459 lsm_get_self_attr Missing "" none;
+            460 lsm_set_self_attr Missing "" none;
+            461 lsm_list_modules Missing "" none;
+            462 mseal Missing "" none;
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_ascend_and_notes_say_what_their_status_needs() {
+        assert!(ROWS.windows(2).all(|w| w[0].number < w[1].number));
+        for row in ROWS {
+            let needs_note = matches!(row.status, Status::Partial | Status::Refused);
+            assert_eq!(needs_note, !row.note.is_empty(), "{}", row.name);
+        }
+    }
+}
