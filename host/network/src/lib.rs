@@ -1,1 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a machine reaches the network and how the host reaches the machine.
+//!
+//! Two ways, chosen by what the caller may do:
+//!
+//! - **tap** ([`tap`]): root gets a tap device per machine with a /30 of its own. The device lives as long as QEMU
+//!   holds its descriptor, so nothing is left behind however the machine ends. Ports are published by a proxy in the
+//!   machine's supervisor ([`proxy`]), names are resolved by a relay there ([`dns`]), and packets go out through
+//!   address translation where the host has nftables ([`nat`]).
+//! - **user**: everybody else gets QEMU's user-mode network; QEMU itself publishes the ports.
+//!
+//! [`ports`] holds what both share: the notation of `-p`, and the check that a host port is free.
+//!
+//! Depends on no other crate of this repository. `unilith-machine` and the command depend on it.
+
+pub mod dns;
+pub mod nat;
+pub mod ports;
+pub mod proxy;
+pub mod subnet;
+pub mod tap;

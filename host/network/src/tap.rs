@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A tap device with an address, for one machine.
+//!
+//! The device is not persistent: it exists while some process holds its descriptor, and the only one that keeps it is
+//! QEMU. Its name is the lock on its addresses: device `unilithN` owns the N-th /30, and the kernel gives a name to one
+//! process only, whatever state directories, users or containers the others use.
+//!
+//! The unsafe code here calls ioctls with a fully initialised `struct ifreq` that lives on the stack of the caller.
+
+use crate::subnet::{Network, Pair, ranges, routes};
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    net::{Ipv4Addr, UdpSocket},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+};
+
+/// A tap device that is up and has the host's address.
+#[derive(Debug)]
+pub struct Tap {
+    pub name: String,
+    pub pair: Pair,
+    /// The descriptor to hand to QEMU; the device goes when the last copy is closed.
+    pub fd: OwnedFd,
+}
+
+/// Why there is no tap device.
+#[derive(Debug, thiserror::Error)]
+pub enum TapError {
+    /// The caller may not make one, or the machine has no /dev/net/tun: user-mode networking is the answer.
+    #[error("no right to make a tap device ({0})")]
+    NotAllowed(io::Error),
+    #[error("{0}")]
+    BadRange(String),
+    #[error(
+        "every address range is in use or clashes with a route; name a free one in UNILITH_NETWORK, e.g. 10.99.0.0/16"
+    )]
+    NoRange,
+    #[error("cannot set up the tap device {name}: {source}")]
+    Setup { name: String, source: io::Error },
+}
+
+/// Devices of one range that are tried before giving up; far more machines than one host runs.
+const MOST_DEVICES: u32 = 4096;
+
+impl Tap {
+    pub fn create() -> Result<Tap, TapError> {
+        let routes = routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
+        let mut first = 0;
+        for range in ranges().map_err(TapError::BadRange)? {
+            let count = range.pairs().min(MOST_DEVICES);
+            // Numbers run on over the ranges, so that a name stands for one /30 only.
+            for n in 0..count {
+                let pair = range.pair(n);
+                if routes.iter().any(|r| r.overlaps(pair.network())) {
+                    continue;
+                }
+                let name = format!("unilith{}", first + n);
+                match open(&name) {
+                    Ok(fd) => return configure(name, pair, fd),
+                    Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
+                    Err(e) => return Err(TapError::NotAllowed(e)),
+                }
+            }
+            first += count;
+        }
+        Err(TapError::NoRange)
+    }
+}
+
+/// Whether this process may make tap devices, and why not.
+pub fn allowed() -> Result<(), io::Error> {
+    // A device without a name of its own: the kernel picks one, and it goes with the descriptor.
+    open("unilith%d").map(drop)
+}
+
+fn configure(name: String, pair: Pair, fd: OwnedFd) -> Result<Tap, TapError> {
+    // Without this the host greets the machine with router solicitations it has no use for. Hosts without IPv6 lack the file.
+    let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    bring_up(&name, pair.host, pair.network())
+        .map_err(|source| TapError::Setup { name: name.clone(), source })?;
+    Ok(Tap { name, pair, fd })
+}
+
+fn open(name: &str) -> io::Result<OwnedFd> {
+    let file: File = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let mut request = request(name);
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    ioctl(file.as_raw_fd(), libc::TUNSETIFF as libc::c_ulong, &mut request)?;
+    Ok(file.into())
+}
+
+fn bring_up(name: &str, address: Ipv4Addr, network: Network) -> io::Result<()> {
+    // Any socket will do to configure an interface.
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let fd = socket.as_raw_fd();
+    let mut request = request(name);
+    request.ifr_ifru.ifru_addr = sockaddr(address);
+    ioctl(fd, libc::SIOCSIFADDR, &mut request)?;
+    request.ifr_ifru.ifru_netmask = sockaddr(Ipv4Addr::from(u32::MAX << (32 - u32::from(network.length))));
+    ioctl(fd, libc::SIOCSIFNETMASK, &mut request)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ioctl(fd, libc::SIOCSIFFLAGS, &mut request)
+}
+
+/// A request for the interface `name`, which the caller has made short enough.
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: `ifreq` is plain data for which all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn sockaddr(address: Ipv4Addr) -> libc::sockaddr {
+    let mut data = [0; 14];
+    for (to, from) in data[2..6].iter_mut().zip(address.octets()) {
+        *to = from as libc::c_char;
+    }
+    libc::sockaddr { sa_family: libc::AF_INET as libc::sa_family_t, sa_data: data }
+}
+
+fn ioctl(fd: RawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: `request` is a valid, initialised `ifreq` for the whole call, which is what every ioctl number used in this
+    // module takes; the kernel writes at most one `ifreq` to it.
+    let result = unsafe { libc::ioctl(fd, number, std::ptr::from_mut(request)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
