@@ -1,1 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Start, watch and stop machines.
+//!
+//! A machine is one QEMU process and one *supervisor*: the `unilith run` in the foreground, or a detached copy of the
+//! command. The supervisor holds a file lock for as long as it lives; whoever finds a machine without its lock held knows
+//! that nobody looks after it any more and cleans up ([`store::Store::sweep`]). QEMU asks the kernel to be killed when its
+//! supervisor dies, and the tap device goes with QEMU, so even `kill -9` leaves nothing running.
+//!
+//! - [`record`]: what a machine is (`machine.json`) and how it does (`state.json`)
+//! - [`store`]: where machines are kept, found by name or prefix, and cleaned up
+//! - [`accel`]: is there a KVM that really works
+//! - [`qemu`]: the QEMU command line
+//! - [`supervisor`]: one machine from start to end
+//!
+//! May be used by the command; knows nothing of images or kernels beyond their paths.
+
+pub mod accel;
+pub mod dirs;
+pub mod link;
+pub mod process;
+pub mod qemu;
+pub mod record;
+pub mod store;
+pub mod supervisor;
+
+/// Why a machine could not be started, found or stopped. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    #[error("{doing} {path}: {source}", path = path.display())]
+    File { doing: &'static str, path: std::path::PathBuf, source: std::io::Error },
+    #[error(
+        "neither HOME nor XDG_STATE_HOME is set; set one, so that there is a place for the machine's state"
+    )]
+    NoHome,
+    #[error(
+        "the name {0} is in use by machine {1} ({2}); remove it with `unilith rm {0}` or choose another name"
+    )]
+    NameInUse(String, String, &'static str),
+    #[error("no machine is called `{0}`, and no id begins with it; `unilith ps -a` lists them")]
+    NotFound(String),
+    #[error("`{0}` fits several machines ({1}); write more of the id")]
+    Ambiguous(String, String),
+    #[error("machine {0} is running; stop it first or use `unilith rm -f {0}`")]
+    Running(String),
+    #[error("machine {0} is not running")]
+    NotRunning(String),
+    #[error("qemu-system-x86_64 is not installed; as root: apt-get install -y qemu-system-x86")]
+    NoQemu,
+    #[error("{0}")]
+    Port(#[from] unilith_network::ports::PortError),
+    #[error("{0}")]
+    Tap(#[from] unilith_network::tap::TapError),
+    #[error("{0}")]
+    Qemu(String),
+    #[error("cannot serve the published ports: {0}")]
+    Proxy(std::io::Error),
+}
+
+impl MachineError {
+    /// For `map_err` after an operation on a file.
+    pub fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> MachineError {
+        let path = path.to_path_buf();
+        move |source| MachineError::File { doing, path, source }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One machine's connection: chosen, set up, and described for the kernel, for QEMU and for the user.
+
+use crate::{
+    MachineError, qemu,
+    record::{Connection, Network, Spec},
+};
+use std::{net::Ipv4Addr, os::fd::OwnedFd, path::Path};
+use unilith_network::{
+    dns, nat,
+    ports::{Listener, Publish, listen},
+    proxy::{self, Route},
+    subnet::Pair,
+    tap::{Tap, TapError},
+};
+
+/// QEMU's user-mode network (`-netdev user`): the addresses are fixed.
+const USER_GUEST: [u8; 4] = [10, 0, 2, 15];
+const USER_GATEWAY: [u8; 4] = [10, 0, 2, 2];
+const USER_DNS: [u8; 4] = [10, 0, 2, 3];
+
+/// What is ready before QEMU starts. Dropping it releases the ports and the tap device.
+pub struct Link {
+    pub connection: Connection,
+    pub published: Vec<Publish>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    tap: Option<OwnedFd>,
+    listeners: Vec<Listener>,
+}
+
+impl Link {
+    /// Takes the host's ports and makes the connection. A port that cannot be had is the first error to be found.
+    pub fn set_up(spec: &Spec, shared: &Path) -> Result<Link, MachineError> {
+        let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        if spec.network == Network::None {
+            return Ok(Link { connection: Connection::None, published, notes, tap: None, listeners });
+        }
+        for mut port in spec.publish.iter().copied() {
+            listeners.push(listen(&mut port)?);
+            published.push(port);
+        }
+        for mut port in spec.offer.iter().copied() {
+            // Offered, not asked for: where it is taken the machine is still reachable another way.
+            match listen(&mut port) {
+                Ok(listener) => {
+                    listeners.push(listener);
+                    published.push(port);
+                }
+                Err(_) => notes.push(format!(
+                    "port {0} of this host is taken, so port {0} of the machine is not published; choose another with -p HOST:{0}",
+                    port.guest
+                )),
+            }
+        }
+        let tap = match spec.network {
+            Network::User | Network::None => None,
+            Network::Tap => Some(Tap::create()?),
+            Network::Auto => match Tap::create() {
+                Ok(tap) => Some(tap),
+                Err(TapError::NotAllowed(_)) => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let Some(tap) = tap else {
+            // QEMU listens itself; until then these sockets only showed that the ports are free.
+            listeners.clear();
+            return Ok(Link { connection: Connection::User, published, notes, tap: None, listeners });
+        };
+        let translated = match translate(&tap, shared) {
+            Ok(translated) => translated,
+            Err(error) => {
+                notes.push(format!("the machine cannot reach beyond this host: {error}"));
+                false
+            }
+        };
+        let connection = Connection::Tap { device: tap.name, pair: tap.pair, translated };
+        Ok(Link { connection, published, notes, tap: Some(tap.fd), listeners })
+    }
+
+    /// QEMU's side of it. The descriptor stays with `self`.
+    pub fn for_qemu(&self) -> qemu::Link {
+        use std::os::fd::AsRawFd;
+        match (&self.connection, &self.tap) {
+            (Connection::Tap { .. }, Some(fd)) => qemu::Link::Tap(fd.as_raw_fd()),
+            (Connection::User, _) => qemu::Link::User(self.published.clone()),
+            _ => qemu::Link::None,
+        }
+    }
+
+    /// The kernel's side of it.
+    pub fn describe(&self, boot: &mut api_boot::BootConfig) {
+        describe(&self.connection, boot);
+    }
+
+    /// To be called when QEMU has started: gives up the tap descriptor, so that the device goes with QEMU, and serves
+    /// the ports and names from a thread that lives as long as the process.
+    pub fn serve(&mut self) -> Result<(), MachineError> {
+        self.tap = None;
+        let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
+        let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
+        let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
+        let servers = dns::host_servers();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(MachineError::Proxy)?;
+        std::thread::Builder::new()
+            .name("proxy".into())
+            .spawn(move || runtime.block_on(serve(routes, pair, servers)))
+            .map_err(MachineError::Proxy)?;
+        Ok(())
+    }
+}
+
+async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>) {
+    // The sockets are bound already; what can still fail is switching them to non-blocking, which it never does on Linux.
+    if let Err(error) = proxy::serve(routes, pair.guest) {
+        eprintln!("unilith: cannot serve the published ports: {error}");
+    }
+    if let Err(error) = dns::serve(pair.host, servers).await {
+        eprintln!("unilith: names will not resolve in the machine: {error}");
+    }
+    std::future::pending::<()>().await
+}
+
+/// Settings of the kernel for a connection.
+pub fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
+    match connection {
+        Connection::None => {}
+        Connection::User => {
+            boot.ip = Some(api_boot::Ipv4Prefix { address: USER_GUEST, length: 24 });
+            boot.gateway = Some(USER_GATEWAY);
+            boot.dns = vec![USER_DNS];
+        }
+        Connection::Tap { pair, .. } => {
+            boot.ip = Some(api_boot::Ipv4Prefix { address: pair.guest.octets(), length: Pair::LENGTH });
+            boot.gateway = Some(pair.host.octets());
+            boot.dns = vec![pair.host.octets()];
+        }
+    }
+}
+
+fn translate(tap: &Tap, shared: &Path) -> Result<bool, String> {
+    let nft = nat::nft().ok_or("nftables is not installed (apt-get install nftables)")?;
+    nat::set_up(&nft, &tap.name, tap.pair).map_err(|e| e.to_string())?;
+    let forwarding = nat::Forwarding::new(shared).turn_on();
+    if let Err(error) = forwarding {
+        // The table is of no use then. That it cannot be removed either is the smaller of the two messages.
+        let _ = nat::tear_down(&nft, &tap.name);
+        return Err(format!("cannot turn on IPv4 forwarding: {error}"));
+    }
+    Ok(true)
+}

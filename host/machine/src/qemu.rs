@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The QEMU command line of a machine. One function for what `run` starts and what `build` writes into `run.sh`.
+
+use crate::record::{Accel, Mount, Platform};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+use unilith_network::ports::Publish;
+
+/// The emulator's name.
+pub const QEMU: &str = "qemu-system-x86_64";
+
+/// Where a stream of the machine goes on the host.
+#[derive(Clone, Debug)]
+pub enum Stream {
+    /// A connected socket that QEMU inherits.
+    Socket(i32),
+    /// QEMU's own standard input and output.
+    Stdio,
+    /// A file.
+    File(PathBuf),
+}
+
+/// The network device's other side.
+#[derive(Clone, Debug)]
+pub enum Link {
+    None,
+    /// A tap device by a descriptor that QEMU inherits.
+    Tap(i32),
+    /// User-mode networking with these ports forwarded.
+    User(Vec<Publish>),
+}
+
+/// All that the command line says.
+#[derive(Clone, Debug)]
+pub struct Line<'a> {
+    pub platform: Platform,
+    pub accel: Accel,
+    /// Bytes.
+    pub memory: u64,
+    pub cpus: u32,
+    pub kernel: &'a Path,
+    pub initrd: &'a Path,
+    /// The kernel's command line.
+    pub append: String,
+    pub volumes: &'a [Mount],
+    pub link: Link,
+    /// The network device's address.
+    pub mac: String,
+    pub console: Stream,
+    pub status: Stream,
+    /// QEMU's own control channel (QMP), if wanted.
+    pub control: Option<i32>,
+}
+
+/// The 9p tag of the n-th volume.
+pub fn volume_tag(n: usize) -> String {
+    format!("v{n}")
+}
+
+impl Line<'_> {
+    /// The arguments after the emulator's name.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut out: Vec<OsString> = Vec::new();
+        let mut put = |words: &[&str]| out.extend(words.iter().map(OsString::from));
+        put(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        match self.platform {
+            // Nothing that has to be set up by firmware; the kernel finds the virtio-mmio slots itself.
+            Platform::Microvm => put(&[
+                "-M",
+                "microvm,x-option-roms=off,pit=off,pic=off,rtc=off,isa-serial=on,auto-kernel-cmdline=off",
+            ]),
+            Platform::Q35 => put(&["-M", "q35", "-bios", "qboot.rom"]),
+        }
+        match self.accel {
+            Accel::Kvm => put(&["-accel", "kvm", "-cpu", "host"]),
+            Accel::Tcg => put(&["-accel", "tcg", "-cpu", "max"]),
+        }
+        put(&["-m", &format!("{}k", self.memory >> 10), "-smp", &self.cpus.to_string()]);
+        put(&["-kernel"]);
+        out.push(self.kernel.into());
+        out.push("-initrd".into());
+        out.push(escape_commas(self.initrd));
+        let mut put = |words: &[&str]| out.extend(words.iter().map(OsString::from));
+        put(&["-append", &self.append]);
+        put(&["-chardev", &chardev("console", &self.console), "-serial", "chardev:console"]);
+        put(&["-chardev", &chardev("status", &self.status)]);
+        put(&["-device", &format!("isa-debugcon,iobase={:#x},chardev=status", api_boot::STATUS_PORT)]);
+        put(&["-device", &format!("isa-debug-exit,iobase={:#x},iosize=0x04", api_boot::EXIT_PORT)]);
+        if let Some(fd) = self.control {
+            put(&["-chardev", &format!("socket,id=control,fd={fd}"), "-mon", "chardev=control,mode=control"]);
+        }
+        let virtio = |device: &str| match self.platform {
+            Platform::Microvm => format!("{device}-device"),
+            Platform::Q35 => format!("{device}-pci"),
+        };
+        put(&["-device", &virtio("virtio-rng")]);
+        let netdev = match &self.link {
+            Link::None => None,
+            Link::Tap(fd) => Some(format!("tap,id=net0,fd={fd}")),
+            Link::User(ports) => {
+                let forward =
+                    |p: &Publish| format!(",hostfwd={}:{}:{}-:{}", p.protocol, p.address, p.host, p.guest);
+                Some(format!("user,id=net0{}", ports.iter().map(forward).collect::<String>()))
+            }
+        };
+        if let Some(netdev) = netdev {
+            put(&[
+                "-netdev",
+                &netdev,
+                "-device",
+                &format!("{},netdev=net0,mac={}", virtio("virtio-net"), self.mac),
+            ]);
+        }
+        for (n, volume) in self.volumes.iter().enumerate() {
+            let tag = volume_tag(n);
+            // `none`: the files belong to whom the machine's program says where this user may do that, and to this user
+            // otherwise, as with a bind mount.
+            let mut fsdev = OsString::from(format!("local,id={tag},security_model=none,multidevs=remap"));
+            if volume.read_only {
+                fsdev.push(",readonly=on");
+            }
+            fsdev.push(",path=");
+            fsdev.push(escape_commas(&volume.host));
+            out.push("-fsdev".into());
+            out.push(fsdev);
+            out.push("-device".into());
+            out.push(format!("{},fsdev={tag},mount_tag={tag}", virtio("virtio-9p")).into());
+        }
+        out
+    }
+}
+
+fn chardev(id: &str, stream: &Stream) -> String {
+    match stream {
+        Stream::Socket(fd) => format!("socket,id={id},fd={fd}"),
+        Stream::Stdio => format!("stdio,id={id},signal=off"),
+        Stream::File(path) => format!("file,id={id},path={}", escape_commas(path).to_string_lossy()),
+    }
+}
+
+/// In QEMU's option strings a comma inside a value is written twice.
+fn escape_commas(path: &Path) -> OsString {
+    match path.to_str() {
+        Some(text) if text.contains(',') => text.replace(',', ",,").into(),
+        _ => path.into(),
+    }
+}
+
+/// A locally administered address that is the machine's own (IEEE 802, second least bit of the first octet).
+pub fn mac_of(id: &str) -> String {
+    let digits: String =
+        id.chars().filter(char::is_ascii_hexdigit).chain("00000000".chars()).take(8).collect();
+    let pairs: Vec<&str> = (0..4).map(|i| &digits[2 * i..2 * i + 2]).collect();
+    format!("52:55:{}", pairs.join(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unilith_network::ports::Protocol;
+
+    fn line(platform: Platform, volumes: &[Mount]) -> Line<'_> {
+        let publish =
+            Publish { address: [127, 0, 0, 1].into(), host: 8080, guest: 80, protocol: Protocol::Tcp };
+        Line {
+            platform,
+            accel: Accel::Tcg,
+            memory: 64 << 20,
+            cpus: 1,
+            kernel: Path::new("/k"),
+            initrd: Path::new("/a,b.cpio"),
+            append: "-- /bin/x".into(),
+            volumes,
+            link: Link::User(vec![publish]),
+            mac: mac_of("0123456789ab"),
+            console: Stream::Socket(5),
+            status: Stream::File("/tmp,x".into()),
+            control: None,
+        }
+    }
+
+    fn text(line: &Line) -> String {
+        let words = line.arguments();
+        words.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn devices_fit_the_bus_of_the_machine() {
+        let microvm = text(&line(Platform::Microvm, &[]));
+        assert!(microvm.contains("virtio-net-device,netdev=net0,mac=52:55:01:23:45:67"), "{microvm}");
+        let q35 = text(&line(Platform::Q35, &[]));
+        assert!(q35.contains("virtio-rng-pci") && q35.contains("-bios qboot.rom"), "{q35}");
+    }
+
+    #[test]
+    fn commas_in_paths_reach_qemu_as_commas() {
+        let volume = Mount { host: "/my,data".into(), guest: "/data".into(), read_only: true };
+        let text = text(&line(Platform::Microvm, &[volume]));
+        assert!(text.contains("readonly=on,path=/my,,data"), "{text}");
+        assert!(text.contains("-initrd /a,,b.cpio") && text.contains("path=/tmp,,x"), "{text}");
+    }
+
+    #[test]
+    fn user_mode_ports_are_forwarded() {
+        assert!(text(&line(Platform::Microvm, &[])).contains("user,id=net0,hostfwd=tcp:127.0.0.1:8080-:80"));
+    }
+}

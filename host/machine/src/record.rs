@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine is, and how it does. Both are JSON files in the machine's directory and the output of
+//! `unilith inspect`.
+
+use crate::process::Process;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+use unilith_network::{ports::Publish, subnet::Pair};
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
+}
+
+/// The machine QEMU makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Platform {
+    /// `-M microvm` with virtio-mmio: no PCI, quickest to boot.
+    Microvm,
+    /// `-M q35` with virtio-pci.
+    Q35,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accel {
+    Kvm,
+    /// QEMU's software emulation.
+    Tcg,
+}
+
+/// How a machine is connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// A tap device where this user may make one, else user-mode.
+    #[default]
+    Auto,
+    Tap,
+    User,
+    None,
+}
+
+/// A host directory in the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    pub host: PathBuf,
+    pub guest: String,
+    pub read_only: bool,
+}
+
+/// When a program counts as ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ready {
+    /// It listens on this TCP or UDP port.
+    Listening(u16),
+    /// It prints a line that holds this text.
+    Prints(String),
+    /// Any port it listens on will do.
+    Any,
+    /// It ends by itself and is never announced.
+    Never,
+}
+
+/// What a machine is: written once, before it starts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Twelve hexadecimal digits.
+    pub id: String,
+    pub name: String,
+    pub created_ms: u64,
+    /// The program as the user named it: `redis`, `debian:memcached`, `./a.out`.
+    pub program: String,
+    /// The name in messages.
+    pub label: String,
+    /// Remove the machine when it has ended.
+    pub remove: bool,
+    pub platform: Platform,
+    pub accel: Accel,
+    pub kernel: PathBuf,
+    /// The kernel with its symbols, for backtraces.
+    pub symbols: Option<PathBuf>,
+    /// The root file system, a cpio archive.
+    pub initrd: PathBuf,
+    /// Bytes.
+    pub memory: u64,
+    pub cpus: u32,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: Option<String>,
+    pub uid: u32,
+    pub gid: u32,
+    pub hostname: String,
+    pub log: Option<String>,
+    pub trace: bool,
+    /// The signal that asks the program to end.
+    pub stop_signal: u8,
+    pub volumes: Vec<Mount>,
+    pub network: Network,
+    /// Ports the user wants published: an error if they cannot be had.
+    pub publish: Vec<Publish>,
+    /// Ports the program is known to serve: published where they are free.
+    pub offer: Vec<Publish>,
+    pub ready: Ready,
+    /// A command that reaches the program, with `{HOST}` and `{PORT}` to be filled in.
+    pub reach: Option<String>,
+}
+
+/// How a machine came to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What `unilith run` and `unilith wait` exit with: the program's code, 128+n after signal n, 125 if the machine failed.
+    pub code: u8,
+    /// One line, where there is more to say than the code.
+    pub reason: Option<String>,
+}
+
+impl Outcome {
+    /// The code of docker and podman for "the tool failed, not the program".
+    pub const FAILED: u8 = 125;
+
+    /// The end of a machine that nobody looked after any more.
+    pub fn abandoned() -> Outcome {
+        Outcome { code: 137, reason: Some("its supervisor was killed".into()) }
+    }
+
+    pub fn failed(reason: impl Into<String>) -> Outcome {
+        Outcome { code: Outcome::FAILED, reason: Some(reason.into()) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    #[default]
+    Created,
+    /// QEMU runs, the program does not yet.
+    Starting,
+    /// The program runs.
+    Running,
+    /// The program serves.
+    Ready,
+    Exited,
+}
+
+impl Phase {
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Created => "created",
+            Phase::Starting => "starting",
+            Phase::Running => "running",
+            Phase::Ready => "ready",
+            Phase::Exited => "exited",
+        }
+    }
+
+    pub fn is_alive(self) -> bool {
+        matches!(self, Phase::Starting | Phase::Running | Phase::Ready)
+    }
+}
+
+/// How the machine is connected, once it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "mode")]
+pub enum Connection {
+    /// `translated`: whether packets of the machine get out through nftables.
+    Tap {
+        device: String,
+        #[serde(flatten)]
+        pair: Pair,
+        translated: bool,
+    },
+    User,
+    None,
+}
+
+/// A port the program listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Listening {
+    pub udp: bool,
+    pub port: u16,
+}
+
+impl fmt::Display for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, if self.udp { "udp" } else { "tcp" })
+    }
+}
+
+/// How a machine does: rewritten by its supervisor whenever something changes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct State {
+    pub phase: Phase,
+    pub supervisor: Option<Process>,
+    pub qemu: Option<Process>,
+    pub connection: Option<Connection>,
+    /// Ports that are published, with the numbers the system chose.
+    pub published: Vec<Publish>,
+    pub listening: BTreeSet<Listening>,
+    /// Numbers of the system calls the program asked for and the kernel does not have.
+    pub missing_calls: BTreeSet<u32>,
+    pub started_ms: Option<u64>,
+    /// Nanoseconds from the kernel's first instruction to the program's.
+    pub kernel_ns: Option<u64>,
+    /// Milliseconds from the start of QEMU until the program served.
+    pub ready_in_ms: Option<u64>,
+    pub finished_ms: Option<u64>,
+    pub outcome: Option<Outcome>,
+    /// What the user was told and may want to read again.
+    pub notes: Vec<String>,
+}

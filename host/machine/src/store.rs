@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The directory of machines: `machines/ID/` with `machine.json`, `state.json`, `console.log` and `lock`.
+//!
+//! Whoever starts a machine takes the lock of its directory and hands the same open file to the supervisor, so there is no
+//! moment without it while the machine lives. Only the holder of the lock writes `state.json`.
+
+use crate::{
+    MachineError,
+    process::Process,
+    record::{Connection, Outcome, Phase, Spec, State, now_ms},
+};
+use rustix::process::Signal;
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Seek, Write},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use unilith_network::nat;
+
+/// All machines of one user.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// A machine as found on disk.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub folder: PathBuf,
+    pub spec: Spec,
+    pub state: State,
+}
+
+/// A machine whose lock this process holds.
+#[derive(Debug)]
+pub struct Held {
+    pub folder: PathBuf,
+    pub spec: Spec,
+    pub state: State,
+    lock: File,
+}
+
+/// How long after its making a directory without `machine.json` may still be somebody's work.
+const HALF_MADE: Duration = Duration::from_secs(60);
+/// A supervisor that was told to end takes its machine down within this time; then it is killed itself.
+const SUPERVISOR_LIMIT: Duration = Duration::from_secs(5);
+/// How often a waiting command looks.
+const POLL: Duration = Duration::from_millis(20);
+
+impl Store {
+    /// The store of this user.
+    pub fn open() -> Result<Store, MachineError> {
+        Ok(Store { folder: crate::dirs::state()? })
+    }
+
+    /// A store in a folder of the caller's.
+    pub fn at(folder: impl Into<PathBuf>) -> Store {
+        Store { folder: folder.into() }
+    }
+
+    /// State that all machines share.
+    pub fn shared(&self) -> &Path {
+        &self.folder
+    }
+
+    fn machines(&self) -> PathBuf {
+        self.folder.join("machines")
+    }
+
+    /// Makes the directory of a new machine and takes its lock. The name must be free.
+    pub fn create(&self, spec: Spec) -> Result<Held, MachineError> {
+        let machines = self.machines();
+        fs::create_dir_all(&machines).map_err(MachineError::file("cannot make", &machines))?;
+        // Two that create at once must not choose one name.
+        let gate = machines.join(".lock");
+        let gate = File::create(&gate)
+            .and_then(|f| f.lock().map(|()| f))
+            .map_err(MachineError::file("cannot lock", &gate))?;
+        if let Some(other) = self.list()?.into_iter().find(|m| m.spec.name == spec.name) {
+            return Err(MachineError::NameInUse(spec.name, other.spec.id, other.state.phase.word()));
+        }
+        let folder = machines.join(&spec.id);
+        fs::create_dir(&folder).map_err(MachineError::file("cannot make", &folder))?;
+        let lock = take_lock(&folder.join("lock"))?;
+        let held = Held { folder, spec, state: State::default(), lock };
+        let written = write_json(&held.folder.join("machine.json"), &held.spec).and_then(|()| held.save());
+        if let Err(error) = written {
+            // Half a machine is worse than none; the first error is the one to report.
+            let _ = fs::remove_dir_all(&held.folder);
+            return Err(error);
+        }
+        drop(gate);
+        Ok(held)
+    }
+
+    /// All machines, oldest first.
+    pub fn list(&self) -> Result<Vec<Machine>, MachineError> {
+        let machines = self.machines();
+        let entries = match fs::read_dir(&machines) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(MachineError::file("cannot read", &machines)(e)),
+        };
+        // A directory that is just being made or removed has no whole record, and is no machine.
+        let mut found: Vec<Machine> = entries.flatten().filter_map(|e| Machine::load(e.path())).collect();
+        found.sort_by(|a, b| (a.spec.created_ms, &a.spec.id).cmp(&(b.spec.created_ms, &b.spec.id)));
+        Ok(found)
+    }
+
+    /// The machine with that name, id or unique beginning of an id.
+    pub fn find(&self, text: &str) -> Result<Machine, MachineError> {
+        let mut all = self.list()?;
+        if let Some(i) = all.iter().position(|m| m.spec.name == text || m.spec.id == text) {
+            return Ok(all.swap_remove(i));
+        }
+        all.retain(|m| !text.is_empty() && m.spec.id.starts_with(text));
+        if all.len() > 1 {
+            let names: Vec<String> = all.iter().map(|m| format!("{} {}", m.spec.id, m.spec.name)).collect();
+            return Err(MachineError::Ambiguous(text.into(), names.join(", ")));
+        }
+        all.pop().ok_or_else(|| MachineError::NotFound(text.into()))
+    }
+
+    /// Cleans up after supervisors that were killed: their machines are marked as ended, what they left is removed.
+    /// Returns one line for each machine it found in that state.
+    pub fn sweep(&self) -> Result<Vec<String>, MachineError> {
+        let mut told = Vec::new();
+        let machines = self.list()?;
+        for machine in machines.iter().filter(|m| m.state.phase != Phase::Exited) {
+            let Some(mut held) = machine.try_hold()? else { continue };
+            held.reload();
+            if held.state.phase == Phase::Exited {
+                continue;
+            }
+            let was_running = held.state.phase.is_alive();
+            if let Some(qemu) = held.state.qemu {
+                qemu.signal(Signal::KILL);
+            }
+            held.tear_down_network(self);
+            held.finish(Outcome::abandoned())?;
+            if was_running {
+                told.push(format!(
+                    "cleaned up after machine {}, whose supervisor was killed",
+                    held.spec.name
+                ));
+            }
+            if held.spec.remove {
+                held.remove()?;
+            }
+        }
+        self.remove_half_made();
+        Ok(told)
+    }
+
+    /// Removes directories whose maker was killed before it had written the record.
+    fn remove_half_made(&self) {
+        let Ok(entries) = fs::read_dir(self.machines()) else { return };
+        for folder in entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()) {
+            let old = folder
+                .metadata()
+                .and_then(|m| m.modified())
+                .is_ok_and(|t| t.elapsed().is_ok_and(|a| a > HALF_MADE));
+            if old && !folder.join("machine.json").exists() {
+                // Whoever else is removing it does the same.
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
+    }
+
+    /// Whether a living machine other than `id` depends on address translation.
+    fn translation_in_use(&self, id: &str) -> bool {
+        let translated =
+            |m: &Machine| matches!(m.state.connection, Some(Connection::Tap { translated: true, .. }));
+        self.list()
+            .is_ok_and(|all| all.iter().any(|m| m.spec.id != id && m.state.phase.is_alive() && translated(m)))
+    }
+}
+
+impl Machine {
+    fn load(folder: PathBuf) -> Option<Machine> {
+        let spec = read_json(&folder.join("machine.json"))?;
+        let state = read_json(&folder.join("state.json"))?;
+        Some(Machine { folder, spec, state })
+    }
+
+    /// Everything the program and the kernel have printed.
+    pub fn console_log(&self) -> PathBuf {
+        self.folder.join("console.log")
+    }
+
+    /// The machine with its lock, unless a living supervisor has it.
+    pub fn try_hold(&self) -> Result<Option<Held>, MachineError> {
+        let path = self.folder.join("lock");
+        let lock = match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(lock) => lock,
+            // Removed since it was listed.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(MachineError::file("cannot open", &path)(e)),
+        };
+        match lock.try_lock() {
+            Ok(()) => {
+                let Machine { folder, spec, state } = self.clone();
+                Ok(Some(Held { folder, spec, state, lock }))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(MachineError::file("cannot lock", &path)(e)),
+        }
+    }
+
+    /// Waits for the end of the machine, at most until `deadline`. `None`: still running.
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<Option<Outcome>, MachineError> {
+        // The outcome is in the lock file as well: once open, it can be read after the machine is removed.
+        let path = self.folder.join("lock");
+        let mut lock = match File::open(&path) {
+            Ok(lock) => lock,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(MachineError::NotFound(self.spec.name.clone()));
+            }
+            Err(e) => return Err(MachineError::file("cannot open", &path)(e)),
+        };
+        loop {
+            // Asked before reading: a supervisor that is gone now wrote its outcome earlier.
+            let gone = lock.try_lock_shared().is_ok();
+            let mut text = String::new();
+            lock.rewind()
+                .and_then(|()| lock.read_to_string(&mut text))
+                .map_err(MachineError::file("cannot read", &path))?;
+            match serde_json::from_str(&text) {
+                Ok(outcome) => return Ok(Some(outcome)),
+                Err(_) if gone => return Ok(Some(Outcome::abandoned())),
+                Err(_) => {}
+            }
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                return Ok(None);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Asks the supervisor to end the machine; `hard` ends it at once, otherwise the program has `grace` to end itself.
+    /// Returns when it has ended.
+    pub fn stop(&self, store: &Store, hard: bool, grace: Duration) -> Result<(), MachineError> {
+        let Some(supervisor) = self.state.supervisor.filter(|_| self.state.phase.is_alive()) else {
+            return Err(MachineError::NotRunning(self.spec.name.clone()));
+        };
+        let soft = !hard && supervisor.signal(Signal::TERM);
+        if soft && self.wait(Some(Instant::now() + grace))?.is_some() {
+            return Ok(());
+        }
+        supervisor.signal(Signal::QUIT);
+        if self.wait(Some(Instant::now() + SUPERVISOR_LIMIT))?.is_none() {
+            supervisor.signal(Signal::KILL);
+            while supervisor.is_alive() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            store.sweep()?;
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    /// Takes over a machine whose lock the caller has inherited as `lock`.
+    pub fn inherit(store: &Store, id: &str, lock: File) -> Result<Held, MachineError> {
+        let machine = store.find(id)?;
+        Ok(Held { folder: machine.folder, spec: machine.spec, state: machine.state, lock })
+    }
+
+    /// The open lock file, to be inherited by a supervisor.
+    pub fn lock(&self) -> &File {
+        &self.lock
+    }
+
+    pub fn console_log(&self) -> PathBuf {
+        self.folder.join("console.log")
+    }
+
+    /// Writes `state.json`.
+    pub fn save(&self) -> Result<(), MachineError> {
+        write_json(&self.folder.join("state.json"), &self.state)
+    }
+
+    fn reload(&mut self) {
+        if let Some(state) = read_json(&self.folder.join("state.json")) {
+            self.state = state;
+        }
+    }
+
+    /// Marks this process as the one that looks after the machine.
+    pub fn adopt(&mut self) -> Result<(), MachineError> {
+        self.state.supervisor = Process::myself();
+        self.save()
+    }
+
+    /// Marks the machine as ended.
+    pub fn finish(&mut self, outcome: Outcome) -> Result<(), MachineError> {
+        self.state.phase = Phase::Exited;
+        self.state.finished_ms = Some(now_ms());
+        let text = serde_json::to_vec(&outcome).unwrap_or_default();
+        self.state.outcome = Some(outcome);
+        self.save()?;
+        self.lock.write_all(&text).map_err(MachineError::file("cannot write", &self.folder.join("lock")))
+    }
+
+    /// Removes the machine's record and logs.
+    pub fn remove(self) -> Result<(), MachineError> {
+        fs::remove_dir_all(&self.folder).map_err(MachineError::file("cannot remove", &self.folder))
+    }
+
+    /// Removes what the network set-up left that does not go away with QEMU by itself.
+    pub fn tear_down_network(&mut self, store: &Store) {
+        if let Some(Connection::Tap { device, translated: true, .. }) = &self.state.connection {
+            let removed = nat::nft().map(|nft| nat::tear_down(&nft, device));
+            if let Some(Err(error)) = removed {
+                self.state.notes.push(format!("the nftables table {device} is left behind: {error}"));
+            }
+            if !store.translation_in_use(&self.spec.id)
+                && let Err(error) = nat::Forwarding::new(store.shared()).restore()
+            {
+                self.state.notes.push(format!("cannot turn IPv4 forwarding off again: {error}"));
+            }
+        }
+    }
+}
+
+fn take_lock(path: &Path) -> Result<File, MachineError> {
+    let file = File::create(path).map_err(MachineError::file("cannot make", path))?;
+    file.lock().map_err(MachineError::file("cannot lock", path))?;
+    Ok(file)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Replaces the file as a whole, so that readers see the old or the new one.
+fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), MachineError> {
+    let temporary = path.with_extension("new");
+    let text =
+        serde_json::to_vec_pretty(value).map_err(|e| MachineError::file("cannot write", path)(e.into()))?;
+    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    written.map_err(MachineError::file("cannot write", path))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::record::{Accel, Network, Platform, Ready};
+
+    pub(crate) fn spec(id: &str, name: &str) -> Spec {
+        Spec {
+            id: id.into(),
+            name: name.into(),
+            created_ms: 0,
+            program: "x".into(),
+            label: "x".into(),
+            remove: false,
+            platform: Platform::Microvm,
+            accel: Accel::Tcg,
+            kernel: "/kernel".into(),
+            symbols: None,
+            initrd: "/root.cpio".into(),
+            memory: 64 << 20,
+            cpus: 1,
+            args: vec!["/bin/x".into()],
+            env: Vec::new(),
+            cwd: None,
+            uid: 0,
+            gid: 0,
+            hostname: "x".into(),
+            log: None,
+            trace: false,
+            stop_signal: 15,
+            volumes: Vec::new(),
+            network: Network::None,
+            publish: Vec::new(),
+            offer: Vec::new(),
+            ready: Ready::Any,
+            reach: None,
+        }
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let _first = store.create(spec("aa11", "one")).unwrap();
+        let error = store.create(spec("bb22", "one")).unwrap_err().to_string();
+        assert!(error.contains("in use by machine aa11") && error.contains("unilith rm one"), "{error}");
+        assert_eq!(store.list().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn machines_are_found_by_name_id_and_unique_beginning() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let _held =
+            [("aa11", "one"), ("aa22", "two")].map(|(id, name)| store.create(spec(id, name)).unwrap());
+        for (text, id) in [("one", "aa11"), ("aa22", "aa22"), ("aa1", "aa11")] {
+            assert_eq!(store.find(text).unwrap().spec.id, id);
+        }
+        assert!(matches!(store.find("aa"), Err(MachineError::Ambiguous(..))));
+        assert!(matches!(store.find(""), Err(MachineError::NotFound(_))));
+        assert!(matches!(store.find("zz"), Err(MachineError::NotFound(_))));
+    }
+
+    #[test]
+    fn a_machine_without_a_supervisor_is_swept_and_one_with_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let kept = store.create(spec("aa11", "kept")).unwrap();
+        let mut dead = store.create(spec("bb22", "dead")).unwrap();
+        dead.state.phase = Phase::Running;
+        dead.save().unwrap();
+        drop(dead);
+        assert_eq!(store.sweep().unwrap().len(), 1);
+        let dead = store.find("dead").unwrap().state;
+        assert_eq!((dead.phase, dead.outcome.unwrap().code), (Phase::Exited, 137));
+        assert_eq!(store.find("kept").unwrap().state.phase, Phase::Created);
+        drop(kept);
+    }
+
+    #[test]
+    fn a_swept_machine_that_was_to_be_removed_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        drop(store.create(Spec { remove: true, ..spec("aa11", "gone") }).unwrap());
+        store.sweep().unwrap();
+        assert!(store.list().unwrap().is_empty());
+    }
+}
