@@ -20,6 +20,13 @@
 //! | `tz` | value of TZ where the image has no /etc/localtime |
 //! | `log` | kernel log level: error, warn, info, debug |
 //! | `trace` | `1`: print every system call |
+//! | `stop` | number of the signal that asks the program to end; 15 (SIGTERM) where it is not given |
+//! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
+//!
+//! **The console** is the first serial port (COM1): the kernel's log, and the program's standard streams. As plain
+//! streams they are not translated (no CR before LF, no echo), and the byte 4 (EOT) at the start of input or after a
+//! newline ends the input. A *break* on that port (16550 LSR bit 4) asks the machine to stop: the program gets the `stop`
+//! signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
 //! [`Status`] a line. It works from the first instruction, before any driver.
@@ -82,6 +89,10 @@ pub struct BootConfig {
     pub tz: Option<String>,
     pub log: Option<String>,
     pub trace: bool,
+    /// The signal that a break on the console sends; `None`: SIGTERM.
+    pub stop_signal: Option<u8>,
+    /// The program's standard streams are a terminal.
+    pub tty: bool,
     /// The program's path and its arguments.
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
@@ -178,6 +189,12 @@ impl BootConfig {
         if self.trace {
             put("trace", "1");
         }
+        if let Some(signal) = self.stop_signal {
+            put("stop", &signal.to_string());
+        }
+        if self.tty {
+            put("tty", "1");
+        }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
             encode(&mut name, key);
@@ -242,6 +259,11 @@ impl BootConfig {
             "gid" => self.gid = u32::try_from(number()?).map_err(|_| bad(word, "a group id"))?,
             "epoch" => self.epoch_ns = Some(number()?),
             "trace" => self.trace = value == "1",
+            "tty" => self.tty = value == "1",
+            "stop" => {
+                let signal = value.parse().ok().filter(|n| (1..=64).contains(n));
+                self.stop_signal = Some(signal.ok_or_else(|| bad(word, "a signal number of 1 to 64"))?);
+            }
             "vol" => {
                 let (rest, read_only) =
                     value.strip_suffix(":ro").map_or((value.as_str(), false), |r| (r, true));
@@ -349,6 +371,8 @@ mod tests {
             tz: Some("UTC".into()),
             log: Some("debug".into()),
             trace: true,
+            stop_signal: Some(3),
+            tty: true,
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
             unknown: Vec::new(),
         }
@@ -365,7 +389,9 @@ mod tests {
 
     #[test]
     fn bad_values_are_named() {
-        for line in ["ip=1.2.3.4 --", "ip=1.2.3/8 --", "gw=x --", "uid=-1 --", "vol=x --", "cwd=%zz --"] {
+        for line in
+            ["ip=1.2.3.4 --", "ip=1.2.3/8 --", "gw=x --", "uid=-1 --", "stop=65 --", "vol=x --", "cwd=%zz --"]
+        {
             let word = line.split(' ').next().unwrap();
             assert_eq!(BootConfig::decode(line).unwrap_err().word, word);
         }
