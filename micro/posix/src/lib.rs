@@ -15,6 +15,7 @@ extern crate alloc;
 pub mod call;
 pub mod calls;
 pub mod dispatch;
+pub mod futex;
 pub mod process;
 pub mod task;
 pub mod wait;

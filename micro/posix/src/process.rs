@@ -67,14 +67,10 @@ impl Process {
         self.tasks.lock().insert(task.tid, task);
     }
 
-    /// Takes a thread out; true when it was the last.
-    pub fn remove(&self, tid: i32) -> bool {
-        let mut tasks = self.tasks.lock();
-        let removed = tasks.remove(&tid);
-        let last = tasks.is_empty();
-        drop(tasks);
+    /// Takes a thread out.
+    pub fn remove(&self, tid: i32) {
+        let removed = self.tasks.lock().remove(&tid);
         drop(removed);
-        last
     }
 
     pub fn task(&self, tid: i32) -> Option<Arc<Task>> {

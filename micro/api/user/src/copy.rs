@@ -60,7 +60,7 @@ unsafe extern "C" {
 /// `rip` in the program, a signal).
 pub fn fault_fixup(rip: u64) -> Option<u64> {
     let (start, fixup) = (&raw const unilith_user_start as u64, &raw const unilith_user_fixup as u64);
-    (start..fixup).contains(&rip).then_some(fixup)
+    if (start..fixup).contains(&rip) { Some(fixup) } else { crate::atomic::fixup(rip) }
 }
 
 fn check(undone: usize) -> Result<()> {

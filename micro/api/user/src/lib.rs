@@ -11,9 +11,11 @@
 #![no_std]
 extern crate alloc;
 
+mod atomic;
 mod copy;
 mod iovec;
 
+pub use atomic::compare_exchange_u32;
 pub use copy::{fault_fixup, read_bytes, write_bytes, zero_bytes};
 pub use iovec::{IO_MAX, IOV_MAX, Segment, Sink, Source, read_iovec};
 

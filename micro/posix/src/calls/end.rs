@@ -10,9 +10,15 @@ use api_plat::Status;
 pub fn exit(call: &mut Call<'_>) -> Result<usize> {
     let code = call.int(0) as u8;
     let task = task::current();
-    if task.process.remove(task.tid) {
+    super::futex::thread_ends(task);
+    if task.process.thread_count() == 1 {
         task.process.end(Status::Exit { code });
     }
+    let (process, tid) = (task.process.clone(), task.tid);
+    // The table held the task: from here on this is a kernel thread about to end.
+    sched::current().set_local(core::ptr::null_mut());
+    process.remove(tid);
+    drop(process);
     sched::exit_current()
 }
 

@@ -2,6 +2,8 @@
 //! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
 
 pub mod end;
+pub mod futex;
 pub mod identity;
 pub mod memory;
 pub mod signals;
+pub mod threads;

@@ -40,6 +40,11 @@ impl TaskSignals {
         TaskSignals { blocked: AtomicU64::new(0), pending: AtomicU64::new(0) }
     }
 
+    /// A new thread starts with its maker's mask and nothing pending.
+    pub fn inherit(&self, parent: &TaskSignals) {
+        self.blocked.store(parent.blocked.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// True when a signal is to be delivered to this thread.
     pub fn is_pending(&self, process: &ProcessSignals) -> bool {
         let pending = self.pending.load(Ordering::Relaxed) | process.pending.load(Ordering::Relaxed);

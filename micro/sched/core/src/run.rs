@@ -109,8 +109,14 @@ extern "C" fn first_code(thread: usize) -> ! {
     arrived();
     // SAFETY: only the thread itself takes its start, once.
     let start = unsafe { (*thread.start.get()).take() };
-    if let Some(start) = start {
-        start();
+    match start {
+        Some(Start::Program(boxed)) => {
+            let frame = *boxed;
+            // SAFETY: `frame` was prepared by the maker of the thread; nothing below it on the stack is needed.
+            unsafe { api_plat::enter_program(&frame) }
+        }
+        Some(Start::Kernel(run)) => run(),
+        None => {}
     }
     exit_current()
 }

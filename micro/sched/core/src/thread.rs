@@ -4,7 +4,7 @@
 use abi::{Events, Result};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use api_plat::{Context, FpuState, KernelStack};
+use api_plat::{Context, FpuState, Frame, KernelStack};
 use api_sched::Waiter;
 use api_sched::policy::ThreadIndex;
 use core::cell::UnsafeCell;
@@ -17,8 +17,13 @@ pub(crate) const PARKED: u8 = 1;
 /// Never runs again.
 pub(crate) const DEAD: u8 = 2;
 
-/// What a new thread runs first; it must not return.
-pub type Start = Box<dyn FnOnce() + Send>;
+/// What a new thread runs first.
+pub enum Start {
+    /// Kernel code; the thread ends when it returns.
+    Kernel(fn()),
+    /// The program, with these registers.
+    Program(Box<Frame>),
+}
 
 /// A thread of the kernel; a program thread is one whose [`Start`] enters the program.
 pub struct Thread {
@@ -62,6 +67,15 @@ impl Thread {
     /// The FS base it starts with.
     pub fn set_initial_fs_base(&self, base: u64) {
         self.fs_base.store(base, Ordering::Relaxed);
+    }
+
+    /// Gives a thread that has not run yet the extended state the processor holds now (clone(2) inherits it).
+    pub fn inherit_fpu(&self) {
+        assert!(self.state.load(Ordering::Relaxed) == PARKED, "the thread runs already");
+        // SAFETY: the thread has not run, so the state is its maker's.
+        if let Some(state) = unsafe { &mut *self.fpu.get() } {
+            api_plat::save_fpu(state);
+        }
     }
 
     /// First address above its kernel stack.
