@@ -70,6 +70,9 @@ pub struct Exception {
     pub error: u64,
     /// CR2 for page faults, else 0.
     pub address: u64,
+    /// What the upcall `kernel_page_fault` answered to a page fault that it did not resolve; `None` for other
+    /// vectors.
+    pub fault: Option<FaultOutcome>,
 }
 
 /// Access that faulted, from the page-fault error code.
