@@ -24,6 +24,36 @@ pub(crate) fn unilith_frame_new() -> u64 {
     page
 }
 
+pub(crate) fn unilith_frame_copy(of: u64) -> u64 {
+    let page = unilith_frame_new();
+    // SAFETY: two distinct live pages.
+    unsafe { std::ptr::copy_nonoverlapping(of as *const u8, page as *mut u8, PAGE_SIZE) }
+    page
+}
+
+/// One allocation behind the pages, which are not freed one by one: tests that split large pages leak them.
+pub(crate) fn unilith_frames_take(count: usize) -> u64 {
+    if count == 0 || count > 1024 {
+        return 0;
+    }
+    let align = count.next_power_of_two() * PAGE_SIZE;
+    let layout = Layout::from_size_align(count * PAGE_SIZE, align).expect("at most 4 MiB");
+    // SAFETY: the layout is not empty.
+    unsafe { alloc_zeroed(layout) as u64 }
+}
+
+pub(crate) fn unilith_frames_give(physical: u64, count: usize) {
+    let align = count.next_power_of_two() * PAGE_SIZE;
+    let layout = Layout::from_size_align(count * PAGE_SIZE, align).expect("at most 4 MiB");
+    // SAFETY: it came from `unilith_frames_take` with this count.
+    unsafe { dealloc(physical as *mut u8, layout) }
+}
+
+/// As many as a test can wish for.
+pub(crate) fn unilith_frames_statistics() -> (u64, u64) {
+    (1 << 20, 1 << 19)
+}
+
 pub(crate) fn unilith_frame_retain(page: u64) {
     with(|counts| {
         counts.entry(page).and_modify(|n| *n += 1);

@@ -25,6 +25,8 @@ use api_user::{Sink, Source};
 unsafe extern "Rust" {
     /// A zeroed page: its physical address, or 0 when there is none.
     safe fn unilith_frame_new() -> u64;
+    /// A page with the bytes of another: its physical address, or 0 when there is none.
+    safe fn unilith_frame_copy(of: u64) -> u64;
     /// One more handle to the page.
     safe fn unilith_frame_retain(physical: u64);
     /// One handle less; frees the page with the last.
@@ -33,6 +35,13 @@ unsafe extern "Rust" {
     safe fn unilith_frame_count(physical: u64) -> u32;
     /// Where the kernel sees the page.
     safe fn unilith_frame_bytes(physical: u64) -> *mut u8;
+    /// Contiguous pages with a count of one each, aligned to the next power of two; their bytes are undefined. 0
+    /// when there are none or `count` is above 1,024.
+    safe fn unilith_frames_take(count: usize) -> u64;
+    /// Contiguous pages go back.
+    safe fn unilith_frames_give(physical: u64, count: usize);
+    /// All pages of the machine that can be handed out, and those that are free.
+    safe fn unilith_frames_statistics() -> (u64, u64);
 }
 
 #[cfg(feature = "host")]
@@ -48,6 +57,14 @@ impl Frame {
     /// A new page of zeros.
     pub fn new() -> Result<Frame> {
         match unilith_frame_new() {
+            0 => Err(ENOMEM),
+            physical => Ok(Frame(physical)),
+        }
+    }
+
+    /// A new page with the same bytes.
+    pub fn duplicate(&self) -> Result<Frame> {
+        match unilith_frame_copy(self.0) {
             0 => Err(ENOMEM),
             physical => Ok(Frame(physical)),
         }
@@ -133,12 +150,75 @@ impl Drop for Frame {
     }
 }
 
+/// Contiguous pages, for devices and large mappings: aligned to the next power of two of their number.
+#[derive(Debug)]
+pub struct Pages {
+    physical: u64,
+    count: usize,
+}
+
+impl Pages {
+    /// Most pages of one piece (4 MiB).
+    pub const MOST: usize = 1024;
+
+    /// `count` pages of zeros.
+    pub fn new(count: usize) -> Result<Pages> {
+        match unilith_frames_take(count) {
+            0 => Err(ENOMEM),
+            physical => {
+                let pages = Pages { physical, count };
+                // SAFETY: the pages are ours alone, and `bytes` is where the kernel sees them.
+                unsafe { core::ptr::write_bytes(pages.bytes().cast::<u64>(), 0, count * PAGE_SIZE / 8) };
+                Ok(pages)
+            }
+        }
+    }
+
+    /// Physical address of the first page.
+    pub fn physical(&self) -> u64 {
+        self.physical
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The bytes of all pages as the kernel sees them.
+    pub fn bytes(&self) -> *mut u8 {
+        unilith_frame_bytes(self.physical)
+    }
+
+    /// Gives the pages away as [`Frame`]s that are released one by one: the physical address of the first.
+    pub fn into_raw(self) -> u64 {
+        let physical = self.physical;
+        core::mem::forget(self);
+        physical
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        unilith_frames_give(self.physical, self.count);
+    }
+}
+
+/// All pages of the machine that can be handed out, and those that are free.
+pub fn statistics() -> (u64, u64) {
+    unilith_frames_statistics()
+}
+
 /// A file whose pages can be mapped.
 pub trait PageSource: Send + Sync {
     /// The frame holding bytes `index * 4096 ..` of the file, zero-filled behind its end. May block (9p). `EIO` or
     /// another error becomes SIGBUS. With `for_write` the source makes room for a dirty page first (`ENOSPC`,
     /// `ENOMEM`); `EACCES` when shared writing is impossible.
     fn page(&self, index: u64, for_write: bool) -> Result<Frame>;
+
+    /// The page when it is at hand without waiting and without making it (a hole stays a hole): reading faults map
+    /// the neighbours of the page that was asked for as well.
+    fn resident_page(&self, _index: u64) -> Option<Frame> {
+        None
+    }
 
     /// Length of the file in bytes: a page wholly behind it is SIGBUS.
     fn length(&self) -> u64;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Physical pages: the one allocator of the machine's memory, with a count for each page.
+//!
+//! Binary buddies of 1 to 1,024 pages over the ranges the platform gives with [`add_range`], and a small stack of
+//! single pages in front of them, so that the usual request (one page, and one back) touches no list.
+//!
+//! **Memory is touched only when it is needed.** The record of a page (12 bytes) is written when the page is first
+//! part of a block that is handled; behind the *frontier* of a range nothing was written at all, neither records nor
+//! pages. A machine of 256 MiB that uses 20 therefore costs its host 20. Records of a block's inner pages are never
+//! read before they are written: a buddy is looked at only below its parent, and the split wrote it.
+//!
+//! Pages outside of every range (the kernel's image, the initial RAM disk, devices) are *permanent*: counting them
+//! does nothing.
+//!
+//! Provides the `unilith_frame_*` symbols of `api-mem`, whose documentation is their contract.
+#![no_std]
+#[cfg(test)]
+extern crate std;
+
+mod buddy;
+#[cfg(not(any(test, feature = "host")))]
+mod symbols;
+
+pub use buddy::{Frames, LARGEST};
+
+use api_lock::SpinLock;
+use core::alloc::Layout;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// Where the kernel sees physical memory on the pc platform; physical address 0 is here.
+pub const PHYS: usize = 0xffff_8000_0000_0000;
+
+static FRAMES: SpinLock<Frames> = SpinLock::new(Frames::new(PHYS));
+
+/// Gives the physical range `start..end` to the allocator; the platform calls it at boot for what the machine's map
+/// calls usable (without kernel image, initial RAM disk and boot structures), and later for boot memory that has
+/// become free. Ends that are not page-aligned are left out. At most [`Frames::RANGES`] ranges; more are ignored,
+/// and the answer is false.
+///
+/// # Safety
+///
+/// The range is RAM, mapped at [`PHYS`], and nobody else uses it.
+pub unsafe fn add_range(start: u64, end: u64) -> bool {
+    // SAFETY: by the caller's word.
+    unsafe { FRAMES.lock().add_range(start, end) }
+}
+
+/// All pages, and those that are free.
+pub fn statistics() -> (u64, u64) {
+    let frames = FRAMES.lock();
+    (frames.total(), frames.free())
+}
+
+/// `count` contiguous pages (at most [`LARGEST`]), aligned to the next power of two; the physical address, or 0.
+/// Their bytes are whatever they were.
+pub fn take(count: usize) -> u64 {
+    FRAMES.lock().take(count)
+}
+
+/// Gives contiguous pages back, all or a part of what was taken.
+///
+/// # Safety
+///
+/// They were taken, were not given back since, and nobody uses them.
+pub unsafe fn give(physical: u64, count: usize) {
+    // SAFETY: by the caller's word.
+    unsafe { FRAMES.lock().give(physical, count) }
+}
+
+/// For `api_alloc::Pages`: memory of the kernel heap.
+pub fn heap_take(count: usize) -> *mut u8 {
+    match take(count) {
+        0 => core::ptr::null_mut(),
+        physical => (physical as usize + PHYS) as *mut u8,
+    }
+}
+
+/// For `api_alloc::Pages`: the way back.
+pub fn heap_give(start: *mut u8, count: usize) {
+    debug_assert!(Layout::from_size_align(count * PAGE, PAGE).is_ok());
+    // SAFETY: the heap gives what `heap_take` returned, once.
+    unsafe { give((start as usize - PHYS) as u64, count) }
+}
+
+/// Zeroes one page. Eight bytes a step: `rep stosb` is several times slower under emulation.
+///
+/// # Safety
+///
+/// `page` is the page-aligned start of [`PAGE`] writable bytes.
+#[inline]
+unsafe fn zero(page: *mut u8) {
+    // SAFETY: by the caller's word; the direction flag is clear in Rust code.
+    unsafe {
+        core::arch::asm!("rep stosq", inout("rcx") PAGE / 8 => _, inout("rdi") page => _, in("rax") 0u64,
+            options(nostack, preserves_flags));
+    }
+}

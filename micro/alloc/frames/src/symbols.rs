@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The symbols `api-mem` declares.
+
+use crate::{FRAMES, PAGE, PHYS, zero};
+
+fn at(physical: u64) -> *mut u8 {
+    (physical as usize + PHYS) as *mut u8
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frame_new() -> u64 {
+    let physical = FRAMES.lock().new_frame();
+    if physical != 0 {
+        // SAFETY: a fresh page, ours alone.
+        unsafe { zero(at(physical)) }
+    }
+    physical
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frame_copy(of: u64) -> u64 {
+    let physical = FRAMES.lock().new_frame();
+    if physical != 0 {
+        // SAFETY: a fresh page, and one the caller holds a count of.
+        unsafe { core::ptr::copy_nonoverlapping(at(of), at(physical), PAGE) }
+    }
+    physical
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frame_retain(physical: u64) {
+    FRAMES.lock().retain(physical);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frame_release(physical: u64) {
+    FRAMES.lock().release(physical);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frame_count(physical: u64) -> u32 {
+    FRAMES.lock().count(physical)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frame_bytes(physical: u64) -> *mut u8 {
+    at(physical)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frames_take(count: usize) -> u64 {
+    crate::take(count)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frames_give(physical: u64, count: usize) {
+    // SAFETY: `api_mem::Pages` gives what it took, once.
+    unsafe { crate::give(physical, count) }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_frames_statistics() -> (u64, u64) {
+    crate::statistics()
+}

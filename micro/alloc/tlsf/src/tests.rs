@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use super::*;
+use std::vec::Vec;
+
+/// Host memory that lives as long as the test.
+struct Region(Vec<u128>);
+
+impl Region {
+    fn new(bytes: usize) -> Region {
+        Region(std::vec![0; bytes / 16])
+    }
+
+    fn give(&mut self, heap: &mut Tlsf) {
+        let (start, length) = (self.0.as_mut_ptr().cast(), self.0.len() * 16);
+        // SAFETY: the vector outlives the heap in every test below and is not touched.
+        unsafe { heap.add_region(start, length) }
+    }
+
+    /// Walks the chain: gapless, linked back, no free neighbours, free blocks listed.
+    fn check(&self, heap: &Tlsf) -> usize {
+        let mut block = self.0.as_ptr() as *mut Header;
+        let (mut before, mut free) = (null_mut(), 0);
+        // SAFETY: the chain invariant is what is being checked; the test ends at the first broken link.
+        unsafe {
+            loop {
+                assert_eq!((*block).before, before);
+                if is_free(block) {
+                    assert!(before.is_null() || !is_free(before), "free neighbours");
+                    let (i, j) = class_of(length(block));
+                    let mut entry = heap.lists[i][j];
+                    while entry != block {
+                        assert!(!entry.is_null(), "a free block is in no list");
+                        entry = (*links(entry)).next;
+                    }
+                    free += length(block);
+                }
+                if length(block) == 0 {
+                    break;
+                }
+                (before, block) = (block, after(block));
+            }
+            assert_eq!(block as usize + HEADER, self.0.as_ptr().add(self.0.len()) as usize);
+        }
+        free
+    }
+}
+
+fn bits_agree(heap: &Tlsf) {
+    for (i, lists) in heap.lists.iter().enumerate() {
+        for (j, head) in lists.iter().enumerate() {
+            assert_eq!(heap.second[i] >> j & 1 == 1, !head.is_null());
+        }
+        assert_eq!(heap.first >> i & 1 == 1, heap.second[i] != 0);
+    }
+}
+
+fn layout(size: usize, align: usize) -> Layout {
+    Layout::from_size_align(size, align).unwrap()
+}
+
+#[test]
+fn classes_cover_every_length_and_never_hand_out_too_little() {
+    for length in (UNIT..1 << 20).step_by(UNIT) {
+        assert!(class_for(length) >= class_of(length));
+        assert!(class_of(length) >= class_of(length - UNIT));
+        // The shortest block of the class found is long enough.
+        let shortest =
+            (UNIT..).step_by(UNIT).skip(length / UNIT - 1).find(|l| class_of(*l) == class_for(length));
+        assert!(shortest.unwrap() >= length);
+    }
+}
+
+#[test]
+fn all_memory_comes_back_as_one_block() {
+    let mut region = Region::new(1 << 16);
+    let mut heap = Tlsf::new();
+    region.give(&mut heap);
+    let whole = region.check(&heap);
+    let blocks: Vec<_> = (1..100).map(|n| (heap.alloc(layout(n * 3, 8)), layout(n * 3, 8))).collect();
+    for (block, l) in blocks.iter().step_by(2).chain(blocks.iter().skip(1).step_by(2)) {
+        assert!(!block.is_null());
+        // SAFETY: live, freed once.
+        unsafe { heap.free(*block, *l) };
+        region.check(&heap);
+    }
+    assert_eq!(region.check(&heap), whole);
+    assert_eq!(heap.statistics().blocks, 0);
+}
+
+#[test]
+fn no_room_is_a_null_pointer() {
+    let mut heap = Tlsf::new();
+    assert!(heap.alloc(layout(1, 1)).is_null());
+    let mut region = Region::new(4096);
+    region.give(&mut heap);
+    assert!(heap.alloc(layout(4096, 8)).is_null());
+    assert!(heap.alloc(layout(isize::MAX as usize - 64, 64)).is_null());
+    assert!(!heap.alloc(layout(3000, 8)).is_null());
+}
+
+#[test]
+fn a_region_of_the_size_asked_for_is_enough() {
+    for size in (1..5000).chain([65_536, 100_001]) {
+        for align in [1, 16, 64, 4096] {
+            let mut heap = Tlsf::new();
+            let mut region = Region::new(heap.region_for(layout(size, align)).next_multiple_of(16));
+            region.give(&mut heap);
+            assert!(!heap.alloc(layout(size, align)).is_null(), "{size} {align}");
+        }
+    }
+}
+
+#[test]
+fn random_traffic_keeps_the_invariants_and_the_contents() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |n: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % n
+    };
+    let mut regions: Vec<Region> = (0..3).map(|_| Region::new(256 << 10)).collect();
+    let mut heap = Tlsf::new();
+    regions.iter_mut().for_each(|r| r.give(&mut heap));
+    let mut live: Vec<(*mut u8, Layout, u8)> = Vec::new();
+    for step in 0..60_000u32 {
+        if live.len() > 400 || (random(5) < 2 && !live.is_empty()) {
+            let (block, l, fill) = live.swap_remove(random(live.len() as u64) as usize);
+            // SAFETY: live block of `l.size()` bytes.
+            let bytes = unsafe { std::slice::from_raw_parts(block, l.size()) };
+            assert!(bytes.iter().all(|b| *b == fill), "somebody wrote into a live block");
+            // SAFETY: freed once.
+            unsafe { heap.free(block, l) };
+        } else {
+            let size = 1 << random(14);
+            let l = layout(1 + random(size) as usize, 1 << random(13));
+            let block = heap.alloc(l);
+            if !block.is_null() {
+                assert_eq!(block as usize % l.align(), 0);
+                // SAFETY: fresh block of that size.
+                unsafe { block.write_bytes(step as u8, l.size()) };
+                live.push((block, l, step as u8));
+            }
+        }
+        if step % 1024 == 0 {
+            regions.iter().for_each(|r| assert!(r.check(&heap) > 0));
+            bits_agree(&heap);
+        }
+        assert_eq!(heap.statistics().blocks, live.len());
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel heap: what an allocator micro-library implements, and the global allocator made of one.
+//!
+//! # Contract
+//!
+//! - A [`Heap`] hands out blocks of the regions it was given and of nothing else. It never asks for memory, never
+//!   blocks and never panics: no room is a null pointer. [`KernelHeap`] around it adds regions when it says so.
+//! - A region, once added, belongs to the heap for ever.
+//! - Exclusive access is the caller's affair (`&mut self`); [`KernelHeap`] brings the lock.
+//! - Callers must not rely on the size of a block beyond what they asked for, nor on its address.
+//! - Blocks from [`KernelHeap::LARGE`] on come straight from pages and go back there, so that a passing need of the
+//!   kernel does not stay with the heap.
+//!
+//! `alloc-tlsf` and `alloc-buddy` implement it; the kernel picks one by cargo feature:
+//!
+//! ```ignore
+//! #[global_allocator]
+//! static HEAP: KernelHeap<alloc_tlsf::Tlsf> = KernelHeap::new(alloc_tlsf::Tlsf::new(), PAGES);
+//! ```
+#![no_std]
+
+use api_lock::SpinLock;
+use core::alloc::{GlobalAlloc, Layout};
+
+/// A page of memory.
+const PAGE: usize = 4096;
+
+/// What a heap holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Given by [`Heap::add_region`].
+    pub total: usize,
+    /// Taken by live blocks, the allocator's own overhead included.
+    pub used: usize,
+    /// Live blocks.
+    pub blocks: usize,
+}
+
+/// An allocator micro-library.
+///
+/// # Safety
+///
+/// Live blocks do not overlap, lie inside the regions given, and have the size and alignment of their layout.
+pub unsafe trait Heap {
+    /// Gives memory to the heap. Too small a region is ignored.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `start` are readable, writable, used by nobody else, and stay so for ever.
+    unsafe fn add_region(&mut self, start: *mut u8, length: usize);
+
+    /// A block for `layout` (size above zero), or null when there is no room.
+    fn alloc(&mut self, layout: Layout) -> *mut u8;
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    ///
+    /// `block` came from [`Heap::alloc`] of this heap with this layout and was not freed since.
+    unsafe fn free(&mut self, block: *mut u8, layout: Layout);
+
+    /// How long a fresh region must be for `layout` to fit.
+    fn region_for(&self, layout: Layout) -> usize;
+
+    fn statistics(&self) -> Statistics;
+}
+
+/// Where the heap's memory comes from: whole pages, contiguous.
+#[derive(Clone, Copy)]
+pub struct Pages {
+    /// `count` pages, or null.
+    pub take: fn(count: usize) -> *mut u8,
+    /// Gives back what `take` returned, with the same count.
+    pub give: fn(start: *mut u8, count: usize),
+}
+
+/// A global allocator made of a heap and a source of pages.
+pub struct KernelHeap<H> {
+    heap: SpinLock<H>,
+    pages: Pages,
+}
+
+impl<H> KernelHeap<H> {
+    /// From this size on a block is made of pages of its own.
+    pub const LARGE: usize = 32 * 1024;
+    /// The least the heap grows by: one region serves many small blocks.
+    const GROWTH: usize = 64 * 1024;
+
+    pub const fn new(heap: H, pages: Pages) -> Self {
+        KernelHeap { heap: SpinLock::new(heap), pages }
+    }
+}
+
+impl<H: Heap> KernelHeap<H> {
+    pub fn statistics(&self) -> Statistics {
+        self.heap.lock().statistics()
+    }
+
+    #[cold]
+    fn grow(&self, heap: &mut H, layout: Layout) -> bool {
+        // An eighth of what it has keeps the number of regions logarithmic.
+        let least = heap.region_for(layout).div_ceil(PAGE);
+        let most = (heap.statistics().total / 8).max(Self::GROWTH).div_ceil(PAGE).max(least);
+        for count in [most, least] {
+            let start = (self.pages.take)(count);
+            if !start.is_null() {
+                // SAFETY: the pages are ours alone and are never given back.
+                unsafe { heap.add_region(start, count * PAGE) };
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_large(layout: &Layout) -> bool {
+        layout.size() >= Self::LARGE && layout.align() <= PAGE
+    }
+}
+
+// SAFETY: the heap keeps `Heap`'s promise, pages are distinct from the heap's regions, and the lock makes the access
+// exclusive. Neither unwinds.
+unsafe impl<H: Heap + Send> GlobalAlloc for KernelHeap<H> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if Self::is_large(&layout) {
+            return (self.pages.take)(layout.size().div_ceil(PAGE));
+        }
+        let mut heap = self.heap.lock();
+        let block = heap.alloc(layout);
+        if !block.is_null() || !self.grow(&mut heap, layout) {
+            return block;
+        }
+        heap.alloc(layout)
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if Self::is_large(&layout) {
+            return (self.pages.give)(block, layout.size().div_ceil(PAGE));
+        }
+        // SAFETY: by the caller's word the block is a live one of this layout, and small ones come from the heap.
+        unsafe { self.heap.lock().free(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: `new_size` is not zero and does not overflow when rounded up to the alignment (`GlobalAlloc`).
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        let pages = |l: &Layout| l.size().div_ceil(PAGE);
+        if Self::is_large(&layout) && Self::is_large(&new_layout) && pages(&layout) == pages(&new_layout) {
+            return block;
+        }
+        // SAFETY: the layout is valid, see above.
+        let new = unsafe { self.alloc(new_layout) };
+        if !new.is_null() {
+            // SAFETY: both blocks are live, distinct, and at least as long as the smaller size.
+            unsafe { core::ptr::copy_nonoverlapping(block, new, layout.size().min(new_size)) };
+            // SAFETY: the caller gives `block` away.
+            unsafe { self.dealloc(block, layout) };
+        }
+        new
+    }
+}
