@@ -38,6 +38,8 @@ pub enum Entry {
 #[repr(C, align(16))]
 pub struct Frame {
     pub xmm: [[u64; 2]; 16],
+    /// System-call number on entry, kept while RAX gets the result; `u64::MAX` when it was not a system call.
+    pub orig_rax: u64,
     pub r15: u64,
     pub r14: u64,
     pub r13: u64,
@@ -94,6 +96,16 @@ pub enum FaultOutcome {
     Bus,
     /// No memory left.
     OutOfMemory,
+}
+
+/// Where the kernel sees physical memory on the `pc` platform: byte p at `PHYS + p`.
+pub const PHYS: u64 = 0xffff_8000_0000_0000;
+
+/// Free physical memory, from `start` to before `end`, both multiples of the page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    pub start: u64,
+    pub end: u64,
 }
 
 /// What the platform found at boot.
@@ -163,13 +175,16 @@ pub mod symbols {
 pub mod upcall {
     use super::*;
     unsafe extern "Rust" {
+        /// First of all: takes over the machine's free memory, in ascending order. The heap works when it returns.
+        pub safe fn unilith_kernel_memory(free: &[MemoryRange]);
         /// First code of the kernel after the platform is up; on the boot stack, interrupts off until the first
         /// [`idle`] or return to the program.
         pub safe fn unilith_kernel_main(boot: Boot) -> !;
         /// A system call of the program, in thread context. The kernel writes the result to `frame.rax`, runs
         /// pending work and signals, and returns to leave to the program with `frame` as it is then.
         pub safe fn unilith_kernel_syscall(frame: &mut Frame);
-        /// An exception of the program, in thread context; returning goes on with `frame`.
+        /// An exception of the program, in thread context; returning goes on with `frame`. A page fault in the
+        /// program's half comes here only when `kernel_page_fault` could not resolve it.
         pub safe fn unilith_kernel_exception(frame: &mut Frame, exception: Exception);
         /// A page fault on the program's half of the address space, by the program or by the kernel's user copy, in
         /// thread context.
