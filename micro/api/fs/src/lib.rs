@@ -335,6 +335,12 @@ pub trait Inode: Any + Send + Sync {
         Err(ENOTDIR)
     }
 
+    /// Makes a regular file in the file system of this directory that has no name (O_TMPFILE).
+    fn create_unnamed(&self, permissions: u32, owner: (u32, u32)) -> Result<Arc<dyn Inode>> {
+        let _ = (permissions, owner);
+        Err(EOPNOTSUPP)
+    }
+
     fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
         let _ = (name, target, owner);
         Err(ENOTDIR)

@@ -1,2 +1,120 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The file system in memory: the root, made from the initial RAM disk, and tmpfs.
+//!
+//! - The archive's files are used in place: data that starts at a page boundary is mapped, read and written where
+//!   the boot loader put it; other data is copied when it is first mapped or written. Names become inodes when a
+//!   path first leads to them, so booting touches the archive's headers only ([`cpio`]).
+//! - Everything is writable. New pages count against a limit (`ENOSPC`); pages of the archive do not.
+//! - `/.unilith` of the archive is hidden; the tables below `/.unilith/sites` belong to the files of the same path
+//!   ([`api_mem::PageSource::sites`]).
+//! - [`Inode`](api_fs::Inode) is implemented by [`Node`]; [`RamFile`] is an open one.
+//!
+//! Locks: `Fs::names` for every change of names, above each directory's own lock, above each node's. No page is
+//! allocated and no user memory touched under any of them.
+//!
+//! The only unsafe code hands out the archive's pages as frames ([`node`]): they are permanent by the contract of
+//! [`api_mem`].
 #![no_std]
+#![deny(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod cpio;
+mod data;
+mod directory;
+mod file;
+mod node;
+mod pages;
+
+pub use file::RamFile;
+pub use node::Node;
+
+use abi::{PAGE_SIZE, Result, errno::ENOSPC};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicU64, Ordering};
+use cpio::{Archive, BadArchive};
+
+/// One file system.
+pub struct Fs {
+    device: u64,
+    /// Pages that may be allocated.
+    limit: u64,
+    used: AtomicU64,
+    /// Inodes that exist; the limit is one for each page of the limit.
+    inodes: AtomicU64,
+    next_inode: AtomicU64,
+    /// Held by every change of names.
+    names: SpinLock<()>,
+    archive: Option<Archived>,
+}
+
+struct Archived {
+    archive: Archive,
+    /// Physical address of the archive's first byte, and where the kernel sees it.
+    physical: u64,
+    /// Nodes of files with several names, by the entry that holds their data.
+    linked: SpinLock<BTreeMap<u32, Arc<Node>>>,
+}
+
+/// Inode number of the root; entries of the archive follow it.
+const ROOT: u64 = 1;
+
+impl Fs {
+    fn new(device: u64, limit: u64, archive: Option<Archived>) -> Arc<Fs> {
+        let first_free = ROOT + 1 + archive.as_ref().map_or(0, |a| a.archive.len() as u64);
+        Arc::new(Fs {
+            device,
+            limit: limit / PAGE_SIZE as u64,
+            used: AtomicU64::new(0),
+            inodes: AtomicU64::new(0),
+            next_inode: AtomicU64::new(first_free),
+            names: SpinLock::new(()),
+            archive,
+        })
+    }
+
+    fn charge(&self, pages: u64) -> Result<()> {
+        let before = self.used.fetch_add(pages, Ordering::Relaxed);
+        if before + pages > self.limit {
+            self.used.fetch_sub(pages, Ordering::Relaxed);
+            return Err(ENOSPC);
+        }
+        Ok(())
+    }
+
+    fn uncharge(&self, pages: u64) {
+        self.used.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    fn new_inode(&self) -> Result<u64> {
+        if self.inodes.fetch_add(1, Ordering::Relaxed) >= self.limit {
+            self.inodes.fetch_sub(1, Ordering::Relaxed);
+            return Err(ENOSPC);
+        }
+        Ok(self.next_inode.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// An empty file system of at most `limit` bytes; its root directory.
+pub fn tmpfs(device: u64, limit: u64, permissions: u32, owner: (u32, u32)) -> Arc<Node> {
+    node::new_root(Fs::new(device, limit, None), permissions, owner)
+}
+
+/// The file system of an archive, with `limit` bytes more for what is written; its root directory. `physical` is
+/// the physical address of the archive, a multiple of the page size for its pages to be used in place.
+pub fn from_archive(
+    bytes: &'static [u8],
+    physical: u64,
+    device: u64,
+    limit: u64,
+) -> core::result::Result<Arc<Node>, BadArchive> {
+    let archive = Archive::parse(bytes)?;
+    let archived = Archived { archive, physical, linked: SpinLock::new(BTreeMap::new()) };
+    Ok(node::archive_root(Fs::new(device, limit, Some(archived))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An open file or directory.
+
+use crate::data::Place;
+use crate::node::{FILE_LIMIT, Node};
+use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::sync::Arc;
+use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
+use api_mem::PageSource;
+use core::any::Any;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+const FALLOC_FL_KEEP_SIZE: u32 = 1;
+const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const FALLOC_FL_ZERO_RANGE: u32 = 16;
+
+/// An open [`Node`].
+pub struct RamFile {
+    node: Arc<Node>,
+    inode: Arc<dyn Inode>,
+}
+
+impl RamFile {
+    pub(crate) fn new(node: Arc<Node>, inode: Arc<dyn Inode>) -> RamFile {
+        RamFile { node, inode }
+    }
+
+    /// The inode, for seals.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Writes `from` at `offset` where the length already says so or grows with each page.
+    fn store(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        let want = from.remaining();
+        let mut done = 0;
+        while done < want {
+            let at = offset + done as u64;
+            let within = (at % PAGE) as usize;
+            let n = (PAGE_SIZE - within).min(want - done);
+            let stored = self.node.page_at(at / PAGE).and_then(|frame| frame.receive(within, n, from));
+            let n = match stored {
+                Ok(n) => n,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            };
+            done += n;
+            let mut data = self.node.data()?.lock();
+            data.length = data.length.max(at + n as u64);
+            drop(data);
+            if n == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl File for RamFile {
+    fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let data = self.node.data()?;
+        let want = to.remaining();
+        let mut done = 0;
+        while done < want {
+            let at = offset.saturating_add(done as u64);
+            let within = (at % PAGE) as usize;
+            let (n, place) = {
+                let data = data.lock();
+                let left = usize::try_from(data.length.saturating_sub(at)).unwrap_or(usize::MAX);
+                let n = (PAGE_SIZE - within).min(want - done).min(left);
+                if n == 0 {
+                    break;
+                }
+                (n, data.place(at / PAGE))
+            };
+            let moved = match place {
+                Place::Page(frame) => frame.send(within, n, to),
+                Place::Bytes(bytes) if within < bytes.len() => {
+                    to.put(&bytes[within..bytes.len().min(within + n)])
+                }
+                Place::Bytes(_) | Place::Hole => to.put_zeros(n),
+            };
+            match moved {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        self.node.accessed();
+        Ok(done)
+    }
+
+    fn write(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        let end =
+            offset.checked_add(from.remaining() as u64).filter(|end| *end <= FILE_LIMIT).ok_or(EFBIG)?;
+        {
+            let mut data = self.node.data()?.lock();
+            self.node.may_write(&data, end)?;
+            data.sites = None;
+        }
+        let done = self.store(offset, from)?;
+        self.node.modified();
+        Ok(done)
+    }
+
+    fn append(&self, from: &mut Source<'_>) -> Result<(usize, u64)> {
+        let want = from.remaining() as u64;
+        // Reserve the range first, so that appends of several threads never overlap.
+        let (start, end) = {
+            let mut data = self.node.data()?.lock();
+            let start = data.length;
+            let end = start.checked_add(want).filter(|end| *end <= FILE_LIMIT).ok_or(EFBIG)?;
+            self.node.may_write(&data, end)?;
+            data.sites = None;
+            data.length = end;
+            (start, end)
+        };
+        let stored = self.store(start, from);
+        let done = *stored.as_ref().unwrap_or(&0);
+        if (done as u64) < want {
+            let mut data = self.node.data()?.lock();
+            if data.length == end {
+                data.length = start + done as u64;
+            }
+        }
+        stored?;
+        self.node.modified();
+        Ok((done, start + done as u64))
+    }
+
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.node.length())
+    }
+
+    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64> {
+        let data = self.node.data()?.lock();
+        if offset >= data.length {
+            return Err(ENXIO);
+        }
+        match data.next(offset / PAGE, hole) {
+            Some(page) if page * PAGE >= data.length => {
+                if hole {
+                    Ok(data.length)
+                } else {
+                    Err(ENXIO)
+                }
+            }
+            Some(page) => Ok((page * PAGE).max(offset)),
+            None => Err(ENXIO),
+        }
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<()> {
+        let end = offset.checked_add(length).filter(|end| *end <= FILE_LIMIT).ok_or(EFBIG)?;
+        let keep_size = mode & FALLOC_FL_KEEP_SIZE != 0;
+        match mode & !FALLOC_FL_KEEP_SIZE {
+            FALLOC_FL_PUNCH_HOLE if keep_size => return self.node.punch(offset, length),
+            FALLOC_FL_ZERO_RANGE => self.node.punch(offset, length)?,
+            0 => {}
+            _ => return Err(EOPNOTSUPP),
+        }
+        let before = self.node.length();
+        self.node.may_write(&self.node.data()?.lock(), if keep_size { 0 } else { end })?;
+        for index in offset / PAGE..end.div_ceil(PAGE) {
+            self.node.page_at(index)?;
+        }
+        if !keep_size && end > before {
+            self.node.resize(end)?;
+        }
+        Ok(())
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.node.stat()
+    }
+
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.inode)
+    }
+
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        self.node.data().map_err(|_| ENODEV)?;
+        Ok(self.node.clone())
+    }
+
+    fn sync(&self, _data_only: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.node.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,784 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Inodes.
+
+use crate::data::{Data, Place};
+use crate::directory::{Child, Directory};
+use crate::{Archived, Fs, ROOT, RamFile};
+use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_fs::{DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Timespec};
+use api_lock::SpinLock;
+use api_mem::{Frame, PageSource};
+use core::any::Any;
+use core::sync::atomic::Ordering;
+
+/// F_SEAL_SEAL: no more seals. What every file but a memfd with MFD_ALLOW_SEALING has.
+pub const SEAL_SEAL: u32 = 1;
+const SEAL_SHRINK: u32 = 2;
+const SEAL_GROW: u32 = 4;
+const SEAL_WRITE: u32 = 8;
+const SEAL_FUTURE_WRITE: u32 = 16;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+const O_TRUNC: u32 = 0o1000;
+/// TMPFS_MAGIC.
+const MAGIC: u64 = 0x0102_1994;
+/// Bytes of extended attributes of one inode, names included.
+const XATTR_LIMIT: usize = 65536;
+/// Longest file: offsets are signed.
+pub const FILE_LIMIT: u64 = i64::MAX as u64;
+const PAGE: u64 = PAGE_SIZE as u64;
+
+type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Meta {
+    permissions: u32,
+    uid: u32,
+    gid: u32,
+    links: u64,
+    accessed: Timespec,
+    modified: Timespec,
+    changed: Timespec,
+    xattrs: Option<Box<Xattrs>>,
+}
+
+enum Body {
+    Directory(SpinLock<Directory>),
+    Regular(SpinLock<Data>),
+    Symlink(Cow<'static, [u8]>),
+    /// FIFO, socket, device node: the system-call layer opens it.
+    Special,
+}
+
+/// An inode of this file system.
+pub struct Node {
+    fs: Arc<Fs>,
+    this: Weak<Node>,
+    number: u64,
+    kind: FileType,
+    rdev: u64,
+    meta: SpinLock<Meta>,
+    body: Body,
+    /// Counts against the limit of inodes (those of the archive do not).
+    is_charged: bool,
+}
+
+struct Origin {
+    number: u64,
+    kind: FileType,
+    permissions: u32,
+    owner: (u32, u32),
+    links: u64,
+    time: Timespec,
+    rdev: u64,
+    is_charged: bool,
+}
+
+impl Origin {
+    fn fresh(fs: &Fs, kind: FileType, permissions: u32, owner: (u32, u32), rdev: u64) -> Result<Origin> {
+        let links = if kind == FileType::Directory { 2 } else { 1 };
+        let number = fs.new_inode()?;
+        Ok(Origin { number, kind, permissions, owner, links, time: Timespec::now(), rdev, is_charged: true })
+    }
+
+    fn build(self, fs: &Arc<Fs>, body: Body) -> Arc<Node> {
+        Arc::new_cyclic(|this| Node {
+            fs: fs.clone(),
+            this: this.clone(),
+            number: self.number,
+            kind: self.kind,
+            rdev: self.rdev,
+            meta: SpinLock::new(Meta {
+                permissions: self.permissions & 0o7777,
+                uid: self.owner.0,
+                gid: self.owner.1,
+                links: self.links,
+                accessed: self.time,
+                modified: self.time,
+                changed: self.time,
+                xattrs: None,
+            }),
+            body,
+            is_charged: self.is_charged,
+        })
+    }
+}
+
+pub fn new_root(fs: Arc<Fs>, permissions: u32, owner: (u32, u32)) -> Arc<Node> {
+    root(fs, permissions, owner, None)
+}
+
+pub fn archive_root(fs: Arc<Fs>) -> Arc<Node> {
+    root(fs, 0o755, (0, 0), Some(0))
+}
+
+fn root(fs: Arc<Fs>, permissions: u32, owner: (u32, u32), archived: Option<u32>) -> Arc<Node> {
+    let (kind, time) = (FileType::Directory, Timespec::now());
+    let origin =
+        Origin { number: ROOT, kind, permissions, owner, links: 2, time, rdev: 0, is_charged: false };
+    let directory = Directory::of_archive(archived);
+    origin.build(&fs, Body::Directory(SpinLock::new(directory)))
+}
+
+/// A device number as `st_rdev` has it (`makedev` of sysmacros.h).
+fn device_number((major, minor): (u32, u32)) -> u64 {
+    let (major, minor) = (major as u64, minor as u64);
+    (major & 0xfff) << 8 | (major & !0xfff) << 32 | minor & 0xff | (minor & !0xff) << 12
+}
+
+impl Archived {
+    fn kind(&self, entry: u32) -> FileType {
+        FileType::from_mode(self.archive.header(entry).mode).unwrap_or(FileType::Regular)
+    }
+
+    /// The inode of an entry, made when a path first leads to it. `sites` is the entry of its system-call sites.
+    fn node(&self, fs: &Arc<Fs>, entry: u32, sites: Option<u32>) -> Arc<Node> {
+        let header = self.archive.header(entry);
+        let shared = self.archive.data_entry(entry, &header);
+        if let Some(shared) = shared
+            && let Some(node) = self.linked.lock().get(&shared)
+        {
+            return node.clone();
+        }
+        let entry = shared.unwrap_or(entry);
+        let kind = self.kind(entry);
+        let (offset, bytes) = self.archive.data(entry);
+        let body = match kind {
+            FileType::Directory => {
+                let archived = self.archive.directory_of(entry);
+                Body::Directory(SpinLock::new(Directory::of_archive(archived)))
+            }
+            FileType::Regular => {
+                let physical = if self.physical == 0 { 0 } else { self.physical + offset as u64 };
+                let sites = sites.map(|s| self.archive.data(s).1);
+                Body::Regular(SpinLock::new(Data::archived(bytes, physical, sites)))
+            }
+            FileType::Symlink => Body::Symlink(Cow::Borrowed(bytes)),
+            _ => Body::Special,
+        };
+        let node = Origin {
+            number: ROOT + 1 + entry as u64,
+            kind,
+            permissions: header.mode,
+            owner: (header.uid, header.gid),
+            links: if shared.is_some() {
+                header.links as u64
+            } else {
+                1 + (kind == FileType::Directory) as u64
+            },
+            time: Timespec { seconds: header.modified as i64, nanoseconds: 0 },
+            rdev: device_number(header.rdev),
+            is_charged: false,
+        }
+        .build(fs, body);
+        if let Some(shared) = shared {
+            self.linked.lock().insert(shared, node.clone());
+        }
+        node
+    }
+
+    /// The entry below `/.unilith/sites` for the file `name` of a directory.
+    fn sites(&self, directory: u32, name: &[u8]) -> Option<u32> {
+        let sites = self.archive.sites_directory(directory)?;
+        self.archive.children(sites).find(|e| self.archive.name(*e) == name)
+    }
+}
+
+/// The first entry of the archive's root that the program does not see.
+const HIDDEN: &[u8] = b".unilith";
+
+impl Node {
+    fn directory(&self) -> Result<&SpinLock<Directory>> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(ENOTDIR),
+        }
+    }
+
+    pub(crate) fn data(&self) -> Result<&SpinLock<Data>> {
+        match &self.body {
+            Body::Regular(data) => Ok(data),
+            Body::Directory(_) => Err(EISDIR),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Puts the archive's names into the directory, once.
+    fn unpack(&self, directory: &mut Directory) -> Result<()> {
+        let (Some(archived), Some(id)) = (&self.fs.archive, directory.archived) else { return Ok(()) };
+        if !directory.is_empty() {
+            return Ok(());
+        }
+        let mut subdirectories = 0;
+        // The last entry of a name comes first and counts, as when the archive is unpacked in order.
+        for entry in archived.archive.children(id) {
+            let name = archived.archive.name(entry);
+            if (id == 0 && name == HIDDEN) || directory.get(name).is_some() {
+                continue;
+            }
+            directory.insert(Cow::Borrowed(name), Child::Archived(entry))?;
+            subdirectories += (archived.kind(entry) == FileType::Directory) as u64;
+        }
+        self.meta.lock().links += subdirectories;
+        if directory.is_empty() {
+            directory.archived = None;
+        }
+        Ok(())
+    }
+
+    /// Runs `f` on the directory with all its names in it.
+    fn with_names<T>(&self, f: impl FnOnce(&mut Directory) -> Result<T>) -> Result<T> {
+        let mut directory = self.directory()?.lock();
+        self.unpack(&mut directory)?;
+        f(&mut directory)
+    }
+
+    fn child(&self, directory: &mut Directory, name: &[u8]) -> Result<Arc<Node>> {
+        let id = directory.archived;
+        let child = directory.get_mut(name).ok_or(ENOENT)?;
+        if let Child::Archived(entry) = *child {
+            let archived = self.fs.archive.as_ref().ok_or(ENOENT)?;
+            let sites = id.and_then(|id| archived.sites(id, name));
+            *child = Child::Node(archived.node(&self.fs, entry, sites));
+        }
+        match child {
+            Child::Node(node) => Ok(node.clone()),
+            Child::Archived(_) => Err(ENOENT),
+        }
+    }
+
+    fn find(&self, name: &[u8]) -> Result<Arc<Node>> {
+        self.with_names(|directory| self.child(directory, name))
+    }
+
+    /// Names `node` here; the caller holds `Fs::names`.
+    fn add(&self, name: &[u8], node: Arc<Node>) -> Result<()> {
+        let is_directory = node.kind == FileType::Directory;
+        self.with_names(|directory| {
+            if directory.is_dead {
+                return Err(ENOENT);
+            }
+            if directory.get(name).is_some() {
+                return Err(EEXIST);
+            }
+            // An archive's directory that lost all its names must not get them back.
+            directory.insert(Cow::Owned(name.to_vec()), Child::Node(node))
+        })?;
+        self.touch(is_directory as i64);
+        Ok(())
+    }
+
+    /// Takes a name away; the caller holds `Fs::names`.
+    fn take(&self, name: &[u8]) -> Result<Arc<Node>> {
+        let node = self.with_names(|directory| {
+            let node = self.child(directory, name)?;
+            directory.remove(name);
+            if directory.is_empty() {
+                directory.archived = None;
+            }
+            Ok(node)
+        })?;
+        self.touch(-((node.kind == FileType::Directory) as i64));
+        Ok(node)
+    }
+
+    /// A change of names: times, and subdirectories in the link count.
+    fn touch(&self, subdirectories: i64) {
+        let now = Timespec::now();
+        let mut meta = self.meta.lock();
+        meta.modified = now;
+        meta.changed = now;
+        meta.links = meta.links.saturating_add_signed(subdirectories);
+    }
+
+    fn change_links(&self, by: i64) {
+        let mut meta = self.meta.lock();
+        meta.links = meta.links.saturating_add_signed(by);
+        meta.changed = Timespec::now();
+    }
+
+    fn is_empty_directory(&self) -> Result<bool> {
+        self.with_names(|directory| Ok(directory.is_empty()))
+    }
+
+    fn bury(&self) {
+        if let Body::Directory(directory) = &self.body {
+            directory.lock().is_dead = true;
+        }
+        self.meta.lock().links = 0;
+    }
+
+    fn same_fs(&self, other: &Arc<dyn Inode>) -> Result<Arc<Node>> {
+        let other = other.as_any().downcast_ref::<Node>().ok_or(EXDEV)?;
+        if !Arc::ptr_eq(&self.fs, &other.fs) {
+            return Err(EXDEV);
+        }
+        other.this.upgrade().ok_or(EXDEV)
+    }
+
+    pub(crate) fn accessed(&self) {
+        // As "relatime": only when it tells something new.
+        let mut meta = self.meta.lock();
+        if meta.accessed <= meta.modified || meta.accessed <= meta.changed {
+            meta.accessed = Timespec::now();
+        }
+    }
+
+    pub(crate) fn modified(&self) {
+        let now = Timespec::now();
+        let mut meta = self.meta.lock();
+        meta.modified = now;
+        meta.changed = now;
+        // A write by anybody takes the set-user-id bits away (the caller's privilege is not known here).
+        meta.permissions &= !0o6000;
+    }
+
+    /// The page at `index`, made where there is none yet.
+    pub(crate) fn page_at(&self, index: u64) -> Result<Frame> {
+        let data = self.data()?;
+        let bytes = match data.lock().place(index) {
+            Place::Page(frame) => return Ok(frame),
+            Place::Bytes(bytes) => bytes,
+            Place::Hole => &[],
+        };
+        self.fs.charge(1)?;
+        let made = Frame::new().and_then(|frame| {
+            frame.write(0, bytes);
+            let mut data = data.lock();
+            let before = data.pages.count();
+            let frame = data.pages.insert(index, frame)?;
+            Ok((frame, data.pages.count() > before))
+        });
+        match made {
+            Ok((frame, true)) => Ok(frame),
+            Ok((frame, false)) => {
+                self.fs.uncharge(1);
+                Ok(frame)
+            }
+            Err(e) => {
+                self.fs.uncharge(1);
+                Err(e)
+            }
+        }
+    }
+
+    /// Sets the length; new bytes are holes.
+    pub fn resize(&self, size: u64) -> Result<()> {
+        if size > FILE_LIMIT {
+            return Err(EFBIG);
+        }
+        let mut count = 0;
+        {
+            let mut data = self.data()?.lock();
+            let forbidden = if size < data.length { SEAL_SHRINK } else { SEAL_GROW };
+            if size != data.length && data.seals & forbidden != 0 {
+                return Err(EPERM);
+            }
+            if size < data.length {
+                data.cut(size, &mut |_| count += 1);
+            } else {
+                // A mapping may have written behind the end, in the last page.
+                data.clear_tail();
+            }
+            data.length = size;
+        }
+        self.fs.uncharge(count);
+        self.modified();
+        Ok(())
+    }
+
+    /// Makes pages `offset..offset + length` holes; partial pages are zeroed.
+    pub(crate) fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        let end = offset.saturating_add(length).min(self.length());
+        if offset >= end {
+            return Ok(());
+        }
+        if self.data()?.lock().seals & (SEAL_WRITE | SEAL_FUTURE_WRITE) != 0 {
+            return Err(EPERM);
+        }
+        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
+        let zero = |from: u64, to: u64| -> Result<()> {
+            let index = from / PAGE;
+            if !matches!(self.data()?.lock().place(index), Place::Hole) {
+                self.page_at(index)?.zero((from % PAGE) as usize, (to - from) as usize);
+            }
+            Ok(())
+        };
+        if first > last {
+            return zero(offset, end);
+        }
+        if offset < first * PAGE {
+            zero(offset, first * PAGE)?;
+        }
+        if last * PAGE < end {
+            zero(last * PAGE, end)?;
+        }
+        // Archived bytes that are not pages would show again where a page is taken away: make pages of them.
+        let mut at = first;
+        while at < last {
+            let Some(next) = self.data()?.lock().next(at, false).filter(|n| *n < last) else { break };
+            let archived = matches!(self.data()?.lock().place(next), Place::Bytes(_));
+            if archived {
+                self.page_at(next)?.zero(0, PAGE_SIZE);
+            }
+            at = next + 1;
+        }
+        let mut count = 0;
+        {
+            let mut data = self.data()?.lock();
+            let archived_end = data.archived_pages();
+            if last > archived_end {
+                data.punch(first.max(archived_end), last, &mut |_| count += 1);
+            }
+            for index in first..last.min(archived_end) {
+                if let Place::Page(frame) = data.place(index) {
+                    frame.zero(0, PAGE_SIZE);
+                }
+            }
+        }
+        self.fs.uncharge(count);
+        self.modified();
+        Ok(())
+    }
+
+    /// F_GET_SEALS.
+    pub fn seals(&self) -> Result<u32> {
+        Ok(self.data()?.lock().seals)
+    }
+
+    /// F_ADD_SEALS: `EPERM` once F_SEAL_SEAL is set.
+    pub fn add_seals(&self, seals: u32) -> Result<()> {
+        let mut data = self.data()?.lock();
+        if data.seals & SEAL_SEAL != 0 {
+            return Err(EPERM);
+        }
+        data.seals |= seals;
+        Ok(())
+    }
+
+    pub(crate) fn may_write(&self, data: &Data, end: u64) -> Result<()> {
+        let grows = end > data.length && data.seals & SEAL_GROW != 0;
+        if data.seals & (SEAL_WRITE | SEAL_FUTURE_WRITE) != 0 || grows { Err(EPERM) } else { Ok(()) }
+    }
+
+    /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.
+    pub fn unnamed(&self, permissions: u32, owner: (u32, u32), sealable: bool) -> Result<Arc<Node>> {
+        let mut origin = Origin::fresh(&self.fs, FileType::Regular, permissions, owner, 0)?;
+        origin.links = 0;
+        let data = Data::new(if sealable { 0 } else { SEAL_SEAL });
+        Ok(origin.build(&self.fs, Body::Regular(SpinLock::new(data))))
+    }
+
+    fn exchange(&self, name: &[u8], to: &Node, to_name: &[u8]) -> Result<()> {
+        let (a, b) = (self.find(name)?, to.find(to_name)?);
+        self.take(name)?;
+        to.take(to_name)?;
+        // The places are free now; only a collision of hashes could refuse them, and those were free a moment ago.
+        self.add(name, b)?;
+        to.add(to_name, a)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Body::Regular(data) = &mut self.body {
+            self.fs.uncharge(data.get_mut().pages.count());
+        }
+        if self.is_charged {
+            self.fs.inodes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Inode for Node {
+    fn stat(&self) -> Result<Stat> {
+        let meta = self.meta.lock();
+        let mut stat = Stat::new(self.kind, meta.permissions);
+        stat.device = self.fs.device;
+        stat.inode = self.number;
+        stat.links = meta.links;
+        stat.uid = meta.uid;
+        stat.gid = meta.gid;
+        stat.rdev = self.rdev;
+        stat.accessed = meta.accessed;
+        stat.modified = meta.modified;
+        stat.changed = meta.changed;
+        drop(meta);
+        match &self.body {
+            Body::Regular(data) => {
+                let data = data.lock();
+                stat.size = data.length;
+                stat.blocks = data.page_count() * (PAGE / 512);
+            }
+            // As tmpfs: 20 bytes an entry, `.` and `..` included.
+            Body::Directory(_) => {
+                stat.size = 40 + 20 * self.with_names(|d| Ok(d.len() as u64))?;
+                stat.links = self.meta.lock().links;
+            }
+            Body::Symlink(target) => stat.size = target.len() as u64,
+            Body::Special => {}
+        }
+        Ok(stat)
+    }
+
+    fn kind(&self) -> Result<FileType> {
+        Ok(self.kind)
+    }
+
+    fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
+        match &self.body {
+            Body::Regular(_) if flags & O_TRUNC != 0 => self.resize(0)?,
+            Body::Special | Body::Symlink(_) => return Err(ENXIO),
+            _ => {}
+        }
+        let node = self.this.upgrade().ok_or(EIO)?;
+        Ok(Arc::new(RamFile::new(node, this.clone())))
+    }
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        if let Some(size) = change.size {
+            self.resize(size)?;
+        }
+        let mut meta = self.meta.lock();
+        meta.permissions = change.permissions.map_or(meta.permissions, |p| p & 0o7777);
+        meta.uid = change.uid.unwrap_or(meta.uid);
+        meta.gid = change.gid.unwrap_or(meta.gid);
+        meta.accessed = change.accessed.unwrap_or(meta.accessed);
+        meta.modified = change.modified.unwrap_or(meta.modified);
+        meta.changed = Timespec::now();
+        Ok(())
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        match &self.body {
+            Body::Symlink(target) => Ok(target.to_vec()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        Ok(self.find(name)?)
+    }
+
+    fn create(
+        &self,
+        name: &[u8],
+        kind: FileType,
+        permissions: u32,
+        owner: (u32, u32),
+        rdev: u64,
+    ) -> Result<Arc<dyn Inode>> {
+        let body = match kind {
+            FileType::Directory => Body::Directory(SpinLock::default()),
+            FileType::Regular => Body::Regular(SpinLock::new(Data::new(SEAL_SEAL))),
+            FileType::Symlink => return Err(EINVAL),
+            _ => Body::Special,
+        };
+        let _names = self.fs.names.lock();
+        if self.with_names(|d| Ok(d.get(name).is_some()))? {
+            return Err(EEXIST);
+        }
+        let node = Origin::fresh(&self.fs, kind, permissions, owner, rdev)?.build(&self.fs, body);
+        self.add(name, node.clone())?;
+        Ok(node)
+    }
+
+    fn create_unnamed(&self, permissions: u32, owner: (u32, u32)) -> Result<Arc<dyn Inode>> {
+        self.directory()?;
+        Ok(self.unnamed(permissions, owner, false)?)
+    }
+
+    fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
+        let _names = self.fs.names.lock();
+        if self.with_names(|d| Ok(d.get(name).is_some()))? {
+            return Err(EEXIST);
+        }
+        let origin = Origin::fresh(&self.fs, FileType::Symlink, 0o777, owner, 0)?;
+        self.add(name, origin.build(&self.fs, Body::Symlink(Cow::Owned(target.to_vec()))))
+    }
+
+    fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
+        let node = self.same_fs(inode)?;
+        if node.kind == FileType::Directory {
+            return Err(EPERM);
+        }
+        let _names = self.fs.names.lock();
+        self.add(name, node.clone())?;
+        node.change_links(1);
+        Ok(())
+    }
+
+    fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
+        let _names = self.fs.names.lock();
+        let node = self.find(name)?;
+        match (node.kind == FileType::Directory, directory) {
+            (true, false) => return Err(EISDIR),
+            (false, true) => return Err(ENOTDIR),
+            (true, true) if !node.is_empty_directory()? => return Err(ENOTEMPTY),
+            _ => {}
+        }
+        self.take(name)?;
+        if directory {
+            node.bury();
+        } else {
+            node.change_links(-1);
+        }
+        Ok(())
+    }
+
+    fn rename(&self, name: &[u8], to: &Arc<dyn Inode>, to_name: &[u8], flags: u32) -> Result<()> {
+        let to = self.same_fs(to)?;
+        let _names = self.fs.names.lock();
+        if flags & RENAME_EXCHANGE != 0 {
+            return self.exchange(name, &to, to_name);
+        }
+        if flags & !RENAME_NOREPLACE != 0 {
+            return Err(EINVAL);
+        }
+        let node = self.find(name)?;
+        let is_directory = node.kind == FileType::Directory;
+        let replaced = match to.find(to_name) {
+            Ok(_) if flags & RENAME_NOREPLACE != 0 => return Err(EEXIST),
+            Ok(there) if Arc::ptr_eq(&there, &node) => return Ok(()),
+            Ok(there) => {
+                let there_is_directory = there.kind == FileType::Directory;
+                if is_directory && !there_is_directory {
+                    return Err(ENOTDIR);
+                }
+                if !is_directory && there_is_directory {
+                    return Err(EISDIR);
+                }
+                if there_is_directory && !there.is_empty_directory()? {
+                    return Err(ENOTEMPTY);
+                }
+                Some(there)
+            }
+            Err(ENOENT) => None,
+            Err(e) => return Err(e),
+        };
+        if to.directory()?.lock().is_dead {
+            return Err(ENOENT);
+        }
+        if replaced.is_some() {
+            to.take(to_name)?;
+        }
+        self.take(name)?;
+        to.add(to_name, node.clone())?;
+        node.meta.lock().changed = Timespec::now();
+        match replaced {
+            Some(there) if is_directory => there.bury(),
+            Some(there) => there.change_links(-1),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        let entries = self.with_names(|directory| {
+            let mut out = Vec::new();
+            out.try_reserve(most.min(directory.len())).map_err(|_| ENOMEM)?;
+            for (next, named) in directory.behind(from).take(most) {
+                let (inode, kind) = match &named.child {
+                    Child::Node(node) => (node.number, node.kind),
+                    Child::Archived(entry) => {
+                        let archived = self.fs.archive.as_ref().ok_or(EIO)?;
+                        (ROOT + 1 + *entry as u64, archived.kind(*entry))
+                    }
+                };
+                out.push(DirEntry { name: named.name.to_vec(), inode, kind, next });
+            }
+            Ok(out)
+        })?;
+        self.accessed();
+        Ok(entries)
+    }
+
+    fn stat_fs(&self) -> Result<StatFs> {
+        let used = self.fs.used.load(Ordering::Relaxed);
+        Ok(StatFs {
+            magic: MAGIC,
+            block_size: PAGE,
+            blocks: self.fs.limit,
+            blocks_free: self.fs.limit.saturating_sub(used),
+            files: self.fs.limit,
+            files_free: self.fs.limit.saturating_sub(self.fs.inodes.load(Ordering::Relaxed)),
+            name_max: api_fs::NAME_MAX as u64,
+        })
+    }
+
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let meta = self.meta.lock();
+        meta.xattrs.as_ref().and_then(|x| x.get(name)).cloned().ok_or(ENODATA)
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        let mut meta = self.meta.lock();
+        let xattrs = meta.xattrs.get_or_insert_default();
+        let exists = xattrs.contains_key(name);
+        if exists && flags & XATTR_CREATE != 0 {
+            return Err(EEXIST);
+        }
+        if !exists && flags & XATTR_REPLACE != 0 {
+            return Err(ENODATA);
+        }
+        let used: usize = xattrs.iter().filter(|(n, _)| *n != name).map(|(n, v)| n.len() + v.len()).sum();
+        if used + name.len() + value.len() > XATTR_LIMIT {
+            return Err(ENOSPC);
+        }
+        xattrs.insert(name.to_vec(), value.to_vec());
+        meta.changed = Timespec::now();
+        Ok(())
+    }
+
+    fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        let mut meta = self.meta.lock();
+        let removed = meta.xattrs.as_mut().and_then(|x| x.remove(name));
+        removed.ok_or(ENODATA)?;
+        meta.changed = Timespec::now();
+        Ok(())
+    }
+
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        let meta = self.meta.lock();
+        let mut out = Vec::new();
+        for name in meta.xattrs.iter().flat_map(|x| x.keys()) {
+            out.extend_from_slice(name);
+            out.push(0);
+        }
+        Ok(out)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl PageSource for Node {
+    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+        if index.checked_mul(PAGE).is_none_or(|start| start >= self.length()) {
+            return Err(EIO);
+        }
+        if for_write {
+            let mut data = self.data()?.lock();
+            if data.seals & (SEAL_WRITE | SEAL_FUTURE_WRITE) != 0 {
+                return Err(EACCES);
+            }
+            data.sites = None;
+        }
+        self.page_at(index)
+    }
+
+    fn length(&self) -> u64 {
+        self.data().map_or(0, |data| data.lock().length)
+    }
+
+    fn sites(&self) -> Option<&[u8]> {
+        self.data().ok().and_then(|data| data.lock().sites)
+    }
+}
