@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Carries bytes between the machine's console and the program.
+//!
+//! The program does not get the console itself: as plain streams (`isatty` is false) it has two pipes, with `tty=1` a
+//! pseudo-terminal. So a break on the console, which asks the machine to stop, reaches init in either case.
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fs::{Mode, OFlags, fchmod, fcntl_setfl},
+    process::{Pid, Signal, kill_process},
+    pty,
+    termios::{InputModes, OptionalActions, tcdrain, tcgetattr, tcsetattr},
+};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Write},
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI32, Ordering},
+    },
+    thread,
+};
+
+/// End of transmission: at the start of a line it ends the program's input.
+const EOT: u8 = 4;
+/// With PARMRK a terminal reports a break as 255, 0, 0, and the byte 255 as 255, 255 (termios(3)).
+const MARK: u8 = 255;
+
+/// The program's side of the console.
+pub struct Ends {
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// Init's side.
+pub struct Console {
+    /// Where the program's output arrives; not blocking.
+    output: Arc<Mutex<File>>,
+    /// The program, once it runs; 0 before.
+    program: Arc<AtomicI32>,
+}
+
+/// One thing that arrived on the console.
+#[derive(Debug, PartialEq, Eq)]
+enum Input {
+    Byte(u8),
+    End,
+    Break,
+}
+
+/// Takes the console's bytes apart.
+struct Decoder {
+    /// Bytes of a mark seen so far.
+    mark: Vec<u8>,
+    at_line_start: bool,
+    /// A terminal's line discipline sees the EOT itself.
+    plain: bool,
+}
+
+impl Decoder {
+    fn new(plain: bool) -> Decoder {
+        Decoder { mark: Vec::new(), at_line_start: true, plain }
+    }
+
+    fn push(&mut self, byte: u8) -> Option<Input> {
+        if self.mark.is_empty() && byte != MARK {
+            let end = self.plain && byte == EOT && self.at_line_start;
+            self.at_line_start = byte == b'\n';
+            return Some(if end { Input::End } else { Input::Byte(byte) });
+        }
+        self.mark.push(byte);
+        match self.mark[..] {
+            [MARK] | [MARK, 0] => None,
+            [MARK, 0, 0] => {
+                self.mark.clear();
+                Some(Input::Break)
+            }
+            // 255 itself, or a byte received with an error (255, 0, byte), which is passed on as it is.
+            [.., last] => {
+                self.mark.clear();
+                self.at_line_start = false;
+                Some(Input::Byte(last))
+            }
+            [] => None,
+        }
+    }
+}
+
+/// Opens both sides. `tty`: the program is to have a terminal.
+pub fn open(tty: bool, stop: Signal) -> io::Result<(Console, Ends)> {
+    raw(io::stdin())?;
+    let program = Arc::new(AtomicI32::new(0));
+    let (input, output, ends) = if tty { terminal()? } else { pipes()? };
+    fcntl_setfl(&output, OFlags::NONBLOCK)?;
+    let console = Console { output: Arc::new(Mutex::new(output)), program: program.clone() };
+    let from_program = console.output.clone();
+    thread::spawn(move || carry_output(&from_program));
+    thread::spawn(move || carry_input(input, Decoder::new(!tty), &program, stop));
+    Ok((console, ends))
+}
+
+/// The console passes bytes as they are and marks a break. It may be no terminal where a machine has no serial port.
+fn raw(console: impl AsFd) -> io::Result<()> {
+    let Ok(mut modes) = tcgetattr(&console) else { return Ok(()) };
+    modes.make_raw();
+    modes.input_modes |= InputModes::PARMRK;
+    modes.input_modes &= !(InputModes::IGNBRK | InputModes::BRKINT | InputModes::INPCK);
+    Ok(tcsetattr(&console, OptionalActions::Now, &modes)?)
+}
+
+fn pipes() -> io::Result<(File, File, Ends)> {
+    let (stdin, input) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (output, stdout) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // A program that runs as somebody else opens /dev/stdout by name.
+    fchmod(&stdout, Mode::from_raw_mode(0o622))?;
+    fchmod(&stdin, Mode::from_raw_mode(0o644))?;
+    let stderr = stdout.try_clone()?;
+    Ok((input.into(), output.into(), Ends { stdin, stdout, stderr }))
+}
+
+fn terminal() -> io::Result<(File, File, Ends)> {
+    let master = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY | pty::OpenptFlags::CLOEXEC)?;
+    pty::unlockpt(&master)?;
+    let name = pty::ptsname(&master, Vec::new())?;
+    let name = name.into_string().map_err(io::Error::other)?;
+    // Not with NOCTTY: init leads a session (program.rs), and the first terminal it opens becomes that session's.
+    let slave: OwnedFd = OpenOptions::new().read(true).write(true).open(&name)?.into();
+    fchmod(&slave, Mode::from_raw_mode(0o622))?;
+    let ends = Ends { stdin: slave.try_clone()?, stdout: slave.try_clone()?, stderr: slave };
+    let master = File::from(master);
+    Ok((master.try_clone()?, master, ends))
+}
+
+impl Console {
+    /// From now on a break reaches this process.
+    pub fn program_is(&self, program: Pid) {
+        self.program.store(program.as_raw_nonzero().get(), Ordering::Relaxed);
+    }
+
+    /// Passes on what the program left in its output and waits until the device has sent it.
+    pub fn flush(&self) {
+        pass_on(&self.output);
+        // Fails only where the console is no terminal, and then there is nothing to wait for.
+        let _ = tcdrain(io::stdout());
+    }
+}
+
+/// Passes on everything that is there; whether more can come.
+fn pass_on(from: &Mutex<File>) -> bool {
+    // Held until the bytes are written, so that `flush` does not overtake the thread.
+    let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut buffer = [0; 4096];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return false,
+            // A console that takes no bytes loses them, as a serial port does.
+            Ok(length) => drop(io::stdout().write_all(&buffer[..length]).and_then(|()| io::stdout().flush())),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+fn carry_output(from: &Mutex<File>) {
+    let Ok(waiting) = from.lock().unwrap_or_else(PoisonError::into_inner).try_clone() else { return };
+    loop {
+        let ready = poll(&mut [PollFd::new(&waiting, PollFlags::IN)], None);
+        if ready.is_err_and(|e| e != rustix::io::Errno::INTR) || !pass_on(from) {
+            return;
+        }
+    }
+}
+
+fn carry_input(to: File, mut decoder: Decoder, program: &AtomicI32, stop: Signal) {
+    let mut to = Some(to);
+    let mut buffer = [0; 4096];
+    loop {
+        let length = match io::stdin().read(&mut buffer) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        let mut bytes = Vec::with_capacity(length);
+        let mut end = false;
+        for input in buffer[..length].iter().filter_map(|b| decoder.push(*b)) {
+            match input {
+                Input::Byte(byte) if !end => bytes.push(byte),
+                Input::Byte(_) => {}
+                Input::End => end = true,
+                Input::Break => {
+                    if let Some(pid) = Pid::from_raw(program.load(Ordering::Relaxed)) {
+                        // It may have ended just now.
+                        let _ = kill_process(pid, stop);
+                    }
+                }
+            }
+        }
+        // A program that closed its input does not want the rest.
+        if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) || end {
+            to = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(plain: bool, bytes: &[u8]) -> Vec<Input> {
+        let mut decoder = Decoder::new(plain);
+        bytes.iter().filter_map(|b| decoder.push(*b)).collect()
+    }
+
+    #[test]
+    fn end_of_transmission_counts_at_the_start_of_a_line_only() {
+        use Input::{Byte, End};
+        assert_eq!(decode(true, b"\x04"), [End]);
+        assert_eq!(decode(true, b"a\x04\n\x04"), [Byte(b'a'), Byte(4), Byte(b'\n'), End]);
+        assert_eq!(decode(false, b"\x04"), [Byte(4)]);
+    }
+
+    #[test]
+    fn a_break_is_told_from_the_byte_255() {
+        assert_eq!(decode(true, &[255, 0, 0]), [Input::Break]);
+        assert_eq!(decode(true, &[255, 255, 0]), [Input::Byte(255), Input::Byte(0)]);
+    }
+}
