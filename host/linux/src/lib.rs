@@ -1,1 +1,129 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Linux as the machine's kernel: fetches Debian's source, applies the series in `linux/patches`, configures,
+//! builds, and makes the archive with which a built kernel starts a program.
+//!
+//! Everything is below one folder of the cache and comes back when it is deleted:
+//!
+//! | path in `linux/` | what |
+//! | --- | --- |
+//! | `packages/` | Debian's source package, fetched and verified by apt |
+//! | `tree-VERSION/` | the source with the series applied; updated in place, so that a changed patch rebuilds little |
+//! | `build-LEVEL/`, `build-LEVEL.log` | make's output folder and log |
+//! | `kernels/KEY/` | finished kernels; KEY is the hash of everything they are made from |
+//! | `init/` | cargo's target folder of the machine's first process |
+//!
+//! The steps are methods of [`Workshop`], one for each command of `unilith linux`; [`Workshop::prepare`] does
+//! what `unilith run --kernel linux` needs.
+#![forbid(unsafe_code)]
+
+mod archive;
+mod command;
+mod config;
+mod init;
+mod kernel;
+mod options;
+mod patches;
+mod source;
+
+pub use kernel::Kernel;
+pub use options::{Console, Options};
+pub use source::Source;
+pub use unilith_image::{Cache, Progress, Quiet};
+
+use api_boot::BootConfig;
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+/// Why a step failed: one line that says what to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinuxError(String);
+
+impl fmt::Display for LinuxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LinuxError {}
+
+impl LinuxError {
+    fn new(message: impl Into<String>) -> LinuxError {
+        LinuxError(message.into().trim().replace(['\n', '\r'], " "))
+    }
+
+    fn io(doing: &str, path: &Path, error: &std::io::Error) -> LinuxError {
+        LinuxError::new(format!("cannot {doing} {}: {error}", path.display()))
+    }
+}
+
+pub type Result<T> = std::result::Result<T, LinuxError>;
+
+/// Where kernels are made: this repository's recipes, and a folder of the cache.
+#[derive(Clone, Debug)]
+pub struct Workshop {
+    repository: PathBuf,
+    folder: PathBuf,
+}
+
+/// What the command needs to boot Linux in place of the micro kernel.
+#[derive(Clone, Debug)]
+pub struct LinuxKernel {
+    /// An ELF file with a PVH entry: `-kernel` on q35 and microvm, with or without firmware.
+    pub kernel: PathBuf,
+    /// The machine's first process.
+    pub init: PathBuf,
+    options: Options,
+}
+
+impl Workshop {
+    /// `repository` holds `linux/patches`, `linux/config` and the source of init.
+    pub fn new(repository: impl Into<PathBuf>, cache: &Cache) -> Workshop {
+        Workshop { repository: repository.into(), folder: cache.folder().join("linux") }
+    }
+
+    /// A kernel for these options and the program that starts others on it, built where they are not in the cache.
+    pub fn prepare(&self, options: &Options, progress: &dyn Progress) -> Result<LinuxKernel> {
+        let kernel = self.build(options, progress)?;
+        let init = self.init_program(progress)?;
+        Ok(LinuxKernel { kernel: kernel.vmlinux, init, options: *options })
+    }
+
+    /// The folder of the repository that this crate builds from.
+    fn recipes(&self) -> PathBuf {
+        self.repository.join("linux")
+    }
+
+    fn sub(&self, name: &str) -> Result<PathBuf> {
+        let path = self.folder.join(name);
+        fs::create_dir_all(&path).map_err(|e| LinuxError::io("make the cache folder", &path, &e))?;
+        Ok(path)
+    }
+
+    /// Held while something in the cache is being made, so that two commands do not make it at once.
+    fn lock(&self, progress: &dyn Progress) -> Result<fs::File> {
+        let path = self.sub("")?.join("lock");
+        let file = fs::File::create(&path).map_err(|e| LinuxError::io("write", &path, &e))?;
+        if file.try_lock().is_err() {
+            progress.step("waiting for another unilith that is building Linux");
+            file.lock().map_err(|e| LinuxError::io("lock", &path, &e))?;
+        }
+        Ok(file)
+    }
+}
+
+impl LinuxKernel {
+    /// Linux's own command line. The program's settings are not on it but in [`LinuxKernel::initial_ram_disk`];
+    /// words for devices (`virtio_mmio.device=…`) may be added.
+    pub fn command_line(&self, console: Console, config: &BootConfig) -> String {
+        self.options.command_line(console, config.log.as_deref())
+    }
+
+    /// Writes the initial RAM disk: the image's root archive with init and the boot configuration behind it.
+    pub fn initial_ram_disk(&self, root: &Path, config: &BootConfig, out: &Path) -> Result<()> {
+        let init = fs::read(&self.init).map_err(|e| LinuxError::io("read", &self.init, &e))?;
+        let behind = archive::own_archive(&init, config.encode().as_bytes());
+        archive::join(root, &behind, out)
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running other programs: quietly, in the C locale, with the reason in the error when they fail.
+
+use crate::{LinuxError, Result};
+use std::{
+    env,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// A command whose output can be parsed, that does not ask anything and does not inherit make's settings.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive").env_remove("MAKEFLAGS");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs it and returns its standard output; the error names `doing` and the last line it wrote.
+pub fn run(doing: &str, command: &mut Command) -> Result<String> {
+    let output = command.output().map_err(|e| start_error(command, &e))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = [&output.stdout[..], b"\n", &output.stderr[..]].concat();
+    let text = String::from_utf8_lossy(&text);
+    // The first complaint names the cause; what follows are its consequences.
+    let line = text.lines().find(|l| is_complaint(l)).or(text.lines().rev().find(|l| !l.trim().is_empty()));
+    Err(LinuxError::new(format!("{doing} failed: {}", line.unwrap_or("no reason was given"))))
+}
+
+/// The error of a command that could not be started.
+pub fn start_error(command: &Command, error: &std::io::Error) -> LinuxError {
+    LinuxError::new(format!("cannot run {}: {error}", command.get_program().to_string_lossy()))
+}
+
+/// Does this line of a build's or of apt's output say what went wrong?
+pub fn is_complaint(line: &str) -> bool {
+    ["error:", "Error:", "E: ", "*** ", "undefined reference", "FAILED"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
+/// Finds a program as the shell would.
+pub fn which(program: &str) -> Option<PathBuf> {
+    let paths = env::var_os("PATH")?;
+    env::split_paths(&paths).map(|p| p.join(program)).find(|p| p.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_its_cause() {
+        let script = "echo first; echo 'x.c:1: error: no' >&2; echo 'make: *** stop' >&2; exit 2";
+        let error = run("building", command("sh").args(["-c", script])).unwrap_err();
+        assert_eq!(error.to_string(), "building failed: x.c:1: error: no");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = run("x", &mut command("no-such-program-here")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot run no-such-program-here:"));
+    }
+}

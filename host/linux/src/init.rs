@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Builds the machine's first process: `linux/init`, statically linked, because the root file system is the program's
+//! and may hold no C library at all.
+
+use crate::{LinuxError, Progress, Result, Workshop, command::command, command::run};
+use std::path::PathBuf;
+
+impl Workshop {
+    /// The path of init, built where cargo finds it missing or older than its source.
+    pub fn init_program(&self, progress: &dyn Progress) -> Result<PathBuf> {
+        let _lock = self.lock(progress)?;
+        let target = self.sub("init")?;
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let mut build = command(&cargo);
+        build.args(["rustc", "--quiet", "--release", "--package", "unilith-linux-init", "--target-dir"]);
+        build.arg(&target).args(["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"]);
+        // The flags of whoever runs the command are for its own programs.
+        build.current_dir(&self.repository).env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
+        progress.step("building the first process of Linux machines");
+        run("building linux/init", &mut build)?;
+        let program = target.join("release/unilith-linux-init");
+        match program.is_file() {
+            true => Ok(program),
+            false => Err(LinuxError::new(format!("cargo built no {}", program.display()))),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A QEMU for the tests: boots a Linux kernel of ours with busybox as the root file system.
+
+use api_boot::{BootConfig, Status};
+use std::{
+    env, fs, io,
+    net::TcpListener,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use unilith_linux::{Cache, Console, Options, Quiet, Workshop};
+
+/// Machine types: the argument of `-M`, and the suffix of its virtio devices.
+pub const QEMU_MICROVM: (&str, &str) = (
+    "microvm,x-option-roms=off,isa-serial=on,acpi=off,rtc=on,pit=on,pic=on,auto-kernel-cmdline=on",
+    "device",
+);
+pub const QEMU_Q35: (&str, &str) = ("q35,smbus=off,sata=off", "pci");
+
+/// The longest that a boot under software emulation may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+type Client = Box<dyn Fn(u16) -> io::Result<String>>;
+
+pub struct Machine {
+    kind: (&'static str, &'static str),
+    options: Options,
+    config: BootConfig,
+    devices: Vec<String>,
+    client: Option<Client>,
+}
+
+pub struct Run {
+    pub console: String,
+    pub statuses: Vec<Status>,
+    pub from_network: Option<String>,
+}
+
+impl Machine {
+    pub fn new(kind: (&'static str, &'static str)) -> Machine {
+        let (config, devices) = (BootConfig::default(), Vec::new());
+        Machine { kind, options: Options::default(), config, devices, client: None }
+    }
+
+    pub fn configure(mut self, change: impl FnOnce(&mut BootConfig)) -> Machine {
+        change(&mut self.config);
+        self
+    }
+
+    /// A network device, and a client that is called with the host's port of the machine's port 80 until it succeeds.
+    pub fn with_network(mut self, client: impl Fn(u16) -> io::Result<String> + 'static) -> Machine {
+        self.client = Some(Box::new(client));
+        self
+    }
+
+    pub fn with_volume(mut self, tag: &str, folder: &Path) -> Machine {
+        let (folder, kind) = (folder.display(), self.kind.1);
+        self.devices.extend(["-fsdev".into(), format!("local,id={tag},path={folder},security_model=none")]);
+        self.devices.extend(["-device".into(), format!("virtio-9p-{kind},fsdev={tag},mount_tag={tag}")]);
+        self
+    }
+
+    /// Runs a line of shell.
+    pub fn shell(self, line: &str) -> Run {
+        let args = ["/bin/sh", "-c", line].map(String::from).to_vec();
+        self.configure(|c| c.args = args).boot()
+    }
+
+    pub fn boot(self) -> Run {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let workshop = Workshop::new(repository, &Cache::of_user().unwrap());
+        let kernel = workshop.prepare(&self.options, &Quiet).unwrap();
+        fs::write(file("root"), busybox_archive()).unwrap();
+        kernel.initial_ram_disk(&file("root"), &self.config, &file("initrd")).unwrap();
+
+        let mut qemu = Command::new("timeout");
+        qemu.arg(PATIENCE.as_secs().to_string()).arg("qemu-system-x86_64");
+        qemu.args([
+            "-accel",
+            "tcg",
+            "-cpu",
+            "max",
+            "-m",
+            "192",
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+        ]);
+        qemu.args(["-display", "none", "-serial", "stdio", "-M", self.kind.0]);
+        qemu.arg("-kernel").arg(&kernel.kernel).arg("-initrd").arg(file("initrd"));
+        qemu.arg("-append").arg(kernel.command_line(Console::Serial, &self.config));
+        qemu.arg("-debugcon").arg(format!("file:{}", file("status").display()));
+        qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]).args(&self.devices);
+        let port = free_port();
+        if self.client.is_some() {
+            qemu.arg("-netdev").arg(format!("user,id=n0,hostfwd=tcp:127.0.0.1:{port}-:80"));
+            qemu.arg("-device").arg(format!("virtio-net-{},netdev=n0", self.kind.1));
+        }
+        qemu.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = qemu.spawn().unwrap();
+        let mut from_network = None;
+        if let Some(client) = &self.client {
+            let end = Instant::now() + PATIENCE;
+            while Instant::now() < end && child.try_wait().unwrap().is_none() {
+                // QEMU accepts before the machine does, and then closes: an empty answer is no answer.
+                from_network = client(port).ok().filter(|text| !text.is_empty());
+                if from_network.is_some() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        let output = child.wait_with_output().unwrap();
+        let text = fs::read_to_string(file("status")).unwrap_or_default();
+        let statuses: Vec<_> = text.lines().filter_map(Status::parse).collect();
+        let console = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!statuses.is_empty(), "no status; the console: {console}; QEMU: {errors}");
+        Run { console, statuses, from_network }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A root file system of Debian's static busybox and a link for every name the tests use.
+fn busybox_archive() -> Vec<u8> {
+    let path = env::var("BUSYBOX").unwrap_or_else(|_| "/usr/bin/busybox".into());
+    let program = fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}: install busybox-static"));
+    let mut out = Vec::new();
+    let mut entry = |name: &str, mode: u32, data: &[u8]| {
+        let fields = [0, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        out.extend(b"070701");
+        out.extend(fields.iter().flat_map(|f: &u32| format!("{f:08x}").into_bytes()));
+        out.extend(name.bytes().chain([0]));
+        out.resize(out.len().next_multiple_of(4), 0);
+        out.extend(data);
+        out.resize(out.len().next_multiple_of(4), 0);
+    };
+    entry("bin", 0o040_755, b"");
+    entry("bin/busybox", 0o100_755, &program);
+    for name in ["sh", "cat", "env", "grep", "id", "hostname", "date", "ls", "touch", "ip", "nc", "head"] {
+        entry(&format!("bin/{name}"), 0o120_777, b"busybox");
+    }
+    entry("TRAILER!!!", 0, b"");
+    out
+}
