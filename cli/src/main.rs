@@ -1,1 +1,98 @@
-fn main() {}
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The `unilith` command: one file per verb in [`verbs`].
+#![forbid(unsafe_code)]
+
+mod fault;
+mod kernel;
+mod names;
+mod prepare;
+mod progress;
+mod repository;
+mod verbs;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use unilith_machine::store::Store;
+
+/// Runs a Linux program you already have as a unikernel.
+#[derive(Parser)]
+#[command(name = "unilith", version, max_term_width = 110, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run a program in a machine of its own
+    Run(verbs::run::Args),
+    /// Write a directory that boots the program with plain QEMU
+    Build(verbs::build::Args),
+    /// List machines
+    Ps(verbs::ps::Args),
+    /// Show what a machine has printed
+    Logs(verbs::logs::Args),
+    /// Ask programs to end, and end their machines
+    Stop(verbs::stop::Args),
+    /// End machines at once
+    Kill(verbs::stop::KillArgs),
+    /// Remove machines that have ended
+    Rm(verbs::rm::Args),
+    /// Everything known about machines, as JSON
+    Inspect(verbs::inspect::Args),
+    /// Wait until machines end and print their exit codes
+    Wait(verbs::wait::Args),
+    /// List the catalogue of applications
+    Apps(verbs::apps::Args),
+    /// Say what this computer can do, and what to do about what it cannot
+    Doctor(verbs::doctor::Args),
+    /// Print a completion script for a shell
+    Completions(verbs::completions::Args),
+    /// Check formatting and lints, run all tests, boot machines and drive them
+    Test(verbs::test::Args),
+    /// Run a comparison from bench/
+    Bench(verbs::bench::Args),
+    /// The supervisor of a detached machine; started by `run -d`
+    #[command(name = "__supervise", hide = true)]
+    Supervise(verbs::supervise::Args),
+}
+
+fn main() -> ExitCode {
+    let verb = Cli::parse().verb;
+    match act(verb) {
+        Ok(code) => ExitCode::from(code),
+        Err(fault) => {
+            eprintln!("unilith: {fault}");
+            ExitCode::from(fault.code)
+        }
+    }
+}
+
+fn act(verb: Verb) -> fault::Result<u8> {
+    // Neither needs machines, and a broken HOME must not keep anybody from their shell's completions.
+    match verb {
+        Verb::Completions(args) => return verbs::completions::act::<Cli>(&args),
+        Verb::Supervise(args) => return verbs::supervise::act(&args),
+        _ => {}
+    }
+    let store = Store::open()?;
+    for line in store.sweep()? {
+        eprintln!("unilith: {line}");
+    }
+    match verb {
+        Verb::Run(args) => verbs::run::act(&store, args),
+        Verb::Build(args) => verbs::build::act(args),
+        Verb::Ps(args) => verbs::ps::act(&store, &args),
+        Verb::Logs(args) => verbs::logs::act(&store, &args),
+        Verb::Stop(args) => verbs::stop::act(&store, &args),
+        Verb::Kill(args) => verbs::stop::kill(&store, &args),
+        Verb::Rm(args) => verbs::rm::act(&store, &args),
+        Verb::Inspect(args) => verbs::inspect::act(&store, &args),
+        Verb::Wait(args) => verbs::wait::act(&store, &args),
+        Verb::Apps(args) => verbs::apps::act(&args),
+        Verb::Doctor(args) => verbs::doctor::act(&args),
+        Verb::Test(args) => verbs::test::act(&args),
+        Verb::Bench(args) => verbs::bench::act(&args),
+        Verb::Completions(_) | Verb::Supervise(_) => Ok(0),
+    }
+}

@@ -102,6 +102,8 @@ pub struct Spec {
     pub trace: bool,
     /// The signal that asks the program to end.
     pub stop_signal: u8,
+    /// The program's standard streams are a terminal.
+    pub tty: bool,
     pub volumes: Vec<Mount>,
     pub network: Network,
     /// Ports the user wants published: an error if they cannot be had.
@@ -215,4 +217,14 @@ pub struct State {
     pub outcome: Option<Outcome>,
     /// What the user was told and may want to read again.
     pub notes: Vec<String>,
+}
+
+impl State {
+    /// The machine's own address, where the host can reach it.
+    pub fn address(&self) -> Option<std::net::Ipv4Addr> {
+        match &self.connection {
+            Some(Connection::Tap { pair, .. }) => Some(pair.guest),
+            _ => None,
+        }
+    }
 }

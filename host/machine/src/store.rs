@@ -208,6 +208,17 @@ impl Machine {
         }
     }
 
+    /// The machine with its lock once its supervisor, which is about to end, has let go; `None` if it removed the machine.
+    pub fn hold_when_free(&self) -> Result<Option<Held>, MachineError> {
+        while self.folder.join("machine.json").exists() {
+            if let Some(held) = self.try_hold()? {
+                return Ok(Some(held));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(None)
+    }
+
     /// Waits for the end of the machine, at most until `deadline`. `None`: still running.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<Option<Outcome>, MachineError> {
         // The outcome is in the lock file as well: once open, it can be read after the machine is removed.
@@ -372,6 +383,7 @@ pub(crate) mod tests {
             log: None,
             trace: false,
             stop_signal: 15,
+            tty: false,
             volumes: Vec::new(),
             network: Network::None,
             publish: Vec::new(),

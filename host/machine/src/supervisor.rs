@@ -407,6 +407,8 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         epoch_ns: Some(now_ms() * 1_000_000),
         log: spec.log.clone(),
         trace: spec.trace,
+        stop_signal: (spec.stop_signal != 15).then_some(spec.stop_signal),
+        tty: spec.tty,
         args: spec.args.clone(),
         ..BootConfig::default()
     };

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The micro kernel for a set of choices: built by cargo at first use, then kept in the cache under the hash of
+//! everything it was built from.
+
+use crate::{
+    fault::{Fault, Result, file},
+    progress::Progress,
+    repository,
+};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+use unilith_image::Progress as _;
+
+/// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
+const CHOICES: [(&str, &[(&str, &str)]); 2] = [
+    ("alloc", &[("tlsf", "alloc-tlsf"), ("buddy", "alloc-buddy")]),
+    ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
+];
+/// Lines of the compiler's last words that are shown when it fails.
+const LAST_LINES: usize = 40;
+
+/// A kernel that was built.
+pub struct Kernel {
+    /// Without symbols, to be booted.
+    pub boot: PathBuf,
+    /// The same with symbols, for backtraces.
+    pub symbols: PathBuf,
+}
+
+/// The cargo features for `--set` choices, defaults filled in.
+pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
+    if let Some(unknown) = set.keys().find(|k| CHOICES.iter().all(|(key, _)| key != *k)) {
+        let known: Vec<&str> = CHOICES.iter().map(|(key, _)| *key).collect();
+        return Err(Fault::new(format!(
+            "--set {unknown}: there is no such choice; there are {}",
+            known.join(", ")
+        )));
+    }
+    let feature = |(key, values): &(&str, &'static [(&'static str, &'static str)])| {
+        let Some(wanted) = set.get(*key) else { return Ok(values[0].1) };
+        let found = values.iter().find(|(value, _)| value == wanted).map(|(_, feature)| *feature);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = values.iter().map(|(value, _)| *value).collect();
+            Fault::new(format!("--set {key}={wanted}: {key} is one of {}", known.join(", ")))
+        })
+    };
+    CHOICES.iter().map(feature).collect()
+}
+
+/// The micro kernel with these features, from the cache or newly built.
+///
+/// `UNILITH_KERNEL` names a file to use instead, for work on the kernel.
+pub fn micro(features: &[&str], progress: &Progress) -> Result<Kernel> {
+    if let Some(given) = std::env::var_os("UNILITH_KERNEL").map(PathBuf::from) {
+        let path = given.canonicalize().map_err(file("use UNILITH_KERNEL:", &given))?;
+        return Ok(Kernel { boot: path.clone(), symbols: path });
+    }
+    let root = repository::root()?;
+    let cache = unilith_machine::dirs::cache()?.join("kernels");
+    let folder = cache.join(digest(&root, features)?);
+    let kernel = Kernel { boot: folder.join("kernel"), symbols: folder.join("kernel.symbols") };
+    if kernel.boot.is_file() && kernel.symbols.is_file() {
+        return Ok(kernel);
+    }
+    fs::create_dir_all(&cache).map_err(file("make", &cache))?;
+    // One build at a time: cargo's output file has one name for all sets of features.
+    let gate = cache.join(".lock");
+    let gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    if !kernel.boot.is_file() {
+        progress.step("building the kernel");
+        let built = build(&root, features, progress)?;
+        keep(&built, &cache, &folder)?;
+    }
+    drop(gate);
+    Ok(kernel)
+}
+
+fn build(root: &Path, features: &[&str], progress: &Progress) -> Result<PathBuf> {
+    let mut command = Command::new(repository::cargo());
+    command.current_dir(root).args([
+        "build",
+        "--locked",
+        "-p",
+        "kernel",
+        "--profile",
+        "kernel",
+        "--no-default-features",
+    ]);
+    command.args(["--features", &features.join(","), "--target-dir"]).arg(root.join("target"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| {
+        Fault::new(format!(
+            "cannot run cargo, which builds the kernel: {e}; as root: apt-get install -y cargo-web"
+        ))
+    })?;
+    let mut last = VecDeque::new();
+    if let Some(output) = child.stderr.take() {
+        for line in BufReader::new(output).lines().map_while(std::result::Result::ok) {
+            progress.detail(line.trim());
+            last.push_back(line);
+            if last.len() > LAST_LINES {
+                last.pop_front();
+            }
+        }
+    }
+    let status = child.wait().map_err(|e| Fault::new(format!("cannot wait for cargo: {e}")))?;
+    if !status.success() {
+        let said: Vec<String> = last.into();
+        return Err(Fault::new(format!("the kernel does not build:\n{}", said.join("\n"))));
+    }
+    Ok(root.join("target/kernel/kernel"))
+}
+
+/// Puts a built kernel into the cache, as a whole or not at all.
+fn keep(built: &Path, cache: &Path, folder: &Path) -> Result<()> {
+    let temporary = cache.join(format!(".new.{}", std::process::id()));
+    fs::create_dir_all(&temporary).map_err(file("make", &temporary))?;
+    let symbols = temporary.join("kernel.symbols");
+    fs::copy(built, &symbols).map_err(file("copy the kernel to", &symbols))?;
+    let strip = Command::new("strip")
+        .args(["--strip-all", "-o"])
+        .arg(temporary.join("kernel"))
+        .arg(&symbols)
+        .status();
+    match strip {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Err(Fault::new(format!("strip failed on the kernel ({status})"))),
+        Err(e) => {
+            return Err(Fault::new(format!("cannot run strip: {e}; as root: apt-get install -y binutils")));
+        }
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(file("replace", folder))?;
+    }
+    fs::rename(&temporary, folder).map_err(file("keep the kernel in", folder))
+}
+
+/// The hash of all that decides what the kernel is.
+fn digest(root: &Path, features: &[&str]) -> Result<String> {
+    let mut hash = Sha256::new();
+    let mut add = |text: &[u8]| {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    };
+    features.iter().for_each(|f| add(f.as_bytes()));
+    // The compiler, without running it: another one is another file.
+    let cargo = repository::cargo();
+    let toolchain = fs::metadata(&cargo).map(|m| format!("{} {} {}", cargo.display(), m.len(), m.mtime()));
+    add(toolchain.unwrap_or_default().as_bytes());
+    let mut files = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
+    walk(&root.join("micro"), &mut files)?;
+    files.sort();
+    for path in files {
+        add(path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes());
+        add(&fs::read(&path).map_err(file("read", &path))?);
+    }
+    Ok(hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect())
+}
+
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).map_err(file("read", folder))? {
+        let path = entry.map_err(file("read", folder))?.path();
+        if path.is_dir() {
+            walk(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    }
+
+    #[test]
+    fn what_is_not_chosen_has_its_default() {
+        assert_eq!(features(&set(&[])).unwrap(), ["alloc-tlsf", "sched-preempt"]);
+        assert_eq!(features(&set(&[("alloc", "buddy")])).unwrap(), ["alloc-buddy", "sched-preempt"]);
+    }
+
+    #[test]
+    fn an_unknown_choice_is_answered_with_the_known_ones() {
+        let error = features(&set(&[("alloc", "slab")])).unwrap_err().message;
+        assert!(error.contains("alloc=slab") && error.contains("tlsf, buddy"), "{error}");
+        let error = features(&set(&[("speed", "fast")])).unwrap_err().message;
+        assert!(error.contains("--set speed") && error.contains("alloc, sched"), "{error}");
+    }
+}

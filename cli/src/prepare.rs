@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the words of a command line to a machine that can start: what `run` and `build` have in common.
+
+use crate::{
+    fault::{Fault, Result},
+    kernel, names,
+    progress::Progress,
+    repository,
+};
+use clap::{Args, ValueEnum};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+use unilith_image::{Cache, Catalogue, Image, ImageConfig, Manifest, Reference, Request, Size};
+use unilith_machine::{
+    accel,
+    record::{Accel, Mount, Network, Platform, Ready, Spec, now_ms},
+};
+use unilith_network::ports::{self, Protocol, Publish};
+
+/// Memory of a machine that nobody said anything about, without its image.
+const DEFAULT_MEMORY: u64 = 64 << 20;
+/// What the kernel and a small program need beside the image.
+const LEAST_BESIDE_IMAGE: u64 = 8 << 20;
+/// The project file of a directory.
+pub const PROJECT_FILE: &str = "unilith.toml";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KernelKind {
+    /// The micro-library OS.
+    Micro,
+    /// Debian's Linux.
+    Linux,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MachineKind {
+    /// The quickest that works here.
+    Auto,
+    /// QEMU's q35: PCI.
+    Qemu,
+    /// QEMU's microvm.
+    Microvm,
+    Process,
+    Firecracker,
+}
+
+/// The flags of `run` and `build`.
+#[derive(Args, Clone, Debug)]
+pub struct Flags {
+    /// Publish a port: [ADDRESS:][HOST:]PORT[/udp]; may repeat
+    #[arg(short, long, value_name = "PORT")]
+    pub publish: Vec<String>,
+    /// Mount a directory of this host: HOST:PATH[:ro]; may repeat
+    #[arg(short, long, value_name = "HOST:PATH")]
+    pub volume: Vec<String>,
+    /// Set an environment variable (KEY alone: with the value it has here); may repeat
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub env: Vec<String>,
+    /// Read environment variables from a file, one KEY=VALUE a line; may repeat
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
+    /// Memory of the machine, e.g. 64M
+    #[arg(short, long, value_name = "SIZE")]
+    pub memory: Option<Size>,
+    /// Processors of the machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub cpus: Option<u32>,
+    /// The program to run instead of the image's own
+    #[arg(long, value_name = "PROGRAM")]
+    pub entrypoint: Option<String>,
+    /// Directory the program starts in
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// User the program runs as: UID[:GID] or names
+    #[arg(short, long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Host name of the machine
+    #[arg(long, value_name = "NAME")]
+    pub hostname: Option<String>,
+    /// The kernel under the program
+    #[arg(long, value_enum, default_value = "micro")]
+    pub kernel: KernelKind,
+    /// What the machine is
+    #[arg(long, value_enum, default_value = "auto")]
+    pub machine: MachineKind,
+    /// Choose a part of the kernel: alloc=tlsf|buddy, sched=preemptive|cooperative; may repeat
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// How the machine is connected: auto, tap, user or none
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = network)]
+    pub network: Network,
+    /// Use KVM or software emulation (tcg) whatever the probe says
+    #[arg(long, value_name = "HOW", value_parser = accelerator)]
+    pub accel: Option<Accel>,
+    /// How much the kernel logs: error, warn, info, debug
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+    /// Print every system call of the program
+    #[arg(long)]
+    pub trace: bool,
+    /// Use only what is in the cache
+    #[arg(long)]
+    pub offline: bool,
+}
+
+fn network(text: &str) -> std::result::Result<Network, String> {
+    match text {
+        "auto" => Ok(Network::Auto),
+        "tap" => Ok(Network::Tap),
+        "user" => Ok(Network::User),
+        "none" => Ok(Network::None),
+        _ => Err("it is one of auto, tap, user and none".into()),
+    }
+}
+
+fn accelerator(text: &str) -> std::result::Result<Accel, String> {
+    match text {
+        "kvm" => Ok(Accel::Kvm),
+        "tcg" => Ok(Accel::Tcg),
+        _ => Err("it is kvm or tcg".into()),
+    }
+}
+
+/// A machine's description, with a new id and a generated name.
+pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result<Spec> {
+    let platform = platform(flags)?;
+    let env = environment(flags)?;
+    // What is wrong with the words of the command line is said before long work begins.
+    let mut publish = Vec::new();
+    for text in &flags.publish {
+        publish.extend(ports::parse(text).map_err(Fault::new)?);
+    }
+    let mut volumes: Vec<Mount> =
+        flags.volume.iter().map(|v| volume(v, Path::new("."))).collect::<Result<_>>()?;
+    let mut set = BTreeMap::new();
+    for choice in &flags.set {
+        let (key, value) =
+            choice.split_once('=').ok_or_else(|| Fault::new(format!("--set {choice}: write KEY=VALUE")))?;
+        set.insert(key.to_string(), value.to_string());
+    }
+    kernel::features(&set)?;
+    if let Some(level) =
+        flags.log.as_deref().filter(|l| !["error", "warn", "info", "debug", "trace"].contains(l))
+    {
+        return Err(Fault::new(format!("--log {level}: it is one of error, warn, info, debug and trace")));
+    }
+
+    let progress = Progress::new();
+    let shown = program.unwrap_or(".").to_string();
+    let image = match program.and_then(|p| p.strip_prefix("cpio:")) {
+        Some(path) => ready_made(Path::new(path), words, env)?,
+        None => {
+            let mut request = Request::new(reference(program)?, catalogue()?);
+            request.words = words.to_vec();
+            request.entrypoint = flags.entrypoint.clone();
+            request.workdir = flags.workdir.clone();
+            request.user = flags.user.clone();
+            request.env = env;
+            request.offline = flags.offline;
+            unilith_image::gather(&request, &cache()?, &progress)?
+        }
+    };
+    for warning in &image.warnings {
+        eprintln!("unilith: {warning}");
+    }
+    if let Some(project) = image.config.manifest.as_ref().filter(|_| program.is_none()) {
+        add_project(project, &mut publish, &mut volumes)?;
+    }
+    for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
+        set.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+    let kernel = kernel::micro(&kernel::features(&set)?, &progress)?;
+    drop(progress);
+
+    let memory = memory(flags, &image)?;
+    let config = &image.config;
+    let spec = Spec {
+        id: names::id(),
+        name: names::name(),
+        created_ms: now_ms(),
+        program: shown,
+        label: image.name.clone(),
+        remove: false,
+        platform,
+        accel: flags.accel.unwrap_or_else(|| accel::probe().accel()),
+        kernel: kernel.boot,
+        symbols: Some(kernel.symbols),
+        initrd: image.root.clone(),
+        memory,
+        cpus: flags.cpus.or(config.cpus).unwrap_or(1),
+        args: config.args.clone(),
+        env: config.env.clone(),
+        cwd: Some(config.cwd.clone()),
+        uid: config.uid,
+        gid: config.gid,
+        hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
+        log: flags.log.clone(),
+        trace: flags.trace,
+        stop_signal: config.stop_signal,
+        tty: false,
+        volumes,
+        network: flags.network,
+        offer: offer(&image, &publish),
+        publish,
+        ready: match &config.ready {
+            Some(unilith_image::Ready::Listening(port)) => Ready::Listening(*port),
+            Some(unilith_image::Ready::Prints(text)) => Ready::Prints(text.clone()),
+            Some(unilith_image::Ready::Exits) => Ready::Never,
+            None => Ready::Any,
+        },
+        reach: config.manifest.as_ref().and_then(|m| m.try_it.clone()),
+    };
+    Ok(spec)
+}
+
+/// The cache that all users of it share.
+pub fn cache() -> Result<Cache> {
+    Ok(Cache::of_user()?)
+}
+
+/// The catalogue of this repository.
+pub fn catalogue() -> Result<Catalogue> {
+    Ok(Catalogue::open(repository::root()?.join("apps")))
+}
+
+fn platform(flags: &Flags) -> Result<Platform> {
+    if flags.kernel == KernelKind::Linux {
+        return Err(Fault::new("--kernel linux is not there yet; `--kernel micro` is"));
+    }
+    match flags.machine {
+        MachineKind::Auto | MachineKind::Microvm => Ok(Platform::Microvm),
+        MachineKind::Qemu => Ok(Platform::Q35),
+        MachineKind::Process => {
+            Err(Fault::new("--machine process is not there yet; use auto, qemu or microvm"))
+        }
+        MachineKind::Firecracker => {
+            Err(Fault::new("--machine firecracker is not there yet; use auto, qemu or microvm"))
+        }
+    }
+}
+
+/// What to gather. Without a program it is the project in the current directory.
+fn reference(program: Option<&str>) -> Result<Reference> {
+    let Some(program) = program else {
+        if !Path::new(PROJECT_FILE).is_file() {
+            return Err(Fault::new(format!(
+                "name a program (`unilith run redis`; `unilith apps` lists some) or run this in a directory with a {PROJECT_FILE}"
+            )));
+        }
+        return Ok(Reference::Directory(PathBuf::from(".")));
+    };
+    Ok(Reference::parse(program, &catalogue()?)?)
+}
+
+/// `cpio:FILE PROGRAM ARGUMENTS`: a root file system that was made elsewhere, used as it is.
+fn ready_made(path: &Path, words: &[String], env: Vec<(String, String)>) -> Result<Image> {
+    let root = path.canonicalize().map_err(crate::fault::file("use", path))?;
+    let size = root.metadata().map_err(crate::fault::file("read", path))?.len();
+    if !words.first().is_some_and(|w| w.starts_with('/')) {
+        return Err(Fault::new(format!(
+            "cpio:{}: name the program in it by its absolute path",
+            path.display()
+        )));
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let config =
+        ImageConfig { args: words.to_vec(), env, cwd: "/".into(), stop_signal: 15, ..ImageConfig::default() };
+    Ok(Image { root, digest: String::new(), size, name, config, programs: Vec::new(), warnings: Vec::new() })
+}
+
+/// Ports the program is known to serve, to be published on this host's loopback address where they are free.
+fn offer(image: &Image, publish: &[Publish]) -> Vec<Publish> {
+    let offered = image.config.ports.iter().map(|port| Publish {
+        address: Ipv4Addr::LOCALHOST,
+        host: port.number,
+        guest: port.number,
+        protocol: if port.udp { Protocol::Udp } else { Protocol::Tcp },
+    });
+    offered.filter(|o| !publish.iter().any(|p| p.guest == o.guest && p.protocol == o.protocol)).collect()
+}
+
+fn add_project(project: &Manifest, publish: &mut Vec<Publish>, volumes: &mut Vec<Mount>) -> Result<()> {
+    for text in &project.publish {
+        for port in ports::parse(text).map_err(|e| Fault::new(format!("{PROJECT_FILE}: {e}")))? {
+            if !publish.iter().any(|p| p.guest == port.guest && p.protocol == port.protocol) {
+                publish.push(port);
+            }
+        }
+    }
+    for text in &project.volumes {
+        let mount = volume(text, Path::new("."))?;
+        if !volumes.iter().any(|v| v.guest == mount.guest) {
+            volumes.push(mount);
+        }
+    }
+    Ok(())
+}
+
+fn memory(flags: &Flags, image: &Image) -> Result<u64> {
+    const PAGE: u64 = 4096;
+    let least = image.size + LEAST_BESIDE_IMAGE;
+    let enough = (image.size + DEFAULT_MEMORY).next_multiple_of(16 << 20) >> 20;
+    let wanted = match flags.memory.or(image.config.memory.map(Size)) {
+        Some(size) => size.0,
+        None => enough << 20,
+    };
+    if wanted < least {
+        return Err(Fault::new(format!(
+            "{} of memory is too small: the image of {} takes {} MiB alone; try -m {enough}M",
+            if wanted < 1 << 20 { format!("{wanted} bytes") } else { format!("{} MiB", wanted >> 20) },
+            image.name,
+            image.size.div_ceil(1 << 20),
+        )));
+    }
+    Ok(wanted.next_multiple_of(PAGE))
+}
+
+/// Reads one `-v`; relative host paths start at `base`.
+fn volume(text: &str, base: &Path) -> Result<Mount> {
+    let wrong = |why: &str| Fault::new(format!("-v {text}: {why}"));
+    let (rest, read_only) = match text.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (text.strip_suffix(":rw").unwrap_or(text), false),
+    };
+    let (host, guest) = rest.rsplit_once(':').ok_or_else(|| wrong("write HOST:PATH or HOST:PATH:ro"))?;
+    if !guest.starts_with('/') {
+        return Err(wrong("the path in the machine must be absolute"));
+    }
+    let path = base.join(host);
+    let host = path.canonicalize().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            wrong(&format!("{} does not exist; make it first: mkdir -p {0}", path.display()))
+        }
+        _ => wrong(&format!("{}: {e}", path.display())),
+    })?;
+    if !host.is_dir() {
+        return Err(wrong(&format!("{} is not a directory; mount the directory it is in", path.display())));
+    }
+    let access = if read_only { rustix::fs::Access::READ_OK } else { rustix::fs::Access::WRITE_OK };
+    if rustix::fs::access(&host, access).is_err() {
+        return Err(wrong(&if read_only {
+            format!("you may not read {}", path.display())
+        } else {
+            format!("{} is read-only for you; add :ro, or choose a directory you may write", path.display())
+        }));
+    }
+    Ok(Mount { host, guest: guest.to_string(), read_only })
+}
+
+/// Files first, then `-e`, so that the command line wins.
+fn environment(flags: &Flags) -> Result<Vec<(String, String)>> {
+    let mut out = Vec::new();
+    for path in &flags.env_file {
+        let text = fs::read_to_string(path).map_err(crate::fault::file("read", path))?;
+        for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
+            variable(line, &format!("{}: {line}", path.display()), &mut out)?;
+        }
+    }
+    for text in &flags.env {
+        variable(text, &format!("-e {text}"), &mut out)?;
+    }
+    Ok(out)
+}
+
+fn variable(text: &str, place: &str, out: &mut Vec<(String, String)>) -> Result<()> {
+    let (key, value) = match text.split_once('=') {
+        Some((key, value)) => (key, Some(value.to_string())),
+        // As with docker: the variable of this host, or none.
+        None => (text, std::env::var(text).ok()),
+    };
+    if key.is_empty() {
+        return Err(Fault::new(format!("{place}: there is no name before the `=`")));
+    }
+    out.extend(value.map(|value| (key.to_string(), value)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_cannot_work_are_named_before_anything_starts() {
+        let here = Path::new(".");
+        for (text, says) in [
+            ("/tmp", "write HOST:PATH"),
+            ("/tmp:data", "absolute"),
+            ("/no/such/place:/data", "does not exist"),
+            ("/proc/self/status:/data", "not a directory"),
+        ] {
+            let error = volume(text, here).unwrap_err().message;
+            assert!(error.contains(&format!("-v {text}")) && error.contains(says), "{error}");
+        }
+        assert!(volume("/proc:/data:ro", here).unwrap().read_only);
+    }
+
+    #[test]
+    fn a_variable_without_a_name_is_refused_and_one_without_a_value_is_looked_up() {
+        let mut out = Vec::new();
+        assert!(variable("=x", "-e =x", &mut out).is_err());
+        variable("A=b=c", "-e", &mut out).unwrap();
+        variable("UNILITH_SURELY_NOT_SET", "-e", &mut out).unwrap();
+        assert_eq!(out, [("A".to_string(), "b=c".to_string())]);
+    }
+}

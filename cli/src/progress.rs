@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Long work on the terminal: one line that moves; where there is no terminal, one line for each step.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{io::IsTerminal, time::Duration};
+
+pub struct Progress {
+    bar: ProgressBar,
+    terminal: bool,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        bar.set_style(spinner());
+        Progress { bar, terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// Something that changes within a step.
+    pub fn detail(&self, text: &str) {
+        self.bar.set_message(text.to_string());
+        self.bar.tick();
+    }
+}
+
+fn spinner() -> ProgressStyle {
+    ProgressStyle::with_template("{spinner} {prefix} {wide_msg} {elapsed}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+fn measured() -> ProgressStyle {
+    let style = ProgressStyle::with_template("{spinner} {prefix} [{bar:30}] {percent}% {elapsed}");
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+}
+
+impl unilith_image::Progress for Progress {
+    fn step(&self, text: &str) {
+        if self.terminal {
+            self.bar.set_style(spinner());
+            self.bar.set_length(0);
+            self.bar.set_prefix(text.to_string());
+            self.bar.set_message("");
+            self.bar.enable_steady_tick(Duration::from_millis(120));
+        } else {
+            eprintln!("unilith: {text}");
+        }
+    }
+
+    fn advance(&self, done: u64, total: u64) {
+        if total > 0 {
+            if self.bar.length() != Some(total) {
+                self.bar.set_style(measured());
+                self.bar.set_length(total);
+            }
+            self.bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

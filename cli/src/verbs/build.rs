@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith build`: a directory with kernel, root file system and `run.sh`, which boots with plain QEMU and needs nothing
+//! of Unilith.
+
+use crate::{
+    fault::{Fault, Result, file},
+    prepare::{self, Flags},
+};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+use unilith_machine::{
+    link, qemu,
+    record::{Connection, Network, Spec},
+    supervisor,
+};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    flags: Flags,
+    /// The directory to write; default: the program's name
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// As for `run`
+    program: Option<String>,
+    /// Arguments for the program
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    words: Vec<String>,
+}
+
+pub fn act(args: Args) -> Result<u8> {
+    let spec = prepare::prepare(&args.flags, args.program.as_deref(), &args.words)?;
+    let folder = args.output.unwrap_or_else(|| PathBuf::from(&spec.label));
+    if fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join("run.sh").is_file() {
+        return Err(Fault::new(format!(
+            "{} is not empty and was not made by `unilith build`; choose another with -o",
+            folder.display()
+        )));
+    }
+    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
+    for (from, name) in [(&spec.kernel, "kernel"), (&spec.initrd, "root.cpio")] {
+        let to = folder.join(name);
+        fs::copy(from, &to).map_err(file("write", &to))?;
+    }
+    let script = folder.join("run.sh");
+    fs::write(&script, run_script(&spec)).map_err(file("write", &script))?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
+        .map_err(file("make executable", &script))?;
+    println!("{}", folder.display());
+    eprintln!("unilith: {}/run.sh boots it with plain QEMU", folder.display());
+    Ok(0)
+}
+
+fn run_script(spec: &Spec) -> String {
+    let connection = if spec.network == Network::None { Connection::None } else { Connection::User };
+    let mut boot = supervisor::boot_config(spec, &connection);
+    link::describe(&connection, &mut boot);
+    // The script may be used at any later time; the machine then starts at QEMU's clock.
+    boot.epoch_ns = None;
+    let ports = spec.publish.iter().chain(&spec.offer).copied().collect();
+    let line = qemu::Line {
+        platform: spec.platform,
+        accel: spec.accel,
+        memory: spec.memory,
+        cpus: spec.cpus,
+        kernel: Path::new("kernel"),
+        initrd: Path::new("root.cpio"),
+        append: boot.encode(),
+        volumes: &spec.volumes,
+        link: if connection == Connection::None { qemu::Link::None } else { qemu::Link::User(ports) },
+        mac: qemu::mac_of(&spec.id),
+        console: qemu::Stream::Stdio,
+        status: qemu::Stream::File("status".into()),
+        control: None,
+    };
+    let words: Vec<String> = line.arguments().iter().map(|w| quote(&w.to_string_lossy())).collect();
+    format!(
+        "#!/bin/sh\n\
+         # Boots {} with plain QEMU. The console is this terminal; the machine's status lines go to the file `status`, and\n\
+         # its last one holds the program's exit code. Written by `unilith build`.\n\
+         cd \"$(dirname \"$0\")\" || exit 1\n\
+         : > status\n\
+         {} {}\n\
+         code=$(sed -n 's/^exit //p' status)\n\
+         exit \"${{code:-125}}\"\n",
+        spec.program,
+        qemu::QEMU,
+        words.join(" ")
+    )
+}
+
+/// A word for the shell.
+fn quote(word: &str) -> String {
+    let plain =
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=,./:+%@".contains(c));
+    if plain { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_qemu_as_they_are() {
+        let word = "it's $HOME; \"x\"";
+        let out = std::process::Command::new("sh")
+            .args(["-c", &format!("printf %s {}", quote(word))])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(out.stdout).unwrap(), word);
+    }
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith doctor`: what this computer can do, and what to do about what it cannot.
+
+use crate::{fault::Result, repository};
+use serde::Serialize;
+use std::process::{Command, Stdio};
+use unilith_machine::{accel, dirs, qemu};
+use unilith_network::{nat, tap};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing that was looked at.
+#[derive(Serialize)]
+struct Finding {
+    what: &'static str,
+    state: Health,
+    /// What was found.
+    found: String,
+    /// What to do, where something is to be done.
+    remedy: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Health {
+    Good,
+    /// Works without it, but less well.
+    Limited,
+    /// Nothing runs without it.
+    Missing,
+}
+
+pub fn act(args: &Args) -> Result<u8> {
+    let findings = [emulator(), kvm(), tap_device(), translation(), user_network(), compiler(), places()];
+    if args.json {
+        super::print_json(&findings)?;
+    } else {
+        for f in &findings {
+            let mark = match f.state {
+                Health::Good => "ok     ",
+                Health::Limited => "limited",
+                Health::Missing => "MISSING",
+            };
+            println!("{mark}  {}: {}", f.what, f.found);
+            if let Some(remedy) = &f.remedy {
+                println!("         {remedy}");
+            }
+        }
+    }
+    Ok(u8::from(findings.iter().any(|f| f.state == Health::Missing)))
+}
+
+/// The first line a command prints, or `None` if it cannot be run.
+fn first_line(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    output.status.success().then(|| text.lines().next().unwrap_or_default().to_string())
+}
+
+fn good(what: &'static str, found: impl Into<String>) -> Finding {
+    Finding { what, state: Health::Good, found: found.into(), remedy: None }
+}
+
+fn emulator() -> Finding {
+    match first_line(qemu::QEMU, &["--version"]) {
+        Some(version) => good("QEMU", version),
+        None => Finding {
+            what: "QEMU",
+            state: Health::Missing,
+            found: format!("{} cannot be run", qemu::QEMU),
+            remedy: Some("as root: apt-get install -y qemu-system-x86".into()),
+        },
+    }
+}
+
+fn kvm() -> Finding {
+    let probe = accel::probe();
+    if probe.works {
+        return good("KVM", probe.why);
+    }
+    Finding {
+        what: "KVM",
+        state: Health::Limited,
+        found: format!("{}: machines run under software emulation, about 20 times slower", probe.why),
+        remedy: Some(
+            "on your own computer: enable virtualisation in the firmware and load kvm_intel or kvm_amd; in a virtual \
+             machine: its owner must allow nested virtualisation"
+                .into(),
+        ),
+    }
+}
+
+fn tap_device() -> Finding {
+    match tap::allowed() {
+        Ok(()) => good("tap devices", "this user may make them: machines have an address of their own"),
+        Err(error) => Finding {
+            what: "tap devices",
+            state: Health::Limited,
+            found: format!(
+                "none for this user ({error}): machines use user-mode networking, which is slower"
+            ),
+            remedy: Some("run unilith as root (sudo) for full speed and direct addresses".into()),
+        },
+    }
+}
+
+fn translation() -> Finding {
+    match nat::nft() {
+        Some(path) => good(
+            "address translation",
+            format!("{} is there: machines on tap devices reach other hosts", path.display()),
+        ),
+        None => Finding {
+            what: "address translation",
+            state: Health::Limited,
+            found: "nft is not installed: machines on tap devices reach this host only".into(),
+            remedy: Some("as root: apt-get install -y nftables".into()),
+        },
+    }
+}
+
+fn user_network() -> Finding {
+    let help = Command::new(qemu::QEMU).args(["-M", "none", "-netdev", "help"]).stdin(Stdio::null()).output();
+    let listed = help.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).lines().any(|l| l.trim() == "user"));
+    if listed {
+        return good("user-mode networking", "QEMU has it");
+    }
+    Finding {
+        what: "user-mode networking",
+        state: Health::Limited,
+        found: "this QEMU was built without it".into(),
+        remedy: Some("use Debian's or Ubuntu's qemu-system-x86".into()),
+    }
+}
+
+fn compiler() -> Finding {
+    match first_line(repository::cargo(), &["--version"]) {
+        Some(version) => good("Rust", version),
+        None => Finding {
+            what: "Rust",
+            state: Health::Limited,
+            found: "cargo cannot be run: only kernels that were built before can be used".into(),
+            remedy: Some("as root: apt-get install -y cargo-web".into()),
+        },
+    }
+}
+
+fn places() -> Finding {
+    let what = "places";
+    match (dirs::state(), dirs::cache()) {
+        (Ok(state), Ok(cache)) => {
+            good(what, format!("machines in {}, cache in {}", state.display(), cache.display()))
+        }
+        (Err(error), _) | (_, Err(error)) => Finding {
+            what,
+            state: Health::Missing,
+            found: error.to_string(),
+            remedy: Some("export HOME=/some/directory".into()),
+        },
+    }
+}

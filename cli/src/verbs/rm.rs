@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith rm`.
+
+use crate::fault::Result;
+use std::time::Duration;
+use unilith_machine::{MachineError, store::Store};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// End machines that are running
+    #[arg(short, long)]
+    force: bool,
+    #[arg(required = true)]
+    machines: Vec<String>,
+}
+
+pub fn act(store: &Store, args: &Args) -> Result<u8> {
+    super::for_each_name(&args.machines, |name| {
+        let machine = store.find(name)?;
+        let held = match machine.try_hold()? {
+            Some(held) => held,
+            None if !args.force => return Err(MachineError::Running(name.into()).into()),
+            None => {
+                machine.stop(store, true, Duration::ZERO)?;
+                match machine.hold_when_free()? {
+                    Some(held) => held,
+                    // Started with --rm: its supervisor has removed it.
+                    None => {
+                        println!("{name}");
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        held.remove()?;
+        println!("{name}");
+        Ok(())
+    })
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith stop` and `unilith kill`.
+
+use crate::fault::{Fault, Result};
+use std::time::Duration;
+use unilith_machine::store::Store;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Seconds the program has to end itself
+    #[arg(short, long, default_value = "10", value_name = "SECONDS")]
+    time: u64,
+    #[arg(required = true)]
+    machines: Vec<String>,
+}
+
+pub fn act(store: &Store, args: &Args) -> Result<u8> {
+    super::for_each_name(&args.machines, |name| {
+        store.find(name)?.stop(store, false, Duration::from_secs(args.time))?;
+        println!("{name}");
+        Ok(())
+    })
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct KillArgs {
+    /// KILL ends the machine; TERM asks the program, as `stop` does
+    #[arg(short, long, default_value = "KILL")]
+    signal: String,
+    #[arg(required = true)]
+    machines: Vec<String>,
+}
+
+pub fn kill(store: &Store, args: &KillArgs) -> Result<u8> {
+    let hard = match args.signal.to_ascii_uppercase().trim_start_matches("SIG") {
+        "KILL" | "9" => true,
+        "TERM" | "15" => false,
+        other => return Err(Fault::new(format!("-s {other}: a machine can be sent KILL and TERM only"))),
+    };
+    super::for_each_name(&args.machines, |name| {
+        let machine = store.find(name)?;
+        machine.stop(store, hard, Duration::from_secs(10))?;
+        println!("{name}");
+        Ok(())
+    })
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The supervisor of a detached machine. Its standard input is the machine's lock file, already locked; its standard
+//! output takes [`Report`]s, one JSON value a line, for as long as the `run -d` that started it listens.
+
+use crate::fault::{Fault, Result};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+};
+use unilith_machine::{
+    record::Outcome,
+    store::{Held, Store},
+    supervisor::{self, Watcher},
+};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    id: String,
+}
+
+/// What the one who started the machine is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Report {
+    Started,
+    Ready(String),
+    Note(String),
+    Ended(Outcome),
+}
+
+pub fn act(args: &Args) -> Result<u8> {
+    // Out of the terminal's session: closing it, or Ctrl-C in it, is not meant for us. Fails only for a group's leader,
+    // which `run -d` does not make us.
+    rustix::process::setsid().map_err(|e| Fault::new(format!("cannot leave the terminal's session: {e}")))?;
+    let lock =
+        io::stdin().as_fd().try_clone_to_owned().map_err(|e| Fault::new(format!("no lock given: {e}")))?;
+    let store = Store::open()?;
+    let mut machine = Held::inherit(&store, &args.id, File::from(lock))?;
+    let result = supervisor::supervise(&store, &mut machine, Some(Box::new(io::empty())), &mut Reporter);
+    let outcome = match result {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::failed(error.to_string()),
+    };
+    report(&Report::Ended(outcome.clone()));
+    if machine.spec.remove {
+        machine.remove()?;
+    }
+    Ok(outcome.code)
+}
+
+fn report(report: &Report) {
+    let Ok(mut line) = serde_json::to_vec(report) else { return };
+    line.push(b'\n');
+    // Nobody listens any more once `run -d` has returned.
+    let _ = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
+}
+
+struct Reporter;
+
+impl Watcher for Reporter {
+    fn console(&mut self, _: &[u8]) {}
+
+    fn started(&mut self) {
+        report(&Report::Started);
+    }
+
+    fn ready(&mut self, text: &str) {
+        report(&Report::Ready(text.into()));
+    }
+
+    fn note(&mut self, text: &str) {
+        report(&Report::Note(text.into()));
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith test`: formatting, lints, host tests, then whole-system tests that boot machines.
+
+use crate::{
+    fault::{Fault, Result},
+    repository,
+};
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// Only what needs no machine: formatting, lints, host tests
+    #[arg(long)]
+    host: bool,
+    /// Only the whole-system tests
+    #[arg(long, conflicts_with = "host")]
+    system: bool,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+/// What a part of the run came to.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    passed: u32,
+    failed: u32,
+}
+
+pub fn act(args: &Args) -> Result<u8> {
+    let root = repository::root()?;
+    let mut total = Count::default();
+    let mut part = |name: &str, count: Result<Count>| -> Result<()> {
+        let count = count?;
+        println!("== {name}: {} passed, {} failed", count.passed, count.failed);
+        total.passed += count.passed;
+        total.failed += count.failed;
+        Ok(())
+    };
+    let whole = args.filter.is_none();
+    if !args.system {
+        if whole {
+            part("formatting", check(&root, "cargo", &["fmt", "--all", "--check"]))?;
+            part("scripts", scripts(&root))?;
+            let lints = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
+            part("lints", check(&root, "cargo", &lints))?;
+        }
+        let tests = [
+            "test",
+            "--locked",
+            "--workspace",
+            "--exclude",
+            "unilith-tests",
+            "--exclude",
+            "kernel",
+            "--no-fail-fast",
+        ];
+        part("host tests", tests_of(&root, &tests, args.filter.as_deref(), false))?;
+    }
+    if !args.host {
+        let tests = ["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
+        part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), true))?;
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(u8::from(total.failed > 0))
+}
+
+fn command(root: &Path, program: &str) -> Command {
+    let mut command =
+        if program == "cargo" { Command::new(repository::cargo()) } else { Command::new(program) };
+    command.current_dir(root).stdin(Stdio::null()).env("UNILITH_ROOT", root);
+    command
+}
+
+/// A check that passes or fails as a whole.
+fn check(root: &Path, program: &str, args: &[&str]) -> Result<Count> {
+    println!("== {program} {}", args.join(" "));
+    let status = command(root, program).args(args).status();
+    let status = status.map_err(|e| Fault::new(format!("cannot run {program}: {e}")))?;
+    Ok(Count { passed: status.success().into(), failed: (!status.success()).into() })
+}
+
+/// shellcheck on every script of the repository.
+fn scripts(root: &Path) -> Result<Count> {
+    let listed = command(root, "git")
+        .args(["ls-files"])
+        .output()
+        .map_err(|e| Fault::new(format!("cannot run git: {e}")))?;
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let is_script = |path: &&str| {
+        let begins =
+            std::fs::read(root.join(path)).ok().map(|text| text.iter().take(32).copied().collect::<Vec<_>>());
+        begins.is_some_and(|b| {
+            b.starts_with(b"#!")
+                && String::from_utf8_lossy(&b).lines().next().is_some_and(|l| l.ends_with("sh"))
+        })
+    };
+    let scripts: Vec<&str> = listed.lines().filter(is_script).collect();
+    check(root, "shellcheck", &scripts)
+}
+
+/// Runs cargo's tests and adds up what it prints. Cargo itself failing (a test that does not compile) counts as one.
+fn tests_of(root: &Path, args: &[&str], filter: Option<&str>, one_by_one: bool) -> Result<Count> {
+    println!("== cargo {}", args.join(" "));
+    let begin = Instant::now();
+    let mut cargo = command(root, "cargo");
+    cargo.args(args).args(filter).stdout(Stdio::piped());
+    if one_by_one {
+        // Two machines at a time on two processors: times stay meaningful.
+        cargo.args(["--", "--test-threads=1"]);
+    }
+    let mut child = cargo.spawn().map_err(|e| Fault::new(format!("cannot run cargo: {e}")))?;
+    let mut count = Count::default();
+    if let Some(out) = child.stdout.take() {
+        for line in BufReader::new(out).lines().map_while(std::result::Result::ok) {
+            println!("{line}");
+            if let Some((passed, failed)) = summary(&line) {
+                count.passed += passed;
+                count.failed += failed;
+            }
+        }
+    }
+    let status = child.wait().map_err(|e| Fault::new(format!("cannot wait for cargo: {e}")))?;
+    if !status.success() && count.failed == 0 {
+        count.failed = 1;
+    }
+    println!("== took {} s", begin.elapsed().as_secs());
+    Ok(count)
+}
+
+/// Reads `test result: ok. 3 passed; 1 failed; …`.
+fn summary(line: &str) -> Option<(u32, u32)> {
+    let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let mut counts = rest.split("; ").map(|part| part.split(' ').next()?.parse().ok());
+    Some((counts.next()??, counts.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_summary_is_added_up() {
+        let line = "test result: FAILED. 13 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.18s";
+        assert_eq!(summary(line), Some((13, 1)));
+        assert_eq!(summary("test x ... ok"), None);
+    }
+}
