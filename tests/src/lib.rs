@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the whole-system tests share: the command with state of its own, machines that end with the test, real clients,
+//! and a guest of a few bytes for tests of the command alone.
+//!
+//! Each file in `tests/` is one topic or one program. Tests run one after the other (`./unilith test` says so): they boot
+//! machines and measure time on few processors. Every test has a state directory of its own and shares the user's cache.
+
+pub mod guest;
+
+use std::{
+    ffi::OsStr,
+    fmt, fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Software emulation on a busy computer is slow; a test that waits longer than this has found a hang.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_path_buf()
+}
+
+/// The command with a state directory of its own. Machines that are still there at the end of the test are removed.
+pub struct Unilith {
+    folder: TempDir,
+    env: Vec<(String, String)>,
+}
+
+/// What a command printed and how it ended.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+    pub took: Duration,
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "exit {:?} after {:?}\n--- stdout\n{}\n--- stderr\n{}",
+            self.code, self.took, self.out, self.err
+        )
+    }
+}
+
+impl Ran {
+    /// Fails the test unless it ended with this code.
+    #[track_caller]
+    pub fn code(self, code: i32) -> Ran {
+        assert!(self.code == Some(code), "expected exit {code}, got {self}");
+        self
+    }
+
+    /// Fails the test unless it ended well.
+    #[track_caller]
+    pub fn ok(self) -> Ran {
+        self.code(0)
+    }
+
+    /// Fails the test unless standard output holds the text.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Ran {
+        assert!(self.out.contains(text), "expected `{text}` on standard output of {self}");
+        self
+    }
+
+    /// Fails the test unless exactly one line on standard error comes from Unilith and holds all the texts.
+    #[track_caller]
+    pub fn fails_with(self, texts: &[&str]) -> Ran {
+        let lines: Vec<&str> = self.err.lines().filter(|l| !l.trim().is_empty() && !is_note(l)).collect();
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("unilith: "),
+            "expected one line of error, got {self}"
+        );
+        for text in texts {
+            assert!(lines[0].contains(text), "expected `{text}` in the error of {self}");
+        }
+        assert!(self.code != Some(0), "expected a failure, got {self}");
+        self
+    }
+}
+
+/// Lines that tell of progress or of what this computer lacks, and are no errors.
+fn is_note(line: &str) -> bool {
+    ["unilith: building", "unilith: fetching", "unilith: the machine cannot reach beyond this host"]
+        .iter()
+        .any(|note| line.starts_with(note))
+}
+
+impl Default for Unilith {
+    fn default() -> Unilith {
+        Unilith::new()
+    }
+}
+
+impl Unilith {
+    pub fn new() -> Unilith {
+        Unilith { folder: tempfile::tempdir().expect("a scratch directory"), env: Vec::new() }
+    }
+
+    /// The command with a guest of a few bytes in place of the kernel.
+    pub fn with_guest(script: &guest::Script) -> Unilith {
+        let mut unilith = Unilith::new();
+        let kernel = unilith.path("guest");
+        fs::write(&kernel, script.assemble()).expect("the scratch directory can be written");
+        fs::write(unilith.path("root.cpio"), [0; 512]).expect("the scratch directory can be written");
+        unilith.set("UNILITH_KERNEL", kernel);
+        unilith
+    }
+
+    /// Sets a variable of the command's environment.
+    pub fn set(&mut self, key: &str, value: impl AsRef<OsStr>) {
+        self.env.push((key.into(), value.as_ref().to_string_lossy().into_owned()));
+    }
+
+    /// A path in the test's scratch directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The command, ready to be started; its current directory is the scratch directory.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(root().join("unilith"));
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", self.path("state")).envs(self.env.iter().map(|(k, v)| (k, v)));
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        finish(&mut self.command(args), PATIENCE)
+    }
+
+    /// `run -d` with these words; the machine serves when this returns.
+    #[track_caller]
+    pub fn start(&self, args: &[&str]) -> Machine<'_> {
+        let ran = self.run(&[&["run", "-d"], args].concat()).ok();
+        Machine { unilith: self, id: ran.out.trim().to_string(), said: ran.err }
+    }
+
+    /// One machine of `inspect`.
+    #[track_caller]
+    pub fn inspect(&self, machine: &str) -> serde_json::Value {
+        let ran = self.run(&["inspect", machine]).ok();
+        let all: serde_json::Value = serde_json::from_str(&ran.out).expect("inspect prints JSON");
+        all[0].clone()
+    }
+
+    /// What is under the state directory's `machines`.
+    pub fn machines_on_disk(&self) -> usize {
+        let entries = fs::read_dir(self.path("state/unilith/machines"));
+        entries.map_or(0, |e| e.flatten().filter(|e| e.path().is_dir()).count())
+    }
+}
+
+impl Drop for Unilith {
+    fn drop(&mut self) {
+        let ids = self.run(&["ps", "-aq"]).out;
+        let ids: Vec<&str> = ids.lines().collect();
+        if !ids.is_empty() {
+            self.run(&[&["rm", "-f"], ids.as_slice()].concat());
+        }
+    }
+}
+
+/// A machine in the background.
+pub struct Machine<'a> {
+    unilith: &'a Unilith,
+    pub id: String,
+    /// What `run` told the user.
+    pub said: String,
+}
+
+impl Machine<'_> {
+    /// The host's address of a port of the machine: the machine's own where it has one, else the published one.
+    #[track_caller]
+    pub fn at(&self, port: u16) -> SocketAddr {
+        let state = self.unilith.inspect(&self.id)["state"].clone();
+        if let Some(address) = state["connection"]["guest"].as_str() {
+            return SocketAddr::new(address.parse().expect("an address"), port);
+        }
+        self.published(port)
+    }
+
+    /// Where a port of the machine is published.
+    #[track_caller]
+    pub fn published(&self, port: u16) -> SocketAddr {
+        let state = self.unilith.inspect(&self.id)["state"].clone();
+        let all = state["published"].as_array().cloned().unwrap_or_default();
+        let found = all.iter().find(|p| p["guest"] == port);
+        let found = found
+            .and_then(|p| p["host"].as_u64())
+            .unwrap_or_else(|| panic!("port {port} is not published: {state}"));
+        SocketAddr::from((Ipv4Addr::LOCALHOST, found as u16))
+    }
+
+    /// What it has printed so far.
+    pub fn log(&self) -> String {
+        self.unilith.run(&["logs", &self.id]).out
+    }
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- what the machine printed\n{}", self.log());
+        }
+        self.unilith.run(&["rm", "-f", &self.id]);
+    }
+}
+
+/// Runs a client to its end.
+pub fn client(program: &str, args: &[&str]) -> Ran {
+    finish(Command::new(program).args(args).stdin(Stdio::null()), PATIENCE)
+}
+
+/// Runs a client that may take longer than the usual patience.
+pub fn slow_client(program: &str, args: &[&str], patience: Duration) -> Ran {
+    finish(Command::new(program).args(args).stdin(Stdio::null()), patience)
+}
+
+/// Runs a command to its end; fails the test if that takes longer than `patience`.
+#[track_caller]
+pub fn finish(command: &mut Command, patience: Duration) -> Ran {
+    let begin = Instant::now();
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+    let id = child.id();
+    let output =
+        wait(child, patience).unwrap_or_else(|| panic!("{command:?} (pid {id}) did not end in {patience:?}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran {
+        code: output.status.code(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+        took: begin.elapsed(),
+    }
+}
+
+/// The output of a child that ends in time; one that does not is ended, and `None`.
+fn wait(child: Child, patience: Duration) -> Option<Output> {
+    let id = child.id();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(child.wait_with_output()));
+    match receive.recv_timeout(patience) {
+        Ok(output) => Some(output.expect("a child's output can be read")),
+        Err(_) => {
+            signal("KILL", id);
+            None
+        }
+    }
+}
+
+/// Sends a signal by name to a process that the test has started or found in a machine's record.
+#[track_caller]
+pub fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.is_ok_and(|s: ExitStatus| s.success()), "cannot send SIG{name} to {pid}");
+}
+
+/// Asks again and again until the answer is yes; fails the test after a while.
+#[track_caller]
+pub fn eventually(what: &str, mut question: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !question() {
+        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A port of this host that was free a moment ago.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// A connection with time limits, so that a machine that hangs fails the test.
+#[track_caller]
+pub fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(10))
+        .unwrap_or_else(|e| panic!("cannot connect to {to}: {e}"));
+    let limits =
+        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    limits.expect("time limits that are not zero");
+    stream
+}
+
+/// Whether a process is there.
+pub fn is_alive(pid: u64) -> bool {
+    // A zombie is none: it only waits for its parent to notice.
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|s| !s.rsplit_once(')').is_some_and(|(_, r)| r.starts_with(" Z")))
+}
