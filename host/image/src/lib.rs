@@ -9,20 +9,26 @@
 //! is not in it: the kernel writes /etc/resolv.conf and /etc/hostname from the boot configuration.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod cache;
 mod catalogue;
+mod cpio;
+mod debian;
+mod elf;
 mod error;
+mod etc;
+mod facts;
+mod gather;
 mod layers;
+mod libraries;
 mod manifest;
+mod pattern;
 mod request;
+mod tree;
 
 pub use cache::Cache;
 pub use catalogue::{Catalogue, read as read_manifest};
 pub use error::{ErrorKind, ImageError, Result};
+pub use gather::gather;
 pub use manifest::{Manifest, Port, Ready, Size, State, Works, signal_number};
 pub use request::{Image, ImageConfig, Progress, Quiet, Reference, Request};
-
-/// Gathers what the request names. An image that is in the cache already is not written again.
-pub fn gather(request: &Request, _cache: &Cache, _progress: &dyn Progress) -> Result<Image> {
-    error::fail!(NotRunnable, "{}: this kind of source cannot be gathered yet", request.reference)
-}

@@ -242,7 +242,7 @@ impl Archive {
     }
 
     /// Number of entries.
-    pub fn len(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.entries.len() as u32
     }
 
@@ -291,7 +291,7 @@ impl Archive {
         if header.mode & 0o170000 != 0o100000 || header.links <= 1 {
             return None;
         }
-        self.linked.get(&header.inode).copied().filter(|i| *i < self.len()).or(Some(index))
+        self.linked.get(&header.inode).copied().filter(|i| *i < self.count()).or(Some(index))
     }
 
     /// Entries of a directory, the last first.
@@ -400,7 +400,7 @@ pub(crate) mod tests {
                 assert!(bad.offset <= cut);
             } else {
                 // Cut between two entries: all that came before is whole.
-                assert!(Archive::parse(leak(&whole[..cut])).unwrap().len() <= 2);
+                assert!(Archive::parse(leak(&whole[..cut])).unwrap().count() <= 2);
             }
         }
         assert!(Archive::parse(leak(b"ELF, not cpio")).is_err());

@@ -64,7 +64,7 @@ const ROOT: u64 = 1;
 
 impl Fs {
     fn new(device: u64, limit: u64, archive: Option<Archived>) -> Arc<Fs> {
-        let first_free = ROOT + 1 + archive.as_ref().map_or(0, |a| a.archive.len() as u64);
+        let first_free = ROOT + 1 + archive.as_ref().map_or(0, |a| a.archive.count() as u64);
         Arc::new(Fs {
             device,
             limit: limit / PAGE_SIZE as u64,

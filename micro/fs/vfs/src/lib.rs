@@ -1,2 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tree of files the program sees: mounts, directory entries, and the walk along a path.
+//!
+//! - A [`Dentry`] is a name in the tree with its inode, and knows its parent: `..`, getcwd and the links of /proc
+//!   need that. There is at most one for a name, so pointers can be compared. Dentries that were used lately stay
+//!   cached ([`Mount`] holds them), and a walk over cached names asks no file system.
+//! - There are no bind mounts: a dentry belongs to exactly one [`Mount`], and what is mounted on it hangs on it.
+//! - [`Walk`] resolves paths as path_resolution(7) says, with openat2's restrictions; [`ops`] are the changes of
+//!   the tree, with the permission checks of Linux (`fs/namei.c` is the reference for which error comes first).
+//!
+//! Nothing here blocks but file systems that do (9p). Locks are leaf locks, none is held over a call of an inode.
 #![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod access;
+mod dentry;
+mod mount;
+pub mod ops;
+mod walk;
+
+pub use access::{Access, Credentials};
+pub use dentry::Dentry;
+pub use mount::{Mount, MountFlags, Namespace};
+pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
+
+#[cfg(test)]
+mod tests;

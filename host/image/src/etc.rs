@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The few files and directories every program expects of a system. What a source brings itself stays.
+//!
+//! Not here: /etc/resolv.conf and /etc/hostname. They depend on the machine's network, so the kernel writes them from
+//! the boot configuration and the archive stays the same wherever it runs.
+
+use crate::{
+    error::Result,
+    tree::{Meta, Tree},
+};
+use std::path::Path;
+
+/// The accounts of Debian's base-passwd that server programs look for, with its numbers.
+const PASSWD: &str = "\
+root:x:0:0:root:/root:/bin/sh
+daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
+www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+";
+const GROUP: &str = "\
+root:x:0:
+daemon:x:1:
+adm:x:4:
+tty:x:5:
+www-data:x:33:
+nogroup:x:65534:
+";
+const NSSWITCH: &str = "\
+passwd: files
+group: files
+shadow: files
+hosts: files dns
+networks: files
+protocols: files
+services: files
+";
+const HOSTS: &str = "127.0.0.1 localhost\n";
+
+/// The links of a merged /usr, to be laid before anything else.
+pub(crate) fn merged_usr(tree: &mut Tree) -> Result<()> {
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        tree.put_directory(&Path::new("/usr").join(name), Meta::DIRECTORY, true)?;
+        tree.put_link(&Path::new("/").join(name), format!("usr/{name}"))?;
+    }
+    Ok(())
+}
+
+/// `accounts`: also the files that name users and hosts; not for images that are whole systems of their own.
+pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
+    let mode = |mode| Meta { mode, ..Meta::DIRECTORY };
+    let directories = [
+        ("/dev", 0o755),
+        ("/etc", 0o755),
+        ("/proc", 0o555),
+        ("/root", 0o700),
+        ("/run", 0o755),
+        ("/sys", 0o555),
+        ("/tmp", 0o1777),
+        ("/var", 0o755),
+        ("/var/lib", 0o755),
+        ("/var/log", 0o755),
+        ("/var/tmp", 0o1777),
+    ];
+    for (path, bits) in directories {
+        // A link that leads nowhere yet (/var/run to /run of an earlier layer) is not touched.
+        if tree.walk(Path::new(path), false).is_none() {
+            tree.put_directory(Path::new(path), mode(bits), true)?;
+        }
+    }
+    for (path, target) in [("/var/run", "/run"), ("/var/lock", "/run/lock")] {
+        if tree.walk(Path::new(path), false).is_none() {
+            tree.put_link(Path::new(path), target)?;
+        }
+    }
+    let mut texts = vec![("/etc/hosts", HOSTS)];
+    if accounts {
+        texts.extend([("/etc/passwd", PASSWD), ("/etc/group", GROUP), ("/etc/nsswitch.conf", NSSWITCH)]);
+    }
+    for (path, text) in texts {
+        if tree.walk(Path::new(path), false).is_none() {
+            tree.put_bytes(Path::new(path), text.as_bytes(), Meta::FILE)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads `USER[:GROUP]`, numbers or names of the image's own files, as docker's `--user` does.
+pub(crate) fn user(text: &str, passwd: &str, group: &str) -> Option<(u32, u32)> {
+    let (user, wanted_group) = match text.split_once(':') {
+        Some((user, group)) => (user, Some(group)),
+        None => (text, None),
+    };
+    let line = |file: &str, name: &str, column: usize| {
+        let fields = |l: &str| l.split(':').map(str::to_string).collect::<Vec<_>>();
+        file.lines().map(fields).find(|f| f.get(column).is_some_and(|value| value == name))
+    };
+    let number = |fields: &[String], at: usize| fields.get(at).and_then(|f| f.parse::<u32>().ok());
+    let (uid, login_group) = match user.parse::<u32>() {
+        Ok(uid) => (uid, line(passwd, user, 2).and_then(|f| number(&f, 3)).unwrap_or(0)),
+        Err(_) if user.is_empty() => (0, 0),
+        Err(_) => {
+            let fields = line(passwd, user, 0)?;
+            (number(&fields, 2)?, number(&fields, 3)?)
+        }
+    };
+    let gid = match wanted_group {
+        None => login_group,
+        Some(name) => match name.parse::<u32>() {
+            Ok(gid) => gid,
+            Err(_) => number(&line(group, name, 0)?, 2)?,
+        },
+    };
+    Some((uid, gid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_numbers_or_names_of_the_image() {
+        let passwd = "root:x:0:0::/:\nredis:x:999:1000::/:\n";
+        let group = "root:x:0:\nother:x:7:redis\n";
+        for (text, expected) in [
+            ("redis", Some((999, 1000))),
+            ("999", Some((999, 1000))),
+            ("5", Some((5, 0))),
+            ("5:6", Some((5, 6))),
+            ("redis:other", Some((999, 7))),
+            ("", Some((0, 0))),
+            ("nobody", None),
+            ("redis:nogroup", None),
+        ] {
+            assert_eq!(user(text, passwd, group), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_source_brings_stays() {
+        let mut tree = Tree::new();
+        merged_usr(&mut tree).unwrap();
+        tree.put_bytes(Path::new("/etc/passwd"), *b"mine", Meta::FILE).unwrap();
+        complete(&mut tree, true).unwrap();
+        assert_eq!(tree.text("/etc/passwd").as_deref(), Some("mine"));
+        assert!(tree.text("/etc/resolv.conf").is_none());
+        assert!(tree.is_directory(Path::new("/lib64")));
+    }
+}

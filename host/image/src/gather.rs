@@ -1,0 +1,607 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From a request to a root archive in the cache.
+
+use crate::{
+    cache::{Cache, digest, hex},
+    catalogue, cpio, debian, elf,
+    error::{ErrorKind, ImageError, Result, fail},
+    etc,
+    facts::{Facts, Words},
+    layers,
+    libraries::{self, Host},
+    manifest::{Manifest, signal_number},
+    pattern,
+    request::{Image, Progress, Reference, Request},
+    tree::{Content, FIXED_TIME, Kind, Meta, Tree},
+};
+use sha2::{Digest, Sha256};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
+const GATHERER: &str = "1";
+/// The program's folder in images made of one ELF file.
+const APP: &str = "/app";
+/// Bytes of a host directory that are taken; more is a wrong directory.
+const MAX_DIRECTORY: u64 = 2 << 30;
+
+/// Gathers what the request names. An image that is in the cache already is not written again.
+pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
+    let sources = Sources { request, cache, progress };
+    let facts = sources.facts()?;
+    let root = cache.folder().join("roots").join(format!("{}.cpio", facts.digest));
+    facts.answer(request, root)
+}
+
+struct Sources<'a> {
+    request: &'a Request,
+    cache: &'a Cache,
+    progress: &'a dyn Progress,
+}
+
+/// The settings file that applies, and the folder its relative paths start at.
+struct Project {
+    manifest: Manifest,
+    folder: PathBuf,
+}
+
+impl Sources<'_> {
+    fn facts(&self) -> Result<Facts> {
+        match &self.request.reference {
+            Reference::Catalogue(name) => {
+                let (manifest, folder) = self.request.catalogue.entry(name)?;
+                self.project(Project { manifest, folder }, name)
+            }
+            Reference::Directory(path) => {
+                if !path.is_dir() {
+                    fail!(NotFound, "{}: no such directory", path.display());
+                }
+                let file = path.join("unilith.toml");
+                let name = path.canonicalize().unwrap_or_else(|_| path.clone());
+                let name = name.file_name().map_or("root".into(), |n| n.to_string_lossy().into_owned());
+                let manifest = if file.exists() { catalogue::read(&file)? } else { Manifest::default() };
+                self.project(Project { manifest, folder: path.clone() }, &name)
+            }
+            other => self.single(other),
+        }
+    }
+
+    /// A source without settings file.
+    fn single(&self, reference: &Reference) -> Result<Facts> {
+        let key = self.key(reference, None)?;
+        if let Some(facts) = key.as_ref().and_then(|k| self.known(k)) {
+            return Ok(facts);
+        }
+        let mut tree = Tree::new();
+        let mut facts = self.load(reference, &mut tree, false)?;
+        self.finish(&mut tree, &mut facts, key)?;
+        Ok(facts)
+    }
+
+    fn project(&self, project: Project, name: &str) -> Result<Facts> {
+        let Project { manifest, folder } = &project;
+        let base = match &manifest.from {
+            Some(text) => {
+                let reference = self.relative(text, folder)?;
+                if matches!(reference, Reference::Catalogue(_)) {
+                    fail!(
+                        Settings,
+                        "{name}: from = \"{text}\": a settings file cannot start from a catalogue entry"
+                    );
+                }
+                reference
+            }
+            None => Reference::Directory(folder.clone()),
+        };
+        let key = self.key(&base, Some(&project))?;
+        if let Some(facts) = key.as_ref().and_then(|k| self.known(k)) {
+            return Ok(facts);
+        }
+        let mut tree = Tree::new();
+        let mut facts = self.load(&base, &mut tree, manifest.program.is_some())?;
+        facts.name = name.to_string();
+        for text in &manifest.with {
+            let mut more = Tree::new();
+            let part = self.load(&self.relative(text, folder)?, &mut more, true)?;
+            debian::overlay(&mut tree, &more)?;
+            facts.warnings.extend(part.warnings);
+        }
+        facts.settings(manifest);
+        if let Some(program) = &manifest.program {
+            facts.program = Some(program.clone());
+        }
+        for (path, file) in &manifest.files {
+            let file = folder.join(file);
+            if file.is_dir() {
+                take_directory(&file, Path::new(path), &mut tree, &mut MAX_DIRECTORY.clone())?;
+            } else {
+                take_file(&file, Path::new(path), &mut tree)?;
+            }
+        }
+        for directory in &manifest.directories {
+            tree.put_directory(Path::new(directory), Meta::DIRECTORY, true)?;
+        }
+        for (path, target) in &manifest.links {
+            tree.put_link(Path::new(path), target)?;
+        }
+        if !manifest.only.is_empty() {
+            self.reduce(&mut tree, &facts, manifest)?;
+        }
+        if !manifest.without.is_empty() {
+            let out = |p: &Path| manifest.without.iter().any(|w| pattern::covers(w, &p.to_string_lossy()));
+            let gone: Vec<PathBuf> = tree.list().into_iter().map(|(p, _)| p).filter(|p| out(p)).collect();
+            gone.iter().for_each(|p| tree.remove(p));
+        }
+        self.finish(&mut tree, &mut facts, key)?;
+        Ok(facts)
+    }
+
+    fn relative(&self, text: &str, folder: &Path) -> Result<Reference> {
+        let reference = Reference::parse(text, &self.request.catalogue);
+        // A bare or relative path is looked for beside the settings file.
+        Ok(match reference {
+            Ok(Reference::Debian(packages)) => Reference::Debian(packages),
+            Ok(Reference::Catalogue(name)) if !folder.join(&name).exists() => Reference::Catalogue(name),
+            _ => {
+                let (prefix, path) = match text.split_once(':') {
+                    Some((prefix, path)) if !prefix.contains('/') => (format!("{prefix}:"), path),
+                    _ => (String::new(), text),
+                };
+                Reference::parse(
+                    &format!("{prefix}{}", folder.join(path).display()),
+                    &self.request.catalogue,
+                )?
+            }
+        })
+    }
+
+    /// What decides the archive of a source, hashed; `None` for sources that are read anew each time.
+    fn key(&self, reference: &Reference, project: Option<&Project>) -> Result<Option<String>> {
+        let mut hash = Sha256::new();
+        let mut add = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(GATHERER.as_bytes());
+        add(unilith_rewrite::VERSION.as_bytes());
+        match reference {
+            Reference::Debian(packages) => {
+                let set = debian::resolve(packages, self.cache, self.request.offline, self.progress)?;
+                add(packages.join(",").as_bytes());
+                set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
+            }
+            Reference::Oci(path) => {
+                let metadata = fs::metadata(path).map_err(|e| ImageError::io("read", path, &e))?;
+                if metadata.is_dir() {
+                    return Ok(None);
+                }
+                let real = fs::canonicalize(path).map_err(|e| ImageError::io("read", path, &e))?;
+                add(real.as_os_str().as_encoded_bytes());
+                for number in
+                    [metadata.ino(), metadata.size(), metadata.mtime() as u64, metadata.mtime_nsec() as u64]
+                {
+                    add(&number.to_le_bytes());
+                }
+            }
+            _ => return Ok(None),
+        }
+        if let Some(Project { manifest, folder }) = project {
+            if !manifest.with.iter().all(|w| w.starts_with("debian:")) {
+                return Ok(None);
+            }
+            let text = serde_json::to_vec(manifest)
+                .map_err(|e| ImageError::new(ErrorKind::Settings, e.to_string()))?;
+            add(&text);
+            for file in manifest.files.values() {
+                let path = folder.join(file);
+                if path.is_dir() {
+                    return Ok(None);
+                }
+                add(&fs::read(&path).map_err(|e| ImageError::io("read", &path, &e))?);
+            }
+            for with in &manifest.with {
+                if let Reference::Debian(packages) = self.relative(with, folder)? {
+                    let set = debian::resolve(&packages, self.cache, self.request.offline, self.progress)?;
+                    set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
+                }
+            }
+        }
+        Ok(Some(hex(&hash.finalize())))
+    }
+
+    /// The facts of an archive that is still in the cache.
+    fn known(&self, key: &str) -> Option<Facts> {
+        let bytes = fs::read(self.cache.folder().join("recipes").join(format!("{key}.json"))).ok()?;
+        let facts: Facts = serde_json::from_slice(&bytes).ok()?;
+        let root = self.cache.folder().join("roots").join(format!("{}.cpio", facts.digest));
+        (fs::metadata(root).ok()?.len() == facts.size).then_some(facts)
+    }
+
+    /// Lays a source over the tree. `chosen`: a settings file names the program.
+    fn load(&self, reference: &Reference, tree: &mut Tree, chosen: bool) -> Result<Facts> {
+        match reference {
+            Reference::Debian(packages) => self.debian(packages, tree, chosen),
+            Reference::Elf(path) => elf_file(path, tree),
+            Reference::Directory(path) => directory(path, tree),
+            Reference::Oci(path) => oci(path, self.progress, tree),
+            Reference::Catalogue(name) => {
+                fail!(Settings, "{name}: a catalogue entry cannot be laid over another source")
+            }
+        }
+    }
+
+    fn debian(&self, packages: &[String], tree: &mut Tree, chosen: bool) -> Result<Facts> {
+        let set = debian::resolve(packages, self.cache, self.request.offline, self.progress)?;
+        etc::merged_usr(tree)?;
+        let mut files = debian::unpack(&set, self.cache, false, self.progress, tree)?;
+        let plain = |p: &String| p.split(['=', ':']).next().unwrap_or(p).to_string();
+        let names: Vec<String> = packages.iter().map(plain).collect();
+        let own: Vec<PathBuf> = names.iter().filter_map(|n| files.remove(n)).flatten().collect();
+        let converters = own.iter().any(|p| tree.file(p).is_some_and(|(_, c)| debian::calls_iconv(c)));
+        if converters {
+            debian::unpack(&set, self.cache, true, self.progress, tree)?;
+        }
+        etc::complete(tree, true)?;
+        let mut facts = Facts {
+            name: names.first().cloned().unwrap_or_default(),
+            words: Words::Program,
+            warnings: set.warnings,
+            ..Facts::default()
+        };
+        if !chosen {
+            facts.learn(tree);
+            choose(&mut facts, &names, &own);
+            facts.programs.clear();
+            facts.links.clear();
+        }
+        Ok(facts)
+    }
+
+    /// Keeps the program, the libraries it needs, what the settings file adds, and what its patterns name.
+    fn reduce(&self, tree: &mut Tree, facts: &Facts, manifest: &Manifest) -> Result<()> {
+        let mut all = facts.clone();
+        all.learn(tree);
+        let mut keep: Vec<PathBuf> = Vec::new();
+        let named = |p: &Path| manifest.only.iter().any(|o| pattern::covers(o, &p.to_string_lossy()));
+        let mut roots: Vec<String> = tree
+            .list()
+            .into_iter()
+            .filter(|(p, id)| named(p) && matches!(tree.node(*id).kind, Kind::File(_)))
+            .filter_map(|(p, _)| p.to_str().map(str::to_string))
+            .collect();
+        match all.program.as_ref().and_then(|p| all.find(p)) {
+            Some(program) => roots.push(program.path.clone()),
+            None => fail!(Settings, "{}: `only` needs a `program` that is in the sources", facts.name),
+        }
+        for root in roots {
+            let path = Path::new(&root);
+            let Some((real, content)) = tree.file(path) else { continue };
+            keep.extend([path.to_path_buf(), real.clone()]);
+            let bytes = content.read()?;
+            if !elf::is_elf(&bytes) {
+                continue;
+            }
+            let Ok(parsed) = elf::parse(&bytes, &root) else { continue };
+            for needed in libraries::closure(tree, &real, &parsed)?.files {
+                keep.extend([canonical(tree, &needed.path), needed.real]);
+            }
+        }
+        let added = manifest.files.keys().chain(manifest.links.keys()).chain(&manifest.directories);
+        keep.extend(added.map(|p| canonical(tree, Path::new(p))));
+        let top_link = |p: &Path| {
+            p.components().count() == 2
+                && matches!(tree.walk(p, false), Some((_, id)) if matches!(tree.node(id).kind, Kind::Link(_)))
+        };
+        let top: Vec<PathBuf> = tree.list().into_iter().map(|(p, _)| p).filter(|p| top_link(p)).collect();
+        let basics = ["/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts"];
+        tree.retain(&|p| {
+            named(p)
+                || keep.iter().any(|k| p == k)
+                || top.iter().any(|t| p == t)
+                || basics.iter().any(|b| p == Path::new(b))
+        });
+        etc::complete(tree, true)
+    }
+
+    /// Adds the site tables, writes the archive and the facts.
+    fn finish(&self, tree: &mut Tree, facts: &mut Facts, key: Option<String>) -> Result<()> {
+        facts.programs.clear();
+        facts.links.clear();
+        facts.learn(tree);
+        self.sites(tree)?;
+        self.progress.step("writing the root archive");
+        let mut file = Archive { pending: self.cache.begin("roots", "unnamed")?, hash: Sha256::new() };
+        facts.size = cpio::write(tree, &mut file)?;
+        facts.digest = hex(&file.hash.finalize());
+        file.pending.rename(&format!("{}.cpio", facts.digest));
+        file.pending.finish()?;
+        if let Some(key) = key {
+            let text =
+                serde_json::to_vec(facts).map_err(|e| ImageError::new(ErrorKind::Io, e.to_string()))?;
+            self.cache.put("recipes", &format!("{key}.json"), &text)?;
+        }
+        Ok(())
+    }
+
+    /// A table of system-call sites for each ELF file, from the cache where the same file was seen before.
+    fn sites(&self, tree: &mut Tree) -> Result<()> {
+        self.progress.step("finding system calls");
+        let files: Vec<(PathBuf, Content)> = tree
+            .list()
+            .into_iter()
+            .filter_map(|(path, id)| match &tree.node(id).kind {
+                Kind::File(content) => Some((path, content.clone())),
+                _ => None,
+            })
+            .collect();
+        for (index, (path, content)) in files.iter().enumerate() {
+            self.progress.advance(index as u64, files.len() as u64);
+            let bytes = content.read()?;
+            if !elf::is_elf(&bytes) {
+                continue;
+            }
+            let table = self.table(&bytes)?;
+            if !table.is_empty() {
+                let below = path.strip_prefix("/").unwrap_or(path);
+                tree.put_bytes(&Path::new("/.unilith/sites").join(below), table, Meta::FILE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The encoded table of one file; empty when there is nothing to say about it.
+    fn table(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let folder = format!("sites-{}", unilith_rewrite::VERSION);
+        let name = digest(bytes);
+        if let Ok(known) = fs::read(self.cache.folder().join(&folder).join(&name))
+            && (known.is_empty() || api_sites::Sites::parse(&known).is_some())
+        {
+            return Ok(known);
+        }
+        // A file that cannot be analysed runs all the same: its system calls trap.
+        let sites = unilith_rewrite::scan(bytes).map(|scan| scan.sites).unwrap_or_default();
+        let table = if sites.is_empty() { Vec::new() } else { api_sites::encode(&sites) };
+        self.cache.put(&folder, &name, &table)?;
+        Ok(table)
+    }
+}
+
+/// The archive while it is written.
+struct Archive {
+    pending: crate::cache::Pending,
+    hash: Sha256,
+}
+
+impl cpio::Sink for Archive {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hash.update(bytes);
+        self.pending.write(bytes)
+    }
+}
+
+/// The path with its directories' links followed and its last name as it is.
+fn canonical(tree: &Tree, path: &Path) -> PathBuf {
+    tree.walk(path, false).map_or_else(|| path.to_path_buf(), |(real, _)| real)
+}
+
+/// Which program of a set of packages runs: the one named as the package, else the only one it has.
+fn choose(facts: &mut Facts, packages: &[String], own: &[PathBuf]) {
+    let package = packages.first().map_or("", String::as_str);
+    if facts.find(package).is_some() {
+        facts.program = Some(package.to_string());
+        return;
+    }
+    let commands = facts.commands();
+    // A package may still say /bin where the command is in /usr/bin: the last directory and the name decide.
+    let ends = |p: &Path| p.iter().rev().take(2).map(|n| n.to_os_string()).collect::<Vec<_>>();
+    let mine: Vec<&String> =
+        commands.iter().filter(|c| own.iter().any(|o| ends(o) == ends(Path::new(c)))).collect();
+    let name = |path: &String| path.rsplit('/').next().unwrap_or(path).to_string();
+    match &mine[..] {
+        [only] => facts.program = Some((*only).clone()),
+        [] => {
+            let others: Vec<String> = commands.iter().map(name).take(12).collect();
+            facts.no_program = match others.is_empty() {
+                true => format!(
+                    "the package {package} has no program (nothing executable in usr/bin or usr/sbin); name one that has"
+                ),
+                false => format!(
+                    "the package {package} has no program of its own; its dependencies have {}: name one, as in `unilith run debian:{package} -- {}`",
+                    others.join(", "),
+                    others[0]
+                ),
+            };
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(|p| name(p)).collect();
+            facts.no_program = format!(
+                "the package {package} has several programs: {}; name one, as in `unilith run debian:{package} -- {}`",
+                names.join(", "),
+                names[0]
+            );
+        }
+    }
+}
+
+/// A file of the host, at a path of the tree.
+fn take_file(file: &Path, path: &Path, tree: &mut Tree) -> Result<()> {
+    let metadata = fs::metadata(file).map_err(|e| ImageError::io("read", file, &e))?;
+    if !metadata.is_file() {
+        fail!(NotRunnable, "{}: not a regular file", file.display());
+    }
+    let mode = if metadata.permissions().mode() & 0o111 != 0 { Meta::PROGRAM } else { Meta::FILE };
+    tree.put_bytes(path, fs::read(file).map_err(|e| ImageError::io("read", file, &e))?, mode)
+}
+
+/// A directory of the host with all in it. Links stay links; what is neither file, link nor directory is left out.
+fn take_directory(folder: &Path, path: &Path, tree: &mut Tree, budget: &mut u64) -> Result<()> {
+    let entries = fs::read_dir(folder).map_err(|e| ImageError::io("read", folder, &e))?;
+    for entry in entries {
+        let entry = entry.map_err(|e| ImageError::io("read", folder, &e))?;
+        let (from, to) = (entry.path(), path.join(entry.file_name()));
+        let metadata = fs::symlink_metadata(&from).map_err(|e| ImageError::io("read", &from, &e))?;
+        // The user's directory becomes the machine's: its owner there is root, times would differ with every copy.
+        let meta = Meta { mode: metadata.permissions().mode() & 0o7777, uid: 0, gid: 0, mtime: FIXED_TIME };
+        if metadata.is_dir() {
+            tree.put_directory(&to, meta, true)?;
+            take_directory(&from, &to, tree, budget)?;
+        } else if metadata.is_symlink() {
+            tree.put_link(&to, fs::read_link(&from).map_err(|e| ImageError::io("read", &from, &e))?)?;
+        } else if metadata.is_file() {
+            let Some(left) = budget.checked_sub(metadata.len()) else {
+                fail!(
+                    NotRunnable,
+                    "{}: more than {} GiB, too much for a root archive; mount it with -v instead",
+                    folder.display(),
+                    MAX_DIRECTORY >> 30
+                );
+            };
+            *budget = left;
+            tree.put(&to, Kind::File(Content::Host(from)), meta)?;
+        }
+    }
+    Ok(())
+}
+
+fn directory(folder: &Path, tree: &mut Tree) -> Result<Facts> {
+    if !folder.is_dir() {
+        fail!(NotFound, "{}: no such directory", folder.display());
+    }
+    take_directory(folder, Path::new("/"), tree, &mut MAX_DIRECTORY.clone())?;
+    tree.remove(Path::new("/unilith.toml"));
+    let own: Vec<PathBuf> = tree.list().into_iter().map(|(p, _)| p).collect();
+    if !["/bin", "/sbin", "/lib", "/lib64"].iter().any(|p| tree.walk(Path::new(p), false).is_some()) {
+        let mut base = Tree::new();
+        etc::merged_usr(&mut base)?;
+        debian::overlay(&mut base, tree)?;
+        *tree = base;
+    }
+    // A program without its linker beside it takes the libraries of this machine.
+    for path in own {
+        let Some((real, content)) = tree.file(&path) else { continue };
+        let bytes = content.read()?;
+        if !elf::is_elf(&bytes) {
+            continue;
+        }
+        if let Ok(parsed) = elf::program(&bytes, &path.display().to_string())
+            && parsed.interpreter.as_ref().is_some_and(|i| tree.file(Path::new(i)).is_none())
+        {
+            let host = folder.join(real.strip_prefix("/").unwrap_or(&real));
+            for needed in libraries::closure(&Host::new(), &host, &parsed)?.files {
+                if !needed.real.starts_with(folder) {
+                    put_library(&needed, &needed.path, tree)?;
+                }
+            }
+        }
+    }
+    etc::complete(tree, true)?;
+    let mut facts = Facts { words: Words::Program, ..Facts::default() };
+    facts.name = folder.file_name().map_or("root".into(), |n| n.to_string_lossy().into_owned());
+    facts.learn(tree);
+    let programs: Vec<String> =
+        facts.programs.iter().filter(|p| p.problem.is_none()).map(|p| p.path.clone()).collect();
+    match &programs[..] {
+        [only] => facts.program = Some(only.clone()),
+        [] => facts.no_program = "no program in this directory: nothing in it is executable".into(),
+        several => {
+            let shown: Vec<&str> = several.iter().take(12).map(String::as_str).collect();
+            facts.no_program = format!(
+                "several programs in this directory: {}; name one, as in `unilith run dir:PATH -- {}`, or with `program` in a unilith.toml",
+                shown.join(", "),
+                shown[0]
+            );
+        }
+    }
+    Ok(facts)
+}
+
+fn put_library(needed: &libraries::Needed, path: &Path, tree: &mut Tree) -> Result<()> {
+    tree.put_bytes(&needed.real, needed.bytes.clone(), Meta::PROGRAM)?;
+    if canonical(tree, path) != canonical(tree, &needed.real) {
+        tree.put_link(path, &needed.real)?;
+    }
+    let name = path.file_name().unwrap_or_default();
+    // The image has no linker cache; a library that only the cache knows is offered where the linker looks anyway.
+    if needed.by_cache {
+        tree.put_link(&Path::new("/usr/lib/x86_64-linux-gnu").join(name), &needed.real)?;
+    }
+    Ok(())
+}
+
+/// One program of this machine. It and libraries that are found relative to it go below /app, the others to their
+/// own paths.
+fn elf_file(path: &Path, tree: &mut Tree) -> Result<Facts> {
+    let name = path.display().to_string();
+    if path.is_dir() {
+        fail!(NotRunnable, "{name}: a directory; write dir:{name}");
+    }
+    let (real, bytes) = libraries::read_host(path)?;
+    let program = elf::program(&bytes, &name)?;
+    etc::merged_usr(tree)?;
+    let found = libraries::closure(&Host::new(), &real, &program)?;
+    let above = |p: &Path| p.parent().unwrap_or(Path::new("/")).to_path_buf();
+    let mut directories = vec![above(&real)];
+    directories.extend(found.files.iter().filter(|n| n.by_origin).map(|n| above(&n.path)));
+    let base = libraries::common_directory(directories.iter().map(PathBuf::as_path));
+    let app = |p: &Path| Path::new(APP).join(p.strip_prefix(&base).unwrap_or(p));
+    for needed in &found.files {
+        if needed.by_origin {
+            tree.put_bytes(&app(&needed.path), needed.bytes.clone(), Meta::PROGRAM)?;
+        } else {
+            put_library(needed, &needed.path, tree)?;
+        }
+    }
+    let short = path.file_name().map_or("program".into(), |n| n.to_string_lossy().into_owned());
+    let place = app(&above(&real)).join(&short);
+    tree.put_bytes(&place, bytes, Meta::PROGRAM)?;
+    etc::complete(tree, true)?;
+    Ok(Facts {
+        name: short,
+        words: Words::Arguments,
+        program: Some(place.to_string_lossy().into_owned()),
+        ..Facts::default()
+    })
+}
+
+fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {
+    if !path.exists() {
+        fail!(NotFound, "{}: no such file or directory", path.display());
+    }
+    let config = layers::load(path, progress, tree)?;
+    etc::complete(tree, false)?;
+    let name = path.file_name().map_or("image".into(), |n| n.to_string_lossy().into_owned());
+    let name = [".gz", ".tgz", ".tar"]
+        .iter()
+        .fold(name, |n, end| n.strip_suffix(end).map(str::to_string).unwrap_or(n));
+    let mut facts = Facts {
+        name,
+        words: Words::Command,
+        fixed_args: config.entrypoint.unwrap_or_default(),
+        args: config.cmd.unwrap_or_default(),
+        cwd: config.working_dir.filter(|d| !d.is_empty()),
+        user: config.user.filter(|u| !u.is_empty()),
+        volumes: config.volumes.unwrap_or_default().into_keys().collect(),
+        no_program: "the image has neither entrypoint nor command: name a program, as in `unilith run oci:PATH -- /bin/sh`".into(),
+        ..Facts::default()
+    };
+    for variable in config.env.unwrap_or_default() {
+        let (key, value) = variable.split_once('=').unwrap_or((&variable, ""));
+        facts.env.push((key.to_string(), value.to_string()));
+    }
+    for port in config.exposed_ports.unwrap_or_default().into_keys() {
+        match port.parse() {
+            Ok(port) => facts.ports.push(port),
+            Err(error) => facts.warnings.push(format!("{}: exposed {error}", path.display())),
+        }
+    }
+    if let Some(text) = config.stop_signal.filter(|s| !s.is_empty()) {
+        facts.stop_signal = signal_number(&text);
+        if facts.stop_signal.is_none() {
+            facts.warnings.push(format!("{}: unknown stop signal `{text}`, SIGTERM is used", path.display()));
+        }
+    }
+    Ok(facts)
+}

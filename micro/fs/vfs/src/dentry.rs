@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names in the tree.
+
+use crate::mount::Mount;
+use abi::{Result, errno::*};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_fs::{FileType, Inode};
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Not in the cache of its mount.
+pub(crate) const NOT_CACHED: u32 = u32::MAX;
+
+struct Link {
+    /// `None` for the root of a mount and for what has no name.
+    parent: Option<Arc<Dentry>>,
+    name: Box<[u8]>,
+}
+
+/// A name in the tree and what it stands for.
+pub struct Dentry {
+    mount: Arc<Mount>,
+    inode: Arc<dyn Inode>,
+    kind: FileType,
+    link: SpinLock<Link>,
+    unlinked: AtomicBool,
+    children: SpinLock<BTreeMap<Box<[u8]>, Weak<Dentry>>>,
+    /// Root of the mount that covers this directory.
+    cover: SpinLock<Option<Arc<Dentry>>>,
+    is_covered: AtomicBool,
+    pub(crate) cache_slot: AtomicU32,
+}
+
+impl Dentry {
+    fn new(
+        mount: Arc<Mount>,
+        inode: Arc<dyn Inode>,
+        parent: Option<Arc<Dentry>>,
+        name: &[u8],
+    ) -> Result<Arc<Dentry>> {
+        Ok(Arc::new(Dentry {
+            mount,
+            kind: inode.kind()?,
+            inode,
+            link: SpinLock::new(Link { parent, name: name.into() }),
+            unlinked: AtomicBool::new(false),
+            children: SpinLock::new(BTreeMap::new()),
+            cover: SpinLock::new(None),
+            is_covered: AtomicBool::new(false),
+            cache_slot: AtomicU32::new(NOT_CACHED),
+        }))
+    }
+
+    pub(crate) fn root(mount: Arc<Mount>, inode: Arc<dyn Inode>) -> Result<Arc<Dentry>> {
+        Dentry::new(mount, inode, None, b"")
+    }
+
+    /// An inode without a place in the tree: memfd_create, O_TMPFILE. `name` is what /proc shows.
+    pub fn unnamed(mount: &Arc<Mount>, inode: Arc<dyn Inode>, name: &[u8]) -> Result<Arc<Dentry>> {
+        let dentry = Dentry::new(mount.clone(), inode, None, name)?;
+        dentry.unlinked.store(true, Ordering::Relaxed);
+        Ok(dentry)
+    }
+
+    pub fn inode(&self) -> &Arc<dyn Inode> {
+        &self.inode
+    }
+
+    pub fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+
+    pub fn mount(&self) -> &Arc<Mount> {
+        &self.mount
+    }
+
+    /// True when the name was removed, or never was.
+    pub fn is_unlinked(&self) -> bool {
+        self.unlinked.load(Ordering::Relaxed)
+    }
+
+    /// Last component of the path; empty for the root of a mount.
+    pub fn name(&self) -> Vec<u8> {
+        self.link.lock().name.to_vec()
+    }
+
+    /// The directory it is in, inside the same mount.
+    pub fn parent(&self) -> Option<Arc<Dentry>> {
+        self.link.lock().parent.clone()
+    }
+
+    /// The child of that name that is already known.
+    pub(crate) fn known_child(&self, name: &[u8]) -> Option<Arc<Dentry>> {
+        self.children.lock().get(name).and_then(Weak::upgrade)
+    }
+
+    /// The child of that name: cached, or asked from the file system. Not what is mounted on it.
+    pub fn child(self: &Arc<Dentry>, name: &[u8]) -> Result<Arc<Dentry>> {
+        let known = self.known_child(name);
+        if !self.mount.names_change {
+            if let Some(known) = known {
+                return Ok(known);
+            }
+            let child = self.adopt(name, self.inode.lookup(name)?)?;
+            self.mount.cache(&child);
+            return Ok(child);
+        }
+        match self.inode.lookup(name) {
+            Ok(inode) => match known {
+                Some(known) if Arc::ptr_eq(&known.inode, &inode) || known.is_mount_point() => Ok(known),
+                _ => self.adopt(name, inode),
+            },
+            Err(ENOENT) if known.as_ref().is_some_and(|k| k.is_mount_point()) => known.ok_or(ENOENT),
+            Err(e) => {
+                if e == ENOENT
+                    && let Some(known) = known
+                {
+                    known.unlinked();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Makes `inode` the child of that name. Another dentry of that name that appeared meanwhile wins when it is of
+    /// the same inode.
+    pub(crate) fn adopt(self: &Arc<Dentry>, name: &[u8], inode: Arc<dyn Inode>) -> Result<Arc<Dentry>> {
+        let child = Dentry::new(self.mount.clone(), inode, Some(self.clone()), name)?;
+        let mut children = self.children.lock();
+        let there = children.get(name).and_then(Weak::upgrade);
+        if let Some(there) = &there
+            && Arc::ptr_eq(&there.inode, &child.inode)
+        {
+            let there = there.clone();
+            drop(children);
+            return Ok(there);
+        }
+        children.insert(name.into(), Arc::downgrade(&child));
+        drop(children);
+        if let Some(there) = there {
+            there.unlinked.store(true, Ordering::Relaxed);
+        }
+        Ok(child)
+    }
+
+    /// The name was removed.
+    pub(crate) fn unlinked(self: &Arc<Dentry>) {
+        self.unlinked.store(true, Ordering::Relaxed);
+        let (parent, name) = {
+            let link = self.link.lock();
+            (link.parent.clone(), link.name.clone())
+        };
+        if let Some(parent) = parent {
+            parent.forget(&name, Arc::as_ptr(self));
+        }
+        self.mount.uncache(self);
+    }
+
+    fn forget(&self, name: &[u8], child: *const Dentry) {
+        let mut children = self.children.lock();
+        if children.get(name).is_some_and(|there| there.as_ptr() == child) {
+            children.remove(name);
+        }
+    }
+
+    /// The name was changed: the dentry moves along, with what is open and mounted below it.
+    pub(crate) fn moved(self: &Arc<Dentry>, to: &Arc<Dentry>, to_name: &[u8]) {
+        let old = {
+            let mut link = self.link.lock();
+            let old = (link.parent.replace(to.clone()), core::mem::replace(&mut link.name, to_name.into()));
+            old
+        };
+        if let Some(parent) = old.0 {
+            parent.forget(&old.1, Arc::as_ptr(self));
+        }
+        to.children.lock().insert(to_name.into(), Arc::downgrade(self));
+    }
+
+    /// True when `other` is this dentry or below it, in the same mount.
+    pub(crate) fn is_ancestor_of(self: &Arc<Dentry>, other: &Arc<Dentry>) -> bool {
+        let mut at = Some(other.clone());
+        while let Some(dentry) = at {
+            if Arc::ptr_eq(self, &dentry) {
+                return true;
+            }
+            at = dentry.parent();
+        }
+        false
+    }
+
+    /// Something is mounted on it.
+    pub fn is_mount_point(&self) -> bool {
+        self.is_covered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cover(&self, root: Option<Arc<Dentry>>) -> Option<Arc<Dentry>> {
+        self.is_covered.store(root.is_some(), Ordering::Relaxed);
+        core::mem::replace(&mut *self.cover.lock(), root)
+    }
+
+    /// What is seen here: the root of the topmost mount on it, or the dentry itself.
+    pub fn topmost(self: &Arc<Dentry>) -> Arc<Dentry> {
+        let mut at = self.clone();
+        while at.is_mount_point() {
+            let Some(root) = at.cover.lock().clone() else { break };
+            at = root;
+        }
+        at
+    }
+
+    /// The directory above, across mounts, but not above `root`.
+    pub fn above(self: &Arc<Dentry>, root: &Arc<Dentry>) -> Arc<Dentry> {
+        let mut at = self.clone();
+        loop {
+            if Arc::ptr_eq(&at, root) {
+                return at;
+            }
+            if let Some(parent) = at.parent() {
+                return parent.topmost();
+            }
+            match at.mount.point() {
+                Some(point) => at = point,
+                None => return at,
+            }
+        }
+    }
+
+    /// The path as seen from `root`; `None` when it cannot be reached from there. A removed name is followed by
+    /// ` (deleted)` as in /proc.
+    pub fn path_from(self: &Arc<Dentry>, root: &Arc<Dentry>) -> Option<Vec<u8>> {
+        let mut names: Vec<Box<[u8]>> = Vec::new();
+        let mut at = self.clone();
+        loop {
+            if Arc::ptr_eq(&at, root) {
+                break;
+            }
+            let (parent, name) = {
+                let link = at.link.lock();
+                (link.parent.clone(), link.name.clone())
+            };
+            match parent {
+                Some(parent) => {
+                    names.push(name);
+                    at = parent;
+                }
+                None => match at.mount.point() {
+                    Some(point) => at = point,
+                    None if !name.is_empty() => {
+                        names.push(name);
+                        break;
+                    }
+                    // The root of the first mount, while `root` is below it.
+                    None => return None,
+                },
+            }
+        }
+        let mut path = Vec::new();
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        if self.is_unlinked() {
+            path.extend_from_slice(b" (deleted)");
+        }
+        Some(path)
+    }
+}
+
+impl Drop for Dentry {
+    fn drop(&mut self) {
+        // Iteratively: a chain of a thousand parents must not become a thousand nested drops.
+        let this: *const Dentry = self;
+        let link = self.link.get_mut();
+        let Some(mut parent) = link.parent.take() else { return };
+        parent.forget(&core::mem::take(&mut link.name), this);
+        while let Some(mut dentry) = Arc::into_inner(parent) {
+            let this = dentry.children.get_mut();
+            this.clear();
+            let link = dentry.link.get_mut();
+            let Some(next) = link.parent.take() else { return };
+            let name = core::mem::take(&mut link.name);
+            {
+                let mut children = next.children.lock();
+                if children.get(&name).is_some_and(|there| there.strong_count() == 0) {
+                    children.remove(&name);
+                }
+            }
+            drop(dentry);
+            parent = next;
+        }
+    }
+}

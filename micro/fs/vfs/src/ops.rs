@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changes of the tree, with their permission checks in Linux' order.
+
+use crate::access::{Access, Credentials};
+use crate::dentry::Dentry;
+use crate::mount::MountFlags;
+use crate::walk::{Jump, Last, Parent, Walk};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{FileType, Stat};
+
+const O_ACCMODE: u32 = 0o3;
+const O_CREAT: u32 = 0o100;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
+const O_DIRECTORY: u32 = 0o200000;
+const O_NOFOLLOW: u32 = 0o400000;
+const O_NOATIME: u32 = 0o1000000;
+const O_PATH: u32 = 0o10000000;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const S_ISGID: u32 = 0o2000;
+const S_ISVTX: u32 = 0o1000;
+
+/// What open(2) found or made; the caller opens the inode.
+pub struct Opened {
+    pub dentry: Arc<Dentry>,
+    pub created: bool,
+}
+
+/// Rights that the access mode of open(2) asks for.
+pub fn wanted(flags: u32) -> Access {
+    let access = match flags & O_ACCMODE {
+        0 => Access::READ,
+        1 => Access::WRITE,
+        _ => Access::READ | Access::WRITE,
+    };
+    if flags & O_TRUNC != 0 { access | Access::WRITE } else { access }
+}
+
+/// The part of open(2) that is about the tree: the walk, O_CREAT, O_EXCL, O_DIRECTORY, O_NOFOLLOW and permissions.
+/// `permissions` of a new file, after the umask.
+pub fn open(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) -> Result<Opened> {
+    if flags & O_CREAT != 0 && flags & O_PATH == 0 {
+        return open_or_create(walk, path, flags, permissions);
+    }
+    let dentry = walk.lookup(path, flags & O_NOFOLLOW == 0)?;
+    check_open(walk.who, &dentry, flags)?;
+    Ok(Opened { dentry, created: false })
+}
+
+fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) -> Result<Opened> {
+    let mut links = 0;
+    let mut at = walk.start.clone();
+    let mut path: Vec<u8> = path.to_vec();
+    loop {
+        let Parent { dir, last, slash } = walk.parent_from(at, &path, &mut links)?;
+        let name = match last {
+            Last::Name(name) if !slash => name,
+            // A directory, or what could only be made as one.
+            _ => return Err(EISDIR),
+        };
+        let dentry = match walk.child(&dir, &name) {
+            Ok(_) if flags & O_EXCL != 0 => return Err(EEXIST),
+            Ok(dentry) => dentry,
+            Err(ENOENT) => {
+                if flags & O_DIRECTORY != 0 {
+                    return Err(EINVAL);
+                }
+                let owner = may_create(walk.who, &dir)?;
+                match dir.inode().create(&name, FileType::Regular, permissions & 0o7777, owner, 0) {
+                    Ok(inode) => return Ok(Opened { dentry: dir.adopt(&name, inode)?, created: true }),
+                    // Somebody else on a shared volume was faster.
+                    Err(EEXIST) => dir.child(&name)?,
+                    Err(e) => return Err(e),
+                }
+            }
+            Err(e) => return Err(e),
+        };
+        if dentry.kind() == FileType::Symlink && flags & O_NOFOLLOW == 0 {
+            match walk.follow(&dentry, &mut links)? {
+                Jump::Path(target) => {
+                    path = target;
+                    at = dir;
+                    continue;
+                }
+                Jump::Place(place) => {
+                    check_open(walk.who, &place, flags)?;
+                    return Ok(Opened { dentry: place, created: false });
+                }
+            }
+        }
+        if dentry.is_directory() {
+            return Err(EISDIR);
+        }
+        check_open(walk.who, &dentry, flags)?;
+        return Ok(Opened { dentry, created: false });
+    }
+}
+
+/// May an existing file be opened with these flags?
+pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result<()> {
+    if flags & O_DIRECTORY != 0 && !dentry.is_directory() {
+        // O_DIRECTORY comes before the link at the end is found not to be followed.
+        return Err(ENOTDIR);
+    }
+    if flags & O_PATH != 0 {
+        return Ok(());
+    }
+    let access = wanted(flags);
+    let writes = access.contains(Access::WRITE);
+    let mount = dentry.mount().flags();
+    match dentry.kind() {
+        FileType::Symlink => return Err(ELOOP),
+        FileType::Directory if writes => return Err(EISDIR),
+        FileType::CharDevice | FileType::BlockDevice if mount.has(MountFlags::NODEV) => return Err(EACCES),
+        _ => {}
+    }
+    if !who.is_root() || flags & O_NOATIME != 0 {
+        let stat = dentry.inode().stat()?;
+        who.check(&stat, access)?;
+        if flags & O_NOATIME != 0 && !who.owns(&stat) {
+            return Err(EPERM);
+        }
+    }
+    if writes && mount.has(MountFlags::READ_ONLY) && is_stored(dentry.kind()) {
+        return Err(EROFS);
+    }
+    Ok(())
+}
+
+/// Writing to it changes the file system, unlike writing to a device or pipe.
+fn is_stored(kind: FileType) -> bool {
+    matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink)
+}
+
+/// `EROFS` on a mount for reading only.
+pub fn may_change(dentry: &Arc<Dentry>) -> Result<()> {
+    if dentry.mount().is_read_only() { Err(EROFS) } else { Ok(()) }
+}
+
+/// May names be made in `dir`? The owner of what is made.
+fn may_create(who: &Credentials, dir: &Arc<Dentry>) -> Result<(u32, u32)> {
+    may_change(dir)?;
+    if dir.is_unlinked() {
+        return Err(ENOENT);
+    }
+    let stat = dir.inode().stat()?;
+    who.check(&stat, Access::CHANGE)?;
+    let gid = if stat.permissions & S_ISGID != 0 { stat.gid } else { who.gid };
+    Ok((who.uid, gid))
+}
+
+/// May `victim` be taken out of `dir`, as a directory or as something else?
+fn may_delete(who: &Credentials, dir: &Arc<Dentry>, victim: &Arc<Dentry>, directory: bool) -> Result<()> {
+    may_change(dir)?;
+    let stat = dir.inode().stat()?;
+    who.check(&stat, Access::CHANGE)?;
+    if stat.permissions & S_ISVTX != 0 && !who.owns(&stat) && !who.owns(&victim.inode().stat()?) {
+        return Err(EPERM);
+    }
+    if directory && !victim.is_directory() {
+        return Err(ENOTDIR);
+    }
+    if !directory && victim.is_directory() {
+        return Err(EISDIR);
+    }
+    Ok(())
+}
+
+/// The place for a new name: `EEXIST` when it is taken. With `directory` a slash at the end is allowed.
+fn new_name(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<(Arc<Dentry>, Vec<u8>)> {
+    let Parent { dir, last, slash } = walk.parent(path)?;
+    let Last::Name(name) = last else { return Err(EEXIST) };
+    match walk.child(&dir, &name) {
+        Ok(_) => Err(EEXIST),
+        Err(ENOENT) if slash && !directory => Err(ENOENT),
+        Err(ENOENT) => Ok((dir, name)),
+        Err(e) => Err(e),
+    }
+}
+
+/// mkdir(2), mknod(2); `permissions` after the umask.
+pub fn create(
+    walk: &Walk<'_>,
+    path: &[u8],
+    kind: FileType,
+    permissions: u32,
+    rdev: u64,
+) -> Result<Arc<Dentry>> {
+    let (dir, name) = new_name(walk, path, kind == FileType::Directory)?;
+    let owner = may_create(walk.who, &dir)?;
+    if matches!(kind, FileType::CharDevice | FileType::BlockDevice) && !walk.who.is_root() {
+        return Err(EPERM);
+    }
+    let mut permissions = permissions & 0o7777;
+    if kind == FileType::Directory {
+        permissions &= 0o1777;
+        permissions |= dir.inode().stat()?.permissions & S_ISGID;
+    }
+    dir.adopt(&name, dir.inode().create(&name, kind, permissions, owner, rdev)?)
+}
+
+pub fn symlink(walk: &Walk<'_>, target: &[u8], path: &[u8]) -> Result<()> {
+    if target.is_empty() {
+        return Err(ENOENT);
+    }
+    let (dir, name) = new_name(walk, path, false)?;
+    let owner = may_create(walk.who, &dir)?;
+    dir.inode().symlink(&name, target, owner)
+}
+
+/// link(2): a new name at `path` for what `from` names.
+pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
+    let (dir, name) = new_name(walk, path, false)?;
+    may_create(walk.who, &dir)?;
+    if !Arc::ptr_eq(from.mount(), dir.mount()) {
+        return Err(EXDEV);
+    }
+    if from.is_directory() {
+        return Err(EPERM);
+    }
+    dir.inode().link(&name, from.inode())
+}
+
+/// unlink(2), and with `directory` rmdir(2).
+pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
+    let Parent { dir, last, slash } = walk.parent(path)?;
+    let name = match last {
+        Last::Name(name) => name,
+        _ if !directory => return Err(EISDIR),
+        Last::DotDot => return Err(ENOTEMPTY),
+        Last::Dot => return Err(EINVAL),
+        Last::Root => return Err(EBUSY),
+    };
+    let victim = dir.child(&name)?;
+    if slash && !directory {
+        return Err(if victim.is_directory() { EISDIR } else { ENOTDIR });
+    }
+    may_delete(walk.who, &dir, &victim, directory)?;
+    if victim.is_mount_point() {
+        return Err(EBUSY);
+    }
+    dir.inode().unlink(&name, directory)?;
+    victim.unlinked();
+    Ok(())
+}
+
+/// renameat2(2).
+pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32) -> Result<()> {
+    let exchange = flags & RENAME_EXCHANGE != 0;
+    if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE) != 0 || (exchange && flags & RENAME_NOREPLACE != 0) {
+        return Err(EINVAL);
+    }
+    let source = from.parent(old)?;
+    let target = to.parent(new)?;
+    if !Arc::ptr_eq(source.dir.mount(), target.dir.mount()) {
+        return Err(EXDEV);
+    }
+    let Last::Name(name) = source.last else { return Err(EBUSY) };
+    let Last::Name(to_name) = target.last else {
+        return Err(if flags & RENAME_NOREPLACE != 0 { EEXIST } else { EBUSY });
+    };
+    may_change(&source.dir)?;
+    let moving = source.dir.child(&name)?;
+    let there = match target.dir.child(&to_name) {
+        Ok(_) if flags & RENAME_NOREPLACE != 0 => return Err(EEXIST),
+        Ok(there) => Some(there),
+        Err(ENOENT) if exchange => return Err(ENOENT),
+        Err(ENOENT) => None,
+        Err(e) => return Err(e),
+    };
+    if !moving.is_directory() && (source.slash || (!exchange && target.slash)) {
+        return Err(ENOTDIR);
+    }
+    if exchange && target.slash && there.as_ref().is_some_and(|t| !t.is_directory()) {
+        return Err(ENOTDIR);
+    }
+    if moving.is_ancestor_of(&target.dir) {
+        return Err(EINVAL);
+    }
+    if let Some(there) = &there
+        && there.is_ancestor_of(&source.dir)
+    {
+        return Err(if exchange { EINVAL } else { ENOTEMPTY });
+    }
+    if there.as_ref().is_some_and(|t| Arc::ptr_eq(t.inode(), moving.inode())) {
+        return Ok(());
+    }
+    may_delete(from.who, &source.dir, &moving, moving.is_directory())?;
+    match &there {
+        Some(there) if exchange => may_delete(to.who, &target.dir, there, there.is_directory())?,
+        Some(there) => may_delete(to.who, &target.dir, there, moving.is_directory())?,
+        None => {
+            may_create(to.who, &target.dir)?;
+        }
+    }
+    if moving.is_mount_point() || there.as_ref().is_some_and(|t| t.is_mount_point()) {
+        return Err(EBUSY);
+    }
+    source.dir.inode().rename(&name, target.dir.inode(), &to_name, flags)?;
+    match there {
+        Some(there) if exchange => {
+            there.moved(&source.dir, &name);
+            moving.moved(&target.dir, &to_name);
+        }
+        there => {
+            if let Some(there) = there {
+                there.unlinked();
+            }
+            moving.moved(&target.dir, &to_name);
+        }
+    }
+    Ok(())
+}
+
+/// A regular file without a name in the file system of `dir` (O_TMPFILE).
+pub fn create_unnamed(who: &Credentials, dir: &Arc<Dentry>, permissions: u32) -> Result<Arc<Dentry>> {
+    if !dir.is_directory() {
+        return Err(ENOTDIR);
+    }
+    let owner = may_create(who, dir)?;
+    let inode = dir.inode().create_unnamed(permissions & 0o7777, owner)?;
+    Dentry::unnamed(dir.mount(), inode, b"#tmpfile")
+}
+
+/// chmod and chown's rule: a file that somebody else owns is `EPERM`; S_ISGID goes when the group is not the
+/// caller's.
+pub fn permissions_to_set(who: &Credentials, stat: &Stat, permissions: u32) -> Result<u32> {
+    if !who.owns(stat) {
+        return Err(EPERM);
+    }
+    let keeps_group = who.is_root() || who.is_in_group(stat.gid);
+    Ok(permissions & 0o7777 & if keeps_group { u32::MAX } else { !S_ISGID })
+}
