@@ -33,11 +33,11 @@ pub struct Directory {
     pub is_dead: bool,
 }
 
-/// FNV-1a, folded to 55 bits so that cookies stay positive and leave room for [`COLLISIONS`].
+/// FNV-1a, folded to 54 bits so that cookies stay positive with [`COLLISIONS`] and `.` and `..` in them.
 fn hash(name: &[u8]) -> u64 {
     let full =
         name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ *b as u64).wrapping_mul(0x100_0000_01b3));
-    (full ^ full >> 32) & ((1 << 55) - 1)
+    (full ^ full >> 32) & ((1 << 54) - 1)
 }
 
 impl Directory {

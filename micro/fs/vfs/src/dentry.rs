@@ -174,8 +174,7 @@ impl Dentry {
     pub(crate) fn moved(self: &Arc<Dentry>, to: &Arc<Dentry>, to_name: &[u8]) {
         let old = {
             let mut link = self.link.lock();
-            let old = (link.parent.replace(to.clone()), core::mem::replace(&mut link.name, to_name.into()));
-            old
+            (link.parent.replace(to.clone()), core::mem::replace(&mut link.name, to_name.into()))
         };
         if let Some(parent) = old.0 {
             parent.forget(&old.1, Arc::as_ptr(self));

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Open file descriptions.
+
+use crate::locks;
+use abi::{Result, errno::*};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_fs::{File, Inode, Sink, Source};
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use vfs::Dentry;
+
+const O_ACCMODE: u32 = 0o3;
+const O_APPEND: u32 = 0o2000;
+const O_NONBLOCK: u32 = 0o4000;
+const O_DSYNC: u32 = 0o10000;
+const O_ASYNC: u32 = 0o20000;
+const O_DIRECT: u32 = 0o40000;
+const O_LARGEFILE: u32 = 0o100000;
+const O_NOATIME: u32 = 0o1000000;
+const O_SYNC: u32 = 0o4010000;
+const O_PATH: u32 = 0o10000000;
+/// What F_SETFL changes; the rest is ignored, as fcntl(2) says.
+const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
+/// What F_GETFL shows besides the access mode: creation flags are not kept.
+const KEPT: u32 = O_ACCMODE | SETTABLE | O_SYNC | O_PATH | O_LARGEFILE | 0o200000 | 0o400000;
+
+/// Somebody who watches a description and must let it go when it is closed: an epoll instance.
+pub trait Watcher: Send + Sync {
+    /// The description with this address is closed. Must not block.
+    fn closed(&self, description: usize);
+}
+
+/// An open file description.
+pub struct Description {
+    file: Arc<dyn File>,
+    place: Option<Arc<Dentry>>,
+    is_seekable: bool,
+    position: AtomicU64,
+    flags: AtomicU32,
+    /// F_SETOWN and F_SETSIG.
+    owner: AtomicI32,
+    signal: AtomicI32,
+    watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
+    /// Record locks or flock were taken through this description.
+    has_locks: AtomicBool,
+    is_closed: AtomicBool,
+}
+
+impl Description {
+    /// `flags` are open(2)'s; `place` is where it was found, for files that have a name.
+    pub fn new(file: Arc<dyn File>, flags: u32, place: Option<Arc<Dentry>>) -> Arc<Description> {
+        Arc::new(Description {
+            is_seekable: file.is_seekable(),
+            file,
+            place,
+            position: AtomicU64::new(0),
+            flags: AtomicU32::new(flags & KEPT),
+            owner: AtomicI32::new(0),
+            signal: AtomicI32::new(0),
+            watchers: SpinLock::new(Vec::new()),
+            has_locks: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    #[inline]
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// Where it is in the tree.
+    pub fn place(&self) -> Option<&Arc<Dentry>> {
+        self.place.as_ref()
+    }
+
+    pub fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        self.file.inode()
+    }
+
+    /// As F_GETFL shows them.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// F_SETFL.
+    pub fn set_flags(&self, flags: u32) {
+        let new = self.flags() & !SETTABLE | flags & SETTABLE;
+        self.flags.store(new, Ordering::Relaxed);
+        self.file.flags_changed(new);
+    }
+
+    pub fn is_nonblocking(&self) -> bool {
+        self.flags() & O_NONBLOCK != 0
+    }
+
+    /// O_PATH: only names the place.
+    pub fn is_path_only(&self) -> bool {
+        self.flags() & O_PATH != 0
+    }
+
+    pub fn may_read(&self) -> bool {
+        self.flags() & (O_ACCMODE | O_PATH) != 1 && !self.is_path_only()
+    }
+
+    pub fn may_write(&self) -> bool {
+        self.flags() & O_ACCMODE != 0 && !self.is_path_only()
+    }
+
+    #[inline]
+    pub fn is_seekable(&self) -> bool {
+        self.is_seekable
+    }
+
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
+    pub fn set_position(&self, position: u64) {
+        self.position.store(position, Ordering::Relaxed);
+    }
+
+    /// read(2): from the position on, which moves.
+    pub fn read(&self, to: &mut Sink<'_>) -> Result<usize> {
+        if !self.may_read() {
+            return Err(EBADF);
+        }
+        if !self.is_seekable {
+            return self.file.read(0, to);
+        }
+        let at = self.position();
+        let n = self.file.read(at, to)?;
+        self.set_position(at + n as u64);
+        Ok(n)
+    }
+
+    /// write(2): at the position, or at the end with O_APPEND.
+    pub fn write(&self, from: &mut Source<'_>) -> Result<usize> {
+        if !self.may_write() {
+            return Err(EBADF);
+        }
+        if !self.is_seekable {
+            return self.file.write(0, from);
+        }
+        let n = if self.flags() & O_APPEND != 0 {
+            let (n, end) = self.file.append(from)?;
+            self.set_position(end);
+            n
+        } else {
+            let at = self.position();
+            let n = self.file.write(at, from)?;
+            self.set_position(at + n as u64);
+            n
+        };
+        self.after_write(n)
+    }
+
+    /// pread(2).
+    pub fn read_at(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+        if !self.is_seekable {
+            return Err(ESPIPE);
+        }
+        if !self.may_read() {
+            return Err(EBADF);
+        }
+        self.file.read(offset, to)
+    }
+
+    /// pwrite(2); with O_APPEND at the end all the same, as Linux has it.
+    pub fn write_at(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        if !self.is_seekable {
+            return Err(ESPIPE);
+        }
+        if !self.may_write() {
+            return Err(EBADF);
+        }
+        let n = if self.flags() & O_APPEND != 0 {
+            self.file.append(from)?.0
+        } else {
+            self.file.write(offset, from)?
+        };
+        self.after_write(n)
+    }
+
+    fn after_write(&self, n: usize) -> Result<usize> {
+        let flags = self.flags();
+        if flags & O_DSYNC != 0 && n > 0 {
+            self.file.sync(flags & O_SYNC != O_SYNC)?;
+        }
+        Ok(n)
+    }
+
+    pub fn owner(&self) -> i32 {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    pub fn set_owner(&self, owner: i32) {
+        self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    pub fn signal(&self) -> i32 {
+        self.signal.load(Ordering::Relaxed)
+    }
+
+    pub fn set_signal(&self, signal: i32) {
+        self.signal.store(signal, Ordering::Relaxed);
+    }
+
+    /// A number that names it while it lives.
+    pub fn id(self: &Arc<Description>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    /// Tells `watcher` when it is closed.
+    pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
+        let mut watchers = self.watchers.lock();
+        watchers.retain(|w| w.strong_count() > 0);
+        if !watchers.iter().any(|w| core::ptr::addr_eq(w.as_ptr(), Arc::as_ptr(watcher))) {
+            watchers.push(Arc::downgrade(watcher));
+        }
+    }
+
+    pub(crate) fn note_locks(&self) {
+        self.has_locks.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) -> Result<()> {
+        if self.is_closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let id = core::ptr::from_ref(self) as usize;
+        for watcher in core::mem::take(&mut *self.watchers.lock()) {
+            if let Some(watcher) = watcher.upgrade() {
+                watcher.closed(id);
+            }
+        }
+        if self.has_locks.load(Ordering::Relaxed)
+            && let Some(inode) = self.file.inode()
+        {
+            locks::description_closed(inode, id);
+        }
+        if self.is_path_only() { Ok(()) } else { self.file.close() }
+    }
+
+    /// close(2) of one descriptor: the file's error when this was the last one.
+    pub fn close(self: Arc<Description>) -> Result<()> {
+        match Arc::into_inner(self) {
+            Some(last) => last.end(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // Nobody is left to hear of an error.
+        let _ = self.end();
+    }
+}
