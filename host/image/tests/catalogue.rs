@@ -15,7 +15,10 @@ fn every_entry_follows_the_schema_and_says_what_users_need() {
     for name in names {
         let (manifest, folder) = catalogue.entry(&name).unwrap_or_else(|e| panic!("{e}"));
         let said = [&manifest.about, &manifest.from, &manifest.program, &manifest.try_it];
-        assert!(said.iter().all(|s| s.is_some()), "{name}: about, from, program and try belong in every entry");
+        assert!(
+            said.iter().all(|s| s.is_some()),
+            "{name}: about, from, program and try belong in every entry"
+        );
         assert!(manifest.state.is_some() && manifest.memory.is_some(), "{name}: state and memory");
         for file in manifest.files.values() {
             assert!(folder.join(file).exists(), "{name}: {file}");

@@ -5,6 +5,7 @@
 //! - [`calls`] has one file for each family of calls; handlers decode and check arguments, call one typed object,
 //!   and return;
 //! - [`task`] and [`process`] are what a thread and the program are to Linux;
+//! - [`files`] is what a process has of the file tree;
 //! - [`wait`] is the only place where a call blocks.
 //!
 //! The table of calls is the crate `syscall-table`. This crate may depend on every micro-library; only the kernel
@@ -15,6 +16,7 @@ extern crate alloc;
 pub mod call;
 pub mod calls;
 pub mod dispatch;
+pub mod files;
 pub mod futex;
 pub mod process;
 pub mod task;

@@ -2,6 +2,7 @@
 //! What the program as a whole is to Linux.
 
 use crate::calls::signals::ProcessSignals;
+use crate::files::Files;
 use crate::task::Task;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -32,6 +33,7 @@ pub struct Credentials {
 pub struct Process {
     pub pid: i32,
     pub credentials: SpinLock<Credentials>,
+    pub files: Files,
     pub signals: ProcessSignals,
     tasks: SpinLock<BTreeMap<i32, Arc<Task>>>,
     next_tid: AtomicI32,
@@ -44,10 +46,11 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(pid: i32, credentials: Credentials) -> Arc<Process> {
+    pub fn new(pid: i32, credentials: Credentials, files: Files) -> Arc<Process> {
         Arc::new(Process {
             pid,
             credentials: SpinLock::new(credentials),
+            files,
             signals: ProcessSignals::new(),
             tasks: SpinLock::new(BTreeMap::new()),
             next_tid: AtomicI32::new(pid),

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a process has of the file tree: descriptors, root and working directory, umask.
+
+use crate::process::Credentials;
+use crate::task;
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::File;
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicU32, Ordering};
+use descriptors::{Description, Descriptors};
+use vfs::{Dentry, Namespace, Walk};
+
+/// Directory descriptor that means the working directory.
+pub const AT_FDCWD: i32 = -100;
+/// O_CLOEXEC of open(2) and of most calls that make a descriptor.
+pub const O_CLOEXEC: u32 = 0o2000000;
+/// RLIMIT_NOFILE at start: what docker gives a container.
+const DESCRIPTOR_LIMIT: u32 = 1 << 20;
+
+struct Places {
+    root: Arc<Dentry>,
+    working: Arc<Dentry>,
+}
+
+/// Files of one process.
+pub struct Files {
+    pub namespace: Arc<Namespace>,
+    pub descriptors: Descriptors,
+    places: SpinLock<Places>,
+    umask: AtomicU32,
+}
+
+impl Files {
+    /// Root and working directory are the tree's root, the umask is 022.
+    pub fn new(namespace: Arc<Namespace>) -> Files {
+        let root = namespace.root().topmost();
+        let places = SpinLock::new(Places { working: root.clone(), root });
+        let descriptors = Descriptors::new(DESCRIPTOR_LIMIT);
+        Files { namespace, descriptors, places, umask: AtomicU32::new(0o022) }
+    }
+
+    pub fn root(&self) -> Arc<Dentry> {
+        self.places.lock().root.clone()
+    }
+
+    pub fn working(&self) -> Arc<Dentry> {
+        self.places.lock().working.clone()
+    }
+
+    pub fn set_root(&self, dir: Arc<Dentry>) {
+        let old = core::mem::replace(&mut self.places.lock().root, dir);
+        drop(old);
+    }
+
+    pub fn set_working(&self, dir: Arc<Dentry>) {
+        let old = core::mem::replace(&mut self.places.lock().working, dir);
+        drop(old);
+    }
+
+    pub fn umask(&self) -> u32 {
+        self.umask.load(Ordering::Relaxed)
+    }
+
+    /// Sets the umask and returns the one before.
+    pub fn set_umask(&self, mask: u32) -> u32 {
+        self.umask.swap(mask & 0o777, Ordering::Relaxed)
+    }
+
+    /// A descriptor for a new file without a name: pipes, sockets, timers. `flags` are open(2)'s, O_CLOEXEC included.
+    pub fn install(&self, file: Arc<dyn File>, flags: u32) -> Result<i32> {
+        self.descriptors.insert(Description::new(file, flags, None), flags & O_CLOEXEC != 0)
+    }
+
+    /// Where a path relative to `dirfd` starts. A path that starts with `/` needs no valid descriptor.
+    pub fn start(&self, dirfd: i32, path: &[u8]) -> Result<Arc<Dentry>> {
+        if path.first() == Some(&b'/') || dirfd == AT_FDCWD {
+            return Ok(self.working());
+        }
+        let description = self.descriptors.get_any(dirfd)?;
+        description.place().cloned().ok_or(ENOTDIR)
+    }
+
+    /// What a path leads to, for callers inside the kernel (the loader): `path` from the root or the working
+    /// directory, links followed.
+    pub fn lookup(&self, path: &[u8], who: &vfs::Credentials) -> Result<Arc<Dentry>> {
+        let (root, working) = (self.root(), self.working());
+        Walk::new(&root, &working, who).lookup(path, true)
+    }
+}
+
+/// The files of the calling process.
+pub fn current() -> &'static Files {
+    &task::current().process.files
+}
+
+/// The descriptor's description; `EBADF` also for O_PATH descriptors.
+#[inline]
+pub fn get(fd: i32) -> Result<Arc<Description>> {
+    current().descriptors.get(fd)
+}
+
+/// File-system ids of the calling process.
+pub fn credentials() -> vfs::Credentials {
+    from_process(&task::current().process.credentials.lock())
+}
+
+/// Real ids of the calling process, which access(2) goes by.
+pub fn real_credentials() -> vfs::Credentials {
+    let c = task::current().process.credentials.lock();
+    vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c) }
+}
+
+fn from_process(c: &Credentials) -> vfs::Credentials {
+    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c) }
+}
+
+fn copy_groups(c: &Credentials) -> Vec<u32> {
+    c.groups.clone()
+}
+
+/// The wall clock of file times.
+#[unsafe(no_mangle)]
+fn unilith_fs_now_ns() -> u64 {
+    api_plat::wall_ns().wrapping_add(api_plat::now_ns())
+}
