@@ -137,6 +137,21 @@ pub struct FpuBlock(pub [u8; 64]);
 
 extern crate alloc;
 
+/// A system call without its [`Frame`]: the six arguments, and the result or negative errno.
+pub type FastCall = extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
+
+/// Lets system call `number` enter `call` directly, without saving vector registers.
+///
+/// # Safety
+///
+/// Neither `call` nor anything it calls touches a vector register: it is `#[unsafe(no_mangle)]`, its name begins with
+/// `unilith_fast_`, and the test `fast_calls_touch_no_vector_register` disassembles it. It does not block, but for
+/// faults of its copies to and from the program's memory.
+pub unsafe fn set_fast_call(number: u32, call: FastCall) {
+    // SAFETY: by the caller's word.
+    unsafe { symbols::unilith_plat_set_fast_call(number, call) }
+}
+
 /// What the platform implements.
 pub mod symbols {
     use super::*;
@@ -168,6 +183,7 @@ pub mod symbols {
         pub safe fn unilith_plat_save_fpu(state: &mut FpuState);
         pub safe fn unilith_plat_load_fpu(state: &FpuState);
         pub safe fn unilith_plat_cpu() -> u32;
+        pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
     }
 }
 

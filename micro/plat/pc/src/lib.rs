@@ -1,2 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The platform of a PC: guest of QEMU (q35, microvm) or Firecracker, entered by PVH. Implements every symbol of
+//! `api-plat`; `docs/explanation/entry.md` explains the design of boot, entry and exit.
+//!
+//! Invariants this crate owns:
+//!
+//! - **Address space.** The kernel's half (PML4 entries 256 to 511) is complete after boot and the same in every
+//!   address space: the physical map at [`PHYS`], kernel stacks in the last GiB, the image 2 GiB below the top.
+//!   Nothing of the kernel is writable and executable.
+//! - **Stacks.** Every interrupt and exception starts on an IST stack, with interrupts off. What may block is moved to
+//!   the thread's kernel stack first, so an IST stack never holds more than one frame.
+//! - **GS base** points to the processor's [`cpu::Cpu`] block from boot on.
+//!
+//! It may depend on `api-*` crates only; nothing but the kernel image, device drivers and memory management (for the
+//! facts in this file) may depend on it.
 #![no_std]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(not(test))]
+mod apic;
+#[cfg(not(test))]
+mod asm;
+#[cfg(not(test))]
+mod boot;
+#[cfg(not(test))]
+mod context;
+#[cfg(not(test))]
+mod cpu;
+#[cfg(not(test))]
+mod crash;
+#[cfg(not(test))]
+mod descriptors;
+#[cfg(not(test))]
+mod interrupt;
+#[cfg(not(test))]
+mod paging;
+#[cfg(not(test))]
+mod power;
+#[cfg(not(test))]
+mod pvh;
+mod ranges;
+#[cfg(not(test))]
+mod serial;
+#[cfg(not(test))]
+mod stack;
+#[cfg(not(test))]
+mod trap;
+#[cfg(not(test))]
+pub mod x86;
+
+#[cfg(not(test))]
+pub use asm::system_call_entry;
+#[cfg(not(test))]
+pub use crash::{panic, print_backtrace};
+#[cfg(not(test))]
+pub use interrupt::{Line, Trigger, allocate_vector, route};
+#[cfg(not(test))]
+pub use paging::kernel_table;
+
+pub use api_plat::PHYS;
+/// Where the kernel image's physical address 0 would be.
+pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+/// First of the kernel stacks: the last GiB.
+pub const STACKS: u64 = 0xffff_ffff_c000_0000;
+
+/// Where the kernel sees physical address `physical`.
+pub const fn physical_to_virtual<T>(physical: u64) -> *mut T {
+    (PHYS + physical) as *mut T
+}

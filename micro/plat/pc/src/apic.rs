@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The local APIC (xAPIC, Intel SDM volume 3, chapter 11), its timer, and the I/O APIC (82093AA).
+
+use crate::interrupt::{Line, SPURIOUS, TIMER, Trigger};
+use crate::physical_to_virtual;
+use crate::x86::{self, outb, rdmsr};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const ID: u64 = 0x20;
+const END_OF_INTERRUPT: u64 = 0xb0;
+const SPURIOUS_VECTOR: u64 = 0xf0;
+const TIMER_ENTRY: u64 = 0x320;
+const LINT0: u64 = 0x350;
+const LINT1: u64 = 0x360;
+const TIMER_INITIAL: u64 = 0x380;
+const TIMER_CURRENT: u64 = 0x390;
+const TIMER_DIVIDE: u64 = 0x3e0;
+const ENABLE: u32 = 1 << 8;
+const MASKED: u32 = 1 << 16;
+const DIVIDE_BY_1: u32 = 0xb;
+
+/// Where the I/O APIC of QEMU's PCs and of Firecracker is.
+const IO_APIC: u64 = 0xfec0_0000;
+
+static BASE: AtomicU64 = AtomicU64::new(0);
+
+fn read(register: u64) -> u32 {
+    let address = physical_to_virtual::<u32>(BASE.load(Ordering::Relaxed) + register);
+    // SAFETY: the local APIC's page is in the physical map, and these registers may be read at any time.
+    unsafe { address.read_volatile() }
+}
+
+fn write(register: u64, value: u32) {
+    let address = physical_to_virtual::<u32>(BASE.load(Ordering::Relaxed) + register);
+    // SAFETY: as above; the callers write values that keep the APIC's entries on vectors with a stub.
+    unsafe { address.write_volatile(value) }
+}
+
+/// Masks the old PIC, whose interrupts would arrive as exceptions, and turns the local APIC on.
+pub fn initialize() {
+    // SAFETY: every PC has the register; 0x21 and 0xa1 are the PIC's masks, or nothing.
+    unsafe {
+        outb(0x21, 0xff);
+        outb(0xa1, 0xff);
+        BASE.store(rdmsr(x86::IA32_APIC_BASE) & 0x000f_ffff_ffff_f000, Ordering::Relaxed);
+    }
+    write(LINT0, MASKED);
+    write(LINT1, MASKED);
+    write(TIMER_DIVIDE, DIVIDE_BY_1);
+    write(TIMER_ENTRY, TIMER as u32);
+    write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
+}
+
+pub fn end_of_interrupt() {
+    write(END_OF_INTERRUPT, 0);
+}
+
+/// Starts the timer: one interrupt after `count` ticks; 0 stops it.
+pub fn start_timer(count: u32) {
+    write(TIMER_INITIAL, count);
+}
+
+/// Ticks until the interrupt.
+pub fn timer_count() -> u32 {
+    read(TIMER_CURRENT)
+}
+
+fn io_write(register: u32, value: u32) {
+    // SAFETY: the I/O APIC's index and data registers; callers write redirection entries only.
+    unsafe {
+        physical_to_virtual::<u32>(IO_APIC).write_volatile(register);
+        physical_to_virtual::<u32>(IO_APIC + 0x10).write_volatile(value);
+    }
+}
+
+/// Lets a line raise `vector` on this processor.
+pub fn route(line: Line, trigger: Trigger, vector: u8) {
+    let entry = 0x10 + 2 * u32::from(line.0);
+    let mode = match trigger {
+        Trigger::Edge => 0,
+        Trigger::Level => 1 << 15 | 1 << 13,
+    };
+    io_write(entry + 1, read(ID) & 0xff00_0000);
+    io_write(entry, mode | u32::from(vector));
+}
+
+pub fn timer_expired() {
+    api_plat::upcall::unilith_kernel_timer();
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the first Rust code to the kernel's main function.
+
+use crate::{KERNEL_BASE, apic, asm, cpu, crash, descriptors, paging, pvh, serial};
+use api_plat::{Boot, BootConfig, upcall};
+
+/// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
+#[unsafe(no_mangle)]
+extern "C" fn unilith_pc_main(start_info: u64) -> ! {
+    serial::initialize();
+    cpu::initialize();
+    descriptors::initialize();
+    paging::protect_image();
+    // SAFETY: the address is the boot loader's, and nothing outside of the image was written.
+    let mut machine = match unsafe { pvh::read_machine(start_info) } {
+        Ok(machine) => machine,
+        Err(reason) => crash::fail(reason),
+    };
+    let image = asm::__kernel_start.address() - KERNEL_BASE..asm::__kernel_end.address() - KERNEL_BASE;
+    machine.free.remove(image.start, image.end);
+    paging::map_high_memory(&mut machine.free);
+    upcall::unilith_kernel_memory(machine.free.as_slice());
+    apic::initialize();
+    let config = core::str::from_utf8(machine.command_line)
+        .map_err(|_| alloc::string::String::from("boot command line: not UTF-8"))
+        .and_then(|line| BootConfig::decode(line).map_err(|e| alloc::format!("{e}")));
+    let config = match config {
+        Ok(config) => config,
+        Err(reason) => crash::fail(&reason),
+    };
+    upcall::unilith_kernel_main(Boot {
+        config,
+        initrd: machine.initrd,
+        memory: machine.memory,
+        initrd_physical: machine.initrd_physical,
+    })
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What belongs to a thread: its stack, FS base and extended state.
+
+use crate::{asm, cpu};
+use abi::{Result, errno::ENOMEM};
+use alloc::vec::Vec;
+use api_plat::{Context, FpuBlock, FpuState, Frame};
+use core::arch::x86_64::{_fxrstor64, _fxsave64};
+use core::mem::size_of;
+
+#[unsafe(no_mangle)]
+unsafe fn unilith_plat_activate(stack_top: u64, fs_base: u64) {
+    cpu::set_frame_address(stack_top - size_of::<Frame>() as u64);
+    cpu::set_fs_base(fs_base);
+}
+
+/// Words that `unilith_plat_switch` pops: R15, R14, R13, R12, RBP, RBX, and the address it returns to.
+const SWITCH_WORDS: usize = 7;
+
+#[unsafe(no_mangle)]
+unsafe fn unilith_plat_start_thread(
+    context: *mut Context,
+    stack_top: u64,
+    entry: extern "C" fn(usize) -> !,
+    argument: usize,
+) {
+    // Below the place of the Frame, so that entering the program overwrites nothing that is in use.
+    let words = (stack_top as usize - size_of::<Frame>()) as *mut [u64; SWITCH_WORDS];
+    // SAFETY: the caller's stack has room, and nothing runs on it yet.
+    unsafe {
+        let words = words.sub(1);
+        let (argument, entry) = (argument as u64, entry as usize as u64);
+        words.write([0, 0, argument, entry, 0, 0, asm::unilith_thread_start.address()]);
+        (*context).rsp = words as u64;
+    }
+}
+
+/// MXCSR after reset: all exceptions masked, round to nearest (Intel SDM volume 1, 10.2.3).
+const MXCSR: u32 = 0x1f80;
+/// x87 control word after FNINIT.
+const FCW: u16 = 0x37f;
+
+#[unsafe(no_mangle)]
+fn unilith_plat_new_fpu_state() -> Result<FpuState> {
+    let blocks = cpu::features().xsave_size.div_ceil(size_of::<FpuBlock>());
+    let mut state = Vec::new();
+    state.try_reserve_exact(blocks).map_err(|_| ENOMEM)?;
+    state.resize(blocks, FpuBlock([0; 64]));
+    // The legacy area (Intel SDM volume 1, 10.5.1): FCW at 0, MXCSR at 24. The XSAVE header stays 0: every component
+    // is in its initial state, and XRSTOR takes MXCSR from the area all the same.
+    state[0].0[..2].copy_from_slice(&FCW.to_le_bytes());
+    state[0].0[24..28].copy_from_slice(&MXCSR.to_le_bytes());
+    // Without XSAVE there is no header that says so: FXRSTOR reads all, and all zero is the initial state.
+    if cpu::features().xcr0 != 0 {
+        // x87 and SSE come from the area.
+        state[8].0[0] = 3;
+    }
+    Ok(FpuState(state.into_boxed_slice()))
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_save_fpu(state: &mut FpuState) {
+    let area = state.0.as_mut_ptr().cast::<u8>();
+    // SAFETY: the area has the size CPUID gives for XCR0 and is aligned to 64.
+    unsafe {
+        if cpu::features().xcr0 == 0 {
+            _fxsave64(area);
+        } else {
+            core::arch::asm!("xsave64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX,
+                options(nostack, preserves_flags));
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_load_fpu(state: &FpuState) {
+    let area = state.0.as_ptr().cast::<u8>();
+    // SAFETY: as above. The vector registers are the program's here; the kernel's own values in them do not live
+    // across this call (the calling convention preserves none).
+    unsafe {
+        if cpu::features().xcr0 == 0 {
+            _fxrstor64(area);
+        } else {
+            core::arch::asm!("xrstor64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX,
+                options(nostack, preserves_flags));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reports of the kernel's own faults.
+
+use crate::{asm, power, serial::Raw, stack};
+use api_plat::Frame;
+use core::fmt::{self, Write};
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A fault while reporting a fault must not report itself.
+static CRASHED: AtomicBool = AtomicBool::new(false);
+
+/// Most return addresses a report shows.
+const BACKTRACE_MOST: usize = 24;
+
+/// One line for the user, without the heap.
+struct Line {
+    text: [u8; 240],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let n = text.len().min(self.text.len() - self.length);
+        self.text[self.length..self.length + n].copy_from_slice(&text.as_bytes()[..n]);
+        self.length += n;
+        Ok(())
+    }
+}
+
+/// Ends the machine with a reason.
+fn end(reason: fmt::Arguments<'_>) -> ! {
+    let mut line = Line { text: [0; 240], length: 0 };
+    let _ = write!(line, "{reason}");
+    power::failed(core::str::from_utf8(&line.text[..line.length]).unwrap_or("kernel fault"))
+}
+
+/// Ends the machine: it cannot run here. One line that says what to do.
+pub fn fail(reason: &str) -> ! {
+    let _ = writeln!(Raw, "unilith: {reason}");
+    end(format_args!("{reason}"))
+}
+
+fn begin() {
+    // SAFETY: nothing runs after this but the report.
+    unsafe { core::arch::asm!("cli", options(nostack)) };
+    if CRASHED.swap(true, Ordering::Relaxed) {
+        end(format_args!("kernel fault while reporting a kernel fault"));
+    }
+}
+
+/// Prints the return addresses on the running stack, one a line.
+pub fn print_backtrace() {
+    let rsp: u64;
+    // SAFETY: reading RSP.
+    unsafe { core::arch::asm!("mov {}, rsp", out(reg) rsp, options(nomem, nostack, preserves_flags)) };
+    backtrace(rsp);
+}
+
+/// For the image's panic handler: reports and ends the machine.
+pub fn panic(info: &PanicInfo<'_>) -> ! {
+    begin();
+    let _ = writeln!(Raw, "\nunilith: kernel {info}");
+    print_backtrace();
+    let message = info.message();
+    match info.location() {
+        Some(at) => end(format_args!("kernel panic at {}:{}: {message}", at.file(), at.line())),
+        None => end(format_args!("kernel panic: {message}")),
+    }
+}
+
+/// An exception that the kernel itself raised.
+pub fn exception(frame: &Frame, vector: u32, error: u64, cr2: u64) -> ! {
+    begin();
+    let name = match vector {
+        0 => "divide error",
+        1 => "debug trap",
+        2 => "NMI",
+        3 => "breakpoint",
+        6 => "invalid instruction",
+        8 => "double fault",
+        12 => "stack fault",
+        13 => "general protection fault",
+        14 => "page fault",
+        16 | 19 => "floating-point error",
+        17 => "alignment check",
+        18 => "machine check",
+        _ => "exception",
+    };
+    let f = frame;
+    let _ = writeln!(Raw, "\nunilith: kernel {name} (vector {vector}, error {error:#x}) at {:#x}", f.rip);
+    if vector == 14 || vector == 8 {
+        let _ = writeln!(Raw, "  address {cr2:#x}");
+        if let Some(name) = stack::guard_at(cr2) {
+            let _ = writeln!(Raw, "  {name} overflowed");
+        }
+    }
+    for (names, values) in [
+        (["rax", "rbx", "rcx", "rdx"], [f.rax, f.rbx, f.rcx, f.rdx]),
+        (["rsi", "rdi", "rbp", "rsp"], [f.rsi, f.rdi, f.rbp, f.rsp]),
+        (["r8 ", "r9 ", "r10", "r11"], [f.r8, f.r9, f.r10, f.r11]),
+        (["r12", "r13", "r14", "r15"], [f.r12, f.r13, f.r14, f.r15]),
+    ] {
+        for (name, value) in names.iter().zip(values) {
+            let _ = write!(Raw, "  {name} {value:016x}");
+        }
+        let _ = writeln!(Raw);
+    }
+    let _ = writeln!(Raw, "  rflags {:#x}", f.rflags);
+    backtrace(f.rsp);
+    match stack::guard_at(cr2).filter(|_| vector == 14) {
+        Some(name) => end(format_args!("{name} overflowed at {:#x}", f.rip)),
+        None => end(format_args!("kernel {name} at {:#x}, address {cr2:#x}", f.rip)),
+    }
+}
+
+/// Values on the stack that point into the kernel's text: return addresses, and a few that were some.
+fn backtrace(rsp: u64) {
+    let text = asm::__kernel_start.address()..asm::__text_end.address();
+    let mut shown = 0;
+    let mut at = rsp & !7;
+    // Up to the end of the stack, in steps whose page is known to be mapped.
+    while shown < BACKTRACE_MOST && stack::holds(at, at + 8) {
+        // SAFETY: it lies in the mapped part of a kernel stack.
+        let value = unsafe { (at as *const u64).read() };
+        if text.contains(&value) {
+            let _ = writeln!(Raw, "  kernel {value:#x}");
+            shown += 1;
+        }
+        at += 8;
+    }
+}

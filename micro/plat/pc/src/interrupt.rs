@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Interrupt vectors and who handles them.
+
+use crate::apic;
+use abi::{Result, errno::ENOSPC};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Vectors with a stub. Those from 32 on are interrupts.
+pub const VECTORS: usize = 80;
+/// The local APIC's timer.
+pub const TIMER: usize = 32;
+/// Interrupts the local APIC took back; the vector's low four bits are set, as old APICs want.
+pub const SPURIOUS: usize = 47;
+const FIRST_DEVICE: usize = 48;
+
+/// Runs in interrupt context with the number it was registered with: touches atomics and its device only.
+pub type Handler = fn(usize);
+
+struct Slot {
+    handler: AtomicPtr<()>,
+    data: AtomicUsize,
+}
+
+static SLOTS: [Slot; VECTORS] =
+    [const { Slot { handler: AtomicPtr::new(core::ptr::null_mut()), data: AtomicUsize::new(0) } }; VECTORS];
+static NEXT: AtomicUsize = AtomicUsize::new(FIRST_DEVICE);
+
+/// How an interrupt line signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// ISA and virtio-mmio: rising edge.
+    Edge,
+    /// PCI INTx: low while it lasts. The line may be shared.
+    Level,
+}
+
+/// A global system interrupt: an input of the I/O APIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line(pub u8);
+
+/// A vector of its own for `handler(data)`: what a message-signalled interrupt (MSI-X) names. `ENOSPC` when all are
+/// taken.
+pub fn allocate_vector(handler: Handler, data: usize) -> Result<u8> {
+    let vector = NEXT.fetch_add(1, Ordering::Relaxed);
+    let Some(slot) = SLOTS.get(vector) else {
+        NEXT.store(VECTORS, Ordering::Relaxed);
+        return Err(ENOSPC);
+    };
+    slot.data.store(data, Ordering::Relaxed);
+    slot.handler.store(handler as *mut (), Ordering::Release);
+    Ok(vector as u8)
+}
+
+/// Lets the line call `handler(data)`.
+pub fn route(line: Line, trigger: Trigger, handler: Handler, data: usize) -> Result<()> {
+    let vector = allocate_vector(handler, data)?;
+    apic::route(line, trigger, vector);
+    Ok(())
+}
+
+/// Calls the handler and acknowledges the interrupt.
+pub fn handle(vector: usize) {
+    match vector {
+        TIMER => apic::timer_expired(),
+        SPURIOUS => return,
+        _ => {
+            let slot = &SLOTS[vector];
+            let handler = slot.handler.load(Ordering::Acquire);
+            if !handler.is_null() {
+                // SAFETY: only `allocate_vector` stores there, and it stores a `Handler`.
+                let handler: Handler = unsafe { core::mem::transmute(handler) };
+                handler(slot.data.load(Ordering::Relaxed));
+            }
+        }
+    }
+    apic::end_of_interrupt();
+}

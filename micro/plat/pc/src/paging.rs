@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel's half of the address space.
+
+use crate::{KERNEL_BASE, STACKS, asm, physical_to_virtual};
+use api_plat::MemoryRange;
+use core::arch::asm;
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const LARGE: u64 = 1 << 7;
+const GLOBAL: u64 = 1 << 8;
+const NO_EXECUTE: u64 = 1 << 63;
+const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+/// Where the image begins, and the most it may cover: page tables for this much are part of it.
+const IMAGE: u64 = 2 << 20;
+const IMAGE_TABLES: usize = 3;
+
+type Table = [u64; 512];
+
+#[repr(C, align(4096))]
+struct Tables([Table; IMAGE_TABLES]);
+
+static mut IMAGE_PT: Tables = Tables([[0; 512]; IMAGE_TABLES]);
+#[repr(C, align(4096))]
+struct OneTable(Table);
+static mut STACKS_PD: OneTable = OneTable([0; 512]);
+
+fn image_physical(virtual_address: u64) -> u64 {
+    virtual_address - KERNEL_BASE
+}
+
+/// Bytes of physical memory that the physical map covers from the first instruction on.
+fn mapped_at_start() -> u64 {
+    // SAFETY: the table is in the image and nobody writes it now.
+    let large = unsafe { (*(asm::unilith_pdpt_physical.address() as *const Table))[0] & LARGE != 0 };
+    if large { 512 << 30 } else { 4 << 30 }
+}
+
+/// Cuts the image into pages with the rights each needs, takes the identity map away, and makes room for the stacks'
+/// page tables.
+pub fn protect_image() {
+    let text_end = asm::__text_end.address();
+    let rodata_end = asm::__rodata_end.address();
+    let end = asm::__kernel_end.address();
+    let guards = asm::stack_guards();
+    if end - KERNEL_BASE > IMAGE + IMAGE_TABLES as u64 * (2 << 20) {
+        crate::crash::fail("the kernel image is larger than its page tables");
+    }
+    // SAFETY: runs once at boot on one processor. The new entries map the image where it is, executable up to the end
+    // of the text and writable only behind the read-only data, so everything in use keeps the rights it needs; the
+    // code here runs at its high address, so the identity map is not needed.
+    unsafe {
+        let tables = (&raw mut IMAGE_PT.0).cast::<u64>();
+        let mut page = asm::__kernel_start.address();
+        while page < end {
+            let physical = image_physical(page);
+            let rights = if page < text_end {
+                0
+            } else if page < rodata_end {
+                NO_EXECUTE
+            } else {
+                NO_EXECUTE | WRITABLE
+            };
+            if !guards.iter().any(|(guard, _)| *guard == page) {
+                *tables.add(((physical - IMAGE) >> 12) as usize) = physical | rights | GLOBAL | PRESENT;
+            }
+            page += 4096;
+        }
+        let pd = asm::unilith_pd_kernel.address() as *mut Table;
+        for i in 0..8 {
+            let table = &raw const IMAGE_PT.0 as u64 + (i as u64).wrapping_sub(1) * 4096;
+            (*pd)[i] = if (1..=IMAGE_TABLES).contains(&i) { image_physical(table) | 3 } else { 0 };
+        }
+        let pdpt = asm::unilith_pdpt_kernel.address() as *mut Table;
+        (*pdpt)[511] = image_physical(&raw const STACKS_PD as u64) | 3;
+        let pml4 = asm::unilith_pml4.address() as *mut Table;
+        (*pml4)[0] = 0;
+        no_execute_physical_map(mapped_at_start());
+        flush_all();
+    }
+}
+
+/// The physical map holds data only.
+///
+/// # Safety
+///
+/// As for [`protect_image`].
+unsafe fn no_execute_physical_map(covered: u64) {
+    // SAFETY: adding NX and G to entries of the boot table, from which nothing is executed.
+    unsafe {
+        let pml4 = asm::unilith_pml4.address() as *mut Table;
+        // NX above the leaf is enough for all below; the top entry is this map's alone.
+        (*pml4)[256] |= NO_EXECUTE;
+        let pdpt = asm::unilith_pdpt_physical.address() as *mut Table;
+        if covered == 512 << 30 {
+            for entry in &mut *pdpt {
+                *entry |= GLOBAL;
+            }
+        }
+    }
+}
+
+/// Extends the physical map to memory above 4 GiB where the processor has no 1 GiB pages; takes one page for each GiB
+/// out of `free`, from below 4 GiB.
+pub fn map_high_memory(free: &mut crate::ranges::Ranges) {
+    let top = free.as_slice().last().map_or(0, |r| r.end);
+    if top > 512 << 30 {
+        free.remove(512 << 30, top);
+    }
+    if top <= mapped_at_start() {
+        return;
+    }
+    for gib in 4..top.div_ceil(1 << 30).min(512) {
+        let Some(page) = take_low_page(free) else {
+            return free.remove(gib << 30, top);
+        };
+        // SAFETY: the page is free and mapped; the entry was empty.
+        unsafe {
+            let pd: *mut Table = physical_to_virtual(page);
+            for (i, entry) in (*pd).iter_mut().enumerate() {
+                *entry = (gib << 30) + ((i as u64) << 21) | LARGE | GLOBAL | WRITABLE | PRESENT;
+            }
+            (*(asm::unilith_pdpt_physical.address() as *mut Table))[gib as usize] = page | 3;
+        }
+    }
+}
+
+fn take_low_page(free: &mut crate::ranges::Ranges) -> Option<u64> {
+    let MemoryRange { start, .. } = *free.as_slice().first().filter(|r| r.start < 4 << 30)?;
+    free.remove(start, start + 4096);
+    Some(start)
+}
+
+/// Empties the whole TLB, global entries included.
+unsafe fn flush_all() {
+    // SAFETY: CR4.PGE off and on again (Intel SDM volume 3, 4.10.4.1); nothing else changes.
+    unsafe {
+        asm!("mov {t}, cr4", "xor {t}, 0x80", "mov cr4, {t}", "xor {t}, 0x80", "mov cr4, {t}", t = out(reg) _,
+            options(nostack));
+    }
+}
+
+/// Physical address of the kernel's own top-level table, to copy entries 256 to 511 from.
+pub fn kernel_table() -> u64 {
+    image_physical(asm::unilith_pml4.address())
+}
+
+/// Maps a page of the stack area; `None` when a page table is needed and there is no memory.
+///
+/// # Safety
+///
+/// `address` is a page of the stack area that is not mapped; `frame` belongs to the caller.
+pub unsafe fn map_stack_page(address: u64, frame: u64) -> Option<()> {
+    // SAFETY: STACKS_PD and the tables below it are reached only here and in `unmap_stack_page`, by callers that hold
+    // the lock of the stacks.
+    unsafe {
+        let pd = &raw mut STACKS_PD.0;
+        let entry = &mut (*pd)[((address - STACKS) >> 21) as usize];
+        if *entry & PRESENT == 0 {
+            // Kept for ever: other stacks share it.
+            *entry = api_mem::Frame::new().ok()?.into_raw() | 3;
+        }
+        let pt: *mut Table = physical_to_virtual(*entry & ADDRESS);
+        (*pt)[(address >> 12 & 511) as usize] = frame | NO_EXECUTE | GLOBAL | WRITABLE | PRESENT;
+    }
+    Some(())
+}
+
+/// Takes a page of the stack area away; answers its frame.
+///
+/// # Safety
+///
+/// It was mapped by [`map_stack_page`], and nothing uses it any more.
+pub unsafe fn unmap_stack_page(address: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe {
+        let pd = &raw mut STACKS_PD.0;
+        let pt: *mut Table = physical_to_virtual((*pd)[((address - STACKS) >> 21) as usize] & ADDRESS);
+        let entry = &mut (*pt)[(address >> 12 & 511) as usize];
+        let frame = *entry & ADDRESS;
+        *entry = 0;
+        asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags));
+        frame
+    }
+}

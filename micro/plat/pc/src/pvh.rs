@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The PVH start information (Xen `public/arch-x86/hvm/start_info.h`).
+
+use crate::{physical_to_virtual, ranges::Ranges};
+use core::mem::size_of;
+
+const MAGIC: u32 = 0x336e_c578;
+/// `XEN_HVM_MEMMAP_TYPE_RAM`
+const RAM: u32 = 1;
+/// Most bytes of a command line that are read: programs' arguments and environment are in it.
+const COMMAND_LINE_MOST: usize = 64 << 10;
+/// Most entries of the memory map that are read.
+const MAP_MOST: u32 = 128;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    flags: u32,
+    modules: u32,
+    module_list: u64,
+    command_line: u64,
+    rsdp: u64,
+    memory_map: u64,
+    memory_map_entries: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Module {
+    address: u64,
+    size: u64,
+    command_line: u64,
+    reserved: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct MapEntry {
+    address: u64,
+    size: u64,
+    kind: u32,
+    reserved: u32,
+}
+
+/// What the start information says.
+pub struct Machine {
+    pub command_line: &'static [u8],
+    pub initrd: &'static [u8],
+    pub initrd_physical: u64,
+    /// Free memory: without the first MiB, and without what the start information itself uses.
+    pub free: Ranges,
+    /// Bytes of memory in all.
+    pub memory: u64,
+    /// Physical address of the ACPI root pointer, 0 where there is none.
+    pub rsdp: u64,
+}
+
+/// Reads a structure the boot loader left.
+///
+/// # Safety
+///
+/// `physical` is inside the physical map, and any bit pattern is a `T`.
+unsafe fn read<T: Copy>(physical: u64) -> T {
+    // SAFETY: by the caller's word; it need not be aligned.
+    unsafe { physical_to_virtual::<T>(physical).read_unaligned() }
+}
+
+/// Reads the start information at `physical`; the error says what is wrong with it.
+///
+/// # Safety
+///
+/// `physical` came from the boot loader in EBX, nothing has written to memory outside of the kernel image yet, and
+/// physical memory that holds start information is mapped.
+pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
+    // SAFETY: by the caller's word. These are plain integers, and lengths are bounded before they are used.
+    unsafe {
+        let info: StartInfo = read(physical);
+        if info.magic != MAGIC {
+            return Err("started without PVH start information");
+        }
+        if info.version == 0 || info.memory_map == 0 {
+            return Err("the PVH start information has no memory map (version 0)");
+        }
+        let mut free = Ranges::new();
+        let mut memory = 0;
+        let entry_size = size_of::<MapEntry>() as u64;
+        let entries = u64::from(info.memory_map_entries.min(MAP_MOST));
+        for i in 0..entries {
+            let entry: MapEntry = read(info.memory_map + i * entry_size);
+            if entry.kind == RAM {
+                memory += entry.size;
+                free.add(entry.address, entry.address.saturating_add(entry.size));
+            }
+        }
+        free.remove(0, 1 << 20);
+        free.remove(physical, physical + size_of::<StartInfo>() as u64);
+        free.remove(info.memory_map, info.memory_map + entries * entry_size);
+
+        let mut initrd: &[u8] = &[];
+        let mut initrd_physical = 0;
+        if info.modules > 0 {
+            let module: Module = read(info.module_list);
+            if !module.address.is_multiple_of(4096) {
+                return Err("the initial RAM disk does not begin at a page boundary");
+            }
+            initrd = core::slice::from_raw_parts(physical_to_virtual(module.address), module.size as usize);
+            initrd_physical = module.address;
+            free.remove(module.address, module.address + module.size);
+            free.remove(info.module_list, info.module_list + size_of::<Module>() as u64);
+        }
+
+        let mut command_line: &[u8] = &[];
+        if info.command_line != 0 {
+            let start: *const u8 = physical_to_virtual(info.command_line);
+            let length = (0..COMMAND_LINE_MOST)
+                .find(|i| start.add(*i).read() == 0)
+                .ok_or("the command line is longer than 64 KiB")?;
+            command_line = core::slice::from_raw_parts(start, length);
+            free.remove(info.command_line, info.command_line + length as u64);
+        }
+        Ok(Machine { command_line, initrd, initrd_physical, free, memory, rsdp: info.rsdp })
+    }
+}
