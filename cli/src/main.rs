@@ -2,6 +2,7 @@
 //! The `unilith` command: one file per verb in [`verbs`].
 #![forbid(unsafe_code)]
 
+mod boot;
 mod fault;
 mod kernel;
 mod names;

@@ -17,24 +17,18 @@ use std::{
 use unilith_image::{Cache, Catalogue, Image, ImageConfig, Manifest, Reference, Request, Size};
 use unilith_machine::{
     accel,
-    record::{Accel, Mount, Network, Platform, Ready, Spec, now_ms},
+    record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
 };
 use unilith_network::ports::{self, Protocol, Publish};
 
 /// Memory of a machine that nobody said anything about, without its image.
 const DEFAULT_MEMORY: u64 = 64 << 20;
+/// What Linux needs beyond the micro kernel; it also unpacks the image beside the archive.
+const LINUX_MEMORY: u64 = 64 << 20;
 /// What the kernel and a small program need beside the image.
 const LEAST_BESIDE_IMAGE: u64 = 8 << 20;
 /// The project file of a directory.
 pub const PROJECT_FILE: &str = "unilith.toml";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KernelKind {
-    /// The micro-library OS.
-    Micro,
-    /// Debian's Linux.
-    Linux,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MachineKind {
@@ -82,7 +76,7 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
     /// The kernel under the program
-    #[arg(long, value_enum, default_value = "micro")]
+    #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
     /// What the machine is
     #[arg(long, value_enum, default_value = "auto")]
@@ -105,6 +99,14 @@ pub struct Flags {
     /// Use only what is in the cache
     #[arg(long)]
     pub offline: bool,
+}
+
+fn kernel_kind(text: &str) -> std::result::Result<KernelKind, String> {
+    match text {
+        "micro" => Ok(KernelKind::Micro),
+        "linux" => Ok(KernelKind::Linux),
+        _ => Err("it is micro or linux".into()),
+    }
 }
 
 fn network(text: &str) -> std::result::Result<Network, String> {
@@ -173,7 +175,14 @@ pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result
     for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
         set.entry(key.clone()).or_insert_with(|| value.clone());
     }
-    let kernel = kernel::micro(&kernel::features(&set)?, &progress)?;
+    let kernel = match flags.kernel {
+        KernelKind::Micro => kernel::micro(&kernel::features(&set)?, &progress)?,
+        KernelKind::Linux => {
+            let built = crate::boot::workshop()?.prepare(&unilith_linux::Options::default(), &progress);
+            let path = built.map_err(|e| Fault::new(e.to_string()))?.kernel;
+            kernel::Kernel { boot: path.clone(), symbols: path }
+        }
+    };
     drop(progress);
 
     let memory = memory(flags, &image)?;
@@ -187,6 +196,7 @@ pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result
         remove: false,
         platform,
         accel: flags.accel.unwrap_or_else(|| accel::probe().accel()),
+        kernel_kind: flags.kernel,
         kernel: kernel.boot,
         symbols: Some(kernel.symbols),
         initrd: image.root.clone(),
@@ -228,9 +238,6 @@ pub fn catalogue() -> Result<Catalogue> {
 }
 
 fn platform(flags: &Flags) -> Result<Platform> {
-    if flags.kernel == KernelKind::Linux {
-        return Err(Fault::new("--kernel linux is not there yet; `--kernel micro` is"));
-    }
     match flags.machine {
         MachineKind::Auto | MachineKind::Microvm => Ok(Platform::Microvm),
         MachineKind::Qemu => Ok(Platform::Q35),
@@ -302,9 +309,11 @@ fn add_project(project: &Manifest, publish: &mut Vec<Publish>, volumes: &mut Vec
 
 fn memory(flags: &Flags, image: &Image) -> Result<u64> {
     const PAGE: u64 = 4096;
-    let least = image.size + LEAST_BESIDE_IMAGE;
-    let enough = (image.size + DEFAULT_MEMORY).next_multiple_of(16 << 20) >> 20;
-    let wanted = match flags.memory.or(image.config.memory.map(Size)) {
+    let linux = if flags.kernel == KernelKind::Linux { LINUX_MEMORY + image.size } else { 0 };
+    let least = image.size + LEAST_BESIDE_IMAGE + linux;
+    let enough = (image.size + DEFAULT_MEMORY + linux).next_multiple_of(16 << 20) >> 20;
+    let known = image.config.memory.filter(|_| linux == 0).map(Size);
+    let wanted = match flags.memory.or(known) {
         Some(size) => size.0,
         None => enough << 20,
     };

@@ -1,19 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Long work on the terminal: one line that moves; where there is no terminal, one line for each step.
+//! Long work on the terminal: one line that moves; where there is no terminal, one line for each step that takes its time.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::{io::IsTerminal, time::Duration};
+use std::{
+    io::IsTerminal,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+/// A step that ends sooner is not worth a line in a log.
+const WORTH_A_LINE: Duration = Duration::from_millis(700);
 
 pub struct Progress {
     bar: ProgressBar,
     terminal: bool,
+    /// Number of the current step.
+    step: Arc<AtomicUsize>,
 }
 
 impl Progress {
     pub fn new() -> Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         bar.set_style(spinner());
-        Progress { bar, terminal: std::io::stderr().is_terminal() }
+        Progress { bar, terminal: std::io::stderr().is_terminal(), step: Arc::default() }
     }
 
     /// Something that changes within a step.
@@ -35,6 +47,7 @@ fn measured() -> ProgressStyle {
 
 impl unilith_image::Progress for Progress {
     fn step(&self, text: &str) {
+        let number = self.step.fetch_add(1, Ordering::Relaxed) + 1;
         if self.terminal {
             self.bar.set_style(spinner());
             self.bar.set_length(0);
@@ -42,7 +55,13 @@ impl unilith_image::Progress for Progress {
             self.bar.set_message("");
             self.bar.enable_steady_tick(Duration::from_millis(120));
         } else {
-            eprintln!("unilith: {text}");
+            let (current, text) = (self.step.clone(), text.to_string());
+            std::thread::spawn(move || {
+                std::thread::sleep(WORTH_A_LINE);
+                if current.load(Ordering::Relaxed) == number {
+                    eprintln!("unilith: {text}");
+                }
+            });
         }
     }
 
@@ -59,6 +78,7 @@ impl unilith_image::Progress for Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        self.step.fetch_add(1, Ordering::Relaxed);
         self.bar.finish_and_clear();
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 use unilith_machine::{
     link, qemu,
-    record::{Connection, Network, Spec},
+    record::{Connection, KernelKind, Network, Spec},
     supervisor,
 };
 
@@ -32,6 +32,11 @@ pub struct Args {
 }
 
 pub fn act(args: Args) -> Result<u8> {
+    if args.flags.kernel != KernelKind::Micro {
+        return Err(Fault::new(
+            "build --kernel linux is not there yet: its settings are part of the RAM disk of one run",
+        ));
+    }
     let spec = prepare::prepare(&args.flags, args.program.as_deref(), &args.words)?;
     let folder = args.output.unwrap_or_else(|| PathBuf::from(&spec.label));
     if fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join("run.sh").is_file() {
@@ -66,6 +71,7 @@ fn run_script(spec: &Spec) -> String {
         accel: spec.accel,
         memory: spec.memory,
         cpus: spec.cpus,
+        kernel_kind: spec.kernel_kind,
         kernel: Path::new("kernel"),
         initrd: Path::new("root.cpio"),
         append: boot.encode(),

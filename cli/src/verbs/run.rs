@@ -140,7 +140,7 @@ fn foreground(store: &Store, mut machine: Held, run: &RunFlags) -> Result<u8> {
         if run.interactive { Box::new(io::stdin()) } else { Box::new(io::empty()) };
     let raw = (run.tty && run.interactive).then(RawTerminal::enter).flatten();
     let mut terminal = Terminal { raw: raw.is_some() };
-    let result = supervisor::supervise(store, &mut machine, Some(input), &mut terminal);
+    let result = supervisor::supervise(store, &mut machine, &crate::boot::files, Some(input), &mut terminal);
     drop(raw);
     if machine.spec.remove {
         machine.remove()?;

@@ -37,7 +37,13 @@ pub fn act(args: &Args) -> Result<u8> {
         io::stdin().as_fd().try_clone_to_owned().map_err(|e| Fault::new(format!("no lock given: {e}")))?;
     let store = Store::open()?;
     let mut machine = Held::inherit(&store, &args.id, File::from(lock))?;
-    let result = supervisor::supervise(&store, &mut machine, Some(Box::new(io::empty())), &mut Reporter);
+    let result = supervisor::supervise(
+        &store,
+        &mut machine,
+        &crate::boot::files,
+        Some(Box::new(io::empty())),
+        &mut Reporter,
+    );
     let outcome = match result {
         Ok(outcome) => outcome,
         Err(error) => Outcome::failed(error.to_string()),

@@ -51,6 +51,8 @@ pub enum MachineError {
     #[error("{0}")]
     Tap(#[from] unilith_network::tap::TapError),
     #[error("{0}")]
+    Boot(String),
+    #[error("{0}")]
     Qemu(String),
     #[error("cannot serve the published ports: {0}")]
     Proxy(std::io::Error),

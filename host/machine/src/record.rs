@@ -35,6 +35,16 @@ pub enum Accel {
     Tcg,
 }
 
+/// The kernel under the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelKind {
+    /// The micro-library OS.
+    Micro,
+    /// Debian's Linux.
+    Linux,
+}
+
 /// How a machine is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -84,6 +94,7 @@ pub struct Spec {
     pub remove: bool,
     pub platform: Platform,
     pub accel: Accel,
+    pub kernel_kind: KernelKind,
     pub kernel: PathBuf,
     /// The kernel with its symbols, for backtraces.
     pub symbols: Option<PathBuf>,

@@ -287,6 +287,11 @@ impl Held {
         self.folder.join("console.log")
     }
 
+    /// Where an initial RAM disk goes that is made for this machine alone; it is removed when the machine ends.
+    pub fn initrd(&self) -> PathBuf {
+        self.folder.join("initrd")
+    }
+
     /// Writes `state.json`.
     pub fn save(&self) -> Result<(), MachineError> {
         write_json(&self.folder.join("state.json"), &self.state)
@@ -308,6 +313,8 @@ impl Held {
     pub fn finish(&mut self, outcome: Outcome) -> Result<(), MachineError> {
         self.state.phase = Phase::Exited;
         self.state.finished_ms = Some(now_ms());
+        // Most machines have none.
+        let _ = fs::remove_file(self.initrd());
         let text = serde_json::to_vec(&outcome).unwrap_or_default();
         self.state.outcome = Some(outcome);
         self.save()?;
@@ -357,7 +364,7 @@ fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), Machine
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::{Accel, Network, Platform, Ready};
+    use crate::record::{Accel, KernelKind, Network, Platform, Ready};
 
     pub(crate) fn spec(id: &str, name: &str) -> Spec {
         Spec {
@@ -369,6 +376,7 @@ pub(crate) mod tests {
             remove: false,
             platform: Platform::Microvm,
             accel: Accel::Tcg,
+            kernel_kind: KernelKind::Micro,
             kernel: "/kernel".into(),
             symbols: None,
             initrd: "/root.cpio".into(),

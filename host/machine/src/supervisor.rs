@@ -21,6 +21,7 @@ use std::{
         fd::{AsRawFd, OwnedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
     },
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -45,6 +46,17 @@ pub trait Watcher {
     fn note(&mut self, text: &str);
 }
 
+/// What depends on the kernel: made when the machine's connection is known.
+pub struct BootFiles {
+    /// The initial RAM disk. One that is made for this machine alone goes into [`Held::initrd`].
+    pub initrd: PathBuf,
+    /// The kernel's command line.
+    pub append: String,
+}
+
+/// Makes the [`BootFiles`]; the error is one line.
+pub type Boot<'a> = &'a dyn Fn(&Held, &BootConfig) -> Result<BootFiles, String>;
+
 /// What can happen to a machine.
 enum Message {
     Console(Vec<u8>),
@@ -59,11 +71,12 @@ enum Message {
 pub fn supervise(
     store: &Store,
     machine: &mut Held,
+    boot: Boot,
     input: Option<Box<dyn Read + Send>>,
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, MachineError> {
     machine.adopt()?;
-    let result = Supervision::start(store, machine, input).and_then(|mut s| s.run(machine, watcher));
+    let result = Supervision::start(store, machine, boot, input).and_then(|mut s| s.run(machine, watcher));
     let outcome = match &result {
         Ok(outcome) => outcome.clone(),
         Err(error) => Outcome::failed(error.to_string()),
@@ -95,6 +108,7 @@ impl Supervision {
     fn start(
         store: &Store,
         machine: &mut Held,
+        boot: Boot,
         input: Option<Box<dyn Read + Send>>,
     ) -> Result<Supervision, MachineError> {
         let path = machine.console_log();
@@ -111,6 +125,8 @@ impl Supervision {
         // Written before QEMU starts: whoever cleans up after us must know what there is.
         machine.save()?;
 
+        let config = boot_config(&machine.spec, &link.connection);
+        let files = boot(machine, &config).map_err(MachineError::Boot)?;
         let (send, messages) = channel();
         // Before QEMU, so that no signal finds the default action.
         watch_signals(send.clone())?;
@@ -123,9 +139,10 @@ impl Supervision {
             accel: machine.spec.accel,
             memory: machine.spec.memory,
             cpus: machine.spec.cpus,
+            kernel_kind: machine.spec.kernel_kind,
             kernel: &machine.spec.kernel,
-            initrd: &machine.spec.initrd,
-            append: boot_config(&machine.spec, &link.connection).encode(),
+            initrd: &files.initrd,
+            append: files.append,
             volumes: &machine.spec.volumes,
             link: link.for_qemu(),
             mac: qemu::mac_of(&machine.spec.id),
