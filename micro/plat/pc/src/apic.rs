@@ -2,8 +2,8 @@
 //! The local APIC (xAPIC, Intel SDM volume 3, chapter 11), its timer, and the I/O APIC (82093AA).
 
 use crate::interrupt::{Line, SPURIOUS, TIMER, Trigger};
-use crate::physical_to_virtual;
 use crate::x86::{self, outb, rdmsr};
+use crate::{cpu, physical_to_virtual};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const ID: u64 = 0x20;
@@ -17,6 +17,7 @@ const TIMER_CURRENT: u64 = 0x390;
 const TIMER_DIVIDE: u64 = 0x3e0;
 const ENABLE: u32 = 1 << 8;
 const MASKED: u32 = 1 << 16;
+const TSC_DEADLINE: u32 = 1 << 18;
 const DIVIDE_BY_1: u32 = 0xb;
 
 /// Where the I/O APIC of QEMU's PCs and of Firecracker is.
@@ -47,7 +48,8 @@ pub fn initialize() {
     write(LINT0, MASKED);
     write(LINT1, MASKED);
     write(TIMER_DIVIDE, DIVIDE_BY_1);
-    write(TIMER_ENTRY, TIMER as u32);
+    let mode = if cpu::features().tsc_deadline { TSC_DEADLINE } else { 0 };
+    write(TIMER_ENTRY, mode | TIMER as u32);
     write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
 }
 
@@ -82,8 +84,4 @@ pub fn route(line: Line, trigger: Trigger, vector: u8) {
     };
     io_write(entry + 1, read(ID) & 0xff00_0000);
     io_write(entry, mode | u32::from(vector));
-}
-
-pub fn timer_expired() {
-    api_plat::upcall::unilith_kernel_timer();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the first Rust code to the kernel's main function.
 
-use crate::{KERNEL_BASE, apic, asm, cpu, crash, descriptors, paging, pvh, serial};
+use crate::{KERNEL_BASE, apic, asm, clock, cpu, crash, descriptors, paging, pvh, serial};
 use api_plat::{Boot, BootConfig, upcall};
 
 /// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
@@ -9,6 +9,8 @@ use api_plat::{Boot, BootConfig, upcall};
 extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     serial::initialize();
     cpu::initialize();
+    apic::initialize();
+    clock::begin();
     descriptors::initialize();
     paging::protect_image();
     // SAFETY: the address is the boot loader's, and nothing outside of the image was written.
@@ -20,7 +22,6 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     machine.free.remove(image.start, image.end);
     paging::map_high_memory(&mut machine.free);
     upcall::unilith_kernel_memory(machine.free.as_slice());
-    apic::initialize();
     let config = core::str::from_utf8(machine.command_line)
         .map_err(|_| alloc::string::String::from("boot command line: not UTF-8"))
         .and_then(|line| BootConfig::decode(line).map_err(|e| alloc::format!("{e}")));
@@ -28,6 +29,8 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
         Ok(config) => config,
         Err(reason) => crash::fail(&reason),
     };
+    clock::finish();
+    clock::set_wall_clock(config.epoch_ns);
     upcall::unilith_kernel_main(Boot {
         config,
         initrd: machine.initrd,

@@ -29,7 +29,6 @@ pub struct Features {
     pub xcr0: u64,
     /// Bytes of an XSAVE area in standard format with these features.
     pub xsave_size: usize,
-    pub fsgsbase: bool,
     pub tsc_deadline: bool,
     pub rdrand: bool,
     pub rdseed: bool,
@@ -44,7 +43,6 @@ pub fn features() -> Features {
     Features {
         xcr0: XCR0.load(Ordering::Relaxed),
         xsave_size: XSAVE_SIZE.load(Ordering::Relaxed) as usize,
-        fsgsbase: bits & 1 != 0,
         tsc_deadline: bits & 2 != 0,
         rdrand: bits & 4 != 0,
         rdseed: bits & 8 != 0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupt vectors and who handles them.
 
-use crate::apic;
+use crate::{apic, timer};
 use abi::{Result, errno::ENOSPC};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -61,7 +61,7 @@ pub fn route(line: Line, trigger: Trigger, handler: Handler, data: usize) -> Res
 /// Calls the handler and acknowledges the interrupt.
 pub fn handle(vector: usize) {
     match vector {
-        TIMER => apic::timer_expired(),
+        TIMER => timer::expired(),
         SPURIOUS => return,
         _ => {
             let slot = &SLOTS[vector];

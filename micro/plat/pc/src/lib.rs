@@ -25,6 +25,8 @@ mod asm;
 #[cfg(not(test))]
 mod boot;
 #[cfg(not(test))]
+mod clock;
+#[cfg(not(test))]
 mod context;
 #[cfg(not(test))]
 mod cpu;
@@ -32,6 +34,8 @@ mod cpu;
 mod crash;
 #[cfg(not(test))]
 mod descriptors;
+#[cfg(not(test))]
+mod entropy;
 #[cfg(not(test))]
 mod interrupt;
 #[cfg(not(test))]
@@ -41,19 +45,26 @@ mod power;
 #[cfg(not(test))]
 mod pvh;
 mod ranges;
+#[cfg_attr(test, allow(dead_code))]
+mod rtc;
 #[cfg(not(test))]
 mod serial;
 #[cfg(not(test))]
 mod stack;
 #[cfg(not(test))]
-mod trap;
+mod timer;
 #[cfg(not(test))]
+mod trap;
 pub mod x86;
 
 #[cfg(not(test))]
 pub use asm::system_call_entry;
 #[cfg(not(test))]
+pub use clock::{ClockPage, page as clock_page};
+#[cfg(not(test))]
 pub use crash::{panic, print_backtrace};
+#[cfg(not(test))]
+pub use entropy::add_entropy;
 #[cfg(not(test))]
 pub use interrupt::{Line, Trigger, allocate_vector, route};
 #[cfg(not(test))]

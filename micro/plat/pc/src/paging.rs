@@ -119,7 +119,7 @@ pub fn map_high_memory(free: &mut crate::ranges::Ranges) {
         unsafe {
             let pd: *mut Table = physical_to_virtual(page);
             for (i, entry) in (*pd).iter_mut().enumerate() {
-                *entry = (gib << 30) + ((i as u64) << 21) | LARGE | GLOBAL | WRITABLE | PRESENT;
+                *entry = ((gib << 30) + ((i as u64) << 21)) | LARGE | GLOBAL | WRITABLE | PRESENT;
             }
             (*(asm::unilith_pdpt_physical.address() as *mut Table))[gib as usize] = page | 3;
         }

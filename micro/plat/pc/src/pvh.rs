@@ -54,8 +54,6 @@ pub struct Machine {
     pub free: Ranges,
     /// Bytes of memory in all.
     pub memory: u64,
-    /// Physical address of the ACPI root pointer, 0 where there is none.
-    pub rsdp: u64,
 }
 
 /// Reads a structure the boot loader left.
@@ -121,6 +119,6 @@ pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
             command_line = core::slice::from_raw_parts(start, length);
             free.remove(info.command_line, info.command_line + length as u64);
         }
-        Ok(Machine { command_line, initrd, initrd_physical, free, memory, rsdp: info.rsdp })
+        Ok(Machine { command_line, initrd, initrd_physical, free, memory })
     }
 }

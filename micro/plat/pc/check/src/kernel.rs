@@ -54,6 +54,11 @@ fn unilith_kernel_memory(free: &[MemoryRange]) {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_main(boot: Boot) -> ! {
+    let now = api_plat::now_ns();
+    say!("main after {now} ns, wall {}", api_plat::wall_ns());
+    let mut random = [0; 16];
+    api_plat::entropy(&mut random);
+    say!("random {random:x?}, {} ns", api_plat::now_ns() - now);
     say!("hello: {} MiB, initrd {} bytes, args {:?}", boot.memory >> 20, boot.initrd.len(), boot.config.args);
     api_plat::power_off(&Status::Exit { code: 0 })
 }

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The clock: the time-stamp counter, scaled to nanoseconds.
+//!
+//! Its state is one page that the vDSO reads too. How fast the counter runs is told by the hypervisor (the paravirtual
+//! clock of KVM) or the processor (CPUID leaf 0x15). Under TCG nobody tells: it is measured against the timer of the
+//! local APIC, which counts QEMU's virtual clock in nanoseconds. The measurement costs no waiting: the APIC counts
+//! from the first moment, and is read whenever the timer is set, over longer and longer times, until it is good enough.
+
+use crate::x86::{rdtsc, wrmsr};
+use crate::{apic, asm, rtc};
+use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// What the vDSO reads, in a page of its own. Times are in nanoseconds, `rate` in 2^-32 nanoseconds a tick.
+#[repr(C, align(4096))]
+pub struct ClockPage {
+    /// Odd while the fields are being changed.
+    pub sequence: AtomicU32,
+    reserved: AtomicU32,
+    pub base_tsc: AtomicU64,
+    pub base_ns: AtomicU64,
+    pub rate: AtomicU64,
+    /// Wall clock at the monotonic clock's zero.
+    pub wall_ns: AtomicU64,
+}
+
+#[unsafe(no_mangle)]
+static unilith_clock_page: ClockPage = ClockPage {
+    sequence: AtomicU32::new(0),
+    reserved: AtomicU32::new(0),
+    base_tsc: AtomicU64::new(0),
+    base_ns: AtomicU64::new(0),
+    rate: AtomicU64::new(0),
+    wall_ns: AtomicU64::new(0),
+};
+use unilith_clock_page as PAGE;
+
+/// The clock page, for the vDSO.
+pub fn page() -> &'static ClockPage {
+    &PAGE
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_now_ns() -> u64 {
+    // One processor: the page changes only in thread context with interrupts off, so a reader never sees half of it.
+    let ticks = rdtsc().wrapping_sub(PAGE.base_tsc.load(Ordering::Relaxed));
+    PAGE.base_ns.load(Ordering::Relaxed) + scale(ticks, PAGE.rate.load(Ordering::Relaxed))
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_wall_ns() -> u64 {
+    PAGE.wall_ns.load(Ordering::Relaxed)
+}
+
+pub fn set_wall_ns(ns: u64) {
+    change(|| PAGE.wall_ns.store(ns, Ordering::Relaxed));
+}
+
+fn scale(ticks: u64, rate: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
+}
+
+fn change(f: impl FnOnce()) {
+    crate::x86::without_interrupts(|| {
+        PAGE.sequence.fetch_add(1, Ordering::AcqRel);
+        f();
+        PAGE.sequence.fetch_add(1, Ordering::AcqRel);
+    });
+}
+
+/// Changes the rate from now on; the clock goes on from where it is.
+fn set_rate(rate: u64) {
+    change(|| {
+        let tsc = rdtsc();
+        let now =
+            scale(tsc.wrapping_sub(PAGE.base_tsc.load(Ordering::Relaxed)), PAGE.rate.load(Ordering::Relaxed));
+        PAGE.base_ns.fetch_add(now, Ordering::Relaxed);
+        PAGE.base_tsc.store(tsc, Ordering::Relaxed);
+        PAGE.rate.store(rate, Ordering::Relaxed);
+    });
+}
+
+/// The time-stamp counter at `ns`.
+pub fn tsc_at(ns: u64) -> u64 {
+    let after = u128::from(ns.saturating_sub(PAGE.base_ns.load(Ordering::Relaxed)));
+    let ticks = (after << 32) / u128::from(PAGE.rate.load(Ordering::Relaxed)).max(1);
+    PAGE.base_tsc.load(Ordering::Relaxed).saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX))
+}
+
+/// The rate when hypervisor or processor tell it.
+fn told() -> Option<u64> {
+    if let Some(rate) = kvm_clock() {
+        return Some(rate);
+    }
+    if __cpuid(0).eax >= 0x15 {
+        let leaf = __cpuid_count(0x15, 0);
+        if leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0 {
+            let hz = u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax);
+            return Some((1_000_000_000 << 32) / hz.max(1));
+        }
+    }
+    None
+}
+
+/// KVM's paravirtual clock (Linux Documentation/virt/kvm/x86/msr.rst): one per-processor structure.
+#[repr(C, align(64))]
+struct KvmTime {
+    version: AtomicU32,
+    pad0: u32,
+    tsc_timestamp: AtomicU64,
+    system_time: AtomicU64,
+    tsc_to_system_mul: AtomicU32,
+    tsc_shift_and_flags: AtomicU32,
+}
+
+static KVM_TIME: KvmTime = KvmTime {
+    version: AtomicU32::new(0),
+    pad0: 0,
+    tsc_timestamp: AtomicU64::new(0),
+    system_time: AtomicU64::new(0),
+    tsc_to_system_mul: AtomicU32::new(0),
+    tsc_shift_and_flags: AtomicU32::new(0),
+};
+
+/// Sections: seconds, then nanoseconds, of the wall clock at the paravirtual clock's zero.
+#[repr(C, align(16))]
+struct KvmWall {
+    version: AtomicU32,
+    seconds: AtomicU32,
+    nanoseconds: AtomicU32,
+}
+
+static KVM_WALL: KvmWall =
+    KvmWall { version: AtomicU32::new(0), seconds: AtomicU32::new(0), nanoseconds: AtomicU32::new(0) };
+
+const MSR_KVM_WALL_CLOCK_NEW: u32 = 0x4b56_4d00;
+const MSR_KVM_SYSTEM_TIME_NEW: u32 = 0x4b56_4d01;
+const KVM_FEATURE_CLOCKSOURCE2: u32 = 1 << 3;
+
+fn has_kvm_clock() -> bool {
+    let leaf = __cpuid(0x4000_0000);
+    // "KVMKVMKVM\0\0\0"; the range is the hypervisor's only when CPUID 1 says that there is one.
+    __cpuid(1).ecx & 1 << 31 != 0
+        && (leaf.ebx, leaf.ecx, leaf.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d)
+        && __cpuid(0x4000_0001).eax & KVM_FEATURE_CLOCKSOURCE2 != 0
+}
+
+fn physical<T>(of: &'static T) -> u64 {
+    core::ptr::from_ref(of) as u64 - crate::KERNEL_BASE
+}
+
+fn kvm_clock() -> Option<u64> {
+    if !has_kvm_clock() {
+        return None;
+    }
+    // SAFETY: KVM writes to the structure, which is made for that, and stops when the register is cleared.
+    unsafe {
+        wrmsr(MSR_KVM_SYSTEM_TIME_NEW, physical(&KVM_TIME) | 1);
+        let multiplier = u64::from(KVM_TIME.tsc_to_system_mul.load(Ordering::Acquire));
+        let shift = KVM_TIME.tsc_shift_and_flags.load(Ordering::Relaxed) as i8;
+        wrmsr(MSR_KVM_SYSTEM_TIME_NEW, 0);
+        match multiplier {
+            0 => None,
+            m if shift >= 0 => Some(m << shift),
+            m => Some(m >> -shift),
+        }
+    }
+}
+
+/// KVM's wall clock at our zero.
+fn kvm_wall() -> Option<u64> {
+    if !has_kvm_clock() {
+        return None;
+    }
+    // SAFETY: KVM fills the structures once at each write.
+    unsafe {
+        wrmsr(MSR_KVM_WALL_CLOCK_NEW, physical(&KVM_WALL));
+        wrmsr(MSR_KVM_SYSTEM_TIME_NEW, physical(&KVM_TIME) | 1);
+    }
+    let seconds = u64::from(KVM_WALL.seconds.load(Ordering::Acquire));
+    let wall = seconds * 1_000_000_000 + u64::from(KVM_WALL.nanoseconds.load(Ordering::Relaxed));
+    let system = KVM_TIME.system_time.load(Ordering::Relaxed);
+    // SAFETY: as in `kvm_clock`.
+    unsafe { wrmsr(MSR_KVM_SYSTEM_TIME_NEW, 0) };
+    let now = unilith_plat_now_ns();
+    (seconds != 0).then(|| (wall + system).saturating_sub(now))
+}
+
+/// One reading of the APIC's counter with the time-stamp counter around it.
+#[derive(Clone, Copy)]
+struct Reading {
+    tsc: u64,
+    /// Ticks the reading took: how far off `tsc` may be.
+    width: u64,
+    count: u32,
+}
+
+fn read_timer() -> Reading {
+    let before = rdtsc();
+    let count = apic::timer_count();
+    let width = rdtsc().wrapping_sub(before);
+    Reading { tsc: before.wrapping_add(width / 2), width, count }
+}
+
+/// The narrowest of a few readings: the host may have taken the processor away in the middle of one.
+fn read_timer_well() -> Reading {
+    let mut best = read_timer();
+    for _ in 0..3 {
+        let next = read_timer();
+        if next.width < best.width {
+            best = next;
+        }
+    }
+    best
+}
+
+static MEASURING: AtomicBool = AtomicBool::new(false);
+/// The reading that measurements go back to.
+static START_TSC: AtomicU64 = AtomicU64::new(0);
+static START_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Nanoseconds of the longest measurement so far; a longer one is better.
+static LONGEST: AtomicU64 = AtomicU64::new(0);
+/// A measurement over this long is good enough: readings are off by less than a microsecond.
+const GOOD_ENOUGH: u64 = 500_000_000;
+/// Shortest first measurement.
+const SHORTEST: u64 = 50_000;
+
+/// Starts measuring unless the rate is told. The APIC is on.
+pub fn begin() {
+    PAGE.base_tsc.store(asm::unilith_first_tsc, Ordering::Relaxed);
+    match told() {
+        Some(rate) => PAGE.rate.store(rate, Ordering::Relaxed),
+        None => {
+            apic::start_timer(u32::MAX);
+            let start = read_timer_well();
+            START_TSC.store(start.tsc, Ordering::Relaxed);
+            START_COUNT.store(start.count, Ordering::Relaxed);
+            MEASURING.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The clock works when this returns. Everything of boot that does not need it ran since [`begin`].
+pub fn finish() {
+    if MEASURING.load(Ordering::Relaxed) {
+        loop {
+            let now = read_timer_well();
+            let ns = u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(now.count));
+            if ns >= SHORTEST {
+                PAGE.rate.store(rate_over(now.tsc, ns), Ordering::Relaxed);
+                LONGEST.store(ns, Ordering::Relaxed);
+                break;
+            }
+        }
+    }
+}
+
+fn rate_over(tsc: u64, ns: u64) -> u64 {
+    let ticks = tsc.wrapping_sub(START_TSC.load(Ordering::Relaxed)).max(1);
+    (u128::from(ns) << 32).div_euclid(u128::from(ticks)) as u64
+}
+
+/// The APIC's timer is about to be set to `count` by `set`: takes the measurement that this ends.
+pub fn measured(count: u32, set: impl FnOnce()) {
+    if !MEASURING.load(Ordering::Relaxed) {
+        return set();
+    }
+    let end = read_timer();
+    let ns = u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(end.count));
+    // At 0 the timer stood still for an unknown time.
+    if end.count != 0 && ns > LONGEST.load(Ordering::Relaxed) {
+        set_rate(rate_over(end.tsc, ns));
+        LONGEST.store(ns, Ordering::Relaxed);
+        if ns >= GOOD_ENOUGH {
+            MEASURING.store(false, Ordering::Relaxed);
+        }
+    }
+    let before = rdtsc();
+    set();
+    let after = rdtsc();
+    START_TSC.store(before + after.wrapping_sub(before) / 2, Ordering::Relaxed);
+    START_COUNT.store(count, Ordering::Relaxed);
+}
+
+/// Sets the wall clock: what the host says, else what a device says.
+pub fn set_wall_clock(epoch_ns: Option<u64>) {
+    let told = epoch_ns.or_else(kvm_wall);
+    let wall = told.unwrap_or_else(|| rtc::wall_ns().saturating_sub(unilith_plat_now_ns()));
+    set_wall_ns(wall);
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Random bytes: a ChaCha20 generator, seeded by the processor and by whatever devices add.
+
+use crate::{cpu, x86::rdtsc};
+use api_lock::SpinLock;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+type Seed = [u8; 32];
+
+static GENERATOR: SpinLock<Option<ChaCha20Rng>> = SpinLock::new(None);
+
+#[unsafe(no_mangle)]
+fn unilith_plat_entropy(to: &mut [u8]) {
+    let mut generator = GENERATOR.lock();
+    let rng = generator.get_or_insert_with(|| ChaCha20Rng::from_seed(first_seed()));
+    rng.fill_bytes(to);
+    // A new key each time: what was handed out cannot be computed from the state later.
+    let mut seed = Seed::default();
+    rng.fill_bytes(&mut seed);
+    *rng = ChaCha20Rng::from_seed(seed);
+}
+
+/// Mixes bytes of a device in. The state is never worse than before.
+pub fn add_entropy(bytes: &[u8]) {
+    let mut generator = GENERATOR.lock();
+    let rng = generator.get_or_insert_with(|| ChaCha20Rng::from_seed(first_seed()));
+    for chunk in bytes.chunks(size_of::<Seed>()) {
+        let mut seed = Seed::default();
+        rng.fill_bytes(&mut seed);
+        for (s, b) in seed.iter_mut().zip(chunk) {
+            *s ^= b;
+        }
+        *rng = ChaCha20Rng::from_seed(seed);
+    }
+}
+
+/// RDSEED or RDRAND where there is one, with the time-stamp counter mixed in. On a processor without either the seed
+/// is only as good as the boot's timing, until a device adds to it.
+fn first_seed() -> Seed {
+    let features = cpu::features();
+    let mut seed = Seed::default();
+    let mut mix = rdtsc();
+    for word in seed.chunks_exact_mut(8) {
+        // splitmix64 spreads the few unknown bits of the counter over the word.
+        mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ rdtsc();
+        let mut x = (mix ^ mix >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let mut value = x ^ x >> 31;
+        if let Some(random) = hardware(features.rdseed, features.rdrand) {
+            value ^= random;
+        }
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    seed
+}
+
+/// One word of the processor's generator. Both instructions may have nothing for a moment (Intel SDM volume 1,
+/// 7.3.17): ten tries.
+fn hardware(rdseed: bool, rdrand: bool) -> Option<u64> {
+    for _ in 0..10 {
+        let (value, ok): (u64, u8);
+        // SAFETY: CPUID says that the instruction is there.
+        unsafe {
+            if rdseed {
+                core::arch::asm!("rdseed {}", "setc {}", out(reg) value, out(reg_byte) ok, options(nomem, nostack));
+            } else if rdrand {
+                core::arch::asm!("rdrand {}", "setc {}", out(reg) value, out(reg_byte) ok, options(nomem, nostack));
+            } else {
+                return None;
+            }
+        }
+        if ok != 0 {
+            return Some(value);
+        }
+    }
+    None
+}
