@@ -10,11 +10,6 @@ use alloc_buddy::Buddy as Picked;
 #[cfg(feature = "alloc-tlsf")]
 use alloc_tlsf::Tlsf as Picked;
 
-#[cfg(all(feature = "alloc-buddy", feature = "alloc-tlsf"))]
-compile_error!("pick one heap: build with --no-default-features --features alloc-buddy,sched-preempt");
-#[cfg(not(any(feature = "alloc-buddy", feature = "alloc-tlsf")))]
-compile_error!("pick a heap: alloc-tlsf or alloc-buddy");
-
 #[global_allocator]
 static HEAP: KernelHeap<Picked> =
     KernelHeap::new(Picked::new(), Pages { take: heap_take, give: heap_give });
