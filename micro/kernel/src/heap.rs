@@ -11,8 +11,7 @@ use alloc_buddy::Buddy as Picked;
 use alloc_tlsf::Tlsf as Picked;
 
 #[global_allocator]
-static HEAP: KernelHeap<Picked> =
-    KernelHeap::new(Picked::new(), Pages { take: heap_take, give: heap_give });
+static HEAP: KernelHeap<Picked> = KernelHeap::new(Picked::new(), Pages { take: heap_take, give: heap_give });
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_memory(free: &[MemoryRange]) {

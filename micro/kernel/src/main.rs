@@ -24,7 +24,9 @@ fn main() {
 }
 
 #[cfg(all(feature = "sched-coop", feature = "sched-preempt"))]
-compile_error!("pick one scheduling policy: build with --no-default-features --features sched-coop,alloc-tlsf");
+compile_error!(
+    "pick one scheduling policy: build with --no-default-features --features sched-coop,alloc-tlsf"
+);
 #[cfg(not(any(feature = "sched-coop", feature = "sched-preempt")))]
 compile_error!("pick a scheduling policy: sched-coop or sched-preempt");
 #[cfg(all(feature = "alloc-buddy", feature = "alloc-tlsf"))]
