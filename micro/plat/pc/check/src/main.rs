@@ -9,5 +9,3 @@ fn main() {}
 extern crate alloc;
 #[cfg(panic = "abort")]
 mod kernel;
-#[cfg(panic = "abort")]
-mod program;
