@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds system-call sites in ELF files. This first step of it finds none, so every call traps.
+//! Finds the system-call sites of an ELF file with a real decoder, and chooses for each the instructions that a jump
+//! to a stub replaces (`api-sites` is the contract).
+//!
+//! Never wrong is worth more than complete: a site that is left out still works, by the trap. So code is decoded from
+//! the starts of functions (symbols, .eh_frame), data between functions is not taken for code, and an instruction is
+//! only overwritten where nothing can jump into the middle of the jump that replaces it. Left out on purpose:
+//! `rt_sigreturn`, whose bytes unwinders look for (libgcc, gdb).
+//!
+//! [`needs`] answers another question from the same decoding: which system calls a program and its libraries can make.
 #![forbid(unsafe_code)]
 
+mod code;
+mod frames;
+mod needs;
+mod sites;
+
+pub use needs::{Needs, Object, needs};
+pub use sites::{Missed, Scan};
+
 /// Changes when the same file would get another table.
-pub const VERSION: &str = "0";
+pub const VERSION: &str = "1";
 
-/// What is known of one file.
-pub struct Scan {
-    pub sites: Vec<api_sites::Site>,
-}
-
-/// Scans a file.
-pub fn scan(_elf: &[u8]) -> Result<Scan, String> {
-    Ok(Scan { sites: Vec::new() })
+/// Finds the sites of a file and what could not be made one. An error is one line and means that the file cannot be
+/// read as a 64-bit x86 ELF file.
+pub fn scan(elf: &[u8]) -> Result<Scan, String> {
+    sites::scan(&code::Code::read(elf)?)
 }

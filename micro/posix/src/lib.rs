@@ -19,6 +19,7 @@ pub mod dispatch;
 pub mod files;
 pub mod futex;
 pub mod process;
+pub mod start;
 pub mod task;
 pub mod wait;
 

@@ -275,6 +275,11 @@ pub struct DirEntry {
     pub next: u64,
 }
 
+/// Answers an ioctl through its pointer to an `int`.
+pub fn write_user_int(address: u64, value: i32) -> Result<()> {
+    api_user::UserPtr::new(address).write(value)
+}
+
 /// Where a magic link of /proc leads, past its text.
 pub enum Magic {
     /// A place in the file tree: a directory entry of `vfs`.

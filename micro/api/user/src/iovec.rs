@@ -18,16 +18,37 @@ pub struct Segment {
     pub length: usize,
 }
 
+/// Segments read from the program: few in place, many on the heap.
+pub struct Segments {
+    few: [Segment; FEW],
+    many: Vec<Segment>,
+    count: usize,
+}
+
+/// Segments that need no allocation: what servers and stdio use.
+const FEW: usize = 16;
+
+impl core::ops::Deref for Segments {
+    type Target = [Segment];
+    fn deref(&self) -> &[Segment] {
+        if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
+    }
+}
+
 /// Reads the `struct iovec` array of readv and friends. `EINVAL` for more than [`IOV_MAX`] segments or lengths that
 /// overflow, `EFAULT` for an array outside the program's memory; the total is cut at [`IO_MAX`] as Linux does.
-pub fn read_iovec(address: u64, count: usize) -> Result<Vec<Segment>> {
+pub fn read_iovec(address: u64, count: usize) -> Result<Segments> {
     if count > IOV_MAX {
         return Err(EINVAL);
     }
-    let raw = UserPtr::<[u64; 2]>::new(address).read_vec(count)?;
+    let mut out = Segments { few: [Segment { address: 0, length: 0 }; FEW], many: Vec::new(), count };
+    if count > FEW {
+        out.many.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+    }
+    let array = UserPtr::<[u64; 2]>::new(address);
     let mut room = IO_MAX;
-    let mut out = Vec::with_capacity(count);
-    for [address, length] in raw {
+    for i in 0..count {
+        let [address, length] = array.add(i as u64).read()?;
         if length > isize::MAX as u64 {
             return Err(EINVAL);
         }
@@ -36,7 +57,11 @@ pub fn read_iovec(address: u64, count: usize) -> Result<Vec<Segment>> {
         }
         let length = (length as usize).min(room);
         room -= length;
-        out.push(Segment { address, length });
+        if count > FEW {
+            out.many.push(Segment { address, length });
+        } else {
+            out.few[i] = Segment { address, length };
+        }
     }
     Ok(out)
 }

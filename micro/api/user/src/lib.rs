@@ -17,7 +17,7 @@ mod iovec;
 
 pub use atomic::compare_exchange_u32;
 pub use copy::{fault_fixup, read_bytes, write_bytes, zero_bytes};
-pub use iovec::{IO_MAX, IOV_MAX, Segment, Sink, Source, read_iovec};
+pub use iovec::{IO_MAX, IOV_MAX, Segment, Segments, Sink, Source, read_iovec};
 
 use abi::{Errno, Result, errno::*};
 use alloc::vec::Vec;

@@ -1,1 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pipes and FIFOs (pipe(7)).
+//!
+//! Data is kept in pages, in order. Moving bytes from and to the program may fault and so may block, so it happens
+//! outside the lock: one reader and one writer at a time have the *turn*, and others find `EAGAIN` and wait. Writes
+//! of at most [`PIPE_BUF`] bytes are done whole or not at all.
 #![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod buffer;
+mod end;
+mod fifo;
+
+pub use end::PipeEnd;
+pub use fifo::{Fifo, fifo};
+
+use abi::Events;
+use alloc::sync::Arc;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use buffer::Buffer;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that are written in one piece.
+pub const PIPE_BUF: usize = 4096;
+/// Capacity of a new pipe.
+pub const DEFAULT_CAPACITY: usize = 65536;
+/// Largest capacity for others than root (Linux' fs.pipe-max-size).
+pub const CAPACITY_LIMIT: usize = 1 << 20;
+/// Largest capacity at all.
+const HARD_LIMIT: usize = 1 << 31;
+
+struct State {
+    buffer: Buffer,
+    capacity: usize,
+    readers: usize,
+    writers: usize,
+    /// Somebody moves bytes out, or in, outside the lock.
+    reading: bool,
+    writing: bool,
+    /// Somebody found the turn taken and waits.
+    turn_wanted: bool,
+}
+
+/// What the two ends share.
+pub struct Pipe {
+    state: SpinLock<State>,
+    queue: WaitQueue,
+    number: u64,
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl Pipe {
+    /// A pipe without ends.
+    pub fn new() -> Arc<Pipe> {
+        let state = State {
+            buffer: Buffer::default(),
+            capacity: DEFAULT_CAPACITY,
+            readers: 0,
+            writers: 0,
+            reading: false,
+            writing: false,
+            turn_wanted: false,
+        };
+        Arc::new(Pipe {
+            state: SpinLock::new(state),
+            queue: WaitQueue::new(),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// F_GETPIPE_SZ.
+    pub fn capacity(&self) -> usize {
+        self.state.lock().capacity
+    }
+
+    /// F_SETPIPE_SZ: a power of two of at least a page. `EPERM` above [`CAPACITY_LIMIT`] without privilege, `EBUSY`
+    /// when more is in it than would fit.
+    pub fn set_capacity(&self, wanted: usize, privileged: bool) -> abi::Result<usize> {
+        if wanted > HARD_LIMIT {
+            return Err(abi::errno::EINVAL);
+        }
+        let capacity = wanted.max(abi::PAGE_SIZE).next_power_of_two();
+        if capacity > CAPACITY_LIMIT && !privileged {
+            return Err(abi::errno::EPERM);
+        }
+        let mut state = self.state.lock();
+        if state.buffer.length() > capacity {
+            return Err(abi::errno::EBUSY);
+        }
+        state.capacity = capacity;
+        drop(state);
+        self.queue.wake_all(Events::OUT | Events::WRNORM);
+        Ok(capacity)
+    }
+
+    /// Bytes in it (FIONREAD).
+    pub fn length(&self) -> usize {
+        self.state.lock().buffer.length()
+    }
+}
+
+/// The two ends of a new pipe, the reading one first.
+pub fn pipe() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
+    let pipe = Pipe::new();
+    (PipeEnd::new(pipe.clone(), true, false, None), PipeEnd::new(pipe, false, true, None))
+}

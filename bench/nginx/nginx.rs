@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Paper: Unikraft figure 13. `wrk` with 30 connections over tap for nginx's own 612-byte page.
+
+use crate::{Options, Result, client, side::Machine, side::Side, statistics, statistics::Samples};
+
+pub fn run(options: &Options) -> Result<()> {
+    let mut machines = Vec::new();
+    for side in options.sides() {
+        machines.push((side, Machine::start(options, side, &["-m", "256M", "nginx"])?));
+    }
+    let mut rates = [Samples::default(), Samples::default()];
+    for _ in 0..options.runs {
+        for (side, machine) in &machines {
+            let url = format!("http://{}/", machine.address()?);
+            let text = client::run(&["wrk", "-t", "1", "-c", "30", "-d", "10s", &url])?;
+            let rate = text.lines().find_map(|l| l.trim().strip_prefix("Requests/sec:"));
+            let rate = rate.and_then(|r| r.trim().parse().ok()).ok_or(format!("wrk printed: {text}"))?;
+            rates[usize::from(*side == Side::Linux)].add(rate);
+        }
+    }
+    statistics::head();
+    statistics::row("30 connections, 612 bytes", "requests/s", &rates[0], &rates[1]);
+    Ok(())
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Experiments that are a small program of their own, run on both sides: it prints `name nanoseconds` lines.
+
+use crate::{Options, Result, side, side::Side, statistics, statistics::Samples};
+use std::collections::BTreeMap;
+use std::process::Command;
+
+pub fn system_calls(options: &Options) -> Result<()> {
+    compare(options, "syscall/null.c")
+}
+
+pub fn faults(options: &Options) -> Result<()> {
+    compare(options, "fault/fault.c")
+}
+
+fn compare(options: &Options, source: &str) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("unilith-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let program = folder.join("program");
+    let result = build(options, source, &program).and_then(|()| measure(options, &program.to_string_lossy()));
+    let removed = std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()));
+    result.and(removed)
+}
+
+/// Dynamic, as programs from packages are: their system calls are libc's.
+fn build(options: &Options, source: &str, program: &std::path::Path) -> Result<()> {
+    let source = options.root.join("bench").join(source);
+    let status = Command::new("cc").args(["-O2", "-o"]).arg(program).arg(&source).status();
+    match status {
+        Ok(s) if s.success() => Ok(()),
+        Ok(_) => Err(format!("{} does not compile", source.display())),
+        Err(e) => Err(format!("cannot run cc: {e}")),
+    }
+}
+
+fn measure(options: &Options, program: &str) -> Result<()> {
+    let mut figures: BTreeMap<String, [Samples; 2]> = BTreeMap::new();
+    for _ in 0..options.runs {
+        for side in options.sides() {
+            for line in side::output(options, side, &[program])?.lines() {
+                let Some((name, value)) = line.split_once(' ') else { continue };
+                let Ok(value) = value.trim().parse() else { continue };
+                figures.entry(name.into()).or_default()[usize::from(side == Side::Linux)].add(value);
+            }
+        }
+    }
+    statistics::head();
+    for (name, [micro, linux]) in &figures {
+        statistics::row(name, "ns", micro, linux);
+    }
+    Ok(())
+}

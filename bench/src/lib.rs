@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Comparisons, side by side: the micro-library OS and a Linux guest of the same QEMU settings, in one run.
+//!
+//! One folder below `bench/` is one experiment; this crate drives them through the `unilith` command, as a user
+//! would. Runs of the sides are interleaved, so that a noisy machine disturbs both alike; QEMU runs on processor 0
+//! and clients on processor 1; each figure is a median with its spread (least and most) and the number of runs.
+//! Guests are measured over tap, which needs root.
+
+mod client;
+mod side;
+mod statistics;
+
+#[path = "../boot/boot.rs"]
+mod boot;
+#[path = "../memory/memory.rs"]
+mod memory;
+#[path = "../nginx/nginx.rs"]
+mod nginx;
+#[path = "../programs.rs"]
+mod programs;
+#[path = "../redis/redis.rs"]
+mod redis;
+#[path = "../size/size.rs"]
+mod size;
+
+use side::Side;
+use std::path::PathBuf;
+
+/// What went wrong, in one line.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `unilith` command.
+    pub command: PathBuf,
+    /// The repository.
+    pub root: PathBuf,
+    /// Runs of each side.
+    pub runs: usize,
+    /// Only the micro-library OS: no Linux kernel is built.
+    pub micro_only: bool,
+}
+
+impl Options {
+    fn sides(&self) -> Vec<Side> {
+        let all = [Side::Micro, Side::Linux];
+        all.into_iter().filter(|s| !self.micro_only || *s == Side::Micro).collect()
+    }
+}
+
+type Experiment = fn(&Options) -> Result<()>;
+
+/// Name, what it answers, and how.
+const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
+    ("boot", "from the start of QEMU to the first answer of Redis", boot::run),
+    ("syscall", "nanoseconds a system call takes", programs::system_calls),
+    ("fault", "nanoseconds the first touch of a page takes", programs::faults),
+    ("redis", "requests a second over tap, pipelined and not", redis::run),
+    ("nginx", "requests a second for a 612-byte file over tap", nginx::run),
+    ("size", "bytes of the kernel image", size::run),
+    ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),
+];
+
+/// Names and descriptions of the experiments.
+pub fn experiments() -> impl Iterator<Item = (&'static str, &'static str)> {
+    EXPERIMENTS.iter().map(|(name, what, _)| (*name, *what))
+}
+
+/// Runs one experiment and prints its table.
+pub fn run(name: &str, options: &Options) -> Result<()> {
+    let Some((_, what, experiment)) = EXPERIMENTS.iter().find(|(known, _, _)| *known == name) else {
+        let known: Vec<&str> = EXPERIMENTS.iter().map(|(known, _, _)| *known).collect();
+        return Err(format!("there is no experiment `{name}`; there are: {}", known.join(", ")));
+    };
+    println!("## {name}: {what}\n");
+    experiment(options)
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A machine on one side of a comparison, made and removed through the `unilith` command.
+
+use crate::{Options, Result};
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What runs the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Micro,
+    Linux,
+}
+
+impl Side {
+    fn kernel(self) -> &'static str {
+        match self {
+            Side::Micro => "micro",
+            Side::Linux => "linux",
+        }
+    }
+}
+
+/// The processor QEMU runs on.
+const MACHINE_CPU: &str = "0";
+/// The processor clients run on.
+pub const CLIENT_CPU: &str = "1";
+
+/// `unilith WORDS`, pinned to the machines' processor.
+fn unilith(options: &Options, words: &[&str]) -> Result<Output> {
+    let mut command = Command::new("timeout");
+    command.args(["300", "taskset", "-c", MACHINE_CPU]).arg(&options.command).args(words);
+    let output = command.output().map_err(|e| format!("cannot run taskset: {e}"))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    Err(format!("unilith {} failed: {}", words.join(" "), error.trim()))
+}
+
+/// Runs a program to its end and returns what it printed.
+pub fn output(options: &Options, side: Side, words: &[&str]) -> Result<String> {
+    let mut all = vec!["run", "--rm", "--kernel", side.kernel()];
+    all.extend(words);
+    let output = unilith(options, &all)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Bytes of the kernel image that Redis is booted with.
+pub fn kernel_bytes(options: &Options, side: Side) -> Result<u64> {
+    let machine = Machine::start(options, side, &["redis"])?;
+    let kernel = machine.kernel.as_deref().ok_or("inspect does not name the kernel")?;
+    Ok(std::fs::metadata(kernel).map_err(|e| format!("{kernel}: {e}"))?.len())
+}
+
+/// A running machine; removed when dropped.
+pub struct Machine<'a> {
+    options: &'a Options,
+    name: String,
+    kernel: Option<String>,
+    state: Value,
+}
+
+impl<'a> Machine<'a> {
+    /// Starts the program and waits until it serves.
+    pub fn start(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut all = vec!["run", "-d", "--name", &name, "--kernel", side.kernel()];
+        all.extend(words);
+        unilith(options, &all)?;
+        let mut machine = Machine { options, name, kernel: None, state: Value::Null };
+        // `run -d` returns when the program serves or ten seconds have passed; a Linux guest may take longer.
+        for _ in 0..300 {
+            machine.refresh()?;
+            match machine.text("phase").as_deref() {
+                Some("ready") => return Ok(machine),
+                Some("exited") => {
+                    let reason =
+                        machine.state["outcome"]["reason"].as_str().unwrap_or("it ended").to_string();
+                    return Err(format!("{}: {reason}", words.join(" ")));
+                }
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        Err(format!("{} did not get ready in 30 s", words.join(" ")))
+    }
+
+    fn refresh(&mut self) -> Result<()> {
+        let output = unilith(self.options, &["inspect", &self.name])?;
+        let all: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("inspect: {e}"))?;
+        self.kernel = all[0]["kernel"].as_str().map(str::to_string);
+        self.state = all[0]["state"].clone();
+        Ok(())
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        self.state[key].as_str().map(str::to_string)
+    }
+
+    /// The machine's own address, reached over tap.
+    pub fn address(&self) -> Result<String> {
+        let address = self.state["connection"]["guest"].as_str();
+        address
+            .map(str::to_string)
+            .ok_or_else(|| "the machine has no tap device: run the benchmark as root".into())
+    }
+
+    /// Milliseconds from the start of QEMU until the program served.
+    pub fn ready_ms(&self) -> Option<f64> {
+        self.state["ready_in_ms"].as_f64()
+    }
+
+    /// Milliseconds from the kernel's first instruction to the program's.
+    pub fn kernel_ms(&self) -> Option<f64> {
+        self.state["kernel_ns"].as_f64().map(|ns| ns / 1e6)
+    }
+
+    /// Resident memory of QEMU in MiB.
+    pub fn resident_mib(&self) -> Result<f64> {
+        let pid = self.state["qemu"]["pid"].as_u64().ok_or("inspect does not name QEMU's process")?;
+        let status =
+            std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| format!("QEMU: {e}"))?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).ok_or("no VmRSS of QEMU")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").parse().map_err(|e| format!("VmRSS: {e}"))?;
+        Ok(kib / 1024.0)
+    }
+}
+
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        if let Err(e) = unilith(self.options, &["rm", "-f", &self.name]) {
+            eprintln!("{e}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Medians, spreads, and the table they are printed in.
+
+/// Measurements of one figure on one side.
+#[derive(Clone, Debug, Default)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    pub fn add(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The middle value; of an even number the mean of the two in the middle.
+    pub fn median(&self) -> Option<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        match sorted.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(sorted[middle]),
+            _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+        }
+    }
+
+    /// `median (least to most, n)`.
+    pub fn show(&self) -> String {
+        let least = self.0.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        match self.median() {
+            Some(median) => {
+                format!("{} ({} to {}, {} runs)", number(median), number(least), number(most), self.0.len())
+            }
+            None => "not measured".into(),
+        }
+    }
+}
+
+/// Three significant digits at least, no more decimals than make sense.
+fn number(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+/// One line of a table: a figure on both sides, with the ratio of the medians.
+pub fn row(figure: &str, unit: &str, micro: &Samples, linux: &Samples) {
+    let ratio = match (micro.median(), linux.median()) {
+        (Some(m), Some(l)) if l != 0.0 => format!("{:.2}", m / l),
+        _ => "–".into(),
+    };
+    println!("| {figure} | {unit} | {} | {} | {ratio} |", micro.show(), linux.show());
+}
+
+/// The head of a table of [`row`]s.
+pub fn head() {
+    println!("| figure | unit | micro | linux | micro / linux |");
+    println!("| --- | --- | --- | --- | --- |");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.median(), None);
+        for value in [3.0, 1.0, 100.0] {
+            samples.add(value);
+        }
+        assert_eq!(samples.median(), Some(3.0));
+        samples.add(5.0);
+        assert_eq!(samples.median(), Some(4.0));
+        assert_eq!(samples.show(), "4.00 (1.00 to 100, 4 runs)");
+    }
+}

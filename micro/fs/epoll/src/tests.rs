@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use super::*;
+use api_fs::{Inode, Sink, Source};
+use eventfd::EventFd;
+use std::vec::Vec;
+
+const IN: u32 = 1;
+const OUT: u32 = 4;
+
+fn event() -> (Arc<EventFd>, Arc<Description>) {
+    let file = EventFd::new(0, false);
+    (file.clone(), Description::new(file, 2, None))
+}
+
+fn signal(e: &EventFd) {
+    e.write(0, &mut Source::kernel(&1u64.to_ne_bytes())).unwrap();
+}
+
+fn drain(e: &EventFd) {
+    e.read(0, &mut Sink::kernel(&mut [0; 8])).unwrap();
+}
+
+fn collect(epoll: &Epoll) -> Vec<(u32, u64)> {
+    let mut out = Vec::new();
+    let _ = epoll.collect(100, |events, data| {
+        out.push((events, data));
+        Ok(())
+    });
+    out
+}
+
+#[test]
+fn level_triggered_repeats_until_drained() {
+    let epoll = Epoll::new();
+    let (e, d) = event();
+    epoll.add(3, &d, IN, 33).unwrap();
+    assert_eq!(epoll.add(3, &d, IN, 33), Err(EEXIST));
+    assert_eq!(epoll.add(4, &d, IN, 44), Ok(()), "another number of the same description");
+    epoll.remove(4, &d).unwrap();
+    assert!(collect(&epoll).is_empty());
+    signal(&e);
+    assert_eq!(collect(&epoll), [(IN, 33)]);
+    assert_eq!(collect(&epoll), [(IN, 33)]);
+    assert!(epoll.poll().contains(Events::IN));
+    drain(&e);
+    assert!(epoll.poll().is_empty());
+    assert!(collect(&epoll).is_empty());
+}
+
+#[test]
+fn edge_triggered_tells_once_for_each_wake_up() {
+    let epoll = Epoll::new();
+    let (e, d) = event();
+    signal(&e);
+    epoll.add(3, &d, IN | EDGE, 1).unwrap();
+    assert_eq!(collect(&epoll), [(IN, 1)]);
+    assert!(collect(&epoll).is_empty());
+    signal(&e);
+    assert_eq!(collect(&epoll), [(IN, 1)]);
+    epoll.modify(3, &d, IN | EDGE, 2).unwrap();
+    assert_eq!(collect(&epoll), [(IN, 2)], "EPOLL_CTL_MOD looks again");
+}
+
+#[test]
+fn one_shot_is_silent_until_it_is_armed_again() {
+    let epoll = Epoll::new();
+    let (e, d) = event();
+    epoll.add(3, &d, IN | ONESHOT, 1).unwrap();
+    signal(&e);
+    assert_eq!(collect(&epoll), [(IN, 1)]);
+    signal(&e);
+    assert!(collect(&epoll).is_empty());
+    epoll.modify(3, &d, IN | OUT | ONESHOT, 1).unwrap();
+    assert_eq!(collect(&epoll), [(IN | OUT, 1)]);
+}
+
+#[test]
+fn a_closed_description_is_forgotten() {
+    let epoll = Epoll::new();
+    let (e, d) = event();
+    epoll.add(3, &d, IN, 1).unwrap();
+    signal(&e);
+    drop(d);
+    assert!(collect(&epoll).is_empty());
+    assert!(e.wait_queue().unwrap().is_empty());
+    assert_eq!(Arc::strong_count(&e), 1);
+    let (e, d) = event();
+    epoll.add(3, &d, IN, 1).unwrap();
+    drop(epoll);
+    assert!(e.wait_queue().unwrap().is_empty());
+}
+
+#[test]
+fn errors_are_those_of_epoll_ctl() {
+    let epoll = Epoll::new();
+    let (_, d) = event();
+    assert_eq!(epoll.modify(3, &d, IN, 1), Err(ENOENT));
+    assert_eq!(epoll.remove(3, &d), Err(ENOENT));
+    let inode: Arc<dyn Inode> = ramfs::tmpfs(1, 1 << 20, 0o777, (0, 0));
+    let dir = Description::new(inode.open(&inode, 0).unwrap(), 0, None);
+    assert_eq!(epoll.add(5, &dir, IN, 1), Err(EPERM));
+    assert_eq!(epoll.add(3, &d, EXCLUSIVE | ONESHOT | IN, 1), Err(EINVAL));
+    epoll.add(3, &d, EXCLUSIVE | IN, 1).unwrap();
+    assert_eq!(epoll.modify(3, &d, IN, 1), Err(EINVAL));
+    let own = Description::new(epoll.clone(), 2, None);
+    assert_eq!(epoll.add(6, &own, IN, 1), Err(EINVAL));
+}
+
+#[test]
+fn instances_nest_but_not_in_circles() {
+    let epolls: Vec<Arc<Epoll>> = (0..7).map(|_| Epoll::new()).collect();
+    let descriptions: Vec<_> = epolls.iter().map(|e| Description::new(e.clone(), 2, None)).collect();
+    let (e, d) = event();
+    epolls[0].add(0, &d, IN, 9).unwrap();
+    for i in 1..5 {
+        epolls[i].add(0, &descriptions[i - 1], IN, i as u64).unwrap();
+    }
+    assert_eq!(epolls[5].add(0, &descriptions[4], IN, 5), Err(ELOOP));
+    assert_eq!(epolls[0].add(1, &descriptions[4], IN, 5), Err(ELOOP));
+    assert!(epolls[4].poll().is_empty());
+    signal(&e);
+    assert_eq!(collect(&epolls[4]), [(IN, 4)]);
+    drain(&e);
+    assert!(collect(&epolls[4]).is_empty());
+}
+
+#[test]
+fn hang_up_is_told_unasked() {
+    let epoll = Epoll::new();
+    let (r, w) = pipe::pipe();
+    let d = Description::new(r, 0, None);
+    epoll.add(3, &d, 0, 7).unwrap();
+    drop(w);
+    assert_eq!(collect(&epoll), [(Events::HUP.0, 7)]);
+}
+
+#[test]
+fn a_failed_copy_loses_no_event() {
+    let epoll = Epoll::new();
+    let (e, d) = event();
+    epoll.add(3, &d, IN | EDGE, 1).unwrap();
+    signal(&e);
+    assert_eq!(epoll.collect(1, |_, _| Err(EFAULT)), Err(EFAULT));
+    assert_eq!(collect(&epoll), [(IN, 1)]);
+}
+
+#[test]
+fn only_the_ready_files_are_asked() {
+    let epoll = Epoll::new();
+    let all: Vec<_> = (0..10_000).map(|_| event()).collect();
+    for (i, (_, d)) in all.iter().enumerate() {
+        epoll.add(i as i32, d, IN, i as u64).unwrap();
+    }
+    signal(&all[5000].0);
+    assert_eq!(epoll.state.lock().ready.len(), 1);
+    assert_eq!(collect(&epoll), [(IN, 5000)]);
+}

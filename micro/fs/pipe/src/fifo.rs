@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! FIFOs: pipes that are found by their inode.
+
+use crate::{Pipe, PipeEnd};
+use abi::{Result, errno::EAGAIN};
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use api_fs::Inode;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+
+/// Pipes of FIFOs that are open, by the address of their inode (which the open end keeps alive).
+static OPEN: SpinLock<BTreeMap<usize, Weak<Pipe>>> = SpinLock::new(BTreeMap::new());
+
+/// A FIFO that was opened.
+pub struct Fifo {
+    pub end: Arc<PipeEnd>,
+    pipe: Arc<Pipe>,
+}
+
+/// Opens a FIFO. It connects at once; whether to wait for the other side is [`Fifo::partner`]'s to say.
+pub fn fifo(inode: &Arc<dyn Inode>, reads: bool, writes: bool) -> Fifo {
+    let key = Arc::as_ptr(inode).cast::<()>() as usize;
+    let pipe = {
+        let mut open = OPEN.lock();
+        match open.get(&key).and_then(Weak::upgrade) {
+            Some(pipe) => pipe,
+            None => {
+                open.retain(|_, pipe| pipe.strong_count() > 0);
+                let pipe = Pipe::new();
+                open.insert(key, Arc::downgrade(&pipe));
+                pipe
+            }
+        }
+    };
+    Fifo { end: PipeEnd::new(pipe.clone(), reads, writes, Some(inode.clone())), pipe }
+}
+
+impl Fifo {
+    /// `EAGAIN` until the other side is open.
+    pub fn partner(&self) -> Result<()> {
+        let state = self.pipe.state.lock();
+        let missing = if self.end.reads() { state.writers } else { state.readers } == 0;
+        if missing { Err(EAGAIN) } else { Ok(()) }
+    }
+
+    pub fn queue(&self) -> &WaitQueue {
+        &self.pipe.queue
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel's heap, made of the allocator that was picked.
+
+use alloc_frames::{add_range, heap_give, heap_take};
+use api_alloc::{KernelHeap, Pages};
+use api_plat::MemoryRange;
+
+#[cfg(feature = "alloc-buddy")]
+use alloc_buddy::Buddy as Picked;
+#[cfg(feature = "alloc-tlsf")]
+use alloc_tlsf::Tlsf as Picked;
+
+#[global_allocator]
+static HEAP: KernelHeap<Picked> = KernelHeap::new(Picked::new(), Pages { take: heap_take, give: heap_give });
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_memory(free: &[MemoryRange]) {
+    for range in free {
+        // SAFETY: the platform calls this once, with RAM that nobody uses.
+        let taken = unsafe { add_range(range.start, range.end) };
+        if !taken {
+            log::warn!("memory {:#x} to {:#x} is left unused: too many ranges", range.start, range.end);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel's log: one line each on the console, with the seconds since boot as Linux prints them.
+
+use api_lock::SpinLock;
+use core::fmt::{self, Write};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+/// The console as a text stream, a line at a time: each write of the console costs a trip to the device.
+pub struct Console {
+    buffer: [u8; 256],
+    filled: usize,
+}
+
+impl Console {
+    pub const fn new() -> Console {
+        Console { buffer: [0; 256], filled: 0 }
+    }
+
+    pub fn flush(&mut self) {
+        api_plat::console_write(&self.buffer[..self.filled]);
+        self.filled = 0;
+    }
+}
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if self.filled == self.buffer.len() {
+                self.flush();
+            }
+            self.buffer[self.filled] = byte;
+            self.filled += 1;
+        }
+        Ok(())
+    }
+}
+
+struct Logger(SpinLock<Console>);
+
+static LOGGER: Logger = Logger(SpinLock::new(Console::new()));
+
+impl Log for Logger {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        // An interrupt handler or a panic inside the logger itself would find it taken: better lost than stuck.
+        let Some(mut console) = self.0.try_lock() else { return };
+        let now = api_plat::now_ns();
+        let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
+        let level = match record.level() {
+            Level::Error => "error: ",
+            Level::Warn => "warning: ",
+            _ => "",
+        };
+        // Writing to the buffer cannot fail.
+        let _ = writeln!(console, "[{seconds:5}.{micros:06}] {level}{}", record.args());
+        console.flush();
+    }
+
+    fn flush(&self) {}
+}
+
+/// Starts logging at the level the host asked for; `warn` without a word.
+pub fn start(level: Option<&str>) {
+    let level = match level {
+        Some("off") => LevelFilter::Off,
+        Some("error") => LevelFilter::Error,
+        Some("info") => LevelFilter::Info,
+        Some("debug") => LevelFilter::Debug,
+        Some("trace") => LevelFilter::Trace,
+        _ => LevelFilter::Warn,
+    };
+    // Fails only when called twice.
+    if log::set_logger(&LOGGER).is_ok() {
+        log::set_max_level(level);
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the platform's hand-over to the program's first instruction.
+
+use crate::logger;
+use alloc::string::String;
+use api_lock::SpinLock;
+use api_plat::{Boot, Status};
+use core::panic::PanicInfo;
+use sched::Start;
+
+// Micro-libraries that are reached through their `extern` symbols only: naming them links them.
+#[cfg(feature = "sched-coop")]
+use sched_coop as _;
+#[cfg(feature = "sched-preempt")]
+use sched_preempt as _;
+
+static BOOT: SpinLock<Option<Boot>> = SpinLock::new(None);
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_main(boot: Boot) -> ! {
+    logger::start(boot.config.log.as_deref());
+    *BOOT.lock() = Some(boot);
+    match sched::spawn(true, Start::Kernel(first_thread)) {
+        Ok(thread) => sched::start_first(&thread),
+        Err(_) => failed(String::from("not enough memory to start: try -m 64M")),
+    }
+}
+
+fn failed(reason: String) -> ! {
+    log::error!("{reason}");
+    api_plat::power_off(&Status::Failed { reason })
+}
+
+/// Becomes the program's first thread.
+fn first_thread() {
+    let boot = BOOT.lock().take();
+    let Some(boot) = boot else { return };
+    match posix::start::run(boot) {
+        Ok(never) => match never {},
+        Err(reason) => failed(reason),
+    }
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    plat_pc::panic(info)
+}
+
+/// Only builds without link-time optimisation ask for it.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() -> ! {
+    unreachable!("the kernel does not unwind")
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    unreachable!("the kernel does not unwind")
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Makes the process: its files, its identity, its first thread; then the program takes over.
+
+use crate::files::Files;
+use crate::process::{Credentials, FIRST_PID, Process};
+use crate::task::Task;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use api_plat::{Boot, BootConfig};
+use vfs::Namespace;
+
+/// Device number of the root file system.
+const ROOT_DEVICE: u64 = 1;
+
+/// Runs the program the host asked for on the calling kernel thread. Comes back only with the reason why it could
+/// not start, one line for the user.
+pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
+    let config = &boot.config;
+    for word in &config.unknown {
+        log::warn!("boot setting {word} is not known: ignored");
+    }
+    crate::dispatch::set_trace(config.trace);
+    if config.args.is_empty() {
+        return Err("the boot command line names no program: put it after --".into());
+    }
+    let namespace = mount(&boot)?;
+    let process = Process::new(FIRST_PID, credentials(config), Files::new(Arc::new(namespace)));
+    let task = Task::new(process.clone(), process.allocate_tid(), [0; 16]);
+    process.add(task.clone());
+    task.attach(&sched::current_handle());
+    Err(format!("{}: no loader", config.args[0]))
+}
+
+fn credentials(config: &BootConfig) -> Credentials {
+    let (u, g) = (config.uid, config.gid);
+    Credentials { uid: u, euid: u, suid: u, fsuid: u, gid: g, egid: g, sgid: g, fsgid: g, groups: [].into() }
+}
+
+fn mount(boot: &Boot) -> Result<Namespace, String> {
+    // Half of the memory may hold files, as Linux' tmpfs has it.
+    let limit = boot.memory / 2;
+    let root = ramfs::from_archive(boot.initrd, boot.initrd_physical, ROOT_DEVICE, limit)
+        .map_err(|e| format!("the root file system: {e}"))?;
+    let namespace = Namespace::new(root, "rootfs").map_err(|e| format!("the root file system: {e:?}"))?;
+    Ok(namespace)
+}
