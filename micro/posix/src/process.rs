@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the program as a whole is to Linux.
 
+pub use crate::calls::identity::credentials::Credentials;
+use crate::calls::identity::sessions::Sessions;
+use crate::calls::limits::Limits;
 use crate::calls::signals::ProcessSignals;
+use crate::calls::time::ProcessTimers;
 use crate::files::Files;
 use crate::task::Task;
 use alloc::collections::BTreeMap;
@@ -10,24 +14,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 /// The program is process 1, as the entrypoint of a container is.
 pub const FIRST_PID: i32 = 1;
-
-/// User and group ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Credentials {
-    pub uid: u32,
-    pub euid: u32,
-    pub suid: u32,
-    pub fsuid: u32,
-    pub gid: u32,
-    pub egid: u32,
-    pub sgid: u32,
-    pub fsgid: u32,
-    pub groups: Vec<u32>,
-}
 
 /// A process. There is one; structures that a second one would need for itself hang off it.
 pub struct Process {
@@ -35,9 +25,14 @@ pub struct Process {
     pub credentials: SpinLock<Credentials>,
     pub files: Files,
     pub signals: ProcessSignals,
+    pub limits: Limits,
+    pub timers: ProcessTimers,
+    pub sessions: SpinLock<Sessions>,
     tasks: SpinLock<BTreeMap<i32, Arc<Task>>>,
     next_tid: AtomicI32,
     exiting: AtomicBool,
+    /// Processor time of threads that have ended.
+    ended_cpu_ns: AtomicU64,
     /// As execve got it, for /proc/self/cmdline.
     pub arguments: SpinLock<Vec<String>>,
     pub environment: SpinLock<Vec<String>>,
@@ -52,9 +47,13 @@ impl Process {
             credentials: SpinLock::new(credentials),
             files,
             signals: ProcessSignals::new(),
+            limits: Limits::default(),
+            timers: ProcessTimers::default(),
+            sessions: SpinLock::new(Sessions::default()),
             tasks: SpinLock::new(BTreeMap::new()),
             next_tid: AtomicI32::new(pid),
             exiting: AtomicBool::new(false),
+            ended_cpu_ns: AtomicU64::new(0),
             arguments: SpinLock::new(Vec::new()),
             environment: SpinLock::new(Vec::new()),
             executable: SpinLock::new(String::new()),
@@ -73,7 +72,9 @@ impl Process {
     /// Takes a thread out.
     pub fn remove(&self, tid: i32) {
         let removed = self.tasks.lock().remove(&tid);
-        drop(removed);
+        if let Some(task) = removed {
+            self.ended_cpu_ns.fetch_add(task.cpu_ns(), Ordering::Relaxed);
+        }
     }
 
     pub fn task(&self, tid: i32) -> Option<Arc<Task>> {
@@ -83,6 +84,12 @@ impl Process {
     /// All threads, by id.
     pub fn tasks(&self) -> Vec<Arc<Task>> {
         self.tasks.lock().values().cloned().collect()
+    }
+
+    /// Processor time of all threads, those that have ended included.
+    pub fn cpu_ns(&self) -> u64 {
+        let running: u64 = self.tasks.lock().values().map(|task| task.cpu_ns()).sum();
+        self.ended_cpu_ns.load(Ordering::Relaxed) + running
     }
 
     pub fn thread_count(&self) -> usize {

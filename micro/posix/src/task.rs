@@ -48,6 +48,11 @@ impl Task {
         self.thread.lock().clone()
     }
 
+    /// Processor time used.
+    pub fn cpu_ns(&self) -> u64 {
+        self.thread.lock().as_ref().map_or(0, |thread| thread.cpu_ns())
+    }
+
     /// True when a signal is to be delivered: a blocking call gives up.
     #[inline]
     pub fn has_signal(&self) -> bool {

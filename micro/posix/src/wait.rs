@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The only place where a system call blocks.
 
-use crate::dispatch::RESTART;
+use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
 use crate::task;
-use abi::{Events, Result, errno::EAGAIN};
+use abi::{Errno, Events, Result, errno::EAGAIN};
 use api_fs::File;
 use api_sched::WaitQueue;
 
@@ -64,6 +64,20 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
         }
         sched::park(deadline_ns);
     }
+}
+
+/// When a call that may take `timeout_ns` is over. A call that was interrupted without a handler and is made again
+/// keeps the deadline it had: its answer must go through [`interrupted`].
+pub fn deadline_in(timeout_ns: u64) -> u64 {
+    let resumed = task::current().signals.take_resume();
+    resumed.unwrap_or_else(|| api_plat::now_ns().saturating_add(timeout_ns))
+}
+
+/// What a call answers that has a deadline and was interrupted: EINTR after any handler, otherwise it goes on with
+/// the same deadline.
+pub fn interrupted(deadline_ns: u64) -> Errno {
+    task::current().signals.set_resume(Some(deadline_ns));
+    RESTART_NO_HANDLER
 }
 
 /// A place in a wait queue for as long as it lives.

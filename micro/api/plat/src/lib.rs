@@ -130,6 +130,20 @@ pub struct Context {
 /// Allocated by [`new_fpu_state`]; its size is what XSAVE needs here.
 pub struct FpuState(pub alloc::boxed::Box<[FpuBlock]>);
 
+impl FpuState {
+    /// The XSAVE area.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: a block is 64 plain bytes without padding, and the slice covers exactly the boxed blocks.
+        unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast::<u8>(), size_of_val(&*self.0)) }
+    }
+
+    /// The XSAVE area; [`load_fpu`] says what it must hold.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and any bytes are a valid block.
+        unsafe { core::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast::<u8>(), size_of_val(&*self.0)) }
+    }
+}
+
 /// XSAVE areas are aligned to 64 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]

@@ -14,7 +14,24 @@ unsafe fn unilith_plat_activate(stack_top: u64, fs_base: u64) {
     cpu::set_fs_base(fs_base);
 }
 
-/// Words that `unilith_plat_switch` pops: R15, R14, R13, R12, RBP, RBX, and the address it returns to.
+unsafe extern "C" {
+    fn unilith_pc_switch(from: *mut Context, to: *const Context);
+    fn unilith_pc_enter_program(frame: *const Frame) -> !;
+}
+
+#[unsafe(no_mangle)]
+unsafe fn unilith_plat_switch(from: *mut Context, to: *const Context) {
+    // SAFETY: by the caller's word. What compiled code may hold in vector registers does not live across a call.
+    unsafe { unilith_pc_switch(from, to) }
+}
+
+#[unsafe(no_mangle)]
+unsafe fn unilith_plat_enter_program(frame: *const Frame) -> ! {
+    // SAFETY: by the caller's word.
+    unsafe { unilith_pc_enter_program(frame) }
+}
+
+/// Words that `unilith_pc_switch` pops: R15, R14, R13, R12, RBP, RBX, and the address it returns to.
 const SWITCH_WORDS: usize = 7;
 
 #[unsafe(no_mangle)]

@@ -179,8 +179,8 @@ unilith_full_iret:
 
 # rdi = a Frame anywhere; moved to the top of the thread's kernel stack, and entered. From the end backwards: the two
 # may overlap, and the target lies higher.
-.globl unilith_plat_enter_program
-unilith_plat_enter_program:
+.globl unilith_pc_enter_program
+unilith_pc_enter_program:
     mov rsp, gs:[{GS_FRAME}]
     mov ecx, {FRAME_SIZE}
 1:  mov rax, [rdi + rcx - 8]
@@ -292,8 +292,8 @@ unilith_exception:
 
 # ---- Threads of the kernel. rdi = where RSP goes, rsi = where it comes from.
 .balign 16
-.globl unilith_plat_switch
-unilith_plat_switch:
+.globl unilith_pc_switch
+unilith_pc_switch:
     push rbx
     push rbp
     push r12

@@ -126,9 +126,9 @@ extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> 
 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
 #[unsafe(no_mangle)]
-extern "C" fn unilith_pc_trap(trap: &Trap) -> bool {
-    // SAFETY: `unilith_pc_exception` put the Frame behind the Trap; nobody else has a reference to it.
-    let frame = unsafe { &mut *(core::ptr::from_ref(trap).add(1) as *mut Frame) };
+extern "C" fn unilith_pc_trap(trap: *mut Trap) -> bool {
+    // SAFETY: `unilith_pc_exception` put the Frame behind the Trap; nobody else has a reference to them.
+    let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
     if frame.rflags & INTERRUPTS != 0 {
         // SAFETY: they were on where the exception hit, and its frame has left the exception stack.
         unsafe { core::arch::asm!("sti", options(nostack)) };

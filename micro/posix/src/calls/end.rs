@@ -11,6 +11,7 @@ pub fn exit(call: &mut Call<'_>) -> Result<usize> {
     let code = call.int(0) as u8;
     let task = task::current();
     super::futex::thread_ends(task);
+    super::signals::thread_ends(task);
     if task.process.thread_count() == 1 {
         task.process.end(Status::Exit { code });
     }

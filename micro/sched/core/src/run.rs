@@ -34,6 +34,8 @@ struct Cpu {
     /// Ended; freed by the next thread, which no longer runs on its stack.
     leaving: AtomicPtr<Thread>,
     slice_end: AtomicU64,
+    /// Since when the current thread's processor time counts.
+    since: AtomicU64,
     timer_expired: AtomicBool,
     timer_armed: AtomicU64,
 }
@@ -45,6 +47,7 @@ static CPUS: [Cpu; 1] = [const {
         fpu_owner: AtomicPtr::new(core::ptr::null_mut()),
         leaving: AtomicPtr::new(core::ptr::null_mut()),
         slice_end: AtomicU64::new(u64::MAX),
+        since: AtomicU64::new(0),
         timer_expired: AtomicBool::new(false),
         timer_armed: AtomicU64::new(u64::MAX),
     }
@@ -63,18 +66,13 @@ pub fn current() -> &'static Thread {
     unsafe { &*cpu().current.load(Ordering::Relaxed) }
 }
 
-/// The running thread, counted.
-pub fn current_handle() -> Arc<Thread> {
-    handle(current().index).expect("the running thread is in the table")
-}
-
 fn handle(index: ThreadIndex) -> Option<Arc<Thread>> {
     TABLE.lock().threads.get(index as usize)?.clone()
 }
 
 #[unsafe(no_mangle)]
 fn unilith_sched_current() -> Arc<dyn Waiter> {
-    current_handle()
+    handle(current().index).expect("the running thread is in the table")
 }
 
 /// Makes a thread that runs `start` on a kernel stack of its own; runnable once [`unpark`]ed. `EAGAIN` when there
@@ -215,6 +213,8 @@ pub fn exit_current() -> ! {
 /// Gives the processor to the next runnable thread; idles until there is one.
 fn schedule() {
     let previous = current();
+    charge(previous);
+    let mut idled = false;
     let next = loop {
         run_pollers();
         if let Some(index) = unilith_sched_pick(0) {
@@ -227,9 +227,13 @@ fn schedule() {
         if unilith_sched_waiting(0) {
             continue;
         }
+        idled = true;
         api_plat::idle();
         api_plat::take_work();
     };
+    if idled {
+        cpu().since.store(api_plat::now_ns(), Ordering::Relaxed);
+    }
     start_slice();
     if core::ptr::eq(&*next, previous) {
         unilith_thread_resumed(previous.local());
@@ -244,6 +248,21 @@ fn schedule() {
     // next one.
     unsafe { api_plat::switch(previous.context.get(), to) };
     arrived();
+}
+
+/// Adds the time since it got the processor to the thread's account.
+fn charge(thread: &Thread) {
+    let now = api_plat::now_ns();
+    let since = cpu().since.swap(now, Ordering::Relaxed);
+    thread.used_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+}
+
+/// What is not on the thread's account yet because it is running.
+pub(crate) fn running_ns(thread: &Thread) -> u64 {
+    if !core::ptr::eq(thread, cpu().current.load(Ordering::Relaxed)) {
+        return 0;
+    }
+    api_plat::now_ns().saturating_sub(cpu().since.load(Ordering::Relaxed))
 }
 
 /// First thing a thread does when it got the processor: frees the one that ended before it.

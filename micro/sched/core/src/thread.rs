@@ -39,6 +39,8 @@ pub struct Thread {
     pub(crate) fs_base: AtomicU64,
     pub(crate) start: UnsafeCell<Option<Start>>,
     local: AtomicPtr<()>,
+    /// Processor time up to when it last left the processor, in nanoseconds.
+    pub(crate) used_ns: AtomicU64,
 }
 
 // SAFETY: `context`, `fpu` and `start` are touched by the thread itself while it runs, or by the scheduler while it is
@@ -61,6 +63,7 @@ impl Thread {
             fs_base: AtomicU64::new(0),
             start: UnsafeCell::new(Some(start)),
             local: AtomicPtr::new(core::ptr::null_mut()),
+            used_ns: AtomicU64::new(0),
         }))
     }
 
@@ -81,6 +84,11 @@ impl Thread {
     /// First address above its kernel stack.
     pub fn stack_top(&self) -> u64 {
         self.stack.top
+    }
+
+    /// Processor time it has used, in nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.used_ns.load(Ordering::Relaxed) + crate::run::running_ns(self)
     }
 
     /// One pointer for the layer above (its task); null until set.

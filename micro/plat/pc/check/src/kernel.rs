@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel half: the upcalls of `api-plat`.
 
+use crate::program::LAZY;
 use alloc_frames::{add_range, heap_give, heap_take};
 use alloc_tlsf::Tlsf;
 use api_alloc::{KernelHeap, Pages};
-use api_plat::{Access, Boot, Exception, FaultOutcome, Frame, MemoryRange, Status};
+use api_plat::{Access, Boot, Context, Exception, FaultOutcome, Frame, KernelStack, MemoryRange, Status};
 use core::fmt::Write;
 use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[global_allocator]
 static HEAP: KernelHeap<Tlsf> = KernelHeap::new(Tlsf::new(), Pages { take: heap_take, give: heap_give });
@@ -54,26 +56,174 @@ fn unilith_kernel_memory(free: &[MemoryRange]) {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_main(boot: Boot) -> ! {
-    let now = api_plat::now_ns();
-    say!("main after {now} ns, wall {}", api_plat::wall_ns());
-    let mut random = [0; 16];
-    api_plat::entropy(&mut random);
-    say!("random {random:x?}, {} ns", api_plat::now_ns() - now);
-    say!("hello: {} MiB, initrd {} bytes, args {:?}", boot.memory >> 20, boot.initrd.len(), boot.config.args);
+    say!("main after {} ns, {} MiB", api_plat::now_ns(), boot.memory >> 20);
+    let what = boot.config.args.first().map_or("hello", |s| s.as_str());
+    match what {
+        "hello" => {
+            let now = api_plat::now_ns();
+            let mut random = [0; 16];
+            api_plat::entropy(&mut random);
+            say!("random {random:x?}, {} ns", api_plat::now_ns() - now);
+            say!("wall {}", api_plat::wall_ns());
+            api_plat::power_off(&Status::Exit { code: 0 })
+        }
+        "program" => run_program(),
+        "idle" => idle(),
+        "overflow" => {
+            let stack = KernelStack::new().expect("a stack");
+            let (mut here, mut there) = (Context::default(), Context::default());
+            // SAFETY: the stack lives until the machine ends.
+            unsafe {
+                api_plat::start_thread(&mut there, &stack, overflow, 1);
+                api_plat::activate(stack.top, 0);
+                api_plat::switch(&raw mut here, &raw const there)
+            }
+            unreachable!()
+        }
+        "fault" => {
+            // SAFETY: none: the fault is what is wanted.
+            unsafe { (0xffff_ff00_dead_0000 as *const u8).read_volatile() };
+            unreachable!()
+        }
+        "panic" => panic!("as asked"),
+        other => panic!("no such check: {other}"),
+    }
+}
+
+#[allow(unconditional_recursion)]
+extern "C" fn overflow(n: usize) -> ! {
+    let space = core::hint::black_box([n; 64]);
+    overflow(space[3] + 1)
+}
+
+/// Sleeps ten times for 20 ms.
+fn idle() -> ! {
+    let mut wakes = 0;
+    for i in 0..10 {
+        let end = api_plat::now_ns() + 20_000_000;
+        api_plat::set_timer(end);
+        while api_plat::now_ns() < end {
+            api_plat::idle();
+            api_plat::take_work();
+            wakes += 1;
+        }
+        say!("{i}: {} us late, {wakes} wakes", (api_plat::now_ns() - end) / 1000);
+    }
+    let (tsc, ns) = (plat_pc::x86::rdtsc(), api_plat::now_ns());
+    let end = ns + 500_000_000;
+    api_plat::set_timer(end);
+    while api_plat::now_ns() < end {
+        api_plat::idle();
+        api_plat::take_work();
+    }
+    let (tsc, ns) = (plat_pc::x86::rdtsc() - tsc, api_plat::now_ns() - ns);
+    say!("{} ticks a millisecond", tsc * 1_000_000 / ns);
     api_plat::power_off(&Status::Exit { code: 0 })
 }
 
-#[unsafe(no_mangle)]
-fn unilith_kernel_syscall(_frame: &mut Frame) {}
-#[unsafe(no_mangle)]
-fn unilith_kernel_exception(_frame: &mut Frame, e: Exception) {
-    panic!("{e:x?}")
+extern "C" fn audited() -> u64 {
+    4321
 }
+
+fn run_program() -> ! {
+    crate::program::load();
+    let stack = core::mem::ManuallyDrop::new(KernelStack::new().expect("a stack"));
+    // SAFETY: the stack is never freed; `audited` has no instruction but a move and a return; the frame is that of a
+    // fresh program.
+    unsafe {
+        let audited = audited as extern "C" fn() -> u64;
+        api_plat::set_fast_call(
+            39,
+            core::mem::transmute::<extern "C" fn() -> u64, api_plat::FastCall>(audited),
+        );
+        api_plat::activate(stack.top, 0x1234_5000);
+        let mut frame: Frame = core::mem::zeroed();
+        frame.rip = crate::program::CODE;
+        frame.rsp = crate::program::STACK_TOP - 1024;
+        api_plat::set_timer(api_plat::now_ns() + 50_000);
+        api_plat::enter_program(&frame)
+    }
+}
+
+static TICKS: AtomicU64 = AtomicU64::new(0);
+static WORK: AtomicU64 = AtomicU64::new(0);
+
+fn end(code: u8) -> ! {
+    api_plat::power_off(&Status::Exit { code })
+}
+
 #[unsafe(no_mangle)]
-fn unilith_kernel_page_fault(_address: u64, _access: Access) -> FaultOutcome {
+fn unilith_kernel_syscall(frame: &mut Frame) {
+    // SAFETY: the kernel may use vector registers as it likes: they are in the frame.
+    unsafe {
+        core::arch::asm!("pcmpeqd xmm0, xmm0", "pxor xmm3, xmm3", "pxor xmm7, xmm7", "pxor xmm15, xmm15")
+    };
+    if api_plat::take_work() {
+        unilith_kernel_work(frame);
+    }
+    assert_eq!(frame.orig_rax, frame.rax);
+    match frame.rax {
+        500 => {
+            say!("check {} failed", frame.rdi);
+            end(1)
+        }
+        501 => {
+            let (ticks, work) = (TICKS.load(Relaxed), WORK.load(Relaxed));
+            say!("{ticks} timer interrupts, {work} times work");
+            assert!(ticks > 10 && work >= ticks - 1);
+            assert_eq!(api_plat::fs_base(), 0x1234_5000);
+            copies();
+            say!("ok");
+            end(0)
+        }
+        502 => frame.rax = 1234,
+        503 => {
+            let (tsc, ns) = (plat_pc::x86::rdtsc(), api_plat::now_ns());
+            while api_plat::now_ns() < ns + 1_000_000 {}
+            let hz = (plat_pc::x86::rdtsc() - tsc) * 1000;
+            say!("call {}: {} ns", frame.rsi, frame.rdi * 1000 / (hz / 1_000_000));
+        }
+        n => panic!("call {n}"),
+    }
+}
+
+/// Copies to and from the program's memory: over a page that comes with the fault, and into nothing.
+fn copies() {
+    assert_eq!(api_user::write_bytes(LAZY + 0x1ffc, &[1, 2, 3, 4, 5, 6, 7, 8]), Ok(()));
+    let mut back = [0; 8];
+    assert_eq!(api_user::read_bytes(LAZY + 0x1ffc, &mut back), Ok(()));
+    assert_eq!(back, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(api_user::read_bytes(0x10_0000, &mut back), Err(abi::errno::EFAULT));
+    assert_eq!(api_user::write_bytes(LAZY + 0xf_fffc, &back), Err(abi::errno::EFAULT));
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_exception(frame: &mut Frame, e: Exception) {
+    panic!("{e:x?} at {:#x} {frame:x?}", frame.rip)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
+    // SAFETY: kernel code may use them.
+    unsafe { core::arch::asm!("pcmpeqd xmm0, xmm0", "pxor xmm7, xmm7", "pxor xmm15, xmm15") };
+    if (LAZY..LAZY + 0x10_0000).contains(&address) {
+        assert_eq!(access, Access::Write);
+        crate::program::map(address & !0xfff);
+        return FaultOutcome::Resolved;
+    }
     FaultOutcome::Segv { mapped: false }
 }
+
 #[unsafe(no_mangle)]
-fn unilith_kernel_work(_frame: &mut Frame) {}
+fn unilith_kernel_work(_frame: &mut Frame) {
+    WORK.fetch_add(1, Relaxed);
+    // SAFETY: as above.
+    unsafe { core::arch::asm!("pcmpeqd xmm3, xmm3") };
+    api_plat::set_timer(api_plat::now_ns() + 20_000);
+}
+
 #[unsafe(no_mangle)]
-fn unilith_kernel_timer() {}
+fn unilith_kernel_timer() {
+    TICKS.fetch_add(1, Relaxed);
+    api_plat::request_work();
+}

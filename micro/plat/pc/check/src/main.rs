@@ -9,3 +9,5 @@ fn main() {}
 extern crate alloc;
 #[cfg(panic = "abort")]
 mod kernel;
+#[cfg(panic = "abort")]
+mod program;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Capabilities (capabilities(7)): capget(2), capset(2), and the sets prctl(2) changes.
+
+use super::check_own;
+use crate::call::Call;
+use crate::task;
+use abi::{Result, errno::*};
+use api_user::UserPtr;
+
+/// Capabilities as a set of bits.
+pub type CapabilitySet = u64;
+
+pub const CAP_SETGID: u32 = 6;
+pub const CAP_SETUID: u32 = 7;
+pub const CAP_SETPCAP: u32 = 8;
+pub const CAP_SYS_ADMIN: u32 = 21;
+pub const CAP_SYS_BOOT: u32 = 22;
+pub const CAP_SYS_NICE: u32 = 23;
+pub const CAP_SYS_RESOURCE: u32 = 24;
+pub const CAP_SYSLOG: u32 = 34;
+/// CAP_CHECKPOINT_RESTORE.
+pub const LAST_CAPABILITY: u32 = 40;
+/// All there are.
+pub const ALL: CapabilitySet = (1 << (LAST_CAPABILITY + 1)) - 1;
+/// Those the file-system user id carries: CAP_CHOWN to CAP_FSETID, CAP_LINUX_IMMUTABLE, CAP_MKNOD, CAP_MAC_OVERRIDE.
+const FILES: CapabilitySet = 0x1f | 1 << 9 | 1 << 27 | 1 << 32;
+
+/// The sets of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub effective: CapabilitySet,
+    pub permitted: CapabilitySet,
+    pub inheritable: CapabilitySet,
+    pub bounding: CapabilitySet,
+    pub ambient: CapabilitySet,
+    /// PR_SET_KEEPCAPS.
+    pub keep: bool,
+}
+
+impl Capabilities {
+    /// Of a process that starts with this effective user.
+    pub fn of_user(euid: u32) -> Capabilities {
+        let own = if euid == 0 { ALL } else { 0 };
+        Capabilities { effective: own, permitted: own, bounding: ALL, ..Capabilities::default() }
+    }
+
+    /// capabilities(7), "Effect of user ID changes on capabilities": the real, effective and saved user ids before
+    /// and after.
+    pub fn user_changes(&mut self, before: [u32; 3], after: [u32; 3]) {
+        if before.contains(&0) && !after.contains(&0) {
+            if !self.keep {
+                self.permitted = 0;
+                self.effective = 0;
+            }
+            self.ambient = 0;
+        }
+        match (before[1], after[1]) {
+            (0, 1..) => self.effective = 0,
+            (1.., 0) => self.effective = self.permitted,
+            _ => {}
+        }
+    }
+
+    /// The same for the file-system user id.
+    pub fn files_user_changes(&mut self, before: u32, after: u32) {
+        match (before, after) {
+            (0, 1..) => self.effective &= !FILES,
+            (1.., 0) => self.effective |= self.permitted & FILES,
+            _ => {}
+        }
+    }
+
+    /// capset(2)'s rules.
+    fn set(&mut self, effective: u64, permitted: u64, inheritable: u64) -> Result<()> {
+        let may_add = self.effective >> CAP_SETPCAP & 1 != 0;
+        let inherited_new = inheritable & !(self.inheritable | self.permitted);
+        let outside_bounds = inheritable & !(self.inheritable | self.bounding);
+        if (inherited_new != 0 && !may_add)
+            || outside_bounds != 0
+            || permitted & !self.permitted != 0
+            || effective & !permitted != 0
+        {
+            return Err(EPERM);
+        }
+        *self = Capabilities { effective, permitted, inheritable, ..*self };
+        self.ambient &= permitted & inheritable;
+        Ok(())
+    }
+}
+
+const VERSION_1: u32 = 0x1998_0330;
+const VERSION_2: u32 = 0x2007_1026;
+const VERSION_3: u32 = 0x2008_0522;
+
+/// How many `struct __user_cap_data_struct` this version has; writes the version back when it is unknown.
+fn check_version(header: UserPtr<[u32; 2]>) -> Result<Option<usize>> {
+    let [version, pid] = header.read()?;
+    match version {
+        VERSION_1 => Ok(Some(1)),
+        VERSION_2 | VERSION_3 => Ok(Some(2)),
+        _ => {
+            header.write([VERSION_3, pid])?;
+            Ok(None)
+        }
+    }
+}
+
+/// Target of capget and capset: their header's process id.
+fn target(header: UserPtr<[u32; 2]>) -> Result<i32> {
+    Ok(header.read()?[1] as i32)
+}
+
+/// capget(2).
+pub fn capget(call: &mut Call<'_>) -> Result<usize> {
+    let header = call.ptr(0);
+    let data = call.ptr::<[u32; 3]>(1).non_null();
+    let Some(count) = check_version(header)? else {
+        // Without data it was only a question for the version.
+        return if data.is_some() { Err(EINVAL) } else { Ok(0) };
+    };
+    let pid = target(header)?;
+    if pid < 0 {
+        return Err(EINVAL);
+    }
+    check_own(pid)?;
+    let caps = task::current().process.credentials.lock().capabilities;
+    if let Some(data) = data {
+        for i in 0..count as u64 {
+            let half = |set: u64| (set >> (32 * i)) as u32;
+            data.add(i).write([half(caps.effective), half(caps.permitted), half(caps.inheritable)])?;
+        }
+    }
+    Ok(0)
+}
+
+/// capset(2).
+pub fn capset(call: &mut Call<'_>) -> Result<usize> {
+    let header = call.ptr(0);
+    let count = check_version(header)?.ok_or(EINVAL)?;
+    let pid = target(header)?;
+    let task = task::current();
+    if pid != 0 && pid != task.tid {
+        return Err(EPERM);
+    }
+    let data = call.ptr::<[u32; 3]>(1);
+    let mut sets = [0u64; 3];
+    for i in 0..count as u64 {
+        for (set, half) in sets.iter_mut().zip(data.add(i).read()?) {
+            *set |= u64::from(half) << (32 * i);
+        }
+    }
+    let [effective, permitted, inheritable] = sets.map(|set| set & ALL);
+    task.process.credentials.lock().capabilities.set(effective, permitted, inheritable)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_loses_its_capabilities_with_its_last_user_id() {
+        let mut caps = Capabilities::of_user(0);
+        caps.user_changes([0, 0, 0], [0, 1000, 0]);
+        assert_eq!((caps.effective, caps.permitted), (0, ALL));
+        caps.user_changes([0, 1000, 0], [0, 0, 0]);
+        assert_eq!(caps.effective, ALL);
+        caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
+        assert_eq!((caps.effective, caps.permitted), (0, 0));
+        let mut keeping = Capabilities { keep: true, ..Capabilities::of_user(0) };
+        keeping.user_changes([0, 0, 0], [1000, 1000, 1000]);
+        assert_eq!((keeping.effective, keeping.permitted), (0, ALL));
+    }
+
+    #[test]
+    fn capabilities_are_dropped_and_never_gained() {
+        let mut caps = Capabilities::of_user(0);
+        assert_eq!(caps.set(1, 3, 0), Ok(()));
+        assert_eq!(caps.set(3, 3, 0), Ok(()));
+        assert_eq!(caps.set(1, 7, 0), Err(EPERM));
+        assert_eq!(caps.set(4, 3, 0), Err(EPERM));
+        assert_eq!(caps.set(1, 1, 8), Err(EPERM), "inheritable without CAP_SETPCAP");
+        assert_eq!(Capabilities::of_user(1000).set(1, 1, 0), Err(EPERM));
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! User and group ids and how they may change (credentials(7)).
+
+use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities};
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+
+/// "Leave it as it is."
+const KEEP: u32 = u32::MAX;
+
+/// User and group ids, capabilities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    pub uid: u32,
+    pub euid: u32,
+    pub suid: u32,
+    pub fsuid: u32,
+    pub gid: u32,
+    pub egid: u32,
+    pub sgid: u32,
+    pub fsgid: u32,
+    pub groups: Vec<u32>,
+    pub capabilities: Capabilities,
+    /// PR_SET_NO_NEW_PRIVS.
+    pub no_new_privileges: bool,
+}
+
+impl Default for Credentials {
+    fn default() -> Self {
+        Credentials::of(0, 0)
+    }
+}
+
+impl Credentials {
+    /// Of a program that starts as this user and group.
+    pub fn of(uid: u32, gid: u32) -> Credentials {
+        Credentials {
+            uid,
+            euid: uid,
+            suid: uid,
+            fsuid: uid,
+            gid,
+            egid: gid,
+            sgid: gid,
+            fsgid: gid,
+            groups: Vec::new(),
+            capabilities: Capabilities::of_user(uid),
+            no_new_privileges: false,
+        }
+    }
+
+    /// Has the capability.
+    pub fn can(&self, capability: u32) -> bool {
+        self.capabilities.effective >> capability & 1 != 0
+    }
+
+    fn set_users(&mut self, real: u32, effective: u32, saved: u32) {
+        let before = [self.uid, self.euid, self.suid];
+        let files = self.fsuid;
+        (self.uid, self.euid, self.suid, self.fsuid) = (real, effective, saved, effective);
+        self.capabilities.files_user_changes(files, effective);
+        self.capabilities.user_changes(before, [real, effective, saved]);
+    }
+
+    fn set_group_ids(&mut self, real: u32, effective: u32, saved: u32) {
+        (self.gid, self.egid, self.sgid, self.fsgid) = (real, effective, saved, effective);
+    }
+
+    pub fn setuid(&mut self, uid: u32) -> Result<()> {
+        let (real, effective, saved) = set_one(uid, (self.uid, self.suid), self.can(CAP_SETUID))?;
+        self.set_users(real, effective, saved);
+        Ok(())
+    }
+
+    pub fn setgid(&mut self, gid: u32) -> Result<()> {
+        let (real, effective, saved) = set_one(gid, (self.gid, self.sgid), self.can(CAP_SETGID))?;
+        self.set_group_ids(real, effective, saved);
+        Ok(())
+    }
+
+    pub fn setreuid(&mut self, real: u32, effective: u32) -> Result<()> {
+        let now = (self.uid, self.euid, self.suid);
+        let (r, e, s) = set_two(real, effective, now, self.can(CAP_SETUID))?;
+        self.set_users(r, e, s);
+        Ok(())
+    }
+
+    pub fn setregid(&mut self, real: u32, effective: u32) -> Result<()> {
+        let now = (self.gid, self.egid, self.sgid);
+        let (r, e, s) = set_two(real, effective, now, self.can(CAP_SETGID))?;
+        self.set_group_ids(r, e, s);
+        Ok(())
+    }
+
+    pub fn setresuid(&mut self, wanted: [u32; 3]) -> Result<()> {
+        let now = [self.uid, self.euid, self.suid];
+        let [r, e, s] = set_three(wanted, now, self.can(CAP_SETUID))?;
+        self.set_users(r, e, s);
+        Ok(())
+    }
+
+    pub fn setresgid(&mut self, wanted: [u32; 3]) -> Result<()> {
+        let now = [self.gid, self.egid, self.sgid];
+        let [r, e, s] = set_three(wanted, now, self.can(CAP_SETGID))?;
+        self.set_group_ids(r, e, s);
+        Ok(())
+    }
+
+    /// Returns the id from before; one that is not allowed changes nothing.
+    pub fn setfsuid(&mut self, uid: u32) -> u32 {
+        let before = self.fsuid;
+        let allowed = [self.uid, self.euid, self.suid, self.fsuid].contains(&uid) || self.can(CAP_SETUID);
+        if uid != KEEP && allowed {
+            self.fsuid = uid;
+            self.capabilities.files_user_changes(before, uid);
+        }
+        before
+    }
+
+    /// As [`Credentials::setfsuid`].
+    pub fn setfsgid(&mut self, gid: u32) -> u32 {
+        let before = self.fsgid;
+        let allowed = [self.gid, self.egid, self.sgid, self.fsgid].contains(&gid) || self.can(CAP_SETGID);
+        if gid != KEEP && allowed {
+            self.fsgid = gid;
+        }
+        before
+    }
+
+    /// Member of the group, by its effective id for files or a supplementary one.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.fsgid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// setuid(2): real and saved id now. The answer is real, effective, saved.
+fn set_one(id: u32, (real, saved): (u32, u32), privileged: bool) -> Result<(u32, u32, u32)> {
+    match id {
+        KEEP => Err(EINVAL),
+        _ if privileged => Ok((id, id, id)),
+        _ if id == real || id == saved => Ok((real, id, saved)),
+        _ => Err(EPERM),
+    }
+}
+
+/// setreuid(2).
+fn set_two(real: u32, effective: u32, now: (u32, u32, u32), privileged: bool) -> Result<(u32, u32, u32)> {
+    let (r, e, s) = now;
+    if real != KEEP && ![r, e].contains(&real) && !privileged {
+        return Err(EPERM);
+    }
+    if effective != KEEP && ![r, e, s].contains(&effective) && !privileged {
+        return Err(EPERM);
+    }
+    let new_effective = if effective == KEEP { e } else { effective };
+    let saves = real != KEEP || (effective != KEEP && effective != r);
+    Ok((if real == KEEP { r } else { real }, new_effective, if saves { new_effective } else { s }))
+}
+
+/// setresuid(2).
+fn set_three(wanted: [u32; 3], now: [u32; 3], privileged: bool) -> Result<[u32; 3]> {
+    let allowed = |id: &u32| *id == KEEP || now.contains(id) || privileged;
+    if !wanted.iter().all(allowed) {
+        return Err(EPERM);
+    }
+    Ok(core::array::from_fn(|i| if wanted[i] == KEEP { now[i] } else { wanted[i] }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users(c: &Credentials) -> [u32; 4] {
+        [c.uid, c.euid, c.suid, c.fsuid]
+    }
+
+    #[test]
+    fn root_drops_to_a_user_for_good() {
+        let mut c = Credentials::of(0, 0);
+        c.setgid(33).unwrap();
+        c.setuid(33).unwrap();
+        assert_eq!(users(&c), [33; 4]);
+        assert_eq!(c.setuid(0), Err(EPERM));
+        assert_eq!(c.setgid(0), Err(EPERM));
+        assert!(!c.can(CAP_SETUID));
+    }
+
+    #[test]
+    fn the_saved_id_leads_back() {
+        let mut c = Credentials::of(0, 0);
+        c.setresuid([1000, 1000, 0]).unwrap();
+        assert!(!c.can(CAP_SETUID));
+        assert_eq!(c.setresuid([5, KEEP, KEEP]), Err(EPERM));
+        c.setreuid(KEEP, 0).unwrap();
+        assert_eq!(users(&c), [1000, 0, 0, 0]);
+        assert!(c.can(CAP_SETUID));
+    }
+
+    #[test]
+    fn setreuid_saves_the_effective_id_when_it_leaves_the_real_one() {
+        let mut c = Credentials::of(0, 0);
+        c.setreuid(1, 2).unwrap();
+        assert_eq!(users(&c), [1, 2, 2, 2]);
+        c.setreuid(KEEP, 1).unwrap();
+        assert_eq!(users(&c), [1, 1, 2, 1]);
+        assert_eq!(c.setreuid(3, KEEP), Err(EPERM));
+    }
+
+    #[test]
+    fn the_file_system_id_changes_only_to_what_is_allowed() {
+        let mut c = Credentials::of(1000, 1000);
+        assert_eq!(c.setfsuid(5), 1000);
+        assert_eq!(c.setfsuid(KEEP), 1000);
+        let mut root = Credentials::of(0, 0);
+        assert_eq!(root.setfsuid(5), 0);
+        assert_eq!(root.setfsuid(KEEP), 5);
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Resource limits: prlimit64(2), getrlimit(2), setrlimit(2). Kept here; their owners ask [`Limits`].
+
+use crate::call::Call;
+use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
+use crate::task;
+use abi::{Result, errno::*};
+use api_lock::SpinLock;
+
+pub const RLIMIT_FSIZE: usize = 1;
+pub const RLIMIT_DATA: usize = 2;
+pub const RLIMIT_STACK: usize = 3;
+pub const RLIMIT_CORE: usize = 4;
+pub const RLIMIT_NPROC: usize = 6;
+pub const RLIMIT_NOFILE: usize = 7;
+pub const RLIMIT_MEMLOCK: usize = 8;
+pub const RLIMIT_AS: usize = 9;
+pub const RLIMIT_SIGPENDING: usize = 11;
+pub const RLIMIT_MSGQUEUE: usize = 12;
+pub const RLIMIT_NICE: usize = 13;
+pub const RLIMIT_RTPRIO: usize = 14;
+const LIMITS: usize = 16;
+
+pub const RLIM_INFINITY: u64 = u64::MAX;
+/// Most descriptors of a process (Linux' default `fs.nr_open`).
+pub const MOST_DESCRIPTORS: u64 = 1 << 20;
+
+/// `struct rlimit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// The limits of a process.
+pub struct Limits(SpinLock<[Limit; LIMITS]>);
+
+impl Default for Limits {
+    /// What Linux gives its first process, with the descriptors systemd and container engines give.
+    fn default() -> Limits {
+        let same = |n| Limit { soft: n, hard: n };
+        let mut limits = [same(RLIM_INFINITY); LIMITS];
+        limits[RLIMIT_STACK].soft = 8 << 20;
+        limits[RLIMIT_CORE].soft = 0;
+        limits[RLIMIT_NPROC] = same(30_000);
+        limits[RLIMIT_NOFILE] = Limit { soft: 1024, hard: MOST_DESCRIPTORS };
+        limits[RLIMIT_MEMLOCK] = same(8 << 20);
+        limits[RLIMIT_SIGPENDING] = same(30_000);
+        limits[RLIMIT_MSGQUEUE] = same(819_200);
+        limits[RLIMIT_NICE] = same(0);
+        limits[RLIMIT_RTPRIO] = same(0);
+        Limits(SpinLock::new(limits))
+    }
+}
+
+impl Limits {
+    /// The limit that counts; [`RLIM_INFINITY`] for none.
+    pub fn soft(&self, resource: usize) -> u64 {
+        self.0.lock()[resource].soft
+    }
+
+    /// Most queued signals.
+    pub fn signals_queued(&self) -> usize {
+        usize::try_from(self.soft(RLIMIT_SIGPENDING)).unwrap_or(usize::MAX)
+    }
+
+    /// Sets (when `new` is given) and returns the limit from before.
+    fn change(&self, resource: usize, new: Option<Limit>, privileged: bool) -> Result<Limit> {
+        let mut limits = self.0.lock();
+        let limit = limits.get_mut(resource).ok_or(EINVAL)?;
+        let before = *limit;
+        if let Some(new) = new {
+            if new.soft > new.hard {
+                return Err(EINVAL);
+            }
+            if resource == RLIMIT_NOFILE && new.hard > MOST_DESCRIPTORS {
+                return Err(EPERM);
+            }
+            if new.hard > before.hard && !privileged {
+                return Err(EPERM);
+            }
+            *limit = new;
+        }
+        Ok(before)
+    }
+}
+
+fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
+    let process = &task::current().process;
+    let privileged = process.credentials.lock().can(CAP_SYS_RESOURCE);
+    process.limits.change(resource as usize, new, privileged)
+}
+
+fn limit([soft, hard]: [u64; 2]) -> Limit {
+    Limit { soft, hard }
+}
+
+/// prlimit64(2).
+pub fn prlimit64(call: &mut Call<'_>) -> Result<usize> {
+    let new = call.ptr(2).non_null().map(|pointer| pointer.read()).transpose()?.map(limit);
+    super::identity::check_own(call.int(0))?;
+    let before = change(call.uint(1), new)?;
+    if let Some(old) = call.ptr(3).non_null() {
+        old.write([before.soft, before.hard])?;
+    }
+    Ok(0)
+}
+
+/// getrlimit(2).
+pub fn getrlimit(call: &mut Call<'_>) -> Result<usize> {
+    let limit = change(call.uint(0), None)?;
+    call.ptr(1).write([limit.soft, limit.hard])?;
+    Ok(0)
+}
+
+/// setrlimit(2).
+pub fn setrlimit(call: &mut Call<'_>) -> Result<usize> {
+    let new = limit(call.ptr(1).read()?);
+    change(call.uint(0), Some(new))?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_lowered_by_anybody_and_raised_with_the_right_only() {
+        let limits = Limits::default();
+        let set = |soft, hard, privileged| {
+            limits.change(RLIMIT_NOFILE, Some(Limit { soft, hard }), privileged).map(|before| before.soft)
+        };
+        assert_eq!(set(100, 200, false), Ok(1024));
+        assert_eq!(set(100, 201, false), Err(EPERM));
+        assert_eq!(set(100, 201, true), Ok(100));
+        assert_eq!(set(300, 201, true), Err(EINVAL));
+        assert_eq!(set(1, MOST_DESCRIPTORS + 1, true), Err(EPERM));
+        assert_eq!(limits.soft(RLIMIT_NOFILE), 100);
+        assert_eq!(limits.change(LIMITS, None, true), Err(EINVAL));
+    }
+
+    #[test]
+    fn numbers_are_those_of_linux() {
+        use abi::linux::general as linux;
+        assert_eq!(RLIMIT_NOFILE as u32, linux::RLIMIT_NOFILE);
+        assert_eq!(RLIMIT_RTPRIO as u32, linux::RLIMIT_RTPRIO);
+        assert_eq!(LIMITS as u32, linux::RLIM_NLIMITS);
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the console shows when a signal of the kind that leaves a core file ends the program.
+//!
+//! One block: the signal, the registers, the bytes at RIP and the callers, each as `#N 0xADDRESS /path+0xOFFSET`,
+//! which the host turns into names and lines.
+
+use super::info::{SI_KERNEL, SigInfo};
+use super::set::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, name};
+use crate::task::Task;
+use alloc::string::String;
+use api_plat::Frame;
+use api_user::{UserPtr, read_bytes};
+use core::fmt::Write;
+
+/// Enough to see the callers, few enough to read.
+const MOST_CALLERS: usize = 32;
+/// Bytes shown before and from RIP on.
+const CODE_BEFORE: u64 = 16;
+const CODE_BYTES: usize = 32;
+
+/// Prints the report.
+pub fn report(task: &Task, frame: &Frame, info: &SigInfo) {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_report(&mut text, task, frame, info);
+    api_plat::console_write(text.as_bytes());
+}
+
+fn reason(info: &SigInfo) -> &'static str {
+    match (info.signal(), info.code()) {
+        (SIGSEGV, 1) => ": address not mapped",
+        (SIGSEGV, 2) => ": not allowed by the mapping's protection",
+        (SIGSEGV, SI_KERNEL) => ": general protection fault",
+        (SIGBUS, 1) => ": misaligned address",
+        (SIGBUS, 2) => ": behind the end of the mapped file",
+        (SIGFPE, 1) => ": integer division by zero",
+        (SIGILL, 2) => ": invalid instruction",
+        (_, code) if code <= 0 => ": sent by the program",
+        _ => "",
+    }
+}
+
+fn write_report(out: &mut String, task: &Task, f: &Frame, info: &SigInfo) -> core::fmt::Result {
+    let comm = task.comm();
+    let comm = String::from_utf8_lossy(&comm);
+    write!(out, "\nprogram ended by {} ({}){}", name(info.signal()), info.signal(), reason(info))?;
+    if info.code() > 0 && info.code() != SI_KERNEL {
+        write!(out, ", at {:#x}", info.address())?;
+    }
+    writeln!(out, "; thread {} \"{comm}\"", task.tid)?;
+    let rows = [
+        [("rip", f.rip), ("rsp", f.rsp), ("rfl", f.rflags)],
+        [("rax", f.rax), ("rbx", f.rbx), ("rcx", f.rcx)],
+        [("rdx", f.rdx), ("rsi", f.rsi), ("rdi", f.rdi)],
+        [("rbp", f.rbp), ("r8 ", f.r8), ("r9 ", f.r9)],
+        [("r10", f.r10), ("r11", f.r11), ("r12", f.r12)],
+        [("r13", f.r13), ("r14", f.r14), ("r15", f.r15)],
+    ];
+    for row in rows {
+        for (register, value) in row {
+            write!(out, "{register} {value:016x}  ")?;
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+    write_code(out, f.rip)?;
+    for (i, address) in callers(f).into_iter().enumerate() {
+        writeln!(out, "#{i} {address:#018x}")?;
+    }
+    Ok(())
+}
+
+fn write_code(out: &mut String, rip: u64) -> core::fmt::Result {
+    let start = rip.saturating_sub(CODE_BEFORE);
+    out.push_str("code");
+    for i in 0..CODE_BYTES as u64 {
+        let mut byte = [0];
+        match read_bytes(start + i, &mut byte) {
+            Ok(()) if start + i == rip => write!(out, " <{:02x}>", byte[0])?,
+            Ok(()) => write!(out, " {:02x}", byte[0])?,
+            Err(_) => out.push_str(" ??"),
+        }
+    }
+    out.push('\n');
+    Ok(())
+}
+
+/// RIP and the return addresses found by following frame pointers; where the program keeps none, what looks like a
+/// return address on its stack.
+fn callers(f: &Frame) -> alloc::vec::Vec<u64> {
+    let mut found = alloc::vec![f.rip];
+    let (mut base, mut below) = (f.rbp, f.rsp);
+    while found.len() < MOST_CALLERS && base >= below && base % 8 == 0 {
+        let Ok([next, address]) = UserPtr::<[u64; 2]>::new(base).read() else { break };
+        if !follows_call(address) {
+            break;
+        }
+        found.push(address);
+        (base, below) = (next, base + 16);
+    }
+    if found.len() == 1 {
+        const WORDS_SCANNED: u64 = 512;
+        let stack = f.rsp & !7;
+        for i in 0..WORDS_SCANNED {
+            let Ok(word) = UserPtr::<u64>::new(stack).add(i).read() else { break };
+            if follows_call(word) && found.len() < MOST_CALLERS {
+                found.push(word);
+            }
+        }
+    }
+    found
+}
+
+/// A call instruction ends at `address`: a direct call (E8 and four bytes), or an indirect one (FF /2) of two to
+/// seven bytes.
+fn follows_call(address: u64) -> bool {
+    let mut code = [0u8; 7];
+    if read_bytes(address.wrapping_sub(7), &mut code).is_err() {
+        return false;
+    }
+    ends_in_call(&code)
+}
+
+fn ends_in_call(code: &[u8; 7]) -> bool {
+    let indirect = |length: usize| code[7 - length] == 0xff && code[8 - length] >> 3 & 7 == 2;
+    code[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn return_addresses_are_recognised_by_the_call_before_them() {
+        assert!(ends_in_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]));
+        assert!(ends_in_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]), "call *%rax");
+        assert!(ends_in_call(&[0x90, 0xff, 0x15, 1, 2, 3, 4]), "call *x(%rip)");
+        assert!(!ends_in_call(&[0x90; 7]));
+        assert!(!ends_in_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xe0]), "jmp *%rax");
+    }
+}

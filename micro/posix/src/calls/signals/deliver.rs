@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! On the way back to the program: pending signals are taken, one after the other, and each does what its action says.
+
+use super::action::{Action, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
+use super::info::SigInfo;
+use super::set::*;
+use super::{crash, frame, state};
+use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::task::{self, Task};
+use abi::{Result, errno::EINTR};
+use api_plat::{Frame, Status};
+
+/// A call that was interrupted, and when it is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interrupted {
+    /// Unless a handler without SA_RESTART runs.
+    UnlessHandlerSaysNo(u64),
+    /// Unless any handler runs.
+    UnlessHandled(u64),
+    /// In any case: an earlier handler with SA_RESTART has run already.
+    Always(u64),
+}
+
+impl Interrupted {
+    fn new(call: Option<(u64, Result<usize>)>, noted: Option<u64>) -> Option<Interrupted> {
+        match call {
+            Some((number, Err(RESTART))) => Some(Interrupted::UnlessHandlerSaysNo(number)),
+            Some((number, Err(RESTART_NO_HANDLER))) => Some(Interrupted::UnlessHandled(number)),
+            _ => noted.map(Interrupted::Always),
+        }
+    }
+
+    /// The number to call, when no handler runs.
+    fn without_handler(self) -> u64 {
+        match self {
+            Interrupted::UnlessHandlerSaysNo(n) | Interrupted::UnlessHandled(n) | Interrupted::Always(n) => n,
+        }
+    }
+
+    /// The number to call when the handler of `action` has run; `None`: it answers EINTR.
+    fn after_handler(self, action: &Action) -> Option<u64> {
+        match self {
+            Interrupted::Always(n) => Some(n),
+            Interrupted::UnlessHandlerSaysNo(n) => action.has(SA_RESTART).then_some(n),
+            Interrupted::UnlessHandled(_) => None,
+        }
+    }
+}
+
+/// Delivers what is pending before the program goes on. `call` is the call being left: its number and result. The
+/// returned number is to be called again.
+pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Option<u64> {
+    let task = task::current();
+    let signals = &task.signals;
+    let mut interrupted = Interrupted::new(call, signals.again.lock().take());
+    let mut handled = false;
+    loop {
+        while task.process.signals.is_stopped() {
+            sched::park(u64::MAX);
+        }
+        let Some(info) = state::take(task, !signals.blocked()) else { break };
+        let signal = info.signal();
+        let action = task.process.signals.action(signal);
+        match action.handler {
+            SIG_IGN => {}
+            SIG_DFL => do_default(task, registers, info),
+            _ => {
+                if action.has(SA_RESETHAND) {
+                    let reset = Action { handler: SIG_DFL, ..action };
+                    task.process.signals.set_action(signal, reset);
+                }
+                let again = interrupted.take().and_then(|call| {
+                    let again = call.after_handler(&action);
+                    if !matches!(call, Interrupted::Always(_)) {
+                        registers.rax = EINTR.to_return() as u64;
+                    }
+                    again
+                });
+                let mask = signals.take_saved_mask().unwrap_or_else(|| signals.blocked());
+                match frame::enter_handler(task, registers, info, &action, mask, again) {
+                    Ok(()) => {
+                        let blocked = signals.blocked();
+                        signals.set_blocked(frame::handler_mask(blocked, &action, signal));
+                    }
+                    Err(_) => state::force_bad_frame(task, signal),
+                }
+                handled = true;
+            }
+        }
+    }
+    if let Some(mask) = signals.take_saved_mask() {
+        signals.set_blocked(mask);
+    }
+    if handled {
+        signals.set_resume(None);
+    }
+    interrupted.map(Interrupted::without_handler)
+}
+
+/// signal(7), "Signal dispositions".
+fn do_default(task: &Task, registers: &Frame, info: SigInfo) {
+    let signal = info.signal();
+    match default_action(signal) {
+        DefaultAction::Ignore | DefaultAction::Continue => {}
+        // The process group of the first process has no parent in its session: it is orphaned, and the stop signals
+        // of terminals do nothing to it (POSIX, 2.4.3).
+        DefaultAction::Stop if signal != SIGSTOP => {}
+        DefaultAction::Stop => task.process.signals.set_stopped(true),
+        DefaultAction::Terminate => task.process.end(Status::Signal { number: signal as u8 }),
+        DefaultAction::Core => {
+            crash::report(task, registers, &info);
+            task.process.end(Status::Signal { number: signal as u8 })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESTARTING: Action = Action { handler: 0x1000, flags: SA_RESTART, ..Action::DEFAULT };
+    const PLAIN: Action = Action { handler: 0x1000, ..Action::DEFAULT };
+
+    #[test]
+    fn a_handler_decides_whether_a_call_is_made_again() {
+        let read = Interrupted::new(Some((0, Err(RESTART))), None).unwrap();
+        assert_eq!(read.without_handler(), 0);
+        assert_eq!(read.after_handler(&RESTARTING), Some(0));
+        assert_eq!(read.after_handler(&PLAIN), None);
+        let pause = Interrupted::new(Some((34, Err(RESTART_NO_HANDLER))), None).unwrap();
+        assert_eq!(pause.without_handler(), 34);
+        assert_eq!(pause.after_handler(&RESTARTING), None);
+    }
+
+    #[test]
+    fn a_call_noted_in_an_earlier_frame_is_made_again_whatever_the_next_handler_says() {
+        let noted = Interrupted::new(None, Some(7)).unwrap();
+        assert_eq!(noted.after_handler(&PLAIN), Some(7));
+        assert_eq!(Interrupted::new(Some((1, Ok(3))), None), None);
+    }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a thread and the process keep about signals, and how a signal gets to them.
+//!
+//! The queues are locked; the sets of what is pending are mirrored in atomics, because every system call and every
+//! switch of threads asks whether a signal is there.
+
+use super::action::{Action, SIG_DFL, SIG_IGN};
+use super::info::{SI_USER, SigInfo};
+use super::queue::Queue;
+use super::set::*;
+use super::stack::AltStack;
+use crate::process::Process;
+use crate::task::{self, Task};
+use abi::{Events, Result};
+use alloc::sync::Arc;
+use api_lock::SpinLock;
+use api_plat::FpuState;
+use api_sched::WaitQueue;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The part of signal handling that a process has.
+pub struct ProcessSignals {
+    /// Mirror of `shared`; while the process is stopped SIGSTOP is in it, so that every thread looks.
+    pending: AtomicU64,
+    shared: SpinLock<Queue>,
+    actions: SpinLock<[Action; SIGNALS as usize]>,
+    stopped: AtomicBool,
+    /// Woken when any signal arrives, for signalfd.
+    pub(super) arrived: WaitQueue,
+}
+
+impl ProcessSignals {
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        ProcessSignals {
+            pending: AtomicU64::new(0),
+            shared: SpinLock::new(Queue::new()),
+            actions: SpinLock::new([Action::DEFAULT; SIGNALS as usize]),
+            stopped: AtomicBool::new(false),
+            arrived: WaitQueue::new(),
+        }
+    }
+
+    pub fn action(&self, signal: i32) -> Action {
+        self.actions.lock()[signal as usize - 1]
+    }
+
+    pub fn set_action(&self, signal: i32, action: Action) {
+        self.actions.lock()[signal as usize - 1] = action;
+    }
+
+    /// execve: handlers go, ignored signals stay ignored (POSIX, "exec").
+    pub fn reset_handlers(&self) {
+        for action in self.actions.lock().iter_mut() {
+            let handler = if action.handler == SIG_IGN { SIG_IGN } else { SIG_DFL };
+            *action = Action { handler, ..Action::DEFAULT };
+        }
+    }
+
+    /// Stopped by SIGSTOP or the like: no thread goes on until SIGCONT or SIGKILL.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    pub(super) fn set_stopped(&self, stopped: bool) {
+        self.stopped.store(stopped, Relaxed);
+        self.with_queue(|_| ());
+    }
+
+    fn with_queue<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut queue = self.shared.lock();
+        let result = change(&mut queue);
+        let stop = if self.is_stopped() { bit(SIGSTOP) } else { 0 };
+        self.pending.store(queue.pending() | stop, Relaxed);
+        result
+    }
+
+    /// What is pending for the process as a whole.
+    pub fn pending(&self) -> SignalSet {
+        self.shared.lock().pending()
+    }
+}
+
+/// Registers a signal frame reports about the exception behind a signal.
+#[derive(Clone, Copy, Default)]
+pub struct Trap {
+    pub vector: u64,
+    pub error: u64,
+    pub address: u64,
+}
+
+/// The part of signal handling that a thread has.
+pub struct TaskSignals {
+    blocked: AtomicU64,
+    /// Mirror of `queue`.
+    pending: AtomicU64,
+    queue: SpinLock<Queue>,
+    /// rt_sigtimedwait takes these although they are blocked outside of it.
+    waited: AtomicU64,
+    /// The mask to go back to when no handler runs (sigsuspend, ppoll); a handler's frame takes it otherwise.
+    saved_mask: SpinLock<Option<SignalSet>>,
+    pub(super) stack: SpinLock<AltStack>,
+    /// Memory for signal frames, kept from one to the next.
+    pub(super) scratch: SpinLock<Option<FpuState>>,
+    pub(super) trap: SpinLock<Trap>,
+    /// A call that rt_sigreturn found to be made again.
+    pub(super) again: SpinLock<Option<u64>>,
+    /// Deadline of the interrupted call, when it is made again without a handler in between.
+    resume: SpinLock<Option<u64>>,
+}
+
+impl TaskSignals {
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        TaskSignals {
+            blocked: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+            queue: SpinLock::new(Queue::new()),
+            waited: AtomicU64::new(0),
+            saved_mask: SpinLock::new(None),
+            stack: SpinLock::new(AltStack::NONE),
+            scratch: SpinLock::new(None),
+            trap: SpinLock::new(Trap { vector: 0, error: 0, address: 0 }),
+            again: SpinLock::new(None),
+            resume: SpinLock::new(None),
+        }
+    }
+
+    /// A new thread starts with its maker's mask and nothing pending.
+    pub fn inherit(&self, parent: &TaskSignals) {
+        self.blocked.store(parent.blocked(), Relaxed);
+    }
+
+    /// True when a signal is to be delivered to this thread.
+    #[inline]
+    pub fn is_pending(&self, process: &ProcessSignals) -> bool {
+        let pending = self.pending.load(Relaxed) | process.pending.load(Relaxed);
+        pending & !self.blocked.load(Relaxed) != 0
+    }
+
+    pub fn blocked(&self) -> SignalSet {
+        self.blocked.load(Relaxed)
+    }
+
+    /// Changes the mask; only the thread itself does.
+    pub fn set_blocked(&self, set: SignalSet) {
+        self.blocked.store(set & !UNBLOCKABLE, Relaxed);
+        // Something may have become deliverable: look on the way out.
+        api_plat::request_work();
+    }
+
+    /// Blocks `set` until the call ends, and remembers the mask from before.
+    pub(super) fn set_blocked_for_call(&self, set: SignalSet) {
+        let before = self.blocked();
+        self.saved_mask.lock().get_or_insert(before);
+        self.set_blocked(set);
+    }
+
+    /// The mask from before [`TaskSignals::set_blocked_for_call`], once.
+    pub(super) fn take_saved_mask(&self) -> Option<SignalSet> {
+        self.saved_mask.lock().take()
+    }
+
+    fn with_queue<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut queue = self.queue.lock();
+        let result = change(&mut queue);
+        self.pending.store(queue.pending(), Relaxed);
+        result
+    }
+
+    /// What is pending for this thread alone.
+    pub fn pending(&self) -> SignalSet {
+        self.queue.lock().pending()
+    }
+
+    /// The time a call interrupted without a handler was to end, for the call made again; once.
+    pub fn take_resume(&self) -> Option<u64> {
+        self.resume.lock().take()
+    }
+
+    pub fn set_resume(&self, deadline_ns: Option<u64>) {
+        *self.resume.lock() = deadline_ns;
+    }
+}
+
+/// Takes the next signal of `wanted` that is pending for the thread or for the process.
+pub(super) fn take(task: &Task, wanted: SignalSet) -> Option<SigInfo> {
+    let taken = task.signals.with_queue(|queue| queue.take(wanted));
+    let taken = taken.or_else(|| task.process.signals.with_queue(|queue| queue.take(wanted)));
+    taken.map(|info| crate::calls::time::posix_timers::signal_taken(&task.process, info))
+}
+
+/// Forgets pending signals everywhere in the process.
+pub(super) fn discard(process: &Process, set: SignalSet) {
+    process.signals.with_queue(|queue| queue.discard(set));
+    for task in process.tasks() {
+        task.signals.with_queue(|queue| queue.discard(set));
+    }
+}
+
+/// Sends to the process as a whole: any thread that does not block it takes it. False when it is ignored.
+pub fn send_to_process(process: &Process, info: SigInfo) -> Result<bool> {
+    let signal = info.signal();
+    let tasks = process.tasks();
+    let Some(main) = tasks.first() else { return Ok(false) };
+    if !prepare(process, main, signal) {
+        return Ok(false);
+    }
+    let limit = process.limits.signals_queued();
+    process.signals.with_queue(|queue| queue.push(info, limit))?;
+    let wants = |task: &&Arc<Task>| task.signals.blocked() & bit(signal) == 0;
+    if let Some(task) = tasks.iter().find(wants) {
+        task.interrupt();
+    }
+    process.signals.arrived.wake(Events::IN | Events::RDNORM);
+    Ok(true)
+}
+
+/// Sends to one thread. False when it is ignored.
+pub fn send_to_task(task: &Task, info: SigInfo) -> Result<bool> {
+    let process = &task.process;
+    if !prepare(process, task, info.signal()) {
+        return Ok(false);
+    }
+    let limit = process.limits.signals_queued();
+    task.signals.with_queue(|queue| queue.push(info, limit))?;
+    if task.signals.blocked() & bit(info.signal()) == 0 {
+        task.interrupt();
+    }
+    process.signals.arrived.wake(Events::IN | Events::RDNORM);
+    Ok(true)
+}
+
+/// What sending does whoever gets it: stop and continue signals cancel each other, SIGCONT and SIGKILL let a stopped
+/// process go on. False when the signal is ignored.
+fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
+    if bit(signal) & STOPS != 0 {
+        discard(process, bit(SIGCONT));
+    } else if signal == SIGCONT || signal == SIGKILL {
+        discard(process, STOPS);
+        if process.signals.is_stopped() {
+            process.signals.set_stopped(false);
+            process.tasks().iter().for_each(|task| task.interrupt());
+        }
+    }
+    let held = (task.signals.blocked() | task.signals.waited.load(Relaxed)) & bit(signal) != 0;
+    held || !process.signals.action(signal).ignores(signal)
+}
+
+/// Sends a signal to the running thread, as if by itself (SIGPIPE of a write, for one).
+pub fn send_to_current(signal: i32) {
+    let task = task::current();
+    let uid = task.process.credentials.lock().uid;
+    let info = SigInfo::from_process(signal, SI_USER, task.process.pid, uid);
+    // A standard signal is never refused for want of room.
+    let _ = send_to_task(task, info);
+}
+
+/// Raises a signal that the thread cannot go on without: blocked or ignored, it ends the program (Linux'
+/// `force_sig_info`).
+pub(super) fn force(task: &Task, info: SigInfo) {
+    let signal = info.signal();
+    let process = &task.process;
+    let blocked = task.signals.blocked() & bit(signal) != 0;
+    let action = process.signals.action(signal);
+    if blocked || action.handler == SIG_IGN {
+        process.signals.set_action(signal, Action { handler: SIG_DFL, ..action });
+        task.signals.set_blocked(task.signals.blocked() & !bit(signal));
+    }
+    // A standard signal is never refused for want of room.
+    let _ = task.signals.with_queue(|queue| queue.push(info, usize::MAX));
+    api_plat::request_work();
+}
+
+/// The frame of a handler for `signal` could not be written or read: SIGSEGV, and no second try for SIGSEGV itself.
+pub(super) fn force_bad_frame(task: &Task, signal: i32) {
+    if signal == SIGSEGV {
+        task.process.signals.set_action(SIGSEGV, Action::DEFAULT);
+    }
+    force(task, SigInfo::from_kernel(SIGSEGV));
+}
+
+/// Runs `wait` while the thread also takes the blocked signals of `set` (rt_sigtimedwait).
+pub(super) fn while_waiting_for<T>(task: &Task, set: SignalSet, wait: impl FnOnce() -> T) -> T {
+    let signals = &task.signals;
+    let blocked = signals.blocked();
+    signals.waited.store(blocked & set, Relaxed);
+    signals.set_blocked(blocked & !set);
+    let result = wait();
+    signals.set_blocked(blocked);
+    signals.waited.store(0, Relaxed);
+    result
+}
+
+/// A thread is about to end: what is pending for the process goes to another one.
+pub fn thread_ends(task: &Task) {
+    let pending = task.process.signals.pending();
+    if pending != 0 {
+        for other in task.process.tasks().iter().filter(|other| other.tid != task.tid) {
+            if pending & !other.signals.blocked() != 0 {
+                other.interrupt();
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The clocks of clock_gettime(2), and the calls that read one.
+
+use super::duration::{self, SECOND, to_timespec, to_timeval};
+use crate::call::Call;
+use crate::process::Process;
+use crate::task::{self, Task};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use api_user::UserPtr;
+
+/// Linux' tick, the resolution of the coarse clocks.
+const TICK_NS: u64 = 4_000_000;
+/// Clock ticks of times(2) a second (USER_HZ).
+const TICKS_PER_SECOND: u64 = 100;
+
+/// A clock, as programs name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    Realtime,
+    Monotonic,
+    MonotonicRaw,
+    RealtimeCoarse,
+    MonotonicCoarse,
+    Boottime,
+    RealtimeAlarm,
+    BoottimeAlarm,
+    Tai,
+    /// Processor time of the process.
+    Process,
+    /// Processor time of the thread with this id; 0: the caller.
+    Thread(i32),
+}
+
+impl Clock {
+    /// From a `clockid_t`. Negative ones name the processor time of a process or thread
+    /// (`include/linux/posix-timers_types.h`): the inverted id, a bit for threads, two bits for the kind.
+    pub fn from_id(id: i32) -> Result<Clock> {
+        const PER_THREAD: i32 = 4;
+        const KIND: i32 = 3;
+        const FILE: i32 = 3;
+        Ok(match id {
+            0 => Clock::Realtime,
+            1 => Clock::Monotonic,
+            2 => Clock::Process,
+            3 => Clock::Thread(0),
+            4 => Clock::MonotonicRaw,
+            5 => Clock::RealtimeCoarse,
+            6 => Clock::MonotonicCoarse,
+            7 => Clock::Boottime,
+            8 => Clock::RealtimeAlarm,
+            9 => Clock::BoottimeAlarm,
+            11 => Clock::Tai,
+            // A file that is a clock: there are none.
+            _ if id >= 0 || id & KIND == FILE => return Err(EINVAL),
+            _ if id & PER_THREAD != 0 => Clock::Thread(!(id >> 3)),
+            _ => match !(id >> 3) {
+                0 => Clock::Process,
+                pid if pid == task::current().process.pid => Clock::Process,
+                _ => return Err(EINVAL),
+            },
+        })
+    }
+
+    /// Counts processor time: it stands still while nothing runs.
+    pub fn is_cpu(self) -> bool {
+        matches!(self, Clock::Process | Clock::Thread(_))
+    }
+
+    /// Since 1970, since boot, or of processor time, in nanoseconds. `EINVAL` for a thread that is no more.
+    pub fn now(self, process: &Process) -> Result<u64> {
+        Ok(match self {
+            Clock::Realtime | Clock::RealtimeAlarm | Clock::Tai => realtime_ns(),
+            Clock::Monotonic | Clock::MonotonicRaw | Clock::Boottime | Clock::BoottimeAlarm => {
+                api_plat::now_ns()
+            }
+            Clock::RealtimeCoarse => realtime_ns() / TICK_NS * TICK_NS,
+            Clock::MonotonicCoarse => api_plat::now_ns() / TICK_NS * TICK_NS,
+            Clock::Process => process.cpu_ns(),
+            Clock::Thread(0) => task::current().cpu_ns(),
+            Clock::Thread(tid) => process.task(tid).ok_or(EINVAL)?.cpu_ns(),
+        })
+    }
+
+    /// When the monotonic clock may at the earliest show what this clock shows at `time`.
+    pub fn to_monotonic(self, time: u64, process: &Process) -> u64 {
+        match self {
+            Clock::Realtime | Clock::RealtimeAlarm | Clock::RealtimeCoarse | Clock::Tai => {
+                time.saturating_sub(api_plat::wall_ns())
+            }
+            Clock::Process | Clock::Thread(_) => match self.now(process) {
+                Ok(now) => api_plat::now_ns().saturating_add(time.saturating_sub(now)),
+                Err(_) => u64::MAX,
+            },
+            _ => time,
+        }
+    }
+
+    fn resolution(self) -> u64 {
+        if matches!(self, Clock::RealtimeCoarse | Clock::MonotonicCoarse) { TICK_NS } else { 1 }
+    }
+}
+
+/// Nanoseconds since 1970.
+pub fn realtime_ns() -> u64 {
+    api_plat::wall_ns() + api_plat::now_ns()
+}
+
+fn process() -> &'static Arc<Process> {
+    &task::current().process
+}
+
+/// clock_gettime(2).
+pub fn clock_gettime(call: &mut Call<'_>) -> Result<usize> {
+    let now = Clock::from_id(call.int(0))?.now(process())?;
+    call.ptr(1).write(to_timespec(now))?;
+    Ok(0)
+}
+
+/// clock_getres(2).
+pub fn clock_getres(call: &mut Call<'_>) -> Result<usize> {
+    let clock = Clock::from_id(call.int(0))?;
+    if let Some(pointer) = call.ptr(1).non_null() {
+        clock.now(process())?;
+        pointer.write(to_timespec(clock.resolution()))?;
+    }
+    Ok(0)
+}
+
+/// clock_settime(2): the host keeps the wall clock, and a clock of processor time is set by nobody.
+pub fn clock_settime(call: &mut Call<'_>) -> Result<usize> {
+    let clock = Clock::from_id(call.int(0))?;
+    let words = call.ptr::<[i64; 2]>(1).read()?;
+    match clock {
+        Clock::Realtime => {
+            duration::from_timespec(words)?;
+            Err(EPERM)
+        }
+        clock if clock.is_cpu() => Err(EPERM),
+        _ => Err(EINVAL),
+    }
+}
+
+/// gettimeofday(2).
+pub fn gettimeofday(call: &mut Call<'_>) -> Result<usize> {
+    if let Some(pointer) = call.ptr(0).non_null() {
+        pointer.write(to_timeval(realtime_ns()))?;
+    }
+    if let Some(zone) = call.ptr::<[i32; 2]>(1).non_null() {
+        zone.write([0, 0])?;
+    }
+    Ok(0)
+}
+
+/// settimeofday(2): see clock_settime.
+pub fn settimeofday(call: &mut Call<'_>) -> Result<usize> {
+    if let Some(pointer) = call.ptr(0).non_null() {
+        duration::from_timeval(pointer.read()?)?;
+    }
+    Err(EPERM)
+}
+
+/// time(2).
+pub fn time(call: &mut Call<'_>) -> Result<usize> {
+    let seconds = (realtime_ns() / SECOND) as i64;
+    if let Some(pointer) = call.ptr(0).non_null() {
+        pointer.write(seconds)?;
+    }
+    Ok(seconds as usize)
+}
+
+/// `struct timex` has 208 bytes.
+type Timex = [u64; 26];
+
+/// adjtimex(2).
+pub fn adjtimex(call: &mut Call<'_>) -> Result<usize> {
+    adjust(call.ptr(0))
+}
+
+/// clock_adjtime(2).
+pub fn clock_adjtime(call: &mut Call<'_>) -> Result<usize> {
+    match Clock::from_id(call.int(0))? {
+        Clock::Realtime => adjust(call.ptr(1)),
+        _ => Err(EOPNOTSUPP),
+    }
+}
+
+/// Reading the state works; the host adjusts the clock, so changing it is not permitted.
+fn adjust(pointer: UserPtr<Timex>) -> Result<usize> {
+    /// `time_state`: no leap second, and the clock is synchronised by nobody here.
+    const TIME_ERROR: usize = 5;
+    const STA_UNSYNC: u64 = 0x40;
+    const MAX_ERROR_US: u64 = 16_000_000;
+    const TICK_US: u64 = 10_000;
+    let modes = pointer.read()?[0] as u32;
+    if modes != 0 {
+        return Err(EPERM);
+    }
+    let mut timex: Timex = [0; 26];
+    // modes, offset, freq, maxerror, esterror, status, constant, precision, tolerance, time, tick…
+    timex[3] = MAX_ERROR_US;
+    timex[4] = MAX_ERROR_US;
+    timex[5] = STA_UNSYNC;
+    timex[7] = 1;
+    let [seconds, microseconds] = to_timeval(realtime_ns());
+    timex[9] = seconds as u64;
+    timex[10] = microseconds as u64;
+    timex[11] = TICK_US;
+    pointer.write(timex)?;
+    Ok(TIME_ERROR)
+}
+
+fn ticks(ns: u64) -> u64 {
+    ns / (SECOND / TICKS_PER_SECOND)
+}
+
+/// times(2). Kernel and program share a privilege level and are not told apart: all time is the program's.
+pub fn times(call: &mut Call<'_>) -> Result<usize> {
+    if let Some(pointer) = call.ptr::<[u64; 4]>(0).non_null() {
+        pointer.write([ticks(process().cpu_ns()), 0, 0, 0])?;
+    }
+    Ok(ticks(api_plat::now_ns()) as usize)
+}
+
+/// getrusage(2): processor time, see [`times`].
+pub fn getrusage(call: &mut Call<'_>) -> Result<usize> {
+    const RUSAGE_SELF: i32 = 0;
+    const RUSAGE_CHILDREN: i32 = -1;
+    const RUSAGE_THREAD: i32 = 1;
+    let current: &Task = task::current();
+    let user = match call.int(0) {
+        RUSAGE_SELF => current.process.cpu_ns(),
+        RUSAGE_THREAD => current.cpu_ns(),
+        RUSAGE_CHILDREN => 0,
+        _ => return Err(EINVAL),
+    };
+    let mut usage = [0i64; 18];
+    usage[..2].copy_from_slice(&to_timeval(user));
+    call.ptr(1).write(usage)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_ids_are_those_of_linux() {
+        use abi::linux::general as linux;
+        let of = |id: u32| Clock::from_id(id as i32);
+        assert_eq!(of(linux::CLOCK_REALTIME), Ok(Clock::Realtime));
+        assert_eq!(of(linux::CLOCK_THREAD_CPUTIME_ID), Ok(Clock::Thread(0)));
+        assert_eq!(of(linux::CLOCK_MONOTONIC_COARSE), Ok(Clock::MonotonicCoarse));
+        assert_eq!(of(linux::CLOCK_TAI), Ok(Clock::Tai));
+        assert_eq!(of(linux::CLOCK_SGI_CYCLE), Err(EINVAL));
+        assert_eq!(of(99), Err(EINVAL));
+    }
+
+    #[test]
+    fn processor_time_of_a_thread_is_named_by_a_negative_id() {
+        // pthread_getcpuclockid of thread 7: CPUCLOCK_SCHED (2) with the bit for threads (4).
+        assert_eq!(Clock::from_id(!7 << 3 | 4 | 2), Ok(Clock::Thread(7)));
+        assert_eq!(Clock::from_id(!5 << 3 | 3), Err(EINVAL));
+    }
+
+    #[test]
+    fn the_structures_have_the_sizes_of_linux() {
+        assert_eq!(size_of::<abi::linux::general::rusage>(), size_of::<[i64; 18]>());
+    }
+}

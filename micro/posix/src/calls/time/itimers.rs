@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! getitimer(2), setitimer(2), alarm(2).
+
+use super::alarm::{Alarm, Expires};
+use super::clock::Clock;
+use super::duration::{SECOND, from_timeval, to_timeval_up};
+use crate::call::Call;
+use crate::calls::signals::{SIGALRM, SIGPROF, SIGVTALRM, SigInfo, send_to_process};
+use crate::process::Process;
+use crate::task;
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use api_user::UserPtr;
+
+/// ITIMER_REAL, ITIMER_VIRTUAL and ITIMER_PROF: clock and signal. Kernel and program are not told apart, so the
+/// virtual timer counts what the profiling timer counts.
+const KINDS: [(Clock, i32); 3] =
+    [(Clock::Monotonic, SIGALRM), (Clock::Process, SIGVTALRM), (Clock::Process, SIGPROF)];
+
+/// One interval timer.
+pub struct IntervalTimer {
+    signal: i32,
+    process: Arc<Process>,
+    alarm: Alarm,
+}
+
+impl IntervalTimer {
+    fn new(process: &Arc<Process>, which: usize) -> Arc<IntervalTimer> {
+        let (clock, signal) = KINDS[which];
+        Arc::new_cyclic(|owner| IntervalTimer {
+            signal,
+            process: process.clone(),
+            alarm: Alarm::new(clock, process.clone(), owner.clone()),
+        })
+    }
+}
+
+impl Expires for IntervalTimer {
+    fn expired(&self) {
+        if self.alarm.has_expired() {
+            // A standard signal is never refused.
+            let _ = send_to_process(&self.process, SigInfo::from_kernel(self.signal));
+            // ITIMER_REAL goes on when its signal is taken; the others have a clock that limits them.
+            if self.signal != SIGALRM {
+                self.alarm.fetch();
+            }
+        }
+    }
+}
+
+/// SIGALRM is being delivered: the timer behind it goes on.
+pub fn alarm_taken(process: &Process) {
+    let timer = process.timers.intervals.lock()[0].clone();
+    if let Some(timer) = timer {
+        timer.alarm.fetch();
+    }
+}
+
+/// The process' timer, which is made when it is first set.
+fn timer(which: usize) -> Arc<IntervalTimer> {
+    let process = &task::current().process;
+    let mut timers = process.timers.intervals.lock();
+    timers[which].get_or_insert_with(|| IntervalTimer::new(process, which)).clone()
+}
+
+fn which(call: &Call<'_>) -> Result<usize> {
+    usize::try_from(call.int(0)).ok().filter(|which| *which < KINDS.len()).ok_or(EINVAL)
+}
+
+/// `struct itimerval`: period, then time left.
+fn write(pointer: UserPtr<[i64; 4]>, (left, period): (u64, u64)) -> Result<()> {
+    let ([a, b], [c, d]) = (to_timeval_up(period), to_timeval_up(left));
+    pointer.write([a, b, c, d])
+}
+
+/// getitimer(2).
+pub fn getitimer(call: &mut Call<'_>) -> Result<usize> {
+    let timer = timer(which(call)?);
+    write(call.ptr(1), timer.alarm.get())?;
+    Ok(0)
+}
+
+/// setitimer(2). Without a new value the timer is disarmed, as Linux has it.
+pub fn setitimer(call: &mut Call<'_>) -> Result<usize> {
+    let (period, time) = match call.ptr::<[i64; 4]>(1).non_null() {
+        Some(pointer) => {
+            let [a, b, c, d] = pointer.read()?;
+            (from_timeval([a, b])?, from_timeval([c, d])?)
+        }
+        None => (0, 0),
+    };
+    let before = timer(which(call)?).alarm.set(time, period, false)?;
+    if let Some(old) = call.ptr(2).non_null() {
+        write(old, before)?;
+    }
+    Ok(0)
+}
+
+/// alarm(2): answers the seconds left, rounded to the nearest but never to 0 while it was armed.
+pub fn alarm(call: &mut Call<'_>) -> Result<usize> {
+    let (left, _) = timer(0).alarm.set(u64::from(call.uint(0)) * SECOND, 0, false)?;
+    Ok(seconds_left(left))
+}
+
+fn seconds_left(left: u64) -> usize {
+    let rounded = (left + SECOND / 2) / SECOND;
+    if left != 0 { rounded.max(1) as usize } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarm_answers_whole_seconds_and_never_zero_for_an_armed_timer() {
+        assert_eq!(seconds_left(0), 0);
+        assert_eq!(seconds_left(1), 1);
+        assert_eq!(seconds_left(SECOND + 1), 1);
+        assert_eq!(seconds_left(SECOND * 3 / 2), 2);
+    }
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clocks, sleeping and timers.
+//!
+//! `clock` has the clocks; `alarm` is a timer on any of them, and what `itimers`, `posix_timers` and `timerfd` are made
+//! of; `interval` and `duration` are arithmetic.
+
+mod alarm;
+pub mod clock;
+pub mod duration;
+mod interval;
+pub mod itimers;
+pub mod posix_timers;
+pub mod sleep;
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use api_lock::SpinLock;
+
+pub use clock::realtime_ns;
+
+/// The timers of a process.
+#[derive(Default)]
+pub struct ProcessTimers {
+    intervals: SpinLock<[Option<Arc<itimers::IntervalTimer>>; 3]>,
+    posix: SpinLock<BTreeMap<i32, Arc<posix_timers::PosixTimer>>>,
+}
