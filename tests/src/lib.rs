@@ -31,6 +31,11 @@ pub struct Unilith {
     env: Vec<(String, String)>,
 }
 
+/// The kernel that program tests run on: `UNILITH_TEST_KERNEL`, else the micro kernel.
+pub fn tested_kernel() -> String {
+    std::env::var("UNILITH_TEST_KERNEL").unwrap_or_else(|_| "micro".into())
+}
+
 /// What a command printed and how it ended.
 pub struct Ran {
     pub code: Option<i32>,
@@ -132,6 +137,17 @@ impl Unilith {
         command
     }
 
+    /// `run` in the foreground, `--rm`, with the kernel that the tests are about.
+    pub fn program(&self, args: &[&str]) -> Ran {
+        self.program_within(args, PATIENCE)
+    }
+
+    /// As [`Unilith::program`], for programs that take longer.
+    #[track_caller]
+    pub fn program_within(&self, args: &[&str], patience: Duration) -> Ran {
+        finish(&mut self.command(&[&["run", "--rm", "--kernel", &tested_kernel()], args].concat()), patience)
+    }
+
     /// Runs the command to its end.
     pub fn run(&self, args: &[&str]) -> Ran {
         finish(&mut self.command(args), PATIENCE)
@@ -140,7 +156,7 @@ impl Unilith {
     /// `run -d` with these words; the machine serves when this returns.
     #[track_caller]
     pub fn start(&self, args: &[&str]) -> Machine<'_> {
-        let ran = self.run(&[&["run", "-d"], args].concat()).ok();
+        let ran = self.run(&[&["run", "-d", "--kernel", &tested_kernel()], args].concat()).ok();
         Machine { unilith: self, id: ran.out.trim().to_string(), said: ran.err }
     }
 
@@ -218,6 +234,17 @@ impl Drop for Machine<'_> {
 /// Runs a client to its end.
 pub fn client(program: &str, args: &[&str]) -> Ran {
     finish(Command::new(program).args(args).stdin(Stdio::null()), PATIENCE)
+}
+
+/// Builds a program of `tests/programs` with these words before `-o FILE`; it goes away with the test.
+#[track_caller]
+pub fn compile(unilith: &Unilith, compiler: &[&str], source: &str, env: &[(&str, &str)]) -> String {
+    let target = unilith.path("program").display().to_string();
+    let source = root().join("tests/programs").join(source);
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-o", &target]).arg(source).envs(env.iter().copied());
+    finish(&mut command, Duration::from_secs(300)).ok();
+    target
 }
 
 /// Runs a client that may take longer than the usual patience.

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The micro kernel's choices: machines, allocators, schedulers, and what is in the image.
+
+use std::process::Command;
+use unilith_tests::{Unilith, finish};
+
+#[test]
+fn both_kinds_of_machine_boot_it() {
+    let unilith = Unilith::new();
+    for machine in ["microvm", "qemu"] {
+        unilith.run(&["run", "--rm", "--machine", machine, "busybox", "echo", "hello"]).ok().says("hello");
+    }
+}
+
+#[test]
+fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_the_image() {
+    let unilith = Unilith::new();
+    // Building a kernel takes a while; each is built once and cached.
+    let patience = std::time::Duration::from_secs(600);
+    for (alloc, other_alloc) in [("tlsf", "buddy"), ("buddy", "tlsf")] {
+        for (sched, own, other) in [("preemptive", "preempt", "coop"), ("cooperative", "coop", "preempt")] {
+            let (set_alloc, set_sched) = (format!("alloc={alloc}"), format!("sched={sched}"));
+            let name = format!("{alloc}-{sched}");
+            let mut run = unilith.command(&[
+                "run", "--name", &name, "--set", &set_alloc, "--set", &set_sched, "busybox", "echo", "hello",
+            ]);
+            finish(&mut run, patience).ok().says("hello");
+            let kernel = unilith.inspect(&name)["symbols"].as_str().unwrap().to_string();
+            let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), patience).ok().out;
+            let has = |part: &str| symbols.lines().any(|l| l.contains(part));
+            assert!(
+                has(&format!("alloc_{alloc}::")) && !has(&format!("alloc_{other_alloc}::")),
+                "{name}: allocators"
+            );
+            assert!(
+                has(&format!("sched_{own}::")) && !has(&format!("sched_{other}::")),
+                "{name}: schedulers"
+            );
+        }
+    }
+}
+
+#[test]
+fn fork_answers_enosys_and_names_the_kernel_that_has_it() {
+    let unilith = Unilith::new();
+    let ran = unilith.run(&["run", "--rm", "busybox", "sh", "-c", "(exit 3); echo after"]);
+    let all = format!("{}{}", ran.out, ran.err);
+    assert!(all.contains("--kernel linux"), "{ran}");
+}
+
+#[test]
+fn a_crash_prints_the_signal_and_a_backtrace() {
+    let unilith = Unilith::new();
+    let program = unilith_tests::compile(&unilith, &["cc", "-g", "-O0"], "crash.c", &[]);
+    let ran = unilith.run(&["run", "--rm", &program]).code(139);
+    let all = format!("{}{}", ran.out, ran.err);
+    for part in ["SIGSEGV", "rip", "reads_through_null", "main"] {
+        assert!(all.contains(part), "expected `{part}` in {ran}");
+    }
+}
+
+#[test]
+fn a_program_that_eats_all_memory_ends_with_a_hint() {
+    let unilith = Unilith::new();
+    let program = unilith_tests::compile(&unilith, &["cc", "-O1"], "eat.c", &[]);
+    let ran = unilith.run(&["run", "--rm", "-m", "32M", &program]);
+    ran.code(137).fails_with(&["ran out of memory", "32 MiB", "try -m 64M"]);
+}
