@@ -11,7 +11,12 @@ use crate::{
     error::{Result, fail},
     tree::{Kind, MAX_PATH, Meta, NodeId, Tree},
 };
-use std::{collections::HashMap, os::unix::ffi::OsStrExt};
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 const HEADER: u64 = 110;
 pub(crate) const PAGE: u64 = 4096;
@@ -179,6 +184,66 @@ pub(crate) fn write(tree: &Tree, sink: &mut dyn Sink) -> Result<u64> {
     Ok(w.offset)
 }
 
+/// Reads an archive of [`write`] back, for questions about an image that is in the cache already.
+pub(crate) fn read(bytes: &[u8], name: &str) -> Result<Tree> {
+    let mut tree = Tree::new();
+    let mut firsts: HashMap<u32, PathBuf> = HashMap::new();
+    let mut at = 0;
+    loop {
+        let Some((entry, next)) = read_entry(bytes, at) else {
+            fail!(Corrupt, "{name}: a damaged root archive; delete it and run again");
+        };
+        at = next;
+        if entry.name == TRAILER {
+            return Ok(tree);
+        }
+        if entry.name == b"." {
+            continue;
+        }
+        let path = Path::new("/").join(OsStr::from_bytes(entry.name));
+        match entry.mode & 0o170000 {
+            0o040000 => tree.put_directory(&path, entry.meta, false)?,
+            0o120000 => tree.put(&path, Kind::Link(OsStr::from_bytes(entry.data).into()), entry.meta)?,
+            0o100000 => match firsts.get(&entry.inode).filter(|_| entry.links > 1) {
+                Some(first) => tree.put_hard_link(&path, first)?,
+                None => {
+                    tree.put_bytes(&path, entry.data, entry.meta)?;
+                    firsts.insert(entry.inode, path);
+                }
+            },
+            _ => {}
+        }
+    }
+}
+
+struct Found<'a> {
+    inode: u32,
+    mode: u32,
+    meta: Meta,
+    links: u32,
+    name: &'a [u8],
+    data: &'a [u8],
+}
+
+/// The entry at an offset and the offset of the next; `None` if it is not whole.
+fn read_entry(bytes: &[u8], at: usize) -> Option<(Found<'_>, usize)> {
+    let header = bytes.get(at..at.checked_add(HEADER as usize)?)?;
+    if !header.starts_with(b"070701") {
+        return None;
+    }
+    let field =
+        |n: usize| u32::from_str_radix(std::str::from_utf8(&header[6 + n * 8..14 + n * 8]).ok()?, 16).ok();
+    let (size, name_size) = (field(6)? as usize, field(11)? as usize);
+    let name_at = at + HEADER as usize;
+    let name = bytes.get(name_at..name_at.checked_add(name_size)?)?;
+    let name = name.split(|b| *b == 0).next()?;
+    let data_at = (name_at + name_size).next_multiple_of(4);
+    let data = bytes.get(data_at..data_at.checked_add(size)?)?;
+    let meta = Meta { mode: field(1)? & 0o7777, uid: field(2)?, gid: field(3)?, mtime: field(5)? };
+    let found = Found { inode: field(0)?, mode: field(1)?, meta, links: field(4)?, name, data };
+    Some((found, (data_at + size).next_multiple_of(4)))
+}
+
 impl Sink for Vec<u8> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.extend_from_slice(bytes);
@@ -190,9 +255,9 @@ impl Sink for Vec<u8> {
 mod tests {
     use super::*;
     use crate::tree::{Content, ROOT};
-    use std::{collections::BTreeMap, path::Path};
+    use std::collections::BTreeMap;
 
-    struct Read {
+    struct Seen {
         inode: u32,
         mode: u32,
         links: u32,
@@ -201,7 +266,7 @@ mod tests {
     }
 
     /// A reader written from the format's description, apart from the writer.
-    fn read(bytes: &[u8]) -> BTreeMap<String, Read> {
+    fn look(bytes: &[u8]) -> BTreeMap<String, Seen> {
         let mut out = BTreeMap::new();
         let mut at = 0;
         loop {
@@ -219,7 +284,7 @@ mod tests {
             if name == "TRAILER!!!" {
                 return out;
             }
-            let entry = Read {
+            let entry = Seen {
                 inode: field(0),
                 mode: field(1),
                 links: field(4),
@@ -249,7 +314,7 @@ mod tests {
         }
         let bytes = archive(&tree);
         assert_eq!(bytes.len() % PAGE as usize, 0);
-        let entries = read(&bytes);
+        let entries = look(&bytes);
         for (path, id) in tree.list() {
             let entry = &entries[path.to_str().unwrap().trim_start_matches('/')];
             if let Kind::File(Content::Bytes(data)) = &tree.node(id).kind {
@@ -271,7 +336,7 @@ mod tests {
                 name.push_str(&"n".repeat((length - name.len()).min(200)));
             }
             tree.put_bytes(Path::new(&name), vec![1; 4096], Meta::FILE).unwrap();
-            let entries = read(&archive(&tree));
+            let entries = look(&archive(&tree));
             assert_eq!(entries[name.trim_matches('/')].data_at % 4096, 0);
         }
     }
@@ -282,7 +347,7 @@ mod tests {
         tree.put_bytes(Path::new("/a"), vec![7; 5000], Meta::PROGRAM).unwrap();
         tree.put_hard_link(Path::new("/b"), Path::new("/a")).unwrap();
         tree.put_link(Path::new("/c"), "a").unwrap();
-        let entries = read(&archive(&tree));
+        let entries = look(&archive(&tree));
         assert_eq!((entries["a"].inode, entries["a"].links), (entries["b"].inode, 2));
         assert_eq!((entries["a"].data.len(), entries["b"].data.len()), (5000, 0));
         assert_eq!((entries["c"].mode, &entries["c"].data[..]), (0o120777, &b"a"[..]));
@@ -298,5 +363,51 @@ mod tests {
         };
         assert_eq!(build(&["/a/b", "/c", "/a/d"]), build(&["/c", "/a/d", "/a/b"]));
         assert_eq!(ROOT, 0);
+    }
+
+    /// xorshift64* (Vigna): the same damage in every run.
+    fn random(state: &mut u64, below: usize) -> usize {
+        *state ^= *state >> 12;
+        *state ^= *state << 25;
+        *state ^= *state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % below
+    }
+
+    fn sample() -> Tree {
+        let mut tree = Tree::new();
+        tree.put_bytes(Path::new("/bin/a"), vec![7; 5000], Meta::PROGRAM).unwrap();
+        tree.put_hard_link(Path::new("/b"), Path::new("/bin/a")).unwrap();
+        tree.put_link(Path::new("/c"), "bin/a").unwrap();
+        tree.put_bytes(Path::new("/d"), *b"text", Meta { uid: 3, gid: 4, ..Meta::FILE }).unwrap();
+        tree
+    }
+
+    #[test]
+    fn an_archive_is_read_back_as_it_was_written() {
+        let bytes = archive(&sample());
+        let back = read(&bytes, "x").unwrap();
+        assert_eq!(archive(&back), bytes);
+        assert_eq!(
+            back.walk(Path::new("/b"), true).unwrap().1,
+            back.walk(Path::new("/bin/a"), true).unwrap().1
+        );
+    }
+
+    #[test]
+    fn damaged_archives_are_errors_and_never_panics() {
+        let whole = archive(&sample());
+        let mut state = 1;
+        for round in 0..20_000 {
+            let mut bytes = whole.clone();
+            for _ in 0..1 + random(&mut state, 4) {
+                // Mostly the headers: they decide.
+                let at = random(&mut state, if round % 2 == 0 { 300 } else { whole.len() });
+                bytes[at] = random(&mut state, 256) as u8;
+            }
+            bytes.truncate(if round % 3 == 0 { random(&mut state, whole.len()) } else { whole.len() });
+            if let Ok(tree) = read(&bytes, "x") {
+                archive(&tree);
+            }
+        }
     }
 }

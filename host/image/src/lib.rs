@@ -12,6 +12,7 @@
 mod archive;
 mod cache;
 mod catalogue;
+mod check;
 mod cpio;
 mod debian;
 mod elf;
@@ -28,7 +29,10 @@ mod tree;
 
 pub use cache::Cache;
 pub use catalogue::{Catalogue, read as read_manifest};
+pub use check::{Need, Report, check};
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
 pub use manifest::{Manifest, Port, Ready, Size, State, Works, signal_number};
 pub use request::{Image, ImageConfig, Progress, Quiet, Reference, Request};
+/// How far the kernel implements a call.
+pub use syscall_table::Status;

@@ -6,12 +6,16 @@
 //! the starts of functions (symbols, .eh_frame), data between functions is not taken for code, and an instruction is
 //! only overwritten where nothing can jump into the middle of the jump that replaces it. Left out on purpose:
 //! `rt_sigreturn`, whose bytes unwinders look for (libgcc, gdb).
+//!
+//! [`needs`] answers another question from the same decoding: which system calls a program and its libraries can make.
 #![forbid(unsafe_code)]
 
 mod code;
 mod frames;
+mod needs;
 mod sites;
 
+pub use needs::{Needs, Object, needs};
 pub use sites::{Missed, Scan};
 
 /// Changes when the same file would get another table.

@@ -261,27 +261,27 @@ fn movable(i: &Instruction) -> bool {
         && !matches!(i.mnemonic(), Mnemonic::Nop | Mnemonic::Endbr64 | Mnemonic::Syscall)
 }
 
-fn writes_rax(i: &Instruction, info: &mut InstructionInfoFactory) -> bool {
+/// Whether an instruction writes a 64-bit register or a part of it.
+pub(crate) fn writes(i: &Instruction, register: Register, info: &mut InstructionInfoFactory) -> bool {
     let writes = |a: OpAccess| {
         matches!(a, OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite)
     };
     info.info(i)
         .used_registers()
         .iter()
-        .any(|u| u.register().full_register() == Register::RAX && writes(u.access()))
+        .any(|u| u.register().full_register() == register && writes(u.access()))
 }
 
-/// The value that an instruction puts into RAX when it is a constant.
-fn constant(i: &Instruction) -> Option<u64> {
+/// The value that an instruction puts into a 64-bit register when it is a constant.
+pub(crate) fn constant(i: &Instruction, register: Register) -> Option<u64> {
+    if i.op0_kind() != OpKind::Register || i.op0_register().full_register() != register {
+        return None;
+    }
     match i.code() {
-        Opcode::Mov_r32_imm32 | Opcode::Mov_rm32_imm32 if i.op0_register() == Register::EAX => {
-            Some(i.immediate32().into())
-        }
-        Opcode::Mov_rm64_imm32 if i.op0_register() == Register::RAX => Some(i.immediate32to64() as u64),
+        Opcode::Mov_r32_imm32 | Opcode::Mov_rm32_imm32 => Some(i.immediate32().into()),
+        Opcode::Mov_rm64_imm32 => Some(i.immediate32to64() as u64),
         Opcode::Xor_r32_rm32 | Opcode::Xor_rm32_r32
-            if i.op0_register() == Register::EAX
-                && i.op1_kind() == OpKind::Register
-                && i.op1_register() == Register::EAX =>
+            if i.op1_kind() == OpKind::Register && i.op1_register() == i.op0_register() =>
         {
             Some(0)
         }
@@ -289,7 +289,7 @@ fn constant(i: &Instruction) -> Option<u64> {
     }
 }
 
-fn as_number(value: u64) -> Option<u16> {
+pub(crate) fn as_number(value: u64) -> Option<u16> {
     u16::try_from(value).ok().filter(|n| *n != NUMBER_UNKNOWN)
 }
 
@@ -312,8 +312,8 @@ pub(crate) fn number(
         if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
             return None;
         }
-        if writes_rax(i, info) {
-            return constant(i).and_then(as_number);
+        if writes(i, Register::RAX, info) {
+            return constant(i, Register::RAX).and_then(as_number);
         }
     }
     None
@@ -339,9 +339,9 @@ fn choose(
             if !movable(i) || i.ip() < free {
                 break;
             }
-            if !rax_set && writes_rax(i, info) {
+            if !rax_set && writes(i, Register::RAX, info) {
                 rax_set = true;
-                number = constant(i).and_then(as_number).unwrap_or(NUMBER_UNKNOWN);
+                number = constant(i, Register::RAX).and_then(as_number).unwrap_or(NUMBER_UNKNOWN);
             }
         }
         for after in 0..=MOST_AFTER {

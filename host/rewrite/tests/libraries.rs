@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::{fs, path::Path};
-use unilith_rewrite::{Scan, scan};
+use unilith_rewrite::{Object, Scan, needs, scan};
 
 /// The first of these files that is there.
 fn scan_first(paths: &[&str]) -> Option<(Vec<u8>, Scan)> {
@@ -39,4 +39,25 @@ fn data_in_the_text_of_libcrypto_is_not_touched() {
     };
     // OpenSSL makes its calls through libc.
     assert!(scan.sites.is_empty() && scan.not_code > 0, "{:?}", scan.sites);
+}
+
+#[test]
+fn a_program_needs_the_calls_it_makes_and_not_all_that_libc_has() {
+    let program = "/usr/bin/env";
+    let libraries = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
+    if ![program].iter().chain(&libraries).all(|p| Path::new(p).exists()) {
+        eprintln!("skipped: not a Debian-like machine with {program}");
+        return;
+    }
+    let files: Vec<Vec<u8>> = [program].iter().chain(&libraries).map(|p| fs::read(p).unwrap()).collect();
+    let objects: Vec<Object> = files.iter().map(|bytes| Object { name: "x".into(), bytes }).collect();
+    let found = needs(&objects).unwrap();
+    // write, mmap, execve, exit_group: env prints, loads libraries, starts programs, ends.
+    for number in [1, 9, 59, 231] {
+        assert!(found.calls.contains_key(&number), "{number} in {:?}", found.calls.keys());
+    }
+    // init_module, swapon, reboot: libc has them, env does not call them.
+    for number in [175, 167, 169] {
+        assert!(!found.calls.contains_key(&number), "{number}: {:?}", found.calls[&number]);
+    }
 }
