@@ -249,7 +249,7 @@ unsafe impl Heap for Tlsf {
     unsafe fn add_region(&mut self, start: *mut u8, size: usize) {
         let skip = start.align_offset(UNIT);
         let Some(size) = size.checked_sub(skip).map(|n| n / UNIT * UNIT) else { return };
-        if size < 2 * HEADER + SHORTEST || size >= 1 << LONGEST_BITS {
+        if !(2 * HEADER + SHORTEST..1 << LONGEST_BITS).contains(&size) {
             return;
         }
         // SAFETY: the region is ours by the caller's word, and both headers lie inside it.
