@@ -1,2 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program's memory: address spaces, mappings, page faults.
+//!
+//! A [`Space`] is an address space. What is mapped where is in its tree of mappings (`vma`), and pages appear when
+//! they are touched ([`Space::fault`]). The mechanism that makes them appear is a `Pager`: page tables on a PC. The
+//! kernel half is the same in every space, so a second one, for fork, needs nothing new.
+//!
+//! # Contract
+//!
+//! - Errors are those Linux' calls give, in the same order of checks.
+//! - Addresses are the program's; no operation touches anything above [`USER_END`], whatever it is asked.
+//! - A space locks inside. The lock is not held while a file is asked for a page or given one back, for that may
+//!   block; so [`Space::fault`], [`Space::sync`] and [`Space::unmap`] may block, in thread context only.
+//! - Pages of files on the initial RAM disk are mapped in place; nothing is copied before it is written.
+//! - The kernel never makes a page that is writable and executable; a program that asks for one gets it.
+//!
+//! `docs/explanation/memory.md` tells how the parts work together.
 #![no_std]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod advise;
+mod fault;
+mod layout;
+mod listing;
+mod pager;
+mod remap;
+mod rights;
+mod shared;
+mod space;
+mod text;
+mod vma;
+
+pub use advise::Advice;
+pub use layout::Layout;
+pub use listing::{Listed, Usage};
+pub use remap::Remap;
+pub use rights::Rights;
+pub use space::{Limits, Place, Request, Space, current};
+pub use text::{CallEntry, Text, set_call_entry};
+pub use vma::MappedFile;
+
+/// First address that cannot belong to the program.
+pub const USER_END: u64 = 0x7fff_ffff_f000;
+
+const PAGE: u64 = abi::PAGE_SIZE as u64;
+
+#[cfg(test)]
+mod tests;

@@ -40,7 +40,13 @@ unsafe extern "Rust" {
     safe fn unilith_frames_take(count: usize) -> u64;
     /// Contiguous pages go back.
     safe fn unilith_frames_give(physical: u64, count: usize);
-    /// All pages of the machine that can be handed out, and those that are free.
+    /// Where the kernel sees the page at a physical address: for page tables. Files and devices use [`Frame::bytes`].
+#[inline]
+pub fn view(physical: u64) -> *mut u8 {
+    unilith_frame_bytes(physical)
+}
+
+/// All pages of the machine that can be handed out, and those that are free.
     safe fn unilith_frames_statistics() -> (u64, u64);
 }
 
@@ -227,6 +233,11 @@ pub trait PageSource: Send + Sync {
     /// lives elsewhere. Called by msync, munmap and exit; RAM file systems need nothing.
     fn write_back(&self, _index: u64, _frame: &Frame) -> Result<()> {
         Ok(())
+    }
+
+    /// True where a written page is the file itself, so that [`PageSource::write_back`] has nothing to do.
+    fn is_memory(&self) -> bool {
+        false
     }
 
     /// System-call sites of the file's text (`api-sites` format), when known.

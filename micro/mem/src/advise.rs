@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the program says about its memory, and asks about it: madvise, mincore, msync, mlock.
+
+use crate::pager::Pager;
+use crate::space::{Inner, Space, range_end, save};
+use crate::vma::{Backing, Large, MappedFile, Traits};
+use crate::{PAGE, USER_END};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_mem::Frame;
+
+/// The advice of madvise that does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// MADV_NORMAL and the like: only checked.
+    Hint,
+    /// MADV_DONTNEED.
+    Discard,
+    /// MADV_FREE: private anonymous memory only.
+    Free,
+    /// MADV_HUGEPAGE.
+    Large,
+    /// MADV_NOHUGEPAGE.
+    Small,
+    /// MADV_POPULATE_READ and MADV_POPULATE_WRITE.
+    Populate { write: bool },
+    /// MADV_DONTFORK and MADV_DOFORK.
+    Fork(bool),
+    /// MADV_WIPEONFORK and MADV_KEEPONFORK.
+    WipeOnFork(bool),
+    /// MADV_DONTDUMP and MADV_DODUMP.
+    Dump(bool),
+}
+
+/// Pages stored between two looks at the lock.
+const STORE_AT_ONCE: usize = 64;
+
+impl Space {
+    /// madvise. `ENOMEM` where nothing is mapped, after the rest was done.
+    pub fn advise(&self, address: u64, length: u64, advice: Advice) -> Result<()> {
+        let end = range_end(address, length, EINVAL)?;
+        if end == address {
+            return Ok(());
+        }
+        if let Advice::Populate { write } = advice {
+            return self.populate_checked(address, end, write);
+        }
+        if advice == Advice::Discard {
+            self.store_shared(address, end)?;
+        }
+        let mut unsaved = Vec::new();
+        let mut inner = self.lock();
+        let result = inner.advise(address, end, advice, &mut unsaved);
+        drop(inner);
+        save(unsaved);
+        result
+    }
+
+    fn populate_checked(&self, start: u64, end: u64, write: bool) -> Result<()> {
+        use api_plat::{Access, FaultOutcome::*};
+        let access = if write { Access::Write } else { Access::Read };
+        for at in (start..end).step_by(PAGE as usize) {
+            match self.fault(at, access) {
+                Resolved => {}
+                OutOfMemory | Segv { mapped: false } => return Err(ENOMEM),
+                Segv { mapped: true } => return Err(EINVAL),
+                Bus => return Err(EFAULT),
+            }
+        }
+        Ok(())
+    }
+
+    /// mincore: calls `seen` for each page of the range with whether it is in memory. `ENOMEM` where nothing is
+    /// mapped.
+    pub fn resident(&self, address: u64, length: u64) -> Result<Vec<u8>> {
+        let end = range_end(address, length, ENOMEM)?;
+        let mut inner = self.lock();
+        if !inner.tree.covers(address, end) {
+            return Err(ENOMEM);
+        }
+        let count = ((end - address) / PAGE) as usize;
+        let mut out = Vec::new();
+        out.try_reserve_exact(count).map_err(|_| EAGAIN)?;
+        out.resize(count, 0);
+        let mut at = address;
+        while at < end {
+            let Some((start, vma)) = inner.tree.find(at) else { break };
+            let stop = vma.end.min(end);
+            // Pages of a file count when they are in memory, mapped or not.
+            let file = vma.file_page(start, at).map(|(file, page)| (file.clone(), page));
+            if let Some((file, first)) = file {
+                for i in 0..(stop - at) / PAGE {
+                    let here = file.source.resident_page(first + i).is_some();
+                    out[((at - address) / PAGE + i) as usize] = u8::from(here);
+                }
+            }
+            inner.pager.visit(at, stop, &mut |page, _| {
+                out[((page - address) / PAGE) as usize] = 1;
+                false
+            });
+            at = stop;
+        }
+        Ok(out)
+    }
+
+    /// msync. Written pages of shared mappings go to their files; with `invalidate`, `EBUSY` for locked memory.
+    pub fn sync(&self, address: u64, length: u64, invalidate: bool) -> Result<()> {
+        let end = range_end(address, length, ENOMEM)?;
+        let (mapped, locked) = {
+            let inner = self.lock();
+            let mut parts = inner.tree.within(address, end);
+            (inner.tree.covers(address, end), parts.any(|(_, vma)| vma.traits.locked))
+        };
+        if invalidate && locked {
+            return Err(EBUSY);
+        }
+        self.store_shared(address, end)?;
+        if mapped { Ok(()) } else { Err(ENOMEM) }
+    }
+
+    /// Stores the written pages of all shared mappings; for the end of the program.
+    pub fn sync_all(&self) -> Result<()> {
+        self.store_shared(0, USER_END)
+    }
+
+    /// Stores the written pages of shared mappings in the range and marks them clean.
+    pub(crate) fn store_shared(&self, start: u64, end: u64) -> Result<()> {
+        let (mut at, mut result) = (start, Ok(()));
+        while at < end {
+            let mut pages = Vec::new();
+            at = self.lock().collect_dirty(at, end, &mut pages);
+            for (file, page, frame) in pages {
+                let stored = file.source.write_back(page, &frame);
+                result = result.and(stored);
+            }
+        }
+        result
+    }
+
+    /// mlock and munlock. `ENOMEM` where nothing is mapped or the limit is reached.
+    pub fn set_locked(&self, address: u64, length: u64, locked: bool, populate: bool) -> Result<()> {
+        let start = address & !(PAGE - 1);
+        let length = length.checked_add(address - start).ok_or(EINVAL)?;
+        let end = range_end(start, length, EINVAL).map_err(|_| ENOMEM)?;
+        let mut inner = self.lock();
+        if locked && inner.locked_pages + (end - start) / PAGE > inner.limits.locked / PAGE {
+            return Err(ENOMEM);
+        }
+        let mapped = inner.tree.covers(start, end);
+        inner.change(start, end, |traits| traits.locked = locked);
+        drop(inner);
+        if locked && populate {
+            self.populate(start, end);
+        }
+        if mapped { Ok(()) } else { Err(ENOMEM) }
+    }
+
+    /// mlockall and munlockall.
+    pub fn set_all_locked(&self, now: Option<bool>, future: bool) -> Result<()> {
+        let mut inner = self.lock();
+        if (now == Some(true) || future) && inner.pages > inner.limits.locked / PAGE {
+            return Err(ENOMEM);
+        }
+        inner.lock_future = future;
+        if let Some(locked) = now {
+            inner.change(0, USER_END, |traits| traits.locked = locked);
+            drop(inner);
+            if locked {
+                let parts: Vec<_> = self.lock().tree.iter().map(|(start, vma)| (start, vma.end)).collect();
+                parts.into_iter().for_each(|(start, end)| self.populate(start, end));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Changes traits in a range, keeping the count of locked pages.
+    fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut Traits)) {
+        let mut locked = 0i64;
+        self.tree.change(start, end, |from, vma| {
+            let before = vma.traits.locked;
+            change(&mut vma.traits);
+            let pages = ((vma.end - from) / PAGE) as i64;
+            locked += (i64::from(vma.traits.locked) - i64::from(before)) * pages;
+        });
+        self.locked_pages = self.locked_pages.wrapping_add_signed(locked);
+        self.changes += 1;
+    }
+
+    fn advise(
+        &mut self,
+        start: u64,
+        end: u64,
+        advice: Advice,
+        unsaved: &mut crate::space::Unsaved,
+    ) -> Result<()> {
+        let (mut at, mut result) = (start, Ok(()));
+        while at < end {
+            let Some((first, vma)) = self.tree.first_overlap(at, end) else { break };
+            if first > at {
+                result = Err(ENOMEM);
+            }
+            let (from, to) = (first.max(at), vma.end.min(end));
+            let anonymous = matches!(vma.backing, Backing::Anonymous);
+            let kernel = matches!(vma.backing, Backing::Stubs | Backing::Fixed);
+            match advice {
+                Advice::Hint | Advice::Populate { .. } => {}
+                Advice::Discard | Advice::Free => {
+                    if kernel || vma.traits.locked || (advice == Advice::Free && !anonymous) {
+                        return Err(EINVAL);
+                    }
+                    let vma = vma.clone();
+                    self.pager.split(from)?;
+                    self.pager.split(to)?;
+                    self.discard(from, to, first, &vma, unsaved);
+                }
+                Advice::WipeOnFork(true) if !anonymous => return Err(EINVAL),
+                _ if kernel => {}
+                Advice::Large => self.change(from, to, |t| t.large = Large::Always),
+                Advice::Small => self.change(from, to, |t| t.large = Large::Never),
+                Advice::Fork(fork) => self.change(from, to, |t| t.no_fork = !fork),
+                Advice::WipeOnFork(wipe) => self.change(from, to, |t| t.wipe_on_fork = wipe),
+                Advice::Dump(dump) => self.change(from, to, |t| t.no_dump = !dump),
+            }
+            at = to;
+        }
+        if at < end { Err(ENOMEM) } else { result }
+    }
+
+    /// Gathers written pages of shared mappings, marks them clean and read-only no more than before, and says where
+    /// to go on.
+    fn collect_dirty(
+        &mut self,
+        start: u64,
+        end: u64,
+        pages: &mut Vec<(Arc<MappedFile>, u64, Frame)>,
+    ) -> u64 {
+        let mut at = start;
+        while let Some((first, vma)) = self.tree.first_overlap(at, end) {
+            let (from, to) = (first.max(at), vma.end.min(end));
+            at = to;
+            let Some((file, _)) = vma.file_page(first, from) else { continue };
+            if !vma.traits.shared || file.source.is_memory() {
+                continue;
+            }
+            let mut next = to;
+            self.pager.visit(from, to, &mut |address, page| {
+                if !page.dirty || address >= next {
+                    return false;
+                }
+                // SAFETY: the entry holds a count of the page, of which a copy is taken.
+                let frame = core::mem::ManuallyDrop::new(unsafe { Frame::from_raw(page.physical) });
+                if let Some((file, index)) = vma.file_page(first, address) {
+                    pages.push((file.clone(), index, Frame::clone(&frame)));
+                }
+                if pages.len() == STORE_AT_ONCE {
+                    next = address + PAGE;
+                }
+                true
+            });
+            if next < to || pages.len() >= STORE_AT_ONCE {
+                return next;
+            }
+        }
+        end
+    }
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Page faults: the page that was missing appears.
+//!
+//! One lookup in the tree, one page, one entry; what can be had cheaply with it comes along: the neighbours of a
+//! file's page that are in memory anyway, and, where anonymous memory is used in ascending order, the next pages.
+
+use crate::pager::{LARGE, LARGE_PAGES, Page, Pager};
+use crate::space::{Inner, Space};
+use crate::text::Text;
+use crate::vma::{Backing, Large, MappedFile};
+use crate::{PAGE, Rights};
+use alloc::sync::Arc;
+use api_mem::{Frame, Pages};
+use api_plat::{Access, FaultOutcome};
+use core::mem::ManuallyDrop;
+
+/// Pages of a file mapped with the one that was asked for: an aligned group (Linux' fault_around_bytes, 64 KiB).
+const AROUND: u64 = 16;
+/// Most pages of anonymous memory made at once for sequential use.
+const AHEAD: u32 = 16;
+/// A large page is made unasked only where this share of memory is free: a machine's memory is the host's.
+const LARGE_FREE_SHARE: u64 = 2;
+/// And at least so many pages (256 MiB).
+const LARGE_LEAST: u64 = 1 << 16;
+/// Pages below a stack that must stay unmapped for it to grow (Linux' stack_guard_gap).
+const STACK_GAP: u64 = 256 * PAGE;
+
+/// What has to be done without the lock.
+enum Step {
+    Done(FaultOutcome),
+    Fetch { file: Arc<MappedFile>, index: u64 },
+}
+
+const RESOLVED: Step = Step::Done(FaultOutcome::Resolved);
+const NO_MEMORY: Step = Step::Done(FaultOutcome::OutOfMemory);
+
+impl Space {
+    /// A page fault at `address`. May block in the file's [`api_mem::PageSource::page`].
+    pub fn fault(&self, address: u64, access: Access) -> FaultOutcome {
+        let page = address & !(PAGE - 1);
+        let mut fetched: Option<(Arc<MappedFile>, u64, Frame)> = None;
+        loop {
+            let step = self.lock().fault(page, access, fetched.take());
+            match step {
+                Step::Done(outcome) => return outcome,
+                Step::Fetch { file, index } => {
+                    match file.source.page(index, access == Access::Write) {
+                        Ok(frame) => fetched = Some((file, index, frame)),
+                        Err(abi::errno::ENOMEM) => return FaultOutcome::OutOfMemory,
+                        Err(_) => return FaultOutcome::Bus,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Makes every page of the range appear, as far as that is possible (MAP_POPULATE, mlock).
+    pub fn populate(&self, start: u64, end: u64) {
+        let mut at = start;
+        while at < end {
+            let access = {
+                let mut inner = self.lock();
+                let Some((_, vma)) = inner.tree.first_overlap(at, end) else { return };
+                let (rights, shared) = (vma.traits.rights, vma.traits.shared);
+                let writes = rights.contains(Rights::WRITE) && !shared;
+                let there = inner.pager.page(at).is_some_and(|page| page.own || !writes);
+                match (there, rights.is_none()) {
+                    (true, _) | (_, true) => None,
+                    _ if writes => Some(Access::Write),
+                    _ => Some(Access::Read),
+                }
+            };
+            if access.is_some_and(|access| self.fault(at, access) == FaultOutcome::OutOfMemory) {
+                return;
+            }
+            at += PAGE;
+        }
+    }
+}
+
+/// Room for large pages that nobody asked for.
+fn memory_is_plentiful() -> bool {
+    let (total, free) = api_mem::statistics();
+    free > total / LARGE_FREE_SHARE && free > LARGE_LEAST
+}
+
+fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
+    // SAFETY: used only while the page-table entry, whose count this is, stays as it is: under the space's lock. It is
+    // not dropped.
+    ManuallyDrop::new(unsafe { Frame::from_raw(physical) })
+}
+
+impl Inner {
+    fn fault(
+        &mut self,
+        address: u64,
+        access: Access,
+        fetched: Option<(Arc<MappedFile>, u64, Frame)>,
+    ) -> Step {
+        let Some((start, vma)) = self.tree.find_mut(address) else { return self.grow_stack(address, access) };
+        let rights = vma.traits.rights;
+        if !rights.allow(access) {
+            return Step::Done(FaultOutcome::Segv { mapped: true });
+        }
+        let present = self.pager.page(address);
+        if let Some(page) = present
+            && page.rights.allow(access)
+        {
+            return RESOLVED;
+        }
+        match &vma.backing {
+            Backing::Anonymous => match present {
+                Some(page) => self.make_own(address, page, rights),
+                None if access == Access::Write => {
+                    let end = vma.end;
+                    let expected = vma.streak.0 == address;
+                    let count = if expected { (vma.streak.1 * 2).min(AHEAD) } else { 1 };
+                    let large = vma.traits.large;
+                    let step = self.make_anonymous(address, start, end, rights, count, large);
+                    if let Some((_, vma)) = self.tree.find_mut(address) {
+                        vma.streak = (address + u64::from(count) * PAGE, count);
+                    }
+                    step
+                }
+                None => match self.pager.map(address, self.zero.clone(), rights.without(Rights::WRITE), false) {
+                    Ok(()) => RESOLVED,
+                    Err(_) => NO_MEMORY,
+                },
+            },
+            Backing::File { file, index } => {
+                let (file, shared) = (file.clone(), vma.traits.shared);
+                let (first, end) = (*index, vma.end);
+                let text = vma.text.clone();
+                let view = View { file, first, start, end, rights, shared, text };
+                self.fault_file(address, access, view, present, fetched)
+            }
+            // All their pages were mapped at once, with the rights they have.
+            Backing::Stubs | Backing::Fixed => Step::Done(FaultOutcome::Segv { mapped: true }),
+        }
+    }
+
+    /// New zeroed memory from `address` on: `count` pages as far as they are free, or a large page.
+    fn make_anonymous(
+        &mut self,
+        address: u64,
+        start: u64,
+        end: u64,
+        rights: Rights,
+        count: u32,
+        large: Large,
+    ) -> Step {
+        let base = address & !(LARGE - 1);
+        if large != Large::Never
+            && base >= start
+            && base + LARGE <= end
+            && (large == Large::Always || (count >= AHEAD && base == address && memory_is_plentiful()))
+            && let Ok(pages) = Pages::new(LARGE_PAGES)
+        {
+            let physical = pages.physical();
+            if self.pager.map_large(base, physical, rights) == Ok(true) {
+                pages.into_raw();
+                self.count_resident(true, LARGE_PAGES as i64);
+                return RESOLVED;
+            }
+        }
+        let Ok(frame) = Frame::new() else { return NO_MEMORY };
+        if self.pager.map(address, frame, rights, true).is_err() {
+            return NO_MEMORY;
+        }
+        self.count_resident(true, 1);
+        if count > 1 {
+            self.make_ahead(address, end, rights, count);
+        }
+        RESOLVED
+    }
+
+    /// The pages behind `address`, in the same page table and as long as none is there and memory is plentiful.
+    fn make_ahead(&mut self, address: u64, end: u64, rights: Rights, count: u32) {
+        let (total, free) = api_mem::statistics();
+        if free < total / 8 {
+            return;
+        }
+        let stop = end.min(address + u64::from(count) * PAGE).min((address & !(LARGE - 1)) + LARGE);
+        let mut at = address + PAGE;
+        while at < stop && self.pager.page(at).is_none() {
+            let Ok(frame) = Frame::new() else { return };
+            if self.pager.map(at, frame, rights, true).is_err() {
+                return;
+            }
+            self.count_resident(true, 1);
+            at += PAGE;
+        }
+    }
+
+    /// A write to a page that is there but read-only: the last holder of an own page gets it, others get a copy.
+    fn make_own(&mut self, address: u64, page: Page, rights: Rights) -> Step {
+        let frame = borrowed(page.physical);
+        if page.own && frame.is_unique() {
+            self.pager.protect(address, address + PAGE, &mut |_| rights);
+            return RESOLVED;
+        }
+        let is_zero = page.physical == self.zero.physical();
+        let copy = if is_zero { Frame::new() } else { frame.duplicate() };
+        let Ok(copy) = copy else { return NO_MEMORY };
+        let old = self.pager.replace(address, copy, rights, true);
+        drop(old);
+        if !page.own {
+            if !is_zero {
+                self.count_resident(false, -1);
+            }
+            self.count_resident(true, 1);
+        }
+        RESOLVED
+    }
+
+    fn fault_file(
+        &mut self,
+        address: u64,
+        access: Access,
+        view: View,
+        present: Option<Page>,
+        fetched: Option<(Arc<MappedFile>, u64, Frame)>,
+    ) -> Step {
+        let index = view.index(address);
+        let write = access == Access::Write;
+        if let Some(page) = present
+            && !view.shared
+        {
+            return self.make_own(address, page, view.rights);
+        }
+        let frame = match fetched {
+            Some((file, at, frame)) if Arc::ptr_eq(&file, &view.file) && at == index => frame,
+            _ => {
+                if index.checked_mul(PAGE).is_none_or(|at| at >= view.file.source.length()) {
+                    return Step::Done(FaultOutcome::Bus);
+                }
+                // Shared writing always asks the file, which makes room for a dirty page and may refuse.
+                let at_hand = if write && view.shared { None } else { view.file.source.resident_page(index) };
+                match at_hand {
+                    Some(frame) => frame,
+                    None => return Step::Fetch { file: view.file.clone(), index },
+                }
+            }
+        };
+        if view.shared {
+            let rights = if write { view.rights } else { view.rights.without(Rights::WRITE) };
+            match present {
+                Some(_) => drop(self.pager.replace(address, frame, rights, false)),
+                None => match self.pager.map(address, frame, rights, false) {
+                    Ok(()) => self.count_resident(false, 1),
+                    Err(_) => return NO_MEMORY,
+                },
+            }
+            if !write {
+                self.map_around(address, &view);
+            }
+            return RESOLVED;
+        }
+        let text = view.text.as_ref().filter(|text| text.has_sites(index));
+        if write || text.is_some() {
+            let Ok(copy) = frame.duplicate() else { return NO_MEMORY };
+            if let Some(text) = text {
+                self.patch(text, index, &copy);
+            }
+            if self.pager.map(address, copy, view.rights, true).is_err() {
+                return NO_MEMORY;
+            }
+            self.count_resident(true, 1);
+        } else {
+            if self.pager.map(address, frame, view.rights.without(Rights::WRITE), false).is_err() {
+                return NO_MEMORY;
+            }
+            self.count_resident(false, 1);
+        }
+        if !write {
+            self.map_around(address, &view);
+        }
+        RESOLVED
+    }
+
+    /// Maps the neighbours of a page of a file that are in memory, in place.
+    fn map_around(&mut self, address: u64, view: &View) {
+        let group = address & !(AROUND * PAGE - 1);
+        let (from, to) = (group.max(view.start), (group + AROUND * PAGE).min(view.end));
+        let pages = view.file.source.length().div_ceil(PAGE);
+        let rights = view.rights.without(Rights::WRITE);
+        let mut at = from;
+        while at < to {
+            let index = view.index(at);
+            if index >= pages {
+                return;
+            }
+            let plain = view.text.as_ref().is_none_or(|text| !text.has_sites(index));
+            if plain
+                && self.pager.page(at).is_none()
+                && let Some(frame) = view.file.source.resident_page(index)
+            {
+                // The table exists: the page that was asked for is in the same 64 KiB.
+                if self.pager.map(at, frame, rights, false).is_err() {
+                    return;
+                }
+                self.count_resident(false, 1);
+            }
+            at += PAGE;
+        }
+    }
+
+    /// Patches the copy of a text page; pages of stubs are made as they are needed.
+    fn patch(&mut self, text: &Text, index: u64, copy: &Frame) {
+        // The program may have unmapped the stubs, or mapped something over them.
+        if !self.is_stubs(text.stubs(), text.stubs() + text.stub_bytes()) {
+            return;
+        }
+        let rights = Rights::READ.with(Rights::EXECUTE);
+        text.patch(index, copy, |address| {
+            if let Some(page) = self.pager.page(address) {
+                return Some(Frame::clone(&borrowed(page.physical)));
+            }
+            let frame = Frame::new().ok()?;
+            self.pager.map(address, frame.clone(), rights, true).ok()?;
+            self.count_resident(true, 1);
+            Some(frame)
+        });
+    }
+
+    /// A fault below a stack: the stack grows if its limit and its neighbour allow it.
+    #[cold]
+    fn grow_stack(&mut self, address: u64, access: Access) -> Step {
+        let unmapped = Step::Done(FaultOutcome::Segv { mapped: false });
+        let Some((start, vma)) = self.tree.next(address) else { return unmapped };
+        let traits = vma.traits;
+        let (end, growth) = (vma.end, start - address);
+        let too_near = self.tree.end_before(address + 1).saturating_add(STACK_GAP) > address
+            && self.tree.end_before(address + 1) != 0;
+        let limits = &self.limits;
+        if !traits.grows_down
+            || too_near
+            || end - address > limits.stack
+            || self.pages + growth / PAGE > limits.address_space / PAGE
+        {
+            return unmapped;
+        }
+        self.tree.extend_down(start, address);
+        self.account(&traits, growth as i64);
+        self.fault(address, access, None)
+    }
+}
+
+/// What a fault needs to know of the mapping of a file.
+struct View {
+    file: Arc<MappedFile>,
+    /// Page of the file at `start`.
+    first: u64,
+    start: u64,
+    end: u64,
+    rights: Rights,
+    shared: bool,
+    text: Option<Arc<Text>>,
+}
+
+impl View {
+    fn index(&self, address: u64) -> u64 {
+        self.first + (address - self.start) / PAGE
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The mechanism that makes pages appear in the program's half of the address space.
+//!
+//! Policy (what is where) is in the rest of the crate; a pager only does as it is told. [`x86::Tables`] writes page
+//! tables; a platform without them implements the same operations with its host's mmap.
+
+pub(crate) mod x86;
+
+use crate::Rights;
+use abi::{PAGE_SIZE, Result};
+use api_mem::Frame;
+
+/// Bytes of a large page.
+pub(crate) const LARGE: u64 = 2 << 20;
+/// Pages of a large page.
+pub(crate) const LARGE_PAGES: usize = LARGE as usize / PAGE_SIZE;
+
+/// A page that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub physical: u64,
+    pub rights: Rights,
+    /// The program's own copy or anonymous memory, not a page of a file.
+    pub own: bool,
+    pub accessed: bool,
+    pub dirty: bool,
+}
+
+/// One page taken out of the address space; the holder has its count.
+pub(crate) struct Taken {
+    pub address: u64,
+    pub frame: Frame,
+    pub own: bool,
+    pub dirty: bool,
+}
+
+/// Pages taken at a time: they must not be reused before the TLB has forgotten them.
+pub(crate) struct Batch {
+    pub pages: [Option<Taken>; Batch::ROOM],
+    pub count: usize,
+    /// Large pages that were taken and freed besides.
+    pub large: u64,
+}
+
+impl Batch {
+    pub const ROOM: usize = 64;
+
+    pub const fn new() -> Batch {
+        Batch { pages: [const { None }; Batch::ROOM], count: 0, large: 0 }
+    }
+
+    fn push(&mut self, taken: Taken) -> bool {
+        self.pages[self.count] = Some(taken);
+        self.count += 1;
+        self.count < Self::ROOM
+    }
+
+    /// The pages, leaving the batch empty.
+    pub fn drain(&mut self) -> impl Iterator<Item = Taken> + '_ {
+        let count = core::mem::take(&mut self.count);
+        self.pages[..count].iter_mut().filter_map(Option::take)
+    }
+}
+
+/// Addresses are multiples of the page size in the program's half; ranges are `start..end`.
+pub(crate) trait Pager: Sized {
+    /// An empty program half.
+    fn new() -> Result<Self>;
+
+    /// Makes it the running processor's.
+    fn activate(&self);
+
+    /// The page at `address`.
+    fn page(&mut self, address: u64) -> Option<Page>;
+
+    /// Makes the tables [`Pager::map`] needs for a page at `address`.
+    fn prepare(&mut self, address: u64) -> Result<()>;
+
+    /// Puts a page where none is. `ENOMEM` when there is no room for tables.
+    fn map(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Result<()>;
+
+    /// Puts a large page of [`LARGE_PAGES`] own frames, each with a count of one, where no page is and no table was;
+    /// false (and nothing is taken over) where that is not so.
+    fn map_large(&mut self, address: u64, physical: u64, rights: Rights) -> Result<bool>;
+
+    /// Changes the page that is there, and forgets the old translation. Returns the frame that was there if it is
+    /// another.
+    fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame>;
+
+    /// Cuts a large page that reaches over `address` into small ones. `ENOMEM` when there is no room for the table.
+    fn split(&mut self, address: u64) -> Result<()>;
+
+    /// Gives every page in the range the rights the function says. Large pages at the ends were split. Old
+    /// translations are forgotten.
+    fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights);
+
+    /// Takes pages out until the batch is full or the range ends, and forgets their translations; returns where to
+    /// go on. Large pages at the ends were split.
+    fn take(&mut self, start: u64, end: u64, batch: &mut Batch) -> u64;
+
+    /// Calls the function for each page of the range; a true answer marks it clean.
+    fn visit(&mut self, start: u64, end: u64, seen: &mut dyn FnMut(u64, &Page) -> bool);
+
+    /// Frees tables of the range, wholly inside `floor..ceiling` where nothing is mapped.
+    fn trim(&mut self, start: u64, end: u64, floor: u64, ceiling: u64);
+
+    /// Bytes of page tables.
+    fn table_bytes(&self) -> u64;
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! mremap: growing, shrinking and moving a mapping.
+
+use crate::layout::LOWEST;
+use crate::pager::{Batch, LARGE, Pager};
+use crate::space::{Inner, Request, Space, Unsaved, save, whole_pages};
+use crate::vma::{Backing, Vma};
+use crate::{PAGE, Rights, USER_END};
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+
+/// What mremap is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Remap {
+    pub address: u64,
+    pub old_length: u64,
+    pub new_length: u64,
+    /// MREMAP_MAYMOVE.
+    pub may_move: bool,
+    /// MREMAP_FIXED, with the new address.
+    pub fixed: Option<u64>,
+    /// MREMAP_DONTUNMAP: the old range stays mapped, empty.
+    pub keep: bool,
+}
+
+impl Space {
+    /// mremap, with the errors of the manual page: `EINVAL` for bad arguments, `EFAULT` where the old range is not
+    /// one mapping, `ENOMEM` where it cannot grow.
+    pub fn remap(&self, ask: Remap) -> Result<u64> {
+        let Remap { address, may_move, fixed, keep, .. } = ask;
+        let old = abi::page_up(ask.old_length).ok_or(EINVAL)?;
+        let new = whole_pages(ask.new_length).map_err(|_| EINVAL)?;
+        if !address.is_multiple_of(PAGE)
+            || ((fixed.is_some() || keep) && !may_move)
+            || (keep && old != new)
+            || new > USER_END
+        {
+            return Err(EINVAL);
+        }
+        let old_end = address.checked_add(old).filter(|end| *end <= USER_END).ok_or(EINVAL)?;
+        if let Some(to) = fixed {
+            let end = to.checked_add(new).filter(|end| *end <= USER_END).ok_or(EINVAL)?;
+            if !to.is_multiple_of(PAGE) || (to < old_end && address < end) {
+                return Err(EINVAL);
+            }
+            if to < LOWEST {
+                return Err(EPERM);
+            }
+            self.store_shared(to, end)?;
+        }
+        self.store_shared(address, old_end)?;
+        let mut unsaved = Vec::new();
+        let mut inner = self.lock();
+        let result = inner.remap(ask, old, new, &mut unsaved);
+        drop(inner);
+        save(unsaved);
+        let (start, locked) = result?;
+        if locked {
+            self.populate(start, start + new);
+        }
+        Ok(start)
+    }
+}
+
+impl Inner {
+    fn remap(
+        &mut self,
+        ask: Remap,
+        old: u64,
+        new: u64,
+        unsaved: &mut Unsaved,
+    ) -> Result<(u64, bool)> {
+        let Remap { address, may_move, fixed, keep, .. } = ask;
+        let (start, vma) = self.tree.find(address).ok_or(EFAULT)?;
+        let (vma_end, traits) = (vma.end, vma.traits);
+        if old == 0 && !traits.shared {
+            return Err(EINVAL);
+        }
+        if keep && (traits.shared || !matches!(vma.backing, Backing::Anonymous)) {
+            return Err(EINVAL);
+        }
+        if matches!(vma.backing, Backing::Stubs | Backing::Fixed) {
+            return Err(EFAULT);
+        }
+        if address + old > vma_end {
+            return Err(EFAULT);
+        }
+        // Shrinking in place, or the part in front of a fixed move.
+        if new < old {
+            self.remove(address + new, address + old, unsaved)?;
+            if fixed.is_none() {
+                return Ok((address, false));
+            }
+        }
+        if new == old && fixed.is_none() && !keep {
+            return Ok((address, traits.locked));
+        }
+        let old = old.min(new);
+        if new > old || keep {
+            let growth = if keep { new } else { new - old };
+            let mut request = Request::anonymous(growth, traits.rights);
+            request.shared = traits.shared;
+            request.locked = traits.locked;
+            request.no_reserve = traits.no_reserve;
+            self.check_limits(&request, 0, growth)?;
+        }
+        if fixed.is_none() && !keep && old != 0 && address + old == vma_end {
+            let limit = self.tree.next(vma_end).map_or(USER_END, |(next, _)| next);
+            if address + new <= limit {
+                self.account(&traits, (new - old) as i64);
+                self.tree.extend_up(start, address + new);
+                return Ok((address, traits.locked));
+            }
+        }
+        if !may_move {
+            return Err(ENOMEM);
+        }
+        let to = match fixed {
+            Some(to) => {
+                self.remove(to, to + new, unsaved)?;
+                to
+            }
+            None => {
+                let top = self.layout.mmap_base;
+                self.tree.gap_for_mmap(LOWEST, top, new).ok_or(ENOMEM)?
+            }
+        };
+        self.move_mapping(address, old, to, new, keep, unsaved)?;
+        Ok((to, traits.locked))
+    }
+
+    /// Moves the pages of `old` bytes at `from` to a new mapping of `new` bytes at `to`, where nothing is.
+    fn move_mapping(
+        &mut self,
+        from: u64,
+        old: u64,
+        to: u64,
+        new: u64,
+        keep: bool,
+        unsaved: &mut Unsaved,
+    ) -> Result<()> {
+        self.pager.split(from)?;
+        self.pager.split(from + old)?;
+        // Large pages move as small ones.
+        let mut at = from.next_multiple_of(LARGE);
+        while at < from + old {
+            self.pager.split(at + PAGE)?;
+            at += LARGE;
+        }
+        self.tree.cut(from);
+        self.tree.cut(from + old);
+        let (start, vma) = self.tree.find(from).ok_or(EFAULT)?;
+        let mut moved: Vma = vma.clone();
+        if let Some((_, index)) = vma.file_page(start, from)
+            && let Backing::File { index: first, .. } = &mut moved.backing
+        {
+            *first = index;
+        }
+        let text = moved.text.take();
+        // Tables first: once pages are on their way nothing may fail.
+        let mut tables = Vec::new();
+        self.pager.visit(from, from + old, &mut |address, _| {
+            let table = (address - from + to) & !(LARGE - 1);
+            if tables.last() != Some(&table) {
+                tables.push(table);
+            }
+            false
+        });
+        tables.into_iter().try_for_each(|address| self.pager.prepare(address))?;
+        moved.end = to + new;
+        moved.streak = (0, 0);
+        let mut batch = Batch::new();
+        let mut at = from;
+        while at < from + old {
+            at = self.pager.take(at, from + old, &mut batch);
+            for taken in batch.drain() {
+                if let Some(text) = text.as_ref().filter(|_| taken.own)
+                    && let Some((_, page)) = self.tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
+                {
+                    text.unpatch(page, &taken.frame);
+                }
+                let shared = moved.traits.shared;
+                if taken.dirty
+                    && shared
+                    && let Some((file, page)) = moved.file_page(to, taken.address - from + to)
+                    && !file.source.is_memory()
+                {
+                    unsaved.push((file.clone(), page, taken.frame.clone()));
+                }
+                // Writing a shared page goes through its file again.
+                let rights = moved.traits.rights;
+                let rights = if taken.own { rights } else { rights.without(Rights::WRITE) };
+                self.pager.map(taken.address - from + to, taken.frame, rights, taken.own)?;
+            }
+        }
+        self.account(&moved.traits, new as i64);
+        self.tree.insert(to, moved);
+        if old != 0 && !keep {
+            self.remove(from, from + old, &mut Vec::new())?;
+        } else if old != 0 {
+            self.tree.join(from);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the program may do with a page: the bits of PROT_READ, PROT_WRITE and PROT_EXEC.
+
+use api_plat::Access;
+
+/// A set of rights. The bits are those of mmap's `prot`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Rights(u8);
+
+impl Rights {
+    pub const NONE: Rights = Rights(0);
+    pub const READ: Rights = Rights(1);
+    pub const WRITE: Rights = Rights(2);
+    pub const EXECUTE: Rights = Rights(4);
+    pub const ALL: Rights = Rights(7);
+
+    /// The low three bits of `prot`.
+    pub const fn from_prot(prot: u32) -> Rights {
+        Rights(prot as u8 & 7)
+    }
+
+    pub const fn contains(self, other: Rights) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    pub const fn with(self, other: Rights) -> Rights {
+        Rights(self.0 | other.0)
+    }
+
+    pub const fn without(self, other: Rights) -> Rights {
+        Rights(self.0 & !other.0)
+    }
+
+    /// On x86 a page that can be written or executed can be read.
+    pub const fn allow(self, access: Access) -> bool {
+        match access {
+            Access::Read => !self.is_none(),
+            Access::Write => self.contains(Rights::WRITE),
+            Access::Execute => self.contains(Rights::EXECUTE),
+        }
+    }
+}

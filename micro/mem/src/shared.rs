@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory shared without a file: MAP_SHARED with MAP_ANONYMOUS.
+
+use crate::PAGE;
+use abi::Result;
+use alloc::collections::BTreeMap;
+use api_lock::SpinLock;
+use api_mem::{Frame, PageSource};
+
+/// Pages that appear as zeros when they are first asked for.
+pub(crate) struct SharedPages {
+    length: u64,
+    pages: SpinLock<BTreeMap<u64, Frame>>,
+}
+
+impl SharedPages {
+    pub fn new(length: u64) -> SharedPages {
+        SharedPages { length, pages: SpinLock::new(BTreeMap::new()) }
+    }
+}
+
+impl PageSource for SharedPages {
+    fn page(&self, index: u64, _for_write: bool) -> Result<Frame> {
+        if let Some(frame) = self.pages.lock().get(&index) {
+            return Ok(frame.clone());
+        }
+        let frame = Frame::new()?;
+        Ok(self.pages.lock().entry(index).or_insert(frame).clone())
+    }
+
+    fn resident_page(&self, index: u64) -> Option<Frame> {
+        self.pages.lock().get(&index).cloned()
+    }
+
+    fn length(&self) -> u64 {
+        self.length.next_multiple_of(PAGE)
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
+}

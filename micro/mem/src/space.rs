@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An address space: mapping, unmapping, changing rights, the break.
+
+use crate::layout::{LOWEST, Layout};
+use crate::pager::x86::Tables;
+use crate::pager::{Batch, Pager};
+use crate::shared::SharedPages;
+use crate::text::{REACH, Text};
+use crate::vma::{Backing, MappedFile, Traits, Tree, Vma};
+use crate::{PAGE, Rights, USER_END};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::{Guard, SpinLock};
+use api_mem::Frame;
+
+/// Most mappings (vm.max_map_count).
+const MOST_MAPPINGS: usize = 65_530;
+
+/// Where a new mapping goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At the address if that is free (0: no wish), else anywhere.
+    Anywhere,
+    /// There, replacing what is there.
+    Fixed,
+    /// There, or `EEXIST`.
+    FixedNoReplace,
+    /// In the low 2 GiB.
+    Low,
+}
+
+/// What mmap asks for.
+pub struct Request {
+    pub address: u64,
+    /// In bytes, rounded up to pages.
+    pub length: u64,
+    pub place: Place,
+    pub rights: Rights,
+    /// What mprotect may make of it.
+    pub most: Rights,
+    pub shared: bool,
+    /// The file and the page of it the mapping starts with; `None` is anonymous memory.
+    pub file: Option<(Arc<MappedFile>, u64)>,
+    pub grows_down: bool,
+    pub no_reserve: bool,
+    pub locked: bool,
+    /// `[stack]` and the like in /proc/self/maps.
+    pub name: &'static str,
+}
+
+impl Request {
+    /// Private anonymous memory.
+    pub fn anonymous(length: u64, rights: Rights) -> Request {
+        Request {
+            address: 0,
+            length,
+            place: Place::Anywhere,
+            rights,
+            most: Rights::ALL,
+            shared: false,
+            file: None,
+            grows_down: false,
+            no_reserve: false,
+            locked: false,
+            name: "",
+        }
+    }
+
+    /// The same at a fixed address.
+    pub fn at(self, address: u64) -> Request {
+        Request { address, place: Place::Fixed, ..self }
+    }
+
+    /// The same of a private mapping of a file.
+    pub fn of(self, file: Arc<MappedFile>, page: u64) -> Request {
+        Request { file: Some((file, page)), ..self }
+    }
+}
+
+/// Limits of the process that concern memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// RLIMIT_STACK.
+    pub stack: u64,
+    /// RLIMIT_AS.
+    pub address_space: u64,
+    /// RLIMIT_DATA.
+    pub data: u64,
+    /// RLIMIT_MEMLOCK; `u64::MAX` with CAP_IPC_LOCK.
+    pub locked: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { stack: 8 << 20, address_space: u64::MAX, data: u64::MAX, locked: u64::MAX }
+    }
+}
+
+/// An address space.
+pub struct Space {
+    pub(crate) inner: SpinLock<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub tree: Tree,
+    pub pager: Tables,
+    pub layout: Layout,
+    pub limits: Limits,
+    /// The page of zeros that reading untouched memory shows.
+    pub zero: Frame,
+    pub brk_start: u64,
+    pub brk: u64,
+    /// Pages of all mappings.
+    pub pages: u64,
+    pub locked_pages: u64,
+    pub data_pages: u64,
+    pub own_resident: u64,
+    pub file_resident: u64,
+    pub peak_pages: u64,
+    pub peak_resident: u64,
+    /// mlockall(MCL_FUTURE).
+    pub lock_future: bool,
+    /// Pages were in use while the lock was free: the count of changes tells.
+    pub changes: u64,
+}
+
+static CURRENT: SpinLock<Option<Arc<Space>>> = SpinLock::new(None);
+
+/// The running processor's address space.
+///
+/// # Panics
+///
+/// Before the first [`Space::activate`].
+pub fn current() -> Arc<Space> {
+    CURRENT.lock().clone().expect("an address space is active before the program runs")
+}
+
+/// Rounds a length up to pages; `ENOMEM` on overflow, `EINVAL` for zero.
+pub(crate) fn whole_pages(length: u64) -> Result<u64> {
+    match abi::page_up(length) {
+        _ if length == 0 => Err(EINVAL),
+        Some(n) => Ok(n),
+        None => Err(ENOMEM),
+    }
+}
+
+/// End of a range; `error` unless it is page-aligned and the program's.
+pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<u64> {
+    if !address.is_multiple_of(PAGE) {
+        return Err(EINVAL);
+    }
+    let end = abi::page_up(length).and_then(|n| address.checked_add(n)).ok_or(error)?;
+    if end > USER_END { Err(error) } else { Ok(end) }
+}
+
+/// Dirty pages of shared mappings that were taken out, to be stored once the lock is free.
+pub(crate) type Unsaved = Vec<(Arc<MappedFile>, u64, Frame)>;
+
+pub(crate) fn save(unsaved: Unsaved) {
+    for (file, page, frame) in unsaved {
+        // The mapping is gone: there is nobody left to tell.
+        let _ = file.source.write_back(page, &frame);
+    }
+}
+
+impl Space {
+    /// An empty address space.
+    pub fn new(layout: Layout, limits: Limits) -> Result<Arc<Space>> {
+        let inner = Inner {
+            tree: Tree::default(),
+            pager: Tables::new()?,
+            layout,
+            limits,
+            zero: Frame::new()?,
+            brk_start: 0,
+            brk: 0,
+            pages: 0,
+            locked_pages: 0,
+            data_pages: 0,
+            own_resident: 0,
+            file_resident: 0,
+            peak_pages: 0,
+            peak_resident: 0,
+            lock_future: false,
+            changes: 0,
+        };
+        Ok(Arc::new(Space { inner: SpinLock::new(inner) }))
+    }
+
+    /// Makes it the running processor's address space.
+    pub fn activate(self: &Arc<Space>) {
+        self.inner.lock().pager.activate();
+        let old = CURRENT.lock().replace(self.clone());
+        drop(old);
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.inner.lock().layout
+    }
+
+    pub fn set_limits(&self, limits: Limits) {
+        self.inner.lock().limits = limits;
+    }
+
+    /// mmap. `EINVAL` for a length of zero or a fixed address that is not page-aligned, `ENOMEM` when there is no
+    /// room or a limit is reached, `EEXIST` for [`Place::FixedNoReplace`], `EPERM` for a fixed address below
+    /// 64 KiB.
+    pub fn map(&self, request: Request) -> Result<u64> {
+        let length = whole_pages(request.length)?;
+        if length > USER_END {
+            return Err(ENOMEM);
+        }
+        let fixed = matches!(request.place, Place::Fixed | Place::FixedNoReplace);
+        if request.place == Place::Fixed {
+            self.store_shared(request.address, request.address.saturating_add(length))?;
+        }
+        let mut unsaved = Vec::new();
+        let mut inner = self.inner.lock();
+        let start = inner.place(&request, length)?;
+        let end = start + length;
+        inner.check_limits(&request, start, length)?;
+        if fixed {
+            inner.remove(start, end, &mut unsaved)?;
+        }
+        let traits = Traits {
+            rights: request.rights,
+            most: request.most,
+            shared: request.shared,
+            grows_down: request.grows_down,
+            locked: request.locked || inner.lock_future,
+            no_reserve: request.no_reserve,
+            ..Traits::default()
+        };
+        let mut vma = Vma::anonymous(end, traits);
+        vma.name = request.name;
+        vma.backing = match request.file {
+            Some((file, index)) => Backing::File { file, index },
+            None if request.shared => {
+                let source = Arc::new(SharedPages::new(length));
+                let path = b"/dev/zero (deleted)".to_vec();
+                let file = MappedFile { source, path, device: 1, inode: 0 };
+                Backing::File { file: Arc::new(file), index: 0 }
+            }
+            None => Backing::Anonymous,
+        };
+        inner.account(&traits, length as i64);
+        inner.tree.insert(start, vma);
+        if request.rights.contains(Rights::EXECUTE) {
+            inner.attach_text(start);
+        }
+        drop(inner);
+        save(unsaved);
+        if traits.locked {
+            self.populate(start, end);
+        }
+        Ok(start)
+    }
+
+    /// Maps pages of the kernel's (the vDSO) near the stack; they stay the kernel's.
+    pub fn map_kernel_pages(&self, pages: &[(Frame, Rights)], name: &'static str) -> Result<u64> {
+        let length = pages.len() as u64 * PAGE;
+        let mut inner = self.inner.lock();
+        let top = inner.layout.mmap_base;
+        let start = inner.tree.gap_for_mmap(LOWEST, top, length).ok_or(ENOMEM)?;
+        for (i, (frame, rights)) in pages.iter().enumerate() {
+            let address = start + i as u64 * PAGE;
+            let traits = Traits { rights: *rights, most: *rights, shared: true, ..Traits::default() };
+            let mut vma = Vma::anonymous(address + PAGE, traits);
+            (vma.backing, vma.name) = (Backing::Fixed, name);
+            inner.pager.map(address, frame.clone(), *rights, false)?;
+            inner.file_resident += 1;
+            inner.account(&traits, PAGE as i64);
+            inner.tree.insert(address, vma);
+        }
+        Ok(start)
+    }
+
+    /// munmap. `EINVAL` unless the address is page-aligned, the length above zero, and the range the program's.
+    pub fn unmap(&self, address: u64, length: u64) -> Result<()> {
+        let end = range_end(address, length, EINVAL)?;
+        if end == address {
+            return Err(EINVAL);
+        }
+        self.store_shared(address, end)?;
+        let mut unsaved = Vec::new();
+        let result = self.inner.lock().remove(address, end, &mut unsaved);
+        save(unsaved);
+        result
+    }
+
+    /// mprotect. `ENOMEM` where nothing is mapped, `EACCES` for a right the mapping cannot have; what lies before
+    /// such a place is changed.
+    pub fn protect(&self, address: u64, length: u64, rights: Rights, grows_down: bool) -> Result<()> {
+        let end = range_end(address, length, ENOMEM)?;
+        if end == address {
+            return Ok(());
+        }
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let mut start = address;
+        if grows_down {
+            // PROT_GROWSDOWN: from the start of the stack on.
+            let (first, vma) = inner.tree.find(address).ok_or(ENOMEM)?;
+            if !vma.traits.grows_down {
+                return Err(EINVAL);
+            }
+            start = first;
+        }
+        let (mut at, mut result) = (start, Ok(()));
+        while at < end {
+            let Some((_, vma)) = inner.tree.find(at) else {
+                result = Err(ENOMEM);
+                break;
+            };
+            if !vma.traits.most.contains(rights) {
+                result = Err(EACCES);
+                break;
+            }
+            at = vma.end;
+        }
+        let end = at.min(end);
+        if start < end {
+            inner.protect(start, end, rights)?;
+        }
+        result
+    }
+
+    /// brk: the new break, or the one before when it cannot be moved there.
+    pub fn set_brk(&self, wanted: u64) -> u64 {
+        let mut guard = self.inner.lock();
+        let inner = &mut *guard;
+        let (old, start) = (inner.brk, inner.brk_start);
+        if wanted < start || wanted > USER_END - PAGE {
+            return old;
+        }
+        let (from, to) = (old.next_multiple_of(PAGE), wanted.next_multiple_of(PAGE));
+        if to < from {
+            let mut unsaved = Vec::new();
+            if inner.remove(to, from, &mut unsaved).is_err() {
+                return old;
+            }
+        } else if to > from {
+            let request = Request::anonymous(to - from, Rights::READ.with(Rights::WRITE)).at(from);
+            let taken = inner.tree.first_overlap(from, to.saturating_add(PAGE)).is_some();
+            if taken || to - start > inner.limits.data || inner.check_limits(&request, from, to - from).is_err()
+            {
+                return old;
+            }
+            let locked = inner.lock_future;
+            let traits =
+                Traits { rights: request.rights, most: Rights::ALL, locked, ..Traits::default() };
+            let mut vma = Vma::anonymous(to, traits);
+            vma.name = "[heap]";
+            inner.account(&traits, (to - from) as i64);
+            inner.tree.insert(from, vma);
+            if locked {
+                inner.brk = wanted;
+                drop(guard);
+                self.populate(from, to);
+                return wanted;
+            }
+        }
+        inner.brk = wanted;
+        wanted
+    }
+
+    /// Where the break starts; the loader sets it, once.
+    pub fn start_brk(&self, start: u64) {
+        let mut inner = self.inner.lock();
+        (inner.brk_start, inner.brk) = (start, start);
+    }
+
+    /// Copies into the space, which need not be the active one, as the program itself could.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = address.checked_add(done as u64).ok_or(EFAULT)?;
+            let n = ((PAGE - at % PAGE) as usize).min(bytes.len() - done);
+            let frame = self.touch(at)?;
+            frame.write((at % PAGE) as usize, &bytes[done..done + n]);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Zeroes from `address` to the end of its page, as the program itself could.
+    pub fn zero_to_page_end(&self, address: u64) -> Result<()> {
+        let offset = (address % PAGE) as usize;
+        if offset != 0 {
+            self.touch(address)?.zero(offset, PAGE as usize - offset);
+        }
+        Ok(())
+    }
+
+    /// The frame at `address`, made writable.
+    fn touch(&self, address: u64) -> Result<Frame> {
+        use api_plat::{Access, FaultOutcome};
+        match self.fault(address, Access::Write) {
+            FaultOutcome::Resolved => {}
+            FaultOutcome::OutOfMemory => return Err(ENOMEM),
+            _ => return Err(EFAULT),
+        }
+        let mut inner = self.inner.lock();
+        let page = inner.pager.page(address & !(PAGE - 1)).ok_or(EFAULT)?;
+        // SAFETY: the entry holds a count of the page, of which this is a copy that is counted at once.
+        Ok(unsafe { core::mem::ManuallyDrop::new(Frame::from_raw(page.physical)).clone_frame() })
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, Inner> {
+        self.inner.lock()
+    }
+}
+
+/// A second handle of a borrowed one.
+trait CloneFrame {
+    fn clone_frame(&self) -> Frame;
+}
+
+impl CloneFrame for core::mem::ManuallyDrop<Frame> {
+    fn clone_frame(&self) -> Frame {
+        Frame::clone(self)
+    }
+}
+
+impl Inner {
+    /// The address a request gets.
+    fn place(&mut self, request: &Request, length: u64) -> Result<u64> {
+        let top = self.layout.mmap_base;
+        let address = request.address;
+        match request.place {
+            Place::Fixed | Place::FixedNoReplace => {
+                let end = address.checked_add(length).filter(|end| *end <= USER_END).ok_or(ENOMEM)?;
+                if !address.is_multiple_of(PAGE) {
+                    return Err(EINVAL);
+                }
+                if address < LOWEST {
+                    return Err(EPERM);
+                }
+                let overlap = || self.tree.first_overlap(address, end).is_some();
+                if request.place == Place::FixedNoReplace && overlap() {
+                    return Err(EEXIST);
+                }
+                return Ok(address);
+            }
+            Place::Low => return self.tree.gap_above(0x4000_0000, 1 << 31, length).ok_or(ENOMEM),
+            Place::Anywhere => {}
+        }
+        let wish = abi::page_up(address).unwrap_or(0);
+        if address != 0 && wish >= LOWEST && wish <= USER_END - length {
+            let free = self.tree.first_overlap(wish, wish + length).is_none();
+            if free {
+                return Ok(wish);
+            }
+        }
+        let found = self.tree.gap_for_mmap(LOWEST, top, length);
+        // Linux: where the top-down area is full, from the bottom up.
+        found.or_else(|| self.tree.gap_above(top, USER_END, length)).ok_or(ENOMEM)
+    }
+
+    /// The limits of the process, and the one overcommit that is obvious: more than the machine has, at once.
+    pub(crate) fn check_limits(&self, request: &Request, start: u64, length: u64) -> Result<()> {
+        let pages = length / PAGE;
+        let replaced: u64 = match request.place {
+            Place::Fixed => self.mapped_in(start, start + length) / PAGE,
+            _ => 0,
+        };
+        if self.tree.len() + 2 > MOST_MAPPINGS {
+            return Err(ENOMEM);
+        }
+        if self.pages + pages - replaced > self.limits.address_space / PAGE {
+            return Err(ENOMEM);
+        }
+        let private_write = !request.shared && request.rights.contains(Rights::WRITE);
+        if private_write && !request.grows_down && self.data_pages + pages > self.limits.data / PAGE {
+            return Err(ENOMEM);
+        }
+        if private_write && !request.no_reserve && pages > api_mem::statistics().0 {
+            return Err(ENOMEM);
+        }
+        if (request.locked || self.lock_future) && self.locked_pages + pages > self.limits.locked / PAGE {
+            return Err(EAGAIN);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the range that are mapped.
+    fn mapped_in(&self, start: u64, end: u64) -> u64 {
+        let mut total = 0;
+        let mut at = start;
+        while let Some((from, vma)) = self.tree.first_overlap(at, end) {
+            total += vma.end.min(end) - from.max(start);
+            at = vma.end;
+            if at >= end {
+                break;
+            }
+        }
+        total
+    }
+
+    /// Counts a mapping of `length` bytes in (or out, when negative).
+    pub fn account(&mut self, traits: &Traits, length: i64) {
+        let pages = length / PAGE as i64;
+        self.changes += 1;
+        self.pages = self.pages.wrapping_add_signed(pages);
+        self.peak_pages = self.peak_pages.max(self.pages);
+        if traits.locked {
+            self.locked_pages = self.locked_pages.wrapping_add_signed(pages);
+        }
+        if !traits.shared && traits.rights.contains(Rights::WRITE) && !traits.grows_down {
+            self.data_pages = self.data_pages.wrapping_add_signed(pages);
+        }
+    }
+
+    pub fn count_resident(&mut self, own: bool, pages: i64) {
+        let counter = if own { &mut self.own_resident } else { &mut self.file_resident };
+        *counter = counter.wrapping_add_signed(pages);
+        self.peak_resident = self.peak_resident.max(self.own_resident + self.file_resident);
+    }
+
+    /// Takes everything in the range out.
+    pub fn remove(&mut self, start: u64, end: u64, unsaved: &mut Unsaved) -> Result<()> {
+        if self.tree.first_overlap(start, end).is_none() {
+            return Ok(());
+        }
+        if self.tree.len() + 1 > MOST_MAPPINGS {
+            return Err(ENOMEM);
+        }
+        self.pager.split(start)?;
+        self.pager.split(end)?;
+        self.tree.cut(start);
+        self.tree.cut(end);
+        let mut stubs = None;
+        while let Some((first, _)) = self.tree.next(start).filter(|(first, _)| *first < end) {
+            let Some(vma) = self.tree.remove(first) else { break };
+            self.account(&vma.traits, -((vma.end - first) as i64));
+            self.discard(first, vma.end, first, &vma, unsaved);
+            if let Some(text) = vma.text
+                && Arc::strong_count(&text) == 1
+            {
+                stubs = Some((text.stubs(), text.stubs() + text.stub_bytes()));
+            }
+        }
+        let floor = self.tree.end_before(start);
+        let ceiling = self.tree.next(end).map_or(1 << 47, |(next, _)| next);
+        self.pager.trim(start, end, floor, ceiling);
+        match stubs {
+            // The text is gone: nothing leads to its stubs any more.
+            Some((from, to)) if self.is_stubs(from, to) => self.remove(from, to, unsaved),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn is_stubs(&self, start: u64, end: u64) -> bool {
+        let found = self.tree.find(start);
+        found.is_some_and(|(at, vma)| at == start && vma.end == end && matches!(vma.backing, Backing::Stubs))
+    }
+
+    /// Takes the pages of a part of a mapping out; what is dirty and belongs to a file goes to `unsaved`.
+    pub fn discard(&mut self, start: u64, end: u64, vma_start: u64, vma: &Vma, unsaved: &mut Unsaved) {
+        let mut batch = Batch::new();
+        let mut at = start;
+        let zero = self.zero.physical();
+        while at < end {
+            at = self.pager.take(at, end, &mut batch);
+            let (mut own, mut file) = (0, 0);
+            for taken in batch.drain() {
+                match taken.own {
+                    true => own += 1,
+                    false if taken.frame.physical() != zero => file += 1,
+                    false => {}
+                }
+                if taken.dirty
+                    && vma.traits.shared
+                    && let Some((source, page)) = vma.file_page(vma_start, taken.address)
+                    && !source.source.is_memory()
+                {
+                    unsaved.push((source.clone(), page, taken.frame));
+                }
+            }
+            own += core::mem::take(&mut batch.large) as i64 * crate::pager::LARGE_PAGES as i64;
+            self.count_resident(true, -own);
+            self.count_resident(false, -file);
+        }
+    }
+
+    /// Gives the range other rights; all of it is mapped and may have them.
+    fn protect(&mut self, start: u64, end: u64, rights: Rights) -> Result<()> {
+        self.pager.split(start)?;
+        self.pager.split(end)?;
+        if self.tree.len() + 2 > MOST_MAPPINGS {
+            return Err(ENOMEM);
+        }
+        // Memory that becomes writable counts as data from now on.
+        let mut gained = 0i64;
+        self.tree.change(start, end, |from, vma| {
+            let data = |t: &Traits| !t.shared && t.rights.contains(Rights::WRITE) && !t.grows_down;
+            let before = data(&vma.traits);
+            vma.traits.rights = rights;
+            gained += (i64::from(data(&vma.traits)) - i64::from(before)) * ((vma.end - from) / PAGE) as i64;
+        });
+        self.data_pages = self.data_pages.wrapping_add_signed(gained);
+        self.changes += 1;
+        let mut at = start;
+        while let Some((first, vma)) = self.tree.first_overlap(at, end) {
+            let (from, to) = (first.max(start), vma.end.min(end));
+            let shared = vma.traits.shared;
+            self.pager.protect(from, to, &mut |page| match shared {
+                // Writing a page of a file for the first time goes through the file.
+                true if !page.dirty => rights.without(Rights::WRITE),
+                false if !page.own => rights.without(Rights::WRITE),
+                _ => rights,
+            });
+            at = to;
+            if at >= end {
+                break;
+            }
+        }
+        if rights.contains(Rights::EXECUTE) {
+            let starts: Vec<u64> = self.tree.within(start, end).map(|(s, _)| *s).collect();
+            let first = self.tree.find(start).map(|(s, _)| s);
+            first.into_iter().chain(starts).for_each(|s| self.attach_text(s));
+        }
+        Ok(())
+    }
+
+    /// Gives an executable private mapping of a file with a table of system-call sites its stubs. Where that cannot
+    /// be done, calls trap.
+    fn attach_text(&mut self, start: u64) {
+        let Some((_, vma)) = self.tree.find(start) else { return };
+        let (end, executable) = (vma.end, vma.traits.rights.contains(Rights::EXECUTE));
+        let Backing::File { file, index } = &vma.backing else { return };
+        if vma.text.is_some() || vma.traits.shared || !executable {
+            return;
+        }
+        let from = index * PAGE;
+        let Ok(Some(mut text)) = Text::of(file, start, from, from + (end - start)) else { return };
+        let length = text.stub_bytes();
+        let below = self.tree.gap_below(LOWEST.max(end.saturating_sub(REACH)), start, length);
+        let near = below.or_else(|| {
+            let top = start.saturating_add(REACH).min(USER_END);
+            self.tree.gap_above(end, top, length)
+        });
+        let Some(stubs) = near else { return };
+        text.place(stubs);
+        let rights = Rights::READ.with(Rights::EXECUTE);
+        let traits = Traits { rights, most: rights, ..Traits::default() };
+        let mut stub_vma = Vma::anonymous(stubs + length, traits);
+        (stub_vma.backing, stub_vma.name) = (Backing::Stubs, "[calls]");
+        self.account(&traits, length as i64);
+        self.tree.insert(stubs, stub_vma);
+        let Some((_, vma)) = self.tree.find_mut(start) else { return };
+        vma.text = Some(Arc::new(text));
+        let vma = vma.clone();
+        // Pages of the file that were seen already come back patched; the program's own copies stay as they are.
+        self.forget_file_pages(start, end, &vma);
+    }
+
+    /// Takes out the pages that are the file's own.
+    fn forget_file_pages(&mut self, start: u64, end: u64, vma: &Vma) {
+        let mut seen = Vec::new();
+        self.pager.visit(start, end, &mut |address, page| {
+            if !page.own {
+                seen.push(address);
+            }
+            false
+        });
+        let mut unsaved = Vec::new();
+        for address in seen {
+            self.discard(address, address + PAGE, start, vma, &mut unsaved);
+        }
+    }
+}
