@@ -231,12 +231,7 @@ impl Inner {
 
     /// Gathers written pages of shared mappings, marks them clean and read-only no more than before, and says where
     /// to go on.
-    fn collect_dirty(
-        &mut self,
-        start: u64,
-        end: u64,
-        pages: &mut Vec<(Arc<MappedFile>, u64, Frame)>,
-    ) -> u64 {
+    fn collect_dirty(&mut self, start: u64, end: u64, pages: &mut Vec<(Arc<MappedFile>, u64, Frame)>) -> u64 {
         let mut at = start;
         while let Some((first, vma)) = self.tree.first_overlap(at, end) {
             let (from, to) = (first.max(at), vma.end.min(end));

@@ -122,10 +122,12 @@ impl Inner {
                     }
                     step
                 }
-                None => match self.pager.map(address, self.zero.clone(), rights.without(Rights::WRITE), false) {
-                    Ok(()) => RESOLVED,
-                    Err(_) => NO_MEMORY,
-                },
+                None => {
+                    match self.pager.map(address, self.zero.clone(), rights.without(Rights::WRITE), false) {
+                        Ok(()) => RESOLVED,
+                        Err(_) => NO_MEMORY,
+                    }
+                }
             },
             Backing::File { file, index } => {
                 let (file, shared) = (file.clone(), vma.traits.shared);

@@ -40,7 +40,7 @@ impl Layout {
             stack_top: USER_END - pages(random[0], STACK_BITS),
             mmap_base: (USER_END - gap - pages(random[1], MMAP_BITS)) & !(PAGE - 1),
             pie_base: PIE_BASE + pages(random[2], MMAP_BITS),
-            brk_gap: random[3] % BRK_RANGE & !(PAGE - 1),
+            brk_gap: (random[3] % BRK_RANGE) & !(PAGE - 1),
         }
     }
 }

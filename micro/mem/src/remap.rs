@@ -63,13 +63,7 @@ impl Space {
 }
 
 impl Inner {
-    fn remap(
-        &mut self,
-        ask: Remap,
-        old: u64,
-        new: u64,
-        unsaved: &mut Unsaved,
-    ) -> Result<(u64, bool)> {
+    fn remap(&mut self, ask: Remap, old: u64, new: u64, unsaved: &mut Unsaved) -> Result<(u64, bool)> {
         let Remap { address, may_move, fixed, keep, .. } = ask;
         let (start, vma) = self.tree.find(address).ok_or(EFAULT)?;
         let (vma_end, traits) = (vma.end, vma.traits);
@@ -175,7 +169,8 @@ impl Inner {
             at = self.pager.take(at, from + old, &mut batch);
             for taken in batch.drain() {
                 if let Some(text) = text.as_ref().filter(|_| taken.own)
-                    && let Some((_, page)) = self.tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
+                    && let Some((_, page)) =
+                        self.tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
                 {
                     text.unpatch(page, &taken.frame);
                 }
@@ -193,6 +188,8 @@ impl Inner {
                 self.pager.map(taken.address - from + to, taken.frame, rights, taken.own)?;
             }
         }
+        // The mapping at the old place holds the last one now, and the stubs go with it.
+        drop(text);
         self.account(&moved.traits, new as i64);
         self.tree.insert(to, moved);
         if old != 0 && !keep {

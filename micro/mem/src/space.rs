@@ -343,13 +343,14 @@ impl Space {
         } else if to > from {
             let request = Request::anonymous(to - from, Rights::READ.with(Rights::WRITE)).at(from);
             let taken = inner.tree.first_overlap(from, to.saturating_add(PAGE)).is_some();
-            if taken || to - start > inner.limits.data || inner.check_limits(&request, from, to - from).is_err()
+            if taken
+                || to - start > inner.limits.data
+                || inner.check_limits(&request, from, to - from).is_err()
             {
                 return old;
             }
             let locked = inner.lock_future;
-            let traits =
-                Traits { rights: request.rights, most: Rights::ALL, locked, ..Traits::default() };
+            let traits = Traits { rights: request.rights, most: Rights::ALL, locked, ..Traits::default() };
             let mut vma = Vma::anonymous(to, traits);
             vma.name = "[heap]";
             inner.account(&traits, (to - from) as i64);

@@ -186,7 +186,8 @@ impl Text {
             let (at, mut bytes) = ((u64::from(site.offset) % PAGE) as usize, [0u8; JUMP_LENGTH]);
             let from = self.origin.wrapping_add(site.offset.into()) + JUMP_LENGTH as u64;
             copy.read(at, &mut bytes);
-            if bytes[0] == 0xe9 && relative(from, self.stubs + index as u64 * SLOT) == bytes[1..].try_into().ok()
+            if bytes[0] == 0xe9
+                && relative(from, self.stubs + index as u64 * SLOT) == bytes[1..].try_into().ok()
             {
                 original.read(at, &mut bytes);
                 copy.write(at, &bytes);

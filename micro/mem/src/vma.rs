@@ -160,6 +160,9 @@ impl Tree {
 
     /// The first mapping with a byte in the range.
     pub fn first_overlap(&self, start: u64, end: u64) -> Option<(u64, &Vma)> {
+        if start >= end {
+            return None;
+        }
         self.find(start).or_else(|| self.next(start).filter(|(s, _)| *s < end))
     }
 

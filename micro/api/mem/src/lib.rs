@@ -40,13 +40,7 @@ unsafe extern "Rust" {
     safe fn unilith_frames_take(count: usize) -> u64;
     /// Contiguous pages go back.
     safe fn unilith_frames_give(physical: u64, count: usize);
-    /// Where the kernel sees the page at a physical address: for page tables. Files and devices use [`Frame::bytes`].
-#[inline]
-pub fn view(physical: u64) -> *mut u8 {
-    unilith_frame_bytes(physical)
-}
-
-/// All pages of the machine that can be handed out, and those that are free.
+    /// All pages of the machine that can be handed out, and those that are free.
     safe fn unilith_frames_statistics() -> (u64, u64);
 }
 
@@ -206,6 +200,12 @@ impl Drop for Pages {
     fn drop(&mut self) {
         unilith_frames_give(self.physical, self.count);
     }
+}
+
+/// Where the kernel sees the page at a physical address: for page tables. Files and devices use [`Frame::bytes`].
+#[inline]
+pub fn view(physical: u64) -> *mut u8 {
+    unilith_frame_bytes(physical)
 }
 
 /// All pages of the machine that can be handed out, and those that are free.

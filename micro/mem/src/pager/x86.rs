@@ -273,7 +273,11 @@ impl Pager for Tables {
             let from = api_mem::view(booted & ADDRESS).cast::<u64>();
             // SAFETY: both are whole tables; the new one is ours alone. The upper half is the kernel's.
             unsafe {
-                core::ptr::copy_nonoverlapping(from.add(256), api_mem::view(root).cast::<u64>().add(256), 256);
+                core::ptr::copy_nonoverlapping(
+                    from.add(256),
+                    api_mem::view(root).cast::<u64>().add(256),
+                    256,
+                );
             }
         }
         Ok(Tables { root, count: 0, last: (u64::MAX, 0) })
@@ -449,6 +453,16 @@ impl Tables {
         for i in 0..LARGE_PAGES as u64 {
             // SAFETY: the entry held one count of each of its pages.
             drop(unsafe { Frame::from_raw((old & ADDRESS) + i * PAGE) });
+        }
+    }
+}
+
+#[cfg(test)]
+impl Tables {
+    /// What the processor does when it writes.
+    pub fn set_dirty(&mut self, address: u64) {
+        if let Some((slot, _)) = self.find(address) {
+            write(slot, read(slot) | ACCESSED | DIRTY);
         }
     }
 }

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! System-call sites: the code that results is run by hand.
+
+use super::*;
+use api_sites::{NUMBER_UNKNOWN, Site, encode};
+
+const ENTRY: u64 = 0xffff_ffff_8020_1230;
+
+fn entry(number: Option<u16>) -> u64 {
+    ENTRY + number.map_or(0, |n| u64::from(n) * 16)
+}
+
+/// Bytes at an address of the program.
+fn bytes(s: &Space, address: u64, count: u64) -> Vec<u8> {
+    (address..address + count).map(|a| load(s, a).unwrap()).collect()
+}
+
+fn jump_target(s: &Space, at: u64) -> u64 {
+    let b = bytes(s, at, 5);
+    assert_eq!(b[0], 0xe9, "no jump at {at:#x}: {b:x?}");
+    (at + 5).wrapping_add_signed(i32::from_le_bytes(b[1..].try_into().unwrap()).into())
+}
+
+/// Three pages of text: sites on pages 0 and 2, one across the end of page 0.
+fn text() -> (Arc<TestFile>, Arc<MappedFile>) {
+    let mut code = vec![0x90u8; 3 * 4096];
+    code[0x100..0x107].copy_from_slice(&[0xb8, 39, 0, 0, 0, 0x0f, 0x05]);
+    code[0xffd..0x1004].copy_from_slice(&[0xb8, 1, 0, 0, 0, 0x0f, 0x05]);
+    code[0x2010..0x2016].copy_from_slice(&[0x0f, 0x05, 0x48, 0x89, 0xc3, 0x90]);
+    let sites = [
+        Site { offset: 0x100, before: 5, after: 0, number: 39 },
+        Site { offset: 0xffd, before: 5, after: 0, number: 1 },
+        Site { offset: 0x2010, before: 0, after: 4, number: NUMBER_UNKNOWN },
+    ];
+    TestFile { sites: encode(&sites), ..TestFile::new(&code) }.mapped()
+}
+
+#[test]
+fn sites_become_jumps_to_stubs_that_enter_the_kernel_and_come_back() {
+    set_call_entry(entry);
+    let s = space();
+    let (file, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    assert_eq!(s.listing().len(), 2, "text and its stubs");
+    let stub = jump_target(&s, a + 0x100);
+    assert!(stub.abs_diff(a) < 1 << 31);
+    let code = bytes(&s, stub, 5 + 7 + 14);
+    assert_eq!(code[..5], [0xb8, 39, 0, 0, 0], "the instruction before the call");
+    assert_eq!(code[5..8], [0x48, 0x8d, 0x0d]);
+    let resume = (stub + 12).wrapping_add_signed(i32::from_le_bytes(code[8..12].try_into().unwrap()).into());
+    assert_eq!(resume, a + 0x107, "RCX is the address behind the syscall");
+    assert_eq!(code[12..18], [0xff, 0x25, 0, 0, 0, 0]);
+    assert_eq!(u64::from_le_bytes(code[18..26].try_into().unwrap()), entry(Some(39)));
+    assert_eq!(bytes(&s, a + 0x105, 2), [0x0f, 0x05], "an unexpected jump to the call still traps");
+
+    let stub = jump_target(&s, a + 0x2010);
+    let code = bytes(&s, stub, 7 + 14 + 4 + 5);
+    let resume = (stub + 7).wrapping_add_signed(i32::from_le_bytes(code[3..7].try_into().unwrap()).into());
+    assert_eq!(resume, stub + 21);
+    assert_eq!(u64::from_le_bytes(code[13..21].try_into().unwrap()), entry(None));
+    assert_eq!(code[21..25], [0x48, 0x89, 0xc3, 0x90], "the instructions after the call");
+    assert_eq!(jump_target(&s, stub + 25), a + 0x2016);
+
+    assert_eq!(bytes(&s, a + 0xffd, 7), [0xb8, 1, 0, 0, 0, 0x0f, 0x05], "across a page: left to trap");
+    let mut original = [0; 2];
+    file.pages[0].read(0x100, &mut original);
+    assert_eq!(original, [0xb8, 39], "the file is untouched");
+    // Neither text nor stubs can be written by the program.
+    assert_eq!(store(&s, stub, 0), Err(MAPPED));
+    assert_eq!(store(&s, a + 0x100, 0), Err(MAPPED));
+}
+
+#[test]
+fn pages_without_sites_are_the_files_own() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    load(&s, a + PAGE).unwrap();
+    assert_eq!((s.usage().anonymous, s.usage().file), (0, PAGE));
+    load(&s, a).unwrap();
+    assert_eq!(s.usage().anonymous, 2 * PAGE, "the patched copy and a page of stubs");
+}
+
+#[test]
+fn text_that_becomes_executable_later_is_patched_then() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, Rights::READ).of(mapped, 0)).unwrap();
+    assert_eq!(bytes(&s, a + 0x100, 1), [0xb8]);
+    s.protect(a, 3 * PAGE, RX, false).unwrap();
+    jump_target(&s, a + 0x100);
+    s.protect(a, 3 * PAGE, RW, false).unwrap();
+    store(&s, a + 0x800, 1).unwrap();
+    s.protect(a, 3 * PAGE, RX, false).unwrap();
+    jump_target(&s, a + 0x100);
+    assert_eq!(load(&s, a + 0x800), Ok(1));
+}
+
+#[test]
+fn stubs_go_with_the_last_of_their_text() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    jump_target(&s, a + 0x100);
+    s.unmap(a, PAGE).unwrap();
+    assert_eq!(s.listing().len(), 2);
+    jump_target(&s, a + 0x2010);
+    s.unmap(a + PAGE, 2 * PAGE).unwrap();
+    assert_eq!(s.listing().len(), 0);
+    assert_eq!(s.usage().resident(), 0);
+}
+
+#[test]
+fn moved_text_gets_its_own_bytes_back() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    jump_target(&s, a + 0x100);
+    let ask = Remap {
+        address: a,
+        old_length: 3 * PAGE,
+        new_length: 3 * PAGE,
+        may_move: true,
+        fixed: Some(0x1000_0000),
+        keep: false,
+    };
+    s.remap(ask).unwrap();
+    assert_eq!(bytes(&s, 0x1000_0100, 7), [0xb8, 39, 0, 0, 0, 0x0f, 0x05]);
+    assert_eq!(s.listing().len(), 1);
+}
+
+#[test]
+fn stubs_that_the_program_replaced_are_not_written() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    let stubs = s.listing().iter().find(|l| l.name == b"[calls]").unwrap().start;
+    s.map(Request::anonymous(PAGE, RW).at(stubs)).unwrap();
+    assert_eq!(bytes(&s, a + 0x100, 1), [0xb8], "the call traps");
+    assert_eq!(load(&s, stubs), Ok(0));
+}
