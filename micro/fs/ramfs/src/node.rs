@@ -774,6 +774,17 @@ impl PageSource for Node {
         self.page_at(index)
     }
 
+    fn resident_page(&self, index: u64) -> Option<Frame> {
+        match self.data().ok()?.lock().place(index) {
+            Place::Page(frame) => Some(frame),
+            Place::Bytes(_) | Place::Hole => None,
+        }
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
+
     fn length(&self) -> u64 {
         self.data().map_or(0, |data| data.lock().length)
     }
