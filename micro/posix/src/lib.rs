@@ -16,6 +16,7 @@ extern crate alloc;
 pub mod call;
 pub mod calls;
 pub mod dispatch;
+mod fast;
 pub mod files;
 pub mod futex;
 pub mod process;

@@ -7,7 +7,7 @@ use crate::task::Task;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use api_plat::{Boot, BootConfig};
+use api_plat::Boot;
 use vfs::Namespace;
 
 /// Device number of the root file system.
@@ -20,21 +20,21 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     for word in &config.unknown {
         log::warn!("boot setting {word} is not known: ignored");
     }
-    crate::dispatch::set_trace(config.trace);
+    if config.trace {
+        crate::dispatch::set_trace(true);
+    } else {
+        crate::fast::register();
+    }
     if config.args.is_empty() {
         return Err("the boot command line names no program: put it after --".into());
     }
     let namespace = mount(&boot)?;
-    let process = Process::new(FIRST_PID, credentials(config), Files::new(Arc::new(namespace)));
+    let process =
+        Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), Files::new(Arc::new(namespace)));
     let task = Task::new(process.clone(), process.allocate_tid(), [0; 16]);
     process.add(task.clone());
     task.attach(&sched::current_handle());
     Err(format!("{}: no loader", config.args[0]))
-}
-
-fn credentials(config: &BootConfig) -> Credentials {
-    let (u, g) = (config.uid, config.gid);
-    Credentials { uid: u, euid: u, suid: u, fsuid: u, gid: g, egid: g, sgid: g, fsgid: g, groups: [].into() }
 }
 
 fn mount(boot: &Boot) -> Result<Namespace, String> {

@@ -66,13 +66,18 @@ pub fn current() -> &'static Thread {
     unsafe { &*cpu().current.load(Ordering::Relaxed) }
 }
 
+/// The running thread, counted.
+pub fn current_handle() -> Arc<Thread> {
+    handle(current().index).expect("the running thread is in the table")
+}
+
 fn handle(index: ThreadIndex) -> Option<Arc<Thread>> {
     TABLE.lock().threads.get(index as usize)?.clone()
 }
 
 #[unsafe(no_mangle)]
 fn unilith_sched_current() -> Arc<dyn Waiter> {
-    handle(current().index).expect("the running thread is in the table")
+    current_handle()
 }
 
 /// Makes a thread that runs `start` on a kernel stack of its own; runnable once [`unpark`]ed. `EAGAIN` when there

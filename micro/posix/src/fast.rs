@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Calls that only read a number: entered without saving vector registers (see `api_plat::set_fast_call`).
+//!
+//! Each function must compile to code without vector instructions, callees included; the test
+//! `fast_calls_touch_no_vector_register` disassembles the image. The table of calls has a handler for each of them
+//! as well, for tracing.
+
+use crate::task::{self, Task};
+use api_plat::FastCall;
+
+/// Enters the calls in the platform's table. `trace` leaves them out: only the full path prints.
+pub fn register() {
+    let calls: [(u32, FastCall); 7] = [
+        (39, unilith_fast_getpid),
+        (102, unilith_fast_getuid),
+        (104, unilith_fast_getgid),
+        (107, unilith_fast_geteuid),
+        (108, unilith_fast_getegid),
+        (110, unilith_fast_getppid),
+        (186, unilith_fast_gettid),
+    ];
+    for (number, call) in calls {
+        // SAFETY: each keeps what the module's documentation says.
+        unsafe { api_plat::set_fast_call(number, call) };
+    }
+}
+
+fn current() -> &'static Task {
+    task::current()
+}
+
+extern "C" fn unilith_fast_getpid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    current().process.pid as u64
+}
+
+extern "C" fn unilith_fast_gettid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    current().tid as u64
+}
+
+extern "C" fn unilith_fast_getppid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    0
+}
+
+extern "C" fn unilith_fast_getuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::from(current().process.credentials.lock().uid)
+}
+
+extern "C" fn unilith_fast_geteuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::from(current().process.credentials.lock().euid)
+}
+
+extern "C" fn unilith_fast_getgid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::from(current().process.credentials.lock().gid)
+}
+
+extern "C" fn unilith_fast_getegid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::from(current().process.credentials.lock().egid)
+}
