@@ -1,2 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! virtio 1.2: finding devices, the transports (memory-mapped and PCI), queues, and the drivers.
+//!
+//! A driver gets a [`Device`], negotiates with [`Device::begin`], makes its queues with [`Device::queue`], registers
+//! the poller that interrupts raise with [`Device::on_interrupt`], and calls [`Device::start`]. Everything a device
+//! writes is untrusted: [`Queue`] checks every index and length before it hands them up.
+//!
+//! Invariants this crate owns: memory given to a device lies in the kernel heap (physically contiguous, seen at
+//! `PHYS`), and stays allocated until the device gave it back.
 #![no_std]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod device;
+mod mmio;
+mod pci;
+mod queue;
+
+pub use device::{Device, Kind, discover};
+pub use queue::{Area, Full, Queue, Used, physical};
+
+/// Feature bits of every device (virtio 1.2, 6).
+pub mod feature {
+    /// Descriptors may point to tables of descriptors.
+    pub const INDIRECT_DESC: u64 = 1 << 28;
+    /// Queues say at which index they want to be told.
+    pub const EVENT_IDX: u64 = 1 << 29;
+    /// The device follows version 1 of the standard.
+    pub const VERSION_1: u64 = 1 << 32;
+}

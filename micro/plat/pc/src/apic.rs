@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The local APIC (xAPIC, Intel SDM volume 3, chapter 11), its timer, and the I/O APIC (82093AA).
 
-use crate::interrupt::{Line, SPURIOUS, TIMER, Trigger};
+use crate::interrupt::{SPURIOUS, TIMER, Trigger};
+use crate::windows::Line;
 use crate::x86::{self, outb, rdmsr};
 use crate::{cpu, physical_to_virtual};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +21,11 @@ const MASKED: u32 = 1 << 16;
 const TSC_DEADLINE: u32 = 1 << 18;
 const DIVIDE_BY_1: u32 = 0xb;
 
-/// Where the I/O APIC of QEMU's PCs and of Firecracker is.
-const IO_APIC: u64 = 0xfec0_0000;
+/// Where the I/O APIC of QEMU's PCs and of Firecracker is, and microvm's second one.
+const IO_APICS: [u64; 2] = [0xfec0_0000, 0xfec1_0000];
+/// Inputs of one.
+const IO_APIC_LINES: u8 = 24;
+const IO_APIC_VERSION: u32 = 1;
 
 static BASE: AtomicU64 = AtomicU64::new(0);
 
@@ -67,21 +71,43 @@ pub fn timer_count() -> u32 {
     read(TIMER_CURRENT)
 }
 
-fn io_write(register: u32, value: u32) {
+fn io_write(base: u64, register: u32, value: u32) {
     // SAFETY: the I/O APIC's index and data registers; callers write redirection entries only.
     unsafe {
-        physical_to_virtual::<u32>(IO_APIC).write_volatile(register);
-        physical_to_virtual::<u32>(IO_APIC + 0x10).write_volatile(value);
+        physical_to_virtual::<u32>(base).write_volatile(register);
+        physical_to_virtual::<u32>(base + 0x10).write_volatile(value);
     }
+}
+
+/// True on a machine with a second I/O APIC.
+pub fn has_second_io_apic() -> bool {
+    // SAFETY: selects and reads the version; without the device both go nowhere.
+    let version = unsafe {
+        physical_to_virtual::<u32>(IO_APICS[1]).write_volatile(IO_APIC_VERSION);
+        physical_to_virtual::<u32>(IO_APICS[1] + 0x10).read_volatile()
+    };
+    // Bits 16 to 23 are the highest input.
+    (version >> 16 & 0xff) as u8 == IO_APIC_LINES - 1
+}
+
+/// Address and data of a message-signalled interrupt for this processor (Intel SDM volume 3, 11.11).
+pub fn message(vector: u8) -> (u64, u32) {
+    (0xfee0_0000 | u64::from(read(ID) >> 24) << 12, vector.into())
+}
+
+/// True when one of the I/O APICs could have the line.
+pub fn has_line(line: Line) -> bool {
+    usize::from(line.0 / IO_APIC_LINES) < IO_APICS.len()
 }
 
 /// Lets a line raise `vector` on this processor.
 pub fn route(line: Line, trigger: Trigger, vector: u8) {
-    let entry = 0x10 + 2 * u32::from(line.0);
+    let base = IO_APICS[usize::from(line.0 / IO_APIC_LINES)];
+    let entry = 0x10 + 2 * u32::from(line.0 % IO_APIC_LINES);
     let mode = match trigger {
         Trigger::Edge => 0,
         Trigger::Level => 1 << 15 | 1 << 13,
     };
-    io_write(entry + 1, read(ID) & 0xff00_0000);
-    io_write(entry, mode | u32::from(vector));
+    io_write(base, entry + 1, read(ID) & 0xff00_0000);
+    io_write(base, entry, mode | u32::from(vector));
 }

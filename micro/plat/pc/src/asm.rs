@@ -1,74 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The assembly files, and what Rust sees of them.
+//! What Rust sees of the assembly (`image.rs`).
 
-use crate::{cpu::Cpu, interrupt, trap::Trap};
+use crate::trap::Trap;
 use api_plat::{FastCall, Frame};
-use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Bytes of the boot stack and of each IST stack.
-const STACK_BOOT: usize = 32 << 10;
-const STACK_IST: usize = 16 << 10;
-
-/// Flags the program may have: carry, parity, adjust, zero, sign, trap, direction, overflow, resume, alignment check,
-/// identification.
-const PROGRAM_FLAGS: u32 = 0x25_0dd5;
+pub const STACK_BOOT: usize = 32 << 10;
+pub const STACK_IST: usize = 16 << 10;
 
 /// Numbers the fast path looks up.
-const FAST_NUMBERS: usize = 512;
+pub const FAST_NUMBERS: usize = 512;
 
 /// Calls that are entered without a Frame, by number; null where there is none.
-static FAST_CALLS: [AtomicPtr<()>; FAST_NUMBERS] =
+pub static FAST_CALLS: [AtomicPtr<()>; FAST_NUMBERS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; FAST_NUMBERS];
 
 #[unsafe(no_mangle)]
 unsafe fn unilith_plat_set_fast_call(number: u32, call: FastCall) {
     FAST_CALLS[number as usize].store(call as *mut (), Ordering::Relaxed);
 }
-
-global_asm!(
-    include_str!("boot.s"),
-    STACK_BOOT = const STACK_BOOT,
-    STACK_IST = const STACK_IST,
-    options(att_syntax)
-);
-
-global_asm!(
-    include_str!("entry.s"),
-    GS_FRAME = const offset_of!(Cpu, frame),
-    GS_WORK = const offset_of!(Cpu, work),
-    FAST_CALLS = sym FAST_CALLS,
-    FAST_NUMBERS = const FAST_NUMBERS,
-    VECTORS = const interrupt::VECTORS,
-    PROGRAM_FLAGS = const PROGRAM_FLAGS,
-    FRAME_SIZE = const size_of::<Frame>(),
-    TRAP_SIZE = const size_of::<Trap>(),
-    ORIG_RAX = const offset_of!(Frame, orig_rax),
-    R15 = const offset_of!(Frame, r15),
-    R14 = const offset_of!(Frame, r14),
-    R13 = const offset_of!(Frame, r13),
-    R12 = const offset_of!(Frame, r12),
-    RBP = const offset_of!(Frame, rbp),
-    RBX = const offset_of!(Frame, rbx),
-    R11 = const offset_of!(Frame, r11),
-    R10 = const offset_of!(Frame, r10),
-    R9 = const offset_of!(Frame, r9),
-    R8 = const offset_of!(Frame, r8),
-    RDI = const offset_of!(Frame, rdi),
-    RSI = const offset_of!(Frame, rsi),
-    RDX = const offset_of!(Frame, rdx),
-    RCX = const offset_of!(Frame, rcx),
-    RAX = const offset_of!(Frame, rax),
-    ENTRY = const offset_of!(Frame, entry),
-    RIP = const offset_of!(Frame, rip),
-    CS = const offset_of!(Frame, cs),
-    RFLAGS = const offset_of!(Frame, rflags),
-    RSP = const offset_of!(Frame, rsp),
-    SS = const offset_of!(Frame, ss),
-);
-
-global_asm!(include_str!("memory_functions.s"));
 
 // The processor pushes SS, RSP, RFLAGS, CS and RIP at a multiple of 16, and the stubs build the Frame around them.
 const _: () = assert!(size_of::<Frame>().is_multiple_of(16));

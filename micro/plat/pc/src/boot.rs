@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the first Rust code to the kernel's main function.
 
-use crate::{KERNEL_BASE, apic, asm, clock, cpu, crash, descriptors, paging, pvh, serial};
+use crate::windows::VirtioWindow;
+use crate::{KERNEL_BASE, apic, asm, clock, cpu, crash, descriptors, paging, pci, pvh, serial, windows};
+use alloc::vec::Vec;
+use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
 
 /// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
@@ -24,7 +27,11 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     upcall::unilith_kernel_memory(machine.free.as_slice());
     let config = core::str::from_utf8(machine.command_line)
         .map_err(|_| alloc::string::String::from("boot command line: not UTF-8"))
-        .and_then(|line| BootConfig::decode(line).map_err(|e| alloc::format!("{e}")));
+        .and_then(|line| {
+            let (line, words) = windows::split(line);
+            WINDOWS.lock().extend(windows::parse(words));
+            BootConfig::decode(line).map_err(|e| alloc::format!("{e}"))
+        });
     let config = match config {
         Ok(config) => config,
         Err(reason) => crash::fail(&reason),
@@ -37,4 +44,15 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
         memory: machine.memory,
         initrd_physical: machine.initrd_physical,
     })
+}
+
+static WINDOWS: SpinLock<Vec<VirtioWindow>> = SpinLock::new(Vec::new());
+
+/// Where virtio-mmio devices may be; empty on a machine with PCI.
+pub fn virtio_windows() -> Vec<VirtioWindow> {
+    let told = WINDOWS.lock().clone();
+    if !told.is_empty() || pci::is_there() {
+        return told;
+    }
+    windows::microvm(apic::has_second_io_apic()).collect()
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupt vectors and who handles them.
 
+use crate::windows::Line;
 use crate::{apic, timer};
-use abi::{Result, errno::ENOSPC};
+use abi::{Result, errno::EINVAL, errno::ENOSPC};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Vectors with a stub. Those from 32 on are interrupts.
@@ -34,10 +35,6 @@ pub enum Trigger {
     Level,
 }
 
-/// A global system interrupt: an input of the I/O APIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line(pub u8);
-
 /// A vector of its own for `handler(data)`: what a message-signalled interrupt (MSI-X) names. `ENOSPC` when all are
 /// taken.
 pub fn allocate_vector(handler: Handler, data: usize) -> Result<u8> {
@@ -51,8 +48,11 @@ pub fn allocate_vector(handler: Handler, data: usize) -> Result<u8> {
     Ok(vector as u8)
 }
 
-/// Lets the line call `handler(data)`.
+/// Lets the line call `handler(data)`. `EINVAL` for a line no I/O APIC has.
 pub fn route(line: Line, trigger: Trigger, handler: Handler, data: usize) -> Result<()> {
+    if !apic::has_line(line) {
+        return Err(EINVAL);
+    }
     let vector = allocate_vector(handler, data)?;
     apic::route(line, trigger, vector);
     Ok(())

@@ -36,10 +36,14 @@ mod crash;
 mod descriptors;
 #[cfg(not(test))]
 mod entropy;
+#[cfg(all(not(test), panic = "abort"))]
+mod image;
 #[cfg(not(test))]
 mod interrupt;
 #[cfg(not(test))]
 mod paging;
+#[cfg(not(test))]
+pub mod pci;
 #[cfg(not(test))]
 mod power;
 #[cfg(not(test))]
@@ -55,10 +59,16 @@ mod stack;
 mod timer;
 #[cfg(not(test))]
 mod trap;
+#[cfg_attr(test, allow(dead_code))]
+mod windows;
 pub mod x86;
 
 #[cfg(not(test))]
+pub use apic::message;
+#[cfg(not(test))]
 pub use asm::system_call_entry;
+#[cfg(not(test))]
+pub use boot::virtio_windows;
 #[cfg(not(test))]
 pub use clock::{ClockPage, page as clock_page};
 #[cfg(not(test))]
@@ -66,9 +76,10 @@ pub use crash::{panic, print_backtrace};
 #[cfg(not(test))]
 pub use entropy::add_entropy;
 #[cfg(not(test))]
-pub use interrupt::{Line, Trigger, allocate_vector, route};
+pub use interrupt::{Trigger, allocate_vector, route};
 #[cfg(not(test))]
 pub use paging::kernel_table;
+pub use windows::{Line, VirtioWindow};
 
 pub use api_plat::PHYS;
 /// Where the kernel image's physical address 0 would be.

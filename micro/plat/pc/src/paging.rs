@@ -31,7 +31,7 @@ fn image_physical(virtual_address: u64) -> u64 {
 }
 
 /// Bytes of physical memory that the physical map covers from the first instruction on.
-fn mapped_at_start() -> u64 {
+pub fn mapped_at_start() -> u64 {
     // SAFETY: the table is in the image and nobody writes it now.
     let large = unsafe { (*(asm::unilith_pdpt_physical.address() as *const Table))[0] & LARGE != 0 };
     if large { 512 << 30 } else { 4 << 30 }

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One device, whatever its transport.
+
+use crate::{Queue, feature, mmio::Mmio, pci::Pci};
+use abi::{Result, errno::EIO, errno::ENODEV};
+use alloc::vec::Vec;
+use api_sched::Poller;
+
+/// What a device is (virtio 1.2, 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(pub u16);
+
+impl Kind {
+    pub const NETWORK: Kind = Kind(1);
+    pub const BLOCK: Kind = Kind(2);
+    pub const CONSOLE: Kind = Kind(3);
+    pub const ENTROPY: Kind = Kind(4);
+    pub const NINEP: Kind = Kind(9);
+}
+
+/// Status bits (virtio 1.2, 2.1).
+const ACKNOWLEDGE: u8 = 1;
+const DRIVER: u8 = 2;
+const DRIVER_OK: u8 = 4;
+const FEATURES_OK: u8 = 8;
+const FAILED: u8 = 128;
+
+pub(crate) enum Transport {
+    Mmio(Mmio),
+    Pci(Pci),
+}
+
+/// A device that was found. Dropping it leaves the device as it is.
+pub struct Device {
+    kind: Kind,
+    transport: Transport,
+}
+
+macro_rules! on {
+    ($self:ident, $t:ident => $e:expr) => {
+        match &$self.transport {
+            Transport::Mmio($t) => $e,
+            Transport::Pci($t) => $e,
+        }
+    };
+}
+
+impl Device {
+    pub(crate) fn new(kind: u16, transport: Transport) -> Device {
+        Device { kind: Kind(kind), transport }
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Resets the device and agrees on features: those of `wanted` that it offers, and version 1 where it has it.
+    /// `ENODEV` when it refuses them.
+    pub fn begin(&self, wanted: u64) -> Result<u64> {
+        on!(self, t => {
+            t.set_status(0);
+            // A PCI device may take its time over a reset (4.1.4.3.1).
+            while t.status() != 0 {
+                core::hint::spin_loop();
+            }
+            t.set_status(ACKNOWLEDGE | DRIVER);
+            let features = t.offered_features() & (wanted | feature::VERSION_1);
+            t.accept_features(features);
+            if features & feature::VERSION_1 != 0 {
+                t.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
+                if t.status() & FEATURES_OK == 0 {
+                    t.set_status(FAILED);
+                    return Err(ENODEV);
+                }
+            }
+            Ok(features)
+        })
+    }
+
+    /// Makes queue `index`, of at most `most` descriptors, a power of two. `features` is what [`Device::begin`]
+    /// answered. `ENODEV` when the device has no such queue, `ENOMEM` without memory for it.
+    pub fn queue(&self, index: u16, most: u16, features: u64) -> Result<Queue> {
+        let event_index = features & feature::EVENT_IDX != 0;
+        on!(self, t => t.make_queue(index, most, event_index))
+    }
+
+    /// Interrupts raise `poller` from now on: call before [`Device::start`], once.
+    pub fn on_interrupt(&self, poller: Poller) -> Result<()> {
+        on!(self, t => t.on_interrupt(poller))
+    }
+
+    /// The driver is ready.
+    pub fn start(&self) {
+        on!(self, t => t.set_status(t.status() | DRIVER_OK));
+    }
+
+    /// The driver gives up.
+    pub fn fail(&self) {
+        on!(self, t => t.set_status(FAILED));
+    }
+
+    /// One byte of the device's configuration.
+    pub fn config_u8(&self, offset: usize) -> u8 {
+        on!(self, t => t.config_u8(offset))
+    }
+
+    /// A number of `N` bytes in the device's configuration, of one moment.
+    fn config<const N: usize>(&self, offset: usize) -> [u8; N] {
+        on!(self, t => loop {
+            let before = t.config_generation();
+            let bytes = core::array::from_fn(|i| t.config_u8(offset + i));
+            if t.config_generation() == before {
+                break bytes;
+            }
+        })
+    }
+
+    /// A number in the device's configuration.
+    pub fn config_u16(&self, offset: usize) -> u16 {
+        u16::from_le_bytes(self.config(offset))
+    }
+
+    /// A number in the device's configuration.
+    pub fn config_u32(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.config(offset))
+    }
+
+    /// A number in the device's configuration.
+    pub fn config_u64(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.config(offset))
+    }
+
+    /// Writes one byte of the device's configuration.
+    pub fn set_config_u8(&self, offset: usize, value: u8) {
+        on!(self, t => t.set_config_u8(offset, value));
+    }
+}
+
+/// What a transport does; the methods are those of `Device`.
+pub(crate) fn queue_size(most_of_device: u16, most: u16) -> Result<u16> {
+    let size = most_of_device.min(most);
+    if size == 0 {
+        return Err(ENODEV);
+    }
+    // The device's limit need not be a power of two (4.1.4.3), the queue's size must.
+    let size = 1 << size.ilog2();
+    if size < 2 { Err(EIO) } else { Ok(size) }
+}
+
+/// Finds all devices: those in memory-mapped windows, else those on the PCI bus.
+pub fn discover() -> Vec<Device> {
+    let windows = plat_pc::virtio_windows();
+    if windows.is_empty() { crate::pci::discover() } else { crate::mmio::discover(&windows) }
+}
