@@ -4,6 +4,7 @@
 pub use crate::calls::identity::credentials::Credentials;
 use crate::calls::identity::sessions::Sessions;
 use crate::calls::limits::Limits;
+use crate::calls::prctl::Settings;
 use crate::calls::signals::ProcessSignals;
 use crate::calls::time::ProcessTimers;
 use crate::files::Files;
@@ -28,6 +29,7 @@ pub struct Process {
     pub limits: Limits,
     pub timers: ProcessTimers,
     pub sessions: SpinLock<Sessions>,
+    pub settings: SpinLock<Settings>,
     tasks: SpinLock<BTreeMap<i32, Arc<Task>>>,
     next_tid: AtomicI32,
     exiting: AtomicBool,
@@ -50,6 +52,7 @@ impl Process {
             limits: Limits::default(),
             timers: ProcessTimers::default(),
             sessions: SpinLock::new(Sessions::default()),
+            settings: SpinLock::new(Settings::default()),
             tasks: SpinLock::new(BTreeMap::new()),
             next_tid: AtomicI32::new(pid),
             exiting: AtomicBool::new(false),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a thread is to Linux.
 
+use crate::calls::prctl::DEFAULT_TIMER_SLACK_NS;
+use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::TaskSignals;
 use crate::process::Process;
 use alloc::sync::Arc;
@@ -20,6 +22,9 @@ pub struct Task {
     pub robust_list: AtomicU64,
     /// PR_SET_NAME: 15 bytes and a NUL.
     pub name: SpinLock<[u8; 16]>,
+    pub scheduling: SpinLock<Scheduling>,
+    /// PR_SET_TIMERSLACK; timers are exact whatever it says.
+    pub timer_slack_ns: AtomicU64,
     thread: SpinLock<Option<Arc<Thread>>>,
 }
 
@@ -32,6 +37,8 @@ impl Task {
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             name: SpinLock::new(name),
+            scheduling: SpinLock::new(Scheduling::default()),
+            timer_slack_ns: AtomicU64::new(DEFAULT_TIMER_SLACK_NS),
             thread: SpinLock::new(None),
         })
     }

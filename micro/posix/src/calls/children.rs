@@ -34,7 +34,7 @@ pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
     }
     match (call.uint(0), call.int(1)) {
         (P_ALL, _) | (P_PID, 1..) | (P_PGID, 0..) => Err(ECHILD),
-        (P_PIDFD, 0..) => Err(EBADF),
+        (P_PIDFD, 0..) => super::pidfd::process(call.int(1)).and(Err(ECHILD)),
         _ => Err(EINVAL),
     }
 }

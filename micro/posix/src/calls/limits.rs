@@ -36,14 +36,14 @@ pub struct Limit {
 pub struct Limits(SpinLock<[Limit; LIMITS]>);
 
 impl Default for Limits {
-    /// What Linux gives its first process, with the descriptors systemd and container engines give.
+    /// What Linux gives its first process, with the descriptors container engines give.
     fn default() -> Limits {
         let same = |n| Limit { soft: n, hard: n };
         let mut limits = [same(RLIM_INFINITY); LIMITS];
         limits[RLIMIT_STACK].soft = 8 << 20;
         limits[RLIMIT_CORE].soft = 0;
         limits[RLIMIT_NPROC] = same(30_000);
-        limits[RLIMIT_NOFILE] = Limit { soft: 1024, hard: MOST_DESCRIPTORS };
+        limits[RLIMIT_NOFILE] = same(MOST_DESCRIPTORS);
         limits[RLIMIT_MEMLOCK] = same(8 << 20);
         limits[RLIMIT_SIGPENDING] = same(30_000);
         limits[RLIMIT_MSGQUEUE] = same(819_200);
@@ -88,7 +88,11 @@ impl Limits {
 fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
     let process = &task::current().process;
     let privileged = process.credentials.lock().can(CAP_SYS_RESOURCE);
-    process.limits.change(resource as usize, new, privileged)
+    let before = process.limits.change(resource as usize, new, privileged)?;
+    if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
+        process.files.descriptors.set_limit(new.soft);
+    }
+    Ok(before)
 }
 
 fn limit([soft, hard]: [u64; 2]) -> Limit {
@@ -130,7 +134,7 @@ mod tests {
         let set = |soft, hard, privileged| {
             limits.change(RLIMIT_NOFILE, Some(Limit { soft, hard }), privileged).map(|before| before.soft)
         };
-        assert_eq!(set(100, 200, false), Ok(1024));
+        assert_eq!(set(100, 200, false), Ok(MOST_DESCRIPTORS));
         assert_eq!(set(100, 201, false), Err(EPERM));
         assert_eq!(set(100, 201, true), Ok(100));
         assert_eq!(set(300, 201, true), Err(EINVAL));

@@ -17,6 +17,7 @@ mod mask;
 mod queue;
 mod send;
 mod set;
+mod signalfd;
 mod stack;
 mod state;
 
@@ -29,5 +30,6 @@ pub use info::{SI_QUEUE, SI_USER, SigInfo};
 pub use mask::{pause, rt_sigpending, rt_sigprocmask, rt_sigsuspend, rt_sigtimedwait, with_mask};
 pub use send::{kill, rt_sigqueueinfo, rt_tgsigqueueinfo, tgkill, tkill};
 pub use set::*;
+pub use signalfd::{signalfd, signalfd4};
 pub use stack::sigaltstack;
 pub use state::{ProcessSignals, TaskSignals, send_to_current, send_to_process, send_to_task, thread_ends};

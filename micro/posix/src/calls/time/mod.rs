@@ -11,6 +11,7 @@ mod interval;
 pub mod itimers;
 pub mod posix_timers;
 pub mod sleep;
+pub mod timerfd;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;

@@ -172,10 +172,7 @@ pub fn timer_settime(call: &mut Call<'_>) -> Result<usize> {
 /// timer_gettime(2).
 pub fn timer_gettime(call: &mut Call<'_>) -> Result<usize> {
     let timer = timer(call)?;
-    let (left, period) = timer.alarm.get();
-    // A timer that tells nobody and has expired once shows zero.
-    let over = timer.notify == Notify::Nothing && period == 0 && timer.alarm.is_due();
-    write(call.ptr(1), if over { (0, 0) } else { (left, period) })?;
+    write(call.ptr(1), timer.alarm.get())?;
     Ok(0)
 }
 
