@@ -13,6 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
+use api_plat::{Access, FaultOutcome};
 
 /// Most mappings (vm.max_map_count).
 const MOST_MAPPINGS: usize = 65_530;
@@ -378,8 +379,21 @@ impl Space {
         while done < bytes.len() {
             let at = address.checked_add(done as u64).ok_or(EFAULT)?;
             let n = ((PAGE - at % PAGE) as usize).min(bytes.len() - done);
-            let frame = self.touch(at)?;
+            let frame = self.touch(at, Access::Write)?;
             frame.write((at % PAGE) as usize, &bytes[done..done + n]);
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Copies out of the space, which need not be the active one, as the program itself could.
+    pub fn read(&self, address: u64, to: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = address.checked_add(done as u64).ok_or(EFAULT)?;
+            let n = ((PAGE - at % PAGE) as usize).min(to.len() - done);
+            let frame = self.touch(at, Access::Read)?;
+            frame.read((at % PAGE) as usize, &mut to[done..done + n]);
             done += n;
         }
         Ok(())
@@ -389,15 +403,14 @@ impl Space {
     pub fn zero_to_page_end(&self, address: u64) -> Result<()> {
         let offset = (address % PAGE) as usize;
         if offset != 0 {
-            self.touch(address)?.zero(offset, PAGE as usize - offset);
+            self.touch(address, Access::Write)?.zero(offset, PAGE as usize - offset);
         }
         Ok(())
     }
 
-    /// The frame at `address`, made writable.
-    fn touch(&self, address: u64) -> Result<Frame> {
-        use api_plat::{Access, FaultOutcome};
-        match self.fault(address, Access::Write) {
+    /// The frame at `address`, made ready for the access.
+    fn touch(&self, address: u64, access: Access) -> Result<Frame> {
+        match self.fault(address, access) {
             FaultOutcome::Resolved => {}
             FaultOutcome::OutOfMemory => return Err(ENOMEM),
             _ => return Err(EFAULT),

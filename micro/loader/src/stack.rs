@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The initial stack (System V ABI, AMD64 supplement 3.4.1): strings, auxiliary vector, environment, arguments.
+
+use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::vec::Vec;
+use mem::{Limits, Request, Rights, Space};
+
+/// Longest single string with its NUL (MAX_ARG_STRLEN).
+const LONGEST_STRING: usize = 32 * PAGE_SIZE;
+/// Least and most room for all of them (ARG_MAX, and three quarters of _STK_LIM).
+const STRINGS: core::ops::RangeInclusive<u64> = (128 << 10)..=(6 << 20);
+/// The stack's mapping starts out this much larger than its contents (Linux' stack_expand).
+const HEADROOM: u64 = 128 << 10;
+
+/// What goes on the stack.
+pub(crate) struct Contents<'a> {
+    pub execfn: &'a [u8],
+    pub arguments: &'a [Vec<u8>],
+    pub environment: &'a [Vec<u8>],
+    pub platform: &'a [u8],
+    pub random: [u8; 16],
+    pub executable: bool,
+}
+
+/// Where things ended up.
+pub(crate) struct Placed {
+    pub pointer: u64,
+    pub arguments: (u64, u64),
+    pub environment: (u64, u64),
+    pub auxv: Vec<u64>,
+}
+
+/// Addresses the auxiliary vector needs.
+pub(crate) struct Strings {
+    pub execfn: u64,
+    pub platform: u64,
+    pub random: u64,
+}
+
+/// Checks the sizes before anything is made: `E2BIG`.
+fn check(contents: &Contents<'_>, limits: &Limits) -> Result<u64> {
+    let mut total = contents.execfn.len() as u64 + 1;
+    for string in contents.arguments.iter().chain(contents.environment) {
+        if string.len() >= LONGEST_STRING {
+            return Err(E2BIG);
+        }
+        // The pointer counts too.
+        total += string.len() as u64 + 1 + 8;
+    }
+    let room = (limits.stack / 4).clamp(*STRINGS.start(), *STRINGS.end());
+    if total > room { Err(E2BIG) } else { Ok(total) }
+}
+
+/// Maps the stack below the layout's top and fills it; `auxv` makes the vector's pairs from the strings' addresses.
+pub(crate) fn build(
+    space: &Space,
+    limits: &Limits,
+    contents: &Contents<'_>,
+    auxv: impl FnOnce(&Strings) -> Vec<(u64, u64)>,
+) -> Result<Placed> {
+    let total = check(contents, limits)?;
+    let top = space.layout().stack_top;
+    let page = PAGE_SIZE as u64;
+    // Strings, pointers, and less than a page for vector and padding.
+    let size = (total + page).next_multiple_of(page) + HEADROOM;
+    let mut rights = Rights::READ.with(Rights::WRITE);
+    if contents.executable {
+        rights = rights.with(Rights::EXECUTE);
+    }
+    let request = Request {
+        address: top - size,
+        place: mem::Place::FixedNoReplace,
+        grows_down: true,
+        name: "[stack]",
+        ..Request::anonymous(size, rights)
+    };
+    space.map(request).map_err(|_| ENOMEM)?;
+
+    // From the top down: a null word, the file name, then strings in the order they are read upwards.
+    let mut block = Vec::new();
+    block.try_reserve(total as usize + PAGE_SIZE).map_err(|_| ENOMEM)?;
+    let strings = contents.arguments.iter().chain(contents.environment).map(|s| s.as_slice());
+    let length: usize = strings.clone().map(|s| s.len() + 1).sum::<usize>() + contents.execfn.len() + 1 + 8;
+    let start = top - length as u64;
+    let mut addresses = Vec::new();
+    for string in strings.chain([contents.execfn]) {
+        addresses.push(start + block.len() as u64);
+        block.extend_from_slice(string);
+        block.push(0);
+    }
+    block.extend_from_slice(&[0; 8]);
+    space.write(start, &block)?;
+    let execfn = addresses.pop().unwrap_or(start);
+    let count = contents.arguments.len();
+    let environment_start = addresses.get(count).copied().unwrap_or(execfn);
+
+    let platform = (start - contents.platform.len() as u64 - 1) & !15;
+    let mut word = contents.platform.to_vec();
+    word.push(0);
+    space.write(platform, &word)?;
+    let random = platform - 16;
+    space.write(random, &contents.random)?;
+
+    let pairs = auxv(&Strings { execfn, platform, random });
+    let vector: Vec<u64> = pairs.into_iter().chain([(0, 0)]).flat_map(|(key, value)| [key, value]).collect();
+    let (arguments, environment) = addresses.split_at(count);
+    let mut words = Vec::new();
+    words.try_reserve_exact(addresses.len() + vector.len() + 3).map_err(|_| ENOMEM)?;
+    words.push(count as u64);
+    words.extend_from_slice(arguments);
+    words.push(0);
+    words.extend_from_slice(environment);
+    words.push(0);
+    words.extend_from_slice(&vector);
+    let pointer = (random - words.len() as u64 * 8) & !15;
+    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    space.write(pointer, &bytes)?;
+    Ok(Placed {
+        pointer,
+        arguments: (start, environment_start),
+        environment: (environment_start, execfn),
+        auxv: vector,
+    })
+}
