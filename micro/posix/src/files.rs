@@ -16,8 +16,8 @@ use vfs::{Dentry, Namespace, Walk};
 pub const AT_FDCWD: i32 = -100;
 /// O_CLOEXEC of open(2) and of most calls that make a descriptor.
 pub const O_CLOEXEC: u32 = 0o2000000;
-/// RLIMIT_NOFILE at start: what docker gives a container.
-const DESCRIPTOR_LIMIT: u32 = 1 << 20;
+/// RLIMIT_NOFILE at start, as in `limits`.
+const DESCRIPTOR_LIMIT: u32 = 1024;
 
 struct Places {
     root: Arc<Dentry>,
@@ -28,17 +28,22 @@ struct Places {
 pub struct Files {
     pub namespace: Arc<Namespace>,
     pub descriptors: Descriptors,
+    /// The file system of memfd_create.
+    pub memory_files: Arc<ramfs::Node>,
+    /// Bytes the machine was given, for the size of a tmpfs.
+    pub memory: u64,
     places: SpinLock<Places>,
     umask: AtomicU32,
 }
 
 impl Files {
     /// Root and working directory are the tree's root, the umask is 022.
-    pub fn new(namespace: Arc<Namespace>) -> Files {
+    pub fn new(namespace: Arc<Namespace>, memory: u64) -> Files {
         let root = namespace.root().topmost();
         let places = SpinLock::new(Places { working: root.clone(), root });
         let descriptors = Descriptors::new(DESCRIPTOR_LIMIT);
-        Files { namespace, descriptors, places, umask: AtomicU32::new(0o022) }
+        let memory_files = ramfs::tmpfs(new_device(), memory / 2, 0o1777, (0, 0));
+        Files { namespace, descriptors, memory_files, memory, places, umask: AtomicU32::new(0o022) }
     }
 
     pub fn root(&self) -> Arc<Dentry> {
@@ -89,6 +94,15 @@ impl Files {
         Walk::new(&root, &working, who).lookup(path, true)
     }
 }
+
+/// A device number for a file system that has none, as Linux numbers them: major 0.
+pub fn new_device() -> u64 {
+    static NEXT: AtomicU32 = AtomicU32::new(FIRST_DEVICE);
+    NEXT.fetch_add(1, Ordering::Relaxed) as u64
+}
+
+/// The numbers below are those of the file systems mounted at boot.
+const FIRST_DEVICE: u32 = 32;
 
 /// The files of the calling process.
 pub fn current() -> &'static Files {

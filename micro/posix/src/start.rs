@@ -8,10 +8,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use api_plat::Boot;
-use vfs::Namespace;
-
-/// Device number of the root file system.
-const ROOT_DEVICE: u64 = 1;
 
 /// Runs the program the host asked for on the calling kernel thread. Comes back only with the reason why it could
 /// not start, one line for the user.
@@ -28,20 +24,13 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     if config.args.is_empty() {
         return Err("the boot command line names no program: put it after --".into());
     }
-    let namespace = mount(&boot)?;
-    let process =
-        Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), Files::new(Arc::new(namespace)));
+    let namespace = crate::mounts::tree(&boot)?;
+    let files = Files::new(Arc::new(namespace), boot.memory);
+    crate::mounts::prepare(&files, config.cwd.as_deref())?;
+    let process = Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), files);
+    crate::mounts::set_foreground(&process);
     let task = Task::new(process.clone(), process.allocate_tid(), [0; 16]);
     process.add(task.clone());
     task.attach(&sched::current_handle());
     Err(format!("{}: no loader", config.args[0]))
-}
-
-fn mount(boot: &Boot) -> Result<Namespace, String> {
-    // Half of the memory may hold files, as Linux' tmpfs has it.
-    let limit = boot.memory / 2;
-    let root = ramfs::from_archive(boot.initrd, boot.initrd_physical, ROOT_DEVICE, limit)
-        .map_err(|e| format!("the root file system: {e}"))?;
-    let namespace = Namespace::new(root, "rootfs").map_err(|e| format!("the root file system: {e:?}"))?;
-    Ok(namespace)
 }

@@ -2,16 +2,25 @@
 //! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
 
 pub mod arch;
+pub mod attributes;
 pub mod children;
 pub mod end;
+pub mod fcntl;
 pub mod futex;
 pub mod identity;
+pub mod io;
 pub mod limits;
 pub mod memory;
+pub mod names;
+pub mod open;
 pub mod pidfd;
+pub mod poll;
 pub mod prctl;
 pub mod scheduling;
 pub mod signals;
+pub mod special;
+pub mod stat;
 pub mod system;
 pub mod threads;
 pub mod time;
+pub mod transfer;

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine's console: a terminal, or plain streams of bytes, as the host says.
+
+use crate::line::{Effect, Line, ONLCR, OPOST, TERMIOS_SIZE, Termios};
+use crate::machine;
+use abi::{Events, Result, errno::*};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use api_fs::{File, FileType, Inode, Sink, Source, Stat};
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_user::UserPtr;
+use core::any::Any;
+
+/// End of input of the plain console, at its start or after a newline.
+const EOT: u8 = 4;
+/// Plain input that nobody reads yet; more stays in the serial port.
+const LIMIT: usize = 65536;
+/// Bytes written to the port at a time.
+const CHUNK: usize = 256;
+
+const TCGETS: u32 = 0x5401;
+const TCSETS: u32 = 0x5402;
+const TCSETSF: u32 = 0x5404;
+const TCSBRK: u32 = 0x5409;
+const TCXONC: u32 = 0x540a;
+const TCFLSH: u32 = 0x540b;
+const TIOCSCTTY: u32 = 0x540e;
+const TIOCGPGRP: u32 = 0x540f;
+const TIOCSPGRP: u32 = 0x5410;
+const TIOCOUTQ: u32 = 0x5411;
+const TIOCGWINSZ: u32 = 0x5413;
+const TIOCSWINSZ: u32 = 0x5414;
+const FIONREAD: u32 = 0x541b;
+const TIOCGSID: u32 = 0x5429;
+const SIGWINCH: i32 = 28;
+
+struct State {
+    line: Line,
+    plain: VecDeque<u8>,
+    /// The next byte starts a line, so EOT ends the input.
+    at_start: bool,
+    ended: bool,
+    /// Foreground process group.
+    group: i32,
+}
+
+struct Console {
+    state: SpinLock<State>,
+    queue: WaitQueue,
+}
+
+static CONSOLE: Console = Console {
+    state: SpinLock::new(State {
+        line: Line::new(),
+        plain: VecDeque::new(),
+        at_start: true,
+        ended: false,
+        group: 1,
+    }),
+    queue: WaitQueue::new(),
+};
+
+/// Takes what arrived and wakes readers. A poller of the scheduler: called before the processor idles and after
+/// interrupts; does nothing while nobody waits for input of a plain console.
+pub fn poll_console() {
+    if machine().is_terminal || !CONSOLE.queue.is_empty() {
+        take_input();
+    }
+}
+
+fn take_input() {
+    let machine = machine();
+    let mut bytes = [0; 64];
+    loop {
+        if !machine.is_terminal && CONSOLE.state.lock().plain.len() >= LIMIT {
+            return;
+        }
+        let n = (machine.read)(&mut bytes);
+        if n == 0 {
+            return;
+        }
+        let mut effect = Effect::default();
+        {
+            let mut state = CONSOLE.state.lock();
+            for byte in &bytes[..n] {
+                state.accept(*byte, machine.is_terminal, &mut effect);
+            }
+        }
+        if !effect.echo.is_empty() {
+            (machine.write)(&effect.echo);
+        }
+        if let Some(signal) = effect.signal {
+            (machine.signal)(signal);
+        }
+        CONSOLE.queue.wake(Events::IN | Events::RDNORM);
+    }
+}
+
+impl State {
+    fn accept(&mut self, byte: u8, is_terminal: bool, effect: &mut Effect) {
+        if is_terminal {
+            return self.line.input(byte, effect);
+        }
+        if self.ended {
+            return;
+        }
+        if byte == EOT && self.at_start {
+            self.ended = true;
+            return;
+        }
+        self.at_start = byte == b'\n';
+        self.plain.push_back(byte);
+    }
+
+    /// Bytes that may be read, 0 for the end of input; `None`: wait.
+    fn readable(&self, is_terminal: bool) -> Option<usize> {
+        if is_terminal {
+            return self.line.readable();
+        }
+        (!self.plain.is_empty() || self.ended).then_some(self.plain.len())
+    }
+}
+
+fn read(to: &mut Sink<'_>) -> Result<usize> {
+    let is_terminal = machine().is_terminal;
+    let readable = || CONSOLE.state.lock().readable(is_terminal);
+    if readable().is_none() {
+        take_input();
+    }
+    let most = to.remaining().min(4096);
+    let bytes = {
+        let mut state = CONSOLE.state.lock();
+        let n = state.readable(is_terminal).ok_or(EAGAIN)?.min(most);
+        if is_terminal { state.line.take(most) } else { state.plain.drain(..n).collect() }
+    };
+    to.put(&bytes)
+}
+
+fn write(from: &mut Source<'_>) -> Result<usize> {
+    let machine = machine();
+    let translates = machine.is_terminal && {
+        let output = CONSOLE.state.lock().line.termios.output;
+        output & (OPOST | ONLCR) == OPOST | ONLCR
+    };
+    let mut done = 0;
+    let mut chunk = [0; CHUNK];
+    while from.remaining() > 0 {
+        let n = match from.take(&mut chunk) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        };
+        done += n;
+        if !translates {
+            (machine.write)(&chunk[..n]);
+            continue;
+        }
+        for piece in chunk[..n].split_inclusive(|b| *b == b'\n') {
+            match piece.strip_suffix(b"\n") {
+                Some(line) => {
+                    (machine.write)(line);
+                    (machine.write)(b"\r\n");
+                }
+                None => (machine.write)(piece),
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn poll() -> Events {
+    let is_terminal = machine().is_terminal;
+    if CONSOLE.state.lock().readable(is_terminal).is_none() {
+        take_input();
+    }
+    let state = CONSOLE.state.lock();
+    let readable = state.readable(is_terminal).is_some();
+    (Events::OUT | Events::WRNORM)
+        .with(Events::IN | Events::RDNORM, readable)
+        .with(Events::HUP, state.ended && state.plain.is_empty())
+}
+
+/// The terminal's part of tty_ioctl(4).
+fn ioctl(command: u32, argument: u64) -> Result<usize> {
+    match command {
+        FIONREAD => {
+            let n = CONSOLE.state.lock().readable(machine().is_terminal).unwrap_or(0);
+            api_fs::write_user_int(argument, n as i32)?;
+            return Ok(0);
+        }
+        _ if !machine().is_terminal => return Err(ENOTTY),
+        TCGETS => {
+            let raw = CONSOLE.state.lock().line.termios.encode();
+            UserPtr::<u8>::new(argument).write_slice(&raw)?;
+        }
+        TCSETS..=TCSETSF => {
+            let raw = UserPtr::<[u8; TERMIOS_SIZE]>::new(argument).read()?;
+            let mut state = CONSOLE.state.lock();
+            if command == TCSETSF {
+                state.line.flush();
+            }
+            state.line.set(Termios::decode(&raw));
+        }
+        TIOCGWINSZ => {
+            let size = CONSOLE.state.lock().line.size;
+            UserPtr::<[u16; 4]>::new(argument).write(size)?;
+        }
+        TIOCSWINSZ => {
+            let size = UserPtr::<[u16; 4]>::new(argument).read()?;
+            let before = core::mem::replace(&mut CONSOLE.state.lock().line.size, size);
+            if before != size {
+                (machine().signal)(SIGWINCH);
+            }
+        }
+        TIOCGPGRP => api_fs::write_user_int(argument, CONSOLE.state.lock().group)?,
+        TIOCSPGRP => {
+            let group = UserPtr::<i32>::new(argument).read()?;
+            if group < 0 {
+                return Err(EINVAL);
+            }
+            CONSOLE.state.lock().group = group;
+        }
+        TIOCGSID => api_fs::write_user_int(argument, 1)?,
+        TIOCOUTQ => api_fs::write_user_int(argument, 0)?,
+        TCFLSH => CONSOLE.state.lock().line.flush(),
+        TIOCSCTTY | TCSBRK | TCXONC => {}
+        _ => return Err(ENOTTY),
+    }
+    Ok(0)
+}
+
+/// /dev/console and /dev/tty.
+struct Device(Arc<dyn Inode>);
+
+/// The console as a device node.
+pub fn device(inode: Arc<dyn Inode>) -> Arc<dyn File> {
+    Arc::new(Device(inode))
+}
+
+impl File for Device {
+    fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
+        read(to)
+    }
+    fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
+        write(from)
+    }
+    fn stat(&self) -> Result<Stat> {
+        self.0.stat()
+    }
+    fn poll(&self) -> Events {
+        poll()
+    }
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(&CONSOLE.queue)
+    }
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        ioctl(command, argument)
+    }
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.0)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A standard stream of a program without a terminal: looks like the pipe a container engine gives.
+struct Stream {
+    reads: bool,
+}
+
+impl File for Stream {
+    fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
+        if self.reads { read(to) } else { Err(EBADF) }
+    }
+    fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
+        if self.reads { Err(EBADF) } else { write(from) }
+    }
+    fn stat(&self) -> Result<Stat> {
+        let mut stat = Stat::new(FileType::Fifo, 0o600);
+        stat.inode = if self.reads { 1 } else { 2 };
+        Ok(stat)
+    }
+    fn poll(&self) -> Events {
+        let (input, output) = (Events::IN | Events::RDNORM | Events::HUP, Events::OUT | Events::WRNORM);
+        if self.reads { poll() & input } else { output }
+    }
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(&CONSOLE.queue)
+    }
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        ioctl(command, argument)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Standard input, and what standard output and error share; `None` with a terminal, where all three are
+/// /dev/console.
+pub fn standard_streams() -> Option<(Arc<dyn File>, Arc<dyn File>)> {
+    if machine().is_terminal {
+        return None;
+    }
+    Some((Arc::new(Stream { reads: true }), Arc::new(Stream { reads: false })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eot_ends_plain_input_only_at_the_start_of_a_line() {
+        let mut state =
+            State { line: Line::new(), plain: VecDeque::new(), at_start: true, ended: false, group: 1 };
+        let mut feed = |bytes: &[u8]| {
+            bytes.iter().for_each(|b| state.accept(*b, false, &mut Effect::default()));
+            (state.plain.len(), state.readable(false))
+        };
+        assert_eq!(feed(b""), (0, None));
+        assert_eq!(feed(b"ab\x04c"), (4, Some(4)));
+        assert_eq!(feed(b"\n\x04more"), (5, Some(5)));
+        assert!(state.ended);
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The line discipline of a terminal (termios(3)): editing, echo, signal keys.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+pub const ICRNL: u32 = 0o400;
+pub const OPOST: u32 = 1;
+pub const ONLCR: u32 = 4;
+pub const ISIG: u32 = 1;
+pub const ICANON: u32 = 2;
+pub const ECHO: u32 = 0o10;
+const ECHOE: u32 = 0o20;
+const ECHOK: u32 = 0o40;
+const IEXTEN: u32 = 0o100000;
+const IXON: u32 = 0o2000;
+/// B38400, CS8, CREAD, HUPCL.
+const CFLAG: u32 = 0o2277;
+const VINTR: usize = 0;
+const VQUIT: usize = 1;
+const VERASE: usize = 2;
+const VKILL: usize = 3;
+const VEOF: usize = 4;
+const VMIN: usize = 6;
+const VSUSP: usize = 10;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTSTP: i32 = 20;
+/// Input that nobody reads (Linux N_TTY_BUF_SIZE).
+const LIMIT: usize = 4096;
+
+/// struct termios as the kernel has it: four words of flags, the line, 19 control characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Termios {
+    pub input: u32,
+    pub output: u32,
+    pub control: u32,
+    pub local: u32,
+    pub line: u8,
+    pub keys: [u8; 19],
+}
+
+/// Bytes of struct termios.
+pub const TERMIOS_SIZE: usize = 36;
+
+impl Termios {
+    const START: Termios = Termios {
+        input: ICRNL | IXON,
+        output: OPOST | ONLCR,
+        control: CFLAG,
+        local: ISIG | ICANON | ECHO | ECHOE | ECHOK | IEXTEN,
+        line: 0,
+        // INTR QUIT ERASE KILL EOF TIME MIN SWTC START STOP SUSP EOL REPRINT DISCARD WERASE LNEXT EOL2
+        keys: [3, 28, 127, 21, 4, 0, 1, 0, 17, 19, 26, 0, 18, 15, 23, 22, 0, 0, 0],
+    };
+
+    pub fn encode(&self) -> [u8; TERMIOS_SIZE] {
+        let mut out = [0; TERMIOS_SIZE];
+        for (i, word) in [self.input, self.output, self.control, self.local].into_iter().enumerate() {
+            out[i * 4..i * 4 + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        out[16] = self.line;
+        out[17..].copy_from_slice(&self.keys);
+        out
+    }
+
+    pub fn decode(raw: &[u8; TERMIOS_SIZE]) -> Termios {
+        let word =
+            |i: usize| u32::from_ne_bytes([raw[i * 4], raw[i * 4 + 1], raw[i * 4 + 2], raw[i * 4 + 3]]);
+        let mut keys = [0; 19];
+        keys.copy_from_slice(&raw[17..]);
+        Termios { input: word(0), output: word(1), control: word(2), local: word(3), line: raw[16], keys }
+    }
+}
+
+/// What became of a byte of input.
+#[derive(Default)]
+pub struct Effect {
+    /// To be shown.
+    pub echo: Vec<u8>,
+    pub signal: Option<i32>,
+}
+
+/// State of one terminal.
+pub struct Line {
+    pub termios: Termios,
+    /// Rows, columns, and their pixels.
+    pub size: [u16; 4],
+    /// Bytes that may be read.
+    ready: VecDeque<u8>,
+    /// Ends of lines in `ready` (canonical mode reads one line at a time); an empty line is an end of file.
+    ends: VecDeque<usize>,
+    /// The line being edited.
+    editing: Vec<u8>,
+}
+
+impl Line {
+    pub const fn new() -> Line {
+        Line {
+            termios: Termios::START,
+            size: [24, 80, 0, 0],
+            ready: VecDeque::new(),
+            ends: VecDeque::new(),
+            editing: Vec::new(),
+        }
+    }
+
+    fn has(&self, flag: u32) -> bool {
+        self.termios.local & flag != 0
+    }
+
+    /// Takes one byte of input.
+    pub fn input(&mut self, byte: u8, effect: &mut Effect) {
+        let byte = if byte == b'\r' && self.termios.input & ICRNL != 0 { b'\n' } else { byte };
+        let keys = self.termios.keys;
+        if self.has(ISIG) && byte != 0 {
+            for (key, signal) in [(VINTR, SIGINT), (VQUIT, SIGQUIT), (VSUSP, SIGTSTP)] {
+                if byte == keys[key] {
+                    self.echo(byte, effect);
+                    self.editing.clear();
+                    effect.signal = Some(signal);
+                    return;
+                }
+            }
+        }
+        if !self.has(ICANON) {
+            self.echo(byte, effect);
+            if self.ready.len() < LIMIT {
+                self.ready.push_back(byte);
+            }
+            return;
+        }
+        if byte == keys[VERASE] && byte != 0 {
+            if self.editing.pop().is_some() && self.has(ECHO) {
+                effect.echo.extend_from_slice(b"\x08 \x08");
+            }
+        } else if byte == keys[VKILL] && byte != 0 {
+            for _ in 0..core::mem::take(&mut self.editing).len() {
+                if self.has(ECHO) {
+                    effect.echo.extend_from_slice(b"\x08 \x08");
+                }
+            }
+        } else if byte == keys[VEOF] && byte != 0 {
+            self.finish();
+        } else if byte == b'\n' {
+            self.echo(byte, effect);
+            self.editing.push(byte);
+            self.finish();
+        } else if self.editing.len() + self.ready.len() < LIMIT {
+            self.echo(byte, effect);
+            self.editing.push(byte);
+        }
+    }
+
+    fn echo(&self, byte: u8, effect: &mut Effect) {
+        if !self.has(ECHO) {
+            return;
+        }
+        match byte {
+            b'\n' => effect.echo.extend_from_slice(b"\r\n"),
+            b'\t' | 32.. if byte != 127 => effect.echo.push(byte),
+            _ => effect.echo.extend_from_slice(&[b'^', byte ^ 0x40]),
+        }
+    }
+
+    fn finish(&mut self) {
+        let line = core::mem::take(&mut self.editing);
+        self.ends.push_back(line.len());
+        self.ready.extend(line);
+    }
+
+    /// What may be read now: `None` means wait.
+    pub fn readable(&self) -> Option<usize> {
+        if self.has(ICANON) {
+            return self.ends.front().copied();
+        }
+        let least = self.termios.keys[VMIN] as usize;
+        (self.ready.len() >= least.max(1) || least == 0).then_some(self.ready.len())
+    }
+
+    /// Takes up to `most` bytes of what may be read.
+    pub fn take(&mut self, most: usize) -> Vec<u8> {
+        let n = self.readable().unwrap_or(0).min(most);
+        let out: Vec<u8> = self.ready.drain(..n).collect();
+        if let Some(end) = self.ends.front_mut() {
+            *end = end.saturating_sub(n);
+            if *end == 0 {
+                self.ends.pop_front();
+            }
+        }
+        out
+    }
+
+    /// Forgets unread input (TCFLSH).
+    pub fn flush(&mut self) {
+        self.ready.clear();
+        self.ends.clear();
+        self.editing.clear();
+    }
+
+    /// Changes the settings; lines that were finished stay readable in raw mode.
+    pub fn set(&mut self, termios: Termios) {
+        let was_canonical = self.has(ICANON);
+        self.termios = termios;
+        if was_canonical && !self.has(ICANON) {
+            self.ends.clear();
+            let unfinished = core::mem::take(&mut self.editing);
+            self.ready.extend(unfinished);
+        } else if !was_canonical && self.has(ICANON) && !self.ready.is_empty() {
+            self.ends.push_back(self.ready.len());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(line: &mut Line, bytes: &[u8]) -> Effect {
+        let mut effect = Effect::default();
+        bytes.iter().for_each(|b| line.input(*b, &mut effect));
+        effect
+    }
+
+    #[test]
+    fn lines_are_edited_and_echoed() {
+        let mut line = Line::new();
+        let effect = feed(&mut line, b"helo\x7flo");
+        assert_eq!(effect.echo, b"helo\x08 \x08lo");
+        assert_eq!(line.readable(), None);
+        feed(&mut line, b"\rsecond\n");
+        assert_eq!(line.take(3), b"hel");
+        assert_eq!(line.take(100), b"lo\n");
+        assert_eq!(line.take(100), b"second\n");
+        assert_eq!(line.readable(), None);
+        feed(&mut line, b"part\x04");
+        assert_eq!(line.take(100), b"part");
+        feed(&mut line, b"\x04");
+        assert_eq!(line.readable(), Some(0), "end of file");
+        assert_eq!(line.take(100), b"");
+        assert_eq!(line.readable(), None);
+    }
+
+    #[test]
+    fn signal_keys_raise_signals_and_raw_mode_passes_all() {
+        let mut line = Line::new();
+        let effect = feed(&mut line, b"abc\x03");
+        assert_eq!((effect.signal, &effect.echo[..]), (Some(SIGINT), &b"abc^C"[..]));
+        let raw = Termios { input: 0, local: 0, ..line.termios };
+        line.set(Termios::decode(&raw.encode()));
+        assert_eq!(feed(&mut line, b"\x03\r").signal, None);
+        assert_eq!(line.take(10), b"\x03\r");
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! /dev/null, zero, full, random and urandom (null(4), full(4), random(4)).
+
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use api_fs::{File, Inode, Sink, Source, Stat};
+use core::any::Any;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Null,
+    Zero,
+    Full,
+    Random,
+}
+
+pub struct MemoryDevice {
+    kind: Kind,
+    inode: Arc<dyn Inode>,
+}
+
+/// Random bytes made at a time.
+const RANDOM_CHUNK: usize = 256;
+const RNDGETENTCNT: u32 = 0x8004_5200;
+/// Bits of entropy that are always there, as Linux 5.18 and later report.
+const ENTROPY_BITS: i32 = 256;
+
+impl MemoryDevice {
+    pub fn new(kind: Kind, inode: Arc<dyn Inode>) -> MemoryDevice {
+        MemoryDevice { kind, inode }
+    }
+}
+
+fn swallow(from: &mut Source<'_>) -> Result<usize> {
+    let mut chunk = [0; RANDOM_CHUNK];
+    let mut done = 0;
+    loop {
+        match from.take(&mut chunk) {
+            Ok(0) => return Ok(done),
+            Ok(n) => done += n,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => return Ok(done),
+        }
+    }
+}
+
+impl File for MemoryDevice {
+    fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
+        match self.kind {
+            Kind::Null => Ok(0),
+            Kind::Zero | Kind::Full => to.put_zeros(to.remaining()),
+            Kind::Random => {
+                let mut done = 0;
+                while to.remaining() > 0 {
+                    let mut chunk = [0; RANDOM_CHUNK];
+                    let n = to.remaining().min(chunk.len());
+                    (super::machine().entropy)(&mut chunk[..n]);
+                    match to.put(&chunk[..n]) {
+                        Ok(0) => break,
+                        Ok(n) => done += n,
+                        Err(e) if done == 0 => return Err(e),
+                        Err(_) => break,
+                    }
+                }
+                Ok(done)
+            }
+        }
+    }
+
+    fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
+        match self.kind {
+            // The bytes are not even looked at.
+            Kind::Null | Kind::Zero => Ok(from.remaining()),
+            Kind::Full => Err(ENOSPC),
+            Kind::Random => swallow(from),
+        }
+    }
+
+    fn append(&self, from: &mut Source<'_>) -> Result<(usize, u64)> {
+        self.write(0, from).map(|n| (n, 0))
+    }
+
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.inode.stat()
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        if self.kind != Kind::Random || command != RNDGETENTCNT {
+            return Err(ENOTTY);
+        }
+        api_fs::write_user_int(argument, ENTROPY_BITS)?;
+        Ok(0)
+    }
+
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.inode)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_devices_behave_as_their_manual_says() {
+        let root: Arc<dyn Inode> = ramfs::tmpfs(1, 1 << 20, 0o755, (0, 0));
+        crate::populate(&root).unwrap();
+        let open = |name: &[u8]| {
+            let inode = root.lookup(name).unwrap();
+            crate::open(inode.stat().unwrap().rdev, &inode)
+        };
+        let mut out = [7; 4];
+        assert_eq!(open(b"null").unwrap().read(0, &mut Sink::kernel(&mut out)), Ok(0));
+        assert_eq!(open(b"null").unwrap().write(0, &mut Source::kernel(b"abc")), Ok(3));
+        assert_eq!(open(b"zero").unwrap().read(0, &mut Sink::kernel(&mut out)), Ok(4));
+        assert_eq!(out, [0; 4]);
+        assert_eq!(open(b"full").unwrap().write(0, &mut Source::kernel(b"abc")), Err(ENOSPC));
+        assert_eq!(open(b"urandom").unwrap().read(0, &mut Sink::kernel(&mut out)), Ok(4));
+        assert_eq!(open(b"tty").err(), Some(ENXIO), "there is no controlling terminal");
+        assert_eq!(root.lookup(b"stdin").unwrap().read_link().unwrap(), b"/proc/self/fd/0");
+        assert_eq!(crate::open(0x9999, &root).err(), Some(ENXIO));
+    }
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changing what a file is: mode, owner, times, length, extended attributes, and storing it.
+
+use super::open::read_path;
+use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
+use crate::call::Call;
+use crate::files::{self, AT_FDCWD};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{FileType, Inode, SetAttr, Timespec};
+use api_user::UserPtr;
+use descriptors::Description;
+use vfs::{Access, Dentry, ops};
+
+const UTIME_NOW: i64 = 0x3fff_ffff;
+const UTIME_OMIT: i64 = 0x3fff_fffe;
+const XATTR_NAME_MAX: usize = 255;
+const XATTR_SIZE_MAX: usize = 65536;
+const FALLOC_KNOWN: u32 = 0x7f;
+const SYNC_FILE_RANGE_KNOWN: u32 = 7;
+
+/// A file whose attributes are to change, by path or by descriptor.
+struct Target {
+    inode: Arc<dyn Inode>,
+    place: Option<Arc<Dentry>>,
+}
+
+impl Target {
+    fn of(place: Arc<Dentry>) -> Target {
+        Target { inode: place.inode().clone(), place: Some(place) }
+    }
+
+    fn path(dirfd: i32, path: &[u8], follow: bool) -> Result<Target> {
+        Ok(Target::of(lookup_at(dirfd, path, follow)?))
+    }
+
+    fn descriptor(description: &Description) -> Result<Target> {
+        let inode = description.inode().cloned().ok_or(EINVAL)?;
+        Ok(Target { inode, place: description.place().cloned() })
+    }
+
+    /// By path, or with AT_EMPTY_PATH by descriptor.
+    fn either(dirfd: i32, path: &[u8], flags: u32) -> Result<Target> {
+        if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+            if dirfd == AT_FDCWD {
+                return Ok(Target::of(files::current().working()));
+            }
+            return Target::descriptor(&*files::current().descriptors.get_any(dirfd)?);
+        }
+        Target::path(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0)
+    }
+
+    fn may_change(&self) -> Result<()> {
+        self.place.as_ref().map_or(Ok(()), ops::may_change)
+    }
+
+    fn chmod(&self, mode: u32) -> Result<usize> {
+        self.may_change()?;
+        let stat = self.inode.stat()?;
+        if stat.kind == FileType::Symlink {
+            return Err(EOPNOTSUPP);
+        }
+        let permissions = ops::permissions_to_set(&files::credentials(), &stat, mode)?;
+        self.inode.set_attr(&SetAttr { permissions: Some(permissions), ..SetAttr::default() })?;
+        Ok(0)
+    }
+
+    /// -1 leaves an id as it is. Set-user-id bits of a file go when its owner changes.
+    fn chown(&self, uid: u32, gid: u32) -> Result<usize> {
+        self.may_change()?;
+        let stat = self.inode.stat()?;
+        let who = files::credentials();
+        let uid = (uid != u32::MAX).then_some(uid);
+        let gid = (gid != u32::MAX).then_some(gid);
+        let may_uid = uid.is_none_or(|uid| who.is_root() || (who.uid == stat.uid && uid == stat.uid));
+        let may_gid = gid.is_none_or(|gid| {
+            who.is_root() || (who.uid == stat.uid && (gid == stat.gid || who.is_in_group(gid)))
+        });
+        if !may_uid || !may_gid {
+            return Err(EPERM);
+        }
+        let mut change = SetAttr { uid, gid, ..SetAttr::default() };
+        if stat.kind != FileType::Directory {
+            let without = if stat.permissions & 0o010 != 0 { !0o6000 } else { !0o4000 };
+            change.permissions = Some(stat.permissions & without);
+        }
+        self.inode.set_attr(&change)?;
+        Ok(0)
+    }
+
+    /// `None`: both to now, which takes only the right to write.
+    fn set_times(&self, times: Option<[[i64; 2]; 2]>) -> Result<usize> {
+        let now = Timespec::now();
+        let mut sets_now = true;
+        let mut new = [Some(now), Some(now)];
+        if let Some(times) = times {
+            if times.iter().all(|[_, ns]| *ns == UTIME_OMIT) {
+                return Ok(0);
+            }
+            for (slot, [seconds, nanoseconds]) in new.iter_mut().zip(times) {
+                match nanoseconds {
+                    UTIME_NOW => {}
+                    UTIME_OMIT => {
+                        *slot = None;
+                        sets_now = false;
+                    }
+                    0..=999_999_999 => {
+                        *slot = Some(Timespec { seconds, nanoseconds: nanoseconds as u32 });
+                        sets_now = false;
+                    }
+                    _ => return Err(EINVAL),
+                }
+            }
+        }
+        self.may_change()?;
+        let (stat, who) = (self.inode.stat()?, files::credentials());
+        if !who.owns(&stat) {
+            if !sets_now {
+                return Err(EPERM);
+            }
+            who.check(&stat, Access::WRITE)?;
+        }
+        self.inode.set_attr(&SetAttr { accessed: new[0], modified: new[1], ..SetAttr::default() })?;
+        Ok(0)
+    }
+}
+
+pub fn chmod(call: &mut Call<'_>) -> Result<usize> {
+    Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, true)?.chmod(call.uint(1))
+}
+
+pub fn fchmod(call: &mut Call<'_>) -> Result<usize> {
+    Target::descriptor(&*files::get(call.int(0))?)?.chmod(call.uint(1))
+}
+
+pub fn fchmodat(call: &mut Call<'_>) -> Result<usize> {
+    Target::path(call.int(0), &read_path(call.ptr(1), false)?, true)?.chmod(call.uint(2))
+}
+
+pub fn fchmodat2(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(3, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
+    let path = read_path(call.ptr(1), flags & AT_EMPTY_PATH != 0)?;
+    Target::either(call.int(0), &path, flags)?.chmod(call.uint(2))
+}
+
+pub fn chown(call: &mut Call<'_>) -> Result<usize> {
+    Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, true)?.chown(call.uint(1), call.uint(2))
+}
+
+pub fn lchown(call: &mut Call<'_>) -> Result<usize> {
+    Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, false)?.chown(call.uint(1), call.uint(2))
+}
+
+pub fn fchown(call: &mut Call<'_>) -> Result<usize> {
+    Target::descriptor(&*files::get(call.int(0))?)?.chown(call.uint(1), call.uint(2))
+}
+
+pub fn fchownat(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(4, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
+    let path = read_path(call.ptr(1), flags & AT_EMPTY_PATH != 0)?;
+    Target::either(call.int(0), &path, flags)?.chown(call.uint(2), call.uint(3))
+}
+
+pub fn utimensat(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(3, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)?;
+    let times = match call.ptr::<[i64; 4]>(2).non_null() {
+        Some(times) => {
+            let [a, a_ns, m, m_ns] = times.read()?;
+            Some([[a, a_ns], [m, m_ns]])
+        }
+        None => None,
+    };
+    let target = match call.ptr::<u8>(1).non_null() {
+        Some(path) => Target::either(call.int(0), &read_path(path, flags & AT_EMPTY_PATH != 0)?, flags)?,
+        // futimens: the descriptor itself.
+        None if flags != 0 => return Err(EINVAL),
+        None if call.int(0) == AT_FDCWD => return Err(EFAULT),
+        None => Target::descriptor(&*files::get(call.int(0))?)?,
+    };
+    target.set_times(times)
+}
+
+/// Microseconds of utimes and futimesat.
+fn read_timevals(times: UserPtr<[i64; 4]>) -> Result<Option<[[i64; 2]; 2]>> {
+    let Some(times) = times.non_null() else { return Ok(None) };
+    let [a, a_us, m, m_us] = times.read()?;
+    let valid = 0..1_000_000;
+    if !valid.contains(&a_us) || !valid.contains(&m_us) {
+        return Err(EINVAL);
+    }
+    Ok(Some([[a, a_us * 1000], [m, m_us * 1000]]))
+}
+
+pub fn utimes(call: &mut Call<'_>) -> Result<usize> {
+    let times = read_timevals(call.ptr(1))?;
+    Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, true)?.set_times(times)
+}
+
+pub fn futimesat(call: &mut Call<'_>) -> Result<usize> {
+    let times = read_timevals(call.ptr(2))?;
+    match call.ptr::<u8>(1).non_null() {
+        Some(path) => Target::path(call.int(0), &read_path(path, false)?, true)?.set_times(times),
+        None => Target::descriptor(&*files::get(call.int(0))?)?.set_times(times),
+    }
+}
+
+pub fn utime(call: &mut Call<'_>) -> Result<usize> {
+    let times = match call.ptr::<[i64; 2]>(1).non_null() {
+        Some(times) => {
+            let [a, m] = times.read()?;
+            Some([[a, 0], [m, 0]])
+        }
+        None => None,
+    };
+    Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, true)?.set_times(times)
+}
+
+pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
+    let size = u64::try_from(call.long(1)).map_err(|_| EINVAL)?;
+    let target = Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, true)?;
+    let stat = target.inode.stat()?;
+    match stat.kind {
+        FileType::Directory => return Err(EISDIR),
+        FileType::Regular => {}
+        _ => return Err(EINVAL),
+    }
+    files::credentials().check(&stat, Access::WRITE)?;
+    target.may_change()?;
+    target.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
+    Ok(0)
+}
+
+pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
+    let size = u64::try_from(call.long(1)).map_err(|_| EINVAL)?;
+    let description = files::get(call.int(0))?;
+    if !description.may_write() {
+        return Err(EINVAL);
+    }
+    description.file().truncate(size).map(|()| 0)
+}
+
+pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    let (offset, length) = (call.long(2), call.long(3));
+    if offset < 0 || length <= 0 {
+        return Err(EINVAL);
+    }
+    let mode = call.uint(1);
+    if mode & !FALLOC_KNOWN != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    // FALLOC_FL_PUNCH_HOLE only together with FALLOC_FL_KEEP_SIZE.
+    if mode & 3 == 2 {
+        return Err(EOPNOTSUPP);
+    }
+    if !description.may_write() {
+        return Err(EBADF);
+    }
+    match description.file().stat()?.kind {
+        FileType::Fifo => return Err(ESPIPE),
+        FileType::Directory => return Err(EISDIR),
+        FileType::Regular => {}
+        _ => return Err(ENODEV),
+    }
+    offset.checked_add(length).ok_or(EFBIG)?;
+    description.file().allocate(mode, offset as u64, length as u64).map(|()| 0)
+}
+
+pub fn fsync(call: &mut Call<'_>) -> Result<usize> {
+    files::get(call.int(0))?.file().sync(false).map(|()| 0)
+}
+
+pub fn fdatasync(call: &mut Call<'_>) -> Result<usize> {
+    files::get(call.int(0))?.file().sync(true).map(|()| 0)
+}
+
+/// sync(2): volumes store each write at once, the rest lives in memory.
+pub fn sync(_: &mut Call<'_>) -> Result<usize> {
+    Ok(0)
+}
+
+pub fn syncfs(call: &mut Call<'_>) -> Result<usize> {
+    files::get(call.int(0)).map(|_| 0)
+}
+
+pub fn sync_file_range(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if call.long(1) < 0 || call.long(2) < 0 || call.uint(3) & !SYNC_FILE_RANGE_KNOWN != 0 {
+        return Err(EINVAL);
+    }
+    if !description.is_seekable() {
+        return Err(ESPIPE);
+    }
+    description.file().sync(true).map(|()| 0)
+}
+
+/// Advice changes nothing; its arguments are checked all the same.
+pub fn fadvise64(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if !description.is_seekable() && description.file().stat()?.kind == FileType::Fifo {
+        return Err(ESPIPE);
+    }
+    if call.long(2) < 0 || call.uint(3) > 5 {
+        return Err(EINVAL);
+    }
+    Ok(0)
+}
+
+pub fn readahead(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if !description.may_read() {
+        return Err(EBADF);
+    }
+    if description.file().page_source().is_err() {
+        return Err(EINVAL);
+    }
+    Ok(0)
+}
+
+fn xattr_name(pointer: UserPtr<u8>) -> Result<Vec<u8>> {
+    let name = pointer.read_cstr(XATTR_NAME_MAX + 1, ERANGE)?;
+    if name.is_empty() { Err(ERANGE) } else { Ok(name) }
+}
+
+/// The rules of xattr(7) for each name space.
+fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
+    let (stat, who) = (target.inode.stat()?, files::credentials());
+    let writes = access == Access::WRITE;
+    if writes {
+        target.may_change()?;
+    }
+    if name.starts_with(b"user.") {
+        if !matches!(stat.kind, FileType::Regular | FileType::Directory) {
+            return Err(if writes { EPERM } else { ENODATA });
+        }
+        return who.check(&stat, access);
+    }
+    if name.starts_with(b"trusted.") {
+        return if who.is_root() { Ok(()) } else { Err(if writes { EPERM } else { ENODATA }) };
+    }
+    if name.starts_with(b"security.") {
+        return if !writes || who.is_root() { Ok(()) } else { Err(EPERM) };
+    }
+    Err(EOPNOTSUPP)
+}
+
+fn xattr_target(call: &Call<'_>, how: How) -> Result<Target> {
+    match how {
+        How::Follow => Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, true),
+        How::NoFollow => Target::path(AT_FDCWD, &read_path(call.ptr(0), false)?, false),
+        How::Descriptor => Target::descriptor(&*files::get(call.int(0))?),
+    }
+}
+
+/// How a file is named by the three forms of each xattr call.
+#[derive(Clone, Copy)]
+enum How {
+    Follow,
+    NoFollow,
+    Descriptor,
+}
+
+fn set(call: &Call<'_>, how: How) -> Result<usize> {
+    let flags = call.flags(4, 3)?;
+    let name = xattr_name(call.ptr(1))?;
+    let size = call.size(3);
+    if size > XATTR_SIZE_MAX {
+        return Err(E2BIG);
+    }
+    let value = call.ptr::<u8>(2).read_vec(size)?;
+    let target = xattr_target(call, how)?;
+    check_xattr(&target, &name, Access::WRITE)?;
+    target.inode.set_xattr(&name, &value, flags).map(|()| 0)
+}
+
+fn answer(value: &[u8], to: UserPtr<u8>, size: usize) -> Result<usize> {
+    if size != 0 {
+        if size < value.len() {
+            return Err(ERANGE);
+        }
+        to.write_slice(value)?;
+    }
+    Ok(value.len())
+}
+
+fn get(call: &Call<'_>, how: How) -> Result<usize> {
+    let name = xattr_name(call.ptr(1))?;
+    let target = xattr_target(call, how)?;
+    check_xattr(&target, &name, Access::READ)?;
+    answer(&target.inode.get_xattr(&name)?, call.ptr(2), call.size(3))
+}
+
+fn list(call: &Call<'_>, how: How) -> Result<usize> {
+    let names = match xattr_target(call, how)?.inode.list_xattr() {
+        // A file system without extended attributes has none to list.
+        Err(EOPNOTSUPP) => Vec::new(),
+        names => names?,
+    };
+    answer(&names, call.ptr(1), call.size(2))
+}
+
+fn remove(call: &Call<'_>, how: How) -> Result<usize> {
+    let name = xattr_name(call.ptr(1))?;
+    let target = xattr_target(call, how)?;
+    check_xattr(&target, &name, Access::WRITE)?;
+    target.inode.remove_xattr(&name).map(|()| 0)
+}
+
+macro_rules! xattr_calls {
+    ($($name:ident $operation:ident $how:ident;)*) => { $(
+        pub fn $name(call: &mut Call<'_>) -> Result<usize> {
+            $operation(call, How::$how)
+        }
+    )* };
+}
+
+xattr_calls! {
+    setxattr set Follow;
+    lsetxattr set NoFollow;
+    fsetxattr set Descriptor;
+    getxattr get Follow;
+    lgetxattr get NoFollow;
+    fgetxattr get Descriptor;
+    listxattr list Follow;
+    llistxattr list NoFollow;
+    flistxattr list Descriptor;
+    removexattr remove Follow;
+    lremovexattr remove NoFollow;
+    fremovexattr remove Descriptor;
+}

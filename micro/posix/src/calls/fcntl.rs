@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
+
+use crate::call::Call;
+use crate::{files, task, wait};
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use api_user::UserPtr;
+use descriptors::{
+    Description,
+    locks::{self, Lock, Owner},
+};
+use pipe::PipeEnd;
+use ramfs::RamFile;
+
+const F_DUPFD: i32 = 0;
+const F_GETFD: i32 = 1;
+const F_SETFD: i32 = 2;
+const F_GETFL: i32 = 3;
+const F_SETFL: i32 = 4;
+const F_GETLK: i32 = 5;
+const F_SETLK: i32 = 6;
+const F_SETLKW: i32 = 7;
+const F_SETOWN: i32 = 8;
+const F_GETOWN: i32 = 9;
+const F_SETSIG: i32 = 10;
+const F_GETSIG: i32 = 11;
+const F_SETOWN_EX: i32 = 15;
+const F_GETOWN_EX: i32 = 16;
+const F_OFD_GETLK: i32 = 36;
+const F_OFD_SETLK: i32 = 37;
+const F_OFD_SETLKW: i32 = 38;
+const F_SETLEASE: i32 = 1024;
+const F_GETLEASE: i32 = 1025;
+const F_DUPFD_CLOEXEC: i32 = 1030;
+const F_SETPIPE_SZ: i32 = 1031;
+const F_GETPIPE_SZ: i32 = 1032;
+const F_ADD_SEALS: i32 = 1033;
+const F_GET_SEALS: i32 = 1034;
+const FD_CLOEXEC: u64 = 1;
+/// F_SEAL_SEAL, SHRINK, GROW, WRITE, FUTURE_WRITE.
+const SEALS: u64 = 0x1f;
+const F_RDLCK: u16 = 0;
+const F_WRLCK: u16 = 1;
+const F_UNLCK: u16 = 2;
+const LOCK_SH: i32 = 1;
+const LOCK_EX: i32 = 2;
+const LOCK_NB: i32 = 4;
+const LOCK_UN: i32 = 8;
+const O_NONBLOCK: u32 = 0o4000;
+const O_ASYNC: u32 = 0o20000;
+const FIONREAD: u32 = 0x541b;
+const FIONBIO: u32 = 0x5421;
+const FIONCLEX: u32 = 0x5450;
+const FIOCLEX: u32 = 0x5451;
+const FIOASYNC: u32 = 0x5452;
+const FIOQSIZE: u32 = 0x5460;
+/// Signals are numbered 1 to 64.
+const SIGNAL_LIMIT: u64 = 64;
+
+pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
+    let (fd, command, argument) = (call.int(0), call.int(1), call.arg(2));
+    let descriptors = &files::current().descriptors;
+    let description = descriptors.get_any(fd)?;
+    match command {
+        F_DUPFD | F_DUPFD_CLOEXEC => {
+            let least = u32::try_from(argument as i32).map_err(|_| EINVAL)?;
+            let on_exec = command == F_DUPFD_CLOEXEC;
+            return match descriptors.insert_from(description, on_exec, least) {
+                Ok(fd) => Ok(fd as usize),
+                Err(e) => Err(e),
+            };
+        }
+        F_GETFD => return Ok(descriptors.close_on_exec(fd)? as usize),
+        F_SETFD => {
+            return descriptors.set_close_on_exec(fd, argument & FD_CLOEXEC != 0).map(|()| 0);
+        }
+        F_GETFL => return Ok(description.flags() as usize),
+        _ if description.is_path_only() => return Err(EBADF),
+        _ => {}
+    }
+    match command {
+        F_SETFL => {
+            description.set_flags(argument as u32);
+            Ok(0)
+        }
+        F_GETLK | F_OFD_GETLK => get_lock(&description, command, UserPtr::new(argument)),
+        F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
+            set_lock(&description, command, UserPtr::new(argument))
+        }
+        F_SETOWN => {
+            description.set_owner(argument as i32);
+            Ok(0)
+        }
+        // A process group shows as a negative number; the caller knows that it is no error.
+        F_GETOWN => Ok(description.owner() as isize as usize),
+        F_SETSIG if argument > SIGNAL_LIMIT => Err(EINVAL),
+        F_SETSIG => {
+            description.set_signal(argument as i32);
+            Ok(0)
+        }
+        F_GETSIG => Ok(description.signal() as usize),
+        F_SETOWN_EX => {
+            // struct f_owner_ex { type, pid }: thread, process, process group.
+            let [kind, pid] = UserPtr::<[i32; 2]>::new(argument).read()?;
+            description.set_owner(match kind {
+                0 | 1 => pid,
+                2 => -pid,
+                _ => return Err(EINVAL),
+            });
+            Ok(0)
+        }
+        F_GETOWN_EX => {
+            let owner = description.owner();
+            let answer = if owner < 0 { [2, -owner] } else { [1, owner] };
+            UserPtr::<[i32; 2]>::new(argument).write(answer)?;
+            Ok(0)
+        }
+        F_GETLEASE => Ok(F_UNLCK as usize),
+        F_SETLEASE if argument == F_UNLCK as u64 => Err(EAGAIN),
+        F_SETPIPE_SZ => {
+            let size = u32::try_from(argument).map_err(|_| EINVAL)?;
+            let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;
+            end.pipe().set_capacity(size as usize, files::credentials().is_root())
+        }
+        F_GETPIPE_SZ => {
+            let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;
+            Ok(end.pipe().capacity())
+        }
+        F_GET_SEALS => {
+            let file = description.file().as_any().downcast_ref::<RamFile>().ok_or(EINVAL)?;
+            file.node().seals().map(|seals| seals as usize).map_err(|_| EINVAL)
+        }
+        F_ADD_SEALS => add_seals(&description, argument),
+        _ => Err(EINVAL),
+    }
+}
+
+fn add_seals(description: &Description, seals: u64) -> Result<usize> {
+    let file = description.file().as_any().downcast_ref::<RamFile>().ok_or(EINVAL)?;
+    if !description.may_write() {
+        return Err(EPERM);
+    }
+    if seals & !SEALS != 0 {
+        return Err(EINVAL);
+    }
+    file.node().add_seals(seals as u32).map(|()| 0)
+}
+
+/// struct flock of x86-64 as four words: type and whence, start, length, process id.
+type RawLock = [u64; 4];
+
+/// Owner and range of a request; the type stands apart, for F_UNLCK is none of a lock.
+fn decode(description: &Arc<Description>, command: i32, raw: &RawLock) -> Result<(u16, Lock)> {
+    let (kind, whence) = (raw[0] as u16, (raw[0] >> 16) as u16);
+    let base = match whence {
+        0 => 0,
+        1 => description.position() as i64,
+        2 => description.file().size()? as i64,
+        _ => return Err(EINVAL),
+    };
+    let start = base.checked_add(raw[1] as i64).ok_or(EOVERFLOW)?;
+    let length = raw[2] as i64;
+    let (start, end) = match length {
+        0 => (start, i64::MAX),
+        1.. => (start, start.checked_add(length - 1).ok_or(EOVERFLOW)?),
+        // A negative length means the bytes before the start.
+        _ => (start.checked_add(length).ok_or(EINVAL)?, start - 1),
+    };
+    if start < 0 {
+        return Err(EINVAL);
+    }
+    let end = if end == i64::MAX { u64::MAX } else { end as u64 + 1 };
+    let is_ofd = matches!(command, F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW);
+    if is_ofd && raw[3] as u32 != 0 {
+        return Err(EINVAL);
+    }
+    let owner = if is_ofd {
+        Owner::Description(description.id())
+    } else {
+        Owner::Process(task::current().process.pid)
+    };
+    match kind {
+        F_RDLCK | F_WRLCK | F_UNLCK => {}
+        _ => return Err(EINVAL),
+    }
+    Ok((kind, Lock { start: start as u64, end, exclusive: kind == F_WRLCK, owner }))
+}
+
+fn get_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLock>) -> Result<usize> {
+    let mut raw = pointer.read()?;
+    let (kind, wanted) = decode(description, command, &raw)?;
+    if kind == F_UNLCK {
+        return Err(EINVAL);
+    }
+    let inode = description.inode().ok_or(EBADF)?;
+    match locks::of(inode).obstacle(&wanted) {
+        None => raw[0] = raw[0] & !0xffff | F_UNLCK as u64,
+        Some(lock) => {
+            raw[0] = if lock.exclusive { F_WRLCK } else { F_RDLCK } as u64;
+            raw[1] = lock.start;
+            raw[2] = if lock.end == u64::MAX { 0 } else { lock.end - lock.start };
+            let pid = match lock.owner {
+                Owner::Process(pid) => pid,
+                Owner::Description(_) => -1,
+            };
+            raw[3] = pid as u32 as u64;
+        }
+    }
+    pointer.write(raw)?;
+    Ok(0)
+}
+
+fn set_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLock>) -> Result<usize> {
+    let (kind, wanted) = decode(description, command, &pointer.read()?)?;
+    let inode = description.inode().ok_or(EBADF)?;
+    let locks = locks::of(inode);
+    match kind {
+        F_UNLCK => {
+            locks.clear(wanted);
+            return Ok(0);
+        }
+        F_RDLCK if !description.may_read() => return Err(EBADF),
+        F_WRLCK if !description.may_write() => return Err(EBADF),
+        _ => {}
+    }
+    match locks.set(wanted, description) {
+        Err(EAGAIN) if matches!(command, F_SETLKW | F_OFD_SETLKW) => {
+            wait::on_queue(&locks.queue, Events::ALL, wait::FOREVER, || locks.set(wanted, description))?;
+        }
+        done => done?,
+    }
+    Ok(0)
+}
+
+pub fn flock(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    let operation = call.int(1);
+    let exclusive = match operation & !LOCK_NB {
+        LOCK_SH => false,
+        LOCK_EX => true,
+        LOCK_UN => {
+            if let Some(inode) = description.inode() {
+                locks::of(inode).unflock(description.id());
+            }
+            return Ok(0);
+        }
+        _ => return Err(EINVAL),
+    };
+    let Some(inode) = description.inode() else { return Ok(0) };
+    let (locks, id) = (locks::of(inode), description.id());
+    match locks.flock(id, exclusive, &description) {
+        Err(EAGAIN) if operation & LOCK_NB == 0 => {
+            wait::on_queue(&locks.queue, Events::ALL, wait::FOREVER, || {
+                locks.flock(id, exclusive, &description)
+            })?;
+        }
+        done => done?,
+    }
+    Ok(0)
+}
+
+pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
+    let (fd, command, argument) = (call.int(0), call.uint(1), call.arg(2));
+    let description = files::get(fd)?;
+    let set_flag = |flag: u32| {
+        let on = UserPtr::<i32>::new(argument).read()? != 0;
+        let flags = description.flags();
+        description.set_flags(if on { flags | flag } else { flags & !flag });
+        Ok(0)
+    };
+    match command {
+        FIOCLEX | FIONCLEX => {
+            let on = command == FIOCLEX;
+            files::current().descriptors.set_close_on_exec(fd, on).map(|()| 0)
+        }
+        FIONBIO => set_flag(O_NONBLOCK),
+        FIOASYNC => set_flag(O_ASYNC),
+        FIONREAD if description.is_seekable() => {
+            let left = description.file().size()?.saturating_sub(description.position());
+            UserPtr::<i32>::new(argument).write(i32::try_from(left).unwrap_or(i32::MAX))?;
+            Ok(0)
+        }
+        FIOQSIZE if description.is_seekable() => {
+            UserPtr::<u64>::new(argument).write(description.file().size()?)?;
+            Ok(0)
+        }
+        _ => description.file().ioctl(command, argument),
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading and writing: read, write, their vectored and positioned forms, lseek.
+
+use super::signals;
+use crate::call::Call;
+use crate::{files, wait};
+use abi::{Events, Result, errno::*};
+use api_fs::FileType;
+use api_user::{Sink, Source, read_iovec};
+use descriptors::Description;
+
+const SIGPIPE: i32 = 13;
+const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
+const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
+const SEEK_SET: u32 = 0;
+const SEEK_CUR: u32 = 1;
+const SEEK_END: u32 = 2;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+const RWF_NOWAIT: u32 = 8;
+const RWF_APPEND: u32 = 16;
+/// RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND.
+const RWF_KNOWN: u32 = 31;
+
+/// Reads from a description into `to`, waiting as it says.
+pub fn read_from(description: &Description, to: &mut Sink<'_>) -> Result<usize> {
+    let blocking = !description.is_nonblocking();
+    wait::for_file(&**description.file(), READABLE, blocking, wait::FOREVER, || description.read(to))
+}
+
+/// Writes `from` to a description, waiting as it says. A blocking write to a pipe or stream ends when all is written;
+/// `EPIPE` comes with SIGPIPE.
+pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usize> {
+    let blocking = !description.is_nonblocking();
+    let mut done = 0;
+    loop {
+        let file = &**description.file();
+        match wait::for_file(file, WRITABLE, blocking, wait::FOREVER, || description.write(from)) {
+            Ok(n) => {
+                done += n;
+                if n == 0 || !blocking || from.remaining() == 0 || !is_stream(description) {
+                    return Ok(done);
+                }
+            }
+            Err(_) if done > 0 => return Ok(done),
+            Err(e) => {
+                if e == EPIPE {
+                    signals::send_to_current(SIGPIPE);
+                }
+                return Err(e);
+            }
+        }
+    }
+}
+
+fn is_stream(description: &Description) -> bool {
+    let kind = description.file().stat().map(|stat| stat.kind);
+    !description.is_seekable() && matches!(kind, Ok(FileType::Fifo | FileType::Socket))
+}
+
+pub fn read(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if !description.may_read() {
+        return Err(EBADF);
+    }
+    read_from(&description, &mut Sink::user(call.arg(1), call.size(2))?)
+}
+
+pub fn write(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if !description.may_write() {
+        return Err(EBADF);
+    }
+    write_to(&description, &mut Source::user(call.arg(1), call.size(2))?)
+}
+
+pub fn readv(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if !description.may_read() {
+        return Err(EBADF);
+    }
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    read_from(&description, &mut Sink::vectored(&segments))
+}
+
+pub fn writev(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    if !description.may_write() {
+        return Err(EBADF);
+    }
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    write_to(&description, &mut Source::vectored(&segments))
+}
+
+fn position(offset: i64) -> Result<u64> {
+    u64::try_from(offset).map_err(|_| EINVAL)
+}
+
+pub fn pread64(call: &mut Call<'_>) -> Result<usize> {
+    let offset = position(call.long(3))?;
+    let description = files::get(call.int(0))?;
+    description.read_at(offset, &mut Sink::user(call.arg(1), call.size(2))?)
+}
+
+pub fn pwrite64(call: &mut Call<'_>) -> Result<usize> {
+    let offset = position(call.long(3))?;
+    let description = files::get(call.int(0))?;
+    description.write_at(offset, &mut Source::user(call.arg(1), call.size(2))?)
+}
+
+pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
+    let offset = position(call.long(3))?;
+    let description = files::get(call.int(0))?;
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    description.read_at(offset, &mut Sink::vectored(&segments))
+}
+
+pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
+    let offset = position(call.long(3))?;
+    let description = files::get(call.int(0))?;
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    description.write_at(offset, &mut Source::vectored(&segments))
+}
+
+fn rwf(call: &Call<'_>) -> Result<u32> {
+    let flags = call.uint(5);
+    if flags & !RWF_KNOWN != 0 { Err(EOPNOTSUPP) } else { Ok(flags) }
+}
+
+/// preadv2(2): offset -1 is the current position.
+pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
+    let flags = rwf(call)?;
+    let description = files::get(call.int(0))?;
+    if call.long(3) != -1 {
+        return preadv(call);
+    }
+    if !description.may_read() {
+        return Err(EBADF);
+    }
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let mut to = Sink::vectored(&segments);
+    if flags & RWF_NOWAIT != 0 { description.read(&mut to) } else { read_from(&description, &mut to) }
+}
+
+/// pwritev2(2): offset -1 is the current position.
+pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
+    let flags = rwf(call)?;
+    let description = files::get(call.int(0))?;
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let mut from = Source::vectored(&segments);
+    if !description.may_write() {
+        return Err(EBADF);
+    }
+    let done = if flags & RWF_APPEND != 0 && description.is_seekable() {
+        let (n, end) = description.file().append(&mut from)?;
+        if call.long(3) == -1 {
+            description.set_position(end);
+        }
+        n
+    } else if call.long(3) != -1 {
+        description.write_at(position(call.long(3))?, &mut from)?
+    } else if flags & RWF_NOWAIT != 0 {
+        description.write(&mut from)?
+    } else {
+        write_to(&description, &mut from)?
+    };
+    // RWF_DSYNC and RWF_SYNC.
+    if flags & 6 != 0 {
+        description.file().sync(flags & 4 == 0)?;
+    }
+    Ok(done)
+}
+
+pub fn lseek(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    let (offset, whence) = (call.long(1), call.uint(2));
+    if !description.is_seekable() {
+        return if whence > SEEK_HOLE { Err(EINVAL) } else { Err(ESPIPE) };
+    }
+    let base = match whence {
+        SEEK_SET => 0,
+        SEEK_CUR => description.position(),
+        SEEK_END => description.file().size()?,
+        SEEK_DATA | SEEK_HOLE => {
+            let from = u64::try_from(offset).map_err(|_| ENXIO)?;
+            let found = description.file().seek_data(from, whence == SEEK_HOLE)?;
+            description.set_position(found);
+            return Ok(found as usize);
+        }
+        _ => return Err(EINVAL),
+    };
+    let to = base.checked_add_signed(offset).filter(|to| *to <= i64::MAX as u64).ok_or(EINVAL)?;
+    description.set_position(to);
+    Ok(to as usize)
+}

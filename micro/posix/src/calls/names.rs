@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names: making, removing and renaming them, listing directories, the working directory, mounts.
+
+use super::open::read_path;
+use super::stat::{AT_EMPTY_PATH, lookup_at};
+use crate::call::Call;
+use crate::files::{self, AT_FDCWD};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::FileType;
+use api_user::UserPtr;
+use descriptors::Description;
+use vfs::{Access, Dentry, MountFlags, Walk, ops};
+
+const AT_REMOVEDIR: u32 = 0x200;
+const AT_SYMLINK_FOLLOW: u32 = 0x400;
+const MS_REMOUNT: u64 = 32;
+const MS_SILENT: u64 = 32768;
+const MNT_DETACH: u32 = 2;
+const UMOUNT_NOFOLLOW: u32 = 8;
+/// Half of memory for each tmpfs, as Linux has it, unless `size=` says otherwise.
+const TMPFS_SHARE: u64 = 2;
+
+/// Runs `f` with a walk that starts where `dirfd` and the path say.
+fn with_walk<T>(dirfd: i32, path: &[u8], f: impl FnOnce(&Walk<'_>) -> Result<T>) -> Result<T> {
+    let files = files::current();
+    let (root, start, who) = (files.root(), files.start(dirfd, path)?, files::credentials());
+    f(&Walk::new(&root, &start, &who))
+}
+
+fn make(dirfd: i32, path: UserPtr<u8>, kind: FileType, mode: u32, rdev: u64) -> Result<usize> {
+    let path = read_path(path, false)?;
+    let permissions = mode & 0o7777 & !files::current().umask();
+    with_walk(dirfd, &path, |walk| ops::create(walk, &path, kind, permissions, rdev)).map(|_| 0)
+}
+
+pub fn mkdir(call: &mut Call<'_>) -> Result<usize> {
+    make(AT_FDCWD, call.ptr(0), FileType::Directory, call.uint(1), 0)
+}
+
+pub fn mkdirat(call: &mut Call<'_>) -> Result<usize> {
+    make(call.int(0), call.ptr(1), FileType::Directory, call.uint(2), 0)
+}
+
+fn make_node(dirfd: i32, path: UserPtr<u8>, mode: u32, device: u64) -> Result<usize> {
+    let kind = match mode & 0o170000 {
+        0 => FileType::Regular,
+        0o040000 => return Err(EPERM),
+        0o120000 => return Err(EINVAL),
+        kind => FileType::from_mode(kind).ok_or(EINVAL)?,
+    };
+    let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+    // The argument is an `unsigned int` on x86-64 in the kernel's own encoding.
+    let device = if is_device { device & 0xffff_ffff } else { 0 };
+    make(dirfd, path, kind, mode, device)
+}
+
+pub fn mknod(call: &mut Call<'_>) -> Result<usize> {
+    make_node(AT_FDCWD, call.ptr(0), call.uint(1), call.arg(2))
+}
+
+pub fn mknodat(call: &mut Call<'_>) -> Result<usize> {
+    make_node(call.int(0), call.ptr(1), call.uint(2), call.arg(3))
+}
+
+fn remove(dirfd: i32, path: UserPtr<u8>, directory: bool) -> Result<usize> {
+    let path = read_path(path, false)?;
+    with_walk(dirfd, &path, |walk| ops::unlink(walk, &path, directory)).map(|()| 0)
+}
+
+pub fn rmdir(call: &mut Call<'_>) -> Result<usize> {
+    remove(AT_FDCWD, call.ptr(0), true)
+}
+
+pub fn unlink(call: &mut Call<'_>) -> Result<usize> {
+    remove(AT_FDCWD, call.ptr(0), false)
+}
+
+pub fn unlinkat(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(2, AT_REMOVEDIR)?;
+    remove(call.int(0), call.ptr(1), flags & AT_REMOVEDIR != 0)
+}
+
+fn rename_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Result<usize> {
+    let old_path = read_path(old.1, false)?;
+    let new_path = read_path(new.1, false)?;
+    with_walk(old.0, &old_path, |from| {
+        with_walk(new.0, &new_path, |to| ops::rename(from, &old_path, to, &new_path, flags))
+    })
+    .map(|()| 0)
+}
+
+pub fn rename(call: &mut Call<'_>) -> Result<usize> {
+    rename_at((AT_FDCWD, call.ptr(0)), (AT_FDCWD, call.ptr(1)), 0)
+}
+
+pub fn renameat(call: &mut Call<'_>) -> Result<usize> {
+    rename_at((call.int(0), call.ptr(1)), (call.int(2), call.ptr(3)), 0)
+}
+
+pub fn renameat2(call: &mut Call<'_>) -> Result<usize> {
+    rename_at((call.int(0), call.ptr(1)), (call.int(2), call.ptr(3)), call.uint(4))
+}
+
+fn link_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Result<usize> {
+    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(EINVAL);
+    }
+    let old_path = read_path(old.1, flags & AT_EMPTY_PATH != 0)?;
+    let new_path = read_path(new.1, false)?;
+    let from = if old_path.is_empty() {
+        if !files::credentials().is_root() {
+            return Err(ENOENT);
+        }
+        files::current().descriptors.get_any(old.0)?.place().cloned().ok_or(EXDEV)?
+    } else {
+        lookup_at(old.0, &old_path, flags & AT_SYMLINK_FOLLOW != 0)?
+    };
+    with_walk(new.0, &new_path, |walk| ops::link(walk, &from, &new_path)).map(|()| 0)
+}
+
+pub fn link(call: &mut Call<'_>) -> Result<usize> {
+    link_at((AT_FDCWD, call.ptr(0)), (AT_FDCWD, call.ptr(1)), 0)
+}
+
+pub fn linkat(call: &mut Call<'_>) -> Result<usize> {
+    link_at((call.int(0), call.ptr(1)), (call.int(2), call.ptr(3)), call.uint(4))
+}
+
+fn symlink_at(target: UserPtr<u8>, dirfd: i32, path: UserPtr<u8>) -> Result<usize> {
+    let target = read_path(target, false)?;
+    let path = read_path(path, false)?;
+    with_walk(dirfd, &path, |walk| ops::symlink(walk, &target, &path)).map(|()| 0)
+}
+
+pub fn symlink(call: &mut Call<'_>) -> Result<usize> {
+    symlink_at(call.ptr(0), AT_FDCWD, call.ptr(1))
+}
+
+pub fn symlinkat(call: &mut Call<'_>) -> Result<usize> {
+    symlink_at(call.ptr(0), call.int(1), call.ptr(2))
+}
+
+/// One entry of a listing; `.` and `..` come first and are not the file system's business.
+struct Listed {
+    name: Vec<u8>,
+    inode: u64,
+    kind: FileType,
+    next: u64,
+}
+
+/// Positions 0 and 1 are `.` and `..`; the file system's cookies follow, moved by two.
+const DOTS: u64 = 2;
+/// Entries asked from a file system at once.
+const BATCH: usize = 64;
+
+fn listed(description: &Description, root: &Arc<Dentry>) -> Result<Vec<Listed>> {
+    let place = description.place().ok_or(ENOTDIR)?;
+    let at = description.position();
+    let directory = |name: &[u8], dentry: &Arc<Dentry>, next| -> Result<Vec<Listed>> {
+        let inode = dentry.inode().stat()?.inode;
+        Ok(Vec::from([Listed { name: name.to_vec(), inode, kind: FileType::Directory, next }]))
+    };
+    match at {
+        0 => directory(b".", place, 1),
+        1 => directory(b"..", &place.above(root), DOTS),
+        _ => {
+            let entries = place.inode().list(at - DOTS, BATCH)?;
+            let listed = |e: api_fs::DirEntry| Listed {
+                name: e.name,
+                inode: e.inode,
+                kind: e.kind,
+                next: e.next + DOTS,
+            };
+            Ok(entries.into_iter().map(listed).collect())
+        }
+    }
+}
+
+/// Fills the buffer with entries that `encode` writes; `EINVAL` when not even the first fits.
+fn list(call: &Call<'_>, encode: fn(&Listed, &mut Vec<u8>)) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    let is_directory = description.place().is_some_and(|place| place.is_directory());
+    if !is_directory {
+        return Err(ENOTDIR);
+    }
+    if description.place().is_some_and(|place| place.is_unlinked()) {
+        return Err(ENOENT);
+    }
+    let size = call.uint(2) as usize;
+    let to = call.ptr::<u8>(1);
+    let root = files::current().root();
+    let mut done = 0;
+    let mut record = Vec::new();
+    loop {
+        let entries = listed(&description, &root)?;
+        if entries.is_empty() {
+            return Ok(done);
+        }
+        for entry in entries {
+            record.clear();
+            encode(&entry, &mut record);
+            if done + record.len() > size {
+                return if done == 0 { Err(EINVAL) } else { Ok(done) };
+            }
+            match to.add(done as u64).write_slice(&record) {
+                Ok(()) => done += record.len(),
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => return Ok(done),
+            }
+            description.set_position(entry.next);
+        }
+    }
+}
+
+/// struct linux_dirent64: d_ino, d_off, d_reclen, d_type, d_name with its NUL, padded to eight bytes.
+fn encode_64(entry: &Listed, record: &mut Vec<u8>) {
+    let length = (19 + entry.name.len() + 1).next_multiple_of(8);
+    record.extend_from_slice(&entry.inode.to_ne_bytes());
+    record.extend_from_slice(&entry.next.to_ne_bytes());
+    record.extend_from_slice(&(length as u16).to_ne_bytes());
+    record.push(entry.kind.dirent_type());
+    record.extend_from_slice(&entry.name);
+    record.resize(length, 0);
+}
+
+/// struct linux_dirent: the type is in the last byte.
+fn encode_old(entry: &Listed, record: &mut Vec<u8>) {
+    let length = (18 + entry.name.len() + 2).next_multiple_of(8);
+    record.extend_from_slice(&entry.inode.to_ne_bytes());
+    record.extend_from_slice(&entry.next.to_ne_bytes());
+    record.extend_from_slice(&(length as u16).to_ne_bytes());
+    record.extend_from_slice(&entry.name);
+    record.resize(length - 1, 0);
+    record.push(entry.kind.dirent_type());
+}
+
+pub fn getdents64(call: &mut Call<'_>) -> Result<usize> {
+    list(call, encode_64)
+}
+
+pub fn getdents(call: &mut Call<'_>) -> Result<usize> {
+    list(call, encode_old)
+}
+
+pub fn getcwd(call: &mut Call<'_>) -> Result<usize> {
+    let files = files::current();
+    let working = files.working();
+    if working.is_unlinked() {
+        return Err(ENOENT);
+    }
+    let mut path = match working.path_from(&files.root()) {
+        Some(path) => path,
+        None => {
+            let mut path = b"(unreachable)".to_vec();
+            path.extend(working.path_from(files.namespace.root()).ok_or(ENOENT)?);
+            path
+        }
+    };
+    path.push(0);
+    if path.len() > call.size(1) {
+        return Err(ERANGE);
+    }
+    call.ptr::<u8>(0).write_slice(&path)?;
+    Ok(path.len())
+}
+
+/// A directory that may be entered.
+fn directory(dentry: Arc<Dentry>) -> Result<Arc<Dentry>> {
+    if !dentry.is_directory() {
+        return Err(ENOTDIR);
+    }
+    files::credentials().check(&dentry.inode().stat()?, Access::EXECUTE)?;
+    Ok(dentry)
+}
+
+pub fn chdir(call: &mut Call<'_>) -> Result<usize> {
+    let path = read_path(call.ptr(0), false)?;
+    files::current().set_working(directory(lookup_at(AT_FDCWD, &path, true)?)?);
+    Ok(0)
+}
+
+pub fn fchdir(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::current().descriptors.get_any(call.int(0))?;
+    files::current().set_working(directory(description.place().cloned().ok_or(ENOTDIR)?)?);
+    Ok(0)
+}
+
+pub fn chroot(call: &mut Call<'_>) -> Result<usize> {
+    let path = read_path(call.ptr(0), false)?;
+    let dir = directory(lookup_at(AT_FDCWD, &path, true)?)?;
+    if !files::credentials().is_root() {
+        return Err(EPERM);
+    }
+    files::current().set_root(dir);
+    Ok(0)
+}
+
+pub fn umask(call: &mut Call<'_>) -> Result<usize> {
+    Ok(files::current().set_umask(call.uint(0)) as usize)
+}
+
+/// `size=` of a tmpfs, with k, m, g or %; the default is half of memory.
+fn tmpfs_limit(options: &[u8]) -> Result<u64> {
+    let memory = files::current().memory;
+    let Some(value) = options.split(|b| *b == b',').find_map(|o| o.strip_prefix(b"size=")) else {
+        return Ok(memory / TMPFS_SHARE);
+    };
+    let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
+    let number =
+        core::str::from_utf8(&value[..digits]).ok().and_then(|n| n.parse::<u64>().ok()).ok_or(EINVAL)?;
+    let shift = match &value[digits..] {
+        b"" => 0,
+        b"k" | b"K" => 10,
+        b"m" | b"M" => 20,
+        b"g" | b"G" => 30,
+        b"%" => return Ok(memory / 100 * number.min(100)),
+        _ => return Err(EINVAL),
+    };
+    number.checked_mul(1 << shift).ok_or(EINVAL)
+}
+
+fn kept_flags(flags: u64) -> MountFlags {
+    MountFlags(flags as u32 & MountFlags::KNOWN)
+}
+
+/// mount(2): tmpfs, and MS_REMOUNT. Bind mounts and other file systems are refused.
+pub fn mount(call: &mut Call<'_>) -> Result<usize> {
+    if !files::credentials().is_root() {
+        return Err(EPERM);
+    }
+    let flags = call.arg(3);
+    let path = read_path(call.ptr(1), false)?;
+    let point = lookup_at(AT_FDCWD, &path, true)?;
+    let namespace = &files::current().namespace;
+    let others = flags & !(MountFlags::KNOWN as u64 | MS_REMOUNT | MS_SILENT);
+    // MS_STRICTATIME, MS_RELATIME and the like change nothing here.
+    if others & (4096 | 8192 | (1 << 17) | (1 << 18) | (1 << 19) | (1 << 20)) != 0 {
+        return Err(EINVAL);
+    }
+    if flags & MS_REMOUNT != 0 {
+        return namespace.remount(&point, kept_flags(flags)).map(|()| 0);
+    }
+    let kind = call.ptr::<u8>(2).read_cstr(64, EINVAL)?;
+    if kind != b"tmpfs" {
+        return Err(ENODEV);
+    }
+    let options = match call.ptr::<u8>(4).non_null() {
+        Some(options) => options.read_cstr(abi::PAGE_SIZE, EINVAL)?,
+        None => Vec::new(),
+    };
+    let root = ramfs::tmpfs(files::new_device(), tmpfs_limit(&options)?, 0o1777, (0, 0));
+    namespace.mount(&point, root, "tmpfs", "tmpfs", kept_flags(flags))?;
+    Ok(0)
+}
+
+pub fn umount2(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(1, MNT_DETACH | UMOUNT_NOFOLLOW | 1)?;
+    if !files::credentials().is_root() {
+        return Err(EPERM);
+    }
+    let path = read_path(call.ptr(0), false)?;
+    let root = lookup_at(AT_FDCWD, &path, flags & UMOUNT_NOFOLLOW == 0)?;
+    files::current().namespace.unmount(&root, flags & MNT_DETACH != 0).map(|()| 0)
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Descriptors for things without a name: pipes, event counters, memory files.
+
+use crate::call::Call;
+use crate::files::{self, O_CLOEXEC};
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use api_fs::Inode;
+use api_user::UserPtr;
+use descriptors::Description;
+use eventfd::EventFd;
+use vfs::Dentry;
+
+const O_NONBLOCK: u32 = 0o4000;
+const O_DIRECT: u32 = 0o40000;
+const EFD_SEMAPHORE: u32 = 1;
+const MFD_CLOEXEC: u32 = 1;
+const MFD_ALLOW_SEALING: u32 = 2;
+/// MFD_NOEXEC_SEAL and MFD_EXEC: accepted, as there is nothing to forbid.
+const MFD_KNOWN: u32 = 3 | 8 | 16;
+/// Longest name of a memfd.
+const MFD_NAME_MAX: usize = 249;
+
+fn make_pipe(to: UserPtr<[i32; 2]>, flags: u32) -> Result<usize> {
+    let files = files::current();
+    let (reader, writer) = pipe::pipe();
+    let r = files.install(reader, flags)?;
+    let undo = |fd: i32| {
+        // Just made: nobody has it yet, and a pipe's close reports nothing.
+        let _ = files.descriptors.remove(fd).map(|d| d.close());
+    };
+    let w = match files.install(writer, flags | 1) {
+        Ok(w) => w,
+        Err(e) => {
+            undo(r);
+            return Err(e);
+        }
+    };
+    if let Err(e) = to.write([r, w]) {
+        undo(r);
+        undo(w);
+        return Err(e);
+    }
+    Ok(0)
+}
+
+pub fn pipe(call: &mut Call<'_>) -> Result<usize> {
+    make_pipe(call.ptr(0), 0)
+}
+
+/// pipe2(2). O_DIRECT (packet mode) is refused.
+pub fn pipe2(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(1, O_CLOEXEC | O_NONBLOCK | O_DIRECT)?;
+    if flags & O_DIRECT != 0 {
+        return Err(EINVAL);
+    }
+    make_pipe(call.ptr(0), flags)
+}
+
+pub fn eventfd(call: &mut Call<'_>) -> Result<usize> {
+    files::current().install(EventFd::new(call.uint(0), false), 2).map(|fd| fd as usize)
+}
+
+pub fn eventfd2(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(1, O_CLOEXEC | O_NONBLOCK | EFD_SEMAPHORE)?;
+    let file = EventFd::new(call.uint(0), flags & EFD_SEMAPHORE != 0);
+    files::current().install(file, (flags & !EFD_SEMAPHORE) | 2).map(|fd| fd as usize)
+}
+
+pub fn memfd_create(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(1, MFD_KNOWN)?;
+    let name = call.ptr::<u8>(0).read_cstr(MFD_NAME_MAX + 1, EINVAL)?;
+    let files = files::current();
+    let who = files::credentials();
+    let node = files.memory_files.unnamed(0o777, (who.uid, who.gid), flags & MFD_ALLOW_SEALING != 0)?;
+    let mut shown = b"memfd:".to_vec();
+    shown.extend_from_slice(&name);
+    let inode: Arc<dyn Inode> = node;
+    let dentry = Dentry::unnamed(files.namespace.root().mount(), inode.clone(), &shown)?;
+    let description = Description::new(inode.open(&inode, 2)?, 2, Some(dentry));
+    files.descriptors.insert(description, flags & MFD_CLOEXEC != 0).map(|fd| fd as usize)
+}

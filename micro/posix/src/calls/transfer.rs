@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Moving bytes from descriptor to descriptor without a detour through the program: sendfile, splice, tee,
+//! vmsplice, copy_file_range.
+
+use super::io::{read_from, write_to};
+use crate::call::Call;
+use crate::files;
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::FileType;
+use api_user::{Sink, Source, UserPtr, read_iovec};
+use descriptors::Description;
+use pipe::PipeEnd;
+
+const SPLICE_F_NONBLOCK: u32 = 2;
+const SPLICE_KNOWN: u32 = 15;
+const O_APPEND: u32 = 0o2000;
+/// Bytes moved at a time.
+const CHUNK: usize = 65536;
+/// As Linux' MAX_RW_COUNT.
+const LIMIT: usize = 0x7fff_f000;
+
+fn buffer(length: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+    out.resize(length, 0);
+    Ok(out)
+}
+
+/// A position that the caller passes by pointer, or the description's own.
+enum Position {
+    Pointer(UserPtr<i64>, u64),
+    Own,
+}
+
+impl Position {
+    fn read(pointer: UserPtr<i64>, description: &Description) -> Result<Position> {
+        let Some(pointer) = pointer.non_null() else { return Ok(Position::Own) };
+        if !description.is_seekable() {
+            return Err(ESPIPE);
+        }
+        let at = u64::try_from(pointer.read()?).map_err(|_| EINVAL)?;
+        Ok(Position::Pointer(pointer, at))
+    }
+
+    fn fill(&mut self, from: &Description, to: &mut [u8]) -> Result<usize> {
+        match self {
+            Position::Pointer(_, at) => from.read_at(*at, &mut Sink::kernel(to)),
+            Position::Own if from.is_seekable() => from.read_at(from.position(), &mut Sink::kernel(to)),
+            Position::Own => read_from(from, &mut Sink::kernel(to)),
+        }
+    }
+
+    /// `n` bytes were used.
+    fn advance(&mut self, description: &Description, n: usize) {
+        match self {
+            Position::Pointer(_, at) => *at += n as u64,
+            Position::Own if description.is_seekable() => {
+                description.set_position(description.position() + n as u64);
+            }
+            Position::Own => {}
+        }
+    }
+
+    fn store(&self) -> Result<()> {
+        match self {
+            Position::Pointer(pointer, at) => pointer.write(*at as i64),
+            Position::Own => Ok(()),
+        }
+    }
+}
+
+/// sendfile(2): from a file that can be mapped to anything.
+pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
+    let to = files::get(call.int(0))?;
+    let from = files::get(call.int(1))?;
+    if !from.may_read() || !to.may_write() {
+        return Err(EBADF);
+    }
+    if !from.is_seekable() || from.file().stat()?.kind == FileType::Directory || to.flags() & O_APPEND != 0 {
+        return Err(EINVAL);
+    }
+    let mut position = Position::read(call.ptr(2), &from)?;
+    let count = call.size(3).min(LIMIT);
+    let mut bytes = buffer(count.min(CHUNK))?;
+    let mut done = 0;
+    let result = loop {
+        let want = (count - done).min(bytes.len());
+        if want == 0 {
+            break Ok(done);
+        }
+        let n = match position.fill(&from, &mut bytes[..want]) {
+            Ok(0) => break Ok(done),
+            Ok(n) => n,
+            Err(e) => break Err(e),
+        };
+        match write_to(&to, &mut Source::kernel(&bytes[..n])) {
+            Ok(written) => {
+                position.advance(&from, written);
+                done += written;
+                if written < n {
+                    break Ok(done);
+                }
+            }
+            Err(e) => break Err(e),
+        }
+    };
+    if done > 0 {
+        position.store()?;
+        return Ok(done);
+    }
+    result
+}
+
+fn pipe_end(description: &Description) -> Option<&PipeEnd> {
+    description.file().as_any().downcast_ref()
+}
+
+/// Waits for a pipe as `flags` and the description say, and runs `operation` on it.
+fn on_pipe<T>(
+    description: &Description,
+    nonblocking: bool,
+    interest: Events,
+    operation: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let blocking = !(nonblocking || description.is_nonblocking());
+    crate::wait::for_file(&**description.file(), interest, blocking, crate::wait::FOREVER, operation)
+}
+
+/// splice(2): one side is a pipe.
+pub fn splice(call: &mut Call<'_>) -> Result<usize> {
+    let (count, flags) = (call.size(4).min(LIMIT), call.flags(5, SPLICE_KNOWN)?);
+    if count == 0 {
+        return Ok(0);
+    }
+    let from = files::get(call.int(0))?;
+    let to = files::get(call.int(2))?;
+    if !from.may_read() || !to.may_write() {
+        return Err(EBADF);
+    }
+    let (source, target) = (pipe_end(&from), pipe_end(&to));
+    let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
+    if source.is_some() && !call.ptr::<i64>(1).is_null() || target.is_some() && !call.ptr::<i64>(3).is_null()
+    {
+        return Err(ESPIPE);
+    }
+    match (source, target) {
+        (None, None) => Err(EINVAL),
+        (Some(a), Some(b)) if Arc::ptr_eq(a.pipe(), b.pipe()) => Err(EINVAL),
+        (Some(source), _) => {
+            if to.flags() & O_APPEND != 0 && to.is_seekable() {
+                return Err(EINVAL);
+            }
+            let mut position = Position::read(call.ptr(3), &to)?;
+            let n = splice_out(&from, source, &to, &mut position, count, nonblocking)?;
+            position.store()?;
+            Ok(n)
+        }
+        (None, Some(target)) => {
+            let mut position = Position::read(call.ptr(1), &from)?;
+            let n = splice_in(&from, &mut position, &to, target, count, nonblocking)?;
+            position.store()?;
+            Ok(n)
+        }
+    }
+}
+
+/// Out of a pipe: looks first, and takes out what the other side took.
+fn splice_out(
+    from: &Description,
+    source: &PipeEnd,
+    to: &Description,
+    position: &mut Position,
+    count: usize,
+    nonblocking: bool,
+) -> Result<usize> {
+    let mut bytes = buffer(count.min(CHUNK))?;
+    let n = on_pipe(from, nonblocking, Events::IN, || source.peek(&mut Sink::kernel(&mut bytes)))?;
+    if n == 0 {
+        return Ok(0);
+    }
+    let mut data = Source::kernel(&bytes[..n]);
+    let written = match position {
+        Position::Pointer(_, at) => to.write_at(*at, &mut data)?,
+        Position::Own if nonblocking => to.write(&mut data)?,
+        Position::Own => write_to(to, &mut data)?,
+    };
+    if let Position::Pointer(_, at) = position {
+        *at += written as u64;
+    }
+    let mut taken = buffer(written)?;
+    from.read(&mut Sink::kernel(&mut taken))?;
+    Ok(written)
+}
+
+/// Into a pipe: no more than fits.
+fn splice_in(
+    from: &Description,
+    position: &mut Position,
+    to: &Description,
+    target: &PipeEnd,
+    count: usize,
+    nonblocking: bool,
+) -> Result<usize> {
+    let room = || match target.pipe().capacity().saturating_sub(target.pipe().length()) {
+        0 => Err(EAGAIN),
+        room => Ok(room),
+    };
+    let room = on_pipe(to, nonblocking, Events::OUT, room)?;
+    let mut bytes = buffer(count.min(CHUNK).min(room))?;
+    let n = position.fill(from, &mut bytes)?;
+    if n == 0 {
+        return Ok(0);
+    }
+    let written = write_to(to, &mut Source::kernel(&bytes[..n]))?;
+    position.advance(from, written);
+    Ok(written)
+}
+
+/// tee(2): copies what is in one pipe to another, without taking it.
+pub fn tee(call: &mut Call<'_>) -> Result<usize> {
+    let (count, flags) = (call.size(2).min(CHUNK), call.flags(3, SPLICE_KNOWN)?);
+    let from = files::get(call.int(0))?;
+    let to = files::get(call.int(1))?;
+    let (source, target) = (pipe_end(&from).ok_or(EINVAL)?, pipe_end(&to).ok_or(EINVAL)?);
+    if !from.may_read() || !to.may_write() {
+        return Err(EBADF);
+    }
+    if Arc::ptr_eq(source.pipe(), target.pipe()) {
+        return Err(EINVAL);
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
+    let mut bytes = buffer(count)?;
+    let n = on_pipe(&from, nonblocking, Events::IN, || source.peek(&mut Sink::kernel(&mut bytes)))?;
+    if n == 0 {
+        return Ok(0);
+    }
+    on_pipe(&to, nonblocking, Events::OUT, || to.write(&mut Source::kernel(&bytes[..n])))
+}
+
+/// vmsplice(2): copies, which is what a pipe of the program's pages comes to without page stealing.
+pub fn vmsplice(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(3, SPLICE_KNOWN)?;
+    let description = files::get(call.int(0))?;
+    let end = pipe_end(&description).ok_or(EBADF)?;
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    if segments.iter().all(|s| s.length == 0) {
+        return Ok(0);
+    }
+    let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
+    if end.writes() {
+        let mut from = Source::vectored(&segments);
+        on_pipe(&description, nonblocking, Events::OUT, || description.write(&mut from))
+    } else {
+        let mut to = Sink::vectored(&segments);
+        on_pipe(&description, nonblocking, Events::IN, || description.read(&mut to))
+    }
+}
+
+/// copy_file_range(2): between regular files.
+pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
+    let from = files::get(call.int(0))?;
+    let to = files::get(call.int(2))?;
+    if call.uint(5) != 0 {
+        return Err(EINVAL);
+    }
+    if !from.may_read() || !to.may_write() || to.flags() & O_APPEND != 0 {
+        return Err(EBADF);
+    }
+    for side in [&from, &to] {
+        match side.file().stat()?.kind {
+            FileType::Regular => {}
+            FileType::Directory => return Err(EISDIR),
+            _ => return Err(EINVAL),
+        }
+    }
+    let mut source = Position::read(call.ptr(1), &from)?;
+    let mut target = Position::read(call.ptr(3), &to)?;
+    let at = |position: &Position, description: &Description| match position {
+        Position::Pointer(_, at) => *at,
+        Position::Own => description.position(),
+    };
+    let count = call.size(4).min(LIMIT);
+    let (a, b) = (at(&source, &from), at(&target, &to));
+    let same = match (from.inode(), to.inode()) {
+        (Some(x), Some(y)) => Arc::ptr_eq(x, y),
+        _ => false,
+    };
+    let (a_end, b_end) = (a.saturating_add(count as u64), b.saturating_add(count as u64));
+    if same && a < b_end && b < a_end {
+        return Err(EINVAL);
+    }
+    let mut bytes = buffer(count.min(CHUNK))?;
+    let mut done = 0;
+    while done < count {
+        let want = (count - done).min(bytes.len());
+        let moved = source.fill(&from, &mut bytes[..want]).and_then(|n| {
+            let mut data = Source::kernel(&bytes[..n]);
+            to.write_at(at(&target, &to), &mut data)
+        });
+        match moved {
+            Ok(0) => break,
+            Ok(n) => {
+                source.advance(&from, n);
+                target.advance(&to, n);
+                done += n;
+            }
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    source.store()?;
+    target.store()?;
+    Ok(done)
+}

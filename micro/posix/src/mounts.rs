@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tree of files at the start: what is mounted where, and the standard streams.
+
+use crate::calls::signals::{self, SigInfo};
+use crate::files::{self, Files};
+use crate::process::Process;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use api_fs::{FileType, Inode};
+use api_lock::SpinLock;
+use api_plat::Boot;
+use descriptors::Description;
+use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk, ops};
+
+/// Device number of the root file system.
+const ROOT_DEVICE: u64 = 1;
+static ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: alloc::vec::Vec::new() };
+const O_RDWR: u32 = 2;
+const O_WRONLY: u32 = 1;
+
+/// What goes wrong here is told to the user, in one line.
+type Told<T> = Result<T, String>;
+
+/// The root file system from the initial RAM disk, with everything mounted that a program expects.
+pub fn tree(boot: &Boot) -> Told<Namespace> {
+    // Half of the memory may hold files, as Linux' tmpfs has it.
+    let limit = boot.memory / 2;
+    let root = ramfs::from_archive(boot.initrd, boot.initrd_physical, ROOT_DEVICE, limit)
+        .map_err(|e| format!("the root file system: {e}"))?;
+    let namespace = Namespace::new(root, "rootfs").map_err(|e| format!("the root file system: {e:?}"))?;
+    devfs::connect(devfs::Machine {
+        entropy: api_plat::entropy,
+        write: api_plat::console_write,
+        read: api_plat::console_read,
+        signal: signal_foreground,
+        is_terminal: boot.config.tty,
+    });
+    api_sched::add_poller(devfs::poll_console);
+    let dev: Arc<dyn Inode> = ramfs::tmpfs(files::new_device(), limit, 0o755, (0, 0));
+    devfs::populate(&dev).map_err(|e| format!("/dev: {e:?}"))?;
+    mount(&namespace, "/dev", dev, "devtmpfs", MountFlags(MountFlags::NOSUID))?;
+    let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
+    let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
+    mount(&namespace, "/dev/shm", shm, "tmpfs", flags)?;
+    for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
+        directory(&namespace, path, permissions)?;
+    }
+    Ok(namespace)
+}
+
+/// Who gets the signals of the terminal's keys.
+static FOREGROUND: SpinLock<Option<Arc<Process>>> = SpinLock::new(None);
+
+/// The process that the terminal belongs to.
+pub fn set_foreground(process: &Arc<Process>) {
+    *FOREGROUND.lock() = Some(process.clone());
+}
+
+fn signal_foreground(signal: i32) {
+    let process = FOREGROUND.lock().clone();
+    if let Some(process) = process {
+        // A standard signal is never refused for want of room.
+        let _ = signals::send_to_process(&process, SigInfo::from_kernel(signal));
+    }
+}
+
+/// The directory of that path, made with those above it where it is missing.
+pub fn directory(namespace: &Namespace, path: &str, permissions: u32) -> Told<Arc<Dentry>> {
+    let root = namespace.root().topmost();
+    let walk = Walk::new(&root, &root, &ROOT);
+    if let Ok(found) = walk.lookup(path.as_bytes(), true) {
+        return Ok(found);
+    }
+    let ends = path.match_indices('/').map(|(i, _)| i).skip(1).chain([path.len()]);
+    for end in ends {
+        let part = &path.as_bytes()[..end];
+        if walk.lookup(part, true).is_err() {
+            ops::create(&walk, part, FileType::Directory, permissions, 0)
+                .map_err(|e| format!("{path}: {e:?}"))?;
+        }
+    }
+    walk.lookup(path.as_bytes(), true).map_err(|e| format!("{path}: {e:?}"))
+}
+
+/// Mounts a file system on a directory that is made where it is missing.
+pub fn mount(
+    namespace: &Namespace,
+    path: &str,
+    inode: Arc<dyn Inode>,
+    file_system: &'static str,
+    flags: MountFlags,
+) -> Told<()> {
+    let point = directory(namespace, path, 0o755)?;
+    let mounted = namespace.mount(&point, inode, file_system, file_system, flags);
+    mounted.map(|_| ()).map_err(|e| format!("{path}: mounting {file_system}: {e:?}"))
+}
+
+/// Descriptors 0, 1 and 2, and the working directory.
+pub fn prepare(files: &Files, working: Option<&str>) -> Told<()> {
+    let (input, output) = match devfs::standard_streams() {
+        Some((input, output)) => (Description::new(input, 0, None), Description::new(output, O_WRONLY, None)),
+        None => {
+            let console = files.lookup(b"/dev/console", &ROOT).and_then(|dentry| {
+                let device = devfs::open(dentry.inode().stat()?.rdev, dentry.inode())?;
+                Ok(Description::new(device, O_RDWR, Some(dentry)))
+            });
+            let console = console.map_err(|e| format!("/dev/console: {e:?}"))?;
+            (console.clone(), console)
+        }
+    };
+    for description in [input, output.clone(), output] {
+        files.descriptors.insert(description, false).map_err(|e| format!("standard streams: {e:?}"))?;
+    }
+    if let Some(path) = working {
+        if !path.starts_with('/') {
+            return Err(format!("the working directory {path} is not an absolute path"));
+        }
+        let dir = directory(&files.namespace, path, 0o755)?;
+        if !dir.is_directory() {
+            return Err(path.to_string() + ": the working directory is not a directory");
+        }
+        files.set_working(dir);
+    }
+    Ok(())
+}
