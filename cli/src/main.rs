@@ -2,6 +2,7 @@
 //! The `unilith` command: one file per verb in [`verbs`].
 #![forbid(unsafe_code)]
 
+mod archive;
 mod boot;
 mod fault;
 mod kernel;
@@ -43,6 +44,8 @@ enum Verb {
     Inspect(verbs::inspect::Args),
     /// Wait until machines end and print their exit codes
     Wait(verbs::wait::Args),
+    /// Say which system calls a program can make, and which the kernel lacks
+    Check(verbs::check::Args),
     /// List the catalogue of applications
     Apps(verbs::apps::Args),
     /// Say what this computer can do, and what to do about what it cannot
@@ -90,6 +93,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Rm(args) => verbs::rm::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),
         Verb::Wait(args) => verbs::wait::act(&store, &args),
+        Verb::Check(args) => verbs::check::act(&args),
         Verb::Apps(args) => verbs::apps::act(&args),
         Verb::Doctor(args) => verbs::doctor::act(&args),
         Verb::Test(args) => verbs::test::act(&args),

@@ -153,19 +153,7 @@ pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result
 
     let progress = Progress::new();
     let shown = program.unwrap_or(".").to_string();
-    let image = match program.and_then(|p| p.strip_prefix("cpio:")) {
-        Some(path) => ready_made(Path::new(path), words, env)?,
-        None => {
-            let mut request = Request::new(reference(program)?, catalogue()?);
-            request.words = words.to_vec();
-            request.entrypoint = flags.entrypoint.clone();
-            request.workdir = flags.workdir.clone();
-            request.user = flags.user.clone();
-            request.env = env;
-            request.offline = flags.offline;
-            unilith_image::gather(&request, &cache()?, &progress)?
-        }
-    };
+    let image = gather(flags, program, words, env, &progress)?;
     for warning in &image.warnings {
         eprintln!("unilith: {warning}");
     }
@@ -248,6 +236,27 @@ fn platform(flags: &Flags) -> Result<Platform> {
             Err(Fault::new("--machine firecracker is not there yet; use auto, qemu or microvm"))
         }
     }
+}
+
+/// The image of a program, from the cache or newly gathered.
+pub fn gather(
+    flags: &Flags,
+    program: Option<&str>,
+    words: &[String],
+    env: Vec<(String, String)>,
+    progress: &Progress,
+) -> Result<Image> {
+    if let Some(path) = program.and_then(|p| p.strip_prefix("cpio:")) {
+        return ready_made(Path::new(path), words, env);
+    }
+    let mut request = Request::new(reference(program)?, catalogue()?);
+    request.words = words.to_vec();
+    request.entrypoint = flags.entrypoint.clone();
+    request.workdir = flags.workdir.clone();
+    request.user = flags.user.clone();
+    request.env = env;
+    request.offline = flags.offline;
+    Ok(unilith_image::gather(&request, &cache()?, progress)?)
 }
 
 /// What to gather. Without a program it is the project in the current directory.

@@ -22,6 +22,8 @@ struct Entry {
     #[serde(flatten)]
     spec: Spec,
     state: State,
+    /// Names of `state.missing_calls`.
+    missing_calls: Vec<&'static str>,
     log: std::path::PathBuf,
 }
 
@@ -29,7 +31,14 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let mut entries = Vec::new();
     let found = super::for_each_name(&args.machines, |name| {
         let machine = store.find(name)?;
-        entries.push(Entry { log: machine.console_log(), spec: machine.spec, state: machine.state });
+        let name = |number: &u32| syscall_table::row(*number).map_or("no such call", |row| row.name);
+        let missing_calls = machine.state.missing_calls.iter().map(name).collect();
+        entries.push(Entry {
+            missing_calls,
+            log: machine.console_log(),
+            spec: machine.spec,
+            state: machine.state,
+        });
         Ok(())
     });
     super::print_json(&entries)?;

@@ -4,6 +4,7 @@
 pub mod apps;
 pub mod bench;
 pub mod build;
+pub mod check;
 pub mod completions;
 pub mod doctor;
 pub mod inspect;
