@@ -172,6 +172,8 @@ pub mod symbols {
     unsafe extern "Rust" {
         pub safe fn unilith_plat_console_write(bytes: &[u8]);
         pub safe fn unilith_plat_console_read(to: &mut [u8]) -> usize;
+        pub safe fn unilith_plat_on_console(handler: fn());
+        pub safe fn unilith_plat_console_break() -> bool;
         pub safe fn unilith_plat_status(status: &Status);
         pub safe fn unilith_plat_power_off(status: &Status) -> !;
         pub safe fn unilith_plat_now_ns() -> u64;
@@ -250,6 +252,17 @@ impl KernelStack {
 /// Writes to the machine's console (kernel log, and the program's output where there is no better device).
 pub fn console_write(bytes: &[u8]) {
     symbols::unilith_plat_console_write(bytes);
+}
+
+/// Calls `handler` in interrupt context when input arrived at the console, or a break (see `api-boot`). After input it is
+/// called again only when [`console_read`] has answered 0.
+pub fn on_console(handler: fn()) {
+    symbols::unilith_plat_on_console(handler);
+}
+
+/// True once after a break arrived at the console.
+pub fn console_break() -> bool {
+    symbols::unilith_plat_console_break()
 }
 
 /// Takes input that arrived at the console; 0 when there is none.

@@ -13,12 +13,37 @@ extern crate alloc;
 extern crate std;
 
 mod device;
+pub mod entropy;
 mod mmio;
+pub mod ninep;
 mod pci;
 mod queue;
 
 pub use device::{Device, Kind, discover};
 pub use queue::{Area, Full, Queue, Used, physical};
+
+use alloc::vec::Vec;
+
+/// Finds all devices and starts those that need nobody else: entropy and 9p. Answers the rest, for the kernel image to
+/// give to the drivers it has.
+pub fn start() -> Vec<Device> {
+    let mut rest = Vec::new();
+    for device in discover() {
+        let kind = device.kind();
+        let started = match kind {
+            Kind::ENTROPY => entropy::start(device),
+            Kind::NINEP => ninep::start(device).map(|_| ()),
+            _ => {
+                rest.push(device);
+                Ok(())
+            }
+        };
+        if let Err(e) = started {
+            log::error!("virtio: a device of kind {} does not start: {e:?}", kind.0);
+        }
+    }
+    rest
+}
 
 /// Feature bits of every device (virtio 1.2, 6).
 pub mod feature {

@@ -33,9 +33,14 @@ pub struct Area {
 }
 
 impl Area {
-    /// Bytes of the kernel heap.
+    /// Bytes of the kernel heap that the device reads.
     pub fn of(bytes: &[u8]) -> Area {
         Area { physical: physical(bytes.as_ptr()), length: bytes.len() as u32 }
+    }
+
+    /// Bytes of the kernel heap that the device writes.
+    pub fn of_mut(bytes: &mut [u8]) -> Area {
+        Area { physical: physical(bytes.as_mut_ptr()), length: bytes.len() as u32 }
     }
 }
 

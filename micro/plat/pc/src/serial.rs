@@ -1,20 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The first serial port (16550, COM1): console of the machine.
+//!
+//! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
+//! the port's receive interrupt is off, and a break still interrupts.
 
+use crate::interrupt::{self, Trigger};
+use crate::windows::Line;
 use crate::x86::{inb, outb};
 use api_lock::SpinLock;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 const PORT: u16 = 0x3f8;
 const DATA: u16 = PORT;
+const INTERRUPTS: u16 = PORT + 1;
 const FIFO_CONTROL: u16 = PORT + 2;
+const MODEM_CONTROL: u16 = PORT + 4;
 const LINE_STATUS: u16 = PORT + 5;
+/// Its input of the I/O APIC.
+const LINE: Line = Line(4);
+
+// Line status.
 const DATA_READY: u8 = 1;
+const BREAK: u8 = 1 << 4;
 const TRANSMITTER_EMPTY: u8 = 1 << 5;
+// Interrupts.
+const RECEIVED: u8 = 1;
+const LINE_CHANGED: u8 = 1 << 2;
+/// DTR, RTS, and OUT2, which connects the interrupt.
+const CONNECTED: u8 = 0x0b;
 /// Bytes the transmit FIFO takes when it is empty.
 const FIFO: usize = 16;
 
 /// Writes do not mix.
 static WRITER: SpinLock<()> = SpinLock::new(());
+static HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static BROKE: AtomicBool = AtomicBool::new(false);
+/// Breaks whose NUL byte is still among the input.
+static BREAK_BYTES: AtomicU32 = AtomicU32::new(0);
 
 /// Turns the FIFOs on.
 pub fn initialize() {
@@ -22,18 +44,37 @@ pub fn initialize() {
     unsafe { outb(FIFO_CONTROL, 0x07) };
 }
 
+/// Reading the register forgets a break, so every reader goes through here.
+fn line_status() -> u8 {
+    // SAFETY: the port is the console's alone.
+    let status = unsafe { inb(LINE_STATUS) };
+    if status & BREAK != 0 {
+        BREAK_BYTES.fetch_add(1, Ordering::Relaxed);
+        BROKE.store(true, Ordering::Release);
+        call_handler();
+    }
+    status
+}
+
+fn call_handler() {
+    let handler = HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: only `unilith_plat_on_console` stores there, and it stores a `fn()`.
+        let handler: fn() = unsafe { core::mem::transmute(handler) };
+        handler();
+    }
+}
+
 /// Writes without the lock: for crash reports, when nothing else runs any more.
 pub fn write_raw(bytes: &[u8]) {
     for chunk in bytes.chunks(FIFO) {
-        // SAFETY: the port is the console's alone. QEMU takes bytes as fast as the host's end of the port does, so
-        // this waits only for a reader that is behind.
-        unsafe {
-            while inb(LINE_STATUS) & TRANSMITTER_EMPTY == 0 {
-                core::hint::spin_loop();
-            }
-            for byte in chunk {
-                outb(DATA, *byte);
-            }
+        // QEMU takes bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
+        while line_status() & TRANSMITTER_EMPTY == 0 {
+            core::hint::spin_loop();
+        }
+        for byte in chunk {
+            // SAFETY: the port is the console's alone.
+            unsafe { outb(DATA, *byte) };
         }
     }
 }
@@ -47,14 +88,49 @@ fn unilith_plat_console_write(bytes: &[u8]) {
 #[unsafe(no_mangle)]
 fn unilith_plat_console_read(to: &mut [u8]) -> usize {
     let mut n = 0;
-    // SAFETY: the port is the console's alone.
-    unsafe {
-        while n < to.len() && inb(LINE_STATUS) & DATA_READY != 0 {
-            to[n] = inb(DATA);
-            n += 1;
+    while n < to.len() && line_status() & DATA_READY != 0 {
+        // SAFETY: the port is the console's alone.
+        let byte = unsafe { inb(DATA) };
+        // A break puts a NUL byte among the input.
+        if byte == 0 && BREAK_BYTES.load(Ordering::Relaxed) > 0 {
+            BREAK_BYTES.fetch_sub(1, Ordering::Relaxed);
+            continue;
         }
+        to[n] = byte;
+        n += 1;
+    }
+    if n == 0 && !to.is_empty() && !HANDLER.load(Ordering::Relaxed).is_null() {
+        // SAFETY: as above. What came since the last look raises the interrupt at once.
+        unsafe { outb(INTERRUPTS, RECEIVED | LINE_CHANGED) };
     }
     n
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_on_console(handler: fn()) {
+    let first = HANDLER.swap(handler as *mut (), Ordering::AcqRel).is_null();
+    if first && let Err(e) = interrupt::route(LINE, Trigger::Edge, interrupted, 0) {
+        log::error!("console: no interrupt vector: {e:?}");
+    }
+    // SAFETY: as above.
+    unsafe {
+        outb(MODEM_CONTROL, CONNECTED);
+        outb(INTERRUPTS, RECEIVED | LINE_CHANGED);
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_break() -> bool {
+    BROKE.swap(false, Ordering::Acquire)
+}
+
+/// Interrupt context. The receive interrupt goes off until the input was read: the line is free for a break then.
+fn interrupted(_: usize) {
+    if line_status() & DATA_READY != 0 {
+        // SAFETY: as above.
+        unsafe { outb(INTERRUPTS, LINE_CHANGED) };
+        call_handler();
+    }
 }
 
 /// `core::fmt` to the console, without the lock.

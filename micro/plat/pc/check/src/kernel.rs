@@ -69,6 +69,8 @@ fn unilith_kernel_main(boot: Boot) -> ! {
         }
         "program" => run_program(),
         "idle" => idle(),
+        "devices" => devices(),
+        "console" => console(),
         "overflow" => {
             let stack = KernelStack::new().expect("a stack");
             let (mut here, mut there) = (Context::default(), Context::default());
@@ -119,6 +121,58 @@ fn idle() -> ! {
     let (tsc, ns) = (plat_pc::x86::rdtsc() - tsc, api_plat::now_ns() - ns);
     say!("{} ticks a millisecond", tsc * 1_000_000 / ns);
     api_plat::power_off(&Status::Exit { code: 0 })
+}
+
+/// Starts all devices, waits for the entropy to come, and asks a 9p server for its version.
+fn devices() -> ! {
+    let start = api_plat::now_ns();
+    let rest = virtio::start();
+    say!("devices after {} ns", api_plat::now_ns() - start);
+    for device in &rest {
+        say!("device of kind {}", device.kind().0);
+    }
+    if let Some(channel) = virtio::ninep::find("v0") {
+        // Tversion (100), NOTAG, msize 8192, "9P2000.L"
+        let request = *b"\x15\0\0\0\x64\xff\xff\0\x20\0\0\x08\x009P2000.L";
+        for _ in 0..3 {
+            let start = api_plat::now_ns();
+            let (_, reply) =
+                channel.call(request.to_vec(), alloc::vec::Vec::with_capacity(8192)).expect("reply");
+            let took = api_plat::now_ns() - start;
+            say!("{took} ns: {}", core::str::from_utf8(&reply[13..]).unwrap_or("?"));
+        }
+    }
+    let end = api_plat::now_ns() + 20_000_000;
+    api_plat::set_timer(end);
+    while api_plat::now_ns() < end {
+        crate::waiting::wait();
+    }
+    say!("pollers ran {} times", crate::waiting::RUNS.load(Relaxed));
+    end_ok()
+}
+
+/// Repeats what is typed, until a break.
+fn console() -> ! {
+    api_plat::on_console(api_plat::request_work);
+    say!("type");
+    loop {
+        let mut line = [0; 4];
+        let n = api_plat::console_read(&mut line);
+        say!("{:?}", &line[..n]);
+        if api_plat::console_break() {
+            say!("break");
+            end_ok()
+        }
+        if n == 0 {
+            api_plat::idle();
+            api_plat::take_work();
+        }
+    }
+}
+
+fn end_ok() -> ! {
+    say!("ok");
+    end(0)
 }
 
 extern "C" fn audited() -> u64 {

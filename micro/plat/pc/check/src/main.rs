@@ -11,3 +11,5 @@ extern crate alloc;
 mod kernel;
 #[cfg(panic = "abort")]
 mod program;
+#[cfg(panic = "abort")]
+mod waiting;

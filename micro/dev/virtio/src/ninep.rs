@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The 9p transport (virtio 1.2, 5.9): requests and replies over one queue, many in flight. What is in them is the 9p
+//! client's business.
+
+use crate::{Area, Device, Queue, feature};
+use abi::{Result, errno::EINVAL, errno::EIO};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::Waiter;
+
+/// The device has a mount tag.
+const F_MOUNT_TAG: u64 = 1;
+/// Descriptors of the queue: half as many requests in flight.
+const QUEUE_SIZE: u16 = 128;
+/// Longest mount tag that is read; QEMU's are 31 bytes at most.
+const TAG_MOST: u16 = 255;
+
+/// A request on its way.
+struct Pending {
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    /// Bytes of the reply, once it came.
+    done: Option<usize>,
+    waiter: Arc<dyn Waiter>,
+}
+
+struct State {
+    queue: Queue,
+    /// By token.
+    pending: Vec<Option<Pending>>,
+    /// Threads that wait for room in the queue.
+    crowd: Vec<Arc<dyn Waiter>>,
+}
+
+/// One exported directory.
+pub struct Channel {
+    tag: String,
+    state: SpinLock<State>,
+    _device: Device,
+}
+
+static CHANNELS: SpinLock<Vec<Arc<Channel>>> = SpinLock::new(Vec::new());
+
+/// Starts the device.
+pub fn start(device: Device) -> Result<Arc<Channel>> {
+    let features = device.begin(feature::EVENT_IDX | F_MOUNT_TAG)?;
+    if features & F_MOUNT_TAG == 0 {
+        return Err(EINVAL);
+    }
+    let length = device.config_u16(0).min(TAG_MOST);
+    let tag: Vec<u8> = (0..usize::from(length)).map(|i| device.config_u8(2 + i)).collect();
+    let mut queue = device.queue(0, QUEUE_SIZE, features)?;
+    device.on_interrupt(api_sched::add_poller(poll))?;
+    queue.enable_interrupts();
+    device.start();
+    let state = State { queue, pending: Vec::new(), crowd: Vec::new() };
+    let tag = String::from_utf8_lossy(&tag).into_owned();
+    let channel = Arc::new(Channel { tag, state: SpinLock::new(state), _device: device });
+    CHANNELS.lock().push(channel.clone());
+    Ok(channel)
+}
+
+/// The channel with this mount tag.
+pub fn find(tag: &str) -> Option<Arc<Channel>> {
+    CHANNELS.lock().iter().find(|c| c.tag == tag).cloned()
+}
+
+fn poll() {
+    let channels = CHANNELS.lock().clone();
+    for channel in channels {
+        channel.collect();
+    }
+}
+
+impl Channel {
+    /// The mount tag.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// Sends `request` and waits for the reply, which is written to the capacity of `reply` and answered cut to its
+    /// length, with the request's buffer to be used again. `EIO` when the device broke. Blocks: hold no lock.
+    pub fn call(&self, request: Vec<u8>, mut reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
+        reply.resize(reply.capacity(), 0);
+        if request.is_empty() || reply.is_empty() {
+            return Err(EINVAL);
+        }
+        let waiter = api_sched::current();
+        let (from, to) = (Area::of(&request), Area::of_mut(&mut reply));
+        let mut pending = Some(Pending { request, reply, done: None, waiter: waiter.clone() });
+        let token = loop {
+            let mut state = self.state.lock();
+            let free = state.pending.iter().position(Option::is_none);
+            let token = free.unwrap_or(state.pending.len());
+            // SAFETY: the buffers are kept in `pending`, untouched, until the device answered; moving the vectors does
+            // not move what they hold.
+            match unsafe { state.queue.add(&[from], &[to], token) } {
+                Ok(()) => {
+                    match free {
+                        Some(free) => state.pending[free] = pending.take(),
+                        None => state.pending.push(pending.take()),
+                    }
+                    state.queue.notify();
+                    break token;
+                }
+                Err(_) if state.queue.is_broken() => return Err(EIO),
+                Err(_) => {
+                    state.crowd.push(waiter.clone());
+                    drop(state);
+                    api_sched::park(u64::MAX);
+                }
+            }
+        };
+        loop {
+            {
+                let mut state = self.state.lock();
+                if state.pending[token].as_ref().is_some_and(|p| p.done.is_some())
+                    && let Some(Pending { request, mut reply, done: Some(length), .. }) =
+                        state.pending[token].take()
+                {
+                    reply.truncate(length);
+                    return Ok((request, reply));
+                }
+                if state.queue.is_broken() {
+                    // The buffers stay where they are: the device may still write to them.
+                    return Err(EIO);
+                }
+            }
+            api_sched::park(u64::MAX);
+        }
+    }
+
+    /// Takes the replies that came and wakes their threads.
+    fn collect(&self) {
+        let mut wake = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            loop {
+                while let Some(used) = state.queue.pop() {
+                    if let Some(Some(pending)) = state.pending.get_mut(used.token) {
+                        pending.done = Some(used.written as usize);
+                        wake.push(pending.waiter.clone());
+                    }
+                    wake.append(&mut state.crowd);
+                }
+                if state.queue.enable_interrupts() || state.queue.is_broken() {
+                    break;
+                }
+            }
+            if state.queue.is_broken() {
+                wake.extend(state.pending.iter().flatten().map(|p| p.waiter.clone()));
+                wake.append(&mut state.crowd);
+            }
+        }
+        for waiter in wake {
+            waiter.wake(abi::Events::IN);
+        }
+    }
+}
