@@ -38,10 +38,18 @@ static BROKE: AtomicBool = AtomicBool::new(false);
 /// Breaks whose NUL byte is still among the input.
 static BREAK_BYTES: AtomicU32 = AtomicU32::new(0);
 
-/// Turns the FIFOs on.
+/// A byte that came before the FIFOs were on, with `EARLY_VALID`; turning them on would lose it.
+static EARLY: AtomicU32 = AtomicU32::new(0);
+const EARLY_VALID: u32 = 0x100;
+
+/// Turns the FIFOs on, with an interrupt from the first byte on.
 pub fn initialize() {
-    // SAFETY: FIFOs on and emptied; the port is the console's alone.
-    unsafe { outb(FIFO_CONTROL, 0x07) };
+    if line_status() & DATA_READY != 0 {
+        // SAFETY: the port is the console's alone.
+        EARLY.store(u32::from(unsafe { inb(DATA) }) | EARLY_VALID, Ordering::Relaxed);
+    }
+    // SAFETY: as above. Nothing is lost unless the next byte comes between the two instructions.
+    unsafe { outb(FIFO_CONTROL, 0x01) };
 }
 
 /// Reading the register forgets a break, so every reader goes through here.
@@ -88,6 +96,12 @@ fn unilith_plat_console_write(bytes: &[u8]) {
 #[unsafe(no_mangle)]
 fn unilith_plat_console_read(to: &mut [u8]) -> usize {
     let mut n = 0;
+    let early = EARLY.load(Ordering::Relaxed);
+    if early != 0 && !to.is_empty() {
+        EARLY.store(0, Ordering::Relaxed);
+        to[0] = early as u8;
+        n = 1;
+    }
     while n < to.len() && line_status() & DATA_READY != 0 {
         // SAFETY: the port is the console's alone.
         let byte = unsafe { inb(DATA) };
@@ -116,6 +130,9 @@ fn unilith_plat_on_console(handler: fn()) {
     unsafe {
         outb(MODEM_CONTROL, CONNECTED);
         outb(INTERRUPTS, RECEIVED | LINE_CHANGED);
+    }
+    if EARLY.load(Ordering::Relaxed) != 0 {
+        handler();
     }
 }
 
