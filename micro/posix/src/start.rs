@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
+use crate::calls::system;
 use crate::files::Files;
 use crate::process::{Credentials, FIRST_PID, Process};
 use crate::task::Task;
@@ -20,6 +21,10 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
         crate::dispatch::set_trace(true);
     } else {
         crate::fast::register();
+    }
+    system::set_memory(boot.memory);
+    if let Some(name) = &config.hostname {
+        system::set_host_name(name.as_bytes());
     }
     if config.args.is_empty() {
         return Err("the boot command line names no program: put it after --".into());

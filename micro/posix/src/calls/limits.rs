@@ -21,6 +21,9 @@ pub const RLIMIT_NICE: usize = 13;
 pub const RLIMIT_RTPRIO: usize = 14;
 const LIMITS: usize = 16;
 
+/// Those the address space keeps.
+const MEMORY_LIMITS: [usize; 4] = [RLIMIT_STACK, RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK];
+
 pub const RLIM_INFINITY: u64 = u64::MAX;
 /// Most descriptors of a process (Linux' default `fs.nr_open`).
 pub const MOST_DESCRIPTORS: u64 = 1 << 20;
@@ -59,6 +62,16 @@ impl Limits {
         self.0.lock()[resource].soft
     }
 
+    /// Those the address space keeps.
+    pub fn of_memory(&self) -> mem::Limits {
+        mem::Limits {
+            stack: self.soft(RLIMIT_STACK),
+            address_space: self.soft(RLIMIT_AS),
+            data: self.soft(RLIMIT_DATA),
+            locked: self.soft(RLIMIT_MEMLOCK),
+        }
+    }
+
     /// Most queued signals.
     pub fn signals_queued(&self) -> usize {
         usize::try_from(self.soft(RLIMIT_SIGPENDING)).unwrap_or(usize::MAX)
@@ -91,6 +104,9 @@ fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
     let before = process.limits.change(resource as usize, new, privileged)?;
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
         process.files.descriptors.set_limit(new.soft);
+    }
+    if new.is_some() && MEMORY_LIMITS.contains(&(resource as usize)) {
+        mem::current().set_limits(process.limits.of_memory());
     }
     Ok(before)
 }

@@ -92,10 +92,12 @@ pub fn setdomainname(call: &mut Call<'_>) -> Result<usize> {
 pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
     const SECOND: u64 = 1_000_000_000;
     let threads = task::current().process.thread_count() as u64;
+    let (_, free) = alloc_frames::statistics();
     // uptime, loads, totalram, freeram, sharedram, bufferram, totalswap, freeswap, procs, totalhigh, freehigh, mem_unit
     let mut words = [0u64; 14];
     words[0] = api_plat::now_ns() / SECOND;
     words[4] = memory();
+    words[5] = free * abi::PAGE_SIZE as u64;
     words[10] = threads.min(u64::from(u16::MAX));
     words[13] = 1;
     call.ptr(0).write(words)?;

@@ -151,7 +151,7 @@ macro_rules! system_calls {
             95 umask Full "" names::umask;
             96 gettimeofday Full "" time::clock::gettimeofday;
             97 getrlimit Full "" limits::getrlimit;
-            98 getrusage Partial "processor time only, all of it as user time" time::clock::getrusage;
+            98 getrusage Partial "processor time, all of it as user time, and the largest resident size" time::clock::getrusage;
             99 sysinfo Partial "no load averages" system::sysinfo;
             100 times Partial "all processor time is user time" time::clock::times;
             101 ptrace Refused "one process: there is nobody to trace" none;

@@ -8,9 +8,11 @@ use super::info::{SI_KERNEL, SigInfo};
 use super::set::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, name};
 use crate::task::Task;
 use alloc::string::String;
+use alloc::vec::Vec;
 use api_plat::Frame;
 use api_user::{UserPtr, read_bytes};
 use core::fmt::Write;
+use mem::{Listed, Rights};
 
 /// Enough to see the callers, few enough to read.
 const MOST_CALLERS: usize = 32;
@@ -64,8 +66,13 @@ fn write_report(out: &mut String, task: &Task, f: &Frame, info: &SigInfo) -> cor
         out.push('\n');
     }
     write_code(out, f.rip)?;
-    for (i, address) in callers(f).into_iter().enumerate() {
-        writeln!(out, "#{i} {address:#018x}")?;
+    let mappings = Mappings::new();
+    for (i, address) in callers(f, &mappings).into_iter().enumerate() {
+        write!(out, "#{i} {address:#018x}")?;
+        if let Some((name, offset)) = mappings.place(address) {
+            write!(out, " {}+{offset:#x}", String::from_utf8_lossy(name))?;
+        }
+        out.push('\n');
     }
     Ok(())
 }
@@ -85,14 +92,42 @@ fn write_code(out: &mut String, rip: u64) -> core::fmt::Result {
     Ok(())
 }
 
+/// What is mapped where.
+struct Mappings(Vec<Listed>);
+
+impl Mappings {
+    fn new() -> Mappings {
+        Mappings(mem::current().listing())
+    }
+
+    fn find(&self, address: u64) -> Option<&Listed> {
+        self.0.iter().find(|m| (m.start..m.end).contains(&address))
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.find(address).is_some_and(|m| m.rights.contains(Rights::EXECUTE))
+    }
+
+    /// File and address as the file's own headers and symbols count, `None` outside of files. A file's first mapping
+    /// holds its ELF header, which says whether the file was moved.
+    fn place(&self, address: u64) -> Option<(&[u8], u64)> {
+        const TYPE: u64 = 16;
+        const FIXED: u16 = 2;
+        let here = self.find(address).filter(|m| !m.name.is_empty())?;
+        let first = self.0.iter().find(|m| m.name == here.name && m.offset == 0)?;
+        let is_fixed = UserPtr::<u16>::new(first.start + TYPE).read() == Ok(FIXED);
+        Some((&here.name, if is_fixed { address } else { address - first.start }))
+    }
+}
+
 /// RIP and the return addresses found by following frame pointers; where the program keeps none, what looks like a
 /// return address on its stack.
-fn callers(f: &Frame) -> alloc::vec::Vec<u64> {
+fn callers(f: &Frame, mappings: &Mappings) -> alloc::vec::Vec<u64> {
     let mut found = alloc::vec![f.rip];
     let (mut base, mut below) = (f.rbp, f.rsp);
     while found.len() < MOST_CALLERS && base >= below && base % 8 == 0 {
         let Ok([next, address]) = UserPtr::<[u64; 2]>::new(base).read() else { break };
-        if !follows_call(address) {
+        if !mappings.is_code(address) {
             break;
         }
         found.push(address);
@@ -103,7 +138,7 @@ fn callers(f: &Frame) -> alloc::vec::Vec<u64> {
         let stack = f.rsp & !7;
         for i in 0..WORDS_SCANNED {
             let Ok(word) = UserPtr::<u64>::new(stack).add(i).read() else { break };
-            if follows_call(word) && found.len() < MOST_CALLERS {
+            if mappings.is_code(word) && follows_call(word) && found.len() < MOST_CALLERS {
                 found.push(word);
             }
         }

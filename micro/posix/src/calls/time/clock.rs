@@ -236,6 +236,10 @@ pub fn getrusage(call: &mut Call<'_>) -> Result<usize> {
     };
     let mut usage = [0i64; 18];
     usage[..2].copy_from_slice(&to_timeval(user));
+    if call.int(0) == RUSAGE_SELF {
+        // ru_maxrss, in KiB.
+        usage[4] = (mem::current().usage().peak_resident >> 10) as i64;
+    }
     call.ptr(1).write(usage)?;
     Ok(0)
 }
