@@ -194,7 +194,7 @@ static void exceptions_become_signals(void)
     CHECK(seen[SIGSEGV] == 3 && last.si_code == SI_KERNEL);
     catch(SIGFPE, 0, jump);
     if (!sigsetjmp(back, 1))
-        zero = 1 / zero;
+        zero = 7 / zero;
     CHECK(seen[SIGFPE] == 1 && last.si_code == FPE_INTDIV);
     if (!sigsetjmp(back, 1)) {
         feenableexcept(FE_DIVBYZERO);
