@@ -19,6 +19,7 @@ extern crate alloc;
 mod address;
 mod family;
 mod file;
+pub mod options;
 
 pub use address::{Address, SocketAddressV4};
 pub use family::{Family, create, pair, register};

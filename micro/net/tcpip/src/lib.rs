@@ -1,2 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TCP/IP over one network device and loopback: Ethernet, ARP, IPv4, ICMP, UDP, TCP, and the sockets of AF_INET and
+//! AF_NETLINK made of them.
+//!
+//! - [`stack`] is the whole: [`stack::Net`] behind its lock, [`stack::Host`] what it needs of the kernel;
+//! - [`wire`] knows the formats, [`ip`] the way out, [`tcp`], [`udp`] and [`icmp`] the transports;
+//! - [`sockets`] implements `api-socket` on top.
+//!
+//! No packet costs a search: connections and ports are found by hash, timers are in a wheel. Everything below
+//! [`sockets`] is free of locks, clocks and the scheduler, and runs on the host against a simulated network.
+//!
+//! May depend on the API crates; the kernel image picks it and gives it a device.
 #![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod hash;
+pub mod icmp;
+pub mod ip;
+pub mod neighbour;
+pub mod reassembly;
+pub mod seq;
+pub mod slab;
+pub mod sockets;
+pub mod stack;
+pub mod tcp;
+pub mod udp;
+pub mod wheel;
+pub mod wire;

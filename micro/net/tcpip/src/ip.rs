@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The internet layer's way out: routes, IPv4 and Ethernet headers, checksums and their offload, the queue to the
+//! device, loopback; and the pool of packet buffers.
+
+use crate::hash::Keyed;
+use crate::neighbour::{Neighbours, Resolution};
+use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_netdev::{
+    BUFFER_SIZE, Buffer, Checksum, Fragment, HEADROOM, Incoming, Info, NetDevice, Outgoing, Segmentation,
+};
+use core::net::Ipv4Addr;
+
+/// Loopback's MTU: the largest packet an IPv4 header can name (Linux says 65,536 and never uses the last byte).
+pub const LOOPBACK_MTU: usize = 65_535;
+/// Default time to live (Linux: ip_default_ttl).
+pub const TTL: u8 = 64;
+/// Packets that wait for room in the device; what comes then is dropped, as a full qdisc does.
+const MOST_QUEUED: usize = 1024;
+/// Packets on their way through loopback.
+const MOST_LOOPBACK: usize = 4096;
+/// Free buffers kept; more are given back to the heap.
+const MOST_POOLED: usize = 512;
+/// Packets queued before the doorbell rings without being asked to.
+const BURST: usize = 32;
+
+/// The address of a network device and the way out of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    pub address: Ipv4Addr,
+    /// Prefix length, 0 to 32.
+    pub prefix: u8,
+    pub gateway: Option<Ipv4Addr>,
+}
+
+impl Configuration {
+    pub fn netmask(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))
+    }
+
+    pub fn broadcast(&self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.address.to_bits() | !self.netmask().to_bits())
+    }
+
+    fn is_local_net(&self, address: Ipv4Addr) -> bool {
+        (address.to_bits() ^ self.address.to_bits()) & self.netmask().to_bits() == 0
+    }
+}
+
+/// How a destination is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    pub source: Ipv4Addr,
+    next_hop: Ipv4Addr,
+    pub loopback: bool,
+    pub mtu: usize,
+}
+
+/// A transport packet's IPv4 header.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    pub source: Ipv4Addr,
+    pub destination: Ipv4Addr,
+    pub protocol: u8,
+    pub tos: u8,
+    pub ttl: u8,
+}
+
+/// A transport packet on its way down.
+pub struct Payload {
+    /// Transport header and, for small packets, data.
+    pub head: Buffer,
+    pub fragments: Vec<Fragment>,
+    /// Where the checksum belongs, from the first byte of the transport header; the field is zero. `None`: it is
+    /// there already.
+    pub checksum: Option<usize>,
+    /// Transport header length and segment size, for the device to cut the packet up.
+    pub segment: Option<(usize, usize)>,
+}
+
+#[derive(Default, Clone, Copy, Debug)]
+pub struct Statistics {
+    pub received_packets: u64,
+    pub received_bytes: u64,
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub send_drops: u64,
+    pub bad_packets: u64,
+}
+
+/// The internet layer.
+pub struct Ip {
+    pub configuration: Option<Configuration>,
+    device: Option<Arc<dyn NetDevice>>,
+    pub info: Option<Info>,
+    pub neighbours: Neighbours,
+    queue: VecDeque<Outgoing>,
+    pub loopback: VecDeque<Incoming>,
+    pool: Vec<Buffer>,
+    identification: u16,
+    unannounced: usize,
+    pub statistics: Statistics,
+}
+
+impl Ip {
+    pub fn new(key: Keyed) -> Ip {
+        Ip {
+            configuration: None,
+            device: None,
+            info: None,
+            neighbours: Neighbours::new(key),
+            queue: VecDeque::new(),
+            loopback: VecDeque::new(),
+            pool: Vec::new(),
+            identification: key_bits(key),
+            unannounced: 0,
+            statistics: Statistics::default(),
+        }
+    }
+
+    pub fn attach(&mut self, device: Arc<dyn NetDevice>) {
+        self.info = Some(*device.info());
+        self.device = Some(device);
+    }
+
+    pub fn device(&self) -> Option<&Arc<dyn NetDevice>> {
+        self.device.as_ref()
+    }
+
+    /// An empty buffer with headroom for every header.
+    pub fn buffer(&mut self) -> Option<Buffer> {
+        let headroom = HEADROOM.device + HEADROOM.protocols;
+        match self.pool.pop() {
+            Some(mut buffer) => {
+                buffer.reset(headroom);
+                Some(buffer)
+            }
+            None => Buffer::new(BUFFER_SIZE, headroom),
+        }
+    }
+
+    /// Takes a buffer back.
+    pub fn recycle(&mut self, buffer: Buffer) {
+        if buffer.size() == BUFFER_SIZE && self.pool.len() < MOST_POOLED {
+            self.pool.push(buffer);
+        }
+    }
+
+    pub fn recycle_packet(&mut self, packet: Incoming) {
+        self.recycle(packet.first);
+        packet.more.into_iter().for_each(|b| self.recycle(b));
+    }
+
+    /// True for addresses that are this machine's.
+    pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        address.is_loopback() || self.configuration.is_some_and(|c| c.address == address)
+    }
+
+    /// True for the broadcast addresses of the device's network.
+    pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+        address.is_broadcast()
+            || self.configuration.is_some_and(|c| c.prefix < 31 && c.broadcast() == address)
+    }
+
+    /// `None`: network unreachable.
+    pub fn route(&self, destination: Ipv4Addr) -> Option<Route> {
+        // 0.0.0.0 as a destination is this machine, as on Linux.
+        let destination = if destination.is_unspecified() { Ipv4Addr::LOCALHOST } else { destination };
+        if self.is_own(destination) {
+            return Some(Route {
+                source: destination,
+                next_hop: destination,
+                loopback: true,
+                mtu: LOOPBACK_MTU,
+            });
+        }
+        let (configuration, info) = (self.configuration?, self.info?);
+        let direct = configuration.is_local_net(destination)
+            || destination.is_broadcast()
+            || destination.is_multicast();
+        let next_hop = if direct { destination } else { configuration.gateway? };
+        Some(Route { source: configuration.address, next_hop, loopback: false, mtu: info.mtu })
+    }
+
+    /// Whether TCP may hand down packets larger than the MTU, and how large with the IP header.
+    pub fn segmentation(&self, route: &Route) -> usize {
+        match (route.loopback, self.info) {
+            (false, Some(info)) if info.transmit_checksum => info.segmentation,
+            _ => 0,
+        }
+    }
+
+    /// Most references to shared memory in a packet on this route.
+    pub fn fragments(&self, route: &Route) -> usize {
+        if route.loopback { 64 } else { self.info.map_or(0, |i| i.fragments) }
+    }
+
+    /// Sends a packet that fits the MTU or is to be segmented by the device.
+    pub fn send(&mut self, now: u64, header: &Header, mut payload: Payload) {
+        let Some(route) = self.route(header.destination) else {
+            self.recycle(payload.head);
+            return;
+        };
+        let length = payload.head.len() + payload.fragments.iter().map(|f| f.bytes().len()).sum::<usize>();
+        let offload = !route.loopback && self.info.is_some_and(|i| i.transmit_checksum);
+        if let Some(at) = payload.checksum
+            && !route.loopback
+        {
+            let mut sum = Sum::pseudo(header.source, header.destination, header.protocol, length);
+            let value = if offload {
+                sum.partial()
+            } else {
+                sum.add(payload.head.bytes());
+                payload.fragments.iter().for_each(|f| {
+                    sum.add(f.bytes());
+                });
+                // UDP: 0 means "none", so 0 is sent as its ones' complement twin.
+                if sum.finish() == 0 { 0xffff } else { sum.finish() }
+            };
+            payload.head.bytes_mut()[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        self.identification = self.identification.wrapping_add(1);
+        let ip = Ipv4 {
+            source: header.source,
+            destination: header.destination,
+            protocol: header.protocol,
+            ttl: header.ttl,
+            tos: header.tos,
+            id: self.identification,
+            dont_fragment: header.protocol == wire::PROTOCOL_TCP,
+            more_fragments: false,
+            fragment_offset: 0,
+            header: wire::IPV4,
+            total: wire::IPV4 + length,
+        };
+        let Some(to) = payload.head.prepend(wire::IPV4) else { return };
+        ip.put(to);
+        if route.loopback {
+            return self.loop_back(payload);
+        }
+        let offset = wire::ETHERNET + wire::IPV4;
+        let checksum = payload
+            .checksum
+            .filter(|_| offload)
+            .map(|at| Checksum { start: offset as u16, offset: at as u16 });
+        let segmentation = payload.segment.map(|(header_length, segment_size)| Segmentation {
+            header_length: (offset + header_length) as u16,
+            segment_size: segment_size as u16,
+        });
+        let packet = Outgoing { head: payload.head, fragments: payload.fragments, checksum, segmentation };
+        self.hand_to_link(now, route.next_hop, packet);
+    }
+
+    /// Sends a datagram of any size, in fragments where the MTU asks for it (UDP and ICMP; `head` holds it all).
+    pub fn send_datagram(&mut self, now: u64, header: &Header, head: Buffer, checksum: Option<usize>) {
+        let Some(route) = self.route(header.destination) else { return };
+        if head.len() + wire::IPV4 <= route.mtu {
+            return self.send(now, header, Payload { head, fragments: Vec::new(), checksum, segment: None });
+        }
+        let mut head = head;
+        if let Some(at) = checksum {
+            let mut sum = Sum::pseudo(header.source, header.destination, header.protocol, head.len());
+            let value = sum.add(head.bytes()).finish();
+            let value = if value == 0 { 0xffff } else { value };
+            head.bytes_mut()[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        self.identification = self.identification.wrapping_add(1);
+        let id = self.identification;
+        let most = (route.mtu - wire::IPV4) & !7;
+        let total = head.len();
+        for (index, piece) in head.bytes().chunks(most).enumerate() {
+            let Some(mut buffer) = self.buffer() else { return };
+            if !buffer.append(piece) {
+                return;
+            }
+            let ip = Ipv4 {
+                source: header.source,
+                destination: header.destination,
+                protocol: header.protocol,
+                ttl: header.ttl,
+                tos: header.tos,
+                id,
+                dont_fragment: false,
+                more_fragments: (index + 1) * most < total,
+                fragment_offset: index * most,
+                header: wire::IPV4,
+                total: wire::IPV4 + piece.len(),
+            };
+            let Some(to) = buffer.prepend(wire::IPV4) else { return };
+            ip.put(to);
+            self.hand_to_link(now, route.next_hop, Outgoing::plain(buffer));
+        }
+        self.recycle(head);
+    }
+
+    /// The packet comes back in as one piece; its checksum needs no proof.
+    fn loop_back(&mut self, payload: Payload) {
+        if self.loopback.len() >= MOST_LOOPBACK {
+            self.statistics.send_drops += 1;
+            return;
+        }
+        let mut first = payload.head;
+        if !payload.fragments.is_empty() {
+            let more: usize = payload.fragments.iter().map(|f| f.bytes().len()).sum();
+            if more > first.tailroom() {
+                let Some(mut larger) = Buffer::new(first.len() + more, 0) else { return };
+                larger.append(first.bytes());
+                self.recycle(core::mem::replace(&mut first, larger));
+            }
+            payload.fragments.iter().for_each(|f| {
+                first.append(f.bytes());
+            });
+        }
+        self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: true });
+    }
+
+    fn hand_to_link(&mut self, now: u64, next_hop: Ipv4Addr, packet: Outgoing) {
+        if self.is_broadcast(next_hop) {
+            return self.hand_to_device(wire::BROADCAST, packet);
+        }
+        if next_hop.is_multicast() {
+            // RFC 1112 6.4: the low 23 bits of the group.
+            let [_, b, c, d] = next_hop.octets();
+            return self.hand_to_device([1, 0, 0x5e, b & 0x7f, c, d], packet);
+        }
+        match self.neighbours.resolve(now, next_hop, packet) {
+            Resolution::Send(mac, packet) => self.hand_to_device(mac, packet),
+            Resolution::SendAndAsk(mac, packet) => {
+                self.hand_to_device(mac, packet);
+                self.ask(next_hop);
+            }
+            Resolution::Wait(true) => self.ask(next_hop),
+            Resolution::Wait(false) => {}
+        }
+    }
+
+    fn hand_to_device(&mut self, destination: Mac, mut packet: Outgoing) {
+        let Some(info) = &self.info else { return };
+        let header = Ethernet { destination, source: info.mac, ethertype: wire::ETHERTYPE_IPV4 };
+        let Some(to) = packet.head.prepend(wire::ETHERNET) else { return };
+        header.put(to);
+        self.enqueue(packet);
+    }
+
+    fn enqueue(&mut self, packet: Outgoing) {
+        if self.queue.len() >= MOST_QUEUED {
+            self.statistics.send_drops += 1;
+            self.recycle(packet.head);
+            return;
+        }
+        self.statistics.sent_packets += 1;
+        self.statistics.sent_bytes += packet.length() as u64;
+        self.queue.push_back(packet);
+    }
+
+    fn arp(&mut self, destination: Mac, arp: &Arp) {
+        let Some(mac) = self.info.map(|i| i.mac) else { return };
+        let Some(mut buffer) = self.buffer() else { return };
+        let header = Ethernet { destination, source: mac, ethertype: wire::ETHERTYPE_ARP };
+        if let Some(to) = buffer.extend(wire::ETHERNET + Arp::LENGTH) {
+            header.put(to);
+            arp.put(&mut to[wire::ETHERNET..]);
+            self.enqueue(Outgoing::plain(buffer));
+        }
+    }
+
+    /// Broadcasts a request for an address; for our own it is the announcement of RFC 5227 2.3.
+    pub fn ask(&mut self, target: Ipv4Addr) {
+        if let (Some(c), Some(info)) = (self.configuration, self.info) {
+            let arp =
+                Arp { operation: 1, sender_mac: info.mac, sender: c.address, target_mac: [0; 6], target };
+            self.arp(wire::BROADCAST, &arp);
+        }
+    }
+
+    /// An ARP packet came in.
+    pub fn arp_input(&mut self, now: u64, bytes: &[u8]) {
+        let (Some(arp), Some(c), Some(info)) = (Arp::parse(bytes), self.configuration, self.info) else {
+            return;
+        };
+        let sound = !arp.sender.is_unspecified() && arp.sender_mac[0] & 1 == 0 && arp.sender != c.address;
+        let for_us = arp.target == c.address;
+        if sound {
+            // RFC 826: update what is known; learn only from packets meant for us.
+            let waiting = self.neighbours.confirm(now, arp.sender, arp.sender_mac, for_us);
+            for packet in waiting {
+                self.hand_to_device(arp.sender_mac, packet);
+            }
+        }
+        if for_us && arp.operation == 1 && arp.sender != c.address {
+            let reply = Arp {
+                operation: 2,
+                sender_mac: info.mac,
+                sender: c.address,
+                target_mac: arp.sender_mac,
+                target: arp.sender,
+            };
+            self.arp(arp.sender_mac, &reply);
+        }
+    }
+
+    /// Hands queued packets to the device, and takes finished buffers back. With `now` the doorbell rings; without
+    /// it rings after a burst. True when something waits for the doorbell.
+    pub fn pump(&mut self, announce: bool) -> bool {
+        let Some(device) = &self.device else { return false };
+        if !self.queue.is_empty() {
+            let taken = device.transmit(0, &mut self.queue);
+            self.unannounced += taken;
+            device.reclaim(0, &mut self.pool);
+            if self.pool.len() > MOST_POOLED {
+                self.pool.truncate(MOST_POOLED);
+            }
+        }
+        if self.unannounced > 0 && (announce || self.unannounced >= BURST || !self.queue.is_empty()) {
+            device.flush(0);
+            self.unannounced = 0;
+        }
+        self.unannounced > 0 || !self.queue.is_empty()
+    }
+
+    /// True when the device had no room for all packets.
+    pub fn is_backed_up(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Takes packets from the device and gives it fresh buffers.
+    pub fn receive(&mut self, to: &mut VecDeque<Incoming>, most: usize) -> usize {
+        let Some(device) = self.device.clone() else { return 0 };
+        let count = device.receive(0, to, most);
+        self.statistics.received_packets += count as u64;
+        let wanted = device.wanted(0);
+        // In batches, for refilling may ring a doorbell.
+        if wanted >= BURST || count == 0 && wanted > 0 {
+            while self.pool.len() < wanted {
+                match Buffer::new(BUFFER_SIZE, 0) {
+                    Some(buffer) => self.pool.push(buffer),
+                    None => break,
+                }
+            }
+            device.refill(0, &mut self.pool);
+        }
+        count
+    }
+}
+
+fn key_bits(key: Keyed) -> u16 {
+    use core::hash::BuildHasher;
+    key.hash_one(0u8) as u16
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ARP cache (RFC 826, RFC 1122 2.3.2): who has which Ethernet address, and the packets that wait for an answer.
+
+use crate::hash::{Keyed, Table};
+use crate::wire::Mac;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use api_netdev::Outgoing;
+use core::net::Ipv4Addr;
+
+/// An entry is asked about again after this long; until the answer it stays in use.
+const FRESH_NS: u64 = 60_000_000_000;
+/// An entry nobody confirmed goes after this long.
+const STALE_NS: u64 = 300_000_000_000;
+/// RFC 1122 2.3.2.1: no more than one request a second for a destination.
+const RETRY_NS: u64 = 1_000_000_000;
+/// Requests before a destination counts as unreachable (Linux: mcast_solicit).
+const TRIES: u8 = 3;
+/// RFC 1122 2.3.2.2 asks for at least one; a burst of a new connection fits.
+const MOST_WAITING: usize = 64;
+/// Bounds what strangers on the link can make us keep.
+const MOST_ENTRIES: usize = 1024;
+
+enum State {
+    Incomplete { tries: u8, waiting: VecDeque<Outgoing> },
+    Known { mac: Mac, confirmed: u64 },
+}
+
+struct Entry {
+    state: State,
+    /// The last request.
+    asked: u64,
+}
+
+/// What to do with a packet for a neighbour.
+pub enum Resolution {
+    Send(Mac, Outgoing),
+    /// The packet is kept (or dropped, when too many are); with true an ARP request is due.
+    Wait(bool),
+    /// Known, but an ARP request is due besides.
+    SendAndAsk(Mac, Outgoing),
+}
+
+pub struct Neighbours {
+    table: Table<Ipv4Addr, Entry>,
+    /// The neighbour asked last, nearly always the next one too.
+    last: Option<(Ipv4Addr, Mac, u64)>,
+}
+
+impl Neighbours {
+    pub fn new(key: Keyed) -> Neighbours {
+        Neighbours { table: Table::with_hasher(key), last: None }
+    }
+
+    pub fn resolve(&mut self, now: u64, address: Ipv4Addr, packet: Outgoing) -> Resolution {
+        if let Some((last, mac, until)) = self.last
+            && last == address
+            && now < until
+        {
+            return Resolution::Send(mac, packet);
+        }
+        if self.table.len() >= MOST_ENTRIES && !self.table.contains_key(&address) {
+            self.expire(now);
+            if self.table.len() >= MOST_ENTRIES {
+                return Resolution::Wait(false);
+            }
+        }
+        let fresh = Entry { state: State::Incomplete { tries: 0, waiting: VecDeque::new() }, asked: 0 };
+        let entry = self.table.entry(address).or_insert(fresh);
+        match &mut entry.state {
+            State::Known { mac, confirmed } => {
+                if now < *confirmed + FRESH_NS {
+                    self.last = Some((address, *mac, *confirmed + FRESH_NS));
+                    Resolution::Send(*mac, packet)
+                } else if now >= entry.asked + RETRY_NS {
+                    entry.asked = now;
+                    Resolution::SendAndAsk(*mac, packet)
+                } else {
+                    Resolution::Send(*mac, packet)
+                }
+            }
+            State::Incomplete { tries, waiting } => {
+                if waiting.len() < MOST_WAITING {
+                    waiting.push_back(packet);
+                }
+                if *tries == 0 {
+                    *tries = 1;
+                    entry.asked = now;
+                    return Resolution::Wait(true);
+                }
+                Resolution::Wait(false)
+            }
+        }
+    }
+
+    /// An answer, or anything else that shows the address. With `create` an entry is made when there is none.
+    /// Returns the packets that waited.
+    pub fn confirm(&mut self, now: u64, address: Ipv4Addr, mac: Mac, create: bool) -> VecDeque<Outgoing> {
+        let known = State::Known { mac, confirmed: now };
+        match self.table.get_mut(&address) {
+            Some(entry) => {
+                if self.last.is_some_and(|(last, ..)| last == address) {
+                    self.last = None;
+                }
+                match core::mem::replace(&mut entry.state, known) {
+                    State::Incomplete { waiting, .. } => waiting,
+                    State::Known { .. } => VecDeque::new(),
+                }
+            }
+            None => {
+                if create && self.table.len() < MOST_ENTRIES {
+                    self.table.insert(address, Entry { state: known, asked: 0 });
+                }
+                VecDeque::new()
+            }
+        }
+    }
+
+    /// Addresses to ask again, and destinations that did not answer (their packets are dropped).
+    pub fn expire(&mut self, now: u64) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+        let (mut ask, mut lost) = (Vec::new(), Vec::new());
+        self.table.retain(|address, entry| match &mut entry.state {
+            State::Known { confirmed, .. } => now < *confirmed + STALE_NS,
+            State::Incomplete { tries, .. } => {
+                if now < entry.asked + RETRY_NS {
+                    return true;
+                }
+                if *tries >= TRIES {
+                    lost.push(*address);
+                    return false;
+                }
+                *tries += 1;
+                entry.asked = now;
+                ask.push(*address);
+                true
+            }
+        });
+        (ask, lost)
+    }
+
+    /// True while somebody waits for an answer.
+    pub fn is_waiting(&self) -> bool {
+        self.table.values().any(|e| matches!(e.state, State::Incomplete { .. }))
+    }
+
+    /// What is known, for SIOCGARP-like listings and tests.
+    pub fn known(&self, address: Ipv4Addr) -> Option<Mac> {
+        match self.table.get(&address)?.state {
+            State::Known { mac, .. } => Some(mac),
+            State::Incomplete { .. } => None,
+        }
+    }
+}

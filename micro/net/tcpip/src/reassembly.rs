@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reassembly of IPv4 fragments (RFC 791 3.2), bounded in memory and time. Datagrams whose fragments overlap are
+//! thrown away (RFC 5722 for IPv6, and as good an idea here: only attacks overlap).
+
+use crate::wire::Ipv4;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use api_netdev::Buffer;
+use core::net::Ipv4Addr;
+
+/// Datagrams being put together at once: more are an attack, and the oldest goes.
+const MOST_DATAGRAMS: usize = 32;
+/// Bytes kept for all of them (Linux: ipfrag_high_thresh, 4 MiB on machines with far more memory).
+const MOST_BYTES: usize = 256 * 1024;
+/// RFC 1122 3.3.2 asks for 60 to 120 s; Linux uses 30 s.
+const TIMEOUT_NS: u64 = 30_000_000_000;
+const LARGEST: usize = 65_535;
+
+type Key = (Ipv4Addr, Ipv4Addr, u8, u16);
+
+struct Datagram {
+    key: Key,
+    expires: u64,
+    /// By offset; they do not overlap.
+    parts: BTreeMap<usize, Vec<u8>>,
+    bytes: usize,
+    /// Known from the last fragment.
+    length: Option<usize>,
+}
+
+#[derive(Default)]
+pub struct Reassembly {
+    /// Oldest first.
+    datagrams: VecDeque<Datagram>,
+    bytes: usize,
+}
+
+impl Reassembly {
+    /// Takes a fragment's payload; the payload of the whole datagram when it was the last one missing.
+    pub fn add(&mut self, now: u64, header: &Ipv4, payload: &[u8]) -> Option<Buffer> {
+        while self.datagrams.front().is_some_and(|d| d.expires <= now)
+            || self.datagrams.len() >= MOST_DATAGRAMS
+            || self.bytes + payload.len() > MOST_BYTES
+        {
+            let gone = self.datagrams.pop_front()?;
+            self.bytes -= gone.bytes;
+        }
+        let end = header.fragment_offset + payload.len();
+        // All but the last are multiples of 8 bytes long.
+        if end > LARGEST || payload.is_empty() || (header.more_fragments && !payload.len().is_multiple_of(8))
+        {
+            return None;
+        }
+        let key = (header.source, header.destination, header.protocol, header.id);
+        let index = match self.datagrams.iter().position(|d| d.key == key) {
+            Some(index) => index,
+            None => {
+                let expires = now + TIMEOUT_NS;
+                let parts = BTreeMap::new();
+                self.datagrams.push_back(Datagram { key, expires, parts, bytes: 0, length: None });
+                self.datagrams.len() - 1
+            }
+        };
+        let datagram = &mut self.datagrams[index];
+        match datagram.insert(header, payload) {
+            Ok(false) => {
+                self.bytes += payload.len();
+                None
+            }
+            complete => {
+                let kept = datagram.bytes - if complete.is_ok() { payload.len() } else { 0 };
+                let datagram = self.datagrams.remove(index)?;
+                self.bytes -= kept;
+                complete.ok().and_then(|_| datagram.join())
+            }
+        }
+    }
+}
+
+impl Datagram {
+    /// Whether it is complete now; an error for fragments that contradict each other.
+    fn insert(&mut self, header: &Ipv4, payload: &[u8]) -> Result<bool, ()> {
+        let (start, end) = (header.fragment_offset, header.fragment_offset + payload.len());
+        let before = self.parts.range(..=start).next_back().map(|(at, part)| at + part.len());
+        let after = self.parts.range(start..).next().map(|(at, _)| *at);
+        if before.is_some_and(|b| b > start) || after.is_some_and(|a| a < end) {
+            return Err(());
+        }
+        if !header.more_fragments && self.length.replace(end).is_some_and(|known| known != end) {
+            return Err(());
+        }
+        if self.length.is_some_and(|length| end > length) {
+            return Err(());
+        }
+        self.parts.insert(start, payload.into());
+        self.bytes += payload.len();
+        Ok(self.length == Some(self.bytes))
+    }
+
+    fn join(self) -> Option<Buffer> {
+        let mut buffer = Buffer::new(self.bytes, 0)?;
+        self.parts.values().all(|part| buffer.append(part)).then_some(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fragment(id: u16, offset: usize, more: bool) -> Ipv4 {
+        Ipv4 {
+            source: Ipv4Addr::new(10, 0, 0, 1),
+            destination: Ipv4Addr::new(10, 0, 0, 2),
+            protocol: 17,
+            ttl: 64,
+            tos: 0,
+            id,
+            dont_fragment: false,
+            more_fragments: more,
+            fragment_offset: offset,
+            header: 20,
+            total: 0,
+        }
+    }
+
+    #[test]
+    fn fragments_in_any_order_make_the_datagram() {
+        let mut reassembly = Reassembly::default();
+        assert!(reassembly.add(0, &fragment(1, 16, false), b"tail").is_none());
+        assert!(reassembly.add(0, &fragment(1, 8, true), b"middle..").is_none());
+        let whole = reassembly.add(0, &fragment(1, 0, true), b"beginnin").unwrap();
+        assert_eq!(whole.bytes(), b"beginninmiddle..tail");
+        assert_eq!(reassembly.bytes, 0);
+    }
+
+    #[test]
+    fn overlapping_fragments_throw_the_datagram_away() {
+        let mut reassembly = Reassembly::default();
+        assert!(reassembly.add(0, &fragment(1, 0, true), &[0; 16]).is_none());
+        assert!(reassembly.add(0, &fragment(1, 8, false), &[0; 8]).is_none());
+        assert!(reassembly.datagrams.is_empty());
+        assert_eq!(reassembly.bytes, 0);
+    }
+
+    #[test]
+    fn a_flood_of_fragments_stays_within_bounds() {
+        let mut reassembly = Reassembly::default();
+        for id in 0..1000 {
+            assert!(reassembly.add(0, &fragment(id, 8, true), &[0; 1024]).is_none());
+            assert!(reassembly.datagrams.len() <= MOST_DATAGRAMS && reassembly.bytes <= MOST_BYTES);
+        }
+        assert!(reassembly.add(TIMEOUT_NS, &fragment(7, 0, true), &[0; 8]).is_none());
+        assert_eq!(reassembly.datagrams.len(), 1, "old fragments are forgotten");
+    }
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! AF_INET, SOCK_DGRAM.
+
+use super::options::int_or_byte;
+use super::{IPPROTO_UDP, bindable, from_core, ioctl, to_core};
+use crate::slab::Id;
+use crate::stack::{Net, Shared};
+use crate::udp::{LARGEST, Socket as UdpSocket};
+use abi::linux::net as linux;
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{Sink, Source};
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_socket::options::{Common, from_int, int};
+use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+const IPPROTO_IP: u32 = 0;
+
+/// What recvmsg(2) adds to each datagram.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    packet_info: bool,
+    ttl: bool,
+    tos: bool,
+    cork: bool,
+}
+
+pub struct DatagramSocket {
+    net: Arc<Net>,
+    id: Id,
+    shared: Arc<Shared>,
+    common: SpinLock<Common>,
+    wanted: SpinLock<Wanted>,
+    closed: AtomicBool,
+}
+
+impl DatagramSocket {
+    pub fn new(net: Arc<Net>) -> Arc<DatagramSocket> {
+        let shared = Shared::new();
+        let id = net.look(|s| s.udp.create(shared.clone()));
+        Arc::new(DatagramSocket {
+            net,
+            id,
+            shared,
+            common: SpinLock::default(),
+            wanted: SpinLock::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut UdpSocket) -> Result<R>) -> Result<R> {
+        self.net.look(|s| f(s.udp.sockets.get_mut(self.id).ok_or(EBADF)?))
+    }
+
+    /// A message of the error queue (ip(7), IP_RECVERR).
+    fn receive_error(&self) -> Result<Received> {
+        let failure = self.with(|s| s.failures.pop_front().ok_or(EAGAIN))?;
+        // struct sock_extended_err, then the address of who complained.
+        let mut data = Vec::from(u32::from(failure.errno.0).to_ne_bytes());
+        data.extend_from_slice(&[2, failure.kind, failure.code, 0]);
+        data.extend_from_slice(&[0; 8]);
+        data.extend_from_slice(from_core(SocketAddrV4::new(failure.from, 0)).bytes());
+        let control = Control::Other { level: IPPROTO_IP as i32, kind: linux::IP_RECVERR as i32, data };
+        Ok(Received {
+            length: 0,
+            from: Some(from_core(failure.to)),
+            control: Vec::from([control]),
+            flags: linux::MSG_ERRQUEUE,
+        })
+    }
+
+    fn control(&self, to: Ipv4Addr, ttl: u8, tos: u8) -> Vec<Control> {
+        let wanted = *self.wanted.lock();
+        let mut control = Vec::new();
+        let mut add = |kind: u32, data: Vec<u8>| {
+            control.push(Control::Other { level: IPPROTO_IP as i32, kind: kind as i32, data });
+        };
+        if wanted.packet_info {
+            // struct in_pktinfo: interface, local address, destination.
+            let index: i32 = if to.is_loopback() { 1 } else { 2 };
+            let mut data = Vec::from(index.to_ne_bytes());
+            data.extend_from_slice(&to.octets());
+            data.extend_from_slice(&to.octets());
+            add(linux::IP_PKTINFO, data);
+        }
+        if wanted.ttl {
+            add(linux::IP_TTL, from_int(ttl));
+        }
+        if wanted.tos {
+            add(linux::IP_TOS, Vec::from([tos]));
+        }
+        control
+    }
+}
+
+impl Socket for DatagramSocket {
+    fn family(&self) -> u16 {
+        Address::INET
+    }
+
+    fn socket_type(&self) -> Type {
+        Type::Datagram
+    }
+
+    fn protocol(&self) -> u32 {
+        IPPROTO_UDP
+    }
+
+    fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
+        let address = bindable(&self.net, address)?;
+        self.net.look(|s| s.udp.bind(self.id, address))?;
+        if address.port() != 0 && !address.ip().is_loopback() {
+            self.net.host.listening(true, address.port());
+        }
+        Ok(())
+    }
+
+    fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
+        let remote = match address.family() {
+            Some(Address::UNSPEC) => None,
+            _ => Some(to_core(address.as_v4()?)),
+        };
+        self.net.look(|s| s.udp.connect(&s.ip, self.id, remote))
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.with(|s| {
+            if s.remote.is_none() {
+                return Err(ENOTCONN);
+            }
+            s.read_shut |= how.reads();
+            s.write_shut |= how.writes();
+            Ok(())
+        })?;
+        self.shared.queue.wake_all(Events::IN | Events::OUT | Events::RDHUP | Events::HUP);
+        Ok(())
+    }
+
+    fn local_address(&self) -> Result<Address> {
+        self.with(|s| Ok(from_core(s.local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)))))
+    }
+
+    fn peer_address(&self) -> Result<Address> {
+        self.with(|s| s.remote.map(from_core).ok_or(ENOTCONN))
+    }
+
+    fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        let to = message.to.as_ref().map(Address::as_v4).transpose()?.map(to_core);
+        if from.remaining() > LARGEST {
+            return Err(EMSGSIZE);
+        }
+        let length = from.remaining();
+        let mut small = [0; 1500];
+        let mut large = Vec::new();
+        let bytes = if length <= small.len() {
+            let n = from.take(&mut small[..length])?;
+            &small[..n]
+        } else {
+            large = from.take_vec(length)?;
+            &large[..]
+        };
+        if bytes.len() < length {
+            return Err(EFAULT);
+        }
+        if self.wanted.lock().cork || message.flags & linux::MSG_MORE != 0 {
+            return self.with(|s| {
+                if s.gathered.len() + bytes.len() > LARGEST || s.gathered.try_reserve(bytes.len()).is_err() {
+                    return Err(EMSGSIZE);
+                }
+                s.gathered.extend_from_slice(bytes);
+                Ok(length)
+            });
+        }
+        self.net.act(|s, now| {
+            let gathered = s.udp.sockets.get_mut(self.id).map(|s| core::mem::take(&mut s.gathered));
+            match gathered {
+                Some(mut all) if !all.is_empty() => {
+                    all.extend_from_slice(bytes);
+                    s.udp.send(&mut s.ip, now, self.id, to, &all)
+                }
+                _ => s.udp.send(&mut s.ip, now, self.id, to, bytes),
+            }
+        })?;
+        drop(large);
+        Ok(length)
+    }
+
+    fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        if flags & linux::MSG_ERRQUEUE != 0 {
+            return self.receive_error();
+        }
+        let peek = flags & linux::MSG_PEEK != 0;
+        let datagram = self.with(|s| {
+            if let Some(error) = s.error.take() {
+                return Err(error);
+            }
+            match s.pop() {
+                Some(datagram) => Ok(Some(datagram)),
+                None if s.read_shut => Ok(None),
+                None => Err(EAGAIN),
+            }
+        })?;
+        let Some(datagram) = datagram else { return Ok(Received::default()) };
+        let length = datagram.length();
+        let mut moved = Ok(0);
+        for buffer in core::iter::once(&datagram.data.first).chain(&datagram.data.more) {
+            if let (Ok(done), true) = (moved, to.remaining() > 0) {
+                moved = to.put(buffer.bytes()).map(|n| done + n);
+            }
+        }
+        let received = Received {
+            length: if flags & linux::MSG_TRUNC != 0 { length } else { *moved.as_ref().unwrap_or(&0) },
+            from: Some(from_core(datagram.from)),
+            control: self.control(datagram.to, datagram.ttl, datagram.tos),
+            flags: if moved.is_ok_and(|n| n < length) { linux::MSG_TRUNC } else { 0 },
+        };
+        self.net.look(|s| match s.udp.sockets.get_mut(self.id) {
+            Some(socket) if peek => socket.unpop(datagram),
+            _ => s.ip.recycle_packet(datagram.data),
+        });
+        moved.map(|_| received)
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        if level as u32 == linux::SOL_SOCKET
+            && let Some(result) = self.common.lock().set(name as u32, value)
+        {
+            return result;
+        }
+        let on = || int_or_byte(value).map(|n| n != 0);
+        match (level as u32, name as u32) {
+            (linux::SOL_SOCKET, linux::SO_REUSEADDR) => self.with(|s| on().map(|v| s.reuse_address = v)),
+            (linux::SOL_SOCKET, linux::SO_REUSEPORT) => self.with(|s| on().map(|v| s.reuse_port = v)),
+            (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
+            (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => {
+                let size = int(value)?.clamp(1152, 4 << 20) as usize * 2;
+                self.with(|s| {
+                    s.receive_buffer = size;
+                    Ok(())
+                })
+            }
+            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE | linux::SO_KEEPALIVE) => {
+                int(value).map(|_| ())
+            }
+            (linux::SOL_SOCKET, linux::SO_LINGER | linux::SO_BINDTODEVICE) => Ok(()),
+            (linux::SOL_UDP, 1) => {
+                let cork = on()?;
+                self.wanted.lock().cork = cork;
+                if !cork && self.with(|s| Ok(!s.gathered.is_empty()))? {
+                    self.send(None, &Sending::default(), &mut Source::kernel(&[]))?;
+                }
+                Ok(())
+            }
+            (IPPROTO_IP, linux::IP_PKTINFO) => on().map(|v| self.wanted.lock().packet_info = v),
+            (IPPROTO_IP, linux::IP_RECVTTL) => on().map(|v| self.wanted.lock().ttl = v),
+            (IPPROTO_IP, linux::IP_RECVTOS) => on().map(|v| self.wanted.lock().tos = v),
+            (IPPROTO_IP, linux::IP_RECVERR) => self.with(|s| on().map(|v| s.receive_errors = v)),
+            (IPPROTO_IP, linux::IP_TTL) => self.with(|s| {
+                s.ttl = match int_or_byte(value)? {
+                    -1 => crate::ip::TTL,
+                    n @ 1..=255 => n as u8,
+                    _ => return Err(EINVAL),
+                };
+                Ok(())
+            }),
+            (IPPROTO_IP, linux::IP_TOS) => self.with(|s| int_or_byte(value).map(|n| s.tos = n as u8)),
+            (IPPROTO_IP, linux::IP_MULTICAST_TTL) => self.with(|s| {
+                s.multicast_ttl = match int_or_byte(value)? {
+                    -1 => 1,
+                    n @ 0..=255 => n as u8,
+                    _ => return Err(EINVAL),
+                };
+                Ok(())
+            }),
+            (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => self.with(|s| on().map(|v| s.multicast_loop = v)),
+            (IPPROTO_IP, linux::IP_MULTICAST_IF | linux::IP_MULTICAST_ALL) => Ok(()),
+            (IPPROTO_IP, linux::IP_ADD_MEMBERSHIP | linux::IP_DROP_MEMBERSHIP) => {
+                let group: [u8; 4] = value.get(..4).ok_or(EINVAL)?.try_into().map_err(|_| EINVAL)?;
+                let group = Ipv4Addr::from(group);
+                if !group.is_multicast() {
+                    return Err(EINVAL);
+                }
+                let join = name as u32 == linux::IP_ADD_MEMBERSHIP;
+                self.with(|s| match (join, s.groups.contains(&group)) {
+                    (true, true) => Err(EADDRINUSE),
+                    (true, false) => {
+                        s.groups.push(group);
+                        Ok(())
+                    }
+                    (false, true) => {
+                        s.groups.retain(|g| *g != group);
+                        Ok(())
+                    }
+                    (false, false) => Err(EADDRNOTAVAIL),
+                })
+            }
+            (IPPROTO_IP, linux::IP_MTU_DISCOVER | linux::IP_FREEBIND | linux::IP_BIND_ADDRESS_NO_PORT) => {
+                int_or_byte(value).map(|_| ())
+            }
+            _ => Err(ENOPROTOOPT),
+        }
+    }
+
+    fn get_option(&self, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
+        if level as u32 == linux::SOL_SOCKET
+            && let Some(value) = self.common.lock().get(name as u32)
+        {
+            return Ok(value);
+        }
+        let wanted = *self.wanted.lock();
+        self.with(|s| {
+            Ok(match (level as u32, name as u32) {
+                (linux::SOL_SOCKET, linux::SO_ERROR) => {
+                    from_int(s.error.take().map_or(0, |e| i64::from(e.0)))
+                }
+                (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(2),
+                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(2),
+                (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_UDP),
+                (linux::SOL_SOCKET, linux::SO_ACCEPTCONN | linux::SO_KEEPALIVE) => from_int(0),
+                (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(s.reuse_address),
+                (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(s.reuse_port),
+                (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(s.broadcast),
+                (linux::SOL_SOCKET, linux::SO_RCVBUF) => from_int(s.receive_buffer as i64),
+                (linux::SOL_SOCKET, linux::SO_SNDBUF) => from_int(212_992),
+                (linux::SOL_SOCKET, linux::SO_LINGER) => Vec::from([0; 8]),
+                (IPPROTO_IP, linux::IP_TTL) => from_int(s.ttl),
+                (IPPROTO_IP, linux::IP_TOS) => from_int(s.tos),
+                (IPPROTO_IP, linux::IP_PKTINFO) => from_int(wanted.packet_info),
+                (IPPROTO_IP, linux::IP_RECVTTL) => from_int(wanted.ttl),
+                (IPPROTO_IP, linux::IP_RECVTOS) => from_int(wanted.tos),
+                (IPPROTO_IP, linux::IP_RECVERR) => from_int(s.receive_errors),
+                (IPPROTO_IP, linux::IP_MULTICAST_TTL) => from_int(s.multicast_ttl),
+                (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => from_int(s.multicast_loop),
+                (IPPROTO_IP, linux::IP_MTU_DISCOVER) => from_int(linux::IP_PMTUDISC_WANT),
+                (IPPROTO_IP, linux::IP_OPTIONS) => Vec::new(),
+                _ => return Err(ENOPROTOOPT),
+            })
+        })
+    }
+
+    fn timeout_ns(&self, receive: bool) -> Option<u64> {
+        let common = self.common.lock();
+        if receive { common.receive_timeout } else { common.send_timeout }
+    }
+
+    fn poll(&self) -> Events {
+        self.with(|s| Ok(s.poll())).unwrap_or(Events::HUP)
+    }
+
+    fn wait_queue(&self) -> &WaitQueue {
+        &self.shared.queue
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        match command {
+            ioctl::FIONREAD => {
+                let next = self.with(|s| Ok(s.queue.front().map_or(0, |d| d.length())))?;
+                ioctl::put_int(argument, next)
+            }
+            ioctl::TIOCOUTQ => ioctl::put_int(argument, 0),
+            _ => ioctl::interface(&self.net, command, argument),
+        }
+    }
+
+    fn close(&self) {
+        if !self.closed.swap(true, Ordering::Relaxed) {
+            self.net.look(|s| s.udp.close(&mut s.ip, self.id));
+        }
+    }
+}
+
+impl Drop for DatagramSocket {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! AF_NETLINK, NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
+//! if_nameindex(3), and getaddrinfo(3) through them): dumps. Changes are refused with EPERM, anything else with
+//! EOPNOTSUPP, both as netlink errors.
+
+use super::ioctl::{Interface, interfaces};
+use crate::stack::Net;
+use abi::linux::net as linux;
+use abi::{Errno, Events, Result, errno::*};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{Sink, Source};
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_socket::options::{Common, from_int};
+use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
+use core::net::Ipv4Addr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLM_F_MULTI: u16 = 2;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_DUMP: u16 = 0x300;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+/// Longest request taken.
+const REQUEST_MOST: usize = 8192;
+
+pub struct Netlink {
+    net: Arc<Net>,
+    /// Port ids: the first socket has the process id, as on Linux.
+    next: AtomicU32,
+}
+
+impl Netlink {
+    pub fn new(net: Arc<Net>) -> Netlink {
+        Netlink { net, next: AtomicU32::new(0) }
+    }
+}
+
+impl Family for Netlink {
+    fn number(&self) -> u16 {
+        Address::NETLINK
+    }
+
+    fn create(&self, creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>> {
+        if !matches!(kind, Type::Raw | Type::Datagram) {
+            return Err(ESOCKTNOSUPPORT);
+        }
+        if protocol != 0 {
+            return Err(EPROTONOSUPPORT);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let port = if number == 0 { creator.pid } else { 0xffff_f000 - number };
+        Ok(Arc::new(NetlinkSocket {
+            net: self.net.clone(),
+            kind,
+            port,
+            replies: SpinLock::default(),
+            common: SpinLock::default(),
+            queue: WaitQueue::new(),
+        }))
+    }
+}
+
+struct NetlinkSocket {
+    net: Arc<Net>,
+    kind: Type,
+    port: u32,
+    replies: SpinLock<VecDeque<Vec<u8>>>,
+    common: SpinLock<Common>,
+    queue: WaitQueue,
+}
+
+/// A message under construction.
+struct Message(Vec<u8>);
+
+impl Message {
+    fn new(kind: u16, flags: u16, seq: u32, port: u32) -> Message {
+        let mut bytes = Vec::from([0; 4]);
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&flags.to_ne_bytes());
+        bytes.extend_from_slice(&seq.to_ne_bytes());
+        bytes.extend_from_slice(&port.to_ne_bytes());
+        Message(bytes)
+    }
+
+    fn put(mut self, bytes: &[u8]) -> Message {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// A route attribute, padded to 4 bytes.
+    fn attribute(mut self, kind: u16, data: &[u8]) -> Message {
+        self.0.extend_from_slice(&(4 + data.len() as u16).to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(data);
+        while !self.0.len().is_multiple_of(4) {
+            self.0.push(0);
+        }
+        self
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0
+    }
+}
+
+fn name_attribute(interface: &Interface) -> Vec<u8> {
+    let mut name = Vec::from(interface.name.as_bytes());
+    name.push(0);
+    name
+}
+
+fn link(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
+    let kind: u16 = if interface.is_loopback() { 772 } else { 1 };
+    let broadcast = if interface.is_loopback() { [0; 6] } else { [0xff; 6] };
+    Message::new(RTM_NEWLINK, NLM_F_MULTI, seq, port)
+        .put(&[0, 0])
+        .put(&kind.to_ne_bytes())
+        .put(&interface.index.to_ne_bytes())
+        .put(&interface.flags.to_ne_bytes())
+        .put(&[0; 4])
+        .attribute(3, &name_attribute(interface))
+        .attribute(13, &1000u32.to_ne_bytes())
+        .attribute(16, &[if interface.is_loopback() { 0 } else { 6 }])
+        .attribute(4, &(interface.mtu as u32).to_ne_bytes())
+        .attribute(1, &interface.mac)
+        .attribute(2, &broadcast)
+        .finish()
+}
+
+fn address(interface: &Interface, address: Ipv4Addr, seq: u32, port: u32) -> Vec<u8> {
+    // Scope: 254 host, 0 universe; IFA_F_PERMANENT.
+    let scope = if interface.is_loopback() { 254 } else { 0 };
+    let message = Message::new(RTM_NEWADDR, NLM_F_MULTI, seq, port)
+        .put(&[2, interface.prefix, 0x80, scope])
+        .put(&interface.index.to_ne_bytes())
+        .attribute(1, &address.octets())
+        .attribute(2, &address.octets());
+    let message =
+        if interface.is_loopback() { message } else { message.attribute(4, &interface.broadcast().octets()) };
+    message.attribute(3, &name_attribute(interface)).attribute(8, &0x80u32.to_ne_bytes()).finish()
+}
+
+/// A route: to `prefix` of `to` by a gateway or directly.
+fn route(
+    to: Option<(Ipv4Addr, u8)>,
+    source: Ipv4Addr,
+    gateway: Option<Ipv4Addr>,
+    seq: u32,
+    port: u32,
+) -> Vec<u8> {
+    let scope = if gateway.is_some() { 0 } else { 253 };
+    let mut message = Message::new(RTM_NEWROUTE, NLM_F_MULTI, seq, port)
+        // family, lengths, tos, table main, protocol boot or kernel, scope, unicast.
+        .put(&[2, to.map_or(0, |t| t.1), 0, 0, 254, if gateway.is_some() { 3 } else { 2 }, scope, 1])
+        .put(&[0; 4])
+        .attribute(15, &254u32.to_ne_bytes());
+    if let Some((network, _)) = to {
+        message = message.attribute(1, &network.octets()).attribute(7, &source.octets());
+    }
+    if let Some(gateway) = gateway {
+        message = message.attribute(5, &gateway.octets());
+    }
+    message.attribute(4, &2u32.to_ne_bytes()).finish()
+}
+
+impl NetlinkSocket {
+    fn answer(&self, request: &[u8]) {
+        let word =
+            |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
+        let seq = word(8);
+        let family = request.get(16).copied().unwrap_or(0);
+        let all: Vec<Interface> = self.net.look(|s| interfaces(s).collect());
+        let mut reply = Vec::new();
+        let dump = flags & NLM_F_DUMP != 0;
+        match kind {
+            RTM_GETLINK if dump => all.iter().for_each(|i| reply.extend(link(i, seq, self.port))),
+            RTM_GETLINK => {
+                let index = word(20) as i32;
+                match all.iter().find(|i| i.index == index) {
+                    Some(interface) => reply.extend(link(interface, seq, self.port)),
+                    None => reply.extend(self.error(ENODEV, request)),
+                }
+                return self.push(reply);
+            }
+            RTM_GETADDR if family == 0 || family == 2 => {
+                for interface in &all {
+                    if let Some(a) = interface.address {
+                        reply.extend(address(interface, a, seq, self.port));
+                    }
+                }
+            }
+            RTM_GETROUTE if family == 0 || family == 2 => {
+                let configuration = self.net.look(|s| s.ip.configuration);
+                if let Some(c) = configuration {
+                    if c.gateway.is_some() {
+                        reply.extend(route(None, c.address, c.gateway, seq, self.port));
+                    }
+                    let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
+                    reply.extend(route(Some((network, c.prefix)), c.address, None, seq, self.port));
+                }
+            }
+            RTM_GETADDR | RTM_GETROUTE => {}
+            // New, delete, set.
+            16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)),
+            _ if kind < 16 => {
+                if flags & NLM_F_ACK != 0 {
+                    self.push(self.error(Errno(0), request));
+                }
+                return;
+            }
+            _ => return self.push(self.error(EOPNOTSUPP, request)),
+        }
+        if !reply.is_empty() {
+            self.push(reply);
+        }
+        self.push(Message::new(NLMSG_DONE, NLM_F_MULTI, seq, self.port).put(&[0; 4]).finish());
+    }
+
+    fn error(&self, errno: Errno, request: &[u8]) -> Vec<u8> {
+        let seq = request.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
+        Message::new(NLMSG_ERROR, 0, seq, self.port)
+            .put(&(-i32::from(errno.0)).to_ne_bytes())
+            .put(&request[..request.len().min(16)])
+            .finish()
+    }
+
+    fn push(&self, reply: Vec<u8>) {
+        self.replies.lock().push_back(reply);
+    }
+
+    fn address(&self, port: u32) -> Address {
+        let mut rest = [0; 10];
+        rest[2..6].copy_from_slice(&port.to_ne_bytes());
+        Address::new(Address::NETLINK, &rest)
+    }
+}
+
+impl Socket for NetlinkSocket {
+    fn family(&self) -> u16 {
+        Address::NETLINK
+    }
+
+    fn socket_type(&self) -> Type {
+        self.kind
+    }
+
+    fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
+        match (address.family(), address.bytes().len()) {
+            (Some(Address::NETLINK), 12..) => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn connect(&self, _caller: &Caller<'_>, _address: &Address) -> Result<()> {
+        Ok(())
+    }
+
+    fn local_address(&self) -> Result<Address> {
+        Ok(self.address(self.port))
+    }
+
+    fn peer_address(&self) -> Result<Address> {
+        Ok(self.address(0))
+    }
+
+    fn send(&self, _caller: Option<&Caller<'_>>, _message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        if from.remaining() > REQUEST_MOST {
+            return Err(EMSGSIZE);
+        }
+        let bytes = from.take_vec(REQUEST_MOST)?;
+        let mut rest = &bytes[..];
+        while rest.len() >= 16 {
+            let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            if length < 16 || length > rest.len() {
+                break;
+            }
+            self.answer(&rest[..length]);
+            rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+        }
+        self.queue.wake(Events::IN | Events::RDNORM);
+        Ok(bytes.len())
+    }
+
+    fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        let reply = self.replies.lock().pop_front().ok_or(EAGAIN)?;
+        let moved = to.put(&reply);
+        let length = reply.len();
+        if flags & linux::MSG_PEEK != 0 || moved.is_err() {
+            self.replies.lock().push_front(reply);
+        }
+        let moved = moved?;
+        Ok(Received {
+            length: if flags & linux::MSG_TRUNC != 0 { length } else { moved },
+            from: Some(self.address(0)),
+            control: Vec::new(),
+            flags: if moved < length { linux::MSG_TRUNC } else { 0 },
+        })
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        match level as u32 {
+            linux::SOL_SOCKET => match name as u32 {
+                linux::SO_SNDBUF | linux::SO_RCVBUF | linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => Ok(()),
+                name => self.common.lock().set(name, value).unwrap_or(Err(ENOPROTOOPT)),
+            },
+            // NETLINK_EXT_ACK and friends change only how much an error says.
+            linux::SOL_NETLINK => Ok(()),
+            _ => Err(ENOPROTOOPT),
+        }
+    }
+
+    fn get_option(&self, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
+        if level as u32 != linux::SOL_SOCKET {
+            return Err(ENOPROTOOPT);
+        }
+        Ok(match name as u32 {
+            linux::SO_TYPE => from_int(self.kind as u32),
+            linux::SO_DOMAIN => from_int(Address::NETLINK),
+            linux::SO_PROTOCOL | linux::SO_ERROR | linux::SO_ACCEPTCONN => from_int(0),
+            linux::SO_SNDBUF | linux::SO_RCVBUF => from_int(212_992),
+            name => return self.common.lock().get(name).ok_or(ENOPROTOOPT),
+        })
+    }
+
+    fn poll(&self) -> Events {
+        let some = !self.replies.lock().is_empty();
+        (Events::OUT | Events::WRNORM).with(Events::IN | Events::RDNORM, some)
+    }
+
+    fn wait_queue(&self) -> &WaitQueue {
+        &self.queue
+    }
+
+    fn close(&self) {}
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! setsockopt(2) and getsockopt(2) of AF_INET sockets: socket(7), ip(7), tcp(7), udp(7).
+
+use crate::slab::Id;
+use crate::stack::Net;
+use crate::tcp::Kind;
+use crate::tcp::connection::{Connection, Settings, State};
+use abi::linux::net as linux;
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+use api_socket::options::{from_int, int};
+
+const IPPROTO_IP: u32 = 0;
+const IPPROTO_TCP: u32 = 6;
+/// What Linux reports for buffers nobody set: tcp_wmem and tcp_rmem.
+const SEND_REPORTED: usize = 87_040;
+const RECEIVE_REPORTED: usize = 131_072;
+/// Linux' net.core.wmem_max and rmem_max; the kernel doubles what is asked for.
+const BUFFER_MOST: i32 = 212_992;
+
+/// The option's `struct linger`.
+fn linger(value: &[u8]) -> Result<Option<u32>> {
+    let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
+    Ok((on != 0).then_some(seconds.max(0) as u32))
+}
+
+fn range(value: &[u8], range: core::ops::RangeInclusive<i32>) -> Result<u32> {
+    let n = int(value)?;
+    if range.contains(&n) { Ok(n as u32) } else { Err(EINVAL) }
+}
+
+/// `IP_TOS` and friends may come as one byte.
+pub fn int_or_byte(value: &[u8]) -> Result<i32> {
+    match value {
+        [byte] => Ok(i32::from(*byte)),
+        _ => int(value),
+    }
+}
+
+pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Result<()> {
+    net.act(|s, now| {
+        let entry = s.tcp.sockets.get_mut(id).ok_or(EBADF)?;
+        if level as u32 == linux::SOL_SOCKET {
+            match name as u32 {
+                linux::SO_REUSEADDR => return int(value).map(|n| entry.reuse_address = n != 0),
+                linux::SO_REUSEPORT => return int(value).map(|n| entry.reuse_port = n != 0),
+                linux::SO_BROADCAST => return int(value).map(|_| ()),
+                linux::SO_ATTACH_REUSEPORT_CBPF | linux::SO_ATTACH_REUSEPORT_EBPF => return Err(EOPNOTSUPP),
+                linux::SO_BINDTODEVICE => return Ok(()),
+                linux::SO_ZEROCOPY => return Err(EOPNOTSUPP),
+                _ => {}
+            }
+        }
+        let settings = match &mut entry.kind {
+            Kind::Connection(connection) => &mut connection.settings,
+            Kind::Listener(listener) => &mut listener.settings,
+        };
+        let before = *settings;
+        match level as u32 {
+            linux::SOL_SOCKET => set_socket(settings, name as u32, value)?,
+            IPPROTO_TCP => set_tcp(settings, name as u32, value)?,
+            IPPROTO_IP => set_ip(settings, name as u32, value)?,
+            _ => return Err(ENOPROTOOPT),
+        }
+        let released = before.cork && !settings.cork || !before.no_delay && settings.no_delay;
+        let keep_alive = before.keep_alive != settings.keep_alive || before.keep_idle != settings.keep_idle;
+        let quick = name as u32 == linux::TCP_QUICKACK && settings.quick_ack;
+        if let Kind::Connection(connection) = &mut entry.kind {
+            if keep_alive {
+                connection.start_keep_alive(now);
+            }
+            if quick && connection.ack == crate::tcp::connection::Ack::Delayed {
+                connection.ack = crate::tcp::connection::Ack::Now;
+            }
+        }
+        if released || keep_alive || quick {
+            s.tcp.mark(id);
+        }
+        Ok(())
+    })
+}
+
+fn set_socket(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
+    // Linux doubles the size for its bookkeeping and keeps at least 2,304 and 4,608 bytes.
+    let size = |least: i32| int(value).map(|n| (n.clamp(0, BUFFER_MOST) * 2).max(least) as usize);
+    match name {
+        linux::SO_KEEPALIVE => settings.keep_alive = int(value)? != 0,
+        linux::SO_LINGER => settings.linger = linger(value)?,
+        linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => settings.receive_buffer = Some(size(2304)?),
+        linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => settings.send_buffer = Some(size(4608)?),
+        _ => return Err(ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+fn set_tcp(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
+    match name {
+        linux::TCP_NODELAY => settings.no_delay = int(value)? != 0,
+        linux::TCP_CORK => settings.cork = int(value)? != 0,
+        linux::TCP_KEEPIDLE => settings.keep_idle = range(value, 1..=32_767)?,
+        linux::TCP_KEEPINTVL => settings.keep_interval = range(value, 1..=32_767)?,
+        linux::TCP_KEEPCNT => settings.keep_count = range(value, 1..=127)?,
+        linux::TCP_SYNCNT => settings.syn_retries = range(value, 1..=127)?,
+        linux::TCP_USER_TIMEOUT => settings.user_timeout = range(value, 0..=i32::MAX)?,
+        linux::TCP_MAXSEG => settings.max_segment = Some(range(value, 88..=32_767)?),
+        linux::TCP_LINGER2 => {
+            let seconds = int(value)?;
+            settings.fin_timeout = if seconds <= 0 { 60 } else { (seconds as u32).min(60) };
+        }
+        linux::TCP_DEFER_ACCEPT => settings.defer_accept = int(value)?.max(0) as u32,
+        linux::TCP_QUICKACK => settings.quick_ack = int(value)? != 0,
+        // Accepted; every connection makes the full handshake, which the protocol always allows.
+        linux::TCP_FASTOPEN | linux::TCP_FASTOPEN_CONNECT | linux::TCP_FASTOPEN_NO_COOKIE => {
+            int(value).map(|_| ())?
+        }
+        linux::TCP_WINDOW_CLAMP
+        | linux::TCP_NOTSENT_LOWAT
+        | linux::TCP_THIN_LINEAR_TIMEOUTS
+        | linux::TCP_THIN_DUPACK
+        | linux::TCP_SAVE_SYN
+        | linux::TCP_INQ => int(value).map(|_| ())?,
+        linux::TCP_CONGESTION => match value.split(|b| *b == 0).next() {
+            Some(b"cubic") => {}
+            _ => return Err(ENOENT),
+        },
+        _ => return Err(ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+fn set_ip(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
+    match name {
+        linux::IP_TOS => settings.tos = int_or_byte(value)? as u8,
+        linux::IP_TTL => {
+            settings.ttl = match int_or_byte(value)? {
+                -1 => crate::ip::TTL,
+                n @ 1..=255 => n as u8,
+                _ => return Err(EINVAL),
+            }
+        }
+        linux::IP_MTU_DISCOVER
+        | linux::IP_RECVERR
+        | linux::IP_PKTINFO
+        | linux::IP_FREEBIND
+        | linux::IP_BIND_ADDRESS_NO_PORT
+        | linux::IP_RECVTOS
+        | linux::IP_RECVTTL
+        | linux::IP_RECVOPTS => int_or_byte(value).map(|_| ())?,
+        linux::IP_OPTIONS if value.is_empty() => {}
+        _ => return Err(ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
+    net.look(|s| {
+        let entry = s.tcp.sockets.get_mut(id).ok_or(EBADF)?;
+        let (reuse_address, reuse_port) = (entry.reuse_address, entry.reuse_port);
+        let (settings, connection) = match &mut entry.kind {
+            Kind::Connection(connection) => (connection.settings, Some(connection)),
+            Kind::Listener(listener) => (listener.settings, None),
+        };
+        Ok(match (level as u32, name as u32) {
+            (linux::SOL_SOCKET, linux::SO_ERROR) => {
+                from_int(connection.and_then(|c| c.error.take()).map_or(0, |e| i64::from(e.0)))
+            }
+            (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(1),
+            (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(2),
+            (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_TCP),
+            (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(connection.is_none()),
+            (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(reuse_address),
+            (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(reuse_port),
+            (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(0),
+            (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => from_int(settings.keep_alive),
+            (linux::SOL_SOCKET, linux::SO_LINGER) => {
+                let mut out = from_int(settings.linger.is_some());
+                out.extend_from_slice(&from_int(settings.linger.unwrap_or(0)));
+                out
+            }
+            (linux::SOL_SOCKET, linux::SO_RCVBUF) => {
+                from_int(settings.receive_buffer.unwrap_or(RECEIVE_REPORTED) as i64)
+            }
+            (linux::SOL_SOCKET, linux::SO_SNDBUF) => {
+                from_int(settings.send_buffer.unwrap_or(SEND_REPORTED) as i64)
+            }
+            (IPPROTO_TCP, linux::TCP_NODELAY) => from_int(settings.no_delay),
+            (IPPROTO_TCP, linux::TCP_CORK) => from_int(settings.cork),
+            (IPPROTO_TCP, linux::TCP_KEEPIDLE) => from_int(settings.keep_idle),
+            (IPPROTO_TCP, linux::TCP_KEEPINTVL) => from_int(settings.keep_interval),
+            (IPPROTO_TCP, linux::TCP_KEEPCNT) => from_int(settings.keep_count),
+            (IPPROTO_TCP, linux::TCP_SYNCNT) => from_int(settings.syn_retries),
+            (IPPROTO_TCP, linux::TCP_USER_TIMEOUT) => from_int(settings.user_timeout),
+            (IPPROTO_TCP, linux::TCP_MAXSEG) => from_int(connection.map_or(536, |c| c.mss)),
+            (IPPROTO_TCP, linux::TCP_LINGER2) => from_int(settings.fin_timeout),
+            (IPPROTO_TCP, linux::TCP_DEFER_ACCEPT) => from_int(settings.defer_accept),
+            (IPPROTO_TCP, linux::TCP_QUICKACK) => from_int(settings.quick_ack),
+            (IPPROTO_TCP, linux::TCP_FASTOPEN | linux::TCP_FASTOPEN_CONNECT | linux::TCP_NOTSENT_LOWAT) => {
+                from_int(0)
+            }
+            (IPPROTO_TCP, linux::TCP_CONGESTION) => Vec::from(*b"cubic\0\0\0\0\0\0\0\0\0\0\0"),
+            (IPPROTO_TCP, linux::TCP_INFO) => info(&settings, connection.map(|c| &**c)),
+            (IPPROTO_IP, linux::IP_TOS) => from_int(settings.tos),
+            (IPPROTO_IP, linux::IP_TTL) => from_int(settings.ttl),
+            (IPPROTO_IP, linux::IP_MTU) => {
+                from_int(connection.filter(|c| c.is_synchronised()).map(|c| c.mss + 40).ok_or(ENOTCONN)?)
+            }
+            (IPPROTO_IP, linux::IP_MTU_DISCOVER) => from_int(linux::IP_PMTUDISC_WANT),
+            (IPPROTO_IP, linux::IP_RECVERR | linux::IP_PKTINFO | linux::IP_FREEBIND) => from_int(0),
+            (IPPROTO_IP, linux::IP_OPTIONS) => Vec::new(),
+            _ => return Err(ENOPROTOOPT),
+        })
+    })
+}
+
+/// `struct tcp_info` up to `tcpi_total_retrans` (104 bytes, what programs read; newer fields are left out, which
+/// the length tells).
+fn info(settings: &Settings, connection: Option<&Connection>) -> Vec<u8> {
+    let mut bytes = [0u8; 8];
+    let mut words = [0u32; 24];
+    // Linux' state numbers (include/net/tcp_states.h).
+    bytes[0] = match connection.map(|c| c.state) {
+        None => 10,
+        Some(State::Established) => 1,
+        Some(State::SynSent) => 2,
+        Some(State::SynReceived) => 3,
+        Some(State::FinWait1) => 4,
+        Some(State::FinWait2) => 5,
+        Some(State::Closed) => 7,
+        Some(State::CloseWait) => 8,
+        Some(State::LastAck) => 9,
+        Some(State::Closing) => 11,
+    };
+    if let Some(c) = connection {
+        bytes[1] = if c.recovery.is_some() { 3 } else { 0 };
+        bytes[2] = c.retries as u8;
+        bytes[3] = c.probes as u8;
+        bytes[4] = c.retries as u8;
+        bytes[5] = u8::from(c.timestamps) | u8::from(c.sack) << 1 | u8::from(c.receive_scale > 0) << 2;
+        bytes[6] = c.send_scale | c.receive_scale << 4;
+        words[0] = (c.rtt.timeout / 1000) as u32;
+        words[1] = 40_000;
+        words[2] = c.mss;
+        words[3] = c.mss;
+        words[4] = c.max.wrapping_sub(c.una) / c.mss.max(1);
+        words[5] = c.board.bytes() / c.mss.max(1);
+        words[13] = c.mss + 40;
+        words[14] = 64 * 1024;
+        words[15] = (c.rtt.smoothed / 1000) as u32;
+        words[16] = (c.rtt.variation / 1000) as u32;
+        words[17] = c.cwnd.threshold.min(0x7fff_ffff) / c.mss.max(1);
+        words[18] = c.cwnd.size / c.mss.max(1);
+        words[19] = c.mss;
+        words[20] = 3;
+        words[22] = c.receive_limit() as u32;
+        words[23] = c.retransmitted;
+    } else {
+        words[2] = settings.max_segment.unwrap_or(536);
+    }
+    let mut out = Vec::from(bytes);
+    words.iter().for_each(|w| out.extend_from_slice(&w.to_ne_bytes()));
+    out
+}

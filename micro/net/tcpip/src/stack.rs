@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack as one object: packets in, packets out, time, and whom to wake.
+
+use crate::hash::{Keyed, Secrets, Tuple};
+use crate::icmp::Icmp;
+use crate::ip::{Configuration, Ip};
+use crate::reassembly::Reassembly;
+use crate::tcp::Tcp;
+use crate::udp::Udp;
+use crate::wire::{self, Ethernet, Ipv4};
+use abi::{Events, errno::EHOSTUNREACH};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_netdev::{Buffer, Incoming, NetDevice};
+use api_sched::WaitQueue;
+use core::net::SocketAddrV4;
+
+/// Packets taken from the device at once.
+const BURST: usize = 64;
+/// ARP entries that wait are looked at this often.
+const ARP_NS: u64 = 1_000_000_000;
+
+/// What a socket object and the stack share.
+pub struct Shared {
+    pub queue: WaitQueue,
+}
+
+impl Shared {
+    pub fn new() -> Arc<Shared> {
+        Arc::new(Shared { queue: WaitQueue::new() })
+    }
+}
+
+/// Whom to wake when the stack is not locked any more.
+pub type Wakes = Vec<(Arc<Shared>, Events)>;
+
+/// All state of the network, without a lock and without a clock.
+pub struct Stack {
+    pub ip: Ip,
+    pub tcp: Tcp,
+    pub udp: Udp,
+    pub icmp: Icmp,
+    reassembly: Reassembly,
+    wakes: Wakes,
+    incoming: VecDeque<Incoming>,
+    arp_at: Option<u64>,
+}
+
+impl Stack {
+    /// `seed` is random.
+    pub fn new(seed: [u8; 24], now: u64) -> Stack {
+        let secrets = Secrets::from_bytes(seed);
+        Stack {
+            ip: Ip::new(Keyed::new(secrets.table)),
+            tcp: Tcp::new(secrets, now),
+            udp: Udp::new(secrets),
+            icmp: Icmp::default(),
+            reassembly: Reassembly::default(),
+            wakes: Vec::new(),
+            incoming: VecDeque::new(),
+            arp_at: None,
+        }
+    }
+
+    /// Gives the device its address and tells the network of it (RFC 5227 2.3).
+    pub fn configure(&mut self, configuration: Configuration) {
+        self.ip.configuration = Some(configuration);
+        self.ip.ask(configuration.address);
+    }
+
+    pub fn attach(&mut self, device: Arc<dyn NetDevice>) {
+        self.ip.attach(device);
+        let mut none = VecDeque::new();
+        self.ip.receive(&mut none, 0);
+    }
+
+    /// Takes a burst from the device and works on it; how many packets it was.
+    pub fn receive(&mut self, now: u64) -> usize {
+        let mut incoming = core::mem::take(&mut self.incoming);
+        let count = self.ip.receive(&mut incoming, BURST);
+        for packet in incoming.drain(..) {
+            self.ethernet(now, packet);
+        }
+        self.incoming = incoming;
+        count
+    }
+
+    /// Lets everything that was touched send, lets loopback deliver, and does what is due.
+    pub fn settle(&mut self, now: u64) {
+        if self.next_deadline().is_some_and(|at| at <= now) {
+            self.tcp.timers(&mut self.ip, now);
+            if self.arp_at.is_some_and(|at| at <= now) {
+                self.arp(now);
+            }
+        }
+        self.tcp.settle(&mut self.ip, now, &mut self.wakes);
+        // A dialogue over loopback that never ends (two sockets of one program cannot have one without the program).
+        while let Some(packet) = self.ip.loopback.pop_front() {
+            self.ipv4(now, packet);
+            if self.ip.loopback.is_empty() {
+                self.tcp.settle(&mut self.ip, now, &mut self.wakes);
+            }
+        }
+        if self.arp_at.is_none() && self.ip.neighbours.is_waiting() {
+            self.arp_at = Some(now + ARP_NS);
+        }
+    }
+
+    fn arp(&mut self, now: u64) {
+        self.arp_at = None;
+        let (ask, lost) = self.ip.neighbours.expire(now);
+        ask.into_iter().for_each(|address| self.ip.ask(address));
+        if lost.is_empty() {
+            return;
+        }
+        // Opening connections fail at once (Linux: EHOSTUNREACH); the others' timers decide.
+        let gone = |remote: &SocketAddrV4| {
+            lost.iter().any(|l| remote.ip() == l || self.ip.configuration.and_then(|c| c.gateway) == Some(*l))
+        };
+        let tuples: Vec<(Tuple, u32)> = self
+            .tcp
+            .sockets
+            .iter()
+            .filter_map(|(_, entry)| entry.connection())
+            .filter(|c| c.state == crate::tcp::connection::State::SynSent && gone(&c.tuple.remote))
+            .map(|c| (c.tuple, c.una))
+            .collect();
+        for (tuple, seq) in tuples {
+            self.tcp.icmp_error(now, &tuple, seq, crate::icmp::Error::Unreachable(EHOSTUNREACH));
+        }
+    }
+
+    /// When [`Stack::settle`] is to be called at the latest.
+    pub fn next_deadline(&self) -> Option<u64> {
+        [self.tcp.next_deadline(), self.arp_at].into_iter().flatten().min()
+    }
+
+    /// Those to wake, once the lock is released.
+    pub fn take_wakes(&mut self) -> Wakes {
+        core::mem::take(&mut self.wakes)
+    }
+
+    pub fn has_wakes(&self) -> bool {
+        !self.wakes.is_empty()
+    }
+
+    fn ethernet(&mut self, now: u64, mut packet: Incoming) {
+        let Some(header) = Ethernet::parse(packet.first.bytes()) else {
+            return self.ip.recycle_packet(packet);
+        };
+        packet.first.trim_front(wire::ETHERNET);
+        let for_us =
+            header.destination[0] & 1 == 1 || self.ip.info.is_some_and(|info| info.mac == header.destination);
+        match header.ethertype {
+            wire::ETHERTYPE_IPV4 if for_us => self.ipv4(now, packet),
+            wire::ETHERTYPE_ARP if for_us => {
+                self.ip.arp_input(now, packet.first.bytes());
+                self.ip.recycle_packet(packet);
+            }
+            _ => self.ip.recycle_packet(packet),
+        }
+    }
+
+    fn ipv4(&mut self, now: u64, mut packet: Incoming) {
+        let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
+        let header = match Ipv4::parse(packet.first.bytes()) {
+            Some(header) if header.total <= there => header,
+            _ => {
+                self.ip.statistics.bad_packets += 1;
+                return self.ip.recycle_packet(packet);
+            }
+        };
+        self.ip.statistics.received_bytes += header.total as u64;
+        let wanted = self.ip.is_own(header.destination)
+            || self.ip.is_broadcast(header.destination)
+            || header.destination.is_multicast();
+        if !wanted {
+            return self.ip.recycle_packet(packet);
+        }
+        cut(&mut packet, header.total);
+        if header.more_fragments || header.fragment_offset > 0 {
+            let whole = flat(&packet)
+                .and_then(|all| self.reassembly.add(now, &header, &all.bytes()[header.header..]));
+            self.ip.recycle_packet(packet);
+            if let Some(first) = whole {
+                let packet = Incoming { first, more: Vec::new(), checksum_valid: false };
+                self.transport(now, &header, packet, None);
+            }
+            return;
+        }
+        // What an ICMP error would quote, kept from the packet before it is consumed.
+        let quoted = packet.first.bytes();
+        let mut quote = [0; 88];
+        let length = quoted.len().min(quote.len());
+        quote[..length].copy_from_slice(&quoted[..length]);
+        packet.first.trim_front(header.header);
+        self.transport(now, &header, packet, Some(&quote[..length]));
+    }
+
+    fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, quote: Option<&[u8]>) {
+        match header.protocol {
+            wire::PROTOCOL_TCP => {
+                if self.ip.is_own(header.destination) {
+                    self.tcp.input(&mut self.ip, now, header, packet);
+                } else {
+                    self.ip.recycle_packet(packet);
+                }
+            }
+            wire::PROTOCOL_UDP => {
+                if !self.udp.input(&mut self.ip, header, packet, &mut self.wakes)
+                    && let Some(quote) = quote
+                {
+                    self.icmp.unreachable(&mut self.ip, now, header, 3, quote);
+                }
+            }
+            wire::PROTOCOL_ICMP => {
+                let error =
+                    flat(&packet).and_then(|all| self.icmp.input(&mut self.ip, now, header, all.bytes()));
+                self.ip.recycle_packet(packet);
+                if let Some(quoted) = error {
+                    self.icmp_error(now, &quoted);
+                }
+            }
+            _ => {
+                self.ip.recycle_packet(packet);
+                if let Some(quote) = quote {
+                    self.icmp.unreachable(&mut self.ip, now, header, 2, quote);
+                }
+            }
+        }
+    }
+
+    fn icmp_error(&mut self, now: u64, quoted: &crate::icmp::Quoted) {
+        match quoted.protocol {
+            wire::PROTOCOL_UDP => self.udp.icmp_error(quoted, &mut self.wakes),
+            wire::PROTOCOL_TCP => {
+                let t = &quoted.transport;
+                let tuple = Tuple {
+                    local: SocketAddrV4::new(quoted.source, u16::from_be_bytes([t[0], t[1]])),
+                    remote: SocketAddrV4::new(quoted.destination, u16::from_be_bytes([t[2], t[3]])),
+                };
+                let seq = u32::from_be_bytes([t[4], t[5], t[6], t[7]]);
+                self.tcp.icmp_error(now, &tuple, seq, quoted.error);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Shortens a packet to `length` bytes: frames are padded to 60 bytes.
+pub fn cut(packet: &mut Incoming, length: usize) {
+    let mut left = length.saturating_sub(packet.first.len());
+    packet.first.truncate(length);
+    for buffer in &mut packet.more {
+        let n = buffer.len().min(left);
+        buffer.truncate(n);
+        left -= n;
+    }
+}
+
+/// The packet in one piece.
+fn flat(packet: &Incoming) -> Option<Buffer> {
+    let length = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
+    let mut buffer = Buffer::new(length, 0)?;
+    let whole = core::iter::once(&packet.first).chain(&packet.more).all(|b| buffer.append(b.bytes()));
+    whole.then_some(buffer)
+}
+
+/// What the stack needs of the kernel around it.
+pub trait Host: Send + Sync {
+    /// Nanoseconds on the monotonic clock.
+    fn now_ns(&self) -> u64;
+    /// Have [`Net::poll`] called at this time; replaces the time asked for before.
+    fn set_timer(&self, deadline_ns: u64);
+    /// Packets wait in the device for its doorbell: have [`Net::poll`] called when the program pauses, and soon.
+    fn soon(&self);
+    /// A server socket is there (TCP listens, UDP is bound to a fixed port).
+    fn listening(&self, udp: bool, port: u16);
+}
+
+/// The stack behind its lock.
+pub struct Net {
+    stack: SpinLock<Stack>,
+    armed: SpinLock<u64>,
+    pub host: Box<dyn Host>,
+}
+
+impl Net {
+    pub fn new(host: Box<dyn Host>, seed: [u8; 24]) -> Arc<Net> {
+        let now = host.now_ns();
+        Arc::new(Net { stack: SpinLock::new(Stack::new(seed, now)), armed: SpinLock::new(u64::MAX), host })
+    }
+
+    /// Looks at or changes the stack without letting it act.
+    pub fn look<R>(&self, f: impl FnOnce(&mut Stack) -> R) -> R {
+        f(&mut self.stack.lock())
+    }
+
+    /// Does something with the stack, lets it act on that, and wakes whom it concerns.
+    pub fn act<R>(&self, f: impl FnOnce(&mut Stack, u64) -> R) -> R {
+        self.run(false, f)
+    }
+
+    fn run<R>(&self, announce: bool, f: impl FnOnce(&mut Stack, u64) -> R) -> R {
+        let now = self.host.now_ns();
+        let mut stack = self.stack.lock();
+        let result = f(&mut stack, now);
+        stack.settle(now);
+        let waiting = stack.ip.pump(announce);
+        let wakes = if stack.has_wakes() { stack.take_wakes() } else { Vec::new() };
+        let next = stack.next_deadline().unwrap_or(u64::MAX);
+        drop(stack);
+        for (shared, events) in wakes {
+            shared.queue.wake(events);
+        }
+        let earlier = {
+            let mut armed = self.armed.lock();
+            let earlier = next < *armed;
+            if earlier {
+                *armed = next;
+            }
+            earlier
+        };
+        if earlier {
+            self.host.set_timer(next);
+        }
+        if waiting {
+            self.host.soon();
+        }
+        result
+    }
+
+    /// Takes what the device has received, sends what waits, and does what is due. True when there was work: more may
+    /// have come meanwhile.
+    pub fn poll(&self) -> bool {
+        {
+            let now = self.host.now_ns();
+            let mut armed = self.armed.lock();
+            if *armed <= now {
+                *armed = u64::MAX;
+            }
+        }
+        self.run(true, |stack, now| stack.receive(now)) > 0
+    }
+
+    /// Asks the device for an interrupt; false when packets wait already.
+    pub fn arm_interrupt(&self) -> bool {
+        let device = self.look(|stack| stack.ip.device().cloned());
+        device.is_none_or(|d| d.arm_interrupt(0))
+    }
+}

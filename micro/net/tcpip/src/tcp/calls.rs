@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the socket layer asks of TCP. Errors are those of Linux' manual pages.
+
+use super::connection::{Connection, State};
+use super::listen::Listener;
+use super::{Entry, Kind, Tcp};
+use crate::ip::Ip;
+use crate::seq;
+use crate::slab::Id;
+use crate::stack::Shared;
+use abi::{Events, Result, errno::*};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_netdev::Buffer;
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+/// Linux' net.core.somaxconn.
+const BACKLOG_MOST: usize = 4096;
+
+impl Tcp {
+    fn connection(&mut self, id: Id) -> Result<&mut Connection> {
+        self.sockets.get_mut(id).and_then(Entry::connection_mut).ok_or(EINVAL)
+    }
+
+    /// listen(2); again on a listener it changes the backlog.
+    pub fn listen(&mut self, id: Id, backlog: i32) -> Result<SocketAddrV4> {
+        let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MOST).min(BACKLOG_MOST);
+        let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+        match &mut entry.kind {
+            Kind::Listener(listener) => listener.backlog = backlog,
+            Kind::Connection(connection) => {
+                if connection.state != State::Closed || connection.remote().port() != 0 {
+                    return Err(EINVAL);
+                }
+                let settings = connection.settings;
+                self.claim_for_listening(id)?;
+                let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+                entry.kind = Kind::Listener(Box::new(Listener::new(settings, backlog)));
+            }
+        }
+        self.sockets.get(id).and_then(|e| e.bound).ok_or(EINVAL)
+    }
+
+    /// accept(2): the connection that waited longest.
+    pub fn accept(&mut self, id: Id) -> Result<(Id, Arc<Shared>, SocketAddrV4)> {
+        let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+        let Kind::Listener(listener) = &mut entry.kind else { return Err(EINVAL) };
+        // One that was reset while it waited is handed out all the same, as on Linux.
+        let child = listener.ready.pop_front().ok_or(EAGAIN)?;
+        let entry = self.sockets.get_mut(child).ok_or(ECONNABORTED)?;
+        let shared = entry.shared.clone();
+        let connection = entry.connection_mut().ok_or(ECONNABORTED)?;
+        // What happened so far, the new owner sees by polling.
+        connection.events = Events::NONE;
+        Ok((child, shared, connection.remote()))
+    }
+
+    /// connect(2): `EINPROGRESS` first; `EALREADY`, `EISCONN` or the error of the attempt later.
+    pub fn connect(&mut self, ip: &mut Ip, now: u64, id: Id, remote: SocketAddrV4) -> Result<()> {
+        let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+        let bound = entry.bound;
+        let Kind::Connection(connection) = &mut entry.kind else { return Err(EISCONN) };
+        match connection.state {
+            State::SynSent | State::SynReceived => return Err(EALREADY),
+            State::Closed if connection.remote().port() != 0 => {
+                if let Some(error) = connection.error.take() {
+                    return Err(error);
+                }
+                // The attempt failed before: a new one may be made.
+                let settings = connection.settings;
+                let fresh = Connection::new(
+                    crate::hash::Tuple { local: no_address(), remote: no_address() },
+                    settings,
+                );
+                **connection = fresh;
+            }
+            State::Closed => {}
+            _ => return Err(EISCONN),
+        }
+        if remote.port() == 0 {
+            return Err(ECONNREFUSED);
+        }
+        if remote.ip().is_multicast() || ip.is_broadcast(*remote.ip()) {
+            return Err(ENETUNREACH);
+        }
+        let ip_address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
+        let remote = SocketAddrV4::new(ip_address, remote.port());
+        let route = ip.route(*remote.ip()).ok_or(ENETUNREACH)?;
+        let (tuple, above) = self.choose(now, route.source, bound, remote)?;
+        let iss = self.initial_sequence(now, &tuple);
+        let ts_offset = self.timestamp_offset(&tuple);
+        let connection = self.connection(id)?;
+        connection.tuple = tuple;
+        connection.ts_offset = ts_offset;
+        connection.start_sending(above.filter(|a| seq::lt(iss, *a)).unwrap_or(iss), now);
+        connection.state = State::SynSent;
+        self.connections.insert(tuple, id);
+        self.mark(id);
+        Err(EINPROGRESS)
+    }
+
+    /// Whether bytes may be sent now, and how many there is room for.
+    pub fn send_room(&mut self, id: Id) -> Result<usize> {
+        let connection = self.connection(id)?;
+        if let Some(error) = connection.error.take() {
+            return Err(error);
+        }
+        match connection.state {
+            State::SynSent | State::SynReceived => return Err(EAGAIN),
+            State::Closed if connection.remote().port() == 0 => return Err(EPIPE),
+            _ => {}
+        }
+        if !connection.can_send() {
+            return Err(EPIPE);
+        }
+        match connection.send_room() {
+            0 => Err(EAGAIN),
+            room => Ok(room),
+        }
+    }
+
+    /// Queues bytes; the caller asked for room before, so a little more than there is does no harm.
+    pub fn send(&mut self, ip: &mut Ip, now: u64, id: Id, bytes: Bytes<'_>, more: bool) -> Result<()> {
+        let connection = self.connection(id)?;
+        if !connection.can_send() {
+            return Err(EPIPE);
+        }
+        match bytes {
+            Bytes::Few(bytes) => {
+                if !connection.queue.append(bytes) {
+                    return Err(ENOMEM);
+                }
+            }
+            Bytes::Many(bytes) => connection.queue.push(bytes),
+        }
+        connection.pushed(ip, now, more);
+        self.mark(id);
+        Ok(())
+    }
+
+    /// Takes the first buffer of what was received. `Ok(None)`: end of data.
+    pub fn receive(&mut self, id: Id) -> Result<Option<Buffer>> {
+        let connection = self.connection(id)?;
+        if let Some(buffer) = connection.input.pop() {
+            return Ok(Some(buffer));
+        }
+        Self::nothing_there(connection)
+    }
+
+    /// Why there is nothing to read.
+    fn nothing_there<T>(connection: &mut Connection) -> Result<Option<T>> {
+        if let Some(error) = connection.error.take() {
+            return Err(error);
+        }
+        match connection.state {
+            State::Closed if connection.remote().port() == 0 => Err(ENOTCONN),
+            _ if connection.peer_done || connection.read_shut => Ok(None),
+            State::Closed => Ok(None),
+            _ => Err(EAGAIN),
+        }
+    }
+
+    /// Up to `most` bytes, left where they are.
+    pub fn peek(&mut self, id: Id, most: usize) -> Result<Option<Vec<u8>>> {
+        let connection = self.connection(id)?;
+        if !connection.input.is_empty() {
+            return Ok(Some(connection.input.peek(most)));
+        }
+        Self::nothing_there(connection)
+    }
+
+    /// Gives back what is left of a buffer after reading. True when the peer should hear of the room now.
+    pub fn read_done(&mut self, ip: &mut Ip, id: Id, rest: Option<Buffer>) -> bool {
+        let Ok(connection) = self.connection(id) else { return false };
+        if let Some(rest) = rest {
+            if rest.is_empty() {
+                ip.recycle(rest);
+            } else {
+                connection.input.unpop(rest);
+            }
+        }
+        connection.urgent = false;
+        if connection.window_update_due() {
+            connection.ack = super::connection::Ack::Now;
+            self.mark(id);
+            return true;
+        }
+        false
+    }
+
+    /// connect(2) with AF_UNSPEC: the connection is broken off and the socket is as new.
+    pub fn disconnect(&mut self, ip: &mut Ip, now: u64, id: Id) -> Result<()> {
+        let connection = self.connection(id)?;
+        if connection.is_synchronised() {
+            connection.send_reset(ip, now);
+        }
+        let settings = connection.settings;
+        connection.finish(None);
+        self.release(id);
+        let connection = self.connection(id)?;
+        let tuple = crate::hash::Tuple { local: no_address(), remote: no_address() };
+        *connection = Connection::new(tuple, settings);
+        connection.happened(Events::HUP);
+        self.mark(id);
+        Ok(())
+    }
+
+    pub fn shutdown(&mut self, id: Id, reads: bool, writes: bool) -> Result<()> {
+        let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
+        let connection = match &mut entry.kind {
+            Kind::Connection(connection) => connection,
+            Kind::Listener(_) if reads => return Err(EOPNOTSUPP),
+            Kind::Listener(_) => return Ok(()),
+        };
+        if connection.state == State::Closed {
+            return Err(ENOTCONN);
+        }
+        if matches!(connection.state, State::SynSent) {
+            connection.finish(None);
+            self.release(id);
+            return Ok(());
+        }
+        if reads {
+            connection.read_shut = true;
+            connection.happened(Events::IN | Events::RDNORM | Events::RDHUP);
+        }
+        if writes {
+            connection.shut_write();
+            connection.happened(Events::OUT | Events::WRNORM);
+        }
+        if connection.fin && (connection.read_shut || connection.peer_done) {
+            connection.happened(Events::HUP);
+        }
+        self.mark(id);
+        Ok(())
+    }
+
+    /// shutdown(SHUT_RD) of a listener: it stops listening (Linux).
+    pub fn stop_listening(&mut self, ip: &mut Ip, now: u64, id: Id) {
+        self.abandon(ip, now, id);
+        if let Some(entry) = self.sockets.get_mut(id)
+            && let Kind::Listener(listener) = &entry.kind
+        {
+            let tuple = crate::hash::Tuple { local: no_address(), remote: no_address() };
+            entry.kind = Kind::Connection(Box::new(Connection::new(tuple, listener.settings)));
+            if let Some(connection) = entry.connection_mut() {
+                connection.happened(Events::HUP | Events::IN);
+            }
+        }
+        self.mark(id);
+    }
+
+    /// The program's last descriptor goes.
+    pub fn close(&mut self, ip: &mut Ip, now: u64, id: Id) {
+        let Some(entry) = self.sockets.get_mut(id) else { return };
+        entry.owned = false;
+        let Kind::Connection(connection) = &mut entry.kind else {
+            self.abandon(ip, now, id);
+            self.remove(id);
+            return;
+        };
+        connection.orphan = true;
+        connection.settings.keep_alive = false;
+        connection.deadlines.keep_alive = None;
+        let unread = !connection.input.is_empty();
+        connection.input.clear();
+        match connection.state {
+            State::Closed => {}
+            State::SynSent => connection.finish(None),
+            // Unread data, or SO_LINGER with zero: the peer is told that data was lost (RFC 2525 2.17).
+            _ if unread || connection.settings.linger == Some(0) => {
+                connection.send_reset(ip, now);
+                connection.finish(None);
+            }
+            _ => connection.shut_write(),
+        }
+        match connection.state {
+            State::Closed => {
+                self.release(id);
+            }
+            State::FinWait2 => self.after(ip, now, id, super::input::After::Stays),
+            _ => self.mark(id),
+        }
+    }
+}
+
+/// Bytes to send: few are copied, many are taken over.
+pub enum Bytes<'a> {
+    Few(&'a [u8]),
+    Many(Vec<u8>),
+}
+
+fn no_address() -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Listeners: the queue of half-open requests, SYN cookies when it is full (RFC 4987 3.6), the queue of connections
+//! to accept, and what happens when that is full (as Linux: the handshake's last segment is ignored and comes again).
+
+use super::connection::{Connection, Settings, State, WINDOW_SCALE};
+use super::output::{Bare, send_bare};
+use super::{Kind, Tcp, Timer};
+use crate::hash::Tuple;
+use crate::ip::Ip;
+use crate::seq;
+use crate::slab::Id;
+use crate::stack::Shared;
+use crate::wheel::{TICK_NS, Wheel};
+use crate::wire::{self, Flags, Options, Tcp as Header};
+use abi::Events;
+use alloc::collections::VecDeque;
+use api_netdev::Incoming;
+
+/// Half-open requests of all listeners (Linux: tcp_max_syn_backlog on a machine of this size); cookies beyond.
+const MOST_REQUESTS: usize = 1024;
+/// SYN-ACKs sent again before a request is forgotten (Linux: tcp_synack_retries).
+const RETRIES: u8 = 5;
+const SECOND: u64 = 1_000_000_000;
+/// A cookie is good for two of these.
+const COOKIE_PERIOD_NS: u64 = 64 * SECOND;
+/// The MSS values a cookie can carry.
+const COOKIE_MSS: [u16; 8] = [88, 536, 1024, 1300, 1440, 1460, 4312, 8960];
+
+pub struct Listener {
+    pub settings: Settings,
+    /// Connections that may wait; one more is let in (Linux' sk_acceptq_is_full).
+    pub backlog: usize,
+    pub ready: VecDeque<Id>,
+    requests: usize,
+    pub events: Events,
+}
+
+impl Listener {
+    pub fn new(settings: Settings, backlog: usize) -> Listener {
+        Listener { settings, backlog, ready: VecDeque::new(), requests: 0, events: Events::NONE }
+    }
+
+    fn is_full(&self) -> bool {
+        self.ready.len() > self.backlog
+    }
+}
+
+/// A SYN was received and answered.
+pub struct Request {
+    listener: Id,
+    irs: u32,
+    iss: u32,
+    options: Options,
+    retries: u8,
+    tick: u64,
+    sent_at: u64,
+}
+
+impl Tcp {
+    /// The listener for a segment: one bound to the address before one bound to all, and of those that share a port
+    /// (SO_REUSEPORT) one chosen by hash.
+    pub(super) fn find_listener(&self, tuple: &Tuple) -> Option<Id> {
+        let ids = self.ports.get(&tuple.local.port())?;
+        let mut best: Option<(bool, Id)> = None;
+        let mut equals = 0;
+        for id in ids {
+            let Some(entry) = self.sockets.get(*id) else { continue };
+            let (Kind::Listener(_), Some(bound)) = (&entry.kind, entry.bound) else { continue };
+            let exact = bound.ip() == tuple.local.ip();
+            if !exact && !bound.ip().is_unspecified() {
+                continue;
+            }
+            match best {
+                Some((was_exact, _)) if was_exact && !exact => {}
+                Some((was_exact, _)) if was_exact == exact => {
+                    equals += 1;
+                    if self.secrets.prf(3, tuple, 0).is_multiple_of(equals + 1) {
+                        best = Some((exact, *id));
+                    }
+                }
+                _ => {
+                    equals = 0;
+                    best = Some((exact, *id));
+                }
+            }
+        }
+        best.map(|(_, id)| id)
+    }
+
+    fn listener(&mut self, id: Id) -> Option<&mut Listener> {
+        match &mut self.sockets.get_mut(id)?.kind {
+            Kind::Listener(listener) => Some(listener),
+            Kind::Connection(_) => None,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // one segment's circumstances
+    pub(super) fn input_listener(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        id: Id,
+        tuple: &Tuple,
+        tcp: &Header,
+        packet: Incoming,
+        length: usize,
+    ) {
+        let flags = tcp.flags;
+        if flags.has(Flags::RST) {
+            return ip.recycle_packet(packet);
+        }
+        if flags.has(Flags::ACK) {
+            if !flags.has(Flags::SYN)
+                && let Some(request) = self.check_cookie(now, id, tuple, tcp)
+            {
+                return self.complete(ip, now, tuple, request, tcp, packet, length);
+            }
+            ip.recycle_packet(packet);
+            return super::refuse(ip, now, tuple, tcp, length);
+        }
+        ip.recycle_packet(packet);
+        // A broadcast or our own address as sender opens nothing.
+        let sound = ip.is_own(*tuple.local.ip())
+            && !tuple.remote.ip().is_broadcast()
+            && !tuple.remote.ip().is_multicast()
+            && tuple.remote.port() != 0;
+        if !flags.has(Flags::SYN) || flags.has(Flags::FIN) || !sound {
+            return;
+        }
+        let crowded = self.requests.len() >= MOST_REQUESTS;
+        let Some(listener) = self.listener(id) else { return };
+        if listener.is_full() {
+            return;
+        }
+        let cookies = crowded || listener.requests >= listener.backlog.max(8);
+        let receive = listener.settings.receive_buffer;
+        let mut request = Request {
+            listener: id,
+            irs: tcp.seq,
+            iss: 0,
+            options: tcp.options,
+            retries: 0,
+            tick: 0,
+            sent_at: now,
+        };
+        if cookies {
+            request.iss = self.cookie(now, tuple, tcp);
+            self.cookies_at = Some(now);
+            self.answer_syn(ip, now, tuple, &request, receive, true);
+            return;
+        }
+        listener.requests += 1;
+        request.iss = self.initial_sequence(now, tuple);
+        self.answer_syn(ip, now, tuple, &request, receive, false);
+        request.tick = self.wheel.set(Wheel::<Timer>::tick_of(now + SECOND), Timer::Request(*tuple));
+        self.requests.insert(*tuple, request);
+    }
+
+    fn answer_syn(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        tuple: &Tuple,
+        request: &Request,
+        receive: Option<usize>,
+        cookie: bool,
+    ) {
+        let theirs = &request.options;
+        let mtu = ip.route(*tuple.remote.ip()).map_or(576, |r| r.mtu);
+        let mut timestamp = ((now / 1_000_000) as u32).wrapping_add(self.timestamp_offset(tuple));
+        if cookie {
+            // The options travel in the low bits, which the peer echoes.
+            timestamp = timestamp & !63
+                | u32::from(theirs.window_scale.unwrap_or(15))
+                | u32::from(theirs.sack_permitted) << 4;
+        }
+        // Without timestamps a cookie has no room for window scaling and SACK.
+        let full = !cookie || theirs.timestamps.is_some();
+        let options = Options {
+            mss: Some((mtu - wire::IPV4 - wire::TCP).min(usize::from(u16::MAX)) as u16),
+            window_scale: theirs.window_scale.filter(|_| full).map(|_| WINDOW_SCALE),
+            sack_permitted: theirs.sack_permitted && full,
+            timestamps: theirs.timestamps.map(|(value, _)| (timestamp, value)),
+            ..Options::default()
+        };
+        let window = receive.unwrap_or(super::connection::RECEIVE_DEFAULT).clamp(2048, 65_535);
+        let bare = Bare {
+            tuple,
+            seq: request.iss,
+            ack: request.irs.wrapping_add(1),
+            flags: Flags::SYN.with(Flags::ACK),
+            window: window as u16,
+            options,
+            tos: 0,
+            ttl: crate::ip::TTL,
+        };
+        send_bare(ip, now, &bare);
+    }
+
+    pub(super) fn request_timer(&mut self, ip: &mut Ip, now: u64, tuple: &Tuple, tick: u64) {
+        let Some(mut request) = self.requests.remove(tuple) else { return };
+        if request.tick != tick {
+            self.requests.insert(*tuple, request);
+            return;
+        }
+        let Some(listener) = self.listener(request.listener) else { return };
+        let receive = listener.settings.receive_buffer;
+        if request.retries >= RETRIES {
+            listener.requests -= 1;
+            return;
+        }
+        request.retries += 1;
+        request.sent_at = now;
+        self.answer_syn(ip, now, tuple, &request, receive, false);
+        let next = Wheel::<Timer>::tick_of(now + (SECOND << request.retries));
+        request.tick = self.wheel.set(next, Timer::Request(*tuple));
+        self.requests.insert(*tuple, request);
+    }
+
+    fn forget_request(&mut self, tuple: &Tuple) -> Option<Request> {
+        let request = self.requests.remove(tuple)?;
+        if let Some(listener) = self.listener(request.listener) {
+            listener.requests -= 1;
+        }
+        Some(request)
+    }
+
+    /// A segment for a half-open connection (RFC 9293 3.10.7.4, SYN-RECEIVED).
+    pub(super) fn input_request(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        tuple: &Tuple,
+        tcp: &Header,
+        packet: Incoming,
+        length: usize,
+    ) {
+        let Some(request) = self.requests.get_mut(tuple) else { return ip.recycle_packet(packet) };
+        let expected = request.irs.wrapping_add(1);
+        let (iss, id) = (request.iss, request.listener);
+        let flags = tcp.flags;
+        if flags.has(Flags::RST) {
+            if tcp.seq == expected {
+                self.forget_request(tuple);
+            }
+            return ip.recycle_packet(packet);
+        }
+        if flags.has(Flags::SYN) {
+            ip.recycle_packet(packet);
+            // The SYN came again: so does the answer, but not faster than ten times a second.
+            if tcp.seq == request.irs && now >= request.sent_at + 100 * TICK_NS {
+                request.sent_at = now;
+                let receive = self.listener(id).and_then(|l| l.settings.receive_buffer);
+                if let Some(request) = self.requests.remove(tuple) {
+                    self.answer_syn(ip, now, tuple, &request, receive, false);
+                    self.requests.insert(*tuple, request);
+                }
+            }
+            return;
+        }
+        if !flags.has(Flags::ACK) {
+            return ip.recycle_packet(packet);
+        }
+        if tcp.ack != iss.wrapping_add(1) {
+            ip.recycle_packet(packet);
+            return super::refuse(ip, now, tuple, tcp, length);
+        }
+        let old = matches!((request.options.timestamps, tcp.options.timestamps),
+            (Some((first, _)), Some((value, _))) if seq::lt(value, first));
+        if old || seq::lt(tcp.seq, expected) || seq::lt(expected.wrapping_add(65_535), tcp.seq) {
+            return ip.recycle_packet(packet);
+        }
+        let Some(listener) = self.listener(id) else { return ip.recycle_packet(packet) };
+        if listener.is_full() {
+            return ip.recycle_packet(packet);
+        }
+        let defer = listener.settings.defer_accept > 0 && length == 0 && !flags.has(Flags::FIN);
+        if defer && self.requests.get(tuple).is_some_and(|r| r.retries < RETRIES) {
+            // TCP_DEFER_ACCEPT: the listener wants data first. The SYN-ACK's timer asks again, and the last answer is
+            // taken as it is.
+            return ip.recycle_packet(packet);
+        }
+        match self.forget_request(tuple) {
+            Some(request) => self.complete(ip, now, tuple, request, tcp, packet, length),
+            None => ip.recycle_packet(packet),
+        }
+    }
+
+    /// The handshake is complete: a connection waits to be accepted.
+    #[allow(clippy::too_many_arguments)] // one segment's circumstances
+    fn complete(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        tuple: &Tuple,
+        request: Request,
+        tcp: &Header,
+        packet: Incoming,
+        length: usize,
+    ) {
+        let ts_offset = self.timestamp_offset(tuple);
+        let Some(listener) = self.listener(request.listener) else { return ip.recycle_packet(packet) };
+        if listener.is_full() {
+            return ip.recycle_packet(packet);
+        }
+        let mut connection = Connection::new(*tuple, listener.settings);
+        let mtu = ip.route(*tuple.remote.ip()).map_or(576, |r| r.mtu);
+        connection.start_sending(request.iss, now);
+        connection.start_receiving(request.irs);
+        connection.agree(&request.options, mtu, now);
+        connection.ts_offset = ts_offset;
+        connection.state = State::Established;
+        connection.una = request.iss.wrapping_add(1);
+        connection.next = connection.una;
+        connection.max = connection.una;
+        connection.small_end = connection.una;
+        connection.edge = connection.received.wrapping_add(connection.receive_limit().min(65_535) as u32);
+        connection.window = u32::from(tcp.window) << connection.send_scale;
+        connection.largest_window = connection.window;
+        connection.window_seq = tcp.seq;
+        connection.window_ack = tcp.ack;
+        if request.retries == 0 && request.sent_at < now {
+            connection.rtt.measured(now - request.sent_at);
+        }
+        connection.start_keep_alive(now);
+        // The listener owns it until somebody accepts it.
+        let id = self.insert(Shared::new(), connection);
+        self.connections.insert(*tuple, id);
+        if let Some(listener) = self.listener(request.listener) {
+            listener.ready.push_back(id);
+            listener.events = listener.events | Events::IN | Events::RDNORM;
+        }
+        self.mark(request.listener);
+        // Whatever the segment carries besides belongs to the connection.
+        self.input_connection(ip, now, id, tcp, packet, length);
+    }
+
+    /// A listener goes: so do its requests and whatever nobody accepted.
+    pub(super) fn abandon(&mut self, ip: &mut Ip, now: u64, id: Id) {
+        let Some(listener) = self.listener(id) else { return };
+        let ready = core::mem::take(&mut listener.ready);
+        self.requests.retain(|_, request| request.listener != id);
+        for child in ready {
+            if let Some(connection) = self.sockets.get_mut(child).and_then(super::Entry::connection_mut) {
+                if connection.state != State::Closed {
+                    connection.send_reset(ip, now);
+                }
+                connection.finish(None);
+            }
+            if let Some(entry) = self.sockets.get_mut(child) {
+                entry.owned = false;
+            }
+            self.release(child);
+        }
+    }
+
+    fn cookie_mac(&self, tuple: &Tuple, irs: u32, period: u64) -> u32 {
+        self.secrets.prf(4, tuple, u64::from(irs) << 32 | period & 0xffff_ffff) as u32 & 0xff_ffff
+    }
+
+    /// Period (5 bits), MSS (3 bits) and 24 bits of authentication.
+    fn cookie(&self, now: u64, tuple: &Tuple, tcp: &Header) -> u32 {
+        let period = now / COOKIE_PERIOD_NS;
+        let mss = tcp.options.mss.unwrap_or(536);
+        let index = COOKIE_MSS.iter().rposition(|m| *m <= mss).unwrap_or(0) as u32;
+        ((period & 31) as u32) << 27
+            | index << 24
+            | self.cookie_mac(tuple, tcp.seq, period << 3 | u64::from(index))
+    }
+
+    /// The request a cookie stands for, when it is one of ours and fresh.
+    fn check_cookie(&self, now: u64, listener: Id, tuple: &Tuple, tcp: &Header) -> Option<Request> {
+        let recent = self.cookies_at.is_some_and(|at| now < at + 2 * COOKIE_PERIOD_NS);
+        if !recent {
+            return None;
+        }
+        let (iss, irs) = (tcp.ack.wrapping_sub(1), tcp.seq.wrapping_sub(1));
+        let index = iss >> 24 & 7;
+        let present = now / COOKIE_PERIOD_NS;
+        let period = [present, present.wrapping_sub(1)].into_iter().find(|p| (p & 31) as u32 == iss >> 27)?;
+        if self.cookie_mac(tuple, irs, period << 3 | u64::from(index)) != iss & 0xff_ffff {
+            return None;
+        }
+        let mut options = Options { mss: Some(COOKIE_MSS[index as usize]), ..Options::default() };
+        if let Some((value, echo)) = tcp.options.timestamps {
+            let bits = echo & 63;
+            options.timestamps = Some((value, 0));
+            options.window_scale = (bits & 15 != 15).then_some((bits & 15) as u8);
+            options.sack_permitted = bits & 16 != 0;
+        }
+        Some(Request { listener, irs, iss, options, retries: 1, tick: 0, sent_at: now })
+    }
+}

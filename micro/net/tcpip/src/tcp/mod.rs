@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TCP: all connections, listeners, half-open requests and TIME-WAIT records of the machine, found by hash and never
+//! by search.
+//!
+//! - [`connection`], [`input`], [`output`], [`timers`]: one connection;
+//! - [`congestion`], [`queue`]: what it is made of;
+//! - [`listen`]: listeners, SYN queue, SYN cookies;
+//! - [`time_wait`]: small records of connections that are over;
+//! - [`ports`]: bind(2)'s rules and ephemeral ports;
+//! - [`calls`]: what the socket layer asks for.
+
+pub mod calls;
+pub mod congestion;
+pub mod connection;
+pub mod input;
+pub mod listen;
+pub mod output;
+pub mod ports;
+pub mod queue;
+pub mod time_wait;
+pub mod timers;
+
+use crate::hash::{Keyed, Secrets, Table, Tuple};
+use crate::ip::Ip;
+use crate::slab::{Id, Slab};
+use crate::stack::{Shared, Wakes};
+use crate::wheel::Wheel;
+use crate::wire::{self, Flags, Ipv4, Options, Sum, Tcp as Header};
+use abi::Events;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_netdev::Incoming;
+use connection::{Connection, Settings, State};
+use core::net::{Ipv4Addr, SocketAddrV4};
+use input::After;
+use listen::{Listener, Request};
+use output::{Bare, send_bare};
+use time_wait::TimeWait;
+
+/// What the wheel reminds us of.
+#[derive(Clone, Copy, Debug)]
+pub enum Timer {
+    Connection(Id),
+    Request(Tuple),
+}
+
+pub enum Kind {
+    Connection(Box<Connection>),
+    Listener(Box<Listener>),
+}
+
+/// One TCP socket.
+pub struct Entry {
+    pub shared: Arc<Shared>,
+    pub kind: Kind,
+    /// By bind(2) or listen(2): listed in the table of ports.
+    pub bound: Option<SocketAddrV4>,
+    pub reuse_address: bool,
+    pub reuse_port: bool,
+    /// A socket of the program refers to it, or a listener's queue.
+    pub owned: bool,
+    /// In the list of those to look after.
+    dirty: bool,
+    /// The tick the wheel has for it.
+    armed: u64,
+}
+
+impl Entry {
+    pub fn connection(&self) -> Option<&Connection> {
+        match &self.kind {
+            Kind::Connection(connection) => Some(connection),
+            Kind::Listener(_) => None,
+        }
+    }
+
+    pub fn connection_mut(&mut self) -> Option<&mut Connection> {
+        match &mut self.kind {
+            Kind::Connection(connection) => Some(connection),
+            Kind::Listener(_) => None,
+        }
+    }
+}
+
+pub struct Tcp {
+    pub sockets: Slab<Entry>,
+    connections: Table<Tuple, Id>,
+    requests: Table<Tuple, Request>,
+    time_wait: Table<Tuple, TimeWait>,
+    /// In the order they expire.
+    time_wait_queue: VecDeque<(u64, Tuple)>,
+    ports: Table<u16, Vec<Id>>,
+    wheel: Wheel<Timer>,
+    fired: Vec<(u64, Timer)>,
+    dirty: Vec<Id>,
+    secrets: Secrets,
+    /// Advances ephemeral ports (RFC 6056).
+    port_counter: u32,
+    /// SYN cookies were sent last.
+    cookies_at: Option<u64>,
+}
+
+impl Tcp {
+    pub fn new(secrets: Secrets, now: u64) -> Tcp {
+        let key = Keyed::new(secrets.table);
+        Tcp {
+            sockets: Slab::default(),
+            connections: Table::with_hasher(key),
+            requests: Table::with_hasher(key),
+            time_wait: Table::with_hasher(key),
+            time_wait_queue: VecDeque::new(),
+            ports: Table::with_hasher(key),
+            wheel: Wheel::new(now),
+            fired: Vec::new(),
+            dirty: Vec::new(),
+            secrets,
+            port_counter: 0,
+            cookies_at: None,
+        }
+    }
+
+    /// A socket that is neither bound nor connected.
+    pub fn create(&mut self, shared: Arc<Shared>) -> Id {
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let tuple = Tuple { local: nowhere, remote: nowhere };
+        let connection = Connection::new(tuple, Settings::default());
+        self.insert(shared, connection)
+    }
+
+    fn insert(&mut self, shared: Arc<Shared>, connection: Connection) -> Id {
+        self.sockets.insert(Entry {
+            shared,
+            kind: Kind::Connection(Box::new(connection)),
+            bound: None,
+            reuse_address: false,
+            reuse_port: false,
+            owned: true,
+            dirty: false,
+            armed: 0,
+        })
+    }
+
+    /// A TCP segment came in, addressed to us; `packet` begins with the TCP header.
+    pub fn input(&mut self, ip: &mut Ip, now: u64, header: &Ipv4, mut packet: Incoming) {
+        let length = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
+        if !packet.checksum_valid {
+            let mut sum = Sum::pseudo(header.source, header.destination, wire::PROTOCOL_TCP, length);
+            sum.add(packet.first.bytes());
+            packet.more.iter().for_each(|b| {
+                sum.add(b.bytes());
+            });
+            if !matches!(sum.finish(), 0 | 0xffff) {
+                ip.statistics.bad_packets += 1;
+                return ip.recycle_packet(packet);
+            }
+        }
+        let Some((tcp, header_length)) = Header::parse(packet.first.bytes()) else {
+            ip.statistics.bad_packets += 1;
+            return ip.recycle_packet(packet);
+        };
+        packet.first.trim_front(header_length);
+        let length = length - header_length;
+        let tuple = Tuple {
+            local: SocketAddrV4::new(header.destination, tcp.destination),
+            remote: SocketAddrV4::new(header.source, tcp.source),
+        };
+        if let Some(&id) = self.connections.get(&tuple) {
+            self.input_connection(ip, now, id, &tcp, packet, length);
+            return;
+        }
+        if self.time_wait.contains_key(&tuple) && !self.input_time_wait(ip, now, &tuple, &tcp, length) {
+            return ip.recycle_packet(packet);
+        }
+        if self.requests.contains_key(&tuple) {
+            return self.input_request(ip, now, &tuple, &tcp, packet, length);
+        }
+        if let Some(listener) = self.find_listener(&tuple) {
+            return self.input_listener(ip, now, listener, &tuple, &tcp, packet, length);
+        }
+        ip.recycle_packet(packet);
+        refuse(ip, now, &tuple, &tcp, length);
+    }
+
+    fn input_connection(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        id: Id,
+        tcp: &Header,
+        packet: Incoming,
+        length: usize,
+    ) {
+        let Some(connection) = self.sockets.get_mut(id).and_then(Entry::connection_mut) else {
+            return ip.recycle_packet(packet);
+        };
+        let after = connection.input(ip, now, tcp, packet, length);
+        self.mark(id);
+        self.after(ip, now, id, after);
+    }
+
+    /// Puts a socket on the list of those to look after when the burst is over.
+    pub fn mark(&mut self, id: Id) {
+        if let Some(entry) = self.sockets.get_mut(id)
+            && !entry.dirty
+        {
+            entry.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Draws the conclusion from what a segment or a timer did.
+    fn after(&mut self, ip: &mut Ip, now: u64, id: Id, after: After) {
+        let Some(connection) = self.sockets.get_mut(id).and_then(Entry::connection_mut) else { return };
+        // An orphan waits for the peer's FIN as a small record.
+        let half_closed = connection.orphan && connection.state == State::FinWait2;
+        match after {
+            After::Stays if half_closed => {}
+            After::Stays => return,
+            After::TimeWait | After::Closed => {}
+        }
+        if after != After::Closed {
+            if after == After::TimeWait {
+                connection.send_ack(ip, now);
+            }
+            let record = TimeWait::of(connection, now, half_closed && after == After::Stays);
+            let tuple = connection.tuple;
+            connection.finish(None);
+            self.insert_time_wait(tuple, record);
+        }
+        self.mark(id);
+        self.release(id);
+    }
+
+    /// A connection is over: its addresses are free, and the entry goes when no socket refers to it.
+    fn release(&mut self, id: Id) {
+        let Some(entry) = self.sockets.get(id) else { return };
+        if let Some(connection) = entry.connection()
+            && self.connections.get(&connection.tuple) == Some(&id)
+        {
+            self.connections.remove(&connection.tuple);
+        }
+        if !entry.owned {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: Id) {
+        if let Some(entry) = self.sockets.remove(id)
+            && let Some(bound) = entry.bound
+        {
+            self.unlist(bound.port(), id);
+        }
+    }
+
+    /// Whatever was touched sends what it has to, sets its timer, and its owner hears of it.
+    pub fn settle(&mut self, ip: &mut Ip, now: u64, wakes: &mut Wakes) {
+        // Sending may mark nothing, but be sure to see the end of it.
+        while let Some(id) = self.dirty.pop() {
+            let Some(entry) = self.sockets.get_mut(id) else { continue };
+            entry.dirty = false;
+            let events = match &mut entry.kind {
+                Kind::Connection(connection) => {
+                    connection.output(ip, now);
+                    let events = core::mem::replace(&mut connection.events, Events::NONE);
+                    if let Some(deadline) = connection.deadlines.first() {
+                        let tick = Wheel::<Timer>::tick_of(deadline);
+                        if entry.armed == 0 || tick < entry.armed {
+                            entry.armed = self.wheel.set(tick, Timer::Connection(id));
+                        }
+                    }
+                    events
+                }
+                Kind::Listener(listener) => core::mem::replace(&mut listener.events, Events::NONE),
+            };
+            if !events.is_empty() && entry.owned {
+                wakes.push((entry.shared.clone(), events));
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub fn timers(&mut self, ip: &mut Ip, now: u64) {
+        let mut fired = core::mem::take(&mut self.fired);
+        self.wheel.expire(now, &mut fired);
+        for (tick, timer) in fired.drain(..) {
+            match timer {
+                Timer::Connection(id) => {
+                    let Some(entry) = self.sockets.get_mut(id) else { continue };
+                    if entry.armed != tick {
+                        continue;
+                    }
+                    entry.armed = 0;
+                    let Some(connection) = entry.connection_mut() else { continue };
+                    let after = connection.timers(ip, now);
+                    self.mark(id);
+                    self.after(ip, now, id, after);
+                }
+                Timer::Request(tuple) => self.request_timer(ip, now, &tuple, tick),
+            }
+        }
+        self.fired = fired;
+        self.expire_time_wait(now);
+    }
+
+    /// When [`Tcp::timers`] is to be called next.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let time_wait = self.time_wait_queue.front().map(|(at, _)| *at);
+        [self.wheel.next_ns(), time_wait].into_iter().flatten().min()
+    }
+
+    /// An ICMP error about a segment of ours: `seq` is the sequence number it quotes.
+    pub fn icmp_error(&mut self, now: u64, tuple: &Tuple, seq: u32, error: crate::icmp::Error) {
+        let _ = now;
+        let Some(&id) = self.connections.get(tuple) else { return };
+        let Some(connection) = self.sockets.get_mut(id).and_then(Entry::connection_mut) else { return };
+        // RFC 5927 4.1: only what is in flight can have caused an error.
+        if crate::seq::lt(seq, connection.una) || crate::seq::lt(connection.max, seq) {
+            return;
+        }
+        match error {
+            crate::icmp::Error::TooBig { mtu } => connection.reduce_mss(mtu),
+            crate::icmp::Error::Unreachable(errno) => {
+                // RFC 5927 6: established connections live on; an opening one fails.
+                if connection.state == State::SynSent {
+                    connection.finish(Some(errno));
+                    self.release(id);
+                }
+            }
+        }
+        self.mark(id);
+    }
+
+    /// Connections and records, for /proc/net/sockstat and tests.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        (self.connections.len(), self.requests.len(), self.time_wait.len())
+    }
+
+    /// RFC 6528: a clock of 4 us plus a secret function of the addresses.
+    fn initial_sequence(&self, now: u64, tuple: &Tuple) -> u32 {
+        ((now / 4_000) as u32).wrapping_add(self.secrets.prf(1, tuple, 0) as u32)
+    }
+
+    fn timestamp_offset(&self, tuple: &Tuple) -> u32 {
+        self.secrets.prf(2, tuple, 0) as u32
+    }
+}
+
+/// Answers a segment that belongs to nothing (RFC 9293 3.10.7.1).
+pub fn refuse(ip: &mut Ip, now: u64, tuple: &Tuple, tcp: &Header, length: usize) {
+    if tcp.flags.has(Flags::RST) || !ip.is_own(*tuple.local.ip()) {
+        return;
+    }
+    let (seq, ack, flags) = if tcp.flags.has(Flags::ACK) {
+        (tcp.ack, 0, Flags::RST)
+    } else {
+        let taken =
+            length as u32 + u32::from(tcp.flags.has(Flags::SYN)) + u32::from(tcp.flags.has(Flags::FIN));
+        (0, tcp.seq.wrapping_add(taken), Flags::RST.with(Flags::ACK))
+    };
+    let bare =
+        Bare { tuple, seq, ack, flags, window: 0, options: Options::default(), tos: 0, ttl: crate::ip::TTL };
+    send_bare(ip, now, &bare);
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Local ports: the rules of bind(2) and the choice of ephemeral ones.
+
+use super::{Kind, Tcp};
+use crate::hash::Tuple;
+use crate::slab::Id;
+use abi::{Result, errno::*};
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+/// Linux' ip_local_port_range.
+pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32_768..=60_999;
+pub const EPHEMERAL_COUNT: u32 = (*EPHEMERAL.end() - *EPHEMERAL.start()) as u32 + 1;
+
+impl Tcp {
+    /// Linux' inet_csk_bind_conflict: whether `address` on this port is taken for the socket `id`.
+    fn conflicts(&self, id: Id, address: SocketAddrV4) -> bool {
+        let Some(entry) = self.sockets.get(id) else { return false };
+        let Some(others) = self.ports.get(&address.port()) else { return false };
+        others.iter().filter(|other| **other != id).any(|other| {
+            let Some(other) = self.sockets.get(*other) else { return false };
+            let Some(bound) = other.bound else { return false };
+            let overlap =
+                bound.ip().is_unspecified() || address.ip().is_unspecified() || bound.ip() == address.ip();
+            let both_reuse = entry.reuse_address && other.reuse_address;
+            let shared_port = entry.reuse_port && other.reuse_port;
+            overlap && !shared_port && (!both_reuse || matches!(other.kind, Kind::Listener(_)))
+        })
+    }
+
+    fn list(&mut self, id: Id, address: SocketAddrV4) {
+        self.ports.entry(address.port()).or_default().push(id);
+        if let Some(entry) = self.sockets.get_mut(id) {
+            entry.bound = Some(address);
+        }
+    }
+
+    pub(super) fn unlist(&mut self, port: u16, id: Id) {
+        if let Some(ids) = self.ports.get_mut(&port) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.ports.remove(&port);
+            }
+        }
+    }
+
+    /// bind(2): port 0 picks a free one.
+    pub fn bind(&mut self, id: Id, address: SocketAddrV4) -> Result<()> {
+        let entry = self.sockets.get(id).ok_or(EINVAL)?;
+        if entry.bound.is_some() || entry.connection().is_none_or(|c| c.tuple.local.port() != 0) {
+            return Err(EINVAL);
+        }
+        let address = match address.port() {
+            0 => self.pick(id, *address.ip())?,
+            _ if self.conflicts(id, address) => return Err(EADDRINUSE),
+            _ => address,
+        };
+        self.list(id, address);
+        Ok(())
+    }
+
+    /// A port nobody has bound.
+    fn pick(&mut self, id: Id, address: Ipv4Addr) -> Result<SocketAddrV4> {
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let seed = Tuple { local: SocketAddrV4::new(address, 0), remote: nowhere };
+        let offset = self.secrets.prf(5, &seed, 0) as u32;
+        for _ in 0..EPHEMERAL_COUNT {
+            self.port_counter = self.port_counter.wrapping_add(1);
+            let port = EPHEMERAL.start() + (offset.wrapping_add(self.port_counter) % EPHEMERAL_COUNT) as u16;
+            let candidate = SocketAddrV4::new(address, port);
+            if !self.ports.contains_key(&port) && !self.conflicts(id, candidate) {
+                return Ok(candidate);
+            }
+        }
+        Err(EADDRINUSE)
+    }
+
+    /// listen(2): binds to a free port where bind(2) was not called, and checks that no other listener is in the way.
+    pub(super) fn claim_for_listening(&mut self, id: Id) -> Result<()> {
+        let bound = match self.sockets.get(id).ok_or(EINVAL)?.bound {
+            Some(bound) => bound,
+            None => {
+                let picked = self.pick(id, Ipv4Addr::UNSPECIFIED)?;
+                self.list(id, picked);
+                picked
+            }
+        };
+        if self.conflicts(id, bound) { Err(EADDRINUSE) } else { Ok(()) }
+    }
+
+    /// The addresses for a connection to `remote` from `source`, with an ephemeral port (RFC 6056, algorithm 3) where
+    /// none was bound; and the sequence number to begin above when they were in use a moment ago.
+    pub(super) fn choose(
+        &mut self,
+        now: u64,
+        source: Ipv4Addr,
+        bound: Option<SocketAddrV4>,
+        remote: SocketAddrV4,
+    ) -> Result<(Tuple, Option<u32>)> {
+        if let Some(bound) = bound {
+            let ip = if bound.ip().is_unspecified() { source } else { *bound.ip() };
+            let tuple = Tuple { local: SocketAddrV4::new(ip, bound.port()), remote };
+            let above = self.is_free(now, &tuple).map_err(|()| EADDRNOTAVAIL)?;
+            return Ok((tuple, above));
+        }
+        let seed = Tuple { local: SocketAddrV4::new(source, 0), remote };
+        let offset = self.secrets.prf(6, &seed, 0) as u32;
+        for _ in 0..EPHEMERAL_COUNT {
+            self.port_counter = self.port_counter.wrapping_add(1);
+            let port = EPHEMERAL.start() + (offset.wrapping_add(self.port_counter) % EPHEMERAL_COUNT) as u16;
+            let tuple = Tuple { local: SocketAddrV4::new(source, port), remote };
+            if !self.ports.contains_key(&port)
+                && let Ok(above) = self.is_free(now, &tuple)
+            {
+                return Ok((tuple, above));
+            }
+        }
+        Err(EADDRNOTAVAIL)
+    }
+
+    fn is_free(&mut self, now: u64, tuple: &Tuple) -> core::result::Result<Option<u32>, ()> {
+        if self.connections.contains_key(tuple) || self.requests.contains_key(tuple) {
+            return Err(());
+        }
+        self.reuse_time_wait(now, tuple)
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TIME-WAIT (RFC 9293 3.6.1), and FIN-WAIT-2 of connections nobody holds any more: 60 bytes each instead of a
+//! connection, first in first out, and no obstacle to a new connection that can be told apart (RFC 6191).
+
+use super::Tcp;
+use super::connection::Connection;
+use super::output::{Bare, send_bare};
+use crate::hash::Tuple;
+use crate::ip::Ip;
+use crate::seq;
+use crate::wire::{Flags, Options, Tcp as Header};
+
+/// Linux' TCP_TIMEWAIT_LEN.
+const TIME_WAIT_NS: u64 = 60_000_000_000;
+/// Records kept; beyond, the oldest goes (Linux: tcp_max_tw_buckets).
+const MOST: usize = 16_384;
+/// A connection of ours may take a record's place after this long, when timestamps tell the two apart (Linux:
+/// tcp_tw_reuse).
+const REUSE_NS: u64 = 1_000_000_000;
+
+pub struct TimeWait {
+    expires: u64,
+    created: u64,
+    /// The peer's FIN is still to come.
+    half_closed: bool,
+    received: u32,
+    next: u32,
+    window: u16,
+    timestamps: bool,
+    ts_recent: u32,
+    ts_offset: u32,
+}
+
+impl TimeWait {
+    pub fn of(connection: &Connection, now: u64, half_closed: bool) -> TimeWait {
+        let window = seq::ahead(connection.received, connection.edge) >> connection.receive_scale;
+        let limit = if half_closed {
+            u64::from(connection.settings.fin_timeout) * 1_000_000_000
+        } else {
+            TIME_WAIT_NS
+        };
+        TimeWait {
+            expires: now + limit.clamp(1, TIME_WAIT_NS),
+            created: now,
+            half_closed,
+            received: connection.received,
+            next: connection.max,
+            window: window.min(65_535) as u16,
+            timestamps: connection.timestamps,
+            ts_recent: connection.ts_recent,
+            ts_offset: connection.ts_offset,
+        }
+    }
+}
+
+impl Tcp {
+    pub(super) fn insert_time_wait(&mut self, tuple: Tuple, record: TimeWait) {
+        while self.time_wait.len() >= MOST {
+            let Some((expires, old)) = self.time_wait_queue.pop_front() else { break };
+            if self.time_wait.get(&old).is_some_and(|r| r.expires == expires) {
+                self.time_wait.remove(&old);
+            }
+        }
+        self.enlist(record.expires, tuple);
+        self.time_wait.insert(tuple, record);
+    }
+
+    /// Nearly all are to expire last; a shorter time (TCP_LINGER2) finds its place from behind.
+    fn enlist(&mut self, expires: u64, tuple: Tuple) {
+        let behind = self.time_wait_queue.iter().rev().take_while(|(at, _)| *at > expires).count();
+        self.time_wait_queue.insert(self.time_wait_queue.len() - behind, (expires, tuple));
+    }
+
+    pub(super) fn expire_time_wait(&mut self, now: u64) {
+        while let Some(&(expires, tuple)) = self.time_wait_queue.front() {
+            if expires > now {
+                return;
+            }
+            self.time_wait_queue.pop_front();
+            if self.time_wait.get(&tuple).is_some_and(|r| r.expires == expires) {
+                self.time_wait.remove(&tuple);
+            }
+        }
+    }
+
+    /// A segment for such a record. True when it opens a new connection: the record is gone, go on.
+    pub(super) fn input_time_wait(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        tuple: &Tuple,
+        tcp: &Header,
+        length: usize,
+    ) -> bool {
+        let Some(record) = self.time_wait.get_mut(tuple) else { return true };
+        let flags = tcp.flags;
+        let newer = match tcp.options.timestamps {
+            Some((value, _)) if record.timestamps => Some(seq::lt(record.ts_recent, value)),
+            _ => None,
+        };
+        if flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK) {
+            // RFC 6191 2: a later timestamp or a higher sequence number tells the new connection from the old.
+            if newer == Some(true) || newer != Some(false) && seq::lt(record.received, tcp.seq) {
+                self.time_wait.remove(tuple);
+                return true;
+            }
+        }
+        if flags.has(Flags::RST) {
+            if tcp.seq == record.received {
+                self.time_wait.remove(tuple);
+            }
+            return false;
+        }
+        let old = record.timestamps
+            && newer == Some(false)
+            && tcp.options.timestamps.map(|t| t.0) != Some(record.ts_recent);
+        if record.half_closed && !old && flags.has(Flags::ACK) {
+            if length > 0 && seq::lt(record.received, tcp.seq.wrapping_add(length as u32)) {
+                // Data nobody will read.
+                self.time_wait.remove(tuple);
+                super::refuse(ip, now, tuple, tcp, length);
+                return false;
+            }
+            if !flags.has(Flags::FIN) || tcp.seq != record.received {
+                return false;
+            }
+            record.received = record.received.wrapping_add(1);
+            record.half_closed = false;
+        } else if length == 0 && !flags.has(Flags::SYN) && !flags.has(Flags::FIN) {
+            return false;
+        }
+        if let Some((value, _)) = tcp.options.timestamps
+            && seq::lt(record.ts_recent, value)
+        {
+            record.ts_recent = value;
+        }
+        // Our last acknowledgement was lost, or this is the FIN: acknowledge, and wait anew.
+        record.expires = now + TIME_WAIT_NS;
+        let timestamp = ((now / 1_000_000) as u32).wrapping_add(record.ts_offset);
+        let bare = Bare {
+            tuple,
+            seq: record.next,
+            ack: record.received,
+            flags: Flags::ACK,
+            window: record.window,
+            options: Options {
+                timestamps: record.timestamps.then_some((timestamp, record.ts_recent)),
+                ..Options::default()
+            },
+            tos: 0,
+            ttl: crate::ip::TTL,
+        };
+        send_bare(ip, now, &bare);
+        let expires = record.expires;
+        self.enlist(expires, *tuple);
+        false
+    }
+
+    /// Whether a connection of ours may take these addresses; then the record goes, and the sequence number to begin
+    /// above is returned.
+    pub(super) fn reuse_time_wait(&mut self, now: u64, tuple: &Tuple) -> Result<Option<u32>, ()> {
+        match self.time_wait.get(tuple) {
+            None => Ok(None),
+            Some(record) if record.timestamps && now >= record.created + REUSE_NS => {
+                let above = record.next.wrapping_add(65_535 + 2);
+                self.time_wait.remove(tuple);
+                Ok(Some(above))
+            }
+            Some(_) => Err(()),
+        }
+    }
+}

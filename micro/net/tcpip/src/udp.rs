@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! UDP (RFC 768, RFC 1122 4.1): sockets found by port, queues of datagrams bounded in bytes.
+
+use crate::hash::{Keyed, Secrets, Table, Tuple};
+use crate::icmp::{Error, Quoted, datagram_buffer};
+use crate::ip::{Header, Ip, TTL};
+use crate::slab::{Id, Slab};
+use crate::stack::{Shared, Wakes};
+use crate::tcp::ports::{EPHEMERAL, EPHEMERAL_COUNT};
+use crate::wire::{self, Ipv4, Sum};
+use abi::{Errno, Events, Result, errno::*};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_netdev::{Buffer, Incoming};
+use core::net::{Ipv4Addr, SocketAddrV4};
+
+/// Largest payload.
+pub const LARGEST: usize = 65_535 - wire::IPV4 - wire::UDP;
+/// Linux' net.core.rmem_default.
+pub const RECEIVE_DEFAULT: usize = 212_992;
+/// Bookkeeping counted for each datagram besides its buffer.
+const OVERHEAD: usize = 256;
+const MOST_ERRORS: usize = 16;
+
+/// A datagram waiting to be read.
+pub struct Datagram {
+    pub from: SocketAddrV4,
+    pub to: Ipv4Addr,
+    pub ttl: u8,
+    pub tos: u8,
+    pub data: Incoming,
+}
+
+impl Datagram {
+    /// Bytes of payload.
+    pub fn length(&self) -> usize {
+        self.data.first.len() + self.data.more.iter().map(|b| b.len()).sum::<usize>()
+    }
+
+    fn memory(&self) -> usize {
+        self.data.first.size() + self.data.more.iter().map(|b| b.size()).sum::<usize>() + OVERHEAD
+    }
+}
+
+/// An error for IP_RECVERR: what was sent where, and what came back.
+pub struct Failure {
+    pub errno: Errno,
+    pub kind: u8,
+    pub code: u8,
+    pub from: Ipv4Addr,
+    pub to: SocketAddrV4,
+}
+
+pub struct Socket {
+    pub shared: Arc<Shared>,
+    pub local: Option<SocketAddrV4>,
+    pub remote: Option<SocketAddrV4>,
+    pub queue: VecDeque<Datagram>,
+    memory: usize,
+    pub receive_buffer: usize,
+    pub reuse_address: bool,
+    pub reuse_port: bool,
+    pub broadcast: bool,
+    pub error: Option<Errno>,
+    pub receive_errors: bool,
+    pub failures: VecDeque<Failure>,
+    pub ttl: u8,
+    pub tos: u8,
+    pub multicast_ttl: u8,
+    pub multicast_loop: bool,
+    pub groups: Vec<Ipv4Addr>,
+    pub read_shut: bool,
+    pub write_shut: bool,
+    pub drops: u32,
+    /// UDP_CORK and MSG_MORE gather here.
+    pub gathered: Vec<u8>,
+}
+
+impl Socket {
+    pub fn poll(&self) -> Events {
+        let mut events = Events::OUT | Events::WRNORM;
+        events = events.with(Events::IN | Events::RDNORM, !self.queue.is_empty() || self.read_shut);
+        events = events.with(Events::RDHUP, self.read_shut);
+        events = events.with(Events::HUP, self.read_shut && self.write_shut);
+        events.with(Events::ERR, self.error.is_some() || !self.failures.is_empty())
+    }
+
+    pub fn pop(&mut self) -> Option<Datagram> {
+        let datagram = self.queue.pop_front()?;
+        self.memory -= datagram.memory();
+        Some(datagram)
+    }
+
+    /// Puts a datagram back that was only looked at.
+    pub fn unpop(&mut self, datagram: Datagram) {
+        self.memory += datagram.memory();
+        self.queue.push_front(datagram);
+    }
+}
+
+pub struct Udp {
+    pub sockets: Slab<Socket>,
+    ports: Table<u16, Vec<Id>>,
+    secrets: Secrets,
+    port_counter: u32,
+}
+
+impl Udp {
+    pub fn new(secrets: Secrets) -> Udp {
+        let ports = Table::with_hasher(Keyed::new(secrets.table));
+        Udp { sockets: Slab::default(), ports, secrets, port_counter: 0 }
+    }
+
+    pub fn create(&mut self, shared: Arc<Shared>) -> Id {
+        self.sockets.insert(Socket {
+            shared,
+            local: None,
+            remote: None,
+            queue: VecDeque::new(),
+            memory: 0,
+            receive_buffer: RECEIVE_DEFAULT,
+            reuse_address: false,
+            reuse_port: false,
+            broadcast: false,
+            error: None,
+            receive_errors: false,
+            failures: VecDeque::new(),
+            ttl: TTL,
+            tos: 0,
+            multicast_ttl: 1,
+            multicast_loop: true,
+            groups: Vec::new(),
+            read_shut: false,
+            write_shut: false,
+            drops: 0,
+            gathered: Vec::new(),
+        })
+    }
+
+    fn socket(&mut self, id: Id) -> Result<&mut Socket> {
+        self.sockets.get_mut(id).ok_or(EBADF)
+    }
+
+    pub fn bind(&mut self, id: Id, address: SocketAddrV4) -> Result<SocketAddrV4> {
+        let socket = self.sockets.get(id).ok_or(EBADF)?;
+        if socket.local.is_some() {
+            return Err(EINVAL);
+        }
+        let port = match address.port() {
+            0 => self.pick(*address.ip())?,
+            port => {
+                let taken = self.ports.get(&port).into_iter().flatten().any(|other| {
+                    let Some(other) = self.sockets.get(*other) else { return false };
+                    let Some(local) = other.local else { return false };
+                    let overlap = local.ip().is_unspecified()
+                        || address.ip().is_unspecified()
+                        || local.ip() == address.ip();
+                    let shared =
+                        socket.reuse_address && other.reuse_address || socket.reuse_port && other.reuse_port;
+                    overlap && !shared
+                });
+                if taken {
+                    return Err(EADDRINUSE);
+                }
+                port
+            }
+        };
+        let local = SocketAddrV4::new(*address.ip(), port);
+        self.socket(id)?.local = Some(local);
+        self.ports.entry(port).or_default().push(id);
+        Ok(local)
+    }
+
+    fn pick(&mut self, address: Ipv4Addr) -> Result<u16> {
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let seed = Tuple { local: SocketAddrV4::new(address, 0), remote: nowhere };
+        // RFC 6056: random for every socket, DNS depends on it.
+        self.port_counter = self.port_counter.wrapping_add(1);
+        let offset = self.secrets.prf(7, &seed, u64::from(self.port_counter)) as u32;
+        (0..EPHEMERAL_COUNT)
+            .map(|i| EPHEMERAL.start() + (offset.wrapping_add(i) % EPHEMERAL_COUNT) as u16)
+            .find(|port| !self.ports.contains_key(port))
+            .ok_or(EADDRINUSE)
+    }
+
+    /// connect(2): only remembers. `None` forgets.
+    pub fn connect(&mut self, ip: &Ip, id: Id, remote: Option<SocketAddrV4>) -> Result<()> {
+        let Some(remote) = remote else {
+            self.socket(id)?.remote = None;
+            return Ok(());
+        };
+        if ip.is_broadcast(*remote.ip()) && !self.socket(id)?.broadcast {
+            return Err(EACCES);
+        }
+        let address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
+        let route = ip.route(address).ok_or(ENETUNREACH)?;
+        let local = match self.socket(id)?.local {
+            Some(local) => local,
+            None => self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
+        };
+        let socket = self.socket(id)?;
+        if local.ip().is_unspecified() {
+            socket.local = Some(SocketAddrV4::new(route.source, local.port()));
+        }
+        socket.remote = Some(SocketAddrV4::new(address, remote.port()));
+        socket.error = None;
+        Ok(())
+    }
+
+    /// Sends one datagram; the socket is bound first where it is not.
+    pub fn send(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        id: Id,
+        to: Option<SocketAddrV4>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let socket = self.socket(id)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        if socket.write_shut {
+            return Err(EPIPE);
+        }
+        let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
+        if to.port() == 0 {
+            return Err(EINVAL);
+        }
+        if bytes.len() > LARGEST {
+            return Err(EMSGSIZE);
+        }
+        let destination = if to.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *to.ip() };
+        if ip.is_broadcast(destination) && !socket.broadcast {
+            return Err(EACCES);
+        }
+        let route = ip.route(destination).ok_or(ENETUNREACH)?;
+        let local = match socket.local {
+            Some(local) => local,
+            None => self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
+        };
+        let socket = self.socket(id)?;
+        let source = if local.ip().is_unspecified() { route.source } else { *local.ip() };
+        let ttl = if destination.is_multicast() { socket.multicast_ttl } else { socket.ttl };
+        let header = Header { source, destination, protocol: wire::PROTOCOL_UDP, tos: socket.tos, ttl };
+        let mut head = datagram_buffer(ip, bytes.len() + wire::UDP).ok_or(ENOBUFS)?;
+        let length = bytes.len() + wire::UDP;
+        let udp = wire::Udp { source: local.port(), destination: to.port(), length, checksum: 0 };
+        let room = head.extend(length).ok_or(ENOBUFS)?;
+        udp.put(room);
+        room[wire::UDP..].copy_from_slice(bytes);
+        ip.send_datagram(now, &header, head, Some(wire::UDP_CHECKSUM));
+        Ok(())
+    }
+
+    /// A datagram came in; `packet` begins with the UDP header. False: nobody listens there (`quote` may be sent
+    /// back).
+    pub fn input(&mut self, ip: &mut Ip, header: &Ipv4, mut packet: Incoming, wakes: &mut Wakes) -> bool {
+        let Some(udp) = wire::Udp::parse(packet.first.bytes()) else {
+            ip.statistics.bad_packets += 1;
+            ip.recycle_packet(packet);
+            return true;
+        };
+        let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
+        let mut bad = udp.length > there;
+        if !bad && !packet.checksum_valid && udp.checksum != 0 {
+            let mut sum = Sum::pseudo(header.source, header.destination, wire::PROTOCOL_UDP, udp.length);
+            let mut left = udp.length;
+            for buffer in core::iter::once(&packet.first).chain(&packet.more) {
+                let n = buffer.len().min(left);
+                sum.add(&buffer.bytes()[..n]);
+                left -= n;
+            }
+            bad = !matches!(sum.finish(), 0 | 0xffff);
+        }
+        if bad {
+            ip.statistics.bad_packets += 1;
+            ip.recycle_packet(packet);
+            return true;
+        }
+        crate::stack::cut(&mut packet, udp.length);
+        packet.first.trim_front(wire::UDP);
+        let from = SocketAddrV4::new(header.source, udp.source);
+        let to = SocketAddrV4::new(header.destination, udp.destination);
+        let everybody = header.destination.is_multicast() || ip.is_broadcast(header.destination);
+        let targets = self.targets(from, to, everybody);
+        let Some((first, others)) = targets.split_first() else {
+            ip.recycle_packet(packet);
+            return everybody;
+        };
+        for id in others {
+            if let Some(copy) = copy(&packet) {
+                let data = Datagram { from, to: *to.ip(), ttl: header.ttl, tos: header.tos, data: copy };
+                self.deliver(ip, *id, data, wakes);
+            }
+        }
+        let data = Datagram { from, to: *to.ip(), ttl: header.ttl, tos: header.tos, data: packet };
+        self.deliver(ip, *first, data, wakes);
+        true
+    }
+
+    /// The sockets a datagram is for: of a unicast one the best match.
+    fn targets(&self, from: SocketAddrV4, to: SocketAddrV4, everybody: bool) -> Vec<Id> {
+        let mut best: Vec<Id> = Vec::new();
+        let mut best_score = 0;
+        for id in self.ports.get(&to.port()).into_iter().flatten() {
+            let Some(socket) = self.sockets.get(*id) else { continue };
+            let Some(local) = socket.local else { continue };
+            let mut score = 1;
+            if to.ip().is_multicast() && !socket.groups.contains(to.ip()) {
+                continue;
+            }
+            if local.ip() == to.ip() {
+                score += 1;
+            } else if !local.ip().is_unspecified() && !everybody {
+                continue;
+            }
+            match socket.remote {
+                Some(remote) if remote == from => score += 2,
+                Some(_) => continue,
+                None => {}
+            }
+            if everybody {
+                best.push(*id);
+            } else if score > best_score {
+                best_score = score;
+                best.clear();
+                best.push(*id);
+            } else if score == best_score && socket.reuse_port {
+                best.push(*id);
+            }
+        }
+        if !everybody && best.len() > 1 {
+            // SO_REUSEPORT: the same sender always meets the same socket.
+            let tuple = Tuple { local: to, remote: from };
+            let chosen = best[(self.secrets.prf(8, &tuple, 0) % best.len() as u64) as usize];
+            best.clear();
+            best.push(chosen);
+        }
+        best
+    }
+
+    fn deliver(&mut self, ip: &mut Ip, id: Id, datagram: Datagram, wakes: &mut Wakes) {
+        let Some(socket) = self.sockets.get_mut(id) else { return ip.recycle_packet(datagram.data) };
+        if socket.memory + datagram.memory() > socket.receive_buffer.max(4096) {
+            socket.drops = socket.drops.wrapping_add(1);
+            return ip.recycle_packet(datagram.data);
+        }
+        socket.memory += datagram.memory();
+        socket.queue.push_back(datagram);
+        wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
+    }
+
+    /// An ICMP error about a datagram of ours.
+    pub fn icmp_error(&mut self, quoted: &Quoted, wakes: &mut Wakes) {
+        let Error::Unreachable(errno) = quoted.error else { return };
+        let port = |at: usize| u16::from_be_bytes([quoted.transport[at], quoted.transport[at + 1]]);
+        let local = SocketAddrV4::new(quoted.source, port(0));
+        let to = SocketAddrV4::new(quoted.destination, port(2));
+        for id in self.targets(to, local, false) {
+            let Some(socket) = self.sockets.get_mut(id) else { continue };
+            if socket.receive_errors && socket.failures.len() < MOST_ERRORS {
+                let (kind, code, from) = (quoted.kind, quoted.code, quoted.from);
+                socket.failures.push_back(Failure { errno, kind, code, from, to });
+            }
+            // Linux tells connected sockets only, unless IP_RECVERR is set.
+            if socket.remote.is_some() || socket.receive_errors {
+                socket.error = Some(errno);
+                wakes.push((socket.shared.clone(), Events::ERR | Events::IN | Events::OUT));
+            }
+        }
+    }
+
+    pub fn close(&mut self, ip: &mut Ip, id: Id) {
+        let Some(socket) = self.sockets.remove(id) else { return };
+        if let Some(local) = socket.local
+            && let Some(ids) = self.ports.get_mut(&local.port())
+        {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.ports.remove(&local.port());
+            }
+        }
+        socket.queue.into_iter().for_each(|d| ip.recycle_packet(d.data));
+    }
+}
+
+fn copy(packet: &Incoming) -> Option<Incoming> {
+    let length = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
+    let mut first = Buffer::new(length, 0)?;
+    first.append(packet.first.bytes());
+    packet.more.iter().for_each(|b| {
+        first.append(b.bytes());
+    });
+    Some(Incoming { first, more: Vec::new(), checksum_valid: true })
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Timers in a hierarchical wheel (Varghese and Lauck, SOSP 1987, scheme 7): setting one costs the same however many
+//! there are. There is no cancelling: an owner remembers the tick its timer is set for and ignores others, so that a
+//! deadline that keeps moving back (retransmission) touches the wheel only when it is reached.
+
+use alloc::vec::Vec;
+
+/// Nanoseconds a tick.
+pub const TICK_NS: u64 = 1_000_000;
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+/// 64 ms, 4 s, 4.4 min, 4.7 h, 12 days.
+const LEVELS: usize = 5;
+/// Deadlines further off than the wheel reaches fire there and are set again by their owner.
+const REACH: u64 = 1 << (BITS * LEVELS as u32);
+
+/// A wheel of timers named by `K`.
+pub struct Wheel<K> {
+    /// The tick that was expired last.
+    tick: u64,
+    slots: Vec<Vec<(u64, K)>>,
+    /// One bit for each slot that is not empty.
+    occupied: [u64; LEVELS],
+}
+
+impl<K: Copy> Wheel<K> {
+    pub fn new(now_ns: u64) -> Self {
+        let slots = (0..LEVELS * SLOTS).map(|_| Vec::new()).collect();
+        Wheel { tick: now_ns / TICK_NS, slots, occupied: [0; LEVELS] }
+    }
+
+    /// The tick at which a deadline counts as passed: never before it.
+    pub fn tick_of(deadline_ns: u64) -> u64 {
+        deadline_ns.div_ceil(TICK_NS)
+    }
+
+    /// Sets a timer and returns the tick it fires at.
+    pub fn set(&mut self, tick: u64, key: K) -> u64 {
+        let tick = tick.clamp(self.tick + 1, self.tick + REACH - 1);
+        self.insert(tick, key);
+        tick
+    }
+
+    fn insert(&mut self, tick: u64, key: K) {
+        // The level is that of the highest digit in which the tick differs from the present one.
+        let differing = (tick ^ self.tick).max(1);
+        let level = ((63 - differing.leading_zeros()) / BITS) as usize;
+        let level = level.min(LEVELS - 1);
+        let slot = (tick >> (BITS * level as u32)) as usize % SLOTS;
+        self.slots[level * SLOTS + slot].push((tick, key));
+        self.occupied[level] |= 1 << slot;
+    }
+
+    /// When [`Wheel::expire`] has something to do next, in nanoseconds; at or before the first timer.
+    pub fn next_ns(&self) -> Option<u64> {
+        let mut next = None;
+        for level in 0..LEVELS {
+            if self.occupied[level] == 0 {
+                continue;
+            }
+            let shift = BITS * level as u32;
+            let position = (self.tick >> shift) as u32 % SLOTS as u32;
+            // The distance to the first occupied slot behind the present position, going round.
+            let distance = match self.occupied[level].rotate_right(position + 1).trailing_zeros() + 1 {
+                65.. => continue,
+                distance => u64::from(distance),
+            };
+            let tick = ((self.tick >> shift) + distance) << shift;
+            next = Some(next.map_or(tick, |n: u64| n.min(tick)));
+        }
+        next.map(|tick| tick * TICK_NS)
+    }
+
+    /// Moves on to `now` and appends what fired, with the tick it was set for.
+    pub fn expire(&mut self, now_ns: u64, fired: &mut Vec<(u64, K)>) {
+        let now = now_ns / TICK_NS;
+        while self.tick < now {
+            // Jump to the next tick at which anything happens.
+            let next = self.next_ns().map_or(now, |ns| ns / TICK_NS).min(now);
+            self.tick = next;
+            for level in (1..LEVELS).rev() {
+                let shift = BITS * level as u32;
+                if next & ((1 << shift) - 1) == 0 {
+                    let slot = (next >> shift) as usize % SLOTS;
+                    self.cascade(level, slot, fired);
+                }
+            }
+            let slot = next as usize % SLOTS;
+            if self.occupied[0] >> slot & 1 == 1 {
+                self.occupied[0] &= !(1 << slot);
+                fired.append(&mut self.slots[slot]);
+            }
+        }
+    }
+
+    fn cascade(&mut self, level: usize, slot: usize, fired: &mut Vec<(u64, K)>) {
+        if self.occupied[level] >> slot & 1 == 0 {
+            return;
+        }
+        self.occupied[level] &= !(1 << slot);
+        let entries = core::mem::take(&mut self.slots[level * SLOTS + slot]);
+        for (tick, key) in entries {
+            if tick <= self.tick {
+                fired.push((tick, key));
+            } else {
+                self.insert(tick, key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_timer_fires_once_and_on_its_tick() {
+        let mut wheel = Wheel::new(5 * TICK_NS);
+        let ticks = [6u64, 7, 68, 69, 70, 133, 4096, 4101, 4102, 5000, 262_144, 262_150, 20_000_000];
+        for (i, tick) in ticks.iter().enumerate() {
+            assert_eq!(wheel.set(*tick, i), *tick);
+        }
+        let mut seen = Vec::new();
+        let mut steps = 0;
+        while let Some(next) = wheel.next_ns() {
+            let mut fired = Vec::new();
+            wheel.expire(next, &mut fired);
+            for (tick, i) in fired {
+                assert_eq!(tick, ticks[i]);
+                assert_eq!(next / TICK_NS, tick, "fired late or early");
+                seen.push(i);
+            }
+            steps += 1;
+            assert!(steps < 200);
+        }
+        assert_eq!(seen, (0..ticks.len()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_long_sleep_fires_everything_that_is_due() {
+        let mut wheel = Wheel::new(0);
+        for i in 0..10_000u64 {
+            wheel.set(i * 7 + 1, i);
+        }
+        let mut fired = Vec::new();
+        wheel.expire(35_000 * TICK_NS, &mut fired);
+        assert_eq!(fired.len(), 5000);
+        assert!(fired.iter().all(|(tick, _)| *tick <= 35_000));
+        assert_eq!(wheel.set(3, 9), 35_001, "a deadline in the past fires at the next tick");
+    }
+}
