@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! ELF files, directories and settings files of this machine, good and bad.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
+use unilith_image::{Cache, Catalogue, ErrorKind, Image, ImageError, Quiet, Reference, Request, gather};
+
+fn run(reference: &str, words: &[&str]) -> Result<Image, ImageError> {
+    run_in(tempfile::tempdir().unwrap().path(), reference, words)
+}
+
+fn run_in(cache: &Path, reference: &str, words: &[&str]) -> Result<Image, ImageError> {
+    let catalogue = Catalogue::open("/nonexistent");
+    let mut request = Request::new(Reference::parse(reference, &catalogue)?, catalogue);
+    request.words = words.iter().map(|w| w.to_string()).collect();
+    let image = gather(&request, &Cache::new(cache), &Quiet)?;
+    let size = fs::metadata(&image.root).unwrap().len();
+    assert_eq!(size, image.size);
+    Ok(image)
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// This test's own binary: a dynamic program of this machine.
+fn own() -> Vec<u8> {
+    fs::read(std::env::current_exe().unwrap()).unwrap()
+}
+
+#[test]
+fn a_program_comes_with_its_libraries_and_always_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prog");
+    put(&path, &own(), 0o755);
+    let first = run(path.to_str().unwrap(), &["a", "-b"]).unwrap();
+    assert_eq!(first.config.args, ["/app/prog", "a", "-b"]);
+    assert_eq!((first.config.cwd.as_str(), first.config.uid, first.config.stop_signal), ("/", 0, 15));
+    assert_eq!(first.name, "prog");
+    assert_eq!(run(path.to_str().unwrap(), &[]).unwrap().digest, first.digest);
+}
+
+#[test]
+fn what_cannot_run_says_why_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let name = path.to_str().unwrap();
+    let good = own();
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    for (bytes, part) in [
+        (vec![], "an empty file"),
+        (b"hello\n".to_vec(), "a text file"),
+        (b"#!/bin/sh\n".to_vec(), "a script for /bin/sh"),
+        (vec![0, 1, 2, 3], "a data file"),
+        (with(4, 1), "32-bit"),
+        (with(5, 2), "big-endian"),
+        (with(18, 183), "64-bit ARM"),
+        (with(18, 243), "RISC-V"),
+        (with(16, 1), "an object file"),
+        (with(16, 4), "a core dump"),
+        (with(24, 1), "entry point"),
+        (good[..5000].to_vec(), "truncated"),
+        (good[..10].to_vec(), "truncated"),
+        (good[..60].to_vec(), "damaged"),
+    ] {
+        put(&path, &bytes, 0o755);
+        let error = run(name, &[]).expect_err(part);
+        assert!(error.message.contains(part) && !error.message.contains('\n'), "{part}: {error}");
+    }
+    for (reference, kind) in [
+        ("/nonexistent/prog", ErrorKind::NotFound),
+        ("dir:/nonexistent", ErrorKind::NotFound),
+        ("oci:/nonexistent", ErrorKind::NotFound),
+        ("debian:", ErrorKind::NotFound),
+        ("debian:-o=x", ErrorKind::NotFound),
+        ("oci:/etc", ErrorKind::NotRunnable),
+        ("/etc/passwd", ErrorKind::NotRunnable),
+    ] {
+        assert_eq!(run(reference, &[]).unwrap_err().kind, kind, "{reference}");
+    }
+}
+
+#[test]
+fn a_library_is_not_a_program() {
+    let library = "/lib/x86_64-linux-gnu/libm.so.6";
+    if !Path::new(library).exists() {
+        eprintln!("skipped: no {library} on this machine");
+        return;
+    }
+    assert!(run(library, &[]).unwrap_err().message.contains("a shared library"));
+}
+
+#[test]
+fn a_program_whose_library_is_missing_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let mut bytes = own();
+    // The name is in the dynamic string table; any other of the same length will not be there.
+    let at = bytes.windows(9).position(|w| w == b"libc.so.6").unwrap();
+    bytes[at..at + 9].copy_from_slice(b"libq.so.6");
+    put(&path, &bytes, 0o755);
+    let error = run(path.to_str().unwrap(), &[]).unwrap_err();
+    assert!(error.message.contains("needs the library libq.so.6"), "{error}");
+}
+
+#[test]
+fn fuzzed_programs_are_errors_and_never_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let good = fs::read("/bin/true").unwrap();
+    // One cache, so that libc's site table is made once.
+    let cache = tempfile::tempdir().unwrap();
+    let mut state = 7u64;
+    let mut random = |below: usize| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % below
+    };
+    for round in 0..150 {
+        let mut bytes = good.clone();
+        for _ in 0..1 + random(8) {
+            let at = random(if round % 2 == 0 { 1024 } else { good.len() });
+            bytes[at] = random(256) as u8;
+        }
+        put(&path, &bytes, 0o755);
+        if let Err(error) = run_in(cache.path(), path.to_str().unwrap(), &[]) {
+            assert!(!error.message.contains('\n'));
+        }
+    }
+}
+
+#[test]
+fn a_directory_runs_its_only_program_or_asks_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    put(&root.join("bin/one"), &own(), 0o755);
+    put(&root.join("etc/thing.conf"), b"x", 0o600);
+    symlink("/etc/thing.conf", root.join("link")).unwrap();
+    let name = format!("dir:{}", root.display());
+    let image = run(&name, &["arg"]).unwrap();
+    assert_eq!(image.config.args, ["/bin/one", "arg"]);
+    put(&root.join("bin/two"), &own(), 0o755);
+    let error = run(&name, &[]).unwrap_err();
+    assert!(error.message.contains("/bin/one") && error.message.contains("/bin/two"), "{error}");
+    assert_eq!(run(&name, &["two", "x"]).unwrap().config.args, ["/bin/two", "x"]);
+    fs::remove_dir_all(root.join("bin")).unwrap();
+    assert!(run(&name, &[]).unwrap_err().message.contains("no program"));
+}
+
+#[test]
+fn a_project_file_says_how_its_directory_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder.path().join("prog"), &own(), 0o755);
+    put(&folder.path().join("site.conf"), b"x", 0o644);
+    let settings = "from = \"./prog\"\nargs = [\"-c\", \"/etc/site.conf\"]\nports = [\"80\"]\nmemory = \"32M\"\n\
+        workdir = \"/srv\"\nstop-signal = \"SIGQUIT\"\n[files]\n\"/etc/site.conf\" = \"site.conf\"\n[env]\nMODE = \"test\"\n";
+    put(&folder.path().join("unilith.toml"), settings.as_bytes(), 0o644);
+    let name = folder.path().to_str().unwrap();
+    let image = run(name, &[]).unwrap();
+    assert_eq!(image.config.args, ["/app/prog", "-c", "/etc/site.conf"]);
+    assert_eq!(
+        (image.config.memory, image.config.stop_signal, image.config.cwd.as_str()),
+        (Some(32 << 20), 3, "/srv")
+    );
+    assert!(image.config.env.contains(&("MODE".into(), "test".into())));
+    assert_eq!(run(name, &["other"]).unwrap().config.args, ["/app/prog", "other"]);
+    put(&folder.path().join("unilith.toml"), b"from = \"./prog\"\nmemroy = \"32M\"\n", 0o644);
+    let error = run(name, &[]).unwrap_err();
+    assert!(error.kind == ErrorKind::Settings && error.message.contains("unilith.toml:2:"), "{error}");
+    put(&folder.path().join("unilith.toml"), b"from = \"./gone\"\n", 0o644);
+    assert_eq!(run(name, &[]).unwrap_err().kind, ErrorKind::NotFound);
+}
+
+#[test]
+fn a_script_runs_through_its_interpreter() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder.path().join("bin/sh"), &own(), 0o755);
+    put(&folder.path().join("start"), b"#! /bin/sh -e\necho\n", 0o755);
+    put(&folder.path().join("other"), b"#!/bin/nothing\n", 0o755);
+    let name = format!("dir:{}", folder.path().display());
+    assert_eq!(run(&name, &["/start", "x"]).unwrap().config.args, ["/bin/sh", "-e", "/start", "x"]);
+    assert!(run(&name, &["/other"]).unwrap_err().message.contains("a script for /bin/nothing"));
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_named() {
+    let catalogue = Catalogue::open("/nonexistent");
+    let request = Request::new(Reference::parse("/bin/true", &catalogue).unwrap(), catalogue);
+    let error = gather(&request, &Cache::new("/proc/nowhere"), &Quiet).unwrap_err();
+    assert!(error.message.contains("/proc/nowhere"), "{error}");
+}
