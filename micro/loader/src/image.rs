@@ -123,7 +123,8 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
     let interpreter = match &elf.interpreter {
         Some(path) => {
             let file = open(path)?;
-            let elf = Elf::read(&*file.source).map_err(|e| if e == ENOEXEC || e == EINVAL { ELIBBAD } else { e })?;
+            let elf = Elf::read(&*file.source)
+                .map_err(|e| if e == ENOEXEC || e == EINVAL { ELIBBAD } else { e })?;
             Some((file, elf))
         }
         None => None,

@@ -74,7 +74,14 @@ fn elf(kind: u16, entry: u64, headers: &[Header], length: usize) -> Vec<u8> {
 fn text_and_data(base: u64) -> [Header; 2] {
     [
         Header { kind: 1, flags: 5, offset: 0, address: base, file_size: 0x1800, memory_size: 0x1800 },
-        Header { kind: 1, flags: 6, offset: 0x1800, address: base + 0x2800, file_size: 0x900, memory_size: 0x3000 },
+        Header {
+            kind: 1,
+            flags: 6,
+            offset: 0x1800,
+            address: base + 0x2800,
+            file_size: 0x900,
+            memory_size: 0x3000,
+        },
     ]
 }
 
@@ -127,7 +134,10 @@ fn a_static_program_has_its_segments_bss_and_stack() {
     let lines = s.listing();
     let rights: Vec<_> = lines.iter().map(|l| (l.start, l.end, l.rights)).collect();
     let (rw, rx) = (Rights::READ.with(Rights::WRITE), Rights::READ.with(Rights::EXECUTE));
-    assert_eq!(rights[..3], [(0x40_0000, 0x40_2000, rx), (0x40_2000, 0x40_4000, rw), (0x40_4000, 0x40_6000, rw)]);
+    assert_eq!(
+        rights[..3],
+        [(0x40_0000, 0x40_2000, rx), (0x40_2000, 0x40_4000, rw), (0x40_4000, 0x40_6000, rw)]
+    );
     assert_eq!(lines.last().unwrap().name, b"[stack]");
 
     let sp = loaded.stack;
@@ -173,7 +183,8 @@ fn a_dynamic_program_starts_in_its_interpreter() {
 #[test]
 fn scripts_run_their_interpreter_with_their_own_path() {
     let shell = file("/bin/sh", &elf(2, 0x40_1000, &text_and_data(0x40_0000), 0x2100));
-    let files = HashMap::from([(b"/bin/sh".to_vec(), shell), (b"/self".to_vec(), file("/self", b"#!/self\n"))]);
+    let files =
+        HashMap::from([(b"/bin/sh".to_vec(), shell), (b"/self".to_vec(), file("/self", b"#!/self\n"))]);
     let s = space();
     let loaded = run(&s, file("/script", b"#!/bin/sh -e x\necho\n"), &files).unwrap();
     let expected: Vec<Vec<u8>> = ["/bin/sh", "-e x", "/script", "a b"].map(|s| s.as_bytes().to_vec()).into();
@@ -261,7 +272,8 @@ fn no_file_whatsoever_makes_the_loader_panic_or_leave_the_programs_half() {
     let mut dynamic = elf(3, 0x1000, &headers, 0x2100);
     dynamic[0x400..0x407].copy_from_slice(b"/ld.so\0");
     let seeds = [dynamic, elf(2, 0x40_1000, &text_and_data(0x40_0000), 0x2100), b"#!/ld.so -x y\n".to_vec()];
-    let files = HashMap::from([(b"/ld.so".to_vec(), file("/ld.so", &elf(3, 0x500, &text_and_data(0), 0x2100)))]);
+    let files =
+        HashMap::from([(b"/ld.so".to_vec(), file("/ld.so", &elf(3, 0x500, &text_and_data(0), 0x2100)))]);
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut random = move |n: u64| {
         state ^= state << 13;
@@ -269,7 +281,8 @@ fn no_file_whatsoever_makes_the_loader_panic_or_leave_the_programs_half() {
         state ^= state << 17;
         state % n
     };
-    let interesting = [0, 1, 0x7f, 0xfff, 0x1000, 0x7fff_ffff_f000, 0x8000_0000_0000, u64::MAX, 1 << 63, 1 << 40];
+    let interesting =
+        [0, 1, 0x7f, 0xfff, 0x1000, 0x7fff_ffff_f000, 0x8000_0000_0000, u64::MAX, 1 << 63, 1 << 40];
     let seconds = std::env::var("UNILITH_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok());
     let begin = std::time::Instant::now();
     let mut loaded = 0;
