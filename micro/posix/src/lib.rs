@@ -6,7 +6,7 @@
 //!   and return;
 //! - [`task`] and [`process`] are what a thread and the program are to Linux;
 //! - [`files`] is what a process has of the file tree;
-//! - [`mounts`] is the tree at the start;
+//! - [`mounts`] is the tree at the start, [`proc`] what /proc and /sys say;
 //! - [`wait`] is the only place where a call blocks.
 //!
 //! The table of calls is the crate `syscall-table`. This crate may depend on every micro-library; only the kernel
@@ -21,6 +21,7 @@ mod fast;
 pub mod files;
 pub mod futex;
 pub mod mounts;
+pub mod proc;
 pub mod process;
 pub mod start;
 pub mod task;

@@ -43,6 +43,9 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
     mount(&namespace, "/dev/shm", shm, "tmpfs", flags)?;
+    let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
+    mount(&namespace, "/proc", crate::proc::proc(files::new_device()), "proc", hidden)?;
+    mount(&namespace, "/sys", crate::proc::sys(files::new_device()), "sysfs", hidden)?;
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         directory(&namespace, path, permissions)?;
     }

@@ -72,6 +72,11 @@ impl Limits {
         }
     }
 
+    /// Soft and hard limit of a resource below [`LIMITS`].
+    pub fn both(&self, resource: usize) -> Limit {
+        self.0.lock()[resource]
+    }
+
     /// Most queued signals.
     pub fn signals_queued(&self) -> usize {
         usize::try_from(self.soft(RLIMIT_SIGPENDING)).unwrap_or(usize::MAX)

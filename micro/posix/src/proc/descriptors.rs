@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! /proc/PID/fd and fdinfo.
+
+use super::text;
+use crate::files;
+use abi::{Result, errno::*};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{FileType, Magic};
+use core::fmt::Write;
+use descriptors::Description;
+use epoll::Epoll;
+use eventfd::EventFd;
+use procfs::{Changing, Entry};
+
+const O_CLOEXEC: u32 = 0o2000000;
+
+fn number(name: &str) -> Result<i32> {
+    name.parse().map_err(|_| ENOENT)
+}
+
+fn open(fd: i32) -> Result<Arc<Description>> {
+    files::current().descriptors.get_any(fd).map_err(|_| ENOENT)
+}
+
+fn names() -> Vec<String> {
+    let descriptors = &files::current().descriptors;
+    let mut out = Vec::new();
+    let mut next = descriptors.next_open(0);
+    while let Some(fd) = next {
+        out.push(format!("{fd}"));
+        next = descriptors.next_open(fd as u32 + 1);
+    }
+    out
+}
+
+/// What readlink shows for a descriptor: its path, or its kind and number.
+fn shown(description: &Description) -> Result<Vec<u8>> {
+    if let Some(place) = description.place() {
+        return place.path_from(&files::current().root()).ok_or(ENOENT);
+    }
+    let file = description.file().as_any();
+    if file.is::<Epoll>() {
+        return text("anon_inode:[eventpoll]".into());
+    }
+    if file.is::<EventFd>() {
+        return text("anon_inode:[eventfd]".into());
+    }
+    let stat = description.file().stat()?;
+    text(match stat.kind {
+        FileType::Fifo => format!("pipe:[{}]", stat.inode),
+        FileType::Socket => format!("socket:[{}]", stat.inode),
+        _ => "anon_inode:[file]".into(),
+    })
+}
+
+pub struct Descriptors;
+
+impl Changing for Descriptors {
+    fn names(&self) -> Vec<String> {
+        names()
+    }
+
+    fn entry(&self, name: &str) -> Result<Entry> {
+        let fd = number(name)?;
+        open(fd)?;
+        Ok(Entry::Magic {
+            text: Box::new(move || shown(&*open(fd)?)),
+            lead: Box::new(move || {
+                let description = open(fd)?;
+                Ok(match description.place() {
+                    Some(place) => Magic::Place(place.clone()),
+                    None => Magic::File(description.file().clone()),
+                })
+            }),
+        })
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::Symlink
+    }
+}
+
+pub struct Infos;
+
+impl Changing for Infos {
+    fn names(&self) -> Vec<String> {
+        names()
+    }
+
+    fn entry(&self, name: &str) -> Result<Entry> {
+        let fd = number(name)?;
+        open(fd)?;
+        Ok(Entry::text(move || info(fd)))
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::Regular
+    }
+}
+
+fn info(fd: i32) -> Result<Vec<u8>> {
+    let description = open(fd)?;
+    let on_exec = files::current().descriptors.close_on_exec(fd).unwrap_or(false);
+    let flags = description.flags() | if on_exec { O_CLOEXEC } else { 0 };
+    let mount = description.place().map_or(0, |place| place.mount().id());
+    let inode = description.file().stat()?.inode;
+    let mut out =
+        format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{inode}\n", description.position());
+    if let Some(counter) = description.file().as_any().downcast_ref::<EventFd>() {
+        let _ = writeln!(out, "eventfd-count: {:16x}", counter.count());
+    }
+    if let Some(epoll) = description.file().as_any().downcast_ref::<Epoll>() {
+        epoll.watched(|fd, events, data| {
+            let _ = writeln!(out, "tfd: {fd:8} events: {events:8x} data: {data:16x}");
+        });
+    }
+    text(out)
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! /proc outside of the processes (proc(5)).
+
+use super::text;
+use crate::calls::system::{RELEASE, VERSION, host_name, memory};
+use crate::{files, task};
+use abi::{PAGE_SIZE, Result};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use core::fmt::Write;
+use procfs::{Directory, Entry};
+
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// USER_HZ.
+pub const TICKS: u64 = 100;
+
+/// Limits and switches that programs read; nothing in the kernel goes by them, except where a file is not fixed.
+const SETTINGS: &[(&str, &str)] = &[
+    ("kernel/ostype", "Linux\n"),
+    ("kernel/pid_max", "32768\n"),
+    ("kernel/threads-max", "32768\n"),
+    ("kernel/cap_last_cap", "40\n"),
+    ("kernel/ngroups_max", "65536\n"),
+    ("kernel/overflowuid", "65534\n"),
+    ("kernel/overflowgid", "65534\n"),
+    ("kernel/randomize_va_space", "2\n"),
+    ("kernel/core_pattern", "core\n"),
+    ("kernel/seccomp/actions_avail", "\n"),
+    ("kernel/random/entropy_avail", "256\n"),
+    ("kernel/random/poolsize", "256\n"),
+    ("kernel/yama/ptrace_scope", "1\n"),
+    ("kernel/perf_event_paranoid", "4\n"),
+    ("kernel/shmmax", "18446744073692774399\n"),
+    ("kernel/sem", "32000\t1024000000\t500\t32000\n"),
+    ("vm/overcommit_memory", "1\n"),
+    ("vm/overcommit_ratio", "50\n"),
+    ("vm/max_map_count", "65530\n"),
+    ("vm/swappiness", "0\n"),
+    ("vm/mmap_min_addr", "65536\n"),
+    ("fs/file-max", "9223372036854775807\n"),
+    ("fs/nr_open", "1048576\n"),
+    ("fs/pipe-max-size", "1048576\n"),
+    ("fs/protected_symlinks", "0\n"),
+    ("net/core/somaxconn", "4096\n"),
+    ("net/core/rmem_max", "212992\n"),
+    ("net/core/wmem_max", "212992\n"),
+    ("net/ipv4/ip_local_port_range", "32768\t60999\n"),
+    ("net/ipv4/tcp_max_syn_backlog", "4096\n"),
+    ("net/ipv4/tcp_fin_timeout", "60\n"),
+    ("net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+    ("net/ipv4/tcp_wmem", "4096\t16384\t4194304\n"),
+    ("net/ipv4/tcp_keepalive_time", "7200\n"),
+    ("net/ipv6/conf/all/disable_ipv6", "1\n"),
+];
+
+/// Adds the files to the root of /proc.
+pub fn fill(root: &mut Directory) {
+    for (path, value) in SETTINGS {
+        root.add(&format!("sys/{path}"), Entry::fixed(value));
+    }
+    root.add("sys/kernel/osrelease", Entry::text(|| text(format!("{RELEASE}\n"))));
+    root.add("sys/kernel/version", Entry::text(|| text(format!("{VERSION}\n"))));
+    root.add(
+        "sys/kernel/hostname",
+        Entry::text(|| {
+            let mut name = host_name();
+            name.push(b'\n');
+            Ok(name)
+        }),
+    );
+    root.add("sys/kernel/random/uuid", Entry::text(|| text(uuid(random()))));
+    root.add("sys/kernel/random/boot_id", Entry::text(|| text(uuid(boot_id()))));
+    root.add("sys/fs/file-nr", Entry::fixed("64\t0\t9223372036854775807\n"));
+    root.add("version", Entry::text(|| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n"))));
+    root.add(
+        "filesystems",
+        Entry::fixed("nodev\trootfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tproc\nnodev\tsysfs\nnodev\t9p\n"),
+    );
+    root.add("cmdline", Entry::fixed("\n"));
+    root.add("swaps", Entry::fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
+    root.add(
+        "devices",
+        Entry::fixed("Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"),
+    );
+    root.add("meminfo", Entry::text(meminfo));
+    root.add("cpuinfo", Entry::text(cpuinfo));
+    root.add("stat", Entry::text(stat));
+    root.add("uptime", Entry::text(uptime));
+    root.add("loadavg", Entry::text(loadavg));
+    root.add("vmstat", Entry::text(vmstat));
+    root.add("mounts", Entry::Link(Box::new(|| Ok(b"self/mounts".to_vec()))));
+    root.add("net", Entry::Link(Box::new(|| Ok(b"self/net".to_vec()))));
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    api_plat::entropy(&mut bytes);
+    bytes
+}
+
+fn boot_id() -> [u8; 16] {
+    static ID: SpinLock<Option<[u8; 16]>> = SpinLock::new(None);
+    *ID.lock().get_or_insert_with(random)
+}
+
+/// A random UUID (RFC 4122 4.4).
+fn uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let mut out = String::new();
+    for (i, byte) in bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            out.push('-');
+        }
+        let _ = write!(out, "{byte:02x}");
+    }
+    out.push('\n');
+    out
+}
+
+fn meminfo() -> Result<Vec<u8>> {
+    let (_, free_pages) = alloc_frames::statistics();
+    let total = memory() / 1024;
+    let free = free_pages * PAGE_SIZE as u64 / 1024;
+    let mut out = String::new();
+    let lines = [
+        ("MemTotal", total),
+        ("MemFree", free),
+        ("MemAvailable", free),
+        ("Buffers", 0),
+        ("Cached", 0),
+        ("SwapCached", 0),
+        ("Active", total.saturating_sub(free)),
+        ("Inactive", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+        ("Dirty", 0),
+        ("Writeback", 0),
+        ("Shmem", 0),
+        ("Slab", 0),
+        ("CommitLimit", total),
+        ("Committed_AS", total.saturating_sub(free)),
+        ("VmallocTotal", 34_359_738_367),
+        ("Hugepagesize", 2048),
+    ];
+    for (name, kib) in lines {
+        let label = format!("{name}:");
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{label:<15} {kib:>8} kB");
+        if name == "VmallocTotal" {
+            out.push_str("HugePages_Total:       0\nHugePages_Free:        0\n");
+        }
+    }
+    text(out)
+}
+
+fn cpuinfo() -> Result<Vec<u8>> {
+    text(
+        "processor\t: 0\nvendor_id\t: unknown\ncpu family\t: 6\nmodel\t\t: 0\nmodel name\t: virtual processor\n\
+         stepping\t: 0\nphysical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\nfpu\t\t: yes\n\
+         flags\t\t: fpu tsc msr pae cx8 cmov pat mmx fxsr sse sse2 syscall nx lm\n\
+         clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n"
+            .into(),
+    )
+}
+
+/// Seconds and hundredths since boot, and those of the program.
+fn times() -> (u64, u64) {
+    (api_plat::now_ns(), task::current().process.cpu_ns())
+}
+
+fn stat() -> Result<Vec<u8>> {
+    let (up, busy) = times();
+    let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS);
+    let (busy_ticks, idle) = (ticks(busy), ticks(up.saturating_sub(busy)));
+    let cpu = format!("{busy_ticks} 0 0 {idle} 0 0 0 0 0 0");
+    let boot = api_plat::wall_ns() / NS_PER_SECOND;
+    let threads = task::current().process.thread_count();
+    text(format!(
+        "cpu  {cpu}\ncpu0 {cpu}\nintr 0\nctxt 0\nbtime {boot}\nprocesses {threads}\nprocs_running 1\nprocs_blocked 0\n\
+         softirq 0 0 0 0 0 0 0 0 0 0 0\n"
+    ))
+}
+
+fn uptime() -> Result<Vec<u8>> {
+    let (up, busy) = times();
+    let show = |ns: u64| format!("{}.{:02}", ns / NS_PER_SECOND, ns % NS_PER_SECOND / 10_000_000);
+    text(format!("{} {}\n", show(up), show(up.saturating_sub(busy))))
+}
+
+fn loadavg() -> Result<Vec<u8>> {
+    let threads = task::current().process.thread_count();
+    text(format!("0.00 0.00 0.00 1/{threads} {}\n", task::current().tid))
+}
+
+fn vmstat() -> Result<Vec<u8>> {
+    let (_, free) = alloc_frames::statistics();
+    text(format!("nr_free_pages {free}\npgfault 0\npgmajfault 0\n"))
+}
+
+/// One line for each mount, as /proc/self/mounts and mountinfo have them.
+pub fn mounts(with_ids: bool) -> Result<Vec<u8>> {
+    let files = files::current();
+    let root = files.root();
+    let mut out = Vec::new();
+    for (mount, dentry) in files.namespace.list() {
+        let Some(path) = dentry.path_from(&root) else { continue };
+        let mut place = Vec::new();
+        for byte in path {
+            // Spaces and the like would look like another field.
+            match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => place.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+                _ => place.push(byte),
+            }
+        }
+        let flags = mount.flags();
+        let mut options = String::from(if flags.has(vfs::MountFlags::READ_ONLY) { "ro" } else { "rw" });
+        for (flag, name) in [
+            (vfs::MountFlags::NOSUID, ",nosuid"),
+            (vfs::MountFlags::NODEV, ",nodev"),
+            (vfs::MountFlags::NOEXEC, ",noexec"),
+            (vfs::MountFlags::NOATIME, ",noatime"),
+        ] {
+            options.push_str(if flags.has(flag) { name } else { "" });
+        }
+        if !flags.has(vfs::MountFlags::NOATIME) {
+            options.push_str(",relatime");
+        }
+        let (kind, source) = (mount.file_system, &mount.source);
+        let line = if with_ids {
+            let parent = mount.point().map_or(1, |point| point.mount().id());
+            let device = dentry.inode().stat()?.device;
+            let start = format!("{} {parent} 0:{device} / ", mount.id());
+            [start.as_bytes(), &place, format!(" {options} - {kind} {source} {options}\n").as_bytes()]
+                .concat()
+        } else {
+            [source.as_bytes(), b" ", &place, format!(" {kind} {options} 0 0\n").as_bytes()].concat()
+        };
+        out.extend(line);
+    }
+    Ok(out)
+}
