@@ -85,6 +85,13 @@ impl Task {
     }
 }
 
+/// The running thread, when it is one of the program's.
+pub fn running() -> Option<&'static Task> {
+    let local = sched::current().local() as *const Task;
+    // SAFETY: as in `current`.
+    unsafe { local.as_ref() }
+}
+
 /// The running thread of the program.
 ///
 /// # Panics

@@ -49,7 +49,9 @@ impl File for SignalFd {
     }
 
     fn poll(&self) -> Events {
-        let pending = task::current().signals.pending() | self.process.signals.pending();
+        // A kernel thread that asks on behalf of an epoll has no signals of its own.
+        let own = task::running().map_or(0, |task| task.signals.pending());
+        let pending = own | self.process.signals.pending();
         Events::NONE.with(Events::IN | Events::RDNORM, pending & self.wanted.load(Relaxed) != 0)
     }
 

@@ -146,7 +146,9 @@ impl TaskSignals {
     pub fn set_blocked(&self, set: SignalSet) {
         self.blocked.store(set & !UNBLOCKABLE, Relaxed);
         // Something may have become deliverable: look on the way out.
-        api_plat::request_work();
+        if self.is_pending(&task::current().process.signals) {
+            api_plat::request_work();
+        }
     }
 
     /// Blocks `set` until the call ends, and remembers the mask from before.
@@ -154,6 +156,8 @@ impl TaskSignals {
         let before = self.blocked();
         self.saved_mask.lock().get_or_insert(before);
         self.set_blocked(set);
+        // The way out puts the mask back.
+        api_plat::request_work();
     }
 
     /// The mask from before [`TaskSignals::set_blocked_for_call`], once.
