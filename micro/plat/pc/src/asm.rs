@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What Rust sees of the assembly (`image.rs`).
 
+use crate::KERNEL_BASE;
 use crate::trap::Trap;
 use api_plat::{FastCall, Frame};
 use core::mem::{offset_of, size_of};
@@ -57,6 +58,7 @@ unsafe extern "C" {
     pub safe static unilith_full_iret: Label;
     pub safe static unilith_vectors: Label;
     pub safe static unilith_thread_start: Label;
+    safe static unilith_vdso: Label;
     // The linker script's.
     pub safe static __kernel_start: Label;
     pub safe static __text_end: Label;
@@ -85,4 +87,19 @@ pub fn on_boot_stack(top: u64, length: u64) -> bool {
 /// Where a patched system-call site jumps to, with the return address in RCX and the number in RAX; R11 is free.
 pub fn system_call_entry() -> u64 {
     unilith_entry.address()
+}
+
+/// Physical addresses of the two pages of the vDSO.
+#[derive(Clone, Copy, Debug)]
+pub struct Vdso {
+    /// To be mapped read-only, directly below `code`.
+    pub data: u64,
+    /// An ELF file, to be mapped readable and executable; AT_SYSINFO_EHDR is its address.
+    pub code: u64,
+}
+
+/// The vDSO; its pages are part of the kernel image, so permanent.
+pub fn vdso() -> Vdso {
+    let data = core::ptr::from_ref(crate::clock::page()) as u64 - KERNEL_BASE;
+    Vdso { data, code: unilith_vdso.address() - KERNEL_BASE }
 }

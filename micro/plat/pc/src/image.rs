@@ -2,7 +2,7 @@
 //! The assembly files. Only kernel images, which do not unwind, link them: tests of the crates above leave them out.
 
 use crate::asm::{FAST_CALLS, FAST_NUMBERS, STACK_BOOT, STACK_IST};
-use crate::{cpu::Cpu, interrupt, trap::Trap};
+use crate::{clock::ClockPage, cpu::Cpu, interrupt, trap::Trap};
 use api_plat::Frame;
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
@@ -53,3 +53,12 @@ global_asm!(
 );
 
 global_asm!(include_str!("memory_functions.s"));
+
+global_asm!(
+    include_str!("vdso.s"),
+    SEQUENCE = const offset_of!(ClockPage, sequence),
+    BASE_TSC = const offset_of!(ClockPage, base_tsc),
+    BASE_NS = const offset_of!(ClockPage, base_ns),
+    RATE = const offset_of!(ClockPage, rate),
+    WALL_NS = const offset_of!(ClockPage, wall_ns),
+);

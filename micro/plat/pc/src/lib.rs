@@ -66,11 +66,9 @@ pub mod x86;
 #[cfg(not(test))]
 pub use apic::message;
 #[cfg(not(test))]
-pub use asm::system_call_entry;
+pub use asm::{Vdso, system_call_entry, vdso};
 #[cfg(not(test))]
 pub use boot::virtio_windows;
-#[cfg(not(test))]
-pub use clock::{ClockPage, page as clock_page};
 #[cfg(not(test))]
 pub use crash::{panic, print_backtrace};
 #[cfg(not(test))]

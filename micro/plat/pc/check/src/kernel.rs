@@ -227,6 +227,7 @@ fn unilith_kernel_syscall(frame: &mut Frame) {
             assert!(ticks > 10 && work >= ticks - 1);
             assert_eq!(api_plat::fs_base(), 0x1234_5000);
             copies();
+            clocks();
             say!("ok");
             end(0)
         }
@@ -239,6 +240,40 @@ fn unilith_kernel_syscall(frame: &mut Frame) {
         }
         n => panic!("call {n}"),
     }
+}
+
+/// The vDSO's clocks are the kernel's, and read quickly.
+fn clocks() {
+    let gettime = crate::program::vdso_symbol(b"__vdso_clock_gettime");
+    let time = crate::program::vdso_symbol(b"__vdso_time");
+    // SAFETY: Linux' prototypes.
+    let (gettime, time) = unsafe {
+        (
+            core::mem::transmute::<u64, extern "C" fn(i32, *mut [u64; 2]) -> i32>(gettime),
+            core::mem::transmute::<u64, extern "C" fn(*mut u64) -> u64>(time),
+        )
+    };
+    let read = |clock| {
+        let mut t = [0; 2];
+        assert_eq!(gettime(clock, &mut t), 0);
+        assert!(t[1] < 1_000_000_000);
+        t[0] * 1_000_000_000 + t[1]
+    };
+    for _ in 0..1000 {
+        let before = api_plat::now_ns();
+        let between = read(1);
+        let after = api_plat::now_ns();
+        assert!(before <= between && between <= after, "{before} {between} {after}");
+    }
+    assert_eq!((read(0) - api_plat::wall_ns()) / 1_000_000_000, api_plat::now_ns() / 1_000_000_000);
+    let mut seconds = 0;
+    assert_eq!(time(&mut seconds), read(5) / 1_000_000_000);
+    assert_eq!(seconds, time(core::ptr::null_mut()));
+    let start = api_plat::now_ns();
+    for _ in 0..100_000 {
+        read(1);
+    }
+    say!("clock_gettime: {} ns", (api_plat::now_ns() - start) / 100_000);
 }
 
 /// Copies to and from the program's memory: over a page that comes with the fault, and into nothing.

@@ -2,6 +2,7 @@
 //! The program half: code that runs in the program's half of the address space, copied there from the image.
 
 use core::arch::global_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
 use plat_pc::{PHYS, kernel_table};
 
 /// Where the code, the data and the stack are.
@@ -165,8 +166,45 @@ unsafe extern "C" {
     static check_program_end: u8;
 }
 
+/// Where the vDSO is.
+const VDSO: u64 = 0x80_1000;
+
+/// Address of a function of the vDSO, found as a C library finds it: by its dynamic section.
+pub fn vdso_symbol(name: &[u8]) -> u64 {
+    if !VDSO_MAPPED.swap(true, Ordering::Relaxed) {
+        let vdso = plat_pc::vdso();
+        map_frame(VDSO - 4096, vdso.data);
+        map_frame(VDSO, vdso.code);
+    }
+    // SAFETY: one page of ELF file, just mapped; offsets in it are its own.
+    unsafe {
+        let word = |at: u64| ((VDSO + at) as *const u64).read_unaligned();
+        // The second program header is PT_DYNAMIC.
+        let dynamic = word(64 + 56 + 16);
+        let tag = |tag| (0..).map(|i| dynamic + 16 * i).find(|at| word(*at) == tag).map(|at| word(at + 8));
+        let (symbols, names, hash) =
+            (tag(6).expect("DT_SYMTAB"), tag(5).expect("DT_STRTAB"), tag(4).expect("DT_HASH"));
+        let count = word(hash) >> 32;
+        for i in 0..count {
+            let symbol = symbols + 24 * i;
+            let at = VDSO + names + (word(symbol) & 0xffff_ffff);
+            let this = core::slice::from_raw_parts(at as *const u8, name.len() + 1);
+            if this[..name.len()] == *name && this[name.len()] == 0 {
+                return VDSO + word(symbol + 8);
+            }
+        }
+    }
+    panic!("no such symbol")
+}
+
+static VDSO_MAPPED: AtomicBool = AtomicBool::new(false);
+
 /// Maps a fresh page at `address`.
 pub fn map(address: u64) {
+    map_frame(address, api_mem::Frame::new().expect("memory").into_raw());
+}
+
+fn map_frame(address: u64, frame: u64) {
     let mut table = kernel_table();
     for shift in [39, 30, 21] {
         let entry = ((PHYS + table) as *mut u64).wrapping_add((address >> shift & 511) as usize);
@@ -180,7 +218,7 @@ pub fn map(address: u64) {
     }
     let entry = ((PHYS + table) as *mut u64).wrapping_add((address >> 12 & 511) as usize);
     // SAFETY: as above.
-    unsafe { *entry = api_mem::Frame::new().expect("memory").into_raw() | 3 };
+    unsafe { *entry = frame | 3 };
 }
 
 /// Puts the code and a stack there.
