@@ -19,6 +19,7 @@ static BOOT: SpinLock<Option<Boot>> = SpinLock::new(None);
 #[unsafe(no_mangle)]
 fn unilith_kernel_main(boot: Boot) -> ! {
     logger::start(boot.config.log.as_deref());
+    mem::set_call_entry(|_number| plat_pc::system_call_entry());
     *BOOT.lock() = Some(boot);
     match sched::spawn(true, Start::Kernel(first_thread)) {
         Ok(thread) => sched::start_first(&thread),

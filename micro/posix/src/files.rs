@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a process has of the file tree: descriptors, root and working directory, umask.
 
-use crate::process::Credentials;
+use crate::process::{Credentials, Process};
 use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -117,7 +117,12 @@ pub fn get(fd: i32) -> Result<Arc<Description>> {
 
 /// File-system ids of the calling process.
 pub fn credentials() -> vfs::Credentials {
-    from_process(&task::current().process.credentials.lock())
+    credentials_of(&task::current().process)
+}
+
+/// File-system ids of a process.
+pub fn credentials_of(process: &Process) -> vfs::Credentials {
+    from_process(&process.credentials.lock())
 }
 
 /// Real ids of the calling process, which access(2) goes by.

@@ -17,6 +17,7 @@ extern crate alloc;
 pub mod call;
 pub mod calls;
 pub mod dispatch;
+pub mod exec;
 mod fast;
 pub mod files;
 pub mod futex;

@@ -10,12 +10,12 @@ use crate::calls::time::ProcessTimers;
 use crate::files::Files;
 use crate::task::Task;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use vfs::Dentry;
 
 /// The program is process 1, as the entrypoint of a container is.
 pub const FIRST_PID: i32 = 1;
@@ -35,11 +35,16 @@ pub struct Process {
     exiting: AtomicBool,
     /// Processor time of threads that have ended.
     ended_cpu_ns: AtomicU64,
-    /// As execve got it, for /proc/self/cmdline.
-    pub arguments: SpinLock<Vec<String>>,
-    pub environment: SpinLock<Vec<String>>,
-    /// Absolute path of the program, for /proc/self/exe.
-    pub executable: SpinLock<String>,
+    program: SpinLock<Option<Arc<Program>>>,
+}
+
+/// What runs, as execve left it: for /proc/self.
+pub struct Program {
+    pub file: Arc<Dentry>,
+    /// Where the argument strings lie on the program's stack, start and end; and those of the environment.
+    pub argument_bytes: (u64, u64),
+    pub environment_bytes: (u64, u64),
+    pub auxv: Vec<u64>,
 }
 
 impl Process {
@@ -57,10 +62,18 @@ impl Process {
             next_tid: AtomicI32::new(pid),
             exiting: AtomicBool::new(false),
             ended_cpu_ns: AtomicU64::new(0),
-            arguments: SpinLock::new(Vec::new()),
-            environment: SpinLock::new(Vec::new()),
-            executable: SpinLock::new(String::new()),
+            program: SpinLock::new(None),
         })
+    }
+
+    /// What runs; `None` before the first program.
+    pub fn program(&self) -> Option<Arc<Program>> {
+        self.program.lock().clone()
+    }
+
+    pub fn set_program(&self, program: Program) {
+        let old = self.program.lock().replace(Arc::new(program));
+        drop(old);
     }
 
     /// A thread id that is not in use; the first one is the process id.

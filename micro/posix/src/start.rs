@@ -2,13 +2,16 @@
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
 use crate::calls::system;
+use crate::exec::{self, Prepared};
 use crate::files::Files;
-use crate::process::{Credentials, FIRST_PID, Process};
-use crate::task::Task;
+use crate::process::{Credentials, FIRST_PID, Process, Program};
+use crate::task::{self, Task};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use api_plat::Boot;
+use alloc::vec::Vec;
+use api_plat::{Boot, BootConfig, Frame, Status};
+use loader::Loaded;
 
 /// Runs the program the host asked for on the calling kernel thread. Comes back only with the reason why it could
 /// not start, one line for the user.
@@ -37,5 +40,33 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let task = Task::new(process.clone(), process.allocate_tid(), [0; 16]);
     process.add(task.clone());
     task.attach(&sched::current_handle());
-    Err(format!("{}: no loader", config.args[0]))
+    execute(&process, config)
+}
+
+fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert::Infallible, String> {
+    let path = &config.args[0];
+    let bytes = |text: &String| text.clone().into_bytes();
+    let arguments = config.args.iter().map(bytes).collect();
+    let environment = environment(config);
+    let prepared = exec::prepare(process, path.as_bytes(), arguments, environment);
+    let Prepared { space, loaded, file } = prepared.map_err(|e| exec::reason(path, e))?;
+    space.activate();
+    drop(space);
+    task::current().set_name(&file.name());
+    let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
+    process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
+    let frame = Frame::at_start(entry, stack);
+    api_plat::status(&Status::Started { kernel_ns: api_plat::now_ns() });
+    // SAFETY: the registers are those of a program at its start, in the space just activated.
+    unsafe { api_plat::enter_program(&frame) }
+}
+
+/// The environment the host gave; later entries win.
+fn environment(config: &BootConfig) -> Vec<Vec<u8>> {
+    let mut out: Vec<(&str, Vec<u8>)> = Vec::new();
+    for (key, value) in &config.env {
+        out.retain(|(known, _)| known != key);
+        out.push((key, format!("{key}={value}").into_bytes()));
+    }
+    out.into_iter().map(|(_, entry)| entry).collect()
 }

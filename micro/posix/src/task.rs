@@ -74,6 +74,14 @@ impl Task {
         api_plat::request_work();
     }
 
+    /// The first 15 bytes of a program's name (PR_SET_NAME, execve).
+    pub fn set_name(&self, name: &[u8]) {
+        let mut padded = [0; 16];
+        let length = name.len().min(15);
+        padded[..length].copy_from_slice(&name[..length]);
+        *self.name.lock() = padded;
+    }
+
     /// The name without its padding.
     pub fn comm(&self) -> alloc::vec::Vec<u8> {
         let name = *self.name.lock();

@@ -64,6 +64,44 @@ pub struct Frame {
     pub ss: u64,
 }
 
+impl Frame {
+    /// The registers of a program at its first instruction: all zero but RIP and RSP (psABI 3.4.1), interrupts on,
+    /// and the kernel's own segments, which the program shares.
+    pub fn at_start(rip: u64, rsp: u64) -> Frame {
+        let (cs, ss): (u64, u64);
+        // SAFETY: reads two segment registers.
+        unsafe {
+            core::arch::asm!("mov {0:e}, cs", "mov {1:e}, ss", out(reg) cs, out(reg) ss,
+                options(nomem, nostack, preserves_flags));
+        }
+        Frame {
+            xmm: [[0; 2]; 16],
+            orig_rax: u64::MAX,
+            r15: 0,
+            r14: 0,
+            r13: 0,
+            r12: 0,
+            rbp: 0,
+            rbx: 0,
+            r11: 0,
+            r10: 0,
+            r9: 0,
+            r8: 0,
+            rdi: 0,
+            rsi: 0,
+            rdx: 0,
+            rcx: 0,
+            rax: 0,
+            entry: Entry::Full,
+            rip,
+            cs,
+            rflags: 0x202,
+            rsp,
+            ss,
+        }
+    }
+}
+
 /// A processor exception raised by program code (or by the kernel touching the program's memory).
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {

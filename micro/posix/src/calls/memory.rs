@@ -5,6 +5,5 @@ use api_plat::{Access, FaultOutcome};
 
 /// A page fault in the program's half.
 pub fn page_fault(address: u64, access: Access) -> FaultOutcome {
-    let _ = (address, access);
-    FaultOutcome::Segv { mapped: false }
+    mem::current().fault(address, access)
 }

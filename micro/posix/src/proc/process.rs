@@ -4,7 +4,7 @@
 use super::descriptors::{Descriptors, Infos};
 use super::{link, system, text};
 use crate::files;
-use crate::process::Process;
+use crate::process::{Process, Program};
 use crate::task::{self, Task};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::boxed::Box;
@@ -13,6 +13,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Magic};
+use api_user::UserPtr;
 use core::fmt::Write;
 use procfs::{Changing, Directory, Entry};
 
@@ -26,8 +27,9 @@ fn own() -> &'static Arc<Process> {
 pub fn fill(directory: &mut Directory) {
     common(directory, None);
     directory.add("task", Entry::Directory(Directory::changing(Tasks)));
-    directory.add("cmdline", Entry::text(|| Ok(strings(&own().arguments.lock()))));
-    directory.add("environ", Entry::text(|| Ok(strings(&own().environment.lock()))));
+    directory.add("cmdline", Entry::text(|| strings(program()?.argument_bytes)));
+    directory.add("environ", Entry::text(|| strings(program()?.environment_bytes)));
+    directory.add("auxv", Entry::text(auxv));
     directory.add("maps", Entry::text(maps));
     directory.add("smaps_rollup", Entry::text(smaps_rollup));
     directory.add("statm", Entry::text(statm));
@@ -46,7 +48,7 @@ pub fn fill(directory: &mut Directory) {
     directory.add("uid_map", Entry::fixed("         0          0 4294967295\n"));
     directory.add("gid_map", Entry::fixed("         0          0 4294967295\n"));
     directory.add("setgroups", Entry::fixed("allow\n"));
-    directory.add("exe", magic(|| path_magic(own().executable.lock().as_bytes())));
+    directory.add("exe", magic(|| Ok(program()?.file.clone())));
     directory.add("cwd", magic(|| Ok(files::current().working())));
     directory.add("root", magic(|| Ok(files::current().root())));
     directory.add("fd", Entry::Directory(Directory::changing(Descriptors)));
@@ -115,17 +117,17 @@ fn magic(place: fn() -> Result<Arc<vfs::Dentry>>) -> Entry {
     }
 }
 
-fn path_magic(path: &[u8]) -> Result<Arc<vfs::Dentry>> {
-    files::current().lookup(path, &files::credentials())
+fn program() -> Result<Arc<Program>> {
+    own().program().ok_or(ENOENT)
 }
 
-fn strings(list: &[String]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for one in list {
-        out.extend_from_slice(one.as_bytes());
-        out.push(0);
-    }
-    out
+/// The strings the program was started with, read from its stack: programs that rename themselves overwrite them.
+fn strings((start, end): (u64, u64)) -> Result<Vec<u8>> {
+    UserPtr::<u8>::new(start).read_vec((end - start) as usize)
+}
+
+fn auxv() -> Result<Vec<u8>> {
+    Ok(program()?.auxv.iter().flat_map(|word| word.to_le_bytes()).collect())
 }
 
 struct Tasks;

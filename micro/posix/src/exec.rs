@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Running a program: from its path to an address space that holds it.
+
+use crate::files;
+use crate::process::Process;
+use abi::{Errno, Result, errno::*};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::FileType;
+use loader::{Executable, Identity, Loaded, Machine};
+use mem::{Layout, Limits, MappedFile, Space};
+use vfs::{Access, Dentry};
+
+/// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
+pub struct Prepared {
+    pub space: Arc<Space>,
+    pub loaded: Loaded,
+    /// The file that runs, for /proc/self/exe.
+    pub file: Arc<Dentry>,
+}
+
+/// Loads the program at `path` for the process; nothing of the process changes. Errors are execve(2)'s.
+pub fn prepare(
+    process: &Process,
+    path: &[u8],
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
+    let (dentry, file) = executable(process, path)?;
+    let limits = limits(process);
+    let mut random = [0; 48];
+    api_plat::entropy(&mut random);
+    let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|b| random[i * 8 + b]));
+    let space = Space::new(Layout::new([word(0), word(1), word(2), word(3)], limits.stack), limits)?;
+    let identity = {
+        let c = process.credentials.lock();
+        Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid }
+    };
+    let loaded = loader::load(
+        &space,
+        Executable {
+            file,
+            name: path.to_vec(),
+            arguments,
+            environment,
+            identity,
+            machine: machine(),
+            random: core::array::from_fn(|i| random[32 + i]),
+            limits,
+            open: &mut |path| executable(process, path).map(|(_, file)| file),
+        },
+    )?;
+    Ok(Prepared { space, loaded, file: dentry })
+}
+
+/// Finds a file that may be executed: `ENOENT`, `EACCES` (no right, or no regular file), `ENOEXEC` (no pages).
+fn executable(process: &Process, path: &[u8]) -> Result<(Arc<Dentry>, Arc<MappedFile>)> {
+    let who = files::credentials_of(process);
+    let dentry = process.files.lookup(path, &who)?;
+    let stat = dentry.inode().stat()?;
+    if stat.kind != FileType::Regular {
+        return Err(EACCES);
+    }
+    who.check(&stat, Access::EXECUTE)?;
+    // Root may do anything but execute what nobody may.
+    if stat.permissions & 0o111 == 0 {
+        return Err(EACCES);
+    }
+    let file = dentry.inode().open(dentry.inode(), 0)?;
+    let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
+    let path = dentry.path_from(&process.files.root()).unwrap_or_else(|| path.to_vec());
+    let mapped = MappedFile { source, path, device: stat.device, inode: stat.inode };
+    Ok((dentry, Arc::new(mapped)))
+}
+
+/// The limits that memory management keeps.
+pub fn limits(process: &Process) -> Limits {
+    use crate::calls::limits::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK};
+    let of = |resource| process.limits.soft(resource);
+    Limits {
+        stack: of(RLIMIT_STACK),
+        address_space: of(RLIMIT_AS),
+        data: of(RLIMIT_DATA),
+        locked: of(RLIMIT_MEMLOCK),
+    }
+}
+
+fn machine() -> Machine {
+    let features = core::arch::x86_64::__cpuid(1);
+    let extended = core::arch::x86_64::__cpuid_count(7, 0);
+    Machine {
+        hwcap: features.edx.into(),
+        // FSGSBASE is CPUID leaf 7, EBX bit 0, and AT_HWCAP2 bit 1.
+        hwcap2: u64::from(extended.ebx & 1) << 1,
+        // What a signal frame needs at most: registers, and the extended state.
+        signal_stack: 4096 + core::arch::x86_64::__cpuid_count(0xd, 0).ebx as u64,
+        vdso: 0,
+    }
+}
+
+/// Why a program did not start, in words for the user.
+pub fn reason(path: &str, error: Errno) -> String {
+    let why = match error {
+        ENOENT => "no such file in the image (or its interpreter is missing)",
+        EACCES => "not an executable file",
+        ENOEXEC => "not a program for x86-64 Linux",
+        ELIBBAD => "its interpreter is not a dynamic linker for x86-64",
+        ENOMEM => "not enough memory: try more with -m",
+        ELOOP => "too many links or interpreters",
+        _ => return alloc::format!("{path}: {error:?}"),
+    };
+    alloc::format!("{path}: {why}")
+}
