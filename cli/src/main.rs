@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod backtrace;
 mod boot;
 mod fault;
 mod kernel;

@@ -2,6 +2,7 @@
 //! `unilith run`: in the foreground this process is the machine's supervisor; with `-d` a detached copy of it is.
 
 use crate::{
+    backtrace,
     fault::{Fault, Result, file},
     names,
     prepare::{self, Flags},
@@ -142,6 +143,9 @@ fn foreground(store: &Store, mut machine: Held, run: &RunFlags) -> Result<u8> {
     let mut terminal = Terminal { raw: raw.is_some() };
     let result = supervisor::supervise(store, &mut machine, &crate::boot::files, Some(input), &mut terminal);
     drop(raw);
+    if let Ok(outcome) = &result {
+        backtrace::explain(&machine, outcome).iter().for_each(|line| eprintln!("{line}"));
+    }
     if machine.spec.remove {
         machine.remove()?;
     }

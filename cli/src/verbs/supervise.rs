@@ -2,7 +2,10 @@
 //! The supervisor of a detached machine. Its standard input is the machine's lock file, already locked; its standard
 //! output takes [`Report`]s, one JSON value a line, for as long as the `run -d` that started it listens.
 
-use crate::fault::{Fault, Result};
+use crate::{
+    backtrace,
+    fault::{Fault, Result},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::File,
@@ -48,6 +51,8 @@ pub fn act(args: &Args) -> Result<u8> {
         Ok(outcome) => outcome,
         Err(error) => Outcome::failed(error.to_string()),
     };
+    // For `unilith logs`.
+    backtrace::explain(&machine, &outcome);
     report(&Report::Ended(outcome.clone()));
     if machine.spec.remove {
         machine.remove()?;
