@@ -13,12 +13,15 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::Once,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
 /// Software emulation on a busy computer is slow; a test that waits longer than this has found a hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Building the command, or a kernel, from nothing.
+const BUILD: Duration = Duration::from_secs(1800);
 
 /// The repository.
 pub fn root() -> PathBuf {
@@ -106,6 +109,9 @@ impl Default for Unilith {
 
 impl Unilith {
     pub fn new() -> Unilith {
+        // Built before anything is timed.
+        static BUILT: Once = Once::new();
+        BUILT.call_once(|| drop(finish(Command::new(root().join("unilith")).arg("--version"), BUILD).ok()));
         Unilith { folder: tempfile::tempdir().expect("a scratch directory"), env: Vec::new() }
     }
 
@@ -137,6 +143,18 @@ impl Unilith {
         command
     }
 
+    /// Builds the tested kernel, so that no test's time has that in it.
+    fn build_kernel(&self) {
+        static BUILT: Once = Once::new();
+        BUILT.call_once(|| {
+            let words: &[&str] = match tested_kernel().as_str() {
+                "linux" => &["run", "--rm", "--kernel", "linux", "busybox", "true"],
+                _ => &["build", "-o", "built", "busybox"],
+            };
+            finish(&mut self.command(words), BUILD).ok();
+        });
+    }
+
     /// `run` in the foreground, `--rm`, with the kernel that the tests are about.
     pub fn program(&self, args: &[&str]) -> Ran {
         self.program_within(args, PATIENCE)
@@ -145,6 +163,7 @@ impl Unilith {
     /// As [`Unilith::program`], for programs that take longer.
     #[track_caller]
     pub fn program_within(&self, args: &[&str], patience: Duration) -> Ran {
+        self.build_kernel();
         finish(&mut self.command(&[&["run", "--rm", "--kernel", &tested_kernel()], args].concat()), patience)
     }
 
@@ -156,6 +175,9 @@ impl Unilith {
     /// `run -d` with these words; the machine serves when this returns.
     #[track_caller]
     pub fn start(&self, args: &[&str]) -> Machine<'_> {
+        if !self.env.iter().any(|(key, _)| key == "UNILITH_KERNEL") {
+            self.build_kernel();
+        }
         let ran = self.run(&[&["run", "-d", "--kernel", &tested_kernel()], args].concat()).ok();
         Machine { unilith: self, id: ran.out.trim().to_string(), said: ran.err }
     }

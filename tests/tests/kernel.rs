@@ -8,7 +8,7 @@ use unilith_tests::{Unilith, finish};
 fn both_kinds_of_machine_boot_it() {
     let unilith = Unilith::new();
     for machine in ["microvm", "qemu"] {
-        unilith.run(&["run", "--rm", "--machine", machine, "busybox", "echo", "hello"]).ok().says("hello");
+        unilith.program(&["--machine", machine, "busybox", "echo", "hello"]).ok().says("hello");
     }
 }
 
@@ -43,7 +43,7 @@ fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_
 #[test]
 fn fork_answers_enosys_and_names_the_kernel_that_has_it() {
     let unilith = Unilith::new();
-    let ran = unilith.run(&["run", "--rm", "busybox", "sh", "-c", "(exit 3); echo after"]);
+    let ran = unilith.program(&["busybox", "sh", "-c", "(exit 3); echo after"]);
     let all = format!("{}{}", ran.out, ran.err);
     assert!(all.contains("--kernel linux"), "{ran}");
 }
@@ -52,7 +52,7 @@ fn fork_answers_enosys_and_names_the_kernel_that_has_it() {
 fn a_crash_prints_the_signal_and_a_backtrace() {
     let unilith = Unilith::new();
     let program = unilith_tests::compile(&unilith, &["cc", "-g", "-O0"], "crash.c", &[]);
-    let ran = unilith.run(&["run", "--rm", &program]).code(139);
+    let ran = unilith.program(&[&program]).code(139);
     let all = format!("{}{}", ran.out, ran.err);
     for part in ["SIGSEGV", "rip", "reads_through_null", "main"] {
         assert!(all.contains(part), "expected `{part}` in {ran}");
@@ -63,6 +63,6 @@ fn a_crash_prints_the_signal_and_a_backtrace() {
 fn a_program_that_eats_all_memory_ends_with_a_hint() {
     let unilith = Unilith::new();
     let program = unilith_tests::compile(&unilith, &["cc", "-O1"], "eat.c", &[]);
-    let ran = unilith.run(&["run", "--rm", "-m", "32M", &program]);
+    let ran = unilith.program(&["-m", "32M", &program]);
     ran.code(137).fails_with(&["ran out of memory", "32 MiB", "try -m 64M"]);
 }
