@@ -157,7 +157,7 @@ impl Space {
     }
 
     /// mlockall and munlockall.
-    pub fn set_all_locked(&self, now: Option<bool>, future: bool) -> Result<()> {
+    pub fn set_all_locked(&self, now: Option<bool>, future: bool, populate: bool) -> Result<()> {
         let mut inner = self.lock();
         if (now == Some(true) || future) && inner.pages > inner.limits.locked / PAGE {
             return Err(ENOMEM);
@@ -166,7 +166,7 @@ impl Space {
         if let Some(locked) = now {
             inner.change(0, USER_END, |traits| traits.locked = locked);
             drop(inner);
-            if locked {
+            if locked && populate {
                 let parts: Vec<_> = self.lock().tree.iter().map(|(start, vma)| (start, vma.end)).collect();
                 parts.into_iter().for_each(|(start, end)| self.populate(start, end));
             }

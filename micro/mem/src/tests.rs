@@ -418,7 +418,7 @@ fn residence_and_locks_are_told() {
     assert_eq!(s.usage().locked, PAGE);
     assert_eq!(s.sync(a, 4 * PAGE, true), Err(EBUSY));
     assert_eq!(s.advise(a, 4 * PAGE, Advice::Discard), Err(EINVAL));
-    s.set_all_locked(Some(false), false).unwrap();
+    s.set_all_locked(Some(false), false, false).unwrap();
     assert_eq!(s.usage().locked, 0);
     assert_eq!(s.advise(a + 3 * PAGE, 2 * PAGE, Advice::Discard), Err(ENOMEM));
     s.advise(a, 4 * PAGE, Advice::Free).unwrap();

@@ -1,9 +1,275 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program's memory.
+//! The program's memory: mmap(2) and its family, brk(2), madvise(2), mlock(2), membarrier(2), protection keys.
 
+use crate::call::Call;
+use crate::files;
+use abi::{Result, errno::*, linux::general::*};
+use alloc::sync::Arc;
+use api_fs::FileType;
 use api_plat::{Access, FaultOutcome};
+use api_user::write_bytes;
+use descriptors::Description;
+use mem::{Advice, MappedFile, Place, Remap, Request, Rights};
+
+const PAGE: u64 = abi::PAGE_SIZE as u64;
+/// Flags that MAP_SHARED_VALIDATE knows (Linux' LEGACY_MAP_MASK and MAP_SYNC).
+const KNOWN_FLAGS: u32 = MAP_SHARED_VALIDATE
+    | MAP_FIXED
+    | MAP_ANONYMOUS
+    | MAP_DENYWRITE
+    | MAP_EXECUTABLE
+    | MAP_GROWSDOWN
+    | MAP_LOCKED
+    | MAP_NORESERVE
+    | MAP_POPULATE
+    | MAP_NONBLOCK
+    | MAP_STACK
+    | MAP_HUGETLB
+    | MAP_32BIT
+    | (0x3f << MAP_HUGE_SHIFT);
 
 /// A page fault in the program's half.
 pub fn page_fault(address: u64, access: Access) -> FaultOutcome {
     mem::current().fault(address, access)
+}
+
+/// mmap(2).
+pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
+    let (address, length) = (call.arg(0), call.arg(1));
+    let (prot, flags, offset) = (call.uint(2), call.uint(3), call.arg(5));
+    if offset % PAGE != 0 {
+        return Err(EINVAL);
+    }
+    let file = match flags & MAP_ANONYMOUS {
+        0 => Some(files::get(call.int(4))?),
+        _ => None,
+    };
+    if length == 0 {
+        return Err(EINVAL);
+    }
+    let pages = abi::page_up(length).ok_or(ENOMEM)? / PAGE;
+    if (offset / PAGE).checked_add(pages).is_none_or(|end| end > u64::MAX / PAGE) {
+        return Err(EOVERFLOW);
+    }
+    let mut rights = Rights::from_prot(prot);
+    let mut request = Request {
+        address,
+        place: place(flags),
+        grows_down: flags & MAP_GROWSDOWN != 0,
+        no_reserve: flags & MAP_NORESERVE != 0,
+        locked: flags & MAP_LOCKED != 0,
+        ..Request::anonymous(length, rights)
+    };
+    request.shared = match flags & MAP_TYPE {
+        MAP_PRIVATE => false,
+        MAP_SHARED => true,
+        MAP_SHARED_VALIDATE if file.is_some() && flags & !KNOWN_FLAGS != 0 => return Err(EOPNOTSUPP),
+        MAP_SHARED_VALIDATE if file.is_some() => true,
+        _ => return Err(EINVAL),
+    };
+    if flags & MAP_HUGETLB != 0 {
+        // No pages were set aside for it (vm.nr_hugepages is 0).
+        return Err(ENOMEM);
+    }
+    if let Some(description) = file {
+        if request.shared && rights.contains(Rights::WRITE) && !description.may_write() {
+            return Err(EACCES);
+        }
+        if !description.may_read() {
+            return Err(EACCES);
+        }
+        if request.shared && !description.may_write() {
+            request.most = Rights::ALL.without(Rights::WRITE);
+        }
+        if request.grows_down {
+            return Err(EINVAL);
+        }
+        if description.place().is_some_and(|p| p.mount().flags().has(vfs::MountFlags::NOEXEC)) {
+            if rights.contains(Rights::EXECUTE) {
+                return Err(EPERM);
+            }
+            request.most = request.most.without(Rights::EXECUTE);
+        }
+        request.file = Some((mapped(&description)?, offset / PAGE));
+    }
+    rights = request.rights;
+    let space = mem::current();
+    let start = space.map(request)?;
+    if flags & MAP_POPULATE != 0 && flags & MAP_NONBLOCK == 0 && !rights.is_none() {
+        space.populate(start, start + pages * PAGE);
+    }
+    Ok(start as usize)
+}
+
+fn place(flags: u32) -> Place {
+    if flags & MAP_FIXED_NOREPLACE != 0 {
+        Place::FixedNoReplace
+    } else if flags & MAP_FIXED != 0 {
+        Place::Fixed
+    } else if flags & MAP_32BIT != 0 {
+        Place::Low
+    } else {
+        Place::Anywhere
+    }
+}
+
+/// The file of a descriptor as it is mapped; `ENODEV` when it cannot be.
+fn mapped(description: &Arc<Description>) -> Result<Arc<MappedFile>> {
+    let source = description.file().page_source()?;
+    let stat = description.file().stat()?;
+    let root = files::current().root();
+    let path = description.place().and_then(|place| place.path_from(&root)).unwrap_or_default();
+    let device = if stat.kind == FileType::CharDevice { 0 } else { stat.device };
+    Ok(Arc::new(MappedFile { source, path, device, inode: stat.inode }))
+}
+
+/// munmap(2).
+pub fn munmap(call: &mut Call<'_>) -> Result<usize> {
+    mem::current().unmap(call.arg(0), call.arg(1)).map(|()| 0)
+}
+
+/// mprotect(2).
+pub fn mprotect(call: &mut Call<'_>) -> Result<usize> {
+    protect(call.arg(0), call.arg(1), call.uint(2))
+}
+
+fn protect(address: u64, length: u64, prot: u32) -> Result<usize> {
+    let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
+    if grows == PROT_GROWSDOWN | PROT_GROWSUP || address % PAGE != 0 {
+        return Err(EINVAL);
+    }
+    if length == 0 {
+        return Ok(0);
+    }
+    let known = PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM;
+    if prot & !(grows | known) != 0 || grows == PROT_GROWSUP {
+        return Err(EINVAL);
+    }
+    let rights = Rights::from_prot(prot);
+    mem::current().protect(address, length, rights, grows != 0).map(|()| 0)
+}
+
+/// brk(2): the raw call answers the break, never an error.
+pub fn brk(call: &mut Call<'_>) -> Result<usize> {
+    Ok(mem::current().set_brk(call.arg(0)) as usize)
+}
+
+/// mremap(2).
+pub fn mremap(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(3, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)?;
+    let ask = Remap {
+        address: call.arg(0),
+        old_length: call.arg(1),
+        new_length: call.arg(2),
+        may_move: flags & MREMAP_MAYMOVE != 0,
+        fixed: (flags & MREMAP_FIXED != 0).then(|| call.arg(4)),
+        keep: flags & MREMAP_DONTUNMAP != 0,
+    };
+    mem::current().remap(ask).map(|address| address as usize)
+}
+
+/// madvise(2).
+pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
+    let (address, length) = (call.arg(0), call.arg(1));
+    let advice = match call.uint(2) {
+        // What Linux only notes, or does later, or that frees nothing the program could see.
+        MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED | MADV_COLD | MADV_PAGEOUT => Advice::Hint,
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED => Advice::Discard,
+        MADV_FREE => Advice::Free,
+        MADV_HUGEPAGE => Advice::Large,
+        MADV_NOHUGEPAGE => Advice::Small,
+        MADV_POPULATE_READ => Advice::Populate { write: false },
+        MADV_POPULATE_WRITE => Advice::Populate { write: true },
+        MADV_DONTFORK => Advice::Fork(false),
+        MADV_DOFORK => Advice::Fork(true),
+        MADV_WIPEONFORK => Advice::WipeOnFork(true),
+        MADV_KEEPONFORK => Advice::WipeOnFork(false),
+        MADV_DONTDUMP => Advice::Dump(false),
+        MADV_DODUMP => Advice::Dump(true),
+        // A kernel without page merging, memory failure injection and hole punching answers just this.
+        _ => return Err(EINVAL),
+    };
+    mem::current().advise(address, length, advice).map(|()| 0)
+}
+
+/// mincore(2).
+pub fn mincore(call: &mut Call<'_>) -> Result<usize> {
+    let pages = mem::current().resident(call.arg(0), call.arg(1))?;
+    write_bytes(call.arg(2), &pages).map(|()| 0)
+}
+
+/// msync(2).
+pub fn msync(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(2, MS_ASYNC | MS_INVALIDATE | MS_SYNC)?;
+    if call.arg(0) % PAGE != 0 || flags & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC {
+        return Err(EINVAL);
+    }
+    mem::current().sync(call.arg(0), call.arg(1), flags & MS_INVALIDATE != 0).map(|()| 0)
+}
+
+/// mlock(2).
+pub fn mlock(call: &mut Call<'_>) -> Result<usize> {
+    mem::current().set_locked(call.arg(0), call.arg(1), true, true).map(|()| 0)
+}
+
+/// mlock2(2).
+pub fn mlock2(call: &mut Call<'_>) -> Result<usize> {
+    let on_fault = call.flags(2, MLOCK_ONFAULT)? != 0;
+    mem::current().set_locked(call.arg(0), call.arg(1), true, !on_fault).map(|()| 0)
+}
+
+/// munlock(2).
+pub fn munlock(call: &mut Call<'_>) -> Result<usize> {
+    mem::current().set_locked(call.arg(0), call.arg(1), false, false).map(|()| 0)
+}
+
+/// mlockall(2).
+pub fn mlockall(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(0, MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)?;
+    if flags & (MCL_CURRENT | MCL_FUTURE) == 0 {
+        return Err(EINVAL);
+    }
+    let now = (flags & MCL_CURRENT != 0).then_some(true);
+    let populate = flags & MCL_ONFAULT == 0;
+    mem::current().set_all_locked(now, flags & MCL_FUTURE != 0, populate).map(|()| 0)
+}
+
+/// munlockall(2).
+pub fn munlockall(_: &mut Call<'_>) -> Result<usize> {
+    mem::current().set_all_locked(Some(false), false, false).map(|()| 0)
+}
+
+/// membarrier(2): one processor, and a switch between threads orders memory, so every barrier has happened already.
+pub fn membarrier(call: &mut Call<'_>) -> Result<usize> {
+    const QUERY: i32 = 0;
+    const GLOBAL: i32 = 1;
+    const EXPEDITED: i32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
+    const SYNC_CORE: i32 = 1 << 5 | 1 << 6;
+    if call.uint(1) != 0 {
+        return Err(EINVAL);
+    }
+    let known = GLOBAL | EXPEDITED | SYNC_CORE;
+    match call.int(0) {
+        QUERY => Ok(known as usize),
+        command if command.count_ones() == 1 && command & known != 0 => Ok(0),
+        _ => Err(EINVAL),
+    }
+}
+
+/// pkey_mprotect(2): only key -1 ("none"), for no other can be had.
+pub fn pkey_mprotect(call: &mut Call<'_>) -> Result<usize> {
+    if call.int(3) != -1 {
+        return Err(EINVAL);
+    }
+    protect(call.arg(0), call.arg(1), call.uint(2))
+}
+
+/// pkey_alloc(2): the answer of a processor without protection keys.
+pub fn pkey_alloc(call: &mut Call<'_>) -> Result<usize> {
+    if call.arg(0) != 0 || call.arg(1) & !3 != 0 { Err(EINVAL) } else { Err(ENOSPC) }
+}
+
+/// pkey_free(2): no key was ever given out.
+pub fn pkey_free(_: &mut Call<'_>) -> Result<usize> {
+    Err(EINVAL)
 }
