@@ -36,6 +36,9 @@ fn failed(reason: String) -> ! {
 fn first_thread() {
     let boot = BOOT.lock().take();
     let Some(boot) = boot else { return };
+    for device in virtio::start() {
+        log::warn!("no driver for the virtio device of kind {}: left alone", device.kind().0);
+    }
     match posix::start::run(boot) {
         Ok(never) => match never {},
         Err(reason) => failed(reason),
