@@ -3,7 +3,7 @@
 
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
 use crate::task;
-use abi::{Errno, Events, Result, errno::EAGAIN};
+use abi::{Errno, Events, Result, errno::EAGAIN, errno::EINTR};
 use api_fs::File;
 use api_sched::WaitQueue;
 
@@ -26,7 +26,17 @@ pub fn for_file<T>(
         done => return done,
     }
     let Some(queue) = file.wait_queue() else { return Err(EAGAIN) };
-    on_queue(queue, interest, deadline_ns, operation)
+    if deadline_ns != FOREVER {
+        return on_queue(queue, interest, deadline_ns, operation);
+    }
+    match crate::calls::sockets::deadline(file, interest) {
+        FOREVER => on_queue(queue, interest, FOREVER, operation),
+        // A wait with a time-out of the socket's is not made again (signal(7)).
+        deadline => match on_queue(queue, interest, deadline, operation) {
+            Err(RESTART) => Err(EINTR),
+            result => result,
+        },
+    }
 }
 
 /// As [`for_file`], for a queue.

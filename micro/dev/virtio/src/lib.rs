@@ -15,6 +15,7 @@ extern crate std;
 mod device;
 pub mod entropy;
 mod mmio;
+pub mod net;
 pub mod ninep;
 mod pci;
 mod queue;

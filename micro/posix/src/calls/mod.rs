@@ -18,6 +18,7 @@ pub mod poll;
 pub mod prctl;
 pub mod scheduling;
 pub mod signals;
+pub mod sockets;
 pub mod special;
 pub mod stat;
 pub mod system;

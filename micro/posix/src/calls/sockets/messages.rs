@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sending and receiving: send and recv in their four forms each, control messages, descriptors that travel.
+
+use super::address::{read_address, write_address};
+use super::{Target, caller, credentials, deadline};
+use crate::call::Call;
+use crate::calls::signals;
+use crate::files;
+use crate::wait::{FOREVER, for_file};
+use abi::linux::net as linux;
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_socket::{Address, Control, Credentials, Received, Sending, Type};
+use api_user::{Sink, Source, UserPtr, read_iovec};
+use core::any::Any;
+use descriptors::Description;
+
+const SIGPIPE: i32 = 13;
+const SCM_RIGHTS: i32 = 1;
+const SCM_CREDENTIALS: i32 = 2;
+/// Most descriptors in one message (Linux' SCM_MAX_FD).
+const RIGHTS_MOST: usize = 253;
+/// Longest control data (Linux' optmem_max is 20 KiB in old kernels).
+const CONTROL_MOST: usize = 20 * 1024;
+/// Most messages of sendmmsg and recvmmsg (UIO_MAXIOV).
+const MESSAGES_MOST: usize = 1024;
+/// `sizeof(struct cmsghdr)`, and what control messages are aligned to.
+const CMSG: usize = 16;
+const MSG_WAITFORONE: u32 = 0x10000;
+const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+
+/// `struct msghdr` (56 bytes on x86-64).
+struct Header {
+    name: u64,
+    name_length: u32,
+    iov: u64,
+    iov_count: usize,
+    control: u64,
+    control_length: usize,
+}
+
+impl Header {
+    const SIZE: u64 = 56;
+
+    fn read(at: u64) -> Result<Header> {
+        let w: [u64; 7] = UserPtr::new(at).read()?;
+        if w[3] > api_user::IOV_MAX as u64 {
+            return Err(EMSGSIZE);
+        }
+        Ok(Header {
+            name: w[0],
+            name_length: w[1] as u32,
+            iov: w[2],
+            iov_count: w[3] as usize,
+            control: w[4],
+            control_length: w[5] as usize,
+        })
+    }
+}
+
+/// Sends one message, waiting as the socket and the flags say.
+fn send(target: &Target, mut message: Sending, from: &mut Source<'_>) -> Result<usize> {
+    let socket = target.socket()?;
+    let file = &**target.0.file();
+    let blocking = !target.0.is_nonblocking() && message.flags & linux::MSG_DONTWAIT == 0;
+    let stream = socket.socket_type() == Type::Stream;
+    let quiet = message.flags & linux::MSG_NOSIGNAL != 0;
+    // Only a destination or control data need to know who calls.
+    let who = (message.to.is_some() || !message.control.is_empty()).then(caller);
+    let writable = Events::OUT | Events::WRNORM;
+    let mut done = 0;
+    loop {
+        match for_file(file, writable, blocking, FOREVER, || socket.send(who.as_ref(), &message, from)) {
+            Ok(n) => {
+                done += n;
+                if !stream || !blocking || from.remaining() == 0 || n == 0 {
+                    return Ok(done);
+                }
+                // Descriptors travel with the first byte.
+                message.control.clear();
+            }
+            Err(_) if done > 0 => return Ok(done),
+            Err(e) => {
+                if e == EPIPE && !quiet && stream {
+                    signals::send_to_current(SIGPIPE);
+                }
+                return Err(e);
+            }
+        }
+    }
+}
+
+/// Receives one message, waiting as the socket and the flags say; with MSG_WAITALL a stream fills the buffer.
+fn receive(target: &Target, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+    let socket = target.socket()?;
+    let file = &**target.0.file();
+    let blocking = !target.0.is_nonblocking() && flags & (linux::MSG_DONTWAIT | linux::MSG_ERRQUEUE) == 0;
+    let readable = Events::IN | Events::RDNORM;
+    let all = flags & linux::MSG_WAITALL != 0
+        && flags & linux::MSG_PEEK == 0
+        && blocking
+        && socket.socket_type() == Type::Stream;
+    let mut first = for_file(file, readable, blocking, FOREVER, || socket.receive(to, flags))?;
+    while all && to.remaining() > 0 && first.length > 0 && first.control.is_empty() {
+        match for_file(file, readable, true, FOREVER, || socket.receive(to, flags)) {
+            Ok(more) if more.length > 0 => first.length += more.length,
+            _ => break,
+        }
+    }
+    Ok(first)
+}
+
+pub fn sendto(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let mut from = Source::user(call.arg(1), call.size(2))?;
+    let to = if call.arg(4) == 0 { None } else { Some(read_address(call.arg(4), call.int(5))?) };
+    send(&target, Sending { to, control: Vec::new(), flags: call.uint(3) }, &mut from)
+}
+
+pub fn recvfrom(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let mut to = Sink::user(call.arg(1), call.size(2))?;
+    let received = receive(&target, &mut to, call.uint(3))?;
+    if call.arg(4) != 0 {
+        put_sender(&target, &received, call.arg(4), call.arg(5))?;
+    }
+    Ok(received.length)
+}
+
+/// The sender's address; of a connected stream none (length 0, as Linux).
+fn put_sender(_target: &Target, received: &Received, at: u64, length_at: u64) -> Result<()> {
+    match &received.from {
+        Some(address) => write_address(address, at, length_at),
+        None => UserPtr::<i32>::new(length_at).write(0),
+    }
+}
+
+/// Decodes the control data of sendmsg(2).
+fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
+    if at == 0 || length < CMSG {
+        return Ok(Vec::new());
+    }
+    if length > CONTROL_MOST {
+        return Err(ENOBUFS);
+    }
+    let mut bytes = alloc::vec![0; length];
+    api_user::read_bytes(at, &mut bytes)?;
+    let mut out = Vec::new();
+    let mut rest = &bytes[..];
+    while rest.len() >= CMSG {
+        let word = |at: usize| i32::from_ne_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
+        let size = u64::from(word(0) as u32) | u64::from(word(4) as u32) << 32;
+        let size = usize::try_from(size).ok().filter(|n| (CMSG..=rest.len()).contains(n)).ok_or(EINVAL)?;
+        let (level, kind, data) = (word(8), word(12), &rest[CMSG..size]);
+        out.push(match (level as u32, kind) {
+            (linux::SOL_SOCKET, SCM_RIGHTS) => Control::Rights(read_rights(data)?),
+            (linux::SOL_SOCKET, SCM_CREDENTIALS) => Control::Credentials(read_credentials(data)?),
+            _ => Control::Other { level, kind, data: data.into() },
+        });
+        rest = &rest[size.next_multiple_of(8).min(rest.len())..];
+    }
+    Ok(out)
+}
+
+fn read_rights(data: &[u8]) -> Result<Vec<Arc<dyn Any + Send + Sync>>> {
+    if data.len() / 4 > RIGHTS_MOST {
+        return Err(EINVAL);
+    }
+    let descriptors = &files::current().descriptors;
+    data.chunks_exact(4)
+        .map(|fd| {
+            let description = descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?;
+            Ok(description as Arc<dyn Any + Send + Sync>)
+        })
+        .collect()
+}
+
+/// Only root may claim to be somebody else.
+fn read_credentials(data: &[u8]) -> Result<Credentials> {
+    if data.len() < 12 {
+        return Err(EINVAL);
+    }
+    let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+    let (claimed, own) = (Credentials { pid: word(0), uid: word(4), gid: word(8) }, credentials());
+    if claimed != own && own.uid != 0 { Err(EPERM) } else { Ok(claimed) }
+}
+
+/// Encodes control messages into the program's buffer; the bytes used, and whether something did not fit.
+fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: bool) -> Result<(usize, bool)> {
+    let room = if at == 0 { 0 } else { room };
+    let mut used = 0;
+    let mut cut = false;
+    for message in control {
+        let left = room - used;
+        if left < CMSG {
+            // What does not fit is closed (Linux: descriptors are lost then).
+            return Ok((used, true));
+        }
+        let (level, kind, data) = match message {
+            Control::Rights(rights) => {
+                let most = (left - CMSG) / 4;
+                cut |= rights.len() > most;
+                let mut data = Vec::new();
+                for right in rights.into_iter().take(most) {
+                    let Ok(description) = right.downcast::<Description>() else { continue };
+                    match files::current().descriptors.insert(description, close_on_exec) {
+                        Ok(fd) => data.extend_from_slice(&fd.to_ne_bytes()),
+                        Err(_) => {
+                            cut = true;
+                            break;
+                        }
+                    }
+                }
+                if data.is_empty() {
+                    continue;
+                }
+                (linux::SOL_SOCKET as i32, SCM_RIGHTS, data)
+            }
+            Control::Credentials(c) => {
+                let data = [c.pid, c.uid, c.gid].iter().flat_map(|w| w.to_ne_bytes()).collect();
+                (linux::SOL_SOCKET as i32, SCM_CREDENTIALS, data)
+            }
+            Control::Other { level, kind, data } => (level, kind, data),
+        };
+        let fits = data.len().min(left - CMSG);
+        cut |= fits < data.len();
+        let mut bytes = Vec::from((CMSG + fits).to_ne_bytes());
+        bytes.extend_from_slice(&level.to_ne_bytes());
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&data[..fits]);
+        api_user::write_bytes(at + used as u64, &bytes)?;
+        used = (used + bytes.len().next_multiple_of(8)).min(room);
+    }
+    Ok((used, cut))
+}
+
+fn send_header(target: &Target, at: u64, flags: u32) -> Result<usize> {
+    let header = Header::read(at)?;
+    let segments = read_iovec(header.iov, header.iov_count)?;
+    let to: Option<Address> = match header.name {
+        0 => None,
+        _ if header.name_length == 0 => None,
+        name => Some(read_address(name, header.name_length as i32)?),
+    };
+    let control = read_control(header.control, header.control_length)?;
+    send(target, Sending { to, control, flags }, &mut Source::vectored(&segments))
+}
+
+fn receive_header(target: &Target, at: u64, flags: u32) -> Result<usize> {
+    let header = Header::read(at)?;
+    let segments = read_iovec(header.iov, header.iov_count)?;
+    let received = receive(target, &mut Sink::vectored(&segments), flags & !MSG_CMSG_CLOEXEC)?;
+    let length_at = at + 8;
+    if header.name != 0 {
+        put_sender(target, &received, header.name, length_at)?;
+    } else {
+        UserPtr::<u32>::new(length_at).write(0)?;
+    }
+    let close_on_exec = flags & MSG_CMSG_CLOEXEC != 0;
+    let Received { length, control, flags: mut out, .. } = received;
+    let (used, cut) = write_control(control, header.control, header.control_length, close_on_exec)?;
+    if cut {
+        out |= linux::MSG_CTRUNC;
+    }
+    UserPtr::<u64>::new(at + 40).write(used as u64)?;
+    UserPtr::<u32>::new(at + 48).write(out | flags & MSG_CMSG_CLOEXEC)?;
+    Ok(length)
+}
+
+pub fn sendmsg(call: &mut Call<'_>) -> Result<usize> {
+    send_header(&Target::of(call.int(0))?, call.arg(1), call.uint(2))
+}
+
+pub fn recvmsg(call: &mut Call<'_>) -> Result<usize> {
+    receive_header(&Target::of(call.int(0))?, call.arg(1), call.uint(2))
+}
+
+/// `struct mmsghdr` is a msghdr with the length behind it.
+const MMSG: u64 = Header::SIZE + 8;
+
+pub fn sendmmsg(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let count = call.size(2).min(MESSAGES_MOST);
+    for i in 0..count {
+        let at = call.arg(1) + i as u64 * MMSG;
+        let sent = send_header(&target, at, call.uint(3))
+            .and_then(|n| UserPtr::<u32>::new(at + Header::SIZE).write(n as u32));
+        match sent {
+            Ok(()) => {}
+            Err(e) if i == 0 => return Err(e),
+            Err(_) => return Ok(i),
+        }
+    }
+    Ok(count)
+}
+
+/// recvmmsg(2). As on Linux the time-out is looked at after each message only.
+pub fn recvmmsg(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let count = call.size(2).min(MESSAGES_MOST);
+    let mut flags = call.uint(3);
+    let until = match call.ptr::<[i64; 2]>(4).non_null() {
+        Some(timeout) => {
+            let [seconds, ns] = timeout.read()?;
+            if seconds < 0 || !(0..1_000_000_000).contains(&ns) {
+                return Err(EINVAL);
+            }
+            let wait = (seconds as u64).saturating_mul(1_000_000_000).saturating_add(ns as u64);
+            api_plat::now_ns().saturating_add(wait)
+        }
+        None => FOREVER,
+    };
+    for i in 0..count {
+        let at = call.arg(1) + i as u64 * MMSG;
+        let received = receive_header(&target, at, flags & !MSG_WAITFORONE)
+            .and_then(|n| UserPtr::<u32>::new(at + Header::SIZE).write(n as u32));
+        match received {
+            Ok(()) => {}
+            Err(e) if i == 0 => return Err(e),
+            Err(_) => return Ok(i),
+        }
+        if flags & MSG_WAITFORONE != 0 {
+            flags |= linux::MSG_DONTWAIT;
+        }
+        if api_plat::now_ns() >= until.min(deadline(&**target.0.file(), Events::IN)) {
+            return Ok(i + 1);
+        }
+    }
+    Ok(count)
+}

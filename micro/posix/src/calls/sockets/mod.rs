@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sockets: making, naming, connecting them, their options. Messages are in [`messages`].
+
+mod address;
+mod messages;
+
+pub use messages::{recvfrom, recvmmsg, recvmsg, sendmmsg, sendmsg, sendto};
+
+use crate::call::Call;
+use crate::files::{self, O_CLOEXEC};
+use crate::wait::{self, FOREVER};
+use crate::{task, wait::for_file};
+use abi::linux::net as linux;
+use abi::{Events, Result, errno::*};
+use address::{Paths, read_address, write_address};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_socket::{Caller, Credentials, Shutdown, Socket, SocketFile};
+use api_user::UserPtr;
+use descriptors::Description;
+
+const SOCK_NONBLOCK: u32 = 0o4000;
+const SOCK_TYPE: u32 = 0xf;
+/// O_RDWR.
+const READ_WRITE: u32 = 2;
+/// Longest option value that is read.
+const OPTION_MOST: usize = 4096;
+
+/// A descriptor that is a socket.
+struct Target(Arc<Description>);
+
+impl Target {
+    fn of(fd: i32) -> Result<Target> {
+        let description = files::get(fd)?;
+        api_socket::of_file(&**description.file())?;
+        Ok(Target(description))
+    }
+
+    fn socket(&self) -> Result<&Arc<dyn Socket>> {
+        api_socket::of_file(&**self.0.file())
+    }
+}
+
+fn credentials() -> Credentials {
+    let process = &task::current().process;
+    let c = process.credentials.lock();
+    Credentials { pid: process.pid as u32, uid: c.euid, gid: c.egid }
+}
+
+fn caller() -> Caller<'static> {
+    Caller { credentials: credentials(), names: &Paths }
+}
+
+/// A descriptor for a socket; `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC, which have open(2)'s values.
+fn install(socket: Arc<dyn Socket>, flags: u32) -> Result<i32> {
+    files::current().install(SocketFile::new(socket), flags & (SOCK_NONBLOCK | O_CLOEXEC) | READ_WRITE)
+}
+
+/// Type and flags of socket(2)'s second argument.
+fn split_type(value: u32) -> Result<(u32, u32)> {
+    let flags = value & !SOCK_TYPE;
+    if flags & !(SOCK_NONBLOCK | O_CLOEXEC) != 0 {
+        return Err(EINVAL);
+    }
+    Ok((value & SOCK_TYPE, flags))
+}
+
+pub fn socket(call: &mut Call<'_>) -> Result<usize> {
+    let (kind, flags) = split_type(call.uint(1))?;
+    let socket = api_socket::create(credentials(), call.uint(0), kind, call.uint(2))?;
+    install(socket, flags).map(|fd| fd as usize)
+}
+
+pub fn socketpair(call: &mut Call<'_>) -> Result<usize> {
+    let (kind, flags) = split_type(call.uint(1))?;
+    let (a, b) = api_socket::pair(credentials(), call.uint(0), kind, call.uint(2))?;
+    let descriptors = &files::current().descriptors;
+    let first = install(a, flags)?;
+    let result = install(b, flags).and_then(|second| {
+        let written = call.ptr::<[i32; 2]>(3).write([first, second]);
+        if written.is_err() {
+            drop(descriptors.remove(second));
+        }
+        written
+    });
+    if result.is_err() {
+        drop(descriptors.remove(first));
+    }
+    result.map(|()| 0)
+}
+
+pub fn bind(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let address = read_address(call.arg(1), call.int(2))?;
+    target.socket()?.bind(&caller(), &address).map(|()| 0)
+}
+
+pub fn listen(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    target.socket()?.listen(&caller(), call.int(1)).map(|()| 0)
+}
+
+fn accept_with(call: &mut Call<'_>, flags: u32) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let socket = target.socket()?;
+    let blocking = !target.0.is_nonblocking();
+    let readable = Events::IN | Events::RDNORM;
+    let (accepted, peer) = for_file(&**target.0.file(), readable, blocking, FOREVER, || socket.accept())?;
+    let fd = install(accepted, flags)?;
+    if call.arg(1) != 0
+        && let Err(e) = write_address(&peer, call.arg(1), call.arg(2))
+    {
+        drop(files::current().descriptors.remove(fd));
+        return Err(e);
+    }
+    Ok(fd as usize)
+}
+
+pub fn accept(call: &mut Call<'_>) -> Result<usize> {
+    accept_with(call, 0)
+}
+
+pub fn accept4(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(3, SOCK_NONBLOCK | O_CLOEXEC)?;
+    accept_with(call, flags)
+}
+
+pub fn connect(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let address = read_address(call.arg(1), call.int(2))?;
+    let socket = target.socket()?;
+    let blocking = !target.0.is_nonblocking();
+    let file = &**target.0.file();
+    let writable = Events::OUT | Events::WRNORM;
+    match for_file(file, writable, blocking, FOREVER, || socket.connect(&caller(), &address)) {
+        Err(EINPROGRESS | EALREADY) if blocking => {}
+        result => return result.map(|()| 0),
+    }
+    let done = for_file(file, writable, true, FOREVER, || {
+        if socket.poll().intersects(Events::OUT | Events::ERR | Events::HUP) { Ok(()) } else { Err(EAGAIN) }
+    });
+    match done {
+        Ok(()) => {}
+        // SO_SNDTIMEO passed: the attempt goes on in the background.
+        Err(EAGAIN) => return Err(EINPROGRESS),
+        Err(e) => return Err(e),
+    }
+    let error = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_ERROR as i32, &[])?;
+    match api_socket::options::int(&error)? {
+        0 => Ok(0),
+        number => Err(abi::Errno(number as u16)),
+    }
+}
+
+pub fn shutdown(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let how = match call.int(1) {
+        0 => Shutdown::Read,
+        1 => Shutdown::Write,
+        2 => Shutdown::Both,
+        _ => return Err(EINVAL),
+    };
+    target.socket()?.shutdown(how).map(|()| 0)
+}
+
+pub fn getsockname(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    write_address(&target.socket()?.local_address()?, call.arg(1), call.arg(2)).map(|()| 0)
+}
+
+pub fn getpeername(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    write_address(&target.socket()?.peer_address()?, call.arg(1), call.arg(2)).map(|()| 0)
+}
+
+pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MOST);
+    let mut value: Vec<u8> = alloc::vec![0; length];
+    api_user::read_bytes(call.arg(3), &mut value)?;
+    target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
+}
+
+pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
+    let target = Target::of(call.int(0))?;
+    let length_at: UserPtr<i32> = call.ptr(4);
+    let room = usize::try_from(length_at.read()?).map_err(|_| EINVAL)?;
+    let value = target.socket()?.get_option(call.int(1), call.int(2), &[])?;
+    let n = value.len().min(room);
+    api_user::write_bytes(call.arg(3), &value[..n])?;
+    length_at.write(n as i32)?;
+    Ok(0)
+}
+
+/// When a blocking call on the socket ends without success: SO_RCVTIMEO and SO_SNDTIMEO.
+pub fn deadline(file: &dyn api_fs::File, interest: Events) -> u64 {
+    let Ok(socket) = api_socket::of_file(file) else { return wait::FOREVER };
+    let timeout = socket.timeout_ns(interest.intersects(Events::IN));
+    timeout.map_or(wait::FOREVER, |ns| api_plat::now_ns().saturating_add(ns))
+}
