@@ -4,12 +4,13 @@
 use crate::{LinuxError, Result};
 use std::{
     env,
+    ffi::OsStr,
     path::PathBuf,
     process::{Command, Stdio},
 };
 
 /// A command whose output can be parsed, that does not ask anything and does not inherit make's settings.
-pub fn command(program: &str) -> Command {
+pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive").env_remove("MAKEFLAGS");
     command.stdin(Stdio::null());

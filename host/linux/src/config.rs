@@ -72,7 +72,7 @@ impl Workshop {
     }
 
     pub(crate) fn build_folder(&self, options: &Options) -> Result<PathBuf> {
-        self.sub(&format!("build-{}", options.level()))
+        self.sub(&format!("build-{}", options.kernel()))
     }
 
     /// make on this source and build folder. Nothing of the machine or the day gets into the kernel.

@@ -89,7 +89,7 @@ impl Workshop {
         progress: &dyn Progress,
     ) -> Result<()> {
         let jobs = thread::available_parallelism().map_or(1, usize::from);
-        let log_path = self.folder.join(format!("build-{}.log", options.level()));
+        let log_path = self.folder.join(format!("build-{}.log", options.kernel()));
         let total = if folder.join("vmlinux").exists() { 0 } else { STEPS };
         progress.step(&format!(
             "building Linux {} ({}), niced, {jobs} at a time",

@@ -8,9 +8,9 @@
 //! | --- | --- |
 //! | `packages/` | Debian's source package, fetched and verified by apt |
 //! | `tree-VERSION/` | the source with the series applied; updated in place, so that a changed patch rebuilds little |
-//! | `build-LEVEL/`, `build-LEVEL.log` | make's output folder and log |
+//! | `build-KERNEL/`, `build-KERNEL.log` | make's output folder and log |
 //! | `kernels/KEY/` | finished kernels; KEY is the hash of everything they are made from |
-//! | `init/` | cargo's target folder of the machine's first process |
+//! | `init-CHECKOUT/` | cargo's target folder of the machine's first process |
 //!
 //! The steps are methods of [`Workshop`], one for each command of `unilith linux`; [`Workshop::prepare`] does
 //! what `unilith run --kernel linux` needs.

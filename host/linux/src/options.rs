@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What may differ between two Linux kernels of ours, and Linux's command line.
 
-/// Which kernel. The default is the baseline: Debian's source, our configuration, every option off.
+use crate::LinuxError;
+
+/// Which kernel and how it runs programs. The default is the baseline: Debian's source, our configuration, every
+/// option of the series off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {}
+pub struct Options {
+    /// The program runs in supervisor mode, unmodified.
+    pub cpl0: bool,
+}
 
 /// The device that carries the program's standard streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,15 +20,38 @@ pub enum Console {
     Virtio,
 }
 
+/// Levels of the design that this version does not have, so that asking for one says so.
+const PLANNED: [&str; 8] = ["base", "byp", "ret", "nss", "nss_ps", "pf_df", "pf_ss", "shortcut"];
+
 impl Options {
-    /// A name for build folders and messages.
+    /// Reads the value of `--ukl`: words separated by commas.
+    pub fn parse(text: &str) -> Result<Options, LinuxError> {
+        let mut options = Options::default();
+        for word in text.split(',').filter(|w| !w.is_empty()) {
+            match word {
+                "cpl0" => options.cpl0 = true,
+                _ if PLANNED.contains(&word) => {
+                    return Err(LinuxError::new(format!("--ukl {word} is not there yet; `cpl0` is")));
+                }
+                _ => return Err(LinuxError::new(format!("--ukl {word}: no such option; `cpl0` is one"))),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The point on the spectrum, for messages and tables.
     pub fn level(&self) -> &'static str {
-        "linux"
+        if self.cpl0 { "linux+cpl0" } else { "linux" }
+    }
+
+    /// The kernel that can do this; several levels share one.
+    pub(crate) fn kernel(&self) -> &'static str {
+        if self.cpl0 { "ukl" } else { "linux" }
     }
 
     /// The files of `linux/config` that make up the configuration.
     pub(crate) fn fragments(&self) -> &'static [&'static str] {
-        &["unilith.config"]
+        if self.cpl0 { &["unilith.config", "ukl.config"] } else { &["unilith.config"] }
     }
 
     pub(crate) fn command_line(&self, console: Console, log: Option<&str>) -> String {
@@ -39,9 +68,11 @@ impl Options {
             Some("debug") => 8,
             _ => 3,
         };
+        // Read by the kernel, which then allows it, and by init, which then does it.
+        let ukl = if self.cpl0 { "ukl=cpl0 " } else { "" };
         // reboot=t: a machine that cannot power off (a panic) ends by a triple fault, on every machine type.
         // tsc=reliable: a machine has no second clock to check the first against, and the check makes it wait.
-        format!("console={console} loglevel={level} reboot=t tsc=reliable rdinit=/.unilith/init")
+        format!("console={console} loglevel={level} reboot=t tsc=reliable {ukl}rdinit=/.unilith/init")
     }
 }
 
@@ -54,5 +85,13 @@ mod tests {
         let options = Options::default();
         assert!(options.command_line(Console::Serial, None).contains("console=ttyS0 loglevel=3 "));
         assert!(options.command_line(Console::Virtio, Some("debug")).contains("console=hvc0 loglevel=8 "));
+    }
+
+    #[test]
+    fn an_option_that_is_not_there_is_told_from_one_that_never_will_be() {
+        assert!(Options::parse("cpl0").unwrap().cpl0);
+        assert_eq!(Options::parse("").unwrap(), Options::default());
+        assert!(Options::parse("cpl0,byp").unwrap_err().to_string().contains("not there yet"));
+        assert!(Options::parse("fast").unwrap_err().to_string().contains("no such option"));
     }
 }

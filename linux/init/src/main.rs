@@ -9,9 +9,10 @@
 //! It mounts what programs expect, sets the network up, starts the program, reports [`Status`] lines and ends the
 //! machine. Everything before the program is an ordinary process's work, so a failure is one `failed` line and a
 //! machine that ends, never a panic of the kernel.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod console;
+mod level;
 mod listening;
 mod mounts;
 mod netlink;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program: its start and its end.
 
-use crate::console::{self, Console};
+use crate::{
+    console::{self, Console},
+    level,
+};
 use api_boot::{BootConfig, Status};
 use rustix::process::{self, Signal};
 use std::{
@@ -49,6 +52,9 @@ pub fn start(config: &BootConfig) -> Result<Program, String> {
     }
     if config.uid != 0 {
         command.uid(config.uid);
+    }
+    if level::supervisor_mode_wanted() {
+        level::set_supervisor_mode()?;
     }
     let child = command.spawn().map_err(|e| format!("{path}: {e}"))?;
     let id = process::Pid::from_child(&child);

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Boots real machines. Ignored by default: the first run builds Linux, which takes minutes; kernels are cached in the
-//! user's cache folder. Run with `cargo test -p unilith-linux -- --ignored`. Needs qemu-system-x86_64 and busybox-static.
+//! What a machine with Linux tells the host and gets from it.
 
-mod machine;
-
+use crate::machine::{Machine, QEMU_MICROVM, QEMU_Q35};
 use api_boot::{Ipv4Prefix, Status, Volume};
-use machine::{Machine, QEMU_MICROVM, QEMU_Q35};
 
 #[test]
 #[ignore = "builds Linux"]

@@ -27,6 +27,8 @@ type Client = Box<dyn Fn(u16) -> io::Result<String>>;
 pub struct Machine {
     kind: (&'static str, &'static str),
     options: Options,
+    cpus: u32,
+    programs: Vec<(String, Vec<u8>)>,
     config: BootConfig,
     devices: Vec<String>,
     client: Option<Client>,
@@ -41,7 +43,32 @@ pub struct Run {
 impl Machine {
     pub fn new(kind: (&'static str, &'static str)) -> Machine {
         let (config, devices) = (BootConfig::default(), Vec::new());
-        Machine { kind, options: Options::default(), config, devices, client: None }
+        Machine {
+            kind,
+            options: Options::default(),
+            cpus: 1,
+            programs: Vec::new(),
+            config,
+            devices,
+            client: None,
+        }
+    }
+
+    /// How Linux runs the program, and on how many processors.
+    pub fn level(mut self, options: Options, cpus: u32) -> Machine {
+        (self.options, self.cpus) = (options, cpus);
+        self
+    }
+
+    /// Compiles `tests/programs/NAME.c` as a static program and puts it at `/bin/NAME`.
+    pub fn with_program(mut self, name: &str) -> Machine {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, out) = (format!("tests/programs/{name}.c"), folder.path().join(name));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", &source, "-o"]).arg(&out);
+        assert!(compiler.status().unwrap().success(), "{source} does not compile");
+        self.programs.push((format!("bin/{name}"), fs::read(out).unwrap()));
+        self
     }
 
     pub fn configure(mut self, change: impl FnOnce(&mut BootConfig)) -> Machine {
@@ -74,7 +101,7 @@ impl Machine {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let workshop = Workshop::new(repository, &Cache::of_user().unwrap());
         let kernel = workshop.prepare(&self.options, &Quiet).unwrap();
-        fs::write(file("root"), busybox_archive()).unwrap();
+        fs::write(file("root"), root_archive(&self.programs)).unwrap();
         kernel.initial_ram_disk(&file("root"), &self.config, &file("initrd")).unwrap();
 
         let mut qemu = Command::new("timeout");
@@ -90,6 +117,7 @@ impl Machine {
             "-no-user-config",
             "-no-reboot",
         ]);
+        qemu.args(["-smp", &self.cpus.to_string()]);
         qemu.args(["-display", "none", "-serial", "stdio", "-M", self.kind.0]);
         qemu.arg("-kernel").arg(&kernel.kernel).arg("-initrd").arg(file("initrd"));
         qemu.arg("-append").arg(kernel.command_line(Console::Serial, &self.config));
@@ -128,8 +156,8 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A root file system of Debian's static busybox and a link for every name the tests use.
-fn busybox_archive() -> Vec<u8> {
+/// A root file system of Debian's static busybox, a link for every name the tests use, and programs.
+fn root_archive(programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     let path = env::var("BUSYBOX").unwrap_or_else(|_| "/usr/bin/busybox".into());
     let program = fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}: install busybox-static"));
     let mut out = Vec::new();
@@ -146,6 +174,9 @@ fn busybox_archive() -> Vec<u8> {
     entry("bin/busybox", 0o100_755, &program);
     for name in ["sh", "cat", "env", "grep", "id", "hostname", "date", "ls", "touch", "ip", "nc", "head"] {
         entry(&format!("bin/{name}"), 0o120_777, b"busybox");
+    }
+    for (name, data) in programs {
+        entry(name, 0o100_755, data);
     }
     entry("TRAILER!!!", 0, b"");
     out

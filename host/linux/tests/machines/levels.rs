@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What holds at every level.
+
+use crate::machine::{Machine, QEMU_MICROVM, QEMU_Q35};
+use api_boot::Status;
+use unilith_linux::Options;
+
+const LINUX: Options = Options { cpl0: false };
+const CPL0: Options = Options { cpl0: true };
+
+#[test]
+#[ignore = "builds Linux"]
+fn a_process_has_signals_threads_fork_exec_faults_and_tracing() {
+    for (options, cpus, expected) in [
+        (LINUX, 1, "level 3, all well\n"),
+        (CPL0, 1, "level 0, all well\n"),
+        (CPL0, 2, "level 0, all well\n"),
+    ] {
+        let args = vec!["/bin/process".into()];
+        let machine = Machine::new(QEMU_MICROVM).level(options, cpus).with_program("process");
+        let run = machine.configure(|c| c.args = args).boot();
+        assert_eq!(run.console, expected, "{} on {cpus} processors", options.level());
+        assert_eq!(run.statuses.last(), Some(&Status::Exit { code: 0 }));
+    }
+}
+
+#[test]
+#[ignore = "builds Linux"]
+fn interrupts_and_faults_on_missing_stack_pages_do_no_harm() {
+    for cpus in [1, 2] {
+        let args = vec!["/bin/storm".into(), "2000".into()];
+        let machine = Machine::new(QEMU_MICROVM).level(CPL0, cpus).with_program("storm");
+        let run = machine.configure(|c| c.args = args).boot();
+        assert_eq!(run.console, format!("{} stacks on {cpus} processors\n", 2000 * cpus));
+    }
+}
+
+#[test]
+#[ignore = "builds Linux"]
+fn a_shell_and_its_children_run_in_supervisor_mode_on_a_machine_with_pci() {
+    let run = Machine::new(QEMU_Q35)
+        .level(CPL0, 2)
+        .shell("cat /proc/self/personality; (echo a; echo b) | grep b; exit 3");
+    assert_eq!(run.console, "10000000\nb\n");
+    assert_eq!(run.statuses.last(), Some(&Status::Exit { code: 3 }));
+}
