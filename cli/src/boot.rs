@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each kernel is given at boot.
 
-use crate::{prepare, repository};
+use crate::{fault::Fault, prepare, repository};
 use api_boot::BootConfig;
 use unilith_image::Quiet;
 use unilith_linux::{Console, Options, Workshop};
@@ -15,12 +15,18 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
         KernelKind::Linux => {
             let workshop = workshop().map_err(|e| e.to_string())?;
             // Built before the machine was made; here it is only looked up.
-            let linux = workshop.prepare(&Options::default(), &Quiet).map_err(|e| e.to_string())?;
+            let options = options(&spec.ukl).map_err(|e| e.to_string())?;
+            let linux = workshop.prepare(&options, &Quiet).map_err(|e| e.to_string())?;
             let initrd = machine.initrd();
             linux.initial_ram_disk(&spec.initrd, config, &initrd).map_err(|e| e.to_string())?;
             Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, config) })
         }
     }
+}
+
+/// The value of `--ukl`.
+pub fn options(text: &str) -> crate::fault::Result<Options> {
+    Options::parse(text).map_err(|e| Fault::new(e.to_string()))
 }
 
 /// Where Linux kernels are made.

@@ -78,6 +78,9 @@ pub struct Flags {
     /// The kernel under the program
     #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
+    /// How Linux runs the program: cpl0 (in supervisor mode, unmodified)
+    #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
+    pub ukl: String,
     /// What the machine is
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
@@ -163,10 +166,14 @@ pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result
     for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
         set.entry(key.clone()).or_insert_with(|| value.clone());
     }
+    if flags.kernel == KernelKind::Micro && !flags.ukl.is_empty() {
+        return Err(Fault::new("--ukl is for Linux: add --kernel linux"));
+    }
     let kernel = match flags.kernel {
         KernelKind::Micro => kernel::micro(&kernel::features(&set)?, &progress)?,
         KernelKind::Linux => {
-            let built = crate::boot::workshop()?.prepare(&unilith_linux::Options::default(), &progress);
+            let options = crate::boot::options(&flags.ukl)?;
+            let built = crate::boot::workshop()?.prepare(&options, &progress);
             let path = built.map_err(|e| Fault::new(e.to_string()))?.kernel;
             kernel::Kernel { boot: path.clone(), symbols: path }
         }
@@ -185,6 +192,7 @@ pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result
         platform,
         accel: flags.accel.unwrap_or_else(|| accel::probe().accel()),
         kernel_kind: flags.kernel,
+        ukl: flags.ukl.clone(),
         kernel: kernel.boot,
         symbols: Some(kernel.symbols),
         initrd: image.root.clone(),

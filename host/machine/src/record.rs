@@ -95,6 +95,9 @@ pub struct Spec {
     pub platform: Platform,
     pub accel: Accel,
     pub kernel_kind: KernelKind,
+    /// How Linux runs the program: the words of `--ukl`.
+    #[serde(default)]
+    pub ukl: String,
     pub kernel: PathBuf,
     /// The kernel with its symbols, for backtraces.
     pub symbols: Option<PathBuf>,

@@ -377,6 +377,7 @@ pub(crate) mod tests {
             platform: Platform::Microvm,
             accel: Accel::Tcg,
             kernel_kind: KernelKind::Micro,
+            ukl: String::new(),
             kernel: "/kernel".into(),
             symbols: None,
             initrd: "/root.cpio".into(),
