@@ -1,2 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Directories of the host: a client of 9P2000.L (the protocol of QEMU's `-virtfs`; messages as in
+//! `Documentation/filesystems/9p` and diod's `protocol.md`).
+//!
+//! - The host may change files at any time, so names and attributes are asked for each time; nothing is cached but
+//!   the pages of files that are mapped.
+//! - Writes go to the host at once; fsync asks it to store them.
+//! - Replies are not trusted: every length is checked, a reply that makes no sense is `EIO`.
+//! - Requests wait for their answer inside ([`Transport::call`] may sleep): no lock is held over one. A handle that
+//!   is dropped is given back to the host with the next request, for a drop may happen anywhere.
 #![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod client;
+mod file;
+mod node;
+mod pages;
+mod wire;
+
+pub use client::Transport;
+
+use abi::Result;
+use alloc::sync::Arc;
+use api_fs::Inode;
+use client::Client;
+
+/// Attaches to the export behind a transport; the root directory of the file system. `device` is its `st_dev`.
+pub fn attach(transport: Arc<dyn Transport>, device: u64) -> Result<Arc<dyn Inode>> {
+    node::root(Client::connect(transport, device)?)
+}
+
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod tests;

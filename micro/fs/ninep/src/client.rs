@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests and answers, and the handles (fids) they name files by.
+
+use crate::node::Node;
+use crate::wire::{HEADER, Qid, Reply, Request, kind};
+use abi::{Errno, Result, errno::*};
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+
+/// Carries one request to the server and its reply back.
+pub trait Transport: Send + Sync {
+    /// Sends `request` and puts the whole reply into `reply` (which comes empty). May sleep; several threads may call
+    /// at a time. `EIO` when the server is gone or sent more than [`Transport::largest`].
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<()>;
+
+    /// Largest message in either direction.
+    fn largest(&self) -> usize;
+}
+
+const VERSION: &[u8] = b"9P2000.L";
+/// Tag of Tversion, and fid for "no authentication".
+const NO_TAG: u16 = 0xffff;
+const NO_FID: u32 = u32::MAX;
+/// Bytes of a read or write message around its data.
+const IO_HEADER: u32 = 24;
+/// Smallest message size worth having: a path and its headers.
+const LEAST_MESSAGE: u32 = 8192;
+/// Largest message size asked for.
+const MOST_MESSAGE: u32 = 512 << 10;
+/// Buffers kept for the next requests.
+const SPARE_BUFFERS: usize = 4;
+
+/// A connection to one export.
+pub struct Client {
+    transport: Arc<dyn Transport>,
+    pub device: u64,
+    /// Largest message, as agreed.
+    message: AtomicU32,
+    next_tag: AtomicU16,
+    fids: SpinLock<Fids>,
+    /// Inodes in use, by the path of their qid.
+    pub nodes: SpinLock<BTreeMap<u64, Weak<Node>>>,
+    buffers: SpinLock<Vec<Vec<u8>>>,
+}
+
+#[derive(Default)]
+struct Fids {
+    next: u32,
+    free: Vec<u32>,
+    /// Dropped, and not yet given back to the server.
+    dropped: Vec<u32>,
+}
+
+/// A handle of the server, given back when it is dropped.
+pub struct Fid {
+    client: Arc<Client>,
+    number: u32,
+    /// The server knows it.
+    is_live: AtomicBool,
+}
+
+impl Fid {
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// A request made the server know it.
+    pub fn now_live(&self) {
+        self.is_live.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives it back at once, for what the server's answer says.
+    pub fn clunk(self) -> Result<()> {
+        self.is_live.store(false, Ordering::Relaxed);
+        let request = self.client.request(kind::CLUNK).u32(self.number);
+        self.client.call(request, |_| Ok(()))
+    }
+}
+
+impl Drop for Fid {
+    fn drop(&mut self) {
+        let mut fids = self.client.fids.lock();
+        if *self.is_live.get_mut() {
+            fids.dropped.push(self.number);
+        } else {
+            fids.free.push(self.number);
+        }
+    }
+}
+
+impl Client {
+    /// Agrees on the version and message size.
+    pub fn connect(transport: Arc<dyn Transport>, device: u64) -> Result<Arc<Client>> {
+        let wanted = u32::try_from(transport.largest()).unwrap_or(MOST_MESSAGE).min(MOST_MESSAGE);
+        let client = Arc::new(Client {
+            transport,
+            device,
+            message: AtomicU32::new(wanted),
+            next_tag: AtomicU16::new(0),
+            fids: SpinLock::default(),
+            nodes: SpinLock::new(BTreeMap::new()),
+            buffers: SpinLock::new(Vec::new()),
+        });
+        let request = client.request(kind::VERSION).u32(wanted).string(VERSION);
+        let (size, known) = client.exchange(request, NO_TAG, |r| Ok((r.u32()?, r.string()? == VERSION)))?;
+        if !known {
+            return Err(EPROTONOSUPPORT);
+        }
+        if size < LEAST_MESSAGE || size > wanted {
+            return Err(EIO);
+        }
+        client.message.store(size, Ordering::Relaxed);
+        Ok(client)
+    }
+
+    /// Bytes of data that fit one read or write.
+    pub fn io_limit(&self) -> u32 {
+        self.message.load(Ordering::Relaxed) - IO_HEADER
+    }
+
+    /// A message of that type, to be filled in.
+    pub fn request(&self, kind: u8) -> Request {
+        let mut buffer = self.buffers.lock().pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(&[0, 0, 0, 0, kind, 0, 0]);
+        Request(buffer)
+    }
+
+    fn keep(&self, buffer: Vec<u8>) {
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < SPARE_BUFFERS {
+            buffers.push(buffer);
+        }
+    }
+
+    /// Sends the request and reads the answer's body with `read`.
+    pub fn call<T>(&self, request: Request, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
+        self.give_back();
+        self.exchange(request, self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG, read)
+    }
+
+    fn exchange<T>(
+        &self,
+        request: Request,
+        tag: u16,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let Request(mut bytes) = request;
+        let length = u32::try_from(bytes.len()).map_err(|_| EIO)?;
+        if length > self.message.load(Ordering::Relaxed) {
+            return Err(ENAMETOOLONG);
+        }
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[5..HEADER].copy_from_slice(&tag.to_le_bytes());
+        let kind = bytes[4];
+        let mut answer = self.buffers.lock().pop().unwrap_or_default();
+        answer.clear();
+        let sent = self.transport.call(&bytes, &mut answer);
+        self.keep(bytes);
+        sent?;
+        let result = parse(&answer, kind, tag, read);
+        self.keep(answer);
+        result
+    }
+
+    /// A handle the server does not know yet.
+    pub fn new_fid(self: &Arc<Client>) -> Fid {
+        let mut fids = self.fids.lock();
+        let number = fids.free.pop().unwrap_or_else(|| {
+            fids.next += 1;
+            fids.next - 1
+        });
+        Fid { client: self.clone(), number, is_live: false.into() }
+    }
+
+    /// Tells the server about handles that were dropped.
+    pub fn give_back(&self) {
+        loop {
+            let Some(number) = self.fids.lock().dropped.pop() else { return };
+            let request = self.request(kind::CLUNK).u32(number);
+            let tag = self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG;
+            // Whatever the answer, the handle is gone (Tclunk, "even if it returns an error").
+            let _ = self.exchange(request, tag, |_| Ok(()));
+            self.fids.lock().free.push(number);
+        }
+    }
+
+    /// Tattach as root: the export's root directory.
+    pub fn attach(self: &Arc<Client>) -> Result<(Fid, Qid)> {
+        let fid = self.new_fid();
+        let request =
+            self.request(kind::ATTACH).u32(fid.number).u32(NO_FID).string(b"root").string(b"").u32(0);
+        let qid = self.call(request, |r| r.qid())?;
+        fid.now_live();
+        Ok((fid, qid))
+    }
+
+    /// Twalk of one name; `None` copies the handle.
+    pub fn walk(self: &Arc<Client>, from: &Fid, name: Option<&[u8]>) -> Result<(Fid, Option<Qid>)> {
+        let fid = self.new_fid();
+        let request = self.request(kind::WALK).u32(from.number).u32(fid.number);
+        let request = match name {
+            Some(name) => request.u16(1).string(name),
+            None => request.u16(0),
+        };
+        let qid = self.call(request, |r| match (r.u16()?, name) {
+            (1, Some(_)) => Ok(Some(r.qid()?)),
+            (0, None) => Ok(None),
+            (0, Some(_)) => Err(ENOENT),
+            _ => Err(EIO),
+        })?;
+        fid.now_live();
+        Ok((fid, qid))
+    }
+}
+
+fn parse<T>(bytes: &[u8], kind: u8, tag: u16, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
+    let mut reply = Reply(bytes);
+    let size = reply.u32()? as usize;
+    let (answer, answer_tag) = (reply.u8()?, reply.u16()?);
+    if size != bytes.len() || answer_tag != tag {
+        return Err(EIO);
+    }
+    if answer == kind::LERROR {
+        let number = reply.u32()?;
+        // Numbers that Linux does not use would look like something else to the program.
+        let errno = u16::try_from(number).ok().map(Errno).filter(|e| e.name().is_some());
+        return Err(errno.unwrap_or(EIO));
+    }
+    if answer != kind + 1 {
+        return Err(EIO);
+    }
+    read(&mut reply)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Open files of a volume.
+
+use crate::client::Fid;
+use crate::node::{Node, O_APPEND};
+use crate::pages::NinePages;
+use crate::wire::kind;
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
+use api_mem::PageSource;
+use core::any::Any;
+use core::sync::atomic::Ordering;
+
+/// An open file; a directory has no handle of its own.
+pub struct NineFile {
+    node: Arc<Node>,
+    inode: Arc<dyn Inode>,
+    fid: Option<Arc<Fid>>,
+    /// The server puts every write at the end.
+    appends: bool,
+}
+
+impl NineFile {
+    pub fn new(node: Arc<Node>, inode: Arc<dyn Inode>, fid: Option<Arc<Fid>>, flags: u32) -> NineFile {
+        node.open_files.fetch_add(1, Ordering::Relaxed);
+        NineFile { node, inode, fid, appends: flags & O_APPEND != 0 }
+    }
+
+    fn fid(&self) -> Result<&Arc<Fid>> {
+        self.fid.as_ref().ok_or(EISDIR)
+    }
+}
+
+/// Reads once from the server: at most one message.
+pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+    let client = fid.client();
+    let count = client.io_limit().min(u32::try_from(to.remaining()).unwrap_or(u32::MAX));
+    let request = client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
+    client.call(request, |r| {
+        let n = r.u32()?;
+        if n > count {
+            return Err(EIO);
+        }
+        to.put(r.take(n as usize)?)
+    })
+}
+
+/// Writes once to the server: at most one message. Bytes taken from `from` and not stored are lost to it, so a short
+/// write ends the call.
+pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usize, bool)> {
+    let client = fid.client();
+    let want = from.remaining().min(client.io_limit() as usize);
+    let mut request = client.request(kind::WRITE).u32(fid.number()).u64(offset).u32(0);
+    let start = request.0.len();
+    request.0.try_reserve(want).map_err(|_| ENOMEM)?;
+    request.0.resize(start + want, 0);
+    let n = from.take(&mut request.0[start..])?;
+    request.0.truncate(start + n);
+    request.0[start - 4..start].copy_from_slice(&(n as u32).to_le_bytes());
+    let written = client.call(request, |r| r.u32())? as usize;
+    if written > n { Err(EIO) } else { Ok((written, written < want)) }
+}
+
+impl File for NineFile {
+    fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let fid = self.fid()?;
+        let pages = self.node.pages.lock().upgrade();
+        let mut done = 0;
+        while to.remaining() > 0 {
+            let at = offset.saturating_add(done as u64);
+            let moved = match &pages {
+                Some(pages) => pages.read(fid, at, to),
+                None => read_once(fid, at, to),
+            };
+            match moved {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn write(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        let fid = self.fid()?;
+        if offset.checked_add(from.remaining() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(EFBIG);
+        }
+        let pages = self.node.pages.lock().upgrade();
+        let mut done = 0;
+        while from.remaining() > 0 {
+            let at = offset + done as u64;
+            match write_once(fid, at, from) {
+                Ok((n, short)) => {
+                    done += n;
+                    if let Some(pages) = &pages {
+                        pages.written(fid, at, n);
+                    }
+                    if short || n == 0 {
+                        break;
+                    }
+                }
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        self.node.grew(offset + done as u64);
+        Ok(done)
+    }
+
+    fn append(&self, from: &mut Source<'_>) -> Result<(usize, u64)> {
+        let end = self.size()?;
+        let n = self.write(end, from)?;
+        // The server may have put it behind what others appended meanwhile.
+        let end = if self.appends { self.size()?.max(end + n as u64) } else { end + n as u64 };
+        Ok((n, end))
+    }
+
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<()> {
+        // The protocol cannot reserve space; making the file longer is what most callers want.
+        if mode != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64).ok_or(EFBIG)?;
+        if end > self.size()? { self.truncate(end) } else { Ok(()) }
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.node.attributes()
+    }
+
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.inode)
+    }
+
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        let fid = self.fid().map_err(|_| ENODEV)?;
+        let known = self.node.pages.lock().upgrade();
+        if let Some(pages) = known {
+            pages.also(fid);
+            return Ok(pages);
+        }
+        let pages = NinePages::new(self.node.clone(), fid.clone(), self.size()?);
+        *self.node.pages.lock() = Arc::downgrade(&pages);
+        Ok(pages)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        let fid = match &self.fid {
+            Some(fid) => fid.clone(),
+            // A directory: the host stores names with its own journal.
+            None => return Ok(()),
+        };
+        let pages = self.node.pages.lock().upgrade();
+        if let Some(pages) = pages {
+            pages.store_all()?;
+        }
+        let request = fid.client().request(kind::FSYNC).u32(fid.number()).u32(data_only as u32);
+        fid.client().call(request, |_| Ok(()))
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })
+    }
+
+    fn close(&self) -> Result<()> {
+        self.node.client().give_back();
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for NineFile {
+    fn drop(&mut self) {
+        self.node.open_files.fetch_sub(1, Ordering::Relaxed);
+    }
+}

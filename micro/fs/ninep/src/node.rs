@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Inodes of a volume.
+
+use crate::client::{Client, Fid};
+use crate::file::NineFile;
+use crate::pages::NinePages;
+use crate::wire::{Qid, Reply, kind};
+use abi::{Result, errno::*};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_fs::{DirEntry, File, FileType, Inode, NAME_MAX, SetAttr, Stat, StatFs, Timespec};
+use api_lock::SpinLock;
+use core::any::Any;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// P9_GETATTR_BASIC.
+const GETATTR_BASIC: u64 = 0x7ff;
+const SET_MODE: u32 = 1;
+const SET_UID: u32 = 2;
+const SET_GID: u32 = 4;
+const SET_SIZE: u32 = 8;
+/// The time, and that it is not "now".
+const SET_ATIME: u32 = 0x10 | 0x80;
+const SET_MTIME: u32 = 0x20 | 0x100;
+const AT_REMOVEDIR: u32 = 0x200;
+const RENAME_NOREPLACE: u32 = 1;
+const O_DIRECTORY: u32 = 0o200000;
+/// Flags of open that the server gets: access mode, O_TRUNC, O_APPEND.
+const PASSED: u32 = 0o3 | O_TRUNC | O_APPEND;
+const O_TRUNC: u32 = 0o1000;
+pub const O_APPEND: u32 = 0o2000;
+/// V9FS_MAGIC.
+const MAGIC: u64 = 0x0102_1997;
+/// Largest value of an extended attribute (Linux XATTR_SIZE_MAX).
+const XATTR_LIMIT: u64 = 65536;
+
+/// A file of the volume.
+pub struct Node {
+    this: Weak<Node>,
+    client: Arc<Client>,
+    path: u64,
+    kind: FileType,
+    /// Leads to it by its name. Replaced when it is found under another.
+    fid: SpinLock<Arc<Fid>>,
+    /// Open directory of a listing that goes on.
+    listing: SpinLock<Option<Arc<Fid>>>,
+    /// What the server said last, for files that are open and have no name any more.
+    last: SpinLock<Option<Stat>>,
+    pub open_files: AtomicUsize,
+    /// Pages while it is mapped.
+    pub pages: SpinLock<Weak<NinePages>>,
+}
+
+/// The root directory of an export.
+pub fn root(client: Arc<Client>) -> Result<Arc<dyn Inode>> {
+    let (fid, qid) = client.attach()?;
+    Ok(node(&client, fid, qid)?)
+}
+
+/// The inode a handle leads to: the known one of that file, or a new one.
+fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
+    let fid = Arc::new(fid);
+    let known = client.nodes.lock().get(&qid.path).and_then(Weak::upgrade);
+    if let Some(known) = known {
+        // This name is known to exist; the one the old handle came by may be gone.
+        let old = core::mem::replace(&mut *known.fid.lock(), fid);
+        drop(old);
+        return Ok(known);
+    }
+    let stat = get_attr(client, &fid)?;
+    let node = Arc::new_cyclic(|this| Node {
+        this: this.clone(),
+        client: client.clone(),
+        path: qid.path,
+        kind: stat.kind,
+        fid: SpinLock::new(fid),
+        listing: SpinLock::new(None),
+        last: SpinLock::new(Some(stat)),
+        open_files: AtomicUsize::new(0),
+        pages: SpinLock::new(Weak::new()),
+    });
+    client.nodes.lock().insert(qid.path, Arc::downgrade(&node));
+    Ok(node)
+}
+
+fn get_attr(client: &Client, fid: &Fid) -> Result<Stat> {
+    let request = client.request(kind::GETATTR).u32(fid.number()).u64(GETATTR_BASIC);
+    client.call(request, |r| {
+        r.u64()?;
+        let qid = r.qid()?;
+        let mode = r.u32()?;
+        let mut stat = Stat::new(FileType::from_mode(mode).ok_or(EIO)?, mode & 0o7777);
+        stat.device = client.device;
+        stat.inode = qid.path;
+        (stat.uid, stat.gid, stat.links) = (r.u32()?, r.u32()?, r.u64()?);
+        (stat.rdev, stat.size) = (r.u64()?, r.u64()?);
+        if stat.size > i64::MAX as u64 {
+            return Err(EIO);
+        }
+        stat.block_size = u32::try_from(r.u64()?).unwrap_or(4096).max(512);
+        stat.blocks = r.u64()?;
+        (stat.accessed, stat.modified, stat.changed) = (time(r)?, time(r)?, time(r)?);
+        Ok(stat)
+    })
+}
+
+fn time(r: &mut Reply<'_>) -> Result<Timespec> {
+    let (seconds, nanoseconds) = (r.u64()? as i64, r.u64()?);
+    Ok(Timespec { seconds, nanoseconds: u32::try_from(nanoseconds).unwrap_or(0).min(999_999_999) })
+}
+
+impl Node {
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    pub fn fid(&self) -> Arc<Fid> {
+        self.fid.lock().clone()
+    }
+
+    /// A handle opened with `flags`.
+    pub fn open_fid(&self, flags: u32) -> Result<Arc<Fid>> {
+        let (fid, _) = self.client.walk(&self.fid(), None)?;
+        let request = self.client.request(kind::LOPEN).u32(fid.number()).u32(flags);
+        self.client.call(request, |r| r.qid())?;
+        Ok(Arc::new(fid))
+    }
+
+    /// The server's answer, or for an open file without a name what it said before.
+    pub fn attributes(&self) -> Result<Stat> {
+        match get_attr(&self.client, &self.fid()) {
+            Ok(stat) if stat.inode == self.path => {
+                *self.last.lock() = Some(stat);
+                Ok(stat)
+            }
+            // The name is gone, or another file's by now.
+            Ok(_) | Err(ENOENT) => self.without_name(),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn without_name(&self) -> Result<Stat> {
+        if self.open_files.load(Ordering::Relaxed) == 0 {
+            return Err(ENOENT);
+        }
+        let mut last = self.last.lock();
+        let last = last.as_mut().ok_or(ENOENT)?;
+        last.links = 0;
+        Ok(*last)
+    }
+
+    /// The file has at least this length now.
+    pub fn grew(&self, end: u64) {
+        if let Some(last) = self.last.lock().as_mut() {
+            last.size = last.size.max(end);
+        }
+        if let Some(pages) = self.pages.lock().upgrade() {
+            pages.grew(end);
+        }
+    }
+
+    fn set(&self, change: &SetAttr) -> Result<()> {
+        let mut valid = 0;
+        let mut pick = |bit: u32, wanted: bool| valid |= if wanted { bit } else { 0 };
+        pick(SET_MODE, change.permissions.is_some());
+        pick(SET_UID, change.uid.is_some());
+        pick(SET_GID, change.gid.is_some());
+        pick(SET_SIZE, change.size.is_some());
+        pick(SET_ATIME, change.accessed.is_some());
+        pick(SET_MTIME, change.modified.is_some());
+        let times = |t: Option<Timespec>| t.map_or((0, 0), |t| (t.seconds as u64, t.nanoseconds as u64));
+        let (accessed, modified) = (times(change.accessed), times(change.modified));
+        let request = self
+            .client
+            .request(kind::SETATTR)
+            .u32(self.fid().number())
+            .u32(valid)
+            .u32(change.permissions.unwrap_or(0))
+            .u32(change.uid.unwrap_or(0))
+            .u32(change.gid.unwrap_or(0))
+            .u64(change.size.unwrap_or(0))
+            .u64(accessed.0)
+            .u64(accessed.1)
+            .u64(modified.0)
+            .u64(modified.1);
+        self.client.call(request, |_| Ok(()))
+    }
+
+    fn of_this_volume(&self, other: &Arc<dyn Inode>) -> Result<Arc<Node>> {
+        let other = other.as_any().downcast_ref::<Node>().ok_or(EXDEV)?;
+        if !Arc::ptr_eq(&self.client, &other.client) {
+            return Err(EXDEV);
+        }
+        other.this.upgrade().ok_or(EIO)
+    }
+
+    fn child(&self, name: &[u8]) -> Result<Arc<Node>> {
+        let (fid, qid) = self.client.walk(&self.fid(), Some(name))?;
+        node(&self.client, fid, qid.ok_or(EIO)?)
+    }
+
+    /// The value of an attribute, or with an empty name the list of names.
+    fn read_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        let fid = self.client.new_fid();
+        let request =
+            self.client.request(kind::XATTRWALK).u32(self.fid().number()).u32(fid.number()).string(name);
+        let size = self.client.call(request, |r| r.u64())?;
+        // The server knows the handle now: a copy of its number that is given back.
+        fid.now_live();
+        if size > XATTR_LIMIT {
+            return Err(E2BIG);
+        }
+        let mut out = Vec::new();
+        while (out.len() as u64) < size {
+            let count = (size - out.len() as u64).min(self.client.io_limit() as u64) as u32;
+            let offset = out.len() as u64;
+            let request = self.client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
+            let before = out.len();
+            self.client.call(request, |r| {
+                let n = r.u32()?;
+                if n > count {
+                    return Err(EIO);
+                }
+                out.extend_from_slice(r.take(n as usize)?);
+                Ok(())
+            })?;
+            if out.len() == before {
+                return Err(EIO);
+            }
+        }
+        Ok(out)
+    }
+
+    fn write_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        let (fid, _) = self.client.walk(&self.fid(), None)?;
+        let request = self
+            .client
+            .request(kind::XATTRCREATE)
+            .u32(fid.number())
+            .string(name)
+            .u64(value.len() as u64)
+            .u32(flags);
+        self.client.call(request, |_| Ok(()))?;
+        let mut done = 0;
+        while done < value.len() {
+            let n = (value.len() - done).min(self.client.io_limit() as usize);
+            let mut request =
+                self.client.request(kind::WRITE).u32(fid.number()).u64(done as u64).u32(n as u32);
+            request.0.extend_from_slice(&value[done..done + n]);
+            let written = self.client.call(request, |r| r.u32())? as usize;
+            if written == 0 || written > n {
+                return Err(EIO);
+            }
+            done += written;
+        }
+        // The attribute is set when the handle is given back, and an error shows only then.
+        fid.clunk()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut nodes = self.client.nodes.lock();
+        if nodes.get(&self.path).is_some_and(|node| node.strong_count() == 0) {
+            nodes.remove(&self.path);
+        }
+    }
+}
+
+impl Inode for Node {
+    fn stat(&self) -> Result<Stat> {
+        self.attributes()
+    }
+
+    fn kind(&self) -> Result<FileType> {
+        Ok(self.kind)
+    }
+
+    fn names_change(&self) -> bool {
+        true
+    }
+
+    fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
+        let node = self.this.upgrade().ok_or(EIO)?;
+        match self.kind {
+            FileType::Directory => Ok(Arc::new(NineFile::new(node, this.clone(), None, flags))),
+            FileType::Regular => {
+                let fid = self.open_fid(flags & PASSED)?;
+                if flags & O_TRUNC != 0
+                    && let Some(pages) = self.pages.lock().upgrade()
+                {
+                    pages.cut(0);
+                }
+                Ok(Arc::new(NineFile::new(node, this.clone(), Some(fid), flags)))
+            }
+            _ => Err(ENXIO),
+        }
+    }
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        self.set(change)?;
+        if let Some(size) = change.size {
+            let pages = self.pages.lock().upgrade();
+            if let Some(pages) = pages {
+                pages.cut(size);
+            }
+            if let Some(last) = self.last.lock().as_mut() {
+                last.size = size;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        if self.kind != FileType::Symlink {
+            return Err(EINVAL);
+        }
+        let request = self.client.request(kind::READLINK).u32(self.fid().number());
+        self.client.call(request, |r| Ok(r.string()?.to_vec()))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        if self.kind != FileType::Directory {
+            return Err(ENOTDIR);
+        }
+        Ok(self.child(name)?)
+    }
+
+    fn create(
+        &self,
+        name: &[u8],
+        kind: FileType,
+        permissions: u32,
+        owner: (u32, u32),
+        rdev: u64,
+    ) -> Result<Arc<dyn Inode>> {
+        let mode = permissions & 0o7777;
+        let directory = self.fid().number();
+        let request = if kind == FileType::Directory {
+            self.client.request(kind::MKDIR).u32(directory).string(name).u32(mode).u32(owner.1)
+        } else {
+            let (major, minor) = ((rdev >> 8 & 0xfff) as u32, (rdev & 0xff | rdev >> 12 & 0xfff00) as u32);
+            let request = self.client.request(kind::MKNOD).u32(directory).string(name);
+            request.u32(mode | kind as u32).u32(major).u32(minor).u32(owner.1)
+        };
+        self.client.call(request, |r| r.qid())?;
+        let node = self.child(name)?;
+        if owner.0 != 0 {
+            // A server that maps everything to one user may refuse; the file is there all the same.
+            let _ = node.set(&SetAttr { uid: Some(owner.0), ..SetAttr::default() });
+        }
+        Ok(node)
+    }
+
+    fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
+        let request = self.client.request(kind::SYMLINK).u32(self.fid().number());
+        self.client.call(request.string(name).string(target).u32(owner.1), |_| Ok(()))
+    }
+
+    fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
+        let other = self.of_this_volume(inode)?;
+        let (directory, file) = (self.fid(), other.fid());
+        let request = self.client.request(kind::LINK).u32(directory.number()).u32(file.number()).string(name);
+        self.client.call(request, |_| Ok(()))
+    }
+
+    fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
+        let flags = if directory { AT_REMOVEDIR } else { 0 };
+        // What is open of it must remember its attributes: after this nobody can ask for them.
+        if !directory
+            && let Ok(node) = self.child(name)
+            && node.open_files.load(Ordering::Relaxed) > 0
+        {
+            let _ = node.attributes();
+        }
+        let request = self.client.request(kind::UNLINKAT).u32(self.fid().number()).string(name).u32(flags);
+        self.client.call(request, |_| Ok(()))
+    }
+
+    fn rename(&self, name: &[u8], to: &Arc<dyn Inode>, to_name: &[u8], flags: u32) -> Result<()> {
+        let to = self.of_this_volume(to)?;
+        match flags {
+            0 => {}
+            // The protocol has no flags: the best there is against what the host does meanwhile.
+            RENAME_NOREPLACE => match to.child(to_name) {
+                Ok(_) => return Err(EEXIST),
+                Err(ENOENT) => {}
+                Err(e) => return Err(e),
+            },
+            _ => return Err(EINVAL),
+        }
+        let (from, target) = (self.fid(), to.fid());
+        let request = self.client.request(kind::RENAMEAT).u32(from.number()).string(name);
+        self.client.call(request.u32(target.number()).string(to_name), |_| Ok(()))
+    }
+
+    fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        if self.kind != FileType::Directory {
+            return Err(ENOTDIR);
+        }
+        let kept = self.listing.lock().take().filter(|_| from != 0);
+        let fid = match kept {
+            Some(fid) => fid,
+            None => self.open_fid(O_DIRECTORY)?,
+        };
+        let mut out = Vec::new();
+        let mut offset = from;
+        loop {
+            // About what `most` entries take; at least one name of full length fits.
+            let count = self.client.io_limit().min((most as u32).saturating_mul(64).max(1024));
+            let request = self.client.request(kind::READDIR).u32(fid.number()).u64(offset).u32(count);
+            let before = offset;
+            let any = self.client.call(request, |r| {
+                let length = r.u32()?;
+                if length > count {
+                    return Err(EIO);
+                }
+                let mut entries = Reply(r.take(length as usize)?);
+                let any = !entries.0.is_empty();
+                while !entries.0.is_empty() && out.len() < most {
+                    let (qid, next, kind) = (entries.qid()?, entries.u64()?, entries.u8()?);
+                    let name = entries.string()?;
+                    offset = next;
+                    if name == b"." || name == b".." {
+                        continue;
+                    }
+                    if name.is_empty() || name.len() > NAME_MAX || name.contains(&b'/') || name.contains(&0) {
+                        return Err(EIO);
+                    }
+                    let kind = FileType::from_mode((kind as u32) << 12).unwrap_or(FileType::Regular);
+                    out.push(DirEntry { name: name.to_vec(), inode: qid.path, kind, next });
+                }
+                Ok(any)
+            })?;
+            if !any {
+                return Ok(out);
+            }
+            if !out.is_empty() {
+                *self.listing.lock() = Some(fid);
+                return Ok(out);
+            }
+            // Only dots so far. A server that does not move on would be asked for ever.
+            if offset == before {
+                return Err(EIO);
+            }
+        }
+    }
+
+    fn stat_fs(&self) -> Result<StatFs> {
+        let request = self.client.request(kind::STATFS).u32(self.fid().number());
+        self.client.call(request, |r| {
+            r.u32()?;
+            let block_size = r.u32()? as u64;
+            let (blocks, _, blocks_free) = (r.u64()?, r.u64()?, r.u64()?);
+            let (files, files_free, _) = (r.u64()?, r.u64()?, r.u64()?);
+            let name_max = r.u32()? as u64;
+            Ok(StatFs { magic: MAGIC, block_size, blocks, blocks_free, files, files_free, name_max })
+        })
+    }
+
+    fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.read_xattr(name)
+    }
+
+    fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.write_xattr(name, value, flags)
+    }
+
+    /// As Linux' client: an attribute without a value, to be replaced, is one removed.
+    fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        const XATTR_REPLACE: u32 = 2;
+        self.write_xattr(name, b"", XATTR_REPLACE)
+    }
+
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        self.read_xattr(b"")
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

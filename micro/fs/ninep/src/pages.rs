@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pages of a file that is mapped. While they live, read and write go through them, so that mappings and calls see
+//! the same bytes.
+
+use crate::client::Fid;
+use crate::file::{read_once, write_once};
+use crate::node::Node;
+use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{Sink, Source};
+use api_lock::SpinLock;
+use api_mem::{Frame, PageSource};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages fetched at once around a fault.
+const CLUSTER: u64 = 16;
+
+pub struct NinePages {
+    _node: Arc<Node>,
+    /// Handles to read and write by; the descriptors they came from may be closed by now.
+    fids: SpinLock<Vec<Arc<Fid>>>,
+    pages: SpinLock<BTreeMap<u64, Frame>>,
+    /// Pages that a mapping may have written to.
+    writable: SpinLock<BTreeSet<u64>>,
+    length: AtomicU64,
+}
+
+impl NinePages {
+    pub fn new(node: Arc<Node>, fid: Arc<Fid>, length: u64) -> Arc<NinePages> {
+        Arc::new(NinePages {
+            _node: node,
+            fids: SpinLock::new(Vec::from([fid])),
+            pages: SpinLock::new(BTreeMap::new()),
+            writable: SpinLock::new(BTreeSet::new()),
+            length: AtomicU64::new(length),
+        })
+    }
+
+    /// One more handle, which may be allowed what the others are not.
+    pub fn also(&self, fid: &Arc<Fid>) {
+        let mut fids = self.fids.lock();
+        if fids.len() < 2 && !fids.iter().any(|f| Arc::ptr_eq(f, fid)) {
+            fids.push(fid.clone());
+        }
+    }
+
+    pub fn grew(&self, end: u64) {
+        self.length.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// The file was cut to `size`.
+    pub fn cut(&self, size: u64) {
+        self.length.store(size, Ordering::Relaxed);
+        let gone = self.pages.lock().split_off(&size.div_ceil(PAGE));
+        drop(gone);
+        let within = (size % PAGE) as usize;
+        if within != 0
+            && let Some(frame) = self.known(size / PAGE)
+        {
+            frame.zero(within, PAGE_SIZE - within);
+        }
+    }
+
+    fn known(&self, index: u64) -> Option<Frame> {
+        self.pages.lock().get(&index).cloned()
+    }
+
+    /// read(2) while mapped: from the page where there is one, else up to the next page that there is.
+    pub fn read(&self, fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let (index, within) = (offset / PAGE, (offset % PAGE) as usize);
+        let left = self.length.load(Ordering::Relaxed).saturating_sub(offset);
+        if let Some(frame) = self.known(index) {
+            let n = (PAGE_SIZE - within).min(to.remaining()).min(usize::try_from(left).unwrap_or(usize::MAX));
+            return frame.send(within, n, to);
+        }
+        let next = self.pages.lock().range(index..).next().map(|(next, _)| *next);
+        match next {
+            None => read_once(fid, offset, to),
+            Some(next) => {
+                let room = usize::try_from(next * PAGE - offset).unwrap_or(usize::MAX).min(to.remaining());
+                let mut buffer = Vec::new();
+                let room = room.min(fid.client().io_limit() as usize);
+                buffer.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+                buffer.resize(room, 0);
+                let n = read_once(fid, offset, &mut Sink::kernel(&mut buffer))?;
+                to.put(&buffer[..n])
+            }
+        }
+    }
+
+    /// write(2) while mapped stored `n` bytes at `offset`: the pages get them too.
+    pub fn written(&self, fid: &Fid, offset: u64, n: usize) {
+        let end = offset + n as u64;
+        self.grew(end);
+        let range = offset / PAGE..end.div_ceil(PAGE);
+        let touched: Vec<(u64, Frame)> =
+            self.pages.lock().range(range).map(|(i, f)| (*i, f.clone())).collect();
+        for (index, frame) in touched {
+            let start = offset.max(index * PAGE);
+            let stop = end.min((index + 1) * PAGE);
+            let mut bytes = [0; PAGE_SIZE];
+            let bytes = &mut bytes[..(stop - start) as usize];
+            // What the server has now is what was written; where it cannot be read, the page keeps what it had.
+            if read_once(fid, start, &mut Sink::kernel(bytes)) == Ok(bytes.len()) {
+                frame.write((start % PAGE) as usize, bytes);
+            }
+        }
+    }
+
+    fn with_fid<T>(&self, mut operation: impl FnMut(&Fid) -> Result<T>) -> Result<T> {
+        let fids = self.fids.lock().clone();
+        let mut result = Err(EIO);
+        for fid in fids {
+            result = operation(&fid);
+            if result.is_ok() {
+                return result;
+            }
+        }
+        result
+    }
+
+    /// Fetches the cluster of pages around `index` where they are not there yet.
+    fn fetch(&self, index: u64) -> Result<Frame> {
+        let first = index - index % CLUSTER;
+        let mut bytes = Vec::new();
+        let room = (CLUSTER * PAGE) as usize;
+        bytes.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+        bytes.resize(room, 0);
+        let mut filled = 0;
+        // A short answer in front of the wanted page is asked again; behind it what came is enough.
+        while filled < ((index - first + 1) * PAGE) as usize {
+            let at = first * PAGE + filled as u64;
+            let n = self.with_fid(|fid| read_once(fid, at, &mut Sink::kernel(&mut bytes[filled..])))?;
+            if n == 0 {
+                break;
+            }
+            filled += n;
+        }
+        let length = self.length.load(Ordering::Relaxed);
+        let mut wanted = None;
+        for i in 0..CLUSTER {
+            let (page, start) = (first + i, (i * PAGE) as usize);
+            // Whole pages, and the last of the file: its rest is zero.
+            let is_whole =
+                start + PAGE_SIZE <= filled || (start < filled && first * PAGE + filled as u64 >= length);
+            if page != index && !is_whole {
+                continue;
+            }
+            let Ok(frame) = Frame::new() else { continue };
+            frame.write(0, &bytes[start..start + PAGE_SIZE]);
+            let frame = self.pages.lock().entry(page).or_insert(frame).clone();
+            if page == index {
+                wanted = Some(frame);
+            }
+        }
+        wanted.ok_or(ENOMEM)
+    }
+
+    /// Stores every page that a mapping may have written to.
+    pub fn store_all(&self) -> Result<()> {
+        let writable: Vec<u64> = self.writable.lock().iter().copied().collect();
+        for index in writable {
+            if let Some(frame) = self.known(index) {
+                self.write_back(index, &frame)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PageSource for NinePages {
+    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+        if index.checked_mul(PAGE).is_none_or(|start| start >= self.length()) {
+            return Err(EIO);
+        }
+        if for_write {
+            self.writable.lock().insert(index);
+        }
+        match self.known(index) {
+            Some(frame) => Ok(frame),
+            None => self.fetch(index),
+        }
+    }
+
+    fn length(&self) -> u64 {
+        self.length.load(Ordering::Relaxed)
+    }
+
+    fn write_back(&self, index: u64, frame: &Frame) -> Result<()> {
+        let start = index * PAGE;
+        let n = self.length().saturating_sub(start).min(PAGE) as usize;
+        let mut bytes = [0; PAGE_SIZE];
+        frame.read(0, &mut bytes[..n]);
+        let mut done = 0;
+        while done < n {
+            let at = start + done as u64;
+            let (written, _) =
+                self.with_fid(|fid| write_once(fid, at, &mut Source::kernel(&bytes[done..n])))?;
+            if written == 0 {
+                return Err(EIO);
+            }
+            done += written;
+        }
+        Ok(())
+    }
+}

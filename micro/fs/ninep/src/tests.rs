@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use crate::attach;
+use crate::server::Server;
+use abi::errno::*;
+use alloc::sync::Arc;
+use api_fs::{File, FileType, Inode, SetAttr, Sink, Source};
+use std::boxed::Box;
+use std::{format, vec, vec::Vec};
+
+fn volume() -> (Arc<Server>, Arc<dyn Inode>) {
+    let server = Server::new();
+    let root = attach(server.clone(), 9).unwrap();
+    (server, root)
+}
+
+fn make(dir: &Arc<dyn Inode>, name: &str) -> Arc<dyn Inode> {
+    dir.create(name.as_bytes(), FileType::Regular, 0o644, (0, 0), 0).unwrap()
+}
+
+fn open(inode: &Arc<dyn Inode>) -> Arc<dyn File> {
+    inode.open(inode, 2).unwrap()
+}
+
+fn read(file: &Arc<dyn File>, offset: u64, length: usize) -> Vec<u8> {
+    let mut out = vec![0xee; length];
+    let n = file.read(offset, &mut Sink::kernel(&mut out)).unwrap();
+    out.truncate(n);
+    out
+}
+
+fn write(file: &Arc<dyn File>, offset: u64, bytes: &[u8]) {
+    assert_eq!(file.write(offset, &mut Source::kernel(bytes)), Ok(bytes.len()));
+}
+
+#[test]
+fn large_files_travel_in_several_messages() {
+    let (server, root) = volume();
+    let file = open(&make(&root, "f"));
+    let bytes: Vec<u8> = (0..100_000u32).map(|i| (i * 7 % 251) as u8).collect();
+    write(&file, 0, &bytes);
+    assert_eq!(read(&file, 0, 200_000), bytes);
+    assert_eq!(read(&file, 99_990, 100), &bytes[99_990..]);
+    assert_eq!(file.size(), Ok(100_000));
+    let host = open(&server.root.lookup(b"f").unwrap());
+    assert_eq!(read(&host, 0, 200_000), bytes);
+    file.sync(true).unwrap();
+    file.truncate(10).unwrap();
+    assert_eq!(read(&file, 0, 100), &bytes[..10]);
+}
+
+#[test]
+fn what_the_host_does_is_seen() {
+    let (server, root) = volume();
+    let host = make(&server.root, "f");
+    let inode = root.lookup(b"f").unwrap();
+    write(&open(&host), 0, b"from the host");
+    assert_eq!(inode.stat().unwrap().size, 13);
+    assert_eq!(read(&open(&inode), 0, 100), b"from the host");
+    assert!(Arc::ptr_eq(&inode, &root.lookup(b"f").unwrap()), "the same file is the same inode");
+    server.root.unlink(b"f", false).unwrap();
+    assert_eq!(root.lookup(b"f").err(), Some(ENOENT));
+    assert_eq!(inode.stat().err(), Some(ENOENT));
+}
+
+#[test]
+fn names_are_made_linked_renamed_and_removed() {
+    let (_, root) = volume();
+    let dir = root.create(b"d", FileType::Directory, 0o755, (0, 0), 0).unwrap();
+    let f = make(&dir, "f");
+    assert_eq!(dir.create(b"f", FileType::Regular, 0o644, (0, 0), 0).err(), Some(EEXIST));
+    root.symlink(b"l", b"d/f", (0, 0)).unwrap();
+    assert_eq!(root.lookup(b"l").unwrap().read_link().unwrap(), b"d/f");
+    root.link(b"hard", &f).unwrap();
+    assert_eq!(f.stat().unwrap().links, 2);
+    assert_eq!(root.rename(b"hard", &dir, b"f", 1), Err(EEXIST));
+    assert_eq!(root.rename(b"hard", &dir, b"g", 0), Ok(()));
+    dir.unlink(b"f", false).unwrap();
+    assert!(Arc::ptr_eq(&f, &dir.lookup(b"g").unwrap()));
+    assert_eq!(f.stat().unwrap().links, 1, "the handle moved on to the name that is left");
+    assert_eq!(root.unlink(b"d", true), Err(ENOTEMPTY));
+    let other: Arc<dyn Inode> = ramfs::tmpfs(3, 1 << 20, 0o755, (0, 0));
+    assert_eq!(root.rename(b"l", &other, b"l", 0), Err(EXDEV));
+    f.set_attr(&SetAttr { permissions: Some(0o600), ..SetAttr::default() }).unwrap();
+    assert_eq!(f.stat().unwrap().permissions, 0o600);
+}
+
+#[test]
+fn listings_come_in_pieces_and_start_again() {
+    let (_, root) = volume();
+    for i in 0..700 {
+        make(&root, &format!("a-file-with-a-longer-name-{i}"));
+    }
+    for _ in 0..2 {
+        let (mut from, mut names) = (0, Vec::new());
+        loop {
+            let some = root.list(from, 50).unwrap();
+            let Some(last) = some.last() else { break };
+            from = last.next;
+            names.extend(some.into_iter().map(|e| e.name));
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 700);
+    }
+}
+
+#[test]
+fn an_unlinked_file_lives_while_it_is_open() {
+    let (_, root) = volume();
+    let file = open(&make(&root, "f"));
+    write(&file, 0, b"kept");
+    root.unlink(b"f", false).unwrap();
+    write(&file, 4, b" and grown");
+    assert_eq!(read(&file, 0, 100), b"kept and grown");
+    let stat = file.stat().unwrap();
+    assert_eq!((stat.links, stat.size), (0, 14));
+}
+
+#[test]
+fn handles_are_given_back() {
+    let (server, root) = volume();
+    for i in 0..50 {
+        let file = open(&make(&root, &format!("f{i}")));
+        write(&file, 0, b"x");
+        file.close().unwrap();
+    }
+    root.stat().unwrap();
+    assert!(server.handle_count() < 5, "{} handles", server.handle_count());
+}
+
+#[test]
+fn mapped_pages_and_calls_see_the_same_bytes() {
+    let (server, root) = volume();
+    let file = open(&make(&root, "f"));
+    write(&file, 0, &[1; 10_000]);
+    let pages = file.page_source().unwrap();
+    assert_eq!(pages.length(), 10_000);
+    let frame = pages.page(1, true).unwrap();
+    frame.write(5, b"mapped");
+    assert_eq!(read(&file, 4096 + 5, 6), b"mapped");
+    write(&file, 4096 + 100, b"written");
+    let mut out = [0; 7];
+    frame.read(100, &mut out);
+    assert_eq!(&out, b"written");
+    file.sync(false).unwrap();
+    let host = open(&server.root.lookup(b"f").unwrap());
+    assert_eq!(read(&host, 4096 + 5, 6), b"mapped");
+    let last = pages.page(2, false).unwrap();
+    let mut tail = [9; 4];
+    last.read(10_000 - 8192, &mut tail);
+    assert_eq!(tail, [0; 4]);
+    assert_eq!(pages.page(3, false).err(), Some(EIO));
+    file.truncate(5000).unwrap();
+    assert_eq!(pages.length(), 5000);
+    assert_eq!(read(&file, 4090, 2000).len(), 910);
+}
+
+#[test]
+fn extended_attributes_travel() {
+    let (_, root) = volume();
+    let f = make(&root, "f");
+    f.set_xattr(b"user.a", b"value", 0).unwrap();
+    assert_eq!(f.get_xattr(b"user.a").unwrap(), b"value");
+    assert_eq!(f.list_xattr().unwrap(), b"user.a\0");
+    f.remove_xattr(b"user.a").unwrap();
+    assert_eq!(f.get_xattr(b"user.a"), Err(ENODATA));
+}
+
+/// Everything a program might do; whether it works does not matter.
+fn exercise(root: &Arc<dyn Inode>) {
+    let _ = root.stat();
+    let _ = root.stat_fs();
+    let _ = root.list(0, 10);
+    let _ = root.create(b"n", FileType::Regular, 0o644, (0, 0), 0);
+    let _ = root.create(b"d", FileType::Directory, 0o755, (0, 0), 0);
+    let _ = root.symlink(b"l", b"n", (0, 0));
+    let _ = root.lookup(b"l").and_then(|l| l.read_link());
+    if let Ok(inode) = root.lookup(b"n") {
+        let _ = inode.get_xattr(b"user.x");
+        let _ = inode.set_xattr(b"user.x", b"y", 0);
+        if let Ok(file) = inode.open(&inode, 2) {
+            let _ = file.write(0, &mut Source::kernel(&[7; 5000]));
+            let _ = file.read(0, &mut Sink::kernel(&mut [0; 5000]));
+            let _ = file.append(&mut Source::kernel(b"z"));
+            if let Ok(pages) = file.page_source() {
+                let _ = pages.page(0, true);
+                let _ = file.read(0, &mut Sink::kernel(&mut [0; 500]));
+            }
+            let _ = file.sync(false);
+        }
+    }
+    let _ = root.rename(b"n", root, b"m", 0);
+    let _ = root.unlink(b"m", false);
+}
+
+/// Deterministic mutation: whatever the server answers, the client answers errors and ends.
+#[test]
+fn mutated_replies_are_errors_and_nothing_worse() {
+    let mut state = 0x1234_5678_9abc_def1_u64;
+    for round in 0..3000 {
+        let server = Server::new();
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round | 1);
+        let mut seed = state | 1;
+        let mut random = move |n: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed % n.max(1) as u64) as usize
+        };
+        *server.tamper.lock() = Some(Box::new(move |reply: &mut Vec<u8>| {
+            if random(4) != 0 {
+                return;
+            }
+            match random(4) {
+                0 => reply.truncate(random(reply.len() + 1)),
+                1 => {
+                    // The length stays right, so that what follows is looked at.
+                    for _ in 0..1 + random(4) {
+                        let at = 7 + random(reply.len().saturating_sub(7));
+                        if let Some(byte) = reply.get_mut(at) {
+                            *byte = [0, 1, 0x7f, 0x80, 0xff][random(5)];
+                        }
+                    }
+                }
+                2 => {
+                    let at = random(reply.len());
+                    reply[at] ^= 1 << random(8);
+                }
+                _ => reply.extend_from_slice(&[0xff; 20]),
+            }
+        }));
+        if let Ok(root) = attach(server.clone(), 9) {
+            exercise(&root);
+        }
+    }
+}
