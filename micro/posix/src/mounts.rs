@@ -7,6 +7,8 @@ use crate::process::Process;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_boot::Volume;
 use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use api_plat::Boot;
@@ -15,7 +17,7 @@ use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
 /// Device number of the root file system.
 const ROOT_DEVICE: u64 = 1;
-static ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: alloc::vec::Vec::new() };
+static ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: Vec::new() };
 const O_RDWR: u32 = 2;
 const O_WRONLY: u32 = 1;
 
@@ -46,10 +48,41 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
     mount(&namespace, "/proc", crate::proc::proc(files::new_device()), "proc", hidden)?;
     mount(&namespace, "/sys", crate::proc::sys(files::new_device()), "sysfs", hidden)?;
+    for volume in &boot.config.volumes {
+        mount_volume(&namespace, volume)?;
+    }
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         directory(&namespace, path, permissions)?;
     }
     Ok(namespace)
+}
+
+/// The 9p transport of a virtio device.
+struct VirtioChannel(Arc<virtio::ninep::Channel>);
+
+/// What the device takes in one message.
+const LARGEST_MESSAGE: usize = 512 << 10;
+
+impl ninep::Transport for VirtioChannel {
+    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> abi::Result<(Vec<u8>, Vec<u8>)> {
+        self.0.call(request, reply)
+    }
+
+    fn largest(&self) -> usize {
+        LARGEST_MESSAGE
+    }
+}
+
+fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
+    let Volume { tag, path, read_only } = volume;
+    let channel = virtio::ninep::find(tag)
+        .ok_or_else(|| format!("volume {path}: the machine has no 9p device with the tag {tag}"))?;
+    let root = ninep::attach(Arc::new(VirtioChannel(channel)), files::new_device())
+        .map_err(|e| format!("volume {path}: the host's 9p server refuses it: {e:?}"))?;
+    let flags = MountFlags(if *read_only { MountFlags::READ_ONLY } else { 0 });
+    let point = directory(namespace, path, 0o755)?;
+    let mounted = namespace.mount(&point, root, "9p", tag, flags);
+    mounted.map(|_| ()).map_err(|e| format!("volume {path}: {e:?}"))
 }
 
 /// Who gets the signals of the terminal's keys.

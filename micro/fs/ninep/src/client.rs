@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 
 /// Carries one request to the server and its reply back.
 pub trait Transport: Send + Sync {
-    /// Sends `request` and puts the whole reply into `reply` (which comes empty). May sleep; several threads may call
-    /// at a time. `EIO` when the server is gone or sent more than [`Transport::largest`].
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<()>;
+    /// Sends `request` and answers it, to be used again, with the whole reply, which is written to the capacity of
+    /// `reply`. May sleep; several threads may call at a time. `EIO` when the server is gone.
+    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)>;
 
     /// Largest message in either direction.
     fn largest(&self) -> usize;
@@ -28,8 +28,10 @@ const NO_FID: u32 = u32::MAX;
 const IO_HEADER: u32 = 24;
 /// Smallest message size worth having: a path and its headers.
 const LEAST_MESSAGE: u32 = 8192;
-/// Largest message size asked for.
-const MOST_MESSAGE: u32 = 512 << 10;
+/// Largest message size asked for: 128 KiB of data.
+const MOST_MESSAGE: u32 = (128 << 10) + IO_HEADER;
+/// Room for every answer that carries no data: the longest is a link's target.
+const SMALL_REPLY: usize = 8192;
 /// Buffers kept for the next requests.
 const SPARE_BUFFERS: usize = 4;
 
@@ -109,7 +111,8 @@ impl Client {
             buffers: SpinLock::new(Vec::new()),
         });
         let request = client.request(kind::VERSION).u32(wanted).string(VERSION);
-        let (size, known) = client.exchange(request, NO_TAG, |r| Ok((r.u32()?, r.string()? == VERSION)))?;
+        let (size, known) =
+            client.exchange(request, NO_TAG, SMALL_REPLY, |r| Ok((r.u32()?, r.string()? == VERSION)))?;
         if !known {
             return Err(EPROTONOSUPPORT);
         }
@@ -142,14 +145,34 @@ impl Client {
 
     /// Sends the request and reads the answer's body with `read`.
     pub fn call<T>(&self, request: Request, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
+        self.call_with_room(request, SMALL_REPLY, read)
+    }
+
+    /// As [`Client::call`], for answers that carry `data` bytes.
+    pub fn call_for_data<T>(
+        &self,
+        request: Request,
+        data: u32,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.call_with_room(request, (data + IO_HEADER) as usize, read)
+    }
+
+    fn call_with_room<T>(
+        &self,
+        request: Request,
+        room: usize,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
         self.give_back();
-        self.exchange(request, self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG, read)
+        self.exchange(request, self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG, room, read)
     }
 
     fn exchange<T>(
         &self,
         request: Request,
         tag: u16,
+        room: usize,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         let Request(mut bytes) = request;
@@ -160,14 +183,11 @@ impl Client {
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         bytes[5..HEADER].copy_from_slice(&tag.to_le_bytes());
         let kind = bytes[4];
-        let mut answer = self.buffers.lock().pop().unwrap_or_default();
-        answer.clear();
-        let sent = self.transport.call(&bytes, &mut answer);
+        let mut answer = Vec::new();
+        answer.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+        let (bytes, answer) = self.transport.call(bytes, answer)?;
         self.keep(bytes);
-        sent?;
-        let result = parse(&answer, kind, tag, read);
-        self.keep(answer);
-        result
+        parse(&answer, kind, tag, read)
     }
 
     /// A handle the server does not know yet.
@@ -187,7 +207,7 @@ impl Client {
             let request = self.request(kind::CLUNK).u32(number);
             let tag = self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG;
             // Whatever the answer, the handle is gone (Tclunk, "even if it returns an error").
-            let _ = self.exchange(request, tag, |_| Ok(()));
+            let _ = self.exchange(request, tag, SMALL_REPLY, |_| Ok(()));
             self.fids.lock().free.push(number);
         }
     }

@@ -37,7 +37,7 @@ pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
     let client = fid.client();
     let count = client.io_limit().min(u32::try_from(to.remaining()).unwrap_or(u32::MAX));
     let request = client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
-    client.call(request, |r| {
+    client.call_for_data(request, count, |r| {
         let n = r.u32()?;
         if n > count {
             return Err(EIO);

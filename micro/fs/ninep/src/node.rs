@@ -216,7 +216,7 @@ impl Node {
             let offset = out.len() as u64;
             let request = self.client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
             let before = out.len();
-            self.client.call(request, |r| {
+            self.client.call_for_data(request, count, |r| {
                 let n = r.u32()?;
                 if n > count {
                     return Err(EIO);
@@ -410,7 +410,7 @@ impl Inode for Node {
             let count = self.client.io_limit().min((most as u32).saturating_mul(64).max(1024));
             let request = self.client.request(kind::READDIR).u32(fid.number()).u64(offset).u32(count);
             let before = offset;
-            let any = self.client.call(request, |r| {
+            let any = self.client.call_for_data(request, count, |r| {
                 let length = r.u32()?;
                 if length > count {
                     return Err(EIO);

@@ -69,11 +69,9 @@ impl Server {
         self.handles.lock().insert(number, handle);
     }
 
-    fn qid(out: Request, inode: &Arc<dyn Inode>) -> Result<Request> {
+    fn qid(mut out: Request, inode: &Arc<dyn Inode>) -> Result<Request> {
         let stat = inode.stat()?;
         let kind = if stat.kind == FileType::Directory { 0x80 } else { 0 };
-        out.0.len();
-        let mut out = out;
         out.0.push(kind);
         Ok(out.u32(0).u64(stat.inode))
     }
@@ -272,9 +270,10 @@ impl Server {
 }
 
 impl Transport for Server {
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
+        let room = reply.capacity();
         assert!(request.len() <= self.largest);
-        let mut r = Reply(request);
+        let mut r = Reply(&request);
         assert_eq!(r.u32()? as usize, request.len());
         let (kind, tag) = (r.u8()?, r.u16()?);
         let start = |kind: u8| Request(Vec::from([0, 0, 0, 0, kind])).u16(tag);
@@ -288,8 +287,8 @@ impl Transport for Server {
             tamper(&mut out);
         }
         assert!(out.len() >= HEADER || self.tamper.lock().is_some());
-        reply.extend_from_slice(&out);
-        Ok(())
+        out.truncate(room);
+        Ok((request, out))
     }
 
     fn largest(&self) -> usize {

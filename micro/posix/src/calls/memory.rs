@@ -173,7 +173,9 @@ pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
     let (address, length) = (call.arg(0), call.arg(1));
     let advice = match call.uint(2) {
         // What Linux only notes, or does later, or that frees nothing the program could see.
-        MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED | MADV_COLD | MADV_PAGEOUT => Advice::Hint,
+        MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED | MADV_COLD | MADV_PAGEOUT => {
+            Advice::Hint
+        }
         MADV_DONTNEED | MADV_DONTNEED_LOCKED => Advice::Discard,
         MADV_FREE => Advice::Free,
         MADV_HUGEPAGE => Advice::Large,
