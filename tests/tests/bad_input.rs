@@ -176,3 +176,123 @@ fn a_kernel_that_is_no_kernel_is_qemus_error_in_one_line() {
     let ran = unilith.run(&["run", "--rm", "cpio:root.cpio", "/x"]).code(125);
     ran.fails_with(&["QEMU ended"]);
 }
+
+#[test]
+fn what_is_no_program_is_refused_with_what_it_is() {
+    let unilith = unilith();
+    fs::write(unilith.path("text"), "hello\n").unwrap();
+    let own = fs::read(std::env::current_exe().unwrap()).unwrap();
+    fs::write(unilith.path("truncated"), &own[..2000]).unwrap();
+    let mut other = own.clone();
+    // e_machine: EM_AARCH64.
+    other[18..20].copy_from_slice(&183u16.to_le_bytes());
+    fs::write(unilith.path("arm"), other).unwrap();
+    refused(&unilith, &["./text"], &["./text", "text file"]);
+    refused(&unilith, &["./truncated"], &["./truncated", "truncated"]);
+    refused(&unilith, &["./arm"], &["./arm", "ARM"]);
+    refused(&unilith, &["./nothing"], &["./nothing", "no such file"]);
+    refused(&unilith, &["oci:./text"], &["./text", "archive"]);
+}
+
+#[test]
+fn damaged_programs_are_refused_and_never_crash_the_command() {
+    let unilith = unilith();
+    let own = fs::read("/bin/true").unwrap();
+    // A small generator of its own: the same damage every time.
+    let mut seed = 0x2545_f491_u32;
+    let mut next = || {
+        seed ^= seed << 13;
+        seed ^= seed >> 17;
+        seed ^= seed << 5;
+        seed as usize
+    };
+    for round in 0..40 {
+        let mut damaged = own.clone();
+        // Header and program headers decide most; a few bytes anywhere do the rest.
+        for _ in 0..4 {
+            let (at, value) = (next() % 0x300.min(own.len()), next() as u8);
+            damaged[at] = value;
+        }
+        let at = next() % own.len();
+        damaged[at] ^= 0xff;
+        fs::write(unilith.path("damaged"), damaged).unwrap();
+        let ran = unilith.run(&["check", "./damaged"]);
+        assert!(matches!(ran.code, Some(0 | 1)) && !ran.err.contains("panicked"), "round {round}: {ran}");
+    }
+}
+
+#[test]
+fn names_that_nobody_knows_are_answered_with_what_there_is() {
+    let unilith = unilith();
+    refused(&unilith, &["rediss"], &["rediss", "did you mean `redis`"]);
+    refused(&unilith, &["debian:surely-no-such-package"], &["surely-no-such-package", "apt-cache search"]);
+    refused(&unilith, &["debian:tzdata"], &["tzdata", "no program"]);
+}
+
+#[test]
+fn an_image_without_an_entrypoint_asks_for_one() {
+    let unilith = unilith();
+    let folder = unilith.path("image");
+    fs::create_dir_all(folder.join("layer")).unwrap();
+    fs::write(folder.join("layer/file"), "content").unwrap();
+    let tar = |archive: &str, files: &[&str]| {
+        let folder = folder.display().to_string();
+        unilith_tests::client(
+            "tar",
+            &[&["-C", &folder, "-cf", &format!("{folder}/{archive}")], files].concat(),
+        )
+        .ok();
+    };
+    tar("layer.tar", &["-C", &folder.join("layer").display().to_string(), "file"]);
+    let digest =
+        unilith_tests::client("sha256sum", &[&folder.join("layer.tar").display().to_string()]).ok().out;
+    let digest = digest.split(' ').next().unwrap();
+    let config = format!(
+        r#"{{"architecture":"amd64","os":"linux","config":{{}},"rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
+    );
+    fs::write(folder.join("config.json"), config).unwrap();
+    fs::write(
+        folder.join("manifest.json"),
+        r#"[{"Config":"config.json","RepoTags":["x:1"],"Layers":["layer.tar"]}]"#,
+    )
+    .unwrap();
+    tar("image.tar", &["config.json", "manifest.json", "layer.tar"]);
+    refused(&unilith, &["oci:image/image.tar"], &["image", "entrypoint"]);
+}
+
+#[test]
+fn a_project_file_with_a_mistake_is_named_with_its_line() {
+    let unilith = unilith();
+    refused(&unilith, &[], &["unilith.toml", "unilith apps"]);
+    fs::write(unilith.path("unilith.toml"), "program = \"x\"\nportz = 3\n").unwrap();
+    refused(&unilith, &[], &["unilith.toml:2", "portz"]);
+}
+
+#[test]
+fn a_full_disk_under_the_cache_is_said_and_leaves_nothing_half_written() {
+    if !is_root() {
+        eprintln!("skipped: mounting a small file system needs root");
+        return;
+    }
+    let unilith = unilith();
+    let (cache, program) = (unilith.path("cache"), unilith.path("program"));
+    fs::create_dir_all(&cache).unwrap();
+    fs::create_dir_all(&program).unwrap();
+    fs::copy("/bin/true", program.join("true")).unwrap();
+    let noise: Vec<u8> = (0..8u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(program.join("noise"), noise).unwrap();
+    let inner = unilith.command(&["run", "--rm", "dir:program", "/true"]);
+    let mut command = std::process::Command::new("unshare");
+    command.args([
+        "-m",
+        "sh",
+        "-c",
+        r#"mount -t tmpfs -o size=2m none "$0" && "$@"; code=$?; ls -R "$0" >&2; exit $code"#,
+    ]);
+    command.arg(&cache).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?)))).env("XDG_CACHE_HOME", &cache);
+    let ran =
+        unilith_tests::finish(command.current_dir(unilith.path(".")), unilith_tests::PATIENCE).code(125);
+    assert!(ran.err.contains("disk is full") && ran.err.contains("XDG_CACHE_HOME"), "{ran}");
+    assert!(!ran.err.contains(".new."), "a temporary file is left behind: {ran}");
+}

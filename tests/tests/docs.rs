@@ -9,7 +9,7 @@ use unilith_tests::{Unilith, root};
 fn is_up_to_date(page: &str, text: &str) {
     let path = root().join("docs/reference").join(page);
     if std::env::var_os("UNILITH_UPDATE_DOCS").is_some() {
-        fs::write(&path, text).unwrap();
+        fs::write(&path, text).expect("docs/ can be written");
     }
     let kept = fs::read_to_string(&path).unwrap_or_default();
     assert!(
