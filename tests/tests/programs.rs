@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs of `tests/programs` that check what the kernel does from inside, each built with glibc, dynamic and static.
+
+use std::time::Duration;
+use unilith_tests::{Unilith, compile};
+
+/// Thousands of signals under software emulation take their time.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+#[track_caller]
+fn passes(source: &str, says: &str) {
+    for linking in [&[][..], &["-static"]] {
+        let unilith = Unilith::new();
+        let compiler = [&["cc", "-O2", "-pthread"], linking].concat();
+        let program = compile(&unilith, &compiler, source, &[]);
+        unilith.program_within(&[&program], PATIENCE).ok().says(says);
+    }
+}
+
+#[test]
+fn signals_are_those_of_linux() {
+    passes("signals.c", "all signal tests passed");
+}
+
+#[test]
+fn clocks_and_timers_are_those_of_linux() {
+    passes("timers.c", "all timer tests passed");
+}
+
+#[test]
+fn ids_limits_and_names_are_those_of_linux() {
+    passes("identity.c", "all identity tests passed");
+}
