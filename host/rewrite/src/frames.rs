@@ -38,6 +38,9 @@ pub(crate) fn frames(eh_frame: Loaded, text: u64, got: u64) -> Vec<Frame> {
         if length != 0
             && let Some(end) = start.checked_add(length)
         {
+            // What a signal handler returns to is described from a byte before its first instruction on: unwinders
+            // look up the address before the one they found (augmentation `S`).
+            let start = start + u64::from(fde.is_signal_trampoline());
             out.push(Frame { start, end, lsda });
         }
     }

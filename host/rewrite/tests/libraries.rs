@@ -23,10 +23,14 @@ fn nearly_every_call_of_libc_and_its_linker_is_a_site() {
             continue;
         };
         assert!(scan.sites.len() >= least, "{} sites", scan.sites.len());
-        assert!(scan.missed.len() * 50 <= scan.sites.len(), "{:?}", scan.missed);
+        // rt_sigreturn is left alone on purpose.
+        let missed = scan.missed.iter().filter(|m| m.number != Some(15)).count();
+        assert!(missed * 50 <= scan.sites.len(), "{:?}", scan.missed);
         for site in &scan.sites {
             let at = site.offset as usize + site.before as usize;
             assert_eq!(bytes[at..at + 2], [0x0f, 0x05]);
+            // mov $15, %rax: the return from a signal handler, which unwinders recognise by its bytes.
+            assert_ne!(bytes[at - 7..at], [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0]);
         }
     }
 }
