@@ -22,6 +22,8 @@ const AHEAD: u32 = 16;
 const LARGE_FREE_SHARE: u64 = 2;
 /// And at least so many pages (256 MiB).
 const LARGE_LEAST: u64 = 1 << 16;
+/// With less than this share free, memory is short: nothing is made ahead.
+const SHORT_SHARE: u64 = 8;
 /// Pages below a stack that must stay unmapped for it to grow (Linux' stack_guard_gap).
 const STACK_GAP: u64 = 256 * PAGE;
 
@@ -78,10 +80,12 @@ impl Space {
     }
 }
 
-/// Room for large pages that nobody asked for.
-fn memory_is_plentiful() -> bool {
+/// True when a large page is worth its memory: where it was asked for as long as memory is not short, in sequential
+/// use as long as it is plentiful.
+fn large_pays(large: Large, sequential: bool) -> bool {
     let (total, free) = api_mem::statistics();
-    free > total / LARGE_FREE_SHARE && free > LARGE_LEAST
+    let wanted = large == Large::Always && free > total / SHORT_SHARE;
+    wanted || (sequential && free > total / LARGE_FREE_SHARE && free > LARGE_LEAST)
 }
 
 fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
@@ -155,7 +159,7 @@ impl Inner {
         if large != Large::Never
             && base >= start
             && base + LARGE <= end
-            && (large == Large::Always || (count >= AHEAD && base == address && memory_is_plentiful()))
+            && large_pays(large, count >= AHEAD && base == address)
             && let Ok(pages) = Pages::new(LARGE_PAGES)
         {
             let physical = pages.physical();
@@ -179,7 +183,7 @@ impl Inner {
     /// The pages behind `address`, in the same page table and as long as none is there and memory is plentiful.
     fn make_ahead(&mut self, address: u64, end: u64, rights: Rights, count: u32) {
         let (total, free) = api_mem::statistics();
-        if free < total / 8 {
+        if free < total / SHORT_SHARE {
             return;
         }
         let stop = end.min(address + u64::from(count) * PAGE).min((address & !(LARGE - 1)) + LARGE);

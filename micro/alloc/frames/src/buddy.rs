@@ -10,6 +10,10 @@ const ORDERS: usize = 11;
 pub const LARGEST: usize = 1 << (ORDERS - 1);
 /// Single pages kept ready: half a megabyte at most.
 const READY: usize = 128;
+/// The share of memory that only the kernel's heap may have, and its greatest size in pages (1 MiB): running out of
+/// memory is the program's error and must leave the kernel able to say so.
+const RESERVE_SHARE: u64 = 64;
+const RESERVE_MOST: u64 = 256;
 /// Pages fetched at once when none is ready.
 const REFILL_ORDER: usize = 4;
 
@@ -57,6 +61,8 @@ pub struct Frames {
     ready_count: usize,
     total: u64,
     free: u64,
+    /// Single pages are refused from here on.
+    reserve: u64,
 }
 
 impl Frames {
@@ -73,6 +79,7 @@ impl Frames {
             ready_count: 0,
             total: 0,
             free: 0,
+            reserve: 0,
         }
     }
 
@@ -115,6 +122,7 @@ impl Frames {
         self.ranges[at] = range;
         self.used_ranges += 1;
         self.total += end - first;
+        self.reserve = (self.total / RESERVE_SHARE).min(RESERVE_MOST);
         self.free += end - first;
         true
     }
@@ -234,10 +242,11 @@ impl Frames {
         }
     }
 
-    /// One page with a count of one, its bytes whatever they were; 0 when there is none.
+    /// One page with a count of one, its bytes whatever they were; 0 when there is none but the reserve, which
+    /// [`Frames::take`] alone gives out.
     #[inline]
     pub fn new_frame(&mut self) -> u64 {
-        if self.ready_count == 0 && !self.refill() {
+        if self.free <= self.reserve || (self.ready_count == 0 && !self.refill()) {
             return 0;
         }
         self.ready_count -= 1;
