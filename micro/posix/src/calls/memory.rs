@@ -37,7 +37,7 @@ pub fn page_fault(address: u64, access: Access) -> FaultOutcome {
 pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
     let (address, length) = (call.arg(0), call.arg(1));
     let (prot, flags, offset) = (call.uint(2), call.uint(3), call.arg(5));
-    if offset % PAGE != 0 {
+    if !offset.is_multiple_of(PAGE) {
         return Err(EINVAL);
     }
     let file = match flags & MAP_ANONYMOUS {
@@ -135,7 +135,7 @@ pub fn mprotect(call: &mut Call<'_>) -> Result<usize> {
 
 fn protect(address: u64, length: u64, prot: u32) -> Result<usize> {
     let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
-    if grows == PROT_GROWSDOWN | PROT_GROWSUP || address % PAGE != 0 {
+    if grows == PROT_GROWSDOWN | PROT_GROWSUP || !address.is_multiple_of(PAGE) {
         return Err(EINVAL);
     }
     if length == 0 {
@@ -203,7 +203,7 @@ pub fn mincore(call: &mut Call<'_>) -> Result<usize> {
 /// msync(2).
 pub fn msync(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(2, MS_ASYNC | MS_INVALIDATE | MS_SYNC)?;
-    if call.arg(0) % PAGE != 0 || flags & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC {
+    if !call.arg(0).is_multiple_of(PAGE) || flags & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC {
         return Err(EINVAL);
     }
     mem::current().sync(call.arg(0), call.arg(1), flags & MS_INVALIDATE != 0).map(|()| 0)
