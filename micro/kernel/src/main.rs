@@ -15,6 +15,8 @@ extern crate alloc;
 mod heap;
 #[cfg(panic = "abort")]
 mod logger;
+#[cfg(all(panic = "abort", feature = "net-tcpip"))]
+mod network;
 #[cfg(panic = "abort")]
 mod start;
 

@@ -36,7 +36,11 @@ fn failed(reason: String) -> ! {
 fn first_thread() {
     let boot = BOOT.lock().take();
     let Some(boot) = boot else { return };
-    for device in virtio::start() {
+    #[cfg_attr(not(feature = "net-tcpip"), allow(unused_mut))]
+    let mut devices = virtio::start();
+    #[cfg(feature = "net-tcpip")]
+    crate::network::start(&boot.config, &mut devices);
+    for device in devices {
         log::warn!("no driver for the virtio device of kind {}: left alone", device.kind().0);
     }
     match posix::start::run(boot) {

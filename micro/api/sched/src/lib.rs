@@ -156,6 +156,8 @@ unsafe extern "Rust" {
     safe fn unilith_sched_park(deadline_ns: u64);
     safe fn unilith_sched_current() -> Arc<dyn Waiter>;
     safe fn unilith_sched_raise(poller: usize);
+    safe fn unilith_sched_defer(poller: usize);
+    safe fn unilith_sched_run_deferred();
     safe fn unilith_sched_add_poller(run: fn()) -> usize;
     safe fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId;
     safe fn unilith_sched_cancel_timer(id: TimerId);
@@ -184,6 +186,17 @@ pub struct Poller(usize);
 /// Asks for the poller to run soon. Safe in interrupt handlers.
 pub fn raise(poller: Poller) {
     unilith_sched_raise(poller.0);
+}
+
+/// Asks for the poller to run when a thread waits next, or asks what it could wait for (epoll, poll): work that is
+/// cheaper done in one go, such as a doorbell. It may never come to that: back it with a timer.
+pub fn defer(poller: Poller) {
+    unilith_sched_defer(poller.0);
+}
+
+/// Runs what was put off by [`defer`]: called by whoever is about to look whether there is something to wait for.
+pub fn run_deferred() {
+    unilith_sched_run_deferred();
 }
 
 /// One pending timer.

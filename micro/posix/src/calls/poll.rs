@@ -94,6 +94,7 @@ impl Drop for Watched {
 /// Waits until one of them is ready; how many are.
 fn wait_for(watched: &mut [Watched], deadline: u64) -> Result<usize> {
     let count = |watched: &mut [Watched]| watched.iter_mut().filter_map(|w| w.look().then_some(())).count();
+    api_sched::run_deferred();
     let ready = count(watched);
     if ready > 0 || deadline == 0 {
         return Ok(ready);
@@ -351,6 +352,7 @@ fn wait_on_epoll(call: &Call<'_>, deadline: u64) -> Result<usize> {
     }
     let description = files::get(call.int(0))?;
     let epoll = as_epoll(&description)?;
+    api_sched::run_deferred();
     let collect = || {
         let mut at = to;
         epoll.collect(most as usize, |events, data| {

@@ -9,6 +9,8 @@ const MOST: usize = 32;
 static RUN: [AtomicPtr<()>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static RAISED: AtomicU32 = AtomicU32::new(0);
+/// Raised when a thread waits next, not before.
+static DEFERRED: AtomicU32 = AtomicU32::new(0);
 
 #[unsafe(no_mangle)]
 fn unilith_sched_add_poller(run: fn()) -> usize {
@@ -22,6 +24,20 @@ fn unilith_sched_add_poller(run: fn()) -> usize {
 fn unilith_sched_raise(poller: usize) {
     RAISED.fetch_or(1 << poller, Ordering::Release);
     api_plat::request_work();
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_defer(poller: usize) {
+    DEFERRED.fetch_or(1 << poller, Ordering::Release);
+}
+
+/// Runs the pollers that were raised, and those that were put off until now; thread context.
+#[unsafe(no_mangle)]
+pub fn unilith_sched_run_deferred() {
+    if DEFERRED.load(Ordering::Relaxed) != 0 {
+        RAISED.fetch_or(DEFERRED.swap(0, Ordering::Acquire), Ordering::Release);
+    }
+    run_pollers();
 }
 
 /// Runs the pollers that were raised; thread context.

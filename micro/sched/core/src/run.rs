@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processor: what runs on it and how it changes hands.
 
-use crate::pollers::run_pollers;
+use crate::pollers::{run_pollers, unilith_sched_run_deferred as run_deferred};
 use crate::thread::{DEAD, PARKED, RUNNABLE, Start, Thread};
 use abi::{Result, errno::EAGAIN};
 use alloc::sync::Arc;
@@ -159,13 +159,13 @@ pub fn park(deadline_ns: u64) {
     let thread = current();
     if thread.token.swap(false, Ordering::Relaxed) {
         // What was waited for may be in a poller's hands still.
-        run_pollers();
+        run_deferred();
         return;
     }
     let mut timer = None;
     if deadline_ns != u64::MAX {
         if deadline_ns <= api_plat::now_ns() {
-            run_pollers();
+            run_deferred();
             return;
         }
         timer = Some(unilith_sched_add_timer(deadline_ns, unilith_sched_current()));
@@ -221,7 +221,7 @@ fn schedule() {
     charge(previous);
     let mut idled = false;
     let next = loop {
-        run_pollers();
+        run_deferred();
         if let Some(index) = unilith_sched_pick(0) {
             match handle(index) {
                 Some(next) => break next,

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ties the stack to the machine: its device, clock, timer, configuration, and when it is polled.
+//!
+//! While packets keep coming there are no interrupts: the stack is polled whenever the program waits or asks what it
+//! could wait for, which is also when queued packets get their doorbell. A program that does neither is interrupted
+//! by a timer. Only when nothing was found is the device asked for an interrupt.
+
+use abi::Events;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_plat::{BootConfig, Status};
+use api_sched::{Poller, TimerId, Waiter};
+use core::net::Ipv4Addr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use tcpip::ip::Configuration;
+use tcpip::stack::{Host, Net};
+use virtio::{Device, Kind};
+
+/// How long packets wait at most while the program computes.
+const BACKSTOP_NS: u64 = 1_000_000;
+
+struct Network {
+    net: Arc<Net>,
+    poller: Poller,
+}
+
+static NETWORK: SpinLock<Option<Arc<Network>>> = SpinLock::new(None);
+
+/// Runs the poller when its time has come.
+struct Alarm {
+    armed: AtomicBool,
+}
+
+impl Waiter for Alarm {
+    fn wake(&self, _: Events) {
+        self.armed.store(false, Ordering::Relaxed);
+        if let Some(network) = network() {
+            api_sched::raise(network.poller);
+        }
+    }
+}
+
+struct Machine {
+    timer: SpinLock<Option<TimerId>>,
+    alarm: Arc<Alarm>,
+    backstop: Arc<Alarm>,
+}
+
+impl Host for Machine {
+    fn now_ns(&self) -> u64 {
+        api_plat::now_ns()
+    }
+
+    fn set_timer(&self, deadline_ns: u64) {
+        let mut timer = self.timer.lock();
+        if let Some(old) = timer.take() {
+            api_sched::cancel_timer(old);
+        }
+        *timer = Some(api_sched::add_timer(deadline_ns, self.alarm.clone()));
+    }
+
+    fn soon(&self) {
+        if let Some(network) = network() {
+            api_sched::defer(network.poller);
+        }
+        if !self.backstop.armed.swap(true, Ordering::Relaxed) {
+            api_sched::add_timer(api_plat::now_ns() + BACKSTOP_NS, self.backstop.clone());
+        }
+    }
+
+    fn listening(&self, udp: bool, port: u16) {
+        api_plat::status(&Status::Listening { udp, port });
+    }
+}
+
+fn network() -> Option<Arc<Network>> {
+    NETWORK.lock().clone()
+}
+
+fn poll() {
+    let Some(network) = network() else { return };
+    loop {
+        if network.net.poll() {
+            network.net.host.soon();
+            return;
+        }
+        if network.net.arm_interrupt() {
+            return;
+        }
+    }
+}
+
+/// Starts the stack with the first network device of `devices`, which is taken out.
+pub fn start(config: &BootConfig, devices: &mut Vec<Device>) {
+    let mut seed = [0; 24];
+    api_plat::entropy(&mut seed);
+    let alarm = || Arc::new(Alarm { armed: AtomicBool::new(false) });
+    let machine = Machine { timer: SpinLock::new(None), alarm: alarm(), backstop: alarm() };
+    let net = Net::new(Box::new(machine), seed);
+    let poller = api_sched::add_poller(poll);
+    *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));
+    tcpip::sockets::register(&net);
+    let Some(index) = devices.iter().position(|d| d.kind() == Kind::NETWORK) else { return };
+    let device = match virtio::net::start(devices.remove(index)) {
+        Ok(device) => device,
+        Err(e) => {
+            log::error!("the network device does not start: {e:?}");
+            return;
+        }
+    };
+    api_netdev::NetDevice::on_interrupt(&*device, poller);
+    let configuration = config.ip.as_ref().map(|ip| Configuration {
+        address: Ipv4Addr::from(ip.address),
+        prefix: ip.length,
+        gateway: config.gateway.map(Ipv4Addr::from),
+    });
+    if configuration.is_none() {
+        log::warn!(
+            "the machine has a network device but the boot command line gives it no address (ip=A.B.C.D/N)"
+        );
+    }
+    net.act(|stack, _| {
+        stack.attach(device);
+        if let Some(configuration) = configuration {
+            stack.configure(configuration);
+        }
+    });
+    api_sched::raise(poller);
+}
