@@ -7,7 +7,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use vfs::Dentry;
 
 const O_ACCMODE: u32 = 0o3;
@@ -25,9 +25,11 @@ const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
 /// What F_GETFL shows besides the access mode: creation flags are not kept.
 const KEPT: u32 = O_ACCMODE | SETTABLE | O_SYNC | O_PATH | O_LARGEFILE | 0o200000 | 0o400000;
 
+static NEXT_ID: AtomicUsize = AtomicUsize::new(1);
+
 /// Somebody who watches a description and must let it go when it is closed: an epoll instance.
 pub trait Watcher: Send + Sync {
-    /// The description with this address is closed. Must not block.
+    /// The description with this [`Description::id`] is closed. Must not block.
     fn closed(&self, description: usize);
 }
 
@@ -35,6 +37,7 @@ pub trait Watcher: Send + Sync {
 pub struct Description {
     file: Arc<dyn File>,
     place: Option<Arc<Dentry>>,
+    id: usize,
     is_seekable: bool,
     position: AtomicU64,
     flags: AtomicU32,
@@ -51,6 +54,7 @@ impl Description {
     /// `flags` are open(2)'s; `place` is where it was found, for files that have a name.
     pub fn new(file: Arc<dyn File>, flags: u32, place: Option<Arc<Dentry>>) -> Arc<Description> {
         Arc::new(Description {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             is_seekable: file.is_seekable(),
             file,
             place,
@@ -206,9 +210,9 @@ impl Description {
         self.signal.store(signal, Ordering::Relaxed);
     }
 
-    /// A number that names it while it lives.
-    pub fn id(self: &Arc<Description>) -> usize {
-        Arc::as_ptr(self) as usize
+    /// A number of its own, never used again.
+    pub fn id(&self) -> usize {
+        self.id
     }
 
     /// Tells `watcher` when it is closed.
@@ -228,7 +232,7 @@ impl Description {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let id = core::ptr::from_ref(self) as usize;
+        let id = self.id;
         for watcher in core::mem::take(&mut *self.watchers.lock()) {
             if let Some(watcher) = watcher.upgrade() {
                 watcher.closed(id);

@@ -277,7 +277,7 @@ mod tests {
         locks.flock(b.id(), false, &b).unwrap();
         assert_eq!(locks.flock(a.id(), true, &a), Err(EAGAIN));
         locks.flock(a.id(), false, &a).unwrap();
-        drop(b);
+        b.close().unwrap();
         assert_eq!(locks.flock(a.id(), true, &a), Ok(()));
         locks.set(lock(0, 1, true, 1), &a).unwrap();
         drop(a);

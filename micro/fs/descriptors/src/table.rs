@@ -296,7 +296,7 @@ mod tests {
         let second = d.clone();
         drop(d);
         assert!(ear.0.lock().is_empty());
-        drop(second);
+        let _ = second.close();
         assert_eq!(*ear.0.lock(), [id]);
     }
 }

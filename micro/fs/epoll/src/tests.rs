@@ -80,7 +80,7 @@ fn a_closed_description_is_forgotten() {
     let (e, d) = event();
     epoll.add(3, &d, IN, 1).unwrap();
     signal(&e);
-    drop(d);
+    d.close().unwrap();
     assert!(collect(&epoll).is_empty());
     assert!(e.wait_queue().unwrap().is_empty());
     assert_eq!(Arc::strong_count(&e), 1);

@@ -214,14 +214,26 @@ pub fn symlink(walk: &Walk<'_>, target: &[u8], path: &[u8]) -> Result<()> {
 /// link(2): a new name at `path` for what `from` names.
 pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
     let (dir, name) = new_name(walk, path, false)?;
-    may_create(walk.who, &dir)?;
     if !Arc::ptr_eq(from.mount(), dir.mount()) {
         return Err(EXDEV);
     }
+    if !may_be_linked(walk.who, &from.inode().stat()?) {
+        return Err(EPERM);
+    }
+    may_create(walk.who, &dir)?;
     if from.is_directory() {
         return Err(EPERM);
     }
     dir.inode().link(&name, from.inode())
+}
+
+/// fs.protected_hardlinks, which Debian sets: others' files only where the caller could write them anyway.
+fn may_be_linked(who: &Credentials, stat: &Stat) -> bool {
+    let runs_as_another = stat.permissions & 0o4000 != 0 || stat.permissions & 0o2010 == 0o2010;
+    who.owns(stat)
+        || (stat.kind == FileType::Regular
+            && !runs_as_another
+            && who.check(stat, Access::READ | Access::WRITE).is_ok())
 }
 
 /// unlink(2), and with `directory` rmdir(2).

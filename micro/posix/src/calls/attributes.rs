@@ -95,9 +95,6 @@ impl Target {
         let mut sets_now = true;
         let mut new = [Some(now), Some(now)];
         if let Some(times) = times {
-            if times.iter().all(|[_, ns]| *ns == UTIME_OMIT) {
-                return Ok(0);
-            }
             for (slot, [seconds, nanoseconds]) in new.iter_mut().zip(times) {
                 match nanoseconds {
                     UTIME_NOW => {}
@@ -167,6 +164,10 @@ pub fn utimensat(call: &mut Call<'_>) -> Result<usize> {
     let times = match call.ptr::<[i64; 4]>(2).non_null() {
         Some(times) => {
             let [a, a_ns, m, m_ns] = times.read()?;
+            if a_ns == UTIME_OMIT && m_ns == UTIME_OMIT {
+                // Nothing to do: not even the path is looked at.
+                return Ok(0);
+            }
             Some([[a, a_ns], [m, m_ns]])
         }
         None => None,

@@ -47,6 +47,7 @@ const LOCK_SH: i32 = 1;
 const LOCK_EX: i32 = 2;
 const LOCK_NB: i32 = 4;
 const LOCK_UN: i32 = 8;
+const LOCK_MAND: i32 = 32;
 const O_NONBLOCK: u32 = 0o4000;
 const O_ASYNC: u32 = 0o20000;
 const FIONREAD: u32 = 0x541b;
@@ -236,6 +237,10 @@ fn set_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
 pub fn flock(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     let operation = call.int(1);
+    if operation & LOCK_MAND != 0 {
+        // Mandatory locks are gone; Linux accepts the request and does nothing.
+        return Ok(0);
+    }
     let exclusive = match operation & !LOCK_NB {
         LOCK_SH => false,
         LOCK_EX => true,

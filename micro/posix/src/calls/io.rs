@@ -175,7 +175,13 @@ pub fn lseek(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     let (offset, whence) = (call.long(1), call.uint(2));
     if !description.is_seekable() {
-        return if whence > SEEK_HOLE { Err(EINVAL) } else { Err(ESPIPE) };
+        // Linux' epoll, eventfd and their like have a position that never moves; pipes, sockets and terminals none.
+        let streams = [FileType::Fifo, FileType::Socket, FileType::CharDevice];
+        return match description.file().stat()?.kind {
+            _ if whence > SEEK_HOLE => Err(EINVAL),
+            kind if streams.contains(&kind) => Err(ESPIPE),
+            _ => Ok(0),
+        };
     }
     let base = match whence {
         SEEK_SET => 0,
