@@ -3,13 +3,14 @@
 
 use crate::files;
 use crate::process::Process;
-use abi::{Errno, Result, errno::*};
+use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::FileType;
+use api_mem::Frame;
 use loader::{Executable, Identity, Loaded, Machine};
-use mem::{Layout, Limits, MappedFile, Space};
+use mem::{Layout, Limits, MappedFile, Rights, Space};
 use vfs::{Access, Dentry};
 
 /// What [`prepare`] made: the caller activates the space and enters the program, or drops it.
@@ -45,7 +46,7 @@ pub fn prepare(
             arguments,
             environment,
             identity,
-            machine: machine(),
+            machine: machine(map_vdso(&space)?),
             random: core::array::from_fn(|i| random[32 + i]),
             limits,
             open: &mut |path| executable(process, path).map(|(_, file)| file),
@@ -86,7 +87,16 @@ pub fn limits(process: &Process) -> Limits {
     }
 }
 
-fn machine() -> Machine {
+/// Maps the vDSO; its address.
+fn map_vdso(space: &Space) -> Result<u64> {
+    let vdso = api_plat::vdso();
+    // SAFETY: pages of the kernel image are permanent.
+    let (data, code) = unsafe { (Frame::from_raw(vdso.data), Frame::from_raw(vdso.code)) };
+    let pages = [(data, Rights::READ), (code, Rights::READ.with(Rights::EXECUTE))];
+    Ok(space.map_kernel_pages(&pages, "[vdso]")? + PAGE_SIZE as u64)
+}
+
+fn machine(vdso: u64) -> Machine {
     let features = core::arch::x86_64::__cpuid(1);
     let extended = core::arch::x86_64::__cpuid_count(7, 0);
     Machine {
@@ -95,7 +105,7 @@ fn machine() -> Machine {
         hwcap2: u64::from(extended.ebx & 1) << 1,
         // What a signal frame needs at most: registers, and the extended state.
         signal_stack: 4096 + core::arch::x86_64::__cpuid_count(0xd, 0).ebx as u64,
-        vdso: 0,
+        vdso,
     }
 }
 

@@ -12,6 +12,8 @@ use api_boot::Volume;
 use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use api_plat::Boot;
+use api_sched::PollerSlot;
+use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
 use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
@@ -38,7 +40,9 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         signal: signal_foreground,
         is_terminal: boot.config.tty,
     });
-    api_sched::add_poller(devfs::poll_console);
+    STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
+    CONSOLE.set(api_sched::add_poller(serve_console));
+    api_plat::on_console(|| CONSOLE.raise());
     let dev: Arc<dyn Inode> = ramfs::tmpfs(files::new_device(), limit, 0o755, (0, 0));
     devfs::populate(&dev).map_err(|e| format!("/dev: {e:?}"))?;
     mount(&namespace, "/dev", dev, "devtmpfs", MountFlags(MountFlags::NOSUID))?;
@@ -83,6 +87,20 @@ fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
     let point = directory(namespace, path, 0o755)?;
     let mounted = namespace.mount(&point, root, "9p", tag, flags);
     mounted.map(|_| ()).map_err(|e| format!("volume {path}: {e:?}"))
+}
+
+/// The poller of the console.
+static CONSOLE: PollerSlot = PollerSlot::new();
+/// What a break on the console sends to the program.
+static STOP_SIGNAL: AtomicI32 = AtomicI32::new(0);
+const SIGTERM: u8 = 15;
+
+/// Input or a break arrived at the console.
+fn serve_console() {
+    if api_plat::console_break() {
+        signal_foreground(STOP_SIGNAL.load(Ordering::Relaxed));
+    }
+    devfs::poll_console();
 }
 
 /// Who gets the signals of the terminal's keys.

@@ -146,6 +146,15 @@ pub struct MemoryRange {
     pub end: u64,
 }
 
+/// The vDSO: physical addresses of its two pages, which are the kernel's for ever.
+#[derive(Clone, Copy, Debug)]
+pub struct Vdso {
+    /// To be mapped read-only, directly below `code`.
+    pub data: u64,
+    /// An ELF file, to be mapped readable and executable; AT_SYSINFO_EHDR is its address.
+    pub code: u64,
+}
+
 /// What the platform found at boot.
 pub struct Boot {
     pub config: BootConfig,
@@ -216,6 +225,7 @@ pub mod symbols {
         pub safe fn unilith_plat_power_off(status: &Status) -> !;
         pub safe fn unilith_plat_now_ns() -> u64;
         pub safe fn unilith_plat_wall_ns() -> u64;
+        pub safe fn unilith_plat_vdso() -> Vdso;
         pub safe fn unilith_plat_entropy(to: &mut [u8]);
         pub safe fn unilith_plat_set_timer(deadline_ns: u64);
         pub safe fn unilith_plat_idle();
@@ -327,6 +337,11 @@ pub fn now_ns() -> u64 {
 /// Nanoseconds since 1970 at [`now_ns`] zero.
 pub fn wall_ns() -> u64 {
     symbols::unilith_plat_wall_ns()
+}
+
+/// The vDSO, which reads [`now_ns`] and [`wall_ns`] without a system call.
+pub fn vdso() -> Vdso {
+    symbols::unilith_plat_vdso()
 }
 
 /// Random bytes fit for keys.

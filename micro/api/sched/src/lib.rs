@@ -19,6 +19,7 @@ use abi::Events;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Somebody who waits: a thread, an epoll registration.
 pub trait Waiter: Send + Sync {
@@ -182,6 +183,35 @@ pub fn add_poller(run: fn()) -> Poller {
 /// Names a poller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poller(usize);
+
+/// A place for a poller, for interrupt handlers that are given no data. Empty at first.
+pub struct PollerSlot(AtomicUsize);
+
+impl Default for PollerSlot {
+    fn default() -> Self {
+        PollerSlot::new()
+    }
+}
+
+impl PollerSlot {
+    const EMPTY: usize = usize::MAX;
+
+    pub const fn new() -> PollerSlot {
+        PollerSlot(AtomicUsize::new(PollerSlot::EMPTY))
+    }
+
+    pub fn set(&self, poller: Poller) {
+        self.0.store(poller.0, Ordering::Release);
+    }
+
+    /// Raises the poller, if there is one. Safe in interrupt handlers.
+    pub fn raise(&self) {
+        let index = self.0.load(Ordering::Acquire);
+        if index != PollerSlot::EMPTY {
+            raise(Poller(index));
+        }
+    }
+}
 
 /// Asks for the poller to run soon. Safe in interrupt handlers.
 pub fn raise(poller: Poller) {

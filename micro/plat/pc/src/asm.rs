@@ -3,7 +3,7 @@
 
 use crate::KERNEL_BASE;
 use crate::trap::Trap;
-use api_plat::{FastCall, Frame};
+use api_plat::{FastCall, Frame, Vdso};
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -89,17 +89,8 @@ pub fn system_call_entry() -> u64 {
     unilith_entry.address()
 }
 
-/// Physical addresses of the two pages of the vDSO.
-#[derive(Clone, Copy, Debug)]
-pub struct Vdso {
-    /// To be mapped read-only, directly below `code`.
-    pub data: u64,
-    /// An ELF file, to be mapped readable and executable; AT_SYSINFO_EHDR is its address.
-    pub code: u64,
-}
-
-/// The vDSO; its pages are part of the kernel image, so permanent.
-pub fn vdso() -> Vdso {
+#[unsafe(no_mangle)]
+fn unilith_plat_vdso() -> Vdso {
     let data = core::ptr::from_ref(crate::clock::page()) as u64 - KERNEL_BASE;
     Vdso { data, code: unilith_vdso.address() - KERNEL_BASE }
 }

@@ -66,7 +66,7 @@ pub mod x86;
 #[cfg(not(test))]
 pub use apic::message;
 #[cfg(not(test))]
-pub use asm::{Vdso, system_call_entry, vdso};
+pub use asm::system_call_entry;
 #[cfg(not(test))]
 pub use boot::virtio_windows;
 #[cfg(not(test))]

@@ -172,7 +172,7 @@ const VDSO: u64 = 0x80_1000;
 /// Address of a function of the vDSO, found as a C library finds it: by its dynamic section.
 pub fn vdso_symbol(name: &[u8]) -> u64 {
     if !VDSO_MAPPED.swap(true, Ordering::Relaxed) {
-        let vdso = plat_pc::vdso();
+        let vdso = api_plat::vdso();
         map_frame(VDSO - 4096, vdso.data);
         map_frame(VDSO, vdso.code);
     }
