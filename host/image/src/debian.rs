@@ -26,6 +26,9 @@ use std::{
 /// How long a resolved set of packages, and the lists it came from, are taken without asking the archive again.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
+/// What apt stores of a Debian release's lists, compressed, unpacked and indexed, with room to spare.
+const LISTS: u64 = 160 << 20;
+
 /// Packages that only serve installing others. Nothing that runs in a machine calls them, and they would bring perl.
 const INSTALLERS: [&str; 14] = [
     "adduser",
@@ -93,6 +96,13 @@ pub(crate) struct Set {
     pub warnings: Vec<String>,
 }
 
+/// What installing would fetch.
+struct Plan {
+    files: Vec<String>,
+    /// Of all files together.
+    bytes: u64,
+}
+
 /// The cache's folder for packages, locked against other runs.
 struct Apt<'a> {
     cache: &'a Cache,
@@ -132,7 +142,10 @@ impl<'a> Apt<'a> {
         let dump = dump.map_err(|e| missing("apt-config", &e))?;
         let mut text: String = String::from_utf8_lossy(&dump.stdout)
             .lines()
-            .filter(|l| l.starts_with("Acquire::") && !l.starts_with("Acquire::Languages"))
+            .filter(|l| {
+                l.starts_with("Acquire::")
+                    && !["Languages", "IndexTargets"].iter().any(|k| l[9..].starts_with(k))
+            })
             .fold(String::new(), |all, line| all + line + "\n");
         let folder = self.folder.display().to_string();
         if folder.contains(['"', '\n']) {
@@ -183,6 +196,22 @@ impl<'a> Apt<'a> {
         command.output().map_err(|e| missing("apt-get", &e))
     }
 
+    /// Refuses to start what would fill the disk: apt waits for ever when it cannot store what it fetched.
+    fn room(&self, bytes: u64) -> Result<()> {
+        let Ok(disk) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        if free < bytes {
+            fail!(
+                DiskFull,
+                "the disk is full: {} needs {} MB for packages and has {} MB; free some space, or set XDG_CACHE_HOME to another disk",
+                self.folder.display(),
+                bytes.div_ceil(1 << 20),
+                free >> 20
+            );
+        }
+        Ok(())
+    }
+
     /// Fetches the package lists when they are old or `force` says so.
     fn update(&self, progress: &dyn Progress, force: bool) -> Result<Option<String>> {
         let stamp = self.folder.join("updated");
@@ -190,6 +219,7 @@ impl<'a> Apt<'a> {
         if !force && known.is_some_and(|age| age < FRESH) {
             return Ok(None);
         }
+        self.room(LISTS)?;
         progress.step("fetching Debian's package lists");
         let output = self.run(&["-qq", "update"], &[])?;
         if output.status.success() {
@@ -210,7 +240,7 @@ impl<'a> Apt<'a> {
 
     /// The names of the package files that these come to, dependencies first. apt names only what is not in its
     /// archive folder yet, so it is shown an empty one.
-    fn plan(&self, wanted: &[String]) -> Result<Vec<String>> {
+    fn plan(&self, wanted: &[String]) -> Result<Plan> {
         let empty = self.cache.sub("debian/none/partial")?;
         let none = format!("Dir::Cache::archives={}", empty.parent().unwrap_or(&empty).display());
         let output = self.run(&["-qq", "-y", "-o", &none, "--print-uris", "install"], wanted)?;
@@ -219,12 +249,21 @@ impl<'a> Apt<'a> {
         }
         let text = String::from_utf8_lossy(&output.stdout);
         let lines = text.lines().filter(|l| l.starts_with('\''));
-        let name = |line: &str| line.rsplit_once('\'')?.1.split_ascii_whitespace().next().map(str::to_string);
-        Ok(lines.filter_map(name).collect())
+        let mut plan = Plan { files: Vec::new(), bytes: 0 };
+        for line in lines {
+            // 'ADDRESS' FILE SIZE HASH
+            let mut words = line.rsplit_once('\'').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+            if let Some(file) = words.next() {
+                plan.files.push(file.to_string());
+                plan.bytes += words.next().and_then(|w| w.parse().ok()).unwrap_or(0);
+            }
+        }
+        Ok(plan)
     }
 
-    fn fetch(&self, wanted: &[String], count: usize, progress: &dyn Progress) -> Result<()> {
-        progress.step(&match count {
+    fn fetch(&self, wanted: &[String], plan: &Plan, progress: &dyn Progress) -> Result<()> {
+        self.room(plan.bytes + (plan.bytes >> 3))?;
+        progress.step(&match plan.files.len() {
             1 => format!("fetching {}", wanted.join(", ")),
             n => format!("fetching {} and {} more", wanted.join(", "), n - wanted.len().min(n)),
         });
@@ -361,17 +400,17 @@ fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<Se
     apt.configure(wanted)?;
     let mut warnings: Vec<String> = apt.update(progress, false)?.into_iter().collect();
     let mut plan = apt.plan(wanted)?;
-    if let Err(error) = apt.fetch(wanted, plan.len(), progress) {
+    if let Err(error) = apt.fetch(wanted, &plan, progress) {
         if error.kind == ErrorKind::DiskFull {
             return Err(error);
         }
         // Lists of yesterday may name files that the archive has replaced.
         warnings.extend(apt.update(progress, true)?);
         plan = apt.plan(wanted)?;
-        apt.fetch(wanted, plan.len(), progress)?;
+        apt.fetch(wanted, &plan, progress)?;
     }
     let mut packages = Vec::new();
-    for file in plan {
+    for file in plan.files {
         let path = apt.archives.join(&file);
         let bytes = fs::read(&path).map_err(|e| ImageError::io("read the package", &path, &e))?;
         let name = file.split('_').next().unwrap_or(&file).to_string();

@@ -16,9 +16,12 @@ use crate::{
 };
 use sha2::{Digest, Sha256};
 use std::{
+    cell::RefCell,
+    collections::BTreeMap,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    rc::Rc,
 };
 
 /// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
@@ -30,8 +33,11 @@ const MAX_DIRECTORY: u64 = 2 << 30;
 
 /// Gathers what the request names. An image that is in the cache already is not written again.
 pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
-    let sources = Sources { request, cache, progress };
-    let facts = sources.facts()?;
+    let sources = Sources { request, cache, progress, sets: RefCell::default() };
+    let mut facts = sources.facts()?;
+    // What a run met on its way is not part of what the archive is.
+    let met = sources.sets.into_inner();
+    facts.warnings.extend(met.values().flat_map(|set| set.warnings.clone()));
     let root = cache.folder().join("roots").join(format!("{}.cpio", facts.digest));
     facts.answer(request, root)
 }
@@ -40,6 +46,8 @@ struct Sources<'a> {
     request: &'a Request,
     cache: &'a Cache,
     progress: &'a dyn Progress,
+    /// Packages found in this run.
+    sets: RefCell<BTreeMap<Vec<String>, Rc<debian::Set>>>,
 }
 
 /// The settings file that applies, and the folder its relative paths start at.
@@ -49,6 +57,15 @@ struct Project {
 }
 
 impl Sources<'_> {
+    fn packages(&self, wanted: &[String]) -> Result<Rc<debian::Set>> {
+        if let Some(set) = self.sets.borrow().get(wanted) {
+            return Ok(set.clone());
+        }
+        let set = Rc::new(debian::resolve(wanted, self.cache, self.request.offline, self.progress)?);
+        self.sets.borrow_mut().insert(wanted.to_vec(), set.clone());
+        Ok(set)
+    }
+
     fn facts(&self) -> Result<Facts> {
         match &self.request.reference {
             Reference::Catalogue(name) => {
@@ -169,7 +186,7 @@ impl Sources<'_> {
         add(unilith_rewrite::VERSION.as_bytes());
         match reference {
             Reference::Debian(packages) => {
-                let set = debian::resolve(packages, self.cache, self.request.offline, self.progress)?;
+                let set = self.packages(packages)?;
                 add(packages.join(",").as_bytes());
                 set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
             }
@@ -204,7 +221,7 @@ impl Sources<'_> {
             }
             for with in &manifest.with {
                 if let Reference::Debian(packages) = self.relative(with, folder)? {
-                    let set = debian::resolve(&packages, self.cache, self.request.offline, self.progress)?;
+                    let set = self.packages(&packages)?;
                     set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
                 }
             }
@@ -234,7 +251,7 @@ impl Sources<'_> {
     }
 
     fn debian(&self, packages: &[String], tree: &mut Tree, chosen: bool) -> Result<Facts> {
-        let set = debian::resolve(packages, self.cache, self.request.offline, self.progress)?;
+        let set = self.packages(packages)?;
         etc::merged_usr(tree)?;
         let mut files = debian::unpack(&set, self.cache, false, self.progress, tree)?;
         let plain = |p: &String| p.split(['=', ':']).next().unwrap_or(p).to_string();
@@ -248,7 +265,6 @@ impl Sources<'_> {
         let mut facts = Facts {
             name: names.first().cloned().unwrap_or_default(),
             words: Words::Program,
-            warnings: set.warnings,
             ..Facts::default()
         };
         if !chosen {
