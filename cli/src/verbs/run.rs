@@ -30,10 +30,14 @@ const READY_LIMIT: Duration = Duration::from_secs(10);
 pub struct Args {
     #[command(flatten)]
     pub machine: RunFlags,
-    /// An application of the catalogue, debian:PACKAGE, an ELF file, a directory, oci:FILE; none: the project here
+    /// The program: an application of the catalogue, debian:PACKAGE, an ELF file, a directory, oci:FILE (none: the
+    /// project here), and its arguments. As with docker every word behind the program is the program's.
+    // One list: with two clap would look for its own flags between them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGUMENTS"])]
+    line: Vec<String>,
+    #[arg(skip)]
     pub program: Option<String>,
-    /// Arguments for the program
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    #[arg(skip)]
     pub words: Vec<String>,
 }
 
@@ -70,6 +74,15 @@ impl Args {
     /// `run PROGRAM -p 80 -- ARGUMENTS`: flags may follow the program if `--` ends them. Without it every word behind the
     /// program is the program's, as with docker.
     fn sort_out_words(&mut self) -> Result<()> {
+        let mut line = std::mem::take(&mut self.line).into_iter();
+        self.program = line.next();
+        self.words = line.collect();
+        if let Some(flag) = self.program.as_ref().filter(|p| p.starts_with('-')) {
+            return Err(Fault {
+                code: 2,
+                message: format!("there is no flag {flag}; see unilith run --help"),
+            });
+        }
         if !self.words.first().is_some_and(|w| w.starts_with('-')) {
             return Ok(());
         }

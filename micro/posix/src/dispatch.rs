@@ -91,8 +91,13 @@ fn missing(number: u64) -> Result<usize> {
     {
         api_plat::status(&Status::Missing { number: number as u32 });
         if let Some(row) = syscall_table::row(number as u32) {
-            let why = if row.note.is_empty() { "not implemented" } else { row.note };
-            log::warn!("system call {} ({number}) answers ENOSYS: {why}", row.name);
+            match row.status {
+                // On purpose, and programs are known to go on without it.
+                syscall_table::Status::Refused => {
+                    log::info!("system call {} ({number}) answers ENOSYS: {}", row.name, row.note);
+                }
+                _ => log::warn!("system call {} ({number}) answers ENOSYS: not implemented", row.name),
+            }
         }
     }
     Err(ENOSYS)
