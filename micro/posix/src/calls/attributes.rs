@@ -81,9 +81,9 @@ impl Target {
             return Err(EPERM);
         }
         let mut change = SetAttr { uid, gid, ..SetAttr::default() };
-        if stat.kind != FileType::Directory {
-            let without = if stat.permissions & 0o010 != 0 { !0o6000 } else { !0o4000 };
-            change.permissions = Some(stat.permissions & without);
+        let goes = if stat.permissions & 0o010 != 0 { 0o6000 } else { 0o4000 };
+        if stat.kind != FileType::Directory && stat.permissions & goes != 0 {
+            change.permissions = Some(stat.permissions & !goes);
         }
         self.inode.set_attr(&change)?;
         Ok(0)
