@@ -84,16 +84,57 @@ pub fn heap_give(start: *mut u8, count: usize) {
     unsafe { give((start as usize - PHYS) as u64, count) }
 }
 
-/// Zeroes one page. Eight bytes a step: `rep stosb` is several times slower under emulation.
+/// Zeroes one page, 64 bytes a step: as quick as `rep stosq` on hardware and twice as quick under emulation.
 ///
 /// # Safety
 ///
 /// `page` is the page-aligned start of [`PAGE`] writable bytes.
 #[inline]
 unsafe fn zero(page: *mut u8) {
-    // SAFETY: by the caller's word; the direction flag is clear in Rust code.
+    // SAFETY: by the caller's word.
     unsafe {
-        core::arch::asm!("rep stosq", inout("rcx") PAGE / 8 => _, inout("rdi") page => _, in("rax") 0u64,
-            options(nostack, preserves_flags));
+        core::arch::asm!(
+            "xorps {zero}, {zero}",
+            "2:",
+            "movaps [{at}], {zero}",
+            "movaps [{at} + 16], {zero}",
+            "movaps [{at} + 32], {zero}",
+            "movaps [{at} + 48], {zero}",
+            "add {at}, 64",
+            "cmp {at}, {end}",
+            "jne 2b",
+            at = inout(reg) page => _, end = in(reg) page.wrapping_add(PAGE), zero = out(xmm_reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// Copies one page, in the same way.
+///
+/// # Safety
+///
+/// Both are page-aligned starts of [`PAGE`] bytes, and different pages.
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8) {
+    // SAFETY: by the caller's word.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "movaps {a}, [{from}]",
+            "movaps {b}, [{from} + 16]",
+            "movaps {c}, [{from} + 32]",
+            "movaps {d}, [{from} + 48]",
+            "movaps [{to}], {a}",
+            "movaps [{to} + 16], {b}",
+            "movaps [{to} + 32], {c}",
+            "movaps [{to} + 48], {d}",
+            "add {from}, 64",
+            "add {to}, 64",
+            "cmp {from}, {end}",
+            "jne 2b",
+            from = inout(reg) from => _, to = inout(reg) to => _, end = in(reg) from.wrapping_add(PAGE),
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            options(nostack),
+        );
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The symbols `api-mem` declares.
 
-use crate::{FRAMES, PAGE, PHYS, zero};
+use crate::{FRAMES, PHYS, copy, zero};
 
 fn at(physical: u64) -> *mut u8 {
     (physical as usize + PHYS) as *mut u8
@@ -22,7 +22,7 @@ fn unilith_frame_copy(of: u64) -> u64 {
     let physical = FRAMES.lock().new_frame();
     if physical != 0 {
         // SAFETY: a fresh page, and one the caller holds a count of.
-        unsafe { core::ptr::copy_nonoverlapping(at(of), at(physical), PAGE) }
+        unsafe { copy(at(of), at(physical)) }
     }
     physical
 }

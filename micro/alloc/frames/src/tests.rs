@@ -164,3 +164,17 @@ fn random_traffic_never_hands_out_a_page_twice() {
     // All of it can still be reached.
     assert_eq!((0..total).filter(|_| frames.take(1) != 0).count() as u64, total);
 }
+
+#[test]
+fn pages_are_zeroed_and_copied_to_their_last_byte() {
+    let machine = Machine::new(4 * PAGE);
+    let (a, b) = (machine.memory, machine.memory.wrapping_add(PAGE));
+    // SAFETY: both pages are the test's own, and the neighbours are inside the allocation.
+    unsafe {
+        a.write_bytes(0x5a, 3 * PAGE);
+        crate::zero(b);
+        assert_eq!((*b.sub(1), *b, *b.add(PAGE - 1), *b.add(PAGE)), (0x5a, 0, 0, 0x5a));
+        crate::copy(a, b);
+        assert!((0..3 * PAGE).all(|i| *a.add(i) == 0x5a));
+    }
+}

@@ -9,6 +9,7 @@ pub(crate) mod x86;
 use crate::Rights;
 use abi::{PAGE_SIZE, Result};
 use api_mem::Frame;
+use core::mem::MaybeUninit;
 
 /// Bytes of a large page.
 pub(crate) const LARGE: u64 = 2 << 20;
@@ -36,8 +37,9 @@ pub(crate) struct Taken {
 
 /// Pages taken at a time: they must not be reused before the TLB has forgotten them.
 pub(crate) struct Batch {
-    pub pages: [Option<Taken>; Batch::ROOM],
-    pub count: usize,
+    /// The first `count` are there. Not initialised ahead: most batches hold a page or two.
+    pages: [MaybeUninit<Taken>; Batch::ROOM],
+    count: usize,
     /// Large pages that were taken and freed besides.
     pub large: u64,
 }
@@ -46,19 +48,29 @@ impl Batch {
     pub const ROOM: usize = 64;
 
     pub const fn new() -> Batch {
-        Batch { pages: [const { None }; Batch::ROOM], count: 0, large: 0 }
+        Batch { pages: [const { MaybeUninit::uninit() }; Batch::ROOM], count: 0, large: 0 }
     }
 
+    /// Adds a page; false when the batch is full now. There is room.
     fn push(&mut self, taken: Taken) -> bool {
-        self.pages[self.count] = Some(taken);
+        self.pages[self.count].write(taken);
         self.count += 1;
         self.count < Self::ROOM
     }
 
     /// The pages, leaving the batch empty.
     pub fn drain(&mut self) -> impl Iterator<Item = Taken> + '_ {
-        let count = core::mem::take(&mut self.count);
-        self.pages[..count].iter_mut().filter_map(Option::take)
+        core::iter::from_fn(|| {
+            self.count = self.count.checked_sub(1)?;
+            // SAFETY: it was below the count, so it was written, and it is read once.
+            Some(unsafe { self.pages[self.count].assume_init_read() })
+        })
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.drain().for_each(drop);
     }
 }
 
