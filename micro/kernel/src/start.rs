@@ -40,6 +40,8 @@ fn first_thread() {
     let mut devices = virtio::start();
     #[cfg(feature = "net-tcpip")]
     crate::network::start(&boot.config, &mut devices);
+    #[cfg(feature = "net-unix")]
+    unix_socket::register();
     for device in devices {
         log::warn!("no driver for the virtio device of kind {}: left alone", device.kind().0);
     }

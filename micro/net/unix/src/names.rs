@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who is bound to which name: inodes of the file system, and the abstract name space (unix(7)).
+
+use crate::socket::UnixSocket;
+use abi::{Result, errno::*};
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_socket::{Address, Caller};
+
+/// Longest path in a `sockaddr_un`.
+const PATH_MOST: usize = 108;
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// Device and inode number of the socket's inode.
+    Inode(u64, u64),
+    Abstract(Vec<u8>),
+}
+
+static BOUND: SpinLock<BTreeMap<Key, Weak<UnixSocket>>> = SpinLock::new(BTreeMap::new());
+
+/// A name as the program gave it.
+pub enum Name<'a> {
+    Unnamed,
+    Abstract(&'a [u8]),
+    Path(&'a [u8]),
+}
+
+/// Reads a `sockaddr_un`; `EINVAL` for one that is none.
+pub fn parse(address: &Address) -> Result<Name<'_>> {
+    if address.family() != Some(Address::UNIX) || address.rest().len() > PATH_MOST {
+        return Err(EINVAL);
+    }
+    Ok(match address.rest() {
+        [] => Name::Unnamed,
+        [0, name @ ..] => Name::Abstract(name),
+        // A path ends at its NUL, or at the end of the address.
+        path => Name::Path(path.split(|b| *b == 0).next().unwrap_or(path)),
+    })
+}
+
+/// Ties a name to a socket: the key, and the address that getsockname(2) shows.
+pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
+    let (key, shown) = match parse(address)? {
+        Name::Unnamed => return autobind(socket),
+        Name::Abstract(name) => (Key::Abstract(name.into()), address.clone()),
+        Name::Path(path) => {
+            let stat = caller.names.create(path)?.stat()?;
+            let mut shown = Vec::from(path);
+            shown.push(0);
+            (Key::Inode(stat.device, stat.inode), Address::new(Address::UNIX, &shown))
+        }
+    };
+    insert(key.clone(), socket)?;
+    Ok((key, shown))
+}
+
+/// An abstract name of five hexadecimal digits that nobody has (unix(7), "Autobind feature").
+pub fn autobind(socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
+    for number in 0..0x10_0000u32 {
+        let name = alloc::format!("{number:05x}").into_bytes();
+        let key = Key::Abstract(name.clone());
+        if insert(key.clone(), socket).is_ok() {
+            let mut rest = Vec::from([0]);
+            rest.extend_from_slice(&name);
+            return Ok((key, Address::new(Address::UNIX, &rest)));
+        }
+    }
+    Err(ENOSPC)
+}
+
+fn insert(key: Key, socket: &Arc<UnixSocket>) -> Result<()> {
+    let mut bound = BOUND.lock();
+    if bound.get(&key).is_some_and(|other| other.strong_count() > 0) {
+        return Err(EADDRINUSE);
+    }
+    bound.insert(key, Arc::downgrade(socket));
+    Ok(())
+}
+
+/// The socket that a name leads to; `ECONNREFUSED` when nobody is bound to it (any more).
+pub fn find(caller: &Caller<'_>, address: &Address) -> Result<Arc<UnixSocket>> {
+    let key = match parse(address)? {
+        Name::Unnamed => return Err(ECONNREFUSED),
+        Name::Abstract(name) => Key::Abstract(name.into()),
+        Name::Path(path) => {
+            let stat = caller.names.find(path)?.stat()?;
+            Key::Inode(stat.device, stat.inode)
+        }
+    };
+    let found = BOUND.lock().get(&key).and_then(Weak::upgrade);
+    found.ok_or(ECONNREFUSED)
+}
+
+/// The name is free again.
+pub fn release(key: &Key) {
+    BOUND.lock().remove(key);
+}

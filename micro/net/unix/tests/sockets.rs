@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! AF_UNIX as programs use it.
+#![allow(clippy::unwrap_used)] // a panic is a failed test
+
+use abi::{Events, Result, errno::*};
+use api_fs::{Inode, Sink, Source};
+use api_socket::{Address, Caller, Control, Credentials, Names, Received, Sending, Shutdown, Socket, Type};
+use std::sync::Arc;
+use unix_socket::socket::UnixSocket;
+
+struct NoNames;
+
+impl Names for NoNames {
+    fn create(&self, _: &[u8]) -> Result<Arc<dyn Inode>> {
+        Err(EROFS)
+    }
+
+    fn find(&self, _: &[u8]) -> Result<Arc<dyn Inode>> {
+        Err(ENOENT)
+    }
+}
+
+const ME: Credentials = Credentials { pid: 7, uid: 8, gid: 9 };
+
+fn caller() -> Caller<'static> {
+    Caller { credentials: ME, names: &NoNames }
+}
+
+fn name(text: &str) -> Address {
+    Address::new(Address::UNIX, format!("\0{text}").as_bytes())
+}
+
+fn pair(kind: Type) -> (Arc<UnixSocket>, Arc<UnixSocket>) {
+    let (a, b) = (UnixSocket::new(kind, ME), UnixSocket::new(kind, ME));
+    UnixSocket::join(&a, &b);
+    (a, b)
+}
+
+fn send(socket: &dyn Socket, bytes: &[u8]) -> Result<usize> {
+    socket.send(None, &Sending::default(), &mut Source::kernel(bytes))
+}
+
+fn receive_with(socket: &dyn Socket, most: usize, flags: u32) -> Result<(Vec<u8>, Received)> {
+    let mut out = vec![0; most];
+    let received = socket.receive(&mut Sink::kernel(&mut out), flags)?;
+    out.truncate(received.length.min(most));
+    Ok((out, received))
+}
+
+fn receive(socket: &dyn Socket, most: usize) -> Result<Vec<u8>> {
+    receive_with(socket, most, 0).map(|r| r.0)
+}
+
+#[test]
+fn a_stream_joins_writes_and_a_full_one_waits_for_its_reader() {
+    let (a, b) = pair(Type::Stream);
+    send(&*a, b"one").unwrap();
+    send(&*a, b"two").unwrap();
+    assert_eq!(receive(&*b, 4), Ok(b"onet".to_vec()));
+    assert_eq!(receive(&*b, 4), Ok(b"wo".to_vec()));
+    assert_eq!(receive(&*b, 4), Err(EAGAIN));
+    let mut sent = 0;
+    while let Ok(n) = send(&*a, &[1; 50_000]) {
+        sent += n;
+    }
+    assert!(!a.poll().contains(Events::OUT) && sent >= 200_000);
+    let mut got = 0;
+    while let Ok(bytes) = receive(&*b, 70_000) {
+        got += bytes.len();
+    }
+    assert_eq!(got, sent);
+    assert!(a.poll().contains(Events::OUT));
+}
+
+#[test]
+fn packets_keep_their_bounds() {
+    for kind in [Type::Datagram, Type::SequencedPacket] {
+        let (a, b) = pair(kind);
+        send(&*a, b"first").unwrap();
+        send(&*a, b"").unwrap();
+        send(&*a, b"third").unwrap();
+        let (bytes, received) = receive_with(&*b, 3, 0x20).unwrap();
+        assert_eq!((&bytes[..], received.length, received.flags), (&b"fir"[..], 5, 0x20));
+        assert_eq!(receive(&*b, 9), Ok(vec![]));
+        assert_eq!(receive_with(&*b, 9, 2).unwrap().0, b"third", "MSG_PEEK leaves it");
+        assert_eq!(receive(&*b, 9), Ok(b"third".to_vec()));
+    }
+}
+
+#[test]
+fn closing_ends_the_stream_and_unread_data_resets_it() {
+    let (a, b) = pair(Type::Stream);
+    send(&*a, b"last words").unwrap();
+    a.close();
+    assert!(b.poll().contains(Events::IN | Events::HUP | Events::RDHUP));
+    assert_eq!(receive(&*b, 99), Ok(b"last words".to_vec()));
+    assert_eq!(receive(&*b, 99), Ok(vec![]));
+    assert_eq!(send(&*b, b"x"), Err(EPIPE));
+    let (a, b) = pair(Type::Stream);
+    send(&*a, b"never read").unwrap();
+    b.close();
+    assert_eq!(receive(&*a, 9), Err(ECONNRESET));
+    assert_eq!(receive(&*a, 9), Ok(vec![]));
+}
+
+#[test]
+fn shutdown_is_seen_by_both_sides() {
+    let (a, b) = pair(Type::Stream);
+    a.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(send(&*a, b"x"), Err(EPIPE));
+    assert_eq!(receive(&*b, 9), Ok(vec![]));
+    assert!(b.poll().contains(Events::RDHUP) && !b.poll().contains(Events::HUP));
+    send(&*b, b"still").unwrap();
+    assert_eq!(receive(&*a, 9), Ok(b"still".to_vec()));
+}
+
+#[test]
+fn a_listener_hands_out_connections_in_order_and_keeps_to_its_backlog() {
+    let listener = UnixSocket::new(Type::Stream, ME);
+    listener.bind(&caller(), &name("server")).unwrap();
+    let early = UnixSocket::new(Type::Stream, ME);
+    assert_eq!(early.connect(&caller(), &name("server")), Err(ECONNREFUSED), "it does not listen yet");
+    listener.listen(&caller(), 1).unwrap();
+    let clients: Vec<_> = (0..3).map(|_| UnixSocket::new(Type::Stream, ME)).collect();
+    assert_eq!(clients[0].connect(&caller(), &name("server")), Ok(()));
+    assert_eq!(clients[1].connect(&caller(), &name("server")), Ok(()));
+    assert_eq!(clients[2].connect(&caller(), &name("server")), Err(EAGAIN));
+    send(&*clients[0], b"hello").unwrap();
+    let (server, _) = listener.accept().unwrap();
+    assert_eq!(receive(&*server, 9), Ok(b"hello".to_vec()));
+    assert_eq!(server.get_option(1, 17, &[]).unwrap()[..4], 7u32.to_ne_bytes(), "SO_PEERCRED");
+    assert_eq!(clients[0].peer_address(), Ok(name("server")));
+    listener.close();
+    assert_eq!(receive(&*clients[1], 9), Err(ECONNRESET), "nobody accepted it");
+    assert_eq!(clients[2].connect(&caller(), &name("server")), Err(ECONNREFUSED));
+    let again = UnixSocket::new(Type::Stream, ME);
+    assert_eq!(again.bind(&caller(), &name("server")), Ok(()), "the name is free again");
+}
+
+#[test]
+fn datagrams_find_their_way_by_name_and_back() {
+    let server = UnixSocket::new(Type::Datagram, ME);
+    server.bind(&caller(), &name("log")).unwrap();
+    let client = UnixSocket::new(Type::Datagram, ME);
+    client.bind(&caller(), &Address::new(Address::UNIX, &[])).unwrap();
+    let to = |address: Address| Sending { to: Some(address), ..Sending::default() };
+    client.send(Some(&caller()), &to(name("log")), &mut Source::kernel(b"line")).unwrap();
+    let (bytes, received) = receive_with(&*server, 99, 0).unwrap();
+    assert_eq!(bytes, b"line");
+    let from = received.from.unwrap();
+    assert_eq!(from, client.local_address().unwrap());
+    server.send(Some(&caller()), &to(from), &mut Source::kernel(b"thanks")).unwrap();
+    assert_eq!(receive(&*client, 99), Ok(b"thanks".to_vec()));
+    let nobody = client.send(Some(&caller()), &to(name("nobody")), &mut Source::kernel(b"x"));
+    assert_eq!(nobody, Err(ECONNREFUSED));
+    assert_eq!(UnixSocket::new(Type::Stream, ME).connect(&caller(), &name("log")), Err(EPROTOTYPE));
+}
+
+#[test]
+fn descriptors_and_credentials_travel_with_their_byte() {
+    let (a, b) = pair(Type::Stream);
+    b.set_option(1, 16, &1i32.to_ne_bytes()).unwrap(); // SO_PASSCRED
+    send(&*a, b"before").unwrap();
+    let passed: Arc<dyn std::any::Any + Send + Sync> = Arc::new(String::from("a file"));
+    let message = Sending { control: vec![Control::Rights(vec![passed])], ..Sending::default() };
+    a.send(Some(&caller()), &message, &mut Source::kernel(b"with")).unwrap();
+    send(&*a, b"after").unwrap();
+    let (bytes, received) = receive_with(&*b, 99, 0).unwrap();
+    assert_eq!(bytes, b"before", "a read ends where descriptors begin");
+    assert!(matches!(&received.control[..], [Control::Credentials(c)] if *c == ME));
+    let (bytes, received) = receive_with(&*b, 4, 0).unwrap();
+    assert_eq!(bytes, b"with");
+    assert!(
+        matches!(&received.control[0], Control::Rights(r) if r[0].downcast_ref::<String>().unwrap() == "a file")
+    );
+    assert_eq!(receive(&*b, 99), Ok(b"after".to_vec()));
+}
