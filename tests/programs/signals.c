@@ -196,13 +196,12 @@ static void exceptions_become_signals(void)
         zero = 7 / zero;
     CHECK(seen[SIGFPE] == 1 && last.si_code == FPE_INTDIV);
     if (!sigsetjmp(back, 1)) {
-        // Divide by zero unmasked.
-        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() & ~0x200u);
-        volatile double z = 0;
-        z = 1 / z;
+        // Divide by zero unmasked; on the x87, for QEMU's emulation raises no exceptions of SSE.
+        unsigned short control = 0x37b;
+        __asm__ volatile("fldcw %0; fld1; fldz; fdivrp; fwait" : : "m"(control) : "st");
     }
     CHECK(seen[SIGFPE] == 2 && last.si_code == FPE_FLTDIV);
-    __builtin_ia32_ldmxcsr(0x1f80);
+    __asm__ volatile("fninit");
     catch(SIGILL, 0, jump);
     if (!sigsetjmp(back, 1))
         __asm__ volatile("ud2");

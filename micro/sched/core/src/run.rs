@@ -218,7 +218,7 @@ pub fn exit_current() -> ! {
 /// Gives the processor to the next runnable thread; idles until there is one.
 fn schedule() {
     let previous = current();
-    charge(previous);
+    let begin = charge(previous);
     let mut idled = false;
     let next = loop {
         run_deferred();
@@ -236,9 +236,8 @@ fn schedule() {
         api_plat::idle();
         api_plat::take_work();
     };
-    if idled {
-        cpu().since.store(api_plat::now_ns(), Ordering::Relaxed);
-    }
+    let since = if idled { api_plat::now_ns() } else { begin };
+    cpu().since.store(since, Ordering::Relaxed);
     start_slice();
     if core::ptr::eq(&*next, previous) {
         unilith_thread_resumed(previous.local());
@@ -255,11 +254,12 @@ fn schedule() {
     arrived();
 }
 
-/// Adds the time since it got the processor to the thread's account.
-fn charge(thread: &Thread) {
+/// Adds the time since it got the processor to the thread's account, which rests from now on; answers the time.
+fn charge(thread: &Thread) -> u64 {
     let now = api_plat::now_ns();
-    let since = cpu().since.swap(now, Ordering::Relaxed);
+    let since = cpu().since.swap(u64::MAX, Ordering::Relaxed);
     thread.used_ns.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+    now
 }
 
 /// What is not on the thread's account yet because it is running.
