@@ -5,11 +5,9 @@
 //! when a path leads there. The archive comes from outside: every offset and length is checked, what is malformed is
 //! an error with its position, and whatever bytes the fields hold, the worst result is a strange tree.
 
-use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Bound;
 
 const HEADER: usize = 110;
 const MAGIC: [u8; 6] = *b"070701";
@@ -56,6 +54,7 @@ struct Entry {
 }
 
 struct Directory {
+    path: &'static [u8],
     first: u32,
     /// The directory of the sites of this one's files.
     sites: u32,
@@ -66,7 +65,8 @@ pub struct Archive {
     bytes: &'static [u8],
     entries: Vec<Entry>,
     directories: Vec<Directory>,
-    by_path: BTreeMap<Cow<'static, [u8]>, u32>,
+    /// Directories by the hash of their path, and their path.
+    by_path: BTreeMap<(u64, &'static [u8]), u32>,
     /// The entry that holds the data of a file with several names, by inode number.
     linked: BTreeMap<u32, u32>,
 }
@@ -94,20 +94,48 @@ fn align4(n: usize) -> usize {
     (n + 3) & !3
 }
 
+/// Position of the first `byte`, eight bytes a step: the names of an archive are most of what booting reads.
+fn find(bytes: &[u8], byte: u8) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let x = u64::from_le_bytes(*word) ^ (ONES * byte as u64);
+        let zeros = x.wrapping_sub(ONES) & !x & (ONES << 7);
+        if zeros != 0 {
+            return Some(i * 8 + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    let start = words.len() * 8;
+    rest.iter().position(|b| *b == byte).map(|i| start + i)
+}
+
+/// A hash and an equality that read eight bytes a step.
+fn hash(bytes: &[u8]) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mix = |h: u64, x: u64| (h.rotate_left(5) ^ x).wrapping_mul(MULTIPLIER);
+    let h = words.iter().fold(bytes.len() as u64, |h, w| mix(h, u64::from_le_bytes(*w)));
+    rest.iter().fold(h, |h, b| mix(h, *b as u64))
+}
+
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let equal = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) == u64::from_le_bytes(*b);
+    a.len() == b.len()
+        && a_words.iter().zip(b_words).all(equal)
+        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+}
+
 /// The name as the tree has it: no leading `/` or `./`, no trailing slash, no NUL.
 fn clean(mut name: &[u8]) -> &[u8] {
-    if let Some(end) = name.iter().position(|b| *b == 0) {
+    if let Some(end) = find(name, 0) {
         name = &name[..end];
     }
     loop {
-        if let Some(rest) = name.strip_prefix(b"/").or_else(|| name.strip_prefix(b"./")) {
-            name = rest;
-        } else if let Some(rest) = name.strip_suffix(b"/") {
-            name = rest;
-        } else if name == b"." {
-            return b"";
-        } else {
-            return name;
+        match name {
+            b"." => return b"",
+            [b'/', rest @ ..] | [b'.', b'/', rest @ ..] | [rest @ .., b'/'] => name = rest,
+            _ => return name,
         }
     }
 }
@@ -119,10 +147,23 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
+/// [`split`], when the path is in `parent`, where the path before was.
+fn split_below<'a>(path: &'a [u8], parent: &[u8]) -> Option<&'a [u8]> {
+    let leaf = if parent.is_empty() {
+        path
+    } else {
+        if path.get(parent.len()) != Some(&b'/') || !same(&path[..parent.len()], parent) {
+            return None;
+        }
+        &path[parent.len() + 1..]
+    };
+    find(leaf, b'/').is_none().then_some(leaf)
+}
+
 impl Archive {
     /// Reads the headers. An archive may end without its trailer only at its very end.
     pub fn parse(bytes: &'static [u8]) -> Result<Archive, BadArchive> {
-        let root = Directory { first: NONE, sites: NONE };
+        let root = Directory { path: b"", first: NONE, sites: NONE };
         let mut archive = Archive {
             bytes,
             entries: Vec::with_capacity(4096),
@@ -130,7 +171,7 @@ impl Archive {
             by_path: BTreeMap::new(),
             linked: BTreeMap::new(),
         };
-        archive.by_path.insert(Cow::Borrowed(b""), 0);
+        archive.by_path.insert((hash(b""), b""), 0);
         let (mut last_parent, mut last_directory): (&[u8], u32) = (b"", 0);
         let mut at = 0;
         while at < bytes.len() {
@@ -151,7 +192,7 @@ impl Archive {
                 return bad("it ends inside a file");
             }
             let path = clean(name);
-            if path == TRAILER {
+            if path.len() == TRAILER.len() && path == TRAILER {
                 break;
             }
             if path.len() > NAME_LIMIT {
@@ -166,14 +207,15 @@ impl Archive {
             if path.is_empty() {
                 continue;
             }
-            let (parent, leaf) = split(path);
+            let below_last = split_below(path, last_parent).map(|leaf| (last_parent, leaf));
+            let (parent, leaf) = below_last.unwrap_or_else(|| split(path));
             if leaf == b".." || leaf == b"." || leaf.len() > api_fs::NAME_MAX {
                 return Err(BadArchive {
                     offset: header_at as usize * 4,
                     problem: "a name that cannot be a file's",
                 });
             }
-            if parent != last_parent {
+            if below_last.is_none() {
                 last_directory = archive.directory(parent);
                 last_parent = parent;
             }
@@ -189,47 +231,36 @@ impl Archive {
 
     /// Finds for each directory the one below `/.unilith/sites` with the same path.
     fn pair_sites(&mut self) {
-        for (path, id) in self.by_path.range::<[u8], _>((Bound::Included(SITES), Bound::Unbounded)) {
-            let Some(rest) = path.strip_prefix(SITES) else { break };
+        for id in 0..self.directories.len() {
+            let Some(rest) = self.directories[id].path.strip_prefix(SITES) else { continue };
             let mirrored = match rest.split_first() {
-                None => Some(&0),
-                Some((b'/', rest)) => self.by_path.get(rest),
+                None => Some(0),
+                Some((b'/', rest)) => self.by_path.get(&(hash(rest), rest)).copied(),
                 Some(_) => None,
             };
             if let Some(directory) = mirrored {
-                self.directories[*directory as usize].sites = *id;
+                self.directories[directory as usize].sites = id as u32;
             }
         }
     }
 
     fn add(&mut self, header: u32, path: &'static [u8], parent: u32, is_directory: bool) {
         let index = self.entries.len() as u32;
-        let mut directory = NONE;
-        if is_directory {
-            directory = match self.by_path.get(path) {
-                Some(known) => *known,
-                None => self.new_directory(Cow::Borrowed(path)),
-            };
-        }
+        let directory = if is_directory { self.directory(path) } else { NONE };
         let list = &mut self.directories[parent as usize];
         self.entries.push(Entry { header, sibling: list.first, directory });
         list.first = index;
     }
 
-    fn new_directory(&mut self, path: Cow<'static, [u8]>) -> u32 {
-        let id = self.directories.len() as u32;
-        self.directories.push(Directory { first: NONE, sites: NONE });
-        self.by_path.insert(path, id);
-        id
-    }
-
     /// The directory of that path; where the archive has no entry for it (yet), its children are kept all the same
     /// and appear when the entry comes.
     fn directory(&mut self, path: &'static [u8]) -> u32 {
-        match self.by_path.get(path) {
-            Some(known) => *known,
-            None => self.new_directory(Cow::Borrowed(path)),
+        let new = self.directories.len() as u32;
+        let id = *self.by_path.entry((hash(path), path)).or_insert(new);
+        if id == new {
+            self.directories.push(Directory { path, first: NONE, sites: NONE });
         }
+        id
     }
 
     fn note_link(&mut self, inode: u32, size: usize) {
@@ -390,6 +421,24 @@ pub(crate) mod tests {
         }
         assert_eq!(clean(b"./"), b"");
         assert_eq!(clean(b"."), b"");
+    }
+
+    #[test]
+    fn word_wise_search_agrees_with_the_plain_one() {
+        let text = b"usr/lib/python3/dist-packages/x\0\x80\xff/y";
+        for start in 0..text.len() {
+            for end in start..=text.len() {
+                let part = &text[start..end];
+                for byte in [b'/', 0, 0x80, 0xff, b'3', b'q'] {
+                    assert_eq!(find(part, byte), part.iter().position(|b| *b == byte));
+                }
+                assert!(same(part, part) && !same(part, b"usr/lib/python3/dist-packages/z"));
+            }
+        }
+        assert_eq!(split_below(b"a/b/c", b"a/b"), Some(&b"c"[..]));
+        assert_eq!(split_below(b"a/b/c/d", b"a/b"), None);
+        assert_eq!(split_below(b"a/bx/c", b"a/b"), None);
+        assert_eq!(split_below(b"c", b""), Some(&b"c"[..]));
     }
 
     #[test]
