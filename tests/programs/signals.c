@@ -485,6 +485,82 @@ static void a_storm_of_signals_harms_nothing(void)
     free(block);
 }
 
+static int spoiled;
+
+static void spoil(int number, siginfo_t *info, void *context)
+{
+    (void)info;
+    ucontext_t *uc = context;
+    char *area = (char *)uc->uc_mcontext.fpregs;
+    seen[number]++;
+    switch (spoiled) {
+    case 0: // reserved bits of MXCSR
+        memset(area + 24, 0xff, 4);
+        break;
+    case 1: // parts of the extended state that no processor has
+        memset(area + 512, 0xff, 8);
+        break;
+    case 2: // reserved bytes of the XSAVE header
+        memset(area + 512 + 16, 0xff, 8);
+        break;
+    case 3: // no address at all
+        uc->uc_mcontext.gregs[REG_RIP] = 0x8000000000000000;
+        break;
+    case 4: // a frame that is not there
+        uc->uc_mcontext.fpregs = (void *)8;
+        break;
+    default: // flags that are not the program's
+        uc->uc_mcontext.gregs[REG_EFL] |= 0x3000 | 0x4000 | 0x20000 | 0x100000;
+    }
+}
+
+static void frames_that_were_spoiled_end_in_sigsegv(void)
+{
+    catch(SIGUSR1, 0, spoil);
+    catch(SIGSEGV, 0, jump);
+    for (spoiled = 0; spoiled < 5; spoiled++) {
+        if (!sigsetjmp(back, 1))
+            raise(SIGUSR1);
+        CHECK(seen[SIGSEGV] == spoiled + 1 && seen[SIGUSR1] == spoiled + 1);
+    }
+    raise(SIGUSR1);
+    unsigned long flags;
+    __asm__ volatile("pushf; pop %0" : "=r"(flags));
+    CHECK(seen[SIGSEGV] == 5 && (flags & 0x124000) == 0);
+}
+
+static void *sleep_long(void *argument)
+{
+    struct timespec time = {0, 200000000};
+    *(int *)argument = nanosleep(&time, NULL);
+    return NULL;
+}
+
+static long long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000ll + time.tv_nsec / 1000000;
+}
+
+static void a_stopped_process_goes_on_where_it_was(void)
+{
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGCONT};
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    pthread_t sleeper;
+    int slept = -1;
+    CHECK(pthread_create(&sleeper, NULL, sleep_long, &slept) == 0);
+    usleep(10000);
+    long long begin = now();
+    struct itimerspec soon = {{0, 0}, {0, 100000000}};
+    CHECK(timer_settime(timer, 0, &soon, NULL) == 0);
+    CHECK(kill(getpid(), SIGSTOP) == 0);
+    CHECK(now() - begin >= 95);
+    CHECK(pthread_join(sleeper, NULL) == 0 && slept == 0 && now() - begin < 2000);
+    CHECK(timer_delete(timer) == 0);
+}
+
 static void closed_pipes_raise_sigpipe(void)
 {
     CHECK(pipe(ends) == 0);
@@ -519,6 +595,8 @@ int main(void)
     RUN(signals_are_read_from_a_descriptor);
     RUN(threads_take_their_own_signals);
     RUN(a_storm_of_signals_harms_nothing);
+    RUN(frames_that_were_spoiled_end_in_sigsegv);
+    RUN(a_stopped_process_goes_on_where_it_was);
     RUN(closed_pipes_raise_sigpipe);
     puts("all signal tests passed");
     return 0;

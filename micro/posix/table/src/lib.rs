@@ -272,7 +272,7 @@ macro_rules! system_calls {
             216 remap_file_pages Refused "deprecated by Linux: programs map pieces instead" none;
             217 getdents64 Full "" names::getdents64;
             218 set_tid_address Full "" threads::set_tid_address;
-            219 restart_syscall Missing "" none;
+            219 restart_syscall Full "" signals::restart_syscall;
             220 semtimedop Missing "" none;
             221 fadvise64 Full "" attributes::fadvise64;
             222 timer_create Full "" time::posix_timers::timer_create;

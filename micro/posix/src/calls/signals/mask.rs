@@ -64,6 +64,11 @@ pub fn pause(_: &mut Call<'_>) -> Result<usize> {
     Err(RESTART_NO_HANDLER)
 }
 
+/// restart_syscall(2): interrupted calls are made again under their own number, so there is never one to go on with.
+pub fn restart_syscall(_: &mut Call<'_>) -> Result<usize> {
+    Err(EINTR)
+}
+
 /// rt_sigtimedwait(2).
 pub fn rt_sigtimedwait(call: &mut Call<'_>) -> Result<usize> {
     check_set_size(call.size(3))?;

@@ -27,7 +27,9 @@ pub use exception::exception;
 pub use fpu::features as extended_features;
 pub use frame::rt_sigreturn;
 pub use info::{SI_QUEUE, SI_USER, SigInfo};
-pub use mask::{pause, rt_sigpending, rt_sigprocmask, rt_sigsuspend, rt_sigtimedwait, with_mask};
+pub use mask::{
+    pause, restart_syscall, rt_sigpending, rt_sigprocmask, rt_sigsuspend, rt_sigtimedwait, with_mask,
+};
 pub use send::{kill, rt_sigqueueinfo, rt_tgsigqueueinfo, tgkill, tkill};
 pub use set::*;
 pub use signalfd::{signalfd, signalfd4};
