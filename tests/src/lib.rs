@@ -94,9 +94,9 @@ impl Ran {
     }
 }
 
-/// Lines that tell of progress or of what this computer lacks, and are no errors.
+/// Lines of the kernel's log, of progress, or about what this computer lacks, which are no errors.
 fn is_note(line: &str) -> bool {
-    ["unilith: building", "unilith: fetching", "unilith: the machine cannot reach beyond this host"]
+    ["[", "unilith: building", "unilith: fetching", "unilith: the machine cannot reach beyond this host"]
         .iter()
         .any(|note| line.starts_with(note))
 }

@@ -2,7 +2,7 @@
 //! `unilith rm`.
 
 use crate::fault::Result;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unilith_machine::{MachineError, store::Store};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -19,21 +19,27 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         let machine = store.find(name)?;
         let held = match machine.try_hold()? {
             Some(held) => held,
+            // It has ended, and its supervisor is about to.
+            None if machine.wait(Some(Instant::now()))?.is_some() => match machine.hold_when_free()? {
+                Some(held) => held,
+                None => return done(name),
+            },
             None if !args.force => return Err(MachineError::Running(name.into()).into()),
             None => {
                 machine.stop(store, true, Duration::ZERO)?;
                 match machine.hold_when_free()? {
                     Some(held) => held,
                     // Started with --rm: its supervisor has removed it.
-                    None => {
-                        println!("{name}");
-                        return Ok(());
-                    }
+                    None => return done(name),
                 }
             }
         };
         held.remove()?;
-        println!("{name}");
-        Ok(())
+        done(name)
     })
+}
+
+fn done(name: &str) -> Result<()> {
+    println!("{name}");
+    Ok(())
 }

@@ -176,8 +176,12 @@ struct Terminal {
 
 impl Terminal {
     fn say(&self, text: &str) {
-        // A raw terminal does not return the carriage by itself.
-        eprint!("unilith: {text}{}", if self.raw { "\r\n" } else { "\n" });
+        eprint!("unilith: {text}{}", self.line_end());
+    }
+
+    /// A raw terminal does not return the carriage by itself.
+    fn line_end(&self) -> &'static str {
+        if self.raw { "\r\n" } else { "\n" }
     }
 }
 
@@ -190,6 +194,10 @@ impl Watcher for Terminal {
 
     fn ready(&mut self, text: &str) {
         self.say(text);
+    }
+
+    fn log(&mut self, text: &str) {
+        eprint!("{text}{}", self.line_end());
     }
 
     fn note(&mut self, text: &str) {

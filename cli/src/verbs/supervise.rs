@@ -80,6 +80,8 @@ impl Watcher for Reporter {
         report(&Report::Ready(text.into()));
     }
 
+    fn log(&mut self, _: &str) {}
+
     fn note(&mut self, text: &str) {
         report(&Report::Note(text.into()));
     }

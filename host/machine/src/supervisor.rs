@@ -42,6 +42,8 @@ pub trait Watcher {
     fn started(&mut self) {}
     /// The program serves; how long that took and how to reach it.
     fn ready(&mut self, text: &str);
+    /// A line of the kernel's log.
+    fn log(&mut self, text: &str);
     /// Something the user should know, one line.
     fn note(&mut self, text: &str);
 }
@@ -252,6 +254,11 @@ impl Supervision {
             Some(Status::Missing { number }) => {
                 machine.state.missing_calls.insert(number);
                 machine.save()?;
+            }
+            Some(Status::Log { text }) => {
+                // As with what the program prints: a full disk must not stop it.
+                let _ = writeln!(self.log, "{text}");
+                watcher.log(&text);
             }
             Some(Status::Exit { code }) => self.last = Some(Outcome { code, reason: None }),
             Some(Status::Signal { number }) => {

@@ -1,43 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's log: one line each on the console, with the seconds since boot as Linux prints them.
+//! The kernel's log: a status line each, with the seconds since boot as Linux prints them. The console is the program's.
 
 use api_lock::SpinLock;
 use core::fmt::{self, Write};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// The console as a text stream, a line at a time: each write of the console costs a trip to the device.
-pub struct Console {
+/// The status port as a text stream, a line at a time.
+pub struct Port {
     buffer: [u8; 256],
     filled: usize,
 }
 
-impl Console {
-    pub const fn new() -> Console {
-        Console { buffer: [0; 256], filled: 0 }
+impl Port {
+    pub const fn new() -> Port {
+        Port { buffer: [0; 256], filled: 0 }
     }
 
     pub fn flush(&mut self) {
-        api_plat::console_write(&self.buffer[..self.filled]);
+        api_plat::status_write(&self.buffer[..self.filled]);
         self.filled = 0;
     }
 }
 
-impl Write for Console {
+impl Write for Port {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if self.filled == self.buffer.len() {
                 self.flush();
             }
-            self.buffer[self.filled] = byte;
+            // A status line is one line.
+            self.buffer[self.filled] = if byte == b'\n' { b' ' } else { byte };
             self.filled += 1;
         }
         Ok(())
     }
 }
 
-struct Logger(SpinLock<Console>);
+struct Logger(SpinLock<Port>);
 
-static LOGGER: Logger = Logger(SpinLock::new(Console::new()));
+static LOGGER: Logger = Logger(SpinLock::new(Port::new()));
 
 impl Log for Logger {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -46,7 +47,7 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         // An interrupt handler or a panic inside the logger itself would find it taken: better lost than stuck.
-        let Some(mut console) = self.0.try_lock() else { return };
+        let Some(mut port) = self.0.try_lock() else { return };
         let now = api_plat::now_ns();
         let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
         let level = match record.level() {
@@ -55,8 +56,9 @@ impl Log for Logger {
             _ => "",
         };
         // Writing to the buffer cannot fail.
-        let _ = writeln!(console, "[{seconds:5}.{micros:06}] {level}{}", record.args());
-        console.flush();
+        let _ = write!(port, "log [{seconds:5}.{micros:06}] {level}{}", record.args());
+        port.flush();
+        api_plat::status_write(b"\n");
     }
 
     fn flush(&self) {}

@@ -23,7 +23,7 @@
 //! | `stop` | number of the signal that asks the program to end; 15 (SIGTERM) where it is not given |
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
 //!
-//! **The console** is the first serial port (COM1): the kernel's log, and the program's standard streams. As plain
+//! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
 //! streams they are not translated (no CR before LF, no echo), and the byte 4 (EOT) at the start of input or after a
 //! newline ends the input. A *break* on that port (16550 LSR bit 4) asks the machine to stop: the program gets the `stop`
 //! signal.
@@ -304,6 +304,8 @@ pub enum Status {
     Signal { number: u8 },
     /// The machine ran out of memory; bytes it was given.
     OutOfMemory { given: u64 },
+    /// A line of the kernel's log, which would otherwise stand among what the program prints.
+    Log { text: String },
     /// The kernel could not start the program or hit a fault of its own; one line for the user.
     Failed { reason: String },
 }
@@ -319,12 +321,15 @@ impl fmt::Display for Status {
             Status::Exit { code } => write!(f, "exit {code}"),
             Status::Signal { number } => write!(f, "signal {number}"),
             Status::OutOfMemory { given } => write!(f, "out-of-memory {given}"),
-            Status::Failed { reason } => {
-                write!(f, "failed ")?;
-                reason.chars().try_for_each(|c| write!(f, "{}", if c == '\n' { ' ' } else { c }))
-            }
+            Status::Log { text } => one_line(f, "log ", text),
+            Status::Failed { reason } => one_line(f, "failed ", reason),
         }
     }
+}
+
+fn one_line(f: &mut fmt::Formatter<'_>, word: &str, text: &str) -> fmt::Result {
+    f.write_str(word)?;
+    text.chars().try_for_each(|c| write!(f, "{}", if c == '\n' { ' ' } else { c }))
 }
 
 impl Status {
@@ -346,6 +351,7 @@ impl Status {
             "exit" => Status::Exit { code: rest.parse().ok()? },
             "signal" => Status::Signal { number: rest.parse().ok()? },
             "out-of-memory" => Status::OutOfMemory { given: rest.parse().ok()? },
+            "log" => Status::Log { text: rest.to_string() },
             "failed" => Status::Failed { reason: rest.to_string() },
             _ => return None,
         })
@@ -411,6 +417,7 @@ mod tests {
             Status::Exit { code: 255 },
             Status::Signal { number: 11 },
             Status::OutOfMemory { given: 1 << 24 },
+            Status::Log { text: "[    0.1] warning: x".into() },
             Status::Failed { reason: "no such file: /x y".into() },
         ] {
             assert_eq!(Status::parse(&format!("{status}")), Some(status));

@@ -222,6 +222,7 @@ pub mod symbols {
         pub safe fn unilith_plat_on_console(handler: fn());
         pub safe fn unilith_plat_console_break() -> bool;
         pub safe fn unilith_plat_status(status: &Status);
+        pub safe fn unilith_plat_status_write(bytes: &[u8]);
         pub safe fn unilith_plat_power_off(status: &Status) -> !;
         pub safe fn unilith_plat_now_ns() -> u64;
         pub safe fn unilith_plat_wall_ns() -> u64;
@@ -321,6 +322,11 @@ pub fn console_read(to: &mut [u8]) -> usize {
 /// Tells the host.
 pub fn status(status: &Status) {
     symbols::unilith_plat_status(status);
+}
+
+/// Writes bytes of status lines as they are, for lines that must not need the heap.
+pub fn status_write(bytes: &[u8]) {
+    symbols::unilith_plat_status_write(bytes);
 }
 
 /// Tells the host why, and ends the machine.

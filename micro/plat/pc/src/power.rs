@@ -10,11 +10,16 @@ struct Port;
 
 impl Write for Port {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        for byte in text.bytes() {
-            // SAFETY: the status port has no other effect than that the host reads the byte.
-            unsafe { outb(STATUS_PORT, byte) };
-        }
+        unilith_plat_status_write(text.as_bytes());
         Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_status_write(bytes: &[u8]) {
+    for byte in bytes {
+        // SAFETY: the status port has no other effect than that the host reads the byte.
+        unsafe { outb(STATUS_PORT, *byte) };
     }
 }
 
