@@ -19,9 +19,12 @@ use std::{
 use unilith_image::Progress as _;
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
-const CHOICES: [(&str, &[(&str, &str)]); 2] = [
+/// No feature: the kernel goes without.
+const CHOICES: [(&str, &[(&str, &str)]); 4] = [
     ("alloc", &[("tlsf", "alloc-tlsf"), ("buddy", "alloc-buddy")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
+    ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
+    ("unix", &[("on", "net-unix"), ("off", "")]),
 ];
 /// Lines of the compiler's last words that are shown when it fails.
 const LAST_LINES: usize = 40;
@@ -51,7 +54,8 @@ pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
             Fault::new(format!("--set {key}={wanted}: {key} is one of {}", known.join(", ")))
         })
     };
-    CHOICES.iter().map(feature).collect()
+    let chosen: Result<Vec<&str>> = CHOICES.iter().map(feature).collect();
+    Ok(chosen?.into_iter().filter(|feature| !feature.is_empty()).collect())
 }
 
 /// The micro kernel with these features, from the cache or newly built.
