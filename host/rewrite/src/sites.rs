@@ -189,7 +189,7 @@ pub(crate) fn scan(code: &Code) -> Result<Scan, String> {
             real.insert(address);
             let number = number(&instructions, k, &targets, &mut info);
             let mut miss = |reason| out.missed.push(Missed { address, number, reason });
-            if number == Some(RT_SIGRETURN) {
+            if number == Some(RT_SIGRETURN) || is_trampoline(code, chunk, address) {
                 miss("unwinders look for the bytes of rt_sigreturn");
                 continue;
             }
@@ -220,6 +220,14 @@ pub(crate) fn scan(code: &Code) -> Result<Scan, String> {
         out.not_code += hits.filter(|(at, _)| !real.contains(&(region.address + *at as u64))).count();
     }
     Ok(out)
+}
+
+/// The bytes that unwinders compare, whatever instructions they were decoded as: `mov $15, %rax; syscall`, with the
+/// long and the short form of the move.
+fn is_trampoline(code: &Code, chunk: &Chunk, syscall: u64) -> bool {
+    let region = &code.text[chunk.region];
+    let before = &region.bytes[..(syscall - region.address) as usize];
+    before.ends_with(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0]) || before.ends_with(&[0xb8, 0x0f, 0, 0, 0])
 }
 
 fn site(code: &Code, chunk: &Chunk, start: u64, syscall: u64, end: u64, number: u16) -> Option<Site> {
