@@ -57,6 +57,8 @@ enum Verb {
     Test(verbs::test::Args),
     /// Run a comparison from bench/
     Bench(verbs::bench::Args),
+    /// Build a Linux kernel step by step
+    Linux(verbs::linux::Args),
     /// The supervisor of a detached machine; started by `run -d`
     #[command(name = "__supervise", hide = true)]
     Supervise(verbs::supervise::Args),
@@ -99,6 +101,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Doctor(args) => verbs::doctor::act(&args),
         Verb::Test(args) => verbs::test::act(&args),
         Verb::Bench(args) => verbs::bench::act(&args),
+        Verb::Linux(args) => verbs::linux::act(&args),
         Verb::Completions(_) | Verb::Supervise(_) => Ok(0),
     }
 }

@@ -8,6 +8,7 @@ pub mod check;
 pub mod completions;
 pub mod doctor;
 pub mod inspect;
+pub mod linux;
 pub mod logs;
 pub mod ps;
 pub mod rm;
