@@ -77,6 +77,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// Puts a frame in front of this device, as if somebody had sent it.
+    pub fn inject(&self, bytes: Vec<u8>) {
+        let at = self.clock.load(Ordering::Relaxed);
+        self.input.lock().unwrap().packets.push(Packet { at, bytes });
+    }
+
     fn put(&self, bytes: Vec<u8>) {
         if let Some(filter) = &mut *self.filter.lock().unwrap()
             && !filter(&bytes)
@@ -105,7 +111,7 @@ impl Device {
         for _ in 0..copies {
             let mut bytes = bytes.clone();
             if random.percent(faults.damage) {
-                let at = 14 + random.below(bytes.len() as u64 - 14) as usize;
+                let at = 14 + random.below((bytes.len() as u64).saturating_sub(14)) as usize;
                 bytes[at] ^= 1 << random.below(8);
             }
             let mut at = start + faults.delay;
