@@ -67,8 +67,11 @@ fn mutate(frame: &mut Vec<u8>, random: &mut Random) {
 
 /// One conversation whose every frame is recorded, mutated and sent again to both sides.
 fn round(seed: u64) {
-    let world =
-        World::new(Faults { delay: MS, ..Faults::default() }, if seed % 2 == 0 { 0 } else { 65_535 }, seed);
+    let world = World::new(
+        Faults { delay: MS, ..Faults::default() },
+        if seed.is_multiple_of(2) { 0 } else { 65_535 },
+        seed,
+    );
     let heard: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     for side in [&world.a, &world.b] {
         let heard = heard.clone();
