@@ -58,7 +58,41 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         directory(&namespace, path, permissions)?;
     }
+    configure(&namespace, &boot.config)?;
     Ok(namespace)
+}
+
+/// Writes what depends on where the machine runs, unless the image has it: /etc/resolv.conf and /etc/hostname.
+fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
+    let mut servers = String::new();
+    for [a, b, c, d] in &config.dns {
+        servers.push_str(&format!("nameserver {a}.{b}.{c}.{d}\n"));
+    }
+    if !servers.is_empty() {
+        provide(namespace, "/etc/resolv.conf", &servers)?;
+    }
+    if let Some(name) = &config.hostname {
+        provide(namespace, "/etc/hostname", &format!("{name}\n"))?;
+    }
+    Ok(())
+}
+
+/// Makes a file with this text; one that is there and not empty stays.
+fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
+    directory(namespace, "/etc", 0o755)?;
+    let root = namespace.root().topmost();
+    let walk = Walk::new(&root, &root, &ROOT);
+    let failed = |e| format!("{path}: {e:?}");
+    let dentry = match walk.lookup(path.as_bytes(), true) {
+        Ok(found) => found,
+        Err(_) => ops::create(&walk, path.as_bytes(), FileType::Regular, 0o644, 0).map_err(failed)?,
+    };
+    let inode = dentry.inode();
+    if dentry.kind() != FileType::Regular || inode.stat().map_err(failed)?.size > 0 {
+        return Ok(());
+    }
+    let file = inode.open(inode, O_WRONLY).map_err(failed)?;
+    file.write(0, &mut api_fs::Source::kernel(text.as_bytes())).map(|_| ()).map_err(failed)
 }
 
 /// The 9p transport of a virtio device.
