@@ -215,15 +215,37 @@ fn read_timer_well() -> Reading {
 }
 
 static MEASURING: AtomicBool = AtomicBool::new(false);
-/// The reading that measurements go back to.
+/// The moment that the next measurement goes back to: ticks, how far off they may be, and what the timer showed.
 static START_TSC: AtomicU64 = AtomicU64::new(0);
+static START_WIDTH: AtomicU64 = AtomicU64::new(0);
 static START_COUNT: AtomicU32 = AtomicU32::new(0);
-/// Nanoseconds of the longest measurement so far; a longer one is better.
-static LONGEST: AtomicU64 = AtomicU64::new(0);
-/// A measurement over this long is good enough: readings are off by less than a microsecond.
-const GOOD_ENOUGH: u64 = 500_000_000;
-/// Shortest first measurement.
+/// How far off the best measurement so far may be, in parts of 2^32.
+static ERROR: AtomicU64 = AtomicU64::new(u64::MAX);
+/// 20 parts in a million: as good as the crystals of clocks.
+const GOOD_ENOUGH: u64 = (20 << 32) / 1_000_000;
+/// Shortest first measurement, in nanoseconds.
 const SHORTEST: u64 = 50_000;
+
+fn start_at(start: Reading) {
+    START_TSC.store(start.tsc, Ordering::Relaxed);
+    START_WIDTH.store(start.width, Ordering::Relaxed);
+    START_COUNT.store(start.count, Ordering::Relaxed);
+}
+
+/// The rate from the start to `end`, if that is a better measurement than those before: the host may have taken the
+/// processor away in the middle of a reading, which then is wide.
+fn better_rate(end: Reading) -> Option<u64> {
+    let ns = u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(end.count));
+    let ticks = end.tsc.wrapping_sub(START_TSC.load(Ordering::Relaxed)).max(1);
+    let width = START_WIDTH.load(Ordering::Relaxed).saturating_add(end.width);
+    let error = u64::try_from((u128::from(width) << 32) / u128::from(ticks)).unwrap_or(u64::MAX);
+    // At 0 the timer stood still for an unknown time.
+    if end.count == 0 || error >= ERROR.load(Ordering::Relaxed) {
+        return None;
+    }
+    ERROR.store(error, Ordering::Relaxed);
+    Some(((u128::from(ns) << 32) / u128::from(ticks)) as u64)
+}
 
 /// Starts measuring unless the rate is told. The APIC is on.
 pub fn begin() {
@@ -232,9 +254,7 @@ pub fn begin() {
         Some(rate) => PAGE.rate.store(rate, Ordering::Relaxed),
         None => {
             apic::start_timer(u32::MAX);
-            let start = read_timer_well();
-            START_TSC.store(start.tsc, Ordering::Relaxed);
-            START_COUNT.store(start.count, Ordering::Relaxed);
+            start_at(read_timer_well());
             MEASURING.store(true, Ordering::Relaxed);
         }
     }
@@ -242,44 +262,38 @@ pub fn begin() {
 
 /// The clock works when this returns. Everything of boot that does not need it ran since [`begin`].
 pub fn finish() {
-    if MEASURING.load(Ordering::Relaxed) {
-        loop {
-            let now = read_timer_well();
-            let ns = u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(now.count));
-            if ns >= SHORTEST {
-                PAGE.rate.store(rate_over(now.tsc, ns), Ordering::Relaxed);
-                LONGEST.store(ns, Ordering::Relaxed);
-                break;
-            }
+    while MEASURING.load(Ordering::Relaxed) {
+        let now = read_timer_well();
+        if u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(now.count)) < SHORTEST {
+            continue;
         }
+        if let Some(rate) = better_rate(now) {
+            PAGE.rate.store(rate, Ordering::Relaxed);
+        }
+        break;
     }
 }
 
-fn rate_over(tsc: u64, ns: u64) -> u64 {
-    let ticks = tsc.wrapping_sub(START_TSC.load(Ordering::Relaxed)).max(1);
-    (u128::from(ns) << 32).div_euclid(u128::from(ticks)) as u64
-}
-
-/// The APIC's timer is about to be set to `count` by `set`: takes the measurement that this ends.
+/// The APIC's timer is about to be set to `count` by `set`: takes the measurement that this ends. Thread context,
+/// interrupts off.
 pub fn measured(count: u32, set: impl FnOnce()) {
-    if !MEASURING.load(Ordering::Relaxed) {
-        return set();
-    }
-    let end = read_timer();
-    let ns = u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(end.count));
-    // At 0 the timer stood still for an unknown time.
-    if end.count != 0 && ns > LONGEST.load(Ordering::Relaxed) {
-        set_rate(rate_over(end.tsc, ns));
-        LONGEST.store(ns, Ordering::Relaxed);
-        if ns >= GOOD_ENOUGH {
+    if MEASURING.load(Ordering::Relaxed) {
+        if let Some(rate) = better_rate(read_timer()) {
+            set_rate(rate);
+        }
+        if ERROR.load(Ordering::Relaxed) <= GOOD_ENOUGH {
             MEASURING.store(false, Ordering::Relaxed);
         }
     }
+    restarted(count, set);
+}
+
+/// As [`measured`] without a measurement: in interrupt context the clock may not change.
+pub fn restarted(count: u32, set: impl FnOnce()) {
     let before = rdtsc();
     set();
-    let after = rdtsc();
-    START_TSC.store(before + after.wrapping_sub(before) / 2, Ordering::Relaxed);
-    START_COUNT.store(count, Ordering::Relaxed);
+    let width = rdtsc().wrapping_sub(before);
+    start_at(Reading { tsc: before.wrapping_add(width / 2), width, count });
 }
 
 /// Sets the wall clock: what the host says, else what a device says.

@@ -14,11 +14,12 @@ fn unilith_plat_set_timer(deadline_ns: u64) {
     // The interrupt handler reads the deadline and may set the timer again.
     crate::x86::without_interrupts(|| {
         DEADLINE.store(deadline_ns, Ordering::Relaxed);
-        arm(deadline_ns);
+        arm(deadline_ns, |count| clock::measured(count, || apic::start_timer(count)));
     });
 }
 
-fn arm(deadline_ns: u64) {
+/// `start` sets the APIC's timer to a count.
+fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
     if cpu::features().tsc_deadline {
         let tsc = if deadline_ns == u64::MAX { 0 } else { clock::tsc_at(deadline_ns) };
         // SAFETY: CPUID says that the register is there; the timer's entry is in this mode.
@@ -31,7 +32,7 @@ fn arm(deadline_ns: u64) {
         let left = deadline_ns.saturating_sub(api_plat::now_ns());
         left.clamp(1, u64::from(u32::MAX)) as u32
     };
-    clock::measured(count, || apic::start_timer(count));
+    start(count);
 }
 
 /// The interrupt; interrupt context.
@@ -42,7 +43,7 @@ pub fn expired() {
     }
     if api_plat::now_ns() < deadline {
         // Too early: the counter is shorter than the wait, or runs a little faster than the clock.
-        return arm(deadline);
+        return arm(deadline, |count| clock::restarted(count, || apic::start_timer(count)));
     }
     DEADLINE.store(u64::MAX, Ordering::Relaxed);
     upcall::unilith_kernel_timer();
