@@ -5,6 +5,7 @@ pub mod arch;
 pub mod attributes;
 pub mod children;
 pub mod end;
+pub mod exec;
 pub mod fcntl;
 pub mod futex;
 pub mod identity;

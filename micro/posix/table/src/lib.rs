@@ -112,7 +112,7 @@ macro_rules! system_calls {
             56 clone Partial "threads only: one process: run programs that fork with --kernel linux" threads::clone;
             57 fork Refused "one process: run programs that fork with --kernel linux" threads::fork;
             58 vfork Refused "one process: run programs that fork with --kernel linux" threads::vfork;
-            59 execve Missing "" none;
+            59 execve Partial "not from a program with several threads: EAGAIN" exec::execve;
             60 exit Full "" end::exit;
             61 wait4 Full "" children::wait4;
             62 kill Full "" signals::kill;

@@ -131,6 +131,11 @@ impl TaskSignals {
         self.blocked.store(parent.blocked(), Relaxed);
     }
 
+    /// execve: the alternate stack was in memory that is gone.
+    pub fn reset_stack(&self) {
+        *self.stack.lock() = AltStack::NONE;
+    }
+
     /// True when a signal is to be delivered to this thread.
     #[inline]
     pub fn is_pending(&self, process: &ProcessSignals) -> bool {
