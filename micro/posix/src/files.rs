@@ -17,7 +17,7 @@ pub const AT_FDCWD: i32 = -100;
 /// O_CLOEXEC of open(2) and of most calls that make a descriptor.
 pub const O_CLOEXEC: u32 = 0o2000000;
 /// RLIMIT_NOFILE at start, as in `limits`.
-const DESCRIPTOR_LIMIT: u32 = 1024;
+const DESCRIPTOR_LIMIT: u32 = 1 << 20;
 
 struct Places {
     root: Arc<Dentry>,

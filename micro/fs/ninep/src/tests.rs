@@ -193,11 +193,13 @@ fn exercise(root: &Arc<dyn Inode>) {
     let _ = root.unlink(b"m", false);
 }
 
-/// Deterministic mutation: whatever the server answers, the client answers errors and ends.
+/// Deterministic mutation: whatever the server answers, the client answers errors and ends. `UNILITH_FUZZ_ROUNDS`
+/// makes it longer.
 #[test]
 fn mutated_replies_are_errors_and_nothing_worse() {
     let mut state = 0x1234_5678_9abc_def1_u64;
-    for round in 0..3000 {
+    let rounds: u64 = std::env::var("UNILITH_FUZZ_ROUNDS").map_or(3000, |n| n.parse().unwrap());
+    for round in 0..rounds {
         let server = Server::new();
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round | 1);
         let mut seed = state | 1;

@@ -315,7 +315,8 @@ fn visit(dir: &Arc<dyn Inode>, depth: u32) -> usize {
     count
 }
 
-/// Deterministic mutation: whatever the archive says, reading it ends without a panic.
+/// Deterministic mutation: whatever the archive says, reading it ends without a panic. `UNILITH_FUZZ_ROUNDS` makes it
+/// longer.
 #[test]
 fn mutated_archives_are_refused_or_read() {
     let good = Writer::new()
@@ -336,10 +337,11 @@ fn mutated_archives_are_refused_or_read() {
         (state % n as u64) as usize
     };
     let (mut read, mut refused) = (0, 0);
+    let rounds = std::env::var("UNILITH_FUZZ_ROUNDS").map_or(20_000, |n| n.parse().unwrap());
     let interesting = b"0123456789abcdefF/.\0 \xff~";
     // Headers and names, not the 5,000 bytes of data, are where the damage is interesting.
     let data = good.windows(64).position(|w| w.iter().all(|b| *b == 1)).unwrap();
-    for _ in 0..20_000 {
+    for _ in 0..rounds {
         let mut bytes = good.clone();
         for _ in 0..1 + random(6) {
             let mut at = random(bytes.len() - 4900);
