@@ -18,6 +18,11 @@ fn passes(source: &str, says: &str) {
 }
 
 #[test]
+fn mappings_faults_and_the_break_are_as_on_linux() {
+    passes("memory.c", "memory ok");
+}
+
+#[test]
 fn signals_are_those_of_linux() {
     passes("signals.c", "all signal tests passed");
 }

@@ -62,14 +62,20 @@ impl Space {
         while at < end {
             let access = {
                 let mut inner = self.lock();
-                let Some((_, vma)) = inner.tree.first_overlap(at, end) else { return };
-                let (rights, shared) = (vma.traits.rights, vma.traits.shared);
+                let Some((start, vma)) = inner.tree.first_overlap(at, end) else { return };
+                let (rights, shared, vma_end) = (vma.traits.rights, vma.traits.shared, vma.end);
+                if rights.is_none() {
+                    // A reservation may be terabytes long.
+                    at = vma_end;
+                    continue;
+                }
+                at = at.max(start);
                 let writes = rights.contains(Rights::WRITE) && !shared;
                 let there = inner.pager.page(at).is_some_and(|page| page.own || !writes);
-                match (there, rights.is_none()) {
-                    (true, _) | (_, true) => None,
-                    _ if writes => Some(Access::Write),
-                    _ => Some(Access::Read),
+                match there {
+                    true => None,
+                    false if writes => Some(Access::Write),
+                    false => Some(Access::Read),
                 }
             };
             if access.is_some_and(|access| self.fault(at, access) == FaultOutcome::OutOfMemory) {

@@ -425,4 +425,13 @@ fn residence_and_locks_are_told() {
     assert_eq!(s.usage().anonymous, 0);
 }
 
+#[test]
+fn locking_a_vast_reservation_takes_no_time_and_no_memory() {
+    let s = space();
+    let a = s.map(Request { no_reserve: true, ..Request::anonymous(1 << 44, Rights::NONE) }).unwrap();
+    s.protect(a + (1 << 43), 2 * PAGE, RW, false).unwrap();
+    s.set_all_locked(Some(true), false, true).unwrap();
+    assert_eq!(s.usage().anonymous, 2 * PAGE);
+}
+
 mod patching;
