@@ -86,7 +86,7 @@ pub fn deadline_in(timeout_ns: u64) -> u64 {
 /// What a call answers that has a deadline and was interrupted: EINTR after any handler, otherwise it goes on with
 /// the same deadline.
 pub fn interrupted(deadline_ns: u64) -> Errno {
-    task::current().signals.set_resume(Some(deadline_ns));
+    task::current().signals.set_resume((deadline_ns != FOREVER).then_some(deadline_ns));
     RESTART_NO_HANDLER
 }
 

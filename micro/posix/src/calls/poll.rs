@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
 use crate::files::{self, O_CLOEXEC};
 use crate::{task, wait};
-use abi::{Errno, Events, Result, errno::*};
+use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_sched::{WaitKey, Waiter};
@@ -158,17 +158,21 @@ fn poll_array(array: UserPtr<u64>, count: usize, deadline: u64) -> Result<usize>
     Ok(ready)
 }
 
-/// A wait that a signal interrupts: again from the start when nothing was done about the time, else EINTR.
-fn interrupted(result: Result<usize>, otherwise: Errno) -> Result<usize> {
-    if result == Err(EINTR) { Err(otherwise) } else { result }
+/// A wait that a signal interrupts is made again when no handler runs: the time left was written back.
+fn interrupted(result: Result<usize>) -> Result<usize> {
+    if result == Err(EINTR) { Err(RESTART_NO_HANDLER) } else { result }
 }
 
 pub fn poll(call: &mut Call<'_>) -> Result<usize> {
-    let deadline = deadline_ms(call.int(2));
-    let forever = deadline == wait::FOREVER;
-    let result = poll_array(call.ptr(0), call.uint(1) as usize, deadline);
-    // With a time limit a restart would begin it again.
-    interrupted(result, if forever { RESTART_NO_HANDLER } else { EINTR })
+    let deadline = match u64::try_from(call.int(2)) {
+        Ok(0) => 0,
+        Ok(ms) => wait::deadline_in(ms * NS_PER_MS),
+        Err(_) => wait::FOREVER,
+    };
+    match poll_array(call.ptr(0), call.uint(1) as usize, deadline) {
+        Err(EINTR) => Err(wait::interrupted(deadline)),
+        done => done,
+    }
 }
 
 pub fn ppoll(call: &mut Call<'_>) -> Result<usize> {
@@ -177,7 +181,7 @@ pub fn ppoll(call: &mut Call<'_>) -> Result<usize> {
         poll_array(call.ptr(0), call.uint(1) as usize, deadline)
     });
     write_back(call.ptr(2), deadline, 1);
-    interrupted(result, EINTR)
+    interrupted(result)
 }
 
 /// Linux stores the time that is left; a fault there is ignored, as in Linux. `unit` is nanoseconds a fraction.
@@ -282,7 +286,7 @@ pub fn select(call: &mut Call<'_>) -> Result<usize> {
     };
     let result = select_sets(call.int(0), [call.ptr(1), call.ptr(2), call.ptr(3)], deadline);
     write_back(call.ptr(4), deadline, 1000);
-    interrupted(result, RESTART_NO_HANDLER)
+    interrupted(result)
 }
 
 /// pselect6(2): the last argument points to a mask pointer and its size.
@@ -296,7 +300,7 @@ pub fn pselect6(call: &mut Call<'_>) -> Result<usize> {
     let result =
         signals::with_mask(UserPtr::new(mask), size as usize, || select_sets(call.int(0), sets, deadline));
     write_back(call.ptr(4), deadline, 1);
-    interrupted(result, RESTART_NO_HANDLER)
+    interrupted(result)
 }
 
 fn new_epoll(flags: u32) -> Result<usize> {

@@ -91,7 +91,7 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
     if let Some(mask) = signals.take_saved_mask() {
         signals.set_blocked(mask);
     }
-    if handled {
+    if handled || interrupted.is_none() {
         signals.set_resume(None);
     }
     interrupted.map(Interrupted::without_handler)
