@@ -191,7 +191,10 @@ mod tests {
     #[test]
     fn what_is_not_chosen_has_its_default() {
         assert_eq!(features(&set(&[])).unwrap(), ["alloc-tlsf", "sched-preempt", "net-tcpip", "net-unix"]);
-        assert_eq!(features(&set(&[("alloc", "buddy")])).unwrap(), ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix"]);
+        assert_eq!(
+            features(&set(&[("alloc", "buddy")])).unwrap(),
+            ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix"]
+        );
     }
 
     #[test]

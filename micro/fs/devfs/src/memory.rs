@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /dev/null, zero, full, random and urandom (null(4), full(4), random(4)).
 
-use abi::{Result, errno::*};
+use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_fs::{File, Inode, Sink, Source, Stat};
+use api_lock::SpinLock;
+use api_mem::{Frame, PageSource};
 use core::any::Any;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,6 +95,14 @@ impl File for MemoryDevice {
         self.inode.stat()
     }
 
+    /// A mapping of /dev/zero is anonymous memory, shared where the mapping is.
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        match self.kind {
+            Kind::Zero => Ok(Arc::new(ZeroPages::default())),
+            _ => Err(ENODEV),
+        }
+    }
+
     fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
         if self.kind != Kind::Random || command != RNDGETENTCNT {
             return Err(ENOTTY);
@@ -106,6 +117,27 @@ impl File for MemoryDevice {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+/// Pages of one mapping of /dev/zero.
+#[derive(Default)]
+struct ZeroPages(SpinLock<BTreeMap<u64, Frame>>);
+
+/// Offsets are signed and mappings are whole pages.
+const ZERO_LENGTH: u64 = i64::MAX as u64 & !(PAGE_SIZE as u64 - 1);
+
+impl PageSource for ZeroPages {
+    fn page(&self, index: u64, _for_write: bool) -> Result<Frame> {
+        if let Some(frame) = self.0.lock().get(&index) {
+            return Ok(frame.clone());
+        }
+        let frame = Frame::new()?;
+        Ok(self.0.lock().entry(index).or_insert(frame).clone())
+    }
+
+    fn length(&self) -> u64 {
+        ZERO_LENGTH
     }
 }
 
@@ -126,6 +158,11 @@ mod tests {
         assert_eq!(open(b"null").unwrap().write(0, &mut Source::kernel(b"abc")), Ok(3));
         assert_eq!(open(b"zero").unwrap().read(0, &mut Sink::kernel(&mut out)), Ok(4));
         assert_eq!(out, [0; 4]);
+        let pages = open(b"zero").unwrap().page_source().unwrap();
+        pages.page(3, true).unwrap().write(0, b"kept");
+        pages.page(3, false).unwrap().read(0, &mut out);
+        assert_eq!(&out, b"kept");
+        assert_eq!(open(b"null").unwrap().page_source().err(), Some(ENODEV));
         assert_eq!(open(b"full").unwrap().write(0, &mut Source::kernel(b"abc")), Err(ENOSPC));
         assert_eq!(open(b"urandom").unwrap().read(0, &mut Sink::kernel(&mut out)), Ok(4));
         assert_eq!(open(b"tty").err(), Some(ENXIO), "there is no controlling terminal");
