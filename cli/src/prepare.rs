@@ -78,7 +78,7 @@ pub struct Flags {
     /// The kernel under the program
     #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
-    /// How Linux runs the program: cpl0 (in supervisor mode, unmodified)
+    /// How Linux runs the program: cpl0 (in supervisor mode, unmodified), cpl0,byp (system calls bypass the entry code)
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     pub ukl: String,
     /// What the machine is

@@ -9,6 +9,8 @@ use crate::LinuxError;
 pub struct Options {
     /// The program runs in supervisor mode, unmodified.
     pub cpl0: bool,
+    /// Its system calls bypass the entry and exit code.
+    pub byp: bool,
 }
 
 /// The device that carries the program's standard streams.
@@ -21,7 +23,7 @@ pub enum Console {
 }
 
 /// Levels of the design that this version does not have, so that asking for one says so.
-const PLANNED: [&str; 8] = ["base", "byp", "ret", "nss", "nss_ps", "pf_df", "pf_ss", "shortcut"];
+const PLANNED: [&str; 7] = ["base", "ret", "nss", "nss_ps", "pf_df", "pf_ss", "shortcut"];
 
 impl Options {
     /// Reads the value of `--ukl`: words separated by commas.
@@ -30,18 +32,34 @@ impl Options {
         for word in text.split(',').filter(|w| !w.is_empty()) {
             match word {
                 "cpl0" => options.cpl0 = true,
+                "byp" => options.byp = true,
                 _ if PLANNED.contains(&word) => {
-                    return Err(LinuxError::new(format!("--ukl {word} is not there yet; `cpl0` is")));
+                    return Err(LinuxError::new(format!(
+                        "--ukl {word} is not there yet; `cpl0` and `byp` are"
+                    )));
                 }
-                _ => return Err(LinuxError::new(format!("--ukl {word}: no such option; `cpl0` is one"))),
+                _ => {
+                    return Err(LinuxError::new(format!(
+                        "--ukl {word}: no such option; there are `cpl0` and `byp`"
+                    )));
+                }
             }
+        }
+        if options.byp && !options.cpl0 {
+            return Err(LinuxError::new(
+                "--ukl byp: only a program in supervisor mode can bypass the entry code; write `--ukl cpl0,byp`",
+            ));
         }
         Ok(options)
     }
 
     /// The point on the spectrum, for messages and tables.
     pub fn level(&self) -> &'static str {
-        if self.cpl0 { "linux+cpl0" } else { "linux" }
+        match (self.cpl0, self.byp) {
+            (false, _) => "linux",
+            (true, false) => "linux+cpl0",
+            (true, true) => "linux+cpl0+byp",
+        }
     }
 
     /// The kernel that can do this; several levels share one.
@@ -68,8 +86,13 @@ impl Options {
             Some("debug") => 8,
             _ => 3,
         };
-        // Read by the kernel, which then allows it, and by init, which then does it.
-        let ukl = if self.cpl0 { "ukl=cpl0 " } else { "" };
+        // `ukl` is the kernel's, which then allows it; the other is for init, which then does it. Linux leaves words
+        // with a dot to modules it does not have.
+        let ukl = match (self.cpl0, self.byp) {
+            (false, _) => "",
+            (true, false) => "ukl=cpl0 unilith.ukl=cpl0 ",
+            (true, true) => "ukl=cpl0 unilith.ukl=cpl0,byp ",
+        };
         // reboot=t: a machine that cannot power off (a panic) ends by a triple fault, on every machine type.
         // tsc=reliable: a machine has no second clock to check the first against, and the check makes it wait.
         format!("console={console} loglevel={level} reboot=t tsc=reliable {ukl}rdinit=/.unilith/init")
@@ -89,9 +112,10 @@ mod tests {
 
     #[test]
     fn an_option_that_is_not_there_is_told_from_one_that_never_will_be() {
-        assert!(Options::parse("cpl0").unwrap().cpl0);
+        assert_eq!(Options::parse("cpl0,byp").unwrap(), Options { cpl0: true, byp: true });
         assert_eq!(Options::parse("").unwrap(), Options::default());
-        assert!(Options::parse("cpl0,byp").unwrap_err().to_string().contains("not there yet"));
+        assert!(Options::parse("cpl0,ret").unwrap_err().to_string().contains("not there yet"));
         assert!(Options::parse("fast").unwrap_err().to_string().contains("no such option"));
+        assert!(Options::parse("byp").unwrap_err().to_string().contains("cpl0,byp"));
     }
 }

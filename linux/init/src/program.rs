@@ -53,8 +53,9 @@ pub fn start(config: &BootConfig) -> Result<Program, String> {
     if config.uid != 0 {
         command.uid(config.uid);
     }
-    if level::supervisor_mode_wanted() {
-        level::set_supervisor_mode()?;
+    match level::wanted()? {
+        0 => {}
+        flags => level::set(flags)?,
     }
     let child = command.spawn().map_err(|e| format!("{path}: {e}"))?;
     let id = process::Pid::from_child(&child);

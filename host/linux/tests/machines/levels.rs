@@ -5,8 +5,9 @@ use crate::machine::{Machine, QEMU_MICROVM, QEMU_Q35};
 use api_boot::Status;
 use unilith_linux::Options;
 
-const LINUX: Options = Options { cpl0: false };
-const CPL0: Options = Options { cpl0: true };
+const LINUX: Options = Options { cpl0: false, byp: false };
+const CPL0: Options = Options { cpl0: true, byp: false };
+const BYP: Options = Options { cpl0: true, byp: true };
 
 #[test]
 #[ignore = "builds Linux"]
@@ -15,6 +16,8 @@ fn a_process_has_signals_threads_fork_exec_faults_and_tracing() {
         (LINUX, 1, "level 3, all well\n"),
         (CPL0, 1, "level 0, all well\n"),
         (CPL0, 2, "level 0, all well\n"),
+        (BYP, 1, "level 0, all well\n"),
+        (BYP, 2, "level 0, all well\n"),
     ] {
         let args = vec!["/bin/process".into()];
         let machine = Machine::new(QEMU_MICROVM).level(options, cpus).with_program("process");
@@ -27,9 +30,9 @@ fn a_process_has_signals_threads_fork_exec_faults_and_tracing() {
 #[test]
 #[ignore = "builds Linux"]
 fn interrupts_and_faults_on_missing_stack_pages_do_no_harm() {
-    for cpus in [1, 2] {
+    for (options, cpus) in [(CPL0, 1), (CPL0, 2), (BYP, 2)] {
         let args = vec!["/bin/storm".into(), "2000".into()];
-        let machine = Machine::new(QEMU_MICROVM).level(CPL0, cpus).with_program("storm");
+        let machine = Machine::new(QEMU_MICROVM).level(options, cpus).with_program("storm");
         let run = machine.configure(|c| c.args = args).boot();
         assert_eq!(run.console, format!("{} stacks on {cpus} processors\n", 2000 * cpus));
     }
@@ -43,4 +46,22 @@ fn a_shell_and_its_children_run_in_supervisor_mode_on_a_machine_with_pci() {
         .shell("cat /proc/self/personality; (echo a; echo b) | grep b; exit 3");
     assert_eq!(run.console, "10000000\nb\n");
     assert_eq!(run.statuses.last(), Some(&Status::Exit { code: 3 }));
+}
+
+/// Instructions of the guest for one call, from the program's own measurement under `-icount`, where a nanosecond is
+/// an instruction.
+fn instructions(options: Options, call: &str) -> f64 {
+    let machine = Machine::new(QEMU_MICROVM).level(options, 1).counting_instructions().with_program("call");
+    let run = machine.configure(|c| c.args = vec!["/bin/call".into(), call.into()]).boot();
+    run.console.trim().parse().unwrap_or_else(|_| panic!("{call}: {}", run.console))
+}
+
+#[test]
+#[ignore = "builds Linux"]
+fn the_bypass_saves_what_the_entry_code_costs() {
+    for (call, at_most) in [("getppid", 0.6), ("read", 0.85), ("write", 0.85)] {
+        let (linux, byp) = (instructions(LINUX, call), instructions(BYP, call));
+        println!("{call}: linux {linux}, linux+cpl0+byp {byp}");
+        assert!(byp <= linux * at_most, "{call}: {byp} instructions against {linux}");
+    }
 }

@@ -28,6 +28,7 @@ pub struct Machine {
     kind: (&'static str, &'static str),
     options: Options,
     cpus: u32,
+    counting: bool,
     programs: Vec<(String, Vec<u8>)>,
     config: BootConfig,
     devices: Vec<String>,
@@ -47,6 +48,7 @@ impl Machine {
             kind,
             options: Options::default(),
             cpus: 1,
+            counting: false,
             programs: Vec::new(),
             config,
             devices,
@@ -57,6 +59,12 @@ impl Machine {
     /// How Linux runs the program, and on how many processors.
     pub fn level(mut self, options: Options, cpus: u32) -> Machine {
         (self.options, self.cpus) = (options, cpus);
+        self
+    }
+
+    /// The machine's clock advances one nanosecond with each instruction.
+    pub fn counting_instructions(mut self) -> Machine {
+        self.counting = true;
         self
     }
 
@@ -118,6 +126,9 @@ impl Machine {
             "-no-reboot",
         ]);
         qemu.args(["-smp", &self.cpus.to_string()]);
+        if self.counting {
+            qemu.args(["-icount", "shift=0,sleep=off"]);
+        }
         qemu.args(["-display", "none", "-serial", "stdio", "-M", self.kind.0]);
         qemu.arg("-kernel").arg(&kernel.kernel).arg("-initrd").arg(file("initrd"));
         qemu.arg("-append").arg(kernel.command_line(Console::Serial, &self.config));
