@@ -93,11 +93,15 @@ struct Image {
 
 impl Image {
     fn read(path: &PathBuf) -> Image {
-        let bytes = std::fs::read(path).unwrap();
-        let file = object::File::parse(&*bytes).unwrap();
-        let text = file.section_by_name(".text").unwrap();
+        let bytes = std::fs::read(path).expect("nm prints address, type and name");
+        let file = object::File::parse(&*bytes).expect("nm prints address, type and name");
+        let text = file.section_by_name(".text").expect("nm prints address, type and name");
         let symbols = file.symbols().map(|s| (s.address(), s.name().unwrap_or("").to_string()));
-        Image { text: text.data().unwrap().to_vec(), start: text.address(), symbols: symbols.collect() }
+        Image {
+            text: text.data().expect("nm prints address, type and name").to_vec(),
+            start: text.address(),
+            symbols: symbols.collect(),
+        }
     }
 
     fn at(&self, address: u64) -> Option<&[u8]> {
