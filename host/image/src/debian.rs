@@ -10,7 +10,7 @@ use crate::{
     cache::{Cache, digest},
     error::{ErrorKind, ImageError, Result, fail},
     request::Progress,
-    tree::{Content, Kind, Tree},
+    tree::{Kind, Tree},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -548,10 +548,17 @@ fn alternatives(script: &str) -> Vec<(PathBuf, PathBuf)> {
     out
 }
 
-/// Whether a tree's files hold a call of iconv: then the converters are needed.
-pub(crate) fn calls_iconv(content: &Content) -> bool {
-    let Ok(bytes) = content.read() else { return false };
-    crate::elf::parse(&bytes, "").is_ok_and(|elf| elf.imports.iter().any(|i| i == "iconv_open"))
+/// Whether a file of the tree calls iconv: then the converters are needed. libc's own tools do not count.
+pub(crate) fn calls_iconv(tree: &Tree) -> bool {
+    tree.list().into_iter().any(|(path, id)| {
+        let Kind::File(content) = &tree.node(id).kind else { return false };
+        if path.ends_with("iconv") || path.ends_with("iconvconfig") || path.ends_with("locale") {
+            return false;
+        }
+        let Ok(bytes) = content.read() else { return false };
+        let calls = |name: &String| name == "iconv_open";
+        crate::elf::parse(&bytes, "").is_ok_and(|elf| elf.imports.iter().any(calls))
+    })
 }
 
 #[cfg(test)]

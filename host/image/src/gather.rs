@@ -25,7 +25,7 @@ use std::{
 };
 
 /// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
-const GATHERER: &str = "1";
+const GATHERER: &str = "2";
 /// The program's folder in images made of one ELF file.
 const APP: &str = "/app";
 /// Bytes of a host directory that are taken; more is a wrong directory.
@@ -257,8 +257,7 @@ impl Sources<'_> {
         let plain = |p: &String| p.split(['=', ':']).next().unwrap_or(p).to_string();
         let names: Vec<String> = packages.iter().map(plain).collect();
         let own: Vec<PathBuf> = names.iter().filter_map(|n| files.remove(n)).flatten().collect();
-        let converters = own.iter().any(|p| tree.file(p).is_some_and(|(_, c)| debian::calls_iconv(c)));
-        if converters {
+        if debian::calls_iconv(tree) {
             debian::unpack(&set, self.cache, true, self.progress, tree)?;
         }
         etc::complete(tree, true)?;
