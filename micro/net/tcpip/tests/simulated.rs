@@ -346,3 +346,8 @@ fn datagrams_of_any_size_cross_in_fragments() {
     }
     assert_eq!(send(&*client, &[0; 65_508]), Err(EMSGSIZE));
 }
+
+#[test]
+fn an_idle_connection_is_small() {
+    assert!(size_of::<tcpip::tcp::connection::Connection>() < 800);
+}

@@ -110,8 +110,12 @@ impl Socket for StreamSocket {
     }
 
     fn listen(&self, _caller: &Caller<'_>, backlog: i32) -> Result<()> {
-        let address = self.net.look(|s| s.tcp.listen(self.id, backlog))?;
-        if !address.ip().is_loopback() {
+        let (again, address) = self.net.look(|s| {
+            let entry = s.tcp.sockets.get(self.id);
+            let again = entry.is_some_and(|e| matches!(e.kind, Kind::Listener(_)));
+            s.tcp.listen(self.id, backlog).map(|address| (again, address))
+        })?;
+        if !again && !address.ip().is_loopback() {
             self.net.host.listening(false, address.port());
         }
         Ok(())
