@@ -25,7 +25,7 @@ use std::{
 };
 
 /// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
-const GATHERER: &str = "2";
+const GATHERER: &str = "3";
 /// The program's folder in images made of one ELF file.
 const APP: &str = "/app";
 /// Bytes of a host directory that are taken; more is a wrong directory.
@@ -586,6 +586,10 @@ fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {
         fail!(NotFound, "{}: no such file or directory", path.display());
     }
     let config = layers::load(path, progress, tree)?;
+    // Container runtimes lay their own over these; here the kernel writes them where there are none.
+    for file in ["/etc/resolv.conf", "/etc/hostname"] {
+        tree.remove(Path::new(file));
+    }
     etc::complete(tree, false)?;
     let name = path.file_name().map_or("image".into(), |n| n.to_string_lossy().into_owned());
     let name = [".gz", ".tgz", ".tar"]

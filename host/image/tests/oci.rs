@@ -67,6 +67,7 @@ fn layers() -> [Vec<u8>; 2] {
         ("etc/passwd", 0o644, b"root:x:0:0::/root:\nweb:x:101:102::/srv:\n"),
         ("srv/old/file", 0o644, b"1"),
         ("srv/gone", 0o644, b"1"),
+        ("etc/resolv.conf", 0o644, b""),
     ]);
     let second = tar(&[
         ("srv/old/.wh..wh..opq", 0o644, b""),
@@ -122,7 +123,13 @@ fn check(image: &Image) {
     assert_eq!(c.volumes, ["/data"]);
     let root = fs::read(&image.root).unwrap();
     let has = |name: &[u8]| root.windows(name.len()).any(|w| w == name);
-    assert!(has(b"srv/old/new") && !has(b"srv/old/file") && !has(b"srv/gone") && !has(b".wh."));
+    assert!(
+        has(b"srv/old/new")
+            && !has(b"srv/old/file")
+            && !has(b"srv/gone")
+            && !has(b"etc/resolv.conf")
+            && !has(b".wh.")
+    );
 }
 
 #[test]
