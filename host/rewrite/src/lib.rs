@@ -19,7 +19,7 @@ pub use needs::{Needs, Object, needs};
 pub use sites::{Missed, Scan};
 
 /// Changes when the same file would get another table.
-pub const VERSION: &str = "2";
+pub const VERSION: &str = "3";
 
 /// Finds the sites of a file and what could not be made one. An error is one line and means that the file cannot be
 /// read as a 64-bit x86 ELF file.

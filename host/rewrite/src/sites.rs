@@ -193,6 +193,11 @@ pub(crate) fn scan(code: &Code) -> Result<Scan, String> {
                 miss("unwinders look for the bytes of rt_sigreturn");
                 continue;
             }
+            // Prefixes are allowed and mean nothing, but the table's form has no room for them.
+            if instructions[k].len() != SYSCALL.len() {
+                miss("it has prefixes");
+                continue;
+            }
             match choose(&instructions, k, free, &targets, &mut info) {
                 None => miss("fewer than five bytes around it can be moved"),
                 Some((start, end, number)) => match site(code, chunk, start, address, end, number) {

@@ -145,6 +145,14 @@ fn the_return_from_signals_keeps_its_bytes() {
 }
 
 #[test]
+fn a_call_with_prefixes_stays() {
+    // mov $1,%eax; data16 rex.W syscall; ret
+    let scan = scan_code(|a| a.db(&[0xb8, 1, 0, 0, 0, 0x66, 0x48, 0x0f, 0x05, 0xc3]));
+    assert!(scan.sites.is_empty());
+    assert_eq!(scan.missed.len(), 1);
+}
+
+#[test]
 fn the_bytes_inside_other_instructions_are_not_calls() {
     let scan = scan_code(|a| {
         a.mov(eax, 0x050f)?;
