@@ -3,13 +3,14 @@
 
 use api_boot::{BootConfig, Status};
 use std::{
-    env, fs, io,
+    fs, io,
     net::TcpListener,
     path::Path,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
+use unilith_image::{Catalogue, Reference, Request};
 use unilith_linux::{Cache, Console, Options, Quiet, Workshop};
 
 /// Machine types: the argument of `-M`, and the suffix of its virtio devices.
@@ -107,9 +108,10 @@ impl Machine {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        let workshop = Workshop::new(repository, &Cache::of_user().unwrap());
+        let cache = Cache::of_user().unwrap();
+        let workshop = Workshop::new(repository, &cache);
         let kernel = workshop.prepare(&self.options, &Quiet).unwrap();
-        fs::write(file("root"), root_archive(&self.programs)).unwrap();
+        fs::write(file("root"), root_archive(repository, &cache, &self.programs)).unwrap();
         kernel.initial_ram_disk(&file("root"), &self.config, &file("initrd")).unwrap();
 
         let mut qemu = Command::new("timeout");
@@ -167,11 +169,13 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A root file system of Debian's static busybox, a link for every name the tests use, and programs.
-fn root_archive(programs: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let path = env::var("BUSYBOX").unwrap_or_else(|_| "/usr/bin/busybox".into());
-    let program = fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}: install busybox-static"));
-    let mut out = Vec::new();
+/// A root file system: the catalogue's busybox, a link for every name of it that the tests use, and programs.
+fn root_archive(repository: &Path, cache: &Cache, programs: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let catalogue = Catalogue::open(repository.join("apps"));
+    let reference = Reference::parse("busybox", &catalogue).unwrap();
+    let image = unilith_image::gather(&Request::new(reference, catalogue), cache, &Quiet).unwrap();
+    let mut out = fs::read(&image.root).unwrap();
+    out.resize(out.len().next_multiple_of(4), 0);
     let mut entry = |name: &str, mode: u32, data: &[u8]| {
         let fields = [0, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
         out.extend(b"070701");
@@ -181,10 +185,9 @@ fn root_archive(programs: &[(String, Vec<u8>)]) -> Vec<u8> {
         out.extend(data);
         out.resize(out.len().next_multiple_of(4), 0);
     };
-    entry("bin", 0o040_755, b"");
-    entry("bin/busybox", 0o100_755, &program);
+    let busybox = image.config.args[0].as_bytes();
     for name in ["sh", "cat", "env", "grep", "id", "hostname", "date", "ls", "touch", "ip", "nc", "head"] {
-        entry(&format!("bin/{name}"), 0o120_777, b"busybox");
+        entry(&format!("bin/{name}"), 0o120_777, busybox);
     }
     for (name, data) in programs {
         entry(name, 0o100_755, data);
