@@ -113,7 +113,8 @@ pub fn listen(publish: &mut Publish) -> Result<Listener, PortError> {
     };
     let (port, guest) = (publish.host, publish.guest);
     // A number that an ordinary user may have and that looks like the one asked for.
-    let other = if port < 1024 { 8000 + port } else { port.checked_add(10_000).unwrap_or_else(|| port - 10_000) };
+    let other =
+        if port < 1024 { 8000 + port } else { port.checked_add(10_000).unwrap_or_else(|| port - 10_000) };
     let (number, listener) = bound.map_err(|e| match e.kind() {
         io::ErrorKind::AddrInUse => {
             let owner = owner(port, publish.protocol).unwrap_or_else(|| "another program".into());

@@ -140,7 +140,9 @@ fn random_traffic_never_hands_out_a_page_twice() {
             live.push((start, count));
         } else if !live.is_empty() {
             let (start, count) = live.swap_remove(random(live.len() as u64) as usize);
-            (0..count as u64).for_each(|i| drop(owner.remove(&(start + i * PAGE as u64))));
+            for i in 0..count as u64 {
+                owner.remove(&(start + i * PAGE as u64));
+            }
             if random(2) == 0 {
                 (0..count as u64).for_each(|i| frames.release(start + i * PAGE as u64));
             } else if count > 1 {
