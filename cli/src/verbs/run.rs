@@ -8,7 +8,7 @@ use crate::{
     prepare::{self, Flags},
     verbs::supervise::Report,
 };
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::Parser;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::{
     fs::File,
@@ -73,7 +73,11 @@ struct LateFlags {
 impl Args {
     /// `run PROGRAM -p 80 -- ARGUMENTS`: flags may follow the program if `--` ends them. Without it every word behind the
     /// program is the program's, as with docker.
-    fn sort_out_words(&mut self) -> Result<()> {
+    ///
+    /// `words` are those behind `run` on the command line; `line` is what remained of them behind the flags.
+    fn sort_out_words(&mut self, words: &[String]) -> Result<()> {
+        let early = &words[..words.len().saturating_sub(self.line.len())];
+        let early = early.strip_suffix(&["--".to_string()]).unwrap_or(early);
         let mut line = std::mem::take(&mut self.line).into_iter();
         self.program = line.next();
         self.words = line.collect();
@@ -98,19 +102,22 @@ impl Args {
             return Ok(());
         };
         let late: Vec<String> = self.words.drain(..=end).take(end).collect();
-        let words = std::iter::once("run".to_string()).chain(late);
-        let matches = LateFlags::command().try_get_matches_from(words).map_err(|e| {
+        // Read together with the flags before the program: clap's own update would set what is not repeated to its default.
+        let words = std::iter::once("run".to_string()).chain(early.iter().cloned()).chain(late);
+        let all = LateFlags::try_parse_from(words).map_err(|e| {
             let text = e.render().to_string();
             let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string();
             Fault { code: 2, message: line }
         })?;
-        let update = self.machine.update_from_arg_matches(&matches);
-        update.map_err(|e| Fault { code: 2, message: e.to_string() })
+        self.machine = all.flags;
+        Ok(())
     }
 }
 
 pub fn act(store: &Store, mut args: Args) -> Result<u8> {
-    args.sort_out_words()?;
+    // Behind the command's name and the verb, which has no flags before it.
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    args.sort_out_words(&words)?;
     start(store, &args).map_err(Fault::of_run)
 }
 
@@ -321,7 +328,8 @@ mod tests {
 
     fn parse(words: &[&str]) -> Args {
         let mut args = Cli::try_parse_from(std::iter::once(&"run").chain(words)).unwrap().args;
-        args.sort_out_words().unwrap();
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        args.sort_out_words(&words).unwrap();
         args
     }
 
@@ -355,6 +363,9 @@ mod tests {
 
     #[test]
     fn a_double_dash_right_behind_the_program_is_not_an_argument() {
-        assert_eq!(parse(&["redis", "--", "--port", "1"]).words, ["--port", "1"]);
+        let args = parse(&["-d", "-p", "1:2", "redis", "--", "--port", "1"]);
+        assert_eq!(args.words, ["--port", "1"]);
+        assert!(args.machine.detach, "the flags before the program hold");
+        assert_eq!(args.machine.flags.publish, ["1:2"]);
     }
 }
