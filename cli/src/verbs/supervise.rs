@@ -53,11 +53,11 @@ pub fn act(args: &Args) -> Result<u8> {
     };
     // For `unilith logs`.
     backtrace::explain(&machine, &outcome);
-    report(&Report::Ended(outcome.clone()));
-    if machine.spec.remove {
-        machine.remove()?;
-    }
-    Ok(outcome.code)
+    let (code, removed) = (outcome.code, if machine.spec.remove { machine.remove() } else { Ok(()) });
+    // Last: whoever hears of the end finds nothing left.
+    report(&Report::Ended(outcome));
+    removed?;
+    Ok(code)
 }
 
 fn report(report: &Report) {
