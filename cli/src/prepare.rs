@@ -26,7 +26,7 @@ const DEFAULT_MEMORY: u64 = 64 << 20;
 /// What Linux needs beyond the micro kernel; it also unpacks the image beside the archive.
 const LINUX_MEMORY: u64 = 64 << 20;
 /// What the kernel and a small program need beside the image.
-const LEAST_BESIDE_IMAGE: u64 = 8 << 20;
+const LEAST_BESIDE_IMAGE: u64 = 4 << 20;
 /// The project file of a directory.
 pub const PROJECT_FILE: &str = "unilith.toml";
 
