@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Paper: Unikraft figure 13. `wrk` with 30 connections over tap for nginx's own 612-byte page.
+//! Paper: Unikraft figure 13. `wrk` with 30 connections over tap for the catalogue's small page.
 
 use crate::{Options, Result, client, side::Machine, side::Side, statistics, statistics::Samples};
 
@@ -19,6 +19,6 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     statistics::head();
-    statistics::row("30 connections, 612 bytes", "requests/s", &rates[0], &rates[1]);
+    statistics::row("30 connections, small page", "requests/s", &rates[0], &rates[1]);
     Ok(())
 }

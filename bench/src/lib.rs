@@ -57,7 +57,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("syscall", "nanoseconds a system call takes", programs::system_calls),
     ("fault", "nanoseconds the first touch of a page takes", programs::faults),
     ("redis", "requests a second over tap, pipelined and not", redis::run),
-    ("nginx", "requests a second for a 612-byte file over tap", nginx::run),
+    ("nginx", "requests a second for a small page over tap", nginx::run),
     ("size", "bytes of the kernel image", size::run),
     ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),
 ];
