@@ -7,6 +7,7 @@ mod backtrace;
 mod boot;
 mod fault;
 mod kernel;
+mod line;
 mod names;
 mod prepare;
 mod progress;
@@ -96,7 +97,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Rm(args) => verbs::rm::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),
         Verb::Wait(args) => verbs::wait::act(&store, &args),
-        Verb::Check(args) => verbs::check::act(&args),
+        Verb::Check(args) => verbs::check::act(args),
         Verb::Apps(args) => verbs::apps::act(&args),
         Verb::Doctor(args) => verbs::doctor::act(&args),
         Verb::Test(args) => verbs::test::act(&args),

@@ -3,7 +3,9 @@
 
 use crate::{
     fault::{Fault, Result},
-    kernel, names,
+    kernel,
+    line::Program,
+    names,
     progress::Progress,
     repository,
 };
@@ -131,7 +133,7 @@ fn accelerator(text: &str) -> std::result::Result<Accel, String> {
 }
 
 /// A machine's description, with a new id and a generated name.
-pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result<Spec> {
+pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     let platform = platform(flags)?;
     let env = environment(flags)?;
     // What is wrong with the words of the command line is said before long work begins.
@@ -155,12 +157,12 @@ pub fn prepare(flags: &Flags, program: Option<&str>, words: &[String]) -> Result
     }
 
     let progress = Progress::new();
-    let shown = program.unwrap_or(".").to_string();
-    let image = gather(flags, program, words, env, &progress)?;
+    let shown = program.name.as_deref().unwrap_or(".").to_string();
+    let image = gather(flags, program, env, &progress)?;
     for warning in &image.warnings {
         eprintln!("unilith: {warning}");
     }
-    if let Some(project) = image.config.manifest.as_ref().filter(|_| program.is_none()) {
+    if let Some(project) = image.config.manifest.as_ref().filter(|_| program.name.is_none()) {
         add_project(project, &mut publish, &mut volumes)?;
     }
     for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
@@ -249,16 +251,16 @@ fn platform(flags: &Flags) -> Result<Platform> {
 /// The image of a program, from the cache or newly gathered.
 pub fn gather(
     flags: &Flags,
-    program: Option<&str>,
-    words: &[String],
+    program: &Program,
     env: Vec<(String, String)>,
     progress: &Progress,
 ) -> Result<Image> {
-    if let Some(path) = program.and_then(|p| p.strip_prefix("cpio:")) {
-        return ready_made(Path::new(path), words, env);
+    let name = program.name.as_deref();
+    if let Some(path) = name.and_then(|p| p.strip_prefix("cpio:")) {
+        return ready_made(Path::new(path), &program.words, env);
     }
-    let mut request = Request::new(reference(program)?, catalogue()?);
-    request.words = words.to_vec();
+    let mut request = Request::new(reference(name)?, catalogue()?);
+    request.words.clone_from(&program.words);
     request.entrypoint = flags.entrypoint.clone();
     request.workdir = flags.workdir.clone();
     request.user = flags.user.clone();

@@ -4,6 +4,7 @@
 
 use crate::{
     fault::{Fault, Result, file},
+    line::Line,
     prepare::{self, Flags},
 };
 use std::{
@@ -20,25 +21,30 @@ use unilith_machine::{
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     #[command(flatten)]
+    image: BuildFlags,
+    #[command(flatten)]
+    line: Line,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct BuildFlags {
+    #[command(flatten)]
     flags: Flags,
     /// The directory to write; default: the program's name
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// As for `run`
-    program: Option<String>,
-    /// Arguments for the program
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    words: Vec<String>,
 }
 
-pub fn act(args: Args) -> Result<u8> {
-    if args.flags.kernel != KernelKind::Micro {
+pub fn act(mut args: Args) -> Result<u8> {
+    let program = args.line.program("build", &mut args.image)?;
+    let BuildFlags { flags, output } = args.image;
+    if flags.kernel != KernelKind::Micro {
         return Err(Fault::new(
             "build --kernel linux is not there yet: its settings are part of the RAM disk of one run",
         ));
     }
-    let spec = prepare::prepare(&args.flags, args.program.as_deref(), &args.words)?;
-    let folder = args.output.unwrap_or_else(|| PathBuf::from(&spec.label));
+    let spec = prepare::prepare(&flags, &program)?;
+    let folder = output.unwrap_or_else(|| PathBuf::from(&spec.label));
     if fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join("run.sh").is_file() {
         return Err(Fault::new(format!(
             "{} is not empty and was not made by `unilith build`; choose another with -o",

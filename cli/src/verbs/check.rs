@@ -7,6 +7,7 @@
 use crate::{
     archive::Archive,
     fault::{Fault, Result, file},
+    line::Line,
     prepare::{self, Flags},
     progress::Progress,
 };
@@ -17,16 +18,19 @@ use syscall_table::{ROWS, Row, Status};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
+    #[command(flatten)]
+    check: CheckFlags,
+    #[command(flatten)]
+    line: Line,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct CheckFlags {
     /// As JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     flags: Flags,
-    /// As for `run`
-    program: Option<String>,
-    /// Arguments, where they choose the program
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    words: Vec<String>,
 }
 
 /// Functions of the C library that make system calls of another name. The rest are called as their system call is.
@@ -93,16 +97,18 @@ struct Call {
     note: &'static str,
 }
 
-pub fn act(args: &Args) -> Result<u8> {
+pub fn act(mut args: Args) -> Result<u8> {
+    let wanted = args.line.program("check", &mut args.check)?;
+    let CheckFlags { json, flags } = args.check;
     let progress = Progress::new();
-    let image = prepare::gather(&args.flags, args.program.as_deref(), &args.words, Vec::new(), &progress)?;
+    let image = prepare::gather(&flags, &wanted, Vec::new(), &progress)?;
     drop(progress);
     let bytes = std::fs::read(&image.root).map_err(file("read", &image.root))?;
     let archive =
         Archive::read(&bytes).ok_or_else(|| Fault::new(format!("{} is damaged", image.root.display())))?;
     let program = image.config.args.first().cloned().unwrap_or_default();
     let report = examine(&archive, &program)?;
-    if args.json {
+    if json {
         super::print_json(&report)?;
     } else {
         print(&report);

@@ -4,11 +4,11 @@
 use crate::{
     backtrace,
     fault::{Fault, Result, file},
+    line::{Line, Program},
     names,
     prepare::{self, Flags},
     verbs::supervise::Report,
 };
-use clap::Parser;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::{
     fs::File,
@@ -30,15 +30,8 @@ const READY_LIMIT: Duration = Duration::from_secs(10);
 pub struct Args {
     #[command(flatten)]
     pub machine: RunFlags,
-    /// The program: an application of the catalogue, debian:PACKAGE, an ELF file, a directory, oci:FILE (none: the
-    /// project here), and its arguments. As with docker every word behind the program is the program's.
-    // One list: with two clap would look for its own flags between them.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_names = ["PROGRAM", "ARGUMENTS"])]
-    line: Vec<String>,
-    #[arg(skip)]
-    pub program: Option<String>,
-    #[arg(skip)]
-    pub words: Vec<String>,
+    #[command(flatten)]
+    line: Line,
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -62,67 +55,12 @@ pub struct RunFlags {
     flags: Flags,
 }
 
-/// [`RunFlags`] alone, for flags that stand between the program and `--`.
-#[derive(Parser, Debug)]
-#[command(name = "unilith run", disable_help_flag = true)]
-struct LateFlags {
-    #[command(flatten)]
-    flags: RunFlags,
-}
-
-impl Args {
-    /// `run PROGRAM -p 80 -- ARGUMENTS`: flags may follow the program if `--` ends them. Without it every word behind the
-    /// program is the program's, as with docker.
-    ///
-    /// `words` are those behind `run` on the command line; `line` is what remained of them behind the flags.
-    fn sort_out_words(&mut self, words: &[String]) -> Result<()> {
-        let early = &words[..words.len().saturating_sub(self.line.len())];
-        let early = early.strip_suffix(&["--".to_string()]).unwrap_or(early);
-        let mut line = std::mem::take(&mut self.line).into_iter();
-        self.program = line.next();
-        self.words = line.collect();
-        if let Some(flag) = self.program.as_ref().filter(|p| p.starts_with('-')) {
-            return Err(Fault {
-                code: 2,
-                message: format!("there is no flag {flag}; see unilith run --help"),
-            });
-        }
-        if !self.words.first().is_some_and(|w| w.starts_with('-')) {
-            return Ok(());
-        }
-        let Some(end) = self.words.iter().position(|w| w == "--") else {
-            if LateFlags::try_parse_from(std::iter::once("run").chain(self.words.iter().map(String::as_str)))
-                .is_ok()
-            {
-                eprintln!(
-                    "unilith: `{}` goes to the program; for flags of unilith write them before it, or `--` after them",
-                    self.words.join(" ")
-                );
-            }
-            return Ok(());
-        };
-        let late: Vec<String> = self.words.drain(..=end).take(end).collect();
-        // Read together with the flags before the program: clap's own update would set what is not repeated to its default.
-        let words = std::iter::once("run".to_string()).chain(early.iter().cloned()).chain(late);
-        let all = LateFlags::try_parse_from(words).map_err(|e| {
-            let text = e.render().to_string();
-            let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string();
-            Fault { code: 2, message: line }
-        })?;
-        self.machine = all.flags;
-        Ok(())
-    }
-}
-
 pub fn act(store: &Store, mut args: Args) -> Result<u8> {
-    // Behind the command's name and the verb, which has no flags before it.
-    let words: Vec<String> = std::env::args().skip(2).collect();
-    args.sort_out_words(&words)?;
-    start(store, &args).map_err(Fault::of_run)
+    let program = args.line.program("run", &mut args.machine)?;
+    start(store, &args.machine, &program).map_err(Fault::of_run)
 }
 
-fn start(store: &Store, args: &Args) -> Result<u8> {
-    let run = &args.machine;
+fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
     if let Some(name) = run.name.as_deref().filter(|n| !names::is_valid(n)) {
         return Err(Fault::new(format!(
             "--name {name}: a name begins with a letter or digit and has letters, digits, _ . - only"
@@ -135,7 +73,7 @@ fn start(store: &Store, args: &Args) -> Result<u8> {
         let phase = other.state.phase.word();
         return Err(unilith_machine::MachineError::NameInUse(name.clone(), other.spec.id, phase).into());
     }
-    let mut spec = prepare::prepare(&run.flags, args.program.as_deref(), &args.words)?;
+    let mut spec = prepare::prepare(&run.flags, program)?;
     spec.remove = run.rm;
     spec.tty = run.tty;
     let machine = match &run.name {
@@ -314,58 +252,4 @@ fn detach(machine: Held) -> Result<u8> {
         eprintln!("unilith: it is called {0}; `unilith stop {0}` ends it", spec.name);
     }
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn parse(words: &[&str]) -> Args {
-        let mut args = Cli::try_parse_from(std::iter::once(&"run").chain(words)).unwrap().args;
-        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        args.sort_out_words(&words).unwrap();
-        args
-    }
-
-    #[test]
-    fn words_behind_the_program_are_the_programs() {
-        let args = parse(&["-d", "busybox", "ls", "-l", "--", "-d"]);
-        assert!(args.machine.detach);
-        assert_eq!(args.words, ["ls", "-l", "--", "-d"]);
-    }
-
-    #[test]
-    fn flags_may_follow_the_program_when_a_double_dash_ends_them() {
-        let args = parse(&[
-            "-e",
-            "A=b",
-            "debian:memcached",
-            "-p",
-            "11211",
-            "-m",
-            "32M",
-            "--",
-            "memcached",
-            "-m",
-            "64",
-        ]);
-        assert_eq!(args.words, ["memcached", "-m", "64"]);
-        assert_eq!(args.machine.flags.publish, ["11211"]);
-        assert_eq!(args.machine.flags.memory, Some(unilith_image::Size(32 << 20)));
-        assert_eq!(args.machine.flags.env, ["A=b"]);
-    }
-
-    #[test]
-    fn a_double_dash_right_behind_the_program_is_not_an_argument() {
-        let args = parse(&["-d", "-p", "1:2", "redis", "--", "--port", "1"]);
-        assert_eq!(args.words, ["--port", "1"]);
-        assert!(args.machine.detach, "the flags before the program hold");
-        assert_eq!(args.machine.flags.publish, ["1:2"]);
-    }
 }
