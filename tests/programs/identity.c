@@ -2,14 +2,11 @@
 // Ids, limits and names as programs use them, started as root: every check prints its name and ends the run when it
 // fails. Passes on Linux as the first process of a container.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/personality.h>
@@ -22,13 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                    \
-    do {                                                                                    \
-        if (!(condition)) {                                                                 \
-            printf("FAILED line %d: %s (errno %d)\n", __LINE__, #condition, errno);         \
-            exit(1);                                                                        \
-        }                                                                                   \
-    } while (0)
+#include "check.h"
 
 static void processes_and_groups(void)
 {

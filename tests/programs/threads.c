@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Threads as programs use them: every check prints its name and aborts the run when it fails.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                    \
-    do {                                                                                    \
-        if (!(condition)) {                                                                 \
-            printf("FAILED line %d: %s (errno %d)\n", __LINE__, #condition, errno);         \
-            exit(1);                                                                        \
-        }                                                                                   \
-    } while (0)
+#include "check.h"
 
 enum { THREADS = 8, ROUNDS = 20000 };
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Clocks and timers as programs use them: every check prints its name and ends the run when it fails. Passes on Linux.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -19,13 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                    \
-    do {                                                                                    \
-        if (!(condition)) {                                                                 \
-            printf("FAILED line %d: %s (errno %d)\n", __LINE__, #condition, errno);         \
-            exit(1);                                                                        \
-        }                                                                                   \
-    } while (0)
+#include "check.h"
 
 static long long now(clockid_t clock)
 {
