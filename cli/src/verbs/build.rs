@@ -14,7 +14,7 @@ use std::{
 };
 use unilith_machine::{
     link, qemu,
-    record::{Connection, KernelKind, Network, Spec},
+    record::{Connection, Helper, KernelKind, Network, Spec},
     supervisor,
 };
 
@@ -66,7 +66,11 @@ pub fn act(mut args: Args) -> Result<u8> {
 }
 
 fn run_script(spec: &Spec) -> String {
-    let connection = if spec.network == Network::None { Connection::None } else { Connection::User };
+    let connection = if spec.network == Network::None {
+        Connection::None
+    } else {
+        Connection::User { helper: Helper::Qemu }
+    };
     let mut boot = supervisor::boot_config(spec, &connection);
     link::describe(&connection, &mut boot);
     // The script may be used at any later time; the machine then starts at QEMU's clock.

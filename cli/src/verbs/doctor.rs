@@ -5,7 +5,7 @@ use crate::{fault::Result, repository};
 use serde::Serialize;
 use std::process::{Command, Stdio};
 use unilith_machine::{accel, dirs, qemu};
-use unilith_network::{nat, tap};
+use unilith_network::{nat, passt, tap};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -125,17 +125,17 @@ fn translation() -> Finding {
 }
 
 fn user_network() -> Finding {
+    let what = "user-mode networking";
+    let Err(error) = passt::works() else { return good(what, "passt works") };
     let help = Command::new(qemu::QEMU).args(["-M", "none", "-netdev", "help"]).stdin(Stdio::null()).output();
     let listed = help.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).lines().any(|l| l.trim() == "user"));
-    if listed {
-        return good("user-mode networking", "QEMU has it");
-    }
-    Finding {
-        what: "user-mode networking",
-        state: Health::Limited,
-        found: "this QEMU was built without it".into(),
-        remedy: Some("use Debian's or Ubuntu's qemu-system-x86".into()),
-    }
+    let instead = if listed {
+        "QEMU's own is used, which is slow with many clients at once"
+    } else {
+        "this QEMU was built without its own"
+    };
+    let remedy = passt::installed().is_none().then(|| "as root: apt-get install -y passt".to_string());
+    Finding { what, state: Health::Limited, found: format!("{error}: {instead}"), remedy }
 }
 
 fn compiler() -> Finding {

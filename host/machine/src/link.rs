@@ -3,30 +3,33 @@
 
 use crate::{
     MachineError, qemu,
-    record::{Connection, Network, Spec},
+    record::{Connection, Helper, Network, Spec},
 };
-use std::{net::Ipv4Addr, os::fd::OwnedFd, path::Path};
+use std::{
+    net::Ipv4Addr,
+    os::fd::{AsRawFd, OwnedFd},
+    path::Path,
+};
 use unilith_network::{
     dns, nat,
+    passt::{self, Passt},
     ports::{Listener, Publish, listen},
     proxy::{self, Route},
     subnet::Pair,
     tap::{Tap, TapError},
 };
 
-/// QEMU's user-mode network (`-netdev user`): the addresses are fixed.
-const USER_GUEST: [u8; 4] = [10, 0, 2, 15];
-const USER_GATEWAY: [u8; 4] = [10, 0, 2, 2];
-const USER_DNS: [u8; 4] = [10, 0, 2, 3];
-
-/// What is ready before QEMU starts. Dropping it releases the ports and the tap device.
+/// What is ready before the machine starts. Dropping it releases the ports and the tap device, and ends passt.
 pub struct Link {
     pub connection: Connection,
     pub published: Vec<Publish>,
     /// What the user should know.
     pub notes: Vec<String>,
-    tap: Option<OwnedFd>,
+    /// The tap device, or the machine's end of passt's socket.
+    device: Option<OwnedFd>,
     listeners: Vec<Listener>,
+    /// Ends when it is dropped.
+    _passt: Option<Passt>,
 }
 
 impl Link {
@@ -34,7 +37,8 @@ impl Link {
     pub fn set_up(spec: &Spec, shared: &Path) -> Result<Link, MachineError> {
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         if spec.network == Network::None {
-            return Ok(Link { connection: Connection::None, published, notes, tap: None, listeners });
+            let connection = Connection::None;
+            return Ok(Link { connection, published, notes, device: None, listeners, _passt: None });
         }
         for mut port in spec.publish.iter().copied() {
             listeners.push(listen(&mut port)?);
@@ -63,9 +67,19 @@ impl Link {
             },
         };
         let Some(tap) = tap else {
-            // QEMU listens itself; until then these sockets only showed that the ports are free.
+            // The helper listens itself; until then these sockets only showed that the ports are free.
             listeners.clear();
-            return Ok(Link { connection: Connection::User, published, notes, tap: None, listeners });
+            let (helper, passt, device) = match Passt::start(&published, qemu::mac_of(&spec.id)) {
+                Ok((passt, device)) => (Helper::Passt, Some(passt), Some(device)),
+                Err(error) => {
+                    notes.push(format!(
+                        "{error}: QEMU's own user-mode networking is slow with many clients at once"
+                    ));
+                    (Helper::Qemu, None, None)
+                }
+            };
+            let connection = Connection::User { helper };
+            return Ok(Link { connection, published, notes, device, listeners, _passt: passt });
         };
         let translated = match translate(&tap, shared) {
             Ok(translated) => translated,
@@ -75,15 +89,15 @@ impl Link {
             }
         };
         let connection = Connection::Tap { device: tap.name, pair: tap.pair, translated };
-        Ok(Link { connection, published, notes, tap: Some(tap.fd), listeners })
+        Ok(Link { connection, published, notes, device: Some(tap.fd), listeners, _passt: None })
     }
 
     /// QEMU's side of it. The descriptor stays with `self`.
     pub fn for_qemu(&self) -> qemu::Link {
-        use std::os::fd::AsRawFd;
-        match (&self.connection, &self.tap) {
+        match (&self.connection, &self.device) {
             (Connection::Tap { .. }, Some(fd)) => qemu::Link::Tap(fd.as_raw_fd()),
-            (Connection::User, _) => qemu::Link::User(self.published.clone()),
+            (Connection::User { .. }, Some(fd)) => qemu::Link::Frames(fd.as_raw_fd()),
+            (Connection::User { .. }, None) => qemu::Link::User(self.published.clone()),
             _ => qemu::Link::None,
         }
     }
@@ -93,10 +107,10 @@ impl Link {
         describe(&self.connection, boot);
     }
 
-    /// To be called when QEMU has started: gives up the tap descriptor, so that the device goes with QEMU, and serves
-    /// the ports and names from a thread that lives as long as the process.
+    /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
+    /// machine, and serves the ports and names of a tap device from a thread that lives as long as the process.
     pub fn serve(&mut self) -> Result<(), MachineError> {
-        self.tap = None;
+        self.device = None;
         let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
         let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
@@ -128,10 +142,10 @@ async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>) {
 pub fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
     match connection {
         Connection::None => {}
-        Connection::User => {
-            boot.ip = Some(api_boot::Ipv4Prefix { address: USER_GUEST, length: 24 });
-            boot.gateway = Some(USER_GATEWAY);
-            boot.dns = vec![USER_DNS];
+        Connection::User { .. } => {
+            boot.ip = Some(api_boot::Ipv4Prefix { address: passt::MACHINE.octets(), length: passt::PREFIX });
+            boot.gateway = Some(passt::GATEWAY.octets());
+            boot.dns = vec![passt::DNS.octets()];
         }
         Connection::Tap { pair, .. } => {
             boot.ip = Some(api_boot::Ipv4Prefix { address: pair.guest.octets(), length: Pair::LENGTH });

@@ -28,7 +28,9 @@ pub enum Link {
     None,
     /// A tap device by a descriptor that QEMU inherits.
     Tap(i32),
-    /// User-mode networking with these ports forwarded.
+    /// Frames behind their lengths on a stream socket that QEMU inherits: what passt speaks.
+    Frames(i32),
+    /// QEMU's own user-mode networking with these ports forwarded.
     User(Vec<Publish>),
 }
 
@@ -48,7 +50,7 @@ pub struct Line<'a> {
     pub volumes: &'a [Mount],
     pub link: Link,
     /// The network device's address.
-    pub mac: String,
+    pub mac: [u8; 6],
     pub console: Stream,
     pub status: Stream,
     /// QEMU's own control channel (QMP), if wanted.
@@ -97,6 +99,8 @@ impl Line<'_> {
         let netdev = match &self.link {
             Link::None => None,
             Link::Tap(fd) => Some(format!("tap,id=net0,fd={fd}")),
+            // Understood by every QEMU; `stream` is its name since 7.2 only.
+            Link::Frames(fd) => Some(format!("socket,id=net0,fd={fd}")),
             Link::User(ports) => {
                 let forward =
                     |p: &Publish| format!(",hostfwd={}:{}:{}-:{}", p.protocol, p.address, p.host, p.guest);
@@ -108,7 +112,7 @@ impl Line<'_> {
                 "-netdev",
                 &netdev,
                 "-device",
-                &format!("{},netdev=net0,mac={}", virtio("virtio-net"), self.mac),
+                &format!("{},netdev=net0,mac={}", virtio("virtio-net"), show_mac(self.mac)),
             ]);
         }
         for (n, volume) in self.volumes.iter().enumerate() {
@@ -163,11 +167,15 @@ fn escape_commas(path: &Path) -> OsString {
 }
 
 /// A locally administered address that is the machine's own (IEEE 802, second least bit of the first octet).
-pub fn mac_of(id: &str) -> String {
-    let digits: String =
-        id.chars().filter(char::is_ascii_hexdigit).chain("00000000".chars()).take(8).collect();
-    let pairs: Vec<&str> = (0..4).map(|i| &digits[2 * i..2 * i + 2]).collect();
-    format!("52:55:{}", pairs.join(":"))
+pub fn mac_of(id: &str) -> [u8; 6] {
+    let mut digits = id.chars().filter_map(|c| c.to_digit(16)).chain(std::iter::repeat(0));
+    let mut octet = || (digits.next().unwrap_or(0) << 4 | digits.next().unwrap_or(0)) as u8;
+    [0x52, 0x55, octet(), octet(), octet(), octet()]
+}
+
+/// A hardware address as QEMU reads it.
+fn show_mac(mac: [u8; 6]) -> String {
+    mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 
 #[cfg(test)]

@@ -193,8 +193,20 @@ pub enum Connection {
         pair: Pair,
         translated: bool,
     },
-    User,
+    User {
+        #[serde(default)]
+        helper: Helper,
+    },
     None,
+}
+
+/// Whose user-mode network it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Helper {
+    Passt,
+    #[default]
+    Qemu,
 }
 
 /// A port the program listens on.

@@ -153,7 +153,7 @@ impl Supervision {
             control: Some(control_end.as_raw_fd()),
         };
         let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
-        if let qemu::Link::Tap(fd) = line.link {
+        if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
             inherited.push(fd);
         }
         let begin = Instant::now();

@@ -7,7 +7,8 @@
 //!   holds its descriptor, so nothing is left behind however the machine ends. Ports are published by a proxy in the
 //!   machine's supervisor ([`proxy`]), names are resolved by a relay there ([`dns`]), and packets go out through
 //!   address translation where the host has nftables ([`nat`]).
-//! - **user**: everybody else gets QEMU's user-mode network; QEMU itself publishes the ports.
+//! - **user**: everybody else gets user-mode networking by [`passt`], which publishes the ports itself; where it is not
+//!   installed, QEMU's own.
 //!
 //! [`ports`] holds what both share: the notation of `-p`, and the check that a host port is free.
 //!
@@ -15,6 +16,7 @@
 
 pub mod dns;
 pub mod nat;
+pub mod passt;
 pub mod ports;
 pub mod proxy;
 pub mod subnet;

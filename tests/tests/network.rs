@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! User-mode networking: what an ordinary user gets. The tap device of root is what the other tests use.
+
+use std::{
+    io::{Read, Write},
+    net::TcpListener,
+    process::Command,
+    time::Duration,
+};
+use unilith_tests::{
+    PATIENCE, Unilith, connect, eventually, finish, free_port, is_alive, signal, slow_client,
+};
+
+#[test]
+fn fifty_clients_of_a_published_user_mode_port_are_served_without_a_stall() {
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["--network", "user", "-p", "127.0.0.1::6379", "redis"]);
+    let port = machine.published(6379).port().to_string();
+    for pipeline in ["1", "16"] {
+        let words = ["-p", &port, "-c", "50", "-n", "20000", "-P", pipeline, "-t", "set,get", "-q"];
+        // Lost SYNs come again after 1, 3 and 7 seconds: many of them would be seen here.
+        let ran = slow_client("redis-benchmark", &words, Duration::from_secs(60)).ok();
+        assert_eq!(ran.out.matches("requests per second").count(), 2, "{ran}");
+    }
+}
+
+#[test]
+fn a_hundred_connections_at_once_are_all_answered() {
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["--network", "user", "-p", "127.0.0.1::6379", "redis"]);
+    let at = machine.published(6379);
+    let mut clients: Vec<_> = (0..100).map(|_| connect(at)).collect();
+    clients.iter_mut().for_each(|client| client.write_all(b"PING\r\n").unwrap());
+    for client in &mut clients {
+        let mut answer = [0; 7];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+PONG\r\n");
+    }
+}
+
+#[test]
+fn user_mode_networking_needs_no_root_and_leaves_nothing_after_kill_9() {
+    let unilith = Unilith::new();
+    let port = free_port();
+    let mut run = unilith.command(&[
+        "run",
+        "--name",
+        "front",
+        "--network",
+        "user",
+        "-p",
+        &format!("127.0.0.1:{port}:6379"),
+        "redis",
+    ]);
+    let mut child = run.stdout(std::process::Stdio::null()).spawn().unwrap();
+    eventually("it serves", || unilith.run(&["ps"]).out.contains("ready for"));
+    let helpers = children(child.id());
+    assert!(!helpers.is_empty(), "QEMU at least");
+    if unilith.inspect("front")["state"]["connection"]["helper"] == "passt" {
+        let passt = helpers.iter().find(|(_, name)| name.starts_with("passt"));
+        let user = passt.map(|(pid, _)| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap());
+        let user = user.unwrap_or_else(|| panic!("passt is no child of the command: {helpers:?}"));
+        let uid = user.lines().find(|l| l.starts_with("Uid:")).unwrap();
+        assert_ne!(uid.split_ascii_whitespace().nth(1), Some("0"), "passt runs as root");
+    } else {
+        eprintln!("passt is not in use here; `unilith doctor` says why");
+    }
+    signal("KILL", child.id());
+    child.wait().unwrap();
+    eventually("all its processes end", || !helpers.iter().any(|(pid, _)| is_alive(*pid)));
+    TcpListener::bind(("127.0.0.1", port)).expect("the port is free again");
+    unilith.run(&["ps", "-a"]).ok().says("exited (137)");
+}
+
+/// Processes that this one started, with their names.
+fn children(pid: u32) -> Vec<(u64, String)> {
+    let mut ps = Command::new("ps");
+    let listed = finish(ps.args(["-o", "pid=,comm=", "--ppid", &pid.to_string()]), PATIENCE).ok().out;
+    let line = |line: &str| {
+        let (pid, name) = line.trim().split_once(' ')?;
+        Some((pid.parse().ok()?, name.trim().to_string()))
+    };
+    listed.lines().filter_map(line).collect()
+}
