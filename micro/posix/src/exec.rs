@@ -21,14 +21,21 @@ pub struct Prepared {
     pub file: Arc<Dentry>,
 }
 
-/// Loads the program at `path` for the process; nothing of the process changes. Errors are execve(2)'s.
+/// Finds a program by its path, for [`prepare`].
+pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
+    process.files.lookup(path, &files::credentials_of(process))
+}
+
+/// Loads the program at `dentry`, which was named `name`, for the process; nothing of the process changes. Errors are
+/// execve(2)'s.
 pub fn prepare(
     process: &Process,
-    path: &[u8],
+    dentry: Arc<Dentry>,
+    name: Vec<u8>,
     arguments: Vec<Vec<u8>>,
     environment: Vec<Vec<u8>>,
 ) -> Result<Prepared> {
-    let (dentry, file) = executable(process, path)?;
+    let file = executable(process, &dentry)?;
     let limits = limits(process);
     let mut random = [0; 48];
     api_plat::entropy(&mut random);
@@ -42,23 +49,22 @@ pub fn prepare(
         &space,
         Executable {
             file,
-            name: path.to_vec(),
+            name,
             arguments,
             environment,
             identity,
             machine: machine(map_vdso(&space)?),
             random: core::array::from_fn(|i| random[32 + i]),
             limits,
-            open: &mut |path| executable(process, path).map(|(_, file)| file),
+            open: &mut |path| executable(process, &find(process, path)?),
         },
     )?;
     Ok(Prepared { space, loaded, file: dentry })
 }
 
-/// Finds a file that may be executed: `ENOENT`, `EACCES` (no right, or no regular file), `ENOEXEC` (no pages).
-fn executable(process: &Process, path: &[u8]) -> Result<(Arc<Dentry>, Arc<MappedFile>)> {
+/// A file that may be executed: `EACCES` (no right, or no regular file), `ENOEXEC` (no pages).
+fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
     let who = files::credentials_of(process);
-    let dentry = process.files.lookup(path, &who)?;
     let stat = dentry.inode().stat()?;
     if stat.kind != FileType::Regular {
         return Err(EACCES);
@@ -70,9 +76,9 @@ fn executable(process: &Process, path: &[u8]) -> Result<(Arc<Dentry>, Arc<Mapped
     }
     let file = dentry.inode().open(dentry.inode(), 0)?;
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
-    let path = dentry.path_from(&process.files.root()).unwrap_or_else(|| path.to_vec());
+    let path = dentry.path_from(&process.files.root()).unwrap_or_else(|| dentry.name().to_vec());
     let mapped = MappedFile { source, path, device: stat.device, inode: stat.inode };
-    Ok((dentry, Arc::new(mapped)))
+    Ok(Arc::new(mapped))
 }
 
 /// The limits that memory management keeps.

@@ -33,6 +33,8 @@ pub struct Process {
     tasks: SpinLock<BTreeMap<i32, Arc<Task>>>,
     next_tid: AtomicI32,
     exiting: AtomicBool,
+    /// The thread that is about to run another program, and 0: the others end.
+    only: AtomicI32,
     /// Processor time of threads that have ended.
     ended_cpu_ns: AtomicU64,
     program: SpinLock<Option<Arc<Program>>>,
@@ -61,6 +63,7 @@ impl Process {
             tasks: SpinLock::new(BTreeMap::new()),
             next_tid: AtomicI32::new(pid),
             exiting: AtomicBool::new(false),
+            only: AtomicI32::new(0),
             ended_cpu_ns: AtomicU64::new(0),
             program: SpinLock::new(None),
         })
@@ -110,6 +113,20 @@ impl Process {
 
     pub fn thread_count(&self) -> usize {
         self.tasks.lock().len()
+    }
+
+    /// All threads but `tid` are to end; false when another one said so of itself before.
+    pub fn leave_only(&self, tid: i32) -> bool {
+        self.only.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn all_may_stay(&self) {
+        self.only.store(0, Ordering::Relaxed);
+    }
+
+    /// The thread that the others make room for.
+    pub fn only(&self) -> Option<i32> {
+        Some(self.only.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
     }
 
     /// Ends the program, and with it the machine: stores what is not stored yet, then tells the host.

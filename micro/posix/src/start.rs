@@ -48,7 +48,9 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     let bytes = |text: &String| text.clone().into_bytes();
     let arguments = config.args.iter().map(bytes).collect();
     let environment = environment(config);
-    let prepared = exec::prepare(process, path.as_bytes(), arguments, environment);
+    let name = path.clone().into_bytes();
+    let prepared = exec::find(process, &name)
+        .and_then(|file| exec::prepare(process, file, name, arguments, environment));
     let Prepared { space, loaded, file } = prepared.map_err(|e| exec::reason(path, e))?;
     space.activate();
     drop(space);

@@ -50,6 +50,11 @@ impl Task {
         thread.set_local(Arc::as_ptr(self).cast_mut().cast());
     }
 
+    /// Unties it again: the thread goes on as another task.
+    pub fn detach(&self) -> Option<Arc<Thread>> {
+        self.thread.lock().take()
+    }
+
     /// The kernel thread.
     pub fn thread(&self) -> Option<Arc<Thread>> {
         self.thread.lock().clone()

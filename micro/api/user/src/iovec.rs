@@ -70,11 +70,13 @@ pub fn read_iovec(address: u64, count: usize) -> Result<Segments> {
 struct Cursor<'a> {
     head: Segment,
     rest: &'a [Segment],
+    /// Bytes that may still move, whatever the segments hold.
+    room: usize,
 }
 
 impl<'a> Cursor<'a> {
     fn remaining(&self) -> usize {
-        self.head.length + self.rest.iter().map(|s| s.length).sum::<usize>()
+        self.room.min(self.head.length + self.rest.iter().map(|s| s.length).sum::<usize>())
     }
 
     /// Makes `head` non-empty where anything is left, and returns its length.
@@ -84,12 +86,13 @@ impl<'a> Cursor<'a> {
             self.head = *first;
             self.rest = rest;
         }
-        self.head.length
+        self.head.length.min(self.room)
     }
 
     fn advance(&mut self, n: usize) {
         self.head.address += n as u64;
         self.head.length -= n;
+        self.room -= n;
     }
 }
 
@@ -108,11 +111,11 @@ impl<'a> Sink<'a> {
             return Err(EFAULT);
         }
         let head = Segment { address, length: length.min(IO_MAX) };
-        Ok(Sink(To::User(Cursor { head, rest: &[] })))
+        Ok(Sink(To::User(Cursor { head, rest: &[], room: IO_MAX })))
     }
 
     pub fn vectored(segments: &'a [Segment]) -> Sink<'a> {
-        Sink(To::User(Cursor { head: Segment { address: 0, length: 0 }, rest: segments }))
+        Sink(To::User(Cursor { head: Segment { address: 0, length: 0 }, rest: segments, room: IO_MAX }))
     }
 
     pub fn kernel(buffer: &'a mut [u8]) -> Sink<'a> {
@@ -210,11 +213,11 @@ impl<'a> Source<'a> {
             return Err(EFAULT);
         }
         let head = Segment { address, length: length.min(IO_MAX) };
-        Ok(Source(From::User(Cursor { head, rest: &[] })))
+        Ok(Source(From::User(Cursor { head, rest: &[], room: IO_MAX })))
     }
 
     pub fn vectored(segments: &'a [Segment]) -> Source<'a> {
-        Source(From::User(Cursor { head: Segment { address: 0, length: 0 }, rest: segments }))
+        Source(From::User(Cursor { head: Segment { address: 0, length: 0 }, rest: segments, room: IO_MAX }))
     }
 
     pub fn kernel(bytes: &'a [u8]) -> Source<'a> {
@@ -226,6 +229,14 @@ impl<'a> Source<'a> {
         match &self.0 {
             From::User(cursor) => cursor.remaining(),
             From::Kernel(bytes) => bytes.len(),
+        }
+    }
+
+    /// Leaves at most `length` bytes: the rest is not written.
+    pub fn limit(&mut self, length: usize) {
+        match &mut self.0 {
+            From::User(cursor) => cursor.room = cursor.room.min(length),
+            From::Kernel(bytes) => *bytes = &bytes[..bytes.len().min(length)],
         }
     }
 
@@ -287,6 +298,20 @@ mod tests {
 
     fn segment(bytes: &mut [u8]) -> Segment {
         Segment { address: bytes.as_mut_ptr() as u64, length: bytes.len() }
+    }
+
+    #[test]
+    fn a_limited_source_ends_early() {
+        let (mut a, mut b) = (*b"abc", *b"defg");
+        let segments = [segment(&mut a), segment(&mut b)];
+        let mut source = Source::vectored(&segments);
+        source.limit(5);
+        assert_eq!(source.remaining(), 5);
+        assert_eq!(source.take_vec(100), Ok(b"abcde".to_vec()));
+        assert_eq!(source.remaining(), 0);
+        let mut source = Source::kernel(b"hello");
+        source.limit(2);
+        assert_eq!(source.take_vec(100), Ok(b"he".to_vec()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changing what a file is: mode, owner, times, length, extended attributes, and storing it.
 
+use super::io::check_file_size;
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use crate::call::Call;
@@ -18,6 +19,7 @@ const UTIME_OMIT: i64 = 0x3fff_fffe;
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: usize = 65536;
 const FALLOC_KNOWN: u32 = 0x7f;
+const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const SYNC_FILE_RANGE_KNOWN: u32 = 7;
 
 /// A file whose attributes are to change, by path or by descriptor.
@@ -228,6 +230,9 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
     }
     files::credentials().check(&stat, Access::WRITE)?;
     target.may_change()?;
+    if size > stat.size {
+        check_file_size(size)?;
+    }
     target.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
     Ok(0)
 }
@@ -237,6 +242,10 @@ pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     if !description.may_write() {
         return Err(EINVAL);
+    }
+    let stat = description.file().stat()?;
+    if stat.kind == FileType::Regular && size > stat.size {
+        check_file_size(size)?;
     }
     description.file().truncate(size).map(|()| 0)
 }
@@ -258,13 +267,17 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_write() {
         return Err(EBADF);
     }
-    match description.file().stat()?.kind {
+    let stat = description.file().stat()?;
+    match stat.kind {
         FileType::Fifo => return Err(ESPIPE),
         FileType::Directory => return Err(EISDIR),
         FileType::Regular => {}
         _ => return Err(ENODEV),
     }
-    offset.checked_add(length).ok_or(EFBIG)?;
+    let end = offset.checked_add(length).ok_or(EFBIG)? as u64;
+    if mode & FALLOC_FL_KEEP_SIZE == 0 && end > stat.size {
+        check_file_size(end)?;
+    }
     description.file().allocate(mode, offset as u64, length as u64).map(|()| 0)
 }
 

@@ -8,7 +8,11 @@ use api_plat::Status;
 
 /// exit(2): the calling thread; the program with the last one.
 pub fn exit(call: &mut Call<'_>) -> Result<usize> {
-    let code = call.int(0) as u8;
+    end_thread(call.int(0) as u8)
+}
+
+/// Ends the calling thread, and the program when it is the last one.
+pub fn end_thread(code: u8) -> ! {
     let task = task::current();
     super::futex::thread_ends(task);
     super::signals::thread_ends(task);
@@ -19,6 +23,10 @@ pub fn exit(call: &mut Call<'_>) -> Result<usize> {
     // The table held the task: from here on this is a kernel thread about to end.
     sched::current().set_local(core::ptr::null_mut());
     process.remove(tid);
+    // Who waits to be alone.
+    if let Some(only) = process.only().and_then(|tid| process.task(tid)) {
+        only.interrupt();
+    }
     drop(process);
     sched::exit_current()
 }

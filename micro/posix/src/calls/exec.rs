@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! execve(2): another program takes the place of the running one.
+//! execve(2), execveat(2): another program takes the place of the running one.
 
 use crate::call::Call;
 use crate::calls::open::read_path;
+use crate::calls::signals;
+use crate::calls::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
+use crate::dispatch::RESTART;
 use crate::exec::{self, Prepared};
-use crate::process::Program;
-use crate::task;
+use crate::files::AT_FDCWD;
+use crate::process::{Process, Program};
+use crate::task::{self, Task};
 use abi::{Result, errno::*};
+use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_fs::FileType;
 use api_plat::Frame;
 use api_user::UserPtr;
 use core::sync::atomic::Ordering;
 use loader::Loaded;
+use vfs::Dentry;
 
 /// Longest string with its NUL (MAX_ARG_STRLEN).
 const LONGEST_STRING: usize = 32 * abi::PAGE_SIZE;
@@ -21,32 +29,80 @@ const MOST_BYTES: usize = 6 << 20;
 /// execve(2).
 pub fn execve(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(0), false)?;
-    let mut room = MOST_BYTES;
-    let arguments = read_strings(call.ptr(1), &mut room)?;
-    let environment = read_strings(call.ptr(2), &mut room)?;
-    let task = task::current();
-    let process = &task.process;
-    let Prepared { space, loaded, file } = exec::prepare(process, &path, arguments, environment)?;
-    if process.thread_count() > 1 {
-        log::warn!("execve from a program with several threads is refused: run it with --kernel linux");
-        return Err(EAGAIN);
+    let strings = Strings::read(call.ptr(1), call.ptr(2))?;
+    let file = exec::find(&task::current().process, &path)?;
+    execute(call, file, path, strings)
+}
+
+/// execveat(2).
+pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
+    let (dirfd, flags) = (call.int(0), call.flags(4, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)?);
+    let path = read_path(call.ptr(1), flags & AT_EMPTY_PATH != 0)?;
+    let strings = Strings::read(call.ptr(2), call.ptr(3))?;
+    let files = &task::current().process.files;
+    if path.is_empty() {
+        let file = if dirfd == AT_FDCWD {
+            files.working()
+        } else {
+            files.descriptors.get_any(dirfd)?.place().cloned().ok_or(EACCES)?
+        };
+        return execute(call, file, format!("/dev/fd/{dirfd}").into_bytes(), strings);
     }
+    let file = lookup_at(dirfd, &path, flags & AT_SYMLINK_NOFOLLOW == 0)?;
+    if file.kind() == FileType::Symlink {
+        return Err(ELOOP);
+    }
+    let name = if dirfd == AT_FDCWD || path.first() == Some(&b'/') {
+        path
+    } else {
+        // How a script's interpreter finds it.
+        [format!("/dev/fd/{dirfd}/").into_bytes(), path].concat()
+    };
+    execute(call, file, name, strings)
+}
+
+/// What the program is told.
+struct Strings {
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+}
+
+impl Strings {
+    fn read(arguments: UserPtr<u64>, environment: UserPtr<u64>) -> Result<Strings> {
+        let mut room = MOST_BYTES;
+        Ok(Strings {
+            arguments: read_strings(arguments, &mut room)?,
+            environment: read_strings(environment, &mut room)?,
+        })
+    }
+}
+
+fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
+    let process = task::current().process.clone();
+    let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
+    let Prepared { space, loaded, file } =
+        exec::prepare(&process, file, name, strings.arguments, strings.environment)?;
     // A device that is full is the last reason to stay.
     mem::current().sync_all()?;
     let fpu = api_plat::new_fpu_state()?;
+    end_other_threads(&process)?;
 
     // From here on there is no way back.
+    become_first(&process);
+    let task = task::current();
     while let Some((_, description)) = process.files.descriptors.remove_marked() {
         // As on Linux, nobody is told of errors.
         let _ = description.close();
     }
     process.signals.reset_handlers();
+    process.timers.program_ends();
+    process.credentials.lock().program_starts();
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);
     space.activate();
     drop(space);
-    task.set_name(path.rsplit(|b| *b == b'/').next().unwrap_or_default());
+    task.set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     // SAFETY: the stack is the running thread's own, as it was before.
@@ -55,6 +111,40 @@ pub fn execve(call: &mut Call<'_>) -> Result<usize> {
     *call.frame = Frame::at_start(entry, stack);
     call.keep_registers = true;
     Ok(0)
+}
+
+/// Ends every thread but the calling one, and waits until they are gone. Fails when another thread was first: then this
+/// one is about to end.
+fn end_other_threads(process: &Process) -> Result<()> {
+    let own = task::current().tid;
+    if !process.leave_only(own) {
+        return Err(RESTART);
+    }
+    for other in process.tasks().iter().filter(|other| other.tid != own) {
+        signals::end_thread(other);
+    }
+    while process.thread_count() > 1 {
+        sched::park(u64::MAX);
+    }
+    process.all_may_stay();
+    Ok(())
+}
+
+/// The last thread takes the process' id, whatever its own was.
+fn become_first(process: &Arc<Process>) {
+    let old = task::current();
+    if old.tid == process.pid {
+        return;
+    }
+    let first = Task::new(process.clone(), process.pid, *old.name.lock());
+    first.signals.inherit(&old.signals);
+    *first.scheduling.lock() = *old.scheduling.lock();
+    let tid = old.tid;
+    if let Some(thread) = old.detach() {
+        first.attach(&thread);
+    }
+    process.add(first);
+    process.remove(tid);
 }
 
 /// A NULL-terminated array of strings; a null pointer is an empty one. `E2BIG` beyond the limits.

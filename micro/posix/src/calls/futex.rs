@@ -36,10 +36,8 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
         return Err(ENOSYS);
     }
     match command {
-        FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, realtime)?, timeout != 0),
-        FUTEX_WAIT_BITSET => {
-            wait_for(word, value, call.uint(5), deadline(timeout, true, realtime)?, timeout != 0)
-        }
+        FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, realtime)?, true),
+        FUTEX_WAIT_BITSET => wait_for(word, value, call.uint(5), deadline(timeout, true, realtime)?, false),
         FUTEX_WAKE => wake(word, value, ANY),
         FUTEX_WAKE_BITSET => wake(word, value, call.uint(5)),
         FUTEX_REQUEUE => requeue(word, second, value, timeout as u32, None),
@@ -53,7 +51,8 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
     }
 }
 
-/// The monotonic deadline of a `struct timespec`; none for a null pointer.
+/// The monotonic deadline of a `struct timespec`; none for a null pointer. A wait that was interrupted without a
+/// handler keeps the one it had.
 fn deadline(address: u64, absolute: bool, realtime: bool) -> Result<u64> {
     let Some(pointer) = UserPtr::<[i64; 2]>::new(address).non_null() else { return Ok(wait::FOREVER) };
     let [seconds, nanoseconds] = pointer.read()?;
@@ -62,7 +61,7 @@ fn deadline(address: u64, absolute: bool, realtime: bool) -> Result<u64> {
     }
     let time = (seconds as u64).saturating_mul(1_000_000_000).saturating_add(nanoseconds as u64);
     Ok(match (absolute, realtime) {
-        (false, _) => api_plat::now_ns().saturating_add(time),
+        (false, _) => wait::deadline_in(time),
         (true, false) => time,
         (true, true) => time.saturating_sub(api_plat::wall_ns()),
     })
@@ -83,7 +82,7 @@ fn read(word: u64) -> Result<u32> {
     UserPtr::<u32>::new(word).read()
 }
 
-fn wait_for(word: u64, value: u32, bits: u32, deadline_ns: u64, timed: bool) -> Result<usize> {
+fn wait_for(word: u64, value: u32, bits: u32, deadline_ns: u64, relative: bool) -> Result<usize> {
     if bits == 0 {
         return Err(EINVAL);
     }
@@ -95,8 +94,10 @@ fn wait_for(word: u64, value: u32, bits: u32, deadline_ns: u64, timed: bool) -> 
         return if sleeper.leave() { Ok(0) } else { Err(EAGAIN) };
     }
     match sleep(&sleeper, deadline_ns) {
-        Err(EINTR) if timed => Err(RESTART_NO_HANDLER),
-        Err(EINTR) => Err(RESTART),
+        Err(EINTR) if deadline_ns == wait::FOREVER => Err(RESTART),
+        Err(EINTR) if relative => Err(wait::interrupted(deadline_ns)),
+        // An absolute time is the same when the call is made again.
+        Err(EINTR) => Err(RESTART_NO_HANDLER),
         other => other.map(|()| 0),
     }
 }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and writing: read, write, their vectored and positioned forms, lseek.
 
+use super::limits::{RLIM_INFINITY, RLIMIT_FSIZE};
 use super::signals;
 use crate::call::Call;
-use crate::{files, wait};
+use crate::{files, task, wait};
 use abi::{Events, Result, errno::*};
 use api_fs::FileType;
 use api_user::{Sink, Source, read_iovec};
 use descriptors::Description;
 
 const SIGPIPE: i32 = 13;
+const SIGXFSZ: i32 = 25;
+const O_APPEND: u32 = 0o2000;
 const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
 const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 const SEEK_SET: u32 = 0;
@@ -28,9 +31,43 @@ pub fn read_from(description: &Description, to: &mut Sink<'_>) -> Result<usize> 
     wait::for_file(&**description.file(), READABLE, blocking, wait::FOREVER, || description.read(to))
 }
 
+/// What RLIMIT_FSIZE says to a regular file that is to become `size` bytes long: `EFBIG`, with SIGXFSZ.
+pub fn check_file_size(size: u64) -> Result<()> {
+    if size <= task::current().process.limits.soft(RLIMIT_FSIZE) {
+        return Ok(());
+    }
+    signals::send_to_current(SIGXFSZ);
+    Err(EFBIG)
+}
+
+/// Cuts what is to be written to a regular file at `offset` (`None`: where its position or O_APPEND says) down to
+/// what RLIMIT_FSIZE leaves.
+fn limit_write(description: &Description, offset: Option<u64>, from: &mut Source<'_>) -> Result<()> {
+    let limit = task::current().process.limits.soft(RLIMIT_FSIZE);
+    let is_limited = limit != RLIM_INFINITY && description.is_seekable() && from.remaining() > 0;
+    if !is_limited || description.file().stat()?.kind != FileType::Regular {
+        return Ok(());
+    }
+    let start = if description.flags() & O_APPEND != 0 {
+        description.file().size()?
+    } else {
+        offset.unwrap_or_else(|| description.position())
+    };
+    check_file_size(start.saturating_add(1))?;
+    from.limit(usize::try_from(limit - start).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+/// pwrite(2) from inside the kernel.
+pub fn write_at(description: &Description, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+    limit_write(description, Some(offset), from)?;
+    description.write_at(offset, from)
+}
+
 /// Writes `from` to a description, waiting as it says. A blocking write to a pipe or stream ends when all is written;
 /// `EPIPE` comes with SIGPIPE.
 pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usize> {
+    limit_write(description, None, from)?;
     let blocking = !description.is_nonblocking();
     let mut done = 0;
     loop {
@@ -105,7 +142,7 @@ pub fn pread64(call: &mut Call<'_>) -> Result<usize> {
 pub fn pwrite64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    description.write_at(offset, &mut Source::user(call.arg(1), call.size(2))?)
+    write_at(&description, offset, &mut Source::user(call.arg(1), call.size(2))?)
 }
 
 pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
@@ -119,7 +156,7 @@ pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    description.write_at(offset, &mut Source::vectored(&segments))
+    write_at(&description, offset, &mut Source::vectored(&segments))
 }
 
 fn rwf(call: &Call<'_>) -> Result<u32> {
@@ -152,13 +189,15 @@ pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
         return Err(EBADF);
     }
     let done = if flags & RWF_APPEND != 0 && description.is_seekable() {
+        let size = description.file().size()?;
+        limit_write(&description, Some(size), &mut from)?;
         let (n, end) = description.file().append(&mut from)?;
         if call.long(3) == -1 {
             description.set_position(end);
         }
         n
     } else if call.long(3) != -1 {
-        description.write_at(position(call.long(3))?, &mut from)?
+        write_at(&description, position(call.long(3))?, &mut from)?
     } else if flags & RWF_NOWAIT != 0 {
         description.write(&mut from)?
     } else {

@@ -7,6 +7,7 @@ use crate::task;
 use abi::{Result, errno::*};
 use api_lock::SpinLock;
 
+pub const RLIMIT_CPU: usize = 0;
 pub const RLIMIT_FSIZE: usize = 1;
 pub const RLIMIT_DATA: usize = 2;
 pub const RLIMIT_STACK: usize = 3;
@@ -109,6 +110,9 @@ fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
     let before = process.limits.change(resource as usize, new, privileged)?;
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
         process.files.descriptors.set_limit(new.soft);
+    }
+    if let (RLIMIT_CPU, Some(new)) = (resource as usize, new) {
+        super::time::cpu_limit::limit_changes(process, new.soft);
     }
     if new.is_some() && MEMORY_LIMITS.contains(&(resource as usize)) {
         mem::current().set_limits(process.limits.of_memory());

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads: clone, clone3 and what belongs to them.
 
+use super::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
+use super::identity::credentials::Credentials;
+use super::limits::RLIMIT_NPROC;
 use crate::call::Call;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
@@ -97,6 +100,10 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     }
     let parent = task::current();
     let process = &parent.process;
+    let limit = process.limits.soft(RLIMIT_NPROC);
+    if process.thread_count() as u64 >= limit && !may_exceed_limits(&process.credentials.lock()) {
+        return Err(EAGAIN);
+    }
     let mut frame = *call.frame;
     frame.rax = 0;
     frame.entry = Entry::Call;
@@ -124,6 +131,11 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     }
     sched::unpark(&thread);
     Ok(tid as usize)
+}
+
+/// RLIMIT_NPROC does not hold for the superuser (fork(2)).
+fn may_exceed_limits(credentials: &Credentials) -> bool {
+    credentials.uid == 0 || credentials.can(CAP_SYS_RESOURCE) || credentials.can(CAP_SYS_ADMIN)
 }
 
 /// Answers fork, vfork and a clone that is no thread, with one line in the log the first time.

@@ -2,7 +2,7 @@
 //! Moving bytes from descriptor to descriptor without a detour through the program: sendfile, splice, tee,
 //! vmsplice, copy_file_range.
 
-use super::io::{read_from, write_to};
+use super::io::{read_from, write_at, write_to};
 use crate::call::Call;
 use crate::files;
 use abi::{Events, Result, errno::*};
@@ -182,7 +182,7 @@ fn splice_out(
     }
     let mut data = Source::kernel(&bytes[..n]);
     let written = match position {
-        Position::Pointer(_, at) => to.write_at(*at, &mut data)?,
+        Position::Pointer(_, at) => write_at(to, *at, &mut data)?,
         Position::Own if nonblocking => to.write(&mut data)?,
         Position::Own => write_to(to, &mut data)?,
     };
@@ -300,7 +300,7 @@ pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
         let want = (count - done).min(bytes.len());
         let moved = source.fill(&from, &mut bytes[..want]).and_then(|n| {
             let mut data = Source::kernel(&bytes[..n]);
-            to.write_at(at(&target, &to), &mut data)
+            write_at(&to, at(&target, &to), &mut data)
         });
         match moved {
             Ok(0) => break,

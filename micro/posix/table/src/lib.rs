@@ -112,7 +112,7 @@ macro_rules! system_calls {
             56 clone Partial "threads only: one process: run programs that fork with --kernel linux" threads::clone;
             57 fork Refused "one process: run programs that fork with --kernel linux" threads::fork;
             58 vfork Refused "one process: run programs that fork with --kernel linux" threads::vfork;
-            59 execve Partial "not from a program with several threads: EAGAIN" exec::execve;
+            59 execve Full "" exec::execve;
             60 exit Full "" end::exit;
             61 wait4 Full "" children::wait4;
             62 kill Full "" signals::kill;
@@ -213,7 +213,7 @@ macro_rules! system_calls {
             157 prctl Partial "no MM, SYSCALL_USER_DISPATCH, SCHED_CORE, speculation control; PDEATHSIG has no parent to die" prctl::prctl;
             158 arch_prctl Partial "ARCH_SET_GS is refused: the GS base belongs to the kernel" arch::arch_prctl;
             159 adjtimex Partial "reads; the host keeps the clock" time::clock::adjtimex;
-            160 setrlimit Partial "RLIMIT_CPU, RLIMIT_NPROC, RLIMIT_RTTIME are kept and not enforced" limits::setrlimit;
+            160 setrlimit Partial "RLIMIT_RTTIME is kept and not enforced" limits::setrlimit;
             161 chroot Full "" names::chroot;
             162 sync Full "" attributes::sync;
             163 acct Refused "one process: nothing to account" none;
@@ -355,7 +355,7 @@ macro_rules! system_calls {
             299 recvmmsg Full "" sockets::recvmmsg;
             300 fanotify_init Refused "no file notifications" none;
             301 fanotify_mark Refused "no file notifications" none;
-            302 prlimit64 Partial "RLIMIT_CPU, RLIMIT_NPROC, RLIMIT_RTTIME are kept and not enforced" limits::prlimit64;
+            302 prlimit64 Partial "RLIMIT_RTTIME is kept and not enforced" limits::prlimit64;
             303 name_to_handle_at Refused "file handles are for file servers" none;
             304 open_by_handle_at Refused "file handles are for file servers" none;
             305 clock_adjtime Partial "reads; the host keeps the clock" time::clock::clock_adjtime;
@@ -375,7 +375,7 @@ macro_rules! system_calls {
             319 memfd_create Partial "no MFD_HUGETLB; F_SEAL_WRITE does not look for writable mappings" special::memfd_create;
             320 kexec_file_load Refused "the machine has one kernel" none;
             321 bpf Refused "the overlay attaches eBPF programs from outside" none;
-            322 execveat Missing "" none;
+            322 execveat Full "" exec::execveat;
             323 userfaultfd Refused "page faults are the kernel's alone" none;
             324 membarrier Partial "no restartable sequences" memory::membarrier;
             325 mlock2 Full "" memory::mlock2;

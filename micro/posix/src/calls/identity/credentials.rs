@@ -49,6 +49,12 @@ impl Credentials {
         }
     }
 
+    /// execve(2): the effective ids become the saved ones.
+    pub fn program_starts(&mut self) {
+        (self.suid, self.fsuid) = (self.euid, self.euid);
+        (self.sgid, self.fsgid) = (self.egid, self.egid);
+    }
+
     /// Has the capability.
     pub fn can(&self, capability: u32) -> bool {
         self.capabilities.effective >> capability & 1 != 0

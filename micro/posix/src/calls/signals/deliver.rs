@@ -58,6 +58,10 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
         while task.process.signals.is_stopped() {
             sched::park(u64::MAX);
         }
+        // Another thread runs another program (execve): this one's end has come.
+        if task.process.only().is_some_and(|only| only != task.tid) {
+            crate::calls::end::end_thread(0);
+        }
         let Some(info) = state::take(task, !signals.blocked()) else { break };
         let signal = info.signal();
         let action = task.process.signals.action(signal);

@@ -34,4 +34,6 @@ pub use send::{kill, rt_sigqueueinfo, rt_tgsigqueueinfo, tgkill, tkill};
 pub use set::*;
 pub use signalfd::{signalfd, signalfd4};
 pub use stack::sigaltstack;
-pub use state::{ProcessSignals, TaskSignals, send_to_current, send_to_process, send_to_task, thread_ends};
+pub use state::{
+    ProcessSignals, TaskSignals, end_thread, send_to_current, send_to_process, send_to_task, thread_ends,
+};

@@ -301,6 +301,14 @@ pub(super) fn while_waiting_for<T>(task: &Task, set: SignalSet, wait: impl FnOnc
     result
 }
 
+/// Makes another thread of the process look whether it is to end ([`Process::only`]), whatever it is doing.
+pub fn end_thread(task: &Task) {
+    task.process.signals.set_stopped(false);
+    // A standard signal is never refused for want of room.
+    let _ = task.signals.with_queue(|queue| queue.push(SigInfo::from_kernel(SIGKILL), usize::MAX));
+    task.interrupt();
+}
+
 /// A thread is about to end: what is pending for the process goes to another one.
 pub fn thread_ends(task: &Task) {
     let pending = task.process.signals.pending();

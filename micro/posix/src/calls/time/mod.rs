@@ -2,10 +2,11 @@
 //! Clocks, sleeping and timers.
 //!
 //! `clock` has the clocks; `alarm` is a timer on any of them, and what `itimers`, `posix_timers` and `timerfd` are made
-//! of; `interval` and `duration` are arithmetic.
+//! of, with `cpu_limit`; `interval` and `duration` are arithmetic.
 
 mod alarm;
 pub mod clock;
+pub mod cpu_limit;
 pub mod duration;
 mod interval;
 pub mod itimers;
@@ -22,6 +23,15 @@ pub use clock::realtime_ns;
 /// The timers of a process.
 #[derive(Default)]
 pub struct ProcessTimers {
+    cpu_limit: SpinLock<Option<Arc<cpu_limit::CpuLimit>>>,
     intervals: SpinLock<[Option<Arc<itimers::IntervalTimer>>; 3]>,
     posix: SpinLock<BTreeMap<i32, Arc<posix_timers::PosixTimer>>>,
+}
+
+impl ProcessTimers {
+    /// Another program takes over: timers of timer_create(2) go, interval timers stay (execve(2)).
+    pub fn program_ends(&self) {
+        let timers = core::mem::take(&mut *self.posix.lock());
+        drop(timers);
+    }
 }
