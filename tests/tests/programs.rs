@@ -36,3 +36,13 @@ fn clocks_and_timers_are_those_of_linux() {
 fn ids_limits_and_names_are_those_of_linux() {
     passes("identity.c", "all identity tests passed");
 }
+
+#[test]
+fn a_program_is_replaced_whatever_its_threads_do() {
+    passes("exec.c", "all exec tests passed");
+}
+
+#[test]
+fn limits_hold() {
+    passes("limits.c", "all limit tests passed");
+}

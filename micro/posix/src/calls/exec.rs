@@ -36,9 +36,10 @@ pub fn execve(call: &mut Call<'_>) -> Result<usize> {
 
 /// execveat(2).
 pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
-    let (dirfd, flags) = (call.int(0), call.flags(4, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)?);
-    let path = read_path(call.ptr(1), flags & AT_EMPTY_PATH != 0)?;
+    let dirfd = call.int(0);
+    let path = read_path(call.ptr(1), call.uint(4) & AT_EMPTY_PATH != 0)?;
     let strings = Strings::read(call.ptr(2), call.ptr(3))?;
+    let flags = call.flags(4, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)?;
     let files = &task::current().process.files;
     if path.is_empty() {
         let file = if dirfd == AT_FDCWD {
