@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is wrong with an object, in one line.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Why objects cannot be linked: one line for the user that begins with the object's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(pub(crate) String);
+
+pub(crate) type Result<T> = core::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(object: &str, what: impl fmt::Display) -> Error {
+        Error(format!("{}: {what}", Shown(object.as_bytes())))
+    }
+
+    /// There is no memory for `what`.
+    pub(crate) fn memory(what: &str) -> Error {
+        Error(format!("no memory for {what}"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A name from a file, fit for a line of text.
+pub(crate) struct Shown<'a>(pub &'a [u8]);
+
+/// A C++ name may be thousands of characters long.
+const SHOWN_MOST: usize = 120;
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.0.len().min(SHOWN_MOST);
+        write!(f, "{}", self.0[..length].escape_ascii())?;
+        if length < self.0.len() { f.write_str("...") } else { Ok(()) }
+    }
+}
+
+/// A vector with room for `count`, or an error instead of the end of the kernel.
+pub(crate) fn with_room<T>(count: usize, what: &str) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(count).map_err(|_| Error::memory(what))?;
+    Ok(out)
+}
