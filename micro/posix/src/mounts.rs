@@ -43,8 +43,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
     CONSOLE.set(api_sched::add_poller(serve_console));
     api_plat::on_console(|| CONSOLE.raise());
-    let dev: Arc<dyn Inode> = ramfs::tmpfs(files::new_device(), limit, 0o755, (0, 0));
-    devfs::populate(&dev).map_err(|e| format!("/dev: {e:?}"))?;
+    let dev = devfs::root(files::new_device(), limit);
     mount(&namespace, "/dev", dev, "devtmpfs", MountFlags(MountFlags::NOSUID))?;
     let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Devices: what /dev holds, and what opening a device node gives.
 //!
-//! /dev itself is an ordinary RAM file system that [`populate`] fills with nodes and links; [`open`] finds the driver
-//! of a node by its number, wherever the node is. The machine behind the console and the random devices is reached
+//! /dev itself is an ordinary RAM file system that begins with nodes and links ([`root`]); [`open`] finds the driver of
+//! a node by its number, wherever the node is. The machine behind the console and the random devices is reached
 //! through [`Machine`], so that this crate depends on no platform.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ use abi::{Result, errno::ENXIO};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Inode};
 use api_lock::SpinLock;
+use ramfs::Initial;
 
 /// What devices need of the machine.
 #[derive(Clone, Copy)]
@@ -69,35 +70,39 @@ const URANDOM: u64 = device(1, 9);
 const TTY: u64 = device(5, 0);
 const CONSOLE: u64 = device(5, 1);
 
-const NODES: [(&[u8], u64, u32); 7] = [
-    (b"null", NULL, 0o666),
-    (b"zero", ZERO, 0o666),
-    (b"full", FULL, 0o666),
-    (b"random", RANDOM, 0o666),
-    (b"urandom", URANDOM, 0o666),
-    (b"tty", TTY, 0o666),
-    (b"console", CONSOLE, 0o620),
+const fn node(name: &'static [u8], rdev: u64, permissions: u32) -> Initial {
+    Initial { name, kind: FileType::CharDevice, permissions, rdev, target: b"" }
+}
+
+const fn link(name: &'static [u8], target: &'static [u8]) -> Initial {
+    Initial { name, kind: FileType::Symlink, permissions: 0o777, rdev: 0, target }
+}
+
+/// A directory that another file system is mounted on.
+const fn directory(name: &'static [u8]) -> Initial {
+    Initial { name, kind: FileType::Directory, permissions: 0o755, rdev: 0, target: b"" }
+}
+
+static CONTENTS: [Initial; 14] = [
+    node(b"null", NULL, 0o666),
+    node(b"zero", ZERO, 0o666),
+    node(b"full", FULL, 0o666),
+    node(b"random", RANDOM, 0o666),
+    node(b"urandom", URANDOM, 0o666),
+    node(b"tty", TTY, 0o666),
+    node(b"console", CONSOLE, 0o620),
+    link(b"fd", b"/proc/self/fd"),
+    link(b"stdin", b"/proc/self/fd/0"),
+    link(b"stdout", b"/proc/self/fd/1"),
+    link(b"stderr", b"/proc/self/fd/2"),
+    directory(b"shm"),
+    directory(b"pts"),
+    directory(b"mqueue"),
 ];
 
-const LINKS: [(&[u8], &[u8]); 4] = [
-    (b"fd", b"/proc/self/fd"),
-    (b"stdin", b"/proc/self/fd/0"),
-    (b"stdout", b"/proc/self/fd/1"),
-    (b"stderr", b"/proc/self/fd/2"),
-];
-
-/// Puts the nodes and links of /dev into an empty directory, and the directories other file systems are mounted on.
-pub fn populate(dev: &Arc<dyn Inode>) -> Result<()> {
-    for (name, number, permissions) in NODES {
-        dev.create(name, FileType::CharDevice, permissions, (0, 0), number)?;
-    }
-    for (name, target) in LINKS {
-        dev.symlink(name, target, (0, 0))?;
-    }
-    for name in [&b"shm"[..], b"pts", b"mqueue"] {
-        dev.create(name, FileType::Directory, 0o755, (0, 0), 0)?;
-    }
-    Ok(())
+/// The file system of /dev: a tmpfs of at most `limit` bytes that begins with nodes and links.
+pub fn root(number: u64, limit: u64) -> Arc<dyn Inode> {
+    ramfs::tmpfs_with(number, limit, 0o755, (0, 0), &CONTENTS)
 }
 
 /// Opens the device with that number; `ENXIO` when there is no such device.

@@ -147,8 +147,7 @@ mod tests {
 
     #[test]
     fn the_memory_devices_behave_as_their_manual_says() {
-        let root: Arc<dyn Inode> = ramfs::tmpfs(1, 1 << 20, 0o755, (0, 0));
-        crate::populate(&root).unwrap();
+        let root = crate::root(1, 1 << 20);
         let open = |name: &[u8]| {
             let inode = root.lookup(name).unwrap();
             crate::open(inode.stat().unwrap().rdev, &inode)

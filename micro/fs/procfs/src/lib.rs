@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! File systems whose files are answers: /proc and /sys.
 //!
-//! This crate is the tree; what the files say comes from the functions that [`Directory`] is filled with, so that it
-//! depends on nothing of the processes and devices it shows. A file's text is made when it is read from its start,
-//! and later reads of the same open file continue in that text.
+//! This crate is the tree; what the files say comes from the functions in the tables it is made of, so that it
+//! depends on nothing of the processes and devices it shows. A table is constant: nothing is built when the file
+//! system is mounted, and an inode is made when a path first leads to it. A file's text is made when it is read from
+//! its start, and later reads of the same open file continue in that text.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -12,7 +13,6 @@ extern crate std;
 
 use abi::{Result, errno::*};
 use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -20,22 +20,30 @@ use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, Magic, SetAttr, Sink, Source, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
-use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Which of several alike an entry is about (a thread, a descriptor): what [`Changing::entry`] gave it, handed down to
+/// all below.
+pub type Key = i32;
 /// Makes the text of a file, or the target of a link.
-pub type Text = Box<dyn Fn() -> Result<Vec<u8>> + Send + Sync>;
+pub type Text = fn(Key) -> Result<Vec<u8>>;
 /// Takes what was written to a file.
-pub type Store = Box<dyn Fn(&[u8]) -> Result<()> + Send + Sync>;
+pub type Store = fn(Key, &[u8]) -> Result<()>;
 /// Where a magic link leads.
-pub type Lead = Box<dyn Fn() -> Result<Magic> + Send + Sync>;
+pub type Lead = fn(Key) -> Result<Magic>;
 /// Largest write that is taken.
 const WRITE_LIMIT: usize = 4096;
 
 /// What a name stands for.
+#[derive(Clone, Copy)]
 pub enum Entry {
+    /// A file for reading that always says the same.
+    Fixed(&'static str),
+    /// A file for reading.
+    Text(Text),
+    /// A file that may be written to.
     File {
         text: Text,
-        store: Option<Store>,
+        store: Store,
         permissions: u32,
     },
     /// A symbolic link by its text.
@@ -45,162 +53,162 @@ pub enum Entry {
         text: Text,
         lead: Lead,
     },
-    Directory(Directory),
+    Directory(&'static [Row]),
+    /// A directory of names that come and go.
+    Changing(&'static dyn Changing),
 }
 
-impl Entry {
-    /// A file for reading.
-    pub fn text(text: impl Fn() -> Result<Vec<u8>> + Send + Sync + 'static) -> Entry {
-        Entry::File { text: Box::new(text), store: None, permissions: 0o444 }
-    }
+/// A path below a directory, and what it stands for. The directories on the way are there by being named.
+pub type Row = (&'static str, Entry);
 
-    /// A file that always says the same.
-    pub fn fixed(text: &'static str) -> Entry {
-        Entry::text(move || Ok(text.as_bytes().to_vec()))
-    }
-}
-
-/// Names that come and go, below the fixed ones of a directory.
+/// Names that come and go.
 pub trait Changing: Send + Sync {
     /// The names there are now.
-    fn names(&self) -> Vec<String>;
-    /// The entry of a name; `ENOENT` when there is none.
-    fn entry(&self, name: &str) -> Result<Entry>;
+    fn names(&self, key: Key) -> Vec<String>;
+    /// The entry of a name, and its key; `ENOENT` when there is none.
+    fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
     /// The type of all its entries.
     fn kind(&self) -> FileType;
 }
 
-/// The contents of a directory.
-#[derive(Default)]
-pub struct Directory {
-    fixed: BTreeMap<String, Entry>,
-    changing: Option<Box<dyn Changing>>,
-}
-
-impl Directory {
-    pub fn new() -> Directory {
-        Directory::default()
-    }
-
-    /// Adds an entry at a path below this directory; directories on the way are made.
-    pub fn add(&mut self, path: &str, entry: Entry) -> &mut Directory {
-        match path.split_once('/') {
-            None => {
-                self.fixed.insert(path.to_owned(), entry);
-            }
-            Some((first, rest)) => {
-                let below =
-                    self.fixed.entry(first.to_owned()).or_insert_with(|| Entry::Directory(Directory::new()));
-                if let Entry::Directory(below) = below {
-                    below.add(rest, entry);
-                }
-            }
-        }
-        self
-    }
-
-    /// A directory of names that come and go.
-    pub fn changing(names: impl Changing + 'static) -> Directory {
-        Directory { fixed: BTreeMap::new(), changing: Some(Box::new(names)) }
-    }
-
-    /// The root inode of a file system with these contents. `magic` is its `f_type`.
-    pub fn into_root(self, device: u64, magic: u64) -> Arc<dyn Inode> {
-        let fs = Arc::new(Fs { device, magic, next: AtomicU64::new(1) });
-        Node::new(&fs, Entry::Directory(self), Owner::default())
-    }
+/// The root inode of a file system with these contents. `magic` is its `f_type`.
+pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
+    let fs = Arc::new(Fs { device, magic });
+    Node::new(&fs, None, ROOT, Body::Table { rows, below: "" }, 0)
 }
 
 struct Fs {
     device: u64,
     magic: u64,
-    next: AtomicU64,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Owner {
-    uid: u32,
-    gid: u32,
+/// Inode number of the root.
+const ROOT: u64 = 1;
+
+/// The inode number of a name: the same each time, although the inode is made anew. A hash (FNV-1a) of 48 bits.
+fn number(parent: u64, name: &str) -> u64 {
+    let mix = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let hash = name.bytes().fold(parent ^ 0xcbf2_9ce4_8422_2325, mix);
+    (hash ^ hash >> 48) & ((1 << 48) - 1) | 2
 }
 
+#[derive(Clone, Copy)]
 enum Body {
-    File {
-        text: Text,
-        store: Option<Store>,
-        permissions: u32,
+    /// The rows whose path begins with `below`, which is empty or ends with a slash.
+    Table {
+        rows: &'static [Row],
+        below: &'static str,
     },
-    Link(Text),
-    Magic {
-        text: Text,
-        lead: Lead,
-    },
-    Directory {
-        fixed: BTreeMap<String, Arc<Node>>,
-        changing: Option<Box<dyn Changing>>,
-        known: SpinLock<Known>,
-    },
+    Entry(Entry),
 }
 
-/// Inodes of changing names that are in use.
+impl Body {
+    fn kind(self) -> FileType {
+        match self {
+            Body::Table { .. } | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
+            Body::Entry(Entry::Link(_) | Entry::Magic { .. }) => FileType::Symlink,
+            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::File { .. }) => FileType::Regular,
+        }
+    }
+}
+
+/// The names directly below, in the order of their first rows. A directory's rows need not be neighbours.
+fn names(rows: &'static [Row], below: &'static str) -> impl Iterator<Item = (&'static str, Body)> {
+    rows.iter().enumerate().filter_map(move |(index, (path, entry))| {
+        let rest = path.strip_prefix(below)?;
+        let Some(slash) = rest.find('/') else { return Some((rest, contents(*entry))) };
+        let directory = &path[..below.len() + slash + 1];
+        let first = rows[..index].iter().all(|(earlier, _)| !earlier.starts_with(directory));
+        first.then_some((&rest[..slash], Body::Table { rows, below: directory }))
+    })
+}
+
+fn contents(entry: Entry) -> Body {
+    match entry {
+        Entry::Directory(rows) => Body::Table { rows, below: "" },
+        other => Body::Entry(other),
+    }
+}
+
+/// What `name` is directly below.
+fn find(rows: &'static [Row], below: &'static str, name: &str) -> Option<Body> {
+    rows.iter().find_map(|(path, entry)| {
+        let rest = path.strip_prefix(below)?.strip_prefix(name)?;
+        if rest.is_empty() {
+            Some(contents(*entry))
+        } else if rest.starts_with('/') {
+            Some(Body::Table { rows, below: &path[..below.len() + name.len() + 1] })
+        } else {
+            None
+        }
+    })
+}
+
+/// Inodes that are in use, by name.
 type Known = BTreeMap<String, Weak<Node>>;
 
 struct Node {
     fs: Arc<Fs>,
     this: Weak<Node>,
+    /// Kept with this one: who looks for the name again must find the same inode.
+    _parent: Option<Arc<Node>>,
     number: u64,
-    owner: Owner,
     born: Timespec,
     body: Body,
+    key: Key,
+    known: SpinLock<Known>,
 }
 
 impl Node {
-    fn new(fs: &Arc<Fs>, entry: Entry, owner: Owner) -> Arc<Node> {
-        let number = fs.next.fetch_add(1, Ordering::Relaxed);
-        let body = match entry {
-            Entry::File { text, store, permissions } => Body::File { text, store, permissions },
-            Entry::Link(text) => Body::Link(text),
-            Entry::Magic { text, lead } => Body::Magic { text, lead },
-            Entry::Directory(Directory { fixed, changing }) => {
-                let fixed =
-                    fixed.into_iter().map(|(name, entry)| (name, Node::new(fs, entry, owner))).collect();
-                Body::Directory { fixed, changing, known: SpinLock::default() }
-            }
-        };
+    fn new(fs: &Arc<Fs>, parent: Option<Arc<Node>>, number: u64, body: Body, key: Key) -> Arc<Node> {
         let (fs, born) = (fs.clone(), Timespec::now());
-        Arc::new_cyclic(|this| Node { fs, this: this.clone(), number, owner, born, body })
+        let known = SpinLock::default();
+        Arc::new_cyclic(|this| Node {
+            fs,
+            this: this.clone(),
+            _parent: parent,
+            number,
+            born,
+            body,
+            key,
+            known,
+        })
     }
 
-    fn kind_of(&self) -> FileType {
-        match &self.body {
-            Body::File { .. } => FileType::Regular,
-            Body::Link(_) | Body::Magic { .. } => FileType::Symlink,
-            Body::Directory { .. } => FileType::Directory,
+    fn text(&self) -> Result<Vec<u8>> {
+        match self.body {
+            Body::Entry(Entry::Fixed(text)) => Ok(text.as_bytes().to_vec()),
+            Body::Entry(Entry::Text(text) | Entry::File { text, .. }) => text(self.key),
+            _ => Err(EISDIR),
         }
     }
 }
 
 impl Inode for Node {
     fn stat(&self) -> Result<Stat> {
-        let permissions = match &self.body {
-            Body::File { permissions, .. } => *permissions,
-            Body::Directory { .. } => 0o555,
+        let kind = self.body.kind();
+        let permissions = match self.body {
+            Body::Entry(Entry::File { permissions, .. }) => permissions,
+            _ if kind == FileType::Regular => 0o444,
+            _ if kind == FileType::Directory => 0o555,
             _ => 0o777,
         };
-        let mut stat = Stat::new(self.kind_of(), permissions);
+        let mut stat = Stat::new(kind, permissions);
         stat.device = self.fs.device;
         stat.inode = self.number;
         stat.block_size = 1024;
-        stat.uid = self.owner.uid;
-        stat.gid = self.owner.gid;
         (stat.accessed, stat.modified, stat.changed) = (self.born, self.born, self.born);
-        if let Body::Directory { fixed, .. } = &self.body {
-            stat.links = 2 + fixed.values().filter(|n| n.kind_of() == FileType::Directory).count() as u64;
+        if kind == FileType::Directory {
+            stat.links = 2;
+        }
+        if let Body::Table { rows, below } = self.body {
+            stat.links += names(rows, below).filter(|(_, b)| b.kind() == FileType::Directory).count() as u64;
         }
         Ok(stat)
     }
 
     fn kind(&self) -> Result<FileType> {
-        Ok(self.kind_of())
+        Ok(self.body.kind())
     }
 
     fn names_change(&self) -> bool {
@@ -208,20 +216,18 @@ impl Inode for Node {
     }
 
     fn magic(&self) -> Option<Result<Magic>> {
-        match &self.body {
-            Body::Magic { lead, .. } => Some(lead()),
+        match self.body {
+            Body::Entry(Entry::Magic { lead, .. }) => Some(lead(self.key)),
             _ => None,
         }
     }
 
     fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
-        match &self.body {
-            Body::Link(_) | Body::Magic { .. } => Err(ELOOP),
-            _ => {
-                let node = self.this.upgrade().ok_or(EIO)?;
-                Ok(Arc::new(OpenFile { node, inode: this.clone(), text: SpinLock::new(None) }))
-            }
+        if self.body.kind() == FileType::Symlink {
+            return Err(ELOOP);
         }
+        let node = self.this.upgrade().ok_or(EIO)?;
+        Ok(Arc::new(OpenFile { node, inode: this.clone(), text: SpinLock::new(None) }))
     }
 
     /// Attributes are fixed; O_TRUNC of a file that is written to is no error.
@@ -234,24 +240,27 @@ impl Inode for Node {
     }
 
     fn read_link(&self) -> Result<Vec<u8>> {
-        match &self.body {
-            Body::Link(text) | Body::Magic { text, .. } => text(),
+        match self.body {
+            Body::Entry(Entry::Link(text) | Entry::Magic { text, .. }) => text(self.key),
             _ => Err(EINVAL),
         }
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
-        let Body::Directory { fixed, changing, known } = &self.body else { return Err(ENOTDIR) };
         let name = core::str::from_utf8(name).map_err(|_| ENOENT)?;
-        if let Some(node) = fixed.get(name) {
-            return Ok(node.clone());
-        }
-        let entry = changing.as_ref().ok_or(ENOENT)?.entry(name)?;
-        if let Some(node) = known.lock().get(name).and_then(Weak::upgrade) {
+        let (body, key) = match self.body {
+            Body::Table { rows, below } => (find(rows, below, name).ok_or(ENOENT)?, self.key),
+            Body::Entry(Entry::Changing(changing)) => {
+                let (entry, key) = changing.entry(self.key, name)?;
+                (contents(entry), key)
+            }
+            _ => return Err(ENOTDIR),
+        };
+        if let Some(node) = self.known.lock().get(name).and_then(Weak::upgrade) {
             return Ok(node);
         }
-        let node = Node::new(&self.fs, entry, self.owner);
-        let mut known = known.lock();
+        let node = Node::new(&self.fs, self.this.upgrade(), number(self.number, name), body, key);
+        let mut known = self.known.lock();
         known.retain(|_, node| node.strong_count() > 0);
         known.insert(name.to_owned(), Arc::downgrade(&node));
         Ok(node)
@@ -278,19 +287,25 @@ impl Inode for Node {
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
-        let Body::Directory { fixed, changing, .. } = &self.body else { return Err(ENOTDIR) };
-        let first = fixed.iter().map(|(name, node)| (name.clone(), node.number, node.kind_of()));
-        let changing = changing.iter().flat_map(|c| {
-            let kind = c.kind();
-            c.names().into_iter().map(move |name| (name, u64::from(u32::MAX), kind))
-        });
-        let entry = |(i, (name, inode, kind)): (usize, (String, u64, FileType))| DirEntry {
-            name: name.into_bytes(),
-            inode,
+        let entry = |(next, name, kind): (usize, &str, FileType)| DirEntry {
+            name: name.as_bytes().to_vec(),
+            inode: number(self.number, name),
             kind,
-            next: i as u64 + 1,
+            next: next as u64 + 1,
         };
-        Ok(first.chain(changing).enumerate().skip(from as usize).take(most).map(entry).collect())
+        let from = from as usize;
+        match self.body {
+            Body::Table { rows, below } => {
+                let all = names(rows, below).enumerate().skip(from).take(most);
+                Ok(all.map(|(i, (name, body))| entry((i, name, body.kind()))).collect())
+            }
+            Body::Entry(Entry::Changing(changing)) => {
+                let (names, kind) = (changing.names(self.key), changing.kind());
+                let all = names.iter().enumerate().skip(from).take(most);
+                Ok(all.map(|(i, name)| entry((i, name, kind))).collect())
+            }
+            _ => Err(ENOTDIR),
+        }
     }
 
     fn stat_fs(&self) -> Result<StatFs> {
@@ -311,12 +326,11 @@ struct OpenFile {
 
 impl File for OpenFile {
     fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
-        let Body::File { text, .. } = &self.node.body else { return Err(EISDIR) };
         let current = self.text.lock().clone();
         let current = match current {
             Some(current) if offset != 0 => current,
             _ => {
-                let made = Arc::new(text()?);
+                let made = Arc::new(self.node.text()?);
                 *self.text.lock() = Some(made.clone());
                 made
             }
@@ -326,10 +340,13 @@ impl File for OpenFile {
     }
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
-        let Body::File { store, .. } = &self.node.body else { return Err(EISDIR) };
-        let store = store.as_ref().ok_or(EACCES)?;
+        let store = match self.node.body {
+            Body::Entry(Entry::File { store, .. }) => store,
+            body if body.kind() == FileType::Regular => return Err(EACCES),
+            _ => return Err(EISDIR),
+        };
         let bytes = from.take_vec(WRITE_LIMIT)?;
-        store(&bytes)?;
+        store(self.node.key, &bytes)?;
         Ok(bytes.len())
     }
 
@@ -361,37 +378,57 @@ impl File for OpenFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::AtomicU32;
+    use core::sync::atomic::{AtomicU32, Ordering};
     use std::format;
 
     static COUNT: AtomicU32 = AtomicU32::new(0);
 
     struct Numbers;
     impl Changing for Numbers {
-        fn names(&self) -> Vec<String> {
+        fn names(&self, _: Key) -> Vec<String> {
             (0..3).map(|n| format!("{n}")).collect()
         }
-        fn entry(&self, name: &str) -> Result<Entry> {
-            let number: u32 = name.parse().ok().filter(|n| *n < 3).ok_or(ENOENT)?;
-            let mut directory = Directory::new();
-            directory.add("n", Entry::text(move || Ok(format!("{number}\n").into_bytes())));
-            Ok(Entry::Directory(directory))
+        fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
+            let number = name.parse().ok().filter(|n| *n < 3).ok_or(ENOENT)?;
+            Ok((Entry::Directory(&[("n", Entry::Text(|n| Ok(format!("{n}\n").into_bytes())))]), number))
         }
         fn kind(&self) -> FileType {
             FileType::Directory
         }
     }
 
-    fn tree() -> Arc<dyn Inode> {
-        let mut root = Directory::new();
-        root.add("version", Entry::fixed("Linux\n"));
-        root.add(
+    static STORED: AtomicU32 = AtomicU32::new(0);
+
+    const ROWS: &[Row] = &[
+        ("version", Entry::Fixed("Linux\n")),
+        (
             "sys/kernel/count",
-            Entry::text(|| Ok(format!("{}", COUNT.fetch_add(1, Ordering::Relaxed)).into_bytes())),
-        );
-        root.add("self", Entry::Link(Box::new(|| Ok(b"1".to_vec()))));
-        root.add("task", Entry::Directory(Directory::changing(Numbers)));
-        root.into_root(5, 0x9fa0)
+            Entry::Text(|_| Ok(format!("{}", COUNT.fetch_add(1, Ordering::Relaxed)).into_bytes())),
+        ),
+        ("self", Entry::Link(|_| Ok(b"1".to_vec()))),
+        ("task", Entry::Changing(&Numbers)),
+        (
+            "sys/kernel/size",
+            Entry::File {
+                text: |_| Ok(Vec::new()),
+                store: |_, bytes| {
+                    STORED.store(bytes.len() as u32, Ordering::Relaxed);
+                    Ok(())
+                },
+                permissions: 0o644,
+            },
+        ),
+        ("sys/empty", Entry::Directory(&[])),
+        ("sys/kernelish", Entry::Fixed("")),
+    ];
+
+    fn tree() -> Arc<dyn Inode> {
+        root(ROWS, 5, 0x9fa0)
+    }
+
+    fn listed(directory: &Arc<dyn Inode>) -> Vec<(String, u64, FileType)> {
+        let all = directory.list(0, 100).unwrap();
+        all.into_iter().map(|e| (String::from_utf8(e.name).unwrap(), e.inode, e.kind)).collect()
     }
 
     fn walk(root: &Arc<dyn Inode>, path: &str) -> Result<Arc<dyn Inode>> {
@@ -427,5 +464,49 @@ mod tests {
         assert_eq!(walk(&root, "task").unwrap().list(1, 10).unwrap().len(), 2);
         assert_eq!(walk(&root, "self").unwrap().read_link().unwrap(), b"1");
         assert_eq!(root.unlink(b"version", false), Err(EPERM));
+    }
+
+    #[test]
+    fn a_table_is_a_tree_of_the_paths_in_it() {
+        let root = tree();
+        let names = |directory: &Arc<dyn Inode>| -> Vec<String> {
+            listed(directory).into_iter().map(|(name, ..)| name).collect()
+        };
+        assert_eq!(names(&root), ["version", "sys", "self", "task"]);
+        let sys = walk(&root, "sys").unwrap();
+        assert_eq!(names(&sys), ["kernel", "empty", "kernelish"]);
+        assert_eq!(names(&walk(&root, "sys/kernel").unwrap()), ["count", "size"]);
+        assert_eq!(names(&walk(&root, "sys/empty").unwrap()), [""; 0]);
+        assert_eq!(sys.stat().unwrap().links, 4);
+        assert_eq!(root.stat().unwrap().links, 4);
+        for missing in ["sys/kern", "sys/kernel/", "sys/kernel/count2", "", "sy", "version/x", "sys/empty/x"]
+        {
+            assert!(walk(&root, missing).is_err(), "{missing:?}");
+        }
+        assert_eq!(walk(&root, "version/x").err(), Some(ENOTDIR));
+    }
+
+    #[test]
+    fn a_name_has_the_same_inode_number_in_a_listing_and_whenever_it_is_looked_up() {
+        let root = tree();
+        let mut seen = std::collections::BTreeSet::new();
+        for directory in ["sys", "sys/kernel", "task", "task/0", "task/1"] {
+            let directory = walk(&root, directory).unwrap();
+            for (name, number, kind) in listed(&directory) {
+                for _ in 0..2 {
+                    let stat = directory.lookup(name.as_bytes()).unwrap().stat().unwrap();
+                    assert_eq!((stat.inode, stat.kind), (number, kind), "{name}");
+                }
+                assert!(seen.insert(number), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_goes_to_the_store_of_the_file() {
+        let inode = walk(&tree(), "sys/kernel/size").unwrap();
+        assert_eq!(inode.stat().unwrap().permissions, 0o644);
+        assert_eq!(inode.open(&inode, 1).unwrap().write(0, &mut Source::kernel(b"12345")), Ok(5));
+        assert_eq!(STORED.load(Ordering::Relaxed), 5);
     }
 }

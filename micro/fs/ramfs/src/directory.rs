@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 pub enum Child {
-    /// An entry of the archive that no path has led to yet.
+    /// An entry of the archive, or what was there initially, that no path has led to yet.
     Archived(u32),
     Node(Arc<Node>),
 }
@@ -27,7 +27,8 @@ const COLLISIONS: u64 = 256;
 #[derive(Default)]
 pub struct Directory {
     map: BTreeMap<u64, Named>,
-    /// The directory of the archive whose entries were not yet put into `map`.
+    /// The directory of the archive (or the root, for what is there initially) whose entries were not yet put into
+    /// `map`.
     pub archived: Option<u32>,
     /// Removed: nothing may be created in it any more.
     pub is_dead: bool,

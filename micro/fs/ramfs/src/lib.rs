@@ -33,6 +33,7 @@ pub use node::Node;
 use abi::{PAGE_SIZE, Result, errno::ENOSPC};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use api_fs::FileType;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use cpio::{Archive, BadArchive};
@@ -49,6 +50,19 @@ pub struct Fs {
     /// Held by every change of names.
     names: SpinLock<()>,
     archive: Option<Archived>,
+    initial: &'static [Initial],
+}
+
+/// What is in the root directory of a file system from its beginning. An inode is made when a path first leads to it.
+pub struct Initial {
+    pub name: &'static [u8],
+    /// Anything but a regular file.
+    pub kind: FileType,
+    pub permissions: u32,
+    /// Of a device node.
+    pub rdev: u64,
+    /// Of a symbolic link.
+    pub target: &'static [u8],
 }
 
 struct Archived {
@@ -59,12 +73,13 @@ struct Archived {
     linked: SpinLock<BTreeMap<u32, Arc<Node>>>,
 }
 
-/// Inode number of the root; entries of the archive follow it.
+/// Inode number of the root; entries of the archive, or what was there initially, follow it.
 const ROOT: u64 = 1;
 
 impl Fs {
-    fn new(device: u64, limit: u64, archive: Option<Archived>) -> Arc<Fs> {
-        let first_free = ROOT + 1 + archive.as_ref().map_or(0, |a| a.archive.count() as u64);
+    fn new(device: u64, limit: u64, archive: Option<Archived>, initial: &'static [Initial]) -> Arc<Fs> {
+        let count = archive.as_ref().map_or(initial.len() as u64, |a| a.archive.count() as u64);
+        let first_free = ROOT + 1 + count;
         Arc::new(Fs {
             device,
             limit: limit / PAGE_SIZE as u64,
@@ -73,6 +88,7 @@ impl Fs {
             next_inode: AtomicU64::new(first_free),
             names: SpinLock::new(()),
             archive,
+            initial,
         })
     }
 
@@ -100,7 +116,18 @@ impl Fs {
 
 /// An empty file system of at most `limit` bytes; its root directory.
 pub fn tmpfs(device: u64, limit: u64, permissions: u32, owner: (u32, u32)) -> Arc<Node> {
-    node::new_root(Fs::new(device, limit, None), permissions, owner)
+    tmpfs_with(device, limit, permissions, owner, &[])
+}
+
+/// As [`tmpfs`], with something in it.
+pub fn tmpfs_with(
+    device: u64,
+    limit: u64,
+    permissions: u32,
+    owner: (u32, u32),
+    initial: &'static [Initial],
+) -> Arc<Node> {
+    node::new_root(Fs::new(device, limit, None, initial), permissions, owner)
 }
 
 /// The file system of an archive, with `limit` bytes more for what is written; its root directory. `physical` is
@@ -113,7 +140,7 @@ pub fn from_archive(
 ) -> core::result::Result<Arc<Node>, BadArchive> {
     let archive = Archive::parse(bytes)?;
     let archived = Archived { archive, physical, linked: SpinLock::new(BTreeMap::new()) };
-    Ok(node::archive_root(Fs::new(device, limit, Some(archived))))
+    Ok(node::archive_root(Fs::new(device, limit, Some(archived), &[])))
 }
 
 #[cfg(test)]

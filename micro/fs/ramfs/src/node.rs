@@ -3,7 +3,7 @@
 
 use crate::data::{Data, Place};
 use crate::directory::{Child, Directory};
-use crate::{Archived, Fs, ROOT, RamFile};
+use crate::{Archived, Fs, Initial, ROOT, RamFile};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -111,7 +111,8 @@ impl Origin {
 }
 
 pub fn new_root(fs: Arc<Fs>, permissions: u32, owner: (u32, u32)) -> Arc<Node> {
-    root(fs, permissions, owner, None)
+    let initial = (!fs.initial.is_empty()).then_some(0);
+    root(fs, permissions, owner, initial)
 }
 
 pub fn archive_root(fs: Arc<Fs>) -> Arc<Node> {
@@ -190,6 +191,38 @@ impl Archived {
     }
 }
 
+impl Initial {
+    fn node(&self, fs: &Arc<Fs>, index: u32) -> Arc<Node> {
+        let is_directory = self.kind == FileType::Directory;
+        let body = match self.kind {
+            FileType::Directory => Body::Directory(SpinLock::default()),
+            FileType::Symlink => Body::Symlink(Cow::Borrowed(self.target)),
+            _ => Body::Special,
+        };
+        Origin {
+            number: ROOT + 1 + u64::from(index),
+            kind: self.kind,
+            permissions: self.permissions,
+            owner: (0, 0),
+            links: 1 + u64::from(is_directory),
+            time: Timespec::now(),
+            rdev: self.rdev,
+            is_charged: false,
+        }
+        .build(fs, body)
+    }
+}
+
+impl Fs {
+    /// The type of an entry no path has led to yet.
+    fn kind(&self, entry: u32) -> FileType {
+        match &self.archive {
+            Some(archived) => archived.kind(entry),
+            None => self.initial.get(entry as usize).map_or(FileType::Regular, |i| i.kind),
+        }
+    }
+}
+
 /// The first entry of the archive's root that the program does not see.
 const HIDDEN: &[u8] = b".unilith";
 
@@ -209,21 +242,27 @@ impl Node {
         }
     }
 
-    /// Puts the archive's names into the directory, once.
+    /// Puts the archive's names, or those there initially, into the directory, once.
     fn unpack(&self, directory: &mut Directory) -> Result<()> {
-        let (Some(archived), Some(id)) = (&self.fs.archive, directory.archived) else { return Ok(()) };
+        let Some(id) = directory.archived else { return Ok(()) };
         if !directory.is_empty() {
             return Ok(());
         }
         let mut subdirectories = 0;
-        // The last entry of a name comes first and counts, as when the archive is unpacked in order.
-        for entry in archived.archive.children(id) {
-            let name = archived.archive.name(entry);
-            if (id == 0 && name == HIDDEN) || directory.get(name).is_some() {
-                continue;
+        if let Some(archived) = &self.fs.archive {
+            // The last entry of a name comes first and counts, as when the archive is unpacked in order.
+            for entry in archived.archive.children(id) {
+                let name = archived.archive.name(entry);
+                if (id == 0 && name == HIDDEN) || directory.get(name).is_some() {
+                    continue;
+                }
+                directory.insert(Cow::Borrowed(name), Child::Archived(entry))?;
+                subdirectories += (archived.kind(entry) == FileType::Directory) as u64;
             }
-            directory.insert(Cow::Borrowed(name), Child::Archived(entry))?;
-            subdirectories += (archived.kind(entry) == FileType::Directory) as u64;
+        }
+        for (index, initial) in self.fs.initial.iter().enumerate() {
+            directory.insert(Cow::Borrowed(initial.name), Child::Archived(index as u32))?;
+            subdirectories += (initial.kind == FileType::Directory) as u64;
         }
         self.meta.lock().links += subdirectories;
         if directory.is_empty() {
@@ -243,9 +282,13 @@ impl Node {
         let id = directory.archived;
         let child = directory.get_mut(name).ok_or(ENOENT)?;
         if let Child::Archived(entry) = *child {
-            let archived = self.fs.archive.as_ref().ok_or(ENOENT)?;
-            let sites = id.and_then(|id| archived.sites(id, name));
-            *child = Child::Node(archived.node(&self.fs, entry, sites));
+            *child = Child::Node(match &self.fs.archive {
+                Some(archived) => {
+                    let sites = id.and_then(|id| archived.sites(id, name));
+                    archived.node(&self.fs, entry, sites)
+                }
+                None => self.fs.initial.get(entry as usize).ok_or(ENOENT)?.node(&self.fs, entry),
+            });
         }
         match child {
             Child::Node(node) => Ok(node.clone()),
@@ -686,10 +729,7 @@ impl Inode for Node {
             for (next, named) in directory.behind(from).take(most) {
                 let (inode, kind) = match &named.child {
                     Child::Node(node) => (node.number, node.kind),
-                    Child::Archived(entry) => {
-                        let archived = self.fs.archive.as_ref().ok_or(EIO)?;
-                        (ROOT + 1 + *entry as u64, archived.kind(*entry))
-                    }
+                    Child::Archived(entry) => (ROOT + 1 + *entry as u64, self.fs.kind(*entry)),
                 };
                 out.push(DirEntry { name: named.name.to_vec(), inode, kind, next });
             }

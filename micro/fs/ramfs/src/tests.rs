@@ -389,3 +389,40 @@ impl Drop for AlignedBytes {
         unsafe { std::alloc::dealloc(self.0, self.1) }
     }
 }
+
+#[test]
+fn what_is_there_initially_behaves_like_what_was_created() {
+    static INITIAL: [Initial; 3] = [
+        Initial { name: b"null", kind: FileType::CharDevice, permissions: 0o666, rdev: 0x103, target: b"" },
+        Initial {
+            name: b"fd",
+            kind: FileType::Symlink,
+            permissions: 0o777,
+            rdev: 0,
+            target: b"/proc/self/fd",
+        },
+        Initial { name: b"shm", kind: FileType::Directory, permissions: 0o755, rdev: 0, target: b"" },
+    ];
+    let root: Arc<dyn Inode> = tmpfs_with(2, MIB, 0o755, (0, 0), &INITIAL);
+    assert_eq!(root.stat().unwrap().links, 3);
+    let listed = root.list(0, 10).unwrap();
+    assert_eq!(listed.len(), 3);
+    for entry in listed {
+        let stat = root.lookup(&entry.name).unwrap().stat().unwrap();
+        assert_eq!((stat.inode, stat.kind), (entry.inode, entry.kind));
+    }
+    let null = root.lookup(b"null").unwrap().stat().unwrap();
+    assert_eq!((null.rdev, null.permissions, null.links), (0x103, 0o666, 1));
+    assert_eq!(root.lookup(b"fd").unwrap().read_link().unwrap(), b"/proc/self/fd");
+    root.lookup(b"shm").unwrap().create(b"x", FileType::Regular, 0o600, (0, 0), 0).unwrap();
+    let new = root.create(b"new", FileType::Regular, 0o600, (0, 0), 0).unwrap().stat().unwrap().inode;
+    assert!(root.list(0, 10).unwrap().iter().filter(|e| e.inode == new).count() == 1);
+    for name in [&b"null"[..], b"fd", b"new"] {
+        root.unlink(name, false).unwrap();
+    }
+    assert_eq!(root.unlink(b"shm", true), Err(ENOTEMPTY));
+    root.lookup(b"shm").unwrap().unlink(b"x", false).unwrap();
+    root.unlink(b"shm", true).unwrap();
+    assert!(root.list(0, 10).unwrap().is_empty(), "what was removed does not come back");
+    assert_eq!(root.lookup(b"null").err(), Some(ENOENT));
+}

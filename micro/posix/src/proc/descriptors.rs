@@ -4,7 +4,6 @@
 use super::text;
 use crate::files;
 use abi::{Result, errno::*};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -14,7 +13,7 @@ use core::fmt::Write;
 use descriptors::Description;
 use epoll::Epoll;
 use eventfd::EventFd;
-use procfs::{Changing, Entry};
+use procfs::{Changing, Entry, Key};
 
 const O_CLOEXEC: u32 = 0o2000000;
 
@@ -57,26 +56,26 @@ fn shown(description: &Description) -> Result<Vec<u8>> {
     })
 }
 
+/// Where the link of a descriptor leads.
+fn lead(fd: Key) -> Result<Magic> {
+    let description = open(fd)?;
+    Ok(match description.place() {
+        Some(place) => Magic::Place(place.clone()),
+        None => Magic::File(description.file().clone()),
+    })
+}
+
 pub struct Descriptors;
 
 impl Changing for Descriptors {
-    fn names(&self) -> Vec<String> {
+    fn names(&self, _: Key) -> Vec<String> {
         names()
     }
 
-    fn entry(&self, name: &str) -> Result<Entry> {
+    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
         let fd = number(name)?;
         open(fd)?;
-        Ok(Entry::Magic {
-            text: Box::new(move || shown(&*open(fd)?)),
-            lead: Box::new(move || {
-                let description = open(fd)?;
-                Ok(match description.place() {
-                    Some(place) => Magic::Place(place.clone()),
-                    None => Magic::File(description.file().clone()),
-                })
-            }),
-        })
+        Ok((Entry::Magic { text: |fd| shown(&*open(fd)?), lead }, fd))
     }
 
     fn kind(&self) -> FileType {
@@ -87,14 +86,14 @@ impl Changing for Descriptors {
 pub struct Infos;
 
 impl Changing for Infos {
-    fn names(&self) -> Vec<String> {
+    fn names(&self, _: Key) -> Vec<String> {
         names()
     }
 
-    fn entry(&self, name: &str) -> Result<Entry> {
+    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
         let fd = number(name)?;
         open(fd)?;
-        Ok(Entry::text(move || info(fd)))
+        Ok((Entry::Text(info), fd))
     }
 
     fn kind(&self) -> FileType {
@@ -102,7 +101,7 @@ impl Changing for Infos {
     }
 }
 
-fn info(fd: i32) -> Result<Vec<u8>> {
+fn info(fd: Key) -> Result<Vec<u8>> {
     let description = open(fd)?;
     let on_exec = files::current().descriptors.close_on_exec(fd).unwrap_or(false);
     let flags = description.flags() | if on_exec { O_CLOEXEC } else { 0 };

@@ -2,12 +2,11 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{link, system, text};
+use super::{system, text};
 use crate::files;
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
 use abi::{PAGE_SIZE, Result, errno::*};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -15,7 +14,8 @@ use alloc::vec::Vec;
 use api_fs::{FileType, Magic};
 use api_user::UserPtr;
 use core::fmt::Write;
-use procfs::{Changing, Directory, Entry};
+use procfs::{Changing, Entry, Key, Row};
+use vfs::Dentry;
 
 const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
 
@@ -23,98 +23,124 @@ fn own() -> &'static Arc<Process> {
     &task::current().process
 }
 
-/// Adds what a process shows.
-pub fn fill(directory: &mut Directory) {
-    common(directory, None);
-    directory.add("task", Entry::Directory(Directory::changing(Tasks)));
-    directory.add("cmdline", Entry::text(|| strings(program()?.argument_bytes)));
-    directory.add("environ", Entry::text(|| strings(program()?.environment_bytes)));
-    directory.add("auxv", Entry::text(auxv));
-    directory.add("maps", Entry::text(maps));
-    directory.add("smaps_rollup", Entry::text(smaps_rollup));
-    directory.add("statm", Entry::text(statm));
-    directory.add("limits", Entry::text(limits));
-    directory.add("mounts", Entry::text(|| system::mounts(false)));
-    directory.add("mountinfo", Entry::text(|| system::mounts(true)));
-    directory.add("cgroup", Entry::fixed("0::/\n"));
-    directory
-        .add("io", Entry::fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n"));
-    directory.add("oom_score", Entry::fixed("0\n"));
+/// What a process shows, threads included.
+pub const ROWS: &[Row] = &[
+    COMM,
+    ("stat", Entry::Text(stat)),
+    ("status", Entry::Text(status)),
+    ("wchan", Entry::Fixed("0")),
+    ("task", Entry::Changing(&Tasks)),
+    ("cmdline", Entry::Text(|_| strings(program()?.argument_bytes))),
+    ("environ", Entry::Text(|_| strings(program()?.environment_bytes))),
+    ("auxv", Entry::Text(|_| auxv())),
+    ("maps", Entry::Text(|_| maps())),
+    ("smaps_rollup", Entry::Text(|_| smaps_rollup())),
+    ("statm", Entry::Text(|_| statm())),
+    ("limits", Entry::Text(|_| limits())),
+    ("mounts", Entry::Text(|_| system::mounts(false))),
+    ("mountinfo", Entry::Text(|_| system::mounts(true))),
+    ("cgroup", Entry::Fixed("0::/\n")),
+    ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
+    ("oom_score", Entry::Fixed("0\n")),
     // Nothing kills by score: what is written is accepted and has no effect.
-    directory.add("oom_score_adj", ignored("0\n"));
-    directory.add("coredump_filter", ignored("00000033\n"));
-    directory.add("loginuid", Entry::fixed("4294967295"));
-    directory.add("sessionid", Entry::fixed("4294967295"));
-    directory.add("uid_map", Entry::fixed("         0          0 4294967295\n"));
-    directory.add("gid_map", Entry::fixed("         0          0 4294967295\n"));
-    directory.add("setgroups", Entry::fixed("allow\n"));
-    directory.add("exe", magic(|| Ok(program()?.file.clone())));
-    directory.add("cwd", magic(|| Ok(files::current().working())));
-    directory.add("root", magic(|| Ok(files::current().root())));
-    directory.add("fd", Entry::Directory(Directory::changing(Descriptors)));
-    directory.add("fdinfo", Entry::Directory(Directory::changing(Infos)));
-    let titles = [
-        (
-            "net/tcp",
+    ("oom_score_adj", ignored(|_| Ok(b"0\n".to_vec()))),
+    ("coredump_filter", ignored(|_| Ok(b"00000033\n".to_vec()))),
+    ("loginuid", Entry::Fixed("4294967295")),
+    ("sessionid", Entry::Fixed("4294967295")),
+    ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
+    ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
+    ("setgroups", Entry::Fixed("allow\n")),
+    ("exe", Entry::Magic { text: |_| path(executable()), lead: |_| Ok(Magic::Place(executable()?)) }),
+    ("cwd", Entry::Magic { text: |_| path(working()), lead: |_| Ok(Magic::Place(working()?)) }),
+    ("root", Entry::Magic { text: |_| path(root()), lead: |_| Ok(Magic::Place(root()?)) }),
+    ("fd", Entry::Changing(&Descriptors)),
+    ("fdinfo", Entry::Changing(&Infos)),
+    (
+        "net/tcp",
+        Entry::Fixed(
             "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n",
         ),
-        (
-            "net/udp",
+    ),
+    (
+        "net/udp",
+        Entry::Fixed(
             "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n",
         ),
-        ("net/unix", "Num       RefCount Protocol Flags    Type St Inode Path\n"),
-        ("net/if_inet6", ""),
-        (
-            "net/route",
-            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n",
-        ),
-    ];
-    for (path, title) in titles {
-        directory.add(path, Entry::fixed(title));
-    }
+    ),
+    ("net/unix", Entry::Fixed("Num       RefCount Protocol Flags    Type St Inode Path\n")),
+    ("net/if_inet6", Entry::Fixed("")),
+    (
+        "net/route",
+        Entry::Fixed("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"),
+    ),
+];
+
+/// What a thread shows; the key is its number.
+const THREAD: &[Row] = &[
+    COMM,
+    ("stat", Entry::Text(stat)),
+    ("status", Entry::Text(status)),
+    ("wchan", Entry::Fixed("0")),
+    ("maps", shared(|_| Ok(b"../../maps".to_vec()))),
+    ("fd", shared(|_| Ok(b"../../fd".to_vec()))),
+    ("limits", shared(|_| Ok(b"../../limits".to_vec()))),
+    ("mounts", shared(|_| Ok(b"../../mounts".to_vec()))),
+    ("cgroup", shared(|_| Ok(b"../../cgroup".to_vec()))),
+    ("cwd", shared(|_| Ok(b"../../cwd".to_vec()))),
+    ("root", shared(|_| Ok(b"../../root".to_vec()))),
+    ("exe", shared(|_| Ok(b"../../exe".to_vec()))),
+    ("statm", shared(|_| Ok(b"../../statm".to_vec()))),
+];
+
+const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
+
+/// The key of what is about the process and not about one of its threads.
+const WHOLE: Key = 0;
+
+/// The thread of a key; the first one for the whole process.
+fn thread(key: Key) -> Result<Arc<Task>> {
+    own().task(if key == WHOLE { own().pid } else { key }).ok_or(ESRCH)
 }
 
-/// What a process and each of its threads show.
-fn common(directory: &mut Directory, tid: Option<i32>) {
-    let task = move || -> Result<Arc<Task>> { own().task(tid.unwrap_or(own().pid)).ok_or(ESRCH) };
-    directory.add(
-        "comm",
-        Entry::File {
-            text: Box::new(move || {
-                let mut name = task()?.comm();
-                name.push(b'\n');
-                Ok(name)
-            }),
-            store: Some(Box::new(move |name| {
-                let name = name.strip_suffix(b"\n").unwrap_or(name);
-                let mut padded = [0; 16];
-                let n = name.len().min(15);
-                padded[..n].copy_from_slice(&name[..n]);
-                *task()?.name.lock() = padded;
-                Ok(())
-            })),
-            permissions: 0o644,
-        },
-    );
-    directory.add("stat", Entry::text(move || stat(tid)));
-    directory.add("status", Entry::text(move || status(tid)));
-    directory.add("wchan", Entry::fixed("0"));
+fn comm(key: Key) -> Result<Vec<u8>> {
+    let mut name = thread(key)?.comm();
+    name.push(b'\n');
+    Ok(name)
 }
 
-fn ignored(value: &'static str) -> Entry {
-    Entry::File {
-        text: Box::new(move || Ok(value.as_bytes().to_vec())),
-        store: Some(Box::new(|_| Ok(()))),
-        permissions: 0o644,
-    }
+fn set_comm(key: Key, name: &[u8]) -> Result<()> {
+    let name = name.strip_suffix(b"\n").unwrap_or(name);
+    let mut padded = [0; 16];
+    let n = name.len().min(15);
+    padded[..n].copy_from_slice(&name[..n]);
+    *thread(key)?.name.lock() = padded;
+    Ok(())
 }
 
-/// A link to a place in the tree, with its path as text.
-fn magic(place: fn() -> Result<Arc<vfs::Dentry>>) -> Entry {
-    Entry::Magic {
-        text: Box::new(move || place()?.path_from(&files::current().root()).ok_or(ENOENT)),
-        lead: Box::new(move || Ok(Magic::Place(place()?))),
-    }
+const fn ignored(text: procfs::Text) -> Entry {
+    Entry::File { text, store: |_, _| Ok(()), permissions: 0o644 }
+}
+
+/// What a thread shares with its process.
+const fn shared(target: procfs::Text) -> Entry {
+    Entry::Link(target)
+}
+
+fn executable() -> Result<Arc<Dentry>> {
+    Ok(program()?.file.clone())
+}
+
+fn working() -> Result<Arc<Dentry>> {
+    Ok(files::current().working())
+}
+
+fn root() -> Result<Arc<Dentry>> {
+    Ok(files::current().root())
+}
+
+/// The path of a place in the tree, as the program sees it.
+fn path(place: Result<Arc<Dentry>>) -> Result<Vec<u8>> {
+    place?.path_from(&files::current().root()).ok_or(ENOENT)
 }
 
 fn program() -> Result<Arc<Program>> {
@@ -133,20 +159,14 @@ fn auxv() -> Result<Vec<u8>> {
 struct Tasks;
 
 impl Changing for Tasks {
-    fn names(&self) -> Vec<String> {
+    fn names(&self, _: Key) -> Vec<String> {
         own().tasks().iter().map(|task| format!("{}", task.tid)).collect()
     }
 
-    fn entry(&self, name: &str) -> Result<Entry> {
+    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
         let tid = name.parse().map_err(|_| ENOENT)?;
         own().task(tid).ok_or(ENOENT)?;
-        let mut directory = Directory::new();
-        common(&mut directory, Some(tid));
-        let shared = ["maps", "fd", "limits", "mounts", "cgroup", "cwd", "root", "exe", "statm"];
-        for name in shared {
-            directory.add(name, link(move || text(format!("../../{name}"))));
-        }
-        Ok(Entry::Directory(directory))
+        Ok((Entry::Directory(THREAD), tid))
     }
 
     fn kind(&self) -> FileType {
@@ -193,20 +213,16 @@ fn state(process: &Process) -> &'static str {
     if process.signals.is_stopped() { "T" } else { "R" }
 }
 
-fn name_of(tid: Option<i32>) -> Result<String> {
-    let task = own().task(tid.unwrap_or(own().pid)).ok_or(ESRCH)?;
-    Ok(String::from_utf8_lossy(&task.comm()).into_owned())
+fn name_of(key: Key) -> Result<String> {
+    Ok(String::from_utf8_lossy(&thread(key)?.comm()).into_owned())
 }
 
 /// proc_pid_stat(5): 52 fields.
-fn stat(tid: Option<i32>) -> Result<Vec<u8>> {
+fn stat(key: Key) -> Result<Vec<u8>> {
     let process = own();
     let usage = mem::current().usage();
-    let id = tid.unwrap_or(process.pid);
-    let cpu = match tid {
-        Some(tid) => process.task(tid).ok_or(ESRCH)?.cpu_ns(),
-        None => process.cpu_ns(),
-    };
+    let id = if key == WHOLE { process.pid } else { key };
+    let cpu = if key == WHOLE { process.cpu_ns() } else { thread(key)?.cpu_ns() };
     let mut fields: [u64; 49] = [0; 49];
     // Fields 4 to 52 of the manual, from index 0.
     let mut set = |number: usize, value: u64| fields[number - 4] = value;
@@ -219,7 +235,7 @@ fn stat(tid: Option<i32>) -> Result<Vec<u8>> {
     set(24, usage.resident() / PAGE_SIZE as u64);
     set(25, u64::MAX);
     set(47, usage.brk_start);
-    let mut out = format!("{id} ({}) {}", name_of(tid)?, state(process));
+    let mut out = format!("{id} ({}) {}", name_of(key)?, state(process));
     for value in fields {
         let _ = write!(out, " {value}");
     }
@@ -228,16 +244,16 @@ fn stat(tid: Option<i32>) -> Result<Vec<u8>> {
 }
 
 /// proc_pid_status(5).
-fn status(tid: Option<i32>) -> Result<Vec<u8>> {
+fn status(key: Key) -> Result<Vec<u8>> {
     let process = own();
-    let task = process.task(tid.unwrap_or(process.pid)).ok_or(ESRCH)?;
+    let task = thread(key)?;
     let usage = mem::current().usage();
     let c = process.credentials.lock().clone();
     let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
     let mut out = format!(
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{} (running)\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t0\nTracerPid:\t0\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups}\n",
-        name_of(tid)?,
+        name_of(key)?,
         process.files.umask(),
         state(process),
         process.pid,

@@ -5,95 +5,97 @@ use super::text;
 use crate::calls::system::{RELEASE, VERSION, host_name, memory};
 use crate::{files, task};
 use abi::{PAGE_SIZE, Result};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use core::fmt::Write;
-use procfs::{Directory, Entry};
+use procfs::{Entry, Row};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
 pub const TICKS: u64 = 100;
 
-/// Limits and switches that programs read; nothing in the kernel goes by them, except where a file is not fixed.
-const SETTINGS: &[(&str, &str)] = &[
-    ("kernel/ostype", "Linux\n"),
-    ("kernel/pid_max", "32768\n"),
-    ("kernel/threads-max", "32768\n"),
-    ("kernel/cap_last_cap", "40\n"),
-    ("kernel/ngroups_max", "65536\n"),
-    ("kernel/overflowuid", "65534\n"),
-    ("kernel/overflowgid", "65534\n"),
-    ("kernel/randomize_va_space", "2\n"),
-    ("kernel/core_pattern", "core\n"),
-    ("kernel/seccomp/actions_avail", "\n"),
-    ("kernel/random/entropy_avail", "256\n"),
-    ("kernel/random/poolsize", "256\n"),
-    ("kernel/yama/ptrace_scope", "1\n"),
-    ("kernel/perf_event_paranoid", "4\n"),
-    ("kernel/shmmax", "18446744073692774399\n"),
-    ("kernel/sem", "32000\t1024000000\t500\t32000\n"),
-    ("vm/overcommit_memory", "1\n"),
-    ("vm/overcommit_ratio", "50\n"),
-    ("vm/max_map_count", "65530\n"),
-    ("vm/swappiness", "0\n"),
-    ("vm/mmap_min_addr", "65536\n"),
-    ("fs/file-max", "9223372036854775807\n"),
-    ("fs/nr_open", "1048576\n"),
-    ("fs/pipe-max-size", "1048576\n"),
-    ("fs/protected_symlinks", "0\n"),
-    ("net/core/somaxconn", "4096\n"),
-    ("net/core/rmem_max", "212992\n"),
-    ("net/core/wmem_max", "212992\n"),
-    ("net/ipv4/ip_local_port_range", "32768\t60999\n"),
-    ("net/ipv4/tcp_max_syn_backlog", "4096\n"),
-    ("net/ipv4/tcp_fin_timeout", "60\n"),
-    ("net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
-    ("net/ipv4/tcp_wmem", "4096\t16384\t4194304\n"),
-    ("net/ipv4/tcp_keepalive_time", "7200\n"),
-    ("net/ipv6/conf/all/disable_ipv6", "1\n"),
-];
-
-/// Adds the files to the root of /proc.
-pub fn fill(root: &mut Directory) {
-    for (path, value) in SETTINGS {
-        root.add(&format!("sys/{path}"), Entry::fixed(value));
-    }
-    root.add("sys/kernel/osrelease", Entry::text(|| text(format!("{RELEASE}\n"))));
-    root.add("sys/kernel/version", Entry::text(|| text(format!("{VERSION}\n"))));
-    root.add(
+/// The root of /proc. Below `sys` are limits and switches that programs read; nothing in the kernel goes by them, except
+/// where a file is not fixed. The program is process 1.
+pub const ROWS: &[Row] = &[
+    ("1", Entry::Directory(super::process::ROWS)),
+    ("self", Entry::Link(|_| text(format!("{}", task::current().process.pid)))),
+    (
+        "thread-self",
+        Entry::Link(|_| {
+            let task = task::current();
+            text(format!("{}/task/{}", task.process.pid, task.tid))
+        }),
+    ),
+    ("mounts", Entry::Link(|_| Ok(b"self/mounts".to_vec()))),
+    ("net", Entry::Link(|_| Ok(b"self/net".to_vec()))),
+    ("sys/kernel/ostype", Entry::Fixed("Linux\n")),
+    ("sys/kernel/pid_max", Entry::Fixed("32768\n")),
+    ("sys/kernel/threads-max", Entry::Fixed("32768\n")),
+    ("sys/kernel/cap_last_cap", Entry::Fixed("40\n")),
+    ("sys/kernel/ngroups_max", Entry::Fixed("65536\n")),
+    ("sys/kernel/overflowuid", Entry::Fixed("65534\n")),
+    ("sys/kernel/overflowgid", Entry::Fixed("65534\n")),
+    ("sys/kernel/randomize_va_space", Entry::Fixed("2\n")),
+    ("sys/kernel/core_pattern", Entry::Fixed("core\n")),
+    ("sys/kernel/seccomp/actions_avail", Entry::Fixed("\n")),
+    ("sys/kernel/random/entropy_avail", Entry::Fixed("256\n")),
+    ("sys/kernel/random/poolsize", Entry::Fixed("256\n")),
+    ("sys/kernel/yama/ptrace_scope", Entry::Fixed("1\n")),
+    ("sys/kernel/perf_event_paranoid", Entry::Fixed("4\n")),
+    ("sys/kernel/shmmax", Entry::Fixed("18446744073692774399\n")),
+    ("sys/kernel/sem", Entry::Fixed("32000\t1024000000\t500\t32000\n")),
+    ("sys/vm/overcommit_memory", Entry::Fixed("1\n")),
+    ("sys/vm/overcommit_ratio", Entry::Fixed("50\n")),
+    ("sys/vm/max_map_count", Entry::Fixed("65530\n")),
+    ("sys/vm/swappiness", Entry::Fixed("0\n")),
+    ("sys/vm/mmap_min_addr", Entry::Fixed("65536\n")),
+    ("sys/fs/file-max", Entry::Fixed("9223372036854775807\n")),
+    ("sys/fs/nr_open", Entry::Fixed("1048576\n")),
+    ("sys/fs/pipe-max-size", Entry::Fixed("1048576\n")),
+    ("sys/fs/protected_symlinks", Entry::Fixed("0\n")),
+    ("sys/net/core/somaxconn", Entry::Fixed("4096\n")),
+    ("sys/net/core/rmem_max", Entry::Fixed("212992\n")),
+    ("sys/net/core/wmem_max", Entry::Fixed("212992\n")),
+    ("sys/net/ipv4/ip_local_port_range", Entry::Fixed("32768\t60999\n")),
+    ("sys/net/ipv4/tcp_max_syn_backlog", Entry::Fixed("4096\n")),
+    ("sys/net/ipv4/tcp_fin_timeout", Entry::Fixed("60\n")),
+    ("sys/net/ipv4/tcp_rmem", Entry::Fixed("4096\t131072\t6291456\n")),
+    ("sys/net/ipv4/tcp_wmem", Entry::Fixed("4096\t16384\t4194304\n")),
+    ("sys/net/ipv4/tcp_keepalive_time", Entry::Fixed("7200\n")),
+    ("sys/net/ipv6/conf/all/disable_ipv6", Entry::Fixed("1\n")),
+    ("sys/kernel/osrelease", Entry::Text(|_| text(format!("{RELEASE}\n")))),
+    ("sys/kernel/version", Entry::Text(|_| text(format!("{VERSION}\n")))),
+    (
         "sys/kernel/hostname",
-        Entry::text(|| {
+        Entry::Text(|_| {
             let mut name = host_name();
             name.push(b'\n');
             Ok(name)
         }),
-    );
-    root.add("sys/kernel/random/uuid", Entry::text(|| text(uuid(random()))));
-    root.add("sys/kernel/random/boot_id", Entry::text(|| text(uuid(boot_id()))));
-    root.add("sys/fs/file-nr", Entry::fixed("64\t0\t9223372036854775807\n"));
-    root.add("version", Entry::text(|| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n"))));
-    root.add(
+    ),
+    ("sys/kernel/random/uuid", Entry::Text(|_| text(uuid(random())))),
+    ("sys/kernel/random/boot_id", Entry::Text(|_| text(uuid(boot_id())))),
+    ("sys/fs/file-nr", Entry::Fixed("64\t0\t9223372036854775807\n")),
+    ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
+    (
         "filesystems",
-        Entry::fixed("nodev\trootfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tproc\nnodev\tsysfs\nnodev\t9p\n"),
-    );
-    root.add("cmdline", Entry::fixed("\n"));
-    root.add("swaps", Entry::fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"));
-    root.add(
+        Entry::Fixed("nodev\trootfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tproc\nnodev\tsysfs\nnodev\t9p\n"),
+    ),
+    ("cmdline", Entry::Fixed("\n")),
+    ("swaps", Entry::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
+    (
         "devices",
-        Entry::fixed("Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"),
-    );
-    root.add("meminfo", Entry::text(meminfo));
-    root.add("cpuinfo", Entry::text(cpuinfo));
-    root.add("stat", Entry::text(stat));
-    root.add("uptime", Entry::text(uptime));
-    root.add("loadavg", Entry::text(loadavg));
-    root.add("vmstat", Entry::text(vmstat));
-    root.add("mounts", Entry::Link(Box::new(|| Ok(b"self/mounts".to_vec()))));
-    root.add("net", Entry::Link(Box::new(|| Ok(b"self/net".to_vec()))));
-}
+        Entry::Fixed("Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"),
+    ),
+    ("meminfo", Entry::Text(|_| meminfo())),
+    ("cpuinfo", Entry::Fixed(CPUINFO)),
+    ("stat", Entry::Text(|_| stat())),
+    ("uptime", Entry::Text(|_| uptime())),
+    ("loadavg", Entry::Text(|_| loadavg())),
+    ("vmstat", Entry::Text(|_| vmstat())),
+];
 
 fn random() -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -157,15 +159,10 @@ fn meminfo() -> Result<Vec<u8>> {
     text(out)
 }
 
-fn cpuinfo() -> Result<Vec<u8>> {
-    text(
-        "processor\t: 0\nvendor_id\t: unknown\ncpu family\t: 6\nmodel\t\t: 0\nmodel name\t: virtual processor\n\
-         stepping\t: 0\nphysical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\nfpu\t\t: yes\n\
-         flags\t\t: fpu tsc msr pae cx8 cmov pat mmx fxsr sse sse2 syscall nx lm\n\
-         clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n"
-            .into(),
-    )
-}
+const CPUINFO: &str = "processor\t: 0\nvendor_id\t: unknown\ncpu family\t: 6\nmodel\t\t: 0\nmodel name\t: virtual processor\n\
+     stepping\t: 0\nphysical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\nfpu\t\t: yes\n\
+     flags\t\t: fpu tsc msr pae cx8 cmov pat mmx fxsr sse sse2 syscall nx lm\n\
+     clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n";
 
 /// Seconds and hundredths since boot, and those of the program.
 fn times() -> (u64, u64) {
