@@ -7,12 +7,13 @@
 
 pub mod guest;
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsStr,
     fmt, fs,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::Once,
     time::{Duration, Instant},
 };
@@ -300,17 +301,29 @@ fn wait(child: Child, patience: Duration) -> Option<Output> {
     match receive.recv_timeout(patience) {
         Ok(output) => Some(output.expect("a child's output can be read")),
         Err(_) => {
-            signal("KILL", id);
+            signal(Signal::KILL, id);
             None
         }
     }
 }
 
-/// Sends a signal by name to a process that the test has started or found in a machine's record.
+/// Sends a signal to a process that the test has started or found in a machine's record.
 #[track_caller]
-pub fn signal(name: &str, pid: u32) {
-    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
-    assert!(status.is_ok_and(|s: ExitStatus| s.success()), "cannot send SIG{name} to {pid}");
+pub fn signal(signal: Signal, pid: u32) {
+    let target = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(target, signal).unwrap_or_else(|e| panic!("cannot send {signal:?} to {pid}: {e}"));
+}
+
+/// Words that run the shell script behind them where it can mount without anybody else seeing it. There is no such place
+/// in a chroot, whose root is no mount point: the script has to unmount at its end.
+pub fn with_own_mounts() -> Vec<String> {
+    let mut words = vec!["unshare".to_string(), "-m".into()];
+    let private = Command::new(&words[0]).args(["-m", "true"]).stderr(Stdio::null()).status();
+    if !private.is_ok_and(|s| s.success()) {
+        words.clear();
+    }
+    words.extend(["sh".into(), "-c".into()]);
+    words
 }
 
 /// Asks again and again until the answer is yes; fails the test after a while.

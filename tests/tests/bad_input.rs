@@ -60,12 +60,13 @@ fn a_volume_that_is_read_only_is_refused() {
     // Root may write wherever the file system lets it, so root gets a read-only mount, in a mount namespace of its own.
     let script = r#"
         if [ "$(id -u)" = 0 ]; then mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"; else chmod 555 "$0"; fi
-        exec "$@""#;
-    let words = ["sh", "-c", script].map(String::from).into_iter().chain([folder.display().to_string()]);
+        "$@"; code=$?
+        if [ "$(id -u)" = 0 ]; then umount "$0"; fi
+        exit $code"#;
+    let words = [script.to_string(), folder.display().to_string()];
     let run = |volume: &str| {
         let inner = unilith.command(&["run", "--rm", "-v", volume, "cpio:root.cpio", "/x"]);
-        let own_mounts = is_root().then_some(["unshare".to_string(), "-m".to_string()]).into_iter().flatten();
-        let mut all = own_mounts.chain(words.clone());
+        let mut all = unilith_tests::with_own_mounts().into_iter().chain(words.clone());
         let mut command = std::process::Command::new(all.next().unwrap());
         command.args(all).arg(inner.get_program()).args(inner.get_args());
         command.envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?)))).current_dir(unilith.path("."));
@@ -282,13 +283,11 @@ fn a_full_disk_under_the_cache_is_said_and_leaves_nothing_half_written() {
     let noise: Vec<u8> = (0..8u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs::write(program.join("noise"), noise).unwrap();
     let inner = unilith.command(&["run", "--rm", "dir:program", "/true"]);
-    let mut command = std::process::Command::new("unshare");
-    command.args([
-        "-m",
-        "sh",
-        "-c",
-        r#"mount -t tmpfs -o size=2m none "$0" && "$@"; code=$?; ls -R "$0" >&2; exit $code"#,
-    ]);
+    let mut words = unilith_tests::with_own_mounts().into_iter();
+    let mut command = std::process::Command::new(words.next().unwrap());
+    command.args(words).arg(
+        r#"mount -t tmpfs -o size=2m none "$0" && "$@"; code=$?; ls -R "$0" >&2; umount "$0"; exit $code"#,
+    );
     command.arg(&cache).arg(inner.get_program()).args(inner.get_args());
     command.envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?)))).env("XDG_CACHE_HOME", &cache);
     let ran =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command's habits: what docker's users expect of these verbs and flags. The guest is a few bytes long.
 
+use rustix::process::Signal;
 use std::{
     fs,
     net::TcpListener,
@@ -96,10 +97,10 @@ fn ctrl_c_asks_first_and_ends_at_the_second_time() {
     let unilith = Unilith::with_guest(&server());
     let mut child = unilith.command(&["run", "--name", "front", "cpio:root.cpio", "/x"]).spawn().unwrap();
     eventually("it is ready", || unilith.run(&["ps"]).out.contains("ready for"));
-    signal("INT", child.id());
+    signal(Signal::INT, child.id());
     std::thread::sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it did not wait for the program to end itself");
-    signal("INT", child.id());
+    signal(Signal::INT, child.id());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     unilith.run(&["ps", "-a"]).says("exited (130)");
 }
@@ -109,7 +110,7 @@ fn a_program_that_ends_itself_after_ctrl_c_keeps_its_code() {
     let unilith = Unilith::with_guest(&server().wait_for_break().status("exit 0").end());
     let mut child = unilith.command(&RUN).spawn().unwrap();
     eventually("it is ready", || unilith.run(&["ps"]).out.contains("ready for"));
-    signal("INT", child.id());
+    signal(Signal::INT, child.id());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
@@ -121,7 +122,7 @@ fn nothing_is_left_after_the_supervisor_or_qemu_is_killed() {
         let id = unilith.run(&["run", "-d", "-p", &format!("{port}:6379"), "cpio:root.cpio", "/x"]).ok().out;
         let state = unilith.inspect(id.trim())["state"].clone();
         let pids = ["supervisor", "qemu"].map(|p| state[p]["pid"].as_u64().unwrap());
-        signal("KILL", state[victim]["pid"].as_u64().unwrap() as u32);
+        signal(Signal::KILL, state[victim]["pid"].as_u64().unwrap() as u32);
         eventually("both processes end", || !pids.iter().any(|p| is_alive(*p)));
         unilith.run(&["ps", "-a"]).ok().says("exited (1");
         if let Some(device) = state["connection"]["device"].as_str() {

@@ -95,7 +95,7 @@ pub fn apply(tree: &Path, originals: &Path, series: &[Patch]) -> Result<()> {
         patching.arg(&scratch).arg("--input").arg(&file);
         run(&format!("applying {} to this source", patch.name), &mut patching).map_err(|e| {
             LinuxError::new(format!(
-                "{e} (the source package changed underneath: the patch has to be rebased)"
+                "{e} (if the source package changed underneath, the patch has to be rebased)"
             ))
         })?;
     }
