@@ -7,10 +7,8 @@ use crate::LinuxError;
 /// option of the series off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The program runs in supervisor mode, unmodified.
-    pub cpl0: bool,
-    /// Its system calls bypass the entry and exit code.
-    pub byp: bool,
+    /// A bit for each of [`WORDS`], at its place.
+    words: u32,
 }
 
 /// The device that carries the program's standard streams.
@@ -22,54 +20,90 @@ pub enum Console {
     Virtio,
 }
 
-/// Levels of the design that this version does not have, so that asking for one says so.
-const PLANNED: [&str; 7] = ["base", "ret", "nss", "nss_ps", "pf_df", "pf_ss", "shortcut"];
+/// An option of `--ukl`.
+struct Word {
+    name: &'static str,
+    /// The option without which this one has no meaning, and why.
+    needs: Option<(&'static str, &'static str)>,
+}
+
+/// What there is, in the order in which levels are named. All of them are one kernel's, switched when it boots.
+const WORDS: [Word; 3] = [
+    Word { name: "cpl0", needs: None },
+    Word {
+        name: "byp",
+        needs: Some(("cpl0", "only a program in supervisor mode can bypass the entry code")),
+    },
+    Word { name: "ret", needs: Some(("cpl0", "a program in user mode can be returned to by IRET only")) },
+];
+
+/// The papers' options that this series refuses, and why.
+const REFUSED: [(&str, &str); 6] = [
+    ("base", "programs linked into the kernel are not there yet; `cpl0` runs them unmodified"),
+    ("shortcut", "it is not there yet"),
+    (
+        "nss",
+        "the kernel cannot run on a stack of the program's memory: it changes address spaces while it runs on it",
+    ),
+    ("nss_ps", "it is not there yet"),
+    (
+        "pf_df",
+        "a page fault would be pushed onto the program's stack, where unmodified programs keep data (the red zone)",
+    ),
+    ("pf_ss", "it cannot be left out: with `cpl0` every exception has a stack of its own"),
+];
 
 impl Options {
     /// Reads the value of `--ukl`: words separated by commas.
     pub fn parse(text: &str) -> Result<Options, LinuxError> {
-        let mut options = Options::default();
-        for word in text.split(',').filter(|w| !w.is_empty()) {
-            match word {
-                "cpl0" => options.cpl0 = true,
-                "byp" => options.byp = true,
-                _ if PLANNED.contains(&word) => {
-                    return Err(LinuxError::new(format!(
-                        "--ukl {word} is not there yet; `cpl0` and `byp` are"
-                    )));
-                }
-                _ => {
-                    return Err(LinuxError::new(format!(
-                        "--ukl {word}: no such option; there are `cpl0` and `byp`"
-                    )));
-                }
+        let mut words = 0;
+        for name in text.split(',').filter(|w| !w.is_empty()) {
+            if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+                return Err(LinuxError::new(format!("--ukl {name}: {why}")));
             }
+            let Some(at) = WORDS.iter().position(|word| word.name == name) else {
+                let known: Vec<_> = WORDS.iter().map(|word| format!("`{}`", word.name)).collect();
+                let text = format!("--ukl {name}: no such option; there are {}", known.join(", "));
+                return Err(LinuxError::new(text));
+            };
+            words |= 1 << at;
         }
-        if options.byp && !options.cpl0 {
-            return Err(LinuxError::new(
-                "--ukl byp: only a program in supervisor mode can bypass the entry code; write `--ukl cpl0,byp`",
-            ));
+        let options = Options { words };
+        for Word { name, needs } in options.chosen() {
+            if let Some((needed, why)) = needs.filter(|(needed, _)| !options.has(needed)) {
+                let text = format!("--ukl {name}: {why}; write `--ukl {needed},{name}`");
+                return Err(LinuxError::new(text));
+            }
         }
         Ok(options)
     }
 
+    fn chosen(&self) -> impl Iterator<Item = &'static Word> {
+        let words = self.words;
+        WORDS.iter().enumerate().filter(move |(at, _)| words & (1 << at) != 0).map(|(_, word)| word)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.chosen().any(|word| word.name == name)
+    }
+
     /// The point on the spectrum, for messages and tables.
-    pub fn level(&self) -> &'static str {
-        match (self.cpl0, self.byp) {
-            (false, _) => "linux",
-            (true, false) => "linux+cpl0",
-            (true, true) => "linux+cpl0+byp",
-        }
+    pub fn level(&self) -> String {
+        self.chosen().fold("linux".into(), |level, word| level + "+" + word.name)
     }
 
     /// The kernel that can do this; several levels share one.
     pub(crate) fn kernel(&self) -> &'static str {
-        if self.cpl0 { "ukl" } else { "linux" }
+        if *self == Options::default() { "linux" } else { "ukl" }
     }
 
     /// The files of `linux/config` that make up the configuration.
     pub(crate) fn fragments(&self) -> &'static [&'static str] {
-        if self.cpl0 { &["unilith.config", "ukl.config"] } else { &["unilith.config"] }
+        if *self == Options::default() {
+            &["unilith.config"]
+        } else {
+            &["unilith.config", "ukl.config"]
+        }
     }
 
     pub(crate) fn command_line(&self, console: Console, log: Option<&str>) -> String {
@@ -88,10 +122,10 @@ impl Options {
         };
         // `ukl` is the kernel's, which then allows it; the other is for init, which then does it. Linux leaves words
         // with a dot to modules it does not have.
-        let ukl = match (self.cpl0, self.byp) {
-            (false, _) => "",
-            (true, false) => "ukl=cpl0 unilith.ukl=cpl0 ",
-            (true, true) => "ukl=cpl0 unilith.ukl=cpl0,byp ",
+        let words: Vec<_> = self.chosen().map(|word| word.name).collect();
+        let ukl = match words.is_empty() {
+            true => String::new(),
+            false => format!("ukl=cpl0 unilith.ukl={} ", words.join(",")),
         };
         // reboot=t: a machine that cannot power off (a panic) ends by a triple fault, on every machine type.
         // tsc=reliable: a machine has no second clock to check the first against, and the check makes it wait.
@@ -111,11 +145,31 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_not_there_is_told_from_one_that_never_will_be() {
-        assert_eq!(Options::parse("cpl0,byp").unwrap(), Options { cpl0: true, byp: true });
+    fn options_are_named_in_one_order_whatever_the_order_they_are_written_in() {
+        let options = Options::parse("ret,byp,cpl0").unwrap();
+        assert_eq!(options, Options::parse("cpl0,byp,ret,").unwrap());
+        assert_eq!(options.level(), "linux+cpl0+byp+ret");
+        assert!(options.command_line(Console::Serial, None).contains(" ukl=cpl0 unilith.ukl=cpl0,byp,ret "));
         assert_eq!(Options::parse("").unwrap(), Options::default());
-        assert!(Options::parse("cpl0,ret").unwrap_err().to_string().contains("not there yet"));
-        assert!(Options::parse("fast").unwrap_err().to_string().contains("no such option"));
-        assert!(Options::parse("byp").unwrap_err().to_string().contains("cpl0,byp"));
+        assert_eq!(Options::default().level(), "linux");
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_with_a_reason() {
+        let error = |text: &str| Options::parse(text).unwrap_err().to_string();
+        assert!(error("fast").contains("no such option; there are `cpl0`"));
+        assert!(error("byp").ends_with("write `--ukl cpl0,byp`"));
+        assert!(error("cpl0,pf_df").contains("red zone"));
+        for (name, why) in REFUSED {
+            assert_eq!(error(&format!("cpl0,{name}")), format!("--ukl {name}: {why}"));
+        }
+    }
+
+    #[test]
+    fn every_word_stands_behind_what_it_needs() {
+        for (at, word) in WORDS.iter().enumerate() {
+            let place = |name: &str| WORDS.iter().position(|w| w.name == name);
+            assert!(word.needs.is_none_or(|(needed, _)| place(needed).is_some_and(|n| n < at)));
+        }
     }
 }

@@ -3,10 +3,9 @@
 
 use std::{fs, io};
 
-/// Flags of the kernel series (include/uapi/linux/personality.h). What this process starts runs in supervisor mode;
-const UKL_CPL0: libc::c_ulong = 0x1000_0000;
-/// and its system calls bypass the entry and exit code.
-const UKL_BYP: libc::c_ulong = 0x2000_0000;
+/// Options by name, and the flags of personality(2) that the kernel series has for them
+/// (include/uapi/linux/personality.h, arch/x86/include/uapi/asm/ukl.h).
+const OPTIONS: [(&str, libc::c_ulong); 3] = [("cpl0", 0x1000_0000), ("byp", 0x2000_0000), ("ret", 0x100)];
 
 /// The flags the host asked for.
 pub fn wanted() -> Result<libc::c_ulong, String> {
@@ -16,10 +15,9 @@ pub fn wanted() -> Result<libc::c_ulong, String> {
 
 fn flags(line: &str) -> Result<libc::c_ulong, String> {
     let words = line.split_whitespace().filter_map(|word| word.strip_prefix("unilith.ukl="));
-    words.flat_map(|value| value.split(',')).try_fold(0, |flags, option| match option {
-        "cpl0" => Ok(flags | UKL_CPL0),
-        "byp" => Ok(flags | UKL_BYP),
-        _ => Err(format!("unilith.ukl={option}: this init knows cpl0 and byp")),
+    words.flat_map(|value| value.split(',')).try_fold(0, |flags, option| {
+        let known = OPTIONS.iter().find(|(name, _)| *name == option);
+        known.map(|(_, flag)| flags | flag).ok_or(format!("unilith.ukl={option}: this init does not know it"))
     })
 }
 
@@ -40,7 +38,7 @@ mod tests {
     #[test]
     fn an_ordinary_program_needs_no_word_on_the_command_line() {
         assert_eq!(flags("console=ttyS0 ukl=cpl0"), Ok(0));
-        assert_eq!(flags("a unilith.ukl=cpl0,byp b"), Ok(UKL_CPL0 | UKL_BYP));
+        assert_eq!(flags("a unilith.ukl=cpl0,byp b"), Ok(0x3000_0000));
         assert!(flags("unilith.ukl=cpl0,fast").is_err());
     }
 }

@@ -63,6 +63,15 @@ impl Machine {
         self
     }
 
+    /// The value of a symbol of this machine's kernel, in hexadecimal.
+    pub fn kernel_symbol(&self, name: &str) -> String {
+        let kernel = workshop().prepare(&self.options, &Quiet).unwrap().kernel;
+        let symbols = Command::new("nm").arg(kernel).output().unwrap().stdout;
+        let symbols = String::from_utf8(symbols).unwrap();
+        let line = symbols.lines().find(|line| line.split(' ').nth(2) == Some(name));
+        line.unwrap_or_else(|| panic!("no {name}")).split(' ').next().unwrap().into()
+    }
+
     /// The machine's clock advances one nanosecond with each instruction.
     pub fn counting_instructions(mut self) -> Machine {
         self.counting = true;
@@ -107,11 +116,8 @@ impl Machine {
     pub fn boot(self) -> Run {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        let cache = Cache::of_user().unwrap();
-        let workshop = Workshop::new(repository, &cache);
-        let kernel = workshop.prepare(&self.options, &Quiet).unwrap();
-        fs::write(file("root"), root_archive(repository, &cache, &self.programs)).unwrap();
+        let kernel = workshop().prepare(&self.options, &Quiet).unwrap();
+        fs::write(file("root"), root_archive(&self.programs)).unwrap();
         kernel.initial_ram_disk(&file("root"), &self.config, &file("initrd")).unwrap();
 
         let mut qemu = Command::new("timeout");
@@ -169,11 +175,19 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+}
+
+fn workshop() -> Workshop {
+    Workshop::new(repository(), &Cache::of_user().unwrap())
+}
+
 /// A root file system: the catalogue's busybox, a link for every name of it that the tests use, and programs.
-fn root_archive(repository: &Path, cache: &Cache, programs: &[(String, Vec<u8>)]) -> Vec<u8> {
-    let catalogue = Catalogue::open(repository.join("apps"));
+fn root_archive(programs: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let catalogue = Catalogue::open(repository().join("apps"));
     let reference = Reference::parse("busybox", &catalogue).unwrap();
-    let image = unilith_image::gather(&Request::new(reference, catalogue), cache, &Quiet).unwrap();
+    let image = unilith_image::gather(&Request::new(reference, catalogue), &Cache::of_user().unwrap(), &Quiet).unwrap();
     let mut out = fs::read(&image.root).unwrap();
     out.resize(out.len().next_multiple_of(4), 0);
     let mut entry = |name: &str, mode: u32, data: &[u8]| {
