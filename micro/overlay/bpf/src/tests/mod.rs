@@ -86,7 +86,7 @@ impl Environment for Machine {
         to.iter_mut()
             .enumerate()
             .for_each(|(i, b)| *b = (address.wrapping_add(i as u64).wrapping_mul(7) >> 1) as u8);
-        address % 5 != 0
+        !address.is_multiple_of(5)
     }
     fn print(&self, text: &[u8]) {
         self.printed.borrow_mut().push(String::from_utf8_lossy(text).into_owned());
