@@ -46,3 +46,8 @@ fn a_program_is_replaced_whatever_its_threads_do() {
 fn limits_hold() {
     passes("limits.c", "all limit tests passed");
 }
+
+#[test]
+fn message_queues_are_those_of_posix() {
+    passes("queues.c", "all queue tests passed");
+}

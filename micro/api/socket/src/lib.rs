@@ -199,6 +199,13 @@ pub trait Socket: Any + Send + Sync {
         1
     }
 
+    /// Queues a message as if it had been received: what a notification of mq_notify(2) is. An empty one only asks
+    /// whether that is possible (`EINVAL`).
+    fn post(&self, message: &[u8]) -> Result<()> {
+        let _ = message;
+        Err(EINVAL)
+    }
+
     /// What is possible now.
     fn poll(&self) -> Events;
 

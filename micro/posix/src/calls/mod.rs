@@ -12,6 +12,7 @@ pub mod identity;
 pub mod io;
 pub mod limits;
 pub mod memory;
+pub mod message_queues;
 pub mod names;
 pub mod open;
 pub mod pidfd;

@@ -293,12 +293,12 @@ macro_rules! system_calls {
             237 mbind Missing "" none;
             238 set_mempolicy Missing "" none;
             239 get_mempolicy Missing "" none;
-            240 mq_open Missing "" none;
-            241 mq_unlink Missing "" none;
-            242 mq_timedsend Missing "" none;
-            243 mq_timedreceive Missing "" none;
-            244 mq_notify Missing "" none;
-            245 mq_getsetattr Missing "" none;
+            240 mq_open Full "" message_queues::mq_open;
+            241 mq_unlink Full "" message_queues::mq_unlink;
+            242 mq_timedsend Full "" message_queues::mq_timedsend;
+            243 mq_timedreceive Full "" message_queues::mq_timedreceive;
+            244 mq_notify Full "" message_queues::mq_notify;
+            245 mq_getsetattr Full "" message_queues::mq_getsetattr;
             246 kexec_load Refused "the machine has one kernel" none;
             247 waitid Full "" children::waitid;
             248 add_key Refused "no key rings" none;

@@ -339,6 +339,14 @@ impl Socket for NetlinkSocket {
         (Events::OUT | Events::WRNORM).with(Events::IN | Events::RDNORM, some)
     }
 
+    fn post(&self, message: &[u8]) -> Result<()> {
+        if !message.is_empty() {
+            self.replies.lock().push_back(message.to_vec());
+            self.queue.wake(Events::IN | Events::RDNORM);
+        }
+        Ok(())
+    }
+
     fn wait_queue(&self) -> &WaitQueue {
         &self.queue
     }

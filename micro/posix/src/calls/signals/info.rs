@@ -13,6 +13,8 @@ pub const SI_KERNEL: i32 = 0x80;
 pub const SI_QUEUE: i32 = -1;
 /// A timer of timer_create(2) expired.
 pub const SI_TIMER: i32 = -2;
+/// A message came into a queue (mq_notify(2)).
+pub const SI_MESGQ: i32 = -3;
 /// Sent by tgkill(2).
 pub const SI_TKILL: i32 = -6;
 
@@ -38,6 +40,12 @@ impl SigInfo {
     /// Sent by a process: `si_pid` and `si_uid`.
     pub fn from_process(signal: i32, code: i32, pid: i32, uid: u32) -> SigInfo {
         SigInfo::new(signal, code, [pair(pid, uid), 0, 0])
+    }
+
+    /// The same with `si_value`.
+    pub fn with_value(mut self, value: u64) -> SigInfo {
+        self.0[3] = value;
+        self
     }
 
     /// Sent by the kernel for reasons of its own.

@@ -26,7 +26,7 @@ pub use deliver::deliver;
 pub use exception::exception;
 pub use fpu::features as extended_features;
 pub use frame::rt_sigreturn;
-pub use info::{SI_QUEUE, SI_USER, SigInfo};
+pub use info::{SI_MESGQ, SI_QUEUE, SI_USER, SigInfo};
 pub use mask::{
     pause, restart_syscall, rt_sigpending, rt_sigprocmask, rt_sigsuspend, rt_sigtimedwait, with_mask,
 };
