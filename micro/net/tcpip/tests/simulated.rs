@@ -332,6 +332,42 @@ fn loopback_works_without_a_device() {
 }
 
 #[test]
+fn a_stream_over_loopback_never_waits_for_a_timer() {
+    let world = World::new(Faults::default(), 0, 3);
+    let mut random = common::Random(5);
+    for block in [512, 8192, 10_000, 40_000, 100_000] {
+        let listener = world.a.listen(80 + block as u16, 16);
+        let client = world.a.stream();
+        let address = world.a.at(80 + block as u16);
+        assert_eq!(client.connect(&caller(), &address), Err(EINPROGRESS));
+        let (server, _) = listener.accept().unwrap();
+        let began = world.now();
+        let bytes = vec![7; block];
+        let (mut sent, mut got) = (0, 0);
+        let total = 4 << 20;
+        while got < total {
+            for _ in 0..random.below(40) {
+                match send(&*client, &bytes) {
+                    Ok(n) => sent += n,
+                    Err(e) => assert_eq!(e, EAGAIN),
+                }
+            }
+            for _ in 0..random.below(40) {
+                got += receive(&*server, 8192).map_or(0, |b| b.len());
+            }
+            if got == sent {
+                continue;
+            }
+            assert!(
+                client.poll().contains(Events::OUT) || server.poll().contains(Events::IN),
+                "stalled with {sent} sent and {got} received in blocks of {block}"
+            );
+        }
+        assert_eq!(world.now(), began);
+    }
+}
+
+#[test]
 fn datagrams_of_any_size_cross_in_fragments() {
     let world = World::new(Faults { delay: MS, reorder: 30, ..Faults::default() }, 0, 4);
     let server = world.a.datagram();

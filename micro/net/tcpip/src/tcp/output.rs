@@ -307,9 +307,11 @@ impl Connection {
         } else {
             let most = ip.route(*self.tuple.remote.ip()).map_or(0, |r| ip.fragments(&r));
             (fragments, sent) = self.queue.refer(offset, sent, most);
-            if sent <= COPY_MOST || (fragments.len() > 2 && sent <= self.mss as usize) {
+            // The segments of loopback are larger than a buffer.
+            let fits = (length as usize).min(self.mss as usize).min(head.tailroom());
+            if sent <= COPY_MOST || (fragments.len() > 2 && sent <= fits) {
                 // Many small pieces: one copy is cheaper than their descriptors.
-                sent = (length as usize).min(self.mss as usize);
+                sent = fits;
                 fragments.clear();
                 if !self.queue.copy(offset, sent, &mut head) {
                     return 0;
