@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The exported directory: every operation on it starts at a descriptor beneath it.
+
+use crate::wire::Qid;
+use rustix::{
+    fs::{self, AtFlags, FileType, Gid, Mode, OFlags, RawMode, ResolveFlags, Stat, Timestamps, Uid},
+    io::{Errno, Result},
+};
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+/// Flags of open that a client may set, besides the access mode.
+const OPEN_FLAGS: OFlags =
+    OFlags::TRUNC.union(OFlags::APPEND).union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::RWMODE);
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Bits of a qid's path that hold the inode number; the rest tells file systems beneath the export apart.
+const INODE_BITS: u32 = 56;
+
+/// A directory that machines may see.
+#[derive(Debug)]
+pub struct Export {
+    root: OwnedFd,
+    read_only: bool,
+    /// File systems met so far, by device number, in that order.
+    devices: HashMap<u64, u64>,
+}
+
+impl Export {
+    pub fn open(path: &Path, read_only: bool) -> std::io::Result<Export> {
+        let root = fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Export { root, read_only, devices: HashMap::new() })
+    }
+
+    pub fn root(&self) -> Result<OwnedFd> {
+        rustix::io::fcntl_dupfd_cloexec(&self.root, 0)
+    }
+
+    /// To be asked before anything changes.
+    pub fn writable(&self) -> Result<()> {
+        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// The entry of a directory; `name` is one component.
+    pub fn child(&self, directory: impl AsFd, name: &[u8]) -> Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // A link itself is opened: O_PATH with O_NOFOLLOW is what NO_SYMLINKS lets through (openat2(2)).
+        fs::openat2(&directory, name, PATH_ONLY, Mode::empty(), resolve)
+    }
+
+    pub fn stat(&self, fd: impl AsFd) -> Result<Stat> {
+        fs::statat(fd, c"", AtFlags::EMPTY_PATH)
+    }
+
+    pub fn qid(&mut self, stat: &Stat) -> Qid {
+        let next = self.devices.len() as u64;
+        let device = *self.devices.entry(stat.st_dev).or_insert(next);
+        let inode = stat.st_ino;
+        // Numbers that need more bits are folded; that two meet is as likely as for any 56-bit hash.
+        let folded = (inode ^ (inode >> INODE_BITS)) & ((1 << INODE_BITS) - 1);
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Qid::DIRECTORY,
+            FileType::Symlink => Qid::SYMLINK,
+            _ => 0,
+        };
+        Qid { kind, version: stat.st_mtime as u32, path: device << INODE_BITS | folded }
+    }
+
+    pub fn qid_of(&mut self, fd: impl AsFd) -> Result<Qid> {
+        let stat = self.stat(fd)?;
+        Ok(self.qid(&stat))
+    }
+
+    /// Opens what a descriptor leads to. Only regular files and directories: all else would reach beyond the files.
+    pub fn open_again(&self, fd: BorrowedFd<'_>, flags: u32) -> Result<OwnedFd> {
+        let flags = OFlags::from_bits_truncate(flags) & OPEN_FLAGS;
+        if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
+            self.writable()?;
+        }
+        let extra = match FileType::from_raw_mode(self.stat(fd)?.st_mode) {
+            FileType::RegularFile => OFlags::empty(),
+            FileType::Directory => OFlags::DIRECTORY,
+            FileType::Symlink => return Err(Errno::LOOP),
+            _ => return Err(Errno::NXIO),
+        };
+        fs::open(&*by_number(fd), flags | extra | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    }
+
+    /// Makes a file that is no directory and no link. Devices would be the host's.
+    pub fn make_node(&self, directory: &OwnedFd, name: &[u8], mode: u32) -> Result<()> {
+        self.writable()?;
+        let kind = FileType::from_raw_mode(mode as RawMode);
+        if !matches!(kind, FileType::RegularFile | FileType::Fifo | FileType::Socket) {
+            return Err(Errno::PERM);
+        }
+        fs::mknodat(directory, name, kind, permissions(mode), 0)
+    }
+
+    pub fn make_directory(&self, directory: &OwnedFd, name: &[u8], mode: u32) -> Result<()> {
+        self.writable()?;
+        fs::mkdirat(directory, name, permissions(mode))
+    }
+
+    /// Gives what was just made the mode it was to have, whatever this process's umask is, and its group where that is
+    /// allowed.
+    pub fn settle(&self, fd: BorrowedFd<'_>, mode: u32, group: u32) -> Result<()> {
+        // As `security_model=none`: an ordinary user's files are that user's.
+        let _ = self.own(fd, None, Some(group));
+        self.set_mode(fd, mode)
+    }
+
+    pub fn set_mode(&self, fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
+        self.writable()?;
+        fs::chmod(&*by_number(fd), permissions(mode))
+    }
+
+    pub fn own(&self, fd: BorrowedFd<'_>, user: Option<u32>, group: Option<u32>) -> Result<()> {
+        self.writable()?;
+        // The number that is no user means "leave it" to chown(2).
+        let (user, group) = (user.filter(|n| *n != u32::MAX), group.filter(|n| *n != u32::MAX));
+        fs::chownat(fd, c"", user.map(Uid::from_raw), group.map(Gid::from_raw), AtFlags::EMPTY_PATH)
+    }
+
+    pub fn set_times(&self, fd: BorrowedFd<'_>, times: &Timestamps) -> Result<()> {
+        self.writable()?;
+        fs::utimensat(fd, c"", times, AtFlags::EMPTY_PATH)
+    }
+
+    pub fn set_size(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+        self.writable()?;
+        let file = self.open_again(fd, OFlags::WRONLY.bits())?;
+        fs::ftruncate(file, size)
+    }
+
+    pub fn make_link(&self, target: BorrowedFd<'_>, directory: &OwnedFd, name: &[u8]) -> Result<()> {
+        self.writable()?;
+        // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH (linkat(2)).
+        fs::linkat(fs::CWD, &*by_number(target), directory, name, AtFlags::SYMLINK_FOLLOW)
+    }
+
+    pub fn make_symlink(&self, directory: &OwnedFd, name: &[u8], target: &[u8]) -> Result<()> {
+        self.writable()?;
+        fs::symlinkat(target, directory, name)
+    }
+
+    pub fn remove(&self, directory: &OwnedFd, name: &[u8], flags: u32) -> Result<()> {
+        self.writable()?;
+        fs::unlinkat(directory, name, AtFlags::from_bits_truncate(flags) & AtFlags::REMOVEDIR)
+    }
+
+    pub fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, to_name: &[u8]) -> Result<()> {
+        self.writable()?;
+        fs::renameat(from, name, to, to_name)
+    }
+
+    pub fn attribute(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>> {
+        is_user_attribute(name)?;
+        let mut value = vec![0; MOST_ATTRIBUTE];
+        let length = fs::getxattr(&*by_number(fd), name, &mut value)?;
+        value.truncate(length);
+        Ok(value)
+    }
+
+    /// Names that a machine may ask for, each ended by NUL.
+    pub fn attributes(&self, fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
+        let mut names = vec![0; MOST_ATTRIBUTE];
+        let length = fs::listxattr(&*by_number(fd), &mut names)?;
+        let all = names[..length].split_inclusive(|b| *b == 0);
+        Ok(all.filter(|name| is_user_attribute(name).is_ok()).flatten().copied().collect())
+    }
+
+    /// An empty value that is to replace one removes it, as Linux's client means it.
+    pub fn set_attribute(&self, fd: BorrowedFd<'_>, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.writable()?;
+        is_user_attribute(name)?;
+        let flags = fs::XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
+        if value.is_empty() && flags == fs::XattrFlags::REPLACE {
+            return fs::removexattr(&*by_number(fd), name);
+        }
+        fs::setxattr(&*by_number(fd), name, value, flags)
+    }
+}
+
+/// Largest value of an extended attribute, and largest list of names (Linux XATTR_SIZE_MAX, XATTR_LIST_MAX).
+pub const MOST_ATTRIBUTE: usize = 65536;
+
+/// Attributes of other spaces are the host's: capabilities, labels, overlay's own.
+fn is_user_attribute(name: &[u8]) -> Result<()> {
+    if name.starts_with(b"user.") { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
+/// The name of an open descriptor's file that leads to that file only, whatever its directory entries are.
+fn by_number(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode((mode & 0o7777) as RawMode)
+}

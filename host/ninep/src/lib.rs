@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Volumes of machines that are processes: a server of 9P2000.L (messages as in diod's `protocol.md` and QEMU's `-virtfs`)
+//! over a stream socket.
+//!
+//! **Confinement.** The client is the kernel of a machine whose program may have taken it over; its messages are not
+//! trusted. A handle (fid) is an `O_PATH` descriptor. The only way to a new one is a name of one component, which is
+//! never `..`, opened beneath a directory's descriptor without following links (`openat2` with `RESOLVE_BENEATH`,
+//! `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS`). So no message leads out of the exported directory, whatever links
+//! are made in it and whatever the host moves meanwhile. Symbolic links are data: the machine's kernel resolves them in
+//! its own tree. Devices are neither made nor opened, nor FIFOs and sockets opened, for those would reach the host. A
+//! read-only export refuses every message that changes something (`EROFS`).
+//!
+//! **Ownership** is as with a bind mount: files belong to whom the machine's program says where the server may do that
+//! (root), and to the server's user otherwise.
+//!
+//! The crate knows nothing of machines; `unilith-machine` runs one [`serve`] for each volume in a thread.
+#![forbid(unsafe_code)]
+
+mod export;
+mod fids;
+mod server;
+mod wire;
+
+pub use export::Export;
+
+use std::{
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+};
+
+/// Largest message: 256 KiB of data and what is around it.
+pub const MOST_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
+
+/// Serves one client until it hangs up. A client that breaks the framing is hung up on.
+pub fn serve(export: Export, mut stream: UnixStream) -> io::Result<()> {
+    let mut server = server::Server::new(export);
+    let (mut message, mut answer) = (Vec::new(), Vec::new());
+    loop {
+        let mut size = [0; 4];
+        match stream.read_exact(&mut size) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        let size = u32::from_le_bytes(size);
+        if !(wire::HEADER as u32..=MOST_MESSAGE).contains(&size) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        message.resize(size as usize - 4, 0);
+        stream.read_exact(&mut message)?;
+        server.answer(&message, &mut answer);
+        stream.write_all(&answer)?;
+    }
+}
+
+#[cfg(test)]
+mod tests;

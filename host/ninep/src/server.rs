@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One client's requests, one function each.
+
+use crate::{
+    MOST_MESSAGE,
+    export::{Export, MOST_ATTRIBUTE},
+    fids::{Fid, Fids, Opened},
+    wire::{Answer, HEADER, IO_HEADER, Qid, Request, kind},
+};
+use rustix::{
+    fs::{self, FileType, RawDir, SeekFrom, Timespec, Timestamps},
+    io::{Errno, Result},
+};
+use std::{
+    fs::File,
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+};
+
+const VERSION: &[u8] = b"9P2000.L";
+/// Smallest message size a client may ask for: a path and its headers (Linux's is 4096).
+const LEAST_MESSAGE: u32 = 4096;
+/// Names in one Twalk (`P9_MAXWELEM`).
+const MOST_NAMES: u16 = 16;
+/// P9_GETATTR_BASIC.
+const GETATTR_BASIC: u64 = 0x7ff;
+/// Bits of Tsetattr.
+const SET_MODE: u32 = 1;
+const SET_UID: u32 = 2;
+const SET_GID: u32 = 4;
+const SET_SIZE: u32 = 8;
+const SET_ATIME: u32 = 0x10;
+const SET_MTIME: u32 = 0x20;
+/// The time is the client's, not "now".
+const SET_ATIME_TO: u32 = 0x80;
+const SET_MTIME_TO: u32 = 0x100;
+/// P9_LOCK_SUCCESS and F_UNLCK: one machine has the volume's files to itself, its kernel keeps the locks.
+const LOCK_SUCCESS: u8 = 0;
+const UNLOCKED: u8 = 2;
+
+/// One client and its handles.
+pub struct Server {
+    export: Export,
+    fids: Fids,
+    /// Largest message, as agreed.
+    most: u32,
+}
+
+impl Server {
+    pub fn new(export: Export) -> Server {
+        Server { export, fids: Fids::default(), most: LEAST_MESSAGE }
+    }
+
+    /// Answers a message, given without its size.
+    pub fn answer(&mut self, message: &[u8], out: &mut Vec<u8>) {
+        let mut request = Request(message);
+        let (kind, tag) = (request.u8().unwrap_or(0), request.u16().unwrap_or(0));
+        let mut answer = Answer::begin(out, kind, tag);
+        match self.dispatch(kind, &mut request, &mut answer) {
+            Ok(()) => answer.end(),
+            Err(error) => {
+                let mut answer = Answer::begin(out, kind::LERROR, tag);
+                answer.u32(error.raw_os_error() as u32);
+                answer.end();
+            }
+        }
+    }
+
+    fn dispatch(&mut self, kind: u8, r: &mut Request, out: &mut Answer) -> Result<()> {
+        match kind {
+            kind::VERSION => self.version(r, out),
+            kind::ATTACH => self.attach(r, out),
+            kind::WALK => self.walk(r, out),
+            kind::CLUNK => self.clunk(r),
+            kind::GETATTR => self.get_attr(r, out),
+            kind::SETATTR => self.set_attr(r),
+            kind::STATFS => self.stat_fs(r, out),
+            kind::LOPEN => self.open(r, out),
+            kind::LCREATE => self.create(r, out),
+            kind::READ => self.read(r, out),
+            kind::WRITE => self.write(r, out),
+            kind::FSYNC => self.sync(r),
+            kind::READDIR => self.read_dir(r, out),
+            kind::READLINK => self.read_link(r, out),
+            kind::SYMLINK => self.symlink(r, out),
+            kind::MKNOD => self.make_node(r, out),
+            kind::MKDIR => self.make_dir(r, out),
+            kind::LINK => self.link(r),
+            kind::RENAMEAT => self.rename(r),
+            kind::UNLINKAT => self.unlink(r),
+            kind::XATTRWALK => self.xattr_walk(r, out),
+            kind::XATTRCREATE => self.xattr_create(r),
+            // Requests are answered in their order: what is to be flushed has been answered.
+            kind::FLUSH => Ok(()),
+            kind::LOCK => {
+                self.fids.get(r.u32()?)?.file()?;
+                out.u8(LOCK_SUCCESS);
+                Ok(())
+            }
+            kind::GETLOCK => self.get_lock(r, out),
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn version(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (size, version) = (r.u32()?, r.string()?);
+        if size < LEAST_MESSAGE {
+            return Err(Errno::INVAL);
+        }
+        // A new session (version(5)): what was open is closed.
+        self.fids.clear();
+        self.most = size.min(MOST_MESSAGE);
+        out.u32(self.most).string(if version == VERSION { VERSION } else { b"unknown" });
+        Ok(())
+    }
+
+    fn attach(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let fid = r.u32()?;
+        let root = self.export.root()?;
+        out.qid(self.export.qid_of(&root)?);
+        self.fids.add(fid, Fid::new(root))
+    }
+
+    /// Copies a handle, or follows names from it. Where not all of them are there the new handle is not made.
+    fn walk(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (from, to, count) = (r.u32()?, r.u32()?, r.u16()?);
+        if count > MOST_NAMES {
+            return Err(Errno::INVAL);
+        }
+        let mut at = rustix::io::fcntl_dupfd_cloexec(&self.fids.get(from)?.path, 0)?;
+        let mut qids: Vec<Qid> = Vec::new();
+        for _ in 0..count {
+            match self.step(&at, r) {
+                Ok((next, qid)) => {
+                    at = next;
+                    qids.push(qid);
+                }
+                Err(error) if qids.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        if qids.len() == usize::from(count) {
+            if from == to {
+                self.fids.remove(from)?;
+            }
+            self.fids.add(to, Fid::new(at))?;
+        }
+        out.u16(qids.len() as u16);
+        qids.into_iter().for_each(|qid| {
+            out.qid(qid);
+        });
+        Ok(())
+    }
+
+    fn step(&mut self, at: &OwnedFd, r: &mut Request) -> Result<(OwnedFd, Qid)> {
+        let next = self.export.child(at, r.name()?)?;
+        let qid = self.export.qid_of(&next)?;
+        Ok((next, qid))
+    }
+
+    fn clunk(&mut self, r: &mut Request) -> Result<()> {
+        let fid = self.fids.remove(r.u32()?)?;
+        let Opened::NewAttribute { name, value, size, flags } = &fid.opened else { return Ok(()) };
+        if value.len() != *size {
+            return Err(Errno::INVAL);
+        }
+        self.export.set_attribute(fid.fd(), name, value, *flags)
+    }
+
+    fn get_attr(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let fid = self.fids.get(r.u32()?)?;
+        // The open file first: it is there even when the descriptor's name is not.
+        let stat = self.export.stat(&fid.path)?;
+        let qid = self.export.qid(&stat);
+        out.u64(GETATTR_BASIC).qid(qid).u32(stat.st_mode).u32(stat.st_uid).u32(stat.st_gid);
+        out.u64(stat.st_nlink).u64(stat.st_rdev).u64(stat.st_size as u64);
+        out.u64(stat.st_blksize as u64).u64(stat.st_blocks as u64);
+        let times = [
+            (stat.st_atime, stat.st_atime_nsec),
+            (stat.st_mtime, stat.st_mtime_nsec),
+            (stat.st_ctime, stat.st_ctime_nsec),
+        ];
+        for (seconds, nanoseconds) in times {
+            out.u64(seconds as u64).u64(nanoseconds as u64);
+        }
+        // Time of birth, generation, data version: not asked for by anybody.
+        (0..4).for_each(|_| {
+            out.u64(0);
+        });
+        Ok(())
+    }
+
+    fn set_attr(&mut self, r: &mut Request) -> Result<()> {
+        let (fid, valid, mode) = (r.u32()?, r.u32()?, r.u32()?);
+        let (user, group, size) = (r.u32()?, r.u32()?, r.u64()?);
+        let mut time = |set: u32, to: u32| -> Result<Timespec> {
+            let (tv_sec, tv_nsec) = (r.u64()? as i64, r.u64()? as i64);
+            Ok(match (valid & set != 0, valid & to != 0) {
+                (false, _) => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT },
+                (true, false) => Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW },
+                (true, true) if (0..1_000_000_000).contains(&tv_nsec) => Timespec { tv_sec, tv_nsec },
+                (true, true) => return Err(Errno::INVAL),
+            })
+        };
+        let times = Timestamps {
+            last_access: time(SET_ATIME, SET_ATIME_TO)?,
+            last_modification: time(SET_MTIME, SET_MTIME_TO)?,
+        };
+        let fid = self.fids.get(fid)?;
+        self.export.writable()?;
+        if valid & (SET_UID | SET_GID) != 0 {
+            let pick = |bit: u32, value: u32| (valid & bit != 0).then_some(value);
+            self.export.own(fid.fd(), pick(SET_UID, user), pick(SET_GID, group))?;
+        }
+        // After the owner: a change of that clears the set-user-ID bit.
+        if valid & SET_MODE != 0 {
+            self.export.set_mode(fid.fd(), mode)?;
+        }
+        if valid & SET_SIZE != 0 {
+            self.export.set_size(fid.fd(), size)?;
+        }
+        if valid & (SET_ATIME | SET_MTIME) != 0 {
+            self.export.set_times(fid.fd(), &times)?;
+        }
+        Ok(())
+    }
+
+    fn stat_fs(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let s = fs::fstatfs(&self.fids.get(r.u32()?)?.path)?;
+        out.u32(s.f_type as u32).u32(s.f_bsize as u32);
+        out.u64(s.f_blocks).u64(s.f_bfree).u64(s.f_bavail).u64(s.f_files).u64(s.f_ffree);
+        // The file system's own number says nothing in the machine.
+        out.u64(0).u32(s.f_namelen as u32);
+        Ok(())
+    }
+
+    /// How much of a file fits one message.
+    fn io_unit(&self) -> u32 {
+        self.most - IO_HEADER
+    }
+
+    fn open(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, flags) = (r.u32()?, r.u32()?);
+        let fid = self.fids.get(number)?;
+        if !matches!(fid.opened, Opened::No) {
+            return Err(Errno::BADF);
+        }
+        let stat = self.export.stat(&fid.path)?;
+        let fd = self.export.open_again(fid.fd(), flags)?;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let opened = if is_directory { Opened::Directory(fd) } else { Opened::File(File::from(fd)) };
+        self.fids.get_mut(number)?.opened = opened;
+        out.qid(self.export.qid(&stat)).u32(self.io_unit());
+        Ok(())
+    }
+
+    /// Makes a file and opens it; the handle of the directory becomes the file's.
+    fn create(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, name, flags, mode, group) = (r.u32()?, r.name()?, r.u32()?, r.u32()?, r.u32()?);
+        let directory = &self.fids.get(number)?.path;
+        let mode = mode & 0o7777;
+        self.export.make_node(directory, name, FileType::RegularFile.as_raw_mode() | mode)?;
+        let file = self.export.child(directory, name)?;
+        self.export.settle(file.as_fd(), mode, group)?;
+        let open = self.export.open_again(file.as_fd(), flags)?;
+        let qid = self.export.qid_of(&file)?;
+        *self.fids.get_mut(number)? = Fid { path: file, opened: Opened::File(File::from(open)) };
+        out.qid(qid).u32(self.io_unit());
+        Ok(())
+    }
+
+    fn read(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (fid, offset, count) = (self.fids.get(r.u32()?)?, r.u64()?, r.u32()?);
+        let most = count.min(self.io_unit());
+        if let Opened::Attribute(value) = &fid.opened {
+            let rest = usize::try_from(offset).ok().and_then(|at| value.get(at..)).unwrap_or_default();
+            let part = &rest[..rest.len().min(most as usize)];
+            out.u32(part.len() as u32).bytes(part);
+            return Ok(());
+        }
+        let file = fid.file()?;
+        out.counted(most, |buffer| file.read_at(buffer, offset).map_err(errno))
+    }
+
+    fn write(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, offset, count) = (r.u32()?, r.u64()?, r.u32()?);
+        let data = r.take(count as usize)?;
+        let fid = self.fids.get_mut(number)?;
+        if let Opened::NewAttribute { value, size, .. } = &mut fid.opened {
+            if offset != value.len() as u64 || value.len() + data.len() > *size {
+                return Err(Errno::INVAL);
+            }
+            value.extend(data);
+        } else {
+            let written = fid.file()?.write_at(data, offset).map_err(errno)?;
+            out.u32(written as u32);
+            return Ok(());
+        }
+        out.u32(count);
+        Ok(())
+    }
+
+    fn sync(&mut self, r: &mut Request) -> Result<()> {
+        let (fid, data_only) = (self.fids.get(r.u32()?)?, r.u32().unwrap_or(0));
+        match &fid.opened {
+            Opened::File(file) if data_only != 0 => fs::fdatasync(file),
+            Opened::File(file) => fs::fsync(file),
+            Opened::Directory(directory) => fs::fsync(directory),
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    fn read_dir(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, offset, count) = (r.u32()?, r.u64()?, r.u32()?);
+        let most = count.min(self.io_unit()) as usize;
+        let Opened::Directory(directory) = &self.fids.get(number)?.opened else { return Err(Errno::NOTDIR) };
+        let mut stat = fs::fstat(directory)?;
+        fs::seek(directory, SeekFrom::Start(offset))?;
+        let mut entries = Vec::new();
+        // More than one entry of getdents64 with the longest name.
+        let mut buffer = vec![MaybeUninit::uninit(); most.clamp(1024, 32 << 10)];
+        let mut reader = RawDir::new(directory, &mut buffer);
+        while let Some(entry) = reader.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if entries.len() + Qid::SIZE + 8 + 1 + 2 + name.len() > most {
+                if entries.is_empty() {
+                    return Err(Errno::INVAL);
+                }
+                break;
+            }
+            let kind = entry.file_type();
+            // What is mounted here has another number once walked to; listings say the directory's, as on Linux.
+            (stat.st_ino, stat.st_mode) = (entry.ino(), kind.as_raw_mode());
+            let qid = self.export.qid(&stat);
+            let mut one = Vec::new();
+            let mut record = Answer::begin(&mut one, 0, 0);
+            record.qid(qid).u64(entry.next_entry_cookie()).u8((kind.as_raw_mode() >> 12) as u8).string(name);
+            entries.extend(&one[HEADER..]);
+        }
+        out.u32(entries.len() as u32).bytes(&entries);
+        Ok(())
+    }
+
+    fn read_link(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let target = fs::readlinkat(&self.fids.get(r.u32()?)?.path, c"", Vec::new());
+        // readlinkat(2) answers ENOENT where an empty path leads to no link.
+        let target = target.map_err(|e| if e == Errno::NOENT { Errno::INVAL } else { e })?;
+        out.string(target.to_bytes());
+        Ok(())
+    }
+
+    /// Answers what was just made in a directory, with its mode and group set.
+    fn made(&mut self, directory: u32, name: &[u8], mode: u32, group: u32, out: &mut Answer) -> Result<()> {
+        let made = self.export.child(&self.fids.get(directory)?.path, name)?;
+        self.export.settle(made.as_fd(), mode, group)?;
+        out.qid(self.export.qid_of(&made)?);
+        Ok(())
+    }
+
+    fn symlink(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, name, target, group) = (r.u32()?, r.name()?, r.string()?, r.u32()?);
+        let directory = &self.fids.get(number)?.path;
+        self.export.make_symlink(directory, name, target)?;
+        let made = self.export.child(directory, name)?;
+        // As in `settle`; a link has no mode.
+        let _ = self.export.own(made.as_fd(), None, Some(group));
+        out.qid(self.export.qid_of(&made)?);
+        Ok(())
+    }
+
+    fn make_node(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, name, mode) = (r.u32()?, r.name()?, r.u32()?);
+        let (_major, _minor, group) = (r.u32()?, r.u32()?, r.u32()?);
+        self.export.make_node(&self.fids.get(number)?.path, name, mode)?;
+        self.made(number, name, mode, group, out)
+    }
+
+    fn make_dir(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (number, name, mode, group) = (r.u32()?, r.name()?, r.u32()?, r.u32()?);
+        self.export.make_directory(&self.fids.get(number)?.path, name, mode)?;
+        self.made(number, name, mode, group, out)
+    }
+
+    fn link(&mut self, r: &mut Request) -> Result<()> {
+        let (directory, target, name) = (r.u32()?, r.u32()?, r.name()?);
+        self.export.make_link(self.fids.get(target)?.fd(), &self.fids.get(directory)?.path, name)
+    }
+
+    fn rename(&mut self, r: &mut Request) -> Result<()> {
+        let (from, name, to, to_name) = (r.u32()?, r.name()?, r.u32()?, r.name()?);
+        self.export.rename(&self.fids.get(from)?.path, name, &self.fids.get(to)?.path, to_name)
+    }
+
+    fn unlink(&mut self, r: &mut Request) -> Result<()> {
+        let (directory, name, flags) = (r.u32()?, r.name()?, r.u32()?);
+        self.export.remove(&self.fids.get(directory)?.path, name, flags)
+    }
+
+    fn xattr_walk(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        let (from, to, name) = (r.u32()?, r.u32()?, r.string()?);
+        let fid = self.fids.get(from)?;
+        let value = match name {
+            b"" => self.export.attributes(fid.fd())?,
+            name => self.export.attribute(fid.fd(), name)?,
+        };
+        let path = rustix::io::fcntl_dupfd_cloexec(&fid.path, 0)?;
+        out.u64(value.len() as u64);
+        self.fids.add(to, Fid { path, opened: Opened::Attribute(value) })
+    }
+
+    fn xattr_create(&mut self, r: &mut Request) -> Result<()> {
+        let (number, name, size, flags) = (r.u32()?, r.string()?, r.u64()?, r.u32()?);
+        self.export.writable()?;
+        let size = usize::try_from(size).ok().filter(|s| *s <= MOST_ATTRIBUTE).ok_or(Errno::TOOBIG)?;
+        let fid = self.fids.get_mut(number)?;
+        if !matches!(fid.opened, Opened::No) {
+            return Err(Errno::BADF);
+        }
+        fid.opened = Opened::NewAttribute { name: name.into(), value: Vec::new(), size, flags };
+        Ok(())
+    }
+
+    fn get_lock(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
+        self.fids.get(r.u32()?)?.file()?;
+        let (_kind, start, length, process, client) = (r.u8()?, r.u64()?, r.u64()?, r.u32()?, r.string()?);
+        out.u8(UNLOCKED).u64(start).u64(length).u32(process).string(client);
+        Ok(())
+    }
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client of raw messages, so that it can send what a good one never would.
+
+use crate::{
+    Export,
+    server::Server,
+    wire::{HEADER, kind},
+};
+use rustix::io::Errno;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use tempfile::TempDir;
+
+const ROOT: u32 = 1;
+const O_WRONLY: u32 = 1;
+const O_RDWR: u32 = 2;
+const O_TRUNC: u32 = 0o1000;
+
+struct Client {
+    server: Server,
+    folder: TempDir,
+}
+
+/// The fields of a message.
+#[derive(Clone, Copy)]
+enum Field<'a> {
+    Half(u16),
+    Word(u32),
+    Long(u64),
+    Text(&'a str),
+    Raw(&'a [u8]),
+}
+use Field::{Half, Long, Raw, Text, Word};
+
+fn message(kind: u8, fields: &[Field]) -> Vec<u8> {
+    let mut out = vec![kind, 7, 0];
+    for field in fields {
+        match field {
+            Half(n) => out.extend(n.to_le_bytes()),
+            Word(n) => out.extend(n.to_le_bytes()),
+            Long(n) => out.extend(n.to_le_bytes()),
+            Text(t) => {
+                out.extend((t.len() as u16).to_le_bytes());
+                out.extend(t.bytes());
+            }
+            Raw(bytes) => out.extend(*bytes),
+        }
+    }
+    out
+}
+
+impl Client {
+    fn new(read_only: bool) -> Client {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = folder.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::write(folder.path().join("secret"), "secret").unwrap();
+        let server = Server::new(Export::open(&shared, read_only).unwrap());
+        let mut client = Client { server, folder };
+        client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
+        client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
+        client
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join("shared").join(name)
+    }
+
+    /// The body of the answer.
+    fn ask(&mut self, kind: u8, fields: &[Field]) -> Result<Vec<u8>, Errno> {
+        let mut out = Vec::new();
+        self.server.answer(&message(kind, fields), &mut out);
+        assert_eq!(u32::from_le_bytes(out[..4].try_into().unwrap()) as usize, out.len());
+        assert_eq!(&out[5..HEADER], [7, 0]);
+        if out[4] == kind::LERROR + 1 {
+            return Err(Errno::from_raw_os_error(word(&out, HEADER) as i32));
+        }
+        assert_eq!(out[4], kind + 1);
+        Ok(out[HEADER..].to_vec())
+    }
+
+    fn walk(&mut self, to: u32, names: &[&str]) -> Result<Vec<u8>, Errno> {
+        let mut fields = vec![Word(ROOT), Word(to), Half(names.len() as u16)];
+        fields.extend(names.iter().map(|n| Text(n)));
+        self.ask(kind::WALK, &fields)
+    }
+
+    fn open(&mut self, fid: u32, name: &str, flags: u32) -> Result<Vec<u8>, Errno> {
+        self.walk(fid, &[name])?;
+        self.ask(kind::LOPEN, &[Word(fid), Word(flags)])
+    }
+
+    fn write(&mut self, fid: u32, offset: u64, data: &str) -> Result<Vec<u8>, Errno> {
+        let data = data.as_bytes();
+        self.ask(kind::WRITE, &[Word(fid), Long(offset), Word(data.len() as u32), Raw(data)])
+    }
+
+    fn read(&mut self, fid: u32) -> Result<String, Errno> {
+        let body = self.ask(kind::READ, &[Word(fid), Long(0), Word(60000)])?;
+        assert_eq!(word(&body, 0) as usize, body.len() - 4);
+        Ok(String::from_utf8(body[4..].to_vec()).unwrap())
+    }
+
+    fn set_attr(&mut self, fid: u32, valid: u32, mode: u32, size: u64) -> Result<Vec<u8>, Errno> {
+        let rest = [Long(0); 4];
+        let fields =
+            [&[Word(fid), Word(valid), Word(mode), Word(0), Word(0), Long(size)][..], &rest].concat();
+        self.ask(kind::SETATTR, &fields)
+    }
+
+    fn names(&mut self, fid: u32) -> Vec<String> {
+        let (mut names, mut offset) = (Vec::new(), 0);
+        loop {
+            let body = self.ask(kind::READDIR, &[Word(fid), Long(offset), Word(512)]).unwrap();
+            if body.len() == 4 {
+                names.sort();
+                return names;
+            }
+            let mut at = 4;
+            while at < body.len() {
+                offset = u64::from_le_bytes(body[at + 13..at + 21].try_into().unwrap());
+                let length = usize::from(u16::from_le_bytes(body[at + 22..at + 24].try_into().unwrap()));
+                names.push(String::from_utf8(body[at + 24..at + 24 + length].to_vec()).unwrap());
+                at += 24 + length;
+            }
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+#[test]
+fn files_are_made_written_read_renamed_and_removed() {
+    let mut c = Client::new(false);
+    c.ask(kind::MKNOD, &[Word(ROOT), Text("a"), Word(0o100_640), Word(0), Word(0), Word(0)]).unwrap();
+    assert_eq!(fs::metadata(c.path("a")).unwrap().permissions().mode() & 0o7777, 0o640, "not the umask's");
+    c.open(2, "a", O_RDWR).unwrap();
+    c.write(2, 0, "hello").unwrap();
+    c.write(2, 5, " world").unwrap();
+    c.ask(kind::FSYNC, &[Word(2), Word(0)]).unwrap();
+    assert_eq!(c.read(2).unwrap(), "hello world");
+    c.ask(kind::MKDIR, &[Word(ROOT), Text("d"), Word(0o755), Word(0)]).unwrap();
+    c.walk(3, &["d"]).unwrap();
+    c.ask(kind::RENAMEAT, &[Word(ROOT), Text("a"), Word(3), Text("b")]).unwrap();
+    assert_eq!(fs::read_to_string(c.path("d/b")).unwrap(), "hello world");
+    assert_eq!(c.ask(kind::UNLINKAT, &[Word(ROOT), Text("d"), Word(0x200)]), Err(Errno::NOTEMPTY));
+    c.ask(kind::UNLINKAT, &[Word(3), Text("b"), Word(0)]).unwrap();
+    // Open files live on without a name, attributes included.
+    assert_eq!(c.read(2).unwrap(), "hello world");
+    c.ask(kind::GETATTR, &[Word(2), Long(0x7ff)]).unwrap();
+    c.ask(kind::UNLINKAT, &[Word(ROOT), Text("d"), Word(0x200)]).unwrap();
+    c.ask(kind::CLUNK, &[Word(2)]).unwrap();
+    assert_eq!(c.read(2), Err(Errno::BADF));
+}
+
+#[test]
+fn a_long_directory_is_listed_once_over_many_messages() {
+    let mut c = Client::new(false);
+    let mut wanted: Vec<String> = (0..300).map(|n| format!("file-{n}")).collect();
+    wanted.iter().for_each(|name| fs::write(c.path(name), "").unwrap());
+    wanted.extend([".".into(), "..".into()]);
+    wanted.sort();
+    c.walk(2, &[]).unwrap();
+    c.ask(kind::LOPEN, &[Word(2), Word(0)]).unwrap();
+    assert_eq!(c.names(2), wanted);
+    assert_eq!(c.names(2), wanted, "from the start again");
+}
+
+#[test]
+fn size_mode_and_links_change_as_asked() {
+    let mut c = Client::new(false);
+    fs::write(c.path("a"), "0123456789").unwrap();
+    c.walk(2, &["a"]).unwrap();
+    c.set_attr(2, 1 | 8, 0o600, 4).unwrap();
+    assert_eq!(fs::read_to_string(c.path("a")).unwrap(), "0123");
+    assert_eq!(fs::metadata(c.path("a")).unwrap().permissions().mode() & 0o7777, 0o600);
+    c.ask(kind::LINK, &[Word(ROOT), Word(2), Text("b")]).unwrap();
+    assert_eq!(fs::read_to_string(c.path("b")).unwrap(), "0123");
+    c.ask(kind::SYMLINK, &[Word(ROOT), Text("s"), Text("../x"), Word(0)]).unwrap();
+    c.walk(3, &["s"]).unwrap();
+    let target = c.ask(kind::READLINK, &[Word(3)]).unwrap();
+    assert_eq!(&target[2..], b"../x");
+    assert_eq!(c.ask(kind::READLINK, &[Word(2)]), Err(Errno::INVAL));
+}
+
+#[test]
+fn no_name_leads_out_of_the_export() {
+    let mut c = Client::new(false);
+    std::os::unix::fs::symlink("..", c.path("up")).unwrap();
+    std::os::unix::fs::symlink("../secret", c.path("link")).unwrap();
+    std::os::unix::fs::symlink("/etc", c.path("etc")).unwrap();
+    for names in
+        [&[".."][..], &["."], &["../secret"], &["/etc/passwd"], &["up", "secret"], &["etc", "passwd"]]
+    {
+        // A walk that stops half-way makes no handle.
+        let stopped = c.walk(2, names).map(|body| body[0] as usize);
+        assert!(stopped.is_err() || stopped.is_ok_and(|n| n < names.len()), "{names:?}");
+        assert_eq!(c.ask(kind::GETATTR, &[Word(2), Long(0x7ff)]), Err(Errno::BADF), "{names:?}");
+    }
+    // A link is itself, and is not opened.
+    assert_eq!(c.open(2, "link", 0), Err(Errno::LOOP));
+    for name in ["..", "../x", "/tmp/x", "", "."] {
+        let made = c.ask(kind::MKDIR, &[Word(ROOT), Text(name), Word(0o755), Word(0)]);
+        assert!(made.is_err(), "{name}");
+        let moved = c.ask(kind::RENAMEAT, &[Word(ROOT), Text("up"), Word(ROOT), Text(name)]);
+        assert!(moved.is_err(), "{name}");
+    }
+    // Links made by the machine lead nowhere either.
+    c.ask(kind::SYMLINK, &[Word(ROOT), Text("mine"), Text("../secret"), Word(0)]).unwrap();
+    assert_eq!(c.open(3, "mine", O_RDWR), Err(Errno::LOOP));
+    assert_eq!(fs::read_to_string(c.folder.path().join("secret")).unwrap(), "secret");
+}
+
+#[test]
+fn a_directory_moved_out_by_the_host_lets_nobody_climb_from_there() {
+    let mut c = Client::new(false);
+    fs::create_dir(c.path("d")).unwrap();
+    c.walk(2, &["d"]).unwrap();
+    fs::rename(c.path("d"), c.folder.path().join("d")).unwrap();
+    assert_eq!(c.ask(kind::WALK, &[Word(2), Word(3), Half(1), Text("..")]), Err(Errno::INVAL));
+}
+
+#[test]
+fn devices_are_neither_made_nor_opened_and_fifos_do_not_block() {
+    let mut c = Client::new(false);
+    for kind_bits in [0o020_000, 0o060_000, 0o120_000, 0o040_000] {
+        let fields = [Word(ROOT), Text("n"), Word(kind_bits | 0o666), Word(1), Word(3), Word(0)];
+        assert_eq!(c.ask(kind::MKNOD, &fields), Err(Errno::PERM), "{kind_bits:o}");
+    }
+    c.ask(kind::MKNOD, &[Word(ROOT), Text("p"), Word(0o010_600), Word(0), Word(0), Word(0)]).unwrap();
+    assert_eq!(c.open(2, "p", 0), Err(Errno::NXIO));
+    let mut devices = Client {
+        server: Server::new(Export::open(Path::new("/dev"), false).unwrap()),
+        folder: tempfile::tempdir().unwrap(),
+    };
+    devices.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
+    assert_eq!(devices.open(2, "null", O_RDWR), Err(Errno::NXIO));
+}
+
+#[test]
+fn a_read_only_export_changes_by_no_message() {
+    let mut c = Client::new(true);
+    fs::write(c.path("a"), "old").unwrap();
+    let walk = |c: &mut Client| c.walk(2, &["a"]).unwrap();
+    walk(&mut c);
+    for flags in [O_WRONLY, O_RDWR, O_TRUNC] {
+        assert_eq!(c.ask(kind::LOPEN, &[Word(2), Word(flags)]), Err(Errno::ROFS));
+    }
+    let changes: [(u8, &[Field]); 8] = [
+        (kind::MKDIR, &[Word(ROOT), Text("d"), Word(0o755), Word(0)]),
+        (kind::MKNOD, &[Word(ROOT), Text("n"), Word(0o100_644), Word(0), Word(0), Word(0)]),
+        (kind::SYMLINK, &[Word(ROOT), Text("s"), Text("a"), Word(0)]),
+        (kind::LINK, &[Word(ROOT), Word(2), Text("l")]),
+        (kind::RENAMEAT, &[Word(ROOT), Text("a"), Word(ROOT), Text("b")]),
+        (kind::UNLINKAT, &[Word(ROOT), Text("a"), Word(0)]),
+        (kind::LCREATE, &[Word(ROOT), Text("c"), Word(O_RDWR), Word(0o644), Word(0)]),
+        (kind::XATTRCREATE, &[Word(2), Text("user.x"), Long(1), Word(0)]),
+    ];
+    for (kind, fields) in changes {
+        assert_eq!(c.ask(kind, fields), Err(Errno::ROFS), "{kind}");
+    }
+    for valid in [1, 2, 4, 8, 0x10, 0x20] {
+        assert_eq!(c.set_attr(2, valid, 0o777, 0), Err(Errno::ROFS), "{valid:#x}");
+    }
+    c.ask(kind::LOPEN, &[Word(2), Word(0)]).unwrap();
+    assert_eq!(c.read(2).unwrap(), "old");
+    assert_eq!(c.write(2, 0, "new"), Err(Errno::BADF));
+    assert_eq!(fs::read_dir(c.path("")).unwrap().count(), 1);
+}
+
+#[test]
+fn extended_attributes_of_the_user_space_only() {
+    let mut c = Client::new(false);
+    fs::write(c.path("a"), "").unwrap();
+    let set = |c: &mut Client, name: &str, value: &str, flags: u32| {
+        c.walk(2, &["a"])?;
+        let created = [Word(2), Text(name), Long(value.len() as u64), Word(flags)];
+        let result = c.ask(kind::XATTRCREATE, &created).map(drop);
+        let result = result.and_then(|()| c.write(2, 0, value).map(drop));
+        c.ask(kind::CLUNK, &[Word(2)]).and(Ok(())).and(result)
+    };
+    match set(&mut c, "user.color", "blue", 0) {
+        Err(Errno::OPNOTSUPP) => {
+            eprintln!("skipped: the file system of {} has no user attributes", c.folder.path().display());
+            return;
+        }
+        other => other.unwrap(),
+    }
+    let get = |c: &mut Client, name: &str| {
+        c.walk(3, &["a"])?;
+        let answer = c.ask(kind::XATTRWALK, &[Word(3), Word(4), Text(name)]);
+        let value = answer.and_then(|_| c.read(4));
+        for fid in [3, 4] {
+            let _ = c.ask(kind::CLUNK, &[Word(fid)]);
+        }
+        value
+    };
+    assert_eq!(get(&mut c, "user.color").as_deref(), Ok("blue"));
+    assert_eq!(get(&mut c, "").as_deref(), Ok("user.color\0"));
+    assert_eq!(get(&mut c, "security.selinux"), Err(Errno::OPNOTSUPP));
+    assert_eq!(set(&mut c, "trusted.x", "1", 0), Err(Errno::OPNOTSUPP));
+    set(&mut c, "user.color", "", 2).unwrap();
+    assert_eq!(get(&mut c, "user.color"), Err(Errno::NODATA));
+}
+
+/// Deterministic mutation: whatever the client sends, the server answers well-formed messages and nothing outside the
+/// export changes. `UNILITH_FUZZ_ROUNDS` makes it go on.
+#[test]
+fn mutated_requests_are_answered_and_harm_nothing() {
+    let rounds: u64 = std::env::var("UNILITH_FUZZ_ROUNDS").map_or(30_000, |n| n.parse().unwrap());
+    let seeds = [
+        message(kind::WALK, &[Word(ROOT), Word(2), Half(2), Text("d"), Text("f")]),
+        message(kind::WALK, &[Word(ROOT), Word(2), Half(1), Text("up")]),
+        message(kind::WALK, &[Word(2), Word(3), Half(1), Text("..")]),
+        message(kind::LOPEN, &[Word(2), Word(O_RDWR)]),
+        message(kind::LCREATE, &[Word(2), Text("n"), Word(O_RDWR), Word(0o644), Word(0)]),
+        message(kind::GETATTR, &[Word(2), Long(0x7ff)]),
+        message(kind::SETATTR, &[Word(2), Word(9), Word(0o644), Word(0), Word(0), Long(100), Raw(&[0; 32])]),
+        message(kind::READ, &[Word(2), Long(0), Word(4096)]),
+        message(kind::WRITE, &[Word(2), Long(0), Word(3), Raw(b"abc")]),
+        message(kind::READDIR, &[Word(3), Long(0), Word(4096)]),
+        message(kind::MKDIR, &[Word(ROOT), Text("d"), Word(0o755), Word(0)]),
+        message(kind::RENAMEAT, &[Word(ROOT), Text("n"), Word(3), Text("../../secret")]),
+        message(kind::UNLINKAT, &[Word(ROOT), Text("n"), Word(0)]),
+        message(kind::SYMLINK, &[Word(ROOT), Text("up"), Text("../.."), Word(0)]),
+        message(kind::LINK, &[Word(ROOT), Word(2), Text("l")]),
+        message(kind::XATTRWALK, &[Word(2), Word(4), Text("")]),
+        message(kind::XATTRCREATE, &[Word(2), Text("user.a"), Long(3), Word(0)]),
+        message(kind::READLINK, &[Word(2)]),
+        message(kind::STATFS, &[Word(2)]),
+        message(kind::CLUNK, &[Word(2)]),
+        message(kind::VERSION, &[Word(8192), Text("9P2000.L")]),
+        message(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]),
+    ];
+    let mut c = Client::new(false);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % below
+    };
+    let mut out = Vec::new();
+    for round in 0..rounds {
+        let mut bytes = seeds[random(seeds.len())].clone();
+        for _ in 0..random(4) {
+            if bytes.len() < 4 {
+                break;
+            }
+            let at = random(bytes.len());
+            match random(4) {
+                0 => bytes[at] = random(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                2 => bytes.insert(at, [0, 1, b'/', b'.', 255][random(5)]),
+                // Small handle numbers meet each other.
+                _ => {
+                    let handle = 3 + random(5).min(bytes.len().saturating_sub(4));
+                    bytes[handle] = random(5) as u8;
+                }
+            }
+        }
+        c.server.answer(&bytes, &mut out);
+        assert!(out.len() >= HEADER && word(&out, 0) as usize == out.len(), "round {round}: {bytes:?}");
+        // A file of terabytes is in order, but not for the disk of this computer.
+        if round % 500 == 0 {
+            for entry in fs::read_dir(c.path("")).unwrap().flatten() {
+                let path = entry.path();
+                let _ = if entry.file_type().unwrap().is_dir() {
+                    fs::remove_dir_all(path)
+                } else {
+                    fs::remove_file(path)
+                };
+            }
+        }
+    }
+    assert_eq!(fs::read_to_string(c.folder.path().join("secret")).unwrap(), "secret");
+    assert_eq!(fs::read_dir(c.folder.path()).unwrap().count(), 2);
+}
