@@ -12,11 +12,12 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs::{self, File},
     io::{BufRead, BufReader},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 use unilith_image::Progress as _;
+use unilith_machine::record::Platform;
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
@@ -26,6 +27,8 @@ const CHOICES: [(&str, &[(&str, &str)]); 4] = [
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
 ];
+/// The cargo feature that makes the kernel one for PCs, where there is one.
+const PC_FEATURE: Option<&str> = None;
 /// Lines of the compiler's last words that are shown when it fails.
 const LAST_LINES: usize = 40;
 
@@ -58,17 +61,20 @@ pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
     Ok(chosen?.into_iter().filter(|feature| !feature.is_empty()).collect())
 }
 
-/// The micro kernel with these features, from the cache or newly built.
+/// The micro kernel of a platform with these features, from the cache or newly built.
 ///
 /// `UNILITH_KERNEL` names a file to use instead, for work on the kernel.
-pub fn micro(features: &[&str], progress: &Progress) -> Result<Kernel> {
+pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Result<Kernel> {
     if let Some(given) = std::env::var_os("UNILITH_KERNEL").map(PathBuf::from) {
         let path = given.canonicalize().map_err(file("use UNILITH_KERNEL:", &given))?;
         return Ok(Kernel { boot: path.clone(), symbols: path });
     }
+    let (binary, feature) =
+        if platform.is_process() { ("kernel-process", Some("plat-process")) } else { ("kernel", PC_FEATURE) };
+    let features: Vec<&str> = features.iter().copied().chain(feature).collect();
     let root = repository::root()?;
     let cache = unilith_machine::dirs::cache()?.join("kernels");
-    let folder = cache.join(digest(&root, features)?);
+    let folder = cache.join(digest(&root, &features)?);
     let kernel = Kernel { boot: folder.join("kernel"), symbols: folder.join("kernel.symbols") };
     if kernel.boot.is_file() && kernel.symbols.is_file() {
         return Ok(kernel);
@@ -79,20 +85,22 @@ pub fn micro(features: &[&str], progress: &Progress) -> Result<Kernel> {
     let gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
     if !kernel.boot.is_file() {
         progress.step("building the kernel");
-        let built = build(&root, features, progress)?;
+        let built = build(&root, binary, &features, progress)?;
         keep(&built, &cache, &folder)?;
     }
     drop(gate);
     Ok(kernel)
 }
 
-fn build(root: &Path, features: &[&str], progress: &Progress) -> Result<PathBuf> {
+fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
     let mut command = Command::new(repository::cargo());
     command.current_dir(root).args([
         "build",
         "--locked",
         "-p",
         "kernel",
+        "--bin",
+        binary,
         "--profile",
         "kernel",
         "--no-default-features",
@@ -119,7 +127,7 @@ fn build(root: &Path, features: &[&str], progress: &Progress) -> Result<PathBuf>
         let said: Vec<String> = last.into();
         return Err(Fault::new(format!("the kernel does not build:\n{}", said.join("\n"))));
     }
-    Ok(root.join("target/kernel/kernel"))
+    Ok(root.join("target/kernel").join(binary))
 }
 
 /// Puts a built kernel into the cache, as a whole or not at all.
@@ -140,6 +148,10 @@ fn keep(built: &Path, cache: &Path, folder: &Path) -> Result<()> {
             return Err(Fault::new(format!("cannot run strip: {e}; as root: apt-get install -y binutils")));
         }
     }
+    // A process machine executes it as nobody, whatever this user's umask is.
+    let kernel = temporary.join("kernel");
+    fs::set_permissions(&kernel, fs::Permissions::from_mode(0o755))
+        .map_err(file("make executable", &kernel))?;
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(file("replace", folder))?;
     }

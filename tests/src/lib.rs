@@ -97,9 +97,15 @@ impl Ran {
 
 /// Lines of the kernel's log, of progress, or about what this computer lacks, which are no errors.
 fn is_note(line: &str) -> bool {
-    ["[", "unilith: building", "unilith: fetching", "unilith: the machine cannot reach beyond this host"]
-        .iter()
-        .any(|note| line.starts_with(note))
+    [
+        "[",
+        "unilith: building",
+        "unilith: fetching",
+        "unilith: the machine cannot reach beyond this host",
+        "unilith: the machine is a ",
+    ]
+    .iter()
+    .any(|note| line.starts_with(note))
 }
 
 impl Default for Unilith {

@@ -160,7 +160,7 @@ fn stale_state_from_another_life_is_cleaned_up_and_harmless() {
     let text = String::from_utf8(kept).unwrap();
     let mine = std::process::id().to_string();
     let state: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let text = text.replace(&state["qemu"]["pid"].to_string(), &mine);
+    let text = text.replace(&state["process"]["pid"].to_string(), &mine);
     fs::write(folder.join("state.json"), text).unwrap();
     fs::write(folder.join("lock"), "").unwrap();
     let ran = unilith.run(&["ps", "-a"]).ok().says("exited (137)");

@@ -117,11 +117,11 @@ fn a_program_that_ends_itself_after_ctrl_c_keeps_its_code() {
 #[test]
 fn nothing_is_left_after_the_supervisor_or_qemu_is_killed() {
     let unilith = Unilith::with_guest(&server());
-    for victim in ["supervisor", "qemu"] {
+    for victim in ["supervisor", "process"] {
         let port = free_port();
         let id = unilith.run(&["run", "-d", "-p", &format!("{port}:6379"), "cpio:root.cpio", "/x"]).ok().out;
         let state = unilith.inspect(id.trim())["state"].clone();
-        let pids = ["supervisor", "qemu"].map(|p| state[p]["pid"].as_u64().unwrap());
+        let pids = ["supervisor", "process"].map(|p| state[p]["pid"].as_u64().unwrap());
         signal(Signal::KILL, state[victim]["pid"].as_u64().unwrap() as u32);
         eventually("both processes end", || !pids.iter().any(|p| is_alive(*p)));
         unilith.run(&["ps", "-a"]).ok().says("exited (1");

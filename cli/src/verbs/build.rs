@@ -5,7 +5,7 @@
 use crate::{
     fault::{Fault, Result, file},
     line::Line,
-    prepare::{self, Flags},
+    prepare::{self, Flags, MachineKind},
 };
 use std::{
     fs,
@@ -43,6 +43,15 @@ pub fn act(mut args: Args) -> Result<u8> {
             "build --kernel linux is not there yet: its settings are part of the RAM disk of one run",
         ));
     }
+    let flags = match flags.machine {
+        MachineKind::Process => {
+            return Err(Fault::new(
+                "build writes what QEMU boots; a process machine is started by run --machine process only",
+            ));
+        }
+        MachineKind::Auto => Flags { machine: MachineKind::Microvm, ..flags },
+        _ => flags,
+    };
     let spec = prepare::prepare(&flags, &program)?;
     let folder = output.unwrap_or_else(|| PathBuf::from(&spec.label));
     if fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join("run.sh").is_file() {

@@ -4,7 +4,7 @@
 use crate::{fault::Result, repository};
 use serde::Serialize;
 use std::process::{Command, Stdio};
-use unilith_machine::{accel, dirs, qemu};
+use unilith_machine::{accel, dirs, qemu, support};
 use unilith_network::{nat, passt, tap};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -36,7 +36,16 @@ enum Health {
 }
 
 pub fn act(args: &Args) -> Result<u8> {
-    let findings = [emulator(), kvm(), tap_device(), translation(), user_network(), compiler(), places()];
+    let findings = [
+        emulator(),
+        kvm(),
+        process_machines(),
+        tap_device(),
+        translation(),
+        user_network(),
+        compiler(),
+        places(),
+    ];
     if args.json {
         super::print_json(&findings)?;
     } else {
@@ -93,6 +102,16 @@ fn kvm() -> Finding {
                 .into(),
         ),
     }
+}
+
+fn process_machines() -> Finding {
+    let what = "process machines";
+    let lacks = support::lacks();
+    if lacks.is_empty() {
+        return good(what, "they work: a program runs at the speed of this computer, without virtualisation");
+    }
+    let found = format!("{}: there are virtual machines only", lacks.join("; "));
+    Finding { what, state: Health::Limited, found, remedy: None }
 }
 
 fn tap_device() -> Finding {

@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Start, watch and stop machines.
 //!
-//! A machine is one QEMU process and one *supervisor*: the `unilith run` in the foreground, or a detached copy of the
+//! A machine is one QEMU process, or one contained process that is the kernel itself, and one *supervisor*: the `unilith run` in the foreground, or a detached copy of the
 //! command. The supervisor holds a file lock for as long as it lives; whoever finds a machine without its lock held knows
-//! that nobody looks after it any more and cleans up ([`store::Store::sweep`]). QEMU asks the kernel to be killed when its
-//! supervisor dies, and the tap device goes with QEMU, so even `kill -9` leaves nothing running.
+//! that nobody looks after it any more and cleans up ([`store::Store::sweep`]). Either asks the host's kernel to be killed when its
+//! supervisor dies, and the tap device goes with it, so even `kill -9` leaves nothing running.
 //!
 //! - [`record`]: what a machine is (`machine.json`) and how it does (`state.json`)
 //! - [`store`]: where machines are kept, found by name or prefix, and cleaned up
 //! - [`accel`]: is there a KVM that really works
 //! - [`qemu`]: the QEMU command line
+//! - [`contained`]: a process with nothing around it
+//! - [`engine`]: the process under a machine, of either kind
+//! - [`support`]: what process machines need of this computer
 //! - [`supervisor`]: one machine from start to end
 //!
 //! May be used by the command; knows nothing of images or kernels beyond their paths.
 
 pub mod accel;
+pub mod contained;
 pub mod dirs;
+pub mod engine;
 pub mod link;
 pub mod process;
 pub mod qemu;
 pub mod record;
 pub mod store;
 pub mod supervisor;
+pub mod support;
 
 /// Why a machine could not be started, found or stopped. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +56,12 @@ pub enum MachineError {
     Port(#[from] unilith_network::ports::PortError),
     #[error("{0}")]
     Tap(#[from] unilith_network::tap::TapError),
+    #[error(
+        "a process machine without the right to make a tap device needs passt, but {0}; run it as root, with --network none, or with --machine qemu"
+    )]
+    NoUserNetwork(String),
+    #[error("cannot start the machine's process: {0}")]
+    Process(String),
     #[error("{0}")]
     Boot(String),
     #[error("{0}")]

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{
     net::Ipv4Addr,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 use unilith_network::{
@@ -71,6 +71,7 @@ impl Link {
             listeners.clear();
             let (helper, passt, device) = match Passt::start(&published, qemu::mac_of(&spec.id)) {
                 Ok((passt, device)) => (Helper::Passt, Some(passt), Some(device)),
+                Err(error) if spec.platform.is_process() => return Err(MachineError::NoUserNetwork(error)),
                 Err(error) => {
                     notes.push(format!(
                         "{error}: QEMU's own user-mode networking is slow with many clients at once"
@@ -100,6 +101,12 @@ impl Link {
             (Connection::User { .. }, None) => qemu::Link::User(self.published.clone()),
             _ => qemu::Link::None,
         }
+    }
+
+    /// A process machine's side of it: the word for its kernel, and the descriptor, which stays with `self`.
+    pub fn for_process(&self) -> Option<(&'static str, BorrowedFd<'_>)> {
+        let word = if matches!(self.connection, Connection::Tap { .. }) { "tap" } else { "stream" };
+        self.device.as_ref().map(|fd| (word, fd.as_fd()))
     }
 
     /// The kernel's side of it.

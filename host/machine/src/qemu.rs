@@ -93,7 +93,7 @@ impl Line<'_> {
         }
         let virtio = |device: &str| match self.platform {
             Platform::Microvm => format!("{device}-device"),
-            Platform::Q35 => format!("{device}-pci"),
+            Platform::Q35 | Platform::Process => format!("{device}-pci"),
         };
         put(&["-device", &virtio("virtio-rng")]);
         let netdev = match &self.link {
@@ -145,8 +145,9 @@ fn machine(platform: Platform, kernel: KernelKind) -> &'static str {
         (Platform::Microvm, KernelKind::Linux) => {
             "microvm,x-option-roms=off,isa-serial=on,acpi=off,rtc=on,pit=on,pic=on,auto-kernel-cmdline=on"
         }
-        (Platform::Q35, KernelKind::Micro) => "q35",
-        (Platform::Q35, KernelKind::Linux) => "q35,smbus=off,sata=off",
+        // A process machine has no QEMU; its image boots there as well.
+        (Platform::Q35 | Platform::Process, KernelKind::Micro) => "q35",
+        (Platform::Q35 | Platform::Process, KernelKind::Linux) => "q35,smbus=off,sata=off",
     }
 }
 

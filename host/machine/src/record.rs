@@ -2,7 +2,7 @@
 //! What a machine is, and how it does. Both are JSON files in the machine's directory and the output of
 //! `unilith inspect`.
 
-use crate::process::Process;
+use crate::{contained::Isolation, process::Process};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }
 
-/// The machine QEMU makes.
+/// What the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
@@ -25,6 +25,14 @@ pub enum Platform {
     Microvm,
     /// `-M q35` with virtio-pci.
     Q35,
+    /// No virtual machine: one contained Linux process.
+    Process,
+}
+
+impl Platform {
+    pub fn is_process(self) -> bool {
+        self == Platform::Process
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +101,9 @@ pub struct Spec {
     /// Remove the machine when it has ended.
     pub remove: bool,
     pub platform: Platform,
+    /// What was chosen for the user, and why: "a process, for there is no /dev/kvm".
+    #[serde(default)]
+    pub choice: Option<String>,
     pub accel: Accel,
     pub kernel_kind: KernelKind,
     /// How Linux runs the program: the words of `--ukl`.
@@ -157,7 +168,7 @@ impl Outcome {
 pub enum Phase {
     #[default]
     Created,
-    /// QEMU runs, the program does not yet.
+    /// The machine runs, the program does not yet.
     Starting,
     /// The program runs.
     Running,
@@ -222,22 +233,41 @@ impl fmt::Display for Listening {
     }
 }
 
+/// A file of the image in the machine's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    pub path: String,
+    pub address: u64,
+    /// Offset in the file of what is at the address.
+    pub offset: u64,
+}
+
 /// How a machine does: rewritten by its supervisor whenever something changes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State {
     pub phase: Phase,
     pub supervisor: Option<Process>,
-    pub qemu: Option<Process>,
+    /// QEMU, or the process that is the machine.
+    pub process: Option<Process>,
+    /// How far a process machine is set apart.
+    #[serde(default)]
+    pub isolation: Option<Isolation>,
     pub connection: Option<Connection>,
     /// Ports that are published, with the numbers the system chose.
     pub published: Vec<Publish>,
     pub listening: BTreeSet<Listening>,
     /// Numbers of the system calls the program asked for and the kernel does not have.
     pub missing_calls: BTreeSet<u32>,
+    /// Process machines: calls that were not at a patched site, each of which cost a signal.
+    #[serde(default)]
+    pub trapped_calls: Option<u64>,
+    /// Process machines: what the program has mapped to be executed, for debuggers.
+    #[serde(default)]
+    pub modules: Vec<Module>,
     pub started_ms: Option<u64>,
     /// Nanoseconds from the kernel's first instruction to the program's.
     pub kernel_ns: Option<u64>,
-    /// Milliseconds from the start of QEMU until the program served.
+    /// Milliseconds from the start of the machine until the program served.
     pub ready_in_ms: Option<u64>,
     pub finished_ms: Option<u64>,
     pub outcome: Option<Outcome>,

@@ -134,8 +134,8 @@ impl Store {
                 continue;
             }
             let was_running = held.state.phase.is_alive();
-            if let Some(qemu) = held.state.qemu {
-                qemu.signal(Signal::KILL);
+            if let Some(process) = held.state.process {
+                process.signal(Signal::KILL);
             }
             held.tear_down_network(self);
             held.finish(Outcome::abandoned())?;
@@ -375,6 +375,7 @@ pub(crate) mod tests {
             label: "x".into(),
             remove: false,
             platform: Platform::Microvm,
+            choice: None,
             accel: Accel::Tcg,
             kernel_kind: KernelKind::Micro,
             ukl: String::new(),

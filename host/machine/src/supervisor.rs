@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One machine from start to end: QEMU, its console, its status lines, its signals.
+//! One machine from start to end: its process, its console, its status lines, its signals.
 //!
-//! Threads turn everything that can happen into one stream of [`Message`]s; [`supervise`] is the loop that reads it. QEMU
-//! is started by the thread that runs the loop, because the kernel's parent-death signal is bound to that thread.
+//! Threads turn everything that can happen into one stream of [`Message`]s; [`supervise`] is the loop that reads it. The
+//! machine is started by the thread that runs the loop, because the kernel's parent-death signal is bound to that thread.
 
 use crate::{
     MachineError,
+    engine::{self, Handle},
     link::Link,
     process::Process,
     qemu,
-    record::{Connection, Listening, Outcome, Phase, Ready, Spec, now_ms},
+    record::{Connection, Listening, Module, Outcome, Phase, Ready, Spec, now_ms},
     store::{Held, Store},
 };
 use api_boot::{BootConfig, Status, Volume};
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::WaitIdStatus;
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
-    os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::{net::UnixStream, process::CommandExt},
-    },
+    os::unix::net::UnixStream,
     path::PathBuf,
-    process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
     time::{Duration, Instant},
@@ -31,7 +28,11 @@ use unilith_network::ports::Protocol;
 
 /// How long the program has to end itself after the machine was asked to stop. A second request ends it at once.
 pub const GRACE: Duration = Duration::from_secs(10);
-/// Bytes of QEMU's own messages that are kept.
+/// A machine that has said nothing for so long is not busy with its start any more.
+const QUIET: Duration = Duration::from_millis(50);
+/// Files a program may have mapped to be executed and be debugged with.
+const MOST_MODULES: usize = 512;
+/// Bytes of the process' own messages that are kept.
 const MOST_MESSAGES: u64 = 64 << 10;
 
 /// What the one who runs the machine gets to see. Called from the supervising thread.
@@ -63,10 +64,11 @@ pub type Boot<'a> = &'a dyn Fn(&Held, &BootConfig) -> Result<BootFiles, String>;
 enum Message {
     Console(Vec<u8>),
     Status(String),
-    /// QEMU's own messages, all of them.
+    /// The process' own messages, all of them.
     Complaint(String),
     Signal(i32),
-    Ended,
+    /// How the process ended, where that is known.
+    Ended(Option<WaitIdStatus>),
 }
 
 /// Runs the machine to its end, records how it did, and returns the outcome. `input` is copied to the machine's console.
@@ -90,9 +92,7 @@ pub fn supervise(
 
 struct Supervision {
     messages: Receiver<Message>,
-    /// QEMU, pinned so that a signal cannot reach another process of the same number.
-    qemu: OwnedFd,
-    control: UnixStream,
+    handle: Handle,
     link: Link,
     log: File,
     begin: Instant,
@@ -104,6 +104,8 @@ struct Supervision {
     /// The signal that asked for the end, and when patience runs out.
     stopping: Option<(i32, Instant)>,
     killed: bool,
+    /// The state has changed in a way that can wait for a quiet moment.
+    unsaved: bool,
 }
 
 impl Supervision {
@@ -124,60 +126,34 @@ impl Supervision {
         machine.state.published = link.published.clone();
         machine.state.phase = Phase::Starting;
         machine.state.started_ms = Some(now_ms());
-        // Written before QEMU starts: whoever cleans up after us must know what there is.
+        // Written before the machine starts: whoever cleans up after us must know what there is.
         machine.save()?;
 
         let config = boot_config(&machine.spec, &link.connection);
         let files = boot(machine, &config).map_err(MachineError::Boot)?;
         let (send, messages) = channel();
-        // Before QEMU, so that no signal finds the default action.
+        // Before the machine, so that no signal finds the default action.
         watch_signals(send.clone())?;
-        let pair =
-            || UnixStream::pair().map_err(|e| MachineError::Qemu(format!("cannot make a socket pair: {e}")));
-        let ((console, console_end), (status, status_end), (control, control_end)) =
-            (pair()?, pair()?, pair()?);
-        let line = qemu::Line {
-            platform: machine.spec.platform,
-            accel: machine.spec.accel,
-            memory: machine.spec.memory,
-            cpus: machine.spec.cpus,
-            kernel_kind: machine.spec.kernel_kind,
-            kernel: &machine.spec.kernel,
-            initrd: &files.initrd,
-            append: files.append,
-            volumes: &machine.spec.volumes,
-            link: link.for_qemu(),
-            mac: qemu::mac_of(&machine.spec.id),
-            console: qemu::Stream::Socket(console_end.as_raw_fd()),
-            status: qemu::Stream::Socket(status_end.as_raw_fd()),
-            control: Some(control_end.as_raw_fd()),
-        };
-        let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
-        if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
-            inherited.push(fd);
-        }
         let begin = Instant::now();
-        let mut child = spawn(&line, inherited)?;
-        let pid = child.id();
-        drop((console_end, status_end, control_end));
-        machine.state.qemu = Process::find(pid);
+        let engine = engine::start(&machine.spec, files, &link)?;
+        machine.state.process = Process::find(engine.pid);
+        machine.state.isolation = engine.isolation;
         machine.save()?;
-        let qemu = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-        let qemu = qemu.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-        let qemu = qemu.map_err(|e| MachineError::Qemu(format!("cannot watch QEMU: {e}")))?;
 
+        let console = engine.console;
         if let Some(input) = input {
             let writer = console
                 .try_clone()
-                .map_err(|e| MachineError::Qemu(format!("cannot share the console: {e}")))?;
-            thread::spawn(move || feed(input, writer));
+                .map_err(|e| MachineError::Process(format!("cannot share the console: {e}")))?;
+            let hang_up = machine.spec.platform.is_process();
+            thread::spawn(move || feed(input, writer, hang_up));
         }
-        watch_output(send, &mut child, console, status);
-        thread::spawn(move || child.wait());
+        let waiter = engine.handle.waiter();
+        let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;
+        watch_output(send, engine.messages, waiter, console, engine.status);
         let mut supervision = Supervision {
             messages,
-            qemu,
-            control,
+            handle: engine.handle,
             link,
             log,
             begin,
@@ -186,21 +162,25 @@ impl Supervision {
             tail: String::new(),
             stopping: None,
             killed: false,
+            unsaved: false,
         };
         supervision.link.serve()?;
         Ok(supervision)
     }
 
     fn run(&mut self, machine: &mut Held, watcher: &mut dyn Watcher) -> Result<Outcome, MachineError> {
+        if let Some(choice) = machine.spec.choice.clone() {
+            self.tell(machine, watcher, format!("the machine is {choice}"))?;
+        }
         for note in std::mem::take(&mut self.link.notes) {
             self.tell(machine, watcher, note)?;
         }
         loop {
-            let message = match self.stopping.filter(|_| !self.killed) {
+            let patience = self.stopping.filter(|_| !self.killed).map(|(_, limit)| limit);
+            let quiet = self.unsaved.then(|| Instant::now() + QUIET);
+            let message = match patience.into_iter().chain(quiet).min() {
                 None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some((_, limit)) => {
-                    self.messages.recv_timeout(limit.saturating_duration_since(Instant::now()))
-                }
+                Some(until) => self.messages.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
             match message {
                 Ok(Message::Console(bytes)) => {
@@ -212,9 +192,16 @@ impl Supervision {
                 Ok(Message::Status(line)) => self.status(&line, machine, watcher)?,
                 Ok(Message::Complaint(text)) => self.complaint = text,
                 Ok(Message::Signal(signal)) => self.stop(signal, machine, watcher)?,
-                Ok(Message::Ended) => return Ok(self.outcome(&machine.spec)),
-                Err(RecvTimeoutError::Timeout) => self.kill(),
-                Err(RecvTimeoutError::Disconnected) => return Ok(self.outcome(&machine.spec)),
+                Ok(Message::Ended(status)) => return Ok(self.outcome(&machine.spec, status)),
+                Err(RecvTimeoutError::Timeout) => {
+                    if std::mem::take(&mut self.unsaved) {
+                        machine.save()?;
+                    }
+                    if patience.is_some_and(|limit| limit <= Instant::now()) {
+                        self.kill();
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(self.outcome(&machine.spec, None)),
             }
         }
     }
@@ -254,6 +241,19 @@ impl Supervision {
             Some(Status::Missing { number }) => {
                 machine.state.missing_calls.insert(number);
                 machine.save()?;
+            }
+            Some(Status::Trapped { count }) => {
+                machine.state.trapped_calls = Some(count);
+                machine.save()?;
+            }
+            Some(Status::Mapped { address, offset, path }) => {
+                // What is mapped where another file was takes its place.
+                machine.state.modules.retain(|m| m.address != address);
+                if machine.state.modules.len() < MOST_MODULES {
+                    machine.state.modules.push(Module { path, address, offset });
+                    // Many come at once, and nobody waits for them.
+                    self.unsaved = true;
+                }
             }
             Some(Status::Log { text }) => {
                 // As with what the program prints: a full disk must not stop it.
@@ -331,7 +331,7 @@ impl Supervision {
         let asked = !again
             && signal != signal_hook::consts::SIGQUIT
             && machine.state.phase != Phase::Starting
-            && self.ask();
+            && self.handle.ask();
         self.stopping = Some((signal, Instant::now() + GRACE));
         if !asked {
             self.kill();
@@ -343,24 +343,12 @@ impl Supervision {
         Ok(())
     }
 
-    /// Sends a break on the console, which the kernel turns into the program's stop signal.
-    fn ask(&mut self) -> bool {
-        const REQUEST: &str = concat!(
-            r#"{"execute":"qmp_capabilities"}"#,
-            "\n",
-            r#"{"execute":"chardev-send-break","arguments":{"id":"console"}}"#,
-            "\n"
-        );
-        self.control.write_all(REQUEST.as_bytes()).is_ok()
-    }
-
     fn kill(&mut self) {
         self.killed = true;
-        // It may have ended by itself in this moment.
-        let _ = pidfd_send_signal(&self.qemu, Signal::KILL);
+        self.handle.kill();
     }
 
-    fn outcome(&mut self, spec: &Spec) -> Outcome {
+    fn outcome(&mut self, spec: &Spec, status: Option<WaitIdStatus>) -> Outcome {
         if let Some(last) = self.last.take() {
             return last;
         }
@@ -374,9 +362,15 @@ impl Supervision {
         }
         let complaint = self.complaint.lines().map(str::trim).find(|l| !l.is_empty());
         let complaint = complaint.map(|l| l.trim_start_matches("qemu-system-x86_64: ").to_string());
-        Outcome::failed(match complaint {
-            Some(text) => format!("QEMU ended: {text}"),
-            None => format!(
+        let who = if spec.platform.is_process() { "the machine" } else { "QEMU" };
+        let signal = status.and_then(|s| s.terminating_signal()).and_then(|n| u8::try_from(n).ok());
+        Outcome::failed(match (complaint, signal) {
+            (Some(text), _) => format!("{who} ended: {text}"),
+            (None, Some(number)) if i32::from(number) == signal_hook::consts::SIGSYS => {
+                format!("{who} made a host call that its filter does not allow, and was ended")
+            }
+            (None, Some(number)) => format!("{who} was ended by {} from outside", signal_name(number)),
+            (None, None) => format!(
                 "the machine ended without a word; `unilith logs {}` shows what it printed",
                 spec.name
             ),
@@ -440,29 +434,6 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     boot
 }
 
-fn spawn(line: &qemu::Line, inherited: Vec<RawFd>) -> Result<Child, MachineError> {
-    let mut command = Command::new(qemu::QEMU);
-    command.args(line.arguments()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // Ctrl-C in the terminal is for the supervisor to act on.
-    command.process_group(0);
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls; it allocates nothing
-    // and takes no lock. The descriptors it names are open in the parent until `spawn` returns.
-    unsafe {
-        command.pre_exec(move || {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            for fd in &inherited {
-                let fd = std::os::fd::BorrowedFd::borrow_raw(*fd);
-                rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
-            }
-            Ok(())
-        });
-    }
-    command.spawn().map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => MachineError::NoQemu,
-        _ => MachineError::Qemu(format!("cannot start {}: {e}", qemu::QEMU)),
-    })
-}
-
 fn watch_signals(send: Sender<Message>) -> Result<(), MachineError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]);
@@ -477,9 +448,17 @@ fn watch_signals(send: Sender<Message>) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// Reads console, status lines and QEMU's messages; [`Message::Ended`] follows when all three have ended.
-fn watch_output(send: Sender<Message>, child: &mut Child, mut console: UnixStream, status: UnixStream) {
-    let (to, messages) = (send.clone(), child.stderr.take());
+/// Reads console, status lines and the process' messages; [`Message::Ended`] follows when all three and the process
+/// have ended.
+fn watch_output(
+    send: Sender<Message>,
+    messages: Option<Box<dyn Read + Send>>,
+    waiter: impl FnOnce() -> Option<WaitIdStatus> + Send + 'static,
+    mut console: UnixStream,
+    status: UnixStream,
+) {
+    let waiter = thread::spawn(waiter);
+    let to = send.clone();
     let status = thread::spawn(move || {
         for line in BufReader::new(status).lines().map_while(Result::ok) {
             if to.send(Message::Status(line)).is_err() {
@@ -494,7 +473,8 @@ fn watch_output(send: Sender<Message>, child: &mut Child, mut console: UnixStrea
             // What was read until an error is all there is.
             let _ = messages.take(MOST_MESSAGES).read_to_end(&mut text);
         }
-        to.send(Message::Complaint(String::from_utf8_lossy(&text).into_owned()))
+        // Nobody waits for it any more where that fails.
+        let _ = to.send(Message::Complaint(String::from_utf8_lossy(&text).into_owned()));
     });
     thread::spawn(move || {
         let mut buffer = [0; 8192];
@@ -505,13 +485,13 @@ fn watch_output(send: Sender<Message>, child: &mut Child, mut console: UnixStrea
         }
         // A thread that panicked has ended as well.
         let _ = (status.join(), complaint.join());
-        send.send(Message::Ended)
+        let _ = send.send(Message::Ended(waiter.join().ok().flatten()));
     });
 }
 
 /// Copies the user's input to the console; at its end sends the character that means end of file to a terminal
-/// (POSIX 11.1.9, EOF).
-fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream) {
+/// (POSIX 11.1.9, EOF). `hang_up`: and no more can follow; QEMU would take that for the end of the output as well.
+fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream, hang_up: bool) {
     const END_OF_FILE: u8 = 4;
     let mut buffer = [0; 4096];
     loop {
@@ -519,6 +499,9 @@ fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream) {
             Ok(0) => {
                 // The machine may have ended already.
                 let _ = console.write_all(&[END_OF_FILE]);
+                if hang_up {
+                    let _ = console.shutdown(std::net::Shutdown::Write);
+                }
                 return;
             }
             Ok(length) => {

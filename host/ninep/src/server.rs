@@ -184,7 +184,7 @@ impl Server {
             (stat.st_ctime, stat.st_ctime_nsec),
         ];
         for (seconds, nanoseconds) in times {
-            out.u64(seconds as u64).u64(nanoseconds as u64);
+            out.u64(seconds as u64).u64(nanoseconds);
         }
         // Time of birth, generation, data version: not asked for by anybody.
         (0..4).for_each(|_| {

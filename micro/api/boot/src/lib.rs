@@ -304,6 +304,10 @@ pub enum Status {
     Signal { number: u8 },
     /// The machine ran out of memory; bytes it was given.
     OutOfMemory { given: u64 },
+    /// Process machines, at the end: how many calls came by a signal (Syscall User Dispatch) instead of a patched site.
+    Trapped { count: u64 },
+    /// Process machines: a file of the image that the program has mapped to be executed, for debuggers.
+    Mapped { address: u64, offset: u64, path: String },
     /// A line of the kernel's log, which would otherwise stand among what the program prints.
     Log { text: String },
     /// The kernel could not start the program or hit a fault of its own; one line for the user.
@@ -321,6 +325,10 @@ impl fmt::Display for Status {
             Status::Exit { code } => write!(f, "exit {code}"),
             Status::Signal { number } => write!(f, "signal {number}"),
             Status::OutOfMemory { given } => write!(f, "out-of-memory {given}"),
+            Status::Trapped { count } => write!(f, "trapped {count}"),
+            Status::Mapped { address, offset, path } => {
+                one_line(f, &format!("mapped {address:#x} {offset:#x} "), path)
+            }
             Status::Log { text } => one_line(f, "log ", text),
             Status::Failed { reason } => one_line(f, "failed ", reason),
         }
@@ -351,6 +359,13 @@ impl Status {
             "exit" => Status::Exit { code: rest.parse().ok()? },
             "signal" => Status::Signal { number: rest.parse().ok()? },
             "out-of-memory" => Status::OutOfMemory { given: rest.parse().ok()? },
+            "trapped" => Status::Trapped { count: rest.parse().ok()? },
+            "mapped" => {
+                let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+                let (address, rest) = rest.split_once(' ')?;
+                let (offset, path) = rest.split_once(' ')?;
+                Status::Mapped { address: hex(address)?, offset: hex(offset)?, path: path.to_string() }
+            }
             "log" => Status::Log { text: rest.to_string() },
             "failed" => Status::Failed { reason: rest.to_string() },
             _ => return None,
@@ -417,6 +432,8 @@ mod tests {
             Status::Exit { code: 255 },
             Status::Signal { number: 11 },
             Status::OutOfMemory { given: 1 << 24 },
+            Status::Trapped { count: 12 },
+            Status::Mapped { address: 0x7f00_0000_1000, offset: 0x1000, path: "/lib/a b.so".into() },
             Status::Log { text: "[    0.1] warning: x".into() },
             Status::Failed { reason: "no such file: /x y".into() },
         ] {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The process under a machine: QEMU, or the kernel itself as a contained process. Both have a console, a status line
+//! and messages of their own, and end with the thread that started them.
+
+use crate::{
+    MachineError,
+    contained::{self, Failure, Isolation, Program, Step},
+    link::Link,
+    qemu,
+    record::Spec,
+    supervisor::BootFiles,
+};
+use rustix::process::{
+    PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,
+};
+use std::{
+    ffi::CString,
+    fs::File,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+};
+use unilith_ninep::Export;
+
+/// A machine's process that was started.
+pub struct Engine {
+    pub pid: u32,
+    /// How far it is set apart; QEMU is not.
+    pub isolation: Option<Isolation>,
+    pub console: UnixStream,
+    pub status: UnixStream,
+    /// What it says about itself.
+    pub messages: Option<Box<dyn Read + Send>>,
+    pub handle: Handle,
+}
+
+/// What is done to the process once it runs.
+pub struct Handle {
+    /// Pinned, so that a signal cannot reach another process of the same number.
+    pidfd: OwnedFd,
+    /// QEMU's control channel (QMP).
+    control: Option<UnixStream>,
+}
+
+impl Handle {
+    /// Asks the machine to stop: a break on the console of QEMU's machine, SIGTERM to a process machine. The kernel
+    /// turns either into the program's stop signal. `false`: it cannot be asked.
+    pub fn ask(&mut self) -> bool {
+        const REQUEST: &str = concat!(
+            r#"{"execute":"qmp_capabilities"}"#,
+            "\n",
+            r#"{"execute":"chardev-send-break","arguments":{"id":"console"}}"#,
+            "\n"
+        );
+        match &mut self.control {
+            Some(control) => control.write_all(REQUEST.as_bytes()).is_ok(),
+            None => pidfd_send_signal(&self.pidfd, Signal::TERM).is_ok(),
+        }
+    }
+
+    pub fn kill(&self) {
+        // It may have ended by itself in this moment.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
+    /// Waits for the end, from any thread of the process that started it.
+    pub fn waiter(&self) -> io::Result<impl FnOnce() -> Option<WaitIdStatus> + Send + use<>> {
+        let pidfd = self.pidfd.try_clone()?;
+        Ok(move || {
+            loop {
+                match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+                    Err(rustix::io::Errno::INTR) => {}
+                    other => return other.ok().flatten(),
+                }
+            }
+        })
+    }
+}
+
+/// Starts the machine's process.
+pub fn start(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, MachineError> {
+    if spec.platform.is_process() { process(spec, files, link) } else { emulator(spec, files, link) }
+}
+
+/// Two ends of a stream: ours and the machine's.
+fn pair() -> Result<(UnixStream, UnixStream), MachineError> {
+    UnixStream::pair().map_err(|e| MachineError::Process(format!("no socket pair: {e}")))
+}
+
+fn emulator(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, MachineError> {
+    let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
+    let line = qemu::Line {
+        platform: spec.platform,
+        accel: spec.accel,
+        memory: spec.memory,
+        cpus: spec.cpus,
+        kernel_kind: spec.kernel_kind,
+        kernel: &spec.kernel,
+        initrd: &files.initrd,
+        append: files.append,
+        volumes: &spec.volumes,
+        link: link.for_qemu(),
+        mac: qemu::mac_of(&spec.id),
+        console: qemu::Stream::Socket(console_end.as_raw_fd()),
+        status: qemu::Stream::Socket(status_end.as_raw_fd()),
+        control: Some(control_end.as_raw_fd()),
+    };
+    let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
+    if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
+        inherited.push(fd);
+    }
+    let mut child = spawn(&line, inherited)?;
+    let pid = child.id();
+    let pinned = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let pinned = pinned.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let pidfd = pinned.map_err(|e| MachineError::Qemu(format!("cannot watch QEMU: {e}")))?;
+    let messages = child.stderr.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
+    let handle = Handle { pidfd, control: Some(control) };
+    Ok(Engine { pid, isolation: None, console, status, messages, handle })
+}
+
+fn spawn(line: &qemu::Line, inherited: Vec<RawFd>) -> Result<Child, MachineError> {
+    let mut command = Command::new(qemu::QEMU);
+    command.args(line.arguments()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // Ctrl-C in the terminal is for the supervisor to act on.
+    command.process_group(0);
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls; it allocates nothing
+    // and takes no lock. The descriptors it names are open in the parent until `spawn` returns.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            for fd in &inherited {
+                let fd = std::os::fd::BorrowedFd::borrow_raw(*fd);
+                rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?;
+            }
+            Ok(())
+        });
+    }
+    command.spawn().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => MachineError::NoQemu,
+        _ => MachineError::Qemu(format!("cannot start {}: {e}", qemu::QEMU)),
+    })
+}
+
+/// The kernel as a process; what it is told is in `PROCESS` of its crate's documentation (`micro/plat/process`).
+fn process(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, MachineError> {
+    let open = |path: &Path| File::open(path).map_err(MachineError::file("cannot open", path));
+    let (kernel, root) = (open(&spec.kernel)?, open(&files.initrd)?);
+    let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
+    let (messages, messages_end) = io::pipe().map_err(|e| MachineError::Process(format!("no pipe: {e}")))?;
+    let mut words = vec!["kernel".to_string(), files.append, format!("memory={}", spec.memory)];
+    let mut descriptors: Vec<BorrowedFd> =
+        vec![console_end.as_fd(), console_end.as_fd(), messages_end.as_fd()];
+    let mut hand = |descriptor, word: &str, more: &str| {
+        words.push(format!("{word}{}{more}", descriptors.len()));
+        descriptors.push(descriptor);
+    };
+    hand(root.as_fd(), "root=", "");
+    hand(status_end.as_fd(), "status=", "");
+    if let Some((word, device)) = link.for_process() {
+        let mac = qemu::mac_of(&spec.id).map(|octet| format!("{octet:02x}")).join(":");
+        hand(device, &format!("{word}="), &format!(",{mac}"));
+    }
+    let volumes = volumes(spec)?;
+    for (n, volume) in volumes.iter().enumerate() {
+        hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
+    }
+    let arguments: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
+    // Percent-encoded words have no NUL.
+    let arguments = arguments.map_err(|e| MachineError::Process(e.to_string()))?;
+    let program =
+        Program { file: kernel.as_fd(), arguments: &arguments, descriptors: &descriptors, processors: None };
+    let started = contained::start(&program).map_err(|failure| explain(&failure, &spec.kernel))?;
+    let handle = Handle { pidfd: started.pidfd, control: None };
+    Ok(Engine {
+        pid: started.pid,
+        isolation: Some(started.isolation),
+        console,
+        status,
+        messages: Some(Box::new(messages)),
+        handle,
+    })
+}
+
+/// Serves every volume from a thread of its own; the machine's ends.
+fn volumes(spec: &Spec) -> Result<Vec<UnixStream>, MachineError> {
+    if spec.volumes.is_empty() {
+        return Ok(Vec::new());
+    }
+    // A handle of the machine is a descriptor here.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    // With fewer, a program that holds a thousand files open meets EMFILE.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+    let serve = |mount: &crate::record::Mount| {
+        let export = Export::open(&mount.host, mount.read_only)
+            .map_err(MachineError::file("cannot open the volume", &mount.host))?;
+        let (mine, its) = pair()?;
+        let host = mount.host.clone();
+        thread::spawn(move || {
+            if let Err(error) = unilith_ninep::serve(export, mine) {
+                eprintln!("unilith: the volume {} is no longer served: {error}", host.display());
+            }
+        });
+        Ok(its)
+    };
+    spec.volumes.iter().map(serve).collect()
+}
+
+fn explain(failure: &Failure, kernel: &Path) -> MachineError {
+    MachineError::Process(match failure.step {
+        Step::Execute if failure.errno == rustix::io::Errno::ACCESS => {
+            format!("{} is not executable for everybody (chmod 755)", kernel.display())
+        }
+        Step::Execute => format!("{} cannot be executed: {}", kernel.display(), failure.errno),
+        Step::Descriptors => format!("its descriptors cannot be handed over: {}", failure.errno),
+        Step::Clone | Step::Identity | Step::Root | Step::Limits => {
+            format!("{:?}: {}", failure.step, failure.errno).to_lowercase()
+        }
+    })
+}
