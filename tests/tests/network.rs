@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! User-mode networking: what an ordinary user gets. The tap device of root is what the other tests use.
 
+use rustix::process::Signal;
 use std::{
     io::{Read, Write},
     net::TcpListener,
@@ -65,7 +66,7 @@ fn user_mode_networking_needs_no_root_and_leaves_nothing_after_kill_9() {
     } else {
         eprintln!("passt is not in use here; `unilith doctor` says why");
     }
-    signal("KILL", child.id());
+    signal(Signal::KILL, child.id());
     child.wait().unwrap();
     eventually("all its processes end", || !helpers.iter().any(|(pid, _)| is_alive(*pid)));
     TcpListener::bind(("127.0.0.1", port)).expect("the port is free again");
