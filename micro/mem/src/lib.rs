@@ -41,8 +41,7 @@ pub use space::{Limits, Place, Request, Space, current};
 pub use text::{CallEntry, Text, set_call_entry};
 pub use vma::MappedFile;
 
-/// First address that cannot belong to the program.
-pub const USER_END: u64 = 0x7fff_ffff_f000;
+pub use api_plat::USER_END;
 
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 

@@ -30,7 +30,7 @@ use core::alloc::Layout;
 pub const PAGE: usize = 4096;
 
 /// Where the kernel sees physical memory on the pc platform; physical address 0 is here.
-pub const PHYS: usize = 0xffff_8000_0000_0000;
+pub const PHYS: usize = api_plat::PHYS as usize;
 
 static FRAMES: SpinLock<Frames> = SpinLock::new(Frames::new(PHYS));
 

@@ -136,8 +136,8 @@ pub enum FaultOutcome {
     OutOfMemory,
 }
 
-/// Where the kernel sees physical memory on the `pc` platform: byte p at `PHYS + p`.
-pub const PHYS: u64 = 0xffff_8000_0000_0000;
+mod layout;
+pub use layout::*;
 
 /// Free physical memory, from `start` to before `end`, both multiples of the page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

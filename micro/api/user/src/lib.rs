@@ -24,8 +24,7 @@ use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::mem::{MaybeUninit, size_of};
 
-/// First address that cannot belong to the program: it owns the low 47 bits, less one page as Linux has it.
-pub const USER_END: u64 = 0x7fff_ffff_f000;
+pub use api_plat::USER_END;
 
 /// True when `length` bytes at `address` lie in the program's half.
 pub const fn range_is_user(address: u64, length: u64) -> bool {

@@ -2,9 +2,9 @@
 //! The local APIC (xAPIC, Intel SDM volume 3, chapter 11), its timer, and the I/O APIC (82093AA).
 
 use crate::interrupt::{SPURIOUS, TIMER, Trigger};
+use crate::physical_to_virtual;
 use crate::windows::Line;
 use crate::x86::{self, outb, rdmsr};
-use crate::{cpu, physical_to_virtual};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const ID: u64 = 0x20;
@@ -52,7 +52,7 @@ pub fn initialize() {
     write(LINT0, MASKED);
     write(LINT1, MASKED);
     write(TIMER_DIVIDE, DIVIDE_BY_1);
-    let mode = if cpu::features().tsc_deadline { TSC_DEADLINE } else { 0 };
+    let mode = if plat_x86::features::features().tsc_deadline { TSC_DEADLINE } else { 0 };
     write(TIMER_ENTRY, mode | TIMER as u32);
     write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
 }

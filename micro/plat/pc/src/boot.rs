@@ -2,10 +2,11 @@
 //! From the first Rust code to the kernel's main function.
 
 use crate::windows::VirtioWindow;
-use crate::{KERNEL_BASE, apic, asm, clock, cpu, crash, descriptors, paging, pci, pvh, serial, windows};
+use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, pvh, serial, windows};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
+use plat_x86::crash;
 
 /// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
 #[unsafe(no_mangle)]

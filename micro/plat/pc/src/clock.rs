@@ -1,38 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The clock: the time-stamp counter, scaled to nanoseconds.
+//! How fast the clock (the time-stamp counter) runs, and the wall clock at the start.
 //!
-//! Its state is one page that the vDSO reads too. How fast the counter runs is told by the hypervisor (the paravirtual
+//! The rate is told by the hypervisor (the paravirtual
 //! clock of KVM) or the processor (CPUID leaf 0x15). Under TCG nobody tells: it is measured against the timer of the
 //! local APIC, which counts QEMU's virtual clock in nanoseconds. The measurement costs no waiting: the APIC counts
 //! from the first moment, and is read whenever the timer is set, over longer and longer times, until it is good enough.
 
-use crate::x86::{rdtsc, wrmsr};
+use crate::x86::{without_interrupts, wrmsr};
 use crate::{apic, asm, rtc};
 use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// What the vDSO reads, in a page of its own. Times are in nanoseconds, `rate` in 2^-32 nanoseconds a tick.
-#[repr(C, align(4096))]
-pub struct ClockPage {
-    /// Odd while the fields are being changed.
-    pub sequence: AtomicU32,
-    reserved: AtomicU32,
-    pub base_tsc: AtomicU64,
-    pub base_ns: AtomicU64,
-    pub rate: AtomicU64,
-    /// Wall clock at the monotonic clock's zero.
-    pub wall_ns: AtomicU64,
-}
+use plat_x86::clock::ClockPage;
+use plat_x86::rdtsc;
 
 #[unsafe(no_mangle)]
-static unilith_clock_page: ClockPage = ClockPage {
-    sequence: AtomicU32::new(0),
-    reserved: AtomicU32::new(0),
-    base_tsc: AtomicU64::new(0),
-    base_ns: AtomicU64::new(0),
-    rate: AtomicU64::new(0),
-    wall_ns: AtomicU64::new(0),
-};
+static unilith_clock_page: ClockPage = ClockPage::new();
 use unilith_clock_page as PAGE;
 
 /// The clock page, for the vDSO.
@@ -42,9 +24,7 @@ pub fn page() -> &'static ClockPage {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_now_ns() -> u64 {
-    // One processor: the page changes only in thread context with interrupts off, so a reader never sees half of it.
-    let ticks = rdtsc().wrapping_sub(PAGE.base_tsc.load(Ordering::Relaxed));
-    PAGE.base_ns.load(Ordering::Relaxed) + scale(ticks, PAGE.rate.load(Ordering::Relaxed))
+    PAGE.now_ns()
 }
 
 #[unsafe(no_mangle)]
@@ -53,38 +33,17 @@ fn unilith_plat_wall_ns() -> u64 {
 }
 
 pub fn set_wall_ns(ns: u64) {
-    change(|| PAGE.wall_ns.store(ns, Ordering::Relaxed));
+    without_interrupts(|| PAGE.set_wall_ns(ns));
 }
 
-fn scale(ticks: u64, rate: u64) -> u64 {
-    ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
-}
-
-fn change(f: impl FnOnce()) {
-    crate::x86::without_interrupts(|| {
-        PAGE.sequence.fetch_add(1, Ordering::AcqRel);
-        f();
-        PAGE.sequence.fetch_add(1, Ordering::AcqRel);
-    });
-}
-
-/// Changes the rate from now on; the clock goes on from where it is.
+/// Changes the rate from now on.
 fn set_rate(rate: u64) {
-    change(|| {
-        let tsc = rdtsc();
-        let now =
-            scale(tsc.wrapping_sub(PAGE.base_tsc.load(Ordering::Relaxed)), PAGE.rate.load(Ordering::Relaxed));
-        PAGE.base_ns.fetch_add(now, Ordering::Relaxed);
-        PAGE.base_tsc.store(tsc, Ordering::Relaxed);
-        PAGE.rate.store(rate, Ordering::Relaxed);
-    });
+    without_interrupts(|| PAGE.set_rate(rate));
 }
 
 /// The time-stamp counter at `ns`.
 pub fn tsc_at(ns: u64) -> u64 {
-    let after = u128::from(ns.saturating_sub(PAGE.base_ns.load(Ordering::Relaxed)));
-    let ticks = (after << 32) / u128::from(PAGE.rate.load(Ordering::Relaxed)).max(1);
-    PAGE.base_tsc.load(Ordering::Relaxed).saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX))
+    PAGE.tsc_at(ns)
 }
 
 /// The rate when hypervisor or processor tell it.

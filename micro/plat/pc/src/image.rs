@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The assembly files. Only kernel images, which do not unwind, link them: tests of the crates above leave them out.
 
-use crate::asm::{FAST_CALLS, FAST_NUMBERS, STACK_BOOT, STACK_IST};
-use crate::{clock::ClockPage, cpu::Cpu, interrupt, trap::Trap};
+use crate::asm::{STACK_BOOT, STACK_IST};
+use crate::interrupt;
 use api_plat::Frame;
 use core::arch::global_asm;
-use core::mem::{offset_of, size_of};
-
-/// Flags the program may have: carry, parity, adjust, zero, sign, trap, direction, overflow, resume, alignment check,
-/// identification.
-const PROGRAM_FLAGS: u32 = 0x25_0dd5;
+use core::mem::offset_of;
 
 global_asm!(
     include_str!("boot.s"),
@@ -19,15 +15,8 @@ global_asm!(
 );
 
 global_asm!(
-    include_str!("entry.s"),
-    GS_FRAME = const offset_of!(Cpu, frame),
-    GS_WORK = const offset_of!(Cpu, work),
-    FAST_CALLS = sym FAST_CALLS,
-    FAST_NUMBERS = const FAST_NUMBERS,
+    include_str!("vectors.s"),
     VECTORS = const interrupt::VECTORS,
-    PROGRAM_FLAGS = const PROGRAM_FLAGS,
-    FRAME_SIZE = const size_of::<Frame>(),
-    TRAP_SIZE = const size_of::<Trap>(),
     ORIG_RAX = const offset_of!(Frame, orig_rax),
     R15 = const offset_of!(Frame, r15),
     R14 = const offset_of!(Frame, r14),
@@ -44,21 +33,6 @@ global_asm!(
     RDX = const offset_of!(Frame, rdx),
     RCX = const offset_of!(Frame, rcx),
     RAX = const offset_of!(Frame, rax),
-    ENTRY = const offset_of!(Frame, entry),
-    RIP = const offset_of!(Frame, rip),
-    CS = const offset_of!(Frame, cs),
-    RFLAGS = const offset_of!(Frame, rflags),
-    RSP = const offset_of!(Frame, rsp),
-    SS = const offset_of!(Frame, ss),
 );
 
 global_asm!(include_str!("memory_functions.s"));
-
-global_asm!(
-    include_str!("vdso.s"),
-    SEQUENCE = const offset_of!(ClockPage, sequence),
-    BASE_TSC = const offset_of!(ClockPage, base_tsc),
-    BASE_NS = const offset_of!(ClockPage, base_ns),
-    RATE = const offset_of!(ClockPage, rate),
-    WALL_NS = const offset_of!(ClockPage, wall_ns),
-);

@@ -9,7 +9,7 @@
 //!   Nothing of the kernel is writable and executable.
 //! - **Stacks.** Every interrupt and exception starts on an IST stack, with interrupts off. What may block is moved to
 //!   the thread's kernel stack first, so an IST stack never holds more than one frame.
-//! - **GS base** points to the processor's [`cpu::Cpu`] block from boot on.
+//! - **GS base** points to the processor's [`plat_x86::cpu::Cpu`] block from boot on.
 //!
 //! It may depend on `api-*` crates only; nothing but the kernel image, device drivers and memory management (for the
 //! facts in this file) may depend on it.
@@ -27,15 +27,9 @@ mod boot;
 #[cfg(not(test))]
 mod clock;
 #[cfg(not(test))]
-mod context;
-#[cfg(not(test))]
 mod cpu;
 #[cfg(not(test))]
-mod crash;
-#[cfg(not(test))]
 mod descriptors;
-#[cfg(not(test))]
-mod entropy;
 #[cfg(all(not(test), panic = "abort"))]
 mod image;
 #[cfg(not(test))]
@@ -66,17 +60,17 @@ pub mod x86;
 #[cfg(not(test))]
 pub use apic::message;
 #[cfg(not(test))]
-pub use asm::system_call_entry;
-#[cfg(not(test))]
 pub use boot::virtio_windows;
-#[cfg(not(test))]
-pub use crash::{panic, print_backtrace};
-#[cfg(not(test))]
-pub use entropy::add_entropy;
 #[cfg(not(test))]
 pub use interrupt::{Trigger, allocate_vector, route};
 #[cfg(not(test))]
 pub use paging::kernel_table;
+#[cfg(not(test))]
+pub use plat_x86::asm::system_call_entry;
+#[cfg(not(test))]
+pub use plat_x86::crash::{panic, print_backtrace};
+#[cfg(not(test))]
+pub use plat_x86::entropy::add_entropy;
 pub use windows::{Line, VirtioWindow};
 
 pub use api_plat::PHYS;

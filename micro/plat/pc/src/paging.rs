@@ -45,7 +45,7 @@ pub fn protect_image() {
     let end = asm::__kernel_end.address();
     let guards = asm::stack_guards();
     if end - KERNEL_BASE > IMAGE + IMAGE_TABLES as u64 * (2 << 20) {
-        crate::crash::fail("the kernel image is larger than its page tables");
+        plat_x86::crash::fail("the kernel image is larger than its page tables");
     }
     // SAFETY: runs once at boot on one processor. The new entries map the image where it is, executable up to the end
     // of the text and writable only behind the read-only data, so everything in use keeps the rights it needs; the

@@ -36,7 +36,8 @@ fn unilith_plat_power_off(status: &Status) -> ! {
 }
 
 /// As [`Status::Failed`], without the heap that its `String` needs.
-pub fn failed(reason: &str) -> ! {
+#[unsafe(no_mangle)]
+fn unilith_machine_failed(reason: &str) -> ! {
     let _ = write!(Port, "failed ");
     for part in reason.split('\n') {
         let _ = write!(Port, "{part} ");

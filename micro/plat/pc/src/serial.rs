@@ -74,7 +74,8 @@ fn call_handler() {
 }
 
 /// Writes without the lock: for crash reports, when nothing else runs any more.
-pub fn write_raw(bytes: &[u8]) {
+#[unsafe(no_mangle)]
+fn unilith_machine_write_raw(bytes: &[u8]) {
     for chunk in bytes.chunks(FIFO) {
         // QEMU takes bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
         while line_status() & TRANSMITTER_EMPTY == 0 {
@@ -90,7 +91,7 @@ pub fn write_raw(bytes: &[u8]) {
 #[unsafe(no_mangle)]
 fn unilith_plat_console_write(bytes: &[u8]) {
     let _writer = WRITER.lock();
-    write_raw(bytes);
+    unilith_machine_write_raw(bytes);
 }
 
 #[unsafe(no_mangle)]
@@ -147,15 +148,5 @@ fn interrupted(_: usize) {
         // SAFETY: as above.
         unsafe { outb(INTERRUPTS, LINE_CHANGED) };
         call_handler();
-    }
-}
-
-/// `core::fmt` to the console, without the lock.
-pub struct Raw;
-
-impl core::fmt::Write for Raw {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        write_raw(text.as_bytes());
-        Ok(())
     }
 }

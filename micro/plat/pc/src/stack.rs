@@ -96,8 +96,8 @@ fn unilith_plat_free_stack(stack: &mut KernelStack) {
     slots.empty.push(slot);
 }
 
-/// True when `low..high` lies in the mapped part of one kernel stack.
-pub fn holds(low: u64, high: u64) -> bool {
+#[unsafe(no_mangle)]
+fn unilith_machine_stack_holds(low: u64, high: u64) -> bool {
     if low >= STACKS && high <= top_of(SLOTS - 1) {
         let slot = (high - 1 - STACKS) / SLOT;
         return low >= top_of(slot) - SIZE;
@@ -105,8 +105,8 @@ pub fn holds(low: u64, high: u64) -> bool {
     high >= low && asm::on_boot_stack(high, high - low)
 }
 
-/// Names the stack whose guard holds `address`.
-pub fn guard_at(address: u64) -> Option<&'static str> {
+#[unsafe(no_mangle)]
+fn unilith_machine_guard_at(address: u64) -> Option<&'static str> {
     if (STACKS..top_of(SLOTS - 1)).contains(&address) && (address - STACKS) % SLOT < SLOT - SIZE {
         return Some("a thread's kernel stack");
     }

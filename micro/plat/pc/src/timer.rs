@@ -2,9 +2,10 @@
 //! The one-shot timer.
 
 use crate::x86::{IA32_TSC_DEADLINE, wrmsr};
-use crate::{apic, clock, cpu};
+use crate::{apic, clock};
 use api_plat::upcall;
 use core::sync::atomic::{AtomicU64, Ordering};
+use plat_x86::features;
 
 /// When the interrupt is wanted; `u64::MAX` when none is.
 static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -20,7 +21,7 @@ fn unilith_plat_set_timer(deadline_ns: u64) {
 
 /// `start` sets the APIC's timer to a count.
 fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
-    if cpu::features().tsc_deadline {
+    if features::features().tsc_deadline {
         let tsc = if deadline_ns == u64::MAX { 0 } else { clock::tsc_at(deadline_ns) };
         // SAFETY: CPUID says that the register is there; the timer's entry is in this mode.
         return unsafe { wrmsr(IA32_TSC_DEADLINE, tsc) };

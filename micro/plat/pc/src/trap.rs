@@ -1,72 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Interrupts and exceptions, from the IST stack to where they are handled.
+//! Interrupts and exceptions, from the IST stack to what all platforms share.
 
-use crate::{asm, cpu, crash, interrupt, stack};
-use api_plat::{Access, Entry, Exception, FaultOutcome, Frame, upcall};
-use core::mem::{offset_of, size_of};
+use crate::interrupt;
+use api_plat::{Entry, Frame};
+use core::mem::offset_of;
+use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, move_to_thread, origin};
+use plat_x86::{asm, cpu, crash};
 
-/// An exception on its way: lies directly below its [`Frame`] on the stack where it is handled.
-#[repr(C, align(16))]
-pub struct Trap {
-    error: u64,
-    address: u64,
-    vector: u32,
-    /// Hit kernel code (a copy from or to the program's memory), not the program.
-    in_kernel: bool,
-}
-
-const PAGE_FAULT: u32 = 14;
 /// RFLAGS.IF
 const INTERRUPTS: u64 = 0x200;
-/// The red zone of the System V ABI (3.2.2): bytes below RSP that an interrupted function may use.
-const RED_ZONE: u64 = 128;
-
-/// Where an interrupt or exception hit.
-enum Origin {
-    Program,
-    Kernel,
-    /// At the IRET out of the kernel, with the Frame still below RSP.
-    Leaving,
-}
-
-/// Tells where the frame comes from, and moves it out of the way out of the kernel: a frame in the middle of it goes
-/// back to where pending work is looked for, one at its last jump has arrived in the program.
-fn origin(frame: &mut Frame) -> Origin {
-    let rip = frame.rip;
-    // Kernel code has its RSP in the kernel's half but for a few instructions of the entry; so a RIP that is neither
-    // the program's nor kernel code is a wild jump of the program.
-    let kernel_code = asm::__kernel_start.address()..asm::__text_end.address();
-    if rip < 1 << 47 || frame.rsp < 1 << 47 && !kernel_code.contains(&rip) {
-        return Origin::Program;
-    }
-    if rip == asm::unilith_call_tail.address() || rip == asm::unilith_fast_tail.address() {
-        frame.rip = frame.rcx;
-        return Origin::Program;
-    }
-    if rip == asm::unilith_full_iret.address() {
-        return Origin::Leaving;
-    }
-    for (check, end) in [
-        (&asm::unilith_call_check, &asm::unilith_call_tail),
-        (&asm::unilith_full_check, &asm::unilith_full_iret),
-        (&asm::unilith_fast_check, &asm::unilith_fast_tail),
-    ] {
-        if (check.address()..end.address()).contains(&rip) {
-            frame.rip = check.address();
-        }
-    }
-    Origin::Kernel
-}
-
-/// Copies a program's frame to the top of the running thread's kernel stack, which is empty while the program runs.
-fn move_to_thread(frame: &Frame) -> &'static mut Frame {
-    // SAFETY: `activate` named a place of this size at the top of the thread's kernel stack, and nothing is on that
-    // stack while the program runs.
-    let place = unsafe { &mut *(cpu::frame_address() as *mut Frame) };
-    *place = *frame;
-    place.entry = Entry::Full;
-    place
-}
 
 /// An interrupt; on the interrupt stack with interrupts off. Answers 0 to go back, or the Frame, moved to its thread's
 /// stack, for which `kernel_work` is to run.
@@ -86,7 +28,7 @@ extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
 }
 
 /// An exception; on the exception stack with interrupts off. Answers where the [`Trap`] is that
-/// [`unilith_pc_trap`] handles, on a stack where that may block; does not return for faults of the kernel.
+/// [`unilith_trap`] handles, on a stack where that may block; does not return for faults of the kernel.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> u64 {
     // SAFETY: the stub built the Frame, all but `entry`: in its place the processor (or the stub) pushed the error
@@ -97,63 +39,20 @@ extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> 
         slot.write(Entry::Full as u64);
         (&mut *frame, error)
     };
-    let address = if vector == PAGE_FAULT { cr2 } else { 0 };
     if matches!(vector, 2 | 8 | 18) {
         crash::exception(frame, vector, error, cr2);
     }
-    let (place, in_kernel) = match origin(frame) {
-        Origin::Program => (move_to_thread(frame) as *mut Frame as u64, false),
-        // IRET refused the program's RIP (a signal handler may have made it non-canonical): the program's fault.
-        Origin::Leaving => (frame.rsp - offset_of!(Frame, rip) as u64, false),
-        Origin::Kernel => {
-            if vector != PAGE_FAULT || api_user::fault_fixup(frame.rip).is_none() {
-                crash::exception(frame, vector, error, cr2);
-            }
-            let place = (frame.rsp - RED_ZONE - size_of::<Frame>() as u64) & !15;
-            if !stack::holds(place - size_of::<Trap>() as u64, frame.rsp) {
-                crash::exception(frame, vector, error, cr2);
-            }
-            // SAFETY: it lies on the stack of the code that was hit, below what that code may use.
-            unsafe { (place as *mut Frame).write(*frame) };
-            (place, true)
-        }
-    };
-    let trap = place - size_of::<Trap>() as u64;
-    // SAFETY: below the Frame on the same stack, of which nothing else uses that part.
-    unsafe { (trap as *mut Trap).write(Trap { error, address, vector, in_kernel }) };
-    trap
+    trap::move_off(frame, vector, error, if vector == PAGE_FAULT { cr2 } else { 0 })
 }
 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
 #[unsafe(no_mangle)]
-extern "C" fn unilith_pc_trap(trap: *mut Trap) -> bool {
-    // SAFETY: `unilith_pc_exception` put the Frame behind the Trap; nobody else has a reference to them.
+extern "C" fn unilith_trap(trap: *mut Trap) -> bool {
+    // SAFETY: `move_off` put the Frame behind the Trap; nobody else has a reference to them.
     let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
     if frame.rflags & INTERRUPTS != 0 {
         // SAFETY: they were on where the exception hit, and its frame has left the exception stack.
         unsafe { core::arch::asm!("sti", options(nostack)) };
     }
-    let mut fault = None;
-    if trap.vector == PAGE_FAULT && trap.address < 1 << 47 {
-        let access = match trap.error {
-            e if e & 1 << 4 != 0 => Access::Execute,
-            e if e & 1 << 1 != 0 => Access::Write,
-            _ => Access::Read,
-        };
-        let outcome = upcall::unilith_kernel_page_fault(trap.address, access);
-        if outcome == FaultOutcome::Resolved {
-            return trap.in_kernel;
-        }
-        fault = Some(outcome);
-    }
-    if trap.in_kernel {
-        match api_user::fault_fixup(frame.rip) {
-            Some(fixup) => frame.rip = fixup,
-            None => crash::exception(frame, trap.vector, trap.error, trap.address),
-        }
-        return true;
-    }
-    let (vector, error, address) = (trap.vector as u8, trap.error, trap.address);
-    upcall::unilith_kernel_exception(frame, Exception { vector, error, address, fault });
-    false
+    trap::handle(trap, frame)
 }

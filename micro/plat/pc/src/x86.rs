@@ -97,12 +97,7 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
     }
 }
 
-/// The time-stamp counter. Not ordered against other instructions.
-#[inline]
-pub fn rdtsc() -> u64 {
-    // SAFETY: every 64-bit processor has it, and CR4.TSD is clear.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
+pub use plat_x86::rdtsc;
 
 /// Runs `f` with interrupts off, and leaves the flag as it was.
 #[inline]
@@ -116,4 +111,11 @@ pub fn without_interrupts<T>(f: impl FnOnce() -> T) -> T {
         unsafe { asm!("sti", options(nostack)) };
     }
     value
+}
+
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+fn unilith_machine_stop_interrupts() {
+    // SAFETY: nothing runs after this but a report.
+    unsafe { asm!("cli", options(nostack)) };
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What belongs to a thread: its stack, FS base and extended state.
 
+use crate::features::{features, set_fs_base};
 use crate::{asm, cpu};
 use abi::{Result, errno::ENOMEM};
 use alloc::vec::Vec;
@@ -11,27 +12,27 @@ use core::mem::size_of;
 #[unsafe(no_mangle)]
 unsafe fn unilith_plat_activate(stack_top: u64, fs_base: u64) {
     cpu::set_frame_address(stack_top - size_of::<Frame>() as u64);
-    cpu::set_fs_base(fs_base);
+    set_fs_base(fs_base);
 }
 
 unsafe extern "C" {
-    fn unilith_pc_switch(from: *mut Context, to: *const Context);
-    fn unilith_pc_enter_program(frame: *const Frame) -> !;
+    fn unilith_switch(from: *mut Context, to: *const Context);
+    fn unilith_enter_program(frame: *const Frame) -> !;
 }
 
 #[unsafe(no_mangle)]
 unsafe fn unilith_plat_switch(from: *mut Context, to: *const Context) {
     // SAFETY: by the caller's word. What compiled code may hold in vector registers does not live across a call.
-    unsafe { unilith_pc_switch(from, to) }
+    unsafe { unilith_switch(from, to) }
 }
 
 #[unsafe(no_mangle)]
 unsafe fn unilith_plat_enter_program(frame: *const Frame) -> ! {
     // SAFETY: by the caller's word.
-    unsafe { unilith_pc_enter_program(frame) }
+    unsafe { unilith_enter_program(frame) }
 }
 
-/// Words that `unilith_pc_switch` pops: R15, R14, R13, R12, RBP, RBX, and the address it returns to.
+/// Words that `unilith_switch` pops: R15, R14, R13, R12, RBP, RBX, and the address it returns to.
 const SWITCH_WORDS: usize = 7;
 
 #[unsafe(no_mangle)]
@@ -59,7 +60,7 @@ const FCW: u16 = 0x37f;
 
 #[unsafe(no_mangle)]
 fn unilith_plat_new_fpu_state() -> Result<FpuState> {
-    let blocks = cpu::features().xsave_size.div_ceil(size_of::<FpuBlock>());
+    let blocks = features().xsave_size.div_ceil(size_of::<FpuBlock>());
     let mut state = Vec::new();
     state.try_reserve_exact(blocks).map_err(|_| ENOMEM)?;
     state.resize(blocks, FpuBlock([0; 64]));
@@ -68,7 +69,7 @@ fn unilith_plat_new_fpu_state() -> Result<FpuState> {
     state[0].0[..2].copy_from_slice(&FCW.to_le_bytes());
     state[0].0[24..28].copy_from_slice(&MXCSR.to_le_bytes());
     // Without XSAVE there is no header that says so: FXRSTOR reads all, and all zero is the initial state.
-    if cpu::features().xcr0 != 0 {
+    if features().xcr0 != 0 {
         // x87 and SSE come from the area.
         state[8].0[0] = 3;
     }
@@ -80,7 +81,7 @@ fn unilith_plat_save_fpu(state: &mut FpuState) {
     let area = state.0.as_mut_ptr().cast::<u8>();
     // SAFETY: the area has the size CPUID gives for XCR0 and is aligned to 64.
     unsafe {
-        if cpu::features().xcr0 == 0 {
+        if features().xcr0 == 0 {
             _fxsave64(area);
         } else {
             core::arch::asm!("xsave64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX,
@@ -95,7 +96,7 @@ fn unilith_plat_load_fpu(state: &FpuState) {
     // SAFETY: as above. The vector registers are the program's here; the kernel's own values in them do not live
     // across this call (the calling convention preserves none).
     unsafe {
-        if cpu::features().xcr0 == 0 {
+        if features().xcr0 == 0 {
             _fxrstor64(area);
         } else {
             core::arch::asm!("xrstor64 [{}]", in(reg) area, in("eax") u32::MAX, in("edx") u32::MAX,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reports of the kernel's own faults.
 
-use crate::{asm, power, serial::Raw, stack};
+use crate::{asm, machine};
 use api_plat::Frame;
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
@@ -9,6 +9,16 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A fault while reporting a fault must not report itself.
 static CRASHED: AtomicBool = AtomicBool::new(false);
+
+/// `core::fmt` to the console.
+struct Raw;
+
+impl Write for Raw {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        machine::write_raw(text.as_bytes());
+        Ok(())
+    }
+}
 
 /// Most return addresses a report shows.
 const BACKTRACE_MOST: usize = 24;
@@ -32,7 +42,7 @@ impl Write for Line {
 fn end(reason: fmt::Arguments<'_>) -> ! {
     let mut line = Line { text: [0; 240], length: 0 };
     let _ = write!(line, "{reason}");
-    power::failed(core::str::from_utf8(&line.text[..line.length]).unwrap_or("kernel fault"))
+    machine::failed(core::str::from_utf8(&line.text[..line.length]).unwrap_or("kernel fault"))
 }
 
 /// Ends the machine: it cannot run here. One line that says what to do.
@@ -42,8 +52,7 @@ pub fn fail(reason: &str) -> ! {
 }
 
 fn begin() {
-    // SAFETY: nothing runs after this but the report.
-    unsafe { core::arch::asm!("cli", options(nostack)) };
+    machine::stop_interrupts();
     if CRASHED.swap(true, Ordering::Relaxed) {
         end(format_args!("kernel fault while reporting a kernel fault"));
     }
@@ -91,7 +100,7 @@ pub fn exception(frame: &Frame, vector: u32, error: u64, cr2: u64) -> ! {
     let _ = writeln!(Raw, "\nunilith: kernel {name} (vector {vector}, error {error:#x}) at {:#x}", f.rip);
     if vector == 14 || vector == 8 {
         let _ = writeln!(Raw, "  address {cr2:#x}");
-        if let Some(name) = stack::guard_at(cr2) {
+        if let Some(name) = machine::guard_at(cr2) {
             let _ = writeln!(Raw, "  {name} overflowed");
         }
     }
@@ -108,7 +117,7 @@ pub fn exception(frame: &Frame, vector: u32, error: u64, cr2: u64) -> ! {
     }
     let _ = writeln!(Raw, "  rflags {:#x}", f.rflags);
     backtrace(f.rsp);
-    match stack::guard_at(cr2).filter(|_| vector == 14) {
+    match machine::guard_at(cr2).filter(|_| vector == 14) {
         Some(name) => end(format_args!("{name} overflowed at {:#x}", f.rip)),
         None => end(format_args!("kernel {name} at {:#x}, address {cr2:#x}", f.rip)),
     }
@@ -116,11 +125,11 @@ pub fn exception(frame: &Frame, vector: u32, error: u64, cr2: u64) -> ! {
 
 /// Values on the stack that point into the kernel's text: return addresses, and a few that were some.
 fn backtrace(rsp: u64) {
-    let text = asm::__kernel_start.address()..asm::__text_end.address();
+    let text = asm::text();
     let mut shown = 0;
     let mut at = rsp & !7;
     // Up to the end of the stack, in steps whose page is known to be mapped.
-    while shown < BACKTRACE_MOST && stack::holds(at, at + 8) {
+    while shown < BACKTRACE_MOST && machine::stack_holds(at, at + 8) {
         // SAFETY: it lies in the mapped part of a kernel stack.
         let value = unsafe { (at as *const u64).read() };
         if text.contains(&value) {

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# The ways into the kernel and out of it. docs/explanation/entry.md argues why they are right.
+# The ways into the kernel and out of it that all platforms share. docs/explanation/entry.md argues why they are right.
 #
 # gs:[{GS_FRAME}] is where the running thread's Frame goes, at the top of its kernel stack; gs:[{GS_WORK}] asks for
 # `kernel_work`. Nothing here writes to the program's stack.
 
-# ---- System calls: by SYSCALL (IA32_LSTAR) and by a jump from a patched site. Both come with the return address in
-# RCX, the number in RAX and R11 free; IA32_FMASK leaves IF alone, so interrupts are on either way.
+# ---- System calls: by a jump from a patched site, and on a PC by SYSCALL (IA32_LSTAR). Both come with the return
+# address in RCX, the number in RAX and R11 free; IA32_FMASK leaves IF alone, so interrupts are on either way.
+# A PC's kernel lies 2 GiB below the top, where an absolute address fits an instruction; others need a register.
 .pushsection .text.unilith_entry,"ax",@progbits
 .balign 64
 .globl unilith_entry
@@ -13,7 +14,12 @@ unilith_entry:
     cmp eax, {FAST_NUMBERS}
     jae 2f
     mov eax, eax
+    .if {ABSOLUTE}
     cmp qword ptr [{FAST_CALLS} + rax * 8], 0
+    .else
+    lea r11, [rip + {FAST_CALLS}]
+    cmp qword ptr [r11 + rax * 8], 0
+    .endif
     je 2f
 
     # An audited call: it touches no vector register, and the C calling convention keeps the callee-saved ones.
@@ -28,7 +34,12 @@ unilith_entry:
     mov [rsp + {R9}], r9
     mov [rsp + {R8}], r8
     mov rcx, r10
+    .if {ABSOLUTE}
     call [{FAST_CALLS} + rax * 8]
+    .else
+    lea r11, [rip + {FAST_CALLS}]
+    call [r11 + rax * 8]
+    .endif
     mov rdi, [rsp + {RDI}]
     mov rsi, [rsp + {RSI}]
     mov rdx, [rsp + {RDX}]
@@ -83,8 +94,8 @@ unilith_save_rest:
     mov [rsp + 8 + {R15}], r15
     mov qword ptr [rsp + 8 + {R11}], 0x202
     mov qword ptr [rsp + 8 + {RFLAGS}], 0x202
-    mov qword ptr [rsp + 8 + {CS}], 8
-    mov qword ptr [rsp + 8 + {SS}], 16
+    mov qword ptr [rsp + 8 + {CS}], {CODE}
+    mov qword ptr [rsp + 8 + {SS}], {DATA}
     mov qword ptr [rsp + 8 + {ENTRY}], 0
     movups [rsp + 8], xmm0
     movups [rsp + 8 + 16], xmm1
@@ -140,6 +151,7 @@ unilith_save_rest:
 .endm
 
 .balign 16
+.globl unilith_do_work
 unilith_do_work:
     mov dword ptr gs:[{GS_WORK}], 0
     mov rdi, rsp
@@ -163,8 +175,8 @@ unilith_full_check:
     cmp dword ptr gs:[{GS_WORK}], 0
     jne unilith_do_work
     # The frame may have been changed by sigreturn: segments and system flags are not the program's to choose.
-    mov qword ptr [rsp + {CS}], 8
-    mov qword ptr [rsp + {SS}], 16
+    mov qword ptr [rsp + {CS}], {CODE}
+    mov qword ptr [rsp + {SS}], {DATA}
     mov rax, [rsp + {RFLAGS}]
     and eax, {PROGRAM_FLAGS}
     or eax, 0x202
@@ -179,8 +191,8 @@ unilith_full_iret:
 
 # rdi = a Frame anywhere; moved to the top of the thread's kernel stack, and entered. From the end backwards: the two
 # may overlap, and the target lies higher.
-.globl unilith_pc_enter_program
-unilith_pc_enter_program:
+.globl unilith_enter_program
+unilith_enter_program:
     mov rsp, gs:[{GS_FRAME}]
     mov ecx, {FRAME_SIZE}
 1:  mov rax, [rdi + rcx - 8]
@@ -190,82 +202,9 @@ unilith_pc_enter_program:
     mov qword ptr [rsp + {ENTRY}], 1
     jmp unilith_leave
 
-# ---- Interrupts and exceptions. Each vector has a stub of 16 bytes; the Frame is built where the processor pushed.
-.altmacro
-.macro stub number, common
-    .balign 16
-    .if (\number == 8) || ((\number >= 10) && (\number <= 14)) || (\number == 17) || (\number == 21) || (\number == 29) || (\number == 30)
-    .else
-    push 0
-    .endif
-    push rax
-    mov eax, \number
-    jmp \common
-.endm
-.balign 16
-.globl unilith_vectors
-unilith_vectors:
-.set vector, 0
-.rept 32
-    stub %vector, unilith_exception
-    .set vector, vector + 1
-.endr
-.rept {VECTORS} - 32
-    stub %vector, unilith_interrupt
-    .set vector, vector + 1
-.endr
-
-# RSP is at the RAX of a Frame: saves the rest.
-.macro save_all
-    sub rsp, {RAX}
-    mov [rsp + {RCX}], rcx
-    mov [rsp + {RDX}], rdx
-    mov [rsp + {RSI}], rsi
-    mov [rsp + {RDI}], rdi
-    mov [rsp + {R8}], r8
-    mov [rsp + {R9}], r9
-    mov [rsp + {R10}], r10
-    mov [rsp + {R11}], r11
-    mov [rsp + {RBX}], rbx
-    mov [rsp + {RBP}], rbp
-    mov [rsp + {R12}], r12
-    mov [rsp + {R13}], r13
-    mov [rsp + {R14}], r14
-    mov [rsp + {R15}], r15
-    mov qword ptr [rsp + {ORIG_RAX}], -1
-    movups [rsp], xmm0
-    movups [rsp + 16], xmm1
-    movups [rsp + 32], xmm2
-    movups [rsp + 48], xmm3
-    movups [rsp + 64], xmm4
-    movups [rsp + 80], xmm5
-    movups [rsp + 96], xmm6
-    movups [rsp + 112], xmm7
-    movups [rsp + 128], xmm8
-    movups [rsp + 144], xmm9
-    movups [rsp + 160], xmm10
-    movups [rsp + 176], xmm11
-    movups [rsp + 192], xmm12
-    movups [rsp + 208], xmm13
-    movups [rsp + 224], xmm14
-    movups [rsp + 240], xmm15
-    cld
-.endm
-
-unilith_interrupt:
-    save_all
-    mov rdi, rsp
-    mov esi, eax
-    call unilith_pc_interrupt
-    test rax, rax
-    jz unilith_resume
-    # The program was hit and there is work: the Frame was moved to its thread's stack.
-    mov rsp, rax
-    sti
-    jmp unilith_do_work
-
 # Back to where the interrupt or exception hit, whatever that was.
 .balign 16
+.globl unilith_resume
 unilith_resume:
     restore_vectors
     restore_general
@@ -275,16 +214,12 @@ unilith_resume:
     lea rsp, [rsp + {RIP}]
     iretq
 
-unilith_exception:
-    save_all
-    mov rdi, rsp
-    mov esi, eax
-    mov rdx, cr2
-    call unilith_pc_exception
-    # RAX: the Trap, moved off the exception stack, with its Frame behind it.
+# RAX: a Trap on the stack where it is to be handled, with its Frame behind it.
+.globl unilith_handle_trap
+unilith_handle_trap:
     mov rsp, rax
     mov rdi, rsp
-    call unilith_pc_trap
+    call unilith_trap
     add rsp, {TRAP_SIZE}
     test eax, eax
     jnz unilith_resume
@@ -292,8 +227,8 @@ unilith_exception:
 
 # ---- Threads of the kernel. rdi = where RSP goes, rsi = where it comes from.
 .balign 16
-.globl unilith_pc_switch
-unilith_pc_switch:
+.globl unilith_switch
+unilith_switch:
     push rbx
     push rbp
     push r12

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random bytes: a ChaCha20 generator, seeded by the processor and by whatever devices add.
 
-use crate::{cpu, x86::rdtsc};
+use crate::{features::features, rdtsc};
 use api_lock::SpinLock;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -38,7 +38,7 @@ pub fn add_entropy(bytes: &[u8]) {
 /// RDSEED or RDRAND where there is one, with the time-stamp counter mixed in. On a processor without either the seed
 /// is only as good as the boot's timing, until a device adds to it.
 fn first_seed() -> Seed {
-    let features = cpu::features();
+    let features = features();
     let mut seed = Seed::default();
     let mut mix = rdtsc();
     for word in seed.chunks_exact_mut(8) {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What Rust sees of the assembly (`image.rs`).
+
+use crate::trap::Trap;
+use api_plat::{FastCall, Frame};
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+/// Numbers the fast path looks up.
+pub const FAST_NUMBERS: usize = 512;
+
+/// Calls that are entered without a Frame, by number; null where there is none.
+pub static FAST_CALLS: [AtomicPtr<()>; FAST_NUMBERS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; FAST_NUMBERS];
+
+#[unsafe(no_mangle)]
+unsafe fn unilith_plat_set_fast_call(number: u32, call: FastCall) {
+    FAST_CALLS[number as usize].store(call as *mut (), Ordering::Relaxed);
+}
+
+// The processor pushes SS, RSP, RFLAGS, CS and RIP at a multiple of 16, and the stubs build the Frame around them.
+const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
+const _: () = assert!(size_of::<Frame>() - offset_of!(Frame, rip) == 5 * 8);
+const _: () = assert!(size_of::<Trap>().is_multiple_of(16));
+
+/// An address in the assembly; only its address has a meaning.
+#[repr(transparent)]
+pub struct Label(u8);
+
+impl Label {
+    pub fn address(&'static self) -> u64 {
+        core::ptr::from_ref(self) as u64
+    }
+}
+
+unsafe extern "C" {
+    pub safe static unilith_entry: Label;
+    pub safe static unilith_fast_check: Label;
+    pub safe static unilith_fast_tail: Label;
+    pub safe static unilith_call_check: Label;
+    pub safe static unilith_call_tail: Label;
+    pub safe static unilith_full_check: Label;
+    pub safe static unilith_full_iret: Label;
+    pub safe static unilith_thread_start: Label;
+    /// The vDSO's code, one page.
+    pub safe static unilith_vdso: Label;
+    // The linker script's.
+    pub safe static __kernel_start: Label;
+    pub safe static __text_end: Label;
+}
+
+/// The kernel's code.
+pub fn text() -> core::ops::Range<u64> {
+    __kernel_start.address()..__text_end.address()
+}
+
+/// Where a patched system-call site jumps to, with the return address in RCX and the number in RAX; R11 is free.
+pub fn system_call_entry() -> u64 {
+    unilith_entry.address()
+}

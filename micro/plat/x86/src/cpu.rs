@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What each processor has of its own, reached through GS.
+
+use core::arch::asm;
+use core::cell::UnsafeCell;
+
+/// The block of one processor. GS base points to it; assembly uses the first two fields.
+#[repr(C, align(64))]
+pub struct Cpu {
+    /// Where the Frame of the running thread goes.
+    pub frame: UnsafeCell<u64>,
+    /// Not 0: `kernel_work` is wanted before the program goes on.
+    pub work: UnsafeCell<u32>,
+    pub index: u32,
+}
+
+// SAFETY: a processor reaches its own block only, by single instructions relative to GS.
+unsafe impl Sync for Cpu {}
+
+pub static BOOT_CPU: Cpu = Cpu { frame: UnsafeCell::new(0), work: UnsafeCell::new(0), index: 0 };
+
+#[unsafe(no_mangle)]
+fn unilith_plat_cpu() -> u32 {
+    let index;
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) index, const core::mem::offset_of!(Cpu, index),
+            options(nostack, preserves_flags, readonly));
+    }
+    index
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_request_work() {
+    // SAFETY: GS points to this processor's block, and one instruction cannot be torn by an interrupt.
+    unsafe {
+        asm!("mov dword ptr gs:[{}], 1", const core::mem::offset_of!(Cpu, work),
+            options(nostack, preserves_flags));
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_take_work() -> bool {
+    let work: u32;
+    // SAFETY: as above. An interrupt between the two instructions may ask again: the answer is then true for both.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) work, const core::mem::offset_of!(Cpu, work),
+            options(nostack, preserves_flags));
+        if work != 0 {
+            asm!("mov dword ptr gs:[{}], 0", const core::mem::offset_of!(Cpu, work),
+                options(nostack, preserves_flags));
+        }
+    }
+    work != 0
+}
+
+/// True when work is wanted; leaves it so.
+pub fn work_is_wanted() -> bool {
+    let work: u32;
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) work, const core::mem::offset_of!(Cpu, work),
+            options(nostack, preserves_flags, readonly));
+    }
+    work != 0
+}
+
+/// Where the Frame of the running thread goes.
+pub fn frame_address() -> u64 {
+    let frame;
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) frame, const core::mem::offset_of!(Cpu, frame),
+            options(nostack, preserves_flags, readonly));
+    }
+    frame
+}
+
+/// Makes `frame` the place for the Frame of the running thread.
+pub fn set_frame_address(frame: u64) {
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov gs:[{}], {}", const core::mem::offset_of!(Cpu, frame), in(reg) frame,
+            options(nostack, preserves_flags));
+    }
+}

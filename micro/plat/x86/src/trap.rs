@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Interrupts and exceptions, from the stack they came on to where they are handled.
+
+use crate::{asm, cpu, crash, machine};
+use api_plat::{Access, Entry, Exception, FaultOutcome, Frame, USER_END, upcall};
+use core::mem::{offset_of, size_of};
+
+/// An exception on its way: lies directly below its [`Frame`] on the stack where it is handled.
+#[repr(C, align(16))]
+pub struct Trap {
+    pub error: u64,
+    pub address: u64,
+    pub vector: u32,
+    /// Hit kernel code (a copy from or to the program's memory), not the program.
+    pub in_kernel: bool,
+}
+
+pub const PAGE_FAULT: u32 = 14;
+/// The red zone of the System V ABI (3.2.2): bytes below RSP that an interrupted function may use.
+const RED_ZONE: u64 = 128;
+
+/// Where an interrupt or exception hit.
+pub enum Origin {
+    Program,
+    Kernel,
+    /// At the IRET out of the kernel, with the Frame still below RSP.
+    Leaving,
+}
+
+/// Tells where the frame comes from, and moves it out of the way out of the kernel: a frame in the middle of it goes
+/// back to where pending work is looked for, one at its last jump has arrived in the program.
+pub fn origin(frame: &mut Frame) -> Origin {
+    let rip = frame.rip;
+    // Kernel code has its RSP in the kernel's half but for a few instructions of the entry; so a RIP that is neither
+    // the program's nor kernel code is a wild jump of the program.
+    if rip < USER_END || frame.rsp < USER_END && !asm::text().contains(&rip) {
+        return Origin::Program;
+    }
+    if rip == asm::unilith_call_tail.address() || rip == asm::unilith_fast_tail.address() {
+        frame.rip = frame.rcx;
+        return Origin::Program;
+    }
+    if rip == asm::unilith_full_iret.address() {
+        return Origin::Leaving;
+    }
+    for (check, end) in [
+        (&asm::unilith_call_check, &asm::unilith_call_tail),
+        (&asm::unilith_full_check, &asm::unilith_full_iret),
+        (&asm::unilith_fast_check, &asm::unilith_fast_tail),
+    ] {
+        if (check.address()..end.address()).contains(&rip) {
+            frame.rip = check.address();
+        }
+    }
+    Origin::Kernel
+}
+
+/// Copies a program's frame to the top of the running thread's kernel stack, which is empty while the program runs.
+pub fn move_to_thread(frame: &Frame) -> &'static mut Frame {
+    // SAFETY: `activate` named a place of this size at the top of the thread's kernel stack, and nothing is on that
+    // stack while the program runs.
+    let place = unsafe { &mut *(cpu::frame_address() as *mut Frame) };
+    *place = *frame;
+    place.entry = Entry::Full;
+    place
+}
+
+/// Moves an exception's frame to the stack where it may be handled; answers where the [`Trap`] is that
+/// [`handle`] takes, directly below the frame's copy. Does not return for faults of the kernel.
+pub fn move_off(frame: &mut Frame, vector: u32, error: u64, address: u64) -> u64 {
+    let (place, in_kernel) = match origin(frame) {
+        Origin::Program => (move_to_thread(frame) as *mut Frame as u64, false),
+        // IRET refused the program's RIP (a signal handler may have made it non-canonical): the program's fault.
+        Origin::Leaving => (frame.rsp - offset_of!(Frame, rip) as u64, false),
+        Origin::Kernel => {
+            if vector != PAGE_FAULT || api_user::fault_fixup(frame.rip).is_none() {
+                crash::exception(frame, vector, error, address);
+            }
+            let place = (frame.rsp - RED_ZONE - size_of::<Frame>() as u64) & !15;
+            if !machine::stack_holds(place - size_of::<Trap>() as u64, frame.rsp) {
+                crash::exception(frame, vector, error, address);
+            }
+            // SAFETY: it lies on the stack of the code that was hit, below what that code may use.
+            unsafe { (place as *mut Frame).write(*frame) };
+            (place, true)
+        }
+    };
+    let trap = place - size_of::<Trap>() as u64;
+    // SAFETY: below the Frame on the same stack, of which nothing else uses that part.
+    unsafe { (trap as *mut Trap).write(Trap { error, address, vector, in_kernel }) };
+    trap
+}
+
+/// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
+pub fn handle(trap: &Trap, frame: &mut Frame) -> bool {
+    let mut fault = None;
+    if trap.vector == PAGE_FAULT && trap.address < USER_END {
+        let access = match trap.error {
+            e if e & 1 << 4 != 0 => Access::Execute,
+            e if e & 1 << 1 != 0 => Access::Write,
+            _ => Access::Read,
+        };
+        let outcome = upcall::unilith_kernel_page_fault(trap.address, access);
+        if outcome == FaultOutcome::Resolved {
+            return trap.in_kernel;
+        }
+        fault = Some(outcome);
+    }
+    if trap.in_kernel {
+        match api_user::fault_fixup(frame.rip) {
+            Some(fixup) => frame.rip = fixup,
+            None => crash::exception(frame, trap.vector, trap.error, trap.address),
+        }
+        return true;
+    }
+    let (vector, error, address) = (trap.vector as u8, trap.error, trap.address);
+    upcall::unilith_kernel_exception(frame, Exception { vector, error, address, fault });
+    false
+}
