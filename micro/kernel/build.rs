@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Linker arguments of the kernel image: a static, position-dependent file without a C library.
+//! Linker arguments of the kernel images: each a static, position-dependent file without a C library.
 
 use std::env;
 
@@ -23,6 +23,8 @@ fn main() {
     ] {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
-    println!("cargo:rustc-link-arg-bins=-Wl,-T,{folder}/link.ld");
-    println!("cargo:rerun-if-changed={folder}/link.ld");
+    for (binary, script) in [("kernel", "link.ld"), ("kernel-process", "process.ld")] {
+        println!("cargo:rustc-link-arg-bin={binary}=-Wl,-T,{folder}/{script}");
+        println!("cargo:rerun-if-changed={folder}/{script}");
+    }
 }

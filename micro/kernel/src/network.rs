@@ -5,10 +5,10 @@
 //! could wait for, which is also when queued packets get their doorbell. A program that does neither is interrupted
 //! by a timer. Only when nothing was found is the device asked for an interrupt.
 
+use crate::machine::Devices;
 use abi::Events;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::{BootConfig, Status};
 use api_sched::{Poller, TimerId, Waiter};
@@ -16,7 +16,6 @@ use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use tcpip::ip::Configuration;
 use tcpip::stack::{Host, Net};
-use virtio::{Device, Kind};
 
 /// How long packets wait at most while the program computes.
 const BACKSTOP_NS: u64 = 1_000_000;
@@ -93,7 +92,7 @@ fn poll() {
 }
 
 /// Starts the stack with the first network device of `devices`, which is taken out.
-pub fn start(config: &BootConfig, devices: &mut Vec<Device>) {
+pub fn start(config: &BootConfig, devices: &mut Devices) {
     let mut seed = [0; 24];
     api_plat::entropy(&mut seed);
     let alarm = || Arc::new(Alarm { armed: AtomicBool::new(false) });
@@ -102,14 +101,7 @@ pub fn start(config: &BootConfig, devices: &mut Vec<Device>) {
     let poller = api_sched::add_poller(poll);
     *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));
     tcpip::sockets::register(&net);
-    let Some(index) = devices.iter().position(|d| d.kind() == Kind::NETWORK) else { return };
-    let device = match virtio::net::start(devices.remove(index)) {
-        Ok(device) => device,
-        Err(e) => {
-            log::error!("the network device does not start: {e:?}");
-            return;
-        }
-    };
+    let Some(device) = devices.network() else { return };
     api_netdev::NetDevice::on_interrupt(&*device, poller);
     let configuration = config.ip.as_ref().map(|ip| Configuration {
         address: Ipv4Addr::from(ip.address),

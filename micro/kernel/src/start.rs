@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the platform's hand-over to the program's first instruction.
 
-use crate::logger;
+use crate::{logger, machine};
 use alloc::string::String;
 use api_lock::SpinLock;
 use api_plat::{Boot, Status};
@@ -19,7 +19,7 @@ static BOOT: SpinLock<Option<Boot>> = SpinLock::new(None);
 #[unsafe(no_mangle)]
 fn unilith_kernel_main(boot: Boot) -> ! {
     logger::start(boot.config.log.as_deref());
-    mem::set_call_entry(|_number| plat_pc::system_call_entry());
+    mem::set_call_entry(|_number| machine::system_call_entry());
     *BOOT.lock() = Some(boot);
     match sched::spawn(true, Start::Kernel(first_thread)) {
         Ok(thread) => sched::start_first(&thread),
@@ -37,13 +37,13 @@ fn first_thread() {
     let boot = BOOT.lock().take();
     let Some(boot) = boot else { return };
     #[cfg_attr(not(feature = "net-tcpip"), allow(unused_mut))]
-    let mut devices = virtio::start();
+    let mut devices = machine::devices();
     #[cfg(feature = "net-tcpip")]
     crate::network::start(&boot.config, &mut devices);
     #[cfg(feature = "net-unix")]
     unix_socket::register();
-    for device in devices {
-        log::warn!("no driver for the virtio device of kind {}: left alone", device.kind().0);
+    if let Err(reason) = devices.finish() {
+        failed(reason);
     }
     match posix::start::run(boot) {
         Ok(never) => match never {},
@@ -53,7 +53,7 @@ fn first_thread() {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    plat_pc::panic(info)
+    machine::panic(info)
 }
 
 /// Only builds without link-time optimisation ask for it.

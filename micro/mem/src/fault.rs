@@ -4,7 +4,7 @@
 //! One lookup in the tree, one page, one entry; what can be had cheaply with it comes along: the neighbours of a
 //! file's page that are in memory anyway, and, where anonymous memory is used in ascending order, the next pages.
 
-use crate::pager::{LARGE, LARGE_PAGES, Page, Pager};
+use crate::pager::{LARGE, LARGE_PAGES, Machine, Page, Pager};
 use crate::space::{Inner, Space};
 use crate::text::Text;
 use crate::vma::{Backing, Large, MappedFile};
@@ -17,7 +17,10 @@ use core::mem::ManuallyDrop;
 /// Pages of a file mapped with the one that was asked for: an aligned group (Linux' fault_around_bytes, 64 KiB).
 const AROUND: u64 = 16;
 /// Most pages of anonymous memory made at once for sequential use.
-const AHEAD: u32 = 16;
+const AHEAD: u32 = if Machine::CHUNKS { 256 } else { 16 };
+/// Pages of the smallest piece of contiguous memory, and how many pieces there may be before they get larger.
+const CHUNK_LEAST: u64 = 16;
+const CHUNKS_MOST: u64 = 16_384;
 /// A large page is made unasked only where this share of memory is free: a machine's memory is the host's.
 const LARGE_FREE_SHARE: u64 = 2;
 /// And at least so many pages (256 MiB).
@@ -42,7 +45,12 @@ impl Space {
         let page = address & !(PAGE - 1);
         let mut fetched: Option<(Arc<MappedFile>, u64, Frame)> = None;
         loop {
-            let step = self.lock().fault(page, access, fetched.take());
+            let step = {
+                let mut inner = self.lock();
+                let step = inner.fault(page, access, fetched.take());
+                inner.pager.flush();
+                step
+            };
             match step {
                 Step::Done(outcome) => return outcome,
                 Step::Fetch { file, index } => {
@@ -121,7 +129,8 @@ impl Inner {
         match &vma.backing {
             Backing::Anonymous => match present {
                 Some(page) => self.make_own(address, page, rights),
-                None if access == Access::Write => {
+                // One page of zeros for all that is only read would cost the host a mapping for each page.
+                None if access == Access::Write || Machine::CHUNKS => {
                     let end = vma.end;
                     let expected = vma.streak.0 == address;
                     let count = if expected { (vma.streak.1 * 2).min(AHEAD) } else { 1 };
@@ -175,6 +184,9 @@ impl Inner {
                 return RESOLVED;
             }
         }
+        if Machine::CHUNKS && self.make_chunk(address, start, end, rights, count) {
+            return RESOLVED;
+        }
         let Ok(frame) = Frame::new() else { return NO_MEMORY };
         if self.pager.map(address, frame, rights, true).is_err() {
             return NO_MEMORY;
@@ -184,6 +196,46 @@ impl Inner {
             self.make_ahead(address, end, rights, count);
         }
         RESOLVED
+    }
+
+    /// An aligned piece of contiguous new memory around `address`, as large as sequential use suggests and as nothing of
+    /// it is there yet; false where memory is short. The host keeps a limited number of mappings, so a program that uses
+    /// much memory gets larger pieces.
+    fn make_chunk(&mut self, address: u64, start: u64, end: u64, rights: Rights, count: u32) -> bool {
+        let (total, free) = api_mem::statistics();
+        if free < total / SHORT_SHARE {
+            return false;
+        }
+        let least =
+            (self.own_resident / CHUNKS_MOST).next_power_of_two().clamp(CHUNK_LEAST, LARGE_PAGES as u64);
+        let mut pages = (u64::from(count).next_power_of_two()).clamp(least, LARGE_PAGES as u64);
+        // The end of the mapping and what is there already make it smaller, down to the one page.
+        while pages > 1 {
+            let bytes = pages * PAGE;
+            let base = address & !(bytes - 1);
+            let fits = base >= start && base + bytes <= end;
+            if fits && (base..base + bytes).step_by(PAGE as usize).all(|at| self.pager.page(at).is_none()) {
+                break;
+            }
+            pages /= 2;
+        }
+        let base = address & !(pages * PAGE - 1);
+        let Ok(memory) = Pages::new(pages as usize) else { return false };
+        let physical = memory.into_raw();
+        for i in 0..pages {
+            // SAFETY: `into_raw` gave one count of each page.
+            let frame = unsafe { Frame::from_raw(physical + i * PAGE) };
+            if self.pager.map(base + i * PAGE, frame, rights, true).is_err() {
+                // The rest goes back; what is mapped stays.
+                for i in i + 1..pages {
+                    // SAFETY: as above.
+                    drop(unsafe { Frame::from_raw(physical + i * PAGE) });
+                }
+                return base + i * PAGE > address;
+            }
+            self.count_resident(true, 1);
+        }
+        true
     }
 
     /// The pages behind `address`, in the same page table and as long as none is there and memory is plentiful.

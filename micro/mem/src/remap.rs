@@ -52,6 +52,7 @@ impl Space {
         let mut unsaved = Vec::new();
         let mut inner = self.lock();
         let result = inner.remap(ask, old, new, &mut unsaved);
+        inner.pager.flush();
         drop(inner);
         save(unsaved);
         let (start, locked) = result?;

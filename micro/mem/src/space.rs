@@ -2,8 +2,7 @@
 //! An address space: mapping, unmapping, changing rights, the break.
 
 use crate::layout::{LOWEST, Layout};
-use crate::pager::x86::Tables;
-use crate::pager::{Batch, Pager};
+use crate::pager::{Batch, Machine, Pager};
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
 use crate::vma::{Backing, MappedFile, Traits, Tree, Vma};
@@ -105,7 +104,7 @@ pub struct Space {
 
 pub(crate) struct Inner {
     pub tree: Tree,
-    pub pager: Tables,
+    pub pager: Machine,
     pub layout: Layout,
     pub limits: Limits,
     /// The page of zeros that reading untouched memory shows.
@@ -170,7 +169,7 @@ impl Space {
     pub fn new(layout: Layout, limits: Limits) -> Result<Arc<Space>> {
         let inner = Inner {
             tree: Tree::default(),
-            pager: Tables::new()?,
+            pager: Machine::new()?,
             layout,
             limits,
             zero: Frame::new()?,
@@ -274,6 +273,7 @@ impl Space {
             inner.account(&traits, PAGE as i64);
             inner.tree.insert(address, vma);
         }
+        inner.pager.flush();
         Ok(start)
     }
 

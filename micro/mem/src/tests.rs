@@ -107,7 +107,7 @@ fn store(space: &Space, address: u64, byte: u8) -> core::result::Result<(), Faul
     assert!(page.rights.allow(Access::Write));
     // SAFETY: a mapped host page.
     unsafe { *api_mem::view(page.physical).add((address % PAGE) as usize) = byte };
-    inner.pager.set_dirty(address & !(PAGE - 1));
+    inner.pager.mark_written(address & !(PAGE - 1));
     Ok(())
 }
 

@@ -37,6 +37,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         entropy: api_plat::entropy,
         write: api_plat::console_write,
         read: api_plat::console_read,
+        ended: api_plat::console_ended,
         signal: signal_foreground,
         is_terminal: boot.config.tty,
     });
@@ -94,27 +95,11 @@ fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
     file.write(0, &mut api_fs::Source::kernel(text.as_bytes())).map(|_| ()).map_err(failed)
 }
 
-/// The 9p transport of a virtio device.
-struct VirtioChannel(Arc<virtio::ninep::Channel>);
-
-/// What the device takes in one message.
-const LARGEST_MESSAGE: usize = 512 << 10;
-
-impl ninep::Transport for VirtioChannel {
-    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> abi::Result<(Vec<u8>, Vec<u8>)> {
-        self.0.call(request, reply)
-    }
-
-    fn largest(&self) -> usize {
-        LARGEST_MESSAGE
-    }
-}
-
 fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
     let Volume { tag, path, read_only } = volume;
-    let channel = virtio::ninep::find(tag)
+    let channel = ninep::find(tag)
         .ok_or_else(|| format!("volume {path}: the machine has no 9p device with the tag {tag}"))?;
-    let root = ninep::attach(Arc::new(VirtioChannel(channel)), files::new_device())
+    let root = ninep::attach(channel, files::new_device())
         .map_err(|e| format!("volume {path}: the host's 9p server refuses it: {e:?}"))?;
     let flags = MountFlags(if *read_only { MountFlags::READ_ONLY } else { 0 });
     let point = directory(namespace, path, 0o755)?;

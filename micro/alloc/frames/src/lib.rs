@@ -20,6 +20,8 @@ extern crate std;
 mod buddy;
 #[cfg(not(any(test, feature = "host")))]
 mod symbols;
+#[cfg_attr(not(feature = "process"), path = "touched.rs")]
+mod untouched;
 
 pub use buddy::{Frames, LARGEST};
 
@@ -56,7 +58,11 @@ pub fn statistics() -> (u64, u64) {
 /// `count` contiguous pages (at most [`LARGEST`]), aligned to the next power of two; the physical address, or 0.
 /// Their bytes are whatever they were.
 pub fn take(count: usize) -> u64 {
-    FRAMES.lock().take(count)
+    let physical = FRAMES.lock().take(count);
+    for page in (physical..).step_by(PAGE).take(if physical == 0 { 0 } else { count }) {
+        untouched::take(page);
+    }
+    physical
 }
 
 /// Gives contiguous pages back, all or a part of what was taken.

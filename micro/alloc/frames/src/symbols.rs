@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The symbols `api-mem` declares.
 
-use crate::{FRAMES, PHYS, copy, zero};
+use crate::{FRAMES, PAGE, PHYS, copy, untouched, zero};
 
 fn at(physical: u64) -> *mut u8 {
     (physical as usize + PHYS) as *mut u8
@@ -11,8 +11,10 @@ fn at(physical: u64) -> *mut u8 {
 fn unilith_frame_new() -> u64 {
     let physical = FRAMES.lock().new_frame();
     if physical != 0 {
-        // SAFETY: a fresh page, ours alone.
-        unsafe { zero(at(physical)) }
+        if !untouched::take(physical) {
+            // SAFETY: a fresh page, ours alone.
+            unsafe { zero(at(physical)) }
+        }
     }
     physical
 }
@@ -21,6 +23,7 @@ fn unilith_frame_new() -> u64 {
 fn unilith_frame_copy(of: u64) -> u64 {
     let physical = FRAMES.lock().new_frame();
     if physical != 0 {
+        untouched::take(physical);
         // SAFETY: a fresh page, and one the caller holds a count of.
         unsafe { copy(at(of), at(physical)) }
     }
@@ -48,8 +51,17 @@ fn unilith_frame_bytes(physical: u64) -> *mut u8 {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_frames_take(count: usize) -> u64 {
-    crate::take(count)
+fn unilith_frames_take_zeroed(count: usize) -> u64 {
+    let physical = FRAMES.lock().take(count);
+    if physical != 0 {
+        for page in (physical..).step_by(PAGE).take(count) {
+            if !untouched::take(page) {
+                // SAFETY: a fresh page, ours alone.
+                unsafe { zero(at(page)) }
+            }
+        }
+    }
+    physical
 }
 
 #[unsafe(no_mangle)]

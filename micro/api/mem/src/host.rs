@@ -32,7 +32,7 @@ pub(crate) fn unilith_frame_copy(of: u64) -> u64 {
 }
 
 /// One allocation behind the pages, which are not freed one by one: tests that split large pages leak them.
-pub(crate) fn unilith_frames_take(count: usize) -> u64 {
+pub(crate) fn unilith_frames_take_zeroed(count: usize) -> u64 {
     if count == 0 || count > 1024 {
         return 0;
     }
@@ -45,7 +45,7 @@ pub(crate) fn unilith_frames_take(count: usize) -> u64 {
 pub(crate) fn unilith_frames_give(physical: u64, count: usize) {
     let align = count.next_power_of_two() * PAGE_SIZE;
     let layout = Layout::from_size_align(count * PAGE_SIZE, align).expect("at most 4 MiB");
-    // SAFETY: it came from `unilith_frames_take` with this count.
+    // SAFETY: it came from `unilith_frames_take_zeroed` with this count.
     unsafe { dealloc(physical as *mut u8, layout) }
 }
 

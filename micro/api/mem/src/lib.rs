@@ -35,9 +35,9 @@ unsafe extern "Rust" {
     safe fn unilith_frame_count(physical: u64) -> u32;
     /// Where the kernel sees the page.
     safe fn unilith_frame_bytes(physical: u64) -> *mut u8;
-    /// Contiguous pages with a count of one each, aligned to the next power of two; their bytes are undefined. 0
+    /// Contiguous pages of zeros with a count of one each, aligned to the next power of two. 0
     /// when there are none or `count` is above 1,024.
-    safe fn unilith_frames_take(count: usize) -> u64;
+    safe fn unilith_frames_take_zeroed(count: usize) -> u64;
     /// Contiguous pages go back.
     safe fn unilith_frames_give(physical: u64, count: usize);
     /// All pages of the machine that can be handed out, and those that are free.
@@ -163,14 +163,9 @@ impl Pages {
 
     /// `count` pages of zeros.
     pub fn new(count: usize) -> Result<Pages> {
-        match unilith_frames_take(count) {
+        match unilith_frames_take_zeroed(count) {
             0 => Err(ENOMEM),
-            physical => {
-                let pages = Pages { physical, count };
-                // SAFETY: the pages are ours alone, and `bytes` is where the kernel sees them.
-                unsafe { core::ptr::write_bytes(pages.bytes().cast::<u64>(), 0, count * PAGE_SIZE / 8) };
-                Ok(pages)
-            }
+            physical => Ok(Pages { physical, count }),
         }
     }
 

@@ -221,6 +221,7 @@ pub mod symbols {
         pub safe fn unilith_plat_console_read(to: &mut [u8]) -> usize;
         pub safe fn unilith_plat_on_console(handler: fn());
         pub safe fn unilith_plat_console_break() -> bool;
+        pub safe fn unilith_plat_console_ended() -> bool;
         pub safe fn unilith_plat_status(status: &Status);
         pub safe fn unilith_plat_status_write(bytes: &[u8]);
         pub safe fn unilith_plat_power_off(status: &Status) -> !;
@@ -249,6 +250,47 @@ pub mod symbols {
         pub safe fn unilith_plat_load_fpu(state: &FpuState);
         pub safe fn unilith_plat_cpu() -> u32;
         pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
+    }
+}
+
+/// Pages of the program on a platform without page tables of its own: the pager's means there.
+#[cfg(feature = "process")]
+pub mod pages {
+    unsafe extern "Rust" {
+        fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> abi::Result<()>;
+        fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> abi::Result<()>;
+        fn unilith_plat_unmap_pages(address: u64, length: u64);
+    }
+
+    /// Shows `length` bytes of memory from `physical` on at `address`, in place of what was there. `rights` are
+    /// PROT_READ, PROT_WRITE and PROT_EXEC. `ENOMEM` when the host has no room for one more mapping.
+    ///
+    /// # Safety
+    ///
+    /// The range is the program's, page-aligned, and nothing of the kernel relies on what it shows.
+    pub unsafe fn map(address: u64, physical: u64, length: u64, rights: u32) -> abi::Result<()> {
+        // SAFETY: by the caller's word.
+        unsafe { unilith_plat_map_pages(address, physical, length, rights) }
+    }
+
+    /// Gives pages other rights; all are mapped.
+    ///
+    /// # Safety
+    ///
+    /// As for [`map`].
+    pub unsafe fn protect(address: u64, length: u64, rights: u32) -> abi::Result<()> {
+        // SAFETY: by the caller's word.
+        unsafe { unilith_plat_protect_pages(address, length, rights) }
+    }
+
+    /// Takes pages away.
+    ///
+    /// # Safety
+    ///
+    /// As for [`map`].
+    pub unsafe fn unmap(address: u64, length: u64) {
+        // SAFETY: by the caller's word.
+        unsafe { unilith_plat_unmap_pages(address, length) }
     }
 }
 
@@ -312,6 +354,11 @@ pub fn on_console(handler: fn()) {
 /// True once after a break arrived at the console.
 pub fn console_break() -> bool {
     symbols::unilith_plat_console_break()
+}
+
+/// True when no more input will ever come (a serial port never knows; its input ends as `api-boot` says).
+pub fn console_ended() -> bool {
+    symbols::unilith_plat_console_ended()
 }
 
 /// Takes input that arrived at the console; 0 when there is none.

@@ -62,9 +62,9 @@ pub fn start(device: Device) -> Result<Arc<Channel>> {
     Ok(channel)
 }
 
-/// The channel with this mount tag.
-pub fn find(tag: &str) -> Option<Arc<Channel>> {
-    CHANNELS.lock().iter().find(|c| c.tag == tag).cloned()
+/// All channels there are.
+pub fn channels() -> Vec<Arc<Channel>> {
+    CHANNELS.lock().clone()
 }
 
 fn poll() {

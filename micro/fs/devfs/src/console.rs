@@ -78,6 +78,10 @@ fn take_input() {
         }
         let n = (machine.read)(&mut bytes);
         if n == 0 {
+            if (machine.ended)() && !machine.is_terminal {
+                CONSOLE.state.lock().ended = true;
+                CONSOLE.queue.wake(Events::IN | Events::RDNORM | Events::HUP);
+            }
             return;
         }
         let mut effect = Effect::default();

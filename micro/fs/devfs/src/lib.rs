@@ -31,6 +31,8 @@ pub struct Machine {
     pub write: fn(&[u8]),
     /// Takes bytes that arrived at the console; 0 when there are none.
     pub read: fn(&mut [u8]) -> usize,
+    /// No more input will ever come.
+    pub ended: fn() -> bool,
     /// Sends a signal to the program (the interrupt key of the terminal).
     pub signal: fn(i32),
     /// The console is a terminal.
@@ -45,6 +47,7 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     entropy: |_| {},
     write: |_| {},
     read: nothing,
+    ended: || false,
     signal: |_| {},
     is_terminal: false,
 });

@@ -23,13 +23,29 @@ mod wire;
 pub use client::Transport;
 
 use abi::Result;
+use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_fs::Inode;
+use api_lock::SpinLock;
 use client::Client;
 
 /// Attaches to the export behind a transport; the root directory of the file system. `device` is its `st_dev`.
 pub fn attach(transport: Arc<dyn Transport>, device: u64) -> Result<Arc<dyn Inode>> {
     node::root(Client::connect(transport, device)?)
+}
+
+/// The exports the machine was given, by mount tag.
+static EXPORTS: SpinLock<Vec<(String, Arc<dyn Transport>)>> = SpinLock::new(Vec::new());
+
+/// Makes an export known; the kernel image does so for each channel to the host it finds.
+pub fn register(tag: &str, transport: Arc<dyn Transport>) {
+    EXPORTS.lock().push((tag.into(), transport));
+}
+
+/// The export with this mount tag.
+pub fn find(tag: &str) -> Option<Arc<dyn Transport>> {
+    EXPORTS.lock().iter().find(|(known, _)| known == tag).map(|(_, transport)| transport.clone())
 }
 
 #[cfg(test)]

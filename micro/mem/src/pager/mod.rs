@@ -2,9 +2,17 @@
 //! The mechanism that makes pages appear in the program's half of the address space.
 //!
 //! Policy (what is where) is in the rest of the crate; a pager only does as it is told. [`x86::Tables`] writes page
-//! tables; a platform without them implements the same operations with its host's mmap.
+//! tables; a process of Linux has none and does the same with its host's mmap (`mirror`).
 
-pub(crate) mod x86;
+#[cfg(feature = "process")]
+mod mirror;
+mod x86;
+
+/// The pager of this image.
+#[cfg(feature = "process")]
+pub(crate) type Machine = mirror::Mirror;
+#[cfg(not(feature = "process"))]
+pub(crate) type Machine = x86::Tables;
 
 use crate::Rights;
 use abi::{PAGE_SIZE, Result};
@@ -79,8 +87,11 @@ pub(crate) trait Pager: Sized {
     /// An empty program half.
     fn new() -> Result<Self>;
 
+    /// New memory is best made in contiguous pieces, because each piece costs a call of the host.
+    const CHUNKS: bool = false;
+
     /// Makes it the running processor's.
-    fn activate(&self);
+    fn activate(&mut self);
 
     /// The page at `address`.
     fn page(&mut self, address: u64) -> Option<Page>;
@@ -118,4 +129,7 @@ pub(crate) trait Pager: Sized {
 
     /// Bytes of page tables.
     fn table_bytes(&self) -> u64;
+
+    /// Makes the program see what was mapped. Called before the space's lock is given back.
+    fn flush(&mut self) {}
 }

@@ -102,17 +102,17 @@ fn write(entry: Entry, value: u64) {
 }
 
 fn flush_page(address: u64) {
-    #[cfg(not(feature = "host"))]
+    #[cfg(not(any(feature = "host", feature = "process")))]
     // SAFETY: forgetting a translation changes no memory.
     unsafe {
         core::arch::asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags));
     }
-    #[cfg(feature = "host")]
+    #[cfg(any(feature = "host", feature = "process"))]
     let _ = address;
 }
 
 fn flush_all() {
-    #[cfg(not(feature = "host"))]
+    #[cfg(not(any(feature = "host", feature = "process")))]
     // SAFETY: loads the root that is in use already.
     unsafe {
         core::arch::asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags));
@@ -265,7 +265,7 @@ impl Tables {
 impl Pager for Tables {
     fn new() -> Result<Tables> {
         let root = Frame::new()?.into_raw();
-        #[cfg(not(feature = "host"))]
+        #[cfg(not(any(feature = "host", feature = "process")))]
         {
             let booted: u64;
             // SAFETY: reads a control register.
@@ -283,8 +283,8 @@ impl Pager for Tables {
         Ok(Tables { root, count: 0, last: (u64::MAX, 0) })
     }
 
-    fn activate(&self) {
-        #[cfg(not(feature = "host"))]
+    fn activate(&mut self) {
+        #[cfg(not(any(feature = "host", feature = "process")))]
         // SAFETY: the root's upper half is that of the running tables, so kernel code and stack stay mapped.
         unsafe {
             core::arch::asm!("mov cr3, {}", in(reg) self.root, options(nostack, preserves_flags));
@@ -457,10 +457,18 @@ impl Tables {
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "process")]
+impl Tables {
+    /// Names the tables.
+    pub fn root(&self) -> u64 {
+        self.root
+    }
+}
+
+#[cfg(any(test, feature = "process"))]
 impl Tables {
     /// What the processor does when it writes.
-    pub fn set_dirty(&mut self, address: u64) {
+    pub fn mark_written(&mut self, address: u64) {
         if let Some((slot, _)) = self.find(address) {
             write(slot, read(slot) | ACCESSED | DIRTY);
         }

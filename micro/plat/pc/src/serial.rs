@@ -137,6 +137,12 @@ fn unilith_plat_on_console(handler: fn()) {
     }
 }
 
+/// Nobody hangs up on a serial port.
+#[unsafe(no_mangle)]
+fn unilith_plat_console_ended() -> bool {
+    false
+}
+
 #[unsafe(no_mangle)]
 fn unilith_plat_console_break() -> bool {
     BROKE.swap(false, Ordering::Acquire)

@@ -85,10 +85,21 @@ pub fn move_off(frame: &mut Frame, vector: u32, error: u64, address: u64) -> u64
             (place, true)
         }
     };
-    let trap = place - size_of::<Trap>() as u64;
-    // SAFETY: below the Frame on the same stack, of which nothing else uses that part.
-    unsafe { (trap as *mut Trap).write(Trap { error, address, vector, in_kernel }) };
-    trap
+    lay(place, Trap { error, address, vector, in_kernel })
+}
+
+/// As [`move_off`] for what is no exception: the program was hit, and the platform handles `vector` itself.
+pub fn move_off_program(frame: &Frame, vector: u32) -> u64 {
+    let place = move_to_thread(frame) as *mut Frame as u64;
+    lay(place, Trap { error: 0, address: 0, vector, in_kernel: false })
+}
+
+/// Puts the trap below the Frame at `place`.
+fn lay(place: u64, trap: Trap) -> u64 {
+    let at = place - size_of::<Trap>() as u64;
+    // SAFETY: below a Frame on the same stack, of which nothing else uses that part.
+    unsafe { (at as *mut Trap).write(trap) };
+    at
 }
 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.

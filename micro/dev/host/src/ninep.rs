@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! 9p over a stream socket: requests and replies as they are, each with its length in front (9P2000: `size[4]`), many in
+//! flight, matched by their tags.
+
+use abi::{Result, errno::*};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::{Poller, PollerSlot, Waiter};
+use plat_process::Watch;
+use plat_process::host;
+
+/// Bytes of size, type and tag.
+const HEADER: usize = 7;
+/// What is read at a time.
+const CHUNK: usize = 64 << 10;
+/// Largest message in either direction.
+const LARGEST: usize = 512 << 10;
+
+/// A request on its way.
+struct Pending {
+    reply: Vec<u8>,
+    done: bool,
+    waiter: Arc<dyn Waiter>,
+}
+
+struct State {
+    pending: BTreeMap<u16, Pending>,
+    /// Bytes that came and are no whole message yet.
+    input: Vec<u8>,
+    buffer: Box<[u8]>,
+    /// Requests, or the rest of one, that the socket did not take yet.
+    output: Vec<u8>,
+    broken: bool,
+}
+
+/// One exported directory.
+pub struct Channel {
+    fd: i32,
+    watch: Watch,
+    state: SpinLock<State>,
+}
+
+static CHANNELS: SpinLock<Vec<Arc<Channel>>> = SpinLock::new(Vec::new());
+static POLLER: PollerSlot = PollerSlot::new();
+
+/// Prepares the socket.
+pub fn start(fd: i32) -> Result<Arc<Channel>> {
+    host::set_non_blocking(fd)?;
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(CHUNK).map_err(|_| ENOMEM)?;
+    buffer.resize(CHUNK, 0);
+    let mut channels = CHANNELS.lock();
+    if channels.is_empty() {
+        let poller: Poller = api_sched::add_poller(poll);
+        POLLER.set(poller);
+    }
+    let state = State {
+        pending: BTreeMap::new(),
+        input: Vec::new(),
+        buffer: buffer.into_boxed_slice(),
+        output: Vec::new(),
+        broken: false,
+    };
+    let watch = plat_process::watch(fd, |_| POLLER.raise(), 0);
+    watch.arm();
+    let channel = Arc::new(Channel { fd, watch, state: SpinLock::new(state) });
+    channels.push(channel.clone());
+    Ok(channel)
+}
+
+fn poll() {
+    let channels = CHANNELS.lock().clone();
+    channels.iter().for_each(|channel| channel.collect());
+}
+
+impl State {
+    /// Writes what the socket takes; true when nothing is left.
+    fn push(&mut self, fd: i32) -> bool {
+        while !self.output.is_empty() && !self.broken {
+            match host::write(fd, &self.output) {
+                Ok(n) => drop(self.output.drain(..n.min(self.output.len()))),
+                Err(EINTR) => {}
+                Err(EAGAIN) => return false,
+                Err(_) => self.broken = true,
+            }
+        }
+        true
+    }
+
+    /// Reads what came.
+    fn pull(&mut self, fd: i32) {
+        loop {
+            match host::read(fd, &mut self.buffer) {
+                Ok(0) => self.broken = true,
+                Ok(n) => {
+                    if self.input.try_reserve(n).is_err() {
+                        self.broken = true;
+                        return;
+                    }
+                    self.input.extend_from_slice(&self.buffer[..n]);
+                    if n == self.buffer.len() {
+                        continue;
+                    }
+                }
+                Err(EINTR) => continue,
+                Err(EAGAIN) => {}
+                Err(_) => self.broken = true,
+            }
+            return;
+        }
+    }
+
+    /// Gives whole messages to those who wait for them.
+    fn deliver(&mut self, wake: &mut Vec<Arc<dyn Waiter>>) {
+        let mut at = 0;
+        while let Some(header) = self.input[at..].first_chunk::<HEADER>() {
+            let [a, b, c, d, _, low, high] = *header;
+            let (length, tag) = (u32::from_le_bytes([a, b, c, d]) as usize, u16::from_le_bytes([low, high]));
+            if !(HEADER..=LARGEST).contains(&length) {
+                log::error!("9p: the host's server sent {length} bytes as a message: the volume is gone");
+                self.broken = true;
+                break;
+            }
+            let Some(message) = self.input.get(at..at + length) else { break };
+            match self.pending.get_mut(&tag) {
+                // A reply longer than there is room for is cut: the client finds that it makes no sense.
+                Some(pending) if !pending.done => {
+                    let room = pending.reply.capacity().min(length);
+                    pending.reply.clear();
+                    pending.reply.extend_from_slice(&message[..room]);
+                    pending.done = true;
+                    wake.push(pending.waiter.clone());
+                }
+                _ => log::warn!("9p: a reply that nobody asked for"),
+            }
+            at += length;
+        }
+        self.input.drain(..at);
+    }
+}
+
+impl Channel {
+    fn collect(&self) {
+        let mut wake = Vec::new();
+        {
+            let mut state = self.state.lock();
+            state.pull(self.fd);
+            state.deliver(&mut wake);
+            state.push(self.fd);
+            if state.broken {
+                wake.extend(state.pending.values().map(|p| p.waiter.clone()));
+            } else {
+                self.watch.arm();
+            }
+        }
+        for waiter in wake {
+            waiter.wake(abi::Events::IN);
+        }
+    }
+}
+
+/// How long a request waits for room in the socket before it looks again.
+const AGAIN_NS: u64 = 1_000_000;
+
+impl ninep::Transport for Channel {
+    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
+        let Some([_, _, _, _, _, low, high]) = request.first_chunk::<HEADER>().copied() else {
+            return Err(EINVAL);
+        };
+        let tag = u16::from_le_bytes([low, high]);
+        {
+            let mut state = self.state.lock();
+            if state.broken {
+                return Err(EIO);
+            }
+            state.output.try_reserve(request.len()).map_err(|_| ENOMEM)?;
+            state.output.extend_from_slice(&request);
+            state.pending.insert(tag, Pending { reply, done: false, waiter: api_sched::current() });
+            state.push(self.fd);
+        }
+        loop {
+            let mut deadline = u64::MAX;
+            {
+                let mut state = self.state.lock();
+                if state.pending.get(&tag).is_some_and(|p| p.done)
+                    && let Some(pending) = state.pending.remove(&tag)
+                {
+                    return Ok((request, pending.reply));
+                }
+                if state.broken {
+                    state.pending.remove(&tag);
+                    return Err(EIO);
+                }
+                if !state.push(self.fd) {
+                    deadline = api_plat::now_ns() + AGAIN_NS;
+                }
+            }
+            api_sched::park(deadline);
+        }
+    }
+
+    fn largest(&self) -> usize {
+        LARGEST
+    }
+}

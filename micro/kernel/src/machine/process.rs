@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A process of Linux: its devices are descriptors that the tender gave it.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+#[cfg(feature = "net-tcpip")]
+use api_netdev::NetDevice;
+use plat_process::Arguments;
+pub use plat_process::{panic, system_call_entry};
+
+/// What the tender gave.
+pub struct Devices(Option<Arguments<'static>>);
+
+/// Starts what needs nobody else.
+pub fn devices() -> Devices {
+    let arguments = plat_process::arguments();
+    for (tag, fd) in arguments.iter().flat_map(|a| a.volumes).flatten() {
+        match hostdev::ninep::start(fd) {
+            Ok(channel) => ninep::register(tag, channel),
+            Err(e) => log::error!("volume {tag}: the descriptor cannot be used: {e:?}"),
+        }
+    }
+    Devices(arguments)
+}
+
+impl Devices {
+    /// The network device, started.
+    #[cfg(feature = "net-tcpip")]
+    pub fn network(&mut self) -> Option<Arc<dyn NetDevice>> {
+        match hostdev::net::start(self.0?.network?) {
+            Ok(device) => Some(device),
+            Err(e) => {
+                log::error!("the network device does not start: {e:?}");
+                None
+            }
+        }
+    }
+
+    /// All devices work: what is not needed any more is given up, before the program runs.
+    pub fn finish(self) -> Result<(), String> {
+        match self.0 {
+            Some(arguments) => plat_process::confine(&arguments).map_err(String::from),
+            None => Ok(()),
+        }
+    }
+}

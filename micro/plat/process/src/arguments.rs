@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The words behind the boot command line: what the tender gives the machine. Read before there is a heap.
+
+/// How frames travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// A tap device with virtio-net headers.
+    Tap,
+    /// A stream socket with a length of four bytes (big-endian) before each frame.
+    Stream,
+}
+
+/// The network device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    pub link: Link,
+    pub fd: i32,
+    pub mac: Option<[u8; 6]>,
+    pub mtu: usize,
+}
+
+/// Most volumes.
+pub const VOLUMES: usize = 16;
+
+/// What the tender gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arguments<'a> {
+    /// Bytes.
+    pub memory: u64,
+    pub root: i32,
+    pub status: Option<i32>,
+    pub network: Option<Network>,
+    /// Mount tag and socket of each volume; `None` behind the last.
+    pub volumes: [Option<(&'a str, i32)>; VOLUMES],
+}
+
+/// Least memory: the kernel alone wants 2 MiB.
+const LEAST: u64 = 8 << 20;
+/// Most memory: what the map of touched pages in `alloc-frames` covers.
+const MOST: u64 = 64 << 30;
+
+impl<'a> Arguments<'a> {
+    /// Reads `key=value` words; the error is the word, and what was expected instead.
+    pub fn parse(words: impl Iterator<Item = &'a str>) -> Result<Arguments<'a>, (&'a str, &'static str)> {
+        let mut out =
+            Arguments { memory: 0, root: -1, status: None, network: None, volumes: [None; VOLUMES] };
+        let mut count = 0;
+        for word in words {
+            let bad = |expected| (word, expected);
+            let (key, value) = word.split_once('=').ok_or(bad("KEY=VALUE"))?;
+            let descriptor = |text: &str| text.parse().ok().filter(|fd: &i32| *fd >= 0);
+            match key {
+                "memory" => {
+                    let range = LEAST..=MOST;
+                    let bytes =
+                        value.parse().ok().filter(|n: &u64| n.is_multiple_of(4096) && range.contains(n));
+                    out.memory = bytes.ok_or(bad("pages of 4096 bytes, 8 MiB to 64 GiB"))?;
+                }
+                "root" => out.root = descriptor(value).ok_or(bad("a descriptor"))?,
+                "status" => out.status = Some(descriptor(value).ok_or(bad("a descriptor"))?),
+                "tap" | "stream" => {
+                    let link = if key == "tap" { Link::Tap } else { Link::Stream };
+                    let network = network(link, value).ok_or(bad("FD[,MAC[,MTU]]"))?;
+                    if out.network.replace(network).is_some() {
+                        return Err(bad("one network device"));
+                    }
+                }
+                "9p" => {
+                    let volume = value.split_once(':').and_then(|(tag, fd)| Some((tag, descriptor(fd)?)));
+                    let slot = out.volumes.get_mut(count).ok_or(bad("16 volumes at most"))?;
+                    *slot = Some(volume.ok_or(bad("TAG:FD"))?);
+                    count += 1;
+                }
+                _ => return Err(bad("memory, root, status, tap, stream or 9p")),
+            }
+        }
+        match out {
+            Arguments { memory: 0, .. } => Err(("memory", "memory=BYTES")),
+            Arguments { root: -1, .. } => Err(("root", "root=FD")),
+            _ => Ok(out),
+        }
+    }
+}
+
+fn network(link: Link, text: &str) -> Option<Network> {
+    let mut parts = text.split(',');
+    let fd = parts.next()?.parse().ok().filter(|fd| *fd >= 0)?;
+    let mac = match parts.next() {
+        Some("") | None => None,
+        Some(text) => {
+            let mut mac = [0; 6];
+            let mut bytes = text.split(':');
+            for byte in &mut mac {
+                *byte = u8::from_str_radix(bytes.next()?, 16).ok()?;
+            }
+            bytes.next().is_none().then_some(Some(mac))?
+        }
+    };
+    let mtu = match parts.next() {
+        Some(text) => text.parse().ok().filter(|mtu| (576..=65_535).contains(mtu))?,
+        None => 1500,
+    };
+    parts.next().is_none().then_some(Network { link, fd, mac, mtu })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments<'_>, (&str, &'static str)> {
+        Arguments::parse(line.split(' '))
+    }
+
+    #[test]
+    fn every_word_is_understood() {
+        let line = "memory=268435456 root=3 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8";
+        let a = parse(line).unwrap();
+        assert_eq!((a.memory, a.root, a.status), (256 << 20, 3, Some(4)));
+        let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
+        assert_eq!(a.network, Some(network));
+        assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
+        let network = parse("memory=8388608 root=3 stream=6").unwrap().network;
+        assert_eq!(network, Some(Network { link: Link::Stream, fd: 6, mac: None, mtu: 1500 }));
+    }
+
+    #[test]
+    fn bad_words_are_named() {
+        for word in [
+            "memory=1",
+            "memory=x",
+            "root=-1",
+            "status=x",
+            "tap=x",
+            "tap=1,02",
+            "tap=1,,70000",
+            "9p=v0",
+            "what=1",
+            "x",
+        ] {
+            let line = std::format!("memory=8388608 root=3 {word}");
+            assert_eq!(parse(&line).unwrap_err().0, word);
+        }
+        assert_eq!(parse("root=3").unwrap_err().0, "memory");
+        assert_eq!(parse("memory=8388608").unwrap_err().0, "root");
+        assert!(parse("memory=8388608 root=3 tap=1 stream=2").is_err());
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Giving up everything the machine does not need, before the program runs.
+
+use crate::arguments::Arguments;
+use crate::filter::{Instruction, filter};
+use crate::{host, memory, power, stack};
+use plat_x86::{asm, features};
+
+const PR_SET_NO_NEW_PRIVS: u64 = 38;
+const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+const PR_SYS_DISPATCH_ON: u64 = 1;
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
+
+/// SYSCALL_DISPATCH_FILTER_BLOCK. Not writable: nobody can turn the dispatch off.
+static BLOCK: u8 = 1;
+
+/// `struct sock_fprog`.
+#[repr(C)]
+struct Program {
+    length: u16,
+    code: *const Instruction,
+}
+
+/// Closes what is nobody's, sends the program's own system calls to the kernel, and lets the host refuse all but the calls
+/// of [`filter`]. The error is a sentence for the user.
+pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
+    close_others(arguments);
+    let text = asm::text();
+    let dispatch = [
+        PR_SET_SYSCALL_USER_DISPATCH,
+        PR_SYS_DISPATCH_ON,
+        text.start,
+        text.end - text.start,
+        &raw const BLOCK as u64,
+        0,
+    ];
+    let fsgsbase = features::features().fsgsbase;
+    let filter = filter(memory::descriptors(), (stack::STACKS >> 32) as u32, !fsgsbase);
+    let program = Program { length: filter.code().len() as u16, code: filter.code().as_ptr() };
+    // SAFETY: these take rights away that nothing here uses; the host copies the filter.
+    unsafe {
+        host::call(host::PRCTL, dispatch).map_err(
+            |_| "the host has no Syscall User Dispatch: Linux 5.11 or later has it (CONFIG_GENERIC_ENTRY)",
+        )?;
+        host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])
+            .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
+        host::call(host::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, &raw const program as u64, 0, 0, 0])
+            .map_err(|_| "the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER")?;
+    }
+    Ok(())
+}
+
+/// Standard streams, memory, archive, status, network, volumes.
+const KEPT: usize = 7 + crate::arguments::VOLUMES;
+
+fn close_others(arguments: &Arguments<'_>) {
+    let mut kept = [i32::MAX; KEPT];
+    let volumes = arguments.volumes.iter().flatten().map(|(_, fd)| *fd);
+    let others = [0, 1, 2, power::status()].into_iter().chain(memory::descriptors());
+    let all = others.chain(arguments.network.map(|n| n.fd)).chain(volumes);
+    kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
+    kept.sort_unstable();
+    let mut next = 0u64;
+    for fd in kept {
+        let Ok(fd) = u64::try_from(fd) else { continue };
+        if fd > next {
+            let last = (fd - 1).min(u32::MAX.into());
+            // SAFETY: nobody uses a descriptor that is not in the list. Linux 5.9 has the call; SUD is younger.
+            let _ = unsafe { host::call(host::CLOSE_RANGE, [next, last, 0, 0, 0, 0]) };
+        }
+        next = next.max(fd + 1);
+    }
+}

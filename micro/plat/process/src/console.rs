@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The console: descriptors 0 and 1, and the signal that asks the machine to stop.
+//!
+//! Input stays in the descriptor until it is asked for, so a program that does not read holds its sender back.
+
+use crate::host::{self, POLLIN, PollFd};
+use crate::idle::{self, Watch};
+use abi::errno::{EAGAIN, EINTR};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+const INPUT: i32 = 0;
+const OUTPUT: i32 = 1;
+
+static HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static BROKE: AtomicBool = AtomicBool::new(false);
+static ENDED: AtomicBool = AtomicBool::new(false);
+static WATCH: idle::Slot = idle::Slot::new();
+
+fn call_handler(_: usize) {
+    let handler = HANDLER.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: only `unilith_plat_on_console` stores there, and it stores a `fn()`.
+        let handler: fn() = unsafe { core::mem::transmute(handler) };
+        handler();
+    }
+}
+
+/// A signal asks the machine to stop; interrupt context.
+pub fn stop() {
+    BROKE.store(true, Ordering::Release);
+    call_handler(0);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_machine_write_raw(bytes: &[u8]) {
+    host::write_all(OUTPUT, bytes);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_write(bytes: &[u8]) {
+    host::write_all(OUTPUT, bytes);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_read(to: &mut [u8]) -> usize {
+    let watch = WATCH.get();
+    if to.is_empty() || ENDED.load(Ordering::Relaxed) {
+        return 0;
+    }
+    // The descriptor may block, for others may share it: it is read only when there is something.
+    let mut input = [PollFd { fd: INPUT, events: POLLIN, revents: 0 }];
+    let ready = host::poll(&mut input, Some(host::TimeSpec::default()));
+    if ready != Ok(1) {
+        watch.iter().for_each(Watch::arm);
+        return 0;
+    }
+    match host::read(INPUT, to) {
+        Err(EINTR | EAGAIN) => 0,
+        // The end, or a descriptor that cannot be read.
+        Ok(0) | Err(_) => {
+            ENDED.store(true, Ordering::Relaxed);
+            0
+        }
+        Ok(n) => n,
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_ended() -> bool {
+    ENDED.load(Ordering::Relaxed)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_on_console(handler: fn()) {
+    HANDLER.store(handler as *mut (), Ordering::Release);
+    let watch = idle::watch(INPUT, call_handler, 0);
+    watch.arm();
+    WATCH.set(watch);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_console_break() -> bool {
+    BROKE.swap(false, Ordering::Acquire)
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! System calls of the host. Numbers and structures are those of Linux on x86-64; names are those of the manual pages.
+
+use abi::{Errno, Result, errno::EINTR};
+
+pub const READ: u32 = 0;
+pub const WRITE: u32 = 1;
+pub const CLOSE: u32 = 3;
+pub const FSTAT: u32 = 5;
+pub const MMAP: u32 = 9;
+pub const MPROTECT: u32 = 10;
+pub const MUNMAP: u32 = 11;
+pub const RT_SIGACTION: u32 = 13;
+pub const RT_SIGRETURN: u32 = 15;
+pub const IOCTL: u32 = 16;
+pub const READV: u32 = 19;
+pub const WRITEV: u32 = 20;
+pub const MADVISE: u32 = 28;
+pub const FCNTL: u32 = 72;
+pub const FTRUNCATE: u32 = 77;
+pub const SIGALTSTACK: u32 = 131;
+pub const PRCTL: u32 = 157;
+pub const ARCH_PRCTL: u32 = 158;
+pub const TIMER_CREATE: u32 = 222;
+pub const TIMER_SETTIME: u32 = 223;
+pub const CLOCK_GETTIME: u32 = 228;
+pub const EXIT_GROUP: u32 = 231;
+pub const PPOLL: u32 = 271;
+pub const SECCOMP: u32 = 317;
+pub const GETRANDOM: u32 = 318;
+pub const MEMFD_CREATE: u32 = 319;
+pub const CLOSE_RANGE: u32 = 436;
+
+pub const PROT_READ: u32 = 1;
+pub const PROT_WRITE: u32 = 2;
+pub const PROT_EXEC: u32 = 4;
+pub const MAP_SHARED: u32 = 1;
+pub const MAP_PRIVATE: u32 = 2;
+pub const MAP_FIXED: u32 = 0x10;
+pub const MAP_ANONYMOUS: u32 = 0x20;
+pub const MAP_NORESERVE: u32 = 0x4000;
+
+pub const POLLIN: i16 = 1;
+pub const POLLOUT: i16 = 4;
+
+/// `struct pollfd`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct PollFd {
+    pub fd: i32,
+    pub events: i16,
+    pub revents: i16,
+}
+
+/// `struct timespec`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct TimeSpec {
+    pub seconds: i64,
+    pub nanoseconds: i64,
+}
+
+impl TimeSpec {
+    pub const fn of_ns(ns: u64) -> TimeSpec {
+        TimeSpec { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as i64 }
+    }
+
+    pub const fn ns(self) -> u64 {
+        self.seconds as u64 * 1_000_000_000 + self.nanoseconds as u64
+    }
+}
+
+/// `struct iovec`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct IoVec {
+    pub base: *mut u8,
+    pub length: usize,
+}
+
+impl IoVec {
+    pub const EMPTY: IoVec = IoVec { base: core::ptr::null_mut(), length: 0 };
+
+    /// For writing from the bytes.
+    pub fn of(bytes: &[u8]) -> IoVec {
+        IoVec { base: bytes.as_ptr().cast_mut(), length: bytes.len() }
+    }
+
+    /// For reading into the bytes.
+    pub fn of_mut(bytes: &mut [u8]) -> IoVec {
+        IoVec { base: bytes.as_mut_ptr(), length: bytes.len() }
+    }
+}
+
+/// One call of the host.
+///
+/// # Safety
+///
+/// What the call does to the memory and the state of the process is the caller's business.
+#[inline]
+pub unsafe fn call(number: u32, arguments: [u64; 6]) -> Result<usize> {
+    let [a, b, c, d, e, f] = arguments;
+    let result: i64;
+    // SAFETY: by the caller's word; the instruction itself changes RAX, RCX and R11 only.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") u64::from(number) => result, in("rdi") a, in("rsi") b,
+            in("rdx") c, in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    if (-4095..0).contains(&result) { Err(Errno(-result as u16)) } else { Ok(result as usize) }
+}
+
+/// Writes what fits now.
+#[inline]
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
+    // SAFETY: the host reads the slice only.
+    unsafe { call(WRITE, [fd as u64, bytes.as_ptr() as u64, bytes.len() as u64, 0, 0, 0]) }
+}
+
+/// Reads what is there.
+#[inline]
+pub fn read(fd: i32, bytes: &mut [u8]) -> Result<usize> {
+    // SAFETY: the host writes inside the slice only.
+    unsafe { call(READ, [fd as u64, bytes.as_mut_ptr() as u64, bytes.len() as u64, 0, 0, 0]) }
+}
+
+/// Writes one message of several parts.
+///
+/// # Safety
+///
+/// Each part is readable memory.
+#[inline]
+pub unsafe fn writev(fd: i32, parts: &[IoVec]) -> Result<usize> {
+    // SAFETY: by the caller's word.
+    unsafe { call(WRITEV, [fd as u64, parts.as_ptr() as u64, parts.len() as u64, 0, 0, 0]) }
+}
+
+/// Reads one message into several parts.
+///
+/// # Safety
+///
+/// Each part is memory that nobody else uses.
+#[inline]
+pub unsafe fn readv(fd: i32, parts: &[IoVec]) -> Result<usize> {
+    // SAFETY: by the caller's word.
+    unsafe { call(READV, [fd as u64, parts.as_ptr() as u64, parts.len() as u64, 0, 0, 0]) }
+}
+
+/// Maps at a fixed place.
+///
+/// # Safety
+///
+/// Nothing that is in use is mapped there.
+pub unsafe fn map(address: u64, length: u64, rights: u32, flags: u32, fd: i32, offset: u64) -> Result<()> {
+    let flags = u64::from(flags | MAP_FIXED);
+    // SAFETY: by the caller's word.
+    unsafe { call(MMAP, [address, length, rights.into(), flags, fd as i64 as u64, offset]) }.map(|_| ())
+}
+
+/// Waits until one of the descriptors is ready or the time is over; how many are.
+pub fn poll(descriptors: &mut [PollFd], timeout: Option<TimeSpec>) -> Result<usize> {
+    let mut timeout = timeout;
+    let timeout = timeout.as_mut().map_or(0, |t| core::ptr::from_mut(t) as u64);
+    let (start, count) = (descriptors.as_mut_ptr() as u64, descriptors.len() as u64);
+    // SAFETY: the host writes to the slice and to our copy of the time only.
+    unsafe { call(PPOLL, [start, count, timeout, 0, 8, 0]) }
+}
+
+/// Writes all of it, waiting where that is needed. What cannot be written is lost: nobody reads it any more.
+pub fn write_all(fd: i32, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match write(fd, bytes) {
+            Ok(n) => bytes = &bytes[n.min(bytes.len())..],
+            Err(EINTR) => {}
+            Err(abi::errno::EAGAIN) => {
+                // A descriptor that somebody else made non-blocking.
+                let _ = poll(&mut [PollFd { fd, events: POLLOUT, revents: 0 }], None);
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// `CLOCK_REALTIME` or `CLOCK_MONOTONIC` in nanoseconds.
+pub fn clock(id: u32) -> u64 {
+    let mut time = TimeSpec::default();
+    // SAFETY: the host writes our structure only.
+    let _ = unsafe { call(CLOCK_GETTIME, [id.into(), &raw mut time as u64, 0, 0, 0, 0]) };
+    time.ns()
+}
+
+pub const CLOCK_REALTIME: u32 = 0;
+pub const CLOCK_MONOTONIC: u32 = 1;
+
+/// Makes the descriptor non-blocking.
+pub fn set_non_blocking(fd: i32) -> Result<()> {
+    const F_GETFL: u64 = 3;
+    const F_SETFL: u64 = 4;
+    const O_NONBLOCK: u64 = 0o4000;
+    // SAFETY: changes a flag of a descriptor that is ours.
+    unsafe {
+        let flags = call(FCNTL, [fd as u64, F_GETFL, 0, 0, 0, 0])? as u64;
+        call(FCNTL, [fd as u64, F_SETFL, flags | O_NONBLOCK, 0, 0, 0]).map(|_| ())
+    }
+}
+
+/// ioctl(2) with a pointer to `argument`.
+///
+/// # Safety
+///
+/// `T` is what the request reads and writes.
+pub unsafe fn ioctl<T>(fd: i32, request: u32, argument: &mut T) -> Result<()> {
+    // SAFETY: by the caller's word.
+    unsafe { call(IOCTL, [fd as u64, request.into(), core::ptr::from_mut(argument) as u64, 0, 0, 0]) }
+        .map(|_| ())
+}
+
+/// Ends the process.
+pub fn exit(code: u8) -> ! {
+    loop {
+        // SAFETY: nothing runs after it.
+        let _ = unsafe { call(EXIT_GROUP, [code.into(), 0, 0, 0, 0, 0]) };
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The wait for the host: descriptors that become ready, and the timer.
+//!
+//! A process has no interrupts for its devices. While the processor idles it waits in ppoll for them and for the
+//! deadline. While the program computes, a timer of the host ([`TICK`]) looks at the descriptors; it is armed only when
+//! somebody wants to know, and not while the processor idles.
+
+use crate::host::{self, POLLIN, PollFd, TimeSpec};
+use api_plat::upcall;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use plat_x86::cpu;
+
+/// Most watched descriptors: console, network, and volumes.
+const MOST: usize = 2 + crate::arguments::VOLUMES;
+/// How long a ready device waits at most while the program computes.
+const TICK: u64 = 1_000_000;
+/// The same while only the console is watched: a person.
+const CONSOLE_TICK: u64 = 10_000_000;
+
+/// Runs in interrupt context: touches atomics only.
+pub type Handler = fn(usize);
+
+struct Entry {
+    fd: AtomicI32,
+    armed: AtomicBool,
+    handler: AtomicPtr<()>,
+    data: AtomicUsize,
+}
+
+static ENTRIES: [Entry; MOST] = [const {
+    Entry {
+        fd: AtomicI32::new(-1),
+        armed: AtomicBool::new(false),
+        handler: AtomicPtr::new(core::ptr::null_mut()),
+        data: AtomicUsize::new(0),
+    }
+}; MOST];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The timer of the host.
+static TIMER: AtomicI32 = AtomicI32::new(-1);
+/// When the kernel wants its interrupt; `u64::MAX` when it wants none.
+static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// When the timer of the host expires; `u64::MAX` when it is off.
+static ARMED: AtomicU64 = AtomicU64::new(u64::MAX);
+static IDLE: AtomicBool = AtomicBool::new(false);
+
+/// A descriptor that is watched for input.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch(usize);
+
+/// Watches `fd`, once armed, and then calls `handler(data)` once in interrupt context when it is readable.
+pub fn watch(fd: i32, handler: Handler, data: usize) -> Watch {
+    let index = COUNT.load(Ordering::Relaxed);
+    // The arguments name no more devices than that.
+    assert!(index < MOST, "more descriptors than devices");
+    let entry = &ENTRIES[index];
+    entry.fd.store(fd, Ordering::Relaxed);
+    entry.data.store(data, Ordering::Relaxed);
+    entry.handler.store(handler as *mut (), Ordering::Relaxed);
+    COUNT.store(index + 1, Ordering::Release);
+    Watch(index)
+}
+
+impl Watch {
+    /// The handler is to be called, once, when the descriptor is readable, now or later.
+    pub fn arm(&self) {
+        ENTRIES[self.0].armed.store(true, Ordering::Relaxed);
+        ensure(api_plat::now_ns());
+    }
+
+    pub fn disarm(&self) {
+        ENTRIES[self.0].armed.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Place for a [`Watch`] in a static.
+pub struct Slot(AtomicUsize);
+
+impl Slot {
+    pub const fn new() -> Slot {
+        Slot(AtomicUsize::new(usize::MAX))
+    }
+
+    pub fn set(&self, watch: Watch) {
+        self.0.store(watch.0, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> Option<Watch> {
+        let index = self.0.load(Ordering::Relaxed);
+        (index != usize::MAX).then_some(Watch(index))
+    }
+}
+
+/// Makes the timer; before anything sets it.
+pub fn initialize() -> Result<(), &'static str> {
+    const SIGEV_SIGNAL: u64 = 0;
+    // `struct sigevent`: value; signal and kind of notification; the rest.
+    let mut event = [0u64; 8];
+    event[1] = u64::from(crate::signals::TIMER) | SIGEV_SIGNAL << 32;
+    let mut id = 0i32;
+    let arguments = [host::CLOCK_MONOTONIC.into(), event.as_ptr() as u64, &raw mut id as u64, 0, 0, 0];
+    // SAFETY: the host reads the structure and writes the number.
+    unsafe { host::call(host::TIMER_CREATE, arguments) }.map_err(|_| "the host refuses a timer")?;
+    TIMER.store(id, Ordering::Relaxed);
+    Ok(())
+}
+
+fn set_host_timer(after_ns: u64) {
+    // Interval, then value; 0 turns it off.
+    let times = [TimeSpec::default(), TimeSpec::of_ns(after_ns)];
+    let arguments = [TIMER.load(Ordering::Relaxed) as u64, 0, times.as_ptr() as u64, 0, 0, 0];
+    // SAFETY: the host reads the structure.
+    let _ = unsafe { host::call(host::TIMER_SETTIME, arguments) };
+}
+
+/// The timer of the host expires at `at` or before.
+fn arm(at: u64, now: u64) {
+    if at < ARMED.load(Ordering::Relaxed) {
+        ARMED.store(at, Ordering::Relaxed);
+        set_host_timer(at.saturating_sub(now).max(1));
+    }
+}
+
+/// Arms the timer for what is wanted while the program runs.
+fn ensure(now: u64) {
+    let mut at = DEADLINE.load(Ordering::Relaxed);
+    let is_armed = |entry: &Entry| entry.armed.load(Ordering::Relaxed);
+    // The first watch is the console's.
+    let count = COUNT.load(Ordering::Acquire);
+    if ENTRIES[1.min(count)..count].iter().any(is_armed) {
+        at = at.min(now + TICK);
+    } else if ENTRIES[..1.min(count)].iter().any(is_armed) {
+        at = at.min(now + CONSOLE_TICK);
+    }
+    if at != u64::MAX {
+        arm(at, now);
+    }
+}
+
+/// Nothing interrupts any more.
+pub fn disarm() {
+    ARMED.store(0, Ordering::Relaxed);
+    set_host_timer(0);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_set_timer(deadline_ns: u64) {
+    DEADLINE.store(deadline_ns, Ordering::Relaxed);
+    if deadline_ns != u64::MAX {
+        arm(deadline_ns, api_plat::now_ns());
+    }
+}
+
+fn expire(now: u64) {
+    if now >= DEADLINE.load(Ordering::Relaxed) {
+        DEADLINE.store(u64::MAX, Ordering::Relaxed);
+        upcall::unilith_kernel_timer();
+    }
+}
+
+/// The timer of the host expired; interrupt context.
+pub fn tick() {
+    ARMED.store(u64::MAX, Ordering::Relaxed);
+    if IDLE.load(Ordering::Relaxed) {
+        // ppoll comes back and does the rest.
+        return;
+    }
+    let mut ready = Ready::gather();
+    if !ready.is_empty() && host::poll(ready.descriptors(), Some(TimeSpec::default())).is_ok() {
+        ready.call();
+    }
+    let now = api_plat::now_ns();
+    expire(now);
+    ensure(now);
+}
+
+/// The armed descriptors.
+struct Ready {
+    descriptors: [PollFd; MOST],
+    entries: [u8; MOST],
+    count: usize,
+}
+
+impl Ready {
+    fn gather() -> Ready {
+        let mut out = Ready { descriptors: [PollFd::default(); MOST], entries: [0; MOST], count: 0 };
+        for (i, entry) in ENTRIES[..COUNT.load(Ordering::Acquire)].iter().enumerate() {
+            if entry.armed.load(Ordering::Relaxed) {
+                let fd = entry.fd.load(Ordering::Relaxed);
+                out.descriptors[out.count] = PollFd { fd, events: POLLIN, revents: 0 };
+                out.entries[out.count] = i as u8;
+                out.count += 1;
+            }
+        }
+        out
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn descriptors(&mut self) -> &mut [PollFd] {
+        &mut self.descriptors[..self.count]
+    }
+
+    /// Calls the handlers of those that are ready: readable, ended or broken.
+    fn call(&self) {
+        for (descriptor, index) in self.descriptors.iter().zip(self.entries).take(self.count) {
+            if descriptor.revents == 0 {
+                continue;
+            }
+            let entry = &ENTRIES[usize::from(index)];
+            entry.armed.store(false, Ordering::Relaxed);
+            // SAFETY: only `watch` stores there, and it stores a `Handler`.
+            let handler: Handler = unsafe { core::mem::transmute(entry.handler.load(Ordering::Relaxed)) };
+            handler(entry.data.load(Ordering::Relaxed));
+        }
+    }
+}
+
+unsafe extern "C" {
+    /// ppoll, unless work is wanted; the result as the host gives it.
+    fn unilith_wait(descriptors: *mut PollFd, count: usize, timeout: *mut TimeSpec) -> i64;
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_idle() {
+    if cpu::work_is_wanted() {
+        return;
+    }
+    let mut ready = Ready::gather();
+    let deadline = DEADLINE.load(Ordering::Relaxed);
+    let mut timeout = TimeSpec::of_ns(deadline.saturating_sub(api_plat::now_ns()));
+    let limit = if deadline == u64::MAX { core::ptr::null_mut() } else { &raw mut timeout };
+    IDLE.store(true, Ordering::Relaxed);
+    // SAFETY: both are ours, and the host writes to them only.
+    let found = unsafe { unilith_wait(ready.descriptors.as_mut_ptr(), ready.count, limit) };
+    IDLE.store(false, Ordering::Relaxed);
+    if found > 0 {
+        ready.call();
+    }
+    let now = api_plat::now_ns();
+    expire(now);
+    ensure(now);
+    crate::clock::improve();
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machine's memory: one memfd, of which the kernel sees all at `PHYS`; the root archive behind it; and pages of both
+//! in the program's part of the address space.
+//!
+//! Physical address 0 is nothing, then come the pages of the vDSO, then free memory. The archive begins at
+//! [`ARCHIVE`], so its pages are outside of every range of the frame allocator, which makes them permanent.
+
+use crate::host::{self, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use abi::{PAGE_SIZE, Result};
+use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use plat_x86::asm;
+use plat_x86::clock::ClockPage;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Physical address of the root archive.
+pub const ARCHIVE: u64 = 1 << 40;
+const CLOCK_PAGE: u64 = PAGE;
+const VDSO_CODE: u64 = 2 * PAGE;
+const FREE: u64 = 3 * PAGE;
+
+static MEMORY: AtomicI32 = AtomicI32::new(-1);
+static ROOT: AtomicI32 = AtomicI32::new(-1);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// The memfd, and the root archive.
+pub fn descriptors() -> [i32; 2] {
+    [MEMORY.load(Ordering::Relaxed), ROOT.load(Ordering::Relaxed)]
+}
+
+/// Makes the machine's memory and maps the archive, whose bytes it answers.
+pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], &'static str> {
+    const MFD_CLOEXEC: u64 = 1;
+    let name = c"unilith-memory".as_ptr() as u64;
+    // SAFETY: makes a new file, and sets its length.
+    let memory = unsafe {
+        let fd = host::call(host::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0])
+            .map_err(|_| "the host refuses a memfd: the machine's memory is one")?;
+        host::call(host::FTRUNCATE, [fd as u64, bytes, 0, 0, 0, 0])
+            .map_err(|_| "the host refuses a memfd as large as the machine's memory: try less with -m")?;
+        fd as i32
+    };
+    MEMORY.store(memory, Ordering::Relaxed);
+    ROOT.store(root, Ordering::Relaxed);
+    BYTES.store(bytes, Ordering::Relaxed);
+    let shared = MAP_SHARED | MAP_NORESERVE;
+    let mut stat = [0u64; 18];
+    // SAFETY: the places above `PHYS` are this crate's, and nothing is mapped there yet; the host writes `struct stat`,
+    // 144 bytes, to our array.
+    unsafe {
+        host::map(PHYS + PAGE, bytes - PAGE, PROT_READ | PROT_WRITE, shared, memory, PAGE)
+            .map_err(|_| "the host refuses to map the machine's memory: is RLIMIT_AS set?")?;
+        let at = &raw mut stat as u64;
+        host::call(host::FSTAT, [root as u64, at, 0, 0, 0, 0]).map_err(|_| "root= is not a descriptor")?;
+    }
+    // `st_size`
+    let length = stat[6];
+    if length != 0 {
+        // SAFETY: as above.
+        unsafe { host::map(PHYS + ARCHIVE, length, PROT_READ, MAP_PRIVATE, root, 0) }
+            .map_err(|_| "the root archive cannot be mapped: it must be a file or a memfd")?;
+    }
+    // SAFETY: the pages lie in the memory just mapped, which nobody uses yet; the vDSO is one page of the image.
+    unsafe {
+        ((PHYS + CLOCK_PAGE) as *mut ClockPage).write(ClockPage::new());
+        let code = (PHYS + VDSO_CODE) as *mut u8;
+        core::ptr::copy_nonoverlapping(asm::unilith_vdso.address() as *const u8, code, PAGE_SIZE);
+        Ok(core::slice::from_raw_parts((PHYS + ARCHIVE) as *const u8, length as usize))
+    }
+}
+
+/// What the frame allocator gets.
+pub fn free() -> MemoryRange {
+    MemoryRange { start: FREE, end: BYTES.load(Ordering::Relaxed) }
+}
+
+/// The page of the clock, which exists once [`initialize`] came back.
+#[inline]
+pub fn clock_page() -> &'static ClockPage {
+    // SAFETY: the page was written by `initialize`, is never given to anybody, and has atomic fields only.
+    unsafe { &*((PHYS + CLOCK_PAGE) as *const ClockPage) }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_vdso() -> Vdso {
+    Vdso { data: CLOCK_PAGE, code: VDSO_CODE }
+}
+
+fn in_program(address: u64, length: u64) -> bool {
+    address.checked_add(length).is_some_and(|end| end <= USER_END)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> Result<()> {
+    assert!(in_program(address, length), "pages of the program outside of its part");
+    let [memory, root] = descriptors();
+    // SAFETY: the program's part is the pager's to change.
+    unsafe {
+        match physical.checked_sub(ARCHIVE) {
+            Some(offset) => host::map(address, length, rights, MAP_PRIVATE | MAP_NORESERVE, root, offset),
+            None => host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE, memory, physical),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> Result<()> {
+    assert!(in_program(address, length), "pages of the program outside of its part");
+    // SAFETY: as above.
+    unsafe { host::call(host::MPROTECT, [address, length, rights.into(), 0, 0, 0]) }.map(|_| ())
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_unmap_pages(address: u64, length: u64) {
+    assert!(in_program(address, length), "pages of the program outside of its part");
+    // SAFETY: as above. The host refuses only when it would have to split its last mapping (vm.max_map_count).
+    let unmapped = unsafe { host::call(host::MUNMAP, [address, length, 0, 0, 0, 0]) };
+    if unmapped.is_err() {
+        // What is left would be memory that the program still sees: it goes by replacing it.
+        // SAFETY: as above.
+        let replaced = unsafe {
+            let flags = MAP_PRIVATE | host::MAP_ANONYMOUS | MAP_NORESERVE;
+            host::map(address, length, 0, flags, -1, 0)
+        };
+        if replaced.is_err() {
+            plat_x86::crash::fail("the host cannot unmap the program's memory (vm.max_map_count)");
+        }
+    }
+}

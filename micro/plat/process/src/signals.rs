@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Signals of the host: the processor's exceptions, the timer, the request to stop, and system calls by the `syscall`
+//! instruction (Syscall User Dispatch).
+//!
+//! All come on one alternate stack, and none is ever masked. What hit the program, or a copy from or to its memory,
+//! leaves the alternate stack by a jump to the thread's kernel stack; the extended state is loaded from the signal's
+//! frame first, as sigreturn would. What hit other kernel code touches atomics and goes back.
+
+use crate::host;
+use crate::{console, idle};
+use abi::Result;
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, upcall};
+use core::sync::atomic::{AtomicU64, Ordering};
+use plat_x86::asm::Label;
+use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, origin};
+use plat_x86::{cpu, crash};
+
+const SIGHUP: u32 = 1;
+const SIGINT: u32 = 2;
+const SIGQUIT: u32 = 3;
+const SIGILL: u32 = 4;
+const SIGTRAP: u32 = 5;
+const SIGBUS: u32 = 7;
+const SIGFPE: u32 = 8;
+const SIGSEGV: u32 = 11;
+const SIGPIPE: u32 = 13;
+/// SIGALRM
+pub const TIMER: u32 = 14;
+const SIGTERM: u32 = 15;
+const SIGTTIN: u32 = 21;
+const SIGTTOU: u32 = 22;
+const SIGSYS: u32 = 31;
+
+/// Vectors of [`Trap`] that no processor has: work is wanted; a system call by the instruction.
+const WORK: u32 = 256;
+const CALL: u32 = 257;
+const GENERAL_PROTECTION: u32 = 13;
+
+const SYS_SECCOMP: i32 = 1;
+const SYS_USER_DISPATCH: i32 = 2;
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+/// Bytes of `int 0x80`, and what its #GP pushes where there is no such gate.
+const INT_80_LENGTH: u64 = 2;
+const INT_80_ERROR: u64 = 0x80 << 3 | 2;
+
+/// `siginfo_t`, as far as it matters here.
+#[repr(C)]
+struct SigInfo {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    pad: i32,
+    /// SIGSYS: where the call was made.
+    address: u64,
+    /// SIGSYS: number and architecture.
+    number: i32,
+    architecture: u32,
+}
+
+/// `ucontext_t` with `struct sigcontext` (arch/x86/include/uapi/asm/sigcontext.h).
+#[repr(C)]
+struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    rflags: u64,
+    segments: u64,
+    error: u64,
+    vector: u64,
+    mask: u64,
+    cr2: u64,
+    extended: *const u8,
+}
+
+/// Where the XMM registers are in an FXSAVE area, and what Linux writes behind them (struct _fpx_sw_bytes).
+const XMM: usize = 160;
+const SOFTWARE: usize = 464;
+const FP_XSTATE_MAGIC1: u32 = 0x4650_5853;
+
+impl Context {
+    /// The registers, but for XMM.
+    fn general(&self) -> Frame {
+        Frame {
+            xmm: [[0; 2]; 16],
+            orig_rax: u64::MAX,
+            r15: self.r15,
+            r14: self.r14,
+            r13: self.r13,
+            r12: self.r12,
+            rbp: self.rbp,
+            rbx: self.rbx,
+            r11: self.r11,
+            r10: self.r10,
+            r9: self.r9,
+            r8: self.r8,
+            rdi: self.rdi,
+            rsi: self.rsi,
+            rdx: self.rdx,
+            rcx: self.rcx,
+            rax: self.rax,
+            entry: Entry::Full,
+            rip: self.rip,
+            cs: CODE_SEGMENT,
+            rflags: self.rflags,
+            rsp: self.rsp,
+            ss: DATA_SEGMENT,
+        }
+    }
+
+    /// All of them.
+    fn frame(&self) -> Frame {
+        let mut frame = self.general();
+        if !self.extended.is_null() {
+            // SAFETY: the host wrote an FXSAVE area there.
+            frame.xmm = unsafe { self.extended.add(XMM).cast::<[[u64; 2]; 16]>().read_unaligned() };
+        }
+        frame
+    }
+
+    /// Gives the processor the extended state back that the signal found; the XMM registers are in the Frame.
+    fn load_extended(&self) {
+        if self.extended.is_null() {
+            return;
+        }
+        // SAFETY: the host wrote the area, in the standard format, aligned to 64 bytes, with the components it names.
+        unsafe {
+            let magic = self.extended.add(SOFTWARE).cast::<u32>().read();
+            if magic == FP_XSTATE_MAGIC1 {
+                let components = self.extended.add(SOFTWARE + 8).cast::<u64>().read();
+                let (low, high) = (components as u32, (components >> 32) as u32);
+                core::arch::asm!("xrstor64 [{}]", in(reg) self.extended, in("eax") low, in("edx") high,
+                    options(nostack, preserves_flags));
+            } else {
+                core::arch::x86_64::_fxrstor64(self.extended);
+            }
+        }
+    }
+}
+
+/// The alternate stack: a frame with the largest extended state there is, and those nested in it.
+const STACK: usize = 64 << 10;
+#[repr(C, align(4096))]
+struct Stack(core::cell::UnsafeCell<[u8; STACK]>);
+// SAFETY: only the host and the handlers it starts use it.
+unsafe impl Sync for Stack {}
+static ALTERNATE: Stack = Stack(core::cell::UnsafeCell::new([0; STACK]));
+
+unsafe extern "C" {
+    safe static unilith_signal: Label;
+    safe static unilith_restore: Label;
+    safe static unilith_wait_check: Label;
+    safe static unilith_wait_tail: Label;
+}
+
+fn set_action(signal: u32, handler: u64) -> Result<()> {
+    // SA_SIGINFO, SA_RESTORER, SA_ONSTACK, SA_NODEFER
+    const FLAGS: u64 = 4 | 0x0400_0000 | 0x0800_0000 | 0x4000_0000;
+    // `struct sigaction` of the kernel: handler, flags, restorer, mask.
+    let action = [handler, FLAGS, unilith_restore.address(), 0];
+    // SAFETY: the host reads the structure; the handler keeps to what this module says.
+    unsafe { host::call(host::RT_SIGACTION, [signal.into(), action.as_ptr() as u64, 0, 8, 0, 0]) }.map(|_| ())
+}
+
+/// Signals arrive from here on.
+pub fn initialize() -> Result<()> {
+    const SIG_IGN: u64 = 1;
+    let stack = [ALTERNATE.0.get() as u64, 0, STACK as u64];
+    // SAFETY: the stack is this module's and lives for ever.
+    unsafe { host::call(host::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0])? };
+    for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGSYS] {
+        set_action(signal, unilith_signal.address())?;
+    }
+    for signal in [SIGHUP, SIGQUIT, SIGPIPE, SIGTTIN, SIGTTOU] {
+        set_action(signal, SIG_IGN)?;
+    }
+    // A parent may have masked some.
+    const RT_SIGPROCMASK: u32 = 14;
+    const SIG_SETMASK: u64 = 2;
+    let none = 0u64;
+    // SAFETY: the host reads the mask.
+    unsafe { host::call(RT_SIGPROCMASK, [SIG_SETMASK, &raw const none as u64, 0, 8, 0, 0]) }.map(|_| ())
+}
+
+/// A signal, on the alternate stack. Answers 0 to go back by sigreturn, or where the Trap is that is to be handled.
+#[unsafe(no_mangle)]
+extern "C" fn unilith_process_signal(signal: u32, info: *const SigInfo, context: *mut Context) -> u64 {
+    // SAFETY: the host made both, for this handler alone.
+    let (info, context) = unsafe { (&*info, &mut *context) };
+    match signal {
+        TIMER => {
+            idle::tick();
+            interrupt(context)
+        }
+        SIGINT | SIGTERM => {
+            console::stop();
+            interrupt(context)
+        }
+        SIGSYS => call(info, context),
+        // Somebody sent it: the processor has no part in it.
+        _ if info.code <= 0 => 0,
+        _ => {
+            let vector = context.vector as u32;
+            let address = if vector == PAGE_FAULT { context.cr2 } else { 0 };
+            exception(context, vector, context.error, address)
+        }
+    }
+}
+
+fn interrupt(context: &mut Context) -> u64 {
+    let mut frame = context.general();
+    match origin(&mut frame) {
+        Origin::Program if cpu::work_is_wanted() => {
+            let rip = frame.rip;
+            frame = context.frame();
+            frame.rip = rip;
+            let trap = trap::move_off_program(&frame, WORK);
+            context.load_extended();
+            trap
+        }
+        Origin::Program => 0,
+        Origin::Kernel => {
+            // In the middle of the way out, or of the way to sleep: the check for work is made again.
+            context.rip = frame.rip;
+            if (unilith_wait_check.address()..=unilith_wait_tail.address()).contains(&context.rip) {
+                context.rip = unilith_wait_check.address();
+            }
+            0
+        }
+        Origin::Leaving => {
+            // The registers are loaded from the same Frame again.
+            context.rsp -= core::mem::offset_of!(Frame, rip) as u64;
+            context.rip = plat_x86::asm::unilith_full_check.address();
+            0
+        }
+    }
+}
+
+fn exception(context: &Context, vector: u32, error: u64, address: u64) -> u64 {
+    let trap = trap::move_off(&mut context.frame(), vector, error, address);
+    context.load_extended();
+    trap
+}
+
+/// A call of the host that was not made.
+fn call(info: &SigInfo, context: &mut Context) -> u64 {
+    let mut frame = context.frame();
+    let by_program = matches!(origin(&mut frame), Origin::Program);
+    match info.code {
+        SYS_USER_DISPATCH if by_program && info.architecture == AUDIT_ARCH_X86_64 => {
+            frame.rax = info.number as i64 as u64;
+            frame.orig_rax = frame.rax;
+            let trap = trap::move_off_program(&frame, CALL);
+            context.load_extended();
+            trap
+        }
+        SYS_USER_DISPATCH if by_program => {
+            // `int 0x80`: to a processor without that gate a general protection fault.
+            context.rip -= INT_80_LENGTH;
+            exception(context, GENERAL_PROTECTION, INT_80_ERROR, 0)
+        }
+        // The page of vsyscalls, which the host emulates.
+        SYS_SECCOMP if by_program => exception(context, GENERAL_PROTECTION, 0, 0),
+        SYS_SECCOMP => {
+            log::error!("the host call {} is not allowed", info.number);
+            crash::exception(&frame, WORK, info.number as u64, 0)
+        }
+        _ => 0,
+    }
+}
+
+/// Calls that came by the `syscall` instruction.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// How many system calls came by the `syscall` instruction, each 200 times as dear as one from a patched site.
+pub fn trapped_calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}
+
+/// Handles a trap on the thread's stack. Answers true when the kernel was hit and goes on.
+#[unsafe(no_mangle)]
+extern "C" fn unilith_trap(trap: *mut Trap) -> bool {
+    // SAFETY: it was put there with its Frame behind it; nobody else has a reference to them.
+    let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
+    match trap.vector {
+        WORK => {
+            // As the way out does: asked for and about to be done.
+            api_plat::take_work();
+            upcall::unilith_kernel_work(frame);
+            false
+        }
+        CALL => {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+            upcall::unilith_kernel_syscall(frame);
+            false
+        }
+        _ => trap::handle(trap, frame),
+    }
+}
