@@ -28,7 +28,7 @@ const CHOICES: [(&str, &[(&str, &str)]); 4] = [
     ("unix", &[("on", "net-unix"), ("off", "")]),
 ];
 /// The cargo feature that makes the kernel one for PCs, where there is one.
-const PC_FEATURE: Option<&str> = None;
+const PC_FEATURE: Option<&str> = Some("plat-pc");
 /// Lines of the compiler's last words that are shown when it fails.
 const LAST_LINES: usize = 40;
 

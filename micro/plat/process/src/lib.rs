@@ -21,6 +21,7 @@ extern crate std;
 mod arguments;
 #[cfg(not(test))]
 mod boot;
+mod calls;
 #[cfg(not(test))]
 mod clock;
 #[cfg(not(test))]
@@ -45,6 +46,7 @@ mod stack;
 pub use arguments::{Arguments, Link, Network};
 #[cfg(not(test))]
 pub use boot::arguments;
+pub use calls::CALLS;
 #[cfg(not(test))]
 pub use confine::confine;
 #[cfg(not(test))]

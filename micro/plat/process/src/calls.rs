@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host calls of a running machine, each with its reason: the text of `docs/explanation/process.md`, and what the test
+//! of the filter compares with.
+
+/// Number, name, and what it is for.
+pub const CALLS: &[(u32, &str, &str)] = &[
+    (0, "read", "input of the console, packets of a stream, replies of 9p servers"),
+    (1, "write", "output of the console, status lines, requests to 9p servers"),
+    (9, "mmap", "pages of the machine's memory or root archive in the program's part, at a fixed place"),
+    (10, "mprotect", "rights of the program's pages; kernel stacks become readable and writable"),
+    (11, "munmap", "pages of the program go away"),
+    (15, "rt_sigreturn", "back from a signal that hit the kernel"),
+    (19, "readv", "a packet of a tap, with its header"),
+    (20, "writev", "a packet, with its header"),
+    (28, "madvise", "unused kernel stacks and memory go back to the host (MADV_DONTNEED, MADV_REMOVE)"),
+    (158, "arch_prctl", "FS base, only where the host has no FSGSBASE"),
+    (223, "timer_settime", "the one timer: preemption, deadlines while the program computes"),
+    (228, "clock_gettime", "how fast the time-stamp counter runs"),
+    (231, "exit_group", "the end"),
+    (271, "ppoll", "the wait for descriptors and deadlines"),
+];
