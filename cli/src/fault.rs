@@ -36,6 +36,12 @@ impl From<MachineError> for Fault {
     }
 }
 
+impl From<unilith_overlay::LineError> for Fault {
+    fn from(error: unilith_overlay::LineError) -> Fault {
+        Fault::new(error.to_string())
+    }
+}
+
 impl From<unilith_image::ImageError> for Fault {
     fn from(error: unilith_image::ImageError) -> Fault {
         Fault::new(error.to_string())

@@ -21,11 +21,12 @@ use unilith_machine::record::Platform;
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 4] = [
+const CHOICES: [(&str, &[(&str, &str)]); 5] = [
     ("alloc", &[("tlsf", "alloc-tlsf"), ("buddy", "alloc-buddy")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
+    ("overlay", &[("on", "overlay"), ("off", "")]),
 ];
 /// The cargo feature that makes the kernel one for PCs, where there is one.
 const PC_FEATURE: Option<&str> = Some("plat-pc");
@@ -202,10 +203,13 @@ mod tests {
 
     #[test]
     fn what_is_not_chosen_has_its_default() {
-        assert_eq!(features(&set(&[])).unwrap(), ["alloc-tlsf", "sched-preempt", "net-tcpip", "net-unix"]);
+        assert_eq!(
+            features(&set(&[])).unwrap(),
+            ["alloc-tlsf", "sched-preempt", "net-tcpip", "net-unix", "overlay"]
+        );
         assert_eq!(
             features(&set(&[("alloc", "buddy")])).unwrap(),
-            ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix"]
+            ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix", "overlay"]
         );
     }
 

@@ -12,7 +12,9 @@ mod names;
 mod prepare;
 mod progress;
 mod repository;
+mod session;
 mod verbs;
+mod words;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -42,6 +44,12 @@ enum Verb {
     Kill(verbs::stop::KillArgs),
     /// Remove machines that have ended
     Rm(verbs::rm::Args),
+    /// Run a command of the overlay in a running machine
+    Exec(verbs::exec::Args),
+    /// Give commands to a running machine at a prompt
+    Attach(verbs::attach::Args),
+    /// Files and programs for running machines
+    Overlay(verbs::overlay::Args),
     /// Everything known about machines, as JSON
     Inspect(verbs::inspect::Args),
     /// Wait until machines end and print their exit codes
@@ -95,6 +103,9 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Stop(args) => verbs::stop::act(&store, &args),
         Verb::Kill(args) => verbs::stop::kill(&store, &args),
         Verb::Rm(args) => verbs::rm::act(&store, &args),
+        Verb::Exec(args) => verbs::exec::act(&store, &args),
+        Verb::Attach(args) => verbs::attach::act(&store, &args),
+        Verb::Overlay(args) => verbs::overlay::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),
         Verb::Wait(args) => verbs::wait::act(&store, &args),
         Verb::Check(args) => verbs::check::act(args),

@@ -88,7 +88,8 @@ pub struct Flags {
     /// What the machine is
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
-    /// Choose a part of the kernel: alloc=tlsf|buddy, sched=preemptive|cooperative; may repeat
+    /// Choose a part of the kernel: alloc=tlsf|buddy, sched=preemptive|cooperative, net=tcpip|none, unix=on|off,
+    /// overlay=on|off; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// How the machine is connected: auto, tap, user or none
@@ -218,6 +219,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         stop_signal: config.stop_signal,
         tty: false,
         volumes,
+        overlay: flags.kernel == KernelKind::Micro && set.get("overlay").is_none_or(|choice| choice == "on"),
         network: flags.network,
         offer: offer(&image, &publish),
         publish,

@@ -100,6 +100,7 @@ fn run_script(spec: &Spec) -> String {
         console: qemu::Stream::Stdio,
         status: qemu::Stream::File("status".into()),
         control: None,
+        overlay: None,
     };
     let words: Vec<String> = line.arguments().iter().map(|w| quote(&w.to_string_lossy())).collect();
     format!(

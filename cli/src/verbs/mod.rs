@@ -2,14 +2,17 @@
 //! The verbs, one file each: `Args` is its part of the command line, `act` does it and returns the exit code.
 
 pub mod apps;
+pub mod attach;
 pub mod bench;
 pub mod build;
 pub mod check;
 pub mod completions;
 pub mod doctor;
+pub mod exec;
 pub mod inspect;
 pub mod linux;
 pub mod logs;
+pub mod overlay;
 pub mod ps;
 pub mod rm;
 pub mod run;

@@ -66,6 +66,8 @@ pub enum MachineError {
     Boot(String),
     #[error("{0}")]
     Qemu(String),
+    #[error("{0}")]
+    Overlay(#[from] unilith_overlay::LineError),
     #[error("cannot serve the published ports: {0}")]
     Proxy(std::io::Error),
 }

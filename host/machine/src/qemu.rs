@@ -34,6 +34,20 @@ pub enum Link {
     User(Vec<Publish>),
 }
 
+/// The overlay's side of the machine.
+#[derive(Clone, Debug)]
+pub struct OverlayLine {
+    /// A connected socket that QEMU inherits.
+    pub socket: i32,
+    /// The directory the machine may see at /overlay.
+    pub files: PathBuf,
+}
+
+/// The name of the overlay's console port, which the kernel looks for.
+const OVERLAY_PORT: &str = "unilith.overlay";
+/// The 9p tag of the overlay's directory, which the kernel looks for.
+const OVERLAY_TAG: &str = "overlay";
+
 /// All that the command line says.
 #[derive(Clone, Debug)]
 pub struct Line<'a> {
@@ -55,6 +69,8 @@ pub struct Line<'a> {
     pub status: Stream,
     /// QEMU's own control channel (QMP), if wanted.
     pub control: Option<i32>,
+    /// The overlay's line, if the machine is to have one.
+    pub overlay: Option<OverlayLine>,
 }
 
 /// The 9p tag of the n-th volume.
@@ -115,23 +131,35 @@ impl Line<'_> {
                 &format!("{},netdev=net0,mac={}", virtio("virtio-net"), show_mac(self.mac)),
             ]);
         }
+        if let Some(overlay) = &self.overlay {
+            put(&["-chardev", &format!("socket,id=line,fd={}", overlay.socket)]);
+            put(&["-device", &format!("{},id=lines,max_ports=2", virtio("virtio-serial"))]);
+            put(&["-device", &format!("virtserialport,bus=lines.0,nr=1,chardev=line,name={OVERLAY_PORT}")]);
+            // The machine does not touch it before somebody asks for a file.
+            share(&mut out, OVERLAY_TAG, &overlay.files, false, &virtio("virtio-9p"));
+        }
         for (n, volume) in self.volumes.iter().enumerate() {
             let tag = volume_tag(n);
-            // `none`: the files belong to whom the machine's program says where this user may do that, and to this user
-            // otherwise, as with a bind mount.
-            let mut fsdev = OsString::from(format!("local,id={tag},security_model=none,multidevs=remap"));
-            if volume.read_only {
-                fsdev.push(",readonly=on");
-            }
-            fsdev.push(",path=");
-            fsdev.push(escape_commas(&volume.host));
-            out.push("-fsdev".into());
-            out.push(fsdev);
-            out.push("-device".into());
-            out.push(format!("{},fsdev={tag},mount_tag={tag}", virtio("virtio-9p")).into());
+            share(&mut out, &tag, &volume.host, volume.read_only, &virtio("virtio-9p"));
         }
         out
     }
+}
+
+/// Adds a directory of the host that the machine sees over 9p.
+fn share(out: &mut Vec<OsString>, tag: &str, path: &Path, read_only: bool, device: &str) {
+    // `none`: the files belong to whom the machine's program says where this user may do that, and to this user
+    // otherwise, as with a bind mount.
+    let mut fsdev = OsString::from(format!("local,id={tag},security_model=none,multidevs=remap"));
+    if read_only {
+        fsdev.push(",readonly=on");
+    }
+    fsdev.push(",path=");
+    fsdev.push(escape_commas(path));
+    out.push("-fsdev".into());
+    out.push(fsdev);
+    out.push("-device".into());
+    out.push(format!("{device},fsdev={tag},mount_tag={tag}").into());
 }
 
 /// QEMU's machine type and its options.
@@ -202,6 +230,7 @@ mod tests {
             console: Stream::Socket(5),
             status: Stream::File("/tmp,x".into()),
             control: None,
+            overlay: None,
         }
     }
 
@@ -224,6 +253,18 @@ mod tests {
         let text = text(&line(Platform::Microvm, &[volume]));
         assert!(text.contains("readonly=on,path=/my,,data"), "{text}");
         assert!(text.contains("-initrd /a,,b.cpio") && text.contains("path=/tmp,,x"), "{text}");
+    }
+
+    #[test]
+    fn the_overlay_has_a_port_and_a_directory_on_either_bus() {
+        for (platform, device) in
+            [(Platform::Microvm, "virtio-serial-device"), (Platform::Q35, "virtio-serial-pci")]
+        {
+            let overlay = Some(OverlayLine { socket: 9, files: "/m/overlay".into() });
+            let text = text(&Line { overlay, ..line(platform, &[]) });
+            assert!(text.contains(device) && text.contains("name=unilith.overlay"), "{text}");
+            assert!(text.contains("path=/m/overlay") && text.contains("mount_tag=overlay"), "{text}");
+        }
     }
 
     #[test]

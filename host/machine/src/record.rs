@@ -130,6 +130,9 @@ pub struct Spec {
     /// The program's standard streams are a terminal.
     pub tty: bool,
     pub volumes: Vec<Mount>,
+    /// `unilith exec` and `unilith attach` work.
+    #[serde(default)]
+    pub overlay: bool,
     pub network: Network,
     /// Ports the user wants published: an error if they cannot be had.
     pub publish: Vec<Publish>,

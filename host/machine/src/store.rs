@@ -395,6 +395,7 @@ pub(crate) mod tests {
             stop_signal: 15,
             tty: false,
             volumes: Vec::new(),
+            overlay: false,
             network: Network::None,
             publish: Vec::new(),
             offer: Vec::new(),

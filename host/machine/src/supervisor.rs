@@ -18,7 +18,17 @@ use rustix::process::WaitIdStatus;
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
+<<<<<<< HEAD
     os::unix::net::UnixStream,
+=======
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::{
+            net::{UnixListener, UnixStream},
+            process::CommandExt,
+        },
+    },
+>>>>>>> 5a1ed48 (The overlay's line: commands from the host in a running machine)
     path::PathBuf,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -134,10 +144,48 @@ impl Supervision {
         let (send, messages) = channel();
         // Before the machine, so that no signal finds the default action.
         watch_signals(send.clone())?;
+<<<<<<< HEAD
         let begin = Instant::now();
         let engine = engine::start(&machine.spec, files, &link)?;
         machine.state.process = Process::find(engine.pid);
         machine.state.isolation = engine.isolation;
+=======
+        let pair =
+            || UnixStream::pair().map_err(|e| MachineError::Qemu(format!("cannot make a socket pair: {e}")));
+        let ((console, console_end), (status, status_end), (control, control_end)) =
+            (pair()?, pair()?, pair()?);
+        let overlay = Overlay::set_up(machine)?;
+        let line = qemu::Line {
+            platform: machine.spec.platform,
+            accel: machine.spec.accel,
+            memory: machine.spec.memory,
+            cpus: machine.spec.cpus,
+            kernel_kind: machine.spec.kernel_kind,
+            kernel: &machine.spec.kernel,
+            initrd: &files.initrd,
+            append: files.append,
+            volumes: &machine.spec.volumes,
+            link: link.for_qemu(),
+            mac: qemu::mac_of(&machine.spec.id),
+            console: qemu::Stream::Socket(console_end.as_raw_fd()),
+            status: qemu::Stream::Socket(status_end.as_raw_fd()),
+            control: Some(control_end.as_raw_fd()),
+            overlay: overlay.as_ref().map(Overlay::for_qemu),
+        };
+        let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
+        if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
+            inherited.push(fd);
+        }
+        inherited.extend(overlay.as_ref().map(|overlay| overlay.end.as_raw_fd()));
+        let begin = Instant::now();
+        let mut child = spawn(&line, inherited)?;
+        let pid = child.id();
+        drop((console_end, status_end, control_end));
+        if let Some(overlay) = overlay {
+            overlay.serve()?;
+        }
+        machine.state.qemu = Process::find(pid);
+>>>>>>> 5a1ed48 (The overlay's line: commands from the host in a running machine)
         machine.save()?;
 
         let console = engine.console;
@@ -375,6 +423,37 @@ impl Supervision {
                 spec.name
             ),
         })
+    }
+}
+
+/// The overlay's line before QEMU has its end.
+struct Overlay {
+    port: UnixStream,
+    end: UnixStream,
+    listener: UnixListener,
+    files: PathBuf,
+}
+
+impl Overlay {
+    /// The socket and the directory in the machine's own, when it is to have an overlay.
+    fn set_up(machine: &Held) -> Result<Option<Overlay>, MachineError> {
+        if !machine.spec.overlay {
+            return Ok(None);
+        }
+        let (port, end) =
+            UnixStream::pair().map_err(|e| MachineError::Qemu(format!("cannot make a socket pair: {e}")))?;
+        let listener = unilith_overlay::socket::listen(&machine.folder)?;
+        let files = unilith_overlay::socket::files(&machine.folder)?;
+        Ok(Some(Overlay { port, end, listener, files }))
+    }
+
+    fn for_qemu(&self) -> qemu::OverlayLine {
+        qemu::OverlayLine { socket: self.end.as_raw_fd(), files: self.files.clone() }
+    }
+
+    fn serve(self) -> Result<(), MachineError> {
+        unilith_overlay::multiplexer::serve(self.port, self.listener)
+            .map_err(|e| MachineError::Qemu(format!("cannot serve the overlay: {e}")))
     }
 }
 

@@ -17,7 +17,10 @@ impl Port {
     }
 
     pub fn flush(&mut self) {
-        api_plat::status_write(&self.buffer[..self.filled]);
+        let bytes = &self.buffer[..self.filled];
+        api_plat::status_write(bytes);
+        #[cfg(feature = "overlay")]
+        overlay_commands::journal::record(bytes.strip_prefix(WORD.as_bytes()).unwrap_or(bytes));
         self.filled = 0;
     }
 }
@@ -35,6 +38,9 @@ impl Write for Port {
         Ok(())
     }
 }
+
+/// What a line of the log begins with on the status port.
+const WORD: &str = "log ";
 
 struct Logger(SpinLock<Port>);
 
@@ -56,9 +62,11 @@ impl Log for Logger {
             _ => "",
         };
         // Writing to the buffer cannot fail.
-        let _ = write!(port, "log [{seconds:5}.{micros:06}] {level}{}", record.args());
+        let _ = write!(port, "{WORD}[{seconds:5}.{micros:06}] {level}{}", record.args());
         port.flush();
         api_plat::status_write(b"\n");
+        #[cfg(feature = "overlay")]
+        overlay_commands::journal::record(b"\n");
     }
 
     fn flush(&self) {}

@@ -121,3 +121,28 @@ pub fn start(config: &BootConfig, devices: &mut Devices) {
     });
     api_sched::raise(poller);
 }
+
+/// Lets the overlay's `net` command look at the stack.
+#[cfg(feature = "overlay")]
+pub fn tell_overlay() {
+    overlay_commands::net::set_source(overlay_commands::net::Source { sockets, counters });
+}
+
+#[cfg(feature = "overlay")]
+fn sockets() -> Vec<overlay_commands::net::Socket> {
+    let Some(network) = network() else { return Vec::new() };
+    let report = |s: tcpip::report::Socket| overlay_commands::net::Socket {
+        protocol: s.protocol,
+        state: s.state,
+        to_read: s.to_read,
+        unacknowledged: s.unacknowledged,
+        local: s.local,
+        remote: s.remote,
+    };
+    network.net.look(|stack| stack.sockets()).into_iter().map(report).collect()
+}
+
+#[cfg(feature = "overlay")]
+fn counters() -> Vec<(&'static str, u64)> {
+    network().map(|network| network.net.look(|stack| stack.counters())).unwrap_or_default()
+}

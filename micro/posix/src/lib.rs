@@ -14,6 +14,7 @@
 #![no_std]
 extern crate alloc;
 
+pub mod auxiliary;
 pub mod call;
 pub mod calls;
 pub mod dispatch;

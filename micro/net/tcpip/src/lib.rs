@@ -21,6 +21,7 @@ pub mod icmp;
 pub mod ip;
 pub mod neighbour;
 pub mod reassembly;
+pub mod report;
 pub mod seq;
 pub mod slab;
 pub mod sockets;

@@ -51,7 +51,7 @@ pub fn read_path(pointer: UserPtr<u8>, allow_empty: bool) -> Result<Vec<u8>> {
 }
 
 /// Opens what was found: a FIFO waits for its other side, a device node finds its driver.
-fn open_inode(dentry: &Arc<Dentry>, flags: u32) -> Result<Arc<dyn File>> {
+pub fn open_inode(dentry: &Arc<Dentry>, flags: u32) -> Result<Arc<dyn File>> {
     let inode = dentry.inode();
     match dentry.kind() {
         FileType::Fifo => open_fifo(inode, flags),

@@ -129,6 +129,11 @@ extern "C" fn first_code(thread: usize) -> ! {
     exit_current()
 }
 
+/// All threads that have not ended.
+pub fn threads() -> Vec<Arc<Thread>> {
+    TABLE.lock().threads.iter().flatten().cloned().collect()
+}
+
 /// Starts the first thread, from the boot stack.
 pub fn start_first(thread: &Arc<Thread>) -> ! {
     thread.state.store(RUNNABLE, Ordering::Relaxed);

@@ -101,6 +101,11 @@ impl Thread {
         self.local.store(pointer, Ordering::Relaxed);
     }
 
+    /// Off the processor until it is woken.
+    pub fn is_parked(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == PARKED
+    }
+
     pub fn is_dead(&self) -> bool {
         self.state.load(Ordering::Relaxed) == DEAD
     }

@@ -120,6 +120,16 @@ impl Tcp {
         }
     }
 
+    /// Records of connections that are over.
+    pub fn time_wait_count(&self) -> usize {
+        self.time_wait.len()
+    }
+
+    /// Connections that listeners are about to have.
+    pub fn request_count(&self) -> usize {
+        self.requests.len()
+    }
+
     /// A socket that is neither bound nor connected.
     pub fn create(&mut self, shared: Arc<Shared>) -> Id {
         let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);

@@ -131,6 +131,11 @@ impl TaskSignals {
         self.blocked.store(parent.blocked(), Relaxed);
     }
 
+    /// For threads that are not the program's: none of its signals concerns them.
+    pub fn block_all(&self) {
+        self.blocked.store(SignalSet::MAX, Relaxed);
+    }
+
     /// execve: the alternate stack was in memory that is gone.
     pub fn reset_stack(&self) {
         *self.stack.lock() = AltStack::NONE;

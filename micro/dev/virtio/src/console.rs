@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The console device with several ports (virtio 1.2, 5.3): byte channels to the host with names.
+//!
+//! Ports are numbered from 0; port 0 is the old console and is not used here. Which name a port has, and whether
+//! somebody on the host has it open, the device says over its control queues; a port is used from then on by whoever
+//! asks for its name.
+
+use crate::{Area, Device, Queue, feature};
+use abi::{Events, Result, errno::ENODEV};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+
+/// The device has more ports than one, and control queues (5.3.3).
+const F_MULTIPORT: u64 = 1 << 1;
+/// Where the configuration says how many (5.3.4).
+const MAX_PORTS: usize = 4;
+/// Ports that are used of a device, port 0 not counted.
+const MOST_PORTS: u32 = 4;
+/// Queues of the control messages; those of port n are at [`queue_of`].
+const CONTROL_RECEIVE: u16 = 2;
+const CONTROL_TRANSMIT: u16 = 3;
+/// Control messages each way that may be in flight: the device sends three for each port it adds.
+const CONTROL_SIZE: u16 = 16;
+/// A control message with the longest name that is read (5.3.6.2).
+const CONTROL_BYTES: usize = 8 + 64;
+/// Descriptors of a port's queues.
+const PORT_SIZE: u16 = 16;
+/// Receive buffers of a port: QEMU hands over what a socket read of at most 4 KiB gave.
+const RECEIVE_BUFFERS: usize = 8;
+const RECEIVE_BYTES: usize = 4096;
+
+/// Control events (5.3.6.2).
+mod event {
+    pub const DEVICE_READY: u16 = 0;
+    pub const PORT_ADD: u16 = 1;
+    pub const PORT_REMOVE: u16 = 2;
+    pub const PORT_READY: u16 = 3;
+    pub const PORT_OPEN: u16 = 6;
+    pub const PORT_NAME: u16 = 7;
+}
+
+/// The device's own number in control messages about no port.
+const NO_PORT: u32 = u32::MAX;
+
+/// Bytes with a queue they go through, by token.
+struct Direction {
+    queue: Queue,
+    buffers: Vec<Option<Vec<u8>>>,
+}
+
+impl Direction {
+    fn new(queue: Queue) -> Direction {
+        Direction { buffers: (0..queue.size()).map(|_| None).collect(), queue }
+    }
+
+    /// Gives the device a buffer, to be written or to be read; the buffer comes back when there is no room.
+    fn give(&mut self, mut buffer: Vec<u8>, to_write: bool) -> core::result::Result<(), Vec<u8>> {
+        let Some(token) = self.buffers.iter().position(Option::is_none) else { return Err(buffer) };
+        let area = if to_write { Area::of_mut(&mut buffer) } else { Area::of(&buffer) };
+        let (read, write): (&[Area], &[Area]) = if to_write { (&[], &[area]) } else { (&[area], &[]) };
+        // SAFETY: the buffer is kept in `buffers`, untouched, until the device gave it back; moving the vector does
+        // not move what it holds.
+        match unsafe { self.queue.add(read, write, token) } {
+            Ok(()) => {
+                self.buffers[token] = Some(buffer);
+                Ok(())
+            }
+            Err(_) => Err(buffer),
+        }
+    }
+
+    /// A buffer the device is done with, and how much of it was written.
+    fn take(&mut self) -> Option<(Vec<u8>, usize)> {
+        loop {
+            let used = self.queue.pop()?;
+            if let Some(buffer) = self.buffers.get_mut(used.token).and_then(Option::take) {
+                let written = (used.written as usize).min(buffer.len());
+                return Some((buffer, written));
+            }
+        }
+    }
+}
+
+struct PortState {
+    receive: Direction,
+    transmit: Direction,
+    /// Somebody waits for room in `transmit`.
+    crowded: bool,
+    name: String,
+    /// Opened by us: the device has receive buffers.
+    used: bool,
+    /// Opened by somebody on the host.
+    connected: bool,
+    /// How often the host's side was closed.
+    hang_ups: u32,
+}
+
+/// One named channel.
+pub struct Port {
+    number: u32,
+    state: SpinLock<PortState>,
+    /// IN: bytes came or the other side changed. OUT: there is room.
+    events: WaitQueue,
+}
+
+struct Control {
+    receive: Direction,
+    transmit: Direction,
+}
+
+/// A console device.
+pub struct Console {
+    control: SpinLock<Control>,
+    ports: Vec<Arc<Port>>,
+    _device: Device,
+}
+
+static CONSOLES: SpinLock<Vec<Arc<Console>>> = SpinLock::new(Vec::new());
+
+/// The first queue of a port behind port 0 (5.3.2).
+fn queue_of(port: u32) -> u16 {
+    (2 + 2 * port) as u16
+}
+
+/// Starts the device. `ENODEV` when it has one port only.
+pub fn start(device: Device) -> Result<()> {
+    let features = device.begin(feature::EVENT_IDX | F_MULTIPORT)?;
+    if features & F_MULTIPORT == 0 {
+        device.fail();
+        return Err(ENODEV);
+    }
+    let count = device.config_u32(MAX_PORTS).saturating_sub(1).min(MOST_PORTS);
+    let queue = |index, size| device.queue(index, size, features).map(Direction::new);
+    let mut control = Control {
+        receive: queue(CONTROL_RECEIVE, CONTROL_SIZE)?,
+        transmit: queue(CONTROL_TRANSMIT, CONTROL_SIZE)?,
+    };
+    control.transmit.queue.disable_interrupts();
+    let mut ports = Vec::new();
+    for number in 1..=count {
+        let (receive, mut transmit) =
+            (queue(queue_of(number), PORT_SIZE)?, queue(queue_of(number) + 1, PORT_SIZE)?);
+        transmit.queue.disable_interrupts();
+        let state = PortState {
+            receive,
+            transmit,
+            crowded: false,
+            name: String::new(),
+            used: false,
+            connected: false,
+            hang_ups: 0,
+        };
+        ports.push(Arc::new(Port { number, state: SpinLock::new(state), events: WaitQueue::new() }));
+    }
+    for _ in 0..CONTROL_SIZE {
+        // A queue of this size that is empty has room.
+        let _ = control.receive.give(alloc::vec![0; CONTROL_BYTES], true);
+    }
+    device.on_interrupt(api_sched::add_poller(poll))?;
+    control.receive.queue.enable_interrupts();
+    device.start();
+    control.receive.queue.notify();
+    let console = Arc::new(Console { control: SpinLock::new(control), ports, _device: device });
+    console.tell(NO_PORT, event::DEVICE_READY, 1);
+    CONSOLES.lock().push(console);
+    Ok(())
+}
+
+/// Calls `found` with each port that has a name, now.
+pub fn find(name: &str) -> Option<Arc<Port>> {
+    let consoles = CONSOLES.lock();
+    consoles.iter().flat_map(|c| &c.ports).find(|port| port.state.lock().name == name).cloned()
+}
+
+/// Woken (IN) when a port got its name.
+pub static NAMED: WaitQueue = WaitQueue::new();
+
+fn poll() {
+    let consoles = CONSOLES.lock().clone();
+    for console in consoles {
+        console.collect();
+        for port in &console.ports {
+            port.collect();
+        }
+    }
+}
+
+impl Console {
+    /// Sends a control message.
+    fn tell(&self, port: u32, event: u16, value: u16) {
+        let mut message = port.to_le_bytes().to_vec();
+        message.extend_from_slice(&event.to_le_bytes());
+        message.extend_from_slice(&value.to_le_bytes());
+        let mut control = self.control.lock();
+        while control.transmit.take().is_some() {}
+        if control.transmit.give(message, false).is_err() {
+            log::error!("virtio console: the device does not take control messages");
+        }
+        control.transmit.queue.notify();
+    }
+
+    /// Takes the control messages that came.
+    fn collect(&self) {
+        loop {
+            let message = {
+                let mut control = self.control.lock();
+                match control.receive.take() {
+                    Some(taken) => taken,
+                    None if control.receive.queue.enable_interrupts() => return,
+                    None if control.receive.queue.is_broken() => return,
+                    None => continue,
+                }
+            };
+            let (buffer, length) = message;
+            self.heed(&buffer[..length]);
+            let mut control = self.control.lock();
+            // The descriptor that was just freed takes it.
+            let _ = control.receive.give(buffer, true);
+            control.receive.queue.notify();
+        }
+    }
+
+    fn heed(&self, message: &[u8]) {
+        let Some((head, name)) = message.split_at_checked(8) else { return };
+        let number = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let event = u16::from_le_bytes([head[4], head[5]]);
+        let value = u16::from_le_bytes([head[6], head[7]]);
+        let Some(port) = self.ports.iter().find(|p| p.number == number) else {
+            if event == event::PORT_ADD {
+                // A driver that has no use for a port says so (5.3.5).
+                self.tell(number, event::PORT_READY, 0);
+            }
+            return;
+        };
+        match event {
+            event::PORT_ADD => self.tell(number, event::PORT_READY, 1),
+            event::PORT_NAME => {
+                let name = name.split(|b| *b == 0).next().unwrap_or_default();
+                port.state.lock().name = String::from_utf8_lossy(name).into_owned();
+                NAMED.wake_all(Events::IN);
+            }
+            event::PORT_OPEN | event::PORT_REMOVE => {
+                {
+                    let mut state = port.state.lock();
+                    let connected = event == event::PORT_OPEN && value == 1;
+                    state.hang_ups = state.hang_ups.wrapping_add(u32::from(state.connected && !connected));
+                    state.connected = connected;
+                }
+                port.events.wake_all(Events::IN | Events::OUT);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Port {
+    /// Lets the host send: from now on bytes are received.
+    pub fn open(&self) {
+        {
+            let mut state = self.state.lock();
+            if core::mem::replace(&mut state.used, true) {
+                return;
+            }
+            for _ in 0..RECEIVE_BUFFERS {
+                // The queue is empty and larger.
+                let _ = state.receive.give(alloc::vec![0; RECEIVE_BYTES], true);
+            }
+            state.receive.queue.enable_interrupts();
+            state.receive.queue.notify();
+        }
+        let console =
+            CONSOLES.lock().iter().find(|c| c.ports.iter().any(|p| core::ptr::eq(&**p, self))).cloned();
+        if let Some(console) = console {
+            console.tell(self.number, event::PORT_OPEN, 1);
+        }
+    }
+
+    /// Woken (IN) when bytes came or the host's side changed, and (OUT) when there is room again.
+    pub fn events(&self) -> &WaitQueue {
+        &self.events
+    }
+
+    /// How often the host's side was closed so far.
+    pub fn hang_ups(&self) -> u32 {
+        self.state.lock().hang_ups
+    }
+
+    /// Hands over one piece of what came; `false` when there is nothing, and then the queue is woken for the next.
+    pub fn receive(&self, to: &mut dyn FnMut(&[u8])) -> bool {
+        let (buffer, length) = {
+            let mut state = self.state.lock();
+            loop {
+                match state.receive.take() {
+                    Some(taken) => break taken,
+                    None if state.receive.queue.enable_interrupts() || state.receive.queue.is_broken() => {
+                        return false;
+                    }
+                    None => {}
+                }
+            }
+        };
+        to(&buffer[..length]);
+        let mut state = self.state.lock();
+        // The descriptor that was just freed takes it.
+        let _ = state.receive.give(buffer, true);
+        state.receive.queue.notify();
+        true
+    }
+
+    /// Sends the bytes, or gives them back when there is no room; the queue is woken then when there is.
+    pub fn send(&self, bytes: Vec<u8>) -> core::result::Result<(), Vec<u8>> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut bytes = bytes;
+        loop {
+            while state.transmit.take().is_some() {}
+            match state.transmit.give(bytes, false) {
+                Ok(()) => {
+                    state.transmit.queue.notify();
+                    return Ok(());
+                }
+                // The host's end is gone with the device: what is sent is lost, and nobody waits for ever.
+                Err(_) if state.transmit.queue.is_broken() => return Ok(()),
+                Err(back) => {
+                    state.crowded = true;
+                    bytes = back;
+                    if state.transmit.queue.enable_interrupts() {
+                        return Err(bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// After an interrupt: wakes who waits for what may have changed.
+    fn collect(&self) {
+        let (came, room) = {
+            let mut state = self.state.lock();
+            let came = state.used && state.receive.queue.has_used();
+            let room = state.crowded && state.transmit.queue.has_used();
+            if room {
+                state.crowded = false;
+                state.transmit.queue.disable_interrupts();
+            }
+            (came, room)
+        };
+        if came || room {
+            self.events.wake_all(Events::NONE.with(Events::IN, came).with(Events::OUT, room));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The books of the line: which sessions are open, which commands run in them, what input and credit they have.
+
+use abi::Events;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use overlay_wire::{Kind, Run, WINDOW, read_credit};
+
+/// Sessions at once: people and scripts at one machine.
+pub const MOST_SESSIONS: usize = 64;
+/// Commands of one session at once.
+pub const MOST_REQUESTS: usize = 16;
+/// Commands at once: each has a thread and a kernel stack.
+pub const MOST_COMMANDS: usize = 64;
+
+/// What a frame leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    Nothing,
+    /// The client does not keep to the protocol: its session ends.
+    Refuse(&'static str),
+}
+
+#[derive(Default)]
+struct Flow {
+    input: VecDeque<u8>,
+    input_ended: bool,
+    /// Bytes of input the client may still send.
+    input_room: u32,
+    /// Bytes of output the client still takes.
+    credit: u32,
+    interrupted: bool,
+    /// Nobody waits for the answer any more.
+    abandoned: bool,
+}
+
+/// One command that was asked for.
+pub struct Request {
+    pub session: u32,
+    pub number: u32,
+    pub json: bool,
+    pub columns: usize,
+    /// The name and its arguments.
+    pub arguments: Vec<Vec<u8>>,
+    flow: SpinLock<Flow>,
+    /// Woken when input, credit or an interrupt came.
+    changed: WaitQueue,
+}
+
+impl Request {
+    fn new(session: u32, number: u32, run: &Run<'_>) -> Request {
+        Request {
+            session,
+            number,
+            json: run.json,
+            columns: run.columns.into(),
+            arguments: run.arguments.iter().map(|a| a.to_vec()).collect(),
+            flow: SpinLock::new(Flow { input_room: WINDOW, credit: WINDOW, ..Flow::default() }),
+            changed: WaitQueue::new(),
+        }
+    }
+
+    /// Takes a frame about this request.
+    pub fn heed(&self, kind: Kind, payload: &[u8]) -> Answer {
+        let answer = self.take(kind, payload);
+        self.changed.wake_all(Events::IN | Events::OUT);
+        answer
+    }
+
+    fn take(&self, kind: Kind, payload: &[u8]) -> Answer {
+        let mut flow = self.flow.lock();
+        match kind {
+            Kind::STDIN => {
+                let Some(room) = flow.input_room.checked_sub(payload.len() as u32) else {
+                    return Answer::Refuse("more input than there was credit for");
+                };
+                if flow.input_ended {
+                    return Answer::Refuse("input behind the end of input");
+                }
+                flow.input_room = room;
+                flow.input.extend(payload);
+            }
+            Kind::STDIN_END => flow.input_ended = true,
+            Kind::INTERRUPT => flow.interrupted = true,
+            Kind::CREDIT => match read_credit(payload) {
+                Ok(bytes) if bytes <= WINDOW - flow.credit.min(WINDOW) => flow.credit += bytes,
+                _ => return Answer::Refuse("more credit than was used"),
+            },
+            _ => return Answer::Refuse("a frame of an unknown kind"),
+        }
+        Answer::Nothing
+    }
+
+    /// Nobody waits for the answer any more: the command is to end.
+    pub fn abandon(&self) {
+        {
+            let mut flow = self.flow.lock();
+            flow.interrupted = true;
+            flow.abandoned = true;
+        }
+        self.changed.wake_all(Events::IN | Events::OUT);
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.flow.lock().interrupted
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.flow.lock().abandoned
+    }
+
+    /// Woken when input, credit or an interrupt came.
+    pub fn changed(&self) -> &WaitQueue {
+        &self.changed
+    }
+
+    /// Bytes of output the client takes now.
+    pub fn credit(&self) -> usize {
+        self.flow.lock().credit as usize
+    }
+
+    /// Output was sent.
+    pub fn use_credit(&self, bytes: usize) {
+        let mut flow = self.flow.lock();
+        flow.credit = flow.credit.saturating_sub(bytes as u32);
+    }
+
+    /// Takes input: `None` when there is none yet, 0 at its end. Whoever reads gives the credit back to the client.
+    pub fn take_input(&self, to: &mut [u8]) -> Option<usize> {
+        let mut flow = self.flow.lock();
+        let count = to.len().min(flow.input.len());
+        if count == 0 && !to.is_empty() && !flow.input_ended {
+            return None;
+        }
+        for (to, byte) in to.iter_mut().zip(flow.input.drain(..count)) {
+            *to = byte;
+        }
+        flow.input_room += count as u32;
+        Some(count)
+    }
+}
+
+/// All sessions, and what runs in each.
+#[derive(Default)]
+pub struct Books {
+    sessions: BTreeMap<u32, BTreeMap<u32, Arc<Request>>>,
+}
+
+impl Books {
+    /// Opens a session. The requests of one that had the same number have lost their client.
+    pub fn open(&mut self, session: u32) -> Result<Vec<Arc<Request>>, &'static str> {
+        let ended = self.close(session);
+        if self.sessions.len() >= MOST_SESSIONS {
+            return Err("too many sessions: end one first");
+        }
+        self.sessions.insert(session, BTreeMap::new());
+        Ok(ended)
+    }
+
+    /// Forgets a session and answers what ran in it.
+    pub fn close(&mut self, session: u32) -> Vec<Arc<Request>> {
+        self.sessions.remove(&session).into_iter().flat_map(BTreeMap::into_values).collect()
+    }
+
+    pub fn close_all(&mut self) -> Vec<Arc<Request>> {
+        core::mem::take(&mut self.sessions).into_values().flat_map(BTreeMap::into_values).collect()
+    }
+
+    pub fn add(&mut self, session: u32, number: u32, run: &Run<'_>) -> Result<Arc<Request>, &'static str> {
+        let commands: usize = self.sessions.values().map(BTreeMap::len).sum();
+        let requests = self.sessions.get_mut(&session).ok_or("a command before a greeting")?;
+        if number == 0 || requests.contains_key(&number) {
+            return Err("a command with a number that is in use");
+        }
+        if requests.len() >= MOST_REQUESTS || commands >= MOST_COMMANDS {
+            return Err("too many commands at once");
+        }
+        let request = Arc::new(Request::new(session, number, run));
+        requests.insert(number, request.clone());
+        Ok(request)
+    }
+
+    pub fn find(&self, session: u32, number: u32) -> Option<Arc<Request>> {
+        self.sessions.get(&session)?.get(&number).cloned()
+    }
+
+    /// The command has ended.
+    pub fn remove(&mut self, request: &Arc<Request>) {
+        if let Some(requests) = self.sessions.get_mut(&request.session)
+            // A new session of the same number may have a request of the same number.
+            && requests.get(&request.number).is_some_and(|other| Arc::ptr_eq(other, request))
+        {
+            requests.remove(&request.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overlay_wire::credit;
+    use std::vec;
+
+    fn run() -> Run<'static> {
+        Run { json: false, columns: 80, arguments: vec![b"cat"] }
+    }
+
+    fn request() -> Arc<Request> {
+        let mut books = Books::default();
+        books.open(1).unwrap();
+        books.add(1, 1, &run()).unwrap()
+    }
+
+    #[test]
+    fn input_waits_is_read_in_order_and_ends() {
+        let request = request();
+        let mut to = [0; 3];
+        assert_eq!(request.take_input(&mut to), None);
+        request.heed(Kind::STDIN, b"hello");
+        request.heed(Kind::STDIN_END, b"");
+        assert_eq!((request.take_input(&mut to), &to), (Some(3), b"hel"));
+        assert_eq!((request.take_input(&mut to), &to[..2]), (Some(2), &b"lo"[..]));
+        assert_eq!(request.take_input(&mut to), Some(0));
+        assert!(matches!(request.heed(Kind::STDIN, b"x"), Answer::Refuse(_)));
+    }
+
+    #[test]
+    fn nobody_sends_more_than_the_window() {
+        let request = request();
+        let part = vec![0; WINDOW as usize / 2];
+        assert_eq!(request.heed(Kind::STDIN, &part), Answer::Nothing);
+        assert_eq!(request.heed(Kind::STDIN, &part), Answer::Nothing);
+        assert!(matches!(request.heed(Kind::STDIN, b"x"), Answer::Refuse(_)));
+        assert_eq!(request.take_input(&mut vec![0; 100]), Some(100));
+        assert_eq!(request.heed(Kind::STDIN, &part[..100]), Answer::Nothing);
+    }
+
+    #[test]
+    fn output_stops_without_credit_and_credit_is_not_invented() {
+        let request = request();
+        assert!(matches!(request.heed(Kind::CREDIT, &credit(1)), Answer::Refuse(_)));
+        request.use_credit(WINDOW as usize);
+        assert_eq!(request.credit(), 0);
+        assert_eq!(request.heed(Kind::CREDIT, &credit(10)), Answer::Nothing);
+        assert_eq!(request.credit(), 10);
+        assert!(matches!(request.heed(Kind::CREDIT, &credit(u32::MAX)), Answer::Refuse(_)));
+        assert!(matches!(request.heed(Kind::CREDIT, b"abc"), Answer::Refuse(_)));
+    }
+
+    #[test]
+    fn sessions_and_commands_are_limited_and_numbers_unique() {
+        let mut books = Books::default();
+        assert!(books.add(1, 1, &run()).is_err(), "no session yet");
+        books.open(1).unwrap();
+        let first = books.add(1, 1, &run()).unwrap();
+        assert!(books.add(1, 1, &run()).is_err() && books.add(1, 0, &run()).is_err());
+        books.remove(&first);
+        (1..=MOST_REQUESTS as u32).for_each(|n| drop(books.add(1, n, &run()).unwrap()));
+        assert!(books.add(1, 99, &run()).is_err());
+        (2..=MOST_SESSIONS as u32).for_each(|n| drop(books.open(n).unwrap()));
+        assert!(books.open(1000).is_err());
+        assert_eq!(books.close(1).len(), MOST_REQUESTS);
+        assert!(books.open(1000).is_ok());
+    }
+
+    #[test]
+    fn a_session_that_is_opened_again_ends_what_ran_in_it() {
+        let mut books = Books::default();
+        books.open(5).unwrap();
+        let old = books.add(5, 1, &run()).unwrap();
+        assert_eq!(books.open(5).unwrap().len(), 1);
+        let new = books.add(5, 1, &run()).unwrap();
+        books.remove(&old);
+        assert!(books.find(5, 1).is_some_and(|found| Arc::ptr_eq(&found, &new)));
+        old.abandon();
+        assert!(old.is_interrupted() && old.is_abandoned() && !new.is_interrupted());
+    }
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is in the payloads.
+
+use crate::VERSION;
+use alloc::vec::Vec;
+
+/// The payload is not what its kind says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+type Result<T> = core::result::Result<T, Malformed>;
+
+/// Takes a payload apart.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        if n > self.0.len() {
+            return Err(Malformed);
+        }
+        let (head, tail) = self.0.split_at(n);
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        let b = self.take(2)?;
+        Ok(u16::from_le_bytes([b[0], b[1]]))
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        let b = self.take(4)?;
+        Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+
+    /// Bytes with their length in front.
+    fn bytes(&mut self) -> Result<&'a [u8]> {
+        let length = self.u32()?;
+        self.take(length as usize)
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+/// Opens a session: `lowest` u16, `highest` u16, `client` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// Versions of the conversation that the client speaks.
+    pub lowest: u16,
+    pub highest: u16,
+    /// Who it is, for the log.
+    pub client: &'a [u8],
+}
+
+impl<'a> Hello<'a> {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = [self.lowest.to_le_bytes(), self.highest.to_le_bytes()].concat();
+        put_bytes(&mut out, self.client);
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<Hello<'a>> {
+        let mut r = Reader(payload);
+        Ok(Hello { lowest: r.u16()?, highest: r.u16()?, client: r.bytes()? })
+    }
+
+    /// The version both sides speak.
+    pub fn agree(&self) -> Option<u16> {
+        (self.lowest..=self.highest).contains(&VERSION).then_some(VERSION)
+    }
+}
+
+/// The session is open: `version` u16, `requests` u16, `payload` u32, `window` u32, `kernel` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome<'a> {
+    pub version: u16,
+    /// Commands that may run in the session at once.
+    pub requests: u16,
+    /// Most bytes of a payload.
+    pub payload: u32,
+    pub window: u32,
+    /// What runs there.
+    pub kernel: &'a [u8],
+}
+
+impl<'a> Welcome<'a> {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = [self.version.to_le_bytes(), self.requests.to_le_bytes()].concat();
+        out.extend([self.payload.to_le_bytes(), self.window.to_le_bytes()].concat());
+        put_bytes(&mut out, self.kernel);
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<Welcome<'a>> {
+        let mut r = Reader(payload);
+        Ok(Welcome {
+            version: r.u16()?,
+            requests: r.u16()?,
+            payload: r.u32()?,
+            window: r.u32()?,
+            kernel: r.bytes()?,
+        })
+    }
+}
+
+/// No session, or no command: `code` u16, `text` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused<'a> {
+    pub code: u16,
+    pub text: &'a [u8],
+}
+
+impl<'a> Refused<'a> {
+    /// No common version.
+    pub const VERSION: u16 = 1;
+    /// Too many sessions.
+    pub const CROWDED: u16 = 2;
+    /// The client did not keep to the protocol.
+    pub const PROTOCOL: u16 = 3;
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.code.to_le_bytes().to_vec();
+        put_bytes(&mut out, self.text);
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<Refused<'a>> {
+        let mut r = Reader(payload);
+        Ok(Refused { code: r.u16()?, text: r.bytes()? })
+    }
+}
+
+/// Starts a command: `flags` u8 (1: JSON), reserved u8, `columns` u16, number of arguments u32, each argument's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run<'a> {
+    pub json: bool,
+    /// Width of the client's terminal, 0 without one.
+    pub columns: u16,
+    /// The command's name and its arguments.
+    pub arguments: Vec<&'a [u8]>,
+}
+
+impl<'a> Run<'a> {
+    /// Most arguments.
+    pub const MOST_ARGUMENTS: u32 = 4096;
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = alloc::vec![u8::from(self.json), 0];
+        out.extend_from_slice(&self.columns.to_le_bytes());
+        out.extend_from_slice(&(self.arguments.len() as u32).to_le_bytes());
+        self.arguments.iter().for_each(|argument| put_bytes(&mut out, argument));
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<Run<'a>> {
+        let mut r = Reader(payload);
+        let (flags, _) = (r.u8()?, r.u8()?);
+        let columns = r.u16()?;
+        let count = r.u32()?;
+        if count == 0 || count > Run::MOST_ARGUMENTS {
+            return Err(Malformed);
+        }
+        let arguments: Result<Vec<&[u8]>> = (0..count).map(|_| r.bytes()).collect();
+        Ok(Run { json: flags & 1 != 0, columns, arguments: arguments? })
+    }
+}
+
+/// A failure: `errno` u16 (0: none), `flags` u8 (1: usage), reserved u8, `subject` bytes, `text` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorReport<'a> {
+    pub errno: u16,
+    /// The command was called in a way it does not know.
+    pub is_usage: bool,
+    /// What it is about; may be empty.
+    pub subject: &'a [u8],
+    pub text: &'a [u8],
+}
+
+impl<'a> ErrorReport<'a> {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = self.errno.to_le_bytes().to_vec();
+        out.extend_from_slice(&[u8::from(self.is_usage), 0]);
+        put_bytes(&mut out, self.subject);
+        put_bytes(&mut out, self.text);
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<ErrorReport<'a>> {
+        let mut r = Reader(payload);
+        let (errno, flags, _) = (r.u16()?, r.u8()?, r.u8()?);
+        Ok(ErrorReport { errno, is_usage: flags & 1 != 0, subject: r.bytes()?, text: r.bytes()? })
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    Ended,
+    Interrupted,
+    /// By the kernel, for what it did.
+    Killed,
+}
+
+/// The end of a command: `code` u8, `how` u8 (0 ended, 1 interrupted, 2 killed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: u8,
+    pub how: How,
+}
+
+impl Exit {
+    pub fn encode(&self) -> [u8; 2] {
+        [self.code, self.how as u8]
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Exit> {
+        let mut r = Reader(payload);
+        let code = r.u8()?;
+        let how = match r.u8()? {
+            0 => How::Ended,
+            1 => How::Interrupted,
+            2 => How::Killed,
+            _ => return Err(Malformed),
+        };
+        Ok(Exit { code, how })
+    }
+}
+
+/// The payload of a credit: bytes, u32.
+pub fn credit(bytes: u32) -> [u8; 4] {
+    bytes.to_le_bytes()
+}
+
+pub fn read_credit(payload: &[u8]) -> Result<u32> {
+    Reader(payload).u32()
+}
+
+#[cfg(test)]
+pub(crate) mod fuzz {
+    /// Numbers that repeat for a seed (xorshift64*, Vigna 2016).
+    pub struct Random(u64);
+
+    impl Random {
+        pub fn byte(&mut self) -> u8 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
+        }
+
+        /// 0 to before `n`.
+        pub fn below(&mut self, n: usize) -> usize {
+            (usize::from(self.byte()) << 8 | usize::from(self.byte())) % n.max(1)
+        }
+    }
+
+    /// Runs `round` with many seeds: UNILITH_FUZZ_ROUNDS of them, or 2000.
+    pub fn rounds(mut round: impl FnMut(&mut Random)) {
+        let most =
+            std::env::var("UNILITH_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
+        (1..=most).for_each(|seed: u64| round(&mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn messages_survive_the_round_trip() {
+        let hello = Hello { lowest: 1, highest: 3, client: b"attach" };
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        assert_eq!(hello.agree(), Some(1));
+        assert_eq!(Hello { lowest: 2, ..hello }.agree(), None);
+        let welcome = Welcome { version: 1, requests: 8, payload: 9, window: 10, kernel: b"micro" };
+        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+        let refused = Refused { code: Refused::CROWDED, text: b"full" };
+        assert_eq!(Refused::decode(&refused.encode()), Ok(refused));
+        let run = Run { json: true, columns: 80, arguments: vec![b"ls", b"", b"a b\0"] };
+        assert_eq!(Run::decode(&run.encode()), Ok(run));
+        let error = ErrorReport { errno: 2, is_usage: true, subject: b"/x", text: b"No such file" };
+        assert_eq!(ErrorReport::decode(&error.encode()), Ok(error));
+        for how in [How::Ended, How::Interrupted, How::Killed] {
+            assert_eq!(Exit::decode(&Exit { code: 130, how }.encode()), Ok(Exit { code: 130, how }));
+        }
+        assert_eq!(read_credit(&credit(70_000)), Ok(70_000));
+    }
+
+    #[test]
+    fn a_command_without_words_or_with_too_many_is_malformed() {
+        assert_eq!(Run::decode(&Run { json: false, columns: 0, arguments: vec![] }.encode()), Err(Malformed));
+        let many = vec![&b""[..]; Run::MOST_ARGUMENTS as usize + 1];
+        assert_eq!(Run::decode(&Run { json: false, columns: 0, arguments: many }.encode()), Err(Malformed));
+    }
+
+    #[test]
+    fn payloads_cut_or_changed_anywhere_are_answered_with_data_or_an_error() {
+        let run = Run { json: false, columns: 80, arguments: vec![b"cat", b"/etc/hosts"] }.encode();
+        let error = ErrorReport { errno: 2, is_usage: false, subject: b"/x", text: b"No" }.encode();
+        let decode_all = |bytes: &[u8]| {
+            let _ =
+                (Hello::decode(bytes), Welcome::decode(bytes), Refused::decode(bytes), Exit::decode(bytes));
+            let _ = (Run::decode(bytes), ErrorReport::decode(bytes), read_credit(bytes));
+        };
+        for whole in [&run, &error] {
+            (0..whole.len()).for_each(|n| decode_all(&whole[..n]));
+        }
+        assert!((0..run.len()).all(|n| Run::decode(&run[..n]).is_err()));
+        fuzz::rounds(|random| {
+            let mut bytes = run.clone();
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(bytes.len());
+                bytes[at] = random.byte();
+            }
+            decode_all(&bytes);
+        });
+    }
+}
