@@ -505,7 +505,7 @@ mod tests {
             Kind::HELLO => welcome(),
             Kind::RUN => {
                 let payload: Vec<u8> = (0..random() % 40).map(|_| random()).collect();
-                let mut bytes = frame(Kind(0x80 | random() % 12), 0, f.request, &payload);
+                let mut bytes = frame(Kind(0x80 | (random() % 12)), 0, f.request, &payload);
                 if random() % 4 == 0 {
                     let at = usize::from(random()) % bytes.len();
                     bytes[at] = random();

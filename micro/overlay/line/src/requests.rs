@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(request.heed(Kind::STDIN, &part), Answer::Nothing);
         assert_eq!(request.heed(Kind::STDIN, &part), Answer::Nothing);
         assert!(matches!(request.heed(Kind::STDIN, b"x"), Answer::Refuse(_)));
-        assert_eq!(request.take_input(&mut vec![0; 100]), Some(100));
+        assert_eq!(request.take_input(&mut [0; 100]), Some(100));
         assert_eq!(request.heed(Kind::STDIN, &part[..100]), Answer::Nothing);
     }
 
