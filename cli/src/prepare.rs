@@ -219,7 +219,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         stop_signal: config.stop_signal,
         tty: false,
         volumes,
-        overlay: flags.kernel == KernelKind::Micro && set.get("overlay").is_none_or(|choice| choice == "on"),
+        overlay: flags.kernel == KernelKind::Micro
+            && !platform.is_process()
+            && set.get("overlay").is_none_or(|choice| choice == "on"),
         network: flags.network,
         offer: offer(&image, &publish),
         publish,

@@ -29,6 +29,7 @@ pub fn find(store: &Store, name: &str) -> Result<Machine> {
     }
     if !machine.spec.overlay {
         let why = match machine.spec.kernel_kind {
+            _ if machine.spec.platform.is_process() => "is a process, where the overlay is not there yet",
             KernelKind::Micro => "was started with --set overlay=off",
             KernelKind::Linux => "runs Linux, where the overlay is not there yet",
         };

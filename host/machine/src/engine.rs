@@ -83,8 +83,13 @@ impl Handle {
 }
 
 /// Starts the machine's process.
-pub fn start(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, MachineError> {
-    if spec.platform.is_process() { process(spec, files, link) } else { emulator(spec, files, link) }
+pub fn start(
+    spec: &Spec,
+    files: BootFiles,
+    link: &Link,
+    overlay: Option<qemu::OverlayLine>,
+) -> Result<Engine, MachineError> {
+    if spec.platform.is_process() { process(spec, files, link) } else { emulator(spec, files, link, overlay) }
 }
 
 /// Two ends of a stream: ours and the machine's.
@@ -92,7 +97,12 @@ fn pair() -> Result<(UnixStream, UnixStream), MachineError> {
     UnixStream::pair().map_err(|e| MachineError::Process(format!("no socket pair: {e}")))
 }
 
-fn emulator(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, MachineError> {
+fn emulator(
+    spec: &Spec,
+    files: BootFiles,
+    link: &Link,
+    overlay: Option<qemu::OverlayLine>,
+) -> Result<Engine, MachineError> {
     let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
     let line = qemu::Line {
         platform: spec.platform,
@@ -109,8 +119,10 @@ fn emulator(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, Machin
         console: qemu::Stream::Socket(console_end.as_raw_fd()),
         status: qemu::Stream::Socket(status_end.as_raw_fd()),
         control: Some(control_end.as_raw_fd()),
+        overlay,
     };
     let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
+    inherited.extend(line.overlay.as_ref().map(|overlay| overlay.socket));
     if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
         inherited.push(fd);
     }

@@ -18,17 +18,10 @@ use rustix::process::WaitIdStatus;
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
-<<<<<<< HEAD
-    os::unix::net::UnixStream,
-=======
     os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::{
-            net::{UnixListener, UnixStream},
-            process::CommandExt,
-        },
+        fd::AsRawFd,
+        unix::net::{UnixListener, UnixStream},
     },
->>>>>>> 5a1ed48 (The overlay's line: commands from the host in a running machine)
     path::PathBuf,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread,
@@ -144,48 +137,15 @@ impl Supervision {
         let (send, messages) = channel();
         // Before the machine, so that no signal finds the default action.
         watch_signals(send.clone())?;
-<<<<<<< HEAD
         let begin = Instant::now();
-        let engine = engine::start(&machine.spec, files, &link)?;
-        machine.state.process = Process::find(engine.pid);
-        machine.state.isolation = engine.isolation;
-=======
-        let pair =
-            || UnixStream::pair().map_err(|e| MachineError::Qemu(format!("cannot make a socket pair: {e}")));
-        let ((console, console_end), (status, status_end), (control, control_end)) =
-            (pair()?, pair()?, pair()?);
         let overlay = Overlay::set_up(machine)?;
-        let line = qemu::Line {
-            platform: machine.spec.platform,
-            accel: machine.spec.accel,
-            memory: machine.spec.memory,
-            cpus: machine.spec.cpus,
-            kernel_kind: machine.spec.kernel_kind,
-            kernel: &machine.spec.kernel,
-            initrd: &files.initrd,
-            append: files.append,
-            volumes: &machine.spec.volumes,
-            link: link.for_qemu(),
-            mac: qemu::mac_of(&machine.spec.id),
-            console: qemu::Stream::Socket(console_end.as_raw_fd()),
-            status: qemu::Stream::Socket(status_end.as_raw_fd()),
-            control: Some(control_end.as_raw_fd()),
-            overlay: overlay.as_ref().map(Overlay::for_qemu),
-        };
-        let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
-        if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
-            inherited.push(fd);
-        }
-        inherited.extend(overlay.as_ref().map(|overlay| overlay.end.as_raw_fd()));
-        let begin = Instant::now();
-        let mut child = spawn(&line, inherited)?;
-        let pid = child.id();
-        drop((console_end, status_end, control_end));
+        let line = overlay.as_ref().map(Overlay::for_qemu);
+        let engine = engine::start(&machine.spec, files, &link, line)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
         }
-        machine.state.qemu = Process::find(pid);
->>>>>>> 5a1ed48 (The overlay's line: commands from the host in a running machine)
+        machine.state.process = Process::find(engine.pid);
+        machine.state.isolation = engine.isolation;
         machine.save()?;
 
         let console = engine.console;

@@ -21,6 +21,8 @@ mod logger;
 mod machine;
 #[cfg(all(panic = "abort", feature = "net-tcpip"))]
 mod network;
+#[cfg(all(panic = "abort", feature = "overlay"))]
+mod overlay;
 #[cfg(panic = "abort")]
 mod start;
 

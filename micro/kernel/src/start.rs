@@ -36,13 +36,8 @@ fn failed(reason: String) -> ! {
 fn first_thread() {
     let boot = BOOT.lock().take();
     let Some(boot) = boot else { return };
-<<<<<<< HEAD
-    #[cfg_attr(not(feature = "net-tcpip"), allow(unused_mut))]
-    let mut devices = machine::devices();
-=======
     #[cfg_attr(not(any(feature = "net-tcpip", feature = "overlay")), allow(unused_mut))]
-    let mut devices = virtio::start();
->>>>>>> 5a1ed48 (The overlay's line: commands from the host in a running machine)
+    let mut devices = machine::devices();
     #[cfg(feature = "net-tcpip")]
     crate::network::start(&boot.config, &mut devices);
     #[cfg(feature = "overlay")]

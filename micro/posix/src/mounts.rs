@@ -95,28 +95,8 @@ fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
     file.write(0, &mut api_fs::Source::kernel(text.as_bytes())).map(|_| ()).map_err(failed)
 }
 
-<<<<<<< HEAD
-fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
-=======
-/// The 9p transport of a virtio device.
-struct VirtioChannel(Arc<virtio::ninep::Channel>);
-
-/// What the device takes in one message.
-const LARGEST_MESSAGE: usize = 512 << 10;
-
-impl ninep::Transport for VirtioChannel {
-    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> abi::Result<(Vec<u8>, Vec<u8>)> {
-        self.0.call(request, reply)
-    }
-
-    fn largest(&self) -> usize {
-        LARGEST_MESSAGE
-    }
-}
-
 /// Mounts a directory of the host.
 pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
->>>>>>> 5a1ed48 (The overlay's line: commands from the host in a running machine)
     let Volume { tag, path, read_only } = volume;
     let channel = ninep::find(tag)
         .ok_or_else(|| format!("volume {path}: the machine has no 9p device with the tag {tag}"))?;

@@ -6,6 +6,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 #[cfg(feature = "net-tcpip")]
 use api_netdev::NetDevice;
+#[cfg(feature = "overlay")]
+use {abi::Events, api_sched::WaitQueue, overlay_line::Transport, virtio::console};
 pub use plat_pc::{panic, system_call_entry};
 use virtio::{Device, Kind, ninep::Channel};
 
@@ -51,6 +53,19 @@ impl Devices {
         }
     }
 
+    /// What opens the overlay's channel: a port of the console device, which is started here.
+    #[cfg(feature = "overlay")]
+    pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
+        let index = self.0.iter().position(|d| d.kind() == Kind::CONSOLE)?;
+        match console::start(self.0.remove(index)) {
+            Ok(()) => Some(open_line),
+            Err(e) => {
+                log::error!("the console device does not start: {e:?}");
+                None
+            }
+        }
+    }
+
     /// All devices that have a driver were taken.
     pub fn finish(self) -> Result<(), String> {
         for device in self.0 {
@@ -59,4 +74,45 @@ impl Devices {
         }
         Ok(())
     }
+}
+
+/// The name of the console port that the host gives the overlay.
+#[cfg(feature = "overlay")]
+const LINE: &str = "unilith.overlay";
+
+#[cfg(feature = "overlay")]
+struct LinePort(Arc<console::Port>);
+
+#[cfg(feature = "overlay")]
+impl Transport for LinePort {
+    fn receive(&self, to: &mut dyn FnMut(&[u8])) -> bool {
+        self.0.receive(to)
+    }
+
+    fn send(&self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        self.0.send(bytes)
+    }
+
+    fn hang_ups(&self) -> u32 {
+        self.0.hang_ups()
+    }
+
+    fn events(&self) -> &WaitQueue {
+        self.0.events()
+    }
+}
+
+/// Waits until the host has named the port.
+#[cfg(feature = "overlay")]
+fn open_line() -> Arc<dyn Transport> {
+    let key = console::NAMED.add(api_sched::current(), Events::IN, false);
+    let port = loop {
+        if let Some(port) = console::find(LINE) {
+            break port;
+        }
+        api_sched::park(u64::MAX);
+    };
+    console::NAMED.remove(key);
+    port.open();
+    Arc::new(LinePort(port))
 }

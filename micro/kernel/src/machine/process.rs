@@ -36,6 +36,12 @@ impl Devices {
         }
     }
 
+    /// There is no channel for the overlay here.
+    #[cfg(feature = "overlay")]
+    pub fn line(&mut self) -> Option<fn() -> Arc<dyn overlay_line::Transport>> {
+        None
+    }
+
     /// All devices work: what is not needed any more is given up, before the program runs.
     pub fn finish(self) -> Result<(), String> {
         match self.0 {
