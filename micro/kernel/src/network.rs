@@ -129,8 +129,8 @@ pub fn tell_overlay() {
 }
 
 #[cfg(feature = "overlay")]
-fn sockets() -> Vec<overlay_commands::net::Socket> {
-    let Some(network) = network() else { return Vec::new() };
+fn sockets() -> alloc::vec::Vec<overlay_commands::net::Socket> {
+    let Some(network) = network() else { return Default::default() };
     let report = |s: tcpip::report::Socket| overlay_commands::net::Socket {
         protocol: s.protocol,
         state: s.state,
@@ -143,6 +143,6 @@ fn sockets() -> Vec<overlay_commands::net::Socket> {
 }
 
 #[cfg(feature = "overlay")]
-fn counters() -> Vec<(&'static str, u64)> {
+fn counters() -> alloc::vec::Vec<(&'static str, u64)> {
     network().map(|network| network.net.look(|stack| stack.counters())).unwrap_or_default()
 }

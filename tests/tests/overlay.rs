@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands in running machines: real programs are looked into and changed while they serve.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use unilith_tests::{Machine, PATIENCE, Ran, Unilith, client, connect, eventually, finish, root};
+
+/// Runs a command in the machine.
+fn exec(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
+    unilith.run(&[&["exec", machine.id.as_str()], words].concat())
+}
+
+/// As [`exec`], with this input.
+fn exec_with(unilith: &Unilith, machine: &Machine, words: &[&str], input: &[u8]) -> Ran {
+    let mut command = unilith.command(&[&["exec", machine.id.as_str()], words].concat());
+    let path = unilith.path("input");
+    std::fs::write(&path, input).unwrap();
+    finish(command.stdin(std::fs::File::open(path).unwrap()), PATIENCE)
+}
+
+fn redis(unilith: &Unilith) -> Machine<'_> {
+    unilith.start(&["redis", "--", "--save", ""])
+}
+
+fn has_overlay() -> bool {
+    unilith_tests::tested_kernel() == "micro"
+}
+
+#[test]
+fn files_are_listed_read_written_moved_and_removed() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let run = |words: &[&str]| exec(&unilith, &machine, words);
+    run(&["ls", "/etc"]).ok().says("hostname");
+    run(&["cat", "/etc/hostname"]).ok().says("redis");
+    run(&["mkdir", "-p", "/tmp/a/b"]).ok();
+    exec_with(&unilith, &machine, &["cp", "-", "/tmp/a/b/file with space"], b"one\ntwo\n").ok();
+    run(&["cp", "-r", "/tmp/a", "/tmp/c"]).ok();
+    run(&["mv", "/tmp/c/b/file with space", "/tmp/d"]).ok();
+    assert_eq!(run(&["cat", "/tmp/d"]).ok().out, "one\ntwo\n");
+    run(&["rm", "/tmp/a"]).code(1).says("-r removes directories");
+    run(&["rm", "-r", "/tmp/a", "/tmp/c", "/tmp/d"]).ok();
+    run(&["cat", "/tmp/d"]).code(1).says("/tmp/d: No such file or directory");
+    // Streams of any size go both ways whole.
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8 % 100 + 20).collect();
+    exec_with(&unilith, &machine, &["cp", "-", "/tmp/big"], &bytes).ok();
+    assert!(run(&["cat", "/tmp/big"]).ok().out.into_bytes() == bytes, "three megabytes came back changed");
+}
+
+#[test]
+fn the_directory_of_the_host_is_there_on_demand_with_all_operations() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let run = |words: &[&str]| exec(&unilith, &machine, words);
+    let folder = unilith.run(&["overlay", "dir", &machine.id]).ok().out.trim().to_string();
+    let folder = std::path::Path::new(&folder);
+    assert!(!run(&["cat", "/proc/mounts"]).ok().out.contains("/overlay"), "mounted before it was asked for");
+    std::fs::write(folder.join("given"), "from the host").unwrap();
+    run(&["cat", "/overlay/given"]).ok().says("from the host");
+    // Open, close, read, write, seek, fsync, unlink, rename, mkdir, rmdir, readdir: table 2 of the paper.
+    run(&["cp", "/overlay/given", "/overlay/copy"]).ok();
+    run(&["mv", "/overlay/copy", "/overlay/renamed"]).ok();
+    run(&["mkdir", "/overlay/folder"]).ok();
+    run(&["ls", "/overlay"]).ok().says("renamed");
+    run(&["sync"]).ok();
+    assert_eq!(std::fs::read_to_string(folder.join("renamed")).unwrap(), "from the host");
+    run(&["rm", "-r", "/overlay/folder", "/overlay/renamed"]).ok();
+    let left: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["given"]);
+}
+
+#[test]
+fn threads_memory_sockets_and_processor_shares_are_shown() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let run = |words: &[&str]| exec(&unilith, &machine, words);
+    run(&["ps"]).ok().says("jemalloc_bg_thd");
+    run(&["mem"]).ok().says("program_own");
+    run(&["net"]).ok().says("0.0.0.0:6379");
+    run(&["top", "-n", "1"]).ok().says("% idle");
+    let ran = unilith.run(&["exec", "--json", &machine.id, "mem"]).ok();
+    let rows: Vec<serde_json::Value> = ran.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(rows.iter().any(|r| r["what"] == "free" && r["size_bytes"].as_u64() > Some(1 << 20)), "{ran}");
+    let ran = unilith.run(&["exec", "--json", &machine.id, "cat", "/nope"]).code(1);
+    let error: serde_json::Value = serde_json::from_str(ran.err.trim()).unwrap();
+    assert_eq!((&error["error"]["errno"], &error["error"]["subject"]), (&"ENOENT".into(), &"/nope".into()));
+}
+
+#[test]
+fn the_kernels_log_is_shown_and_its_level_changed() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    exec(&unilith, &machine, &["log", "-l", "loud"]).code(2).says("error, warn, info or debug");
+    exec(&unilith, &machine, &["log", "-l", "info"]).ok();
+    exec(&unilith, &machine, &["log", "-n", "5"]).ok();
+}
+
+#[test]
+fn what_cannot_be_done_is_said_in_one_line_with_its_code() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    for (words, code, text) in [
+        (&["frobnicate"][..], 127, "no such command"),
+        (&["ls", "-Z"], 2, "usage: ls"),
+        (&["cp", "/etc/hostname"], 2, "a source and a target"),
+        (&["kill", "-s", "NOPE"], 2, "no signal"),
+        (&["kill", "4711"], 1, "No such process"),
+        (&["cat", "/etc"], 1, "Is a directory"),
+        (&["rm", "/proc/self/status"], 1, "Operation not permitted"),
+        (&["help", "frobnicate"], 1, "no such command"),
+        (&["top", "-d", "0"], 2, "1 to 3600"),
+    ] {
+        exec(&unilith, &machine, words).code(code).fails_with(&[text]);
+    }
+    let long = "x".repeat(100_000);
+    exec(&unilith, &machine, &["cat", &long]).fails_with(&["at most"]);
+    unilith.run(&["exec", "nobody", "ls"]).fails_with(&["nobody"]);
+}
+
+#[test]
+fn several_commands_run_at_once_and_one_that_runs_for_ever_is_interrupted() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let start = |words: &[&str]| {
+        let mut command = unilith.command(&[&["exec", machine.id.as_str()], words].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut endless: Vec<_> = [&["top"][..], &["log", "-f"], &["cat", "/dev/zero"]].map(start).into();
+    let many: Vec<_> = (0..8).map(|_| start(&["cat", "/etc/hostname"])).collect();
+    for child in many {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"redis\n"[..]));
+    }
+    for child in &mut endless {
+        // Nobody reads what `cat` prints: an interrupt reaches it all the same.
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        unilith_tests::signal(rustix::process::Signal::INT, child.id());
+    }
+    let begin = Instant::now();
+    for mut child in endless {
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    // A client that is killed leaves nothing behind.
+    let mut killed = start(&["top"]);
+    std::thread::sleep(Duration::from_millis(500));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let overlay_threads = || exec(&unilith, &machine, &["ps"]).ok().out.matches("[overlay]").count();
+    eventually("the threads of commands whose clients are gone have ended", || overlay_threads() <= 3);
+}
+
+#[test]
+fn an_endless_command_does_not_stop_the_program() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let at = machine.at(6379);
+    let mut command = unilith.command(&["exec", &machine.id, "cat", "/dev/zero"]);
+    let mut endless = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
+    for i in 0..20 {
+        let value = format!("value {i}");
+        client("redis-cli", &["-h", &host, "-p", &port, "set", "key", &value]).ok().says("OK");
+        client("redis-cli", &["-h", &host, "-p", &port, "get", "key"]).ok().says(&value);
+    }
+    unilith_tests::signal(rustix::process::Signal::INT, endless.id());
+    assert_eq!(endless.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_script_of_commands_is_attached() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let path = unilith.path("script");
+    std::fs::write(&path, "# a comment\nmkdir '/tmp/a b'\nls /tmp\nnope\n").unwrap();
+    let mut command = unilith.command(&["attach", &machine.id]);
+    let ran = finish(command.stdin(std::fs::File::open(path).unwrap()), PATIENCE).code(127);
+    assert!(ran.out.contains("a b"), "{ran}");
+}
+
+#[test]
+fn strangers_and_noise_on_the_socket_change_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let folder = unilith.run(&["overlay", "dir", &machine.id]).ok().out;
+    let socket = std::path::Path::new(folder.trim()).parent().unwrap().join("overlay.sock");
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "others could connect");
+    for i in 0..50u8 {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let noise: Vec<u8> = (0..2000u32).map(|n| (n as u8).wrapping_mul(i).wrapping_add(n as u8 >> 3)).collect();
+        // It is dismissed in the middle of it.
+        let _ = stream.write_all(&noise);
+        let _ = stream.write_all(b"ULN\x01\x02");
+    }
+    exec(&unilith, &machine, &["cat", "/etc/hostname"]).ok().says("redis");
+}
+
+#[test]
+fn the_log_in_nginx_ram_files_is_read_and_a_new_configuration_loaded() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = unilith.start(&["nginx"]);
+    let url = format!("http://{}/", machine.at(80));
+    let get = || client("curl", &["-sS", "--max-time", "30", &url]).ok().out;
+    let page = std::fs::read_to_string(root().join("apps/nginx/index.html")).unwrap();
+    assert_eq!(get(), page);
+    let configuration = exec(&unilith, &machine, &["cat", "/etc/nginx/nginx.conf"]).ok().out;
+    // The new one answers everything by itself, and logs to a file in the machine's memory.
+    let served = configuration.find("server {").expect("the catalogue's configuration has a server");
+    let mut new = configuration.clone();
+    new.insert_str(served + "server {".len(), "\n        access_log /tmp/access.log;\n        return 200 'reloaded';\n");
+    exec_with(&unilith, &machine, &["cp", "-", "/etc/nginx/nginx.conf"], new.as_bytes()).ok();
+    assert_eq!(get(), page, "nothing changes before the signal");
+    exec(&unilith, &machine, &["kill", "-HUP"]).ok();
+    eventually("nginx serves by the new configuration", || get() == "reloaded");
+    eventually("the log has the requests", || {
+        exec(&unilith, &machine, &["cat", "/tmp/access.log"]).ok().out.contains("GET / HTTP/1.1")
+    });
+}
+
+#[test]
+fn a_kernel_without_the_overlay_has_none_of_it() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = unilith.start(&["--set", "overlay=off", "redis", "--", "--save", ""]);
+    exec(&unilith, &machine, &["ls"]).fails_with(&["--set overlay=off"]);
+    let spec = unilith.inspect(&machine.id);
+    let file = spec["symbols"].as_str().or(spec["spec"]["symbols"].as_str()).expect("the kernel is named");
+    let output = Command::new("nm").args(["-C", file]).output().unwrap();
+    let symbols = String::from_utf8_lossy(&output.stdout);
+    assert!(symbols.contains("unilith_kernel_main"), "nm sees the kernel's symbols");
+    for part in ["overlay", "virtio::console", "bpf"] {
+        let found: Vec<&str> = symbols.lines().filter(|l| l.contains(part)).collect();
+        assert!(found.is_empty(), "left in the image: {found:?}");
+    }
+    // The program is what it was.
+    drop(connect(machine.at(6379)));
+}
