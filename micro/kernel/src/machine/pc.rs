@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 #[cfg(feature = "net-tcpip")]
 use api_netdev::NetDevice;
-#[cfg(feature = "overlay")]
-use {abi::Events, api_sched::WaitQueue, overlay_line::Transport, virtio::console};
 pub use plat_pc::{panic, system_call_entry};
 use virtio::{Device, Kind, ninep::Channel};
+#[cfg(feature = "overlay")]
+use {abi::Events, api_sched::WaitQueue, overlay_line::Transport, virtio::console};
 
 /// What was found and nobody drives yet.
 pub struct Devices(Vec<Device>);
