@@ -102,8 +102,9 @@ fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> R
         "kernel",
         "--bin",
         binary,
+        // The profile of a binary has its name.
         "--profile",
-        "kernel",
+        binary,
         "--no-default-features",
     ]);
     command.args(["--features", &features.join(","), "--target-dir"]).arg(root.join("target"));
@@ -128,7 +129,7 @@ fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> R
         let said: Vec<String> = last.into();
         return Err(Fault::new(format!("the kernel does not build:\n{}", said.join("\n"))));
     }
-    Ok(root.join("target/kernel").join(binary))
+    Ok(root.join("target").join(binary).join(binary))
 }
 
 /// Puts a built kernel into the cache, as a whole or not at all.

@@ -245,11 +245,22 @@ impl Space {
             None => Backing::Anonymous,
         };
         inner.account(&traits, length as i64);
+        #[cfg(feature = "process")]
+        let mapped = match &vma.backing {
+            Backing::File { file, index } if request.rights.contains(Rights::EXECUTE) => Some((file.clone(), *index)),
+            _ => None,
+        };
         inner.tree.insert(start, vma);
         if request.rights.contains(Rights::EXECUTE) {
             inner.attach_text(start);
         }
         drop(inner);
+        // A debugger attached to the process finds the program's files by this.
+        #[cfg(feature = "process")]
+        if let Some((file, index)) = mapped {
+            let path = alloc::string::String::from_utf8_lossy(&file.path).into_owned();
+            api_plat::status(&api_plat::Status::Mapped { address: start, offset: index * PAGE, path });
+        }
         save(unsaved);
         if traits.locked {
             self.populate(start, end);

@@ -225,22 +225,23 @@ unsafe extern "C" {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_idle() {
-    if cpu::work_is_wanted() {
-        return;
+    // A tick that was armed for the program ends the wait early, for nothing.
+    while !cpu::work_is_wanted() {
+        let mut ready = Ready::gather();
+        let deadline = DEADLINE.load(Ordering::Relaxed);
+        let mut timeout = TimeSpec::of_ns(deadline.saturating_sub(api_plat::now_ns()));
+        let limit = if deadline == u64::MAX { core::ptr::null_mut() } else { &raw mut timeout };
+        IDLE.store(true, Ordering::Relaxed);
+        // SAFETY: both are ours, and the host writes to them only.
+        let found = unsafe { unilith_wait(ready.descriptors.as_mut_ptr(), ready.count, limit) };
+        IDLE.store(false, Ordering::Relaxed);
+        if found > 0 {
+            ready.call();
+        }
+        if deadline != u64::MAX {
+            expire(api_plat::now_ns());
+        }
     }
-    let mut ready = Ready::gather();
-    let deadline = DEADLINE.load(Ordering::Relaxed);
-    let mut timeout = TimeSpec::of_ns(deadline.saturating_sub(api_plat::now_ns()));
-    let limit = if deadline == u64::MAX { core::ptr::null_mut() } else { &raw mut timeout };
-    IDLE.store(true, Ordering::Relaxed);
-    // SAFETY: both are ours, and the host writes to them only.
-    let found = unsafe { unilith_wait(ready.descriptors.as_mut_ptr(), ready.count, limit) };
-    IDLE.store(false, Ordering::Relaxed);
-    if found > 0 {
-        ready.call();
-    }
-    let now = api_plat::now_ns();
-    expire(now);
-    ensure(now);
+    ensure(api_plat::now_ns());
     crate::clock::improve();
 }

@@ -63,6 +63,10 @@ const SIGKILL: u8 = 9;
 
 #[unsafe(no_mangle)]
 fn unilith_plat_power_off(status: &Status) -> ! {
+    let count = crate::trapped_calls();
+    if count > 0 {
+        unilith_plat_status(&Status::Trapped { count });
+    }
     unilith_plat_status(status);
     host::exit(match status {
         Status::Exit { code } => *code,
