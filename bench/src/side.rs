@@ -120,7 +120,8 @@ impl<'a> Machine<'a> {
 
     /// Resident memory of QEMU in MiB.
     pub fn resident_mib(&self) -> Result<f64> {
-        let pid = self.state["process"]["pid"].as_u64().ok_or("inspect does not name the machine's process")?;
+        let pid =
+            self.state["process"]["pid"].as_u64().ok_or("inspect does not name the machine's process")?;
         let status =
             std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| format!("QEMU: {e}"))?;
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).ok_or("no VmRSS of QEMU")?;

@@ -17,8 +17,8 @@ fn exec(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
 fn exec_with(unilith: &Unilith, machine: &Machine, words: &[&str], input: &[u8]) -> Ran {
     let mut command = unilith.command(&[&["exec", machine.id.as_str()], words].concat());
     let path = unilith.path("input");
-    std::fs::write(&path, input).unwrap();
-    finish(command.stdin(std::fs::File::open(path).unwrap()), PATIENCE)
+    std::fs::write(&path, input).expect("a file for the input");
+    finish(command.stdin(std::fs::File::open(path).expect("the input")), PATIENCE)
 }
 
 fn redis(unilith: &Unilith) -> Machine<'_> {

@@ -99,11 +99,7 @@ impl Options {
 
     /// The files of `linux/config` that make up the configuration.
     pub(crate) fn fragments(&self) -> &'static [&'static str] {
-        if *self == Options::default() {
-            &["unilith.config"]
-        } else {
-            &["unilith.config", "ukl.config"]
-        }
+        if *self == Options::default() { &["unilith.config"] } else { &["unilith.config", "ukl.config"] }
     }
 
     pub(crate) fn command_line(&self, console: Console, log: Option<&str>) -> String {

@@ -53,7 +53,8 @@ fn a_shell_and_its_children_run_in_supervisor_mode_on_a_machine_with_pci() {
 /// Instructions of the guest for one call, from the program's own measurement under `-icount`, where a nanosecond is
 /// an instruction.
 fn instructions(words: &str, call: &str) -> f64 {
-    let machine = Machine::new(QEMU_MICROVM).level(level(words), 1).counting_instructions().with_program("call");
+    let machine =
+        Machine::new(QEMU_MICROVM).level(level(words), 1).counting_instructions().with_program("call");
     let run = machine.configure(|c| c.args = vec!["/bin/call".into(), call.into()]).boot();
     run.console.trim().parse().unwrap_or_else(|_| panic!("{call}: {}", run.console))
 }

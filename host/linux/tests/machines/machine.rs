@@ -187,7 +187,9 @@ fn workshop() -> Workshop {
 fn root_archive(programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     let catalogue = Catalogue::open(repository().join("apps"));
     let reference = Reference::parse("busybox", &catalogue).unwrap();
-    let image = unilith_image::gather(&Request::new(reference, catalogue), &Cache::of_user().unwrap(), &Quiet).unwrap();
+    let image =
+        unilith_image::gather(&Request::new(reference, catalogue), &Cache::of_user().unwrap(), &Quiet)
+            .unwrap();
     let mut out = fs::read(&image.root).unwrap();
     out.resize(out.len().next_multiple_of(4), 0);
     let mut entry = |name: &str, mode: u32, data: &[u8]| {

@@ -10,11 +10,9 @@ fn at(physical: u64) -> *mut u8 {
 #[unsafe(no_mangle)]
 fn unilith_frame_new() -> u64 {
     let physical = FRAMES.lock().new_frame();
-    if physical != 0 {
-        if !untouched::take(physical) {
-            // SAFETY: a fresh page, ours alone.
-            unsafe { zero(at(physical)) }
-        }
+    if physical != 0 && !untouched::take(physical) {
+        // SAFETY: a fresh page, ours alone.
+        unsafe { zero(at(physical)) }
     }
     physical
 }

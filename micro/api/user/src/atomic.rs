@@ -55,14 +55,16 @@ pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Result<u32
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
     #[test]
     fn a_word_changes_only_from_the_expected_value() {
-        let mut word = 5u32;
-        let address = &raw mut word as u64;
+        // Not on the stack, which lies above the program's part where the machine is a process.
+        static WORD: AtomicU32 = AtomicU32::new(5);
+        let address = WORD.as_ptr() as u64;
         assert_eq!(compare_exchange_u32(address, 4, 9), Ok(5));
         assert_eq!(compare_exchange_u32(address, 5, 9), Ok(5));
-        assert_eq!(word, 9);
+        assert_eq!(WORD.load(Relaxed), 9);
         assert_eq!(compare_exchange_u32(address + 1, 5, 9), Err(EINVAL));
         assert_eq!(compare_exchange_u32(1 << 63, 5, 9), Err(EFAULT));
     }

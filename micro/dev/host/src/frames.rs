@@ -46,7 +46,7 @@ impl Splitter {
     }
 
     /// The next whole frame.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
+    pub fn next_frame(&mut self) -> Result<Option<&[u8]>, Broken> {
         let here = &self.bytes[self.start..self.end];
         let Some(prefix) = here.first_chunk::<PREFIX>() else { return Ok(None) };
         let length = u32::from_be_bytes(*prefix) as usize;
@@ -89,7 +89,7 @@ mod tests {
                 room[..n].copy_from_slice(&stream[at..at + n]);
                 splitter.filled(n);
                 at += n;
-                while let Some(frame) = splitter.next().unwrap() {
+                while let Some(frame) = splitter.next_frame().unwrap() {
                     assert!(frame.iter().all(|b| *b == seen.len() as u8));
                     seen.push(frame.len());
                 }
@@ -103,6 +103,6 @@ mod tests {
         let mut splitter = Splitter::new().unwrap();
         splitter.room()[..4].copy_from_slice(&[1, 0, 0, 0]);
         splitter.filled(4);
-        assert_eq!(splitter.next(), Err(Broken));
+        assert_eq!(splitter.next_frame(), Err(Broken));
     }
 }

@@ -220,7 +220,7 @@ impl Network {
         }
         let Receive { buffers, splitter: Some(splitter), broken, .. } = receive else { return None };
         loop {
-            match splitter.next() {
+            match splitter.next_frame() {
                 Ok(Some(frame)) => {
                     let mut more = Vec::new();
                     if frame.is_empty() || !spread(frame, buffers, &mut more) {

@@ -169,7 +169,7 @@ mod tests {
             ARCHITECTURE => architecture,
             _ => {
                 let word = arguments[(at as usize - 16) / 8];
-                if at % 8 == 0 { word as u32 } else { (word >> 32) as u32 }
+                if at.is_multiple_of(8) { word as u32 } else { (word >> 32) as u32 }
             }
         };
         let (mut at, mut a) = (0, 0);

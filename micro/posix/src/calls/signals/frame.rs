@@ -358,7 +358,7 @@ pub(super) mod tests {
             rip: 0x40_1000,
             cs: 8,
             rflags: 0x202,
-            rsp: 0x7fff_0000_1238,
+            rsp: 0x6fff_0000_1238,
             ss: 16,
         }
     }
@@ -422,7 +422,7 @@ pub(super) mod tests {
         let [di, si, bp, bx, dx, ax, cx] =
             [native.di, native.si, native.bp, native.bx, native.dx, native.ax, native.cx];
         assert_eq!([ax, cx, dx, bx, bp, si, di], [100, 101, 102, 103, 105, 106, 107]);
-        assert_eq!((native.sp, native.ip, native.flags), (0x7fff_0000_1238, 0x40_1000, 0x202));
+        assert_eq!((native.sp, native.ip, native.flags), (0x6fff_0000_1238, 0x40_1000, 0x202));
         assert_eq!((native.cs, native.gs, native.fs, native.ss), (0x33, 0, 0, 0x2b));
         assert_eq!((native.err, native.trapno, native.cr2), (6, 14, 0x1234));
         assert_eq!((native.oldmask, native.uc_sigmask, native.fpstate), (0xf0, 0xf0, 0x7000));
@@ -433,7 +433,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_frame_keeps_the_red_zone_and_the_alignment_of_a_call() {
-        let sp = 0x7fff_0000_1238;
+        let sp = 0x6fff_0000_1238;
         let place = place(sp, &AltStack::NONE, true, 836).unwrap();
         assert!(place.fpu + 836 <= sp - RED_ZONE);
         assert!(place.frame + BYTES <= place.fpu);
@@ -443,7 +443,7 @@ pub(super) mod tests {
     #[test]
     fn the_alternate_stack_is_used_when_asked_for_and_never_overflown() {
         let stack = |size| AltStack::from_user([0x10_0000, 0, size]);
-        let sp = 0x7fff_0000_1238;
+        let sp = 0x6fff_0000_1238;
         let at = |size, on_stack, sp| place(sp, &stack(size), on_stack, 836);
         let first = at(8192, true, sp).unwrap().frame;
         assert!((0x10_0000..0x10_2000).contains(&first));
