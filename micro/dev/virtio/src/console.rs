@@ -259,23 +259,23 @@ impl Console {
 impl Port {
     /// Lets the host send: from now on bytes are received.
     pub fn open(&self) {
-        {
-            let mut state = self.state.lock();
-            if core::mem::replace(&mut state.used, true) {
-                return;
-            }
-            for _ in 0..RECEIVE_BUFFERS {
-                // The queue is empty and larger.
-                let _ = state.receive.give(alloc::vec![0; RECEIVE_BYTES], true);
-            }
-            state.receive.queue.enable_interrupts();
-            state.receive.queue.notify();
+        if core::mem::replace(&mut self.state.lock().used, true) {
+            return;
         }
-        let console =
-            CONSOLES.lock().iter().find(|c| c.ports.iter().any(|p| core::ptr::eq(&**p, self))).cloned();
+        let consoles = CONSOLES.lock().clone();
+        let console = consoles.iter().find(|c| c.ports.iter().any(|p| core::ptr::eq(&**p, self)));
         if let Some(console) = console {
             console.tell(self.number, event::PORT_OPEN, 1);
         }
+        // Buffers behind the message: QEMU looks again for bytes from the host when it gets buffers for an open port,
+        // and at the message alone it does not.
+        let mut state = self.state.lock();
+        for _ in 0..RECEIVE_BUFFERS {
+            // The queue is empty and larger.
+            let _ = state.receive.give(alloc::vec![0; RECEIVE_BYTES], true);
+        }
+        state.receive.queue.enable_interrupts();
+        state.receive.queue.notify();
     }
 
     /// Woken (IN) when bytes came or the host's side changed, and (OUT) when there is room again.
