@@ -150,6 +150,14 @@ impl Unilith {
         command
     }
 
+    /// A shell with a line to run, ready to be started as [`Unilith::command`]'s.
+    pub fn shell(&self, line: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-ec", line]).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", self.path("state")).envs(self.env.iter().map(|(k, v)| (k, v)));
+        command
+    }
+
     /// Builds the tested kernel, so that no test's time has that in it.
     fn build_kernel(&self) {
         static BUILT: Once = Once::new();

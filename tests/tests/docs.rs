@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pages that are generated must be what the code says. `UNILITH_UPDATE_DOCS=1 ./unilith test --system docs` writes them anew.
 
+use overlay_wire::{HEADER, MOST_PAYLOAD};
 use std::fs;
 use syscall_table::{ROWS, Status};
-use unilith_tests::{Unilith, root};
+use unilith_tests::{Unilith, root, tested_kernel};
 
 #[track_caller]
 fn is_up_to_date(page: &str, text: &str) {
@@ -63,4 +64,121 @@ fn the_page_of_the_command_is_its_help() {
         text.push_str(&format!("\n## {verb}\n\n```text\n{}\n```\n", help(&[verb]).trim_end()));
     }
     is_up_to_date("command.md", &text);
+}
+
+#[test]
+fn the_page_of_the_overlays_commands_is_what_a_machine_says() {
+    let unilith = Unilith::new();
+    if tested_kernel() != "micro" {
+        return;
+    }
+    let machine = unilith.start(&["redis", "--", "--save", ""]);
+    let said = unilith.run(&["exec", "--json", &machine.id, "help"]).ok().out;
+    let mut text = String::from(
+        "# The overlay's commands\n\n\
+         Generated from what a machine says of itself: `unilith exec NAME help`. Exit codes: 0 done, 1 failed, 2 used wrongly,\n\
+         126 refused, 127 unknown command, 130 interrupted. With `--json` every listing is one JSON object a line, and failures\n\
+         are `{\"error\": {\"command\", \"subject\", \"errno\", \"message\"}}` on standard error.\n",
+    );
+    for line in said.lines() {
+        let command: serde_json::Value = serde_json::from_str(line).unwrap();
+        let part = |key: &str| command[key].as_str().unwrap();
+        let usage = format!("{} {}", part("name"), part("arguments"));
+        text.push_str(&format!(
+            "\n## {}\n\n```text\n{}\n```\n\n{}.\n",
+            part("name"),
+            usage.trim_end(),
+            part("summary")
+        ));
+        let mut in_list = false;
+        for line in part("help").lines() {
+            // An option, or an example, and what it does.
+            let explained =
+                line.split_once("  ").map(|(what, does)| format!("- `{what}`: {}\n", does.trim()));
+            let gap = if in_list && explained.is_some() { "" } else { "\n" };
+            in_list = explained.is_some();
+            text.push_str(&format!("{gap}{}", explained.unwrap_or_else(|| format!("{line}\n"))));
+        }
+    }
+    is_up_to_date("overlay-commands.md", &text);
+}
+
+#[test]
+fn the_page_of_the_protocol_is_the_crates_own() {
+    let source = fs::read_to_string(root().join("micro/overlay/wire/src/lib.rs")).unwrap();
+    let mut text = String::from(
+        "# The overlay's protocol\n\nGenerated from the crate `overlay-wire`, which both sides use.\n\n",
+    );
+    let plain = |line: &str| {
+        let line = line
+            .replace("[`HEADER`]", &HEADER.to_string())
+            .replace("[`MOST_PAYLOAD`]", &MOST_PAYLOAD.to_string());
+        line.replace("[`", "`").replace("`]", "`").replace("Kind::", "")
+    };
+    let lines =
+        source.lines().filter_map(|l| l.strip_prefix("//!")).map(|l| l.strip_prefix(' ').unwrap_or(l));
+    for line in lines.skip(2) {
+        let line = line.strip_prefix("# ").map_or(line.to_string(), |title| format!("## {title}"));
+        text.push_str(&format!("{}\n", plain(&line)));
+    }
+    text.push_str("\n## Kinds and payloads\n\n| kind | | |\n| --- | --- | --- |\n");
+    let mut explained = String::new();
+    for line in source.lines().map(str::trim) {
+        if let Some(words) = line.strip_prefix("/// ") {
+            explained.push_str(&format!("{} ", plain(words)));
+        } else if let Some((name, number)) =
+            line.strip_prefix("pub const ").and_then(|l| l.split_once(": Kind = Kind("))
+        {
+            text.push_str(&format!(
+                "| {} | {name} | {} |\n",
+                number.trim_end_matches(");"),
+                explained.trim_end()
+            ));
+            explained.clear();
+        } else {
+            explained.clear();
+        }
+    }
+    let messages = fs::read_to_string(root().join("micro/overlay/wire/src/message.rs")).unwrap();
+    text.push_str(
+        "\n`bytes` are a length (u32) and that many bytes; the payloads of the others are plain bytes.\n\n",
+    );
+    let mut explained = String::new();
+    for line in messages.lines() {
+        if let Some(words) = line.strip_prefix("/// ") {
+            explained.push_str(&format!("{} ", plain(words)));
+        } else if let Some(name) = line.strip_prefix("pub struct ") {
+            let name = name.split(['<', ' ', ';']).next().unwrap_or_default();
+            if explained.contains("u8") || explained.contains("u16") {
+                text.push_str(&format!("- **{name}**: {}\n", explained.trim_end()));
+            }
+            explained.clear();
+        } else if !line.starts_with('#') {
+            explained.clear();
+        }
+    }
+    is_up_to_date("overlay-protocol.md", &text);
+}
+
+#[test]
+fn the_tutorial_of_the_overlay_works_as_printed() {
+    let unilith = Unilith::new();
+    if tested_kernel() != "micro" {
+        return;
+    }
+    // Builds the kernel outside of the tutorial's time.
+    drop(unilith.start(&["busybox", "sleep", "1"]));
+    let page = fs::read_to_string(root().join("docs/tutorial/look-inside.md")).unwrap();
+    let commands: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("    ")).collect();
+    assert!(commands.len() > 15, "the page has commands");
+    let mut said = String::new();
+    for line in commands {
+        let mut command = unilith.shell(line);
+        said.push_str(&unilith_tests::finish(command.current_dir(root()), unilith_tests::PATIENCE).ok().out);
+    }
+    for part in
+        ["changed while it ran", "from my computer", "worker_connections", "program_own", "0.0.0.0:80"]
+    {
+        assert!(said.contains(part), "expected `{part}` in {said}");
+    }
 }
