@@ -247,7 +247,9 @@ impl Space {
         inner.account(&traits, length as i64);
         #[cfg(feature = "process")]
         let mapped = match &vma.backing {
-            Backing::File { file, index } if request.rights.contains(Rights::EXECUTE) => Some((file.clone(), *index)),
+            Backing::File { file, index } if request.rights.contains(Rights::EXECUTE) => {
+                Some((file.clone(), *index))
+            }
             _ => None,
         };
         inner.tree.insert(start, vma);
