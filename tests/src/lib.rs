@@ -79,6 +79,13 @@ impl Ran {
         self
     }
 
+    /// Fails the test unless standard error holds the text.
+    #[track_caller]
+    pub fn complains(self, text: &str) -> Ran {
+        assert!(self.err.contains(text), "expected `{text}` on standard error of {self}");
+        self
+    }
+
     /// Fails the test unless exactly one line on standard error comes from Unilith and holds all the texts.
     #[track_caller]
     pub fn fails_with(self, texts: &[&str]) -> Ran {

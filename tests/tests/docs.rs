@@ -160,25 +160,40 @@ fn the_page_of_the_protocol_is_the_crates_own() {
     is_up_to_date("overlay-protocol.md", &text);
 }
 
-#[test]
-fn the_tutorial_of_the_overlay_works_as_printed() {
+/// Runs what a page prints as commands, in a directory that has the command; what they said.
+fn follow(page: &str) -> String {
     let unilith = Unilith::new();
+    // Builds the kernel outside of the page's time.
+    drop(unilith.start(&["busybox", "sleep", "1"]));
+    std::os::unix::fs::symlink(root().join("unilith"), unilith.path("unilith"))
+        .expect("a link to the command");
+    let text = fs::read_to_string(root().join("docs").join(page)).expect("the page is there");
+    let mut said = String::new();
+    for line in text.lines().filter_map(|l| l.strip_prefix("    ")) {
+        let ran = unilith_tests::finish(&mut unilith.shell(line), unilith_tests::PATIENCE);
+        assert!(ran.code == Some(0), "{line}: {ran}");
+        said.push_str(&ran.out);
+    }
+    said
+}
+
+#[test]
+fn pages_about_the_overlay_work_as_printed() {
     if tested_kernel() != "micro" {
         return;
     }
-    // Builds the kernel outside of the tutorial's time.
-    drop(unilith.start(&["busybox", "sleep", "1"]));
-    let page = fs::read_to_string(root().join("docs/tutorial/look-inside.md")).unwrap();
-    let commands: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("    ")).collect();
-    assert!(commands.len() > 15, "the page has commands");
-    let mut said = String::new();
-    for line in commands {
-        let mut command = unilith.shell(line);
-        said.push_str(&unilith_tests::finish(command.current_dir(root()), unilith_tests::PATIENCE).ok().out);
-    }
-    for part in
-        ["changed while it ran", "from my computer", "worker_connections", "program_own", "0.0.0.0:80"]
-    {
-        assert!(said.contains(part), "expected `{part}` in {said}");
+    for (page, parts) in [
+        (
+            "tutorial/look-inside.md",
+            &["changed while it ran", "from my computer", "worker_connections", "program_own", "0.0.0.0:80"]
+                [..],
+        ),
+        ("how-to/read-logs.md", &["GET / HTTP/1.1", "GET /missing HTTP/1.1\" 404", "access.log"]),
+        ("how-to/reconfigure.md", &["It works", "the new configuration"]),
+    ] {
+        let said = follow(page);
+        for part in parts {
+            assert!(said.contains(part), "{page}: expected `{part}` in {said}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use abi::{Result, errno::ESRCH};
 use alloc::sync::Arc;
 
 /// No thread of the program has this id.
-const TID: i32 = 0;
+pub const TID: i32 = 0;
 
 /// What a kernel thread is to the program for as long as this lives. It stays on the thread that made it.
 pub struct Identity {

@@ -25,6 +25,7 @@ pub mod futex;
 pub mod mounts;
 pub mod proc;
 pub mod process;
+pub mod restart;
 pub mod start;
 pub mod task;
 pub mod wait;

@@ -8,6 +8,7 @@ use crate::calls::prctl::Settings;
 use crate::calls::signals::ProcessSignals;
 use crate::calls::time::ProcessTimers;
 use crate::files::Files;
+use crate::restart::Restarts;
 use crate::task::Task;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -38,6 +39,7 @@ pub struct Process {
     /// Processor time of threads that have ended.
     ended_cpu_ns: AtomicU64,
     program: SpinLock<Option<Arc<Program>>>,
+    pub restarts: Restarts,
 }
 
 /// What runs, as execve left it: for /proc/self.
@@ -66,6 +68,7 @@ impl Process {
             only: AtomicI32::new(0),
             ended_cpu_ns: AtomicU64::new(0),
             program: SpinLock::new(None),
+            restarts: Restarts::default(),
         })
     }
 

@@ -5,6 +5,7 @@ use crate::calls::system;
 use crate::exec::{self, Prepared};
 use crate::files::Files;
 use crate::process::{Credentials, FIRST_PID, Process, Program};
+use crate::restart::First;
 use crate::task::{self, Task};
 use alloc::format;
 use alloc::string::String;
@@ -46,8 +47,14 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
 fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert::Infallible, String> {
     let path = &config.args[0];
     let bytes = |text: &String| text.clone().into_bytes();
-    let arguments = config.args.iter().map(bytes).collect();
+    let arguments: Vec<Vec<u8>> = config.args.iter().map(bytes).collect();
     let environment = environment(config);
+    process.restarts.set_first(First {
+        arguments: arguments.clone(),
+        environment: environment.clone(),
+        credentials: process.credentials.lock().clone(),
+        working: process.files.working(),
+    });
     let name = path.clone().into_bytes();
     let prepared = exec::find(process, &name)
         .and_then(|file| exec::prepare(process, file, name, arguments, environment));

@@ -65,10 +65,11 @@ impl Task {
         self.thread.lock().as_ref().map_or(0, |thread| thread.cpu_ns())
     }
 
-    /// True when a signal is to be delivered: a blocking call gives up.
+    /// True when a signal is to be delivered, or the program started again: a blocking call gives up.
     #[inline]
     pub fn has_signal(&self) -> bool {
-        self.signals.is_pending(&self.process.signals)
+        let restarts = self.process.restarts.is_asked() && self.tid != crate::auxiliary::TID;
+        self.signals.is_pending(&self.process.signals) || restarts
     }
 
     /// Takes the thread out of a sleep, or out of the program, because a signal is there.

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `ps` and `kill`.
+//! `ps`, `kill` and `restart`.
 
 use crate::arguments::{Arguments, number};
 use crate::paths::failed;
 use crate::signals;
+use abi::errno::EAGAIN;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value};
-use posix::auxiliary;
 use posix::calls::signals::{SIGNALS, SIGRTMIN};
 use posix::process::Process;
+use posix::{auxiliary, restart};
 use sched::Thread;
 
-pub const COMMANDS: [Command; 2] = [
+pub const COMMANDS: [Command; 3] = [
     Command {
         name: "ps",
         arguments: "",
@@ -31,13 +32,26 @@ pub const COMMANDS: [Command; 2] = [
         help: "Sends the program a signal, SIGTERM unless another one is named, by name or number. With numbers of \
                threads (`ps` lists them) it goes to these threads alone; 1 is the program as a whole.\n\
                -l  list the signals\n\
-               kill -HUP    lets nginx read its configuration again",
+               kill -HUP  lets a program read its configuration again, where it does so by itself",
         completes: Completes::Signals,
         run: kill,
+    },
+    Command {
+        name: "restart",
+        arguments: "",
+        summary: "Start the program again, with the files as they are now",
+        help: "Starts the program as it was started first, with the same arguments and environment, in place of the one \
+               that runs. The machine's files stay; memory, threads and connections of the old one are gone. When the \
+               program cannot be loaded the old one goes on.",
+        completes: Completes::Nothing,
+        run: restart,
     },
 ];
 
 const SIGTERM: i32 = 15;
+const COULD_NOT: &str = "the program cannot be loaded; the old one goes on";
+/// How often it is looked whether the program has started again.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 const THREADS: [Column; 4] = [
     Column::right("tid", "TID", 5),
@@ -110,6 +124,24 @@ fn ps(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
         ])?;
     }
     Ok(0)
+}
+
+fn restart(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
+    if !arguments.is_empty() {
+        return Err(Failure::usage("no arguments are taken"));
+    }
+    let process = auxiliary::program().map_err(|e| Failure::new("").errno(e))?;
+    restart::ask(&process).map_err(|e| Failure::new("").because("it is being restarted already").errno(e))?;
+    loop {
+        match process.restarts.outcome() {
+            Err(EAGAIN) => {}
+            outcome => return outcome.map(|()| 0).map_err(|e| Failure::new("").because(COULD_NOT).errno(e)),
+        }
+        if let Err(stop) = session.sleep(api_plat::now_ns() + LOOK_AGAIN_NS) {
+            process.restarts.withdraw();
+            return Err(stop.into());
+        }
+    }
 }
 
 fn kill(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {

@@ -23,6 +23,10 @@ use vfs::Dentry;
 
 /// Longest string with its NUL (MAX_ARG_STRLEN).
 const LONGEST_STRING: usize = 32 * abi::PAGE_SIZE;
+/// Descriptors below are the standard streams.
+const FIRST_OWN: u32 = 3;
+/// Every process' first mask for new files.
+const FIRST_UMASK: u32 = 0o022;
 /// Most bytes of all strings that are read: three quarters of Linux' _STK_LIM. The loader knows the exact limit.
 const MOST_BYTES: usize = 6 << 20;
 
@@ -81,15 +85,51 @@ impl Strings {
 fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
     let process = task::current().process.clone();
     let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
-    let Prepared { space, loaded, file } =
-        exec::prepare(&process, file, name, strings.arguments, strings.environment)?;
+    let prepared = exec::prepare(&process, file, name, strings.arguments, strings.environment)?;
+    replace(call.frame, &process, prepared, &comm)?;
+    call.keep_registers = true;
+    Ok(0)
+}
+
+/// Starts the machine's program again as it was started first, in place of what runs. An error leaves everything as it
+/// is, but for the working directory.
+pub fn restart(frame: &mut Frame) -> Result<()> {
+    let process = task::current().process.clone();
+    let first = process.restarts.first().ok_or(ESRCH)?;
+    let name = first.arguments.first().ok_or(ENOENT)?.clone();
+    process.files.set_working(first.working.clone());
+    let old = core::mem::replace(&mut *process.credentials.lock(), first.credentials.clone());
+    let prepared = exec::find(&process, &name).and_then(|file| {
+        let comm = file.name();
+        let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
+        Ok((exec::prepare(&process, file, name, arguments, environment)?, comm))
+    });
+    let replaced = prepared.and_then(|(prepared, comm)| replace(frame, &process, prepared, &comm));
+    if let Err(e) = replaced {
+        *process.credentials.lock() = old;
+        return Err(e);
+    }
+    // The program begins with its standard streams and nothing else open.
+    let descriptors = &process.files.descriptors;
+    while let Some(fd) = descriptors.next_open(FIRST_OWN) {
+        // As with execve nobody is told of errors.
+        let _ = descriptors.remove(fd).and_then(|description| description.close());
+    }
+    process.files.set_umask(FIRST_UMASK);
+    task::current().signals.set_blocked(0);
+    Ok(())
+}
+
+/// Lets the loaded program take the place of what runs: `frame` becomes its first registers.
+fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared, comm: &[u8]) -> Result<()> {
+    let Prepared { space, loaded, file } = prepared;
     // A device that is full is the last reason to stay.
     mem::current().sync_all()?;
     let fpu = api_plat::new_fpu_state()?;
-    end_other_threads(&process)?;
+    end_other_threads(process)?;
 
     // From here on there is no way back.
-    become_first(&process);
+    become_first(process);
     let task = task::current();
     while let Some((_, description)) = process.files.descriptors.remove_marked() {
         // As on Linux, nobody is told of errors.
@@ -103,15 +143,14 @@ fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strin
     task.robust_list.store(0, Ordering::Relaxed);
     space.activate();
     drop(space);
-    task.set_name(&comm);
+    task.set_name(comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     // SAFETY: the stack is the running thread's own, as it was before.
     unsafe { api_plat::activate(sched::current().stack_top(), 0) };
     api_plat::load_fpu(&fpu);
-    *call.frame = Frame::at_start(entry, stack);
-    call.keep_registers = true;
-    Ok(0)
+    *frame = Frame::at_start(entry, stack);
+    Ok(())
 }
 
 /// Ends every thread but the calling one, and waits until they are gone. Fails when another thread was first: then this

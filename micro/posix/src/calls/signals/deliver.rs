@@ -62,6 +62,13 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
         if task.process.only().is_some_and(|only| only != task.tid) {
             crate::calls::end::end_thread(0);
         }
+        if task.process.restarts.take() {
+            let outcome = crate::calls::exec::restart(registers);
+            task.process.restarts.done(outcome);
+            if outcome.is_ok() {
+                return None;
+            }
+        }
         let Some(info) = state::take(task, !signals.blocked()) else { break };
         let signal = info.signal();
         let action = task.process.signals.action(signal);
