@@ -226,6 +226,31 @@ static void listing(void)
         fclose(maps);
 }
 
+static void shorter_files(void)
+{
+    int fd = open("/tmp/memory-short", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, 3 * PAGE) == 0);
+    char *shared = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *private = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    memset(shared, 'x', 3 * PAGE);
+    memset(private, 'y', 3 * PAGE);
+    CHECK(ftruncate(fd, PAGE + 100) == 0);
+    CHECK(touch(shared + PAGE, 0) == 0 && touch(shared + 2 * PAGE, 0) == SIGBUS);
+    CHECK(touch(private + PAGE, 0) == 0 && touch(private + 2 * PAGE, 1) == SIGBUS);
+    CHECK(shared[PAGE + 99] == 'x' && shared[PAGE + 100] == 0);
+    CHECK(ftruncate(fd, 3 * PAGE) == 0);
+    CHECK(shared[2 * PAGE] == 0 && private[2 * PAGE] == 0 && private[0] == 'y');
+    shared[2 * PAGE] = 'z';
+    CHECK(fallocate(fd, 3, 0, 3 * PAGE) == 0);
+    CHECK(shared[0] == 0 && shared[2 * PAGE] == 0 && private[0] == 'y' && private[2 * PAGE] == 0);
+    close(open("/tmp/memory-short", O_WRONLY | O_TRUNC));
+    CHECK(touch(shared, 0) == SIGBUS && touch(private, 0) == SIGBUS);
+    munmap(shared, 3 * PAGE);
+    munmap(private, 3 * PAGE);
+    close(fd);
+    unlink("/tmp/memory-short");
+}
+
 int main(void)
 {
     struct sigaction action = { .sa_sigaction = caught, .sa_flags = SA_SIGINFO | SA_ONSTACK };
@@ -236,6 +261,7 @@ int main(void)
     places();
     moves();
     files();
+    shorter_files();
     stack();
     listing();
     for (int i = 0; i < 300; i++) {

@@ -51,3 +51,18 @@ fn limits_hold() {
 fn message_queues_are_those_of_posix() {
     passes("queues.c", "all queue tests passed");
 }
+
+#[test]
+fn system_v_ipc_is_that_of_linux() {
+    passes("ipc.c", "all IPC tests passed");
+}
+
+#[test]
+fn tables_of_sockets_and_memory_by_process_are_those_of_linux() {
+    passes("tables.c", "all table tests passed");
+}
+
+#[test]
+fn asynchronous_io_is_that_of_linux() {
+    passes("aio.c", "all AIO tests passed");
+}

@@ -3,7 +3,7 @@
 
 use crate::pager::Pager;
 use crate::space::{Inner, Space, range_end, save};
-use crate::vma::{Backing, Large, MappedFile, Traits};
+use crate::vma::{Backing, Large, MappedFile, Traits, Vma};
 use crate::{PAGE, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -172,6 +172,75 @@ impl Space {
             }
         }
         Ok(())
+    }
+}
+
+impl Space {
+    /// shmdt(2): takes out the file that is mapped from its start at `address`, all pieces of that mapping. `EINVAL`
+    /// when there is none that `wanted` agrees to.
+    pub fn unmap_file(
+        &self,
+        address: u64,
+        wanted: impl Fn(&Arc<MappedFile>) -> bool,
+    ) -> Result<Arc<MappedFile>> {
+        let (file, pieces) = {
+            let inner = self.lock();
+            let (start, vma) = inner.tree.find(address).ok_or(EINVAL)?;
+            let file = match vma.file_page(start, address) {
+                Some((file, 0)) if start == address && wanted(file) => file.clone(),
+                _ => return Err(EINVAL),
+            };
+            let belongs = |start: u64, vma: &Vma| match vma.file_page(start, start) {
+                Some((other, page)) => {
+                    Arc::ptr_eq(other, &file) && start.checked_sub(page * PAGE) == Some(address)
+                }
+                None => false,
+            };
+            let pieces: Vec<(u64, u64)> = inner
+                .tree
+                .iter()
+                .filter(|(start, vma)| *start >= address && belongs(*start, vma))
+                .map(|(start, vma)| (start, vma.end - start))
+                .collect();
+            (file, pieces)
+        };
+        for (start, length) in pieces {
+            self.unmap(start, length)?;
+        }
+        Ok(file)
+    }
+
+    /// A file lost its pages from byte `from` up to byte `to`: mappings lose them as well, and a touch asks the file
+    /// again. With `copies` private copies go too, as they do when a file becomes shorter.
+    pub fn file_lost(&self, device: u64, inode: u64, from: u64, to: u64, copies: bool) {
+        let (first, last) = (from.div_ceil(PAGE), to / PAGE);
+        let mut lost = Vec::new();
+        {
+            let mut inner = self.lock();
+            let ranges: Vec<(u64, u64, u64, Vma)> = inner
+                .tree
+                .iter()
+                .filter_map(|(start, vma)| {
+                    let Backing::File { file, index } = &vma.backing else { return None };
+                    if (file.device, file.inode) != (device, inode) {
+                        return None;
+                    }
+                    let address =
+                        |page: u64| start.saturating_add(page.saturating_sub(*index).saturating_mul(PAGE));
+                    let (low, high) = (address(first), address(last).min(vma.end));
+                    (low < high).then(|| (start, low, high, vma.clone()))
+                })
+                .collect();
+            for (start, low, high, vma) in ranges {
+                if copies {
+                    inner.discard(low, high, start, &vma, &mut lost);
+                } else {
+                    inner.forget_file_pages(start, low, high, &vma);
+                }
+            }
+        }
+        // Nothing of it is stored: the file no longer has these pages.
+        drop(lost);
     }
 }
 

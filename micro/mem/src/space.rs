@@ -680,11 +680,11 @@ impl Inner {
         vma.text = Some(Arc::new(text));
         let vma = vma.clone();
         // Pages of the file that were seen already come back patched; the program's own copies stay as they are.
-        self.forget_file_pages(start, end, &vma);
+        self.forget_file_pages(start, start, end, &vma);
     }
 
-    /// Takes out the pages that are the file's own.
-    fn forget_file_pages(&mut self, start: u64, end: u64, vma: &Vma) {
+    /// Takes out the pages that are the file's own, of a part of a mapping.
+    pub(crate) fn forget_file_pages(&mut self, vma_start: u64, start: u64, end: u64, vma: &Vma) {
         let mut seen = Vec::new();
         self.pager.visit(start, end, &mut |address, page| {
             if !page.own {
@@ -694,7 +694,7 @@ impl Inner {
         });
         let mut unsaved = Vec::new();
         for address in seen {
-            self.discard(address, address + PAGE, start, vma, &mut unsaved);
+            self.discard(address, address + PAGE, vma_start, vma, &mut unsaved);
         }
     }
 }

@@ -284,6 +284,26 @@ fn shared_file_pages_are_the_file_and_are_stored() {
 }
 
 #[test]
+fn pages_that_a_file_lost_are_asked_for_again() {
+    let s = space();
+    let (_, mapped) = TestFile::new(&[7; 3 * 4096]).mapped();
+    let (device, inode) = (mapped.device, mapped.inode);
+    let shared = Request { shared: true, ..Request::anonymous(3 * PAGE, RW).of(mapped.clone(), 0) };
+    let shared = s.map(shared).unwrap();
+    let private = s.map(Request::anonymous(2 * PAGE, RW).of(mapped, 1)).unwrap();
+    for page in 0..3 {
+        store(&s, shared + page * PAGE, 1).unwrap();
+    }
+    store(&s, private + PAGE, 2).unwrap();
+    s.file_lost(device, inode, PAGE, 3 * PAGE, false);
+    assert!(peek(&s, shared).is_some() && peek(&s, shared + PAGE).is_none());
+    assert!(peek(&s, private + PAGE).is_some(), "a copy is no page of the file");
+    s.file_lost(device, inode, PAGE + 1, u64::MAX, true);
+    assert!(peek(&s, private + PAGE).is_none());
+    assert_eq!(load(&s, private + PAGE), Ok(1));
+}
+
+#[test]
 fn a_file_that_cannot_take_a_write_is_a_bus_error() {
     let s = space();
     let (_, mapped) = TestFile { read_only: true, ..TestFile::new(&[7; 4096]) }.mapped();

@@ -25,6 +25,8 @@ pub struct Task {
     pub scheduling: SpinLock<Scheduling>,
     /// PR_SET_TIMERSLACK; timers are exact whatever it says.
     pub timer_slack_ns: AtomicU64,
+    /// set_mempolicy: policy and nodes.
+    pub memory_policy: SpinLock<(u32, u64)>,
     thread: SpinLock<Option<Arc<Thread>>>,
 }
 
@@ -39,6 +41,7 @@ impl Task {
             name: SpinLock::new(name),
             scheduling: SpinLock::new(Scheduling::default()),
             timer_slack_ns: AtomicU64::new(DEFAULT_TIMER_SLACK_NS),
+            memory_policy: SpinLock::new((0, 0)),
             thread: SpinLock::new(None),
         })
     }

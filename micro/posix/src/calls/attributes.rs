@@ -9,7 +9,7 @@ use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{FileType, Inode, SetAttr, Timespec};
+use api_fs::{FileType, Inode, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
 use descriptors::Description;
 use vfs::{Access, Dentry, ops};
@@ -20,6 +20,8 @@ const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: usize = 65536;
 const FALLOC_KNOWN: u32 = 0x7f;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
+const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const FALLOC_FL_ZERO_RANGE: u32 = 16;
 const SYNC_FILE_RANGE_KNOWN: u32 = 7;
 
 /// A file whose attributes are to change, by path or by descriptor.
@@ -234,7 +236,15 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
         check_file_size(size)?;
     }
     target.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
+    unmap_behind(&stat, size);
     Ok(0)
+}
+
+/// A file that was as `before` says became `size` bytes long: mappings of what is behind that are SIGBUS from now on.
+pub fn unmap_behind(before: &Stat, size: u64) {
+    if before.kind == FileType::Regular && size < before.size {
+        mem::current().file_lost(before.device, before.inode, size, u64::MAX, true);
+    }
 }
 
 pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
@@ -247,7 +257,9 @@ pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
     if stat.kind == FileType::Regular && size > stat.size {
         check_file_size(size)?;
     }
-    description.file().truncate(size).map(|()| 0)
+    description.file().truncate(size)?;
+    unmap_behind(&stat, size);
+    Ok(0)
 }
 
 pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
@@ -278,7 +290,11 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     if mode & FALLOC_FL_KEEP_SIZE == 0 && end > stat.size {
         check_file_size(end)?;
     }
-    description.file().allocate(mode, offset as u64, length as u64).map(|()| 0)
+    description.file().allocate(mode, offset as u64, length as u64)?;
+    if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) != 0 {
+        mem::current().file_lost(stat.device, stat.inode, offset as u64, end, false);
+    }
+    Ok(0)
 }
 
 pub fn fsync(call: &mut Call<'_>) -> Result<usize> {

@@ -137,6 +137,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared, comm: 
     }
     process.signals.reset_handlers();
     process.timers.program_ends();
+    super::aio::program_ends();
     process.credentials.lock().program_starts();
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
 
+pub mod aio;
 pub mod arch;
 pub mod attributes;
 pub mod children;
@@ -14,16 +15,19 @@ pub mod limits;
 pub mod memory;
 pub mod message_queues;
 pub mod names;
+pub mod numa;
 pub mod open;
 pub mod pidfd;
 pub mod poll;
 pub mod prctl;
+pub mod process_memory;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
 pub mod special;
 pub mod stat;
 pub mod system;
+pub mod sysv;
 pub mod threads;
 pub mod time;
 pub mod transfer;

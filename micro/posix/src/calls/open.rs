@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Descriptors from paths, and their copies: open, close, dup.
 
+use super::attributes::unmap_behind;
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD, O_CLOEXEC};
 use crate::{task, wait};
@@ -117,7 +118,11 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
 }
 
 fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
+    let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
     let file = open_inode(&dentry, flags)?;
+    if let Some(before) = before {
+        unmap_behind(&before, 0);
+    }
     let description = Description::new(file, flags, Some(dentry));
     files::current().descriptors.insert(description, flags & O_CLOEXEC != 0)
 }

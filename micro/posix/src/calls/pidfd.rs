@@ -8,6 +8,7 @@ use crate::files::{self, O_CLOEXEC};
 use crate::process::Process;
 use crate::task;
 use abi::{Events, Result, errno::*};
+use alloc::format;
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Stat};
 use api_sched::WaitQueue;
@@ -45,7 +46,21 @@ impl File for PidFd {
 /// The process behind a descriptor; `EBADF` when it is none.
 pub fn process(fd: i32) -> Result<Arc<Process>> {
     let description = files::get(fd)?;
-    description.file().as_any().downcast_ref::<PidFd>().map(|file| file.process.clone()).ok_or(EBADF)
+    if let Some(file) = description.file().as_any().downcast_ref::<PidFd>() {
+        return Ok(file.process.clone());
+    }
+    Err(EBADF)
+}
+
+/// As [`process`], for pidfd_send_signal(2), which takes the directory /proc/PID as well.
+fn process_or_directory(fd: i32) -> Result<Arc<Process>> {
+    let description = files::current().descriptors.get_any(fd)?;
+    let process = &task::current().process;
+    let path = description.place().and_then(|place| place.path_from(&process.files.root()));
+    if path.is_some_and(|path| path == format!("/proc/{}", process.pid).as_bytes()) {
+        return Ok(process.clone());
+    }
+    self::process(fd)
 }
 
 /// pidfd_open(2).
@@ -69,7 +84,7 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
     if call.uint(3) != 0 {
         return Err(EINVAL);
     }
-    let process = process(call.int(0))?;
+    let process = process_or_directory(call.int(0))?;
     let signal = call.int(1);
     let info = match call.ptr(2).non_null() {
         Some(pointer) => {

@@ -117,6 +117,7 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     thread.set_initial_fs_base(tls);
     let child = Task::new(process.clone(), tid, *parent.name.lock());
     child.signals.inherit(&parent.signals);
+    *child.memory_policy.lock() = *parent.memory_policy.lock();
     if flags & CLONE_CHILD_CLEARTID != 0 {
         child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{system, text};
+use super::{net, system, text};
 use crate::files;
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
@@ -55,19 +55,9 @@ pub const ROWS: &[Row] = &[
     ("root", Entry::Magic { text: |_| path(root()), lead: |_| Ok(Magic::Place(root()?)) }),
     ("fd", Entry::Changing(&Descriptors)),
     ("fdinfo", Entry::Changing(&Infos)),
-    (
-        "net/tcp",
-        Entry::Fixed(
-            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n",
-        ),
-    ),
-    (
-        "net/udp",
-        Entry::Fixed(
-            "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n",
-        ),
-    ),
-    ("net/unix", Entry::Fixed("Num       RefCount Protocol Flags    Type St Inode Path\n")),
+    ("net/tcp", Entry::Text(|_| net::tcp())),
+    ("net/udp", Entry::Text(|_| net::udp())),
+    ("net/unix", Entry::Text(|_| net::unix())),
     ("net/if_inet6", Entry::Fixed("")),
     (
         "net/route",

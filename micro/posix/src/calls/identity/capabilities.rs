@@ -13,6 +13,7 @@ pub type CapabilitySet = u64;
 pub const CAP_SETGID: u32 = 6;
 pub const CAP_SETUID: u32 = 7;
 pub const CAP_SETPCAP: u32 = 8;
+pub const CAP_IPC_OWNER: u32 = 15;
 pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_SYS_BOOT: u32 = 22;
 pub const CAP_SYS_NICE: u32 = 23;

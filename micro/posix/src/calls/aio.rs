@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Asynchronous I/O (io_setup(2) and its kin). What is submitted is done at once, as Linux does for files that need no
+//! waiting for a disk; its result waits to be fetched.
+
+use super::io::{read_from, write_at, write_to};
+use super::signals::with_mask;
+use super::time::duration::from_timespec;
+use crate::call::Call;
+use crate::dispatch::RESTART;
+use crate::{files, wait};
+use abi::{Events, PAGE_SIZE, Result, errno::*};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_user::{Plain, Sink, Source, UserPtr, read_iovec};
+use descriptors::Description;
+use eventfd::EventFd;
+use mem::{Request, Rights};
+
+/// Linux' fs.aio-max-nr.
+const MOST_EVENTS: u32 = 65536;
+const PREAD: u16 = 0;
+const PWRITE: u16 = 1;
+const FSYNC: u16 = 2;
+const FDSYNC: u16 = 3;
+const PREADV: u16 = 7;
+const PWRITEV: u16 = 8;
+const FLAG_EVENTFD: u32 = 1;
+
+/// `struct iocb`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Control {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    operation: u16,
+    priority: i16,
+    fd: i32,
+    buffer: u64,
+    length: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_fd: i32,
+}
+
+// SAFETY: integers without padding.
+unsafe impl Plain for Control {}
+
+/// `struct io_event`: what the program noted, its `struct iocb`, the result, and 0.
+type Event = [u64; 4];
+
+struct Context {
+    most: usize,
+    done: SpinLock<VecDeque<Event>>,
+    wait: WaitQueue,
+}
+
+/// By id, which is the address of a page of the program: libraries look there for a ring they may read themselves, and
+/// find none.
+static CONTEXTS: SpinLock<BTreeMap<u64, Arc<Context>>> = SpinLock::new(BTreeMap::new());
+
+fn find(id: u64) -> Result<Arc<Context>> {
+    CONTEXTS.lock().get(&id).cloned().ok_or(EINVAL)
+}
+
+/// Another program takes over: its memory has no contexts.
+pub fn program_ends() {
+    let contexts = core::mem::take(&mut *CONTEXTS.lock());
+    drop(contexts);
+}
+
+/// io_setup(2).
+pub fn io_setup(call: &mut Call<'_>) -> Result<usize> {
+    let (most, pointer) = (call.uint(0), call.ptr::<u64>(1));
+    if pointer.read()? != 0 || most == 0 {
+        return Err(EINVAL);
+    }
+    if most > MOST_EVENTS {
+        return Err(EAGAIN);
+    }
+    let rights = Rights::READ.with(Rights::WRITE);
+    let id = mem::current().map(Request { name: "[aio]", ..Request::anonymous(PAGE_SIZE as u64, rights) })?;
+    let context = Context { most: most as usize, done: SpinLock::default(), wait: WaitQueue::new() };
+    CONTEXTS.lock().insert(id, Arc::new(context));
+    if let Err(e) = pointer.write(id) {
+        destroy(id)?;
+        return Err(e);
+    }
+    Ok(0)
+}
+
+fn destroy(id: u64) -> Result<()> {
+    let context = CONTEXTS.lock().remove(&id).ok_or(EINVAL)?;
+    context.wait.wake(Events::ALL);
+    // The program may have unmapped it itself.
+    let _ = mem::current().unmap(id, PAGE_SIZE as u64);
+    Ok(())
+}
+
+/// io_destroy(2).
+pub fn io_destroy(call: &mut Call<'_>) -> Result<usize> {
+    destroy(call.arg(0)).map(|()| 0)
+}
+
+/// io_submit(2): how many of the operations were taken; an error only for the first.
+pub fn io_submit(call: &mut Call<'_>) -> Result<usize> {
+    let context = find(call.arg(0))?;
+    let count = usize::try_from(call.long(1)).map_err(|_| EINVAL)?;
+    for index in 0..count {
+        let submitted = call.ptr::<u64>(2).add(index as u64).read().and_then(|at| submit(&context, at));
+        match submitted {
+            Ok(()) => {}
+            Err(e) if index == 0 => return Err(e),
+            Err(_) => return Ok(index),
+        }
+    }
+    Ok(count)
+}
+
+fn submit(context: &Context, at: u64) -> Result<()> {
+    let control = UserPtr::<Control>::new(at).read()?;
+    if control.reserved != 0 || control.length > isize::MAX as u64 {
+        return Err(EINVAL);
+    }
+    if context.done.lock().len() >= context.most {
+        return Err(EAGAIN);
+    }
+    let description = files::get(control.fd)?;
+    let told = if control.flags & FLAG_EVENTFD != 0 { Some(files::get(control.event_fd)?) } else { None };
+    if told.as_ref().is_some_and(|d| !d.file().as_any().is::<EventFd>()) {
+        return Err(EINVAL);
+    }
+    // The key that io_cancel(2) checks.
+    UserPtr::<u32>::new(at.wrapping_add(8)).write(0)?;
+    let result = operate(&description, &control)?;
+    let result = match result {
+        Ok(n) => n as i64,
+        Err(e) => e.to_return() as i64,
+    };
+    context.done.lock().push_back([control.data, at, result as u64, 0]);
+    context.wait.wake(Events::IN);
+    if let Some(told) = told {
+        // A counter that is full has been seen to count.
+        let _ = told.file().write(0, &mut Source::kernel(&1u64.to_ne_bytes()));
+    }
+    Ok(())
+}
+
+/// Does one operation. The outer error refuses it, the inner result is its own.
+fn operate(description: &Description, control: &Control) -> Result<Result<usize>> {
+    let Ok(offset) = u64::try_from(control.offset) else { return Err(EINVAL) };
+    let reads = matches!(control.operation, PREAD | PREADV);
+    let writes = matches!(control.operation, PWRITE | PWRITEV);
+    if reads && !description.may_read() || writes && !description.may_write() {
+        return Err(EBADF);
+    }
+    let (address, length) = (control.buffer, control.length as usize);
+    let read = |to: &mut Sink<'_>| {
+        if description.is_seekable() { description.read_at(offset, to) } else { read_from(description, to) }
+    };
+    let write = |from: &mut Source<'_>| {
+        if description.is_seekable() {
+            write_at(description, offset, from)
+        } else {
+            write_to(description, from)
+        }
+    };
+    Ok(match control.operation {
+        PREAD => read(&mut Sink::user(address, length)?),
+        PWRITE => write(&mut Source::user(address, length)?),
+        PREADV => read(&mut Sink::vectored(&read_iovec(address, length)?)),
+        PWRITEV => write(&mut Source::vectored(&read_iovec(address, length)?)),
+        FSYNC | FDSYNC => {
+            if control.buffer != 0 || control.offset != 0 || control.length != 0 || control.rw_flags != 0 {
+                return Err(EINVAL);
+            }
+            description.file().sync(control.operation == FDSYNC).map(|()| 0)
+        }
+        _ => return Err(EINVAL),
+    })
+}
+
+fn fetch(call: &Call<'_>) -> Result<usize> {
+    let context = find(call.arg(0))?;
+    let (least, most) = (call.long(1), call.long(2));
+    if least < 0 || most < least {
+        return Err(EINVAL);
+    }
+    let timeout = call.ptr::<[i64; 2]>(4).non_null().map(|t| from_timespec(t.read()?)).transpose()?;
+    let deadline_ns = timeout.map_or(wait::FOREVER, |ns| api_plat::now_ns().saturating_add(ns));
+    let enough = || {
+        let gone = !CONTEXTS.lock().values().any(|other| Arc::ptr_eq(other, &context));
+        let there = context.done.lock().len() as i64;
+        if there >= least || gone { Ok(()) } else { Err(EAGAIN) }
+    };
+    let waited = wait::on_queue(&context.wait, Events::ALL, deadline_ns, enough);
+    let events: Vec<Event> = {
+        let mut done = context.done.lock();
+        let count = done.len().min(most as usize);
+        done.drain(..count).collect()
+    };
+    call.ptr::<Event>(3).write_slice(&events)?;
+    match waited {
+        Err(RESTART) if events.is_empty() => Err(EINTR),
+        _ => Ok(events.len()),
+    }
+}
+
+/// io_getevents(2).
+pub fn io_getevents(call: &mut Call<'_>) -> Result<usize> {
+    fetch(call)
+}
+
+/// io_pgetevents(2): with a signal mask for as long as it waits.
+pub fn io_pgetevents(call: &mut Call<'_>) -> Result<usize> {
+    let (mask, size) = match call.ptr::<[u64; 2]>(5).non_null() {
+        Some(pointer) => pointer.read().map(|[mask, size]| (mask, size as usize))?,
+        None => (0, 0),
+    };
+    with_mask(UserPtr::new(mask), size, || fetch(call))
+}
+
+/// io_cancel(2): everything is done before anybody can ask.
+pub fn io_cancel(call: &mut Call<'_>) -> Result<usize> {
+    call.ptr::<Control>(1).read()?;
+    find(call.arg(0))?;
+    Err(EINVAL)
+}

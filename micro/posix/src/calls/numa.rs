@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory policies (numa(7)) of a machine with one node: every policy that names it is granted, and means nothing.
+
+use crate::call::Call;
+use crate::task;
+use abi::{PAGE_SIZE, Result, errno::*};
+use api_user::UserPtr;
+
+const MPOL_DEFAULT: u32 = 0;
+const MPOL_PREFERRED: u32 = 1;
+const MPOL_LOCAL: u32 = 4;
+/// One above MPOL_PREFERRED_MANY.
+const MODES: u32 = 6;
+/// MPOL_F_STATIC_NODES and MPOL_F_RELATIVE_NODES.
+const MODE_FLAGS: u32 = 0xc000;
+const MPOL_F_NODE: u32 = 1;
+const MPOL_F_ADDR: u32 = 2;
+const MPOL_F_MEMS_ALLOWED: u32 = 4;
+/// MPOL_MF_STRICT, MPOL_MF_MOVE, MPOL_MF_MOVE_ALL.
+const MBIND_KNOWN: u32 = 7;
+/// Bits of the longest set of nodes that is read: a page of them, as in Linux.
+const MOST_NODES: u64 = PAGE_SIZE as u64 * 8;
+const NODE_0: u64 = 1;
+
+/// A set of nodes of `bits` - 1 bits; `EINVAL` for nodes that do not exist.
+fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
+    let bits = bits.saturating_sub(1);
+    if bits == 0 || pointer.is_null() {
+        return Ok(0);
+    }
+    if bits > MOST_NODES {
+        return Err(EINVAL);
+    }
+    let mut words = pointer.read_vec(bits.div_ceil(64) as usize)?;
+    if let Some(last) = words.last_mut().filter(|_| bits % 64 != 0) {
+        *last &= (1 << (bits % 64)) - 1;
+    }
+    let beyond = words.iter().skip(1).any(|word| *word != 0) || words[0] & !NODE_0 != 0;
+    if beyond { Err(EINVAL) } else { Ok(words[0]) }
+}
+
+/// The policy with its flags; `EINVAL` for a combination that makes no sense.
+fn check_policy(raw: u32, nodes: u64) -> Result<u32> {
+    let (mode, flags) = (raw & !MODE_FLAGS, raw & MODE_FLAGS);
+    let sensible = match mode {
+        MPOL_DEFAULT | MPOL_LOCAL => {
+            nodes == 0 && (flags == 0 || mode == MPOL_DEFAULT && flags != MODE_FLAGS)
+        }
+        MPOL_PREFERRED => nodes != 0 || flags == 0,
+        _ => nodes != 0 && mode < MODES && flags != MODE_FLAGS,
+    };
+    if sensible { Ok(raw) } else { Err(EINVAL) }
+}
+
+/// set_mempolicy(2).
+pub fn set_mempolicy(call: &mut Call<'_>) -> Result<usize> {
+    let nodes = read_nodes(call.ptr(1), call.arg(2))?;
+    let policy = check_policy(call.uint(0), nodes)?;
+    *task::current().memory_policy.lock() = (policy, nodes);
+    Ok(0)
+}
+
+/// get_mempolicy(2).
+pub fn get_mempolicy(call: &mut Call<'_>) -> Result<usize> {
+    let (mode, nodes, bits) = (call.ptr::<u32>(0), call.ptr::<u64>(1), call.arg(2));
+    let (address, flags) = (call.arg(3), call.flags(4, MPOL_F_NODE | MPOL_F_ADDR | MPOL_F_MEMS_ALLOWED)?);
+    if !nodes.is_null() && bits == 0 {
+        return Err(EINVAL);
+    }
+    let (policy, set) = if flags & MPOL_F_MEMS_ALLOWED != 0 {
+        if flags != MPOL_F_MEMS_ALLOWED {
+            return Err(EINVAL);
+        }
+        (MPOL_DEFAULT, NODE_0)
+    } else if flags & MPOL_F_ADDR != 0 {
+        // It must be mapped.
+        mem::current().resident(address & !(PAGE_SIZE as u64 - 1), PAGE_SIZE as u64).map_err(|_| EFAULT)?;
+        (MPOL_DEFAULT, 0)
+    } else if address != 0 {
+        return Err(EINVAL);
+    } else {
+        *task::current().memory_policy.lock()
+    };
+    if let Some(mode) = mode.non_null() {
+        // With MPOL_F_NODE: where the page is, which is node 0.
+        mode.write(if flags & MPOL_F_NODE != 0 { 0 } else { policy })?;
+    }
+    if let Some(nodes) = nodes.non_null() {
+        nodes.write(set)?;
+        let words = bits.min(MOST_NODES).div_ceil(64);
+        for word in 1..words {
+            nodes.add(word).write(0)?;
+        }
+    }
+    Ok(0)
+}
+
+/// mbind(2).
+pub fn mbind(call: &mut Call<'_>) -> Result<usize> {
+    let (start, length, flags) = (call.arg(0), call.arg(1), call.uint(5));
+    if flags & !MBIND_KNOWN != 0 || !start.is_multiple_of(PAGE_SIZE as u64) {
+        return Err(EINVAL);
+    }
+    let nodes = read_nodes(call.ptr(3), call.arg(4))?;
+    check_policy(call.uint(2), nodes)?;
+    let length = length.checked_next_multiple_of(PAGE_SIZE as u64).ok_or(EINVAL)?;
+    if length > 0 {
+        mem::current().resident(start, length).map_err(|_| EFAULT)?;
+    }
+    Ok(0)
+}
+
+/// set_mempolicy_home_node(2).
+pub fn set_mempolicy_home_node(call: &mut Call<'_>) -> Result<usize> {
+    // Node 0 is home already.
+    if call.arg(2) != 0 || call.arg(3) != 0 || !call.arg(0).is_multiple_of(PAGE_SIZE as u64) {
+        return Err(EINVAL);
+    }
+    Ok(0)
+}

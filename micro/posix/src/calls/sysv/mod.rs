@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! System V IPC (sysvipc(7)): what shared memory, semaphore sets and message queues have in common, which is how they
+//! are found and who may use them.
+
+pub mod memory;
+pub mod queues;
+pub mod semaphores;
+
+use super::identity::capabilities::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
+use crate::task;
+use abi::{Result, errno::*};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use api_user::UserPtr;
+
+const IPC_PRIVATE: i32 = 0;
+const IPC_CREAT: u32 = 0o1000;
+const IPC_EXCL: u32 = 0o2000;
+const IPC_NOWAIT: u32 = 0o4000;
+const IPC_RMID: i32 = 0;
+const IPC_SET: i32 = 1;
+const IPC_STAT: i32 = 2;
+const IPC_INFO: i32 = 3;
+/// An id is an index below this, and above it how often the index was used (`IPCMNI`).
+const INDEXES: i32 = 32768;
+const READ: u32 = 0o444;
+const WRITE: u32 = 0o222;
+
+/// `struct ipc64_perm` without its padding.
+#[derive(Clone, Copy)]
+struct Permissions {
+    key: i32,
+    uid: u32,
+    gid: u32,
+    creator_uid: u32,
+    creator_gid: u32,
+    mode: u32,
+    sequence: u16,
+}
+
+impl Permissions {
+    /// `EACCES` unless the caller has all rights of `wanted` in one class of them.
+    fn check(&self, wanted: u32) -> Result<()> {
+        let c = task::current().process.credentials.lock();
+        let wanted = wanted >> 6 | wanted >> 3 | wanted;
+        let in_group = |gid: u32| c.egid == gid || c.groups.contains(&gid);
+        let granted = if c.euid == self.uid || c.euid == self.creator_uid {
+            self.mode >> 6
+        } else if in_group(self.gid) || in_group(self.creator_gid) {
+            self.mode >> 3
+        } else {
+            self.mode
+        };
+        if wanted & !granted & 7 != 0 && !c.can(CAP_IPC_OWNER) { Err(EACCES) } else { Ok(()) }
+    }
+
+    /// `EPERM` unless the caller may remove it or change whose it is.
+    fn check_owner(&self) -> Result<()> {
+        let c = task::current().process.credentials.lock();
+        let owns = c.euid == self.uid || c.euid == self.creator_uid || c.can(CAP_SYS_ADMIN);
+        if owns { Ok(()) } else { Err(EPERM) }
+    }
+
+    /// The six words of `struct ipc64_perm`.
+    fn words(&self) -> [u64; 6] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [
+            pair(self.key as u32, self.uid),
+            pair(self.gid, self.creator_uid),
+            pair(self.creator_gid, self.mode),
+            self.sequence.into(),
+            0,
+            0,
+        ]
+    }
+
+    /// IPC_SET: owner, group and rights from a structure of the program's.
+    fn set(&mut self, from: UserPtr<[u64; 6]>) -> Result<()> {
+        let words = from.read()?;
+        (self.uid, self.gid) = ((words[0] >> 32) as u32, words[1] as u32);
+        self.mode = self.mode & !0o777 | (words[2] >> 32) as u32 & 0o777;
+        Ok(())
+    }
+}
+
+struct Object<T> {
+    permissions: Permissions,
+    value: Arc<T>,
+}
+
+/// All objects of a kind.
+struct Table<T> {
+    objects: BTreeMap<i32, Object<T>>,
+    made: i32,
+}
+
+impl<T> Table<T> {
+    const fn new() -> Table<T> {
+        Table { objects: BTreeMap::new(), made: 0 }
+    }
+
+    fn by_id(&self, id: i32) -> Result<&Object<T>> {
+        self.objects.get(&id).ok_or(EINVAL)
+    }
+
+    fn by_id_mut(&mut self, id: i32) -> Result<&mut Object<T>> {
+        self.objects.get_mut(&id).ok_or(EINVAL)
+    }
+
+    /// The object with an index, as the *_STAT commands count them.
+    fn by_index(&self, index: i32) -> Result<(i32, &Object<T>)> {
+        self.objects.iter().find(|(id, _)| *id % INDEXES == index).map(|(id, o)| (*id, o)).ok_or(EINVAL)
+    }
+
+    fn highest_index(&self) -> usize {
+        self.objects.keys().map(|id| id % INDEXES).max().unwrap_or(0) as usize
+    }
+
+    /// What the *get calls do: finds the object with the key, which `fits` must agree to, or makes one.
+    fn get(
+        &mut self,
+        key: i32,
+        flags: u32,
+        most: usize,
+        fits: impl FnOnce(&T) -> Result<()>,
+        make: impl FnOnce(i32) -> Result<T>,
+    ) -> Result<usize> {
+        let found = self.objects.iter().find(|(_, o)| key != IPC_PRIVATE && o.permissions.key == key);
+        if let Some((id, object)) = found {
+            if flags & (IPC_CREAT | IPC_EXCL) == IPC_CREAT | IPC_EXCL {
+                return Err(EEXIST);
+            }
+            fits(&object.value)?;
+            object.permissions.check(flags)?;
+            return Ok(*id as usize);
+        }
+        if key != IPC_PRIVATE && flags & IPC_CREAT == 0 {
+            return Err(ENOENT);
+        }
+        if self.objects.len() >= most {
+            return Err(ENOSPC);
+        }
+        let used = |index: &i32| self.objects.keys().any(|id| id % INDEXES == *index);
+        let index = (0..INDEXES).find(|index| !used(index)).ok_or(ENOSPC)?;
+        // The highest sequence number keeps the id positive.
+        let sequence = self.made % (i32::MAX / INDEXES);
+        let id = sequence * INDEXES + index;
+        let value = Arc::new(make(id)?);
+        let (uid, gid) = {
+            let c = task::current().process.credentials.lock();
+            (c.euid, c.egid)
+        };
+        let mode = flags & 0o777;
+        let sequence = sequence as u16;
+        let permissions = Permissions { key, uid, gid, creator_uid: uid, creator_gid: gid, mode, sequence };
+        self.made = self.made.wrapping_add(1) & i32::MAX;
+        self.objects.insert(id, Object { permissions, value });
+        Ok(id as usize)
+    }
+}
+
+/// Seconds since 1970, for the times these objects keep.
+fn now() -> u64 {
+    super::time::realtime_ns() / 1_000_000_000
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Message queues: msgget(2), msgsnd(2), msgrcv(2), msgctl(2).
+
+use super::*;
+use crate::call::Call;
+use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
+use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::wait;
+use abi::Events;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_user::Source;
+
+const MSG_NOERROR: u32 = 0o10000;
+const MSG_EXCEPT: u32 = 0o20000;
+const MSG_COPY: u32 = 0o40000;
+const MSG_STAT: i32 = 11;
+const MSG_INFO: i32 = 12;
+const MSG_STAT_ANY: i32 = 13;
+/// Linux' MSGMNI, MSGMAX and MSGMNB.
+const MOST_QUEUES: usize = 32000;
+const LONGEST: usize = 8192;
+const MOST_BYTES: u64 = 16384;
+
+struct Message {
+    kind: i64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<Message>,
+    bytes: u64,
+    most_bytes: u64,
+    sent: u64,
+    received: u64,
+    changed: u64,
+    sender: i32,
+    receiver: i32,
+    removed: bool,
+}
+
+struct Queue {
+    state: SpinLock<State>,
+    wait: WaitQueue,
+}
+
+static QUEUES: SpinLock<Table<Queue>> = SpinLock::new(Table::new());
+
+/// msgget(2).
+pub fn msgget(call: &mut Call<'_>) -> Result<usize> {
+    QUEUES.lock().get(
+        call.int(0),
+        call.uint(1),
+        MOST_QUEUES,
+        |_| Ok(()),
+        |_| {
+            let state = State { most_bytes: MOST_BYTES, changed: now(), ..State::default() };
+            Ok(Queue { state: SpinLock::new(state), wait: WaitQueue::new() })
+        },
+    )
+}
+
+fn find(id: i32, wanted: u32) -> Result<Arc<Queue>> {
+    let queues = QUEUES.lock();
+    let object = queues.by_id(id)?;
+    object.permissions.check(wanted)?;
+    Ok(object.value.clone())
+}
+
+/// Waits for `attempt` unless IPC_NOWAIT says otherwise; the inner result ends the wait.
+fn wait_for<T>(
+    queue: &Queue,
+    interest: Events,
+    nowait: Option<abi::Errno>,
+    mut attempt: impl FnMut(&mut State) -> Result<Result<T>>,
+) -> Result<T> {
+    let attempt = || {
+        let mut state = queue.state.lock();
+        if state.removed {
+            return Ok(Err(EIDRM));
+        }
+        match (attempt(&mut state), nowait) {
+            (Err(EAGAIN), Some(error)) => Ok(Err(error)),
+            (result, _) => result,
+        }
+    };
+    match wait::on_queue(&queue.wait, interest, wait::FOREVER, attempt) {
+        Err(RESTART) => Err(RESTART_NO_HANDLER),
+        Err(e) => Err(e),
+        Ok(result) => result,
+    }
+}
+
+/// msgsnd(2).
+pub fn msgsnd(call: &mut Call<'_>) -> Result<usize> {
+    let (id, length, flags) = (call.int(0), call.size(2), call.uint(3));
+    let kind = call.ptr::<i64>(1).read()?;
+    if length > LONGEST || id < 0 || kind < 1 {
+        return Err(EINVAL);
+    }
+    let bytes = Source::user(call.arg(1).wrapping_add(8), length)?.take_vec(length)?;
+    if bytes.len() < length {
+        return Err(EFAULT);
+    }
+    let queue = find(id, WRITE)?;
+    let mut message = Some(Message { kind, bytes });
+    let nowait = (flags & IPC_NOWAIT != 0).then_some(EAGAIN);
+    wait_for(&queue, Events::OUT, nowait, |state| {
+        let full = state.bytes + length as u64 > state.most_bytes
+            || state.messages.len() as u64 + 1 > state.most_bytes;
+        if full {
+            return Err(EAGAIN);
+        }
+        state.messages.extend(message.take());
+        state.bytes += length as u64;
+        (state.sent, state.sender) = (now(), task::current().process.pid);
+        Ok(Ok(()))
+    })?;
+    queue.wait.wake(Events::IN);
+    Ok(0)
+}
+
+/// Which message msgrcv(2) means: its place in the queue.
+fn choose(state: &State, kind: i64, flags: u32) -> Option<usize> {
+    let messages = &state.messages;
+    if flags & MSG_COPY != 0 {
+        return usize::try_from(kind).ok().filter(|index| *index < messages.len());
+    }
+    match kind {
+        0 => (!messages.is_empty()).then_some(0),
+        1.. if flags & MSG_EXCEPT != 0 => messages.iter().position(|m| m.kind != kind),
+        1.. => messages.iter().position(|m| m.kind == kind),
+        // The lowest type up to the absolute value, the oldest of those.
+        _ => {
+            let most = kind.checked_neg().unwrap_or(i64::MAX);
+            let among = messages.iter().enumerate().filter(|(_, m)| m.kind <= most);
+            among.min_by_key(|(index, m)| (m.kind, *index)).map(|(index, _)| index)
+        }
+    }
+}
+
+/// msgrcv(2).
+pub fn msgrcv(call: &mut Call<'_>) -> Result<usize> {
+    let (id, size, kind, flags) = (call.int(0), call.size(2), call.long(3), call.uint(4));
+    if id < 0 || size > isize::MAX as usize {
+        return Err(EINVAL);
+    }
+    if flags & MSG_COPY != 0 && (flags & MSG_EXCEPT != 0 || flags & IPC_NOWAIT == 0) {
+        return Err(EINVAL);
+    }
+    let queue = find(id, READ)?;
+    let nowait = (flags & IPC_NOWAIT != 0).then_some(ENOMSG);
+    let message = wait_for(&queue, Events::IN, nowait, |state| {
+        let Some(index) = choose(state, kind, flags) else { return Err(EAGAIN) };
+        if state.messages[index].bytes.len() > size && flags & MSG_NOERROR == 0 {
+            return Ok(Err(E2BIG));
+        }
+        if flags & MSG_COPY != 0 {
+            let message = &state.messages[index];
+            return Ok(Ok(Some(Message { kind: message.kind, bytes: message.bytes.clone() })));
+        }
+        let message = state.messages.remove(index);
+        state.bytes -= message.as_ref().map_or(0, |m| m.bytes.len() as u64);
+        (state.received, state.receiver) = (now(), task::current().process.pid);
+        Ok(Ok(message))
+    })?;
+    queue.wait.wake(Events::OUT);
+    let message = message.ok_or(ENOMSG)?;
+    let length = message.bytes.len().min(size);
+    call.ptr::<i64>(1).write(message.kind)?;
+    UserPtr::<u8>::new(call.arg(1).wrapping_add(8)).write_slice(&message.bytes[..length])?;
+    Ok(length)
+}
+
+/// `struct msqid64_ds`.
+fn status(object: &Object<Queue>) -> [u64; 15] {
+    let state = object.value.state.lock();
+    let mut out = [0; 15];
+    out[..6].copy_from_slice(&object.permissions.words());
+    out[6..12].copy_from_slice(&[
+        state.sent,
+        state.received,
+        state.changed,
+        state.bytes,
+        state.messages.len() as u64,
+        state.most_bytes,
+    ]);
+    out[12] = u64::from(state.sender as u32) | u64::from(state.receiver as u32) << 32;
+    out
+}
+
+/// `struct msginfo`; MSG_INFO tells what is in use.
+fn information(queues: &Table<Queue>, used: bool) -> [u32; 8] {
+    let sum = |of: fn(&State) -> u64| {
+        queues.objects.values().map(|o| of(&o.value.state.lock())).sum::<u64>() as u32
+    };
+    let (pool, map, total) = if used {
+        (queues.objects.len() as u32, sum(|s| s.messages.len() as u64), sum(|s| s.bytes))
+    } else {
+        (MOST_QUEUES as u32 * MOST_BYTES as u32 / 1024, MOST_BYTES as u32, MOST_BYTES as u32)
+    };
+    [pool, map, LONGEST as u32, MOST_BYTES as u32, MOST_QUEUES as u32, 16, total, 0xffff]
+}
+
+/// msgctl(2).
+pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
+    let (id, command) = (call.int(0), call.int(1));
+    if id < 0 {
+        return Err(EINVAL);
+    }
+    match command {
+        IPC_INFO | MSG_INFO => {
+            let (info, highest) = {
+                let queues = QUEUES.lock();
+                (information(&queues, command == MSG_INFO), queues.highest_index())
+            };
+            call.ptr(2).write(info)?;
+            Ok(highest)
+        }
+        IPC_STAT | MSG_STAT | MSG_STAT_ANY => {
+            let (found, status) = {
+                let queues = QUEUES.lock();
+                let (found, object) =
+                    if command == IPC_STAT { (0, queues.by_id(id)?) } else { queues.by_index(id)? };
+                if command != MSG_STAT_ANY {
+                    object.permissions.check(READ)?;
+                }
+                (found, status(object))
+            };
+            call.ptr(2).write(status)?;
+            Ok(found as usize)
+        }
+        IPC_SET => {
+            let mut permissions = QUEUES.lock().by_id(id)?.permissions;
+            // msg_qbytes is the twelfth word.
+            let most_bytes = call.ptr::<u64>(2).add(11).read()?;
+            permissions.check_owner()?;
+            if most_bytes > MOST_BYTES && !task::current().process.credentials.lock().can(CAP_SYS_RESOURCE) {
+                return Err(EPERM);
+            }
+            permissions.set(call.ptr(2))?;
+            let queue = {
+                let mut queues = QUEUES.lock();
+                let object = queues.by_id_mut(id)?;
+                object.permissions = permissions;
+                object.value.clone()
+            };
+            {
+                let mut state = queue.state.lock();
+                (state.most_bytes, state.changed) = (most_bytes, now());
+            }
+            queue.wait.wake(Events::OUT);
+            Ok(0)
+        }
+        IPC_RMID => {
+            let removed = {
+                let mut queues = QUEUES.lock();
+                queues.by_id(id)?.permissions.check_owner()?;
+                queues.objects.remove(&id)
+            };
+            if let Some(object) = removed {
+                object.value.state.lock().removed = true;
+                object.value.wait.wake(Events::ALL);
+            }
+            Ok(0)
+        }
+        _ => Err(EINVAL),
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Semaphore sets: semget(2), semop(2), semctl(2). SEM_UNDO is accepted: the process that would be undone for ends with
+//! the machine.
+
+use super::*;
+use crate::call::Call;
+use crate::calls::time::duration::from_timespec;
+use crate::dispatch::RESTART;
+use crate::wait;
+use abi::Events;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_user::Plain;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const GETPID: i32 = 11;
+const GETVAL: i32 = 12;
+const GETALL: i32 = 13;
+const GETNCNT: i32 = 14;
+const GETZCNT: i32 = 15;
+const SETVAL: i32 = 16;
+const SETALL: i32 = 17;
+const SEM_STAT: i32 = 18;
+const SEM_INFO: i32 = 19;
+const SEM_STAT_ANY: i32 = 20;
+/// Linux' SEMMNI, SEMMSL, SEMOPM and SEMVMX.
+const MOST_SETS: usize = 32000;
+const MOST_SEMAPHORES: usize = 32000;
+const MOST_OPERATIONS: usize = 500;
+const MOST_VALUE: i32 = 32767;
+
+#[derive(Clone, Copy, Default)]
+struct Semaphore {
+    value: i32,
+    /// Who changed it last.
+    pid: i32,
+}
+
+struct State {
+    semaphores: Vec<Semaphore>,
+    /// Threads asleep: on which semaphore, and whether for it to be zero.
+    sleepers: Vec<(u16, bool)>,
+}
+
+struct Set {
+    state: SpinLock<State>,
+    wait: WaitQueue,
+    removed: AtomicBool,
+    operated: AtomicU64,
+    changed: AtomicU64,
+}
+
+static SETS: SpinLock<Table<Set>> = SpinLock::new(Table::new());
+
+/// `struct sembuf`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Operation {
+    number: u16,
+    change: i16,
+    flags: i16,
+}
+
+// SAFETY: integers without padding.
+unsafe impl Plain for Operation {}
+
+/// semget(2).
+pub fn semget(call: &mut Call<'_>) -> Result<usize> {
+    let (key, count, flags) = (call.int(0), call.int(1), call.uint(2));
+    let count = usize::try_from(count).ok().filter(|count| *count <= MOST_SEMAPHORES).ok_or(EINVAL)?;
+    let fits = |set: &Set| if count > set.state.lock().semaphores.len() { Err(EINVAL) } else { Ok(()) };
+    SETS.lock().get(key, flags, MOST_SETS, fits, |_| {
+        if count == 0 {
+            return Err(EINVAL);
+        }
+        let mut semaphores = Vec::new();
+        semaphores.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+        semaphores.resize(count, Semaphore::default());
+        Ok(Set {
+            state: SpinLock::new(State { semaphores, sleepers: Vec::new() }),
+            wait: WaitQueue::new(),
+            removed: AtomicBool::new(false),
+            operated: AtomicU64::new(0),
+            changed: AtomicU64::new(now()),
+        })
+    })
+}
+
+impl Set {
+    /// Does all operations or none; `Err` with the index of the one that has to wait in the first case.
+    fn attempt(&self, operations: &[Operation]) -> Result<core::result::Result<(), usize>> {
+        let mut state = self.state.lock();
+        let mut values: Vec<(usize, i32)> = Vec::new();
+        values.try_reserve(operations.len()).map_err(|_| ENOMEM)?;
+        for (index, operation) in operations.iter().enumerate() {
+            let number = usize::from(operation.number);
+            let known = values.iter().rev().find(|(n, _)| *n == number).map(|(_, value)| *value);
+            let value = known.unwrap_or(state.semaphores[number].value);
+            let change = i32::from(operation.change);
+            if change == 0 && value != 0 || value + change < 0 {
+                if operation.flags as u32 & IPC_NOWAIT != 0 {
+                    return Err(EAGAIN);
+                }
+                return Ok(Err(index));
+            }
+            if value + change > MOST_VALUE {
+                return Err(ERANGE);
+            }
+            values.push((number, value + change));
+        }
+        let pid = task::current().process.pid;
+        for (number, value) in values {
+            state.semaphores[number] = Semaphore { value, pid };
+        }
+        Ok(Ok(()))
+    }
+
+    fn changed(&self) {
+        self.wait.wake(Events::ALL);
+    }
+}
+
+fn operate(call: &Call<'_>, timeout: UserPtr<[i64; 2]>) -> Result<usize> {
+    let (id, count) = (call.int(0), call.size(2));
+    let timeout_ns = timeout.non_null().map(|t| from_timespec(t.read()?)).transpose()?;
+    if count == 0 || id < 0 {
+        return Err(EINVAL);
+    }
+    if count > MOST_OPERATIONS {
+        return Err(E2BIG);
+    }
+    let operations = call.ptr::<Operation>(1).read_vec(count)?;
+    let deadline_ns = timeout_ns.map_or(wait::FOREVER, |ns| api_plat::now_ns().saturating_add(ns));
+    let set = {
+        let sets = SETS.lock();
+        let object = sets.by_id(id)?;
+        let size = object.value.state.lock().semaphores.len();
+        if operations.iter().any(|o| usize::from(o.number) >= size) {
+            return Err(EFBIG);
+        }
+        let alters = operations.iter().any(|o| o.change != 0);
+        object.permissions.check(if alters { WRITE } else { READ })?;
+        object.value.clone()
+    };
+    let mut asleep = None;
+    let leave = |asleep: &mut Option<(u16, bool)>| {
+        if let Some(entry) = asleep.take() {
+            let mut state = set.state.lock();
+            if let Some(at) = state.sleepers.iter().position(|e| *e == entry) {
+                state.sleepers.swap_remove(at);
+            }
+        }
+    };
+    let attempt = || {
+        leave(&mut asleep);
+        if set.removed.load(Ordering::Relaxed) {
+            return Ok(Err(EIDRM));
+        }
+        match set.attempt(&operations) {
+            Ok(Ok(())) => Ok(Ok(())),
+            Ok(Err(index)) => {
+                let entry = (operations[index].number, operations[index].change == 0);
+                set.state.lock().sleepers.push(entry);
+                asleep = Some(entry);
+                Err(EAGAIN)
+            }
+            // EAGAIN of IPC_NOWAIT ends the wait as well.
+            Err(e) => Ok(Err(e)),
+        }
+    };
+    let result = wait::on_queue(&set.wait, Events::ALL, deadline_ns, attempt);
+    leave(&mut asleep);
+    match result {
+        // Never made again after a signal (signal(7)).
+        Err(RESTART) => Err(EINTR),
+        Err(e) | Ok(Err(e)) => Err(e),
+        Ok(Ok(())) => {
+            set.operated.store(now(), Ordering::Relaxed);
+            if operations.iter().any(|o| o.change != 0) {
+                set.changed();
+            }
+            Ok(0)
+        }
+    }
+}
+
+/// semop(2).
+pub fn semop(call: &mut Call<'_>) -> Result<usize> {
+    operate(call, UserPtr::new(0))
+}
+
+/// semtimedop(2).
+pub fn semtimedop(call: &mut Call<'_>) -> Result<usize> {
+    operate(call, call.ptr(3))
+}
+
+/// `struct seminfo`.
+fn information(sets: &Table<Set>, used: bool) -> [i32; 10] {
+    let count: usize = sets.objects.values().map(|o| o.value.state.lock().semaphores.len()).sum();
+    let (usz, aem) = if used { (sets.objects.len() as i32, count as i32) } else { (20, MOST_VALUE) };
+    let all = (MOST_SETS * MOST_SEMAPHORES) as i32;
+    [
+        all,
+        MOST_SETS as i32,
+        all,
+        all,
+        MOST_SEMAPHORES as i32,
+        MOST_OPERATIONS as i32,
+        500,
+        usz,
+        MOST_VALUE,
+        aem,
+    ]
+}
+
+/// `struct semid64_ds`.
+fn status(object: &Object<Set>) -> [u64; 13] {
+    let mut out = [0; 13];
+    out[..6].copy_from_slice(&object.permissions.words());
+    out[6] = object.value.operated.load(Ordering::Relaxed);
+    out[8] = object.value.changed.load(Ordering::Relaxed);
+    out[10] = object.value.state.lock().semaphores.len() as u64;
+    out
+}
+
+/// semctl(2).
+pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
+    let (id, number, command) = (call.int(0), call.int(1), call.int(2));
+    if id < 0 {
+        return Err(EINVAL);
+    }
+    match command {
+        IPC_INFO | SEM_INFO => {
+            let (info, highest) = {
+                let sets = SETS.lock();
+                (information(&sets, command == SEM_INFO), sets.highest_index())
+            };
+            call.ptr(3).write(info)?;
+            Ok(highest)
+        }
+        IPC_STAT | SEM_STAT | SEM_STAT_ANY => {
+            let (found, status) = {
+                let sets = SETS.lock();
+                let (found, object) =
+                    if command == IPC_STAT { (0, sets.by_id(id)?) } else { sets.by_index(id)? };
+                if command != SEM_STAT_ANY {
+                    object.permissions.check(READ)?;
+                }
+                (found, status(object))
+            };
+            call.ptr(3).write(status)?;
+            Ok(found as usize)
+        }
+        IPC_SET => {
+            let mut permissions = SETS.lock().by_id(id)?.permissions;
+            permissions.check_owner()?;
+            permissions.set(call.ptr(3))?;
+            let mut sets = SETS.lock();
+            let object = sets.by_id_mut(id)?;
+            object.permissions = permissions;
+            object.value.changed.store(now(), Ordering::Relaxed);
+            Ok(0)
+        }
+        IPC_RMID => {
+            let removed = {
+                let mut sets = SETS.lock();
+                sets.by_id(id)?.permissions.check_owner()?;
+                sets.objects.remove(&id)
+            };
+            if let Some(object) = removed {
+                object.value.removed.store(true, Ordering::Relaxed);
+                object.value.changed();
+            }
+            Ok(0)
+        }
+        GETPID | GETVAL | GETNCNT | GETZCNT | GETALL => read_values(call, id, number, command),
+        SETVAL | SETALL => write_values(call, id, number, command),
+        _ => Err(EINVAL),
+    }
+}
+
+fn index(set: &Set, number: i32) -> Result<usize> {
+    let size = set.state.lock().semaphores.len();
+    usize::try_from(number).ok().filter(|number| *number < size).ok_or(EINVAL)
+}
+
+fn find(id: i32, wanted: u32) -> Result<Arc<Set>> {
+    let sets = SETS.lock();
+    let object = sets.by_id(id)?;
+    object.permissions.check(wanted)?;
+    Ok(object.value.clone())
+}
+
+fn read_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<usize> {
+    let set = find(id, READ)?;
+    if command == GETALL {
+        let values: Vec<u16> = set.state.lock().semaphores.iter().map(|s| s.value as u16).collect();
+        call.ptr::<u16>(3).write_slice(&values)?;
+        return Ok(0);
+    }
+    let index = index(&set, number)?;
+    let state = set.state.lock();
+    let waiting = |zero: bool| state.sleepers.iter().filter(|s| **s == (index as u16, zero)).count();
+    Ok(match command {
+        GETPID => state.semaphores[index].pid as usize,
+        GETVAL => state.semaphores[index].value as usize,
+        GETNCNT => waiting(false),
+        _ => waiting(true),
+    })
+}
+
+fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<usize> {
+    let set = find(id, WRITE)?;
+    let pid = task::current().process.pid;
+    if command == SETVAL {
+        let value = call.int(3);
+        if !(0..=MOST_VALUE).contains(&value) {
+            return Err(ERANGE);
+        }
+        let index = index(&set, number)?;
+        set.state.lock().semaphores[index] = Semaphore { value, pid };
+    } else {
+        let count = set.state.lock().semaphores.len();
+        let values = call.ptr::<u16>(3).read_vec(count)?;
+        if values.iter().any(|value| i32::from(*value) > MOST_VALUE) {
+            return Err(ERANGE);
+        }
+        let mut state = set.state.lock();
+        for (semaphore, value) in state.semaphores.iter_mut().zip(values) {
+            *semaphore = Semaphore { value: value.into(), pid };
+        }
+    }
+    set.changed.store(now(), Ordering::Relaxed);
+    set.changed();
+    Ok(0)
+}

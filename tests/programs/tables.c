@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// What /proc/net says of sockets, memory by process id, memory policies. Passes on Linux, in a network namespace of its
+// own and as root.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "check.h"
+
+// Finds the line of a table with this inode, and its first nine columns.
+static int line_of(const char *table, int fd, char words[9][64])
+{
+    struct stat stat;
+    char line[512], inode[32];
+    CHECK(fstat(fd, &stat) == 0);
+    snprintf(inode, sizeof inode, " %lu ", (unsigned long)stat.st_ino);
+    FILE *file = fopen(table, "r");
+    CHECK(file && fgets(line, sizeof line, file));
+    while (fgets(line, sizeof line, file)) {
+        if (strstr(line, inode)) {
+            fclose(file);
+            return sscanf(line, "%63s %63s %63s %63s %63s %63s %63s %63s %63s", words[0], words[1], words[2], words[3],
+                          words[4], words[5], words[6], words[7], words[8]);
+        }
+    }
+    fclose(file);
+    return 0;
+}
+
+static void sockets(void)
+{
+    char words[9][64], local[64], remote[64];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(line_of("/proc/net/tcp", listener, words) == 0);
+    CHECK(bind(listener, (void *)&address, sizeof address) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (void *)&address, &length) == 0);
+    snprintf(local, sizeof local, "0100007F:%04X", ntohs(address.sin_port));
+    CHECK(line_of("/proc/net/tcp", listener, words) == 9);
+    CHECK(!strcmp(words[1], local) && !strcmp(words[2], "00000000:0000") && !strcmp(words[3], "0A"));
+    CHECK(connect(client, (void *)&address, sizeof address) == 0);
+    int server = accept(listener, NULL, NULL);
+    CHECK(server >= 0 && line_of("/proc/net/tcp", server, words) == 9);
+    CHECK(!strcmp(words[1], local) && !strcmp(words[3], "01"));
+    CHECK(getsockname(client, (void *)&address, &length) == 0);
+    snprintf(remote, sizeof remote, "0100007F:%04X", ntohs(address.sin_port));
+    CHECK(!strcmp(words[2], remote));
+
+    int udp = socket(AF_INET, SOCK_DGRAM, 0);
+    address.sin_port = 0;
+    CHECK(bind(udp, (void *)&address, sizeof address) == 0);
+    CHECK(line_of("/proc/net/udp", udp, words) == 9 && !strcmp(words[3], "07"));
+
+    struct sockaddr_un name = {.sun_family = AF_UNIX, .sun_path = "/tmp/tables"};
+    int local_listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    unlink(name.sun_path);
+    CHECK(bind(local_listener, (void *)&name, sizeof name) == 0 && listen(local_listener, 1) == 0);
+    CHECK(line_of("/proc/net/unix", local_listener, words) == 8);
+    CHECK(!strcmp(words[3], "00010000") && !strcmp(words[4], "0001") && !strcmp(words[5], "01"));
+    CHECK(!strcmp(words[7], "/tmp/tables"));
+    unlink(name.sun_path);
+}
+
+static void memory_by_process_id(void)
+{
+    char from[] = "hello, world", to[16] = "";
+    struct iovec local[2] = {{to, 5}, {to + 5, 7}}, remote = {from, 12}, hole = {(void *)8, 8};
+    CHECK(process_vm_readv(getpid(), local, 2, &remote, 1, 0) == 12 && !strcmp(to, from));
+    memcpy(to, "HELLO, WORLD", 12);
+    CHECK(process_vm_writev(getpid(), local, 1, &remote, 1, 0) == 5 && !strcmp(from, "HELLO, world"));
+    CHECK(process_vm_readv(getpid(), local, 2, &hole, 1, 0) == -1 && errno == EFAULT);
+    CHECK(process_vm_readv(getpid(), local, 2, &remote, 1, 1) == -1 && errno == EINVAL);
+    CHECK(process_vm_readv(99999999, local, 2, &remote, 1, 0) == -1 && errno == ESRCH);
+}
+
+static void memory_policies(void)
+{
+    int mode = 77;
+    unsigned long nodes = 9, one = 1, other = 1UL << 40;
+    CHECK(syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0) == 0 && mode == 0);
+    CHECK(syscall(SYS_set_mempolicy, 2, &one, 64) == 0);
+    CHECK(syscall(SYS_get_mempolicy, &mode, &nodes, 64, NULL, 0) == 0 && mode == 2 && nodes == 1);
+    CHECK(syscall(SYS_set_mempolicy, 2, &other, 64) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_set_mempolicy, 2, NULL, 0) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_set_mempolicy, 99, &one, 64) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_set_mempolicy, 0, NULL, 0) == 0);
+    CHECK(syscall(SYS_get_mempolicy, NULL, &nodes, 64, NULL, 4) == 0 && nodes & 1);
+    void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(syscall(SYS_mbind, page, 4096, 2, &one, 64, 0) == 0);
+    CHECK(syscall(SYS_mbind, (char *)page + 1, 4096, 2, &one, 64, 0) == -1 && errno == EINVAL);
+    CHECK(munmap(page, 4096) == 0 && syscall(SYS_mbind, page, 4096, 2, &one, 64, 0) == -1 && errno == EFAULT);
+}
+
+static void a_process_directory_names_the_process(void)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d", getpid());
+    int fd = open(path, O_DIRECTORY);
+    CHECK(fd >= 0 && syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0);
+    close(fd);
+}
+
+int main(void)
+{
+    sockets();
+    memory_by_process_id();
+    memory_policies();
+    a_process_directory_names_the_process();
+    puts("all table tests passed");
+    return 0;
+}
