@@ -35,6 +35,13 @@ fn python_runs_threads_and_asyncio() {
 }
 
 #[test]
+fn python_has_thread_pools_and_tls_and_asyncio_over_loopback() {
+    let code = include_str!("../programs/network.py");
+    let ran = python(code).ok();
+    assert_eq!(ran.out, "328350\nTLSv1.2 True\n900000\n");
+}
+
+#[test]
 fn python_has_sqlite_in_memory() {
     python("import sqlite3; print(sqlite3.connect(':memory:').execute('select 6 * 7').fetchone())")
         .ok()

@@ -66,3 +66,8 @@ fn tables_of_sockets_and_memory_by_process_are_those_of_linux() {
 fn asynchronous_io_is_that_of_linux() {
     passes("aio.c", "all AIO tests passed");
 }
+
+#[test]
+fn the_clock_can_be_set() {
+    passes("clock.c", "all clock tests passed");
+}

@@ -227,6 +227,7 @@ pub mod symbols {
         pub safe fn unilith_plat_power_off(status: &Status) -> !;
         pub safe fn unilith_plat_now_ns() -> u64;
         pub safe fn unilith_plat_wall_ns() -> u64;
+        pub safe fn unilith_plat_set_wall_ns(ns: u64);
         pub safe fn unilith_plat_vdso() -> Vdso;
         pub safe fn unilith_plat_entropy(to: &mut [u8]);
         pub safe fn unilith_plat_set_timer(deadline_ns: u64);
@@ -390,6 +391,11 @@ pub fn now_ns() -> u64 {
 /// Nanoseconds since 1970 at [`now_ns`] zero.
 pub fn wall_ns() -> u64 {
     symbols::unilith_plat_wall_ns()
+}
+
+/// Sets what [`wall_ns`] answers, for the vDSO as well: the program may set its clock.
+pub fn set_wall_ns(ns: u64) {
+    symbols::unilith_plat_set_wall_ns(ns);
 }
 
 /// The vDSO, which reads [`now_ns`] and [`wall_ns`] without a system call.

@@ -32,7 +32,8 @@ fn unilith_plat_wall_ns() -> u64 {
     PAGE.wall_ns.load(Ordering::Relaxed)
 }
 
-pub fn set_wall_ns(ns: u64) {
+#[unsafe(no_mangle)]
+fn unilith_plat_set_wall_ns(ns: u64) {
     without_interrupts(|| PAGE.set_wall_ns(ns));
 }
 
@@ -259,5 +260,5 @@ pub fn restarted(count: u32, set: impl FnOnce()) {
 pub fn set_wall_clock(epoch_ns: Option<u64>) {
     let told = epoch_ns.or_else(kvm_wall);
     let wall = told.unwrap_or_else(|| rtc::wall_ns().saturating_sub(unilith_plat_now_ns()));
-    set_wall_ns(wall);
+    unilith_plat_set_wall_ns(wall);
 }

@@ -105,3 +105,8 @@ fn unilith_plat_now_ns() -> u64 {
 fn unilith_plat_wall_ns() -> u64 {
     clock_page().wall_ns.load(Ordering::Relaxed)
 }
+
+#[unsafe(no_mangle)]
+fn unilith_plat_set_wall_ns(ns: u64) {
+    clock_page().set_wall_ns(ns);
+}

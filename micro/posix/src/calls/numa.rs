@@ -32,7 +32,7 @@ fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
         return Err(EINVAL);
     }
     let mut words = pointer.read_vec(bits.div_ceil(64) as usize)?;
-    if let Some(last) = words.last_mut().filter(|_| bits % 64 != 0) {
+    if let Some(last) = words.last_mut().filter(|_| !bits.is_multiple_of(64)) {
         *last &= (1 << (bits % 64)) - 1;
     }
     let beyond = words.iter().skip(1).any(|word| *word != 0) || words[0] & !NODE_0 != 0;

@@ -212,12 +212,12 @@ macro_rules! system_calls {
             156 _sysctl Refused "removed from Linux" none;
             157 prctl Partial "no MM, SYSCALL_USER_DISPATCH, SCHED_CORE, speculation control; PDEATHSIG has no parent to die" prctl::prctl;
             158 arch_prctl Partial "ARCH_SET_GS is refused: the GS base belongs to the kernel" arch::arch_prctl;
-            159 adjtimex Partial "reads; the host keeps the clock" time::clock::adjtimex;
+            159 adjtimex Partial "reads; the clock is set, not adjusted" time::clock::adjtimex;
             160 setrlimit Partial "RLIMIT_RTTIME is kept and not enforced" limits::setrlimit;
             161 chroot Full "" names::chroot;
             162 sync Full "" attributes::sync;
             163 acct Refused "one process: nothing to account" none;
-            164 settimeofday Refused "the host keeps the clock" time::clock::settimeofday;
+            164 settimeofday Full "" time::clock::settimeofday;
             165 mount Partial "tmpfs and MS_REMOUNT only: no bind mounts, no other file systems" names::mount;
             166 umount2 Partial "no MNT_EXPIRE" names::umount2;
             167 swapon Refused "there is no swap" none;
@@ -280,7 +280,7 @@ macro_rules! system_calls {
             224 timer_gettime Full "" time::posix_timers::timer_gettime;
             225 timer_getoverrun Full "" time::posix_timers::timer_getoverrun;
             226 timer_delete Full "" time::posix_timers::timer_delete;
-            227 clock_settime Refused "the host keeps the clock" time::clock::clock_settime;
+            227 clock_settime Full "" time::clock::clock_settime;
             228 clock_gettime Full "" time::clock::clock_gettime;
             229 clock_getres Full "" time::clock::clock_getres;
             230 clock_nanosleep Full "" time::sleep::clock_nanosleep;
@@ -358,7 +358,7 @@ macro_rules! system_calls {
             302 prlimit64 Partial "RLIMIT_RTTIME is kept and not enforced" limits::prlimit64;
             303 name_to_handle_at Refused "file handles are for file servers" none;
             304 open_by_handle_at Refused "file handles are for file servers" none;
-            305 clock_adjtime Partial "reads; the host keeps the clock" time::clock::clock_adjtime;
+            305 clock_adjtime Partial "reads; the clock is set, not adjusted" time::clock::clock_adjtime;
             306 syncfs Full "" attributes::syncfs;
             307 sendmmsg Full "" sockets::sendmmsg;
             308 setns Refused "no namespaces" none;

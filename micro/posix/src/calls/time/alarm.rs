@@ -10,6 +10,7 @@ use super::interval::Interval;
 use crate::process::Process;
 use abi::{Events, Result};
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::{TimerId, Waiter};
 
@@ -32,7 +33,20 @@ impl<T: Expires> Waiter for Callback<T> {
     }
 }
 
+/// Timers that wait for a time of the wall clock, which may be set.
+static OF_DAY: SpinLock<Vec<Weak<dyn Waiter>>> = SpinLock::new(Vec::new());
+
+/// The wall clock was set: timers that wait for one of its times are set again.
+pub fn clock_was_set() {
+    let timers = core::mem::take(&mut *OF_DAY.lock());
+    for timer in timers.iter().filter_map(Weak::upgrade) {
+        timer.wake(Events::NONE);
+    }
+}
+
 struct State {
+    /// The clock of the timer, or for a relative time the one that counts it.
+    clock: Clock,
     interval: Interval,
     timer: Option<TimerId>,
 }
@@ -48,33 +62,38 @@ pub struct Alarm {
 impl Alarm {
     /// Disarmed.
     pub fn new<T: Expires>(clock: Clock, process: Arc<Process>, owner: Weak<T>) -> Alarm {
-        let state = SpinLock::new(State { interval: Interval::default(), timer: None });
+        let state = SpinLock::new(State { clock, interval: Interval::default(), timer: None });
         Alarm { clock, process, callback: Arc::new(Callback(owner)), state }
     }
 
     fn now(&self) -> u64 {
+        let clock = self.state.lock().clock;
         // A clock that is no more stands still.
-        self.clock.now(&self.process).unwrap_or(0)
+        clock.now(&self.process).unwrap_or(0)
     }
 
     /// Sets it, or disarms it with `time` 0; returns what was left and the period before. `time` is relative unless
     /// `absolute`. `EINVAL` for the clock of a thread that is no more.
     pub fn set(&self, time: u64, period: u64, absolute: bool) -> Result<(u64, u64)> {
-        let now = self.clock.now(&self.process)?;
+        let before_now = self.now();
+        let clock = if absolute { self.clock } else { self.clock.for_relative() };
+        let now = clock.now(&self.process)?;
         let next = match time {
             0 => None,
             time if absolute => Some(time),
             time => Some(now.saturating_add(time)),
         };
         let before = self.replace(Interval { next, period });
+        self.state.lock().clock = clock;
         self.arm();
-        Ok((before.remaining_of_next(now), before.period))
+        Ok((before.remaining_of_next(before_now), before.period))
     }
 
     /// What is left and the period.
     pub fn get(&self) -> (u64, u64) {
+        let now = self.now();
         let interval = self.state.lock().interval;
-        (interval.remaining_of_next(self.now()), interval.period)
+        (interval.remaining_of_next(now), interval.period)
     }
 
     fn replace(&self, interval: Interval) -> Interval {
@@ -89,25 +108,41 @@ impl Alarm {
     }
 
     fn arm(&self) {
-        let next = self.state.lock().interval.next;
+        let (next, clock) = {
+            let state = self.state.lock();
+            (state.interval.next, state.clock)
+        };
         if let Some(next) = next {
-            let mut at = self.clock.to_monotonic(next, &self.process);
-            if self.clock.is_cpu() {
+            let mut at = clock.to_monotonic(next, &self.process);
+            if clock.is_cpu() {
                 at = at.max(api_plat::now_ns() + CPU_CLOCK_STEP_NS);
+            } else if clock != clock.for_relative() {
+                self.note_of_day();
             }
             let timer = api_sched::add_timer(at, self.callback.clone());
             self.state.lock().timer = Some(timer);
         }
     }
 
+    fn note_of_day(&self) {
+        let mut timers = OF_DAY.lock();
+        let known = |t: &Weak<dyn Waiter>| core::ptr::addr_eq(t.as_ptr(), Arc::as_ptr(&self.callback));
+        timers.retain(|t| t.strong_count() > 0);
+        if !timers.iter().any(known) {
+            timers.push(Arc::downgrade(&self.callback));
+        }
+    }
+
     /// In [`Expires::expired`]: true when the time has come. (A clock of processor time may have stood still; then
     /// the timer is set again.)
     pub fn has_expired(&self) -> bool {
-        let next = {
+        let (next, timer) = {
             let mut state = self.state.lock();
-            state.timer = None;
-            state.interval.next
+            (state.interval.next, state.timer.take())
         };
+        if let Some(timer) = timer {
+            api_sched::cancel_timer(timer);
+        }
         let due = next.is_some_and(|next| next <= self.now());
         if !due {
             self.arm();
@@ -117,8 +152,8 @@ impl Alarm {
 
     /// True when an expiry waits to be fetched.
     pub fn is_due(&self) -> bool {
-        let next = self.state.lock().interval.next;
-        next.is_some_and(|next| next <= self.now())
+        let now = self.now();
+        self.state.lock().interval.next.is_some_and(|next| next <= now)
     }
 
     /// Fetches the expiries up to now and sets a periodic timer again; 0 when there were none.

@@ -3,16 +3,21 @@
 
 use super::duration::{self, SECOND, to_timespec, to_timeval};
 use crate::call::Call;
+use crate::calls::identity::capabilities::CAP_SYS_TIME;
 use crate::process::Process;
 use crate::task::{self, Task};
-use abi::{Result, errno::*};
+use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
+use api_sched::Waiter;
 use api_user::UserPtr;
 
 /// Linux' tick, the resolution of the coarse clocks.
 const TICK_NS: u64 = 4_000_000;
 /// Clock ticks of times(2) a second (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
+
+/// As far as the wall clock may be set: 30 years before its nanoseconds overflow (Linux' TIME_SETTOD_SEC_MAX).
+const LATEST: u64 = (i64::MAX as u64 / SECOND - 30 * 365 * 24 * 3600) * SECOND;
 
 /// A clock, as programs name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +101,14 @@ impl Clock {
         }
     }
 
+    /// The clock that a relative time on this one is counted by: one that is never set.
+    pub fn for_relative(self) -> Clock {
+        match self {
+            Clock::Realtime | Clock::RealtimeAlarm | Clock::Tai => Clock::Monotonic,
+            clock => clock,
+        }
+    }
+
     fn resolution(self) -> u64 {
         if matches!(self, Clock::RealtimeCoarse | Clock::MonotonicCoarse) { TICK_NS } else { 1 }
     }
@@ -127,18 +140,33 @@ pub fn clock_getres(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
-/// clock_settime(2): the host keeps the wall clock, and a clock of processor time is set by nobody.
+/// clock_settime(2). The machine starts with the host's time, and the program may change it; a clock of processor time
+/// is set by nobody.
 pub fn clock_settime(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
     let words = call.ptr::<[i64; 2]>(1).read()?;
     match clock {
-        Clock::Realtime => {
-            duration::from_timespec(words)?;
-            Err(EPERM)
-        }
+        Clock::Realtime => set_realtime(duration::from_timespec(words)?),
         clock if clock.is_cpu() => Err(EPERM),
         _ => Err(EINVAL),
     }
+}
+
+/// Sets the wall clock: `EPERM` without CAP_SYS_TIME, `EINVAL` for a time that puts the machine's start before 1970.
+fn set_realtime(time: u64) -> Result<usize> {
+    if !process().credentials.lock().can(CAP_SYS_TIME) {
+        return Err(EPERM);
+    }
+    let wall = time.checked_sub(api_plat::now_ns()).filter(|_| time <= LATEST).ok_or(EINVAL)?;
+    api_plat::set_wall_ns(wall);
+    super::alarm::clock_was_set();
+    // Who sleeps until a time of day looks again how long that is.
+    for task in process().tasks() {
+        if let Some(thread) = task.thread() {
+            thread.wake(Events::NONE);
+        }
+    }
+    Ok(0)
 }
 
 /// gettimeofday(2).
@@ -152,12 +180,17 @@ pub fn gettimeofday(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
-/// settimeofday(2): see clock_settime.
+/// settimeofday(2); the time zone is not kept.
 pub fn settimeofday(call: &mut Call<'_>) -> Result<usize> {
-    if let Some(pointer) = call.ptr(0).non_null() {
-        duration::from_timeval(pointer.read()?)?;
+    let time = call
+        .ptr::<[i64; 2]>(0)
+        .non_null()
+        .map(|pointer| duration::from_timeval(pointer.read()?))
+        .transpose()?;
+    if let Some(zone) = call.ptr::<[i32; 2]>(1).non_null() {
+        zone.read()?;
     }
-    Err(EPERM)
+    time.map_or(Ok(0), set_realtime)
 }
 
 /// time(2).

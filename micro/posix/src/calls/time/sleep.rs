@@ -37,6 +37,7 @@ pub fn clock_nanosleep(call: &mut Call<'_>) -> Result<usize> {
 /// Sleeps for `time`; what is left goes to `remaining` when a signal comes first.
 fn sleep(clock: Clock, time: u64, remaining: UserPtr<[i64; 2]>) -> Result<usize> {
     let process = &task::current().process;
+    let clock = clock.for_relative();
     let until = match task::current().signals.take_resume() {
         Some(until) => until,
         None => clock.now(process)?.saturating_add(time),
@@ -54,12 +55,13 @@ fn sleep(clock: Clock, time: u64, remaining: UserPtr<[i64; 2]>) -> Result<usize>
 fn sleep_until(clock: Clock, time: u64) -> Result<bool> {
     let process = &task::current().process;
     loop {
-        if !wait::sleep_until(clock.to_monotonic(time, process)) {
-            return Ok(false);
-        }
-        // A clock of processor time may have stood still meanwhile.
         if clock.now(process)? >= time {
             return Ok(true);
         }
+        if task::current().has_signal() {
+            return Ok(false);
+        }
+        // Looked at again after each wake-up: the wall clock may be set, one of processor time may have stood still.
+        sched::park(clock.to_monotonic(time, process));
     }
 }
