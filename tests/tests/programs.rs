@@ -71,3 +71,13 @@ fn asynchronous_io_is_that_of_linux() {
 fn the_clock_can_be_set() {
     passes("clock.c", "all clock tests passed");
 }
+
+#[test]
+fn names_contents_and_descriptors_are_those_of_linux() {
+    passes("files.c", "all file tests passed");
+}
+
+#[test]
+fn hostile_arguments_end_no_kernel() {
+    passes("hostile.c", "all hostile calls answered");
+}

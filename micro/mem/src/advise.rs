@@ -4,7 +4,7 @@
 use crate::pager::Pager;
 use crate::space::{Inner, Space, range_end, save};
 use crate::vma::{Backing, Large, MappedFile, Traits, Vma};
-use crate::{PAGE, USER_END};
+use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -208,6 +208,19 @@ impl Space {
             self.unmap(start, length)?;
         }
         Ok(file)
+    }
+
+    /// True when a shared mapping of the file is, or may be made, writable: such a file cannot be sealed.
+    pub fn may_write_shared(&self, device: u64, inode: u64) -> bool {
+        self.lock().tree.iter().any(|(_, vma)| match &vma.backing {
+            Backing::File { file, .. } => {
+                let traits = &vma.traits;
+                (file.device, file.inode) == (device, inode)
+                    && traits.shared
+                    && traits.most.contains(Rights::WRITE)
+            }
+            _ => false,
+        })
     }
 
     /// A file lost its pages from byte `from` up to byte `to`: mappings lose them as well, and a touch asks the file

@@ -340,9 +340,10 @@ pub trait Inode: Any + Send + Sync {
         Err(ENOTDIR)
     }
 
-    /// Makes a regular file in the file system of this directory that has no name (O_TMPFILE).
-    fn create_unnamed(&self, permissions: u32, owner: (u32, u32)) -> Result<Arc<dyn Inode>> {
-        let _ = (permissions, owner);
+    /// Makes a regular file in the file system of this directory that has no name (O_TMPFILE), and may get one later
+    /// if `linkable` (without O_EXCL).
+    fn create_unnamed(&self, permissions: u32, owner: (u32, u32), linkable: bool) -> Result<Arc<dyn Inode>> {
+        let _ = (permissions, owner, linkable);
         Err(EOPNOTSUPP)
     }
 

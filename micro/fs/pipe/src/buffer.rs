@@ -10,6 +10,8 @@ pub struct Segment {
     pub frame: Frame,
     pub start: usize,
     pub end: usize,
+    /// One write of packet mode: one read takes it, and what it does not take is lost.
+    pub packet: bool,
 }
 
 #[derive(Default)]
@@ -38,13 +40,18 @@ impl Buffer {
     /// Where the next bytes go: behind the last ones in their page, or in a spare page (`None`: allocate one).
     pub fn tail(&mut self) -> Option<(Frame, usize)> {
         match self.segments.back() {
-            Some(last) if last.end < PAGE_SIZE => Some((last.frame.clone(), last.end)),
-            _ => self.spare.take().map(|frame| (frame, 0)),
+            Some(last) if last.end < PAGE_SIZE && !last.packet => Some((last.frame.clone(), last.end)),
+            _ => self.spare(),
         }
     }
 
+    /// The spare page, for a write that shares none.
+    pub fn spare(&mut self) -> Option<(Frame, usize)> {
+        self.spare.take().map(|frame| (frame, 0))
+    }
+
     /// Adds `n` bytes that were put into `frame` at `start`.
-    pub fn push(&mut self, frame: Frame, start: usize, n: usize) -> Result<()> {
+    pub fn push(&mut self, frame: Frame, start: usize, n: usize, packet: bool) -> Result<()> {
         self.length += n;
         if let Some(last) = self.segments.back_mut()
             && last.end == start
@@ -57,7 +64,7 @@ impl Buffer {
             self.length -= n;
             return Err(ENOMEM);
         }
-        self.segments.push_back(Segment { frame, start, end: start + n });
+        self.segments.push_back(Segment { frame, start, end: start + n, packet });
         Ok(())
     }
 

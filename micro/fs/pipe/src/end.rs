@@ -9,12 +9,14 @@ use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_mem::Frame;
 use api_sched::WaitQueue;
 use core::any::Any;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
 const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 /// Device number of pipes, as an anonymous file system has it.
 const DEVICE: u64 = 0x0e;
 const FIONREAD: u32 = 0x541b;
+const O_DIRECT: u32 = 0o40000;
 
 /// Where the next bytes of a write go, and how many may.
 struct Reserved {
@@ -27,6 +29,8 @@ pub struct PipeEnd {
     pipe: Arc<Pipe>,
     reads: bool,
     writes: bool,
+    /// O_DIRECT: what is written arrives in packets.
+    packets: AtomicBool,
     /// Of a FIFO.
     inode: Option<Arc<dyn Inode>>,
 }
@@ -45,7 +49,7 @@ impl PipeEnd {
         }
         // Who waits for the other side of a FIFO to come.
         pipe.queue.wake_all(Events::ALL);
-        Arc::new(PipeEnd { pipe, reads, writes, inode })
+        Arc::new(PipeEnd { pipe, reads, writes, packets: AtomicBool::new(false), inode })
     }
 
     pub fn pipe(&self) -> &Arc<Pipe> {
@@ -111,11 +115,14 @@ impl PipeEnd {
         if room == 0 || (is_first && left <= PIPE_BUF && room < left) {
             return Ok(None);
         }
-        Ok(Some(Reserved { tail: state.buffer.tail(), room }))
+        let packets = self.packets.load(Ordering::Relaxed);
+        let tail = if packets { state.buffer.spare() } else { state.buffer.tail() };
+        Ok(Some(Reserved { tail, room }))
     }
 
     fn write_turn(&self, from: &mut Source<'_>) -> Result<usize> {
         let want = from.remaining();
+        let packets = self.packets.load(Ordering::Relaxed);
         let mut done = 0;
         while done < want {
             let Reserved { tail, room } = match self.reserve(want - done, done == 0) {
@@ -131,7 +138,7 @@ impl PipeEnd {
             let n = (PAGE_SIZE - start).min(room).min(want - done);
             match frame.receive(start, n, from) {
                 Ok(n) if n > 0 => {
-                    self.pipe.state.lock().buffer.push(frame, start, n)?;
+                    self.pipe.state.lock().buffer.push(frame, start, n, packets)?;
                     done += n;
                 }
                 failed => {
@@ -170,14 +177,18 @@ impl File for PipeEnd {
         let mut done = 0;
         let mut failed = None;
         while done < want {
-            let Some(Segment { frame, start, end }) = self.pipe.state.lock().buffer.front() else { break };
+            let Some(segment) = self.pipe.state.lock().buffer.front() else { break };
+            let Segment { frame, start, end, packet } = segment;
+            if packet && done > 0 {
+                break;
+            }
             match frame.send(start, (end - start).min(want - done), to) {
                 Ok(n) => {
                     // The handle goes first, so that the emptied page can be kept for the next write.
                     drop(frame);
-                    self.pipe.state.lock().buffer.consume(n);
+                    self.pipe.state.lock().buffer.consume(if packet { end - start } else { n });
                     done += n;
-                    if n == 0 {
+                    if n == 0 || packet {
                         break;
                     }
                 }
@@ -250,6 +261,10 @@ impl File for PipeEnd {
         }
         api_fs::write_user_int(argument, self.pipe.length() as i32)?;
         Ok(0)
+    }
+
+    fn flags_changed(&self, flags: u32) {
+        self.packets.store(flags & O_DIRECT != 0, Ordering::Relaxed);
     }
 
     fn inode(&self) -> Option<&Arc<dyn Inode>> {
@@ -352,6 +367,21 @@ mod tests {
         drop(r);
         assert_eq!(write(&*w, b"x"), Err(EPIPE));
         assert!(w.poll().contains(Events::ERR));
+    }
+
+    #[test]
+    fn packets_are_read_one_by_one_and_lose_what_is_not_taken() {
+        let (r, w) = pipe();
+        w.flags_changed(super::O_DIRECT);
+        write(&*w, b"first").unwrap();
+        write(&*w, b"second").unwrap();
+        w.flags_changed(0);
+        write(&*w, b"stream").unwrap();
+        write(&*w, b"ing").unwrap();
+        assert_eq!(read(&*r, 100).unwrap(), b"first");
+        assert_eq!(read(&*r, 3).unwrap(), b"sec");
+        assert_eq!(r.pipe().length(), 9);
+        assert_eq!(read(&*r, 100).unwrap(), b"streaming");
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl File for RamFile {
         }
         let before = self.node.length();
         self.node.may_write(&self.node.data()?.lock(), if keep_size { 0 } else { end })?;
+        self.node.may_grow_by(offset / PAGE, end.div_ceil(PAGE))?;
         for index in offset / PAGE..end.div_ceil(PAGE) {
             self.node.page_at(index)?;
         }

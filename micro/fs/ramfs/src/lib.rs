@@ -28,7 +28,7 @@ mod node;
 mod pages;
 
 pub use file::RamFile;
-pub use node::Node;
+pub use node::{Node, WRITE_SEALS};
 
 use abi::{PAGE_SIZE, Result, errno::ENOSPC};
 use alloc::collections::BTreeMap;

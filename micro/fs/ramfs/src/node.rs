@@ -22,6 +22,8 @@ const SEAL_SHRINK: u32 = 2;
 const SEAL_GROW: u32 = 4;
 const SEAL_WRITE: u32 = 8;
 const SEAL_FUTURE_WRITE: u32 = 16;
+/// Either forbids new shared mappings that can be written.
+pub const WRITE_SEALS: u32 = SEAL_WRITE | SEAL_FUTURE_WRITE;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const XATTR_CREATE: u32 = 1;
@@ -42,6 +44,8 @@ struct Meta {
     uid: u32,
     gid: u32,
     links: u64,
+    /// Without a name, it may get one (O_TMPFILE); a removed file may not.
+    linkable: bool,
     accessed: Timespec,
     modified: Timespec,
     changed: Timespec,
@@ -99,6 +103,7 @@ impl Origin {
                 uid: self.owner.0,
                 gid: self.owner.1,
                 links: self.links,
+                linkable: false,
                 accessed: self.time,
                 modified: self.time,
                 changed: self.time,
@@ -411,6 +416,20 @@ impl Node {
         }
     }
 
+    /// `ENOSPC` unless there is room for the pages `from..to` that are not there yet: fallocate(2) takes all or none.
+    pub(crate) fn may_grow_by(&self, from: u64, to: u64) -> Result<()> {
+        let data = self.data()?.lock();
+        let mut there = 0;
+        let mut at = from;
+        while let Some(next) = data.next(at, false).filter(|next| *next < to) {
+            there += 1;
+            at = next + 1;
+        }
+        let wanted = (to - from).saturating_sub(there);
+        let room = self.fs.limit.saturating_sub(self.fs.used.load(Ordering::Relaxed));
+        if wanted > room.min(api_mem::statistics().1) { Err(ENOSPC) } else { Ok(()) }
+    }
+
     /// Sets the length; new bytes are holes.
     pub fn resize(&self, size: u64) -> Result<()> {
         if size > FILE_LIMIT {
@@ -442,7 +461,7 @@ impl Node {
         if offset >= end {
             return Ok(());
         }
-        if self.data()?.lock().seals & (SEAL_WRITE | SEAL_FUTURE_WRITE) != 0 {
+        if self.data()?.lock().seals & WRITE_SEALS != 0 {
             return Err(EPERM);
         }
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
@@ -507,7 +526,7 @@ impl Node {
 
     pub(crate) fn may_write(&self, data: &Data, end: u64) -> Result<()> {
         let grows = end > data.length && data.seals & SEAL_GROW != 0;
-        if data.seals & (SEAL_WRITE | SEAL_FUTURE_WRITE) != 0 || grows { Err(EPERM) } else { Ok(()) }
+        if data.seals & WRITE_SEALS != 0 || grows { Err(EPERM) } else { Ok(()) }
     }
 
     /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.
@@ -632,9 +651,11 @@ impl Inode for Node {
         Ok(node)
     }
 
-    fn create_unnamed(&self, permissions: u32, owner: (u32, u32)) -> Result<Arc<dyn Inode>> {
+    fn create_unnamed(&self, permissions: u32, owner: (u32, u32), linkable: bool) -> Result<Arc<dyn Inode>> {
         self.directory()?;
-        Ok(self.unnamed(permissions, owner, false)?)
+        let node = self.unnamed(permissions, owner, false)?;
+        node.meta.lock().linkable = linkable;
+        Ok(node)
     }
 
     fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
@@ -652,6 +673,12 @@ impl Inode for Node {
             return Err(EPERM);
         }
         let _names = self.fs.names.lock();
+        {
+            let meta = node.meta.lock();
+            if meta.links == 0 && !meta.linkable {
+                return Err(ENOENT);
+            }
+        }
         self.add(name, node.clone())?;
         node.change_links(1);
         Ok(())
@@ -806,7 +833,7 @@ impl PageSource for Node {
         }
         if for_write {
             let mut data = self.data()?.lock();
-            if data.seals & (SEAL_WRITE | SEAL_FUTURE_WRITE) != 0 {
+            if data.seals & WRITE_SEALS != 0 {
                 return Err(EACCES);
             }
             data.sites = None;

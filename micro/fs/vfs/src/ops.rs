@@ -327,13 +327,18 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
     Ok(())
 }
 
-/// A regular file without a name in the file system of `dir` (O_TMPFILE).
-pub fn create_unnamed(who: &Credentials, dir: &Arc<Dentry>, permissions: u32) -> Result<Arc<Dentry>> {
+/// A regular file without a name in the file system of `dir` (O_TMPFILE), which link(2) may give one if `linkable`.
+pub fn create_unnamed(
+    who: &Credentials,
+    dir: &Arc<Dentry>,
+    permissions: u32,
+    linkable: bool,
+) -> Result<Arc<Dentry>> {
     if !dir.is_directory() {
         return Err(ENOTDIR);
     }
     let owner = may_create(who, dir)?;
-    let inode = dir.inode().create_unnamed(permissions & 0o7777, owner)?;
+    let inode = dir.inode().create_unnamed(permissions & 0o7777, owner, linkable)?;
     Dentry::unnamed(dir.mount(), inode, b"#tmpfile")
 }
 

@@ -40,6 +40,7 @@ const F_GET_SEALS: i32 = 1034;
 const FD_CLOEXEC: u64 = 1;
 /// F_SEAL_SEAL, SHRINK, GROW, WRITE, FUTURE_WRITE.
 const SEALS: u64 = 0x1f;
+const F_SEAL_WRITE: u64 = 8;
 const F_RDLCK: u16 = 0;
 const F_WRLCK: u16 = 1;
 const F_UNLCK: u16 = 2;
@@ -144,6 +145,12 @@ fn add_seals(description: &Description, seals: u64) -> Result<usize> {
     }
     if seals & !SEALS != 0 {
         return Err(EINVAL);
+    }
+    if seals & F_SEAL_WRITE != 0 && file.node().seals()? & F_SEAL_WRITE as u32 == 0 {
+        let stat = description.file().stat()?;
+        if mem::current().may_write_shared(stat.device, stat.inode) {
+            return Err(EBUSY);
+        }
     }
     file.node().add_seals(seals as u32).map(|()| 0)
 }

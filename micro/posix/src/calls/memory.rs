@@ -10,6 +10,7 @@ use api_plat::{Access, FaultOutcome};
 use api_user::write_bytes;
 use descriptors::Description;
 use mem::{Advice, MappedFile, Place, Remap, Request, Rights};
+use ramfs::{RamFile, WRITE_SEALS};
 
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// Flags that MAP_SHARED_VALIDATE knows (Linux' LEGACY_MAP_MASK and MAP_SYNC).
@@ -78,6 +79,12 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         if !description.may_read() {
             return Err(EACCES);
         }
+        if request.shared && is_sealed(&description) {
+            if rights.contains(Rights::WRITE) {
+                return Err(EPERM);
+            }
+            request.most = Rights::ALL.without(Rights::WRITE);
+        }
         if request.shared && !description.may_write() {
             request.most = Rights::ALL.without(Rights::WRITE);
         }
@@ -99,6 +106,12 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         space.populate(start, start + pages * PAGE);
     }
     Ok(start as usize)
+}
+
+/// A memfd that was sealed against writing.
+fn is_sealed(description: &Description) -> bool {
+    let file = description.file().as_any().downcast_ref::<RamFile>();
+    file.and_then(|file| file.node().seals().ok()).is_some_and(|seals| seals & WRITE_SEALS != 0)
 }
 
 fn place(flags: u32) -> Place {

@@ -105,7 +105,7 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
             return Err(EINVAL);
         }
         let dir = walk.lookup(path, true)?;
-        let dentry = ops::create_unnamed(&who, &dir, permissions)?;
+        let dentry = ops::create_unnamed(&who, &dir, permissions, flags & O_EXCL == 0)?;
         return install(dentry, flags & !O_TMPFILE);
     }
     if flags & (O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {

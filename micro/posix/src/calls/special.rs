@@ -5,7 +5,7 @@ use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::Inode;
+use api_fs::{File, Inode};
 use api_user::UserPtr;
 use descriptors::Description;
 use eventfd::EventFd;
@@ -24,6 +24,7 @@ const MFD_NAME_MAX: usize = 249;
 fn make_pipe(to: UserPtr<[i32; 2]>, flags: u32) -> Result<usize> {
     let files = files::current();
     let (reader, writer) = pipe::pipe();
+    writer.flags_changed(flags);
     let r = files.install(reader, flags)?;
     let undo = |fd: i32| {
         // Just made: nobody has it yet, and a pipe's close reports nothing.
@@ -48,12 +49,8 @@ pub fn pipe(call: &mut Call<'_>) -> Result<usize> {
     make_pipe(call.ptr(0), 0)
 }
 
-/// pipe2(2). O_DIRECT (packet mode) is refused.
 pub fn pipe2(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(1, O_CLOEXEC | O_NONBLOCK | O_DIRECT)?;
-    if flags & O_DIRECT != 0 {
-        return Err(EINVAL);
-    }
     make_pipe(call.ptr(0), flags)
 }
 

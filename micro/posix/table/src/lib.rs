@@ -346,7 +346,7 @@ macro_rules! system_calls {
             290 eventfd2 Full "" special::eventfd2;
             291 epoll_create1 Full "" poll::epoll_create1;
             292 dup3 Full "" open::dup3;
-            293 pipe2 Partial "no O_DIRECT packet mode" special::pipe2;
+            293 pipe2 Full "" special::pipe2;
             294 inotify_init1 Refused "nothing watches files yet" none;
             295 preadv Full "" io::preadv;
             296 pwritev Full "" io::pwritev;
@@ -372,7 +372,7 @@ macro_rules! system_calls {
             316 renameat2 Partial "no RENAME_WHITEOUT" names::renameat2;
             317 seccomp Refused "the machine is the sandbox" none;
             318 getrandom Full "" system::getrandom;
-            319 memfd_create Partial "no MFD_HUGETLB; F_SEAL_WRITE does not look for writable mappings" special::memfd_create;
+            319 memfd_create Partial "no MFD_HUGETLB" special::memfd_create;
             320 kexec_file_load Refused "the machine has one kernel" none;
             321 bpf Refused "the overlay attaches eBPF programs from outside" none;
             322 execveat Full "" exec::execveat;
