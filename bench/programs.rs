@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Experiments that are a small program of their own, run on both sides: it prints `name nanoseconds` lines.
 
-use crate::{Options, Result, side, side::Side, statistics, statistics::Samples};
+use crate::{Options, Result, Scratch, side, side::Side, statistics, statistics::Samples};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -14,16 +14,14 @@ pub fn faults(options: &Options) -> Result<()> {
 }
 
 fn compare(options: &Options, source: &str) -> Result<()> {
-    let folder = std::env::temp_dir().join(format!("unilith-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let program = folder.join("program");
-    let result = build(options, source, &program).and_then(|()| measure(options, &program.to_string_lossy()));
-    let removed = std::fs::remove_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()));
-    result.and(removed)
+    let scratch = Scratch::new("program")?;
+    let program = scratch.path().join("program");
+    build(options, source, &program)?;
+    measure(options, &program.to_string_lossy())
 }
 
-/// Dynamic, as programs from packages are: their system calls are libc's.
-fn build(options: &Options, source: &str, program: &std::path::Path) -> Result<()> {
+/// Builds a program. Dynamic, as programs from packages are: their system calls are libc's.
+pub fn build(options: &Options, source: &str, program: &std::path::Path) -> Result<()> {
     let source = options.root.join("bench").join(source);
     let status = Command::new("cc").args(["-O2", "-o"]).arg(program).arg(&source).status();
     match status {

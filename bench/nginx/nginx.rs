@@ -11,14 +11,17 @@ pub fn run(options: &Options) -> Result<()> {
     let mut rates = [Samples::default(), Samples::default()];
     for _ in 0..options.runs {
         for (side, machine) in &machines {
-            let url = format!("http://{}/", machine.address()?);
-            let text = client::run(&["wrk", "-t", "1", "-c", "30", "-d", "10s", &url])?;
-            let rate = text.lines().find_map(|l| l.trim().strip_prefix("Requests/sec:"));
-            let rate = rate.and_then(|r| r.trim().parse().ok()).ok_or(format!("wrk printed: {text}"))?;
-            rates[usize::from(*side == Side::Linux)].add(rate);
+            rates[usize::from(*side == Side::Linux)].add(rate(&machine.address()?)?);
         }
     }
     statistics::head();
     statistics::row("30 connections, small page", "requests/s", &rates[0], &rates[1]);
     Ok(())
+}
+
+/// Requests a second for the small page.
+pub fn rate(address: &str) -> Result<f64> {
+    let text = client::run(&["wrk", "-t", "1", "-c", "30", "-d", "10s", &format!("http://{address}/")])?;
+    let rate = text.lines().find_map(|l| l.trim().strip_prefix("Requests/sec:"));
+    rate.and_then(|r| r.trim().parse().ok()).ok_or(format!("wrk printed: {text}"))
 }

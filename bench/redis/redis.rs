@@ -32,7 +32,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn measure(address: &str, pipeline: &str, requests: &str) -> Result<Vec<(String, f64)>> {
+/// Requests a second, for SET and GET.
+pub fn measure(address: &str, pipeline: &str, requests: &str) -> Result<Vec<(String, f64)>> {
     let words = [
         "redis-benchmark",
         "-h",

@@ -7,6 +7,7 @@
 //! Guests are measured over tap, which needs root.
 
 mod client;
+mod scratch;
 mod side;
 mod statistics;
 
@@ -16,6 +17,8 @@ mod boot;
 mod memory;
 #[path = "../nginx/nginx.rs"]
 mod nginx;
+#[path = "../overlay/mod.rs"]
+mod overlay;
 #[path = "../programs.rs"]
 mod programs;
 #[path = "../redis/redis.rs"]
@@ -23,6 +26,7 @@ mod redis;
 #[path = "../size/size.rs"]
 mod size;
 
+use scratch::Scratch;
 use side::Side;
 use std::path::PathBuf;
 
@@ -58,6 +62,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("fault", "nanoseconds the first touch of a page takes", programs::faults),
     ("redis", "requests a second over tap, pipelined and not", redis::run),
     ("nginx", "requests a second for a small page over tap", nginx::run),
+    ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),
     ("size", "bytes of the kernel image", size::run),
     ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),
 ];

@@ -3,6 +3,7 @@
 
 use crate::{Options, Result};
 use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -30,8 +31,14 @@ pub const CLIENT_CPU: &str = "1";
 
 /// `unilith WORDS`, pinned to the machines' processor.
 fn unilith(options: &Options, words: &[&str]) -> Result<Output> {
+    unilith_with(options, words, &[])
+}
+
+/// As [`unilith`], with variables of its environment.
+fn unilith_with(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Result<Output> {
     let mut command = Command::new("timeout");
     command.args(["300", "taskset", "-c", MACHINE_CPU]).arg(&options.command).args(words);
+    command.envs(env.iter().copied());
     let output = command.output().map_err(|e| format!("cannot run taskset: {e}"))?;
     if output.status.success() {
         return Ok(output);
@@ -48,11 +55,22 @@ pub fn output(options: &Options, side: Side, words: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// What `unilith WORDS` prints, with variables of its environment.
+pub fn output_of(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Result<String> {
+    let output = unilith_with(options, words, env)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Where a running machine's socket is.
+pub fn folder_of(options: &Options, name: &str) -> Result<PathBuf> {
+    let files = output_of(options, &["overlay", "dir", name], &[])?;
+    let folder = Path::new(files.trim()).parent().map(Path::to_path_buf);
+    folder.ok_or_else(|| format!("unilith overlay dir {name} printed: {files}"))
+}
+
 /// Bytes of the kernel image that Redis is booted with.
 pub fn kernel_bytes(options: &Options, side: Side) -> Result<u64> {
-    let machine = Machine::start(options, side, &["redis"])?;
-    let kernel = machine.kernel.as_deref().ok_or("inspect does not name the kernel")?;
-    Ok(std::fs::metadata(kernel).map_err(|e| format!("{kernel}: {e}"))?.len())
+    Machine::start(options, side, &["redis"])?.kernel_bytes()
 }
 
 /// A running machine; removed when dropped.
@@ -98,6 +116,17 @@ impl<'a> Machine<'a> {
 
     fn text(&self, key: &str) -> Option<String> {
         self.state[key].as_str().map(str::to_string)
+    }
+
+    /// Bytes of its kernel image.
+    pub fn kernel_bytes(&self) -> Result<u64> {
+        let kernel = self.kernel.as_deref().ok_or("inspect does not name the kernel")?;
+        Ok(std::fs::metadata(kernel).map_err(|e| format!("{kernel}: {e}"))?.len())
+    }
+
+    /// Where its socket is.
+    pub fn folder(&self) -> Result<PathBuf> {
+        folder_of(self.options, &self.name)
     }
 
     /// The machine's own address, reached over tap.

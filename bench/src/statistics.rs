@@ -35,6 +35,14 @@ impl Samples {
     }
 }
 
+/// As [`Samples::show`], with the ratio of the median to that of another side.
+pub fn against(samples: &Samples, base: &Samples) -> String {
+    match (samples.median(), base.median()) {
+        (Some(value), Some(base)) if base != 0.0 => format!("{}: {:.3}", samples.show(), value / base),
+        _ => samples.show(),
+    }
+}
+
 /// Three significant digits at least, no more decimals than make sense.
 fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }

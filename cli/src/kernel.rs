@@ -26,7 +26,8 @@ const CHOICES: [(&str, &[(&str, &str)]); 5] = [
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
-    ("overlay", &[("on", "overlay"), ("off", "")]),
+    // The last one is for `bench overlay`: the channel to the host only echoes.
+    ("overlay", &[("on", "overlay"), ("off", ""), ("echo", "overlay-echo")]),
 ];
 /// The cargo feature that makes the kernel one for PCs, where there is one.
 const PC_FEATURE: Option<&str> = Some("plat-pc");

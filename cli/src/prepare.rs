@@ -221,7 +221,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         volumes,
         overlay: flags.kernel == KernelKind::Micro
             && !platform.is_process()
-            && set.get("overlay").is_none_or(|choice| choice == "on"),
+            && set.get("overlay").is_none_or(|choice| choice != "off"),
         network: flags.network,
         offer: offer(&image, &publish),
         publish,

@@ -14,7 +14,12 @@ pub fn start(devices: &mut Devices) {
     overlay_commands::register();
     #[cfg(feature = "net-tcpip")]
     crate::network::tell_overlay();
-    if let Err(e) = overlay_line::start(Setup { open, enter, kernel: "unilith micro" }) {
+    let setup = Setup { open, enter, kernel: "unilith micro" };
+    #[cfg(not(feature = "overlay-echo"))]
+    let started = overlay_line::start(setup);
+    #[cfg(feature = "overlay-echo")]
+    let started = overlay_line::echo(setup);
+    if let Err(e) = started {
         log::error!("the overlay does not start: {e:?}");
     }
 }

@@ -201,6 +201,26 @@ impl Line {
     }
 }
 
+/// Sends back whatever comes, with no protocol at all: what [`start`]'s context is measured against.
+#[cfg(feature = "echo")]
+pub fn echo(setup: Setup) -> abi::Result<()> {
+    *SETUP.lock() = Some(setup);
+    let thread = sched::spawn(false, sched::Start::Kernel(send_back))?;
+    sched::unpark(&thread);
+    Ok(())
+}
+
+#[cfg(feature = "echo")]
+fn send_back() {
+    let Some(setup) = *SETUP.lock() else { return };
+    let line = Line { transport: (setup.open)(), setup, books: SpinLock::new(Books::default()) };
+    let _registration = Registration::new(line.transport.events(), Events::IN);
+    loop {
+        while line.transport.receive(&mut |bytes| line.send(bytes.to_vec())) {}
+        api_sched::park(u64::MAX);
+    }
+}
+
 static SETUP: SpinLock<Option<Setup>> = SpinLock::new(None);
 
 /// Starts the context. It sleeps until the host says something.
