@@ -81,3 +81,13 @@ fn names_contents_and_descriptors_are_those_of_linux() {
 fn hostile_arguments_end_no_kernel() {
     passes("hostile.c", "all hostile calls answered");
 }
+
+#[test]
+fn sockets_are_those_of_linux() {
+    passes("sockets.c", "all socket tests passed");
+}
+
+#[test]
+fn sockets_of_ipv6_serve_both_families() {
+    passes("ipv6.c", "all IPv6 tests passed");
+}

@@ -15,6 +15,19 @@ pub struct SocketAddressV4 {
     pub port: u16,
 }
 
+/// An IPv6 address and port (`struct sockaddr_in6`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SocketAddressV6 {
+    pub address: [u8; 16],
+    pub port: u16,
+    pub flow: u32,
+    /// The interface of a link-local address.
+    pub scope: u32,
+}
+
+/// Length of a `sockaddr_in6` without its scope, which is accepted (SIN6_LEN_RFC2133).
+const V6_LEAST: usize = 24;
+
 impl Address {
     /// `sizeof(struct sockaddr_storage)`.
     pub const MOST: usize = 128;
@@ -45,6 +58,32 @@ impl Address {
         rest[..2].copy_from_slice(&v4.port.to_be_bytes());
         rest[2..6].copy_from_slice(&v4.address);
         Address::new(Address::INET, &rest)
+    }
+
+    /// `struct sockaddr_in6`.
+    pub fn v6(v6: SocketAddressV6) -> Address {
+        let mut rest = [0; 26];
+        rest[..2].copy_from_slice(&v6.port.to_be_bytes());
+        rest[2..6].copy_from_slice(&v6.flow.to_be_bytes());
+        rest[6..22].copy_from_slice(&v6.address);
+        rest[22..].copy_from_slice(&v6.scope.to_ne_bytes());
+        Address::new(Address::INET6, &rest)
+    }
+
+    /// `EINVAL` when too short for a `sockaddr_in6`, `EAFNOSUPPORT` for another family.
+    pub fn as_v6(&self) -> Result<SocketAddressV6> {
+        if self.0.len() < V6_LEAST {
+            return Err(EINVAL);
+        }
+        if self.family() != Some(Address::INET6) {
+            return Err(EAFNOSUPPORT);
+        }
+        let rest = self.rest();
+        let mut address = [0; 16];
+        address.copy_from_slice(&rest[6..22]);
+        let scope = rest.get(22..26).map_or(0, |b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        let flow = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
+        Ok(SocketAddressV6 { address, port: u16::from_be_bytes([rest[0], rest[1]]), flow, scope })
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -87,6 +126,17 @@ mod tests {
         let address = Address::v4(v4);
         assert_eq!(address.bytes(), [2, 0, 0x18, 0xeb, 10, 0, 2, 15, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(address.as_v4(), Ok(v4));
+    }
+
+    #[test]
+    fn an_ipv6_address_survives_the_round_trip_with_and_without_its_scope() {
+        let mut v6 = SocketAddressV6 { address: [7; 16], port: 80, flow: 9, scope: 2 };
+        let address = Address::v6(v6);
+        assert_eq!(address.bytes().len(), 28);
+        assert_eq!(address.as_v6(), Ok(v6));
+        v6.scope = 0;
+        assert_eq!(Address::from_bytes(&address.bytes()[..24]).unwrap().as_v6(), Ok(v6));
+        assert_eq!(Address::from_bytes(&address.bytes()[..23]).unwrap().as_v6(), Err(EINVAL));
     }
 
     #[test]

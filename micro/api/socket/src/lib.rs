@@ -21,7 +21,7 @@ mod family;
 mod file;
 pub mod options;
 
-pub use address::{Address, SocketAddressV4};
+pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{Family, create, pair, register};
 pub use file::{SocketFile, of_file};
 
@@ -204,6 +204,16 @@ pub trait Socket: Any + Send + Sync {
     fn post(&self, message: &[u8]) -> Result<()> {
         let _ = message;
         Err(EINVAL)
+    }
+
+    /// SO_LINGER: how long close(2) waits for [`Socket::finish`], in nanoseconds; `None`: not at all.
+    fn linger_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Ends sending, of a socket that is about to be closed: `EAGAIN` until the peer has everything.
+    fn finish(&self) -> Result<()> {
+        Ok(())
     }
 
     /// What is possible now.

@@ -2,6 +2,7 @@
 //! The internet layer's way out: routes, IPv4 and Ethernet headers, checksums and their offload, the queue to the
 //! device, loopback; and the pool of packet buffers.
 
+use crate::families::LOOPBACK6;
 use crate::hash::Keyed;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
@@ -155,7 +156,9 @@ impl Ip {
 
     /// True for addresses that are this machine's.
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
-        address.is_loopback() || self.configuration.is_some_and(|c| c.address == address)
+        address.is_loopback()
+            || address == LOOPBACK6
+            || self.configuration.is_some_and(|c| c.address == address)
     }
 
     /// True for the broadcast addresses of the device's network.

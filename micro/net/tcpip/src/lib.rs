@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP/IP over one network device and loopback: Ethernet, ARP, IPv4, ICMP, UDP, TCP, and the sockets of AF_INET and
-//! AF_NETLINK made of them.
+//! TCP/IP over one network device and loopback: Ethernet, ARP, IPv4, ICMP, UDP, TCP, and the sockets of AF_INET,
+//! AF_INET6 ([`families`] says how much of it) and AF_NETLINK made of them.
 //!
 //! - [`stack`] is the whole: [`stack::Net`] behind its lock, [`stack::Host`] what it needs of the kernel;
 //! - [`wire`] knows the formats, [`ip`] the way out, [`tcp`], [`udp`] and [`icmp`] the transports;
@@ -16,6 +16,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod families;
 pub mod hash;
 pub mod icmp;
 pub mod ip;

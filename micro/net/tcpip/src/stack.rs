@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The stack as one object: packets in, packets out, time, and whom to wake.
 
+use crate::families::LOOPBACK6;
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::Icmp;
 use crate::ip::{Configuration, Ip};
@@ -16,7 +17,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_netdev::{Buffer, Incoming, NetDevice};
 use api_sched::WaitQueue;
-use core::net::SocketAddrV4;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Packets taken from the device at once.
 const BURST: usize = 64;
@@ -155,6 +156,10 @@ impl Stack {
         let for_us =
             header.destination[0] & 1 == 1 || self.ip.info.is_some_and(|info| info.mac == header.destination);
         match header.ethertype {
+            wire::ETHERTYPE_IPV4 if for_us && is_martian(packet.first.bytes()) => {
+                self.ip.statistics.bad_packets += 1;
+                self.ip.recycle_packet(packet);
+            }
             wire::ETHERTYPE_IPV4 if for_us => self.ipv4(now, packet),
             wire::ETHERTYPE_ARP if for_us => {
                 self.ip.arp_input(now, packet.first.bytes());
@@ -248,6 +253,12 @@ impl Stack {
             _ => {}
         }
     }
+}
+
+/// Loopback addresses have no business on a wire (RFC 1122 3.2.1.3).
+fn is_martian(packet: &[u8]) -> bool {
+    let inside = |address: Ipv4Addr| address.is_loopback() || address == LOOPBACK6;
+    Ipv4::parse(packet).is_some_and(|header| inside(header.source) || inside(header.destination))
 }
 
 /// Shortens a packet to `length` bytes: frames are padded to 60 bytes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! UDP (RFC 768, RFC 1122 4.1): sockets found by port, queues of datagrams bounded in bytes.
 
+use crate::families::{Families, addresses_overlap};
 use crate::hash::{Keyed, Secrets, Table, Tuple};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, TTL};
@@ -55,10 +56,14 @@ pub struct Failure {
 pub struct Socket {
     pub shared: Arc<Shared>,
     pub local: Option<SocketAddrV4>,
+    /// What the any address means to it.
+    pub families: Families,
     pub remote: Option<SocketAddrV4>,
     pub queue: VecDeque<Datagram>,
     memory: usize,
     pub receive_buffer: usize,
+    /// SO_SNDBUF: kept, datagrams leave at once.
+    pub send_buffer: usize,
     pub reuse_address: bool,
     pub reuse_port: bool,
     pub broadcast: bool,
@@ -116,10 +121,12 @@ impl Udp {
         self.sockets.insert(Socket {
             shared,
             local: None,
+            families: Families::V4,
             remote: None,
             queue: VecDeque::new(),
             memory: 0,
             receive_buffer: RECEIVE_DEFAULT,
+            send_buffer: RECEIVE_DEFAULT,
             reuse_address: false,
             reuse_port: false,
             broadcast: false,
@@ -153,9 +160,8 @@ impl Udp {
                 let taken = self.ports.get(&port).into_iter().flatten().any(|other| {
                     let Some(other) = self.sockets.get(*other) else { return false };
                     let Some(local) = other.local else { return false };
-                    let overlap = local.ip().is_unspecified()
-                        || address.ip().is_unspecified()
-                        || local.ip() == address.ip();
+                    let overlap =
+                        addresses_overlap((*local.ip(), other.families), (*address.ip(), socket.families));
                     let shared =
                         socket.reuse_address && other.reuse_address || socket.reuse_port && other.reuse_port;
                     overlap && !shared
@@ -313,7 +319,11 @@ impl Udp {
             }
             if local.ip() == to.ip() {
                 score += 1;
-            } else if !local.ip().is_unspecified() && !everybody {
+            } else if local.ip().is_unspecified() {
+                if !socket.families.has(*to.ip()) {
+                    continue;
+                }
+            } else if !everybody {
                 continue;
             }
             match socket.remote {

@@ -196,6 +196,7 @@ pub fn end(description: Arc<Description>) -> Result<()> {
     if let Some(inode) = description.inode() {
         locks::process_closed(inode, task::current().process.pid);
     }
+    super::sockets::linger(&description);
     description.close()
 }
 

@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_socket::{Address, Socket, SocketAddressV4, Type};
+use api_socket::{Address, Socket, Type};
 use core::fmt::Write;
 use descriptors::Description;
 
@@ -49,10 +49,25 @@ fn of_family(description: &Description, family: u16, kinds: &[Type]) -> Option<(
     wanted.then(|| Some((description.file().stat().ok()?.inode, socket.clone())))?
 }
 
-/// As Linux prints them: the address' four bytes as one number of this machine, and the port.
-fn endpoint(address: Result<Address>) -> (SocketAddressV4, String) {
-    let v4 = address.and_then(|address| address.as_v4()).unwrap_or_default();
-    (v4, format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.address), v4.port))
+/// As Linux prints them: the address, each four bytes as one number of this machine, and the port, which is returned
+/// as well.
+fn endpoint(family: u16, address: Result<Address>) -> (u16, String) {
+    let (bytes, port) = match family {
+        Address::INET6 => {
+            let v6 = address.and_then(|address| address.as_v6()).unwrap_or_default();
+            (v6.address.to_vec(), v6.port)
+        }
+        _ => {
+            let v4 = address.and_then(|address| address.as_v4()).unwrap_or_default();
+            (v4.address.to_vec(), v4.port)
+        }
+    };
+    let mut out = String::new();
+    for word in bytes.chunks_exact(4) {
+        let _ = write!(out, "{:08X}", u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    let _ = write!(out, ":{port:04X}");
+    (port, out)
 }
 
 fn uid() -> u32 {
@@ -65,47 +80,83 @@ fn add(out: &mut String, line: &str, width: usize) {
 }
 
 pub fn tcp() -> Result<Vec<u8>> {
+    tcp_of(Address::INET)
+}
+
+pub fn tcp6() -> Result<Vec<u8>> {
+    tcp_of(Address::INET6)
+}
+
+pub fn udp() -> Result<Vec<u8>> {
+    udp_of(Address::INET)
+}
+
+pub fn udp6() -> Result<Vec<u8>> {
+    udp_of(Address::INET6)
+}
+
+/// The interfaces' addresses: loopback's. Index 1, length 128, scope host, permanent.
+pub fn interfaces6() -> Result<Vec<u8>> {
+    text(String::from("00000000000000000000000000000001 01 80 10 80       lo\n"))
+}
+
+/// Linux' title for the wider addresses.
+fn title(family: u16, v4: &str) -> String {
+    match family {
+        Address::INET6 => v4.replace(
+            "local_address rem_address   st",
+            "local_address                         remote_address                        st",
+        ),
+        _ => String::from(v4),
+    }
+}
+
+fn width(family: u16, v4: usize) -> usize {
+    if family == Address::INET6 { 0 } else { v4 }
+}
+
+fn tcp_of(family: u16) -> Result<Vec<u8>> {
     let mut out = String::new();
     let title =
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
-    add(&mut out, title, TCP_LINE);
-    let bound = sockets(Address::INET, &[Type::Stream]).into_iter().filter_map(|(inode, socket)| {
+    add(&mut out, &self::title(family, title), width(family, TCP_LINE));
+    let bound = sockets(family, &[Type::Stream]).into_iter().filter_map(|(inode, socket)| {
         // Sockets that are not in use yet are in no table.
         let info = socket.get_option(IPPROTO_TCP, linux::TCP_INFO as i32, &[]).ok()?;
         let state = *info.first()?;
         (state != CLOSED).then_some((inode, socket, state))
     });
     for (number, (inode, socket, state)) in bound.enumerate() {
-        let (_, local) = endpoint(socket.local_address());
-        let (_, remote) = endpoint(socket.peer_address());
+        let (_, local) = endpoint(family, socket.local_address());
+        let (_, remote) = endpoint(family, socket.peer_address());
         let line = format!(
             "{number:4}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {:5}        0 {inode} 1 \
              0000000000000000 100 0 0 10 0",
             uid()
         );
-        add(&mut out, &line, TCP_LINE);
+        add(&mut out, &line, width(family, TCP_LINE));
     }
     text(out)
 }
 
-pub fn udp() -> Result<Vec<u8>> {
+fn udp_of(family: u16) -> Result<Vec<u8>> {
     let mut out = String::new();
     let title = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
-    add(&mut out, title, UDP_LINE);
-    for (number, (inode, socket)) in sockets(Address::INET, &[Type::Datagram]).into_iter().enumerate() {
-        let (bound, local) = endpoint(socket.local_address());
-        if bound.port == 0 {
+    add(&mut out, &self::title(family, title), width(family, UDP_LINE));
+    for (number, (inode, socket)) in sockets(family, &[Type::Datagram]).into_iter().enumerate() {
+        let (port, local) = endpoint(family, socket.local_address());
+        if port == 0 {
             continue;
         }
         let peer = socket.peer_address();
         let state = if peer.is_ok() { ESTABLISHED } else { CLOSED };
-        let (_, remote) = endpoint(peer);
+        let (_, remote) = endpoint(family, peer);
         let line = format!(
             "{number:5}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {:5}        0 {inode} 2 \
              0000000000000000 0",
             uid()
         );
-        add(&mut out, &line, UDP_LINE);
+        add(&mut out, &line, width(family, UDP_LINE));
     }
     text(out)
 }

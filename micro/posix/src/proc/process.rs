@@ -57,6 +57,9 @@ pub const ROWS: &[Row] = &[
     ("fdinfo", Entry::Changing(&Infos)),
     ("net/tcp", Entry::Text(|_| net::tcp())),
     ("net/udp", Entry::Text(|_| net::udp())),
+    ("net/tcp6", Entry::Text(|_| net::tcp6())),
+    ("net/udp6", Entry::Text(|_| net::udp6())),
+    ("net/if_inet6", Entry::Text(|_| net::interfaces6())),
     ("net/unix", Entry::Text(|_| net::unix())),
     ("net/if_inet6", Entry::Fixed("")),
     (

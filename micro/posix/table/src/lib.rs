@@ -94,7 +94,7 @@ macro_rules! system_calls {
             38 setitimer Partial "ITIMER_VIRTUAL counts time in the kernel as well" time::itimers::setitimer;
             39 getpid Full "" identity::getpid;
             40 sendfile Full "" transfer::sendfile;
-            41 socket Partial "AF_INET, AF_UNIX and AF_NETLINK; no AF_INET6, no raw sockets" sockets::socket;
+            41 socket Partial "AF_INET, AF_INET6 (::1 and IPv4-mapped addresses), AF_UNIX, AF_NETLINK; no raw sockets" sockets::socket;
             42 connect Full "" sockets::connect;
             43 accept Full "" sockets::accept;
             44 sendto Partial "no MSG_OOB, no MSG_ZEROCOPY" sockets::sendto;
@@ -107,7 +107,7 @@ macro_rules! system_calls {
             51 getsockname Full "" sockets::getsockname;
             52 getpeername Full "" sockets::getpeername;
             53 socketpair Full "" sockets::socketpair;
-            54 setsockopt Partial "no socket filters; SO_LINGER never makes close wait; TCP Fast Open is accepted and not used" sockets::setsockopt;
+            54 setsockopt Partial "no socket filters; TCP Fast Open is accepted and not used" sockets::setsockopt;
             55 getsockopt Full "" sockets::getsockopt;
             56 clone Partial "threads only: one process: run programs that fork with --kernel linux" threads::clone;
             57 fork Refused "one process: run programs that fork with --kernel linux" threads::fork;

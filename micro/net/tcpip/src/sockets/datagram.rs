@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AF_INET, SOCK_DGRAM.
+//! AF_INET and AF_INET6, SOCK_DGRAM.
 
+use super::domain::Domain;
+use super::ipv6::{self, IPPROTO_IPV6};
 use super::options::int_or_byte;
-use super::{IPPROTO_UDP, bindable, from_core, ioctl, to_core};
+use super::{IPPROTO_UDP, ioctl};
+use crate::families::{Families, LOOPBACK6};
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::udp::{LARGEST, Socket as UdpSocket};
@@ -33,19 +36,29 @@ pub struct DatagramSocket {
     net: Arc<Net>,
     id: Id,
     shared: Arc<Shared>,
+    domain: Domain,
+    ipv6: SpinLock<ipv6::Options>,
     common: SpinLock<Common>,
     wanted: SpinLock<Wanted>,
     closed: AtomicBool,
 }
 
 impl DatagramSocket {
-    pub fn new(net: Arc<Net>) -> Arc<DatagramSocket> {
+    pub fn new(net: Arc<Net>, domain: Domain) -> Arc<DatagramSocket> {
         let shared = Shared::new();
-        let id = net.look(|s| s.udp.create(shared.clone()));
+        let id = net.look(|s| {
+            let id = s.udp.create(shared.clone());
+            if let Some(socket) = s.udp.sockets.get_mut(id) {
+                socket.families = domain.families();
+            }
+            id
+        });
         Arc::new(DatagramSocket {
             net,
             id,
             shared,
+            domain,
+            ipv6: SpinLock::default(),
             common: SpinLock::default(),
             wanted: SpinLock::default(),
             closed: AtomicBool::new(false),
@@ -56,6 +69,42 @@ impl DatagramSocket {
         self.net.look(|s| f(s.udp.sockets.get_mut(self.id).ok_or(EBADF)?))
     }
 
+    /// What it stands for, bound as it is.
+    fn families(&self) -> Result<Families> {
+        self.with(|s| Ok(s.local.map_or(s.families, |local| Families::of(*local.ip(), s.families))))
+    }
+
+    fn show(&self, address: SocketAddrV4) -> Address {
+        self.domain.show(address, Families::V4)
+    }
+
+    fn set_ipv6(&self, name: u32, value: &[u8]) -> Result<()> {
+        match name {
+            ipv6::IPV6_V6ONLY => {
+                let only = int(value)? != 0;
+                self.with(|s| {
+                    if s.local.is_some() {
+                        return Err(EINVAL);
+                    }
+                    s.families = if only { Families::V6 } else { Families::BOTH };
+                    Ok(())
+                })
+            }
+            ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.ttl = n)),
+            ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
+            _ => self.ipv6.lock().keep(name, value),
+        }
+    }
+
+    fn get_ipv6(&self, name: u32) -> Result<Vec<u8>> {
+        match name {
+            ipv6::IPV6_V6ONLY => self.with(|s| Ok(from_int(s.families == Families::V6))),
+            ipv6::IPV6_UNICAST_HOPS => self.with(|s| Ok(from_int(s.ttl))),
+            ipv6::IPV6_TCLASS => self.with(|s| Ok(from_int(s.tos))),
+            _ => self.ipv6.lock().value(name),
+        }
+    }
+
     /// A message of the error queue (ip(7), IP_RECVERR).
     fn receive_error(&self) -> Result<Received> {
         let failure = self.with(|s| s.failures.pop_front().ok_or(EAGAIN))?;
@@ -63,11 +112,11 @@ impl DatagramSocket {
         let mut data = Vec::from(u32::from(failure.errno.0).to_ne_bytes());
         data.extend_from_slice(&[2, failure.kind, failure.code, 0]);
         data.extend_from_slice(&[0; 8]);
-        data.extend_from_slice(from_core(SocketAddrV4::new(failure.from, 0)).bytes());
+        data.extend_from_slice(self.show(SocketAddrV4::new(failure.from, 0)).bytes());
         let control = Control::Other { level: IPPROTO_IP as i32, kind: linux::IP_RECVERR as i32, data };
         Ok(Received {
             length: 0,
-            from: Some(from_core(failure.to)),
+            from: Some(self.show(failure.to)),
             control: Vec::from([control]),
             flags: linux::MSG_ERRQUEUE,
         })
@@ -76,12 +125,12 @@ impl DatagramSocket {
     fn control(&self, to: Ipv4Addr, ttl: u8, tos: u8) -> Vec<Control> {
         let wanted = *self.wanted.lock();
         let mut control = Vec::new();
+        let index: i32 = if to.is_loopback() || to == LOOPBACK6 { 1 } else { 2 };
         let mut add = |kind: u32, data: Vec<u8>| {
             control.push(Control::Other { level: IPPROTO_IP as i32, kind: kind as i32, data });
         };
         if wanted.packet_info {
             // struct in_pktinfo: interface, local address, destination.
-            let index: i32 = if to.is_loopback() { 1 } else { 2 };
             let mut data = Vec::from(index.to_ne_bytes());
             data.extend_from_slice(&to.octets());
             data.extend_from_slice(&to.octets());
@@ -93,13 +142,26 @@ impl DatagramSocket {
         if wanted.tos {
             add(linux::IP_TOS, Vec::from([tos]));
         }
+        let ipv6 = self.ipv6.lock();
+        let mut add = |wanted: u32, kind: u32, data: Vec<u8>| {
+            if ipv6.wants(wanted) {
+                control.push(Control::Other { level: IPPROTO_IPV6 as i32, kind: kind as i32, data });
+            }
+        };
+        // struct in6_pktinfo: destination, interface.
+        let shown = self.domain.show(SocketAddrV4::new(to, 0), Families::V4);
+        let mut information = shown.as_v6().map_or(Vec::new(), |v6| Vec::from(v6.address));
+        information.extend_from_slice(&index.to_ne_bytes());
+        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, information);
+        add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, from_int(ttl));
+        add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, from_int(tos));
         control
     }
 }
 
 impl Socket for DatagramSocket {
     fn family(&self) -> u16 {
-        Address::INET
+        self.domain.number()
     }
 
     fn socket_type(&self) -> Type {
@@ -111,9 +173,18 @@ impl Socket for DatagramSocket {
     }
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
-        let address = bindable(&self.net, address)?;
-        self.net.look(|s| s.udp.bind(self.id, address))?;
-        if address.port() != 0 && !address.ip().is_loopback() {
+        let before = self.with(|s| Ok(s.families))?;
+        let (address, families) = self.domain.bindable(&self.net, address, before)?;
+        self.net.look(|s| {
+            s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
+            let bound = s.udp.bind(self.id, address);
+            if bound.is_err() {
+                s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = before;
+            }
+            bound
+        })?;
+        let reachable = families.v4 && !address.ip().is_loopback();
+        if address.port() != 0 && reachable {
             self.net.host.listening(true, address.port());
         }
         Ok(())
@@ -122,7 +193,7 @@ impl Socket for DatagramSocket {
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let remote = match address.family() {
             Some(Address::UNSPEC) => None,
-            _ => Some(to_core(address.as_v4()?)),
+            _ => Some(self.domain.destination(address, self.families()?, true)?),
         };
         self.net.look(|s| s.udp.connect(&s.ip, self.id, remote))
     }
@@ -141,15 +212,21 @@ impl Socket for DatagramSocket {
     }
 
     fn local_address(&self) -> Result<Address> {
-        self.with(|s| Ok(from_core(s.local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)))))
+        self.with(|s| {
+            let local = s.local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+            Ok(self.domain.show(local, s.families))
+        })
     }
 
     fn peer_address(&self) -> Result<Address> {
-        self.with(|s| s.remote.map(from_core).ok_or(ENOTCONN))
+        self.with(|s| s.remote.map(|remote| self.show(remote)).ok_or(ENOTCONN))
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
-        let to = message.to.as_ref().map(Address::as_v4).transpose()?.map(to_core);
+        let to = match &message.to {
+            Some(to) => Some(self.domain.destination(to, self.families()?, true)?),
+            None => None,
+        };
         if from.remaining() > LARGEST {
             return Err(EMSGSIZE);
         }
@@ -214,7 +291,7 @@ impl Socket for DatagramSocket {
         }
         let received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { length } else { *moved.as_ref().unwrap_or(&0) },
-            from: Some(from_core(datagram.from)),
+            from: Some(self.show(datagram.from)),
             control: self.control(datagram.to, datagram.ttl, datagram.tos),
             flags: if moved.is_ok_and(|n| n < length) { linux::MSG_TRUNC } else { 0 },
         };
@@ -231,6 +308,9 @@ impl Socket for DatagramSocket {
         {
             return result;
         }
+        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+            return self.set_ipv6(name as u32, value);
+        }
         let on = || int_or_byte(value).map(|n| n != 0);
         match (level as u32, name as u32) {
             (linux::SOL_SOCKET, linux::SO_REUSEADDR) => self.with(|s| on().map(|v| s.reuse_address = v)),
@@ -243,9 +323,14 @@ impl Socket for DatagramSocket {
                     Ok(())
                 })
             }
-            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE | linux::SO_KEEPALIVE) => {
-                int(value).map(|_| ())
+            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => {
+                let size = int(value)?.clamp(2304, 4 << 20) as usize * 2;
+                self.with(|s| {
+                    s.send_buffer = size;
+                    Ok(())
+                })
             }
+            (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => int(value).map(|_| ()),
             (linux::SOL_SOCKET, linux::SO_LINGER | linux::SO_BINDTODEVICE) => Ok(()),
             (linux::SOL_UDP, 1) => {
                 let cork = on()?;
@@ -311,6 +396,9 @@ impl Socket for DatagramSocket {
         {
             return Ok(value);
         }
+        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+            return self.get_ipv6(name as u32);
+        }
         let wanted = *self.wanted.lock();
         self.with(|s| {
             Ok(match (level as u32, name as u32) {
@@ -318,14 +406,14 @@ impl Socket for DatagramSocket {
                     from_int(s.error.take().map_or(0, |e| i64::from(e.0)))
                 }
                 (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(2),
-                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(2),
+                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.number()),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_UDP),
                 (linux::SOL_SOCKET, linux::SO_ACCEPTCONN | linux::SO_KEEPALIVE) => from_int(0),
                 (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(s.reuse_address),
                 (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(s.reuse_port),
                 (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(s.broadcast),
                 (linux::SOL_SOCKET, linux::SO_RCVBUF) => from_int(s.receive_buffer as i64),
-                (linux::SOL_SOCKET, linux::SO_SNDBUF) => from_int(212_992),
+                (linux::SOL_SOCKET, linux::SO_SNDBUF) => from_int(s.send_buffer as i64),
                 (linux::SOL_SOCKET, linux::SO_LINGER) => Vec::from([0; 8]),
                 (IPPROTO_IP, linux::IP_TTL) => from_int(s.ttl),
                 (IPPROTO_IP, linux::IP_TOS) => from_int(s.tos),

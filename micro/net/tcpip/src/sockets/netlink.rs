@@ -15,7 +15,7 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int};
 use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 const NLMSG_ERROR: u16 = 2;
@@ -151,6 +151,16 @@ fn address(interface: &Interface, address: Ipv4Addr, seq: u32, port: u32) -> Vec
     message.attribute(3, &name_attribute(interface)).attribute(8, &0x80u32.to_ne_bytes()).finish()
 }
 
+/// `::1`, the only address of AF_INET6.
+fn loopback6(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
+    Message::new(RTM_NEWADDR, NLM_F_MULTI, seq, port)
+        .put(&[10, 128, 0x80, 254])
+        .put(&interface.index.to_ne_bytes())
+        .attribute(1, &Ipv6Addr::LOCALHOST.octets())
+        .attribute(8, &0x80u32.to_ne_bytes())
+        .finish()
+}
+
 /// A route: to `prefix` of `to` by a gateway or directly.
 fn route(
     to: Option<(Ipv4Addr, u8)>,
@@ -194,11 +204,14 @@ impl NetlinkSocket {
                 }
                 return self.push(reply);
             }
-            RTM_GETADDR if family == 0 || family == 2 => {
+            RTM_GETADDR if matches!(family, 0 | 2 | 10) => {
                 for interface in &all {
-                    if let Some(a) = interface.address {
+                    if let Some(a) = interface.address.filter(|_| family != 10) {
                         reply.extend(address(interface, a, seq, self.port));
                     }
+                }
+                for interface in all.iter().filter(|i| i.is_loopback() && family != 2) {
+                    reply.extend(loopback6(interface, seq, self.port));
                 }
             }
             RTM_GETROUTE if family == 0 || family == 2 => {

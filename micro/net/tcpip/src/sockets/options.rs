@@ -44,7 +44,6 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
             match name as u32 {
                 linux::SO_REUSEADDR => return int(value).map(|n| entry.reuse_address = n != 0),
                 linux::SO_REUSEPORT => return int(value).map(|n| entry.reuse_port = n != 0),
-                linux::SO_BROADCAST => return int(value).map(|_| ()),
                 linux::SO_ATTACH_REUSEPORT_CBPF | linux::SO_ATTACH_REUSEPORT_EBPF => return Err(EOPNOTSUPP),
                 linux::SO_BINDTODEVICE => return Ok(()),
                 linux::SO_ZEROCOPY => return Err(EOPNOTSUPP),
@@ -85,6 +84,7 @@ fn set_socket(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
     let size = |least: i32| int(value).map(|n| (n.clamp(0, BUFFER_MOST) * 2).max(least) as usize);
     match name {
         linux::SO_KEEPALIVE => settings.keep_alive = int(value)? != 0,
+        linux::SO_BROADCAST => settings.broadcast = int(value)? != 0,
         linux::SO_LINGER => settings.linger = linger(value)?,
         linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => settings.receive_buffer = Some(size(2304)?),
         linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => settings.send_buffer = Some(size(4608)?),
@@ -165,12 +165,11 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
                 from_int(connection.and_then(|c| c.error.take()).map_or(0, |e| i64::from(e.0)))
             }
             (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(1),
-            (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(2),
             (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_TCP),
             (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(connection.is_none()),
             (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(reuse_address),
             (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(reuse_port),
-            (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(0),
+            (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(settings.broadcast),
             (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => from_int(settings.keep_alive),
             (linux::SOL_SOCKET, linux::SO_LINGER) => {
                 let mut out = from_int(settings.linger.is_some());

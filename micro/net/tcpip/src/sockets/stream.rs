@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AF_INET, SOCK_STREAM.
+//! AF_INET and AF_INET6, SOCK_STREAM.
 
-use super::{IPPROTO_TCP, bindable, from_core, ioctl, options, to_core};
+use super::domain::Domain;
+use super::ipv6::{self, IPPROTO_IPV6};
+use super::{IPPROTO_TCP, ioctl, options};
+use crate::families::Families;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::tcp::Kind;
 use crate::tcp::calls::Bytes;
+use crate::tcp::connection::Settings;
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -27,25 +31,35 @@ pub struct StreamSocket {
     net: Arc<Net>,
     id: Id,
     shared: Arc<Shared>,
+    domain: Domain,
     common: SpinLock<Common>,
+    ipv6: SpinLock<ipv6::Options>,
     /// SO_RCVLOWAT, where poll finds it.
     low_water: AtomicU32,
     closed: AtomicBool,
 }
 
 impl StreamSocket {
-    pub fn new(net: Arc<Net>) -> Arc<StreamSocket> {
+    pub fn new(net: Arc<Net>, domain: Domain) -> Arc<StreamSocket> {
         let shared = Shared::new();
-        let id = net.look(|s| s.tcp.create(shared.clone()));
-        Self::of(net, id, shared)
+        let id = net.look(|s| {
+            let id = s.tcp.create(shared.clone());
+            if let Some(entry) = s.tcp.sockets.get_mut(id) {
+                entry.families = domain.families();
+            }
+            id
+        });
+        Self::of(net, id, shared, domain)
     }
 
-    fn of(net: Arc<Net>, id: Id, shared: Arc<Shared>) -> Arc<StreamSocket> {
+    fn of(net: Arc<Net>, id: Id, shared: Arc<Shared>, domain: Domain) -> Arc<StreamSocket> {
         Arc::new(StreamSocket {
             net,
             id,
             shared,
+            domain,
             common: SpinLock::default(),
+            ipv6: SpinLock::default(),
             low_water: AtomicU32::new(1),
             closed: AtomicBool::new(false),
         })
@@ -59,6 +73,48 @@ impl StreamSocket {
                 .filter(|l| l.port() != 0)
                 .or(entry.and_then(|e| e.bound))
                 .unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))
+        })
+    }
+
+    /// What the any address means to it.
+    fn families(&self) -> Families {
+        self.net.look(|s| s.tcp.sockets.get(self.id).map_or(Families::V4, |e| e.families))
+    }
+
+    fn set_ipv6(&self, name: u32, value: &[u8]) -> Result<()> {
+        match name {
+            ipv6::IPV6_V6ONLY => {
+                let only = api_socket::options::int(value)? != 0;
+                self.net.look(|s| {
+                    let entry = s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?;
+                    let fresh = entry.connection().is_some_and(|c| c.tuple.local.port() == 0);
+                    if entry.bound.is_some() || !fresh {
+                        return Err(EINVAL);
+                    }
+                    entry.families = if only { Families::V6 } else { Families::BOTH };
+                    Ok(())
+                })
+            }
+            ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| ipv6::hops(value).map(|n| s.ttl = n)),
+            ipv6::IPV6_TCLASS => self.with_settings(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
+            _ => self.ipv6.lock().keep(name, value),
+        }
+    }
+
+    fn get_ipv6(&self, name: u32) -> Result<Vec<u8>> {
+        use api_socket::options::from_int;
+        match name {
+            ipv6::IPV6_V6ONLY => Ok(from_int(self.families() == Families::V6)),
+            ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| Ok(from_int(s.ttl))),
+            ipv6::IPV6_TCLASS => self.with_settings(|s| Ok(from_int(s.tos))),
+            _ => self.ipv6.lock().value(name),
+        }
+    }
+
+    fn with_settings<T>(&self, f: impl FnOnce(&mut Settings) -> Result<T>) -> Result<T> {
+        self.net.look(|s| match &mut s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.kind {
+            Kind::Connection(connection) => f(&mut connection.settings),
+            Kind::Listener(listener) => f(&mut listener.settings),
         })
     }
 
@@ -93,7 +149,7 @@ impl StreamSocket {
 
 impl Socket for StreamSocket {
     fn family(&self) -> u16 {
-        Address::INET
+        self.domain.number()
     }
 
     fn socket_type(&self) -> Type {
@@ -105,8 +161,16 @@ impl Socket for StreamSocket {
     }
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
-        let address = bindable(&self.net, address)?;
-        self.net.look(|s| s.tcp.bind(self.id, address))
+        let before = self.families();
+        let (address, families) = self.domain.bindable(&self.net, address, before)?;
+        self.net.look(|s| {
+            s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
+            let bound = s.tcp.bind(self.id, address);
+            if bound.is_err() {
+                s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.families = before;
+            }
+            bound
+        })
     }
 
     fn listen(&self, _caller: &Caller<'_>, backlog: i32) -> Result<()> {
@@ -115,7 +179,8 @@ impl Socket for StreamSocket {
             let again = entry.is_some_and(|e| matches!(e.kind, Kind::Listener(_)));
             s.tcp.listen(self.id, backlog).map(|address| (again, address))
         })?;
-        if !again && !address.ip().is_loopback() {
+        let reachable = Families::of(*address.ip(), self.families()).v4 && !address.ip().is_loopback();
+        if !again && reachable {
             self.net.host.listening(false, address.port());
         }
         Ok(())
@@ -123,14 +188,17 @@ impl Socket for StreamSocket {
 
     fn accept(&self) -> Result<(Arc<dyn Socket>, Address)> {
         let (id, shared, remote) = self.net.look(|s| s.tcp.accept(self.id))?;
-        Ok((StreamSocket::of(self.net.clone(), id, shared), from_core(remote)))
+        let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain);
+        Ok((socket, self.domain.show(remote, Families::V4)))
     }
 
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         if address.family() == Some(Address::UNSPEC) {
             return self.net.act(|s, now| s.tcp.disconnect(&mut s.ip, now, self.id));
         }
-        let remote = to_core(address.as_v4()?);
+        let bound = self.net.look(|s| s.tcp.sockets.get(self.id).and_then(|e| e.bound));
+        let bound = bound.map_or(Ipv4Addr::UNSPECIFIED, |b| *b.ip());
+        let remote = self.domain.destination(address, Families::of(bound, self.families()), false)?;
         self.net.act(|s, now| s.tcp.connect(&mut s.ip, now, self.id, remote))
     }
 
@@ -148,14 +216,14 @@ impl Socket for StreamSocket {
     }
 
     fn local_address(&self) -> Result<Address> {
-        Ok(from_core(self.local()))
+        Ok(self.domain.show(self.local(), self.families()))
     }
 
     fn peer_address(&self) -> Result<Address> {
         self.net.look(|s| {
             let connection = s.tcp.sockets.get(self.id).and_then(|e| e.connection()).ok_or(ENOTCONN)?;
             match connection.is_synchronised() {
-                true => Ok(from_core(connection.remote())),
+                true => Ok(self.domain.show(connection.remote(), Families::V4)),
                 false => Err(ENOTCONN),
             }
         })
@@ -217,6 +285,9 @@ impl Socket for StreamSocket {
                 return result;
             }
         }
+        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+            return self.set_ipv6(name as u32, value);
+        }
         options::set_stream(&self.net, self.id, level, name, value)
     }
 
@@ -225,6 +296,12 @@ impl Socket for StreamSocket {
             && let Some(value) = self.common.lock().get(name as u32)
         {
             return Ok(value);
+        }
+        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+            return self.get_ipv6(name as u32);
+        }
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_DOMAIN) {
+            return Ok(api_socket::options::from_int(self.domain.number()));
         }
         options::get_stream(&self.net, self.id, level, name, asked)
     }
@@ -236,6 +313,29 @@ impl Socket for StreamSocket {
 
     fn receive_low_water(&self) -> usize {
         self.low_water.load(Ordering::Relaxed) as usize
+    }
+
+    fn linger_ns(&self) -> Option<u64> {
+        self.net.look(|s| {
+            let connection = s.tcp.sockets.get(self.id)?.connection()?;
+            // Unread data is lost, and the peer is told at once.
+            let waits = connection.is_synchronised() && connection.input.is_empty();
+            let seconds = connection.settings.linger.filter(|seconds| waits && *seconds > 0)?;
+            Some(u64::from(seconds) * 1_000_000_000)
+        })
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.net.act(|s, _| {
+            let Some(connection) = s.tcp.sockets.get(self.id).and_then(|e| e.connection()) else {
+                return Ok(());
+            };
+            if !connection.fin {
+                s.tcp.shutdown(self.id, false, true)?;
+                return Err(EAGAIN);
+            }
+            if connection.fin_pending() { Err(EAGAIN) } else { Ok(()) }
+        })
     }
 
     fn poll(&self) -> Events {

@@ -154,7 +154,8 @@ impl Tcp {
             return Err(error);
         }
         match connection.state {
-            State::Closed if connection.remote().port() == 0 => Err(ENOTCONN),
+            // Not connected yet, or the attempt failed.
+            State::Closed if connection.remote().port() == 0 || !connection.was_open => Err(ENOTCONN),
             _ if connection.peer_done || connection.read_shut => Ok(None),
             State::Closed => Ok(None),
             _ => Err(EAGAIN),

@@ -54,6 +54,8 @@ pub struct Settings {
     pub user_timeout: u32,
     /// TCP_SYNCNT.
     pub syn_retries: u32,
+    /// SO_BROADCAST: kept, a stream has no use for it.
+    pub broadcast: bool,
     /// SO_LINGER in seconds.
     pub linger: Option<u32>,
     pub receive_buffer: Option<usize>,
@@ -80,6 +82,7 @@ impl Default for Settings {
             keep_count: 9,
             user_timeout: 0,
             syn_retries: 6,
+            broadcast: false,
             linger: None,
             receive_buffer: None,
             send_buffer: None,
@@ -126,6 +129,8 @@ pub struct Connection {
     pub tuple: Tuple,
     pub settings: Settings,
     pub error: Option<Errno>,
+    /// The other side has answered: this is, or was, a connection.
+    pub was_open: bool,
 
     // Send sequence space.
     pub iss: u32,
@@ -214,6 +219,7 @@ impl Connection {
             tuple,
             settings,
             error: None,
+            was_open: false,
             iss: 0,
             una: 0,
             next: 0,
@@ -281,6 +287,7 @@ impl Connection {
 
     /// Sets the receive sequence space behind the peer's SYN.
     pub fn start_receiving(&mut self, irs: u32) {
+        self.was_open = true;
         self.irs = irs;
         self.received = irs.wrapping_add(1);
         self.edge = self.received;

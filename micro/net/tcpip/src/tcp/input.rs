@@ -52,7 +52,11 @@ impl Connection {
         }
         if fin_acknowledged {
             match self.state {
-                State::FinWait1 => self.state = State::FinWait2,
+                State::FinWait1 => {
+                    self.state = State::FinWait2;
+                    // For close(2) that lingers.
+                    self.happened(Events::WRNORM);
+                }
                 State::Closing => {
                     ip.recycle_packet(payload);
                     return After::TimeWait;

@@ -67,7 +67,8 @@ impl Tcp {
             let Some(entry) = self.sockets.get(*id) else { continue };
             let (Kind::Listener(_), Some(bound)) = (&entry.kind, entry.bound) else { continue };
             let exact = bound.ip() == tuple.local.ip();
-            if !exact && !bound.ip().is_unspecified() {
+            let taken_in = bound.ip().is_unspecified() && entry.families.has(*tuple.local.ip());
+            if !exact && !taken_in {
                 continue;
             }
             match best {

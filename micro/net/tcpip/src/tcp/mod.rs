@@ -20,6 +20,7 @@ pub mod queue;
 pub mod time_wait;
 pub mod timers;
 
+use crate::families::Families;
 use crate::hash::{Keyed, Secrets, Table, Tuple};
 use crate::ip::Ip;
 use crate::slab::{Id, Slab};
@@ -57,6 +58,8 @@ pub struct Entry {
     pub kind: Kind,
     /// By bind(2) or listen(2): listed in the table of ports.
     pub bound: Option<SocketAddrV4>,
+    /// What the any address means to it.
+    pub families: Families,
     pub reuse_address: bool,
     pub reuse_port: bool,
     /// A socket of the program refers to it, or a listener's queue.
@@ -143,6 +146,7 @@ impl Tcp {
             shared,
             kind: Kind::Connection(Box::new(connection)),
             bound: None,
+            families: Families::V4,
             reuse_address: false,
             reuse_port: false,
             owned: true,

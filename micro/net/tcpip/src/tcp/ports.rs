@@ -2,6 +2,7 @@
 //! Local ports: the rules of bind(2) and the choice of ephemeral ones.
 
 use super::{Kind, Tcp};
+use crate::families::addresses_overlap;
 use crate::hash::Tuple;
 use crate::slab::Id;
 use abi::{Result, errno::*};
@@ -19,8 +20,7 @@ impl Tcp {
         others.iter().filter(|other| **other != id).any(|other| {
             let Some(other) = self.sockets.get(*other) else { return false };
             let Some(bound) = other.bound else { return false };
-            let overlap =
-                bound.ip().is_unspecified() || address.ip().is_unspecified() || bound.ip() == address.ip();
+            let overlap = addresses_overlap((*bound.ip(), other.families), (*address.ip(), entry.families));
             let both_reuse = entry.reuse_address && other.reuse_address;
             let shared_port = entry.reuse_port && other.reuse_port;
             overlap && !shared_port && (!both_reuse || matches!(other.kind, Kind::Listener(_)))

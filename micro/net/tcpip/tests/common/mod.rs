@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tcpip::ip::Configuration;
-use tcpip::sockets::{DatagramSocket, StreamSocket};
+use tcpip::sockets::{DatagramSocket, Domain, StreamSocket};
 use tcpip::stack::{Host, Net};
 use tcpip::wire::{Ipv4, Sum};
 
@@ -245,11 +245,11 @@ pub struct Side {
 
 impl Side {
     pub fn stream(&self) -> Arc<StreamSocket> {
-        StreamSocket::new(self.net.clone())
+        StreamSocket::new(self.net.clone(), Domain::V4)
     }
 
     pub fn datagram(&self) -> Arc<DatagramSocket> {
-        DatagramSocket::new(self.net.clone())
+        DatagramSocket::new(self.net.clone(), Domain::V4)
     }
 
     pub fn at(&self, port: u16) -> Address {

@@ -19,6 +19,8 @@ use descriptors::Description;
 const SIGPIPE: i32 = 13;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;
+const SO_TIMESTAMPING: u32 = 37;
+const SO_TXTIME: u32 = 61;
 /// Most descriptors in one message (Linux' SCM_MAX_FD).
 const RIGHTS_MOST: usize = 253;
 /// Longest control data (Linux' optmem_max is 20 KiB in old kernels).
@@ -156,6 +158,12 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
         out.push(match (level as u32, kind) {
             (linux::SOL_SOCKET, SCM_RIGHTS) => Control::Rights(read_rights(data)?),
             (linux::SOL_SOCKET, SCM_CREDENTIALS) => Control::Credentials(read_credentials(data)?),
+            // Others of this level are unknown, but for marks and times of packets, which mean nothing here.
+            (linux::SOL_SOCKET, kind)
+                if !matches!(kind as u32, linux::SO_MARK | SO_TIMESTAMPING | SO_TXTIME) =>
+            {
+                return Err(EINVAL);
+            }
             _ => Control::Other { level, kind, data: data.into() },
         });
         rest = &rest[size.next_multiple_of(8).min(rest.len())..];

@@ -192,6 +192,19 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
+/// SO_LINGER: closing the last descriptor of a connection waits until the peer has everything, or as long as the
+/// option says.
+pub fn linger(description: &Arc<Description>) {
+    if Arc::strong_count(description) > 1 {
+        return;
+    }
+    let Ok(socket) = api_socket::of_file(&**description.file()) else { return };
+    let Some(ns) = socket.linger_ns() else { return };
+    let until = api_plat::now_ns().saturating_add(ns);
+    // Neither the time that passed nor a signal is an error of close(2).
+    let _ = wait::on_queue(socket.wait_queue(), Events::ALL, until, || socket.finish());
+}
+
 /// When a blocking call on the socket ends without success: SO_RCVTIMEO and SO_SNDTIMEO.
 pub fn deadline(file: &dyn api_fs::File, interest: Events) -> u64 {
     let Ok(socket) = api_socket::of_file(file) else { return wait::FOREVER };

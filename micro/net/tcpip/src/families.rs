@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! IPv6 as far as this machine has it: the loopback address, and sockets of AF_INET6 that speak IPv4 (RFC 3493 3.7).
+//!
+//! Nothing on the wire is IPv6, as on a Linux whose devices have it disabled. `::1` is then a second loopback address
+//! that only sockets of AF_INET6 can name, and inside the stack an IPv4 address that nobody else can have stands for
+//! it: packets that carry it never leave loopback and are never taken from a device.
+
+use core::net::Ipv4Addr;
+
+/// Stands for `::1`. "This network" (RFC 1122 3.2.1.3) is no address of any host.
+pub const LOOPBACK6: Ipv4Addr = Ipv4Addr::new(0, 0, 0, 1);
+
+/// Whose addresses a socket stands for when it is bound to none of them in particular.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Families {
+    pub v4: bool,
+    pub v6: bool,
+}
+
+impl Families {
+    /// A socket of AF_INET.
+    pub const V4: Families = Families { v4: true, v6: false };
+    /// One of AF_INET6 with IPV6_V6ONLY.
+    pub const V6: Families = Families { v4: false, v6: true };
+    /// One of AF_INET6 without.
+    pub const BOTH: Families = Families { v4: true, v6: true };
+
+    /// Those of a socket that is bound to `address`, and stands for `any` when that is the any address.
+    pub fn of(address: Ipv4Addr, any: Families) -> Families {
+        match address {
+            LOOPBACK6 => Families::V6,
+            address if address.is_unspecified() => any,
+            _ => Families::V4,
+        }
+    }
+
+    /// Whether the any address takes in `address`.
+    pub fn has(self, address: Ipv4Addr) -> bool {
+        if address == LOOPBACK6 { self.v6 } else { self.v4 }
+    }
+
+    pub fn overlaps(self, other: Families) -> bool {
+        self.v4 && other.v4 || self.v6 && other.v6
+    }
+}
+
+/// Whether a socket bound to one address gets in the way of another on the same port.
+pub fn addresses_overlap(a: (Ipv4Addr, Families), b: (Ipv4Addr, Families)) -> bool {
+    let same = a.0.is_unspecified() || b.0.is_unspecified() || a.0 == b.0;
+    same && Families::of(a.0, a.1).overlaps(Families::of(b.0, b.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_shared_by_families_that_keep_apart() {
+        let any = Ipv4Addr::UNSPECIFIED;
+        assert!(addresses_overlap((any, Families::BOTH), (any, Families::V4)));
+        assert!(!addresses_overlap((any, Families::V6), (any, Families::V4)));
+        assert!(!addresses_overlap((LOOPBACK6, Families::V6), (any, Families::V4)));
+        assert!(addresses_overlap((LOOPBACK6, Families::V6), (any, Families::BOTH)));
+        assert!(!addresses_overlap((LOOPBACK6, Families::V6), (Ipv4Addr::LOCALHOST, Families::V4)));
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Addresses as a socket's domain has them: sockaddr_in, or sockaddr_in6 with `::1` and IPv4-mapped addresses.
+
+use crate::families::{Families, LOOPBACK6};
+use crate::stack::Net;
+use abi::{Result, errno::*};
+use api_socket::{Address, SocketAddressV4, SocketAddressV6};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+
+/// AF_INET or AF_INET6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    V4,
+    V6,
+}
+
+fn to_core(address: SocketAddressV4) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from(address.address), address.port)
+}
+
+/// What an IPv6 address means here.
+enum Meaning {
+    Any,
+    Own,
+    Mapped(Ipv4Addr),
+    /// Link-local without an interface.
+    Unscoped,
+    Elsewhere,
+}
+
+fn meaning(v6: &SocketAddressV6) -> Meaning {
+    let address = Ipv6Addr::from(v6.address);
+    if address.is_unspecified() {
+        Meaning::Any
+    } else if address.is_loopback() {
+        Meaning::Own
+    } else if let Some(v4) = address.to_ipv4_mapped() {
+        Meaning::Mapped(v4)
+    } else if address.is_unicast_link_local() && v6.scope == 0 {
+        Meaning::Unscoped
+    } else {
+        Meaning::Elsewhere
+    }
+}
+
+impl Domain {
+    pub fn number(self) -> u16 {
+        match self {
+            Domain::V4 => Address::INET,
+            Domain::V6 => Address::INET6,
+        }
+    }
+
+    /// What a new socket stands for.
+    pub fn families(self) -> Families {
+        match self {
+            Domain::V4 => Families::V4,
+            Domain::V6 => Families::BOTH,
+        }
+    }
+
+    /// The address as the program sees it; `families` of the socket tell `::` from `::ffff:0.0.0.0`.
+    pub fn show(self, address: SocketAddrV4, families: Families) -> Address {
+        let (ip, port) = (*address.ip(), address.port());
+        if self == Domain::V4 {
+            return Address::v4(SocketAddressV4 { address: ip.octets(), port });
+        }
+        let v6 = match ip {
+            LOOPBACK6 => Ipv6Addr::LOCALHOST,
+            ip if ip.is_unspecified() && families.v6 => Ipv6Addr::UNSPECIFIED,
+            ip => ip.to_ipv6_mapped(),
+        };
+        Address::v6(SocketAddressV6 { address: v6.octets(), port, flow: 0, scope: 0 })
+    }
+
+    /// Where to connect or send to, for a socket that stands for `families`.
+    pub fn destination(self, address: &Address, families: Families, datagram: bool) -> Result<SocketAddrV4> {
+        let old = datagram && families.v4 && address.family() == Some(Address::INET);
+        if self == Domain::V4 || old {
+            let v4 = to_core(address.as_v4()?);
+            return if *v4.ip() == LOOPBACK6 { Err(ENETUNREACH) } else { Ok(v4) };
+        }
+        let v6 = address.as_v6()?;
+        let ip = match meaning(&v6) {
+            Meaning::Any | Meaning::Own if families.v6 => LOOPBACK6,
+            Meaning::Any => Ipv4Addr::LOCALHOST,
+            Meaning::Mapped(v4) if families.v4 && v4 != LOOPBACK6 => v4,
+            Meaning::Unscoped => return Err(EINVAL),
+            Meaning::Own | Meaning::Mapped(_) | Meaning::Elsewhere => return Err(ENETUNREACH),
+        };
+        Ok(SocketAddrV4::new(ip, v6.port))
+    }
+
+    /// The address for bind(2): ours, any, or a group's; and what the socket stands for with it.
+    pub fn bindable(
+        self,
+        net: &Net,
+        address: &Address,
+        families: Families,
+    ) -> Result<(SocketAddrV4, Families)> {
+        match self {
+            Domain::V4 => Ok((bindable_v4(net, address)?, Families::V4)),
+            Domain::V6 => {
+                let v6 = address.as_v6()?;
+                let (ip, families) = match meaning(&v6) {
+                    Meaning::Any => (Ipv4Addr::UNSPECIFIED, families),
+                    Meaning::Own => (LOOPBACK6, Families::V6),
+                    Meaning::Mapped(_) if !families.v4 => return Err(EINVAL),
+                    Meaning::Mapped(v4) => (v4, Families::V4),
+                    Meaning::Unscoped => return Err(EINVAL),
+                    Meaning::Elsewhere => return Err(EADDRNOTAVAIL),
+                };
+                let ours = families.v6 || is_ours(net, ip);
+                if ours { Ok((SocketAddrV4::new(ip, v6.port), families)) } else { Err(EADDRNOTAVAIL) }
+            }
+        }
+    }
+}
+
+fn is_ours(net: &Net, ip: Ipv4Addr) -> bool {
+    let here = |ip| net.look(|s| s.ip.is_own(ip) || s.ip.is_broadcast(ip));
+    ip != LOOPBACK6 && (ip.is_unspecified() || ip.is_multicast() || here(ip))
+}
+
+fn bindable_v4(net: &Net, address: &Address) -> Result<SocketAddrV4> {
+    // Linux accepts AF_UNSPEC with the any address, for old programs' sake.
+    let v4 = match address.family() {
+        Some(Address::UNSPEC) if address.bytes().len() >= 16 && address.rest()[2..6] == [0; 4] => {
+            SocketAddressV4 {
+                address: [0; 4],
+                port: u16::from_be_bytes([address.rest()[0], address.rest()[1]]),
+            }
+        }
+        _ => address.as_v4()?,
+    };
+    let v4 = to_core(v4);
+    if is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
+}
