@@ -95,7 +95,7 @@ pub struct Flags {
     /// How the machine is connected: auto, tap, user or none
     #[arg(long, value_name = "MODE", default_value = "auto", value_parser = network)]
     pub network: Network,
-    /// Use KVM or software emulation (tcg) whatever the probe says
+    /// Use KVM or software emulation (tcg) whatever the probe says; icount: a clock that counts instructions
     #[arg(long, value_name = "HOW", value_parser = accelerator)]
     pub accel: Option<Accel>,
     /// How much the kernel logs: error, warn, info, debug
@@ -131,7 +131,8 @@ fn accelerator(text: &str) -> std::result::Result<Accel, String> {
     match text {
         "kvm" => Ok(Accel::Kvm),
         "tcg" => Ok(Accel::Tcg),
-        _ => Err("it is kvm or tcg".into()),
+        "icount" => Ok(Accel::Icount),
+        _ => Err("it is kvm, tcg or icount".into()),
     }
 }
 

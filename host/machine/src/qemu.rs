@@ -92,6 +92,7 @@ impl Line<'_> {
         match self.accel {
             Accel::Kvm => put(&["-accel", "kvm", "-cpu", "host"]),
             Accel::Tcg => put(&["-accel", "tcg", "-cpu", "max"]),
+            Accel::Icount => put(&["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "max"]),
         }
         put(&["-m", &format!("{}k", self.memory >> 10), "-smp", &self.cpus.to_string()]);
         put(&["-kernel"]);

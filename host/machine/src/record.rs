@@ -41,6 +41,8 @@ pub enum Accel {
     Kvm,
     /// QEMU's software emulation.
     Tcg,
+    /// The same, with a clock that advances by a nanosecond for each instruction of the machine: for measuring.
+    Icount,
 }
 
 /// The kernel under the program.
