@@ -28,24 +28,29 @@ struct Word {
 }
 
 /// What there is, in the order in which levels are named. All of them are one kernel's, switched when it boots.
-const WORDS: [Word; 3] = [
+const WORDS: [Word; 6] = [
     Word { name: "cpl0", needs: None },
     Word {
         name: "byp",
         needs: Some(("cpl0", "only a program in supervisor mode can bypass the entry code")),
     },
+    Word { name: "call", needs: Some(("byp", "a call that jumps into the kernel bypasses the entry code")) },
     Word { name: "ret", needs: Some(("cpl0", "a program in user mode can be returned to by IRET only")) },
+    Word { name: "rtc", needs: Some(("cpl0", "a program in user mode is preempted")) },
+    Word { name: "shortcut", needs: Some(("byp", "shortcuts are ways of calls that bypass the entry code")) },
 ];
 
 /// The papers' options that this series refuses, and why.
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 5] = [
     ("base", "programs linked into the kernel are not there yet; `cpl0` runs them unmodified"),
-    ("shortcut", "it is not there yet"),
     (
         "nss",
         "the kernel cannot run on a stack of the program's memory: it changes address spaces while it runs on it",
     ),
-    ("nss_ps", "it is not there yet"),
+    (
+        "nss_ps",
+        "programs get the stacks that their C library makes, in the lower half, by which the kernel tells them apart",
+    ),
     (
         "pf_df",
         "a page fault would be pushed onto the program's stack, where unmodified programs keep data (the red zone)",
@@ -142,10 +147,14 @@ mod tests {
 
     #[test]
     fn options_are_named_in_one_order_whatever_the_order_they_are_written_in() {
-        let options = Options::parse("ret,byp,cpl0").unwrap();
-        assert_eq!(options, Options::parse("cpl0,byp,ret,").unwrap());
-        assert_eq!(options.level(), "linux+cpl0+byp+ret");
-        assert!(options.command_line(Console::Serial, None).contains(" ukl=cpl0 unilith.ukl=cpl0,byp,ret "));
+        let options = Options::parse("ret,shortcut,byp,call,cpl0").unwrap();
+        assert_eq!(options, Options::parse("cpl0,byp,call,ret,shortcut,").unwrap());
+        assert_eq!(options.level(), "linux+cpl0+byp+call+ret+shortcut");
+        assert!(
+            options
+                .command_line(Console::Serial, None)
+                .contains(" ukl=cpl0 unilith.ukl=cpl0,byp,call,ret,shortcut ")
+        );
         assert_eq!(Options::parse("").unwrap(), Options::default());
         assert_eq!(Options::default().level(), "linux");
     }
@@ -155,6 +164,8 @@ mod tests {
         let error = |text: &str| Options::parse(text).unwrap_err().to_string();
         assert!(error("fast").contains("no such option; there are `cpl0`"));
         assert!(error("byp").ends_with("write `--ukl cpl0,byp`"));
+        assert!(error("cpl0,shortcut").ends_with("write `--ukl byp,shortcut`"));
+        assert!(error("rtc").contains("is preempted"));
         assert!(error("cpl0,pf_df").contains("red zone"));
         for (name, why) in REFUSED {
             assert_eq!(error(&format!("cpl0,{name}")), format!("--ukl {name}: {why}"));

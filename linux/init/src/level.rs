@@ -5,7 +5,14 @@ use std::{fs, io};
 
 /// Options by name, and the flags of personality(2) that the kernel series has for them
 /// (include/uapi/linux/personality.h, arch/x86/include/uapi/asm/ukl.h).
-const OPTIONS: [(&str, libc::c_ulong); 3] = [("cpl0", 0x1000_0000), ("byp", 0x2000_0000), ("ret", 0x100)];
+const OPTIONS: [(&str, libc::c_ulong); 6] = [
+    ("cpl0", 0x1000_0000),
+    ("byp", 0x2000_0000),
+    ("ret", 0x100),
+    ("call", 0x200),
+    ("shortcut", 0x400),
+    ("rtc", 0x800),
+];
 
 /// The flags the host asked for.
 pub fn wanted() -> Result<libc::c_ulong, String> {
@@ -39,6 +46,7 @@ mod tests {
     fn an_ordinary_program_needs_no_word_on_the_command_line() {
         assert_eq!(flags("console=ttyS0 ukl=cpl0"), Ok(0));
         assert_eq!(flags("a unilith.ukl=cpl0,byp b"), Ok(0x3000_0000));
+        assert_eq!(flags("unilith.ukl=cpl0,byp,call,ret,rtc,shortcut"), Ok(0x3000_0f00));
         assert!(flags("unilith.ukl=cpl0,fast").is_err());
     }
 }

@@ -79,11 +79,17 @@ impl Machine {
     }
 
     /// Compiles `tests/programs/NAME.c` as a static program and puts it at `/bin/NAME`.
-    pub fn with_program(mut self, name: &str) -> Machine {
+    pub fn with_program(self, name: &str) -> Machine {
+        self.with_source(name, &format!("host/linux/tests/programs/{name}.c"))
+    }
+
+    /// The same for a source file anywhere in the repository.
+    pub fn with_source(mut self, name: &str, source: &str) -> Machine {
         let folder = tempfile::tempdir().unwrap();
-        let (source, out) = (format!("tests/programs/{name}.c"), folder.path().join(name));
+        let out = folder.path().join(name);
         let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", &source, "-o"]).arg(&out);
+        compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-I", "tests/programs"]);
+        compiler.arg(source).arg("-o").arg(&out).current_dir(repository());
         assert!(compiler.status().unwrap().success(), "{source} does not compile");
         self.programs.push((format!("bin/{name}"), fs::read(out).unwrap()));
         self
