@@ -25,6 +25,8 @@ mod programs;
 mod redis;
 #[path = "../size/size.rs"]
 mod size;
+#[path = "../ukl/ukl.rs"]
+mod ukl;
 
 use scratch::Scratch;
 use side::Side;
@@ -64,6 +66,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("nginx", "requests a second for a small page over tap", nginx::run),
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),
     ("size", "bytes of the kernel image", size::run),
+    ("ukl", "Linux's levels against ordinary Linux: calls, page faults, Redis", ukl::run),
     ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),
 ];
 

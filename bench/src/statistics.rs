@@ -22,6 +22,11 @@ impl Samples {
         }
     }
 
+    /// `median (least to most)`.
+    pub fn brief(&self) -> String {
+        self.show().split_once(", ").map_or_else(|| self.show(), |(values, _)| format!("{values})"))
+    }
+
     /// `median (least to most, n)`.
     pub fn show(&self) -> String {
         let least = self.0.iter().copied().fold(f64::INFINITY, f64::min);
@@ -78,5 +83,7 @@ mod tests {
         samples.add(5.0);
         assert_eq!(samples.median(), Some(4.0));
         assert_eq!(samples.show(), "4.00 (1.00 to 100, 4 runs)");
+        assert_eq!(samples.brief(), "4.00 (1.00 to 100)");
+        assert_eq!(Samples::default().brief(), "not measured");
     }
 }
