@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each kernel is given at boot.
 
-use crate::{fault::Fault, prepare, repository};
+use crate::{
+    archive::Archive,
+    fault::{Fault, file},
+    prepare, repository,
+};
 use api_boot::BootConfig;
-use unilith_image::Quiet;
+use unilith_image::{Quiet, Reference, Request};
 use unilith_linux::{Console, Options, Workshop};
 use unilith_machine::{record::KernelKind, store::Held, supervisor::BootFiles};
 
@@ -18,10 +22,23 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             let options = options(&spec.ukl).map_err(|e| e.to_string())?;
             let linux = workshop.prepare(&options, &Quiet).map_err(|e| e.to_string())?;
             let initrd = machine.initrd();
-            linux.initial_ram_disk(&spec.initrd, config, &initrd).map_err(|e| e.to_string())?;
+            let tools = spec.overlay.then(tools).transpose().map_err(|e| e.to_string())?;
+            let made = linux.initial_ram_disk(&spec.initrd, config, tools.as_deref(), &initrd);
+            made.map_err(|e| e.to_string())?;
             Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, config) })
         }
     }
+}
+
+/// The tools of a Linux machine's overlay: the catalogue's busybox, which needs no libraries.
+pub fn tools() -> crate::fault::Result<Vec<u8>> {
+    let catalogue = prepare::catalogue()?;
+    let request = Request::new(Reference::parse("busybox", &catalogue)?, catalogue);
+    let image = unilith_image::gather(&request, &prepare::cache()?, &Quiet)?;
+    let bytes = std::fs::read(&image.root).map_err(file("read", &image.root))?;
+    let found =
+        Archive::read(&bytes).and_then(|archive| archive.file("/usr/bin/busybox").map(<[u8]>::to_vec));
+    found.ok_or_else(|| Fault::new(format!("{} holds no busybox", image.root.display())))
 }
 
 /// The value of `--ukl`.

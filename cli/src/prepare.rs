@@ -184,6 +184,14 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             kernel::Kernel { boot: path.clone(), symbols: path }
         }
     };
+    let mut overlay = !platform.is_process() && set.get("overlay").is_none_or(|choice| choice != "off");
+    if overlay
+        && flags.kernel == KernelKind::Linux
+        && let Err(e) = crate::boot::tools()
+    {
+        eprintln!("unilith: the machine has no overlay, whose tools cannot be had: {e}");
+        overlay = false;
+    }
     drop(progress);
 
     let memory = memory(flags, &image)?;
@@ -220,9 +228,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         stop_signal: config.stop_signal,
         tty: false,
         volumes,
-        overlay: flags.kernel == KernelKind::Micro
-            && !platform.is_process()
-            && set.get("overlay").is_none_or(|choice| choice != "off"),
+        overlay,
         network: flags.network,
         offer: offer(&image, &publish),
         publish,

@@ -12,10 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     thread,
 };
-use unilith_machine::{
-    record::KernelKind,
-    store::{Machine, Store},
-};
+use unilith_machine::store::{Machine, Store};
 use unilith_overlay::{Client, Event, Failure, How, Input};
 
 /// What shells answer for a command that SIGINT ended.
@@ -28,10 +25,10 @@ pub fn find(store: &Store, name: &str) -> Result<Machine> {
         return Err(unilith_machine::MachineError::NotRunning(machine.spec.name).into());
     }
     if !machine.spec.overlay {
-        let why = match machine.spec.kernel_kind {
-            _ if machine.spec.platform.is_process() => "is a process, where the overlay is not there yet",
-            KernelKind::Micro => "was started with --set overlay=off",
-            KernelKind::Linux => "runs Linux, where the overlay is not there yet",
+        let why = if machine.spec.platform.is_process() {
+            "is a process, where the overlay is not there yet"
+        } else {
+            "has no overlay: it was started with --set overlay=off, or `run` said why"
         };
         return Err(Fault::new(format!("machine {} {why}", machine.spec.name)));
     }

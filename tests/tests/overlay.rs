@@ -275,6 +275,51 @@ fn a_program_is_started_again_with_new_files_and_the_old_one_stays_when_that_fai
 }
 
 #[test]
+fn a_linux_machine_answers_by_ordinary_processes() {
+    let unilith = Unilith::new();
+    if unilith_tests::tested_kernel() != "linux" {
+        return;
+    }
+    let machine = redis(&unilith);
+    let run = |words: &[&str]| exec(&unilith, &machine, words);
+    run(&["help"]).ok().says("kill");
+    run(&["cat", "/etc/hostname"]).ok().says("redis");
+    run(&["ps"]).ok().says("redis-server");
+    run(&["net"]).ok().says(":6379");
+    run(&["uname", "-s"]).ok().says("Linux");
+    run(&["sh", "-c", "exit 7"]).code(7);
+    run(&["nope"]).code(127).complains("no such command");
+    run(&["cat", "/nope"]).code(1).complains("No such file");
+    unilith.run(&["exec", "--json", &machine.id, "ps"]).code(126).complains("leave --json out");
+    // Streams of any size go both ways whole.
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8 % 100 + 20).collect();
+    exec_with(&unilith, &machine, &["cp", "-", "/tmp/big"], &bytes).ok();
+    assert!(run(&["cat", "/tmp/big"]).ok().out.into_bytes() == bytes, "three megabytes came back changed");
+    let folder = unilith.run(&["overlay", "dir", &machine.id]).ok().out;
+    std::fs::write(std::path::Path::new(folder.trim()).join("given"), "from the host").unwrap();
+    run(&["cat", "/overlay/given"]).ok().says("from the host");
+    // Nothing of the tools is to be found in the machine.
+    run(&["ls", "/.unilith"]).code(1);
+    let start = |words: &[&str]| {
+        let mut command = unilith.command(&[&["exec", machine.id.as_str()], words].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut endless = start(&["cat", "/dev/zero"]);
+    let mut killed = start(&["sh", "-c", "while :; do sleep 1; done"]);
+    std::thread::sleep(Duration::from_secs(1));
+    unilith_tests::signal(rustix::process::Signal::INT, endless.id());
+    drop(endless.stdout.take());
+    assert_eq!(endless.wait().unwrap().code(), Some(130));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    eventually("the processes of a client that is gone have ended", || {
+        !run(&["ps"]).ok().out.contains("sleep 1")
+    });
+    run(&["kill", "-TERM"]).ok();
+    eventually("the program got the signal", || unilith.inspect(&machine.id)["state"]["phase"] == "exited");
+}
+
+#[test]
 fn a_kernel_without_the_overlay_has_none_of_it() {
     let unilith = Unilith::new();
     if !has_overlay() {

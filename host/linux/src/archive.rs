@@ -12,12 +12,15 @@ const DIRECTORY: u32 = 0o040_700;
 const PROGRAM: u32 = 0o100_700;
 const FILE: u32 = 0o100_600;
 
-/// `/.unilith/init` and `/.unilith/boot`, in "newc" format (Documentation/driver-api/early-userspace/buffer-format).
-pub fn own_archive(init: &[u8], boot: &[u8]) -> Vec<u8> {
+/// `/.unilith/init`, `/.unilith/boot` and, for the overlay, `/.unilith/busybox`, in "newc" format (Documentation/driver-api/early-userspace/buffer-format).
+pub fn own_archive(init: &[u8], boot: &[u8], tools: Option<&[u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(init.len() + boot.len() + 1024);
     entry(&mut out, ".unilith", DIRECTORY, b"");
     entry(&mut out, ".unilith/init", PROGRAM, init);
     entry(&mut out, ".unilith/boot", FILE, boot);
+    if let Some(tools) = tools {
+        entry(&mut out, ".unilith/busybox", PROGRAM, tools);
+    }
     entry(&mut out, "TRAILER!!!", 0, b"");
     out
 }
@@ -55,7 +58,7 @@ mod tests {
 
     #[test]
     fn every_header_and_every_file_starts_at_a_multiple_of_four() {
-        let archive = own_archive(b"12345", b"x");
+        let archive = own_archive(b"12345", b"x", None);
         let headers: Vec<_> =
             (0..archive.len() - 6).filter(|at| &archive[*at..at + 6] == b"070701").collect();
         assert_eq!(headers.len(), 4);

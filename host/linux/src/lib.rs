@@ -120,10 +120,17 @@ impl LinuxKernel {
         self.options.command_line(console, config.log.as_deref())
     }
 
-    /// Writes the initial RAM disk: the image's root archive with init and the boot configuration behind it.
-    pub fn initial_ram_disk(&self, root: &Path, config: &BootConfig, out: &Path) -> Result<()> {
+    /// Writes the initial RAM disk: the image's root archive with init, the boot configuration and, where the machine
+    /// has an overlay, its tools (a busybox without libraries) behind it.
+    pub fn initial_ram_disk(
+        &self,
+        root: &Path,
+        config: &BootConfig,
+        tools: Option<&[u8]>,
+        out: &Path,
+    ) -> Result<()> {
         let init = fs::read(&self.init).map_err(|e| LinuxError::io("read", &self.init, &e))?;
-        let behind = archive::own_archive(&init, config.encode().as_bytes());
+        let behind = archive::own_archive(&init, config.encode().as_bytes(), tools);
         archive::join(root, &behind, out)
     }
 }

@@ -64,6 +64,10 @@ pub fn start(config: &BootConfig) -> Result<Program, String> {
 }
 
 impl Program {
+    pub fn id(&self) -> process::Pid {
+        self.id
+    }
+
     /// Waits for the program and reaps what it leaves behind; its children end with the machine.
     pub fn wait(self) -> Result<Status, String> {
         loop {

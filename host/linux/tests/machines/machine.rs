@@ -124,7 +124,7 @@ impl Machine {
         let file = |name: &str| folder.path().join(name);
         let kernel = workshop().prepare(&self.options, &Quiet).unwrap();
         fs::write(file("root"), root_archive(&self.programs)).unwrap();
-        kernel.initial_ram_disk(&file("root"), &self.config, &file("initrd")).unwrap();
+        kernel.initial_ram_disk(&file("root"), &self.config, None, &file("initrd")).unwrap();
 
         let mut qemu = Command::new("timeout");
         qemu.arg(PATIENCE.as_secs().to_string()).arg("qemu-system-x86_64");
