@@ -2,7 +2,7 @@
 //! From a system call to its handler, and back to the program.
 
 use crate::call::Call;
-use crate::{calls, task};
+use crate::{calls, overlay, task};
 use abi::{Errno, Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -50,11 +50,28 @@ pub fn set_trace(on: bool) {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_syscall(frame: &mut Frame) {
+    if frame.entry.is_overlay() {
+        return overlay_call(frame);
+    }
     let number = frame.rax;
     let result = invoke(number, frame);
     if api_plat::take_work() || result.is_none() {
         leave(frame, result.map(|r| (number, r)));
     }
+}
+
+/// A call by code of the application that an overlay program called.
+#[cold]
+fn overlay_call(frame: &mut Frame) {
+    let entry = frame.entry;
+    overlay::call(frame);
+    let result = invoke(frame.rax, frame);
+    // No signal is for this thread: what a signal would make again ends as if its handler had run.
+    if result.is_some_and(is_restart) {
+        frame.rax = abi::errno::EINTR.to_return() as u64;
+    }
+    frame.entry = entry;
+    leave(frame, None);
 }
 
 /// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
@@ -121,6 +138,14 @@ fn trace(number: u64, frame: &Frame, result: &Result<usize>) {
 fn leave(frame: &mut Frame, mut call: Option<(u64, Result<usize>)>) {
     loop {
         sched::work();
+        if frame.entry.is_overlay() {
+            overlay::work(frame);
+            if !api_plat::take_work() {
+                return;
+            }
+            continue;
+        }
+        task::current().wait_while_held();
         let restart = calls::signals::deliver(frame, call);
         call = match restart {
             Some(number) => {
@@ -151,6 +176,10 @@ fn unilith_kernel_timer() {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_exception(frame: &mut Frame, exception: Exception) {
+    if frame.entry.is_overlay() {
+        overlay::exception(frame, exception);
+        return leave(frame, None);
+    }
     calls::signals::exception(frame, exception);
     leave(frame, None);
 }

@@ -23,6 +23,7 @@ mod fast;
 pub mod files;
 pub mod futex;
 pub mod mounts;
+pub mod overlay;
 pub mod proc;
 pub mod process;
 pub mod restart;

@@ -8,7 +8,7 @@ use crate::process::Process;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_sched::Waiter;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sched::Thread;
 
 /// A thread of the program.
@@ -27,6 +27,8 @@ pub struct Task {
     pub timer_slack_ns: AtomicU64,
     /// set_mempolicy: policy and nodes.
     pub memory_policy: SpinLock<(u32, u64)>,
+    /// It is not to leave the kernel (`overlay::Held`).
+    pub(crate) held: AtomicBool,
     thread: SpinLock<Option<Arc<Thread>>>,
 }
 
@@ -42,6 +44,7 @@ impl Task {
             scheduling: SpinLock::new(Scheduling::default()),
             timer_slack_ns: AtomicU64::new(DEFAULT_TIMER_SLACK_NS),
             memory_policy: SpinLock::new((0, 0)),
+            held: AtomicBool::new(false),
             thread: SpinLock::new(None),
         })
     }
@@ -73,6 +76,13 @@ impl Task {
     pub fn has_signal(&self) -> bool {
         let restarts = self.process.restarts.is_asked() && self.tid != crate::auxiliary::TID;
         self.signals.is_pending(&self.process.signals) || restarts
+    }
+
+    /// Called by the thread itself on its way out of the kernel.
+    pub(crate) fn wait_while_held(&self) {
+        while self.held.load(Ordering::Relaxed) {
+            sched::park(u64::MAX);
+        }
     }
 
     /// Takes the thread out of a sleep, or out of the program, because a signal is there.
@@ -126,7 +136,7 @@ pub fn current() -> &'static Task {
 fn unilith_thread_resumed(local: *mut ()) {
     // SAFETY: as in `current`; kernel threads have a null pointer.
     if let Some(task) = unsafe { (local as *const Task).as_ref() }
-        && task.has_signal()
+        && (task.has_signal() || task.held.load(Ordering::Relaxed))
     {
         api_plat::request_work();
     }

@@ -31,6 +31,17 @@ pub enum Entry {
     Call = 0,
     /// An exception or interrupt, or a frame changed by signal delivery: everything is restored.
     Full = 1,
+    /// A program of the overlay, which may write its own memory only ([`domain`]).
+    Overlay = 2,
+    /// The same, which may write the application's memory as well.
+    OverlayWriting = 3,
+}
+
+impl Entry {
+    /// It is a program of the overlay that entered the kernel.
+    pub fn is_overlay(self) -> bool {
+        matches!(self, Entry::Overlay | Entry::OverlayWriting)
+    }
 }
 
 /// The program's registers while the kernel runs, at the top of the thread's kernel stack.
@@ -251,6 +262,8 @@ pub mod symbols {
         pub safe fn unilith_plat_load_fpu(state: &FpuState);
         pub safe fn unilith_plat_cpu() -> u32;
         pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
+        pub safe fn unilith_plat_domain_prepare() -> abi::Result<domain::Means>;
+        pub safe fn unilith_plat_domain_give(start: u64, length: u64);
     }
 }
 
@@ -502,4 +515,45 @@ pub fn save_fpu(state: &mut FpuState) {
 /// first (reserved bits of MXCSR and of the XSAVE header), or #GP follows.
 pub fn load_fpu(state: &FpuState) {
     symbols::unilith_plat_load_fpu(state);
+}
+
+/// Protection domains of overlay programs.
+///
+/// # Contract
+///
+/// - A thread whose [`Frame`] has [`Entry::Overlay`] runs with all memory readable and only that writable which was
+///   [`domain::give`]n; with [`Entry::OverlayWriting`] the program's half is writable as well, as far as its mappings are. The
+///   kernel's half never is.
+/// - Every way into the kernel (interrupt, exception, system call) ends the domain; the Frame says which one it was, and
+///   leaving with that Frame takes it up again. `kernel_exception` gets what the domain does not allow as the page fault
+///   it is, and the vector [`domain::GATE`] as the overlay program's call of the kernel.
+/// - Overlay programs are assumed to have bugs, not bad intentions: they run privileged.
+pub mod domain {
+    use super::symbols;
+
+    /// The vector by which an overlay program calls the kernel.
+    pub const GATE: u8 = 31;
+    /// Overlay programs live in this range of the program's half and nowhere else: it is one entry of the top-level
+    /// page table.
+    pub const REGION: core::ops::Range<u64> = 0x2000_0000_0000..0x2080_0000_0000;
+
+    /// What keeps the domains apart.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Means {
+        /// Protection keys of the processor.
+        Keys,
+        /// Page tables of their own.
+        Tables,
+    }
+
+    /// Gets ready for the first overlay program; cheap afterwards. `ENOTSUP` where there are no domains.
+    pub fn prepare() -> abi::Result<Means> {
+        symbols::unilith_plat_domain_prepare()
+    }
+
+    /// Lets overlay programs write what is mapped in that part of [`REGION`] as far as its mapping allows it. All of it
+    /// is mapped by now and stays as it is until it is unmapped.
+    pub fn give(start: u64, length: u64) {
+        symbols::unilith_plat_domain_give(start, length);
+    }
 }

@@ -21,7 +21,9 @@ unsafe extern "C" {
     pub safe static unilith_first_tsc: u64;
     pub static mut unilith_gdt: [u64; 5];
     pub safe static unilith_vectors: Label;
+    pub safe static unilith_leave_to_overlay: Label;
     // The linker script's.
+    pub safe static __gate_end: Label;
     pub safe static __rodata_end: Label;
     pub safe static __kernel_end: Label;
 }
@@ -36,6 +38,12 @@ pub fn stack_guards() -> [(u64, &'static str); 4] {
         (unilith_stack_exception_top.address() - ist, "the exception stack"),
         (unilith_stack_fatal_top.address() - ist, "the stack of double faults"),
     ]
+}
+
+/// The stacks that the processor itself writes to when something interrupts it.
+pub fn interrupt_stacks() -> [core::ops::Range<u64>; 3] {
+    [&unilith_stack_interrupt_top, &unilith_stack_exception_top, &unilith_stack_fatal_top]
+        .map(|top| top.address() - STACK_IST as u64..top.address())
 }
 
 /// True when `length` bytes below `top` are inside the boot stack.

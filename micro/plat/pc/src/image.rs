@@ -6,6 +6,7 @@ use crate::interrupt;
 use api_plat::Frame;
 use core::arch::global_asm;
 use core::mem::offset_of;
+use plat_x86::cpu::Cpu;
 
 global_asm!(
     include_str!("boot.s"),
@@ -17,6 +18,17 @@ global_asm!(
 global_asm!(
     include_str!("vectors.s"),
     VECTORS = const interrupt::VECTORS,
+    GS_WORK = const offset_of!(Cpu, work),
+    GS_DOMAIN = const offset_of!(Cpu, domain),
+    IA32_PKRS = const crate::x86::IA32_PKRS,
+    CR4_SMEP = const crate::domain::CR4_SMEP,
+    PROGRAM_FLAGS = const plat_x86::asm::PROGRAM_FLAGS,
+    CODE = const api_plat::CODE_SEGMENT,
+    DATA = const api_plat::DATA_SEGMENT,
+    ENTRY = const offset_of!(Frame, entry),
+    CS = const offset_of!(Frame, cs),
+    SS = const offset_of!(Frame, ss),
+    RFLAGS = const offset_of!(Frame, rflags),
     ORIG_RAX = const offset_of!(Frame, orig_rax),
     R15 = const offset_of!(Frame, r15),
     R14 = const offset_of!(Frame, r14),

@@ -30,6 +30,8 @@ mod clock;
 mod cpu;
 #[cfg(not(test))]
 mod descriptors;
+#[cfg(not(test))]
+mod domain;
 #[cfg(all(not(test), panic = "abort"))]
 mod image;
 #[cfg(not(test))]

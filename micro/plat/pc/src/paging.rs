@@ -162,7 +162,8 @@ pub unsafe fn map_stack_page(address: u64, frame: u64) -> Option<()> {
             *entry = api_mem::Frame::new().ok()?.into_raw() | 3;
         }
         let pt: *mut Table = physical_to_virtual(*entry & ADDRESS);
-        (*pt)[(address >> 12 & 511) as usize] = frame | NO_EXECUTE | GLOBAL | WRITABLE | PRESENT;
+        let key = crate::domain::kernel_key();
+        (*pt)[(address >> 12 & 511) as usize] = frame | key | NO_EXECUTE | GLOBAL | WRITABLE | PRESENT;
     }
     Some(())
 }

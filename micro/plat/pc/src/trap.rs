@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupts and exceptions, from the IST stack to what all platforms share.
 
-use crate::interrupt;
+use crate::{domain, interrupt};
 use api_plat::{Entry, Frame};
 use core::mem::offset_of;
 use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, move_to_thread, origin};
@@ -13,8 +13,16 @@ const INTERRUPTS: u64 = 0x200;
 /// An interrupt; on the interrupt stack with interrupts off. Answers 0 to go back, or the Frame, moved to its thread's
 /// stack, for which `kernel_work` is to run.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
+    let overlay = domain::leave();
     interrupt::handle(vector as usize);
+    if let Some(entry) = overlay {
+        // The way back into its domain begins on the thread's stack, whether there is work or not.
+        let place = move_to_thread(frame);
+        place.entry = entry;
+        return place as *mut Frame as u64;
+    }
     match origin(frame) {
         Origin::Program if cpu::work_is_wanted() => move_to_thread(frame) as *mut Frame as u64,
         Origin::Program | Origin::Kernel => 0,
@@ -30,7 +38,9 @@ extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
 /// An exception; on the exception stack with interrupts off. Answers where the [`Trap`] is that
 /// [`unilith_trap`] handles, on a stack where that may block; does not return for faults of the kernel.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> u64 {
+    let overlay = domain::leave();
     // SAFETY: the stub built the Frame, all but `entry`: in its place the processor (or the stub) pushed the error
     // code. With a valid value written there it is a Frame.
     let (frame, error) = unsafe {
@@ -42,7 +52,11 @@ extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> 
     if matches!(vector, 2 | 8 | 18) {
         crash::exception(frame, vector, error, cr2);
     }
-    trap::move_off(frame, vector, error, if vector == PAGE_FAULT { cr2 } else { 0 })
+    let address = if vector == PAGE_FAULT { cr2 } else { 0 };
+    match overlay {
+        Some(entry) => trap::move_off_overlay(frame, vector, error, address, entry),
+        None => trap::move_off(frame, vector, error, address),
+    }
 }
 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Interrupts and exceptions of a PC, up to where they join what all platforms share (plat-x86, entry.s).
 
-.pushsection .text.unilith_vectors,"ax",@progbits
+.pushsection .text.unilith_gate,"ax",@progbits
 # ---- Interrupts and exceptions. Each vector has a stub of 16 bytes; the Frame is built where the processor pushed.
 .altmacro
 .macro stub number, common
@@ -84,4 +84,40 @@ unilith_exception:
     call unilith_pc_exception
     # RAX: the Trap, moved off the exception stack.
     jmp unilith_handle_trap
+
+# To a program of the overlay, with RSP at its Frame: into its domain, in which the Frame can be read and not written.
+# Interrupts stay off from the look at the work to IRET, so nothing comes between.
+.globl unilith_leave_to_overlay
+unilith_leave_to_overlay:
+    cli
+    cmp dword ptr gs:[{GS_WORK}], 0
+    je 1f
+    sti
+    jmp unilith_do_work
+1:  mov qword ptr [rsp + {CS}], {CODE}
+    mov qword ptr [rsp + {SS}], {DATA}
+    mov rax, [rsp + {RFLAGS}]
+    and eax, {PROGRAM_FLAGS}
+    or eax, 0x202
+    mov [rsp + {RFLAGS}], rax
+    mov rdi, [rsp + {ENTRY}]
+    call unilith_pc_domain
+    mov rcx, [rsp + {ENTRY}]
+    mov gs:[{GS_DOMAIN}], rcx
+    # RAX: the root of the domain's page tables, or what its protection keys forbid; RDX: 1 for the former.
+    test edx, edx
+    jz 2f
+    mov rcx, cr4
+    mov rdx, rcx
+    and dl, 0x7f
+    mov cr4, rdx
+    mov cr3, rax
+    mov cr4, rcx
+    jmp unilith_resume
+2:  mov ecx, {IA32_PKRS}
+    wrmsr
+    mov rax, cr4
+    or rax, {CR4_SMEP}
+    mov cr4, rax
+    jmp unilith_resume
 .popsection

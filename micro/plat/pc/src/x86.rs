@@ -5,6 +5,7 @@ use core::arch::asm;
 
 pub const IA32_APIC_BASE: u32 = 0x1b;
 pub const IA32_TSC_DEADLINE: u32 = 0x6e0;
+pub const IA32_PKRS: u32 = 0x6e1;
 pub const IA32_STAR: u32 = 0xc000_0081;
 pub const IA32_LSTAR: u32 = 0xc000_0082;
 pub const IA32_FMASK: u32 = 0xc000_0084;
@@ -89,6 +90,7 @@ pub unsafe fn rdmsr(register: u32) -> u64 {
 /// # Safety
 ///
 /// The processor has it, and the value keeps the kernel's invariants.
+#[inline(always)]
 pub unsafe fn wrmsr(register: u32, value: u64) {
     // SAFETY: by the caller's word.
     unsafe {

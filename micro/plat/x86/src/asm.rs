@@ -6,6 +6,10 @@ use api_plat::{FastCall, Frame};
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+/// Flags the program may have: carry, parity, adjust, zero, sign, trap, direction, overflow, resume, alignment check,
+/// identification.
+pub const PROGRAM_FLAGS: u32 = 0x25_0dd5;
+
 /// Numbers the fast path looks up.
 pub const FAST_NUMBERS: usize = 512;
 
@@ -23,6 +27,9 @@ const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
 const _: () = assert!(size_of::<Frame>() - offset_of!(Frame, rip) == 5 * 8);
 const _: () = assert!(size_of::<Trap>().is_multiple_of(16));
 
+/// Where the way out to an overlay program goes on: the platform's code that takes its domain up. Null without domains.
+pub static LEAVE_TO_OVERLAY: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
 /// An address in the assembly; only its address has a meaning.
 #[repr(transparent)]
 pub struct Label(u8);
@@ -35,6 +42,7 @@ impl Label {
 
 unsafe extern "C" {
     pub safe static unilith_entry: Label;
+    pub safe static unilith_entry_end: Label;
     pub safe static unilith_fast_check: Label;
     pub safe static unilith_fast_tail: Label;
     pub safe static unilith_call_check: Label;

@@ -12,12 +12,15 @@ pub struct Cpu {
     /// Not 0: `kernel_work` is wanted before the program goes on.
     pub work: UnsafeCell<u32>,
     pub index: u32,
+    /// Not 0: an overlay program runs, in the domain of this `Entry`.
+    pub domain: UnsafeCell<u64>,
 }
 
 // SAFETY: a processor reaches its own block only, by single instructions relative to GS.
 unsafe impl Sync for Cpu {}
 
-pub static BOOT_CPU: Cpu = Cpu { frame: UnsafeCell::new(0), work: UnsafeCell::new(0), index: 0 };
+pub static BOOT_CPU: Cpu =
+    Cpu { frame: UnsafeCell::new(0), work: UnsafeCell::new(0), index: 0, domain: UnsafeCell::new(0) };
 
 #[unsafe(no_mangle)]
 fn unilith_plat_cpu() -> u32 {
@@ -52,6 +55,28 @@ fn unilith_plat_take_work() -> bool {
         }
     }
     work != 0
+}
+
+/// The domain the processor is in: 0 is the kernel's and the application's.
+#[inline(always)]
+pub fn domain() -> u64 {
+    let domain;
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) domain, const core::mem::offset_of!(Cpu, domain),
+            options(nostack, preserves_flags, readonly));
+    }
+    domain
+}
+
+/// The processor is in the kernel's domain again.
+#[inline(always)]
+pub fn clear_domain() {
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov qword ptr gs:[{}], 0", const core::mem::offset_of!(Cpu, domain),
+            options(nostack, preserves_flags));
+    }
 }
 
 /// True when work is wanted; leaves it so.

@@ -7,7 +7,7 @@
 # ---- System calls: by a jump from a patched site, and on a PC by SYSCALL (IA32_LSTAR). Both come with the return
 # address in RCX, the number in RAX and R11 free; IA32_FMASK leaves IF alone, so interrupts are on either way.
 # A PC's kernel lies 2 GiB below the top, where an absolute address fits an instruction; others need a register.
-.pushsection .text.unilith_entry,"ax",@progbits
+.pushsection .text.unilith_gate,"ax",@progbits
 .balign 64
 .globl unilith_entry
 unilith_entry:
@@ -76,6 +76,8 @@ unilith_fast_tail:
     call unilith_kernel_syscall
     jmp unilith_leave
 
+.globl unilith_entry_end
+unilith_entry_end:
     # An audited call came back and there is work: complete the Frame.
 3:  mov qword ptr [rsp + {ORIG_RAX}], -1
     call unilith_save_rest
@@ -170,7 +172,9 @@ unilith_call_check:
 unilith_call_tail:
     jmp rcx
 
-4:  restore_vectors
+4:  cmp qword ptr [rsp + {ENTRY}], 2
+    jae 5f
+    restore_vectors
 unilith_full_check:
     cmp dword ptr gs:[{GS_WORK}], 0
     jne unilith_do_work
@@ -189,6 +193,9 @@ unilith_full_check:
 unilith_full_iret:
     iretq
 
+    # To a program of the overlay.
+5:  jmp [rip + {LEAVE_TO_OVERLAY}]
+
 # rdi = a Frame anywhere; moved to the top of the thread's kernel stack, and entered. From the end backwards: the two
 # may overlap, and the target lies higher.
 .globl unilith_enter_program
@@ -199,6 +206,8 @@ unilith_enter_program:
     mov [rsp + rcx - 8], rax
     sub ecx, 8
     jnz 1b
+    cmp qword ptr [rsp + {ENTRY}], 0
+    jne unilith_leave
     mov qword ptr [rsp + {ENTRY}], 1
     jmp unilith_leave
 

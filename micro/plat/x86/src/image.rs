@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The assembly files. Only kernel images, which do not unwind, link them: tests of the crates above leave them out.
 
-use crate::asm::{FAST_CALLS, FAST_NUMBERS};
+use crate::asm::{FAST_CALLS, FAST_NUMBERS, LEAVE_TO_OVERLAY, PROGRAM_FLAGS};
 use crate::{clock::ClockPage, cpu::Cpu, trap::Trap};
 use api_plat::Frame;
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
-
-/// Flags the program may have: carry, parity, adjust, zero, sign, trap, direction, overflow, resume, alignment check,
-/// identification.
-const PROGRAM_FLAGS: u32 = 0x25_0dd5;
 
 global_asm!(
     include_str!("entry.s"),
@@ -19,6 +15,7 @@ global_asm!(
     GS_FRAME = const offset_of!(Cpu, frame),
     GS_WORK = const offset_of!(Cpu, work),
     FAST_CALLS = sym FAST_CALLS,
+    LEAVE_TO_OVERLAY = sym LEAVE_TO_OVERLAY,
     FAST_NUMBERS = const FAST_NUMBERS,
     PROGRAM_FLAGS = const PROGRAM_FLAGS,
     FRAME_SIZE = const size_of::<Frame>(),

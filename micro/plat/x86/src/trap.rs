@@ -16,6 +16,10 @@ pub struct Trap {
 }
 
 pub const PAGE_FAULT: u32 = 14;
+/// Stands for a system call of an overlay program, which has no vector of its own.
+const SYSTEM_CALL: u32 = 256;
+/// RFLAGS.IF
+const INTERRUPTS: u64 = 0x200;
 /// The red zone of the System V ABI (3.2.2): bytes below RSP that an interrupted function may use.
 const RED_ZONE: u64 = 128;
 
@@ -88,6 +92,23 @@ pub fn move_off(frame: &mut Frame, vector: u32, error: u64, address: u64) -> u64
     lay(place, Trap { error, address, vector, in_kernel })
 }
 
+/// As [`move_off`] for an exception of an overlay program, which was in the domain of `entry`.
+pub fn move_off_overlay(frame: &Frame, mut vector: u32, error: u64, address: u64, entry: Entry) -> u64 {
+    let place = move_to_thread(frame);
+    place.entry = entry;
+    // Interrupts are on in programs; one that got at the flag has done so by accident.
+    place.rflags |= INTERRUPTS;
+    // A system call got no further than its first write to the kernel stack. It has the program's RSP in R11 and the
+    // return address in RCX, as entry.s says.
+    let entry_code = asm::unilith_entry.address()..asm::unilith_entry_end.address();
+    if vector == PAGE_FAULT && entry_code.contains(&frame.rip) && frame.rsp == cpu::frame_address() {
+        (place.rsp, place.rip) = (frame.r11, frame.rcx);
+        place.orig_rax = frame.rax as i32 as i64 as u64;
+        vector = SYSTEM_CALL;
+    }
+    lay(place as *mut Frame as u64, Trap { error, address, vector, in_kernel: false })
+}
+
 /// As [`move_off`] for what is no exception: the program was hit, and the platform handles `vector` itself.
 pub fn move_off_program(frame: &Frame, vector: u32) -> u64 {
     let place = move_to_thread(frame) as *mut Frame as u64;
@@ -104,8 +125,14 @@ fn lay(place: u64, trap: Trap) -> u64 {
 
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
 pub fn handle(trap: &Trap, frame: &mut Frame) -> bool {
+    if trap.vector == SYSTEM_CALL {
+        upcall::unilith_kernel_syscall(frame);
+        return false;
+    }
     let mut fault = None;
-    if trap.vector == PAGE_FAULT && trap.address < USER_END {
+    // What an overlay program may not write is no matter of the application's memory.
+    let forbidden = frame.entry == Entry::Overlay && trap.error & 1 << 1 != 0;
+    if trap.vector == PAGE_FAULT && trap.address < USER_END && !forbidden {
         let access = match trap.error {
             e if e & 1 << 4 != 0 => Access::Execute,
             e if e & 1 << 1 != 0 => Access::Write,

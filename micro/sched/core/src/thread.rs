@@ -106,6 +106,11 @@ impl Thread {
         self.state.load(Ordering::Relaxed) == PARKED
     }
 
+    /// Its FS base when it left the processor.
+    pub fn saved_fs_base(&self) -> u64 {
+        self.fs_base.load(Ordering::Relaxed)
+    }
+
     pub fn is_dead(&self) -> bool {
         self.state.load(Ordering::Relaxed) == DEAD
     }
