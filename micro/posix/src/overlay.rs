@@ -29,7 +29,8 @@ pub fn set_hooks(hooks: &'static Hooks) {
 
 fn hooks() -> &'static Hooks {
     // SAFETY: only `set_hooks` stores there, and what it stores lives for ever.
-    unsafe { HOOKS.load(Ordering::Acquire).as_ref() }.expect("an overlay program runs without anybody who runs it")
+    unsafe { HOOKS.load(Ordering::Acquire).as_ref() }
+        .expect("an overlay program runs without anybody who runs it")
 }
 
 pub(crate) fn exception(frame: &mut Frame, exception: Exception) {
@@ -47,8 +48,8 @@ pub(crate) fn work(frame: &mut Frame) {
 /// System calls in which a thread sleeps for the world outside. None of them is made by a C library in the middle of
 /// changing its heap.
 const RESTFUL: [u64; 30] = [
-    0, 1, 7, 19, 20, 23, 34, 35, 43, 44, 45, 46, 47, 61, 72, 127, 128, 130, 202, 219, 230, 232, 247, 270, 271, 281,
-    288, 299, 307, 441,
+    0, 1, 7, 19, 20, 23, 34, 35, 43, 44, 45, 46, 47, 61, 72, 127, 128, 130, 202, 219, 230, 232, 247, 270,
+    271, 281, 288, 299, 307, 441,
 ];
 
 /// A thread of the application that stays where it is in the kernel; it goes on when this is dropped.
