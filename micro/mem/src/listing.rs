@@ -3,8 +3,9 @@
 
 use crate::pager::Pager;
 use crate::space::Space;
-use crate::vma::Backing;
+use crate::vma::{Backing, MappedFile};
 use crate::{PAGE, Rights};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -105,6 +106,20 @@ impl Space {
                 (line.device, line.inode, line.name) = (file.device, file.inode, file.path.clone());
             }
             out.push(line);
+        }
+        out
+    }
+
+    /// Files that are mapped from their first byte on, each once with where that is, in ascending order.
+    pub fn mapped_files(&self) -> Vec<(u64, Arc<MappedFile>)> {
+        let inner = self.lock();
+        let mut out: Vec<(u64, Arc<MappedFile>)> = Vec::new();
+        for (start, vma) in inner.tree.iter() {
+            if let Backing::File { file, index: 0 } = &vma.backing
+                && !out.iter().any(|(_, other)| Arc::ptr_eq(other, file) || other.path == file.path)
+            {
+                out.push((start, file.clone()));
+            }
         }
         out
     }
