@@ -12,6 +12,7 @@ pub fn start(devices: &mut Devices) {
     let Some(open) = devices.line() else { return };
     overlay_commands::journal::start();
     overlay_commands::register();
+    overlay_objects::register();
     #[cfg(feature = "net-tcpip")]
     crate::network::tell_overlay();
     let setup = Setup { open, enter, kernel: "unilith micro" };

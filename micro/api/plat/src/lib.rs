@@ -546,7 +546,7 @@ pub mod domain {
         Tables,
     }
 
-    /// Gets ready for the first overlay program; cheap afterwards. `ENOTSUP` where there are no domains.
+    /// Gets ready for the first overlay program; cheap afterwards. `EOPNOTSUPP` where there are no domains.
     pub fn prepare() -> abi::Result<Means> {
         symbols::unilith_plat_domain_prepare()
     }

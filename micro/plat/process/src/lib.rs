@@ -28,6 +28,8 @@ mod clock;
 mod confine;
 #[cfg(not(test))]
 mod console;
+#[cfg(not(test))]
+mod domain;
 mod filter;
 pub mod host;
 #[cfg(not(test))]

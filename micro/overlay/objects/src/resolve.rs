@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Symbols: the kernel's calls by name, and everything the application's ELF files have, at the addresses they are
+//! loaded at.
+
+use crate::api;
+use abi::PAGE_SIZE;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use mem::MappedFile;
+use overlay_link::Definition;
+use overlay_symbols::{File, Kind, NAME_MOST, Source, Symbol};
+
+/// An ELF file of the application.
+struct Mapped {
+    file: Arc<MappedFile>,
+    start: u64,
+}
+
+impl Source for Mapped {
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> bool {
+        let mut done = 0;
+        while done < to.len() {
+            let Some(at) = offset.checked_add(done as u64) else { return false };
+            let (index, within) = (at / PAGE_SIZE as u64, at as usize % PAGE_SIZE);
+            let count = (PAGE_SIZE - within).min(to.len() - done);
+            if at + count as u64 > self.file.source.length() {
+                return false;
+            }
+            let Ok(page) = self.file.source.page(index, false) else { return false };
+            page.read(within, &mut to[done..done + count]);
+            done += count;
+        }
+        true
+    }
+}
+
+/// The files the application has mapped from their start, in ascending order: the program first.
+fn files() -> Vec<Mapped> {
+    mem::current().mapped_files().into_iter().map(|(start, file)| Mapped { file, start }).collect()
+}
+
+fn base_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
+}
+
+/// A symbol of the application, and the file that has it.
+pub fn find(name: &[u8]) -> Option<(Symbol, Vec<u8>)> {
+    for mapped in files() {
+        if let Some(symbol) = File::open(&mapped, mapped.start).and_then(|file| file.find(name)) {
+            return Some((symbol, mapped.file.path.clone()));
+        }
+    }
+    None
+}
+
+/// What a name in an object means.
+pub fn definition(name: &[u8]) -> Option<Definition> {
+    if let Some(number) = api::number(name) {
+        return Some(Definition::Call(number));
+    }
+    let (symbol, _) = find(name)?;
+    Some(match symbol.kind {
+        Kind::Function => Definition::Function(symbol.address),
+        Kind::Indirect => Definition::Indirect(symbol.address),
+        Kind::Variable => Definition::Data(symbol.address),
+        Kind::ThreadLocal => Definition::ThreadLocal,
+    })
+}
+
+/// `name+0x12 (file)` for an address of the application.
+pub fn describe(address: u64) -> Option<String> {
+    // The file that lies nearest below is the one the address belongs to.
+    let mapped = files().into_iter().rfind(|m| m.start <= address)?;
+    let file = String::from_utf8_lossy(base_name(&mapped.file.path));
+    let mut name = [0; NAME_MOST];
+    let symbol = File::open(&mapped, mapped.start).and_then(|file| file.describe(address, &mut name));
+    if let Some((symbol, length)) = symbol {
+        let function = String::from_utf8_lossy(&name[..length]);
+        return Some(format!("{function}+{:#x} ({file})", address - symbol.address));
+    }
+    // Code without a name, if it is the file's at all.
+    let mappings = mem::current().listing();
+    let is_of_file =
+        mappings.iter().any(|l| (l.start..l.end).contains(&address) && l.name == mapped.file.path);
+    is_of_file.then(|| format!("{file}+{:#x}", address - mapped.start))
+}
+
+/// Hands on symbols whose names begin with `prefix`, with the file's name, until `found` answers false.
+pub fn each(prefix: &[u8], found: &mut dyn FnMut(&[u8], Symbol, &[u8]) -> bool) {
+    let mut go_on = true;
+    for mapped in files() {
+        let Some(file) = File::open(&mapped, mapped.start) else { continue };
+        file.each(prefix, &mut |name, symbol| {
+            go_on = found(name, symbol, base_name(&mapped.file.path));
+            go_on
+        });
+        if !go_on {
+            return;
+        }
+    }
+}
+
+/// Most names completion looks at.
+const COMPLETED: usize = 2000;
+
+pub fn complete(prefix: &[u8], found: &mut dyn FnMut(&[u8])) {
+    for name in api::NAMES.iter().filter(|name| name.as_bytes().starts_with(prefix)) {
+        found(name.as_bytes());
+    }
+    let mut left = COMPLETED;
+    each(prefix, &mut |name, _, _| {
+        found(name);
+        left -= 1;
+        left > 0
+    });
+}
