@@ -89,10 +89,12 @@ impl Line<'_> {
             // Half the time of the PC firmware to the kernel's first instruction.
             put(&["-bios", "qboot.rom"]);
         }
+        // What the processor lacks can be tried: UNILITH_CPU=max,-pks
+        let model = std::env::var("UNILITH_CPU").unwrap_or_else(|_| "max".into());
         match self.accel {
             Accel::Kvm => put(&["-accel", "kvm", "-cpu", "host"]),
-            Accel::Tcg => put(&["-accel", "tcg", "-cpu", "max"]),
-            Accel::Icount => put(&["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "max"]),
+            Accel::Tcg => put(&["-accel", "tcg", "-cpu", &model]),
+            Accel::Icount => put(&["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", &model]),
         }
         put(&["-m", &format!("{}k", self.memory >> 10), "-smp", &self.cpus.to_string()]);
         put(&["-kernel"]);
