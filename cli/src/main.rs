@@ -9,6 +9,7 @@ mod fault;
 mod kernel;
 mod line;
 mod names;
+mod object;
 mod prepare;
 mod progress;
 mod repository;

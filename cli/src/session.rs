@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands in a running machine, with this process' streams: what `exec` and `attach` have in common.
 
-use crate::fault::{Fault, Result};
+use crate::{
+    fault::{Fault, Result},
+    object,
+};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     termios::tcgetwinsize,
@@ -84,10 +87,12 @@ pub fn run(client: &Client, command: &[impl AsRef<[u8]>], json: bool, interrupts
         true => tcgetwinsize(io::stdout()).map_or(80, |size| size.ws_col),
         false => 0,
     };
-    let running = client.start(command, json, columns)?;
+    let sent = object::send(command)?;
+    let running = client.start(&sent.command, json, columns)?;
     interrupts.aim(Some(running.input()));
-    let feeder = Feeder::start(running.input())?;
+    let feeder = Feeder::start(running.input(), sent.input)?;
     let name = String::from_utf8_lossy(command.first().map_or(&b""[..], AsRef::as_ref)).into_owned();
+    let mut explained = false;
     let code = loop {
         match running.next() {
             Event::Out(bytes) => {
@@ -98,9 +103,12 @@ pub fn run(client: &Client, command: &[impl AsRef<[u8]>], json: bool, interrupts
             }
             // There is nowhere else to say that standard error is gone.
             Event::Err(bytes) => drop(io::stderr().write_all(&bytes)),
-            Event::Failure(failure) => complain(&name, &failure, json),
+            Event::Failure(failure) => {
+                complain(&name, &failure, json);
+                explained = true;
+            }
             Event::Exit(exit) => {
-                if exit.how == How::Killed {
+                if exit.how == How::Killed && !explained {
                     eprintln!("unilith: {name} was ended by the kernel");
                 }
                 break exit.code;
@@ -138,16 +146,17 @@ struct Feeder {
 }
 
 impl Feeder {
-    fn start(input: Input) -> Result<Feeder> {
+    /// `first` comes in front of standard input.
+    fn start(input: Input, first: Vec<u8>) -> Result<Feeder> {
         let (ended, end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|e| Fault::new(format!("cannot make a pipe: {e}")))?;
-        thread::spawn(move || feed(&input, &ended));
+        thread::spawn(move || feed(&input, &first, &ended));
         Ok(Feeder { _end: end })
     }
 }
 
-fn feed(input: &Input, ended: &OwnedFd) {
-    if !input.wanted() {
+fn feed(input: &Input, first: &[u8], ended: &OwnedFd) {
+    if !input.wanted() || !first.is_empty() && !input.write(first).is_ok_and(|taken| taken) {
         return;
     }
     let stdin = io::stdin();

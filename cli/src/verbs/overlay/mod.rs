@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith overlay`: files and programs for running machines.
 
+mod build;
+
 use crate::{fault::Result, session};
 use unilith_machine::store::Store;
 
@@ -14,10 +16,13 @@ pub struct Args {
 enum What {
     /// Print the directory of this host that a machine sees at /overlay
     Dir { machine: String },
+    /// Make a program for running machines: an object for `unilith exec NAME run FILE`
+    Build(build::Args),
 }
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     match &args.what {
+        What::Build(args) => return build::act(args),
         What::Dir { machine } => {
             let machine = session::find(store, machine)?;
             println!("{}", machine.folder.join(unilith_overlay::socket::FILES).display());
