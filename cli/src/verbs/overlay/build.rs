@@ -6,6 +6,7 @@ use crate::fault::{Fault, Result, file};
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -94,7 +95,8 @@ struct Folder {
 impl Folder {
     fn new() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("unilith-overlay-build-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(file("make", &path))?;
+        // What is there already is not this process': it may be somebody else's trap.
+        fs::DirBuilder::new().mode(0o700).create(&path).map_err(file("make", &path))?;
         Ok(Folder { path })
     }
 }
