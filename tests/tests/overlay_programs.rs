@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that are loaded into running machines: what they do wrong ends them alone, and the application answers
+//! the same bytes all the while.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::SocketAddr,
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use unilith_tests::{Machine, Ran, Unilith, connect, eventually, root, tested_kernel};
+
+fn has_overlay() -> bool {
+    tested_kernel() == "micro"
+}
+
+/// Builds a program of this repository; answers the object.
+#[track_caller]
+fn build(unilith: &Unilith, source: &str) -> String {
+    let source = root().join(source);
+    let object = unilith.path(source.file_stem().unwrap().to_str().unwrap()).with_extension("o");
+    let object = object.to_str().unwrap().to_string();
+    unilith.run(&["overlay", "build", source.to_str().unwrap(), "-o", &object]).ok();
+    object
+}
+
+/// As [`build`], of a source of the test's own.
+#[track_caller]
+fn build_text(unilith: &Unilith, name: &str, text: &str) -> String {
+    let source = unilith.path(name);
+    fs::write(&source, text).unwrap();
+    build(unilith, source.to_str().unwrap())
+}
+
+/// A client that asks Redis the same things again and again, and compares each byte of the answers.
+struct Asking {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+const QUESTIONS: &[(&str, &str)] = &[
+    ("SET key first\r\n", "+OK\r\n"),
+    ("APPEND key -second\r\n", ":12\r\n"),
+    ("GET key\r\n", "$12\r\nfirst-second\r\n"),
+    ("DEL list\r\n", ""),
+    ("RPUSH list a b c\r\n", ":3\r\n"),
+    ("LRANGE list 0 -1\r\n", "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"),
+    ("NONSENSE\r\n", "-ERR unknown command 'NONSENSE', with args beginning with: \r\n"),
+];
+
+impl Asking {
+    fn start(at: SocketAddr) -> Asking {
+        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stopped, count) = (stop.clone(), rounds.clone());
+        let thread = std::thread::spawn(move || {
+            let mut stream = connect(at);
+            while !stopped.load(Ordering::Relaxed) {
+                for (question, expected) in QUESTIONS {
+                    stream.write_all(question.as_bytes()).unwrap();
+                    // Whether the list was there is all that may differ.
+                    let length = if expected.is_empty() { 4 } else { expected.len() };
+                    let mut answer = vec![0; length];
+                    stream.read_exact(&mut answer).unwrap();
+                    let answer = String::from_utf8(answer).unwrap();
+                    assert!(expected.is_empty() || answer == *expected, "{question}: {answer}");
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Asking { stop, rounds, thread: Some(thread) }
+    }
+
+    /// Waits until it was answered some more times.
+    #[track_caller]
+    fn goes_on(&self) {
+        let until = self.rounds.load(Ordering::Relaxed) + 3;
+        eventually("the application answers", || {
+            assert!(!self.thread.as_ref().unwrap().is_finished(), "the application answered something else");
+            self.rounds.load(Ordering::Relaxed) >= until
+        });
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let result = self.thread.take().unwrap().join();
+        assert!(result.is_ok() || std::thread::panicking(), "the application answered something else");
+    }
+}
+
+/// It failed with this code, and one line that says why.
+#[track_caller]
+fn refused(ran: Ran, code: i32, texts: &[&str]) {
+    let ran = ran.code(code);
+    assert!(ran.out.is_empty() && !ran.err.contains("panicked"), "{ran}");
+    for text in texts {
+        assert!(ran.err.contains(text), "expected `{text}` in {ran}");
+    }
+}
+
+fn redis(unilith: &Unilith) -> Machine<'_> {
+    unilith.start(&["redis", "--", "--save", ""])
+}
+
+fn run(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
+    unilith.run(&[&["exec", machine.id.as_str(), "run"], words].concat())
+}
+
+/// The argument that causes it, the exit code, and what is said about it.
+const FAULTS: &[(&str, i32, &[&str])] = &[
+    ("nothing", 7, &[]),
+    ("write", 139, &["wrote to the application's memory", "without uio_enable_write", "main+0x"]),
+    ("write-after", 139, &["without uio_enable_write"]),
+    (
+        "write-wild-asked",
+        139,
+        &["wrote to 0x123456789000, where nothing is mapped", "may have left it half changed"],
+    ),
+    ("kernel-write", 139, &["the kernel's memory"]),
+    ("kernel-write-asked", 139, &["the kernel's memory"]),
+    ("kernel-call", 139, &["jumped to", "the kernel"]),
+    ("null-write", 139, &["a null pointer"]),
+    ("null-call", 139, &["jumped to a null pointer"]),
+    ("wild-read", 139, &["read 0x123456789000, where nothing is mapped"]),
+    ("wild-call", 139, &["jumped to 0x123456789000, where nothing is mapped"]),
+    ("odd-address", 139, &["an address that is none"]),
+    ("data-call", 139, &["jumped to the application's memory", "which is no code"]),
+    ("own-data-call", 139, &["jumped to its own memory", "which is no code"]),
+    ("own-text-write", 139, &["wrote to its own memory", "which is read-only"]),
+    ("own-constant-write", 139, &["wrote to its own memory", "which is read-only"]),
+    ("overflow", 139, &["its stack of 128 KiB overflowed", "depth+0x"]),
+    ("smash", 134, &["stack smashing detected"]),
+    ("double-free", 134, &["twice"]),
+    ("wild-free", 134, &["which is no block of its heap"]),
+    ("heap-overrun", 139, &["next to its memory"]),
+    ("divide", 136, &["divided by zero"]),
+    ("invalid", 132, &["an invalid instruction"]),
+    ("breakpoint", 133, &["a breakpoint"]),
+    ("system-call", 159, &["without uio_enable_write"]),
+    ("exit-call-asked", 159, &["only its own threads may make"]),
+    ("abort", 134, &["aborted"]),
+    ("files-left", 139, &["a null pointer"]),
+];
+
+/// What is answered without an end.
+const ANSWERS: &[(&str, &str)] = &[
+    ("write-asked", "written\n"),
+    ("write-now", "written\n"),
+    ("executable-memory", "-13\n"),
+    ("much-memory", "1\n"),
+    ("bad-number", "-38\n"),
+    ("bad-pointers", "-14 -14 -14 -14\n"),
+];
+
+fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
+    let mut unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    if let Some(processor) = processor {
+        unilith.set("UNILITH_CPU", processor);
+    }
+    let object = build(&unilith, "tests/programs/overlay/faults.c");
+    let machine = redis(&unilith);
+    let asking = Asking::start(machine.at(6379));
+    asking.goes_on();
+    for (fault, code, texts) in FAULTS {
+        let ran = run(&unilith, &machine, &[&object, fault]).code(*code);
+        for text in *texts {
+            assert!(ran.err.contains(text), "{fault}: expected `{text}` in {ran}");
+        }
+        asking.goes_on();
+    }
+    for (what, answer) in ANSWERS {
+        let ran = run(&unilith, &machine, &[&object, what]).ok();
+        assert_eq!(ran.out, *answer, "{what}");
+    }
+    asking.goes_on();
+    // It was linked once, and what each run had was given back.
+    let ran = unilith.run(&["exec", "--json", &machine.id, "programs"]).ok();
+    let program: serde_json::Value = serde_json::from_str(ran.out.trim()).unwrap();
+    assert_eq!(program["name"], "faults");
+    assert_eq!(program["runs"].as_u64(), Some((FAULTS.len() + ANSWERS.len()) as u64));
+    assert_eq!(program["state"], "loaded");
+    unilith.run(&["exec", &machine.id, "free", "faults"]).ok();
+    assert_eq!(unilith.run(&["exec", &machine.id, "programs"]).ok().out.lines().count(), 1);
+    let maps = unilith.run(&["exec", &machine.id, "cat", "/proc/self/maps"]).ok().out;
+    assert!(!maps.contains("[overlay]"), "memory of programs is left: {maps}");
+}
+
+#[test]
+fn what_is_wrong_ends_the_program_alone_with_protection_keys() {
+    what_is_wrong_ends_the_program_alone(None);
+}
+
+#[test]
+fn what_is_wrong_ends_the_program_alone_with_page_tables() {
+    what_is_wrong_ends_the_program_alone(Some("max,-pks"));
+}
+
+#[test]
+fn loops_end_by_budget_and_by_interrupt_while_the_application_serves() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let object = build(&unilith, "tests/programs/overlay/faults.c");
+    let machine = redis(&unilith);
+    let asking = Asking::start(machine.at(6379));
+    let ran = run(&unilith, &machine, &["-t", "1", &object, "loop"]).code(152);
+    assert!(ran.err.contains("used up its processor time"), "{ran}");
+    asking.goes_on();
+    let ran = run(&unilith, &machine, &["-w", "1", &object, "loop-writing"]).code(152);
+    assert!(ran.err.contains("held the application's thread for too long"), "{ran}");
+    asking.goes_on();
+    for endless in ["loop", "loop-printing", "sleep"] {
+        let mut command = unilith.command(&["exec", &machine.id, "run", "-t", "0", &object, endless]);
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        asking.goes_on();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(child.try_wait().unwrap().is_none(), "{endless} ended by itself");
+        let begin = Instant::now();
+        unilith_tests::signal(rustix::process::Signal::INT, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{endless}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{endless}");
+    }
+    // Who disconnects leaves nothing behind.
+    let mut command = unilith.command(&["exec", &machine.id, "run", "-t", "0", &object, "loop"]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("the program of a client that is gone has ended", || {
+        unilith.run(&["exec", &machine.id, "programs"]).ok().out.contains("loaded")
+    });
+    asking.goes_on();
+}
+
+#[test]
+fn objects_that_cannot_be_linked_are_refused_with_the_reason() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let good = build(&unilith, "tests/programs/overlay/faults.c");
+    let bytes = fs::read(&good).unwrap();
+    let object = |name: &str, bytes: &[u8]| {
+        let path = unilith.path(name);
+        fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let machine = redis(&unilith);
+    let asking = Asking::start(machine.at(6379));
+    let missing = build_text(
+        &unilith,
+        "missing.c",
+        "extern int no_such_function_anywhere(void);\nint main(void) { return no_such_function_anywhere(); }\n",
+    );
+    let no_main = build_text(&unilith, "nomain.c", "int helper(void) { return 1; }\n");
+    let mut other = bytes.clone();
+    other[18..20].copy_from_slice(&183u16.to_le_bytes());
+    let kind = {
+        let mut bytes = bytes.clone();
+        bytes[16] = 2;
+        bytes
+    };
+    for (object, texts) in [
+        (missing, &["no_such_function_anywhere"][..]),
+        (no_main, &["main"]),
+        (object("other.o", &other), &["AArch64"]),
+        (object("kind.o", &kind), &["relocatable"]),
+        (object("half.o", &bytes[..bytes.len() / 2]), &[]),
+        (object("start.o", &bytes[..40]), &[]),
+        (object("empty.o", &[]), &[]),
+        (object("text.o", b"int main(void) { return 0; }\n"), &["ELF"]),
+        (object("large.o", &vec![0; 3 << 20]), &["larger than 2 MiB"]),
+    ] {
+        for verb in ["run", "load"] {
+            refused(unilith.run(&["exec", &machine.id, verb, &object]), 126, texts);
+        }
+    }
+    refused(unilith.run(&["exec", &machine.id, "run", "nobody"]), 1, &["no such program is loaded"]);
+    refused(unilith.run(&["exec", &machine.id, "run", "/etc/hostname"]), 126, &["ELF"]);
+    refused(unilith.run(&["exec", &machine.id, "run"]), 2, &["no program to run"]);
+    refused(unilith.run(&["exec", &machine.id, "free", "nobody"]), 1, &["no such program"]);
+    // Damaged in many ways: refused or run, and never anything else.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    for round in 0..40 {
+        let mut damaged = bytes.clone();
+        for _ in 0..1 + random(8) {
+            let at = random(damaged.len());
+            damaged[at] ^= 1 << random(8);
+        }
+        let path = object("damaged.o", &damaged);
+        let ran = run(&unilith, &machine, &["-t", "1", &path]);
+        assert!(ran.code.is_some_and(|code| matches!(code, 0..=127 | 132..=159)), "round {round}: {ran}");
+    }
+    asking.goes_on();
+    drop(asking);
+    unilith.run(&["exec", &machine.id, "ls", "/"]).ok();
+}
+
+#[test]
+fn programs_are_kept_listed_replaced_and_freed() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let exec = |words: &[&str]| unilith.run(&[&["exec", machine.id.as_str()], words].concat());
+    let echo = build_text(
+        &unilith,
+        "echo.c",
+        "#include <stdio.h>\nstatic int runs;\nint main(int n, char **w) {\n\
+         char line[100];\nfor (int i = 1; i < n; i++) printf(\"%s|\", w[i]);\n\
+         while (fgets(line, sizeof line, stdin)) printf(\"> %s\", line);\nprintf(\"%d\\n\", ++runs);\nreturn n; }\n",
+    );
+    exec(&["load", &echo]).ok();
+    // Variables are as at first each time; arguments and input arrive.
+    for _ in 0..3 {
+        assert_eq!(exec(&["run", "echo", "a b", "", "c"]).code(4).out, "a b||c|1\n");
+    }
+    let input = unilith.path("input");
+    fs::write(&input, "one\ntwo\n").unwrap();
+    for name in ["echo", &echo] {
+        let mut command = unilith.command(&["exec", &machine.id, "run", name]);
+        let command = command.stdin(fs::File::open(&input).unwrap());
+        assert_eq!(unilith_tests::finish(command, unilith_tests::PATIENCE).code(1).out, "> one\n> two\n1\n");
+    }
+    // From the host's directory, without sending anything.
+    let folder = PathBuf::from(unilith.run(&["overlay", "dir", &machine.id]).ok().out.trim());
+    fs::copy(&echo, folder.join("other.o")).unwrap();
+    exec(&["run", "other"]).code(1).says("1");
+    exec(&["programs"]).ok().says("/overlay/other.o");
+    exec(&["free", "echo", "other"]).ok();
+    exec(&["run", "echo"]).code(1).says("");
+    // One program of two objects, in C++ with constructors, and in Rust.
+    let first = build_text(
+        &unilith,
+        "first.cpp",
+        "#include <stdio.h>\nextern int second(int);\nstruct Thing { int value; Thing(int v) : value(v) { puts(\"made\"); }\n\
+         ~Thing() { puts(\"unmade\"); } };\nstatic Thing thing(20);\nextern \"C\" int common_word;\n\
+         int main() { return second(thing.value) + common_word; }\n",
+    );
+    let second = unilith.path("second.cpp");
+    fs::write(&second, "extern \"C\" { int common_word = 1; }\nint second(int n) { return n + 1; }\n")
+        .unwrap();
+    let first = first.as_str();
+    let _ = first;
+    let both = unilith.path("both.o");
+    let both = both.to_str().unwrap();
+    let sources = ["first.cpp", "second.cpp"].map(|name| unilith.path(name).to_str().unwrap().to_string());
+    unilith.run(&["overlay", "build", "-o", both, &sources[0], &sources[1]]).ok();
+    assert_eq!(exec(&["run", both]).code(22).out, "made\nunmade\n");
+    let hello = build(&unilith, "overlay/examples/hello.rs");
+    exec(&["run", &hello, "x"]).ok().says("1 argument(s), next to redis-server");
+}
+
+#[test]
+fn symbols_are_those_of_the_applications_files_at_their_addresses() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let exec = |words: &[&str]| unilith.run(&[&["exec", machine.id.as_str()], words].concat());
+    let ran = exec(&["symbols", "getpid"]).ok();
+    let line = ran.out.lines().find(|line| line.ends_with(" getpid")).expect("libc has getpid").to_string();
+    let address = line.split_whitespace().next().unwrap();
+    exec(&["symbols", "-a", address]).ok().says("getpid+0x0 (libc.so.6)");
+    exec(&["symbols", "-a", "1"]).code(1).says("");
+    exec(&["symbols", "no_such_name"]).code(1).says("");
+    exec(&["symbols", "-a", "zzz"]).code(2).says("");
+    // A program calls what it found.
+    let object = build_text(
+        &unilith,
+        "pid.c",
+        "#include <stdio.h>\nextern int getpid(void);\n#include <unilith/overlay.h>\nint main(void) {\n\
+         char name[100];\nuio_symbol_name((void *)getpid, name, sizeof name);\n\
+         if (uio_enable_write()) return 1;\nint pid = getpid();\nuio_disable_write();\n\
+         printf(\"%d %s\\n\", pid, name);\nreturn 0; }\n",
+    );
+    assert_eq!(run(&unilith, &machine, &[&object]).ok().out, "1 getpid+0x0 (libc.so.6)\n");
+}
