@@ -151,6 +151,9 @@ fn call(frame: &mut Frame) {
 
 const SIGXCPU: u8 = 24;
 
+/// How long a program runs while others wait for the processor, in nanoseconds: as commands do.
+const SLICE_NS: u64 = 1_000_000;
+
 fn work(frame: &mut Frame) {
     let outcome = {
         let run = current();
@@ -217,6 +220,7 @@ impl Run {
         });
         let thread = sched::spawn(true, Start::Program(Box::new(frame)))?;
         thread.set_initial_fs_base(thread_pointer);
+        thread.limit_slice(SLICE_NS);
         run.task.attach(&thread);
         *run.thread.lock() = Some(thread.clone());
         RUNS.lock().push(run.clone());

@@ -150,8 +150,11 @@ pub fn unpark(thread: &Thread) {
         PARKED => {
             thread.state.store(RUNNABLE, Ordering::Relaxed);
             unilith_sched_enqueue(0, thread.index);
-            if cpu().slice_end.load(Ordering::Relaxed) == u64::MAX {
-                start_slice();
+            let cpu = cpu();
+            if cpu.slice_end.load(Ordering::Relaxed) == u64::MAX {
+                // SAFETY: as in `current`; before the first thread runs there is none.
+                let running = unsafe { cpu.current.load(Ordering::Relaxed).as_ref() };
+                start_slice(running.map_or(u64::MAX, Thread::slice_limit));
             }
         }
         DEAD => {}
@@ -243,7 +246,7 @@ fn schedule() {
     };
     let since = if idled { api_plat::now_ns() } else { begin };
     cpu().since.store(since, Ordering::Relaxed);
-    start_slice();
+    start_slice(next.slice_limit());
     if core::ptr::eq(&*next, previous) {
         unilith_thread_resumed(previous.local());
         return;
@@ -314,10 +317,12 @@ unsafe extern "Rust" {
     safe fn unilith_thread_resumed(local: *mut ());
 }
 
-fn start_slice() {
-    let end = match unilith_sched_slice(0) {
+/// The slice of a thread that allows itself no more than `limit`.
+fn start_slice(limit: u64) {
+    let end = match unilith_sched_slice(0).unwrap_or(u64::MAX).min(limit) {
+        u64::MAX => u64::MAX,
         // Alone on the processor a thread needs no timer interrupt; `unpark` starts the slice when company comes.
-        Some(slice) if unilith_sched_waiting(0) => api_plat::now_ns() + slice,
+        slice if unilith_sched_waiting(0) => api_plat::now_ns() + slice,
         _ => u64::MAX,
     };
     cpu().slice_end.store(end, Ordering::Relaxed);

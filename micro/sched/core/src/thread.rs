@@ -41,6 +41,7 @@ pub struct Thread {
     local: AtomicPtr<()>,
     /// Processor time up to when it last left the processor, in nanoseconds.
     pub(crate) used_ns: AtomicU64,
+    slice_limit: AtomicU64,
 }
 
 // SAFETY: `context`, `fpu` and `start` are touched by the thread itself while it runs, or by the scheduler while it is
@@ -64,12 +65,22 @@ impl Thread {
             start: UnsafeCell::new(Some(start)),
             local: AtomicPtr::new(core::ptr::null_mut()),
             used_ns: AtomicU64::new(0),
+            slice_limit: AtomicU64::new(u64::MAX),
         }))
     }
 
     /// The FS base it starts with.
     pub fn set_initial_fs_base(&self, base: u64) {
         self.fs_base.store(base, Ordering::Relaxed);
+    }
+
+    /// While others wait it runs for so long at a time, even where the policy would let it run longer.
+    pub fn limit_slice(&self, nanoseconds: u64) {
+        self.slice_limit.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    pub(crate) fn slice_limit(&self) -> u64 {
+        self.slice_limit.load(Ordering::Relaxed)
     }
 
     /// Gives a thread that has not run yet the extended state the processor holds now (clone(2) inherits it).
