@@ -160,13 +160,14 @@ fn the_page_of_the_protocol_is_the_crates_own() {
     is_up_to_date("overlay-protocol.md", &text);
 }
 
-/// Runs what a page prints as commands, in a directory that has the command; what they said.
+/// Runs what a page prints as commands, in a directory that has the command and the SDK; what they said.
 fn follow(page: &str) -> String {
     let unilith = Unilith::new();
     // Builds the kernel outside of the page's time.
     drop(unilith.start(&["busybox", "sleep", "1"]));
-    std::os::unix::fs::symlink(root().join("unilith"), unilith.path("unilith"))
-        .expect("a link to the command");
+    for name in ["unilith", "overlay"] {
+        std::os::unix::fs::symlink(root().join(name), unilith.path(name)).expect("a link");
+    }
     let text = fs::read_to_string(root().join("docs").join(page)).expect("the page is there");
     let mut said = String::new();
     for line in text.lines().filter_map(|l| l.strip_prefix("    ")) {
@@ -190,10 +191,78 @@ fn pages_about_the_overlay_work_as_printed() {
         ),
         ("how-to/read-logs.md", &["GET / HTTP/1.1", "GET /missing HTTP/1.1\" 404", "access.log"]),
         ("how-to/reconfigure.md", &["It works", "the new configuration"]),
+        (
+            "how-to/save-database.md",
+            &["1|first entry\n2|second entry\n", "2 pages saved to /tmp/saved.db", "\n3\n"],
+        ),
     ] {
         let said = follow(page);
         for part in parts {
             assert!(said.contains(part), "{page}: expected `{part}` in {said}");
         }
+    }
+}
+
+/// The pages that C and Rust programs of the overlay are written with: what the header says, in its order.
+#[test]
+fn the_manual_of_the_overlays_sdk_is_its_header() {
+    let header = fs::read_to_string(root().join("overlay/include/unilith/overlay.h")).unwrap();
+    let mut text = String::from(
+        "# The SDK of overlay programs\n\n\
+         Generated from `overlay/include/unilith/overlay.h`. Numbers of errors are those of Linux. In Rust the same calls are in\n\
+         `overlay/rust`, with types; [a how-to](../how-to/save-database.md) uses them, and\n\
+         [isolation](../explanation/isolation.md) says what a program may rely on.\n",
+    );
+    let (mut prose, mut code) = (String::new(), String::new());
+    let mut in_comment = false;
+    let flush = |text: &mut String, prose: &mut String, code: &mut String| {
+        if !prose.trim().is_empty() {
+            text.push_str(&format!("\n{}\n", prose.trim()));
+        }
+        if !code.trim().is_empty() {
+            text.push_str(&format!("\n```c\n{}\n```\n", code.trim()));
+        }
+        prose.clear();
+        code.clear();
+    };
+    for line in header.lines().skip(1) {
+        let is_guard = line.starts_with("#if") || line.starts_with("#endif") || line.starts_with("#include");
+        if is_guard || line.contains("UNILITH_OVERLAY_H") || matches!(line, "extern \"C\" {" | "}") {
+            continue;
+        }
+        if let Some(title) = line.strip_prefix("/* ---- ") {
+            flush(&mut text, &mut prose, &mut code);
+            text.push_str(&format!(
+                "\n## {}\n",
+                title.trim_end_matches("*/").trim().trim_end_matches('-').trim()
+            ));
+        } else if in_comment || line.starts_with("/*") {
+            if !in_comment && !code.is_empty() {
+                flush(&mut text, &mut prose, &mut code);
+            }
+            in_comment = !line.ends_with("*/");
+            let words = line.trim_start_matches("/*").trim_end_matches("*/").trim_start();
+            let words = words.strip_prefix('*').unwrap_or(words).trim();
+            prose.push_str(if words.is_empty() { "\n" } else { words });
+            prose.push('\n');
+        } else {
+            code.push_str(line);
+            code.push('\n');
+        }
+    }
+    flush(&mut text, &mut prose, &mut code);
+    is_up_to_date("overlay-sdk.md", &text);
+
+    // The header declares what the kernel serves, but for the linker's own.
+    let calls = fs::read_to_string(root().join("micro/overlay/objects/src/api.rs")).unwrap();
+    let names = calls.split("NAMES").nth(1).and_then(|rest| rest.split("];").next()).unwrap();
+    let names: Vec<&str> = names.split('"').filter(|name| name.starts_with("uio_")).collect();
+    assert!(names.len() > 20, "the list of calls is where it was");
+    for name in names.iter().filter(|name| **name != "uio_smashed") {
+        assert!(header.contains(&format!("{name}(")), "the header lacks {name}");
+    }
+    let rust = fs::read_to_string(root().join("overlay/rust/src/lib.rs")).unwrap();
+    for name in names.iter().filter(|name| **name != "uio_smashed") {
+        assert!(rust.contains(&format!("fn {name}(")), "the Rust crate lacks {name}");
     }
 }

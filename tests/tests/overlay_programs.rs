@@ -25,18 +25,22 @@ fn has_overlay() -> bool {
 #[track_caller]
 fn build(unilith: &Unilith, source: &str) -> String {
     let source = root().join(source);
-    let object = unilith.path(source.file_stem().unwrap().to_str().unwrap()).with_extension("o");
-    let object = object.to_str().unwrap().to_string();
-    unilith.run(&["overlay", "build", source.to_str().unwrap(), "-o", &object]).ok();
+    let stem = source.file_stem().expect("a source has a name");
+    let object = text(unilith.path(&stem.to_string_lossy()).with_extension("o"));
+    unilith.run(&["overlay", "build", &text(source), "-o", &object]).ok();
     object
+}
+
+fn text(path: PathBuf) -> String {
+    path.into_os_string().into_string().expect("paths of tests are text")
 }
 
 /// As [`build`], of a source of the test's own.
 #[track_caller]
-fn build_text(unilith: &Unilith, name: &str, text: &str) -> String {
+fn build_text(unilith: &Unilith, name: &str, program: &str) -> String {
     let source = unilith.path(name);
-    fs::write(&source, text).unwrap();
-    build(unilith, source.to_str().unwrap())
+    fs::write(&source, program).expect("the scratch directory can be written");
+    build(unilith, &text(source))
 }
 
 /// A client that asks Redis the same things again and again, and compares each byte of the answers.
@@ -64,12 +68,12 @@ impl Asking {
             let mut stream = connect(at);
             while !stopped.load(Ordering::Relaxed) {
                 for (question, expected) in QUESTIONS {
-                    stream.write_all(question.as_bytes()).unwrap();
+                    stream.write_all(question.as_bytes()).expect("a question is taken");
                     // Whether the list was there is all that may differ.
                     let length = if expected.is_empty() { 4 } else { expected.len() };
                     let mut answer = vec![0; length];
-                    stream.read_exact(&mut answer).unwrap();
-                    let answer = String::from_utf8(answer).unwrap();
+                    stream.read_exact(&mut answer).expect("an answer comes");
+                    let answer = String::from_utf8_lossy(&answer);
                     assert!(expected.is_empty() || answer == *expected, "{question}: {answer}");
                 }
                 count.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +87,8 @@ impl Asking {
     fn goes_on(&self) {
         let until = self.rounds.load(Ordering::Relaxed) + 3;
         eventually("the application answers", || {
-            assert!(!self.thread.as_ref().unwrap().is_finished(), "the application answered something else");
+            let failed = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            assert!(!failed, "the application answered something else");
             self.rounds.load(Ordering::Relaxed) >= until
         });
     }
@@ -92,8 +97,8 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let result = self.thread.take().unwrap().join();
-        assert!(result.is_ok() || std::thread::panicking(), "the application answered something else");
+        let failed = self.thread.take().is_some_and(|thread| thread.join().is_err());
+        assert!(!failed || std::thread::panicking(), "the application answered something else");
     }
 }
 
@@ -187,7 +192,7 @@ fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
     asking.goes_on();
     // It was linked once, and what each run had was given back.
     let ran = unilith.run(&["exec", "--json", &machine.id, "programs"]).ok();
-    let program: serde_json::Value = serde_json::from_str(ran.out.trim()).unwrap();
+    let program: serde_json::Value = serde_json::from_str(ran.out.trim()).expect("one program");
     assert_eq!(program["name"], "faults");
     assert_eq!(program["runs"].as_u64(), Some((FAULTS.len() + ANSWERS.len()) as u64));
     assert_eq!(program["state"], "loaded");
@@ -349,18 +354,16 @@ fn programs_are_kept_listed_replaced_and_freed() {
     exec(&["free", "echo", "other"]).ok();
     exec(&["run", "echo"]).code(1).says("");
     // One program of two objects, in C++ with constructors, and in Rust.
-    let first = build_text(
-        &unilith,
-        "first.cpp",
+    fs::write(
+        unilith.path("first.cpp"),
         "#include <stdio.h>\nextern int second(int);\nstruct Thing { int value; Thing(int v) : value(v) { puts(\"made\"); }\n\
          ~Thing() { puts(\"unmade\"); } };\nstatic Thing thing(20);\nextern \"C\" int common_word;\n\
          int main() { return second(thing.value) + common_word; }\n",
-    );
+    )
+    .unwrap();
     let second = unilith.path("second.cpp");
     fs::write(&second, "extern \"C\" { int common_word = 1; }\nint second(int n) { return n + 1; }\n")
         .unwrap();
-    let first = first.as_str();
-    let _ = first;
     let both = unilith.path("both.o");
     let both = both.to_str().unwrap();
     let sources = ["first.cpp", "second.cpp"].map(|name| unilith.path(name).to_str().unwrap().to_string());
