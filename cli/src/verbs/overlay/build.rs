@@ -79,7 +79,7 @@ pub fn act(args: &Args) -> Result<u8> {
             PathBuf::from(args.sources[0].file_stem().unwrap_or(OsStr::new("program"))).with_extension("o")
         }
     };
-    if args.sources.iter().any(|source| *source == output) {
+    if args.sources.contains(&output) {
         return Err(Fault::new(format!("{} would be overwritten: say where to with -o", output.display())));
     }
     build.join(&output)?;

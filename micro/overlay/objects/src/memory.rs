@@ -29,7 +29,7 @@ pub struct Block {
 
 /// True when all of it is memory of programs.
 pub fn is_ours(address: u64, length: u64) -> bool {
-    address >= REGION.start && address < REGION.end && length <= REGION.end - address
+    REGION.contains(&address) && length <= REGION.end - address
 }
 
 /// The block that holds `address`, or the one whose guard below or behind it does.

@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 use mem::MappedFile;
 use overlay_link::Definition;
 use overlay_symbols::{File, Kind, NAME_MOST, Source, Symbol};
@@ -18,8 +19,22 @@ struct Mapped {
     start: u64,
 }
 
+/// How long look-ups go on while others wait for the processor, in nanoseconds: as commands do.
+const BUDGET_NS: u64 = 1_000_000;
+/// When a look-up gave the processor away last. The kernel is not preempted, and a large file has many symbols.
+static YIELDED: AtomicU64 = AtomicU64::new(0);
+
+fn give_way() {
+    let now = api_plat::now_ns();
+    if now.saturating_sub(YIELDED.load(Ordering::Relaxed)) > BUDGET_NS {
+        sched::yield_now();
+        YIELDED.store(api_plat::now_ns(), Ordering::Relaxed);
+    }
+}
+
 impl Source for Mapped {
     fn read_at(&self, offset: u64, to: &mut [u8]) -> bool {
+        give_way();
         let mut done = 0;
         while done < to.len() {
             let Some(at) = offset.checked_add(done as u64) else { return false };
@@ -87,8 +102,11 @@ pub fn describe(address: u64) -> Option<String> {
     is_of_file.then(|| format!("{file}+{:#x}", address - mapped.start))
 }
 
-/// Hands on symbols whose names begin with `prefix`, with the file's name, until `found` answers false.
-pub fn each(prefix: &[u8], found: &mut dyn FnMut(&[u8], Symbol, &[u8]) -> bool) {
+/// Gets a symbol's name, the symbol, and the name of its file; answers whether there are to be more.
+pub type Found<'a> = dyn FnMut(&[u8], Symbol, &[u8]) -> bool + 'a;
+
+/// Hands on symbols whose names begin with `prefix`, until `found` answers false.
+pub fn each(prefix: &[u8], found: &mut Found<'_>) {
     let mut go_on = true;
     for mapped in files() {
         let Some(file) = File::open(&mapped, mapped.start) else { continue };
