@@ -50,9 +50,6 @@ pub fn set_trace(on: bool) {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_syscall(frame: &mut Frame) {
-    if frame.entry.is_overlay() {
-        return overlay_call(frame);
-    }
     let number = frame.rax;
     let result = invoke(number, frame);
     if api_plat::take_work() || result.is_none() {
@@ -60,9 +57,8 @@ fn unilith_kernel_syscall(frame: &mut Frame) {
     }
 }
 
-/// A call by code of the application that an overlay program called.
-#[cold]
-fn overlay_call(frame: &mut Frame) {
+#[unsafe(no_mangle)]
+fn unilith_kernel_overlay_call(frame: &mut Frame) {
     let entry = frame.entry;
     overlay::call(frame);
     let result = invoke(frame.rax, frame);

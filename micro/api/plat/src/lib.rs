@@ -320,6 +320,8 @@ pub mod upcall {
         /// A system call of the program, in thread context. The kernel writes the result to `frame.rax`, runs
         /// pending work and signals, and returns to leave to the program with `frame` as it is then.
         pub safe fn unilith_kernel_syscall(frame: &mut Frame);
+        /// A system call by code of the program that an overlay program called: the Frame's entry says which domain.
+        pub safe fn unilith_kernel_overlay_call(frame: &mut Frame);
         /// An exception of the program, in thread context; returning goes on with `frame`. A page fault in the
         /// program's half comes here only when `kernel_page_fault` could not resolve it.
         pub safe fn unilith_kernel_exception(frame: &mut Frame, exception: Exception);

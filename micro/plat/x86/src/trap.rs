@@ -126,7 +126,7 @@ fn lay(place: u64, trap: Trap) -> u64 {
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
 pub fn handle(trap: &Trap, frame: &mut Frame) -> bool {
     if trap.vector == SYSTEM_CALL {
-        upcall::unilith_kernel_syscall(frame);
+        upcall::unilith_kernel_overlay_call(frame);
         return false;
     }
     let mut fault = None;

@@ -207,6 +207,11 @@ fn end(code: u8) -> ! {
 }
 
 #[unsafe(no_mangle)]
+fn unilith_kernel_overlay_call(_: &mut Frame) {
+    unreachable!("there is no overlay");
+}
+
+#[unsafe(no_mangle)]
 fn unilith_kernel_syscall(frame: &mut Frame) {
     // SAFETY: the kernel may use vector registers as it likes: they are in the frame.
     unsafe {
