@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `unilith overlay build program.rs` compiles it.
-#![no_std]
+#![cfg_attr(not(test), no_std)]
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
@@ -239,9 +239,11 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
+#[cfg(not(test))]
 #[global_allocator]
 static HEAP: Heap = Heap;
 
+#[cfg(not(test))]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     use fmt::Write;
@@ -251,6 +253,7 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
 }
 
 /// Rust's libraries refer to it where they would unwind; with `panic=abort` nothing does.
+#[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     // SAFETY: the text ends with a NUL.
@@ -258,6 +261,7 @@ extern "C" fn _Unwind_Resume() -> ! {
 }
 
 /// As [`_Unwind_Resume`].
+#[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() -> ! {
     _Unwind_Resume()

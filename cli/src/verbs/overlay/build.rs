@@ -8,7 +8,7 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 #[derive(clap::Args, Clone, Debug)]
@@ -246,17 +246,27 @@ impl Build<'_> {
         let flags = ["-Os", "-fno-builtin", "-fno-tree-loop-distribute-patterns"];
         // clang does not know the last one, and needs it not.
         let flags = if compiler.to_string_lossy().contains("clang") { &flags[..2] } else { &flags[..] };
-        self.compile_c(&compiler, &source, flags, "gcc")
+        self.compile_c(&compiler, &source, flags, "gcc")?;
+        // A program may have a function of that name, and two objects with the same ones be loaded together.
+        let object = &self.objects[self.objects.len() - 1];
+        run(Command::new("objcopy").arg("--weaken").arg(object), "binutils")
     }
 
     /// One object of all, without what nobody uses.
     fn join(&self, output: &Path) -> Result<()> {
-        let mut command = Command::new("ld");
-        command.args(["-r", "--gc-sections", "-u", "main", "-o"]).arg(output).args(&self.objects);
-        if !self.args.debug {
-            command.arg("-S");
+        let link = |flags: &[&str]| {
+            let mut command = Command::new("ld");
+            command.arg("-r").args(flags).arg("-o").arg(output).args(&self.objects);
+            if !self.args.debug {
+                command.arg("-S");
+            }
+            command
+        };
+        // What has no `main` is a part of a program, of which nothing can be left out.
+        let whole = link(&["--gc-sections", "-u", "main"]).stderr(Stdio::null()).status();
+        if !whole.is_ok_and(|status| status.success()) {
+            run(&mut link(&[]), "binutils")?;
         }
-        run(&mut command, "binutils")?;
         if self.objects.iter().any(|object| object.extension().is_some_and(|e| e == "a")) {
             // Rust's own libraries come with bitcode, and with tables for unwinding, which is not done here.
             let mut command = Command::new("objcopy");

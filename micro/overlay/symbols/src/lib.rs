@@ -180,7 +180,8 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
         found
     }
 
-    /// The symbol with the highest address that is not above `address`; its name is written to `name`, and the length
+    /// The symbol with the highest address that is not above `address`, and of several there one that programmers use,
+    /// without an underscore in front; its name is written to `name`, and the length
     /// of it answered.
     pub fn describe(&self, address: u64, name: &mut [u8; NAME_MOST]) -> Option<(Symbol, usize)> {
         let mut best: Option<(Symbol, Table, u32)> = None;
@@ -190,7 +191,12 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
                     && symbol.kind != Kind::ThreadLocal
                     && symbol.address <= address
                     && (symbol.size == 0 || address - symbol.address < symbol.size)
-                    && best.is_none_or(|(best, ..)| symbol.address > best.address)
+                    && best.is_none_or(|(best, its, name)| {
+                        symbol.address > best.address
+                            || symbol.address == best.address
+                                && self.is_internal(its, name)
+                                && !self.is_internal(table, u32_at(entry, 0))
+                    })
                 {
                     best = Some((symbol, table, u32_at(entry, 0)));
                 }
@@ -328,6 +334,13 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
         self.source.read_at(offset, &mut bytes[..length])
             && bytes[..name.len()] == *name
             && bytes[name.len()] == 0
+    }
+
+    /// The name begins with an underscore, or there is none.
+    fn is_internal(&self, table: Table, at: u32) -> bool {
+        let mut first = [0];
+        let offset = table.strings.offset.checked_add(u64::from(at));
+        !offset.is_some_and(|offset| self.source.read_at(offset, &mut first)) || matches!(first[0], b'_' | 0)
     }
 
     /// Length of the name at `at` of the table's strings; `None` when it is empty or too long.
