@@ -243,7 +243,7 @@ fn the_manual_of_the_overlays_sdk_is_its_header() {
             in_comment = !line.ends_with("*/");
             let words = line.trim_start_matches("/*").trim_end_matches("*/").trim_start();
             let words = words.strip_prefix('*').unwrap_or(words).trim();
-            prose.push_str(if words.is_empty() { "\n" } else { words });
+            prose.push_str(words);
             prose.push('\n');
         } else {
             code.push_str(line);
@@ -255,7 +255,7 @@ fn the_manual_of_the_overlays_sdk_is_its_header() {
 
     // The header declares what the kernel serves, but for the linker's own.
     let calls = fs::read_to_string(root().join("micro/overlay/objects/src/api.rs")).unwrap();
-    let names = calls.split("NAMES").nth(1).and_then(|rest| rest.split("];").next()).unwrap();
+    let names = calls.split("pub const NAMES").nth(1).and_then(|rest| rest.split("];").next()).unwrap();
     let names: Vec<&str> = names.split('"').filter(|name| name.starts_with("uio_")).collect();
     assert!(names.len() > 20, "the list of calls is where it was");
     for name in names.iter().filter(|name| **name != "uio_smashed") {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * What a program of the overlay can call, besides every function and variable of the application it runs next to.
- * docs/reference/overlay-sdk.md is the manual.
  *
  * Build with `unilith overlay build program.c`, run with `unilith exec NAME run program.o ARGUMENTS`.
  *
