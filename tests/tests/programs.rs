@@ -91,3 +91,8 @@ fn sockets_are_those_of_linux() {
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");
 }
+
+#[test]
+fn changes_of_files_are_told() {
+    passes("inotify.c", "all inotify tests passed");
+}

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use vfs::Dentry;
+use vfs::{Dentry, notify};
 
 const O_ACCMODE: u32 = 0o3;
 const O_APPEND: u32 = 0o2000;
@@ -130,12 +130,13 @@ impl Description {
             return Err(EBADF);
         }
         if !self.is_seekable {
-            return self.file.read(0, to);
+            let n = self.file.read(0, to)?;
+            return Ok(self.used(n, notify::ACCESS));
         }
         let at = self.position();
         let n = self.file.read(at, to)?;
         self.set_position(at + n as u64);
-        Ok(n)
+        Ok(self.used(n, notify::ACCESS))
     }
 
     /// write(2): at the position, or at the end with O_APPEND.
@@ -144,7 +145,8 @@ impl Description {
             return Err(EBADF);
         }
         if !self.is_seekable {
-            return self.file.write(0, from);
+            let n = self.file.write(0, from)?;
+            return Ok(self.used(n, notify::MODIFY));
         }
         let n = if self.flags() & O_APPEND != 0 {
             let (n, end) = self.file.append(from)?;
@@ -167,7 +169,8 @@ impl Description {
         if !self.may_read() {
             return Err(EBADF);
         }
-        self.file.read(offset, to)
+        let n = self.file.read(offset, to)?;
+        Ok(self.used(n, notify::ACCESS))
     }
 
     /// pwrite(2); with O_APPEND at the end all the same, as Linux has it.
@@ -191,7 +194,26 @@ impl Description {
         if flags & O_DSYNC != 0 && n > 0 {
             self.file.sync(flags & O_SYNC != O_SYNC)?;
         }
-        Ok(n)
+        Ok(self.used(n, notify::MODIFY))
+    }
+
+    /// Tells who watches the file that `n` bytes of it were read or written.
+    #[inline]
+    fn used(&self, n: usize, event: u32) -> usize {
+        if n > 0 {
+            self.happened(event);
+        }
+        n
+    }
+
+    /// Tells who watches the file of what was done to it by this description.
+    #[inline]
+    pub fn happened(&self, event: u32) {
+        if notify::is_watched()
+            && let Some(place) = &self.place
+        {
+            notify::event(place, event);
+        }
     }
 
     pub fn owner(&self) -> i32 {
@@ -243,7 +265,11 @@ impl Description {
         {
             locks::description_closed(inode, id);
         }
-        if self.is_path_only() { Ok(()) } else { self.file.close() }
+        if self.is_path_only() {
+            return Ok(());
+        }
+        self.happened(if self.may_write() { notify::CLOSE_WRITE } else { notify::CLOSE_NOWRITE });
+        self.file.close()
     }
 
     /// close(2) of one descriptor: the file's error when this was the last one.

@@ -7,6 +7,7 @@
 //! - There are no bind mounts: a dentry belongs to exactly one [`Mount`], and what is mounted on it hangs on it.
 //! - [`Walk`] resolves paths as path_resolution(7) says, with openat2's restrictions; [`ops`] are the changes of
 //!   the tree, with the permission checks of Linux (`fs/namei.c` is the reference for which error comes first).
+//! - [`notify`] tells of changes.
 //!
 //! Nothing here blocks but file systems that do (9p). Locks are leaf locks, none is held over a call of an inode.
 #![no_std]
@@ -18,6 +19,7 @@ extern crate std;
 mod access;
 mod dentry;
 mod mount;
+pub mod notify;
 pub mod ops;
 mod walk;
 

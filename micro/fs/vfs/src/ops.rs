@@ -4,6 +4,7 @@
 use crate::access::{Access, Credentials};
 use crate::dentry::Dentry;
 use crate::mount::MountFlags;
+use crate::notify;
 use crate::walk::{Jump, Last, Parent, Walk};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -70,7 +71,11 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
                 }
                 let owner = may_create(walk.who, &dir)?;
                 match dir.inode().create(&name, FileType::Regular, permissions & 0o7777, owner, 0) {
-                    Ok(inode) => return Ok(Opened { dentry: dir.adopt(&name, inode)?, created: true }),
+                    Ok(inode) => {
+                        let dentry = dir.adopt(&name, inode)?;
+                        notify::name(&dir, &name, notify::CREATE, false);
+                        return Ok(Opened { dentry, created: true });
+                    }
                     // Somebody else on a shared volume was faster.
                     Err(EEXIST) => dir.child(&name)?,
                     Err(e) => return Err(e),
@@ -199,7 +204,9 @@ pub fn create(
         permissions &= 0o1777;
         permissions |= dir.inode().stat()?.permissions & S_ISGID;
     }
-    dir.adopt(&name, dir.inode().create(&name, kind, permissions, owner, rdev)?)
+    let dentry = dir.adopt(&name, dir.inode().create(&name, kind, permissions, owner, rdev)?)?;
+    notify::name(&dir, &name, notify::CREATE, kind == FileType::Directory);
+    Ok(dentry)
 }
 
 pub fn symlink(walk: &Walk<'_>, target: &[u8], path: &[u8]) -> Result<()> {
@@ -208,7 +215,9 @@ pub fn symlink(walk: &Walk<'_>, target: &[u8], path: &[u8]) -> Result<()> {
     }
     let (dir, name) = new_name(walk, path, false)?;
     let owner = may_create(walk.who, &dir)?;
-    dir.inode().symlink(&name, target, owner)
+    dir.inode().symlink(&name, target, owner)?;
+    notify::name(&dir, &name, notify::CREATE, false);
+    Ok(())
 }
 
 /// link(2): a new name at `path` for what `from` names.
@@ -224,7 +233,10 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
     if from.is_directory() {
         return Err(EPERM);
     }
-    dir.inode().link(&name, from.inode())
+    dir.inode().link(&name, from.inode())?;
+    notify::linked(from.inode());
+    notify::name(&dir, &name, notify::CREATE, false);
+    Ok(())
 }
 
 /// fs.protected_hardlinks, which Debian sets: others' files only where the caller could write them anyway.
@@ -256,6 +268,8 @@ pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
     }
     dir.inode().unlink(&name, directory)?;
     victim.unlinked();
+    notify::unlinked(victim.inode(), directory);
+    notify::name(&dir, &name, notify::DELETE, directory);
     Ok(())
 }
 
@@ -316,12 +330,18 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
         Some(there) if exchange => {
             there.moved(&source.dir, &name);
             moving.moved(&target.dir, &to_name);
+            notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name));
+            notify::moved(&there, (&target.dir, &to_name), (&source.dir, &name));
         }
         there => {
-            if let Some(there) = there {
+            if let Some(there) = &there {
                 there.unlinked();
             }
             moving.moved(&target.dir, &to_name);
+            notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name));
+            if let Some(there) = there {
+                notify::unlinked(there.inode(), there.is_directory());
+            }
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use api_fs::{FileType, Inode, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
 use descriptors::Description;
-use vfs::{Access, Dentry, ops};
+use vfs::{Access, Dentry, notify, ops};
 
 const UTIME_NOW: i64 = 0x3fff_ffff;
 const UTIME_OMIT: i64 = 0x3fff_fffe;
@@ -59,6 +59,13 @@ impl Target {
         self.place.as_ref().map_or(Ok(()), ops::may_change)
     }
 
+    /// Tells who watches it.
+    fn happened(&self, event: u32) {
+        if let Some(place) = &self.place {
+            notify::event(place, event);
+        }
+    }
+
     fn chmod(&self, mode: u32) -> Result<usize> {
         self.may_change()?;
         let stat = self.inode.stat()?;
@@ -67,6 +74,7 @@ impl Target {
         }
         let permissions = ops::permissions_to_set(&files::credentials(), &stat, mode)?;
         self.inode.set_attr(&SetAttr { permissions: Some(permissions), ..SetAttr::default() })?;
+        self.happened(notify::ATTRIB);
         Ok(0)
     }
 
@@ -90,6 +98,7 @@ impl Target {
             change.permissions = Some(stat.permissions & !goes);
         }
         self.inode.set_attr(&change)?;
+        self.happened(notify::ATTRIB);
         Ok(0)
     }
 
@@ -123,6 +132,13 @@ impl Target {
             who.check(&stat, Access::WRITE)?;
         }
         self.inode.set_attr(&SetAttr { accessed: new[0], modified: new[1], ..SetAttr::default() })?;
+        // One time alone is told as what sets it (Linux' fsnotify_change).
+        match new {
+            [Some(_), Some(_)] => self.happened(notify::ATTRIB),
+            [Some(_), None] => self.happened(notify::ACCESS),
+            [None, Some(_)] => self.happened(notify::MODIFY),
+            [None, None] => {}
+        }
         Ok(0)
     }
 }
@@ -237,6 +253,7 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
     }
     target.inode.set_attr(&SetAttr { size: Some(size), ..SetAttr::default() })?;
     unmap_behind(&stat, size);
+    target.happened(notify::MODIFY);
     Ok(0)
 }
 
@@ -259,6 +276,7 @@ pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
     }
     description.file().truncate(size)?;
     unmap_behind(&stat, size);
+    description.happened(notify::MODIFY);
     Ok(0)
 }
 
@@ -291,6 +309,7 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
         check_file_size(end)?;
     }
     description.file().allocate(mode, offset as u64, length as u64)?;
+    description.happened(notify::MODIFY);
     if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) != 0 {
         mem::current().file_lost(stat.device, stat.inode, offset as u64, end, false);
     }
@@ -401,7 +420,9 @@ fn set(call: &Call<'_>, how: How) -> Result<usize> {
     let value = call.ptr::<u8>(2).read_vec(size)?;
     let target = xattr_target(call, how)?;
     check_xattr(&target, &name, Access::WRITE)?;
-    target.inode.set_xattr(&name, &value, flags).map(|()| 0)
+    target.inode.set_xattr(&name, &value, flags)?;
+    target.happened(notify::ATTRIB);
+    Ok(0)
 }
 
 fn answer(value: &[u8], to: UserPtr<u8>, size: usize) -> Result<usize> {
@@ -434,7 +455,9 @@ fn remove(call: &Call<'_>, how: How) -> Result<usize> {
     let name = xattr_name(call.ptr(1))?;
     let target = xattr_target(call, how)?;
     check_xattr(&target, &name, Access::WRITE)?;
-    target.inode.remove_xattr(&name).map(|()| 0)
+    target.inode.remove_xattr(&name)?;
+    target.happened(notify::ATTRIB);
+    Ok(0)
 }
 
 macro_rules! xattr_calls {

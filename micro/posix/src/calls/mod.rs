@@ -10,6 +10,7 @@ pub mod exec;
 pub mod fcntl;
 pub mod futex;
 pub mod identity;
+pub mod inotify;
 pub mod io;
 pub mod limits;
 pub mod memory;

@@ -12,7 +12,7 @@ use api_fs::{File, FileType, Inode, Stat};
 use api_user::UserPtr;
 use core::any::Any;
 use descriptors::{Description, locks};
-use vfs::{Dentry, Resolve, Walk, ops};
+use vfs::{Dentry, Resolve, Walk, notify, ops};
 
 const O_ACCMODE: u32 = 0o3;
 const O_CREAT: u32 = 0o100;
@@ -120,10 +120,14 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
 fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
     let file = open_inode(&dentry, flags)?;
-    if let Some(before) = before {
-        unmap_behind(&before, 0);
+    if let Some(before) = &before {
+        unmap_behind(before, 0);
     }
     let description = Description::new(file, flags, Some(dentry));
+    description.happened(notify::OPEN);
+    if before.is_some_and(|before| before.kind == FileType::Regular) {
+        description.happened(notify::MODIFY);
+    }
     files::current().descriptors.insert(description, flags & O_CLOEXEC != 0)
 }
 

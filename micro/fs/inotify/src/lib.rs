@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! inotify(7): an instance is a file from which the events of its watches are read.
+//!
+//! `vfs::notify` finds the watches; an instance keeps them alive, filters what they hear and queues it. Events that
+//! equal the last one in the queue are not queued again, and those beyond [`MOST_EVENTS`] are lost, of which one event
+//! tells.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+use abi::{Events, Result, errno::*};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_fs::{File, FileType, Inode, Sink, Stat};
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use core::any::Any;
+use core::sync::atomic::{AtomicU32, Ordering};
+use vfs::notify::{self, Watch};
+
+/// fs.inotify.max_queued_events and max_user_watches.
+const MOST_EVENTS: usize = 16_384;
+const MOST_WATCHES: usize = 65_536;
+/// Every event that can be asked for.
+pub const ALL_EVENTS: u32 = 0xfff;
+const IN_IGNORED: u32 = 0x8000;
+const IN_Q_OVERFLOW: u32 = 0x4000;
+pub const IN_ONLYDIR: u32 = 0x0100_0000;
+pub const IN_DONT_FOLLOW: u32 = 0x0200_0000;
+const IN_EXCL_UNLINK: u32 = 0x0400_0000;
+const IN_MASK_CREATE: u32 = 0x1000_0000;
+const IN_MASK_ADD: u32 = 0x2000_0000;
+const IN_ONESHOT: u32 = 0x8000_0000;
+/// What a mask may hold.
+const KNOWN: u32 = ALL_EVENTS
+    | IN_ONLYDIR
+    | IN_DONT_FOLLOW
+    | IN_EXCL_UNLINK
+    | IN_MASK_CREATE
+    | IN_MASK_ADD
+    | IN_ONESHOT
+    // IN_UNMOUNT, IN_Q_OVERFLOW, IN_IGNORED, IN_ISDIR: reported always, so asking for them is no error.
+    | 0x2000
+    | IN_Q_OVERFLOW
+    | IN_IGNORED
+    | notify::IS_DIR;
+const FIONREAD: u32 = 0x541b;
+/// `struct inotify_event` without its name.
+const HEADER: usize = 16;
+
+#[derive(PartialEq, Eq)]
+struct Event {
+    watch: i32,
+    mask: u32,
+    cookie: u32,
+    name: Vec<u8>,
+}
+
+impl Event {
+    /// The name with at least one NUL, in units of the header's size.
+    fn name_length(&self) -> usize {
+        if self.name.is_empty() { 0 } else { (self.name.len() + 1).next_multiple_of(HEADER) }
+    }
+
+    fn length(&self) -> usize {
+        HEADER + self.name_length()
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let words = [self.watch as u32, self.mask, self.cookie, self.name_length() as u32];
+        let mut out: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        out.extend_from_slice(&self.name);
+        out.resize(self.length(), 0);
+        out
+    }
+}
+
+/// One watch of an instance.
+struct Mark {
+    instance: Weak<Instance>,
+    number: i32,
+    mask: AtomicU32,
+    inode: Arc<dyn Inode>,
+}
+
+impl Watch for Mark {
+    fn happened(&self, event: u32, cookie: u32, name: Option<&[u8]>, is_unlinked: bool) {
+        let mask = self.mask.load(Ordering::Relaxed);
+        let Some(instance) = self.instance.upgrade() else { return };
+        if event & mask & ALL_EVENTS == 0 || (is_unlinked && mask & IN_EXCL_UNLINK != 0) {
+            return;
+        }
+        instance.push(Event { watch: self.number, mask: event, cookie, name: name.unwrap_or(&[]).to_vec() });
+        if mask & IN_ONESHOT != 0 {
+            self.gone();
+        }
+    }
+
+    fn gone(&self) {
+        if let Some(instance) = self.instance.upgrade() {
+            // Whoever was first says so.
+            let _ = instance.remove(self.number);
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<Event>,
+    watches: BTreeMap<i32, Arc<Mark>>,
+    last: i32,
+}
+
+/// What inotify_init(2) makes.
+pub struct Instance {
+    this: Weak<Instance>,
+    state: SpinLock<State>,
+    queue: WaitQueue,
+}
+
+impl Instance {
+    pub fn new() -> Arc<Instance> {
+        Arc::new_cyclic(|this| Instance {
+            this: this.clone(),
+            state: SpinLock::default(),
+            queue: WaitQueue::new(),
+        })
+    }
+
+    /// `EINVAL` for a mask that asks for nothing, or for what there is not.
+    pub fn check_mask(mask: u32) -> Result<()> {
+        let both = IN_MASK_ADD | IN_MASK_CREATE;
+        if mask & !KNOWN != 0 || mask & ALL_EVENTS == 0 || mask & both == both {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// inotify_add_watch(2): the number of the watch on that inode, new or changed.
+    pub fn add(&self, inode: &Arc<dyn Inode>, mask: u32) -> Result<i32> {
+        let stat = inode.stat()?;
+        let same = |mark: &Arc<Mark>| {
+            mark.inode.stat().is_ok_and(|other| (other.device, other.inode) == (stat.device, stat.inode))
+        };
+        let watches: Vec<Arc<Mark>> = self.state.lock().watches.values().cloned().collect();
+        if let Some(mark) = watches.iter().find(|mark| same(mark)) {
+            if mask & IN_MASK_CREATE != 0 {
+                return Err(EEXIST);
+            }
+            let before = if mask & IN_MASK_ADD != 0 { mark.mask.load(Ordering::Relaxed) } else { 0 };
+            mark.mask.store(before | mask, Ordering::Relaxed);
+            return Ok(mark.number);
+        }
+        if watches.len() >= MOST_WATCHES {
+            return Err(ENOSPC);
+        }
+        let mark = {
+            let mut state = self.state.lock();
+            // Numbers are not used again (Linux counts on as well).
+            state.last = state.last.checked_add(1).ok_or(ENOSPC)?;
+            let mask = AtomicU32::new(mask);
+            let mark = Arc::new(Mark {
+                instance: self.this.clone(),
+                number: state.last,
+                mask,
+                inode: inode.clone(),
+            });
+            state.watches.insert(mark.number, mark.clone());
+            mark
+        };
+        let weak: Weak<Mark> = Arc::downgrade(&mark);
+        notify::add(inode, weak)?;
+        Ok(mark.number)
+    }
+
+    /// inotify_rm_watch(2): `EINVAL` when there is no such watch.
+    pub fn remove(&self, number: i32) -> Result<()> {
+        let mark = self.state.lock().watches.remove(&number).ok_or(EINVAL)?;
+        drop(mark);
+        self.push(Event { watch: number, mask: IN_IGNORED, cookie: 0, name: Vec::new() });
+        notify::tidy();
+        Ok(())
+    }
+
+    fn push(&self, event: Event) {
+        {
+            let mut state = self.state.lock();
+            if state.events.back() == Some(&event) {
+                return;
+            }
+            let event = match state.events.len() {
+                ..MOST_EVENTS => event,
+                MOST_EVENTS => Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Vec::new() },
+                _ => return,
+            };
+            if state.events.try_reserve(1).is_err() {
+                return;
+            }
+            state.events.push_back(event);
+        }
+        self.queue.wake(Events::IN | Events::RDNORM);
+    }
+}
+
+impl File for Instance {
+    fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let event = {
+                let mut state = self.state.lock();
+                match state.events.front() {
+                    None if done == 0 => return Err(EAGAIN),
+                    Some(event) if event.length() > to.remaining() && done == 0 => return Err(EINVAL),
+                    Some(event) if event.length() <= to.remaining() => state.events.pop_front(),
+                    _ => return Ok(done),
+                }
+            };
+            let Some(event) = event else { return Ok(done) };
+            done += to.put(&event.bytes())?;
+        }
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        Ok(Stat::new(FileType::Regular, 0o600))
+    }
+
+    fn poll(&self) -> Events {
+        Events::NONE.with(Events::IN | Events::RDNORM, !self.state.lock().events.is_empty())
+    }
+
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(&self.queue)
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        if command != FIONREAD {
+            return Err(ENOTTY);
+        }
+        let length: usize = self.state.lock().events.iter().map(Event::length).sum();
+        api_fs::write_user_int(argument, i32::try_from(length).unwrap_or(i32::MAX))?;
+        Ok(0)
+    }
+
+    fn close(&self) -> Result<()> {
+        let watches = core::mem::take(&mut self.state.lock().watches);
+        drop(watches);
+        notify::tidy();
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn read(instance: &Instance, room: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; room];
+        let n = instance.read(0, &mut Sink::kernel(&mut out))?;
+        out.truncate(n);
+        Ok(out)
+    }
+
+    #[test]
+    fn events_are_merged_and_read_whole() {
+        let instance = Instance::new();
+        let event = |mask: u32| Event { watch: 1, mask, cookie: 0, name: b"a".to_vec() };
+        assert_eq!(read(&instance, 100), Err(EAGAIN));
+        instance.push(event(notify::MODIFY));
+        instance.push(event(notify::MODIFY));
+        instance.push(event(notify::OPEN));
+        assert_eq!(read(&instance, 31), Err(EINVAL));
+        let first = read(&instance, 63).unwrap();
+        assert_eq!(first.len(), 32);
+        assert_eq!(first[12..18], [16, 0, 0, 0, b'a', 0]);
+        assert_eq!(read(&instance, 100).unwrap().len(), 32);
+        for cookie in 0..2 * MOST_EVENTS as u32 {
+            instance.push(Event { cookie, ..event(notify::MOVED_TO) });
+        }
+        let all = read(&instance, 1 << 20).unwrap();
+        assert_eq!(all.len(), MOST_EVENTS * 32 + HEADER);
+        assert_eq!(all[all.len() - HEADER..][..8], [0xff, 0xff, 0xff, 0xff, 0, 0x40, 0, 0]);
+    }
+
+    #[test]
+    fn a_watch_is_one_for_each_inode_and_says_when_it_ends() {
+        let root: Arc<dyn Inode> = ramfs::tmpfs(1, 1 << 20, 0o777, (0, 0));
+        let instance = Instance::new();
+        assert_eq!(Instance::check_mask(0), Err(EINVAL));
+        assert_eq!(Instance::check_mask(IN_MASK_ADD | IN_MASK_CREATE | 1), Err(EINVAL));
+        assert_eq!(instance.add(&root, notify::CREATE), Ok(1));
+        assert_eq!(instance.add(&root, notify::DELETE | IN_MASK_ADD), Ok(1));
+        assert_eq!(instance.add(&root, notify::DELETE | IN_MASK_CREATE), Err(EEXIST));
+        assert_eq!(instance.remove(1), Ok(()));
+        assert_eq!(instance.remove(1), Err(EINVAL));
+        assert_eq!(read(&instance, 100).unwrap()[4..8], [0, 0x80, 0, 0]);
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who wants to hear of changes: the watches of inotify(7), found by the inode they are on.
+//!
+//! What the program does through this tree is told; what happens to a volume behind its back is not. Without watches
+//! each event costs one load.
+
+use crate::Dentry;
+use abi::Result;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_fs::Inode;
+use api_lock::SpinLock;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+pub const ACCESS: u32 = 1;
+pub const MODIFY: u32 = 2;
+pub const ATTRIB: u32 = 4;
+pub const CLOSE_WRITE: u32 = 8;
+pub const CLOSE_NOWRITE: u32 = 0x10;
+pub const OPEN: u32 = 0x20;
+pub const MOVED_FROM: u32 = 0x40;
+pub const MOVED_TO: u32 = 0x80;
+pub const CREATE: u32 = 0x100;
+pub const DELETE: u32 = 0x200;
+pub const DELETE_SELF: u32 = 0x400;
+pub const MOVE_SELF: u32 = 0x800;
+/// The event is about a directory.
+pub const IS_DIR: u32 = 0x4000_0000;
+
+/// A watch on one inode.
+pub trait Watch: Send + Sync {
+    /// `name` is that of a child, of a watched directory; `is_unlinked`: the child had lost its name before. Must not
+    /// block.
+    fn happened(&self, mask: u32, cookie: u32, name: Option<&[u8]>, is_unlinked: bool);
+
+    /// The inode is no more.
+    fn gone(&self);
+}
+
+type Key = (u64, u64);
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static COOKIE: AtomicU32 = AtomicU32::new(0);
+static WATCHES: SpinLock<BTreeMap<Key, Vec<Weak<dyn Watch>>>> = SpinLock::new(BTreeMap::new());
+
+/// Device and number, by which an inode of a volume is known however often it is looked up.
+fn key(inode: &Arc<dyn Inode>) -> Option<Key> {
+    let stat = inode.stat().ok()?;
+    Some((stat.device, stat.inode))
+}
+
+/// Adds a watch; the inode is told apart by [`add`]'s caller, which finds its own watches on it.
+pub fn add(inode: &Arc<dyn Inode>, watch: Weak<dyn Watch>) -> Result<()> {
+    let stat = inode.stat()?;
+    WATCHES.lock().entry((stat.device, stat.inode)).or_default().push(watch);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Forgets watches that are no more.
+pub fn tidy() {
+    let mut watches = WATCHES.lock();
+    watches.retain(|_, list| {
+        list.retain(|watch| watch.strong_count() > 0);
+        !list.is_empty()
+    });
+    COUNT.store(watches.values().map(Vec::len).sum(), Ordering::Relaxed);
+}
+
+/// True when anything is watched.
+#[inline]
+pub fn is_watched() -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
+fn watches_of(inode: &Arc<dyn Inode>) -> Vec<Arc<dyn Watch>> {
+    let Some(key) = key(inode) else { return Vec::new() };
+    let watches = WATCHES.lock();
+    watches.get(&key).map_or(Vec::new(), |list| list.iter().filter_map(Weak::upgrade).collect())
+}
+
+fn tell(inode: &Arc<dyn Inode>, mask: u32, cookie: u32, name: Option<&[u8]>, is_unlinked: bool) {
+    for watch in watches_of(inode) {
+        watch.happened(mask, cookie, name, is_unlinked);
+    }
+}
+
+/// Something happened to a file: who watches the directory it is in hears of it, and who watches it.
+#[inline]
+pub fn event(dentry: &Arc<Dentry>, mask: u32) {
+    if is_watched() {
+        tell_both(dentry, mask);
+    }
+}
+
+#[cold]
+fn tell_both(dentry: &Arc<Dentry>, mask: u32) {
+    let mask = if dentry.is_directory() { mask | IS_DIR } else { mask };
+    if let Some(parent) = dentry.parent() {
+        tell(parent.inode(), mask, 0, Some(&dentry.name()), dentry.is_unlinked());
+    }
+    tell(dentry.inode(), mask, 0, None, false);
+}
+
+/// A name appeared in `dir`, or went.
+pub(crate) fn name(dir: &Arc<Dentry>, name: &[u8], mask: u32, is_directory: bool) {
+    if is_watched() {
+        let mask = if is_directory { mask | IS_DIR } else { mask };
+        tell(dir.inode(), mask, 0, Some(name), false);
+    }
+}
+
+/// A file lost a name: the number of its links is an attribute, and without any it is gone.
+pub(crate) fn unlinked(inode: &Arc<dyn Inode>, is_directory: bool) {
+    if !is_watched() {
+        return;
+    }
+    if !is_directory {
+        tell(inode, ATTRIB, 0, None, false);
+        if inode.stat().is_ok_and(|stat| stat.links > 0) {
+            return;
+        }
+    }
+    for watch in watches_of(inode) {
+        watch.happened(DELETE_SELF, 0, None, false);
+        watch.gone();
+    }
+}
+
+/// A file got another name.
+pub(crate) fn linked(inode: &Arc<dyn Inode>) {
+    if is_watched() {
+        tell(inode, ATTRIB, 0, None, false);
+    }
+}
+
+/// A name was moved; both events of a move share a cookie.
+pub(crate) fn moved(moving: &Arc<Dentry>, from: (&Arc<Dentry>, &[u8]), to: (&Arc<Dentry>, &[u8])) {
+    if !is_watched() {
+        return;
+    }
+    let cookie = COOKIE.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let directory = if moving.is_directory() { IS_DIR } else { 0 };
+    tell(from.0.inode(), MOVED_FROM | directory, cookie, Some(from.1), false);
+    tell(to.0.inode(), MOVED_TO | directory, cookie, Some(to.1), false);
+    tell(moving.inode(), MOVE_SELF, 0, None, false);
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! inotify(7): what the program does to files, told to the program. What the host does to a volume is not told.
+
+use super::open::read_path;
+use super::stat::lookup_at;
+use crate::call::Call;
+use crate::files::{self, AT_FDCWD, O_CLOEXEC};
+use abi::{Result, errno::*};
+use inotify::{IN_DONT_FOLLOW, IN_ONLYDIR, Instance};
+use vfs::Access;
+
+const O_NONBLOCK: u32 = 0o4000;
+
+pub fn inotify_init(_call: &mut Call<'_>) -> Result<usize> {
+    files::current().install(Instance::new(), 0).map(|fd| fd as usize)
+}
+
+pub fn inotify_init1(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.flags(0, O_CLOEXEC | O_NONBLOCK)?;
+    files::current().install(Instance::new(), flags).map(|fd| fd as usize)
+}
+
+pub fn inotify_add_watch(call: &mut Call<'_>) -> Result<usize> {
+    let mask = call.uint(2);
+    Instance::check_mask(mask)?;
+    let description = files::get(call.int(0))?;
+    let instance = description.file().as_any().downcast_ref::<Instance>().ok_or(EINVAL)?;
+    let path = read_path(call.ptr(1), false)?;
+    let dentry = lookup_at(AT_FDCWD, &path, mask & IN_DONT_FOLLOW == 0)?;
+    if mask & IN_ONLYDIR != 0 && !dentry.is_directory() {
+        return Err(ENOTDIR);
+    }
+    files::credentials().check(&dentry.inode().stat()?, Access::READ)?;
+    instance.add(dentry.inode(), mask).map(|number| number as usize)
+}
+
+pub fn inotify_rm_watch(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    let instance = description.file().as_any().downcast_ref::<Instance>().ok_or(EINVAL)?;
+    instance.remove(call.int(1)).map(|()| 0)
+}
