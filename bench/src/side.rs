@@ -49,7 +49,7 @@ fn unilith_with(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Resu
 
 /// Runs a program to its end and returns what it printed.
 pub fn output(options: &Options, side: Side, words: &[&str]) -> Result<String> {
-    let mut all = vec!["run", "--rm", "--kernel", side.kernel()];
+    let mut all = vec!["run", "--rm", "--machine", "microvm", "--kernel", side.kernel()];
     all.extend(words);
     let output = unilith(options, &all)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -86,7 +86,7 @@ impl<'a> Machine<'a> {
     pub fn start(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut all = vec!["run", "-d", "--name", &name, "--kernel", side.kernel()];
+        let mut all = vec!["run", "-d", "--machine", "microvm", "--name", &name, "--kernel", side.kernel()];
         all.extend(words);
         unilith(options, &all)?;
         let mut machine = Machine { options, name, kernel: None, state: Value::Null };

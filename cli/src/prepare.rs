@@ -22,7 +22,11 @@ use unilith_machine::{
     record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
     support,
 };
-use unilith_network::ports::{self, Protocol, Publish};
+use unilith_network::{
+    passt,
+    ports::{self, Protocol, Publish},
+    tap,
+};
 
 /// Memory of a machine that nobody said anything about, without its image.
 const DEFAULT_MEMORY: u64 = 64 << 20;
@@ -253,9 +257,6 @@ pub fn catalogue() -> Result<Catalogue> {
     Ok(Catalogue::open(repository::root()?.join("apps")))
 }
 
-/// `--machine auto` takes a process machine where no KVM works. Not before all of the test suite passes on it.
-const AUTO_TAKES_PROCESS: bool = false;
-
 /// What the machine is, and for `auto` why.
 fn platform(flags: &Flags) -> Result<(Platform, Option<String>)> {
     let platform = match flags.machine {
@@ -282,24 +283,31 @@ fn platform(flags: &Flags) -> Result<(Platform, Option<String>)> {
     Ok((platform, None))
 }
 
+/// A virtual machine where KVM works, else a process machine, else a virtual machine under software emulation.
 fn automatic(flags: &Flags) -> (Platform, Option<String>) {
-    // A kernel of the user's own is for a PC unless --machine says something else, and KVM or TCG means QEMU.
+    // A kernel of the user's own is for a PC unless --machine says something else, and --accel is about QEMU.
     let must_be_virtual = flags.kernel == KernelKind::Linux
         || flags.accel.is_some()
         || std::env::var_os("UNILITH_KERNEL").is_some();
-    if must_be_virtual || !AUTO_TAKES_PROCESS {
+    if must_be_virtual {
         return (Platform::Microvm, None);
     }
     let probe = accel::probe();
     if probe.works {
-        return (Platform::Microvm, Some(format!("a virtual machine, for {}", probe.why)));
+        return (Platform::Microvm, Some(format!("a virtual machine: {}", probe.why)));
     }
-    match support::lacks().first() {
-        None => (Platform::Process, Some(format!("a process, for {}", probe.why))),
-        Some(lack) => (
-            Platform::Microvm,
-            Some(format!("a virtual machine under software emulation, for {} and {lack}", probe.why)),
-        ),
+    let network = match flags.network {
+        Network::Tap | Network::None => None,
+        Network::Auto if tap::allowed().is_ok() => None,
+        Network::Auto | Network::User => passt::works().err(),
+    };
+    match support::lacks().into_iter().next().or(network) {
+        None => (Platform::Process, Some(format!("a process of this computer: {}", probe.why))),
+        Some(lack) => {
+            let why =
+                format!("a virtual machine under software emulation: {}; no process, for {lack}", probe.why);
+            (Platform::Microvm, Some(why))
+        }
     }
 }
 

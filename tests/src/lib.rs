@@ -40,6 +40,20 @@ pub fn tested_kernel() -> String {
     std::env::var("UNILITH_TEST_KERNEL").unwrap_or_else(|_| "micro".into())
 }
 
+/// The machine that program tests run on: `UNILITH_TEST_MACHINE`, else a virtual one.
+pub fn tested_machine() -> String {
+    std::env::var("UNILITH_TEST_MACHINE").unwrap_or_else(|_| "microvm".into())
+}
+
+/// Whether the test is to be left out because a process machine has no such thing; says why.
+pub fn is_skipped_on_process(why: &str) -> bool {
+    let skipped = tested_machine() == "process";
+    if skipped {
+        eprintln!("skipped on process machines: {why}");
+    }
+    skipped
+}
+
 /// What a command printed and how it ended.
 pub struct Ran {
     pub code: Option<i32>,
@@ -150,7 +164,7 @@ impl Unilith {
     }
 
     /// The command, ready to be started; its current directory is the scratch directory.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub fn command<W: AsRef<OsStr>>(&self, args: &[W]) -> Command {
         let mut command = Command::new(root().join("unilith"));
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("XDG_STATE_HOME", self.path("state")).envs(self.env.iter().map(|(k, v)| (k, v)));
@@ -169,11 +183,9 @@ impl Unilith {
     fn build_kernel(&self) {
         static BUILT: Once = Once::new();
         BUILT.call_once(|| {
-            let words: &[&str] = match tested_kernel().as_str() {
-                "linux" => &["run", "--rm", "--kernel", "linux", "busybox", "true"],
-                _ => &["build", "-o", "built", "busybox"],
-            };
-            finish(&mut self.command(words), BUILD).ok();
+            let (kernel, machine) = (tested_kernel(), tested_machine());
+            let run = ["run", "--rm", "--kernel", &kernel, "--machine", &machine, "busybox", "true"];
+            finish(&mut self.command(&run), BUILD).ok();
         });
     }
 
@@ -186,7 +198,25 @@ impl Unilith {
     #[track_caller]
     pub fn program_within(&self, args: &[&str], patience: Duration) -> Ran {
         self.build_kernel();
-        finish(&mut self.command(&[&["run", "--rm", "--kernel", &tested_kernel()], args].concat()), patience)
+        finish(&mut self.command(&self.tested(&["run", "--rm"], args)), patience)
+    }
+
+    /// The words of a command with the kernel and the machine that the tests are about, unless they name them.
+    fn tested(&self, verb: &[&str], args: &[&str]) -> Vec<String> {
+        let (kernel, machine) = (tested_kernel(), tested_machine());
+        let mut words = verb.to_vec();
+        for (flag, value) in [("--kernel", &kernel), ("--machine", &machine)] {
+            // The guest of a few bytes is one of virtual machines.
+            let is_given = args.contains(&flag) || (flag == "--machine" && self.has_guest());
+            if !is_given {
+                words.extend([flag, value]);
+            }
+        }
+        words.iter().chain(args).map(ToString::to_string).collect()
+    }
+
+    fn has_guest(&self) -> bool {
+        self.env.iter().any(|(key, _)| key == "UNILITH_KERNEL")
     }
 
     /// Runs the command to its end.
@@ -197,10 +227,10 @@ impl Unilith {
     /// `run -d` with these words; the machine serves when this returns.
     #[track_caller]
     pub fn start(&self, args: &[&str]) -> Machine<'_> {
-        if !self.env.iter().any(|(key, _)| key == "UNILITH_KERNEL") {
+        if !self.has_guest() {
             self.build_kernel();
         }
-        let ran = self.run(&[&["run", "-d", "--kernel", &tested_kernel()], args].concat()).ok();
+        let ran = finish(&mut self.command(&self.tested(&["run", "-d"], args)), PATIENCE).ok();
         Machine { unilith: self, id: ran.out.trim().to_string(), said: ran.err }
     }
 

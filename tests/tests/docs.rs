@@ -6,6 +6,10 @@ use std::fs;
 use syscall_table::{ROWS, Status};
 use unilith_tests::{Unilith, root, tested_kernel};
 
+/// The host calls of process machines, as their kernel has them.
+#[path = "../../micro/plat/process/src/calls.rs"]
+mod host_calls;
+
 #[track_caller]
 fn is_up_to_date(page: &str, text: &str) {
     let path = root().join("docs/reference").join(page);
@@ -43,6 +47,21 @@ fn the_page_of_system_calls_is_the_table() {
         text.push_str(&format!("| {} | `{}` | {status} | {} |\n", row.number, row.name, row.note));
     }
     is_up_to_date("system-calls.md", &text);
+}
+
+#[test]
+fn the_page_of_host_calls_is_the_filters_table() {
+    let mut text = String::from(
+        "# Host calls of a process machine\n\n\
+         Generated from `micro/plat/process/src/calls.rs`, which the filter (seccomp) is checked against. After its start a\n\
+         machine that is a process can make these calls of the host's kernel; any other ends it. Behind the filter it is\n\
+         `nobody` without capabilities, in an empty root directory and namespaces of its own (`docs/how-to/process.md`).\n\n\
+         | number | call | for |\n| --- | --- | --- |\n",
+    );
+    for (number, name, reason) in host_calls::CALLS {
+        text.push_str(&format!("| {number} | `{name}` | {reason} |\n"));
+    }
+    is_up_to_date("host-calls.md", &text);
 }
 
 #[test]

@@ -5,10 +5,13 @@ use std::process::Command;
 use unilith_tests::{Unilith, finish};
 
 #[test]
-fn both_kinds_of_machine_boot_it() {
+fn every_kind_of_machine_boots_it() {
     let unilith = Unilith::new();
-    for machine in ["microvm", "qemu"] {
-        unilith.program(&["--machine", machine, "busybox", "echo", "hello"]).ok().says("hello");
+    // Each of them may have a kernel to be built first.
+    let patience = std::time::Duration::from_secs(600);
+    for machine in ["microvm", "qemu", "process"] {
+        let words = ["--machine", machine, "busybox", "echo", "hello"];
+        unilith.program_within(&words, patience).ok().says("hello");
     }
 }
 
@@ -17,12 +20,24 @@ fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_
     let unilith = Unilith::new();
     // Building a kernel takes a while; each is built once and cached.
     let patience = std::time::Duration::from_secs(600);
+    let machine = unilith_tests::tested_machine();
     for (alloc, other_alloc) in [("tlsf", "buddy"), ("buddy", "tlsf")] {
         for (sched, own, other) in [("preemptive", "preempt", "coop"), ("cooperative", "coop", "preempt")] {
             let (set_alloc, set_sched) = (format!("alloc={alloc}"), format!("sched={sched}"));
             let name = format!("{alloc}-{sched}");
             let mut run = unilith.command(&[
-                "run", "--name", &name, "--set", &set_alloc, "--set", &set_sched, "busybox", "echo", "hello",
+                "run",
+                "--machine",
+                &machine,
+                "--name",
+                &name,
+                "--set",
+                &set_alloc,
+                "--set",
+                &set_sched,
+                "busybox",
+                "echo",
+                "hello",
             ]);
             finish(&mut run, patience).ok().says("hello");
             let kernel = unilith.inspect(&name)["symbols"].as_str().unwrap().to_string();

@@ -43,20 +43,15 @@ fn a_hundred_connections_at_once_are_all_answered() {
 fn user_mode_networking_needs_no_root_and_leaves_nothing_after_kill_9() {
     let unilith = Unilith::new();
     let port = free_port();
-    let mut run = unilith.command(&[
-        "run",
-        "--name",
-        "front",
-        "--network",
-        "user",
-        "-p",
-        &format!("127.0.0.1:{port}:6379"),
-        "redis",
-    ]);
+    let machine = unilith_tests::tested_machine();
+    let publish = format!("127.0.0.1:{port}:6379");
+    let words =
+        ["run", "--machine", &machine, "--name", "front", "--network", "user", "-p", &publish, "redis"];
+    let mut run = unilith.command(&words);
     let mut child = run.stdout(std::process::Stdio::null()).spawn().unwrap();
     eventually("it serves", || unilith.run(&["ps"]).out.contains("ready for"));
     let helpers = children(child.id());
-    assert!(!helpers.is_empty(), "QEMU at least");
+    assert!(!helpers.is_empty(), "the machine at least");
     if unilith.inspect("front")["state"]["connection"]["helper"] == "passt" {
         let passt = helpers.iter().find(|(_, name)| name.starts_with("passt"));
         let user = passt.map(|(pid, _)| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap());

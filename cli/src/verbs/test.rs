@@ -24,6 +24,11 @@ pub struct Args {
     filter: Option<String>,
 }
 
+/// Whole-system tests that run on process machines as well: all but those of QEMU, of the command with a guest of a few
+/// bytes, and of pages and packages.
+const ON_PROCESS_MACHINES: [&str; 8] =
+    ["kernel", "languages", "memcached", "network", "nginx", "programs", "redis", "sqlite"];
+
 /// What a part of the run came to.
 #[derive(Clone, Copy, Default)]
 struct Count {
@@ -59,17 +64,22 @@ pub fn act(args: &Args) -> Result<u8> {
             "kernel",
             "--no-fail-fast",
         ];
-        part("host tests", tests_of(&root, &tests, args.filter.as_deref(), &[]))?;
+        part("host tests", tests_of(&root, &tests, args.filter.as_deref(), &[], &[]))?;
     }
     if !args.host {
         let tests = ["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
         // Two machines at a time on two processors: times stay meaningful.
         let one_by_one = ["--test-threads=1"];
-        part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one))?;
+        part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one, &[]))?;
+        let mut tests = vec!["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
+        tests.extend(ON_PROCESS_MACHINES.iter().flat_map(|name| ["--test", name]));
+        let machine = [("UNILITH_TEST_MACHINE", "process")];
+        let filter = args.filter.as_deref();
+        part("process machines", tests_of(&root, &tests, filter, &one_by_one, &machine))?;
         // Marked so that `cargo test` alone does not build two kernels; they stay in the cache.
         let tests = ["test", "--locked", "-p", "unilith-linux", "--test", "machines", "--no-fail-fast"];
         let ignored = ["--ignored", "--test-threads=1"];
-        part("Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored))?;
+        part("Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     Ok(u8::from(total.failed > 0))
@@ -110,11 +120,17 @@ fn scripts(root: &Path) -> Result<Count> {
 }
 
 /// Runs cargo's tests and adds up what it prints. Cargo itself failing (a test that does not compile) counts as one.
-fn tests_of(root: &Path, args: &[&str], filter: Option<&str>, harness: &[&str]) -> Result<Count> {
+fn tests_of(
+    root: &Path,
+    args: &[&str],
+    filter: Option<&str>,
+    harness: &[&str],
+    env: &[(&str, &str)],
+) -> Result<Count> {
     println!("== cargo {}", args.join(" "));
     let begin = Instant::now();
     let mut cargo = command(root, "cargo");
-    cargo.args(args).args(filter).arg("--").args(harness).stdout(Stdio::piped());
+    cargo.args(args).args(filter).arg("--").args(harness).envs(env.iter().copied()).stdout(Stdio::piped());
     let mut child = cargo.spawn().map_err(|e| Fault::new(format!("cannot run cargo: {e}")))?;
     let mut count = Count::default();
     if let Some(out) = child.stdout.take() {

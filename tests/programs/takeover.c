@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// What a program that was taken over would try against the library OS it shares an address space with. The word on the
+// command line says what. Whatever is contained prints "contained"; what ends the program is the test's to judge.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+// Where the kernel of a process machine is (micro/plat/process).
+#define KERNEL ((char *)0x700000200000)
+
+static int contained(int good) {
+  puts(good ? "contained" : "NOT contained");
+  return !good;
+}
+
+// Code that was made at run time, which nothing could patch.
+static long (*made(const unsigned char *code, size_t length))(long, long, long, long) {
+  unsigned char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) exit(3);
+  memcpy(page, code, length);
+  if (mprotect(page, 4096, PROT_READ | PROT_EXEC)) exit(3);
+  return (long (*)(long, long, long, long))page;
+}
+
+// number, three arguments: mov %rdi,%rax; mov %rsi,%rdi; mov %rdx,%rsi; mov %rcx,%rdx; syscall; ret
+static const unsigned char raw_call[] = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6,
+                                         0x48, 0x89, 0xca, 0x0f, 0x05, 0xc3};
+// mov $20,%eax (getpid of i386); int $0x80; ret
+static const unsigned char int80[] = {0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3};
+
+int main(int argc, char **argv) {
+  const char *what = argc > 1 ? argv[1] : "";
+  setvbuf(stdout, 0, _IONBF, 0);
+  if (!strcmp(what, "raw")) {
+    long (*call)(long, long, long, long) = made(raw_call, sizeof raw_call);
+    // The library OS answers, a thousand times over: the process is not who it says it is to the host.
+    for (int i = 0; i < 1000; i++)
+      if (call(SYS_getpid, 0, 0, 0) != getpid()) return contained(0);
+    // And there is no host file to be had.
+    return contained(call(SYS_open, (long)"/proc/self/exe", O_RDONLY, 0) != -ENOSYS &&
+                     call(SYS_open, (long)"/etc/machine-id", O_RDONLY, 0) == -ENOENT);
+  }
+  if (!strcmp(what, "int80")) {
+    long (*call)(long, long, long, long) = made(int80, sizeof int80);
+    long got = call(0, 0, 0, 0);
+    return contained(got == -ENOSYS || got == getpid());
+  }
+  if (!strcmp(what, "vsyscall")) {
+    // time(2) of the vsyscall page: the time, or the end of the program.
+    time_t (*vtime)(time_t *) = (time_t (*)(time_t *))0xffffffffff600400;
+    time_t now = time(0), got = vtime(0);
+    return contained(got >= now - 5 && got <= now + 5);
+  }
+  if (!strcmp(what, "unmap")) {
+    int refused = munmap(KERNEL, 4096) == -1 || access("/", F_OK) == 0;
+    void *over = mmap(KERNEL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    refused &= over == MAP_FAILED && mprotect(KERNEL, 4096, PROT_READ | PROT_WRITE) == -1;
+    return contained(refused && getpid() > 0);
+  }
+  if (!strcmp(what, "write-kernel")) {
+    // Its code is not writable: the program ends here.
+    *(volatile char *)KERNEL = 0x90;
+    return contained(0);
+  }
+  if (!strcmp(what, "fork")) {
+    pid_t child = fork();
+    if (child < 0) return contained(errno == ENOSYS);
+    if (child == 0) _exit(0);
+    return contained(waitpid(child, 0, 0) == child);
+  }
+  if (!strcmp(what, "threads")) {
+    // A thousand children, each refused or reaped: nothing of the host's runs out.
+    for (int i = 0; i < 1000; i++) {
+      pid_t child = vfork();
+      if (child == 0) _exit(0);
+      if (child > 0) waitpid(child, 0, 0);
+    }
+    return contained(1);
+  }
+  fprintf(stderr, "no such attack: %s\n", what);
+  return 2;
+}
