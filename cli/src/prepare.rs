@@ -188,7 +188,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             kernel::Kernel { boot: path.clone(), symbols: path }
         }
     };
-    let mut overlay = !platform.is_process() && set.get("overlay").is_none_or(|choice| choice != "off");
+    let mut overlay = set.get("overlay").is_none_or(|choice| choice != "off");
     if overlay
         && flags.kernel == KernelKind::Linux
         && let Err(e) = crate::boot::tools()

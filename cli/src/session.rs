@@ -28,12 +28,8 @@ pub fn find(store: &Store, name: &str) -> Result<Machine> {
         return Err(unilith_machine::MachineError::NotRunning(machine.spec.name).into());
     }
     if !machine.spec.overlay {
-        let why = if machine.spec.platform.is_process() {
-            "is a process, where the overlay is not there yet"
-        } else {
-            "has no overlay: it was started with --set overlay=off, or `run` said why"
-        };
-        return Err(Fault::new(format!("machine {} {why}", machine.spec.name)));
+        let why = "it was started with --set overlay=off, or `run` said why";
+        return Err(Fault::new(format!("machine {} has no overlay: {why}", machine.spec.name)));
     }
     Ok(machine)
 }

@@ -82,14 +82,25 @@ impl Handle {
     }
 }
 
+/// The machine's end of the overlay's line, and the directory it may see at /overlay.
+#[derive(Clone, Copy)]
+pub struct Overlay<'a> {
+    pub socket: BorrowedFd<'a>,
+    pub files: &'a Path,
+}
+
 /// Starts the machine's process.
 pub fn start(
     spec: &Spec,
     files: BootFiles,
     link: &Link,
-    overlay: Option<qemu::OverlayLine>,
+    overlay: Option<Overlay>,
 ) -> Result<Engine, MachineError> {
-    if spec.platform.is_process() { process(spec, files, link) } else { emulator(spec, files, link, overlay) }
+    if spec.platform.is_process() {
+        process(spec, files, link, overlay)
+    } else {
+        emulator(spec, files, link, overlay)
+    }
 }
 
 /// Two ends of a stream: ours and the machine's.
@@ -101,7 +112,7 @@ fn emulator(
     spec: &Spec,
     files: BootFiles,
     link: &Link,
-    overlay: Option<qemu::OverlayLine>,
+    overlay: Option<Overlay>,
 ) -> Result<Engine, MachineError> {
     let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
     let line = qemu::Line {
@@ -119,7 +130,10 @@ fn emulator(
         console: qemu::Stream::Socket(console_end.as_raw_fd()),
         status: qemu::Stream::Socket(status_end.as_raw_fd()),
         control: Some(control_end.as_raw_fd()),
-        overlay,
+        overlay: overlay.map(|overlay| qemu::OverlayLine {
+            socket: overlay.socket.as_raw_fd(),
+            files: overlay.files.to_path_buf(),
+        }),
     };
     let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
     inherited.extend(line.overlay.as_ref().map(|overlay| overlay.socket));
@@ -160,7 +174,12 @@ fn spawn(line: &qemu::Line, inherited: Vec<RawFd>) -> Result<Child, MachineError
 }
 
 /// The kernel as a process; what it is told is in `PROCESS` of its crate's documentation (`micro/plat/process`).
-fn process(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, MachineError> {
+fn process(
+    spec: &Spec,
+    files: BootFiles,
+    link: &Link,
+    overlay: Option<Overlay>,
+) -> Result<Engine, MachineError> {
     let open = |path: &Path| File::open(path).map_err(MachineError::file("cannot open", path));
     let (kernel, root) = (open(&spec.kernel)?, open(&files.initrd)?);
     let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
@@ -182,6 +201,11 @@ fn process(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, Machine
     for (n, volume) in volumes.iter().enumerate() {
         hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
     }
+    let files = overlay.as_ref().map(|overlay| export(overlay.files, false)).transpose()?;
+    if let (Some(overlay), Some(files)) = (&overlay, &files) {
+        hand(overlay.socket, "line=", "");
+        hand(files.as_fd(), &format!("9p={}:", qemu::OVERLAY_TAG), "");
+    }
     let arguments: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
     // Percent-encoded words have no NUL.
     let arguments = arguments.map_err(|e| MachineError::Process(e.to_string()))?;
@@ -199,7 +223,7 @@ fn process(spec: &Spec, files: BootFiles, link: &Link) -> Result<Engine, Machine
     })
 }
 
-/// Serves every volume from a thread of its own; the machine's ends.
+/// Serves every volume; the machine's ends.
 fn volumes(spec: &Spec) -> Result<Vec<UnixStream>, MachineError> {
     if spec.volumes.is_empty() {
         return Ok(Vec::new());
@@ -209,19 +233,21 @@ fn volumes(spec: &Spec) -> Result<Vec<UnixStream>, MachineError> {
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     // With fewer, a program that holds a thousand files open meets EMFILE.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
-    let serve = |mount: &crate::record::Mount| {
-        let export = Export::open(&mount.host, mount.read_only)
-            .map_err(MachineError::file("cannot open the volume", &mount.host))?;
-        let (mine, its) = pair()?;
-        let host = mount.host.clone();
-        thread::spawn(move || {
-            if let Err(error) = unilith_ninep::serve(export, mine) {
-                eprintln!("unilith: the volume {} is no longer served: {error}", host.display());
-            }
-        });
-        Ok(its)
-    };
-    spec.volumes.iter().map(serve).collect()
+    spec.volumes.iter().map(|mount| export(&mount.host, mount.read_only)).collect()
+}
+
+/// Serves a directory from a thread of its own; the machine's end.
+fn export(folder: &Path, read_only: bool) -> Result<UnixStream, MachineError> {
+    let export =
+        Export::open(folder, read_only).map_err(MachineError::file("cannot open the volume", folder))?;
+    let (mine, its) = pair()?;
+    let folder = folder.to_path_buf();
+    thread::spawn(move || {
+        if let Err(error) = unilith_ninep::serve(export, mine) {
+            eprintln!("unilith: the volume {} is no longer served: {error}", folder.display());
+        }
+    });
+    Ok(its)
 }
 
 fn explain(failure: &Failure, kernel: &Path) -> MachineError {

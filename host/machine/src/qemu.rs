@@ -46,7 +46,7 @@ pub struct OverlayLine {
 /// The name of the overlay's console port, which the kernel looks for.
 const OVERLAY_PORT: &str = "unilith.overlay";
 /// The 9p tag of the overlay's directory, which the kernel looks for.
-const OVERLAY_TAG: &str = "overlay";
+pub const OVERLAY_TAG: &str = "overlay";
 
 /// All that the command line says.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
     os::{
-        fd::AsRawFd,
+        fd::AsFd,
         unix::net::{UnixListener, UnixStream},
     },
     path::PathBuf,
@@ -139,7 +139,7 @@ impl Supervision {
         watch_signals(send.clone())?;
         let begin = Instant::now();
         let overlay = Overlay::set_up(machine)?;
-        let line = overlay.as_ref().map(Overlay::for_qemu);
+        let line = overlay.as_ref().map(Overlay::for_machine);
         let engine = engine::start(&machine.spec, files, &link, line)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
@@ -386,7 +386,7 @@ impl Supervision {
     }
 }
 
-/// The overlay's line before QEMU has its end.
+/// The overlay's line before the machine has its end.
 struct Overlay {
     port: UnixStream,
     end: UnixStream,
@@ -407,8 +407,8 @@ impl Overlay {
         Ok(Some(Overlay { port, end, listener, files }))
     }
 
-    fn for_qemu(&self) -> qemu::OverlayLine {
-        qemu::OverlayLine { socket: self.end.as_raw_fd(), files: self.files.clone() }
+    fn for_machine(&self) -> engine::Overlay<'_> {
+        engine::Overlay { socket: self.end.as_fd(), files: &self.files }
     }
 
     fn serve(self) -> Result<(), MachineError> {

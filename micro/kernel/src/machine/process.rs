@@ -7,6 +7,8 @@ use alloc::sync::Arc;
 use api_netdev::NetDevice;
 use plat_process::Arguments;
 pub use plat_process::{panic, system_call_entry};
+#[cfg(feature = "overlay")]
+use {alloc::vec::Vec, api_sched::WaitQueue, hostdev::line::Line, overlay_line::Transport};
 
 /// What the tender gave.
 pub struct Devices(Option<Arguments<'static>>);
@@ -36,10 +38,16 @@ impl Devices {
         }
     }
 
-    /// There is no channel for the overlay here.
+    /// What opens the overlay's channel.
     #[cfg(feature = "overlay")]
-    pub fn line(&mut self) -> Option<fn() -> Arc<dyn overlay_line::Transport>> {
-        None
+    pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
+        match hostdev::line::start(self.0?.line?) {
+            Ok(()) => Some(open_line),
+            Err(e) => {
+                log::error!("the overlay's descriptor cannot be used: {e:?}");
+                None
+            }
+        }
     }
 
     /// All devices work: what is not needed any more is given up, before the program runs.
@@ -48,5 +56,38 @@ impl Devices {
             Some(arguments) => plat_process::confine(&arguments).map_err(String::from),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(feature = "overlay")]
+struct Socket(Arc<Line>);
+
+#[cfg(feature = "overlay")]
+impl Transport for Socket {
+    fn receive(&self, to: &mut dyn FnMut(&[u8])) -> bool {
+        self.0.receive(to)
+    }
+
+    fn send(&self, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
+        self.0.send(bytes)
+    }
+
+    fn hang_ups(&self) -> u32 {
+        self.0.hang_ups()
+    }
+
+    fn events(&self) -> &WaitQueue {
+        self.0.events()
+    }
+}
+
+#[cfg(feature = "overlay")]
+fn open_line() -> Arc<dyn Transport> {
+    loop {
+        if let Some(line) = hostdev::line::get() {
+            return Arc::new(Socket(line));
+        }
+        // It was started before anybody knew of this function.
+        api_sched::park(u64::MAX);
     }
 }

@@ -30,6 +30,8 @@ pub struct Arguments<'a> {
     pub root: i32,
     pub status: Option<i32>,
     pub network: Option<Network>,
+    /// The overlay's line: a stream socket.
+    pub line: Option<i32>,
     /// Mount tag and socket of each volume; `None` behind the last.
     pub volumes: [Option<(&'a str, i32)>; VOLUMES],
 }
@@ -42,8 +44,14 @@ const MOST: u64 = 64 << 30;
 impl<'a> Arguments<'a> {
     /// Reads `key=value` words; the error is the word, and what was expected instead.
     pub fn parse(words: impl Iterator<Item = &'a str>) -> Result<Arguments<'a>, (&'a str, &'static str)> {
-        let mut out =
-            Arguments { memory: 0, root: -1, status: None, network: None, volumes: [None; VOLUMES] };
+        let mut out = Arguments {
+            memory: 0,
+            root: -1,
+            status: None,
+            network: None,
+            line: None,
+            volumes: [None; VOLUMES],
+        };
         let mut count = 0;
         for word in words {
             let bad = |expected| (word, expected);
@@ -58,6 +66,7 @@ impl<'a> Arguments<'a> {
                 }
                 "root" => out.root = descriptor(value).ok_or(bad("a descriptor"))?,
                 "status" => out.status = Some(descriptor(value).ok_or(bad("a descriptor"))?),
+                "line" => out.line = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "tap" | "stream" => {
                     let link = if key == "tap" { Link::Tap } else { Link::Stream };
                     let network = network(link, value).ok_or(bad("FD[,MAC[,MTU]]"))?;
@@ -71,7 +80,7 @@ impl<'a> Arguments<'a> {
                     *slot = Some(volume.ok_or(bad("TAG:FD"))?);
                     count += 1;
                 }
-                _ => return Err(bad("memory, root, status, tap, stream or 9p")),
+                _ => return Err(bad("memory, root, status, tap, stream, line or 9p")),
             }
         }
         match out {
@@ -113,9 +122,9 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let line = "memory=268435456 root=3 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8";
+        let line = "memory=268435456 root=3 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9";
         let a = parse(line).unwrap();
-        assert_eq!((a.memory, a.root, a.status), (256 << 20, 3, Some(4)));
+        assert_eq!((a.memory, a.root, a.status, a.line), (256 << 20, 3, Some(4), Some(9)));
         let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
         assert_eq!(a.network, Some(network));
         assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
@@ -131,6 +140,7 @@ mod tests {
             "root=-1",
             "status=x",
             "tap=x",
+            "line=",
             "tap=1,02",
             "tap=1,,70000",
             "9p=v0",

@@ -50,14 +50,14 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Standard streams, memory, archive, status, network, volumes.
-const KEPT: usize = 7 + crate::arguments::VOLUMES;
+/// Standard streams, memory, archive, status, network, line, volumes.
+const KEPT: usize = 8 + crate::arguments::VOLUMES;
 
 fn close_others(arguments: &Arguments<'_>) {
     let mut kept = [i32::MAX; KEPT];
     let volumes = arguments.volumes.iter().flatten().map(|(_, fd)| *fd);
     let others = [0, 1, 2, power::status()].into_iter().chain(memory::descriptors());
-    let all = others.chain(arguments.network.map(|n| n.fd)).chain(volumes);
+    let all = others.chain(arguments.network.map(|n| n.fd)).chain(arguments.line).chain(volumes);
     kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
     kept.sort_unstable();
     let mut next = 0u64;

@@ -10,8 +10,8 @@ use api_plat::upcall;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use plat_x86::cpu;
 
-/// Most watched descriptors: console, network, and volumes.
-const MOST: usize = 2 + crate::arguments::VOLUMES;
+/// Most watched descriptors: console, network, line, and volumes.
+const MOST: usize = 3 + crate::arguments::VOLUMES;
 /// How long a ready device waits at most while the program computes.
 const TICK: u64 = 1_000_000;
 /// The same while only the console is watched: a person.
