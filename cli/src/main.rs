@@ -51,6 +51,8 @@ enum Verb {
     Attach(verbs::attach::Args),
     /// Files and programs for running machines
     Overlay(verbs::overlay::Args),
+    /// Debug a machine that is a process with gdb
+    Gdb(verbs::gdb::Args),
     /// Everything known about machines, as JSON
     Inspect(verbs::inspect::Args),
     /// Wait until machines end and print their exit codes
@@ -107,6 +109,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Exec(args) => verbs::exec::act(&store, &args),
         Verb::Attach(args) => verbs::attach::act(&store, &args),
         Verb::Overlay(args) => verbs::overlay::act(&store, &args),
+        Verb::Gdb(args) => verbs::gdb::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),
         Verb::Wait(args) => verbs::wait::act(&store, &args),
         Verb::Check(args) => verbs::check::act(args),

@@ -4,7 +4,7 @@
 
 use rustix::process::Signal;
 use std::{fs, time::Duration};
-use unilith_tests::{Ran, Unilith, compile, eventually, is_alive, signal};
+use unilith_tests::{Ran, Unilith, client, compile, eventually, is_alive, signal};
 
 /// `run` on a process machine, whatever the others run on.
 fn run(unilith: &Unilith, args: &[&str]) -> Ran {
@@ -75,6 +75,22 @@ fn a_link_in_a_volume_leads_nowhere_on_the_host() {
     let shell = "ln -s ../../../../../../../etc/passwd /data/mine; cat /data/mine";
     let ran = run(&unilith, &["-v", &volume, "busybox", "sh", "-c", shell]);
     assert!(!ran.out.contains("root:x:0:0:root:/root:/bin/bash"), "{ran}");
+}
+
+#[test]
+fn commands_run_in_it_and_the_debugger_knows_its_names() {
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["--machine", "process", "redis"]);
+    unilith.run(&["exec", &machine.id, "ps"]).ok().says("[overlay]");
+    let words = ["gdb", &machine.id, "--", "-batch", "-ex", "info symbol main", "-ex", "bt"];
+    let ran = unilith.run(&words);
+    if ran.err.contains("gdb is not installed") {
+        eprintln!("skipped: gdb is not installed");
+        return;
+    }
+    // The program waits: its kernel does so for it.
+    ran.ok().says("unilith_wait");
+    client("redis-cli", &["-h", &machine.at(6379).ip().to_string(), "ping"]).ok().says("PONG");
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod check;
 pub mod completions;
 pub mod doctor;
 pub mod exec;
+pub mod gdb;
 pub mod inspect;
 pub mod linux;
 pub mod logs;
