@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Experiments that are a small program of their own, run on both sides: it prints `name nanoseconds` lines.
 
-use crate::{Options, Result, Scratch, side, side::Side, statistics, statistics::Samples};
+use crate::{MICRO_AND_LINUX, Options, Result, Scratch, side, side::Side, statistics, statistics::Samples};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -42,9 +42,9 @@ fn measure(options: &Options, program: &str) -> Result<()> {
             }
         }
     }
-    statistics::head();
-    for (name, [micro, linux]) in &figures {
-        statistics::row(name, "ns", micro, linux);
+    statistics::head(&MICRO_AND_LINUX);
+    for (name, sides) in &figures {
+        statistics::row(name, "ns", sides);
     }
     Ok(())
 }

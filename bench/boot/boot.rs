@@ -2,7 +2,7 @@
 //! Paper: Unikraft figure 10 and 11 (boot times). QEMU's start to the moment Redis listens, and the kernel's own part:
 //! its first instruction to the program's.
 
-use crate::{Options, Result, side::Machine, side::Side, statistics, statistics::Samples};
+use crate::{MICRO_AND_LINUX, Options, Result, side::Machine, side::Side, statistics, statistics::Samples};
 
 pub fn run(options: &Options) -> Result<()> {
     let mut ready = [Samples::default(), Samples::default()];
@@ -17,8 +17,8 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    statistics::head();
-    statistics::row("QEMU start to Redis listening", "ms", &ready[0], &ready[1]);
-    statistics::row("kernel entry to the program", "ms", &kernel[0], &kernel[1]);
+    statistics::head(&MICRO_AND_LINUX);
+    statistics::row("QEMU start to Redis listening", "ms", &ready);
+    statistics::row("kernel entry to the program", "ms", &kernel);
     Ok(())
 }

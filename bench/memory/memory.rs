@@ -2,7 +2,7 @@
 //! Paper: Unikraft figure 11 (least memory). The least memory Redis starts and answers in, by halving the interval,
 //! and the resident memory of QEMU with 256 MiB.
 
-use crate::{Options, Result, side::Machine, side::Side, statistics, statistics::Samples};
+use crate::{MICRO_AND_LINUX, Options, Result, side::Machine, side::Side, statistics, statistics::Samples};
 
 /// The answer is exact to this many MiB.
 const STEP: u32 = 2;
@@ -18,9 +18,9 @@ pub fn run(options: &Options) -> Result<()> {
             resident[index].add(machine.resident_mib()?);
         }
     }
-    statistics::head();
-    statistics::row("least memory Redis answers in", "MiB", &least[0], &least[1]);
-    statistics::row("QEMU's resident memory with -m 256M", "MiB", &resident[0], &resident[1]);
+    statistics::head(&MICRO_AND_LINUX);
+    statistics::row("least memory Redis answers in", "MiB", &least);
+    statistics::row("QEMU's resident memory with -m 256M", "MiB", &resident);
     Ok(())
 }
 

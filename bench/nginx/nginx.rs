@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Paper: Unikraft figure 13. `wrk` with 30 connections over tap for the catalogue's small page.
 
-use crate::{Options, Result, client, side::Machine, side::Side, statistics, statistics::Samples};
+use crate::{
+    MICRO_AND_LINUX, Options, Result, client, side::Machine, side::Side, statistics, statistics::Samples,
+};
 
 pub fn run(options: &Options) -> Result<()> {
     let mut machines = Vec::new();
@@ -14,8 +16,8 @@ pub fn run(options: &Options) -> Result<()> {
             rates[usize::from(*side == Side::Linux)].add(rate(&machine.address()?)?);
         }
     }
-    statistics::head();
-    statistics::row("30 connections, small page", "requests/s", &rates[0], &rates[1]);
+    statistics::head(&MICRO_AND_LINUX);
+    statistics::row("30 connections, small page", "requests/s", &rates);
     Ok(())
 }
 

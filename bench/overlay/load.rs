@@ -31,7 +31,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 fn redis_set(address: &str) -> Result<f64> {
-    let all = redis::measure(address, "16", "400000")?;
+    let all = redis::measure(address, "16", "400000", &[])?;
     all.into_iter().find(|(test, _)| test == "SET").map(|(_, rate)| rate).ok_or("no SET was measured".into())
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Paper: Unikraft figure 12. `redis-benchmark` with 50 connections over tap, SET and GET, unpipelined and by 16.
 
-use crate::{Options, Result, client, side::Machine, side::Side, statistics, statistics::Samples};
+use crate::{
+    MICRO_AND_LINUX, Options, Result, client, side::Machine, side::Side, statistics, statistics::Samples,
+};
 
 const PIPELINES: [(&str, &str); 2] = [("1", "50000"), ("16", "400000")];
 
@@ -15,25 +17,24 @@ pub fn run(options: &Options) -> Result<()> {
     for _ in 0..options.runs {
         for (p, (pipeline, requests)) in PIPELINES.iter().enumerate() {
             for (side, machine) in &machines {
-                for (test, rate) in measure(&machine.address()?, pipeline, requests)? {
+                for (test, rate) in measure(&machine.address()?, pipeline, requests, &[])? {
                     let t = usize::from(test == "GET");
                     samples[p][t][usize::from(*side == Side::Linux)].add(rate);
                 }
             }
         }
     }
-    statistics::head();
+    statistics::head(&MICRO_AND_LINUX);
     for (p, (pipeline, _)) in PIPELINES.iter().enumerate() {
         for (t, test) in ["SET", "GET"].iter().enumerate() {
-            let [micro, linux] = &samples[p][t];
-            statistics::row(&format!("{test}, pipeline {pipeline}"), "requests/s", micro, linux);
+            statistics::row(&format!("{test}, pipeline {pipeline}"), "requests/s", &samples[p][t]);
         }
     }
     Ok(())
 }
 
-/// Requests a second, for SET and GET.
-pub fn measure(address: &str, pipeline: &str, requests: &str) -> Result<Vec<(String, f64)>> {
+/// SET and GET a second, with further words for `redis-benchmark`.
+pub fn measure(address: &str, pipeline: &str, requests: &str, more: &[&str]) -> Result<Vec<(String, f64)>> {
     let words = [
         "redis-benchmark",
         "-h",
@@ -48,7 +49,7 @@ pub fn measure(address: &str, pipeline: &str, requests: &str) -> Result<Vec<(Str
         "set,get",
         "--csv",
     ];
-    let text = client::run(&words)?;
+    let text = client::run(&[&words, more].concat())?;
     let mut out = Vec::new();
     for line in text.lines() {
         let mut fields = line.split(',').map(|f| f.trim_matches('"'));

@@ -6,7 +6,12 @@ use std::process::Command;
 
 /// Runs a client and returns what it printed.
 pub fn run(words: &[&str]) -> Result<String> {
-    let output = Command::new("timeout").args(["120", "taskset", "-c", CLIENT_CPU]).args(words).output();
+    run_on(CLIENT_CPU, words)
+}
+
+/// The same for any program, on a processor.
+pub fn run_on(processor: &str, words: &[&str]) -> Result<String> {
+    let output = Command::new("timeout").args(["120", "taskset", "-c", processor]).args(words).output();
     let output = output.map_err(|e| format!("cannot run {}: {e}", words[0]))?;
     if !output.status.success() {
         let code = output.status.code().unwrap_or(-1);

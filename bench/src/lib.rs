@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Comparisons, side by side: the micro-library OS and a Linux guest of the same QEMU settings, in one run.
+//! Comparisons, side by side: the micro-library OS and a Linux guest of the same QEMU settings, in one run; and a machine
+//! that is a process beside the same program as an ordinary process (`native`).
 //!
 //! One folder below `bench/` is one experiment; this crate drives them through the `unilith` command, as a user
 //! would. Runs of the sides are interleaved, so that a noisy machine disturbs both alike; QEMU runs on processor 0
@@ -15,6 +16,8 @@ mod statistics;
 mod boot;
 #[path = "../memory/memory.rs"]
 mod memory;
+#[path = "../native/native.rs"]
+mod native;
 #[path = "../nginx/nginx.rs"]
 mod nginx;
 #[path = "../overlay/mod.rs"]
@@ -55,6 +58,9 @@ impl Options {
     }
 }
 
+/// The columns of most tables.
+const MICRO_AND_LINUX: [&str; 2] = ["micro", "linux"];
+
 type Experiment = fn(&Options) -> Result<()>;
 
 /// Name, what it answers, and how.
@@ -65,6 +71,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("redis", "requests a second over tap, pipelined and not", redis::run),
     ("nginx", "requests a second for a small page over tap", nginx::run),
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),
+    ("native", "a process machine beside the same program on this computer and on Linux", native::run),
     ("size", "bytes of the kernel image", size::run),
     ("ukl", "Linux's levels against ordinary Linux: calls, page faults, Redis", ukl::run),
     ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),

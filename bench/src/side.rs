@@ -13,32 +13,44 @@ use std::time::Duration;
 pub enum Side {
     Micro,
     Linux,
+    /// The micro kernel as a process.
+    Process,
 }
 
 impl Side {
-    fn kernel(self) -> &'static str {
-        match self {
-            Side::Micro => "micro",
-            Side::Linux => "linux",
-        }
+    fn words(self) -> [&'static str; 4] {
+        let (kernel, machine) = match self {
+            Side::Micro => ("micro", "microvm"),
+            Side::Linux => ("linux", "microvm"),
+            Side::Process => ("micro", "process"),
+        };
+        ["--kernel", kernel, "--machine", machine]
     }
 }
 
-/// The processor QEMU runs on.
-const MACHINE_CPU: &str = "0";
+/// The processor machines and native servers run on.
+pub const MACHINE_CPU: &str = "0";
 /// The processor clients run on.
 pub const CLIENT_CPU: &str = "1";
 
 /// `unilith WORDS`, pinned to the machines' processor.
 fn unilith(options: &Options, words: &[&str]) -> Result<Output> {
-    unilith_with(options, words, &[])
+    unilith_with(options, None, words, &[])
 }
 
-/// As [`unilith`], with variables of its environment.
-fn unilith_with(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Result<Output> {
+/// As [`unilith`], in a folder and with variables of its environment.
+fn unilith_with(
+    options: &Options,
+    folder: Option<&Path>,
+    words: &[&str],
+    env: &[(&str, &str)],
+) -> Result<Output> {
     let mut command = Command::new("timeout");
     command.args(["300", "taskset", "-c", MACHINE_CPU]).arg(&options.command).args(words);
     command.envs(env.iter().copied());
+    if let Some(folder) = folder {
+        command.current_dir(folder);
+    }
     let output = command.output().map_err(|e| format!("cannot run taskset: {e}"))?;
     if output.status.success() {
         return Ok(output);
@@ -49,15 +61,19 @@ fn unilith_with(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Resu
 
 /// Runs a program to its end and returns what it printed.
 pub fn output(options: &Options, side: Side, words: &[&str]) -> Result<String> {
-    let mut all = vec!["run", "--rm", "--machine", "microvm", "--kernel", side.kernel()];
-    all.extend(words);
-    let output = unilith(options, &all)?;
+    output_in(options, side, None, words)
+}
+
+/// The same for the program of a project (`unilith.toml` in a folder).
+pub fn output_in(options: &Options, side: Side, project: Option<&Path>, words: &[&str]) -> Result<String> {
+    let words = [&["run", "--rm"][..], &side.words(), words].concat();
+    let output = unilith_with(options, project, &words, &[])?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// What `unilith WORDS` prints, with variables of its environment.
 pub fn output_of(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Result<String> {
-    let output = unilith_with(options, words, env)?;
+    let output = unilith_with(options, None, words, env)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -84,11 +100,20 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Starts the program and waits until it serves.
     pub fn start(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
+        Machine::of_project(options, side, None, words)
+    }
+
+    /// The same for the program of a project (`unilith.toml` in a folder).
+    pub fn of_project(
+        options: &'a Options,
+        side: Side,
+        project: Option<&Path>,
+        words: &[&str],
+    ) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut all = vec!["run", "-d", "--machine", "microvm", "--name", &name, "--kernel", side.kernel()];
-        all.extend(words);
-        unilith(options, &all)?;
+        let all = [&["run", "-d", "--name", &name][..], &side.words(), words].concat();
+        unilith_with(options, project, &all, &[])?;
         let mut machine = Machine { options, name, kernel: None, state: Value::Null };
         // `run -d` returns when the program serves or ten seconds have passed; a Linux guest may take longer.
         for _ in 0..300 {
@@ -147,16 +172,25 @@ impl<'a> Machine<'a> {
         self.state["kernel_ns"].as_f64().map(|ns| ns / 1e6)
     }
 
+    /// The process that is the machine, or QEMU.
+    pub fn pid(&self) -> Result<u32> {
+        let pid = self.state["process"]["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        pid.ok_or_else(|| "inspect does not name the machine's process".into())
+    }
+
     /// Resident memory of QEMU in MiB.
     pub fn resident_mib(&self) -> Result<f64> {
-        let pid =
-            self.state["process"]["pid"].as_u64().ok_or("inspect does not name the machine's process")?;
-        let status =
-            std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| format!("QEMU: {e}"))?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).ok_or("no VmRSS of QEMU")?;
-        let kib: f64 = line.trim().trim_end_matches(" kB").parse().map_err(|e| format!("VmRSS: {e}"))?;
-        Ok(kib / 1024.0)
+        resident_mib(self.pid()?, "Rss:")
     }
+}
+
+/// A line of a process' smaps_rollup (proc(5)) in MiB: `Rss:`, `Pss:`.
+pub fn resident_mib(pid: u32, line: &str) -> Result<f64> {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let value = text.lines().find_map(|l| l.strip_prefix(line)).ok_or(format!("no {line} in {path}"))?;
+    let kib: f64 = value.trim().trim_end_matches(" kB").parse().map_err(|e| format!("{path}: {e}"))?;
+    Ok(kib / 1024.0)
 }
 
 impl Drop for Machine<'_> {

@@ -53,19 +53,24 @@ fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-/// One line of a table: a figure on both sides, with the ratio of the medians.
-pub fn row(figure: &str, unit: &str, micro: &Samples, linux: &Samples) {
-    let ratio = match (micro.median(), linux.median()) {
-        (Some(m), Some(l)) if l != 0.0 => format!("{:.2}", m / l),
+/// One line of a table: a figure on all sides, with the ratio of the first two medians.
+pub fn row(figure: &str, unit: &str, sides: &[Samples]) {
+    let ratio = match sides {
+        [first, second, ..] => match (first.median(), second.median()) {
+            (Some(first), Some(second)) if second != 0.0 => format!("{:.2}", first / second),
+            _ => "–".into(),
+        },
         _ => "–".into(),
     };
-    println!("| {figure} | {unit} | {} | {} | {ratio} |", micro.show(), linux.show());
+    let shown: Vec<String> = sides.iter().map(Samples::show).collect();
+    println!("| {figure} | {unit} | {} | {ratio} |", shown.join(" | "));
 }
 
 /// The head of a table of [`row`]s.
-pub fn head() {
-    println!("| figure | unit | micro | linux | micro / linux |");
-    println!("| --- | --- | --- | --- | --- |");
+pub fn head(sides: &[&str]) {
+    let ratio = sides.iter().take(2).copied().collect::<Vec<_>>().join(" / ");
+    println!("| figure | unit | {} | {ratio} |", sides.join(" | "));
+    println!("| --- | --- |{} --- |", " --- |".repeat(sides.len()));
 }
 
 #[cfg(test)]

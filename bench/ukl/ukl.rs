@@ -102,7 +102,7 @@ fn requests(options: &Options) -> Result<Table> {
             words.extend(["-m", "256M", "redis"]);
             let machine = Machine::start(options, Side::Linux, &words)?;
             for (row, (pipeline, requests)) in [("1", "20000"), ("16", "100000")].into_iter().enumerate() {
-                for (test, rate) in redis::measure(&machine.address()?, pipeline, requests)? {
+                for (test, rate) in redis::measure(&machine.address()?, pipeline, requests, &[])? {
                     let row = row * 2 + usize::from(test == "GET");
                     let name = format!("{test}, pipeline {pipeline}");
                     table.entry((row, name)).or_default()[at].add(rate);
