@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TOTAL = 16 << 20, LARGEST = 1 << 20 };
+enum { TOTAL = 64 << 20, LARGEST = 1 << 20 };
 
 static double now(void)
 {

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Paper: uIO figure 7. Sequential reads and writes of a file of the host's with several buffer sizes: the overlay's
 //! directory and a volume of the micro-library OS, which has no block device driver, and a virtio-blk disk of the Linux
-//! guest. The Linux guest gets its disk through a wrapper around QEMU that adds one; its page cache and the host's are
-//! bypassed (`O_DIRECT`, `cache=none` where the host's file system can), the files lie in the same directory.
+//! guest, which gets its disk through a wrapper around QEMU that adds one. The guest's page cache is bypassed (`O_DIRECT`),
+//! the host's is not, on any side; the files lie in the same directory.
 
 use super::{ON, table};
-use crate::side::{folder_of, output, output_of};
+use crate::side::{folder_of, output, output_of, qemu_with};
 use crate::{Options, Result, Scratch, Side, programs, statistics::Samples};
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 use unilith_overlay::Client;
 
 /// The disk's size: what the program writes.
-const DISK_BYTES: u64 = 16 << 20;
+const DISK_BYTES: u64 = 64 << 20;
 
 pub fn run(options: &Options) -> Result<()> {
     let scratch = Scratch::new("files")?;
@@ -64,19 +63,11 @@ fn disk(options: &Options, scratch: &Scratch, program: &str) -> Result<String> {
     let file = scratch.path().join("disk");
     let made = std::fs::File::create(&file).and_then(|f| f.set_len(DISK_BYTES));
     made.map_err(|e| format!("{}: {e}", file.display()))?;
-    let folder = scratch.path().join("bin");
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let wrapper = folder.join("qemu-system-x86_64");
-    // Without direct input and output (tmpfs) the host's cache is used, as QEMU's 9p uses it.
-    let script = format!(
-        "#!/bin/sh\nPATH=${{PATH#*:}}\nexec qemu-system-x86_64 \"$@\" -drive if=none,id=disk,format=raw,file={} \
-         -device virtio-blk-device,drive=disk\n",
+    let disk = format!(
+        "-drive if=none,id=disk,format=raw,file={} -device virtio-blk-device,drive=disk",
         file.display()
     );
-    std::fs::write(&wrapper, script)
-        .and_then(|()| std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)))
-        .map_err(|e| format!("{}: {e}", wrapper.display()))?;
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    let path = qemu_with(scratch, &disk)?;
     let words = [
         "run",
         "--rm",

@@ -3,6 +3,7 @@
 //! every second; how quick the line is against a channel that only echoes; and how quick files of the host are.
 
 mod files;
+mod instructions;
 mod line;
 mod load;
 
@@ -15,6 +16,8 @@ const ON: [&str; 2] = ["--set", "overlay=on"];
 
 pub fn run(options: &Options) -> Result<()> {
     load::run(options)?;
+    println!();
+    instructions::run(options)?;
     println!();
     line::run(options)?;
     println!();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine on one side of a comparison, made and removed through the `unilith` command.
 
-use crate::{Options, Result};
+use crate::{Options, Result, Scratch};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,6 +78,18 @@ pub fn output_of(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Res
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// A `PATH` on which QEMU is one that gets more words: the disk or the clock of an experiment.
+pub fn qemu_with(scratch: &Scratch, words: &str) -> Result<String> {
+    let folder = scratch.path().join("bin");
+    let wrapper = folder.join("qemu-system-x86_64");
+    let script = format!("#!/bin/sh\nPATH=${{PATH#*:}}\nexec qemu-system-x86_64 \"$@\" {words}\n");
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&wrapper, script))
+        .and_then(|()| std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)))
+        .map_err(|e| format!("{}: {e}", wrapper.display()))?;
+    Ok(format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()))
+}
+
 /// Where a running machine's socket is.
 pub fn folder_of(options: &Options, name: &str) -> Result<PathBuf> {
     let files = output_of(options, &["overlay", "dir", name], &[])?;
@@ -100,7 +113,7 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Starts the program and waits until it serves.
     pub fn start(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
-        Machine::of_project(options, side, None, words)
+        Machine::launch(options, side, None, words, &[])
     }
 
     /// The same for the program of a project (`unilith.toml` in a folder).
@@ -110,10 +123,30 @@ impl<'a> Machine<'a> {
         project: Option<&Path>,
         words: &[&str],
     ) -> Result<Machine<'a>> {
+        Machine::launch(options, side, project, words, &[])
+    }
+
+    /// The same with variables of the command's environment.
+    pub fn start_with(
+        options: &'a Options,
+        side: Side,
+        words: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Machine<'a>> {
+        Machine::launch(options, side, None, words, env)
+    }
+
+    fn launch(
+        options: &'a Options,
+        side: Side,
+        project: Option<&Path>,
+        words: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let all = [&["run", "-d", "--name", &name][..], &side.words(), words].concat();
-        unilith_with(options, project, &all, &[])?;
+        unilith_with(options, project, &all, env)?;
         let mut machine = Machine { options, name, kernel: None, state: Value::Null };
         // `run -d` returns when the program serves or ten seconds have passed; a Linux guest may take longer.
         for _ in 0..300 {

@@ -22,9 +22,11 @@ extern crate std;
 
 mod failure;
 mod listing;
+mod sort;
 
 pub use failure::{Failure, describe};
 pub use listing::{Column, Listing, Value, json_string};
+pub use sort::sort;
 
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -116,7 +118,7 @@ pub fn register(commands: &'static [Command]) {
 /// All commands, by name.
 pub fn commands() -> Vec<&'static Command> {
     let mut all = COMMANDS.lock().clone();
-    all.sort_unstable_by_key(|c| c.name);
+    sort(&mut all, |a, b| a.name < b.name);
     all
 }
 
@@ -142,7 +144,7 @@ pub fn complete(what: Completes, prefix: &[u8], most: usize) -> Vec<Vec<u8>> {
             }
         });
     }
-    found.sort();
+    sort(&mut found, |a, b| a < b);
     found.dedup();
     found
 }

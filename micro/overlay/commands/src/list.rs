@@ -10,7 +10,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Stat};
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stop, Stream, Value};
+use api_overlay::{
+    Column, Command, Completes, Failure, Listing, Outcome, Session, Stop, Stream, Value, sort,
+};
 use vfs::Dentry;
 
 pub const COMMANDS: [Command; 1] = [Command {
@@ -120,12 +122,12 @@ impl Lister<'_> {
             }
             self.session.checkpoint()?;
         }
-        names.sort();
+        sort(&mut names, |a, b| a < b);
         self.rows(directory, Some(path), names)?;
         if depth >= DEEPEST {
             return Ok(());
         }
-        below.sort();
+        sort(&mut below, |a, b| a < b);
         for name in below {
             let path = join(path, &name);
             match self.tree.walk().child(directory, &name) {

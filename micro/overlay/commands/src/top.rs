@@ -6,7 +6,7 @@ use crate::processes::{Row, threads};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value};
+use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, sort};
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "top",
@@ -60,7 +60,7 @@ fn show(session: &dyn Session, before: &[Row], after: &[Row], elapsed: u64) -> R
     };
     let share = |used: u64| used.saturating_mul(1000) / elapsed.max(1);
     let mut rows: Vec<(u64, &Row)> = after.iter().map(|row| (share(used(row)), row)).collect();
-    rows.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.tid.cmp(&b.1.tid)));
+    sort(&mut rows, |a, b| (b.0, a.1.tid) < (a.0, b.1.tid));
     if !session.json() {
         let busy: u64 = rows.iter().map(|(share, _)| *share).sum();
         let idle = 1000u64.saturating_sub(busy);

@@ -2,7 +2,7 @@
 //! The books of the line: which sessions are open, which commands run in them, what input and credit they have.
 
 use abi::Events;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -143,10 +143,11 @@ impl Request {
     }
 }
 
-/// All sessions, and what runs in each.
+/// All sessions, and what runs in each. There are few of both, so lists do.
 #[derive(Default)]
 pub struct Books {
-    sessions: BTreeMap<u32, BTreeMap<u32, Arc<Request>>>,
+    sessions: Vec<u32>,
+    requests: Vec<Arc<Request>>,
 }
 
 impl Books {
@@ -156,45 +157,52 @@ impl Books {
         if self.sessions.len() >= MOST_SESSIONS {
             return Err("too many sessions: end one first");
         }
-        self.sessions.insert(session, BTreeMap::new());
+        self.sessions.push(session);
         Ok(ended)
     }
 
     /// Forgets a session and answers what ran in it.
     pub fn close(&mut self, session: u32) -> Vec<Arc<Request>> {
-        self.sessions.remove(&session).into_iter().flat_map(BTreeMap::into_values).collect()
+        self.sessions.retain(|open| *open != session);
+        let mut ended = Vec::new();
+        self.requests.retain(|request| {
+            let stays = request.session != session;
+            if !stays {
+                ended.push(request.clone());
+            }
+            stays
+        });
+        ended
     }
 
     pub fn close_all(&mut self) -> Vec<Arc<Request>> {
-        core::mem::take(&mut self.sessions).into_values().flat_map(BTreeMap::into_values).collect()
+        self.sessions.clear();
+        core::mem::take(&mut self.requests)
     }
 
     pub fn add(&mut self, session: u32, number: u32, run: &Run<'_>) -> Result<Arc<Request>, &'static str> {
-        let commands: usize = self.sessions.values().map(BTreeMap::len).sum();
-        let requests = self.sessions.get_mut(&session).ok_or("a command before a greeting")?;
-        if number == 0 || requests.contains_key(&number) {
+        if !self.sessions.contains(&session) {
+            return Err("a command before a greeting");
+        }
+        if number == 0 || self.find(session, number).is_some() {
             return Err("a command with a number that is in use");
         }
-        if requests.len() >= MOST_REQUESTS || commands >= MOST_COMMANDS {
+        let own = self.requests.iter().filter(|request| request.session == session).count();
+        if own >= MOST_REQUESTS || self.requests.len() >= MOST_COMMANDS {
             return Err("too many commands at once");
         }
         let request = Arc::new(Request::new(session, number, run));
-        requests.insert(number, request.clone());
+        self.requests.push(request.clone());
         Ok(request)
     }
 
     pub fn find(&self, session: u32, number: u32) -> Option<Arc<Request>> {
-        self.sessions.get(&session)?.get(&number).cloned()
+        self.requests.iter().find(|r| r.session == session && r.number == number).cloned()
     }
 
-    /// The command has ended.
+    /// The command has ended. A new session of the same number may have a request of the same number.
     pub fn remove(&mut self, request: &Arc<Request>) {
-        if let Some(requests) = self.sessions.get_mut(&request.session)
-            // A new session of the same number may have a request of the same number.
-            && requests.get(&request.number).is_some_and(|other| Arc::ptr_eq(other, request))
-        {
-            requests.remove(&request.number);
-        }
+        self.requests.retain(|other| !Arc::ptr_eq(other, request));
     }
 }
 
