@@ -2,8 +2,8 @@
 //! The network device: a tap with virtio-net headers (checksums and segmentation left to the host both ways), or a stream
 //! socket that carries whole frames.
 //!
-//! A packet leaves when it is transmitted: it is one call of the host now or later. Nothing is copied on the way out; a
-//! received packet larger than a buffer is copied once, into buffers of the size the stack has.
+//! A packet leaves when it is transmitted: it is one call of the host now or later. Nothing is copied on the way out. A
+//! received packet goes into as many buffers as the one before it took; what does not fit these is copied once.
 
 use crate::frames::{PREFIX, Splitter};
 use abi::{Result, errno::*};
@@ -28,17 +28,21 @@ const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
 /// TUN_F_CSUM, TUN_F_TSO4: the host may leave both to us. Taps that stay keep it, so it is always set.
 const OFFLOADS: u64 = 1 | 2;
 
-/// Buffers kept for packets to come.
-const BUFFERS: usize = 64;
-/// References to payload in a packet.
-const FRAGMENTS: usize = 17;
 /// Largest IP packet.
 const LARGEST: usize = 65_535;
+/// Buffers that the largest packet takes.
+const MOST_OF_ONE: usize = (LARGEST + 14).div_ceil(BUFFER_SIZE);
+/// Buffers kept for packets to come: several large ones between two refills.
+const BUFFERS: usize = 4 * MOST_OF_ONE;
+/// References to payload in a packet.
+const FRAGMENTS: usize = 17;
 
 struct Receive {
     /// Empty buffers of [`BUFFER_SIZE`].
     buffers: Vec<Buffer>,
-    /// What of a packet does not fit its first buffer.
+    /// Buffers behind the first that the last packet took.
+    expected: usize,
+    /// What of a packet does not fit those.
     overflow: Box<[u8]>,
     /// Frames of a stream.
     splitter: Option<Splitter>,
@@ -106,6 +110,7 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
         watch: plat_process::watch(fd, |_| POLLER.raise(), 0),
         receive: SpinLock::new(Receive {
             buffers: Vec::new(),
+            expected: 0,
             overflow: overflow.into_boxed_slice(),
             splitter,
             broken: false,
@@ -185,13 +190,16 @@ impl Network {
     fn receive_tap(&self, receive: &mut Receive) -> Option<Option<Incoming>> {
         let mut first = receive.buffers.pop()?;
         let mut header = [0u8; HEADER];
-        let parts = [
-            IoVec::of_mut(&mut header),
-            IoVec::of_mut(first.memory_mut()),
-            IoVec::of_mut(&mut receive.overflow),
-        ];
-        // SAFETY: three buffers of ours that live during the call.
-        let length = match unsafe { host::readv(self.fd, &parts) } {
+        let expected = receive.expected.min(receive.buffers.len());
+        let mut parts = [IoVec::EMPTY; MOST_OF_ONE + 3];
+        parts[0] = IoVec::of_mut(&mut header);
+        parts[1] = IoVec::of_mut(first.memory_mut());
+        for (part, buffer) in parts[2..].iter_mut().zip(receive.buffers.iter_mut().rev().take(expected)) {
+            *part = IoVec::of_mut(buffer.memory_mut());
+        }
+        parts[2 + expected] = IoVec::of_mut(&mut receive.overflow);
+        // SAFETY: different buffers of ours that live during the call.
+        let length = match unsafe { host::readv(self.fd, &parts[..3 + expected]) } {
             Ok(n) => n,
             Err(_) => {
                 receive.buffers.push(first);
@@ -205,12 +213,23 @@ impl Network {
         let here = length.min(first.size());
         first.set_window(0..here);
         let mut more = Vec::new();
-        let overflow = &receive.overflow[..(length - here).min(receive.overflow.len())];
+        let mut rest = length - here;
+        while rest > 0
+            && more.len() < expected
+            && let Some(mut buffer) = receive.buffers.pop()
+        {
+            let here = rest.min(buffer.size());
+            buffer.set_window(0..here);
+            rest -= here;
+            more.push(buffer);
+        }
+        let overflow = &receive.overflow[..rest.min(receive.overflow.len())];
         if !spread(overflow, &mut receive.buffers, &mut more) {
             receive.buffers.push(first);
             receive.buffers.append(&mut more);
             return Some(None);
         }
+        receive.expected = more.len().min(MOST_OF_ONE);
         Some(Some(Incoming { first, more, checksum_valid: header[0] & (NEEDS_CSUM | DATA_VALID) != 0 }))
     }
 
@@ -303,6 +322,10 @@ impl NetDevice for Network {
         let mut receive = self.receive.lock();
         let mut count = 0;
         while count < most {
+            // Rather than lose a large packet it waits for the next refill.
+            if count > 0 && receive.buffers.len() < MOST_OF_ONE {
+                break;
+            }
             let packet = match self.link {
                 Link::Tap => self.receive_tap(&mut receive),
                 Link::Stream => self.receive_stream(&mut receive),
