@@ -31,7 +31,7 @@ const SHORT_SHARE: u64 = 8;
 const STACK_GAP: u64 = 256 * PAGE;
 
 /// What has to be done without the lock.
-enum Step {
+pub(crate) enum Step {
     Done(FaultOutcome),
     Fetch { file: Arc<MappedFile>, index: u64 },
 }
@@ -102,7 +102,7 @@ fn large_pays(large: Large, sequential: bool) -> bool {
     wanted || (sequential && free > total / LARGE_FREE_SHARE && free > LARGE_LEAST)
 }
 
-fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
+pub(crate) fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
     // SAFETY: used only while the page-table entry, whose count this is, stays as it is: under the space's lock. It is
     // not dropped.
     ManuallyDrop::new(unsafe { Frame::from_raw(physical) })
@@ -257,7 +257,7 @@ impl Inner {
     }
 
     /// A write to a page that is there but read-only: the last holder of an own page gets it, others get a copy.
-    fn make_own(&mut self, address: u64, page: Page, rights: Rights) -> Step {
+    pub(crate) fn make_own(&mut self, address: u64, page: Page, rights: Rights) -> Step {
         let frame = borrowed(page.physical);
         if page.own && frame.is_unique() {
             self.pager.protect(address, address + PAGE, &mut |_| rights);

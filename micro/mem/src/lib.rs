@@ -25,6 +25,7 @@ mod fault;
 mod layout;
 mod listing;
 mod pager;
+mod poke;
 mod remap;
 mod rights;
 mod shared;

@@ -264,6 +264,10 @@ pub mod symbols {
         pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
         pub safe fn unilith_plat_domain_prepare() -> abi::Result<domain::Means>;
         pub safe fn unilith_plat_domain_give(start: u64, length: u64);
+        pub safe fn unilith_plat_new_code(code: &[u8]) -> abi::Result<u64>;
+        pub fn unilith_plat_free_code(address: u64, length: usize);
+        pub fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> abi::Result<()>;
+        pub safe fn unilith_plat_trace_slots() -> u32;
     }
 }
 
@@ -558,4 +562,38 @@ pub mod domain {
     pub fn give(start: u64, length: u64) {
         symbols::unilith_plat_domain_give(start, length);
     }
+}
+
+/// Words that each processor has for the tracer.
+pub const TRACE_SLOTS: usize = 3;
+
+/// Where those words are, relative to GS.
+pub fn trace_slots() -> u32 {
+    symbols::unilith_plat_trace_slots()
+}
+
+/// Copies code to executable pages of its own, within reach of a relative jump from the kernel's text. `ENOMEM`.
+pub fn new_code(code: &[u8]) -> abi::Result<u64> {
+    symbols::unilith_plat_new_code(code)
+}
+
+/// Gives the pages of [`new_code`] back.
+///
+/// # Safety
+///
+/// Nothing runs or refers to the code any more.
+pub unsafe fn free_code(address: u64, length: usize) {
+    // SAFETY: as above.
+    unsafe { symbols::unilith_plat_free_code(address, length) }
+}
+
+/// Changes code of the kernel, or of [`new_code`]. No other processor may be running it: the bytes are written one by
+/// one. `EFAULT` where there is none.
+///
+/// # Safety
+///
+/// What it is changed to is code that may run there.
+pub unsafe fn write_code(address: u64, bytes: &[u8]) -> abi::Result<()> {
+    // SAFETY: as above.
+    unsafe { symbols::unilith_plat_write_code(address, bytes) }
 }

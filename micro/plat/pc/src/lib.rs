@@ -26,6 +26,7 @@ mod asm;
 mod boot;
 #[cfg(not(test))]
 mod clock;
+mod code;
 #[cfg(not(test))]
 mod cpu;
 #[cfg(not(test))]

@@ -26,7 +26,7 @@ static mut IMAGE_PT: Tables = Tables([[0; 512]; IMAGE_TABLES]);
 struct OneTable(Table);
 static mut STACKS_PD: OneTable = OneTable([0; 512]);
 
-fn image_physical(virtual_address: u64) -> u64 {
+pub fn image_physical(virtual_address: u64) -> u64 {
     virtual_address - KERNEL_BASE
 }
 
@@ -166,6 +166,34 @@ pub unsafe fn map_stack_page(address: u64, frame: u64) -> Option<()> {
         (*pt)[(address >> 12 & 511) as usize] = frame | key | NO_EXECUTE | GLOBAL | WRITABLE | PRESENT;
     }
     Some(())
+}
+
+/// Makes a page that [`map_stack_page`] mapped executable and read-only.
+///
+/// # Safety
+///
+/// As for [`unmap_stack_page`], but for what reads it.
+pub unsafe fn make_executable(address: u64) {
+    // SAFETY: as in `unmap_stack_page`.
+    unsafe {
+        let pd = &raw mut STACKS_PD.0;
+        let pt: *mut Table = physical_to_virtual((*pd)[((address - STACKS) >> 21) as usize] & ADDRESS);
+        (*pt)[(address >> 12 & 511) as usize] &= !(NO_EXECUTE | WRITABLE);
+        asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags));
+    }
+}
+
+/// The frame of a page that [`map_stack_page`] mapped; 0 for none.
+pub fn frame_of(address: u64) -> u64 {
+    // SAFETY: only reads tables that stay for ever.
+    unsafe {
+        let entry = (*(&raw const STACKS_PD.0))[((address - STACKS) >> 21) as usize];
+        if entry & PRESENT == 0 {
+            return 0;
+        }
+        let pt: *mut Table = physical_to_virtual(entry & ADDRESS);
+        (*pt)[(address >> 12 & 511) as usize] & ADDRESS
+    }
 }
 
 /// Takes a page of the stack area away; answers its frame.

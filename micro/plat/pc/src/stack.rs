@@ -12,7 +12,8 @@ use core::mem::ManuallyDrop;
 const SLOT: u64 = 64 << 10;
 /// Usable bytes of a stack.
 pub const SIZE: u64 = 32 << 10;
-const SLOTS: u64 = (1 << 30) / SLOT - 1;
+/// The last 2 MiB of that are for code made at run time (`code.rs`).
+const SLOTS: u64 = ((1 << 30) - (2 << 20)) / SLOT;
 /// Freed stacks that stay mapped, for the next thread.
 const SPARE: usize = 16;
 

@@ -14,13 +14,20 @@ pub struct Cpu {
     pub index: u32,
     /// Not 0: an overlay program runs, in the domain of this `Entry`.
     pub domain: UnsafeCell<u64>,
+    /// Stack, flag and return address of the tracer (`api_plat::trace_slots`).
+    trace: UnsafeCell<[u64; api_plat::TRACE_SLOTS]>,
 }
 
 // SAFETY: a processor reaches its own block only, by single instructions relative to GS.
 unsafe impl Sync for Cpu {}
 
-pub static BOOT_CPU: Cpu =
-    Cpu { frame: UnsafeCell::new(0), work: UnsafeCell::new(0), index: 0, domain: UnsafeCell::new(0) };
+pub static BOOT_CPU: Cpu = Cpu {
+    frame: UnsafeCell::new(0),
+    work: UnsafeCell::new(0),
+    index: 0,
+    domain: UnsafeCell::new(0),
+    trace: UnsafeCell::new([0; api_plat::TRACE_SLOTS]),
+};
 
 #[unsafe(no_mangle)]
 fn unilith_plat_cpu() -> u32 {
@@ -108,4 +115,9 @@ pub fn set_frame_address(frame: u64) {
         asm!("mov gs:[{}], {}", const core::mem::offset_of!(Cpu, frame), in(reg) frame,
             options(nostack, preserves_flags));
     }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_trace_slots() -> u32 {
+    core::mem::offset_of!(Cpu, trace) as u32
 }

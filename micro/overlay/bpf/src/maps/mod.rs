@@ -82,6 +82,12 @@ impl Spec {
         self.flags & READ_ONLY != 0 && self.kind == Kind::Array && self.entries == 1
     }
 
+    /// Memory it takes on one processor, about.
+    pub fn bytes(&self) -> usize {
+        let element = if self.kind == Kind::RingBuffer { 1 } else { (self.key + self.value) as usize + 24 };
+        self.entries as usize * element
+    }
+
     /// In words, what is wrong with it.
     pub fn check(&self) -> Result<(), &'static str> {
         let (key, value, entries) = (self.key, self.value, self.entries);
@@ -349,6 +355,20 @@ impl Map {
     /// How many values an element has.
     pub fn cpus(&self) -> u32 {
         self.cpus
+    }
+
+    /// Adds a record to a ring buffer; counts it as lost when there is no room.
+    pub fn put_record(&self, record: &[u8]) {
+        let Store::Ring(ring) = &self.store else { return };
+        match ring.reserve(&self.values, record.len() as u64) {
+            Some(at) => {
+                self.values.write(at, record);
+                ring.finish(&self.values, at, true);
+            }
+            None => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Hands out the oldest finished record of a ring buffer and forgets it; false when there is none.
