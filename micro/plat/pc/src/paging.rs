@@ -187,7 +187,8 @@ pub unsafe fn make_executable(address: u64) {
 pub fn frame_of(address: u64) -> u64 {
     // SAFETY: only reads tables that stay for ever.
     unsafe {
-        let entry = (*(&raw const STACKS_PD.0))[((address - STACKS) >> 21) as usize];
+        let pd = &raw const STACKS_PD.0;
+        let entry = (*pd)[((address - STACKS) >> 21) as usize];
         if entry & PRESENT == 0 {
             return 0;
         }
