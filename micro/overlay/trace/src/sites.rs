@@ -197,9 +197,9 @@ fn change(site: &Site, space: &Arc<Space>, from: &[u8], to: &[u8]) -> Result<(),
 
 /// Threads that were interrupted in the middle of what is a jump now go on at the moved instructions.
 fn leave_patch(site: &Site) {
-    sched::each_thread(&mut |thread| {
+    for thread in sched::threads() {
         if thread.local().is_null() {
-            return;
+            continue;
         }
         // SAFETY: the top of a program thread's kernel stack holds its registers while it is in the kernel or off the
         // processor; the thread that runs this is in the kernel.
@@ -212,7 +212,7 @@ fn leave_patch(site: &Site) {
         {
             saved.rip = site.moved + u64::from(*to);
         }
-    });
+    }
 }
 
 /// Makes a site with its stub and trampoline; the function is not changed yet.

@@ -25,11 +25,7 @@ mod thread;
 
 pub use pollers::run_pollers;
 pub use run::{
-<<<<<<< HEAD
     current, current_handle, exit_current, on_timer_interrupt, park, spawn, start_first, threads, unpark,
-=======
-    current, current_handle, each_thread, exit_current, on_timer_interrupt, park, spawn, start_first, unpark,
->>>>>>> b7d3f37 (overlay: probes at functions and returns of the application and the kernel, and what mem, sched and the platform do for them)
     work, yield_now,
 };
 pub use thread::{Start, Thread};

@@ -66,11 +66,6 @@ pub fn current() -> &'static Thread {
     unsafe { &*cpu().current.load(Ordering::Relaxed) }
 }
 
-/// Every thread there is. `look` takes no lock of the scheduler.
-pub fn each_thread(look: &mut dyn FnMut(&Thread)) {
-    TABLE.lock().threads.iter().flatten().for_each(|t| look(t));
-}
-
 /// The running thread, counted.
 pub fn current_handle() -> Arc<Thread> {
     handle(current().index).expect("the running thread is in the table")
