@@ -49,6 +49,8 @@ enum Verb {
     Exec(verbs::exec::Args),
     /// Give commands to a running machine at a prompt
     Attach(verbs::attach::Args),
+    /// Count, time and print what functions of a running machine do, with eBPF
+    Trace(verbs::trace::Args),
     /// Files and programs for running machines
     Overlay(verbs::overlay::Args),
     /// Debug a machine that is a process with gdb
@@ -108,6 +110,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Rm(args) => verbs::rm::act(&store, &args),
         Verb::Exec(args) => verbs::exec::act(&store, &args),
         Verb::Attach(args) => verbs::attach::act(&store, &args),
+        Verb::Trace(args) => verbs::trace::act(&store, &args),
         Verb::Overlay(args) => verbs::overlay::act(&store, &args),
         Verb::Gdb(args) => verbs::gdb::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),

@@ -20,6 +20,7 @@ pub mod run;
 pub mod stop;
 pub mod supervise;
 pub mod test;
+pub mod trace;
 pub mod wait;
 
 use crate::fault::{Fault, Result};

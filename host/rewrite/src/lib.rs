@@ -7,12 +7,13 @@
 //! only overwritten where nothing can jump into the middle of the jump that replaces it. Left out on purpose:
 //! `rt_sigreturn`, whose bytes unwinders look for (libgcc, gdb).
 //!
-//! [`needs`] answers another question from the same decoding: which system calls a program and its libraries can make.
+//! [`probe`] plans jumps at the beginning of functions of a running program. [`needs`] answers another question from the same decoding: which system calls a program and its libraries can make.
 #![forbid(unsafe_code)]
 
 mod code;
 mod frames;
 mod needs;
+pub mod probe;
 mod sites;
 
 pub use needs::{Needs, Object, needs};

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Addresses of names in the running machine: the files that are mapped there, their symbols, and where they are.
+
+use crate::Script;
+use api_probes::{Attachment, Kind, Package, Plan};
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolFlags, SymbolKind, elf};
+use std::collections::BTreeMap;
+
+/// A file that is mapped, or the kernel.
+pub struct Module {
+    pub path: String,
+    pub elf: Vec<u8>,
+    /// What is added to the file's own addresses.
+    pub bias: u64,
+}
+
+/// One executable mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub offset: u64,
+    pub path: String,
+}
+
+/// The executable mappings of files in the text of `/proc/PID/maps`.
+pub fn mappings(maps: &str) -> Vec<Mapping> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+        let path = words.nth(2)?;
+        if !rights.contains('x') || !path.starts_with('/') {
+            return None;
+        }
+        let start = u64::from_str_radix(range.split_once('-')?.0, 16).ok()?;
+        Some(Mapping { start, offset: u64::from_str_radix(offset, 16).ok()?, path: path.into() })
+    };
+    maps.lines().filter_map(line).collect()
+}
+
+/// The modules of the machine; `read` gives a file of it.
+pub fn modules(maps: &str, read: &mut dyn FnMut(&str) -> Option<Vec<u8>>) -> Vec<Module> {
+    let mut out: Vec<Module> = Vec::new();
+    for mapping in mappings(maps) {
+        if out.iter().any(|m| m.path == mapping.path) {
+            continue;
+        }
+        let Some(elf) = read(&mapping.path) else { continue };
+        if let Some(bias) = bias(&elf, &mapping) {
+            out.push(Module { path: mapping.path, elf, bias });
+        }
+    }
+    out
+}
+
+fn bias(elf: &[u8], mapping: &Mapping) -> Option<u64> {
+    let file = object::File::parse(elf).ok()?;
+    let holds = |(offset, size): (u64, u64)| {
+        offset & !0xfff <= mapping.offset && mapping.offset < offset.saturating_add(size)
+    };
+    let segment = file.segments().find(|s| holds(s.file_range()))?;
+    let address = segment.address().wrapping_sub(segment.file_range().0).wrapping_add(mapping.offset);
+    Some(mapping.start.wrapping_sub(address))
+}
+
+/// A function by its name.
+struct Function<'a> {
+    module: &'a Module,
+    /// The file's own address.
+    address: u64,
+}
+
+fn demangled(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name))
+}
+
+/// Looks in the order of the modules, the program first.
+fn find<'a>(modules: impl Iterator<Item = &'a Module>, name: &str) -> Result<Function<'a>, String> {
+    let mut near = BTreeMap::new();
+    let mut searched = Vec::new();
+    for module in modules {
+        searched.push(module.path.as_str());
+        let Ok(file) = object::File::parse(&*module.elf) else { continue };
+        let mut found = BTreeMap::new();
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            let Ok(own) = symbol.name() else { continue };
+            if symbol.kind() != SymbolKind::Text || symbol.is_undefined() || symbol.address() == 0 {
+                continue;
+            }
+            // Versions are not part of the name.
+            let own = own.split('@').next().unwrap_or(own);
+            if own == name || name.contains("::") && demangled(own) == name {
+                let indirect = matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info & 15 == elf::STT_GNU_IFUNC);
+                found.insert(symbol.address(), indirect);
+            } else if near.len() < 5 && own.to_lowercase().contains(&name.to_lowercase()) {
+                near.insert(own.to_string(), ());
+            }
+        }
+        match found.len() {
+            0 => {}
+            1 => {
+                let Some((address, indirect)) = found.pop_first() else { continue };
+                if indirect {
+                    return Err(format!(
+                        "{name} is chosen when the program starts (IFUNC): name the one that is used"
+                    ));
+                }
+                return Ok(Function { module, address });
+            }
+            n => return Err(format!("there are {n} functions {name} in {}", module.path)),
+        }
+    }
+    let near: Vec<String> = near.into_keys().collect();
+    let hint = match near.is_empty() {
+        true => "symbols are needed: is the program stripped?".to_string(),
+        false => format!("there is {}", near.join(", ")),
+    };
+    Err(format!("no function {name} in {}: {hint}", searched.join(", ")))
+}
+
+/// Puts each program of a script to where it goes.
+pub fn package(script: &Script, modules: &[Module], kernel: Option<&Module>) -> Result<Package, String> {
+    let mut package = Package { bundle: script.bundle.encode(), attachments: Vec::new() };
+    for place in &script.places {
+        let (mut address, mut plan) = (0, Plan::default());
+        if place.kind != Kind::Tracepoint {
+            let function = match place.name.strip_prefix("kernel:") {
+                Some(name) => find(kernel.into_iter(), name)?,
+                None => find(modules.iter(), &place.name)?,
+            };
+            let why = |e| format!("{}: {e}", place.name);
+            plan = unilith_rewrite::probe::plan(&function.module.elf, function.address).map_err(why)?;
+            if place.kind == Kind::Return && !place.name.starts_with("kernel:") {
+                unilith_rewrite::probe::returns(&function.module.elf).map_err(why)?;
+            }
+            address = function.address.wrapping_add(function.module.bias);
+        }
+        package.attachments.push(Attachment {
+            program: place.program as u16,
+            kind: place.kind,
+            name: place.name.clone(),
+            address,
+            plan,
+        });
+    }
+    Ok(package)
+}
+
+/// The address of a symbol of any kind, for programs that refer to it.
+pub fn address(modules: &[Module], kernel: Option<&Module>, name: &str) -> Option<u64> {
+    modules.iter().chain(kernel).find_map(|module| {
+        let file = object::File::parse(&*module.elf).ok()?;
+        let symbol = file
+            .symbols()
+            .chain(file.dynamic_symbols())
+            .find(|s| s.name() == Ok(name) && !s.is_undefined() && s.kind() != SymbolKind::Tls)?;
+        Some(symbol.address().wrapping_add(module.bias))
+    })
+}
+
+/// Names addresses.
+pub struct Names {
+    /// Address, end, name.
+    all: Vec<(u64, u64, String)>,
+}
+
+impl Names {
+    pub fn new<'a>(modules: impl Iterator<Item = &'a Module>) -> Names {
+        let mut all = Vec::new();
+        for module in modules {
+            let Ok(file) = object::File::parse(&*module.elf) else { continue };
+            for symbol in file.symbols().chain(file.dynamic_symbols()) {
+                if symbol.kind() == SymbolKind::Text
+                    && !symbol.is_undefined()
+                    && let Ok(name) = symbol.name()
+                {
+                    let start = symbol.address().wrapping_add(module.bias);
+                    all.push((start, start.wrapping_add(symbol.size()), demangled(name)));
+                }
+            }
+            // What has no symbol still belongs to a file.
+            for segment in file.segments().filter(|s| s.size() > 0) {
+                let name = module.path.rsplit('/').next().unwrap_or(&module.path);
+                let start = segment.address().wrapping_add(module.bias);
+                all.push((start, start.wrapping_add(segment.size()), format!("[{name}]")));
+            }
+        }
+        all.sort();
+        Names { all }
+    }
+
+    /// The innermost that holds the address.
+    pub fn name(&self, address: u64) -> Option<&str> {
+        let end = self.all.partition_point(|n| n.0 <= address);
+        self.all[..end].iter().rev().take(1 << 12).find(|n| address < n.1).map(|n| n.2.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+55a0000000-55a0001000 r--p 00000000 00:00 5 /usr/bin/x\n\
+55a0001000-55a0003000 r-xp 00001000 00:00 5 /usr/bin/x\n\
+7f0000000000-7f0000001000 r-xp 00000000 00:00 0 [calls]\n\
+7f0000100000-7f0000200000 r-xp 00028000 00:00 9 /lib/libc.so.6\n";
+
+    #[test]
+    fn executable_mappings_of_files_are_found() {
+        let found = mappings(MAPS);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0], Mapping { start: 0x55_a000_1000, offset: 0x1000, path: "/usr/bin/x".into() });
+    }
+
+    #[test]
+    fn functions_are_found_where_the_file_is_mapped_and_can_be_probed() {
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let modules = modules(&maps, &mut |path| std::fs::read(path).ok());
+        assert!(modules.iter().any(|m| m.elf == own));
+        let here = marker_for_this_test as *const () as u64;
+        let function = find(modules.iter(), "marker_for_this_test").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(function.address.wrapping_add(function.module.bias), here);
+        assert_eq!(Names::new(modules.iter()).name(here), Some("marker_for_this_test"));
+        let missing = find(modules.iter(), "marker_for_this_tes").err().unwrap();
+        assert!(missing.contains("there is marker_for_this_test"), "{missing}");
+        assert_eq!(marker_for_this_test(3), 10);
+    }
+
+    #[unsafe(no_mangle)]
+    #[inline(never)]
+    extern "C" fn marker_for_this_test(x: u64) -> u64 {
+        std::hint::black_box(x) * 3 + 1
+    }
+}
