@@ -5,6 +5,7 @@ use crate::Script;
 use api_probes::{Attachment, Kind, Package, Plan};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolFlags, SymbolKind, elf};
 use std::collections::BTreeMap;
+use unilith_rewrite::probe::Prober;
 
 /// A file that is mapped, or the kernel.
 pub struct Module {
@@ -120,6 +121,8 @@ fn find<'a>(modules: impl Iterator<Item = &'a Module>, name: &str) -> Result<Fun
 /// Puts each program of a script to where it goes.
 pub fn package(script: &Script, modules: &[Module], kernel: Option<&Module>) -> Result<Package, String> {
     let mut package = Package { bundle: script.bundle.encode(), attachments: Vec::new() };
+    // Decoding a whole file takes a while: once for each.
+    let mut probers: Vec<(*const Module, Prober<'_>)> = Vec::new();
     for place in &script.places {
         let (mut address, mut plan) = (0, Plan::default());
         if place.kind != Kind::Tracepoint {
@@ -128,9 +131,18 @@ pub fn package(script: &Script, modules: &[Module], kernel: Option<&Module>) -> 
                 None => find(modules.iter(), &place.name)?,
             };
             let why = |e| format!("{}: {e}", place.name);
-            plan = unilith_rewrite::probe::plan(&function.module.elf, function.address).map_err(why)?;
+            let own = std::ptr::from_ref(function.module);
+            let at = match probers.iter().position(|p| std::ptr::eq(p.0, own)) {
+                Some(at) => at,
+                None => {
+                    probers.push((own, Prober::new(&function.module.elf).map_err(why)?));
+                    probers.len() - 1
+                }
+            };
+            let prober = &probers[at].1;
+            plan = prober.plan(function.address).map_err(why)?;
             if place.kind == Kind::Return && !place.name.starts_with("kernel:") {
-                unilith_rewrite::probe::returns(&function.module.elf).map_err(why)?;
+                prober.returns().map_err(why)?;
             }
             address = function.address.wrapping_add(function.module.bias);
         }

@@ -5,6 +5,7 @@ use crate::call::Call;
 use crate::{calls, overlay, task};
 use abi::{Errno, Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
+use api_trace::{Event, Point};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use syscall_table::ROWS;
 
@@ -43,9 +44,18 @@ static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handl
 static MISSING: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 static TRACE: AtomicBool = AtomicBool::new(false);
 
-/// Prints every call to the console from now on.
+/// Prints every call to the console from now on, or does not.
 pub fn set_trace(on: bool) {
     TRACE.store(on, Ordering::Relaxed);
+    watched();
+}
+
+/// Who looks at calls has changed: while somebody does, every call takes the full path.
+pub fn watched() {
+    let watched = TRACE.load(Ordering::Relaxed)
+        || api_trace::is_on(Point::CallEntry)
+        || api_trace::is_on(Point::CallExit);
+    crate::fast::enable(!watched);
 }
 
 #[unsafe(no_mangle)]
@@ -72,6 +82,10 @@ fn unilith_kernel_overlay_call(frame: &mut Frame) {
 
 /// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
 fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
+    if api_trace::is_on(Point::CallEntry) {
+        let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
+        api_trace::hit(Event::CallEntry { number, arguments });
+    }
     let mut call = Call { frame, keep_registers: false };
     let result = match HANDLERS.get(number as usize) {
         Some(Some(handler)) => handler(&mut call),
@@ -80,6 +94,10 @@ fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
     let keep = call.keep_registers;
     if TRACE.load(Ordering::Relaxed) {
         trace(number, frame, &result);
+    }
+    if api_trace::is_on(Point::CallExit) {
+        let result = result.map_or_else(|e| e.to_return() as u64, |value| value as u64);
+        api_trace::hit(Event::CallExit { number, result });
     }
     if keep {
         return None;

@@ -8,20 +8,24 @@
 use crate::task::{self, Task};
 use api_plat::FastCall;
 
-/// Enters the calls in the platform's table. `trace` leaves them out: only the full path prints.
-pub fn register() {
-    let calls: [(u32, FastCall); 7] = [
-        (39, unilith_fast_getpid),
-        (102, unilith_fast_getuid),
-        (104, unilith_fast_getgid),
-        (107, unilith_fast_geteuid),
-        (108, unilith_fast_getegid),
-        (110, unilith_fast_getppid),
-        (186, unilith_fast_gettid),
-    ];
-    for (number, call) in calls {
-        // SAFETY: each keeps what the module's documentation says.
-        unsafe { api_plat::set_fast_call(number, call) };
+static CALLS: [(u32, FastCall); 7] = [
+    (39, unilith_fast_getpid),
+    (102, unilith_fast_getuid),
+    (104, unilith_fast_getgid),
+    (107, unilith_fast_geteuid),
+    (108, unilith_fast_getegid),
+    (110, unilith_fast_getppid),
+    (186, unilith_fast_gettid),
+];
+
+/// Enters the calls in the platform's table, or takes them out while calls are traced: only the full path tells.
+pub fn enable(on: bool) {
+    for (number, call) in CALLS {
+        match on {
+            // SAFETY: each keeps what the module's documentation says.
+            true => unsafe { api_plat::set_fast_call(number, call) },
+            false => api_plat::clear_fast_call(number),
+        }
     }
 }
 

@@ -21,11 +21,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     for word in &config.unknown {
         log::warn!("boot setting {word} is not known: ignored");
     }
-    if config.trace {
-        crate::dispatch::set_trace(true);
-    } else {
-        crate::fast::register();
-    }
+    crate::dispatch::set_trace(config.trace);
     system::set_memory(boot.memory);
     if let Some(name) = &config.hostname {
         system::set_host_name(name.as_bytes());

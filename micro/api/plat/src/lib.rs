@@ -224,6 +224,11 @@ pub unsafe fn set_fast_call(number: u32, call: FastCall) {
     unsafe { symbols::unilith_plat_set_fast_call(number, call) }
 }
 
+/// The call takes the full path again. Kernel code is never preempted, so no thread is on the way to the fast one.
+pub fn clear_fast_call(number: u32) {
+    symbols::unilith_plat_clear_fast_call(number);
+}
+
 /// What the platform implements.
 pub mod symbols {
     use super::*;
@@ -264,6 +269,7 @@ pub mod symbols {
         pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
         pub safe fn unilith_plat_domain_prepare() -> abi::Result<domain::Means>;
         pub safe fn unilith_plat_domain_give(start: u64, length: u64);
+        pub safe fn unilith_plat_clear_fast_call(number: u32);
         pub safe fn unilith_plat_new_code(code: &[u8]) -> abi::Result<u64>;
         pub fn unilith_plat_free_code(address: u64, length: usize);
         pub fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> abi::Result<()>;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tracepoints: places of the kernel that have a name and hand over what happens there.
 //!
-//! A place asks [`is_on`], one load, and only then puts its record together and calls [`hit`]. The record is laid out
-//! as programs see it (`bpf::context`). The hook runs with interrupts off, takes no lock and does not block, so a place
-//! may hold locks. Who has no tracer has no cost but the load.
+//! A place asks [`is_on`], one load, and only then calls [`hit`] with an [`Event`]. The hook runs with interrupts off,
+//! takes no lock and does not block, so a place may hold locks. Who has no tracer has no cost but the load. What
+//! programs see of an event is the hook's business (`micro/overlay/trace`).
 #![no_std]
 
 use core::ptr::null_mut;
@@ -13,17 +13,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Point {
-    /// A system call comes in: `struct trace_event_raw_sys_enter`.
     CallEntry = 0,
-    /// And goes out: `struct trace_event_raw_sys_exit`.
     CallExit = 1,
-    /// The processor goes from one thread to another: `struct trace_event_raw_sched_switch`.
     Switch = 2,
-    /// A thread becomes runnable: `struct trace_event_raw_sched_wakeup_template`.
     Wakeup = 3,
-    /// A frame was received: `struct unilith_packet`.
     Receive = 4,
-    /// A frame is about to be sent: `struct unilith_packet`.
     Send = 5,
 }
 
@@ -44,8 +38,48 @@ impl Point {
     }
 }
 
-/// Runs with the point and its record.
-pub type Hook = fn(Point, &[u8]);
+/// Why a thread leaves the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// It could go on.
+    Preempted,
+    Sleeps,
+    Ends,
+}
+
+/// What happens at a place. A thread is named by its local pointer (`sched::Thread::local`), which stays valid while
+/// the hook runs; null for a thread of the kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A system call comes in.
+    CallEntry { number: u64, arguments: [u64; 6] },
+    /// A system call goes out, with what it returns to the program.
+    CallExit { number: u64, result: u64 },
+    /// The processor goes from one thread to another; `None` for no thread, when it idles.
+    Switch { previous: Option<*mut ()>, leaves: Leaves, next: Option<*mut ()> },
+    /// A thread becomes runnable.
+    Wakeup { thread: *mut () },
+    /// An Ethernet frame was received; `length` may be more than the bytes of its first buffer.
+    Receive { frame: &'a [u8], length: usize },
+    /// A frame is handed to the device.
+    Send { frame: &'a [u8], length: usize },
+}
+
+impl Event<'_> {
+    pub fn point(&self) -> Point {
+        match self {
+            Event::CallEntry { .. } => Point::CallEntry,
+            Event::CallExit { .. } => Point::CallExit,
+            Event::Switch { .. } => Point::Switch,
+            Event::Wakeup { .. } => Point::Wakeup,
+            Event::Receive { .. } => Point::Receive,
+            Event::Send { .. } => Point::Send,
+        }
+    }
+}
+
+/// Runs with what happened.
+pub type Hook = fn(Event<'_>);
 
 static ON: AtomicU32 = AtomicU32::new(0);
 static HOOK: AtomicPtr<()> = AtomicPtr::new(null_mut());
@@ -56,14 +90,14 @@ pub fn is_on(point: Point) -> bool {
     ON.load(Ordering::Relaxed) & 1 << point as u32 != 0
 }
 
-/// Hands over the record of a point that is on.
+/// Hands over what happened at a point that is on.
 #[cold]
-pub fn hit(point: Point, record: &[u8]) {
+pub fn hit(event: Event<'_>) {
     let hook = HOOK.load(Ordering::Acquire);
     if !hook.is_null() {
         // SAFETY: only `set` stores here, and it stores such a function.
         let hook = unsafe { core::mem::transmute::<*mut (), Hook>(hook) };
-        hook(point, record);
+        hook(event);
     }
 }
 
@@ -81,12 +115,10 @@ mod tests {
 
     #[test]
     fn a_point_that_is_on_calls_the_hook() {
-        assert!(!is_on(Point::Switch));
-        set(1 << Point::Switch as u32, |point, record| {
-            SEEN.store(point as u32 * 100 + record.len() as u32, Ordering::Relaxed);
-        });
-        assert!(is_on(Point::Switch) && !is_on(Point::Wakeup));
-        hit(Point::Switch, &[0; 7]);
-        assert_eq!(SEEN.load(Ordering::Relaxed), 207);
+        assert!(!is_on(Point::Wakeup));
+        set(1 << Point::Wakeup as u32, |event| SEEN.store(event.point() as u32 + 100, Ordering::Relaxed));
+        assert!(is_on(Point::Wakeup) && !is_on(Point::Switch));
+        hit(Event::Wakeup { thread: null_mut() });
+        assert_eq!(SEEN.load(Ordering::Relaxed), 100 + Point::Wakeup as u32);
     }
 }

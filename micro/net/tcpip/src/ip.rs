@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use api_netdev::{
     BUFFER_SIZE, Buffer, Checksum, Fragment, HEADROOM, Incoming, Info, NetDevice, Outgoing, Segmentation,
 };
+use api_trace::{Event, Point};
 use core::net::Ipv4Addr;
 
 /// Loopback's MTU: the largest packet an IPv4 header can name (Linux says 65,536 and never uses the last byte).
@@ -355,6 +356,9 @@ impl Ip {
         }
         self.statistics.sent_packets += 1;
         self.statistics.sent_bytes += packet.length() as u64;
+        if api_trace::is_on(Point::Send) {
+            api_trace::hit(Event::Send { frame: packet.head.bytes(), length: packet.length() });
+        }
         self.queue.push_back(packet);
     }
 
@@ -433,6 +437,12 @@ impl Ip {
         let Some(device) = self.device.clone() else { return 0 };
         let count = device.receive(0, to, most);
         self.statistics.received_packets += count as u64;
+        if api_trace::is_on(Point::Receive) {
+            for packet in to.iter().skip(to.len() - count) {
+                let length = packet.first.len() + packet.more.iter().map(Buffer::len).sum::<usize>();
+                api_trace::hit(Event::Receive { frame: packet.first.bytes(), length });
+            }
+        }
         let wanted = device.wanted(0);
         // In batches, for refilling may ring a doorbell.
         if wanted >= BURST || count == 0 && wanted > 0 {

@@ -194,7 +194,7 @@ fn points(session: &dyn Session) -> Outcome {
     let columns = [Column::left("name", "TRACEPOINT", 24), Column::left("context", "CONTEXT", 30)];
     let mut list = Listing::new(session, &columns);
     for point in api_trace::Point::ALL {
-        let context = crate::points::context(point.name()).map_or("", |c| c.name());
+        let context = crate::points::context(point).name();
         list.row(&[Value::Text(point.name()), Value::Text(context)])?;
     }
     Ok(0)

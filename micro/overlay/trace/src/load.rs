@@ -186,9 +186,9 @@ fn attach_one(loaded: &Arc<Loaded>, a: &api_probes::Attachment) -> Result<Arc<Ac
         loaded: loaded.clone(),
     });
     let wants = match a.kind {
-        Kind::Tracepoint => {
-            points::context(&a.name).ok_or("there is no such tracepoint: `bpf points` lists them")?
-        }
+        Kind::Tracepoint => points::context(
+            points::find(&a.name).ok_or("there is no such tracepoint: `bpf points` lists them")?,
+        ),
         Kind::Entry | Kind::Return => Context::Registers,
     };
     if program.context != wants {
@@ -200,7 +200,7 @@ fn attach_one(loaded: &Arc<Loaded>, a: &api_probes::Attachment) -> Result<Arc<Ac
         ));
     }
     match a.kind {
-        Kind::Tracepoint => points::attach(&a.name, &active),
+        Kind::Tracepoint => points::attach(&active),
         Kind::Entry | Kind::Return => sites::attach(&active, &a.plan)?,
     }
     Ok(active)

@@ -1,49 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs at tracepoints.
+//! Programs at tracepoints, and what they see of an event: the structures of `bpf::context`.
 
 use crate::code::undisturbed;
 use crate::load::{self, Active};
 use alloc::sync::Arc;
-use api_trace::Point;
-use bpf::context::Context;
+use api_trace::{Event, Leaves, Point};
+use bpf::context::{Context, LARGEST};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use posix::task::Task;
 
 /// Programs of each point.
 static FIRST: [AtomicPtr<Active>; Point::ALL.len()] =
     [const { AtomicPtr::new(null_mut()) }; Point::ALL.len()];
 
-fn find(name: &str) -> Option<Point> {
+/// The point of this name.
+pub fn find(name: &str) -> Option<Point> {
     Point::ALL.into_iter().find(|p| p.name() == name)
 }
 
 /// What programs of a point get.
-pub fn context(name: &str) -> Option<Context> {
-    Some(match find(name)? {
+pub fn context(point: Point) -> Context {
+    match point {
         Point::CallEntry => Context::CallEntry,
         Point::CallExit => Context::CallExit,
         Point::Switch => Context::Switch,
         Point::Wakeup => Context::Wakeup,
         Point::Receive | Point::Send => Context::Packet,
-    })
+    }
 }
 
-fn hook(point: Point, record: &[u8]) {
+/// A structure that is being filled.
+struct Record([u8; LARGEST]);
+
+/// Priority of a thread with nice value 0, as Linux shows it.
+const PRIORITY: u32 = 120;
+
+impl Record {
+    fn word(&mut self, at: usize, value: u64) {
+        self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn half(&mut self, at: usize, value: u32) {
+        self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Name and thread id; kernel threads have the id 0, and no thread is Linux' idle thread.
+    fn thread(&mut self, name: usize, id: usize, local: Option<*mut ()>) {
+        let name = &mut self.0[name..name + 16];
+        let mut tid = 0;
+        match local {
+            None => name[..9].copy_from_slice(b"swapper/0"),
+            // SAFETY: `Event` promises that it is a thread's task, or null, and valid while the hook runs.
+            Some(local) => match unsafe { (local as *const Task).as_ref() } {
+                Some(task) => {
+                    tid = task.tid as u32;
+                    // A name that is being changed right now is not waited for.
+                    name.copy_from_slice(&task.name.try_lock().map_or([0; 16], |name| *name));
+                }
+                None => name[..6].copy_from_slice(b"kernel"),
+            },
+        }
+        self.half(id, tid);
+        self.half(id + 4, PRIORITY);
+    }
+
+    fn fill(&mut self, event: Event<'_>) {
+        match event {
+            Event::CallEntry { number, arguments } => {
+                self.word(8, number);
+                arguments.iter().enumerate().for_each(|(i, a)| self.word(16 + 8 * i, *a));
+            }
+            Event::CallExit { number, result } => {
+                self.word(8, number);
+                self.word(16, result);
+            }
+            Event::Switch { previous, leaves, next } => {
+                self.thread(8, 24, previous);
+                // TASK_RUNNING, TASK_INTERRUPTIBLE, EXIT_DEAD.
+                let state = match leaves {
+                    Leaves::Preempted => 0,
+                    Leaves::Sleeps => 1,
+                    Leaves::Ends => 0x10,
+                };
+                self.word(32, state);
+                self.thread(40, 56, next);
+            }
+            Event::Wakeup { thread } => {
+                self.thread(8, 24, Some(thread));
+                self.half(32, api_plat::cpu());
+            }
+            Event::Receive { frame, length } | Event::Send { frame, length } => {
+                let start = frame.as_ptr() as u64;
+                self.word(0, start);
+                self.word(8, start + frame.len() as u64);
+                self.half(16, length as u32);
+            }
+        }
+    }
+}
+
+fn hook(event: Event<'_>) {
     undisturbed(|| {
+        let point = event.point();
+        let mut record = Record([0; LARGEST]);
+        record.fill(event);
         let mut at = FIRST[point as usize].load(Ordering::Relaxed);
         // SAFETY: what is linked stays until it was unlinked with interrupts off.
         while let Some(active) = unsafe { at.as_ref() } {
             active.hits.fetch_add(1, Ordering::Relaxed);
-            if record.len() == active_context(active).size() {
-                active.run(record);
-            }
+            active.run(&record.0[..context(point).size()]);
             at = active.next.load(Ordering::Relaxed);
         }
     });
-}
-
-fn active_context(active: &Active) -> Context {
-    context(&active.place).unwrap_or(Context::Registers)
 }
 
 fn turn_on() {
@@ -54,10 +123,11 @@ fn turn_on() {
         }
     }
     api_trace::set(points, hook);
+    posix::dispatch::watched();
 }
 
-pub fn attach(name: &str, active: &Arc<Active>) {
-    if let Some(point) = find(name) {
+pub fn attach(active: &Arc<Active>) {
+    if let Some(point) = find(&active.place) {
         load::link(&FIRST[point as usize], active);
         turn_on();
     }

@@ -22,6 +22,11 @@ unsafe fn unilith_plat_set_fast_call(number: u32, call: FastCall) {
     FAST_CALLS[number as usize].store(call as *mut (), Ordering::Relaxed);
 }
 
+#[unsafe(no_mangle)]
+fn unilith_plat_clear_fast_call(number: u32) {
+    FAST_CALLS[number as usize].store(core::ptr::null_mut(), Ordering::Relaxed);
+}
+
 // The processor pushes SS, RSP, RFLAGS, CS and RIP at a multiple of 16, and the stubs build the Frame around them.
 const _: () = assert!(size_of::<Frame>().is_multiple_of(16));
 const _: () = assert!(size_of::<Frame>() - offset_of!(Frame, rip) == 5 * 8);

@@ -11,6 +11,7 @@ use api_sched::policy::{
     ThreadIndex, unilith_sched_enqueue, unilith_sched_pick, unilith_sched_slice, unilith_sched_waiting,
 };
 use api_sched::{TimerId, Waiter};
+use api_trace::{Event, Leaves, Point};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use time::Timers;
 
@@ -150,6 +151,9 @@ pub fn unpark(thread: &Thread) {
         PARKED => {
             thread.state.store(RUNNABLE, Ordering::Relaxed);
             unilith_sched_enqueue(0, thread.index);
+            if api_trace::is_on(Point::Wakeup) {
+                api_trace::hit(Event::Wakeup { thread: thread.local() });
+            }
             let cpu = cpu();
             if cpu.slice_end.load(Ordering::Relaxed) == u64::MAX {
                 // SAFETY: as in `current`; before the first thread runs there is none.
@@ -240,13 +244,19 @@ fn schedule() {
         if unilith_sched_waiting(0) {
             continue;
         }
-        idled = true;
+        if !idled {
+            idled = true;
+            trace_switch(Some(previous), None);
+        }
         api_plat::idle();
         api_plat::take_work();
     };
     let since = if idled { api_plat::now_ns() } else { begin };
     cpu().since.store(since, Ordering::Relaxed);
     start_slice(next.slice_limit());
+    if idled || !core::ptr::eq(&*next, previous) {
+        trace_switch((!idled).then_some(previous), Some(&next));
+    }
     if core::ptr::eq(&*next, previous) {
         unilith_thread_resumed(previous.local());
         return;
@@ -260,6 +270,20 @@ fn schedule() {
     // next one.
     unsafe { api_plat::switch(previous.context.get(), to) };
     arrived();
+}
+
+/// `None` is no thread.
+#[inline]
+fn trace_switch(previous: Option<&Thread>, next: Option<&Thread>) {
+    if api_trace::is_on(Point::Switch) {
+        let leaves = match previous.map(|t| t.state.load(Ordering::Relaxed)) {
+            Some(PARKED) => Leaves::Sleeps,
+            Some(DEAD) => Leaves::Ends,
+            _ => Leaves::Preempted,
+        };
+        let (previous, next) = (previous.map(Thread::local), next.map(Thread::local));
+        api_trace::hit(Event::Switch { previous, leaves, next });
+    }
 }
 
 /// Adds the time since it got the processor to the thread's account, which rests from now on; answers the time.
