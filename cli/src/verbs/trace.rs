@@ -116,12 +116,13 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         }
     });
     attach(&client, &name, &package.encode())?;
-    for place in &script.places {
-        eprintln!("attached to {}", place.name);
-    }
     if args.keep.is_some() {
         return Ok(0);
     }
+    let mut names: Vec<&str> = script.places.iter().map(|p| p.name.as_str()).collect();
+    names.dedup();
+    let until = args.duration.map_or("Ctrl-C to end".to_string(), |s| format!("for {s} s"));
+    eprintln!("tracing {}: {until}", names.join(", "));
     // The machine detaches when this command ends, however it does.
     let follow = client.start(&["bpf", "follow", "-d", &name], false, 0)?;
     follow.input().end()?;
@@ -149,9 +150,6 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let name_of = |a: u64| names.name(a).map_or_else(|| format!("{a:#x}"), str::to_string);
     for report in &script.reports {
         print!("{}", report.summary(&elements, &name_of));
-    }
-    if script.reports.is_empty() {
-        print!("{}", objects::dump(&script.bundle, &elements));
     }
     for (map, count) in overruns {
         eprintln!("unilith: map {map} had no room {count} times");

@@ -78,6 +78,8 @@ enum Value {
     Number(u64),
     /// Bytes of the context: offset, size.
     Field(u16, u16),
+    /// The number of a system call, at this offset.
+    Call(u16),
     /// A field of characters of the context.
     Chars(u16, u16),
     Helper(i32),
@@ -97,6 +99,7 @@ impl Value {
             Value::Comm => Part::Text(COMM),
             Value::Chars(_, n) => Part::Text(usize::from(*n)),
             Value::Text(_) => Part::Text(TEXT),
+            Value::Call(_) => Part::Call,
             Value::Memory(_, true, _) => Part::Signed,
             Value::Helper(id::KTIME_GET_NS) => Part::Time,
             Value::Field(..) | Value::Number(_) | Value::Sum(..) => Part::Signed,
@@ -243,6 +246,7 @@ fn plain(word: &str, target: &Target) -> Result<Value, String> {
     let members = target.context.members().iter();
     let numbers = || members.clone().filter(|m| m.kind == bpf::context::Field::Number);
     match numbers().find(|m| m.name == word) {
+        Some(m) if m.name == "id" => Ok(Value::Call(m.offset)),
         Some(m) if m.size <= 8 => Ok(Value::Field(m.offset, m.size)),
         Some(m) if m.size == 16 => Ok(Value::Chars(m.offset, m.size)),
         _ => {
@@ -545,6 +549,7 @@ fn place(w: &mut Writer, value: &Value, at: i16) -> Result<(), String> {
 fn compute(w: &mut Writer, value: &Value) -> Result<(), String> {
     match value {
         Value::Number(n) => w.wide(0, *n),
+        Value::Call(offset) => w.load(8, 0, 6, *offset as i16),
         Value::Field(offset, size) => {
             w.load((*size).into(), 0, 6, *offset as i16);
             if *size == 4 {

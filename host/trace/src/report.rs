@@ -9,9 +9,10 @@ use std::fmt::Write;
 pub enum Part {
     Signed,
     Unsigned,
-    Hex,
     /// Nanoseconds since the machine started, as seconds.
     Time,
+    /// The number of a system call.
+    Call,
     /// NUL-terminated, in so many bytes.
     Text(usize),
 }
@@ -33,8 +34,20 @@ pub enum Report {
     Histogram { map: String, what: String, unit: &'static str },
     /// Numbers by stack.
     Stacks { map: String, stacks: String, what: String },
+    /// All of a map.
+    Table { map: String },
+    /// Global variables.
+    Variables { map: String, variables: Vec<Variable> },
     /// A line for each record.
     Lines { map: String, parts: Vec<Part> },
+}
+
+/// A global variable: where it is in the map of its section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    pub name: String,
+    pub offset: usize,
+    pub size: usize,
 }
 
 /// What the machine said of one element of a map.
@@ -80,11 +93,22 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// Up to eight bytes as a number, more in hexadecimal.
+fn any(bytes: &[u8]) -> String {
+    match bytes.len() {
+        0..=8 => number(bytes).to_string(),
+        _ => bytes.iter().map(|b| format!("{b:02x}")).collect(),
+    }
+}
+
 fn text(part: Part, bytes: &[u8]) -> String {
     match part {
         Part::Signed => (number(bytes) as i64).to_string(),
         Part::Unsigned => number(bytes).to_string(),
-        Part::Hex => format!("{:#x}", number(bytes)),
+        Part::Call => match u32::try_from(number(bytes)).ok().and_then(syscall_table::row) {
+            Some(row) => row.name.into(),
+            None => number(bytes).to_string(),
+        },
         Part::Time => {
             let n = number(bytes);
             format!("{}.{:06}", n / 1_000_000_000, n / 1000 % 1_000_000)
@@ -111,6 +135,8 @@ impl Report {
             | Report::Counts { map, .. }
             | Report::Histogram { map, .. }
             | Report::Stacks { map, .. }
+            | Report::Table { map }
+            | Report::Variables { map, .. }
             | Report::Lines { map, .. } => map,
         }
     }
@@ -143,6 +169,22 @@ impl Report {
             Report::Lines { .. } => Ok(()),
             Report::Count { what, .. } => {
                 writeln!(out, "{what}: {}", own().map(Element::total).sum::<u64>())
+            }
+            Report::Table { map } => {
+                // Arrays are mostly empty.
+                let full = |e: &&Element| e.values.iter().flatten().any(|b| *b != 0);
+                let _ = writeln!(out, "{map}:");
+                own().filter(full).try_for_each(|e| {
+                    let values: Vec<String> = e.values.iter().map(|v| any(v)).collect();
+                    writeln!(out, "  {:>20}  {}", any(&e.key), values.join(" "))
+                })
+            }
+            Report::Variables { variables, .. } => {
+                let bytes = own().next().and_then(|e| e.values.first()).map_or(&[][..], Vec::as_slice);
+                variables.iter().try_for_each(|v| {
+                    let own = bytes.get(v.offset..v.offset.saturating_add(v.size)).unwrap_or_default();
+                    writeln!(out, "{} = {}", v.name, any(own))
+                })
             }
             Report::Counts { what, key, .. } => {
                 let mut rows: Vec<(u64, String)> = own().map(|e| (e.total(), text(*key, &e.key))).collect();

@@ -3,7 +3,7 @@
 
 use crate::Script;
 use api_probes::{Attachment, Kind, Package, Plan};
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolFlags, SymbolKind, elf};
+use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolFlags, SymbolKind, elf};
 use std::collections::BTreeMap;
 use unilith_rewrite::probe::Prober;
 
@@ -58,7 +58,9 @@ fn bias(elf: &[u8], mapping: &Mapping) -> Option<u64> {
     let holds = |(offset, size): (u64, u64)| {
         offset & !0xfff <= mapping.offset && mapping.offset < offset.saturating_add(size)
     };
-    let segment = file.segments().find(|s| holds(s.file_range()))?;
+    // Segments may share a page of the file.
+    let code = |flags| matches!(flags, SegmentFlags::Elf { p_flags } if p_flags & elf::PF_X != 0);
+    let segment = file.segments().find(|s| code(s.flags()) && holds(s.file_range()))?;
     let address = segment.address().wrapping_sub(segment.file_range().0).wrapping_add(mapping.offset);
     Some(mapping.start.wrapping_sub(address))
 }

@@ -158,8 +158,8 @@ fn read_map(r: &mut Reader<'_>) -> Result<Spec, BundleError> {
     let Some(kind) = Kind::from_number(kind.into()) else {
         return Err(BundleError(
             format!(
-                "map {name} has type {kind}, which this machine has not: use hash, array, percpu_hash, \
-                 percpu_array, stack_trace or ringbuf"
+                "map {name} has type {kind}, which this machine has not: there are {}",
+                crate::maps::KINDS
             )
             .into(),
         ));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Helper functions: which there are, what arguments they accept, and what they do.
 //!
-//! Numbers and behaviour are Linux' (`enum bpf_func_id`). Those of the paper that Linux has not keep their numbers
-//! above [`PAPER`]; its maps with two keys and its `probe_read` are the maps and `probe_read` of Linux.
+//! Numbers and behaviour are Linux' (`enum bpf_func_id`). Of the paper's (table 4), `puts` is not Linux' and has its
+//! number there plus [`PAPER`]; maps and `probe_read` are Linux', and `get_addr` is what loading does with `extern …
+//! __ksym`.
 
 use crate::maps::{Kind, LONGEST_KEY, Map, MapError};
 use crate::print;
@@ -19,6 +20,8 @@ pub enum Arg {
     None,
     /// Any number.
     Number,
+    /// Anything, or nothing at all: what the format does not name is not there.
+    Optional,
     /// A map of a fitting kind.
     Map,
     /// As many bytes as the map's keys have.
@@ -97,7 +100,6 @@ pub mod id {
     pub const RINGBUF_DISCARD: i32 = 133;
     pub const RINGBUF_QUERY: i32 = 134;
     pub const GET_FUNC_IP: i32 = 173;
-    pub const GET_ADDR: i32 = PAPER + 4;
     pub const PUTS: i32 = PAPER + 7;
 }
 
@@ -132,7 +134,7 @@ pub const ALL: &[Helper] = &[
     h(
         id::TRACE_PRINTK,
         "trace_printk",
-        &[Arg::Read, Arg::Size, Arg::Number, Arg::Number, Arg::Number],
+        &[Arg::Read, Arg::Size, Arg::Optional, Arg::Optional, Arg::Optional],
         Ret::Number,
         &[],
     ),
@@ -167,7 +169,6 @@ pub const ALL: &[Helper] = &[
     h(id::RINGBUF_DISCARD, "ringbuf_discard", &[Arg::Record, Arg::Number], Ret::Number, &[]),
     h(id::RINGBUF_QUERY, "ringbuf_query", &[Arg::Map, Arg::Number], Ret::Number, RING),
     h(id::GET_FUNC_IP, "get_func_ip", &[Arg::Context], Ret::Number, &[]),
-    h(id::GET_ADDR, "unilith_get_addr", &[Arg::Read, Arg::Size], Ret::Number, &[]),
     h(id::PUTS, "unilith_puts", &[Arg::Read, Arg::Size], Ret::Number, &[]),
 ];
 
@@ -180,9 +181,15 @@ pub(crate) fn name(id: i32) -> String {
     spec(id).map_or_else(|| format!("helper {id}"), |h| h.name.into())
 }
 
+/// Called by who refers to a member that a context has not (as libbpf does it).
+pub const ABSENT_MEMBER: i32 = 0xbad_2310;
+
 /// Why there is no such helper, and what to use instead.
 pub(crate) fn unknown(id: i32) -> String {
     match id {
+        ABSENT_MEMBER => {
+            "this refers to a member that the context has not: ask with bpf_core_field_exists first".into()
+        }
         12 => "tail calls do not exist here: call a function of the same program".into(),
         25 => "perf_event_output does not exist here: use a ring buffer (ringbuf_output)".into(),
         _ => format!("there is no helper {id} here: `help bpf` lists those there are"),
@@ -201,7 +208,6 @@ pub trait Environment {
     /// Reads memory of the traced program or the kernel. False where there is none; never faults, never waits.
     fn read(&self, address: u64, to: &mut [u8]) -> bool;
     fn print(&self, text: &[u8]);
-    fn symbol(&self, name: &[u8]) -> Option<u64>;
     /// Return addresses, the innermost first; how many.
     fn stack(&self, registers: &[u8], to: &mut [u64], user: bool) -> usize;
     /// Address of the traced function.
@@ -344,16 +350,11 @@ pub(crate) fn invoke(
         }
         id::RINGBUF_QUERY => map(0)?.1.ring().ok_or(BadArgument)?.query(args[1]),
         id::GET_FUNC_IP => environment.function(),
-        id::GET_ADDR | id::PUTS => {
+        id::PUTS => {
             let mut text = [0; CHUNK];
             let text = load(memory, args[0], &mut text, args[1].min(CHUNK as u64) as u32)?;
-            let text = text.split(|b| *b == 0).next().unwrap_or_default();
-            if id == id::PUTS {
-                environment.print(text);
-                0
-            } else {
-                environment.symbol(text).unwrap_or(0)
-            }
+            environment.print(text.split(|b| *b == 0).next().unwrap_or_default());
+            0
         }
         _ => return Err(BadArgument),
     })

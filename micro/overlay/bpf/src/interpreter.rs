@@ -465,7 +465,10 @@ impl Run<'_> {
         let mut args = [0; 5];
         let Some(spec) = helpers::spec(number) else { return self.violation("calls what is not there") };
         for (index, arg) in spec.args.iter().enumerate().take_while(|a| *a.1 != helpers::Arg::None) {
-            let value = self.get(index as u8 + 1)?;
+            let value = match (self.get(index as u8 + 1), arg) {
+                (Err(_), helpers::Arg::Optional) => 0,
+                (value, _) => value?,
+            };
             let is_map = *arg == helpers::Arg::Map;
             if is_map && value >> 44 != HANDLES >> 44 {
                 return self.violation("a helper is given something that is no map");

@@ -72,11 +72,6 @@ impl Environment for Machine<'_> {
         self.output.put_record(text);
     }
 
-    /// Names are resolved by the host, with `extern … __ksym`.
-    fn symbol(&self, _: &[u8]) -> Option<u64> {
-        None
-    }
-
     /// The address itself, the return address at the entry to a function, and what the chain of frame pointers gives.
     fn stack(&self, registers: &[u8], to: &mut [u64], _: bool) -> usize {
         let (Some(ip), Some(mut bp), Some(sp)) =

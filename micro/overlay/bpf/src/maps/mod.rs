@@ -36,6 +36,7 @@ impl Kind {
     const ALL: [Kind; 6] =
         [Kind::Hash, Kind::Array, Kind::PerCpuHash, Kind::PerCpuArray, Kind::StackTrace, Kind::RingBuffer];
 
+    /// The kind with this number.
     pub fn from_number(number: u32) -> Option<Kind> {
         Kind::ALL.into_iter().find(|k| *k as u32 == number)
     }
@@ -52,6 +53,9 @@ impl Kind {
         matches!(self, Kind::PerCpuHash | Kind::PerCpuArray)
     }
 }
+
+/// The kinds, for messages.
+pub const KINDS: &str = "hash, array, percpu_hash, percpu_array, stack_trace and ringbuf";
 
 /// Flag `BPF_F_RDONLY_PROG`: programs may not write to the values.
 pub const READ_ONLY: u32 = 1 << 7;

@@ -91,9 +91,6 @@ impl Environment for Machine {
     fn print(&self, text: &[u8]) {
         self.printed.borrow_mut().push(String::from_utf8_lossy(text).into_owned());
     }
-    fn symbol(&self, name: &[u8]) -> Option<u64> {
-        (name == b"counter").then_some(0x1234)
-    }
     fn stack(&self, _: &[u8], to: &mut [u64], _: bool) -> usize {
         to[..3].copy_from_slice(&[0x10, 0x20, 0x30]);
         3

@@ -199,7 +199,7 @@ impl Writer<'_> {
             let deep = [-32, -48, -64][self.random.below(3) as usize];
             match arg {
                 Arg::None => break,
-                Arg::Number => {
+                Arg::Number | Arg::Optional => {
                     let number = self.random.below(3) as i32;
                     self.out.push(mov(register, number));
                 }

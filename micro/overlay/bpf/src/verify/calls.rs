@@ -17,6 +17,7 @@ impl Walker<'_> {
             let register = index as u8 + 1;
             match arg {
                 Arg::None => break,
+                Arg::Optional => {}
                 Arg::Number | Arg::Size | Arg::SizeOrZero | Arg::KnownSize => {
                     self.number(state, register, helper)?;
                 }
@@ -130,7 +131,7 @@ impl Walker<'_> {
                     return self.reject("the size of a record has to be a known number, from 1 to 16 MiB");
                 }
             }
-            id::TRACE_PRINTK | id::GET_ADDR | id::PUTS if self.number(state, 2, helper)?.wide.umax > 256 => {
+            id::TRACE_PRINTK | id::PUTS if self.number(state, 2, helper)?.wide.umax > 256 => {
                 return self.reject(format!("{} takes at most 256 bytes of text", helper.name));
             }
             _ => {}
