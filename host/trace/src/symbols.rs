@@ -94,7 +94,7 @@ fn find<'a>(modules: impl Iterator<Item = &'a Module>, name: &str) -> Result<Fun
             if own == name || name.contains("::") && demangled(own) == name {
                 let indirect = matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info & 15 == elf::STT_GNU_IFUNC);
                 found.insert(symbol.address(), indirect);
-            } else if near.len() < 5 && own.to_lowercase().contains(&name.to_lowercase()) {
+            } else if near.len() < 5 && is_near(own, name) {
                 near.insert(own.to_string(), ());
             }
         }
@@ -117,7 +117,19 @@ fn find<'a>(modules: impl Iterator<Item = &'a Module>, name: &str) -> Result<Fun
         true => "symbols are needed: is the program stripped?".to_string(),
         false => format!("there is {}", near.join(", ")),
     };
-    Err(format!("no function {name} in {}: {hint}", searched.join(", ")))
+    let others = match searched.len() {
+        0 | 1 => String::new(),
+        n => format!(" and {} libraries", n - 1),
+    };
+    let program = searched.first().unwrap_or(&"the machine, whose files are not known");
+    Err(format!("no function {name} in {program}{others}: {hint}"))
+}
+
+/// Part of each other, or mistyped.
+fn is_near(own: &str, name: &str) -> bool {
+    let (own, name) = (own.to_lowercase(), name.to_lowercase());
+    own.contains(&name)
+        || own.len().abs_diff(name.len()) <= 2 && name.len() > 4 && strsim::levenshtein(&own, &name) <= 2
 }
 
 /// Puts each program of a script to where it goes.
