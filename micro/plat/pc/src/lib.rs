@@ -26,6 +26,7 @@ mod asm;
 mod boot;
 #[cfg(not(test))]
 mod clock;
+#[cfg(not(test))]
 mod code;
 #[cfg(not(test))]
 mod cpu;
