@@ -96,3 +96,8 @@ fn sockets_of_ipv6_serve_both_families() {
 fn changes_of_files_are_told() {
     passes("inotify.c", "all inotify tests passed");
 }
+
+#[test]
+fn events_processes_and_memory_are_those_of_linux() {
+    passes("events.c", "all event tests passed");
+}

@@ -31,6 +31,8 @@ pub enum Advice {
     WipeOnFork(bool),
     /// MADV_DONTDUMP and MADV_DODUMP.
     Dump(bool),
+    /// MADV_REMOVE: a hole in the file of a shared mapping.
+    Remove,
 }
 
 /// Pages stored between two looks at the lock.
@@ -46,6 +48,9 @@ impl Space {
         if let Advice::Populate { write } = advice {
             return self.populate_checked(address, end, write);
         }
+        if advice == Advice::Remove {
+            return self.remove_pages(address, end);
+        }
         if advice == Advice::Discard {
             self.store_shared(address, end)?;
         }
@@ -55,6 +60,37 @@ impl Space {
         drop(inner);
         save(unsaved);
         result
+    }
+
+    /// `EINVAL` where no file is mapped, or the memory is locked; `EACCES` unless the mapping could write the file.
+    fn remove_pages(&self, start: u64, end: u64) -> Result<()> {
+        let mut at = start;
+        while at < end {
+            let (file, page, to) = {
+                let inner = self.lock();
+                let (first, vma) = inner.tree.find(at).ok_or(ENOMEM)?;
+                let (file, page) = vma.file_page(first, at).filter(|_| !vma.traits.locked).ok_or(EINVAL)?;
+                if !vma.traits.shared || !vma.traits.most.contains(Rights::WRITE) {
+                    return Err(EACCES);
+                }
+                (file.clone(), page, vma.end.min(end))
+            };
+            file.source.make_hole(page, (to - at) / PAGE)?;
+            self.file_lost(file.device, file.inode, page * PAGE, page * PAGE + (to - at), false);
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// mseal: `ENOMEM`, and nothing done, where part of the range is not mapped.
+    pub fn seal(&self, address: u64, length: u64) -> Result<()> {
+        let end = range_end(address, length, EINVAL)?;
+        let mut inner = self.lock();
+        if !inner.tree.covers(address, end) {
+            return Err(ENOMEM);
+        }
+        inner.change(address, end, |traits| traits.sealed = true);
+        Ok(())
     }
 
     fn populate_checked(&self, start: u64, end: u64, write: bool) -> Result<()> {
@@ -288,7 +324,15 @@ impl Inner {
             let anonymous = matches!(vma.backing, Backing::Anonymous);
             let kernel = matches!(vma.backing, Backing::Stubs | Backing::Fixed);
             match advice {
-                Advice::Hint | Advice::Populate { .. } => {}
+                Advice::Hint | Advice::Populate { .. } | Advice::Remove => {}
+                // What would lose contents that the program itself may not write (mseal(2)).
+                Advice::Discard | Advice::Free | Advice::WipeOnFork(true) | Advice::Fork(false)
+                    if vma.traits.sealed
+                        && !vma.traits.shared
+                        && !vma.traits.rights.contains(Rights::WRITE) =>
+                {
+                    return Err(EPERM);
+                }
                 Advice::Discard | Advice::Free => {
                     if kernel || vma.traits.locked || (advice == Advice::Free && !anonymous) {
                         return Err(EINVAL);

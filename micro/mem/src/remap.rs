@@ -80,6 +80,7 @@ impl Inner {
         if address + old > vma_end {
             return Err(EFAULT);
         }
+        self.check_sealed(address, address + old)?;
         // Shrinking in place, or the part in front of a fixed move.
         if new < old {
             self.remove(address + new, address + old, unsaved)?;

@@ -39,4 +39,9 @@ impl PageSource for SharedPages {
     fn is_memory(&self) -> bool {
         true
     }
+
+    fn make_hole(&self, first: u64, count: u64) -> Result<()> {
+        self.pages.lock().retain(|index, _| *index < first || *index - first >= count);
+        Ok(())
+    }
 }

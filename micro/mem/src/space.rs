@@ -321,6 +321,7 @@ impl Space {
             }
             start = first;
         }
+        inner.check_sealed(start, end)?;
         let (mut at, mut result) = (start, Ok(()));
         while at < end {
             let Some((_, vma)) = inner.tree.find(at) else {
@@ -545,11 +546,19 @@ impl Inner {
         self.peak_resident = self.peak_resident.max(self.own_resident + self.file_resident);
     }
 
-    /// Takes everything in the range out.
+    /// `EPERM` when something in the range was sealed (mseal(2)).
+    pub fn check_sealed(&self, start: u64, end: u64) -> Result<()> {
+        let before = self.tree.find(start).map(|(_, vma)| vma);
+        let inside = self.tree.within(start, end).map(|(_, vma)| vma);
+        if before.into_iter().chain(inside).any(|vma| vma.traits.sealed) { Err(EPERM) } else { Ok(()) }
+    }
+
+    /// Takes everything in the range out; `EPERM` when some of it is sealed, and then nothing.
     pub fn remove(&mut self, start: u64, end: u64, unsaved: &mut Unsaved) -> Result<()> {
         if self.tree.first_overlap(start, end).is_none() {
             return Ok(());
         }
+        self.check_sealed(start, end)?;
         if self.tree.len() + 1 > MOST_MAPPINGS {
             return Err(ENOMEM);
         }

@@ -56,6 +56,8 @@ pub(crate) struct Traits {
     pub no_fork: bool,
     pub wipe_on_fork: bool,
     pub no_dump: bool,
+    /// mseal: neither unmapped nor protected otherwise.
+    pub sealed: bool,
 }
 
 /// One mapping; its start is its key in the tree.

@@ -235,6 +235,11 @@ pub trait PageSource: Send + Sync {
         false
     }
 
+    /// Forgets `count` pages from `first` on, which read as zeros from then on (MADV_REMOVE).
+    fn make_hole(&self, _first: u64, _count: u64) -> Result<()> {
+        Err(abi::errno::EOPNOTSUPP)
+    }
+
     /// System-call sites of the file's text (`api-sites` format), when known.
     fn sites(&self) -> Option<&[u8]> {
         None

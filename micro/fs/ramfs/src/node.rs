@@ -841,6 +841,10 @@ impl PageSource for Node {
         self.page_at(index)
     }
 
+    fn make_hole(&self, first: u64, count: u64) -> Result<()> {
+        self.punch(first.saturating_mul(PAGE), count.saturating_mul(PAGE))
+    }
+
     fn resident_page(&self, index: u64) -> Option<Frame> {
         match self.data().ok()?.lock().place(index) {
             Place::Page(frame) => Some(frame),

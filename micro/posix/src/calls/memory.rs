@@ -29,6 +29,9 @@ const KNOWN_FLAGS: u32 = MAP_SHARED_VALIDATE
     | MAP_32BIT
     | (0x3f << MAP_HUGE_SHIFT);
 
+/// Pages that cachestat(2) looks at, for it does not pause: 16 GiB of a file.
+const MOST_COUNTED: u64 = 1 << 22;
+
 /// A page fault in the program's half.
 pub fn page_fault(address: u64, access: Access) -> FaultOutcome {
     mem::current().fault(address, access)
@@ -201,10 +204,44 @@ pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
         MADV_KEEPONFORK => Advice::WipeOnFork(false),
         MADV_DONTDUMP => Advice::Dump(false),
         MADV_DODUMP => Advice::Dump(true),
-        // A kernel without page merging, memory failure injection and hole punching answers just this.
+        MADV_REMOVE => Advice::Remove,
+        // A kernel without page merging, memory failure injection and large pages on demand answers just this.
         _ => return Err(EINVAL),
     };
     mem::current().advise(address, length, advice).map(|()| 0)
+}
+
+/// mseal(2).
+pub fn mseal(call: &mut Call<'_>) -> Result<usize> {
+    if call.arg(2) != 0 {
+        return Err(EINVAL);
+    }
+    mem::current().seal(call.arg(0), call.arg(1)).map(|()| 0)
+}
+
+/// cachestat(2): `struct cachestat_range` in, `struct cachestat` out. Pages of RAM file systems are the file, and those of
+/// volumes are written at once, so nothing is dirty, on its way or evicted.
+pub fn cachestat(call: &mut Call<'_>) -> Result<usize> {
+    let description = files::get(call.int(0))?;
+    let [offset, length] = call.ptr::<[u64; 2]>(1).read()?;
+    if call.uint(3) != 0 {
+        return Err(EINVAL);
+    }
+    let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
+    let (mut cached, mut at) = (0, offset - offset % PAGE);
+    if let Ok(source) = description.file().page_source() {
+        // From data to data: a file may be long and empty.
+        for _ in 0..MOST_COUNTED {
+            at = match description.file().seek_data(at, false) {
+                Ok(data) if data < end => data - data % PAGE,
+                _ => break,
+            };
+            cached += u64::from(source.resident_page(at / PAGE).is_some());
+            at += PAGE;
+        }
+    }
+    call.ptr::<[u64; 5]>(2).write([cached, 0, 0, 0, 0])?;
+    Ok(0)
 }
 
 /// mincore(2).

@@ -81,7 +81,7 @@ macro_rules! system_calls {
             25 mremap Full "" memory::mremap;
             26 msync Full "" memory::msync;
             27 mincore Full "" memory::mincore;
-            28 madvise Partial "no MADV_REMOVE, MADV_MERGEABLE, MADV_COLLAPSE" memory::madvise;
+            28 madvise Partial "no MADV_MERGEABLE, MADV_COLLAPSE" memory::madvise;
             29 shmget Full "" sysv::memory::shmget;
             30 shmat Full "" sysv::memory::shmat;
             31 shmctl Full "" sysv::memory::shmctl;
@@ -392,12 +392,12 @@ macro_rules! system_calls {
             425 io_uring_setup Refused "programs fall back to epoll" none;
             426 io_uring_enter Refused "programs fall back to epoll" none;
             427 io_uring_register Refused "programs fall back to epoll" none;
-            428 open_tree Missing "" none;
-            429 move_mount Missing "" none;
-            430 fsopen Missing "" none;
-            431 fsconfig Missing "" none;
-            432 fsmount Missing "" none;
-            433 fspick Missing "" none;
+            428 open_tree Refused "programs fall back to mount(2)" none;
+            429 move_mount Refused "programs fall back to mount(2)" none;
+            430 fsopen Refused "programs fall back to mount(2)" none;
+            431 fsconfig Refused "programs fall back to mount(2)" none;
+            432 fsmount Refused "programs fall back to mount(2)" none;
+            433 fspick Refused "programs fall back to mount(2)" none;
             434 pidfd_open Full "" pidfd::pidfd_open;
             435 clone3 Partial "threads only: one process: run programs that fork with --kernel linux" threads::clone3;
             436 close_range Full "" open::close_range;
@@ -406,7 +406,7 @@ macro_rules! system_calls {
             439 faccessat2 Full "" stat::faccessat2;
             440 process_madvise Refused "one process: madvise serves it" none;
             441 epoll_pwait2 Full "" poll::epoll_pwait2;
-            442 mount_setattr Missing "" none;
+            442 mount_setattr Refused "programs fall back to mount(2)" none;
             443 quotactl_fd Refused "no quotas" none;
             444 landlock_create_ruleset Refused "the machine is the sandbox" none;
             445 landlock_add_rule Refused "the machine is the sandbox" none;
@@ -415,18 +415,18 @@ macro_rules! system_calls {
             448 process_mrelease Refused "one process" none;
             449 futex_waitv Full "" futex::futex_waitv;
             450 set_mempolicy_home_node Full "" numa::set_mempolicy_home_node;
-            451 cachestat Missing "" none;
+            451 cachestat Full "" memory::cachestat;
             452 fchmodat2 Full "" attributes::fchmodat2;
             453 map_shadow_stack Refused "no shadow stacks" none;
             454 futex_wake Full "" futex::futex_wake;
             455 futex_wait Full "" futex::futex_wait;
             456 futex_requeue Full "" futex::futex_requeue;
-            457 statmount Missing "" none;
-            458 listmount Missing "" none;
-            459 lsm_get_self_attr Missing "" none;
-            460 lsm_set_self_attr Missing "" none;
-            461 lsm_list_modules Missing "" none;
-            462 mseal Missing "" none;
+            457 statmount Refused "programs fall back to /proc/self/mountinfo" none;
+            458 listmount Refused "programs fall back to /proc/self/mountinfo" none;
+            459 lsm_get_self_attr Refused "no security modules" none;
+            460 lsm_set_self_attr Refused "no security modules" none;
+            461 lsm_list_modules Refused "no security modules" none;
+            462 mseal Full "" memory::mseal;
         }
     };
 }
