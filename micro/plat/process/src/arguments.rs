@@ -39,7 +39,7 @@ pub struct Arguments<'a> {
 /// Least memory: the kernel alone wants 2 MiB.
 const LEAST: u64 = 8 << 20;
 /// Most memory: what the map of touched pages in `alloc-frames` covers.
-const MOST: u64 = 64 << 30;
+pub const MOST: u64 = 64 << 30;
 
 impl<'a> Arguments<'a> {
     /// Reads `key=value` words; the error is the word, and what was expected instead.

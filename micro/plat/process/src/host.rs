@@ -39,6 +39,7 @@ pub const MAP_PRIVATE: u32 = 2;
 pub const MAP_FIXED: u32 = 0x10;
 pub const MAP_ANONYMOUS: u32 = 0x20;
 pub const MAP_NORESERVE: u32 = 0x4000;
+pub const MAP_POPULATE: u32 = 0x8000;
 
 pub const POLLIN: i16 = 1;
 pub const POLLOUT: i16 = 4;

@@ -5,7 +5,8 @@
 //! Physical address 0 is nothing, then come the pages of the vDSO, then free memory. The archive begins at
 //! [`ARCHIVE`], so its pages are outside of every range of the frame allocator, which makes them permanent.
 
-use crate::host::{self, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use crate::arguments::MOST;
+use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use abi::{PAGE_SIZE, Result};
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -86,6 +87,28 @@ fn unilith_plat_vdso() -> Vdso {
     Vdso { data: CLOCK_PAGE, code: VDSO_CODE }
 }
 
+/// Memory is remembered in blocks of this size.
+const BLOCK: u64 = 64 << 10;
+/// A bit for each block that the program has had before.
+static USED: [AtomicU64; (MOST / BLOCK / 64) as usize] =
+    [const { AtomicU64::new(0) }; (MOST / BLOCK / 64) as usize];
+
+/// Whether the program had all of a piece of memory before, which is remembered. Such memory is there: the host shows it
+/// at once, where it would take a fault for each page, of about a microsecond. Memory that was never used stays away until
+/// it is touched, for then the host has to make it.
+fn was_used(physical: u64, length: u64) -> bool {
+    let mut all = length >= BLOCK;
+    for block in physical / BLOCK..(physical + length).div_ceil(BLOCK) {
+        let Some(word) = USED.get((block / 64) as usize) else { return false };
+        let bit = 1 << (block % 64);
+        // One thread writes: no need for an atomic change.
+        let before = word.load(Ordering::Relaxed);
+        word.store(before | bit, Ordering::Relaxed);
+        all &= before & bit != 0;
+    }
+    all
+}
+
 fn in_program(address: u64, length: u64) -> bool {
     address.checked_add(length).is_some_and(|end| end <= USER_END)
 }
@@ -98,7 +121,10 @@ fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32)
     unsafe {
         match physical.checked_sub(ARCHIVE) {
             Some(offset) => host::map(address, length, rights, MAP_PRIVATE | MAP_NORESERVE, root, offset),
-            None => host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE, memory, physical),
+            None => {
+                let at_once = if was_used(physical, length) { MAP_POPULATE } else { 0 };
+                host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE | at_once, memory, physical)
+            }
         }
     }
 }
