@@ -214,6 +214,7 @@ fn pages_about_the_overlay_work_as_printed() {
             "how-to/save-database.md",
             &["1|first entry\n2|second entry\n", "2 pages saved to /tmp/saved.db", "\n3\n"],
         ),
+        ("how-to/trace.md", &["processCommand: 4002", "hello", "\n5\n", "epoll_wait", "net:receive"]),
     ] {
         let said = follow(page);
         for part in parts {
