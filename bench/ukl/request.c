@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 7, REQUESTS = 2000, PORT = 6379 };
+enum { ROUNDS = 5, REQUESTS = 500, PORT = 6379 };
 
 static int server;
 

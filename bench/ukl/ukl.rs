@@ -47,14 +47,14 @@ pub fn run(options: &Options) -> Result<()> {
     programs::build(options, "ukl/calls.c", program.as_ref())?;
     programs::build(options, "ukl/request.c", &scratch.path().join("request"))?;
     std::fs::write(scratch.path().join("unilith.toml"), PROJECT).map_err(|e| format!("{folder}: {e}"))?;
-    println!("Instructions of the machine (QEMU -icount) for one call; in brackets the part of `linux`.\n");
-    // The count is the same each time but for what the timer interrupts, so a few runs tell its spread.
-    let runs = options.runs.min(3);
+    println!("Instructions of the machine (QEMU -icount) for one call; in bold the part of `linux`.\n");
+    // The count is the same each time but for what the timer interrupts, so two runs tell its spread.
+    let runs = options.runs.min(2);
     print(&calls(options, runs, &["--accel", "icount", &program])?);
     println!(
         "\nInstructions for one request of Redis over the loopback device, those of server and client.\n"
     );
-    print(&calls(options, runs, &["--accel", "icount", &folder])?);
+    print(&calls(options, runs, &["--accel", "icount", "--network", "none", &folder])?);
     println!("\nNanoseconds for one call.\n");
     print(&calls(options, options.runs, &[&program, "4000"])?);
     println!(
