@@ -5,7 +5,7 @@
 //! the host's is not, on any side; the files lie in the same directory.
 
 use super::{ON, table};
-use crate::side::{folder_of, output, output_of, qemu_with};
+use crate::side::{build_kernels, folder_of, output, output_of, qemu_with};
 use crate::{Options, Result, Scratch, Side, programs, statistics::Samples};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +17,7 @@ use unilith_overlay::Client;
 const DISK_BYTES: u64 = 64 << 20;
 
 pub fn run(options: &Options) -> Result<()> {
+    build_kernels(options, &[&ON])?;
     let scratch = Scratch::new("files")?;
     let program = scratch.path().join("program");
     programs::build(options, "overlay/files.c", &program)?;

@@ -3,7 +3,7 @@
 //! a nanosecond with each, and the programs' own processor time is the number of instructions they and the kernel took.
 
 use super::{OFF, ON, table};
-use crate::side::{Machine, output_of, qemu_with};
+use crate::side::{Machine, build_kernels, output_of, qemu_with};
 use crate::{Options, Result, Scratch, Side, client, statistics::Samples};
 
 /// Redis requests of one run.
@@ -12,6 +12,7 @@ const SQL: &str = "create table t(id integer primary key, text text);\
     with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000) insert into t select i, 'row ' || i from n;";
 
 pub fn run(options: &Options) -> Result<()> {
+    build_kernels(options, &[&OFF, &ON])?;
     let scratch = Scratch::new("instructions")?;
     let path = qemu_with(&scratch, "-icount shift=0")?;
     let env = [("PATH", path.as_str())];

@@ -3,7 +3,7 @@
 //! client, the multiplexer and QEMU's device are the same on both sides; so are the bytes.
 
 use super::{ON, table};
-use crate::side::Machine;
+use crate::side::{Machine, build_kernels};
 use crate::{Options, Result, Side, nginx, statistics::Samples};
 use overlay_wire::{Decoder, Kind, frame};
 use std::io::{Read, Write};
@@ -17,6 +17,7 @@ const ECHO: [&str; 2] = ["--set", "overlay=echo"];
 const TRIPS: usize = 1000;
 
 pub fn run(options: &Options) -> Result<()> {
+    build_kernels(options, &[&ECHO, &ON])?;
     let start =
         |set: [&str; 2]| Machine::start(options, Side::Micro, &[&set[..], &["-m", "256M", "nginx"]].concat());
     let (echo, line) = (start(ECHO)?, start(ON)?);

@@ -2,7 +2,7 @@
 //! Paper: uIO figure 9. nginx, Redis and SQLite: without the overlay, with it and idle, and with a command every second.
 
 use super::{OFF, ON, table};
-use crate::side::{Machine, folder_of, output};
+use crate::side::{Machine, build_kernels, folder_of, output};
 use crate::{Options, Result, Side, nginx, redis, statistics::Samples};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,6 +22,7 @@ const SIDES: [(&str, Option<&[&[&str]]>); 4] = [
 const ROWS: u32 = 60_000;
 
 pub fn run(options: &Options) -> Result<()> {
+    build_kernels(options, &[&OFF, &ON])?;
     let mut rows = Vec::new();
     rows.push(("nginx, 30 connections".to_string(), "requests/s", served(options, "nginx", nginx::rate)?));
     rows.push(("Redis SET, pipeline 16".to_string(), "requests/s", served(options, "redis", redis_set)?));

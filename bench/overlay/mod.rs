@@ -2,10 +2,10 @@
 //! Paper: uIO figures 4, 6, 7, 8 and 9. What the overlay costs a machine that has it: nothing asked of it, and commands
 //! every second; how quick the line is against a channel that only echoes; and how quick files of the host are.
 
-mod files;
-mod instructions;
-mod line;
-mod load;
+pub mod files;
+pub mod instructions;
+pub mod line;
+pub mod load;
 
 use crate::side::{self, Machine};
 use crate::{Options, Result, Side, statistics, statistics::Samples};
@@ -27,7 +27,8 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Bytes of the image, and memory that programs do not get.
-fn size(options: &Options) -> Result<()> {
+pub fn size(options: &Options) -> Result<()> {
+    side::build_kernels(options, &[&OFF, &ON])?;
     let mut image: [Samples; 2] = Default::default();
     let mut guest: [Samples; 2] = Default::default();
     let mut host: [Samples; 2] = Default::default();

@@ -21,7 +21,7 @@ pub struct Args {
 
 pub fn act(args: &Args) -> Result<u8> {
     let Some(name) = &args.name else {
-        unilith_bench::experiments().for_each(|(name, what)| println!("{name:10} {what}"));
+        unilith_bench::experiments().for_each(|(name, what)| println!("{name:20} {what}"));
         return Ok(0);
     };
     let command =
