@@ -71,9 +71,9 @@ fn unilith_kernel_syscall(frame: &mut Frame) {
 fn unilith_kernel_overlay_call(frame: &mut Frame) {
     let entry = frame.entry;
     overlay::call(frame);
-    let result = invoke(frame.rax, frame);
+    unilith_kernel_syscall(frame);
     // No signal is for this thread: what a signal would make again ends as if its handler had run.
-    if result.is_some_and(is_restart) {
+    if [RESTART, RESTART_NO_HANDLER].iter().any(|e| frame.rax == e.to_return() as u64) {
         frame.rax = abi::errno::EINTR.to_return() as u64;
     }
     frame.entry = entry;
