@@ -12,6 +12,7 @@ use crate::symbols::{Made, Target};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use api_overlay::sort;
 
 impl Plan<'_> {
     /// Makes the program for `place`.
@@ -316,7 +317,7 @@ impl Maker<'_, '_> {
                 out.push(Symbol { name: Shown(symbol.name).to_string(), address, size });
             }
         }
-        out.sort_unstable_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
+        sort(&mut out, |a, b| (a.address, &a.name) < (b.address, &b.name));
         out.dedup();
         Ok(out)
     }

@@ -5,6 +5,7 @@ use crate::error::{Error, Result, Shown, with_room};
 use crate::{Input, OBJECT_MOST};
 use alloc::format;
 use alloc::vec::Vec;
+use api_overlay::sort;
 
 const HEADER: usize = 64;
 const SECTION: usize = 64;
@@ -236,7 +237,7 @@ impl<'a> Object<'a> {
                 ranges.push((section.offset, section.offset + section.size as usize));
             }
         }
-        ranges.sort_unstable();
+        sort(&mut ranges, |a, b| a < b);
         if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
             return Err(Error::new(self.name, "malformed: sections overlap in the file"));
         }

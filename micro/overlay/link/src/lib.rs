@@ -17,7 +17,7 @@
 //!   which FS has to point if [`Image::uses_fs`] says so (local-exec and initial-exec code); general-dynamic code goes
 //!   without FS.
 //!
-//! It depends on nothing but `alloc`, and runs on the host as well.
+//! It depends on nothing but `alloc` and the overlay's small sort, and runs on the host as well.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -9,6 +9,7 @@ use crate::symbols::{Symbols, Target};
 use crate::{IMAGE_MOST, Input, OBJECTS_MOST, Resolver};
 use alloc::format;
 use alloc::vec::Vec;
+use api_overlay::sort;
 
 const PAGE: u64 = 4096;
 /// The thread control block: a pointer to itself, and the stack canary at 0x28.
@@ -102,8 +103,8 @@ fn calls(objects: &[Object<'_>], symbols: &Symbols) -> (Vec<Calls>, Vec<Calls>) 
             }
         }
     }
-    first.sort_unstable();
-    last.sort_unstable();
+    sort(&mut first, |a, b| a < b);
+    sort(&mut last, |a, b| a < b);
     (first, last)
 }
 

@@ -7,6 +7,7 @@ use crate::error::{Error, Result, Shown};
 use crate::symbols::{Made, Symbols, Target};
 use alloc::format;
 use alloc::vec::Vec;
+use api_overlay::sort;
 
 /// Relocation types (AMD64 supplement, table 4.10).
 pub mod kinds {
@@ -194,7 +195,7 @@ pub fn scan(objects: &[Object<'_>], symbols: &Symbols) -> Result<Needs> {
 const MISSING_SHOWN: usize = 8;
 
 fn missing_symbols(object: &Object<'_>, mut missing: Vec<(&[u8], &[u8])>) -> Error {
-    missing.sort_unstable();
+    sort(&mut missing, |a, b| a < b);
     missing.dedup_by_key(|(name, _)| *name);
     let mut text = alloc::string::String::from("no symbol");
     for (i, (name, section)) in missing.iter().take(MISSING_SHOWN).enumerate() {
@@ -300,13 +301,13 @@ impl Needs {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.slots.sort_unstable();
+        sort(&mut self.slots, |a, b| a < b);
         self.slots.dedup();
         for (slot, offset) in &mut self.slots {
             *offset = self.table_size;
             self.table_size += slot.size();
         }
-        self.stubs.sort_unstable();
+        sort(&mut self.stubs, |a, b| a < b);
         self.stubs.dedup();
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result, Shown, with_room};
 use crate::{CALL_EXIT, CALL_SMASHED, Definition, OBJECTS_MOST, Resolver};
 use alloc::format;
 use alloc::vec::Vec;
+use api_overlay::sort;
 
 /// What a relocation refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +108,9 @@ impl Symbols {
             }
             symbols.targets.push(targets);
         }
-        globals.sort_unstable_by_key(|g| (g.name, g.object, g.symbol));
+        sort(&mut globals, |a: &Global<'_>, b: &Global<'_>| {
+            (a.name, a.object, a.symbol) < (b.name, b.object, b.symbol)
+        });
         for mentions in globals.chunk_by(|a, b| a.name == b.name) {
             let target = symbols.choose(objects, mentions, resolver)?;
             if mentions[0].name == b"main" {
@@ -208,7 +211,7 @@ fn kept(objects: &[Object<'_>]) -> Result<Vec<Vec<bool>>> {
         kept.push(sections);
         groups.extend(object.groups.iter().enumerate().map(|(i, group)| (group.signature, number, i)));
     }
-    groups.sort_unstable();
+    sort(&mut groups, |a, b| a < b);
     for copies in groups.chunk_by(|a, b| a.0 == b.0) {
         for (_, object, group) in &copies[1..] {
             for member in &objects[*object].groups[*group].members {

@@ -2,11 +2,12 @@
 //! A program's heap. The kernel keeps its books outside of the program's reach: whatever a program writes where it
 //! should not, the heap stays whole, and what it frees twice is noticed.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Multiple of every block.
 const GRAIN: u64 = 16;
+/// Most blocks in use: the lists are short enough to be searched while nobody else runs.
+const BLOCKS_MOST: usize = 1 << 16;
 /// Freed addresses that are remembered, to tell a double free from a wild one.
 const REMEMBERED: usize = 64;
 
@@ -19,34 +20,52 @@ pub enum Wrong {
     Never,
 }
 
-/// Books of blocks in arenas somewhere.
+/// A part of an arena: start and length.
+type Part = (u64, u64);
+
+/// Books of blocks in arenas somewhere, each list in ascending order.
 #[derive(Default)]
 pub struct Heap {
-    /// Length by start.
-    free: BTreeMap<u64, u64>,
-    used: BTreeMap<u64, u64>,
+    free: Vec<Part>,
+    used: Vec<Part>,
     freed: Vec<u64>,
+}
+
+/// Where a part that starts at `start` is, or would be.
+fn place(parts: &[Part], start: u64) -> usize {
+    parts.partition_point(|part| part.0 < start)
 }
 
 impl Heap {
     /// Takes a block; `None` when no arena has room for it.
     pub fn take(&mut self, size: u64) -> Option<u64> {
         let size = size.max(1).checked_next_multiple_of(GRAIN)?;
-        let (start, length) = self.free.iter().map(|(s, l)| (*s, *l)).find(|(_, length)| *length >= size)?;
-        self.free.remove(&start);
-        if length > size {
-            self.free.insert(start + size, length - size);
+        // Room for what happens to it later, too: giving it back must not fail.
+        if self.used.len() == BLOCKS_MOST
+            || self.used.try_reserve(1).is_err()
+            || self.free.try_reserve(self.used.len() + 2).is_err()
+        {
+            return None;
         }
-        self.used.insert(start, size);
+        let index = self.free.iter().position(|(_, length)| *length >= size)?;
+        let (start, length) = self.free[index];
+        if length > size {
+            self.free[index] = (start + size, length - size);
+        } else {
+            self.free.remove(index);
+        }
+        self.used.insert(place(&self.used, start), (start, size));
         self.freed.retain(|at| *at != start);
         Some(start)
     }
 
     /// Gives a block back.
     pub fn give(&mut self, address: u64) -> Result<(), Wrong> {
-        let Some(length) = self.used.remove(&address) else {
+        let index = place(&self.used, address);
+        let Some((_, length)) = self.used.get(index).copied().filter(|part| part.0 == address) else {
             return Err(if self.freed.contains(&address) { Wrong::Twice } else { Wrong::Never });
         };
+        self.used.remove(index);
         if self.freed.len() == REMEMBERED {
             self.freed.remove(0);
         }
@@ -57,22 +76,24 @@ impl Heap {
 
     /// Adds room: a new arena, or a block that was given back. Neighbours become one.
     pub fn add(&mut self, start: u64, length: u64) {
-        let (mut start, mut length) = (start, length);
-        if let Some(next) = self.free.remove(&(start + length)) {
-            length += next;
+        let index = place(&self.free, start);
+        let joins_next = self.free.get(index).is_some_and(|next| start + length == next.0);
+        let joins_last = index > 0 && self.free[index - 1].0 + self.free[index - 1].1 == start;
+        match (joins_last, joins_next) {
+            (true, true) => {
+                let (_, next) = self.free.remove(index);
+                self.free[index - 1].1 += length + next;
+            }
+            (true, false) => self.free[index - 1].1 += length,
+            (false, true) => self.free[index] = (start, length + self.free[index].1),
+            (false, false) => self.free.insert(index, (start, length)),
         }
-        if let Some((before, size)) = self.free.range(..start).next_back().map(|(s, l)| (*s, *l))
-            && before + size == start
-        {
-            self.free.remove(&before);
-            (start, length) = (before, length + size);
-        }
-        self.free.insert(start, length);
     }
 
     /// Usable bytes of a block in use.
     pub fn size(&self, address: u64) -> Option<u64> {
-        self.used.get(&address).copied()
+        let part = self.used.get(place(&self.used, address))?;
+        (part.0 == address).then_some(part.1)
     }
 }
 
