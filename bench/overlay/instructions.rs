@@ -28,7 +28,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         for (set, samples) in [OFF, ON].into_iter().zip(&mut sqlite) {
             let words = [
-                &["run", "--rm"],
+                &["run", "--rm", "--machine", "microvm"][..],
                 &set[..],
                 &["--network", "none", "sqlite", "--", ":memory:", ".timer on", SQL],
             ];
