@@ -62,7 +62,7 @@ enum Body {
 
 /// An inode of this file system.
 pub struct Node {
-    fs: Arc<Fs>,
+    pub(crate) fs: Arc<Fs>,
     this: Weak<Node>,
     number: u64,
     kind: FileType,

@@ -354,6 +354,10 @@ fn mutated_archives_are_refused_or_read() {
         match from_archive(bytes.get(), bytes.get().as_ptr() as u64, 1, MIB) {
             Ok(root) => {
                 visit(&as_inode(&root), 0);
+                // Inodes of several names are kept by the file system, which they keep.
+                if let Some(archive) = &root.fs.archive {
+                    archive.linked.lock().clear();
+                }
                 read += 1;
             }
             Err(_) => refused += 1,
