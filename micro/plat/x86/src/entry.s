@@ -230,7 +230,7 @@ unilith_handle_trap:
     mov rdi, rsp
     call unilith_trap
     add rsp, {TRAP_SIZE}
-    test eax, eax
+    test al, al
     jnz unilith_resume
     jmp unilith_leave
 
