@@ -86,7 +86,9 @@ pub struct Flags {
     /// The kernel under the program
     #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
-    /// How Linux runs the program: cpl0 (in supervisor mode, unmodified), cpl0,byp (system calls bypass the entry code)
+    /// How Linux runs the program, words with commas between: cpl0 (in supervisor mode, unmodified), byp (system calls
+    /// bypass the entry code), call (hot call sites become jumps), shortcut (straight to TCP and devices), ret (no IRET),
+    /// rtc (threads run to completion)
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     pub ukl: String,
     /// What the machine is
