@@ -70,6 +70,9 @@ fn script(program: &str, machinery: &Machinery) -> Result<Script> {
     Ok(script)
 }
 
+/// Exit code of a command that the machine does not have.
+const UNKNOWN_COMMAND: u8 = 127;
+
 /// Sends a package and waits until its programs are attached.
 fn attach(client: &Client, name: &str, package: &[u8]) -> Result<()> {
     let running = client.start(&["bpf", "attach", name], false, 0)?;
@@ -79,12 +82,17 @@ fn attach(client: &Client, name: &str, package: &[u8]) -> Result<()> {
     let mut failure = None;
     let code = loop {
         match running.next() {
+            Event::Failure(f) if f.subject.is_empty() => failure = Some(f.text),
             Event::Failure(f) => failure = Some(format!("{}: {}", f.subject, f.text)),
             Event::Exit(exit) => break exit.code,
             Event::Lost(why) => return Err(Fault::new(why)),
             Event::Out(_) | Event::Err(_) => {}
         }
     };
+    if code == UNKNOWN_COMMAND {
+        let without = "this machine has no tracing; one started with `--kernel micro --machine microvm` has";
+        return Err(Fault::new(without));
+    }
     // What it could not send is in the failure.
     let _ = writer.join();
     match failure {
