@@ -73,9 +73,12 @@ impl Link {
                 Ok((passt, device)) => (Helper::Passt, Some(passt), Some(device)),
                 Err(error) if spec.platform.is_process() => return Err(MachineError::NoUserNetwork(error)),
                 Err(error) => {
-                    notes.push(format!(
-                        "{error}: QEMU's own user-mode networking is slow with many clients at once"
-                    ));
+                    // Nobody reaches a machine without ports; `doctor` says it too.
+                    if !published.is_empty() {
+                        notes.push(format!(
+                            "{error}: QEMU's own user-mode networking is slow with many clients at once"
+                        ));
+                    }
                     (Helper::Qemu, None, None)
                 }
             };

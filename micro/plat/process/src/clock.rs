@@ -68,7 +68,9 @@ fn measure() -> (u64, u64) {
 
 /// The clock works when this returns. Everything of boot that does not need it ran since [`begin`].
 pub fn finish(epoch_ns: Option<u64>) {
-    while host::clock(host::CLOCK_MONOTONIC) < START_NS.load(Ordering::Relaxed) + SHORTEST {}
+    while host::clock(host::CLOCK_MONOTONIC) < START_NS.load(Ordering::Relaxed) + SHORTEST {
+        core::hint::spin_loop();
+    }
     let (rate, _) = measure();
     let page = clock_page();
     page.rate.store(rate, Ordering::Relaxed);
