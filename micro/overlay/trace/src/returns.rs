@@ -9,9 +9,9 @@ use crate::code::{Registers, return_trampoline};
 use crate::load::Active;
 use crate::peek;
 use crate::sites::{self, Site};
-use abi::Result;
-use alloc::string::String;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use abi::{Result, errno::ENOMEM};
+use alloc::{string::String, vec::Vec};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 /// Calls that are being watched at once.
 const RECORDS: usize = 4096;
@@ -21,20 +21,26 @@ const WAYS: usize = 16;
 const CHAIN: usize = 4;
 
 /// One call: where its return address is (0: free), what it was, and the sites, 16 bits each, plus one.
+#[derive(Default)]
 struct Record {
     slot: AtomicU64,
     original: AtomicU64,
     sites: AtomicU64,
 }
 
-static RECORD: [Record; RECORDS] =
-    [const { Record { slot: AtomicU64::new(0), original: AtomicU64::new(0), sites: AtomicU64::new(0) } };
-        RECORDS];
+/// `RECORDS` of them from the first use on, for ever: a call may return long after the last probe went.
+static RECORD: AtomicPtr<Record> = AtomicPtr::new(core::ptr::null_mut());
 /// The trampolines for the application and the kernel; 0 before the first use.
 static BACK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Makes the trampolines.
+/// Makes the records and the trampolines.
 pub fn prepare() -> Result<()> {
+    if RECORD.load(Relaxed).is_null() {
+        let mut records = Vec::new();
+        records.try_reserve_exact(RECORDS).map_err(|_| ENOMEM)?;
+        records.resize_with(RECORDS, Record::default);
+        RECORD.store(records.leak().as_mut_ptr(), Relaxed);
+    }
     for (in_kernel, back) in [false, true].into_iter().zip(&BACK) {
         if back.load(Relaxed) == 0 {
             back.store(api_plat::new_code(&return_trampoline(in_kernel))?, Relaxed);
@@ -46,7 +52,12 @@ pub fn prepare() -> Result<()> {
 fn ways(slot: u64) -> &'static [Record] {
     let set = (slot >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let first = set as usize % (RECORDS / WAYS) * WAYS;
-    &RECORD[first..first + WAYS]
+    let records = RECORD.load(Relaxed);
+    if records.is_null() {
+        return &[];
+    }
+    // SAFETY: `prepare` left `RECORDS` of them there for ever, and they are changed by atomic accesses only.
+    unsafe { core::slice::from_raw_parts(records.add(first), WAYS) }
 }
 
 /// A probed function was entered: its return is to be seen. Interrupts are off.
