@@ -10,7 +10,7 @@ fn every_kind_of_machine_boots_it() {
     // Each of them may have a kernel to be built first.
     let patience = std::time::Duration::from_secs(600);
     for machine in ["microvm", "qemu", "process"] {
-        let words = ["--machine", machine, "busybox", "echo", "hello"];
+        let words = ["--machine", machine, "--network", "none", "busybox", "echo", "hello"];
         unilith.program_within(&words, patience).ok().says("hello");
     }
 }
