@@ -9,7 +9,7 @@
 //!   (it may fault a page in from a file), allocating a page.
 //! - On one processor a lock that is already held is therefore a bug of the kernel, not contention. The lock then
 //!   costs one plain store each way and reports the bug instead of hanging.
-//! - With the feature `smp` it is a real spin lock.
+//! - With the feature `smp` it is a real spin lock, and on the host (where code unwinds), whose tests have threads.
 #![no_std]
 
 use core::cell::UnsafeCell;
@@ -58,7 +58,7 @@ impl<T: ?Sized> SpinLock<T> {
 
     #[cold]
     fn contended(&self) -> Guard<'_, T> {
-        if cfg!(not(any(feature = "smp", test))) {
+        if cfg!(not(any(feature = "smp", panic = "unwind"))) {
             taken_twice();
         }
         loop {
@@ -72,7 +72,7 @@ impl<T: ?Sized> SpinLock<T> {
     /// Takes the lock unless it is held.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let free = if cfg!(any(feature = "smp", test)) {
+        let free = if cfg!(any(feature = "smp", panic = "unwind")) {
             !self.held.swap(true, Ordering::Acquire)
         } else {
             let free = !self.held.load(Ordering::Relaxed);
