@@ -8,6 +8,19 @@
 # address in RCX, the number in RAX and R11 free; IA32_FMASK leaves IF alone, so interrupts are on either way.
 # A PC's kernel lies 2 GiB below the top, where an absolute address fits an instruction; others need a register.
 .pushsection .text.unilith_gate,"ax",@progbits
+# From the program's stack to the Frame, with what a system call must keep for its way back.
+.macro to_frame
+    mov r11, rsp
+    mov rsp, gs:[{GS_FRAME}]
+    mov [rsp + {RSP}], r11
+    mov [rsp + {RIP}], rcx
+    mov [rsp + {RDI}], rdi
+    mov [rsp + {RSI}], rsi
+    mov [rsp + {RDX}], rdx
+    mov [rsp + {R10}], r10
+    mov [rsp + {R9}], r9
+    mov [rsp + {R8}], r8
+.endm
 .balign 64
 .globl unilith_entry
 unilith_entry:
@@ -23,16 +36,7 @@ unilith_entry:
     je 2f
 
     # An audited call: it touches no vector register, and the C calling convention keeps the callee-saved ones.
-    mov r11, rsp
-    mov rsp, gs:[{GS_FRAME}]
-    mov [rsp + {RSP}], r11
-    mov [rsp + {RIP}], rcx
-    mov [rsp + {RDI}], rdi
-    mov [rsp + {RSI}], rsi
-    mov [rsp + {RDX}], rdx
-    mov [rsp + {R10}], r10
-    mov [rsp + {R9}], r9
-    mov [rsp + {R8}], r8
+    to_frame
     mov rcx, r10
     .if {ABSOLUTE}
     call [{FAST_CALLS} + rax * 8]
@@ -59,16 +63,7 @@ unilith_fast_tail:
     jmp rcx
 
 .balign 16
-2:  mov r11, rsp
-    mov rsp, gs:[{GS_FRAME}]
-    mov [rsp + {RSP}], r11
-    mov [rsp + {RIP}], rcx
-    mov [rsp + {RDI}], rdi
-    mov [rsp + {RSI}], rsi
-    mov [rsp + {RDX}], rdx
-    mov [rsp + {R10}], r10
-    mov [rsp + {R9}], r9
-    mov [rsp + {R8}], r8
+2:  to_frame
     movsxd rax, eax
     mov [rsp + {ORIG_RAX}], rax
     call unilith_save_rest
