@@ -22,11 +22,7 @@ use unilith_machine::{
     record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
     support,
 };
-use unilith_network::{
-    passt,
-    ports::{self, Protocol, Publish},
-    tap,
-};
+use unilith_network::ports::{self, Protocol, Publish};
 
 /// Memory of a machine that nobody said anything about, without its image.
 const DEFAULT_MEMORY: u64 = 64 << 20;
@@ -298,12 +294,7 @@ fn automatic(flags: &Flags) -> (Platform, Option<String>) {
     if probe.works {
         return (Platform::Microvm, Some(format!("a virtual machine: {}", probe.why)));
     }
-    let network = match flags.network {
-        Network::Tap | Network::None => None,
-        Network::Auto if tap::allowed().is_ok() => None,
-        Network::Auto | Network::User => passt::works().err(),
-    };
-    match support::lacks().into_iter().next().or(network) {
+    match support::lack_with(flags.network) {
         None => (Platform::Process, Some(format!("a process of this computer: {}", probe.why))),
         Some(lack) => {
             let why =

@@ -11,8 +11,7 @@ use std::{
     process::{Command, Stdio},
     time::Instant,
 };
-use unilith_machine::support;
-use unilith_network::{passt, tap};
+use unilith_machine::{record::Network, support};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -74,7 +73,7 @@ pub fn act(args: &Args) -> Result<u8> {
         // Two machines at a time on two processors: times stay meaningful.
         let one_by_one = ["--test-threads=1"];
         part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one, &[]))?;
-        match no_process_machines() {
+        match support::lack_with(Network::Auto) {
             Some(why) => println!("== process machines: skipped: {why}"),
             None => {
                 let mut tests =
@@ -92,12 +91,6 @@ pub fn act(args: &Args) -> Result<u8> {
     }
     println!("{} passed, {} failed", total.passed, total.failed);
     Ok(u8::from(total.failed > 0))
-}
-
-/// Why machines that are processes with a network cannot be had on this computer.
-fn no_process_machines() -> Option<String> {
-    let network = || if tap::allowed().is_ok() { None } else { passt::works().err() };
-    support::lacks().into_iter().next().or_else(network)
 }
 
 fn command(root: &Path, program: &str) -> Command {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What this computer needs to have for process machines, and what of it is missing.
 
+use crate::record::Network;
 use std::fs;
+use unilith_network::{passt, tap};
 
 /// Addresses below this may be closed to programs; none of ours is loaded there (Debian's default is 65536).
 const HIGHEST_CLOSED: u64 = 1 << 16;
@@ -38,4 +40,14 @@ pub fn lacks() -> Vec<String> {
         "vm.mmap_min_addr is above 65536 (as root: sysctl vm.mmap_min_addr=65536)",
     );
     lacks
+}
+
+/// The first reason why a process machine with this network does not work here; `None`: it does.
+pub fn lack_with(network: Network) -> Option<String> {
+    let link = || match network {
+        Network::Tap | Network::None => None,
+        Network::Auto if tap::allowed().is_ok() => None,
+        Network::Auto | Network::User => passt::works().err(),
+    };
+    lacks().into_iter().next().or_else(link)
 }
