@@ -23,6 +23,8 @@ use tempfile::TempDir;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Building the command, or a kernel, from nothing.
 const BUILD: Duration = Duration::from_secs(1800);
+/// Building one kernel with the command there, or fetching the packages of a program.
+pub const BUILD_KERNEL: Duration = Duration::from_secs(600);
 
 /// The repository.
 pub fn root() -> PathBuf {

@@ -182,15 +182,14 @@ fn the_page_of_the_protocol_is_the_crates_own() {
 /// Runs what a page prints as commands, in a directory that has the command and the SDK; what they said.
 fn follow(page: &str) -> String {
     let unilith = Unilith::new();
-    // The first line may build a kernel and fetch packages.
-    let patience = std::time::Duration::from_secs(600);
     for name in ["unilith", "overlay"] {
         std::os::unix::fs::symlink(root().join(name), unilith.path(name)).expect("a link");
     }
     let text = fs::read_to_string(root().join("docs").join(page)).expect("the page is there");
     let mut said = String::new();
     for line in text.lines().filter_map(|l| l.strip_prefix("    ")) {
-        let ran = unilith_tests::finish(&mut unilith.shell(line), patience);
+        // The first one may build a kernel and fetch packages.
+        let ran = unilith_tests::finish(&mut unilith.shell(line), unilith_tests::BUILD_KERNEL);
         assert!(ran.code == Some(0), "{line}: {ran}");
         said.push_str(&ran.out);
     }

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use unilith_tests::{Machine, PATIENCE, Ran, Unilith, client, eventually, finish, root};
+use unilith_tests::{BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, client, eventually, finish, root};
 
 /// Runs a command in the machine.
 fn exec(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
@@ -326,7 +326,6 @@ fn a_kernel_without_the_overlay_has_none_of_it() {
         return;
     }
     // Building a kernel takes a while; it is built once and cached.
-    let patience = Duration::from_secs(600);
     let mut run = unilith.command(&[
         "run",
         "-d",
@@ -339,10 +338,10 @@ fn a_kernel_without_the_overlay_has_none_of_it() {
         "--save",
         "",
     ]);
-    finish(&mut run, patience).ok();
+    finish(&mut run, BUILD_KERNEL).ok();
     unilith.run(&["exec", "plain", "ls"]).fails_with(&["--set overlay=off"]);
     let kernel = unilith.inspect("plain")["symbols"].as_str().expect("the kernel is named").to_string();
-    let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), patience).ok().out;
+    let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out;
     assert!(symbols.contains("unilith_kernel_main"), "nm sees the kernel's symbols");
     for part in ["overlay", "virtio::console", "bpf"] {
         let found: Vec<&str> = symbols.lines().filter(|l| l.contains(part)).collect();

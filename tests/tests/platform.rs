@@ -7,18 +7,14 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
-use unilith_tests::{Ran, finish, root};
-
-/// Building a kernel takes a while.
-const BUILDING: Duration = Duration::from_secs(600);
+use unilith_tests::{BUILD_KERNEL, Ran, finish, root};
 
 /// Builds an image and answers where it is.
 fn build(package: &str, profile: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(root()).args(["build", "--quiet", "--package", package, "--profile", profile]);
     // Cargo sets this for the test; the images are built where the command builds them.
-    finish(cargo.env_remove("CARGO_TARGET_DIR"), BUILDING).ok();
+    finish(cargo.env_remove("CARGO_TARGET_DIR"), BUILD_KERNEL).ok();
     root().join("target").join(profile).join(package)
 }
 
