@@ -128,7 +128,7 @@ fn nothing_is_left_after_the_supervisor_or_qemu_is_killed() {
         if let Some(device) = state["connection"]["device"].as_str() {
             assert!(!fs::exists(format!("/sys/class/net/{device}")).unwrap(), "{device} is left behind");
         }
-        TcpListener::bind(("127.0.0.1", port)).expect("the port is free again");
+        eventually("the port is free again", || TcpListener::bind(("127.0.0.1", port)).is_ok());
         unilith.run(&["rm", id.trim()]).ok();
     }
     assert_eq!(unilith.machines_on_disk(), 0);
