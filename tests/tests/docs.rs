@@ -91,7 +91,7 @@ fn the_page_of_the_overlays_commands_is_what_a_machine_says() {
     if tested_kernel() != "micro" {
         return;
     }
-    let machine = unilith.start(&["redis", "--", "--save", ""]);
+    let machine = unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", ""]);
     let said = unilith.run(&["exec", "--json", &machine.id, "help"]).ok().out;
     let mut text = String::from(
         "# The overlay's commands\n\n\

@@ -22,7 +22,7 @@ fn exec_with(unilith: &Unilith, machine: &Machine, words: &[&str], input: &[u8])
 }
 
 fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["redis", "--", "--save", "", "--protected-mode", "no"])
+    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 fn has_overlay() -> bool {
@@ -238,7 +238,7 @@ fn a_program_is_started_again_with_new_files_and_the_old_one_stays_when_that_fai
     if !has_overlay() {
         return;
     }
-    let machine = unilith.start(&["nginx"]);
+    let machine = unilith.start(&["-p", "127.0.0.1::80", "nginx"]);
     let url = format!("http://{}/", machine.at(80));
     let get = || client("curl", &["-sS", "--max-time", "30", &url]);
     let page = std::fs::read_to_string(root().join("apps/nginx/index.html")).unwrap();
