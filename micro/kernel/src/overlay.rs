@@ -13,6 +13,7 @@ pub fn start(devices: &mut Devices) {
     overlay_commands::journal::start();
     overlay_commands::register();
     overlay_objects::register();
+    overlay_trace::register();
     #[cfg(feature = "net-tcpip")]
     crate::network::tell_overlay();
     let setup = Setup { open, enter, kernel: "unilith micro" };

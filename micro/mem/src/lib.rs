@@ -36,6 +36,7 @@ mod vma;
 pub use advise::Advice;
 pub use layout::Layout;
 pub use listing::{Listed, Usage};
+pub use pager::root;
 pub use remap::Remap;
 pub use rights::Rights;
 pub use space::{Limits, Place, Request, Space, current};

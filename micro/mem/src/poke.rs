@@ -95,6 +95,7 @@ impl Space {
         let mut vma = Vma::anonymous(address + PAGE, traits);
         (vma.backing, vma.name) = (Backing::Fixed, "[probes]");
         inner.pager.map(address, frame, rights, false)?;
+        inner.pager.flush();
         inner.count_resident(false, 1);
         inner.account(&traits, PAGE as i64);
         inner.tree.insert(address, vma);

@@ -274,6 +274,7 @@ pub mod symbols {
         pub fn unilith_plat_free_code(address: u64, length: usize);
         pub fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> abi::Result<()>;
         pub safe fn unilith_plat_trace_slots() -> u32;
+        pub safe fn unilith_plat_has_memory(address: u64, write: bool) -> bool;
     }
 }
 
@@ -576,6 +577,12 @@ pub const TRACE_SLOTS: usize = 3;
 /// Where those words are, relative to GS.
 pub fn trace_slots() -> u32 {
     symbols::unilith_plat_trace_slots()
+}
+
+/// Whether the kernel's part of the address space has memory at an address, writable if asked, where there are no page
+/// tables that tell. At any moment.
+pub fn has_memory(address: u64, write: bool) -> bool {
+    symbols::unilith_plat_has_memory(address, write)
 }
 
 /// Copies code to executable pages of its own, within reach of a relative jump from the kernel's text. `ENOMEM`.

@@ -58,10 +58,7 @@ impl Devices {
     pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
         let index = self.0.iter().position(|d| d.kind() == Kind::CONSOLE)?;
         match console::start(self.0.remove(index)) {
-            Ok(()) => {
-                overlay_trace::register();
-                Some(open_line)
-            }
+            Ok(()) => Some(open_line),
             Err(e) => {
                 log::error!("the console device does not start: {e:?}");
                 None

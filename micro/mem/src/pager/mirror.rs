@@ -19,6 +19,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The tables whose pages the host shows; 0 before the first.
 static ACTIVE: AtomicU64 = AtomicU64::new(0);
 
+/// The top-level table of the address space that the host shows.
+pub fn root() -> Option<u64> {
+    let root = ACTIVE.load(Ordering::Relaxed);
+    (root != 0).then_some(root)
+}
+
 /// Pages that are to be mapped: `length` bytes at `address`, from `physical` on.
 #[derive(Clone, Copy)]
 struct Run {

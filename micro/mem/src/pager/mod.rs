@@ -13,6 +13,11 @@ mod x86;
 pub(crate) type Machine = mirror::Mirror;
 #[cfg(not(feature = "process"))]
 pub(crate) type Machine = x86::Tables;
+/// The top-level table of the address space that is there; `None` before the first.
+#[cfg(feature = "process")]
+pub use mirror::root;
+#[cfg(not(feature = "process"))]
+pub use x86::root;
 
 use crate::Rights;
 use abi::{PAGE_SIZE, Result};

@@ -101,6 +101,23 @@ fn write(entry: Entry, value: u64) {
     unsafe { entry.write_volatile(value) }
 }
 
+/// The table the processor uses; none in tests on a host.
+#[cfg(not(feature = "process"))]
+pub fn root() -> Option<u64> {
+    #[cfg(feature = "host")]
+    return None;
+    #[cfg(not(feature = "host"))]
+    Some(loaded())
+}
+
+#[cfg(not(any(feature = "host", feature = "process")))]
+fn loaded() -> u64 {
+    let root: u64;
+    // SAFETY: reading CR3 has no effect.
+    unsafe { core::arch::asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) };
+    root
+}
+
 fn flush_page(address: u64) {
     #[cfg(not(any(feature = "host", feature = "process")))]
     // SAFETY: forgetting a translation changes no memory.
@@ -267,10 +284,7 @@ impl Pager for Tables {
         let root = Frame::new()?.into_raw();
         #[cfg(not(any(feature = "host", feature = "process")))]
         {
-            let booted: u64;
-            // SAFETY: reads a control register.
-            unsafe { core::arch::asm!("mov {}, cr3", out(reg) booted, options(nostack, preserves_flags)) }
-            let from = api_mem::view(booted & ADDRESS).cast::<u64>();
+            let from = api_mem::view(loaded() & ADDRESS).cast::<u64>();
             // SAFETY: both are whole tables; the new one is ours alone. The upper half is the kernel's.
             unsafe {
                 core::ptr::copy_nonoverlapping(

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The way from a probed function to its programs and back, for x86-64.
 //!
-//! A trampoline turns interrupts off, changes to the tracer's stack, and calls one of the two routines here, which
+//! A trampoline turns interrupts off (a process has none to turn off: its platform puts signals off while the word `busy`
+//! says so), changes to the tracer's stack, and calls one of the two routines here, which
 //! put the registers into a `struct pt_regs`. Nothing is written below the program's RSP but by the program itself: its
 //! stack may not be there yet. The kernel's stack is, and gets the flags. Arithmetic flags mean nothing at the entry to
 //! and the return from a function (System V ABI 3.2.1), so only the interrupt flag is kept.
 
 use abi::Result;
 use alloc::vec::Vec;
-use api_plat::KernelStack;
+use api_plat::{KernelStack, PROCESS};
 use core::arch::{asm, global_asm};
 use core::mem::{offset_of, size_of};
 
@@ -224,9 +225,13 @@ pub fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     let busy = slots()[1];
     let flags: u64;
     let before: u64;
-    // SAFETY: pushes and pops; the interrupt flag is put back below.
+    // SAFETY: pushes and pops; the interrupt flag is put back below. It is not a process' to change.
     unsafe {
-        asm!("pushfq", "pop {}", "cli", out(reg) flags);
+        if PROCESS {
+            flags = 0;
+        } else {
+            asm!("pushfq", "pop {}", "cli", out(reg) flags);
+        }
         asm!("mov {}, gs:[{}]", out(reg) before, in(reg) u64::from(busy), options(nostack, preserves_flags));
     }
     set_slot(busy, 1);
@@ -280,10 +285,12 @@ const POP: [u8; 4] = [0x65, 0x8f, 0x04, 0x25];
 /// call [rip + disp32]; jmp [rip + disp32]
 const CALL: [u8; 2] = [0xff, 0x15];
 const JUMP: [u8; 2] = [0xff, 0x25];
-const CLI: u8 = 0xfa;
-const STI: u8 = 0xfb;
+const CLI: &[u8] = if PROCESS { &[] } else { &[0xfa] };
+const STI: &[u8] = if PROCESS { &[] } else { &[0xfb] };
 const PUSHFQ: u8 = 0x9c;
-const POPFQ: u8 = 0x9d;
+const POPFQ: &[u8] = &[0x9d];
+/// jmp [rsp - 8]: the red zone (System V ABI 3.2.2)
+const JUMP_BELOW: [u8; 4] = [0xff, 0x64, 0x24, 0xf8];
 
 /// The trampoline of a site; `resume` is where its moved instructions are.
 pub fn entry_trampoline(site: u32, in_kernel: bool, resume: u64) -> Vec<u8> {
@@ -292,7 +299,7 @@ pub fn entry_trampoline(site: u32, in_kernel: bool, resume: u64) -> Vec<u8> {
     if in_kernel {
         w.bytes(&[PUSHFQ]);
     }
-    w.bytes(&[CLI]);
+    w.bytes(CLI);
     // cmp dword ptr gs:[busy], 0; jne over all of it
     w.slot(&[0x65, 0x83, 0x3c, 0x25], busy);
     w.bytes(&[0, 0x75, 0]);
@@ -310,7 +317,7 @@ pub fn entry_trampoline(site: u32, in_kernel: bool, resume: u64) -> Vec<u8> {
     w.bytes(&0u32.to_le_bytes());
     w.code[skip - 1] = (w.code.len() - skip) as u8;
     // Interrupts come back behind the jump.
-    w.bytes(&[if in_kernel { POPFQ } else { STI }]);
+    w.bytes(if in_kernel { POPFQ } else { STI });
     w.word(&JUMP, resume);
     w.finish()
 }
@@ -323,7 +330,7 @@ pub fn return_trampoline(in_kernel: bool) -> Vec<u8> {
         // Room for the return address, which `back` fills.
         w.bytes(&[0x48, 0x83, 0xec, 8, PUSHFQ]);
     }
-    w.bytes(&[CLI]);
+    w.bytes(CLI);
     w.slot(&STORE, busy);
     w.bytes(&1u32.to_le_bytes());
     w.slot(&EXCHANGE_RSP, stack);
@@ -336,10 +343,15 @@ pub fn return_trampoline(in_kernel: bool) -> Vec<u8> {
     w.slot(&STORE, busy);
     w.bytes(&0u32.to_le_bytes());
     if in_kernel {
-        w.bytes(&[POPFQ, 0xc3]);
+        w.bytes(POPFQ);
+        w.bytes(&[0xc3]);
+    } else if PROCESS {
+        // Another thread may come in between, and return itself: each has its target on its own stack, where `back` put
+        // it in place of the return address.
+        w.bytes(&JUMP_BELOW);
     } else {
         // jmp gs:[target], in the shadow of sti
-        w.bytes(&[STI]);
+        w.bytes(STI);
         w.slot(&[0x65, 0xff, 0x24, 0x25], target);
     }
     w.finish()

@@ -2,25 +2,31 @@
 //! Memory without faults: page tables are walked, and what is not there is not touched.
 
 use abi::PAGE_SIZE;
-use core::arch::asm;
+use api_plat::{PROCESS, USER_END};
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-/// Devices are here on a PC: reading them changes them.
-const DEVICES: core::ops::Range<u64> = 0xc000_0000..0x1_0000_0000;
+/// Physical addresses where a PC has devices: reading them changes them.
+const DEVICES: core::ops::Range<u64> = if PROCESS { 0..0 } else { 0xc000_0000..0x1_0000_0000 };
 
-/// Physical address of a byte in the running address space; `None` where there is none, or not writable if asked.
+/// Where the kernel sees a byte of the running address space; `None` where there is none, or not writable if asked.
+fn seen(address: u64, write: bool) -> Option<*mut u8> {
+    if PROCESS && address >= USER_END {
+        // No page tables lead there, and nothing is seen at two places but what is written through this one.
+        return api_plat::has_memory(address, write).then_some(address as *mut u8);
+    }
+    physical(address, write).map(api_mem::view)
+}
+
+/// Physical address of such a byte.
 fn physical(address: u64, write: bool) -> Option<u64> {
     // Bits 48 to 63 are copies of bit 47.
     if ((address as i64) << 16 >> 16) as u64 != address {
         return None;
     }
-    let root: u64;
-    // SAFETY: reading CR3 has no effect.
-    unsafe { asm!("mov {}, cr3", out(reg) root, options(nomem, nostack, preserves_flags)) };
-    let mut table = root & ADDRESS;
+    let mut table = mem::root()? & ADDRESS;
     for level in (0..4).rev() {
         let shift = 12 + 9 * level;
         let index = (address >> shift & 511) as usize;
@@ -61,7 +67,7 @@ fn pieces(
 /// Copies what is at an address; false where nothing is. Interrupts are off.
 pub fn read(address: u64, to: &mut [u8]) -> bool {
     pieces(address, to.len(), |at, part| {
-        let from = api_mem::view(physical(at, false)?);
+        let from = seen(at, false)?;
         let to = &mut to[part];
         // SAFETY: the page is there and stays, since interrupts are off; what is in it are bytes.
         unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
@@ -80,8 +86,8 @@ pub fn write_word(address: u64, value: u64) -> bool {
     if !address.is_multiple_of(8) {
         return false;
     }
-    let Some(at) = physical(address, true) else { return false };
+    let Some(at) = seen(address, true) else { return false };
     // SAFETY: the page is there and writable for whom it belongs to, and the caller owns this word of it.
-    unsafe { api_mem::view(at).cast::<u64>().write_volatile(value) };
+    unsafe { at.cast::<u64>().write_volatile(value) };
     true
 }

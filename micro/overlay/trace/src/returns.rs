@@ -11,6 +11,7 @@ use crate::peek;
 use crate::sites::{self, Site};
 use abi::{Result, errno::ENOMEM};
 use alloc::{string::String, vec::Vec};
+use api_plat::PROCESS;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 /// Calls that are being watched at once.
@@ -95,10 +96,7 @@ pub extern "C" fn back(registers: &mut Registers, in_kernel: u64) -> u64 {
     // The trampoline of the kernel made room for the return address and pushed the flags.
     let slot = if in_kernel != 0 { registers.sp + 8 } else { registers.sp - 8 };
     let Some(record) = ways(slot).iter().find(|r| r.slot.load(Relaxed) == slot) else {
-        let reason = String::from(
-            "a function whose return is traced returned from a copy of its stack: trace its entry only",
-        );
-        api_plat::power_off(&api_plat::Status::Failed { reason });
+        lost();
     };
     let original = record.original.load(Relaxed);
     let mut sites = record.sites.load(Relaxed);
@@ -119,8 +117,20 @@ pub extern "C" fn back(registers: &mut Registers, in_kernel: u64) -> u64 {
     if in_kernel != 0 {
         // SAFETY: the word that the trampoline reserved on the kernel's stack, from which it returns.
         unsafe { (slot as *mut u64).write(original) };
+    } else if PROCESS && !peek::write_word(slot, original) {
+        // The program unmapped its stack between the call's return and here.
+        lost();
     }
     original
+}
+
+/// Nobody knows where the function is to return to.
+#[cold]
+fn lost() -> ! {
+    let reason = String::from(
+        "a function whose return is traced returned from a copy of its stack: trace its entry only",
+    );
+    api_plat::power_off(&api_plat::Status::Failed { reason })
 }
 
 fn run(active: &Active, registers: &Registers) {

@@ -21,7 +21,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_mem::Frame;
-use api_plat::Frame as Saved;
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame as Saved, USER_END};
 use api_probes::{JUMP, Kind, Plan};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -92,7 +92,7 @@ struct Room {
 static ROOM: SpinLock<Room> = SpinLock::new(Room { stubs: Vec::new(), trampolines: None });
 
 fn is_kernel(address: u64) -> bool {
-    address >> 63 != 0
+    address >= USER_END
 }
 
 /// The displacement of a jump that ends at `end`.
@@ -205,8 +205,8 @@ fn leave_patch(site: &Site) {
         // processor; the thread that runs this is in the kernel.
         let saved = unsafe { &mut *((thread.stack_top() - size_of::<Saved>() as u64) as *mut Saved) };
         let within = saved.rip.wrapping_sub(site.address);
-        if saved.cs == 8
-            && saved.ss == 16
+        if saved.cs == CODE_SEGMENT
+            && saved.ss == DATA_SEGMENT
             && let Some((_, to)) =
                 site.boundaries.iter().find(|b| u64::from(b.0) == within && within < JUMP as u64)
         {

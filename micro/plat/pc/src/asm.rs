@@ -3,7 +3,7 @@
 
 use crate::KERNEL_BASE;
 use api_plat::Vdso;
-pub use plat_x86::asm::{__kernel_start, __text_end, Label, unilith_entry, unilith_vdso};
+pub use plat_x86::asm::{__kernel_end, __kernel_start, __text_end, Label, unilith_entry, unilith_vdso};
 
 /// Bytes of the boot stack and of each IST stack.
 pub const STACK_BOOT: usize = 32 << 10;
@@ -25,7 +25,6 @@ unsafe extern "C" {
     // The linker script's.
     pub safe static __gate_end: Label;
     pub safe static __rodata_end: Label;
-    pub safe static __kernel_end: Label;
 }
 
 /// The guard pages of the boot processor's stacks, lowest first.

@@ -91,3 +91,9 @@ unsafe fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> Result<()> {
     }
     Ok(())
 }
+
+/// Page tables tell, and whoever asks walks them.
+#[unsafe(no_mangle)]
+fn unilith_plat_has_memory(_: u64, _: bool) -> bool {
+    true
+}

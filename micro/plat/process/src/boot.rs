@@ -2,7 +2,7 @@
 //! From the first Rust code to the kernel's main function.
 
 use crate::arguments::Arguments;
-use crate::{clock, host, idle, memory, power, signals, stack};
+use crate::{clock, code, host, idle, memory, power, signals, stack};
 use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -144,6 +144,7 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
 
 fn prepare(arguments: &Arguments<'_>, stack: u64) -> Result<&'static [u8], &'static str> {
     let initrd = memory::initialize(arguments.memory, arguments.root)?;
+    code::initialize().map_err(|_| "the host refuses executable pages of the machine's memory")?;
     stack::initialize(stack).map_err(|_| "the host refuses to reserve kernel stacks: is RLIMIT_AS set?")?;
     signals::initialize().map_err(|_| "the host refuses signal handlers")?;
     idle::initialize()?;

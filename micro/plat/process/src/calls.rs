@@ -6,7 +6,12 @@
 pub const CALLS: &[(u32, &str, &str)] = &[
     (0, "read", "input of the console, packets of a stream, replies of 9p servers"),
     (1, "write", "output of the console, status lines, requests to 9p servers"),
-    (9, "mmap", "pages of the machine's memory or root archive in the program's part, at a fixed place"),
+    (
+        9,
+        "mmap",
+        "pages of the machine's memory or root archive in the program's part, at a fixed place; a page of memory, readable and \
+         executable, in place of one of the kernel's code that is traced",
+    ),
     (10, "mprotect", "rights of the program's pages; kernel stacks become readable and writable"),
     (11, "munmap", "pages of the program go away"),
     (15, "rt_sigreturn", "back from a signal that hit the kernel"),

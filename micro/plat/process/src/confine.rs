@@ -2,7 +2,7 @@
 //! Giving up everything the machine does not need, before the program runs.
 
 use crate::arguments::Arguments;
-use crate::filter::{Instruction, filter};
+use crate::filter::{Instruction, Machine, filter};
 use crate::{host, memory, power, stack};
 use plat_x86::{asm, features};
 
@@ -35,7 +35,12 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
         0,
     ];
     let fsgsbase = features::features().fsgsbase;
-    let filter = filter(memory::descriptors(), (stack::STACKS >> 32) as u32, !fsgsbase);
+    let filter = filter(&Machine {
+        files: memory::descriptors(),
+        text: text.clone(),
+        stacks: (stack::STACKS >> 32) as u32,
+        by_call: !fsgsbase,
+    });
     let program = Program { length: filter.code().len() as u16, code: filter.code().as_ptr() };
     // SAFETY: these take rights away that nothing here uses; the host copies the filter.
     unsafe {

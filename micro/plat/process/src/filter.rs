@@ -7,8 +7,10 @@
 //! calls are held to the program's part of the address space, to descriptors of the machine's memory and root archive, and
 //! to kernel stacks.
 
-use crate::host::{self, MAP_FIXED, PROT_READ, PROT_WRITE};
+use crate::host::{self, MAP_FIXED, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE};
+use abi::PAGE_SIZE;
 use api_plat::USER_END;
+use core::ops::Range;
 
 /// `struct sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ const fn high(argument: u32) -> u32 {
 }
 
 /// Most instructions of the filter.
-pub const MOST: usize = 96;
+pub const MOST: usize = 128;
 
 /// The filter while it is made.
 pub struct Filter {
@@ -55,6 +57,7 @@ pub struct Filter {
 enum Must {
     Be(u32),
     BeBelow(u32),
+    BeAtLeast(u32),
     Have(u32),
     BeOneOf([u32; 3]),
 }
@@ -83,6 +86,7 @@ impl Filter {
         match must {
             Must::Be(value) => self.put(IF_EQUAL, value, 1, 0),
             Must::BeBelow(value) => self.put(IF_GREATER_OR_EQUAL, value, 0, 1),
+            Must::BeAtLeast(value) => self.put(IF_GREATER_OR_EQUAL, value, 1, 0),
             Must::Have(value) => self.put(IF_SET, value, 1, 0),
             Must::BeOneOf([a, b, c]) => {
                 self.put(IF_EQUAL, a, 3, 0);
@@ -93,14 +97,32 @@ impl Filter {
         self.put(RETURN, TRAP, 0, 0);
     }
 
-    /// Allows a call where all of the conditions hold; in every other case the next rule for it decides.
+    /// Allows a call where all of the conditions hold, and refuses it otherwise.
     fn allow_if(&mut self, number: u32, conditions: &[(u32, Must)]) {
-        let length: u8 = conditions.iter().map(|(_, must)| Self::length_of(*must)).sum::<u8>() + 1;
-        self.put(IF_EQUAL, number, 0, length);
+        self.put(IF_EQUAL, number, 0, Self::length_of_all(conditions));
+        self.must_all(conditions);
+    }
+
+    fn length_of_all(conditions: &[(u32, Must)]) -> u8 {
+        conditions.iter().map(|(_, must)| Self::length_of(*must)).sum::<u8>() + 1
+    }
+
+    /// Allows the call where all of the conditions hold, and refuses it otherwise.
+    fn must_all(&mut self, conditions: &[(u32, Must)]) {
         for (at, must) in conditions {
             self.must(*at, *must);
         }
         self.put(RETURN, ALLOW, 0, 0);
+    }
+
+    /// Allows a call below `end` by one list of conditions, from there on by another one.
+    fn allow_by_place(&mut self, number: u32, end: u32, below: &[(u32, Must)], above: &[(u32, Must)]) {
+        let (first, second) = (Self::length_of_all(below), Self::length_of_all(above));
+        self.put(IF_EQUAL, number, 0, 2 + first + second);
+        self.put(LOAD, high(0), 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, end, first, 0);
+        self.must_all(below);
+        self.must_all(above);
     }
 
     pub fn code(&self) -> &[Instruction] {
@@ -113,12 +135,23 @@ const MADV_REMOVE: u32 = 9;
 const ARCH_SET_FS: u32 = 0x1002;
 const ARCH_GET_FS: u32 = 0x1003;
 
-/// The filter. `files` are the machine's memory and the root archive; `stacks` is the upper half of the addresses of
-/// kernel stacks; `by_call` allows setting FS base where the processor cannot.
-pub fn filter(files: [i32; 2], stacks: u32, by_call: bool) -> Filter {
+/// What the filter is made for.
+pub struct Machine {
+    /// The machine's memory and the root archive.
+    pub files: [i32; 2],
+    /// The kernel's code.
+    pub text: Range<u64>,
+    /// The upper half of the addresses of kernel stacks.
+    pub stacks: u32,
+    /// FS base is set by a call: the processor cannot.
+    pub by_call: bool,
+}
+
+pub fn filter(machine: &Machine) -> Filter {
     let mut f =
         Filter { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; MOST], length: 0 };
-    let program = Must::BeBelow((USER_END >> 32) as u32);
+    let end = (USER_END >> 32) as u32;
+    let program = Must::BeBelow(end);
     f.must(ARCHITECTURE, Must::Be(X86_64));
     f.put(LOAD, NUMBER, 0, 0);
     // The frequent ones first.
@@ -135,22 +168,26 @@ pub fn filter(files: [i32; 2], stacks: u32, by_call: bool) -> Filter {
     ] {
         f.allow(number);
     }
-    let mapped = [files[0] as u32, files[1] as u32, u32::MAX];
-    let map = [(high(0), program), (low(3), Must::Have(MAP_FIXED)), (low(4), Must::BeOneOf(mapped))];
-    f.allow_if(host::MMAP, &map);
+    // mmap: what the program sees, and a page of memory in place of one of the kernel's code (`code.rs`).
+    let [memory, root] = machine.files.map(|fd| fd as u32);
+    let shown = [(low(3), Must::Have(MAP_FIXED)), (low(4), Must::BeOneOf([memory, root, u32::MAX]))];
+    let replaced = [
+        (high(0), Must::Be((machine.text.start >> 32) as u32)),
+        (low(0), Must::BeAtLeast(machine.text.start as u32)),
+        (low(0), Must::BeBelow(machine.text.end as u32)),
+        (high(1), Must::Be(0)),
+        (low(1), Must::Be(PAGE_SIZE as u32)),
+        (low(2), Must::Be(PROT_READ | PROT_EXEC)),
+        (low(3), Must::Be(MAP_FIXED | MAP_SHARED)),
+        (low(4), Must::Be(memory)),
+    ];
+    f.allow_by_place(host::MMAP, end, &shown, &replaced);
     f.allow_if(host::MUNMAP, &[(high(0), program)]);
     f.allow_if(host::MADVISE, &[(low(2), Must::BeOneOf([MADV_DONTNEED, MADV_REMOVE, MADV_REMOVE]))]);
     // mprotect: of the program's pages to anything, of kernel stacks to readable and writable.
-    f.put(IF_EQUAL, host::MPROTECT, 0, 8);
-    f.put(LOAD, high(0), 0, 0);
-    f.put(IF_GREATER_OR_EQUAL, (USER_END >> 32) as u32, 1, 0);
-    f.put(RETURN, ALLOW, 0, 0);
-    f.put(IF_EQUAL, stacks, 1, 0);
-    f.put(RETURN, TRAP, 0, 0);
-    f.put(LOAD, low(2), 0, 0);
-    f.put(IF_EQUAL, PROT_READ | PROT_WRITE, 0, 1);
-    f.put(RETURN, ALLOW, 0, 0);
-    if by_call {
+    let stacks = [(high(0), Must::Be(machine.stacks)), (low(2), Must::Be(PROT_READ | PROT_WRITE))];
+    f.allow_by_place(host::MPROTECT, end, &[], &stacks);
+    if machine.by_call {
         let codes = [ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_FS];
         f.allow_if(host::ARCH_PRCTL, &[(low(0), Must::BeOneOf(codes))]);
     }
@@ -191,8 +228,14 @@ mod tests {
         }
     }
 
+    fn machine(by_call: bool) -> Filter {
+        filter(&Machine { files: [3, 4], text: TEXT..TEXT + 0x10_0000, stacks: 0x7040, by_call })
+    }
+
+    const TEXT: u64 = USER_END + 0x20_1000;
+
     fn asks(number: u32, arguments: [u64; 6]) -> bool {
-        run(&filter([3, 4], 0x7040, false), number, X86_64, arguments) == ALLOW
+        run(&machine(false), number, X86_64, arguments) == ALLOW
     }
 
     #[test]
@@ -201,12 +244,12 @@ mod tests {
         let (fixed, memory) = (u64::from(MAP_FIXED), 3);
         let tries = [[0; 6], [0, 0, 0, fixed, memory, 0], [0, 0, u64::from(MADV_DONTNEED), 0, 0, 0]];
         let codes = [[u64::from(ARCH_SET_FS), 0, 0, 0, 0, 0]];
-        let f = filter([3, 4], 0x7040, true);
+        let f = machine(true);
         let passes = |n: u32| tries.iter().chain(&codes).any(|a| run(&f, n, X86_64, *a) == ALLOW);
         let passing: std::vec::Vec<u32> = (0..600).filter(|n| passes(*n)).collect();
         let listed: std::vec::Vec<u32> = crate::CALLS.iter().map(|(number, ..)| *number).collect();
         assert_eq!(passing, listed);
-        assert_eq!(run(&filter([3, 4], 0x7040, false), host::READ, 0x4000_0003, [0; 6]), TRAP);
+        assert_eq!(run(&machine(false), host::READ, 0x4000_0003, [0; 6]), TRAP);
     }
 
     #[test]
@@ -217,6 +260,15 @@ mod tests {
         assert!(!asks(host::MMAP, [here, 4096, 7, fixed, 5, 0]));
         assert!(!asks(host::MMAP, [here, 4096, 7, 1, 3, 0]));
         assert!(!asks(host::MMAP, [USER_END, 4096, 7, fixed, 3, 0]));
+        assert!(asks(host::MMAP, [TEXT, 4096, 5, fixed, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT, 4096, 7, fixed, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT, 4096, 5, fixed, 4, 0]));
+        assert!(!asks(host::MMAP, [TEXT, 4096, 5, fixed | 0x20, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT, 8192, 5, fixed, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT, 1 << 32 | 4096, 5, fixed, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT - 4096, 4096, 5, fixed, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT + 0x10_0000, 4096, 5, fixed, 3, 0]));
+        assert!(!asks(host::MMAP, [TEXT + (1 << 32), 4096, 5, fixed, 3, 0]));
         assert!(asks(host::MPROTECT, [here, 4096, 7, 0, 0, 0]));
         assert!(!asks(host::MPROTECT, [USER_END, 4096, 1, 0, 0, 0]));
         assert!(asks(host::MPROTECT, [0x7040_0000_8000, 4096, 3, 0, 0, 0]));

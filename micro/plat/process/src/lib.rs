@@ -25,6 +25,8 @@ mod calls;
 #[cfg(not(test))]
 mod clock;
 #[cfg(not(test))]
+mod code;
+#[cfg(not(test))]
 mod confine;
 #[cfg(not(test))]
 mod console;

@@ -2,10 +2,11 @@
 //! The machine's memory: one memfd, of which the kernel sees all at `PHYS`; the root archive behind it; and pages of both
 //! in the program's part of the address space.
 //!
-//! Physical address 0 is nothing, then come the pages of the vDSO, then free memory. The archive begins at
+//! Physical address 0 is nothing, then come the pages of the vDSO, then free memory, then pages of code. The archive begins at
 //! [`ARCHIVE`], so its pages are outside of every range of the frame allocator, which makes them permanent.
 
 use crate::arguments::MOST;
+use crate::code;
 use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use abi::{PAGE_SIZE, Result};
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
@@ -37,7 +38,7 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
     let memory = unsafe {
         let fd = host::call(host::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0])
             .map_err(|_| "the host refuses a memfd: the machine's memory is one")?;
-        host::call(host::FTRUNCATE, [fd as u64, bytes, 0, 0, 0, 0])
+        host::call(host::FTRUNCATE, [fd as u64, bytes + code::BYTES, 0, 0, 0, 0])
             .map_err(|_| "the host refuses a memfd as large as the machine's memory: try less with -m")?;
         fd as i32
     };
@@ -49,13 +50,15 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
     // SAFETY: the places above `PHYS` are this crate's, and nothing is mapped there yet; the host writes `struct stat`,
     // 144 bytes, to our array.
     unsafe {
-        host::map(PHYS + PAGE, bytes - PAGE, PROT_READ | PROT_WRITE, shared, memory, PAGE)
+        let seen = bytes + code::BYTES - PAGE;
+        host::map(PHYS + PAGE, seen, PROT_READ | PROT_WRITE, shared, memory, PAGE)
             .map_err(|_| "the host refuses to map the machine's memory: is RLIMIT_AS set?")?;
         let at = &raw mut stat as u64;
         host::call(host::FSTAT, [root as u64, at, 0, 0, 0, 0]).map_err(|_| "root= is not a descriptor")?;
     }
     // `st_size`
     let length = stat[6];
+    ARCHIVE_BYTES.store(length, Ordering::Relaxed);
     if length != 0 {
         // SAFETY: as above.
         unsafe { host::map(PHYS + ARCHIVE, length, PROT_READ, MAP_PRIVATE, root, 0) }
@@ -68,6 +71,21 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
         core::ptr::copy_nonoverlapping(asm::unilith_vdso.address() as *const u8, code, PAGE_SIZE);
         Ok(core::slice::from_raw_parts((PHYS + ARCHIVE) as *const u8, length as usize))
     }
+}
+
+/// Where the pages of code begin, which are nobody else's.
+pub fn code() -> u64 {
+    BYTES.load(Ordering::Relaxed)
+}
+
+/// Bytes of the root archive.
+static ARCHIVE_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the kernel sees memory at an address above `PHYS`, which it may also write if asked.
+pub fn is_seen(address: u64, write: bool) -> bool {
+    let end = PHYS + code() + if write { 0 } else { code::BYTES };
+    let archive = PHYS + ARCHIVE..PHYS + ARCHIVE + ARCHIVE_BYTES.load(Ordering::Relaxed);
+    (PHYS + PAGE..end).contains(&address) || !write && archive.contains(&address)
 }
 
 /// What the frame allocator gets.

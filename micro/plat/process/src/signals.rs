@@ -5,6 +5,9 @@
 //! All come on one alternate stack, and none is ever masked. What hit the program, or a copy from or to its memory,
 //! leaves the alternate stack by a jump to the thread's kernel stack; the extended state is loaded from the signal's
 //! frame first, as sigreturn would. What hit other kernel code touches atomics and goes back.
+//!
+//! What hits the tracer is put off ([`crate::idle::TRACED`]): it is not reentrant, and code may be half changed. While a
+//! handler runs nothing is traced, since the tracer's stack would hide from the host that the alternate one is in use.
 
 use crate::host;
 use crate::{console, idle};
@@ -16,7 +19,7 @@ use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, origin};
 use plat_x86::{cpu, crash};
 
 const SIGHUP: u32 = 1;
-const SIGINT: u32 = 2;
+pub const SIGINT: u32 = 2;
 const SIGQUIT: u32 = 3;
 const SIGILL: u32 = 4;
 const SIGTRAP: u32 = 5;
@@ -26,7 +29,7 @@ const SIGSEGV: u32 = 11;
 const SIGPIPE: u32 = 13;
 /// SIGALRM
 pub const TIMER: u32 = 14;
-const SIGTERM: u32 = 15;
+pub const SIGTERM: u32 = 15;
 const SIGTTIN: u32 = 21;
 const SIGTTOU: u32 = 22;
 const SIGSYS: u32 = 31;

@@ -35,6 +35,17 @@ fn top_of(slot: u64) -> u64 {
     STACKS + (slot + 1) * SLOT
 }
 
+/// `Slots::fresh`, for those who may not wait for the lock.
+static FRESH: AtomicU64 = AtomicU64::new(0);
+
+/// Whether an address lies in a kernel stack that was used before.
+pub fn is_seen(address: u64) -> bool {
+    let end = STACKS + FRESH.load(Ordering::Relaxed) * SLOT;
+    let boot = BOOT_TOP.load(Ordering::Relaxed);
+    (STACKS..end).contains(&address) && (address - STACKS) % SLOT >= SLOT - SIZE
+        || (boot - BOOT..boot).contains(&address)
+}
+
 /// Reserves the area; `top` is where the stack begins on which the kernel was started.
 pub fn initialize(top: u64) -> Result<()> {
     BOOT_TOP.store(top, Ordering::Relaxed);
@@ -56,6 +67,7 @@ fn unilith_plat_new_stack() -> Result<KernelStack> {
     // SAFETY: the slot is not in use.
     unsafe { host::call(host::MPROTECT, [top - SIZE, SIZE, rights, 0, 0, 0]) }.map_err(|_| ENOMEM)?;
     slots.fresh += 1;
+    FRESH.store(slots.fresh, Ordering::Relaxed);
     Ok(KernelStack { top, size: SIZE as usize })
 }
 

@@ -20,13 +20,35 @@ unilith_start:
 .balign 16
 .globl unilith_signal
 unilith_signal:
-    sub rsp, 8
+    cmp dword ptr gs:[{TRACE_FLAG}], {TRACING}
+    je 2f
+1:  sub rsp, 24
+    mov eax, gs:[{TRACE_FLAG}]
+    mov [rsp], eax
+    mov dword ptr gs:[{TRACE_FLAG}], {TRACING} + 1
     call unilith_process_signal
+    mov ecx, [rsp]
+    mov gs:[{TRACE_FLAG}], ecx
     test rax, rax
     # RAX: a Trap on a stack where it can be handled. This frame is left behind.
     jnz unilith_handle_trap
-    add rsp, 8
+    add rsp, 24
     # To the restorer, whose address the host pushed.
+    ret
+    # It hit the tracer. No function of the kernel can be called: it may be the one that is being changed.
+2:  cmp edi, {SIGALRM}
+    je 4f
+    cmp edi, {SIGINT}
+    je 3f
+    cmp edi, {SIGTERM}
+    jne 1b
+3:  mov byte ptr [rip + {TRACED}], 1
+4:  mov edi, [rip + {TIMER}]
+    xor esi, esi
+    lea rdx, [rip + {PUT_OFF}]
+    xor r10d, r10d
+    mov eax, {TIMER_SETTIME}
+    syscall
     ret
 .balign 16
 .globl unilith_restore

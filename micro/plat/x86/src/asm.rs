@@ -60,6 +60,7 @@ unsafe extern "C" {
     // The linker script's.
     pub safe static __kernel_start: Label;
     pub safe static __text_end: Label;
+    pub safe static __kernel_end: Label;
 }
 
 /// The kernel's code.

@@ -18,6 +18,11 @@ pub struct Cpu {
     trace: UnsafeCell<[u64; api_plat::TRACE_SLOTS]>,
 }
 
+/// Where the tracer's flag is: [`TRACING`] while it runs or changes what it runs in, another value but 0 where nothing may be
+/// traced.
+pub const TRACE_FLAG: usize = core::mem::offset_of!(Cpu, trace) + 8;
+pub const TRACING: u32 = 1;
+
 // SAFETY: a processor reaches its own block only, by single instructions relative to GS.
 unsafe impl Sync for Cpu {}
 
