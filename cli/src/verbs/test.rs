@@ -28,8 +28,17 @@ pub struct Args {
 /// Whole-system tests that run on process machines as well. The others are of QEMU, of the command with a guest of a few
 /// bytes, of pages and packages, or would build further kernels (`kernel`, `overlay`: they pass there with
 /// UNILITH_TEST_MACHINE=process).
-const ON_PROCESS_MACHINES: [&str; 7] =
-    ["languages", "memcached", "network", "nginx", "programs", "redis", "sqlite"];
+const ON_PROCESS_MACHINES: [&str; 9] = [
+    "languages",
+    "memcached",
+    "network",
+    "nginx",
+    "overlay_programs",
+    "programs",
+    "redis",
+    "sqlite",
+    "trace",
+];
 
 /// What a part of the run came to.
 #[derive(Clone, Copy, Default)]

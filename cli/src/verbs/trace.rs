@@ -90,7 +90,7 @@ fn attach(client: &Client, name: &str, package: &[u8]) -> Result<()> {
         }
     };
     if code == UNKNOWN_COMMAND {
-        let without = "this machine has no tracing; one started with `--kernel micro --machine microvm` has";
+        let without = "this machine has no tracing; one started with `--kernel micro --set overlay=on` has";
         return Err(Fault::new(without));
     }
     // What it could not send is in the failure.

@@ -15,6 +15,12 @@ use api_plat::{Access, FaultOutcome};
 const MOST: usize = 64;
 
 impl Space {
+    /// What the host shows of the space, in ascending order: start, end, and PROT_* rights of pages with the same ones.
+    #[cfg(feature = "process")]
+    pub fn shown(&self, each: &mut dyn FnMut(u64, u64, u32)) {
+        self.lock().pager.shown(each);
+    }
+
     /// Replaces bytes of the program's code, if they are `expected`: all at once as far as this processor is
     /// concerned. The program gets pages of its own; the file stays as it is. `EBUSY` when there is something else,
     /// `EFAULT` where no code is, `EACCES` for code that is shared or not a file's.

@@ -23,6 +23,11 @@ static volatile long *word(void) {
 
 static const char constant[] = "constant";
 
+// Where the test says that the kernel is.
+static unsigned long kernel(int count, char **words) {
+    return count > 2 ? strtoul(words[2], 0, 16) : 0;
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "nothing";
     volatile long *there = word();
@@ -60,10 +65,10 @@ int main(int count, char **words) {
     }
     if (!strcmp(what, "kernel-write-asked")) {
         if (uio_enable_write()) return 1;
-        *(volatile long *)0xffffffff80200000 = 1;
+        *(volatile long *)kernel(count, words) = 1;
     }
-    if (!strcmp(what, "kernel-write")) *(volatile long *)0xffff800000100000 = 1;
-    if (!strcmp(what, "kernel-call")) ((void (*)(void))0xffffffff80300000)();
+    if (!strcmp(what, "kernel-write")) *(volatile long *)kernel(count, words) = 1;
+    if (!strcmp(what, "kernel-call")) ((void (*)(void))kernel(count, words))();
     if (!strcmp(what, "null-write")) *(volatile long *)zero = 1;
     if (!strcmp(what, "null-call")) ((void (*)(void))zero)();
     if (!strcmp(what, "wild-read")) return (int)*(volatile long *)0x123456789000;

@@ -343,6 +343,10 @@ pub mod upcall {
         pub safe fn unilith_kernel_work(frame: &mut Frame);
         /// The timer set by [`set_timer`] expired; interrupt context.
         pub safe fn unilith_kernel_timer();
+        /// Tells what the program's part shows, in ascending order: start, end, and PROT_* rights of pages that have the
+        /// same ones. In thread context, with no lock held.
+        #[cfg(feature = "process")]
+        pub safe fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32));
     }
 }
 
@@ -557,6 +561,8 @@ pub mod domain {
         Keys,
         /// Page tables of their own.
         Tables,
+        /// The rights of all pages, changed by the host on each way in and out.
+        Rights,
     }
 
     /// Gets ready for the first overlay program; cheap afterwards. `EOPNOTSUPP` where there are no domains.

@@ -13,6 +13,11 @@ use {alloc::vec::Vec, api_sched::WaitQueue, hostdev::line::Line, overlay_line::T
 /// What the tender gave.
 pub struct Devices(Option<Arguments<'static>>);
 
+#[unsafe(no_mangle)]
+fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32)) {
+    mem::current().shown(each);
+}
+
 /// Starts what needs nobody else.
 pub fn devices() -> Devices {
     let arguments = plat_process::arguments();

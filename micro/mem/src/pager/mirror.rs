@@ -83,6 +83,27 @@ impl Mirror {
         self.gone = (0, 0);
     }
 
+    /// Pages that are there, neighbours with the same rights together: start, end, and PROT_*.
+    pub(crate) fn shown(&mut self, each: &mut dyn FnMut(u64, u64, u32)) {
+        self.flush();
+        let mut run = (0, 0, 0);
+        self.tables.visit(0, USER_END, &mut |address, page| {
+            let rights = protection(page.rights);
+            if run.1 == address && run.2 == rights {
+                run.1 = address + PAGE;
+            } else {
+                if run.1 != 0 {
+                    each(run.0, run.1, run.2);
+                }
+                run = (address, address + PAGE, rights);
+            }
+            false
+        });
+        if run.1 != 0 {
+            each(run.0, run.1, run.2);
+        }
+    }
+
     fn protect_run(&self, (start, end, rights): (u64, u64, Rights)) {
         // SAFETY: a range of the program's. A host without room for one more mapping leaves the rights as they were.
         let done = unsafe { api_plat::pages::protect(start, end - start, protection(rights)) };

@@ -16,8 +16,8 @@ const SIGFPE: u8 = 8;
 const SIGSEGV: u8 = 11;
 const SIGSYS: u8 = 31;
 
-/// First address of the kernel's half.
-const KERNEL: u64 = 1 << 47;
+/// First address of the kernel's part.
+const KERNEL: u64 = api_plat::USER_END;
 /// Nothing is mapped below: addresses there come from null pointers.
 const LOWEST: u64 = 0x1_0000;
 /// Words of the stack that are looked at for return addresses, and most of them that are shown.

@@ -12,7 +12,12 @@ pub const CALLS: &[(u32, &str, &str)] = &[
         "pages of the machine's memory or root archive in the program's part, at a fixed place; a page of memory, readable and \
          executable, in place of one of the kernel's code that is traced",
     ),
-    (10, "mprotect", "rights of the program's pages; kernel stacks become readable and writable"),
+    (
+        10,
+        "mprotect",
+        "rights of the program's pages; the kernel's become read-only and what they were, around programs of the overlay; \
+         kernel stacks become readable and writable",
+    ),
     (11, "munmap", "pages of the program go away"),
     (15, "rt_sigreturn", "back from a signal that hit the kernel"),
     (19, "readv", "a packet of a tap, with its header"),

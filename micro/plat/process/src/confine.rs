@@ -3,7 +3,7 @@
 
 use crate::arguments::Arguments;
 use crate::filter::{Instruction, Machine, filter};
-use crate::{host, memory, power, stack};
+use crate::{domain, host, memory, power};
 use plat_x86::{asm, features};
 
 const PR_SET_NO_NEW_PRIVS: u64 = 38;
@@ -38,7 +38,8 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
     let filter = filter(&Machine {
         files: memory::descriptors(),
         text: text.clone(),
-        stacks: (stack::STACKS >> 32) as u32,
+        closed: domain::closed_text(),
+        variables: domain::variables(),
         by_call: !fsgsbase,
     });
     let program = Program { length: filter.code().len() as u16, code: filter.code().as_ptr() };

@@ -125,6 +125,37 @@ impl Filter {
         self.must_all(above);
     }
 
+    /// mprotect: of the program's pages to anything. Of the kernel's (`domain.rs`, `stack.rs`): everything may become readable
+    /// only, its code executable again, and what lies behind its constants writable. So nothing that can be written can be
+    /// executed, and constants stay what they are.
+    fn allow_protect(&mut self, machine: &Machine) {
+        let (image, code) = ((machine.text.start >> 32) as u32, &machine.closed);
+        let executed = [
+            (high(0), Must::Be(image)),
+            (low(0), Must::Be(code.start as u32)),
+            (high(1), Must::Be(0)),
+            (low(1), Must::Be((code.end - code.start) as u32)),
+            (low(2), Must::Be(PROT_READ | PROT_EXEC)),
+        ];
+        let length = Self::length_of_all(&executed);
+        self.put(IF_EQUAL, host::MPROTECT, 0, 13 + length);
+        self.put(LOAD, high(0), 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, (USER_END >> 32) as u32, 0, 4);
+        self.put(LOAD, low(2), 0, 0);
+        self.put(IF_EQUAL, PROT_READ, 2, 0);
+        self.put(IF_EQUAL, PROT_READ | PROT_WRITE, 2, 0);
+        self.put(IF_EQUAL, PROT_READ | PROT_EXEC, 7, 5);
+        self.put(RETURN, ALLOW, 0, 0);
+        // Writable: not in the image before its variables.
+        self.put(LOAD, high(0), 0, 0);
+        self.put(IF_EQUAL, image, 0, 3);
+        self.put(LOAD, low(0), 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, machine.variables as u32, 1, 0);
+        self.put(RETURN, TRAP, 0, 0);
+        self.put(RETURN, ALLOW, 0, 0);
+        self.must_all(&executed);
+    }
+
     pub fn code(&self) -> &[Instruction] {
         &self.code[..self.length]
     }
@@ -141,8 +172,10 @@ pub struct Machine {
     pub files: [i32; 2],
     /// The kernel's code.
     pub text: Range<u64>,
-    /// The upper half of the addresses of kernel stacks.
-    pub stacks: u32,
+    /// The part of it that is not executable while an overlay program runs.
+    pub closed: Range<u64>,
+    /// Where the kernel's variables begin, behind its code.
+    pub variables: u64,
     /// FS base is set by a call: the processor cannot.
     pub by_call: bool,
 }
@@ -184,9 +217,7 @@ pub fn filter(machine: &Machine) -> Filter {
     f.allow_by_place(host::MMAP, end, &shown, &replaced);
     f.allow_if(host::MUNMAP, &[(high(0), program)]);
     f.allow_if(host::MADVISE, &[(low(2), Must::BeOneOf([MADV_DONTNEED, MADV_REMOVE, MADV_REMOVE]))]);
-    // mprotect: of the program's pages to anything, of kernel stacks to readable and writable.
-    let stacks = [(high(0), Must::Be(machine.stacks)), (low(2), Must::Be(PROT_READ | PROT_WRITE))];
-    f.allow_by_place(host::MPROTECT, end, &[], &stacks);
+    f.allow_protect(machine);
     if machine.by_call {
         let codes = [ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_FS];
         f.allow_if(host::ARCH_PRCTL, &[(low(0), Must::BeOneOf(codes))]);
@@ -229,10 +260,13 @@ mod tests {
     }
 
     fn machine(by_call: bool) -> Filter {
-        filter(&Machine { files: [3, 4], text: TEXT..TEXT + 0x10_0000, stacks: 0x7040, by_call })
+        let text = TEXT..TEXT + 0x10_0000;
+        let closed = TEXT + 0x2000..text.end;
+        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call })
     }
 
     const TEXT: u64 = USER_END + 0x20_1000;
+    const VARIABLES: u64 = TEXT + 0x20_0000;
 
     fn asks(number: u32, arguments: [u64; 6]) -> bool {
         run(&machine(false), number, X86_64, arguments) == ALLOW
@@ -270,9 +304,18 @@ mod tests {
         assert!(!asks(host::MMAP, [TEXT + 0x10_0000, 4096, 5, fixed, 3, 0]));
         assert!(!asks(host::MMAP, [TEXT + (1 << 32), 4096, 5, fixed, 3, 0]));
         assert!(asks(host::MPROTECT, [here, 4096, 7, 0, 0, 0]));
-        assert!(!asks(host::MPROTECT, [USER_END, 4096, 1, 0, 0, 0]));
+        assert!(asks(host::MPROTECT, [USER_END, 4096, 1, 0, 0, 0]));
         assert!(asks(host::MPROTECT, [0x7040_0000_8000, 4096, 3, 0, 0, 0]));
-        assert!(!asks(host::MPROTECT, [0x7040_0000_8000, 4096, 7, 0, 0, 0]));
+        assert!(asks(host::MPROTECT, [VARIABLES, 4096, 3, 0, 0, 0]));
+        assert!(!asks(host::MPROTECT, [VARIABLES - 4096, 4096, 3, 0, 0, 0]));
+        assert!(!asks(host::MPROTECT, [TEXT, 4096, 3, 0, 0, 0]));
+        for rights in [0, 2, 4, 5, 6, 7] {
+            assert!(!asks(host::MPROTECT, [0x7040_0000_8000, 4096, rights, 0, 0, 0]));
+            assert!(!asks(host::MPROTECT, [VARIABLES, 4096, rights, 0, 0, 0]));
+        }
+        assert!(asks(host::MPROTECT, [TEXT + 0x2000, 0xf_e000, 5, 0, 0, 0]));
+        assert!(!asks(host::MPROTECT, [TEXT + 0x2000, 0xf_f000, 5, 0, 0, 0]));
+        assert!(!asks(host::MPROTECT, [TEXT + 0x1000, 0xf_e000, 5, 0, 0, 0]));
         assert!(!asks(host::MUNMAP, [USER_END, 4096, 0, 0, 0, 0]));
         assert!(!asks(host::MADVISE, [here, 4096, 3, 0, 0, 0]));
         assert!(!asks(host::ARCH_PRCTL, [0x1002, 0, 0, 0, 0, 0]));

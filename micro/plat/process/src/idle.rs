@@ -38,8 +38,6 @@ static ENTRIES: [Entry; MOST] = [const {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The timer of the host.
 pub static TIMER: AtomicI32 = AtomicI32::new(-1);
-/// `struct itimerspec` that puts a signal off which hit the tracer: its programs take less.
-pub static PUT_OFF: [u64; 4] = [0, 0, 0, 200_000];
 /// A request to stop hit the tracer; the timer, which comes soon, passes it on.
 pub static TRACED: AtomicBool = AtomicBool::new(false);
 /// When the kernel wants its interrupt; `u64::MAX` when it wants none.

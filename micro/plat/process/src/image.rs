@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The assembly files. Only kernel images, which do not unwind, link them.
 
+use crate::domain::{self, Closed};
 use crate::{host, idle, signals};
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame};
 use core::arch::global_asm;
-use core::mem::offset_of;
+use core::mem::{offset_of, size_of};
+use plat_x86::asm::PROGRAM_FLAGS;
 use plat_x86::cpu::{self, Cpu};
+
+/// `struct itimerspec` that puts a signal off which hit the tracer: its programs take less.
+static PUT_OFF: [u64; 4] = [0, 0, 0, 200_000];
 
 global_asm!(
     include_str!("start.s"),
+    GS_DOMAIN = const offset_of!(Cpu, domain),
     GS_WORK = const offset_of!(Cpu, work),
     PPOLL = const host::PPOLL,
     TRACE_FLAG = const cpu::TRACE_FLAG,
@@ -17,8 +24,30 @@ global_asm!(
     SIGTERM = const signals::SIGTERM,
     TRACED = sym idle::TRACED,
     TIMER = sym idle::TIMER,
-    PUT_OFF = sym idle::PUT_OFF,
+    PUT_OFF = sym PUT_OFF,
     TIMER_SETTIME = const host::TIMER_SETTIME,
+);
+
+global_asm!(
+    include_str!("domain.s"),
+    GS_WORK = const offset_of!(Cpu, work),
+    GS_DOMAIN = const offset_of!(Cpu, domain),
+    LIST = sym domain::LIST,
+    COUNT = sym domain::COUNT,
+    START = const offset_of!(Closed, start),
+    LENGTH = const offset_of!(Closed, length),
+    INSIDE = const offset_of!(Closed, inside),
+    OUTSIDE = const offset_of!(Closed, outside),
+    SIZE = const size_of::<Closed>(),
+    CS = const offset_of!(Frame, cs),
+    SS = const offset_of!(Frame, ss),
+    RFLAGS = const offset_of!(Frame, rflags),
+    ENTRY = const offset_of!(Frame, entry),
+    CODE = const CODE_SEGMENT,
+    DATA = const DATA_SEGMENT,
+    PROGRAM_FLAGS = const PROGRAM_FLAGS,
+    MPROTECT = const host::MPROTECT,
+    EXIT_GROUP = const host::EXIT_GROUP,
 );
 
 global_asm!(include_str!("memory_functions.s"));

@@ -10,6 +10,7 @@ use crate::code;
 use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use abi::{PAGE_SIZE, Result};
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
+use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use plat_x86::asm;
 use plat_x86::clock::ClockPage;
@@ -50,8 +51,7 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
     // SAFETY: the places above `PHYS` are this crate's, and nothing is mapped there yet; the host writes `struct stat`,
     // 144 bytes, to our array.
     unsafe {
-        let seen = bytes + code::BYTES - PAGE;
-        host::map(PHYS + PAGE, seen, PROT_READ | PROT_WRITE, shared, memory, PAGE)
+        host::map(PHYS + PAGE, bytes + code::BYTES - PAGE, PROT_READ | PROT_WRITE, shared, memory, PAGE)
             .map_err(|_| "the host refuses to map the machine's memory: is RLIMIT_AS set?")?;
         let at = &raw mut stat as u64;
         host::call(host::FSTAT, [root as u64, at, 0, 0, 0, 0]).map_err(|_| "root= is not a descriptor")?;
@@ -81,11 +81,30 @@ pub fn code() -> u64 {
 /// Bytes of the root archive.
 static ARCHIVE_BYTES: AtomicU64 = AtomicU64::new(0);
 
+/// Where the kernel sees the machine's memory.
+pub fn seen() -> Range<u64> {
+    PHYS + PAGE..PHYS + code() + code::BYTES
+}
+
+/// How often the program's pages were changed.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+pub fn changes() -> u64 {
+    CHANGES.load(Ordering::Relaxed)
+}
+
+/// The program's pages are about to change; they lie in its part.
+fn change(address: u64, length: u64) {
+    let is_its = address.checked_add(length).is_some_and(|end| end <= USER_END);
+    assert!(is_its, "pages of the program outside of its part");
+    // One thread writes: no need for an atomic change.
+    CHANGES.store(changes() + 1, Ordering::Relaxed);
+}
+
 /// Whether the kernel sees memory at an address above `PHYS`, which it may also write if asked.
 pub fn is_seen(address: u64, write: bool) -> bool {
-    let end = PHYS + code() + if write { 0 } else { code::BYTES };
     let archive = PHYS + ARCHIVE..PHYS + ARCHIVE + ARCHIVE_BYTES.load(Ordering::Relaxed);
-    (PHYS + PAGE..end).contains(&address) || !write && archive.contains(&address)
+    seen().contains(&address) || !write && archive.contains(&address)
 }
 
 /// What the frame allocator gets.
@@ -127,13 +146,9 @@ fn was_used(physical: u64, length: u64) -> bool {
     all
 }
 
-fn in_program(address: u64, length: u64) -> bool {
-    address.checked_add(length).is_some_and(|end| end <= USER_END)
-}
-
 #[unsafe(no_mangle)]
 fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> Result<()> {
-    assert!(in_program(address, length), "pages of the program outside of its part");
+    change(address, length);
     let [memory, root] = descriptors();
     // SAFETY: the program's part is the pager's to change.
     unsafe {
@@ -149,14 +164,14 @@ fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32)
 
 #[unsafe(no_mangle)]
 fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> Result<()> {
-    assert!(in_program(address, length), "pages of the program outside of its part");
+    change(address, length);
     // SAFETY: as above.
     unsafe { host::call(host::MPROTECT, [address, length, rights.into(), 0, 0, 0]) }.map(|_| ())
 }
 
 #[unsafe(no_mangle)]
 fn unilith_plat_unmap_pages(address: u64, length: u64) {
-    assert!(in_program(address, length), "pages of the program outside of its part");
+    change(address, length);
     // SAFETY: as above. The host refuses only when it would have to split its last mapping (vm.max_map_count).
     let unmapped = unsafe { host::call(host::MUNMAP, [address, length, 0, 0, 0, 0]) };
     if unmapped.is_err() {

@@ -9,10 +9,13 @@
 //! What hits the tracer is put off ([`crate::idle::TRACED`]): it is not reentrant, and code may be half changed. While a
 //! handler runs nothing is traced, since the tracer's stack would hide from the host that the alternate one is in use.
 
+use crate::domain::{self, Hit};
 use crate::host;
 use crate::{console, idle};
 use abi::Result;
+use api_plat::domain::GATE;
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status, upcall};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use plat_x86::asm::Label;
 use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, origin};
@@ -35,8 +38,8 @@ const SIGTTOU: u32 = 22;
 const SIGSYS: u32 = 31;
 
 /// Vectors of [`Trap`] that no processor has: work is wanted; a system call by the instruction.
-const WORK: u32 = 256;
-const CALL: u32 = 257;
+const WORK: u32 = 300;
+const CALL: u32 = 301;
 const GENERAL_PROTECTION: u32 = 13;
 
 const SYS_SECCOMP: i32 = 1;
@@ -45,6 +48,9 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// Bytes of `int 0x80`, and what its #GP pushes where there is no such gate.
 const INT_80_LENGTH: u64 = 2;
 const INT_80_ERROR: u64 = 0x80 << 3 | 2;
+/// The same of an overlay program's call of the kernel.
+const GATE_LENGTH: u64 = 2;
+const GATE_ERROR: u64 = (GATE as u64) << 3 | 2;
 
 /// `siginfo_t`, as far as it matters here.
 #[repr(C)]
@@ -165,6 +171,12 @@ struct Stack(core::cell::UnsafeCell<[u8; STACK]>);
 unsafe impl Sync for Stack {}
 static ALTERNATE: Stack = Stack(core::cell::UnsafeCell::new([0; STACK]));
 
+/// Where it is: it can be written in every domain.
+pub fn alternate_stack() -> Range<u64> {
+    let start = ALTERNATE.0.get() as u64;
+    start..start + STACK as u64
+}
+
 unsafe extern "C" {
     safe static unilith_signal: Label;
     safe static unilith_restore: Label;
@@ -201,32 +213,63 @@ pub fn initialize() -> Result<()> {
     unsafe { host::call(RT_SIGPROCMASK, [SIG_SETMASK, &raw const none as u64, 0, 8, 0, 0]) }.map(|_| ())
 }
 
-/// A signal, on the alternate stack. Answers 0 to go back by sigreturn, or where the Trap is that is to be handled.
+/// A signal, on the alternate stack, and the domain of the overlay program that it ended or 0. Answers 0 to go back by
+/// sigreturn, or where the Trap is that is to be handled.
 #[unsafe(no_mangle)]
-extern "C" fn unilith_process_signal(signal: u32, info: *const SigInfo, context: *mut Context) -> u64 {
+extern "C" fn unilith_process_signal(
+    signal: u32,
+    info: *const SigInfo,
+    context: *mut Context,
+    domain: u64,
+) -> u64 {
+    let overlay = match domain {
+        0 => None,
+        d if d == Entry::OverlayWriting as u64 => Some(Entry::OverlayWriting),
+        _ => Some(Entry::Overlay),
+    };
     // SAFETY: the host made both, for this handler alone.
     let (info, context) = unsafe { (&*info, &mut *context) };
     match signal {
         TIMER => {
             idle::tick();
-            interrupt(context)
+            interrupt(context, overlay)
         }
         SIGINT | SIGTERM => {
             console::stop();
-            interrupt(context)
+            interrupt(context, overlay)
         }
-        SIGSYS => call(info, context),
+        SIGSYS => call(info, context, overlay),
         // Somebody sent it: the processor has no part in it.
-        _ if info.code <= 0 => 0,
+        _ if info.code <= 0 => interrupt(context, overlay),
         _ => {
             let vector = context.vector as u32;
             let address = if vector == PAGE_FAULT { context.cr2 } else { 0 };
-            exception(context, vector, context.error, address)
+            exception(context, overlay, vector, context.error, address)
         }
     }
 }
 
-fn interrupt(context: &mut Context) -> u64 {
+/// It came while an overlay program ran. The way back into its domain begins on the thread's stack, whether there is work or
+/// not.
+fn interrupt_overlay(context: &mut Context, entry: Entry) -> u64 {
+    match domain::hit(context.rip, context.rsp) {
+        Hit::WayIn => {
+            (context.rip, context.rsp) = domain::again();
+            0
+        }
+        Hit::WayOut => 0,
+        Hit::Program => {
+            let trap = trap::move_off_in_domain(&context.frame(), WORK, entry);
+            context.load_extended();
+            trap
+        }
+    }
+}
+
+fn interrupt(context: &mut Context, overlay: Option<Entry>) -> u64 {
+    if let Some(entry) = overlay {
+        return interrupt_overlay(context, entry);
+    }
     let mut frame = context.general();
     match origin(&mut frame) {
         Origin::Program if cpu::work_is_wanted() => {
@@ -255,17 +298,36 @@ fn interrupt(context: &mut Context) -> u64 {
     }
 }
 
-fn exception(context: &Context, vector: u32, error: u64, address: u64) -> u64 {
-    let trap = trap::move_off(&mut context.frame(), vector, error, address);
+fn exception(context: &Context, overlay: Option<Entry>, vector: u32, error: u64, address: u64) -> u64 {
+    let mut frame = context.frame();
+    let trap = match overlay {
+        None => trap::move_off(&mut frame, vector, error, address),
+        Some(_) if matches!(domain::hit(frame.rip, frame.rsp), Hit::WayIn) => domain::refused(),
+        Some(entry) if vector == GENERAL_PROTECTION && error == GATE_ERROR => {
+            frame.rip += GATE_LENGTH;
+            trap::move_off_overlay(&frame, GATE.into(), 0, 0, entry)
+        }
+        Some(entry) => trap::move_off_overlay(&frame, vector, error, address, entry),
+    };
     context.load_extended();
     trap
 }
 
 /// A call of the host that was not made.
-fn call(info: &SigInfo, context: &mut Context) -> u64 {
+fn call(info: &SigInfo, context: &mut Context, overlay: Option<Entry>) -> u64 {
     let mut frame = context.frame();
-    let by_program = matches!(origin(&mut frame), Origin::Program);
+    let by_program = overlay.is_some() || matches!(origin(&mut frame), Origin::Program);
     match info.code {
+        SYS_USER_DISPATCH
+            if let Some(entry) = overlay
+                && info.architecture == AUDIT_ARCH_X86_64 =>
+        {
+            frame.rax = info.number as i64 as u64;
+            frame.orig_rax = frame.rax;
+            let trap = trap::move_off_in_domain(&frame, trap::SYSTEM_CALL, entry);
+            context.load_extended();
+            trap
+        }
         SYS_USER_DISPATCH if by_program && info.architecture == AUDIT_ARCH_X86_64 => {
             frame.rax = info.number as i64 as u64;
             frame.orig_rax = frame.rax;
@@ -276,10 +338,10 @@ fn call(info: &SigInfo, context: &mut Context) -> u64 {
         SYS_USER_DISPATCH if by_program => {
             // `int 0x80`: to a processor without that gate a general protection fault.
             context.rip -= INT_80_LENGTH;
-            exception(context, GENERAL_PROTECTION, INT_80_ERROR, 0)
+            exception(context, overlay, GENERAL_PROTECTION, INT_80_ERROR, 0)
         }
         // The page of vsyscalls, which the host emulates.
-        SYS_SECCOMP if by_program => exception(context, GENERAL_PROTECTION, 0, 0),
+        SYS_SECCOMP if by_program => exception(context, overlay, GENERAL_PROTECTION, 0, 0),
         SYS_SECCOMP => {
             log::error!("the host call {} is not allowed", info.number);
             crash::exception(&frame, WORK, info.number as u64, 0)

@@ -3,14 +3,16 @@
 //! lower half is the guard: an overflow faults instead of writing to what lies below.
 
 use crate::host::{self, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-use abi::{Result, errno::EAGAIN, errno::ENOMEM};
+use abi::{PAGE_SIZE, Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::KernelStack;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The area of stacks; alone in its 4 GiB, so that the filter tells it by the upper half of an address.
-pub const STACKS: u64 = 0x7040_0000_0000;
+const PAGE: u64 = PAGE_SIZE as u64;
+/// The area of stacks.
+const STACKS: u64 = 0x7040_0000_0000;
 const AREA: u64 = 1 << 30;
 const SLOT: u64 = 64 << 10;
 /// Usable bytes of a stack.
@@ -44,6 +46,18 @@ pub fn is_seen(address: u64) -> bool {
     let boot = BOOT_TOP.load(Ordering::Relaxed);
     (STACKS..end).contains(&address) && (address - STACKS) % SLOT >= SLOT - SIZE
         || (boot - BOOT..boot).contains(&address)
+}
+
+/// How often a stack became accessible.
+pub fn changes() -> u64 {
+    FRESH.load(Ordering::Relaxed)
+}
+
+/// The accessible pages of all stacks.
+pub fn each_open(each: &mut dyn FnMut(Range<u64>)) {
+    let boot = BOOT_TOP.load(Ordering::Relaxed);
+    each((boot - BOOT) & !(PAGE - 1)..boot.next_multiple_of(PAGE));
+    (0..changes()).for_each(|slot| each(top_of(slot) - SIZE..top_of(slot)));
 }
 
 /// Reserves the area; `top` is where the stack begins on which the kernel was started.

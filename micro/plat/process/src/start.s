@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # The first instruction, where signals of the host arrive, and the wait.
 
-.pushsection .text.unilith_process,"ax",@progbits
+.pushsection .text.unilith_gate,"ax",@progbits
 .balign 16
 .globl unilith_start
 unilith_start:
@@ -22,7 +22,13 @@ unilith_start:
 unilith_signal:
     cmp dword ptr gs:[{TRACE_FLAG}], {TRACING}
     je 2f
-1:  sub rsp, 24
+    # RCX: the domain of an overlay program that it ended.
+1:  xor ecx, ecx
+    cmp qword ptr gs:[{GS_DOMAIN}], 0
+    je 5f
+    lea r8, [rip + 5f]
+    jmp unilith_domain_open
+5:  sub rsp, 24
     mov eax, gs:[{TRACE_FLAG}]
     mov [rsp], eax
     mov dword ptr gs:[{TRACE_FLAG}], {TRACING} + 1

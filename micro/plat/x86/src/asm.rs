@@ -55,12 +55,19 @@ unsafe extern "C" {
     pub safe static unilith_full_check: Label;
     pub safe static unilith_full_iret: Label;
     pub safe static unilith_thread_start: Label;
+    safe static unilith_resume: Label;
+    safe static unilith_handle_trap: Label;
     /// The vDSO's code, one page.
     pub safe static unilith_vdso: Label;
     // The linker script's.
     pub safe static __kernel_start: Label;
     pub safe static __text_end: Label;
     pub safe static __kernel_end: Label;
+}
+
+/// The way back to whatever was hit, to its IRET.
+pub fn resume() -> core::ops::Range<u64> {
+    unilith_resume.address()..unilith_handle_trap.address()
 }
 
 /// The kernel's code.

@@ -17,7 +17,7 @@ pub struct Trap {
 
 pub const PAGE_FAULT: u32 = 14;
 /// Stands for a system call of an overlay program, which has no vector of its own.
-const SYSTEM_CALL: u32 = 256;
+pub const SYSTEM_CALL: u32 = 256;
 /// RFLAGS.IF
 const INTERRUPTS: u64 = 0x200;
 /// The red zone of the System V ABI (3.2.2): bytes below RSP that an interrupted function may use.
@@ -107,6 +107,13 @@ pub fn move_off_overlay(frame: &Frame, mut vector: u32, error: u64, address: u64
         vector = SYSTEM_CALL;
     }
     lay(place as *mut Frame as u64, Trap { error, address, vector, in_kernel: false })
+}
+
+/// As [`move_off_overlay`] for what is no exception.
+pub fn move_off_in_domain(frame: &Frame, vector: u32, entry: Entry) -> u64 {
+    let place = move_to_thread(frame);
+    place.entry = entry;
+    lay(place as *mut Frame as u64, Trap { error: 0, address: 0, vector, in_kernel: false })
 }
 
 /// As [`move_off`] for what is no exception: the program was hit, and the platform handles `vector` itself.
