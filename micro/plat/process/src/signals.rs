@@ -257,7 +257,11 @@ fn interrupt_overlay(context: &mut Context, entry: Entry) -> u64 {
             (context.rip, context.rsp) = domain::again();
             0
         }
-        Hit::WayOut => 0,
+        Hit::WayOut => {
+            // The host gave several signals at once, and the other one has yet to see what it hit.
+            cpu::set_domain(entry as u64);
+            0
+        }
         Hit::Program => {
             let trap = trap::move_off_in_domain(&context.frame(), WORK, entry);
             context.load_extended();

@@ -84,9 +84,15 @@ pub fn domain() -> u64 {
 /// The processor is in the kernel's domain again.
 #[inline(always)]
 pub fn clear_domain() {
+    set_domain(0);
+}
+
+/// Notes the domain that the processor is in.
+#[inline(always)]
+pub fn set_domain(domain: u64) {
     // SAFETY: GS points to this processor's block.
     unsafe {
-        asm!("mov qword ptr gs:[{}], 0", const core::mem::offset_of!(Cpu, domain),
+        asm!("mov gs:[{}], {}", const core::mem::offset_of!(Cpu, domain), in(reg) domain,
             options(nostack, preserves_flags));
     }
 }
