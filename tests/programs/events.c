@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -18,11 +19,14 @@
 #include <sys/select.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -231,9 +235,47 @@ static void memory(void) {
     CHECK(munmap(sealed + 3 * 4096, 4096) == 0);
 }
 
+static void terminals(void) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK), locked, number, one = 1;
+    char text[64], name[64];
+    CHECK(master >= 0 && ioctl(master, TIOCGPTN, &number) == 0 && ptsname_r(master, name, sizeof name) == 0);
+    CHECK(ioctl(master, TIOCGPTLCK, &locked) == 0 && locked == 1 && FAILS(open(name, O_RDWR | O_NOCTTY), EIO));
+    CHECK(grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(name, O_RDWR | O_NOCTTY), other = posix_openpt(O_RDWR | O_NOCTTY), next;
+    CHECK(slave >= 0 && isatty(slave) && isatty(master) && ttyname_r(slave, text, sizeof text) == 0 && strcmp(text, name) == 0);
+    CHECK(other >= 0 && ioctl(other, TIOCGPTN, &next) == 0 && next != number && close(other) == 0);
+    struct stat stat;
+    CHECK(fstat(slave, &stat) == 0 && S_ISCHR(stat.st_mode) && stat.st_rdev == makedev(136, number));
+    // A line is read when it is finished, and seen by the master as it is typed.
+    CHECK(write(master, "hi", 2) == 2 && ioctl(slave, FIONREAD, &one) == 0 && one == 0);
+    CHECK(write(master, "!\r", 2) == 2 && read(slave, text, sizeof text) == 4 && memcmp(text, "hi!\n", 4) == 0);
+    CHECK(read(master, text, sizeof text) == 5 && memcmp(text, "hi!\r\n", 5) == 0 && FAILS(read(master, text, 1), EAGAIN));
+    CHECK(write(slave, "a\nb", 3) == 3 && read(master, text, sizeof text) == 4 && memcmp(text, "a\r\nb", 4) == 0);
+    struct termios raw;
+    CHECK(tcgetattr(master, &raw) == 0 && (raw.c_lflag & (ICANON | ECHO | ISIG)) == (ICANON | ECHO | ISIG));
+    cfmakeraw(&raw);
+    CHECK(tcsetattr(slave, TCSAFLUSH, &raw) == 0 && write(master, "\r\3", 2) == 2 && read(slave, text, 8) == 2 && memcmp(text, "\r\3", 2) == 0);
+    CHECK(write(slave, "\n", 1) == 1 && read(master, text, 8) == 1);
+    struct winsize size = { 50, 132, 0, 0 };
+    CHECK(ioctl(master, TIOCSWINSZ, &size) == 0 && memset(&size, 0, sizeof size) && ioctl(slave, TIOCGWINSZ, &size) == 0 && size.ws_row == 50 && size.ws_col == 132);
+    // Packet mode: a byte of status before what was written.
+    CHECK(ioctl(master, TIOCPKT, (one = 1, &one)) == 0 && write(slave, "p", 1) == 1 && read(master, text, 8) == 2 && text[0] == 0 && text[1] == 'p');
+    CHECK(ioctl(master, TIOCPKT, (one = 0, &one)) == 0);
+    CHECK(write(slave, "xy", 2) == 2 && tcflush(slave, TCOFLUSH) == 0 && FAILS(read(master, text, 8), EAGAIN));
+    // A side that is gone: what is there may still be read.
+    struct pollfd ready = { .fd = master, .events = POLLIN | POLLOUT };
+    CHECK(write(slave, "z", 1) == 1 && close(slave) == 0 && poll(&ready, 1, 0) == 1 && (ready.revents & (POLLIN | POLLHUP)) == (POLLIN | POLLHUP));
+    CHECK(read(master, text, 8) == 1 && FAILS(read(master, text, 8), EIO));
+    CHECK((slave = open(name, O_RDWR | O_NOCTTY)) >= 0 && FAILS(read(master, text, 8), EAGAIN) && close(master) == 0);
+    ready = (struct pollfd){ .fd = slave, .events = POLLIN };
+    CHECK(poll(&ready, 1, 0) == 1 && (ready.revents & POLLHUP) && read(slave, text, 8) == 0 && FAILS(write(slave, "x", 1), EIO) && FAILS(tcgetattr(slave, &raw), EIO));
+    CHECK(FAILS(open(name, O_RDWR | O_NOCTTY), ENOENT) && close(slave) == 0 && FAILS(open("/dev/pts/07", O_RDWR), ENOENT));
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IONBF, 0);
     alarm(60);
+    terminals();
     epolls();
     polls();
     counters();

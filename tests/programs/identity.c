@@ -102,6 +102,10 @@ static void scheduling(void)
     CHECK(setpriority(PRIO_PROCESS, 0, 5) == 0 && getpriority(PRIO_PROCESS, 0) == 5);
     CHECK(getpriority(9, 0) == -1 && errno == EINVAL);
     CHECK(sched_yield() == 0);
+    // What to do about memory that fails: kept for those who ask.
+    CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_DEFAULT && prctl(PR_MCE_KILL, PR_MCE_KILL_SET, PR_MCE_KILL_EARLY, 0, 0) == 0);
+    CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_EARLY && prctl(PR_MCE_KILL, PR_MCE_KILL_CLEAR, 0, 0, 0) == 0);
+    CHECK(prctl(PR_MCE_KILL_GET, 0, 0, 0, 0) == PR_MCE_KILL_DEFAULT && prctl(PR_MCE_KILL, PR_MCE_KILL_SET, 3, 0, 0) == -1 && errno == EINVAL);
     unsigned cpu;
     CHECK(getcpu(&cpu, NULL) == 0 && cpu < 1024);
 }

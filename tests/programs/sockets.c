@@ -4,6 +4,7 @@
 #include "check.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -308,6 +309,76 @@ static void control(void) {
     close(a), close(b);
 }
 
+// One control message of a datagram: sent with it, or found in what came with it.
+union message {
+    char bytes[CMSG_SPACE(64)];
+    struct cmsghdr header;
+};
+
+static int send_with(int to, const char *text, int level, int type, const void *data, size_t length) {
+    union message control = { 0 };
+    struct iovec iov = { (void *)text, strlen(text) };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(length) };
+    control.header = (struct cmsghdr){ .cmsg_len = CMSG_LEN(length), .cmsg_level = level, .cmsg_type = type };
+    memcpy(CMSG_DATA(&control.header), data, length);
+    return sendmsg(to, &message, 0);
+}
+
+static int receive_with(int from, int flags, int level, int type, void *data, size_t length) {
+    char text[64], control[512];
+    struct iovec iov = { text, sizeof text };
+    struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    int received = recvmsg(from, &message, flags);
+    for (struct cmsghdr *one = CMSG_FIRSTHDR(&message); received >= 0 && one; one = CMSG_NXTHDR(&message, one))
+        if (one->cmsg_level == level && one->cmsg_type == type) {
+            memcpy(data, CMSG_DATA(one), one->cmsg_len - CMSG_LEN(0) < length ? one->cmsg_len - CMSG_LEN(0) : length);
+            return received;
+        }
+    return received < 0 ? received : -2;
+}
+
+// What one datagram has of its own, and what recvmsg tells of it.
+static void messages(void) {
+    int a = socket(AF_INET, SOCK_DGRAM, 0), b = socket(AF_INET, SOCK_DGRAM, 0), one = 1, zero = 0, value = 7;
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) }, found = { 0 };
+    socklen_t length = sizeof address;
+    CHECK(bind(a, (void *)&address, sizeof address) == 0 && getsockname(a, (void *)&address, &length) == 0 && connect(b, (void *)&address, sizeof address) == 0);
+    CHECK(setsockopt(a, IPPROTO_IP, IP_RECVTTL, &one, sizeof one) == 0 && setsockopt(a, IPPROTO_IP, IP_RECVORIGDSTADDR, &one, sizeof one) == 0);
+    CHECK(send_with(b, "ttl", IPPROTO_IP, IP_TTL, &value, sizeof value) == 3 && receive_with(a, 0, IPPROTO_IP, IP_TTL, (value = 0, &value), sizeof value) == 3 && value == 7);
+    CHECK(FAILS(send_with(b, "x", IPPROTO_IP, IP_TTL, &zero, sizeof zero), EINVAL) && FAILS(send_with(b, "x", IPPROTO_IP, 99, &one, sizeof one), EINVAL));
+    CHECK(send(b, "to", 2, 0) == 2 && receive_with(a, 0, IPPROTO_IP, IP_ORIGDSTADDR, &found, sizeof found) == 2 && found.sin_port == address.sin_port && found.sin_addr.s_addr == address.sin_addr.s_addr);
+    // Times: one form takes the place of the other.
+    struct timespec now, stamp[3] = { 0 };
+    CHECK(setsockopt(a, SOL_SOCKET, SO_TIMESTAMP, &one, sizeof one) == 0 && setsockopt(a, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) == 0);
+    CHECK(getsockopt(a, SOL_SOCKET, SO_TIMESTAMP, &value, (length = sizeof value, &length)) == 0 && value == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0);
+    CHECK(send(b, "t", 1, 0) == 1 && receive_with(a, 0, SOL_SOCKET, SO_TIMESTAMPNS, stamp, sizeof *stamp) == 1 && stamp->tv_sec - now.tv_sec >= 0 && stamp->tv_sec - now.tv_sec < 10);
+    value = 1 << 3 | 1 << 4; // received in software, report software's
+    CHECK(setsockopt(a, SOL_SOCKET, SO_TIMESTAMPING, &value, sizeof value) == 0 && send(b, "t", 1, 0) == 1 && receive_with(a, 0, SOL_SOCKET, SO_TIMESTAMPING, stamp, sizeof stamp) == 1 && stamp->tv_sec >= now.tv_sec);
+    CHECK(FAILS(setsockopt(a, SOL_SOCKET, SO_TIMESTAMPING, (value = 1 << 30, &value), sizeof value), EINVAL));
+    // UDP_SEGMENT: one send, several datagrams.
+    unsigned short segment = 2;
+    char text[IFNAMSIZ];
+    CHECK(send_with(b, "abcde", IPPROTO_UDP, 103, &segment, sizeof segment) == 5);
+    CHECK(recv(a, text, 8, 0) == 2 && recv(a, text, 8, 0) == 2 && recv(a, text, 8, 0) == 1 && text[0] == 'e');
+    CHECK(getsockopt(b, IPPROTO_IP, IP_MTU, &value, (length = sizeof value, &length)) == 0 && value > 1000 && FAILS(getsockopt(a, IPPROTO_IP, IP_MTU, &value, &length), ENOTCONN));
+    value = IP_PMTUDISC_DO;
+    CHECK(setsockopt(b, IPPROTO_IP, IP_MTU_DISCOVER, &value, sizeof value) == 0 && getsockopt(b, IPPROTO_IP, IP_MTU_DISCOVER, (value = 0, &value), &length) == 0 && value == IP_PMTUDISC_DO);
+    // A port where nobody listens: the error comes back with the datagram.
+    CHECK(setsockopt(b, IPPROTO_IP, IP_RECVERR, &one, sizeof one) == 0 && close(a) == 0 && send(b, "lost", 4, 0) == 4);
+    struct { unsigned errno_; unsigned char origin, type, code; } error;
+    CHECK(receive_with(b, MSG_ERRQUEUE, IPPROTO_IP, IP_RECVERR, &error, sizeof error) == 4 && error.errno_ == ECONNREFUSED && error.origin == 2 && error.type == 3 && error.code == 3);
+    close(b);
+    // Interfaces are asked for through sockets of any family.
+    int local = socket(AF_UNIX, SOCK_DGRAM, 0);
+    struct ifreq request = { .ifr_name = "lo" };
+    CHECK(ioctl(local, SIOCGIFINDEX, &request) == 0 && request.ifr_ifindex == 1 && if_nametoindex("lo") == 1 && if_indextoname(1, request.ifr_name) && strcmp(request.ifr_name, "lo") == 0);
+    CHECK(FAILS(ioctl(local, 0x1234, &request), ENOTTY) && close(local) == 0);
+    int stream = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(stream, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof one) == 0 && getsockopt(stream, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, (value = 0, &value), &length) == 0 && value == 1);
+    CHECK(setsockopt(stream, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3) == 0 && getsockopt(stream, SOL_SOCKET, SO_BINDTODEVICE, text, (length = sizeof text, &length)) == 0 && length == 3 && strcmp(text, "lo") == 0);
+    CHECK(FAILS(setsockopt(stream, SOL_SOCKET, SO_BINDTODEVICE, "nowhere", 8), ENODEV) && close(stream) == 0);
+}
+
 static void unix_names(void) {
     struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "/tmp/unix-name" }, got;
     socklen_t length = sizeof name;
@@ -353,6 +424,7 @@ int main(void) {
     lingering();
     datagrams();
     control();
+    messages();
     unix_names();
     puts("all socket tests passed");
     return 0;

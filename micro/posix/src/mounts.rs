@@ -39,6 +39,10 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         read: api_plat::console_read,
         ended: api_plat::console_ended,
         signal: signal_foreground,
+        owner: || {
+            let who = files::credentials();
+            (who.uid, who.gid)
+        },
         is_terminal: boot.config.tty,
     });
     STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
@@ -46,6 +50,8 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     api_plat::on_console(|| CONSOLE.raise());
     let dev = devfs::root(files::new_device(), limit);
     mount(&namespace, "/dev", dev, "devtmpfs", MountFlags(MountFlags::NOSUID))?;
+    let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
+    mount(&namespace, "/dev/pts", devfs::pts(files::new_device()), "devpts", flags)?;
     let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
     mount(&namespace, "/dev/shm", shm, "tmpfs", flags)?;

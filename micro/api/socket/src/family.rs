@@ -25,6 +25,12 @@ pub trait Family: Send + Sync {
         let _ = (creator, kind, protocol);
         Err(EOPNOTSUPP)
     }
+
+    /// A request about network interfaces (netdevice(7)), which a socket of any family may make; `ENOTTY`: it is none.
+    fn interfaces(&self, command: u32, argument: u64) -> Result<usize> {
+        let _ = (command, argument);
+        Err(ENOTTY)
+    }
 }
 
 static FAMILIES: SpinLock<Vec<Arc<dyn Family>>> = SpinLock::new(Vec::new());
@@ -38,6 +44,13 @@ pub fn register(family: Arc<dyn Family>) {
 
 fn find(number: u32) -> Result<Arc<dyn Family>> {
     FAMILIES.lock().iter().find(|f| u32::from(f.number()) == number).cloned().ok_or(EAFNOSUPPORT)
+}
+
+/// Asks the family that has the interfaces; `ENOTTY` when none does, or the request is about something else.
+pub(crate) fn interfaces(command: u32, argument: u64) -> Result<usize> {
+    let families: Vec<_> = FAMILIES.lock().clone();
+    let mut answers = families.iter().map(|family| family.interfaces(command, argument));
+    answers.find(|answer| *answer != Err(ENOTTY)).unwrap_or(Err(ENOTTY))
 }
 
 /// socket(2) without the flags.

@@ -57,7 +57,10 @@ impl File for SocketFile {
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
-        self.socket.ioctl(command, argument)
+        match self.socket.ioctl(command, argument) {
+            Err(ENOTTY) => crate::family::interfaces(command, argument),
+            answer => answer,
+        }
     }
 
     fn close(&self) -> Result<()> {

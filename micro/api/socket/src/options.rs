@@ -4,6 +4,7 @@
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_fs::Timespec;
 
 /// Reads an `int` option.
 pub fn int(value: &[u8]) -> Result<i32> {
@@ -49,15 +50,71 @@ pub struct Common {
     pub receive_timeout: Option<u64>,
     pub send_timeout: Option<u64>,
     pub receive_low_water: u32,
-    /// SO_TIMESTAMP.
-    pub timestamp: bool,
+    pub stamps: Stamps,
+    /// SO_TXTIME: `struct sock_txtime`. Packets leave at once all the same, as without a queue that knows of times.
+    transmit_time: Option<[u8; 8]>,
+    /// SO_BINDTODEVICE: the interface's name, which the family has checked.
+    pub device: Vec<u8>,
     /// SO_PASSCRED.
     pub pass_credentials: bool,
     kept: Vec<(u32, i32)>,
 }
 
+/// How recvmsg(2) is to say when a packet came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamp {
+    #[default]
+    None,
+    /// SO_TIMESTAMP: microseconds.
+    Micro,
+    /// SO_TIMESTAMPNS: nanoseconds.
+    Nano,
+}
+
+/// SO_TIMESTAMP, SO_TIMESTAMPNS and SO_TIMESTAMPING.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    pub plain: Stamp,
+    /// SOF_TIMESTAMPING_*.
+    pub flags: u32,
+}
+
+/// SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE: the kernel stamps, and the stamp is reported.
+const SOFTWARE_STAMPS: u32 = 1 << 3 | 1 << 4;
+/// Bits of SO_TIMESTAMPING that Linux knows, and those that say whose stamps are wanted.
+const KNOWN_STAMPS: u32 = (1 << 19) - 1;
+
+impl Stamps {
+    /// Some message of a packet's time is to be made.
+    pub fn are_wanted(self) -> bool {
+        self.plain != Stamp::None || self.flags & SOFTWARE_STAMPS == SOFTWARE_STAMPS
+    }
+
+    /// The control messages for a packet of that time: level, type and data.
+    pub fn messages(self, at: Timespec) -> impl Iterator<Item = (u32, u32, Vec<u8>)> {
+        let pair = |fraction: i64| {
+            let mut out = Vec::from(at.seconds.to_ne_bytes());
+            out.extend_from_slice(&fraction.to_ne_bytes());
+            out
+        };
+        let nanoseconds = i64::from(at.nanoseconds);
+        let plain = match self.plain {
+            Stamp::None => None,
+            Stamp::Micro => Some((linux::SO_TIMESTAMP, pair(nanoseconds / 1000))),
+            Stamp::Nano => Some((linux::SO_TIMESTAMPNS, pair(nanoseconds))),
+        };
+        let full = (self.flags & SOFTWARE_STAMPS == SOFTWARE_STAMPS).then(|| {
+            // struct scm_timestamping: software, unused, hardware.
+            let mut out = pair(nanoseconds);
+            out.resize(48, 0);
+            (linux::SO_TIMESTAMPING, out)
+        });
+        plain.into_iter().chain(full).map(|(kind, data)| (linux::SOL_SOCKET, kind, data))
+    }
+}
+
 /// Integers without effect here, accepted as Linux accepts them.
-const KEPT: [u32; 10] = [
+const KEPT: [u32; 13] = [
     linux::SO_DEBUG,
     linux::SO_DONTROUTE,
     linux::SO_PRIORITY,
@@ -68,9 +125,33 @@ const KEPT: [u32; 10] = [
     linux::SO_INCOMING_CPU,
     linux::SO_RXQ_OVFL,
     linux::SO_TXREHASH,
+    linux::SO_SELECT_ERR_QUEUE,
+    linux::SO_PREFER_BUSY_POLL,
+    linux::SO_BUSY_POLL_BUDGET,
 ];
 
 impl Common {
+    /// The two exclude each other; each turns off only itself.
+    fn stamp(&mut self, kind: Stamp, on: bool) {
+        if on {
+            self.stamps.plain = kind;
+        } else if self.stamps.plain == kind {
+            self.stamps.plain = Stamp::None;
+        }
+    }
+
+    /// A clock and flags.
+    fn set_transmit_time(&mut self, value: &[u8]) -> Result<()> {
+        const FLAGS: i32 = 3;
+        let value: [u8; 8] = value.try_into().map_err(|_| EINVAL)?;
+        let (clock, flags) = (int(&value)?, int(&value[4..])?);
+        if clock < 0 || flags & !FLAGS != 0 {
+            return Err(EINVAL);
+        }
+        self.transmit_time = Some(value);
+        Ok(())
+    }
+
     /// `None` when the option is not one of these.
     pub fn set(&mut self, name: u32, value: &[u8]) -> Option<Result<()>> {
         let result = match name {
@@ -80,13 +161,26 @@ impl Common {
                 // Negative: as large as can be (Linux).
                 self.receive_low_water = if n < 0 { i32::MAX as u32 } else { n.max(1) as u32 };
             }),
-            linux::SO_TIMESTAMP => int(value).map(|n| self.timestamp = n != 0),
+            linux::SO_TIMESTAMP => int(value).map(|n| self.stamp(Stamp::Micro, n != 0)),
+            linux::SO_TIMESTAMPNS => int(value).map(|n| self.stamp(Stamp::Nano, n != 0)),
+            // An int, or a struct so_timestamping that begins with it.
+            linux::SO_TIMESTAMPING => int(value).and_then(|flags| {
+                if flags as u32 & !KNOWN_STAMPS != 0 {
+                    return Err(EINVAL);
+                }
+                self.stamps.flags = flags as u32;
+                Ok(())
+            }),
+            linux::SO_TXTIME => self.set_transmit_time(value),
             linux::SO_PASSCRED => int(value).map(|n| self.pass_credentials = n != 0),
             linux::SO_TYPE
             | linux::SO_ERROR
             | linux::SO_DOMAIN
             | linux::SO_PROTOCOL
+            | linux::SO_INCOMING_NAPI_ID
             | linux::SO_ACCEPTCONN => Err(ENOPROTOOPT),
+            // There is no filter to take away.
+            linux::SO_DETACH_FILTER => Err(ENOENT),
             _ if KEPT.contains(&name) => int(value).map(|n| {
                 self.kept.retain(|(k, _)| *k != name);
                 self.kept.push((name, n));
@@ -96,6 +190,11 @@ impl Common {
         Some(result)
     }
 
+    /// An option without effect here that was set to something else than zero.
+    pub fn is_kept_on(&self, name: u32) -> bool {
+        self.kept.iter().any(|(k, n)| *k == name && *n != 0)
+    }
+
     /// `None` when the option is not one of these.
     pub fn get(&self, name: u32) -> Option<Vec<u8>> {
         Some(match name {
@@ -103,7 +202,12 @@ impl Common {
             linux::SO_SNDTIMEO | linux::SO_SNDTIMEO_NEW => from_timeval(self.send_timeout),
             linux::SO_RCVLOWAT => from_int(self.receive_low_water.max(1)),
             linux::SO_SNDLOWAT => from_int(1),
-            linux::SO_TIMESTAMP => from_int(self.timestamp),
+            linux::SO_TIMESTAMP => from_int(self.stamps.plain == Stamp::Micro),
+            linux::SO_TIMESTAMPNS => from_int(self.stamps.plain == Stamp::Nano),
+            linux::SO_TIMESTAMPING => from_int(self.stamps.flags),
+            linux::SO_TXTIME => Vec::from(self.transmit_time.unwrap_or_default()),
+            linux::SO_BINDTODEVICE => self.device.clone(),
+            linux::SO_INCOMING_NAPI_ID => from_int(0),
             linux::SO_PASSCRED => from_int(self.pass_credentials),
             _ if KEPT.contains(&name) => {
                 from_int(self.kept.iter().find(|(k, _)| *k == name).map_or(0, |(_, n)| *n))
@@ -129,5 +233,22 @@ mod tests {
         assert_eq!(common.get(linux::SO_PRIORITY), Some(from_int(6)));
         assert_eq!(common.set(linux::SO_PRIORITY, &[1]), Some(Err(EINVAL)));
         assert_eq!(common.set(9999, &[]), None);
+    }
+
+    #[test]
+    fn one_kind_of_time_stamp_takes_the_place_of_the_other() {
+        let mut common = Common::default();
+        let (on, off) = (1i32.to_ne_bytes(), 0i32.to_ne_bytes());
+        assert_eq!(common.set(linux::SO_TIMESTAMP, &on), Some(Ok(())));
+        assert_eq!(common.set(linux::SO_TIMESTAMPNS, &on), Some(Ok(())));
+        assert_eq!(common.get(linux::SO_TIMESTAMP), Some(from_int(0)));
+        assert_eq!(common.set(linux::SO_TIMESTAMP, &off), Some(Ok(())));
+        let messages: Vec<_> = common.stamps.messages(Timespec { seconds: 1, nanoseconds: 5000 }).collect();
+        assert_eq!(messages.len(), 1);
+        assert_eq!((messages[0].1, &messages[0].2[8..]), (linux::SO_TIMESTAMPNS, &5000i64.to_ne_bytes()[..]));
+        assert_eq!(common.set(linux::SO_TIMESTAMPING, &(1i32 << 30).to_ne_bytes()), Some(Err(EINVAL)));
+        assert_eq!(common.set(linux::SO_TIMESTAMPING, &SOFTWARE_STAMPS.to_ne_bytes()), Some(Ok(())));
+        let messages: Vec<_> = common.stamps.messages(Timespec::default()).collect();
+        assert_eq!((messages.len(), messages[1].2.len()), (2, 48));
     }
 }

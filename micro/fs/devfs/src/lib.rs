@@ -13,8 +13,10 @@ extern crate std;
 mod console;
 mod line;
 mod memory;
+mod pty;
 
 pub use console::{poll_console, standard_streams};
+pub use pty::root as pts;
 
 use abi::{Result, errno::ENXIO};
 use alloc::sync::Arc;
@@ -35,6 +37,8 @@ pub struct Machine {
     pub ended: fn() -> bool,
     /// Sends a signal to the program (the interrupt key of the terminal).
     pub signal: fn(i32),
+    /// Who owns a pseudo-terminal that the running thread opens: user and group.
+    pub owner: fn() -> (u32, u32),
     /// The console is a terminal.
     pub is_terminal: bool,
 }
@@ -49,6 +53,7 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     read: nothing,
     ended: || false,
     signal: |_| {},
+    owner: || (0, 0),
     is_terminal: false,
 });
 
@@ -72,6 +77,7 @@ const RANDOM: u64 = device(1, 8);
 const URANDOM: u64 = device(1, 9);
 const TTY: u64 = device(5, 0);
 const CONSOLE: u64 = device(5, 1);
+const PTMX: u64 = device(5, 2);
 
 const fn node(name: &'static [u8], rdev: u64, permissions: u32) -> Initial {
     Initial { name, kind: FileType::CharDevice, permissions, rdev, target: b"" }
@@ -86,7 +92,7 @@ const fn directory(name: &'static [u8]) -> Initial {
     Initial { name, kind: FileType::Directory, permissions: 0o755, rdev: 0, target: b"" }
 }
 
-static CONTENTS: [Initial; 14] = [
+static CONTENTS: [Initial; 15] = [
     node(b"null", NULL, 0o666),
     node(b"zero", ZERO, 0o666),
     node(b"full", FULL, 0o666),
@@ -94,6 +100,7 @@ static CONTENTS: [Initial; 14] = [
     node(b"urandom", URANDOM, 0o666),
     node(b"tty", TTY, 0o666),
     node(b"console", CONSOLE, 0o620),
+    node(b"ptmx", PTMX, 0o666),
     link(b"fd", b"/proc/self/fd"),
     link(b"stdin", b"/proc/self/fd/0"),
     link(b"stdout", b"/proc/self/fd/1"),
@@ -117,7 +124,8 @@ pub fn open(number: u64, inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
         ZERO => memory(Kind::Zero),
         FULL => memory(Kind::Full),
         RANDOM | URANDOM => memory(Kind::Random),
-        TTY if !machine().is_terminal => Err(ENXIO),
+        TTY if !machine().is_terminal => pty::open_controlling(),
+        PTMX => pty::open_master(inode),
         TTY | CONSOLE => Ok(console::device(inode.clone())),
         _ => Err(ENXIO),
     }

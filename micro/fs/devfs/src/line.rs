@@ -4,6 +4,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+const ISTRIP: u32 = 0o40;
+const INLCR: u32 = 0o100;
+const IGNCR: u32 = 0o200;
 pub const ICRNL: u32 = 0o400;
 pub const OPOST: u32 = 1;
 pub const ONLCR: u32 = 4;
@@ -96,9 +99,14 @@ pub struct Line {
 
 impl Line {
     pub const fn new() -> Line {
+        Line::with_size([24, 80, 0, 0])
+    }
+
+    /// Of a terminal of that many rows and columns.
+    pub const fn with_size(size: [u16; 4]) -> Line {
         Line {
             termios: Termios::START,
-            size: [24, 80, 0, 0],
+            size,
             ready: VecDeque::new(),
             ends: VecDeque::new(),
             editing: Vec::new(),
@@ -109,9 +117,28 @@ impl Line {
         self.termios.local & flag != 0
     }
 
+    /// Bytes that may come in before somebody reads. A line that is too long loses its end, but the line that would
+    /// end it is still taken.
+    pub fn room(&self) -> usize {
+        let used = self.ready.len() + self.editing.len();
+        let unfinished = self.has(ICANON) && self.ends.is_empty();
+        if unfinished { LIMIT } else { LIMIT.saturating_sub(used) }
+    }
+
+    pub fn has_room(&self) -> bool {
+        self.room() > 0
+    }
+
     /// Takes one byte of input.
     pub fn input(&mut self, byte: u8, effect: &mut Effect) {
-        let byte = if byte == b'\r' && self.termios.input & ICRNL != 0 { b'\n' } else { byte };
+        let input = self.termios.input;
+        let byte = if input & ISTRIP != 0 { byte & 0x7f } else { byte };
+        let byte = match byte {
+            b'\r' if input & IGNCR != 0 => return,
+            b'\r' if input & ICRNL != 0 => b'\n',
+            b'\n' if input & INLCR != 0 => b'\r',
+            byte => byte,
+        };
         let keys = self.termios.keys;
         if self.has(ISIG) && byte != 0 {
             for (key, signal) in [(VINTR, SIGINT), (VQUIT, SIGQUIT), (VSUSP, SIGTSTP)] {

@@ -4,6 +4,7 @@
 use crate::ip::{Header, Ip, TTL};
 use crate::wire::{self, Ipv4, checksum};
 use abi::{Errno, errno::*};
+use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
 /// Errors sent a second at most (Linux: icmp_msgs_per_sec is 1000; a unikernel has no router's duties).
@@ -30,6 +31,8 @@ pub struct Quoted {
     pub protocol: u8,
     /// The first eight bytes of the transport header.
     pub transport: [u8; 8],
+    /// What is behind those eight bytes.
+    pub data: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -125,6 +128,8 @@ fn parse_error(header: &Ipv4, bytes: &[u8]) -> Option<Quoted> {
     let inner_bytes = &bytes[8..];
     let inner = Ipv4::parse(inner_bytes)?;
     let transport = inner_bytes.get(inner.header..inner.header + 8)?.try_into().ok()?;
+    let length = usize::from(inner.total).min(inner_bytes.len());
+    let data = inner_bytes.get(inner.header + 8..length).unwrap_or(&[]).into();
     let mtu = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
     let error = match (bytes[0], bytes[1]) {
         (3, 4) => Error::TooBig { mtu: if mtu == 0 { 576 } else { mtu } },
@@ -145,5 +150,6 @@ fn parse_error(header: &Ipv4, bytes: &[u8]) -> Option<Quoted> {
         destination: inner.destination,
         protocol: inner.protocol,
         transport,
+        data,
     })
 }

@@ -13,6 +13,7 @@ use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_fs::Timespec;
 use api_netdev::{Buffer, Incoming};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -30,6 +31,10 @@ pub struct Datagram {
     pub to: Ipv4Addr,
     pub ttl: u8,
     pub tos: u8,
+    /// When it came in, of sockets that ask for it.
+    pub stamp: Option<Timespec>,
+    /// Datagrams the socket had lost by then.
+    pub drops: u32,
     pub data: Incoming,
 }
 
@@ -51,7 +56,22 @@ pub struct Failure {
     pub code: u8,
     pub from: Ipv4Addr,
     pub to: SocketAddrV4,
+    /// As much of the datagram as came back.
+    pub data: Vec<u8>,
 }
+
+/// What one message has of its own (ip(7), ipv6(7), udp(7): control messages of sendmsg).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice {
+    pub ttl: Option<u8>,
+    pub tos: Option<u8>,
+    pub source: Option<Ipv4Addr>,
+    /// UDP_SEGMENT: bytes in each datagram.
+    pub segment: Option<usize>,
+}
+
+/// Most datagrams of one send with UDP_SEGMENT (Linux' UDP_MAX_SEGMENTS).
+const MOST_SEGMENTS: usize = 128;
 
 pub struct Socket {
     pub shared: Arc<Shared>,
@@ -69,9 +89,13 @@ pub struct Socket {
     pub broadcast: bool,
     pub error: Option<Errno>,
     pub receive_errors: bool,
+    /// SO_TIMESTAMP and its like: datagrams are stamped as they come.
+    pub stamps: bool,
     pub failures: VecDeque<Failure>,
     pub ttl: u8,
     pub tos: u8,
+    /// UDP_SEGMENT; 0: none.
+    pub segment: usize,
     pub multicast_ttl: u8,
     pub multicast_loop: bool,
     pub groups: Vec<Ipv4Addr>,
@@ -132,9 +156,11 @@ impl Udp {
             broadcast: false,
             error: None,
             receive_errors: false,
+            stamps: false,
             failures: VecDeque::new(),
             ttl: TTL,
             tos: 0,
+            segment: 0,
             multicast_ttl: 1,
             multicast_loop: true,
             groups: Vec::new(),
@@ -221,6 +247,26 @@ impl Udp {
         now: u64,
         id: Id,
         to: Option<SocketAddrV4>,
+        choice: &Choice,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let segment = choice.segment.unwrap_or(self.socket(id)?.segment);
+        if segment > 0 && bytes.len() > segment {
+            if bytes.len().div_ceil(segment) > MOST_SEGMENTS {
+                return Err(EINVAL);
+            }
+            return bytes.chunks(segment).try_for_each(|piece| self.send_one(ip, now, id, to, choice, piece));
+        }
+        self.send_one(ip, now, id, to, choice, bytes)
+    }
+
+    fn send_one(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        id: Id,
+        to: Option<SocketAddrV4>,
+        choice: &Choice,
         bytes: &[u8],
     ) -> Result<()> {
         let socket = self.socket(id)?;
@@ -247,9 +293,15 @@ impl Udp {
             None => self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
         };
         let socket = self.socket(id)?;
-        let source = if local.ip().is_unspecified() { route.source } else { *local.ip() };
-        let ttl = if destination.is_multicast() { socket.multicast_ttl } else { socket.ttl };
-        let header = Header { source, destination, protocol: wire::PROTOCOL_UDP, tos: socket.tos, ttl };
+        let source = match choice.source {
+            Some(source) if ip.is_own(source) => source,
+            Some(_) => return Err(EINVAL),
+            None if local.ip().is_unspecified() => route.source,
+            None => *local.ip(),
+        };
+        let usual = if destination.is_multicast() { socket.multicast_ttl } else { socket.ttl };
+        let (ttl, tos) = (choice.ttl.unwrap_or(usual), choice.tos.unwrap_or(socket.tos));
+        let header = Header { source, destination, protocol: wire::PROTOCOL_UDP, tos, ttl };
         let mut head = datagram_buffer(ip, bytes.len() + wire::UDP).ok_or(ENOBUFS)?;
         let length = bytes.len() + wire::UDP;
         let udp = wire::Udp { source: local.port(), destination: to.port(), length, checksum: 0 };
@@ -295,14 +347,14 @@ impl Udp {
             ip.recycle_packet(packet);
             return everybody;
         };
+        let (ttl, tos) = (header.ttl, header.tos);
+        let datagram = |data| Datagram { from, to: *to.ip(), ttl, tos, stamp: None, drops: 0, data };
         for id in others {
             if let Some(copy) = copy(&packet) {
-                let data = Datagram { from, to: *to.ip(), ttl: header.ttl, tos: header.tos, data: copy };
-                self.deliver(ip, *id, data, wakes);
+                self.deliver(ip, *id, datagram(copy), wakes);
             }
         }
-        let data = Datagram { from, to: *to.ip(), ttl: header.ttl, tos: header.tos, data: packet };
-        self.deliver(ip, *first, data, wakes);
+        self.deliver(ip, *first, datagram(packet), wakes);
         true
     }
 
@@ -351,12 +403,14 @@ impl Udp {
         best
     }
 
-    fn deliver(&mut self, ip: &mut Ip, id: Id, datagram: Datagram, wakes: &mut Wakes) {
+    fn deliver(&mut self, ip: &mut Ip, id: Id, mut datagram: Datagram, wakes: &mut Wakes) {
         let Some(socket) = self.sockets.get_mut(id) else { return ip.recycle_packet(datagram.data) };
         if socket.memory + datagram.memory() > socket.receive_buffer.max(4096) {
             socket.drops = socket.drops.wrapping_add(1);
             return ip.recycle_packet(datagram.data);
         }
+        datagram.stamp = socket.stamps.then(Timespec::now);
+        datagram.drops = socket.drops;
         socket.memory += datagram.memory();
         socket.queue.push_back(datagram);
         wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
@@ -372,7 +426,8 @@ impl Udp {
             let Some(socket) = self.sockets.get_mut(id) else { continue };
             if socket.receive_errors && socket.failures.len() < MOST_ERRORS {
                 let (kind, code, from) = (quoted.kind, quoted.code, quoted.from);
-                socket.failures.push_back(Failure { errno, kind, code, from, to });
+                let data = quoted.data.clone();
+                socket.failures.push_back(Failure { errno, kind, code, from, to, data });
             }
             // Linux tells connected sockets only, unless IP_RECVERR is set.
             if socket.remote.is_some() || socket.receive_errors {

@@ -18,6 +18,8 @@ pub struct Settings {
     child_subreaper: bool,
     huge_pages_off: bool,
     io_flusher: bool,
+    /// PR_MCE_KILL_EARLY, _LATE or _DEFAULT: nothing but memory errors asks, and the machine tells of none.
+    memory_error_policy: u32,
     personality: u32,
 }
 
@@ -29,6 +31,7 @@ impl Default for Settings {
             child_subreaper: false,
             huge_pages_off: false,
             io_flusher: false,
+            memory_error_policy: linux::PR_MCE_KILL_DEFAULT,
             personality: 0,
         }
     }
@@ -100,6 +103,23 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
         linux::PR_GET_IO_FLUSHER => {
             rest_is_zero(call, 1)?;
             answer(settings().lock().io_flusher)
+        }
+        linux::PR_MCE_KILL => {
+            rest_is_zero(call, 3)?;
+            let policy = match (value as u32, call.arg(2)) {
+                (linux::PR_MCE_KILL_CLEAR, 0) => linux::PR_MCE_KILL_DEFAULT,
+                (linux::PR_MCE_KILL_SET, policy) => match policy as u32 {
+                    policy @ linux::PR_MCE_KILL_LATE..=linux::PR_MCE_KILL_DEFAULT => policy,
+                    _ => return Err(EINVAL),
+                },
+                _ => return Err(EINVAL),
+            };
+            settings().lock().memory_error_policy = policy;
+            Ok(0)
+        }
+        linux::PR_MCE_KILL_GET => {
+            rest_is_zero(call, 1)?;
+            answer(settings().lock().memory_error_policy)
         }
         linux::PR_SET_TIMERSLACK => {
             let slack = if value == 0 || value as i64 <= 0 { DEFAULT_TIMER_SLACK_NS } else { value };

@@ -44,6 +44,7 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/random/poolsize", Entry::Fixed("256\n")),
     ("sys/kernel/yama/ptrace_scope", Entry::Fixed("1\n")),
     ("sys/kernel/perf_event_paranoid", Entry::Fixed("4\n")),
+    ("sys/kernel/pty/max", Entry::Fixed("4096\n")),
     ("sys/kernel/shmmax", Entry::Fixed("18446744073692774399\n")),
     ("sys/kernel/sem", Entry::Fixed("32000\t1024000000\t500\t32000\n")),
     ("sys/vm/overcommit_memory", Entry::Fixed("1\n")),
@@ -93,13 +94,17 @@ pub const ROWS: &[Row] = &[
     ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
     (
         "filesystems",
-        Entry::Fixed("nodev\trootfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tproc\nnodev\tsysfs\nnodev\t9p\n"),
+        Entry::Fixed(
+            "nodev\trootfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\tproc\nnodev\tsysfs\nnodev\t9p\n",
+        ),
     ),
     ("cmdline", Entry::Fixed("\n")),
     ("swaps", Entry::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
     (
         "devices",
-        Entry::Fixed("Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n"),
+        Entry::Fixed(
+            "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n",
+        ),
     ),
     ("meminfo", Entry::Text(|_| meminfo())),
     ("cpuinfo", Entry::Fixed(CPUINFO)),

@@ -3,17 +3,19 @@
 
 use super::domain::Domain;
 use super::ipv6::{self, IPPROTO_IPV6};
+use super::kept::{IPPROTO_IP, Kept};
+use super::message;
 use super::options::int_or_byte;
 use super::{IPPROTO_UDP, ioctl};
 use crate::families::{Families, LOOPBACK6};
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
-use crate::udp::{LARGEST, Socket as UdpSocket};
+use crate::udp::{Datagram, LARGEST, Socket as UdpSocket};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{Sink, Source};
+use api_fs::{Sink, Source, Timespec};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
@@ -21,7 +23,12 @@ use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-const IPPROTO_IP: u32 = 0;
+// linux/udp.h.
+const UDP_CORK: u32 = 1;
+const UDP_NO_CHECK6_TX: u32 = 101;
+const UDP_NO_CHECK6_RX: u32 = 102;
+const UDP_SEGMENT: u32 = message::UDP_SEGMENT;
+const UDP_GRO: u32 = 104;
 
 /// What recvmsg(2) adds to each datagram.
 #[derive(Clone, Copy, Default)]
@@ -29,7 +36,10 @@ struct Wanted {
     packet_info: bool,
     ttl: bool,
     tos: bool,
+    destination: bool,
     cork: bool,
+    /// UDP_GRO: kept, each datagram is handed over as it came.
+    joins: bool,
 }
 
 pub struct DatagramSocket {
@@ -38,6 +48,7 @@ pub struct DatagramSocket {
     shared: Arc<Shared>,
     domain: Domain,
     ipv6: SpinLock<ipv6::Options>,
+    kept: SpinLock<Kept>,
     common: SpinLock<Common>,
     wanted: SpinLock<Wanted>,
     closed: AtomicBool,
@@ -59,6 +70,7 @@ impl DatagramSocket {
             shared,
             domain,
             ipv6: SpinLock::default(),
+            kept: SpinLock::default(),
             common: SpinLock::default(),
             wanted: SpinLock::default(),
             closed: AtomicBool::new(false),
@@ -92,6 +104,10 @@ impl DatagramSocket {
             }
             ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.ttl = n)),
             ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
+            ipv6::IPV6_RECVERR => {
+                self.with(|s| int(value).map(|n| s.receive_errors = n != 0))?;
+                self.ipv6.lock().keep(name, value)
+            }
             _ => self.ipv6.lock().keep(name, value),
         }
     }
@@ -101,61 +117,77 @@ impl DatagramSocket {
             ipv6::IPV6_V6ONLY => self.with(|s| Ok(from_int(s.families == Families::V6))),
             ipv6::IPV6_UNICAST_HOPS => self.with(|s| Ok(from_int(s.ttl))),
             ipv6::IPV6_TCLASS => self.with(|s| Ok(from_int(s.tos))),
+            ipv6::IPV6_MTU => self.mtu(),
             _ => self.ipv6.lock().value(name),
         }
     }
 
-    /// A message of the error queue (ip(7), IP_RECVERR).
-    fn receive_error(&self) -> Result<Received> {
+    /// A message of the error queue (ip(7), IP_RECVERR): the datagram, and what became of it.
+    fn receive_error(&self, to: &mut Sink<'_>) -> Result<Received> {
         let failure = self.with(|s| s.failures.pop_front().ok_or(EAGAIN))?;
-        // struct sock_extended_err, then the address of who complained.
-        let mut data = Vec::from(u32::from(failure.errno.0).to_ne_bytes());
-        data.extend_from_slice(&[2, failure.kind, failure.code, 0]);
-        data.extend_from_slice(&[0; 8]);
-        data.extend_from_slice(self.show(SocketAddrV4::new(failure.from, 0)).bytes());
-        let control = Control::Other { level: IPPROTO_IP as i32, kind: linux::IP_RECVERR as i32, data };
+        let length = failure.data.len();
+        let moved = to.put(&failure.data)?;
+        let from = self.show(SocketAddrV4::new(failure.from, 0));
         Ok(Received {
-            length: 0,
+            length: moved,
             from: Some(self.show(failure.to)),
-            control: Vec::from([control]),
-            flags: linux::MSG_ERRQUEUE,
+            control: Vec::from([message::error(&failure, &from)]),
+            flags: linux::MSG_ERRQUEUE | if moved < length { linux::MSG_TRUNC } else { 0 },
         })
     }
 
-    fn control(&self, to: Ipv4Addr, ttl: u8, tos: u8) -> Vec<Control> {
+    fn control(&self, datagram: &Datagram) -> Vec<Control> {
         let wanted = *self.wanted.lock();
+        let (to, ttl, tos) = (datagram.to, datagram.ttl, datagram.tos);
         let mut control = Vec::new();
-        let index: i32 = if to.is_loopback() || to == LOOPBACK6 { 1 } else { 2 };
-        let mut add = |kind: u32, data: Vec<u8>| {
-            control.push(Control::Other { level: IPPROTO_IP as i32, kind: kind as i32, data });
-        };
-        if wanted.packet_info {
-            // struct in_pktinfo: interface, local address, destination.
-            let mut data = Vec::from(index.to_ne_bytes());
-            data.extend_from_slice(&to.octets());
-            data.extend_from_slice(&to.octets());
-            add(linux::IP_PKTINFO, data);
-        }
-        if wanted.ttl {
-            add(linux::IP_TTL, from_int(ttl));
-        }
-        if wanted.tos {
-            add(linux::IP_TOS, Vec::from([tos]));
-        }
-        let ipv6 = self.ipv6.lock();
-        let mut add = |wanted: u32, kind: u32, data: Vec<u8>| {
-            if ipv6.wants(wanted) {
-                control.push(Control::Other { level: IPPROTO_IPV6 as i32, kind: kind as i32, data });
+        let mut add = |wanted: bool, level: u32, kind: u32, data: &dyn Fn() -> Vec<u8>| {
+            if wanted {
+                control.push(Control::Other { level: level as i32, kind: kind as i32, data: data() });
             }
         };
+        let common = self.common.lock();
+        let stamps = common.stamps;
+        if stamps.are_wanted() {
+            let at = datagram.stamp.unwrap_or_else(Timespec::now);
+            stamps.messages(at).for_each(|(level, kind, data)| add(true, level, kind, &|| data.clone()));
+        }
+        let drops = common.is_kept_on(linux::SO_RXQ_OVFL) && datagram.drops > 0;
+        drop(common);
+        add(drops, linux::SOL_SOCKET, linux::SO_RXQ_OVFL, &|| Vec::from(datagram.drops.to_ne_bytes()));
+        let index: i32 = if to.is_loopback() || to == LOOPBACK6 { 1 } else { 2 };
+        // struct in_pktinfo: interface, local address, destination.
+        add(wanted.packet_info, IPPROTO_IP, linux::IP_PKTINFO, &|| {
+            [index.to_ne_bytes(), to.octets(), to.octets()].concat()
+        });
+        add(wanted.ttl, IPPROTO_IP, linux::IP_TTL, &|| from_int(ttl));
+        add(wanted.tos, IPPROTO_IP, linux::IP_TOS, &|| Vec::from([tos]));
+        let port = || self.with(|s| Ok(s.local.map_or(0, |local| local.port()))).unwrap_or(0);
+        let shown = |domain: Domain| domain.show(SocketAddrV4::new(to, port()), Families::V4);
+        add(wanted.destination, IPPROTO_IP, linux::IP_ORIGDSTADDR, &|| shown(Domain::V4).bytes().into());
+        let ipv6 = self.ipv6.lock();
+        let mut add = |wanted: u32, kind: u32, data: &dyn Fn() -> Vec<u8>| {
+            add(ipv6.wants(wanted), IPPROTO_IPV6, kind, data);
+        };
         // struct in6_pktinfo: destination, interface.
-        let shown = self.domain.show(SocketAddrV4::new(to, 0), Families::V4);
-        let mut information = shown.as_v6().map_or(Vec::new(), |v6| Vec::from(v6.address));
-        information.extend_from_slice(&index.to_ne_bytes());
-        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, information);
-        add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, from_int(ttl));
-        add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, from_int(tos));
+        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, &|| {
+            let mut information = shown(self.domain).as_v6().map_or(Vec::new(), |v6| Vec::from(v6.address));
+            information.extend_from_slice(&index.to_ne_bytes());
+            information
+        });
+        add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, &|| from_int(ttl));
+        add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, &|| from_int(tos));
+        add(ipv6::IPV6_ORIGDSTADDR, ipv6::IPV6_ORIGDSTADDR, &|| shown(self.domain).bytes().into());
         control
+    }
+
+    /// IP_MTU, IPV6_MTU: of the way to the peer.
+    fn mtu(&self) -> Result<Vec<u8>> {
+        self.net.look(|s| {
+            let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
+            let remote = socket.remote.ok_or(ENOTCONN)?;
+            let route = s.ip.route(*remote.ip()).ok_or(ENOTCONN)?;
+            Ok(from_int(route.mtu as i64))
+        })
     }
 }
 
@@ -230,6 +262,7 @@ impl Socket for DatagramSocket {
         if from.remaining() > LARGEST {
             return Err(EMSGSIZE);
         }
+        let choice = message::choice(&message.control, self.domain)?;
         let length = from.remaining();
         let mut small = [0; 1500];
         let mut large = Vec::new();
@@ -257,9 +290,9 @@ impl Socket for DatagramSocket {
             match gathered {
                 Some(mut all) if !all.is_empty() => {
                     all.extend_from_slice(bytes);
-                    s.udp.send(&mut s.ip, now, self.id, to, &all)
+                    s.udp.send(&mut s.ip, now, self.id, to, &choice, &all)
                 }
-                _ => s.udp.send(&mut s.ip, now, self.id, to, bytes),
+                _ => s.udp.send(&mut s.ip, now, self.id, to, &choice, bytes),
             }
         })?;
         drop(large);
@@ -268,7 +301,7 @@ impl Socket for DatagramSocket {
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         if flags & linux::MSG_ERRQUEUE != 0 {
-            return self.receive_error();
+            return self.receive_error(to);
         }
         let peek = flags & linux::MSG_PEEK != 0;
         let datagram = self.with(|s| {
@@ -292,7 +325,7 @@ impl Socket for DatagramSocket {
         let received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { length } else { *moved.as_ref().unwrap_or(&0) },
             from: Some(self.show(datagram.from)),
-            control: self.control(datagram.to, datagram.ttl, datagram.tos),
+            control: self.control(&datagram),
             flags: if moved.is_ok_and(|n| n < length) { linux::MSG_TRUNC } else { 0 },
         };
         self.net.look(|s| match s.udp.sockets.get_mut(self.id) {
@@ -303,13 +336,23 @@ impl Socket for DatagramSocket {
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
-        if level as u32 == linux::SOL_SOCKET
-            && let Some(result) = self.common.lock().set(name as u32, value)
-        {
-            return result;
+        if level as u32 == linux::SOL_SOCKET {
+            let (result, stamps) = {
+                let mut common = self.common.lock();
+                (common.set(name as u32, value), common.stamps.are_wanted())
+            };
+            if let Some(result) = result {
+                return self.with(|s| {
+                    s.stamps = stamps;
+                    result
+                });
+            }
         }
         if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
             return self.set_ipv6(name as u32, value);
+        }
+        if let Some(result) = self.kept.lock().set(false, level, name, value) {
+            return result;
         }
         let on = || int_or_byte(value).map(|n| n != 0);
         match (level as u32, name as u32) {
@@ -331,8 +374,22 @@ impl Socket for DatagramSocket {
                 })
             }
             (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => int(value).map(|_| ()),
-            (linux::SOL_SOCKET, linux::SO_LINGER | linux::SO_BINDTODEVICE) => Ok(()),
-            (linux::SOL_UDP, 1) => {
+            (linux::SOL_SOCKET, linux::SO_LINGER) => Ok(()),
+            (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
+                self.common.lock().device = ioctl::device(&self.net, value)?;
+                Ok(())
+            }
+            (linux::SOL_UDP, UDP_SEGMENT) => self.with(|s| match int(value)? {
+                n @ 0..=0xffff => {
+                    s.segment = n as usize;
+                    Ok(())
+                }
+                _ => Err(EINVAL),
+            }),
+            (linux::SOL_UDP, UDP_GRO) => int(value).map(|n| self.wanted.lock().joins = n != 0),
+            // Checksums are always made, and one that is missing is always taken.
+            (linux::SOL_UDP, UDP_NO_CHECK6_TX | UDP_NO_CHECK6_RX) => int(value).map(|_| ()),
+            (linux::SOL_UDP, UDP_CORK) => {
                 let cork = on()?;
                 self.wanted.lock().cork = cork;
                 if !cork && self.with(|s| Ok(!s.gathered.is_empty()))? {
@@ -343,6 +400,7 @@ impl Socket for DatagramSocket {
             (IPPROTO_IP, linux::IP_PKTINFO) => on().map(|v| self.wanted.lock().packet_info = v),
             (IPPROTO_IP, linux::IP_RECVTTL) => on().map(|v| self.wanted.lock().ttl = v),
             (IPPROTO_IP, linux::IP_RECVTOS) => on().map(|v| self.wanted.lock().tos = v),
+            (IPPROTO_IP, linux::IP_RECVORIGDSTADDR) => on().map(|v| self.wanted.lock().destination = v),
             (IPPROTO_IP, linux::IP_RECVERR) => self.with(|s| on().map(|v| s.receive_errors = v)),
             (IPPROTO_IP, linux::IP_TTL) => self.with(|s| {
                 s.ttl = match int_or_byte(value)? {
@@ -362,7 +420,7 @@ impl Socket for DatagramSocket {
                 Ok(())
             }),
             (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => self.with(|s| on().map(|v| s.multicast_loop = v)),
-            (IPPROTO_IP, linux::IP_MULTICAST_IF | linux::IP_MULTICAST_ALL) => Ok(()),
+            (IPPROTO_IP, linux::IP_MULTICAST_IF) => Ok(()),
             (IPPROTO_IP, linux::IP_ADD_MEMBERSHIP | linux::IP_DROP_MEMBERSHIP) => {
                 let group: [u8; 4] = value.get(..4).ok_or(EINVAL)?.try_into().map_err(|_| EINVAL)?;
                 let group = Ipv4Addr::from(group);
@@ -383,9 +441,6 @@ impl Socket for DatagramSocket {
                     (false, false) => Err(EADDRNOTAVAIL),
                 })
             }
-            (IPPROTO_IP, linux::IP_MTU_DISCOVER | linux::IP_FREEBIND | linux::IP_BIND_ADDRESS_NO_PORT) => {
-                int_or_byte(value).map(|_| ())
-            }
             _ => Err(ENOPROTOOPT),
         }
     }
@@ -399,7 +454,13 @@ impl Socket for DatagramSocket {
         if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
             return self.get_ipv6(name as u32);
         }
+        if let Some(value) = self.kept.lock().value(false, level, name) {
+            return Ok(value);
+        }
         let wanted = *self.wanted.lock();
+        if (level as u32, name as u32) == (IPPROTO_IP, linux::IP_MTU) {
+            return self.mtu();
+        }
         self.with(|s| {
             Ok(match (level as u32, name as u32) {
                 (linux::SOL_SOCKET, linux::SO_ERROR) => {
@@ -423,7 +484,12 @@ impl Socket for DatagramSocket {
                 (IPPROTO_IP, linux::IP_RECVERR) => from_int(s.receive_errors),
                 (IPPROTO_IP, linux::IP_MULTICAST_TTL) => from_int(s.multicast_ttl),
                 (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => from_int(s.multicast_loop),
-                (IPPROTO_IP, linux::IP_MTU_DISCOVER) => from_int(linux::IP_PMTUDISC_WANT),
+                (IPPROTO_IP, linux::IP_RECVORIGDSTADDR) => from_int(wanted.destination),
+                (IPPROTO_IP, linux::IP_MULTICAST_IF) => Vec::from([0; 4]),
+                (linux::SOL_UDP, UDP_CORK) => from_int(wanted.cork),
+                (linux::SOL_UDP, UDP_SEGMENT) => from_int(s.segment as i64),
+                (linux::SOL_UDP, UDP_GRO) => from_int(wanted.joins),
+                (linux::SOL_UDP, UDP_NO_CHECK6_TX | UDP_NO_CHECK6_RX) => from_int(0),
                 (IPPROTO_IP, linux::IP_OPTIONS) => Vec::new(),
                 _ => return Err(ENOPROTOOPT),
             })
@@ -450,7 +516,7 @@ impl Socket for DatagramSocket {
                 ioctl::put_int(argument, next)
             }
             ioctl::TIOCOUTQ => ioctl::put_int(argument, 0),
-            _ => ioctl::interface(&self.net, command, argument),
+            _ => Err(ENOTTY),
         }
     }
 

@@ -4,6 +4,7 @@
 use crate::stack::{Net, Stack};
 use abi::linux::ioctl as linux;
 use abi::{Result, errno::*};
+use alloc::vec::Vec;
 use api_user::UserPtr;
 use core::net::Ipv4Addr;
 
@@ -92,6 +93,15 @@ fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
     out
 }
 
+/// The value of SO_BINDTODEVICE, checked: the name with its NUL, or nothing.
+pub fn device(net: &Net, value: &[u8]) -> Result<Vec<u8>> {
+    let name = value.iter().take(15).copied().take_while(|b| *b != 0).collect::<Vec<u8>>();
+    if !name.is_empty() && !net.look(|s| interfaces(s).any(|i| i.name.as_bytes() == name)) {
+        return Err(ENODEV);
+    }
+    Ok(if name.is_empty() { name } else { [name, Vec::from([0])].concat() })
+}
+
 /// netdevice(7)'s requests about interfaces; setting anything is refused.
 pub fn interface(net: &Net, command: u32, argument: u64) -> Result<usize> {
     match command {
@@ -161,7 +171,7 @@ fn list(net: &Net, argument: u64) -> Result<usize> {
     let [length, _, low, high] = UserPtr::<[u32; 4]>::new(argument).read()?;
     let buffer = u64::from(low) | u64::from(high) << 32;
     let mut done = 0;
-    let found: alloc::vec::Vec<Interface> = net.look(|s| interfaces(s).collect());
+    let found: Vec<Interface> = net.look(|s| interfaces(s).collect());
     for interface in found {
         let Some(address) = interface.address else { continue };
         if buffer != 0 {

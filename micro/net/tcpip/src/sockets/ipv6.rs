@@ -19,14 +19,17 @@ const IPV6_MULTICAST_IF: u32 = 17;
 const IPV6_MULTICAST_HOPS: u32 = 18;
 const IPV6_MULTICAST_LOOP: u32 = 19;
 const IPV6_MTU_DISCOVER: u32 = 23;
-const IPV6_RECVERR: u32 = 25;
+pub const IPV6_MTU: u32 = 24;
+pub const IPV6_RECVERR: u32 = 25;
 const IPV6_MULTICAST_ALL: u32 = 29;
 const IPV6_DONTFRAG: u32 = 62;
 const IPV6_AUTOFLOWLABEL: u32 = 70;
+pub const IPV6_ORIGDSTADDR: u32 = 74;
+const IPV6_TRANSPARENT: u32 = 75;
 const IPV6_FREEBIND: u32 = 78;
 
 /// Options that are kept as they were set, with what they are before.
-const KEPT: [(u32, i32); 12] = [
+const KEPT: [(u32, i32); 14] = [
     (IPV6_MULTICAST_IF, 0),
     (IPV6_MULTICAST_HOPS, 1),
     (IPV6_MULTICAST_LOOP, 1),
@@ -38,6 +41,8 @@ const KEPT: [(u32, i32); 12] = [
     (IPV6_RECVTCLASS, 0),
     (IPV6_DONTFRAG, 0),
     (IPV6_AUTOFLOWLABEL, 1),
+    (IPV6_ORIGDSTADDR, 0),
+    (IPV6_TRANSPARENT, 0),
     (IPV6_FREEBIND, 0),
 ];
 

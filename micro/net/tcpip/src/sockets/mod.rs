@@ -5,6 +5,8 @@ mod datagram;
 mod domain;
 mod ioctl;
 mod ipv6;
+mod kept;
+mod message;
 mod netlink;
 mod options;
 mod stream;
@@ -40,6 +42,11 @@ impl Family for Inet {
             (Type::Stream | Type::Datagram, _) => Err(EPROTONOSUPPORT),
             (Type::Raw | Type::SequencedPacket, _) => Err(ESOCKTNOSUPPORT),
         }
+    }
+
+    fn interfaces(&self, command: u32, argument: u64) -> Result<usize> {
+        // One of the two answers for both.
+        if self.1 == Domain::V4 { ioctl::interface(&self.0, command, argument) } else { Err(ENOTTY) }
     }
 }
 

@@ -45,7 +45,6 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
                 linux::SO_REUSEADDR => return int(value).map(|n| entry.reuse_address = n != 0),
                 linux::SO_REUSEPORT => return int(value).map(|n| entry.reuse_port = n != 0),
                 linux::SO_ATTACH_REUSEPORT_CBPF | linux::SO_ATTACH_REUSEPORT_EBPF => return Err(EOPNOTSUPP),
-                linux::SO_BINDTODEVICE => return Ok(()),
                 linux::SO_ZEROCOPY => return Err(EOPNOTSUPP),
                 _ => {}
             }
@@ -109,16 +108,8 @@ fn set_tcp(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
         }
         linux::TCP_DEFER_ACCEPT => settings.defer_accept = int(value)?.max(0) as u32,
         linux::TCP_QUICKACK => settings.quick_ack = int(value)? != 0,
-        // Accepted; every connection makes the full handshake, which the protocol always allows.
-        linux::TCP_FASTOPEN | linux::TCP_FASTOPEN_CONNECT | linux::TCP_FASTOPEN_NO_COOKIE => {
-            int(value).map(|_| ())?
-        }
-        linux::TCP_WINDOW_CLAMP
-        | linux::TCP_NOTSENT_LOWAT
-        | linux::TCP_THIN_LINEAR_TIMEOUTS
-        | linux::TCP_THIN_DUPACK
-        | linux::TCP_SAVE_SYN
-        | linux::TCP_INQ => int(value).map(|_| ())?,
+        // No protocol can be put upon TCP: as a Linux without the module.
+        linux::TCP_ULP => return Err(ENOENT),
         linux::TCP_CONGESTION => match value.split(|b| *b == 0).next() {
             Some(b"cubic") => {}
             _ => return Err(ENOENT),
@@ -138,14 +129,6 @@ fn set_ip(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
                 _ => return Err(EINVAL),
             }
         }
-        linux::IP_MTU_DISCOVER
-        | linux::IP_RECVERR
-        | linux::IP_PKTINFO
-        | linux::IP_FREEBIND
-        | linux::IP_BIND_ADDRESS_NO_PORT
-        | linux::IP_RECVTOS
-        | linux::IP_RECVTTL
-        | linux::IP_RECVOPTS => int_or_byte(value).map(|_| ())?,
         linux::IP_OPTIONS if value.is_empty() => {}
         _ => return Err(ENOPROTOOPT),
     }
@@ -189,13 +172,15 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (IPPROTO_TCP, linux::TCP_KEEPCNT) => from_int(settings.keep_count),
             (IPPROTO_TCP, linux::TCP_SYNCNT) => from_int(settings.syn_retries),
             (IPPROTO_TCP, linux::TCP_USER_TIMEOUT) => from_int(settings.user_timeout),
-            (IPPROTO_TCP, linux::TCP_MAXSEG) => from_int(connection.map_or(536, |c| c.mss)),
+            (IPPROTO_TCP, linux::TCP_MAXSEG) => {
+                // Before there is a connection: what was asked for, or RFC 1122's default.
+                let asked = settings.max_segment.unwrap_or(536);
+                from_int(connection.filter(|c| c.is_synchronised()).map_or(asked, |c| c.mss))
+            }
             (IPPROTO_TCP, linux::TCP_LINGER2) => from_int(settings.fin_timeout),
             (IPPROTO_TCP, linux::TCP_DEFER_ACCEPT) => from_int(settings.defer_accept),
             (IPPROTO_TCP, linux::TCP_QUICKACK) => from_int(settings.quick_ack),
-            (IPPROTO_TCP, linux::TCP_FASTOPEN | linux::TCP_FASTOPEN_CONNECT | linux::TCP_NOTSENT_LOWAT) => {
-                from_int(0)
-            }
+            (IPPROTO_TCP, linux::TCP_ULP) => Vec::new(),
             (IPPROTO_TCP, linux::TCP_CONGESTION) => Vec::from(*b"cubic\0\0\0\0\0\0\0\0\0\0\0"),
             (IPPROTO_TCP, linux::TCP_INFO) => info(&settings, connection.map(|c| &**c)),
             (IPPROTO_IP, linux::IP_TOS) => from_int(settings.tos),
@@ -203,8 +188,6 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (IPPROTO_IP, linux::IP_MTU) => {
                 from_int(connection.filter(|c| c.is_synchronised()).map(|c| c.mss + 40).ok_or(ENOTCONN)?)
             }
-            (IPPROTO_IP, linux::IP_MTU_DISCOVER) => from_int(linux::IP_PMTUDISC_WANT),
-            (IPPROTO_IP, linux::IP_RECVERR | linux::IP_PKTINFO | linux::IP_FREEBIND) => from_int(0),
             (IPPROTO_IP, linux::IP_OPTIONS) => Vec::new(),
             _ => return Err(ENOPROTOOPT),
         })

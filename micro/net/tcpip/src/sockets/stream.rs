@@ -3,6 +3,7 @@
 
 use super::domain::Domain;
 use super::ipv6::{self, IPPROTO_IPV6};
+use super::kept::Kept;
 use super::{IPPROTO_TCP, ioctl, options};
 use crate::families::Families;
 use crate::slab::Id;
@@ -34,6 +35,7 @@ pub struct StreamSocket {
     domain: Domain,
     common: SpinLock<Common>,
     ipv6: SpinLock<ipv6::Options>,
+    kept: SpinLock<Kept>,
     /// SO_RCVLOWAT, where poll finds it.
     low_water: AtomicU32,
     closed: AtomicBool,
@@ -60,6 +62,7 @@ impl StreamSocket {
             domain,
             common: SpinLock::default(),
             ipv6: SpinLock::default(),
+            kept: SpinLock::default(),
             low_water: AtomicU32::new(1),
             closed: AtomicBool::new(false),
         })
@@ -288,6 +291,13 @@ impl Socket for StreamSocket {
         if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
             return self.set_ipv6(name as u32, value);
         }
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
+            self.common.lock().device = ioctl::device(&self.net, value)?;
+            return Ok(());
+        }
+        if let Some(result) = self.kept.lock().set(true, level, name, value) {
+            return result;
+        }
         options::set_stream(&self.net, self.id, level, name, value)
     }
 
@@ -299,6 +309,9 @@ impl Socket for StreamSocket {
         }
         if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
             return self.get_ipv6(name as u32);
+        }
+        if let Some(value) = self.kept.lock().value(true, level, name) {
+            return Ok(value);
         }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_DOMAIN) {
             return Ok(api_socket::options::from_int(self.domain.number()));
@@ -367,7 +380,7 @@ impl Socket for StreamSocket {
             ioctl::TIOCOUTQ => ioctl::put_int(argument, counts().ok_or(EINVAL)?.1),
             ioctl::SIOCOUTQNSD => ioctl::put_int(argument, counts().ok_or(EINVAL)?.2),
             linux_ioctl::SIOCATMARK => ioctl::put_int(argument, 0),
-            _ => ioctl::interface(&self.net, command, argument),
+            _ => Err(ENOTTY),
         }
     }
 

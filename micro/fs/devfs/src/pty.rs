@@ -1,0 +1,649 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pseudo-terminals (pty(7), ioctl_tty(2)): opening /dev/ptmx makes a pair, whose other side is /dev/pts/N.
+//!
+//! What is written to the master is input of the line discipline, which the slave reads; what the slave writes, and
+//! the echo, is read from the master. The slave is locked until TIOCSPTLCK opens it, and gone with its master.
+
+use crate::line::{Effect, Line, ONLCR, OPOST, TERMIOS_SIZE, Termios};
+use crate::{device, machine};
+use abi::{Events, Result, errno::*};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{DirEntry, File, FileType, Inode, SetAttr, Sink, Source, Stat, StatFs, Timespec};
+use api_lock::SpinLock;
+use api_sched::WaitQueue;
+use api_user::UserPtr;
+use core::any::Any;
+
+/// Most pairs (Linux' NR_UNIX98_PTY_MAX).
+pub const MOST: u32 = 4096;
+/// What the slave wrote and nobody read (Linux' tty_buffer_set_limit of ptys).
+const OUTPUT: usize = 8192;
+const CHUNK: usize = 256;
+/// Device number of the first slave.
+const SLAVES: u64 = 136;
+const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
+
+const TCGETS: u32 = 0x5401;
+const TCSETS: u32 = 0x5402;
+const TCSETSF: u32 = 0x5404;
+const TCSBRK: u32 = 0x5409;
+const TCXONC: u32 = 0x540a;
+const TCFLSH: u32 = 0x540b;
+const TIOCSCTTY: u32 = 0x540e;
+const TIOCGPGRP: u32 = 0x540f;
+const TIOCSPGRP: u32 = 0x5410;
+const TIOCOUTQ: u32 = 0x5411;
+const TIOCGWINSZ: u32 = 0x5413;
+const TIOCSWINSZ: u32 = 0x5414;
+const FIONREAD: u32 = 0x541b;
+const TIOCPKT: u32 = 0x5420;
+const TIOCNOTTY: u32 = 0x5422;
+const TIOCGETD: u32 = 0x5424;
+const TCSBRKP: u32 = 0x5425;
+const TIOCGSID: u32 = 0x5429;
+const TIOCGPTN: u32 = 0x8004_5430;
+const TIOCSPTLCK: u32 = 0x4004_5431;
+const TIOCGDEV: u32 = 0x8004_5432;
+const TIOCGPKT: u32 = 0x8004_5438;
+const TIOCGPTLCK: u32 = 0x8004_5439;
+const SIGHUP: i32 = 1;
+const SIGCONT: i32 = 18;
+const SIGWINCH: i32 = 28;
+/// The one process leads its session and its first group.
+const LEADER: i32 = 1;
+
+const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
+const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
+
+struct State {
+    line: Line,
+    /// From the slave to the master.
+    output: VecDeque<u8>,
+    locked: bool,
+    /// TIOCPKT: each read of the master begins with a byte of status.
+    packets: bool,
+    slaves: usize,
+    /// The last slave was closed, and none opened since.
+    slave_gone: bool,
+    master_gone: bool,
+    /// Foreground process group; 0 while it controls no session.
+    group: i32,
+    permissions: u32,
+    owner: (u32, u32),
+    accessed: Timespec,
+    modified: Timespec,
+}
+
+/// Both sides.
+struct Pair {
+    number: u32,
+    /// Of the file system /dev/pts.
+    device: u64,
+    state: SpinLock<State>,
+    /// Whoever waits at the master, and at the slave.
+    master: WaitQueue,
+    slave: WaitQueue,
+}
+
+struct Pairs {
+    device: u64,
+    all: BTreeMap<u32, Arc<Pair>>,
+    /// The one that controls the program's session.
+    controlling: Option<u32>,
+}
+
+static PAIRS: SpinLock<Pairs> = SpinLock::new(Pairs { device: 0, all: BTreeMap::new(), controlling: None });
+
+fn number_of(pair: &Pair) -> u64 {
+    device(SLAVES + u64::from(pair.number >> 8), u64::from(pair.number & 0xff))
+}
+
+impl Pair {
+    /// Bytes for the line discipline; what of them was taken.
+    fn input(&self, bytes: &[u8]) -> usize {
+        let mut effect = Effect::default();
+        let mut taken = 0;
+        let group = {
+            let mut state = self.state.lock();
+            for byte in bytes {
+                if !state.line.has_room() {
+                    break;
+                }
+                state.line.input(*byte, &mut effect);
+                taken += 1;
+            }
+            state.output.extend(&effect.echo);
+            state.group
+        };
+        if let (Some(signal), true) = (effect.signal, group != 0) {
+            (machine().signal)(signal);
+        }
+        self.slave.wake(READABLE);
+        if !effect.echo.is_empty() {
+            self.master.wake(READABLE);
+        }
+        taken
+    }
+
+    fn set_size(&self, size: [u16; 4]) {
+        let (before, group) = {
+            let mut state = self.state.lock();
+            (core::mem::replace(&mut state.line.size, size), state.group)
+        };
+        if before != size && group != 0 {
+            (machine().signal)(SIGWINCH);
+        }
+    }
+
+    fn set_termios(&self, command: u32, raw: &[u8; TERMIOS_SIZE]) {
+        let mut state = self.state.lock();
+        if command == TCSETSF {
+            state.line.flush();
+        }
+        state.line.set(Termios::decode(raw));
+        drop(state);
+        self.slave.wake(READABLE);
+    }
+
+    /// What both sides answer alike; `None`: something else.
+    fn ioctl(&self, command: u32, argument: u64) -> Option<Result<usize>> {
+        let answer = |value: i32| api_fs::write_user_int(argument, value).map(|()| 0);
+        Some(match command {
+            TCGETS => {
+                let raw = self.state.lock().line.termios.encode();
+                UserPtr::<u8>::new(argument).write_slice(&raw).map(|()| 0)
+            }
+            TCSETS..=TCSETSF => UserPtr::<[u8; TERMIOS_SIZE]>::new(argument).read().map(|raw| {
+                self.set_termios(command, &raw);
+                0
+            }),
+            TIOCGWINSZ => {
+                let size = self.state.lock().line.size;
+                UserPtr::<[u16; 4]>::new(argument).write(size).map(|()| 0)
+            }
+            TIOCSWINSZ => UserPtr::<[u16; 4]>::new(argument).read().map(|size| {
+                self.set_size(size);
+                0
+            }),
+            TIOCGETD => answer(0),
+            TIOCSPGRP => UserPtr::<i32>::new(argument).read().and_then(|group| {
+                let mut state = self.state.lock();
+                match group {
+                    _ if state.group == 0 => Err(ENOTTY),
+                    ..=-1 => Err(EINVAL),
+                    // A group of the session; there is one process.
+                    LEADER => {
+                        state.group = group;
+                        Ok(0)
+                    }
+                    _ => Err(EPERM),
+                }
+            }),
+            TCSBRK | TCSBRKP | TCXONC => Ok(0),
+            _ => return None,
+        })
+    }
+
+    /// TIOCSCTTY: the terminal controls the program's session, unless another one does.
+    fn control(&self) -> Result<usize> {
+        let mut pairs = PAIRS.lock();
+        let other = pairs.controlling.is_some_and(|number| number != self.number);
+        if other || machine().is_terminal {
+            return Err(EPERM);
+        }
+        pairs.controlling = Some(self.number);
+        drop(pairs);
+        self.state.lock().group = LEADER;
+        Ok(0)
+    }
+
+    fn release_control(&self) {
+        let mut pairs = PAIRS.lock();
+        if pairs.controlling == Some(self.number) {
+            pairs.controlling = None;
+        }
+        drop(pairs);
+        self.state.lock().group = 0;
+    }
+}
+
+/// A new pair: its master.
+pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
+    let mut pairs = PAIRS.lock();
+    let number = (0..MOST).find(|n| !pairs.all.contains_key(n)).ok_or(ENOSPC)?;
+    let now = Timespec::now();
+    let pair = Arc::new(Pair {
+        number,
+        device: pairs.device,
+        state: SpinLock::new(State {
+            line: Line::with_size([0; 4]),
+            output: VecDeque::new(),
+            locked: true,
+            packets: false,
+            slaves: 0,
+            slave_gone: false,
+            master_gone: false,
+            group: 0,
+            permissions: 0o620,
+            owner: (machine().owner)(),
+            accessed: now,
+            modified: now,
+        }),
+        master: WaitQueue::new(),
+        slave: WaitQueue::new(),
+    });
+    pairs.all.insert(number, pair.clone());
+    Ok(Arc::new(Master { pair, inode: inode.clone() }))
+}
+
+/// /dev/tty of a program whose session a pseudo-terminal controls; `ENXIO` when none does.
+pub fn open_controlling() -> Result<Arc<dyn File>> {
+    let pairs = PAIRS.lock();
+    let pair = pairs.controlling.and_then(|number| pairs.all.get(&number)).cloned().ok_or(ENXIO)?;
+    drop(pairs);
+    let node: Arc<dyn Inode> = Arc::new(Node(pair));
+    node.open(&node, 0)
+}
+
+struct Master {
+    pair: Arc<Pair>,
+    inode: Arc<dyn Inode>,
+}
+
+impl File for Master {
+    fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let most = to.remaining().min(CHUNK * 16);
+        let bytes: Vec<u8> = {
+            let mut state = self.pair.state.lock();
+            if state.output.is_empty() {
+                // What was written before the last slave went is read first.
+                return Err(if state.slave_gone { EIO } else { EAGAIN });
+            }
+            let status = usize::from(state.packets).min(most);
+            let n = state.output.len().min(most - status);
+            core::iter::repeat_n(0, status).chain(state.output.drain(..n)).collect()
+        };
+        self.pair.slave.wake(WRITABLE);
+        to.put(&bytes)
+    }
+
+    fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
+        let mut done = 0;
+        let mut chunk = [0; CHUNK];
+        while from.remaining() > 0 {
+            let room = {
+                let state = self.pair.state.lock();
+                if state.slave_gone {
+                    return if done > 0 { Ok(done) } else { Err(EIO) };
+                }
+                state.line.room().min(CHUNK)
+            };
+            if room == 0 {
+                return if done > 0 { Ok(done) } else { Err(EAGAIN) };
+            }
+            match from.take(&mut chunk[..room]) {
+                Ok(0) => break,
+                Ok(n) => done += self.pair.input(&chunk[..n]),
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.inode.stat()
+    }
+
+    fn poll(&self) -> Events {
+        let state = self.pair.state.lock();
+        Events::NONE
+            .with(READABLE, !state.output.is_empty())
+            .with(WRITABLE, state.line.has_room())
+            .with(Events::HUP, state.slave_gone)
+    }
+
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(&self.pair.master)
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        let answer = |value: i32| api_fs::write_user_int(argument, value).map(|()| 0);
+        let flag = || UserPtr::<i32>::new(argument).read().map(|value| value != 0);
+        match command {
+            TIOCGPTN => answer(self.pair.number as i32),
+            TIOCSPTLCK => {
+                let locked = flag()?;
+                self.pair.state.lock().locked = locked;
+                Ok(0)
+            }
+            TIOCGPTLCK => answer(self.pair.state.lock().locked.into()),
+            TIOCPKT => {
+                let packets = flag()?;
+                self.pair.state.lock().packets = packets;
+                Ok(0)
+            }
+            TIOCGPKT => answer(self.pair.state.lock().packets.into()),
+            TIOCGDEV => answer(device(5, 2) as i32),
+            FIONREAD => answer(self.pair.state.lock().output.len() as i32),
+            TIOCOUTQ => answer(0),
+            TIOCGPGRP => answer(self.pair.state.lock().group),
+            TIOCGSID if self.pair.state.lock().group == 0 => Err(ENOTTY),
+            TIOCGSID => answer(LEADER),
+            TCFLSH => {
+                let mut state = self.pair.state.lock();
+                // TCIFLUSH is what the master would read, TCOFLUSH what the slave would.
+                match argument {
+                    0 => state.output.clear(),
+                    1 => state.line.flush(),
+                    2 => {
+                        state.output.clear();
+                        state.line.flush();
+                    }
+                    _ => return Err(EINVAL),
+                }
+                Ok(0)
+            }
+            _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
+        }
+    }
+
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.inode)
+    }
+
+    fn close(&self) -> Result<()> {
+        PAIRS.lock().all.remove(&self.pair.number);
+        let controlled = {
+            let mut state = self.pair.state.lock();
+            state.master_gone = true;
+            state.group != 0
+        };
+        self.pair.release_control();
+        if controlled {
+            (machine().signal)(SIGHUP);
+            (machine().signal)(SIGCONT);
+        }
+        self.pair.slave.wake_all(READABLE | WRITABLE | Events::HUP | Events::ERR);
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct Slave {
+    pair: Arc<Pair>,
+    inode: Arc<dyn Inode>,
+}
+
+impl File for Slave {
+    fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
+        let most = to.remaining().min(CHUNK * 16);
+        let bytes = {
+            let mut state = self.pair.state.lock();
+            match state.line.readable() {
+                Some(_) => state.line.take(most),
+                None if state.master_gone => return Ok(0),
+                None => return Err(EAGAIN),
+            }
+        };
+        self.pair.master.wake(WRITABLE);
+        to.put(&bytes)
+    }
+
+    fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
+        let mut done = 0;
+        let mut chunk = [0; CHUNK];
+        while from.remaining() > 0 {
+            let room = {
+                let state = self.pair.state.lock();
+                if state.master_gone {
+                    return if done > 0 { Ok(done) } else { Err(EIO) };
+                }
+                OUTPUT.saturating_sub(state.output.len()).min(CHUNK)
+            };
+            if room == 0 {
+                return if done > 0 { Ok(done) } else { Err(EAGAIN) };
+            }
+            let n = match from.take(&mut chunk[..room]) {
+                Ok(0) => break,
+                Ok(n) => n,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            };
+            done += n;
+            let mut state = self.pair.state.lock();
+            let translates = state.line.termios.output & (OPOST | ONLCR) == OPOST | ONLCR;
+            for byte in &chunk[..n] {
+                if translates && *byte == b'\n' {
+                    state.output.push_back(b'\r');
+                }
+                state.output.push_back(*byte);
+            }
+            drop(state);
+            self.pair.master.wake(READABLE);
+        }
+        Ok(done)
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        self.inode.stat()
+    }
+
+    fn poll(&self) -> Events {
+        let state = self.pair.state.lock();
+        let gone = state.master_gone;
+        Events::NONE
+            .with(READABLE, gone || state.line.readable().is_some())
+            .with(WRITABLE, gone || state.output.len() < OUTPUT)
+            .with(Events::HUP | Events::ERR, gone)
+    }
+
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        Some(&self.pair.slave)
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        let answer = |value: i32| api_fs::write_user_int(argument, value).map(|()| 0);
+        let (gone, group) = {
+            let state = self.pair.state.lock();
+            (state.master_gone, state.group)
+        };
+        match command {
+            _ if gone => Err(EIO),
+            FIONREAD => answer(self.pair.state.lock().line.readable().unwrap_or(0) as i32),
+            TIOCOUTQ => answer(self.pair.state.lock().output.len() as i32),
+            TIOCGDEV => answer(number_of(&self.pair) as i32),
+            TIOCGPGRP | TIOCGSID | TIOCNOTTY if group == 0 => Err(ENOTTY),
+            TIOCGPGRP => answer(group),
+            TIOCGSID => answer(LEADER),
+            TIOCNOTTY => {
+                self.pair.release_control();
+                Ok(0)
+            }
+            TIOCSCTTY => self.pair.control(),
+            TCFLSH => {
+                let mut state = self.pair.state.lock();
+                match argument {
+                    0 => state.line.flush(),
+                    1 => state.output.clear(),
+                    2 => {
+                        state.output.clear();
+                        state.line.flush();
+                    }
+                    _ => return Err(EINVAL),
+                }
+                Ok(0)
+            }
+            _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
+        }
+    }
+
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.inode)
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut state = self.pair.state.lock();
+        state.slaves -= 1;
+        state.slave_gone = state.slaves == 0;
+        drop(state);
+        self.pair.master.wake_all(READABLE | Events::HUP);
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// /dev/pts/N.
+struct Node(Arc<Pair>);
+
+impl Inode for Node {
+    fn stat(&self) -> Result<Stat> {
+        let state = self.0.state.lock();
+        let mut stat = Stat::new(FileType::CharDevice, state.permissions);
+        (stat.uid, stat.gid) = state.owner;
+        (stat.accessed, stat.modified, stat.changed) = (state.accessed, state.modified, state.modified);
+        stat.device = self.0.device;
+        // As devpts numbers them: the root is 1, ptmx 2.
+        stat.inode = u64::from(self.0.number) + 3;
+        stat.rdev = number_of(&self.0);
+        stat.block_size = 1024;
+        Ok(stat)
+    }
+
+    fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
+        let mut state = self.0.state.lock();
+        if state.locked || state.master_gone {
+            return Err(EIO);
+        }
+        state.slaves += 1;
+        state.slave_gone = false;
+        Ok(Arc::new(Slave { pair: self.0.clone(), inode: this.clone() }))
+    }
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        let mut state = self.0.state.lock();
+        let s = &mut *state;
+        s.permissions = change.permissions.unwrap_or(s.permissions);
+        s.owner = (change.uid.unwrap_or(s.owner.0), change.gid.unwrap_or(s.owner.1));
+        s.accessed = change.accessed.unwrap_or(s.accessed);
+        s.modified = change.modified.unwrap_or(s.modified);
+        Ok(())
+    }
+
+    fn stat_fs(&self) -> Result<StatFs> {
+        statistics()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn statistics() -> Result<StatFs> {
+    Ok(StatFs { magic: DEVPTS_SUPER_MAGIC, block_size: 4096, name_max: 255, ..StatFs::default() })
+}
+
+/// /dev/pts.
+struct Directory(u64);
+
+/// The file system of /dev/pts; once.
+pub fn root(number: u64) -> Arc<dyn Inode> {
+    PAIRS.lock().device = number;
+    Arc::new(Directory(number))
+}
+
+impl Inode for Directory {
+    fn stat(&self) -> Result<Stat> {
+        let mut stat = Stat::new(FileType::Directory, 0o755);
+        (stat.device, stat.inode, stat.links) = (self.0, 1, 2);
+        Ok(stat)
+    }
+
+    fn names_change(&self) -> bool {
+        true
+    }
+
+    fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(Listing(this.clone())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
+        let number = core::str::from_utf8(name).ok().and_then(|name| name.parse().ok()).ok_or(ENOENT)?;
+        // One name each: no signs, no leading zeros.
+        if format!("{number}").as_bytes() != name {
+            return Err(ENOENT);
+        }
+        let pair = PAIRS.lock().all.get(&number).cloned().ok_or(ENOENT)?;
+        Ok(Arc::new(Node(pair)))
+    }
+
+    fn create(&self, _: &[u8], _: FileType, _: u32, _: (u32, u32), _: u64) -> Result<Arc<dyn Inode>> {
+        Err(EPERM)
+    }
+
+    fn symlink(&self, _: &[u8], _: &[u8], _: (u32, u32)) -> Result<()> {
+        Err(EPERM)
+    }
+
+    fn link(&self, _: &[u8], _: &Arc<dyn Inode>) -> Result<()> {
+        Err(EPERM)
+    }
+
+    fn unlink(&self, _: &[u8], _: bool) -> Result<()> {
+        Err(EPERM)
+    }
+
+    fn rename(&self, _: &[u8], _: &Arc<dyn Inode>, _: &[u8], _: u32) -> Result<()> {
+        Err(EPERM)
+    }
+
+    fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
+        let pairs = PAIRS.lock();
+        let behind = u32::try_from(from).unwrap_or(MOST);
+        let entry = |number: u32| DirEntry {
+            name: format!("{number}").into_bytes(),
+            inode: u64::from(number) + 3,
+            kind: FileType::CharDevice,
+            next: u64::from(number) + 1,
+        };
+        Ok(pairs.all.range(behind..).take(most).map(|(number, _)| entry(*number)).collect())
+    }
+
+    fn stat_fs(&self) -> Result<StatFs> {
+        statistics()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// /dev/pts opened.
+struct Listing(Arc<dyn Inode>);
+
+impl File for Listing {
+    fn stat(&self) -> Result<Stat> {
+        self.0.stat()
+    }
+
+    fn inode(&self) -> Option<&Arc<dyn Inode>> {
+        Some(&self.0)
+    }
+
+    fn is_seekable(&self) -> bool {
+        true
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Options of IPPROTO_IP and IPPROTO_TCP that are kept as they were set and change nothing here.
+
+use super::IPPROTO_TCP;
+use super::options::int_or_byte;
+use abi::linux::net as linux;
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+use api_socket::options::from_int;
+
+pub const IPPROTO_IP: u32 = 0;
+
+/// Level, name, what it is before, and the largest value.
+type Known = (u32, u32, i32, i32);
+
+const BOTH: [Known; 10] = [
+    (IPPROTO_IP, linux::IP_MTU_DISCOVER, 1, 5),
+    (IPPROTO_IP, linux::IP_FREEBIND, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_BIND_ADDRESS_NO_PORT, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_TRANSPARENT, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_MINTTL, 0, 255),
+    (IPPROTO_IP, linux::IP_RECVOPTS, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_RETOPTS, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_PASSSEC, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_MULTICAST_ALL, 1, 1),
+    (IPPROTO_IP, linux::IP_RECVFRAGSIZE, 0, 1),
+];
+
+/// Of streams alone: no packet of theirs is handed to the program.
+const STREAMS: [Known; 14] = [
+    (IPPROTO_IP, linux::IP_RECVORIGDSTADDR, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_RECVERR, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_PKTINFO, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_RECVTTL, 0, i32::MAX),
+    (IPPROTO_IP, linux::IP_RECVTOS, 0, i32::MAX),
+    // Every connection makes the full handshake, which the protocol always allows.
+    (IPPROTO_TCP, linux::TCP_FASTOPEN, 0, i32::MAX),
+    (IPPROTO_TCP, linux::TCP_FASTOPEN_CONNECT, 0, 1),
+    (IPPROTO_TCP, linux::TCP_FASTOPEN_NO_COOKIE, 0, 1),
+    (IPPROTO_TCP, linux::TCP_WINDOW_CLAMP, 0, i32::MAX),
+    (IPPROTO_TCP, linux::TCP_NOTSENT_LOWAT, 0, i32::MAX),
+    (IPPROTO_TCP, linux::TCP_THIN_LINEAR_TIMEOUTS, 0, 1),
+    (IPPROTO_TCP, linux::TCP_THIN_DUPACK, 0, 1),
+    (IPPROTO_TCP, linux::TCP_SAVE_SYN, 0, 1),
+    (IPPROTO_TCP, linux::TCP_INQ, 0, 1),
+];
+
+/// What was set.
+#[derive(Debug, Default)]
+pub struct Kept(Vec<(u32, u32, i32)>);
+
+impl Kept {
+    /// `None` when the option is not one of these.
+    pub fn set(&mut self, stream: bool, level: i32, name: i32, value: &[u8]) -> Option<Result<()>> {
+        let (level, name, _, most) = known(stream, level, name)?;
+        let keep = int_or_byte(value).and_then(|n| if (0..=most).contains(&n) { Ok(n) } else { Err(EINVAL) });
+        Some(keep.map(|n| {
+            self.0.retain(|(l, k, _)| (*l, *k) != (level, name));
+            self.0.push((level, name, n));
+        }))
+    }
+
+    /// `None` when the option is not one of these.
+    pub fn get(&self, stream: bool, level: i32, name: i32) -> Option<i32> {
+        let (level, name, before, _) = known(stream, level, name)?;
+        Some(self.0.iter().find(|(l, k, _)| (*l, *k) == (level, name)).map_or(before, |(_, _, n)| *n))
+    }
+
+    pub fn value(&self, stream: bool, level: i32, name: i32) -> Option<Vec<u8>> {
+        self.get(stream, level, name).map(from_int)
+    }
+}
+
+fn known(stream: bool, level: i32, name: i32) -> Option<Known> {
+    let more: &[Known] = if stream { &STREAMS } else { &[] };
+    BOTH.iter().chain(more).find(|(l, n, ..)| (*l, *n) == (level as u32, name as u32)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_reads_back_as_it_was_set_and_has_its_range() {
+        let mut kept = Kept::default();
+        let (level, name) = (IPPROTO_IP as i32, linux::IP_MTU_DISCOVER as i32);
+        assert_eq!(kept.get(false, level, name), Some(1));
+        assert_eq!(kept.set(false, level, name, &2i32.to_ne_bytes()), Some(Ok(())));
+        assert_eq!(kept.get(false, level, name), Some(2));
+        assert_eq!(kept.set(false, level, name, &6i32.to_ne_bytes()), Some(Err(EINVAL)));
+        let (level, name) = (IPPROTO_TCP as i32, linux::TCP_INQ as i32);
+        assert_eq!(kept.get(false, level, name), None, "only streams have it");
+        assert_eq!(kept.set(true, level, name, &[]), Some(Err(EINVAL)));
+    }
+}

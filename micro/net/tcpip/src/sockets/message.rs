@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Control messages of datagrams (ip(7), ipv6(7), udp(7)): what sendmsg(2) says about one message, and what the error
+//! queue says about a lost one.
+
+use super::domain::Domain;
+use super::ipv6::{self, IPPROTO_IPV6};
+use super::kept::IPPROTO_IP;
+use crate::families::LOOPBACK6;
+use crate::udp::{Choice, Failure};
+use abi::linux::net as linux;
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+use api_socket::options::int;
+use api_socket::{Address, Control};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+pub const UDP_SEGMENT: u32 = 103;
+/// struct sock_extended_err's origins.
+const ICMP: u8 = 2;
+const ICMP6: u8 = 3;
+
+/// What the control messages ask for. Those of other levels are not for this protocol, as on Linux.
+pub fn choice(control: &[Control], domain: Domain) -> Result<Choice> {
+    let mut choice = Choice::default();
+    for message in control {
+        let Control::Other { level, kind, data } = message else { continue };
+        match (*level as u32, *kind as u32) {
+            (linux::SOL_UDP, UDP_SEGMENT) => {
+                let size: [u8; 2] = data[..].try_into().map_err(|_| EINVAL)?;
+                choice.segment = Some(u16::from_ne_bytes(size).into());
+            }
+            (linux::SOL_UDP, _) => return Err(EINVAL),
+            (IPPROTO_IP, kind) => of_ip(kind, data, &mut choice)?,
+            (IPPROTO_IPV6, kind) if domain == Domain::V6 => of_ipv6(kind, data, &mut choice)?,
+            _ => {}
+        }
+    }
+    Ok(choice)
+}
+
+/// An `int` and nothing else, in this range.
+fn exactly(data: &[u8], range: core::ops::RangeInclusive<i32>) -> Result<i32> {
+    let n = int(data)?;
+    if data.len() == 4 && range.contains(&n) { Ok(n) } else { Err(EINVAL) }
+}
+
+fn of_ip(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
+    match kind {
+        linux::IP_TTL => choice.ttl = Some(exactly(data, 1..=255)? as u8),
+        linux::IP_TOS => {
+            choice.tos = Some(match data {
+                [tos] => *tos,
+                _ => exactly(data, 0..=255)? as u8,
+            });
+        }
+        // struct in_pktinfo: interface, source, unused.
+        linux::IP_PKTINFO => {
+            let data: [u8; 12] = data.try_into().map_err(|_| EINVAL)?;
+            let source = Ipv4Addr::new(data[4], data[5], data[6], data[7]);
+            choice.source = Some(source).filter(|source| !source.is_unspecified());
+        }
+        // No options are put into headers.
+        linux::IP_RETOPTS if data.is_empty() => {}
+        _ => return Err(EINVAL),
+    }
+    Ok(())
+}
+
+fn of_ipv6(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
+    match kind {
+        ipv6::IPV6_HOPLIMIT => choice.ttl = u8::try_from(exactly(data, -1..=255)?).ok(),
+        ipv6::IPV6_TCLASS => choice.tos = u8::try_from(exactly(data, -1..=255)?).ok(),
+        // struct in6_pktinfo: source, interface.
+        ipv6::IPV6_PKTINFO => {
+            let data: [u8; 20] = data.try_into().map_err(|_| EINVAL)?;
+            let source: [u8; 16] = data[..16].try_into().map_err(|_| EINVAL)?;
+            let source = Ipv6Addr::from(source);
+            choice.source = match source.to_ipv4_mapped() {
+                _ if source.is_unspecified() => None,
+                _ if source.is_loopback() => Some(LOOPBACK6),
+                Some(v4) if v4 != LOOPBACK6 => Some(v4),
+                _ => return Err(EINVAL),
+            };
+        }
+        _ => return Err(EINVAL),
+    }
+    Ok(())
+}
+
+/// IP_RECVERR or IPV6_RECVERR: struct sock_extended_err, and the address of who complained.
+pub fn error(failure: &Failure, from: &Address) -> Control {
+    let mut data = Vec::from(u32::from(failure.errno.0).to_ne_bytes());
+    // What was sent to ::1 went as IPv4 inside; its errors are told as ICMPv6 has them (RFC 4443 3.1).
+    let native = failure.from == LOOPBACK6;
+    let code = match failure.code {
+        3 if native => 4,
+        code => code,
+    };
+    let (origin, kind) = if native { (ICMP6, 1) } else { (ICMP, failure.kind) };
+    data.extend_from_slice(&[origin, kind, code, 0]);
+    data.extend_from_slice(&[0; 8]);
+    data.extend_from_slice(from.bytes());
+    let (level, name) = match from.family() {
+        Some(Address::INET6) => (IPPROTO_IPV6, ipv6::IPV6_RECVERR),
+        _ => (IPPROTO_IP, linux::IP_RECVERR),
+    };
+    Control::Other { level: level as i32, kind: name as i32, data }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(level: u32, kind: u32, data: &[u8]) -> Result<Choice> {
+        choice(&[Control::Other { level: level as i32, kind: kind as i32, data: data.into() }], Domain::V6)
+    }
+
+    #[test]
+    fn a_message_has_hops_and_class_of_its_own_within_their_ranges() {
+        assert_eq!(one(IPPROTO_IP, linux::IP_TTL, &7i32.to_ne_bytes()).unwrap().ttl, Some(7));
+        assert_eq!(one(IPPROTO_IP, linux::IP_TTL, &0i32.to_ne_bytes()).unwrap_err(), EINVAL);
+        assert_eq!(one(IPPROTO_IP, linux::IP_TTL, &[7]).unwrap_err(), EINVAL);
+        assert_eq!(one(IPPROTO_IP, linux::IP_TOS, &[16]).unwrap().tos, Some(16));
+        assert_eq!(one(IPPROTO_IPV6, ipv6::IPV6_HOPLIMIT, &(-1i32).to_ne_bytes()).unwrap().ttl, None);
+        assert_eq!(one(IPPROTO_IPV6, ipv6::IPV6_TCLASS, &256i32.to_ne_bytes()).unwrap_err(), EINVAL);
+        assert_eq!(one(linux::SOL_UDP, UDP_SEGMENT, &1200u16.to_ne_bytes()).unwrap().segment, Some(1200));
+        assert_eq!(one(IPPROTO_IP, 9999, &[]).unwrap_err(), EINVAL);
+        assert!(one(6, 1, &[1]).is_ok(), "another protocol's");
+    }
+}
