@@ -128,7 +128,7 @@ fn parse_error(header: &Ipv4, bytes: &[u8]) -> Option<Quoted> {
     let inner_bytes = &bytes[8..];
     let inner = Ipv4::parse(inner_bytes)?;
     let transport = inner_bytes.get(inner.header..inner.header + 8)?.try_into().ok()?;
-    let length = usize::from(inner.total).min(inner_bytes.len());
+    let length = inner.total.min(inner_bytes.len());
     let data = inner_bytes.get(inner.header + 8..length).unwrap_or(&[]).into();
     let mtu = usize::from(u16::from_be_bytes([bytes[6], bytes[7]]));
     let error = match (bytes[0], bytes[1]) {
