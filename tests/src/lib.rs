@@ -6,6 +6,7 @@
 //! machines and measure time on few processors. Every test has a state directory of its own and shares the user's cache.
 
 pub mod guest;
+pub mod overlay;
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -199,8 +200,18 @@ impl Unilith {
     /// As [`Unilith::program`], for programs that take longer.
     #[track_caller]
     pub fn program_within(&self, args: &[&str], patience: Duration) -> Ran {
+        finish(&mut self.program_command(args), patience)
+    }
+
+    /// As [`Unilith::program`], ready to be started.
+    pub fn program_command(&self, args: &[&str]) -> Command {
         self.build_kernel();
-        finish(&mut self.command(&self.tested(&["run", "--rm"], args)), patience)
+        self.command(&self.tested(&["run", "--rm"], args))
+    }
+
+    /// A machine that was started under this name; removed when dropped.
+    pub fn machine(&self, name: &str) -> Machine<'_> {
+        Machine { unilith: self, id: name.into(), said: String::new() }
     }
 
     /// The words of a command with the kernel and the machine that the tests are about, unless they name them.

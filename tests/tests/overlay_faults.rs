@@ -4,17 +4,18 @@
 
 use overlay_wire::{Hello, Kind, Run, frame};
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::SocketAddr,
+    io::Write,
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 use unilith_overlay::{Client, Event, LineError, socket};
-use unilith_tests::{Machine, PATIENCE, Unilith, connect, eventually, finish};
+use unilith_tests::{
+    Machine, PATIENCE, Unilith, eventually, finish,
+    overlay::{Asking, Numbers, folder},
+};
 
 fn has_overlay() -> bool {
     unilith_tests::tested_kernel() == "micro"
@@ -24,44 +25,6 @@ fn redis(unilith: &Unilith) -> Machine<'_> {
     unilith.start(&["redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
-/// The machine's directory.
-fn folder(unilith: &Unilith, machine: &Machine<'_>) -> PathBuf {
-    let files = unilith.run(&["overlay", "dir", &machine.id]).ok().out;
-    Path::new(files.trim()).parent().expect("the directory is in the machine's").to_path_buf()
-}
-
-/// Numbers that look random and are the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-}
-
-/// Asks Redis again and again until told to stop, and some more times behind that; every answer has to be right.
-fn watch(at: SocketAddr, stop: &AtomicBool) {
-    let mut stream = connect(at);
-    let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
-    let (mut count, mut behind) = (0, 0);
-    while behind < 20 {
-        behind += u32::from(stop.load(Ordering::Relaxed));
-        let value = format!("value {count}");
-        let question = format!(
-            "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n{value}\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
-            value.len()
-        );
-        stream.write_all(question.as_bytes()).expect("redis takes questions");
-        let mut lines = [String::new(), String::new(), String::new()];
-        for line in &mut lines {
-            answers.read_line(line).expect("redis answers");
-        }
-        assert_eq!(lines, ["+OK\r\n".to_string(), format!("${}\r\n", value.len()), format!("{value}\r\n")]);
-        count += 1;
-    }
-}
-
 /// Does something to the overlay of a machine while its program is watched; afterwards all is as it was.
 fn undisturbed(work: impl FnOnce(&Unilith, &Machine<'_>, &Path)) {
     let unilith = Unilith::new();
@@ -69,17 +32,10 @@ fn undisturbed(work: impl FnOnce(&Unilith, &Machine<'_>, &Path)) {
         return;
     }
     let machine = redis(&unilith);
-    let folder = folder(&unilith, &machine);
-    let at = machine.at(6379);
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watching = scope.spawn(|| watch(at, &stop));
-        let worked =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&unilith, &machine, &folder)));
-        stop.store(true, Ordering::Relaxed);
-        watching.join().expect("the program answered as it should");
-        worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
+    let folder = folder(&unilith, &machine.id);
+    let asking = Asking::redis(machine.at(6379));
+    work(&unilith, &machine, &folder);
+    asking.goes_on();
     eventually("the threads of commands whose clients are gone have ended", || {
         let ran = unilith.run(&["exec", &machine.id, "ps"]).ok();
         ran.out.matches("[overlay]").count() <= 3

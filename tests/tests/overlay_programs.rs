@@ -4,35 +4,18 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::SocketAddr,
     path::PathBuf,
     process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
-use unilith_tests::{Machine, Ran, Unilith, connect, eventually, root, tested_kernel};
+use unilith_tests::{
+    Machine, Ran, Unilith, eventually,
+    overlay::{ANSWERS, Asking, FAULTS, Numbers, build, kernel_place},
+    root, tested_kernel,
+};
 
 fn has_overlay() -> bool {
     tested_kernel() == "micro"
-}
-
-/// Builds a program of this repository; answers the object.
-#[track_caller]
-fn build(unilith: &Unilith, source: &str) -> String {
-    let source = root().join(source);
-    let stem = source.file_stem().expect("a source has a name");
-    let object = text(unilith.path(&stem.to_string_lossy()).with_extension("o"));
-    unilith.run(&["overlay", "build", &text(source), "-o", &object]).ok();
-    object
-}
-
-fn text(path: PathBuf) -> String {
-    path.into_os_string().into_string().expect("paths of tests are text")
 }
 
 /// As [`build`], of a source of the test's own.
@@ -40,66 +23,7 @@ fn text(path: PathBuf) -> String {
 fn build_text(unilith: &Unilith, name: &str, program: &str) -> String {
     let source = unilith.path(name);
     fs::write(&source, program).expect("the scratch directory can be written");
-    build(unilith, &text(source))
-}
-
-/// A client that asks Redis the same things again and again, and compares each byte of the answers.
-struct Asking {
-    stop: Arc<AtomicBool>,
-    rounds: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
-}
-
-const QUESTIONS: &[(&str, &str)] = &[
-    ("SET key first\r\n", "+OK\r\n"),
-    ("APPEND key -second\r\n", ":12\r\n"),
-    ("GET key\r\n", "$12\r\nfirst-second\r\n"),
-    ("DEL list\r\n", ""),
-    ("RPUSH list a b c\r\n", ":3\r\n"),
-    ("LRANGE list 0 -1\r\n", "*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"),
-    ("NONSENSE\r\n", "-ERR unknown command 'NONSENSE', with args beginning with: \r\n"),
-];
-
-impl Asking {
-    fn start(at: SocketAddr) -> Asking {
-        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (stopped, count) = (stop.clone(), rounds.clone());
-        let thread = std::thread::spawn(move || {
-            let mut stream = connect(at);
-            while !stopped.load(Ordering::Relaxed) {
-                for (question, expected) in QUESTIONS {
-                    stream.write_all(question.as_bytes()).expect("a question is taken");
-                    // Whether the list was there is all that may differ.
-                    let length = if expected.is_empty() { 4 } else { expected.len() };
-                    let mut answer = vec![0; length];
-                    stream.read_exact(&mut answer).expect("an answer comes");
-                    let answer = String::from_utf8_lossy(&answer);
-                    assert!(expected.is_empty() || answer == *expected, "{question}: {answer}");
-                }
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        Asking { stop, rounds, thread: Some(thread) }
-    }
-
-    /// Waits until it was answered some more times.
-    #[track_caller]
-    fn goes_on(&self) {
-        let until = self.rounds.load(Ordering::Relaxed) + 3;
-        eventually("the application answers", || {
-            let failed = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-            assert!(!failed, "the application answered something else");
-            self.rounds.load(Ordering::Relaxed) >= until
-        });
-    }
-}
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let failed = self.thread.take().is_some_and(|thread| thread.join().is_err());
-        assert!(!failed || std::thread::panicking(), "the application answered something else");
-    }
+    build(unilith, &source)
 }
 
 /// It failed with this code, and one line that says why.
@@ -120,63 +44,6 @@ fn run(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
     unilith.run(&[&["exec", machine.id.as_str(), "run"], words].concat())
 }
 
-/// The argument that causes it, the exit code, and what is said about it.
-const FAULTS: &[(&str, i32, &[&str])] = &[
-    ("nothing", 7, &[]),
-    ("write", 139, &["wrote to the application's memory", "without uio_enable_write", "main+0x"]),
-    ("write-after", 139, &["without uio_enable_write"]),
-    (
-        "write-wild-asked",
-        139,
-        &["wrote to 0x123456789000, where nothing is mapped", "may have left it half changed"],
-    ),
-    ("kernel-write", 139, &["the kernel's memory"]),
-    ("kernel-write-asked", 139, &["the kernel's memory"]),
-    ("kernel-call", 139, &["jumped to", "the kernel"]),
-    ("null-write", 139, &["a null pointer"]),
-    ("null-call", 139, &["jumped to a null pointer"]),
-    ("wild-read", 139, &["read 0x123456789000, where nothing is mapped"]),
-    ("wild-call", 139, &["jumped to 0x123456789000, where nothing is mapped"]),
-    ("odd-address", 139, &["an address that is none"]),
-    ("data-call", 139, &["jumped to the application's memory", "which is no code"]),
-    ("own-data-call", 139, &["jumped to its own memory", "which is no code"]),
-    ("own-text-write", 139, &["wrote to its own memory", "which is read-only"]),
-    ("own-constant-write", 139, &["wrote to its own memory", "which is read-only"]),
-    ("overflow", 139, &["its stack of 128 KiB overflowed", "depth+0x"]),
-    ("smash", 134, &["stack smashing detected"]),
-    ("double-free", 134, &["twice"]),
-    ("wild-free", 134, &["which is no block of its heap"]),
-    ("heap-overrun", 139, &["next to its memory"]),
-    ("divide", 136, &["divided by zero"]),
-    ("invalid", 132, &["an invalid instruction"]),
-    ("breakpoint", 133, &["a breakpoint"]),
-    ("system-call", 159, &["without uio_enable_write"]),
-    ("exit-call-asked", 159, &["only its own threads may make"]),
-    ("abort", 134, &["aborted"]),
-    ("files-left", 139, &["a null pointer"]),
-];
-
-/// Where the kernel's code and its view of memory are, for those who have no business there.
-fn kernel_place(fault: &str) -> &'static str {
-    match (unilith_tests::tested_machine() == "process", fault) {
-        (true, "kernel-call") => "0x700000280000",
-        (true, _) => "0x710000100000",
-        (false, "kernel-call") => "0xffffffff80300000",
-        (false, "kernel-write") => "0xffff800000100000",
-        (false, _) => "0xffffffff80200000",
-    }
-}
-
-/// What is answered without an end.
-const ANSWERS: &[(&str, &str)] = &[
-    ("write-asked", "written\n"),
-    ("write-now", "written\n"),
-    ("executable-memory", "-13\n"),
-    ("much-memory", "1\n"),
-    ("bad-number", "-38\n"),
-    ("bad-pointers", "-14 -14 -14 -14\n"),
-];
-
 fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
     let mut unilith = Unilith::new();
     if !has_overlay() {
@@ -185,9 +52,9 @@ fn what_is_wrong_ends_the_program_alone(processor: Option<&str>) {
     if let Some(processor) = processor {
         unilith.set("UNILITH_CPU", processor);
     }
-    let object = build(&unilith, "tests/programs/overlay/faults.c");
+    let object = build(&unilith, &root().join("tests/programs/overlay/faults.c"));
     let machine = redis(&unilith);
-    let asking = Asking::start(machine.at(6379));
+    let asking = Asking::redis(machine.at(6379));
     asking.goes_on();
     for (fault, code, texts) in FAULTS {
         let ran = run(&unilith, &machine, &[&object, fault, kernel_place(fault)]).code(*code);
@@ -232,9 +99,9 @@ fn loops_end_by_budget_and_by_interrupt_while_the_application_serves() {
     if !has_overlay() {
         return;
     }
-    let object = build(&unilith, "tests/programs/overlay/faults.c");
+    let object = build(&unilith, &root().join("tests/programs/overlay/faults.c"));
     let machine = redis(&unilith);
-    let asking = Asking::start(machine.at(6379));
+    let asking = Asking::redis(machine.at(6379));
     let ran = run(&unilith, &machine, &["-t", "1", &object, "loop"]).code(152);
     assert!(ran.err.contains("used up its processor time"), "{ran}");
     asking.goes_on();
@@ -271,7 +138,7 @@ fn objects_that_cannot_be_linked_are_refused_with_the_reason() {
     if !has_overlay() {
         return;
     }
-    let good = build(&unilith, "tests/programs/overlay/faults.c");
+    let good = build(&unilith, &root().join("tests/programs/overlay/faults.c"));
     let bytes = fs::read(&good).unwrap();
     let object = |name: &str, bytes: &[u8]| {
         let path = unilith.path(name);
@@ -279,7 +146,7 @@ fn objects_that_cannot_be_linked_are_refused_with_the_reason() {
         path.to_str().unwrap().to_string()
     };
     let machine = redis(&unilith);
-    let asking = Asking::start(machine.at(6379));
+    let asking = Asking::redis(machine.at(6379));
     let missing = build_text(
         &unilith,
         "missing.c",
@@ -293,14 +160,24 @@ fn objects_that_cannot_be_linked_are_refused_with_the_reason() {
         bytes[16] = 2;
         bytes
     };
+    let relocation = {
+        let mut bytes = bytes.clone();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        // The type of the first relocation of the first section that has some (SHT_RELA).
+        let mut sections = (word(40)..bytes.len()).step_by(64);
+        let first = word(sections.find(|at| bytes[at + 4] == 4).unwrap() + 24);
+        bytes[first + 8..first + 12].copy_from_slice(&200u32.to_le_bytes());
+        bytes
+    };
     for (object, texts) in [
         (missing, &["no_such_function_anywhere"][..]),
         (no_main, &["main"]),
         (object("other.o", &other), &["AArch64"]),
         (object("kind.o", &kind), &["relocatable"]),
-        (object("half.o", &bytes[..bytes.len() / 2]), &[]),
-        (object("start.o", &bytes[..40]), &[]),
-        (object("empty.o", &[]), &[]),
+        (object("relocation.o", &relocation), &["relocation of type 200 in section .text", "not supported"]),
+        (object("half.o", &bytes[..bytes.len() / 2]), &["truncated"]),
+        (object("start.o", &bytes[..40]), &["truncated"]),
+        (object("empty.o", &[]), &["not an ELF object"]),
         (object("text.o", b"int main(void) { return 0; }\n"), &["ELF"]),
         (object("large.o", &vec![0; 3 << 20]), &["larger than 2 MiB"]),
     ] {
@@ -323,16 +200,12 @@ fn objects_that_cannot_be_linked_are_refused_with_the_reason() {
     unilith.run(&["exec", &machine.id, "load", &whole, &part]).ok();
     assert_eq!(unilith.run(&["exec", &machine.id, "run", "whole"]).ok().out, "whole\npart\n");
     // Damaged in many ways: refused or run, and never anything else.
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % below
-    };
+    let mut numbers = Numbers(4);
     for round in 0..40 {
         let mut damaged = bytes.clone();
-        for _ in 0..1 + random(8) {
-            let at = random(damaged.len());
-            damaged[at] ^= 1 << random(8);
+        for _ in 0..1 + numbers.below(8) {
+            let at = numbers.below(damaged.len());
+            damaged[at] ^= 1 << numbers.below(8);
         }
         let path = object("damaged.o", &damaged);
         let ran = run(&unilith, &machine, &["-t", "1", &path]);
@@ -393,7 +266,7 @@ fn programs_are_kept_listed_replaced_and_freed() {
     let sources = ["first.cpp", "second.cpp"].map(|name| unilith.path(name).to_str().unwrap().to_string());
     unilith.run(&["overlay", "build", "-o", both, &sources[0], &sources[1]]).ok();
     assert_eq!(exec(&["run", both]).code(22).out, "made\nunmade\n");
-    let hello = build(&unilith, "overlay/examples/hello.rs");
+    let hello = build(&unilith, &root().join("overlay/examples/hello.rs"));
     exec(&["run", &hello, "x"]).ok().says("1 argument(s), next to redis-");
 }
 

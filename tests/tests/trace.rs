@@ -4,16 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
     process::{Child, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
-use unilith_overlay::{Client, Event};
-use unilith_tests::{Machine, PATIENCE, Ran, Unilith, client, finish, slow_client};
-use unilith_trace::{Script, language, symbols};
+use unilith_overlay::Client;
+use unilith_tests::{
+    Machine, PATIENCE, Ran, Unilith, client, finish,
+    overlay::{Asking, package, send, session},
+    slow_client,
+};
+use unilith_trace::{Script, language};
 
 fn has_overlay() -> bool {
     unilith_tests::tested_kernel() == "micro"
@@ -61,25 +65,6 @@ fn benchmark(at: SocketAddr, words: &[&str]) -> Ran {
     let (host, port) = (at.ip().to_string(), at.port().to_string());
     let words = [&["-h", &host, "-p", &port, "-q", "-e"], words].concat();
     slow_client("redis-benchmark", &words, Duration::from_secs(180)).ok()
-}
-
-/// Sets keys and gets them, and compares, until it is told to stop; how often.
-fn compare(at: SocketAddr, stop: &AtomicBool) -> u64 {
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut rounds = 0;
-    while !stop.load(Ordering::Relaxed) {
-        let value = format!("value-{:08}", rounds);
-        let ask =
-            format!("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$14\r\n{value}\r\n*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n");
-        let expected = format!("+OK\r\n$14\r\n{value}\r\n");
-        stream.write_all(ask.as_bytes()).unwrap();
-        let mut answer = vec![0; expected.len()];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(String::from_utf8_lossy(&answer), expected);
-        rounds += 1;
-    }
-    rounds
 }
 
 #[test]
@@ -173,6 +158,8 @@ fn what_cannot_be_traced_is_refused_in_one_line() {
         ("count(kernel:nope)", &["no function nope"]),
         ("hist(net:send, what)", &["there is no value `what`", "len"]),
         ("", &["nothing to do"]),
+        // One byte, a return.
+        ("count(activeDefragCycle)", &["activeDefragCycle", "it is too short: it ends after 1 bytes"]),
     ] {
         unilith.run(&["trace", &machine.id, program]).fails_with(texts);
     }
@@ -190,30 +177,9 @@ fn what_cannot_be_traced_is_refused_in_one_line() {
 
 /// A connection to the machine's overlay, and a script for it as a package.
 fn packed(unilith: &Unilith, machine: &Machine, script: &Script) -> (Client, Vec<u8>) {
-    let folder = unilith.run(&["overlay", "dir", &machine.id]).ok().out;
-    let client = Client::connect(std::path::Path::new(folder.trim()).parent().unwrap()).unwrap();
-    let cat = |path: &str| client.run(&["cat", path], false).unwrap().out;
-    let maps = String::from_utf8(cat("/proc/self/maps")).unwrap();
-    let program = |path: &str| path.ends_with("redis-check-rdb").then(|| cat(path));
-    let modules = symbols::modules(&maps, &mut |path| program(path));
-    let package = symbols::package(script, &modules, None).unwrap_or_else(|e| panic!("{e}: {maps}"));
-    (client, package.encode())
-}
-
-#[track_caller]
-fn send(client: &Client, words: &[&str], bytes: &[u8]) -> (u8, String) {
-    let running = client.start(words, false, 0).unwrap();
-    running.input().write(bytes).unwrap();
-    running.input().end().unwrap();
-    let mut said = String::new();
-    loop {
-        match running.next() {
-            Event::Exit(exit) => return (exit.code, said),
-            Event::Failure(f) => said = format!("{}: {}", f.subject, f.text),
-            Event::Lost(why) => panic!("{why}"),
-            Event::Out(_) | Event::Err(_) => {}
-        }
-    }
+    let client = session(unilith, &machine.id);
+    let package = package(&client, script, |path| path.ends_with("redis-check-rdb"));
+    (client, package)
 }
 
 #[test]
@@ -227,8 +193,8 @@ fn a_thousand_times_attached_and_detached_under_load_no_answer_is_wrong() {
     let script = language::compile("count(processCommand); latency(lookupKey); count(return call)").unwrap();
     let (client, package) = packed(&unilith, &machine, &script);
     let stop = AtomicBool::new(false);
+    let asking = Asking::redis(at);
     thread::scope(|scope| {
-        let compared = scope.spawn(|| compare(at, &stop));
         let load = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 benchmark(at, &["-n", "2000", "-t", "set,get,lpush", "-c", "20"]);
@@ -236,20 +202,20 @@ fn a_thousand_times_attached_and_detached_under_load_no_answer_is_wrong() {
         });
         let mut hits = 0;
         for cycle in 0..1000 {
-            let (code, why) = send(&client, &["bpf", "attach", "cycle"], &package);
-            assert_eq!(code, 0, "cycle {cycle}: {why}");
+            let said = send(&client, &["bpf", "attach", "cycle"], &package);
+            assert_eq!(said.code, 0, "cycle {cycle}: {said:?}");
             if cycle % 100 == 99 {
                 thread::sleep(Duration::from_millis(200));
                 let answer = String::from_utf8(client.run(&["bpf", "list"], true).unwrap().out).unwrap();
                 let rows = answer.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
                 hits += rows.map(|r| r["hits"].as_u64().unwrap()).sum::<u64>();
             }
-            let (code, why) = send(&client, &["bpf", "detach", "cycle"], &[]);
-            assert_eq!(code, 0, "cycle {cycle}: {why}");
+            let said = send(&client, &["bpf", "detach", "cycle"], &[]);
+            assert_eq!(said.code, 0, "cycle {cycle}: {said:?}");
         }
         stop.store(true, Ordering::Relaxed);
         load.join().unwrap();
-        assert!(compared.join().unwrap() > 100);
+        asking.goes_on();
         assert!(hits > 0, "no program was ever hit");
     });
 }
@@ -267,9 +233,9 @@ fn a_program_that_the_machine_finds_unsafe_is_refused_with_the_instruction_and_w
     let test = program.iter().position(|i| i.op == 0x15).unwrap();
     program[test].off = 0;
     let (client, package) = packed(&unilith, &machine, &script);
-    let (code, why) = send(&client, &["bpf", "attach", "unsafe"], &package);
-    assert_eq!(code, 126);
-    assert!(why.contains("instruction 8: r0 is a number, not a pointer"), "{why}");
+    let said = send(&client, &["bpf", "attach", "unsafe"], &package);
+    assert_eq!(said.code, 126);
+    assert!(said.why.contains("instruction 8: r0 is a number, not a pointer"), "{said:?}");
     // Every damage of a package is refused, or attaches something that is verified.
     let script = language::compile("count(processCommand)").unwrap();
     let good = packed(&unilith, &machine, &script).1;

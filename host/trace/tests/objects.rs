@@ -171,6 +171,45 @@ fn what_cannot_be_used_is_refused_in_words() {
     assert!(objects::read(b"#!/bin/sh", &|_| None).unwrap_err().contains("not an object file"));
 }
 
+/// What the verifier says of programs that a user of clang gets wrong: where, and what could happen.
+#[test]
+fn programs_that_are_not_safe_are_refused_with_the_instruction_and_the_danger() {
+    let program = |body: &str| {
+        format!(
+            "#include <unilith/bpf.h>\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_HASH); __uint(max_entries, 8); __type(key, __u64); __type(value, __u64); }} m \
+             SEC(\".maps\");\n\
+             struct {{ __uint(type, BPF_MAP_TYPE_RINGBUF); __uint(max_entries, 4096); }} ring SEC(\".maps\");\n\
+             __u64 table[4]; volatile int turn;\n\
+             SEC(\"entry/f\") int on(struct pt_regs *ctx) {{ __u64 key = ARG1(ctx), *value = 0; (void)key, (void)value; {body} return 0; }}"
+        )
+    };
+    for (name, body, why) in [
+        ("endless", "for (;;) turn++;", "a loop without end"),
+        ("unbounded", "for (__u64 i = 0; i < key; i++) turn++;", "not proved to end within"),
+        ("spinning", "for (;;) {}", "a loop without end"),
+        ("bounds", "table[key] = 1;", "check its bounds before"),
+        ("behind", "table[key & 7] = 1;", "would touch bytes 0 to 63"),
+        ("null", "value = bpf_map_lookup_elem(&m, &key); return *value;", "may be null"),
+        (
+            "leak",
+            "value = bpf_map_lookup_elem(&m, &key); if (value) *value = (__u64)ctx;",
+            "where others can see it",
+        ),
+        ("context", "*(volatile __u64 *)ctx = 1;", "the context, which is read-only"),
+        (
+            "size",
+            "char to[16]; bpf_probe_read(to, key, (void *)key);",
+            "check its upper bound before the call",
+        ),
+        ("record", "if (bpf_ringbuf_reserve(&ring, 8, 0)) turn++;", "neither submitted nor discarded"),
+        ("number", "return *(volatile int *)key;", "not a pointer"),
+    ] {
+        let error = read(name, &program(body)).unwrap_err();
+        assert!(error.contains("instruction ") && error.contains(why), "{name}: {error}");
+    }
+}
+
 /// `UNILITH_FUZZ_ROUNDS` damaged files, a few thousand without it.
 #[test]
 fn any_damage_is_refused_or_leads_to_programs_that_are_verified_or_refused() {

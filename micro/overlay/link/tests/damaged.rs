@@ -49,6 +49,21 @@ fn what_is_no_object_for_this_machine_is_said_with_what_to_do() {
 }
 
 #[test]
+fn a_relocation_that_nobody_knows_is_named_with_its_place() {
+    let mut object = compile("extern int data; int main(void) { return data; }", &PIC);
+    let word = |at: usize| u64::from_le_bytes(object[at..at + 8].try_into().unwrap()) as usize;
+    // The first section of relocations (SHT_RELA), and in it the type of the first (ELF-64, Elf64_Rela.r_info).
+    let mut sections = (word(40)..object.len()).step_by(64);
+    let first = word(sections.find(|at| object[at + 4] == 4).expect("there are some") + 24);
+    let at = word(first);
+    object[first + 8..first + 12].copy_from_slice(&200u32.to_le_bytes());
+    assert_eq!(
+        refusal(&[("x.o", &object)]),
+        format!("x.o: relocation of type 200 in section .text at {at:#x} is not supported")
+    );
+}
+
+#[test]
 fn programs_that_cannot_be_are_refused() {
     let refused = |source: &str| refusal(&[("x.o", &compile(source, &PIC))]);
     assert!(refused("int f(void) { return 1; }").contains("no function main"));

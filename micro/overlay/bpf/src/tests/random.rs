@@ -19,10 +19,12 @@ enum Holds {
     Frame,
     Value,
     Record,
+    Packet,
 }
 
 struct Writer<'a> {
     random: &'a mut Random,
+    context: Context,
     regs: [Holds; 11],
     out: Vec<Insn>,
 }
@@ -90,10 +92,11 @@ impl Writer<'_> {
     }
 
     fn memory(&mut self) {
-        let what = [Holds::Frame, Holds::Value, Holds::Context, Holds::Record][self.random.below(4) as usize];
+        let kinds = [Holds::Frame, Holds::Value, Holds::Context, Holds::Record, Holds::Packet];
+        let what = kinds[self.random.below(if self.context == Context::Packet { 5 } else { 4 }) as usize];
         let base = if what == Holds::Frame && self.random.below(2) == 0 { 10 } else { self.pick(what) };
         let size = [1, 2, 4, 8][self.random.below(4) as usize];
-        let below = if what == Holds::Context { 168 } else { 24 };
+        let below = if what == Holds::Context { self.context.size() as u64 } else { 24 };
         let at = (self.random.below(below) as i16) & !(size as i16 - 1);
         let off = if what == Holds::Frame && base == 10 { -at - 8 } else { at };
         let number = self.pick(Holds::Number);
@@ -132,12 +135,33 @@ impl Writer<'_> {
 
     /// A number is bounded and added to a pointer.
     fn move_pointer(&mut self) {
-        let base = self.pick(Holds::Value);
+        let of = if self.context == Context::Packet && self.random.below(2) == 0 {
+            Holds::Packet
+        } else {
+            Holds::Value
+        };
+        let base = self.pick(of);
         let (dst, number) = (self.random.below(10) as u8, self.pick(Holds::Number));
         self.out.push(op(alu::AND, number, [7, 8, 15, 3][self.random.below(4) as usize]));
         self.out.push(movr(dst, base));
         self.out.push(opr(alu::ADD, dst, number));
-        self.regs[usize::from(dst)] = Holds::Value;
+        self.regs[usize::from(dst)] = of;
+    }
+
+    /// A pointer to the packet is compared with the packet's end, some bytes further on, and the program ends if that is behind.
+    fn look_into_packet(&mut self) {
+        let context = self.pick(Holds::Context);
+        let keep = 7 + self.random.below(3) as u8;
+        let bytes = [1, 8, 14, 24, 40, 64][self.random.below(6) as usize];
+        if self.random.below(2) == 0 || self.regs[usize::from(keep)] != Holds::Packet {
+            self.out.push(ld(8, keep, context, 0));
+        }
+        let (op, far) = [(jump::JGT, 2), (jump::JGE, 2)][self.random.below(2) as usize];
+        self.out.extend([ld(8, 3, context, 8), movr(4, keep), super::asm::op(alu::ADD, 4, bytes)]);
+        // Over the way out.
+        self.out.extend([jmpr(op, 4, 3, 1), ja(far), mov(0, 0), exit()]);
+        self.regs[usize::from(keep)] = Holds::Packet;
+        (self.regs[3], self.regs[4]) = (Holds::Nothing, Holds::Nothing);
     }
 
     fn branch(&mut self) {
@@ -265,13 +289,14 @@ impl Writer<'_> {
             14 | 15 if depth < 3 => self.branch(),
             16 if depth < 3 => self.repeat(depth),
             17 | 18 if depth == 0 => self.helper(),
+            19 if self.context == Context::Packet => self.look_into_packet(),
             _ => self.arithmetic(),
         }
     }
 }
 
-fn program(random: &mut Random) -> Vec<Insn> {
-    let mut w = Writer { random, regs: [Holds::Nothing; 11], out: Vec::new() };
+fn program(random: &mut Random, context: Context) -> Vec<Insn> {
+    let mut w = Writer { random, context, regs: [Holds::Nothing; 11], out: Vec::new() };
     w.out.push(movr(6, 1));
     w.regs[6] = Holds::Context;
     w.regs[1] = Holds::Context;
@@ -282,6 +307,9 @@ fn program(random: &mut Random) -> Vec<Insn> {
     w.out.extend(map_value(7, 3 * w.random.below(2) as i32, 0));
     w.regs[7] = Holds::Value;
     w.out.extend([st(8, 10, -8, 1), st(4, 10, -16, 2)]);
+    if context == Context::Packet {
+        w.look_into_packet();
+    }
     for _ in 0..1 + w.random.below(12) {
         w.something(0);
     }
@@ -306,11 +334,12 @@ fn program(random: &mut Random) -> Vec<Insn> {
 #[test]
 fn what_the_verifier_passes_runs_without_a_violation_and_the_same_both_ways() {
     let mut random = Random(0x0123_4567_89ab_cdef);
-    let (mut passed, total) = (0, rounds(8_000));
+    let (mut passed, total) = ([0; Context::ALL.len()], rounds(12_000));
     for round in 0..total {
-        let insns = program(&mut random);
-        let Ok(verified) = check(&insns, Context::Registers) else { continue };
-        passed += 1;
+        let kind = round as usize % Context::ALL.len();
+        let insns = program(&mut random, Context::ALL[kind]);
+        let Ok(verified) = check(&insns, Context::ALL[kind]) else { continue };
+        passed[kind] += 1;
         let listing = || {
             insns.iter().enumerate().map(|(i, x)| std::format!("{i}: {x}\n")).collect::<std::string::String>()
         };
@@ -319,15 +348,19 @@ fn what_the_verifier_passes_runs_without_a_violation_and_the_same_both_ways() {
         let compiled = run_compiled(&verified);
         assert_eq!(interpreted, compiled, "round {round}\n{}", listing());
     }
-    assert!(passed * 10 > total, "only {passed} of {total} programs were accepted: the generator is no good");
+    let least = total / Context::ALL.len() as u64 / 10;
+    assert!(
+        passed.iter().all(|p| *p > least),
+        "only {passed:?} of {total} programs were accepted: the generator is no good"
+    );
 }
 
 #[test]
 fn any_bytes_are_decoded_and_verified_without_a_panic() {
     let mut random = Random(0xabcd_ef01_2345_6789);
     for _ in 0..rounds(8_000) {
-        let programs =
-            std::vec![Program { name: "p".into(), context: Context::Packet, insns: program(&mut random) }];
+        let context = Context::Packet;
+        let programs = std::vec![Program { name: "p".into(), context, insns: program(&mut random, context) }];
         let mut bytes = Bundle { maps: super::specs(), programs }.encode();
         for _ in 0..1 + random.below(8) {
             let at = random.below(bytes.len() as u64) as usize;
