@@ -33,8 +33,7 @@ fn is_there(unilith: &Unilith) -> bool {
 #[test]
 fn fifty_clients_of_a_published_user_mode_port_are_served_without_a_stall() {
     let unilith = Unilith::new();
-    if !passt_works(&unilith) {
-        eprintln!("skipped: QEMU's own network stalls");
+    if !is_there(&unilith) {
         return;
     }
     let machine = unilith.start(&["--network", "user", "-p", "127.0.0.1::6379", "redis"]);

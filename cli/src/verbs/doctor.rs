@@ -149,7 +149,7 @@ fn user_network() -> Finding {
     let help = Command::new(qemu::QEMU).args(["-M", "none", "-netdev", "help"]).stdin(Stdio::null()).output();
     let listed = help.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).lines().any(|l| l.trim() == "user"));
     let instead = if listed {
-        "QEMU's own is used, which is slow with many clients at once"
+        "QEMU's own is used, which process machines do not have"
     } else {
         "this QEMU was built without its own"
     };

@@ -3,7 +3,7 @@
 //! and messages of their own, and end with the thread that started them.
 
 use crate::{
-    MachineError,
+    MachineError, backlog,
     contained::{self, Failure, Isolation, Program, Step},
     link::Link,
     qemu,
@@ -61,6 +61,11 @@ impl Handle {
             Some(control) => control.write_all(REQUEST.as_bytes()).is_ok(),
             None => pidfd_send_signal(&self.pidfd, Signal::TERM).is_ok(),
         }
+    }
+
+    /// Makes room for many clients at once where QEMU itself listens on the published ports.
+    pub fn widen_backlogs(&self, pid: u32) -> io::Result<usize> {
+        backlog::widen(self.pidfd.as_fd(), pid)
     }
 
     pub fn kill(&self) {

@@ -18,6 +18,7 @@
 //! May be used by the command; knows nothing of images or kernels beyond their paths.
 
 pub mod accel;
+mod backlog;
 pub mod contained;
 pub mod dirs;
 pub mod engine;

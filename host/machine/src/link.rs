@@ -75,9 +75,7 @@ impl Link {
                 Err(error) => {
                     // Nobody reaches a machine without ports; `doctor` says it too.
                     if !published.is_empty() {
-                        notes.push(format!(
-                            "{error}: QEMU's own user-mode networking is slow with many clients at once"
-                        ));
+                        notes.push(format!("{error}: QEMU's own user-mode networking is used"));
                     }
                     (Helper::Qemu, None, None)
                 }

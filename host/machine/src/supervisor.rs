@@ -10,7 +10,7 @@ use crate::{
     link::Link,
     process::Process,
     qemu,
-    record::{Connection, Listening, Module, Outcome, Phase, Ready, Spec, now_ms},
+    record::{Connection, Helper, Listening, Module, Outcome, Phase, Ready, Spec, now_ms},
     store::{Held, Store},
 };
 use api_boot::{BootConfig, Status, Volume};
@@ -232,6 +232,7 @@ impl Supervision {
                 machine.state.kernel_ns = Some(kernel_ns);
                 machine.state.phase = Phase::Running;
                 machine.save()?;
+                self.make_room(machine, watcher)?;
                 watcher.started();
             }
             Some(Status::Listening { udp, port }) => {
@@ -285,6 +286,19 @@ impl Supervision {
             None => self.tell(machine, watcher, format!("the kernel said something unknown: {line}"))?,
         }
         Ok(())
+    }
+
+    /// QEMU's own network cannot take many clients at once by itself.
+    fn make_room(&self, machine: &mut Held, watcher: &mut dyn Watcher) -> Result<(), MachineError> {
+        let listens = matches!(machine.state.connection, Some(Connection::User { helper: Helper::Qemu }))
+            && !machine.state.published.is_empty();
+        let Some(process) = machine.state.process.filter(|_| listens) else { return Ok(()) };
+        match self.handle.widen_backlogs(process.pid) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.tell(machine, watcher, format!("clients that come together may be reset: {error}"))
+            }
+        }
     }
 
     fn look_for_ready_text(

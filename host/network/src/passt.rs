@@ -6,7 +6,7 @@
 //! no socket file to protect or to remove, and passt ends when the machine's end closes, however it closes. As root it
 //! becomes `nobody` and moves to an empty root; the descriptor is all it needs.
 //!
-//! QEMU's own user-mode network listens with a backlog of one; passt with 128.
+//! QEMU's own user-mode network takes its place where it does not work (`host/machine/src/backlog.rs`).
 
 use crate::ports::{Protocol, Publish};
 use std::{
