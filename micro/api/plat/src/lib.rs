@@ -565,7 +565,7 @@ pub mod domain {
         Rights,
     }
 
-    /// Gets ready for the first overlay program; cheap afterwards. `EOPNOTSUPP` where there are no domains.
+    /// Gets ready for the first overlay program; cheap afterwards. `ENOMEM` when there is no room for its page tables.
     pub fn prepare() -> abi::Result<Means> {
         symbols::unilith_plat_domain_prepare()
     }

@@ -66,11 +66,7 @@ impl Program {
         origin: Origin,
         objects: Arc<Vec<Object>>,
     ) -> core::result::Result<Arc<Program>, Failure> {
-        api_plat::domain::prepare().map_err(|e| {
-            let why = "programs need protection keys or page tables of their own to be kept apart, and this platform \
-                       has neither";
-            Failure::new(name).errno(e).because(why).code(Failure::REFUSED)
-        })?;
+        api_plat::domain::prepare().map_err(|_| no_room(name))?;
         let inputs: Vec<Input<'_>> =
             objects.iter().map(|object| Input { name: &object.name, bytes: &object.bytes }).collect();
         let refused = |e: overlay_link::Error| Failure::new("").because(e.to_string()).code(Failure::REFUSED);
