@@ -24,6 +24,8 @@ const OUTPUT: u32 = 64 << 10;
 /// All maps of one package.
 const MOST_MAP_BYTES: usize = 32 << 20;
 
+const TAKEN: &str = "there is one of this name already: `bpf detach` it first";
+
 /// A compiled program.
 struct Program {
     name: String,
@@ -109,7 +111,7 @@ pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Re
     })?;
     let bundle = Bundle::decode(&package.bundle).map_err(|e| refused(e.to_string()))?;
     if find(name).is_some() {
-        return Err(refused("there is one of this name already: `bpf detach` it first".into()));
+        return Err(refused(TAKEN.into()));
     }
     let loaded = Arc::new(load(name, &bundle, go_on)?);
     {
@@ -128,7 +130,14 @@ pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Re
             }
         }
     }
-    STATE.lock().packages.push((loaded, attached));
+    let mut state = STATE.lock();
+    // Verifying takes time, in which others run.
+    if state.packages.iter().any(|p| p.0.name == name) {
+        drop(state);
+        attached.iter().for_each(detach_one);
+        return Err(refused(TAKEN.into()));
+    }
+    state.packages.push((loaded, attached));
     Ok(())
 }
 
