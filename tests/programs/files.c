@@ -265,6 +265,20 @@ static int lock(int fd, int command, short type, off_t start, off_t length) {
     return result == 0 && (command == F_GETLK || command == F_OFD_GETLK) ? l.l_type : result;
 }
 
+// Whether /proc/locks has a lock of that file.
+static int is_listed(int fd, const char *kind, const char *access, const char *range) {
+    char line[256], wanted[64], found[16], mode[16];
+    struct stat stat;
+    FILE *locks = fopen("/proc/locks", "r");
+    int seen = 0;
+    CHECK(locks && fstat(fd, &stat) == 0);
+    snprintf(wanted, sizeof wanted, ":%lu %s", stat.st_ino, range);
+    while (fgets(line, sizeof line, locks))
+        seen |= sscanf(line, "%*d: %15s ADVISORY %15s", found, mode) == 2 && !strcmp(found, kind) && !strcmp(mode, access) && strstr(line, wanted);
+    fclose(locks);
+    return seen;
+}
+
 static void descriptors(void) {
     int fd = make("locks", "0123456789"), second = open("locks", O_RDWR);
     CHECK(lock(fd, F_SETLK, F_WRLCK, 0, 5) == 0 && lock(second, F_SETLK, F_WRLCK, 0, 5) == 0 && lock(second, F_GETLK, F_WRLCK, 0, 5) == F_UNLCK);
@@ -275,6 +289,7 @@ static void descriptors(void) {
     CHECK(FAILS(lock(read_only, F_SETLK, F_WRLCK, 0, 1), EBADF));
     close(read_only); // takes the process' locks along
     CHECK(lock(second, F_OFD_SETLK, F_WRLCK, 0, 5) == 0);
+    CHECK(flock(fd, LOCK_SH) == 0 && is_listed(fd, "OFDLCK", "WRITE", "0 4") && is_listed(fd, "FLOCK", "READ", "0 EOF") && !is_listed(fd, "POSIX", "WRITE", ""));
     CHECK(flock(fd, LOCK_SH) == 0 && flock(second, LOCK_SH) == 0 && FAILS(flock(fd, LOCK_EX | LOCK_NB), EAGAIN) && flock(second, LOCK_UN) == 0 && flock(fd, LOCK_EX) == 0);
     CHECK(FAILS(flock(fd, 16), EINVAL) && FAILS(flock(-1, LOCK_SH), EBADF));
     close(second);

@@ -373,7 +373,13 @@ static void messages(void) {
     struct ifreq request = { .ifr_name = "lo" };
     CHECK(ioctl(local, SIOCGIFINDEX, &request) == 0 && request.ifr_ifindex == 1 && if_nametoindex("lo") == 1 && if_indextoname(1, request.ifr_name) && strcmp(request.ifr_name, "lo") == 0);
     CHECK(FAILS(ioctl(local, 0x1234, &request), ENOTTY) && close(local) == 0);
-    int stream = socket(AF_INET, SOCK_STREAM, 0);
+    // A listener's TCP_MAXSEG is offered to those who connect.
+    int listener = socket(AF_INET, SOCK_STREAM, 0), stream = socket(AF_INET, SOCK_STREAM, 0);
+    address.sin_port = 0, value = 800;
+    CHECK(setsockopt(listener, IPPROTO_TCP, TCP_MAXSEG, &value, sizeof value) == 0 && bind(listener, (void *)&address, sizeof address) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (void *)&address, (length = sizeof address, &length)) == 0 && connect(stream, (void *)&address, length) == 0);
+    CHECK(getsockopt(stream, IPPROTO_TCP, TCP_MAXSEG, &value, (length = sizeof value, &length)) == 0 && value > 700 && value <= 800);
+    CHECK(close(stream) == 0 && close(listener) == 0 && (stream = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
     CHECK(setsockopt(stream, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof one) == 0 && getsockopt(stream, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, (value = 0, &value), &length) == 0 && value == 1);
     CHECK(setsockopt(stream, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3) == 0 && getsockopt(stream, SOL_SOCKET, SO_BINDTODEVICE, text, (length = sizeof text, &length)) == 0 && length == 3 && strcmp(text, "lo") == 0);
     CHECK(FAILS(setsockopt(stream, SOL_SOCKET, SO_BINDTODEVICE, "nowhere", 8), ENODEV) && close(stream) == 0);

@@ -73,6 +73,28 @@ pub fn of(inode: &Arc<dyn Inode>) -> Arc<FileLocks> {
     FILES.lock().entry(key(inode)).or_insert_with(|| Arc::new(new())).clone()
 }
 
+/// One line of /proc/locks.
+pub struct Listed {
+    pub inode: Arc<dyn Inode>,
+    pub lock: Lock,
+    /// flock's, not a record lock.
+    pub whole: bool,
+}
+
+/// All locks that are held.
+pub fn all() -> Vec<Listed> {
+    let files: Vec<Arc<FileLocks>> = FILES.lock().values().cloned().collect();
+    let mut out = Vec::new();
+    for file in &files {
+        let held = file.held.lock();
+        let records = held.records.iter().map(|lock| (*lock, false));
+        let flocks = held.flocks.iter().map(|lock| (*lock, true));
+        let listed = |(lock, whole)| Listed { inode: file.inode.clone(), lock, whole };
+        out.extend(records.chain(flocks).map(listed));
+    }
+    out
+}
+
 /// Forgets files without locks and without waiters.
 fn tidy(locks: Arc<FileLocks>) {
     let mut files = FILES.lock();

@@ -184,7 +184,10 @@ impl Line {
             return;
         }
         match byte {
-            b'\n' => effect.echo.extend_from_slice(b"\r\n"),
+            b'\n' if self.termios.output & (OPOST | ONLCR) == OPOST | ONLCR => {
+                effect.echo.extend_from_slice(b"\r\n")
+            }
+            b'\n' => effect.echo.push(byte),
             b'\t' | 32.. if byte != 127 => effect.echo.push(byte),
             _ => effect.echo.extend_from_slice(&[b'^', byte ^ 0x40]),
         }
@@ -277,5 +280,7 @@ mod tests {
         line.set(Termios::decode(&raw.encode()));
         assert_eq!(feed(&mut line, b"\x03\r").signal, None);
         assert_eq!(line.take(10), b"\x03\r");
+        line.set(Termios { output: 0, ..Termios::START });
+        assert_eq!(feed(&mut line, b"\n").echo, b"\n", "what is echoed is output as any other");
     }
 }

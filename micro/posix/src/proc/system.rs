@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use core::fmt::Write;
+use descriptors::locks::{self, Listed, Owner};
 use procfs::{Entry, Row};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
@@ -106,6 +107,7 @@ pub const ROWS: &[Row] = &[
             "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n",
         ),
     ),
+    ("locks", Entry::Text(|_| locks())),
     ("meminfo", Entry::Text(|_| meminfo())),
     ("cpuinfo", Entry::Fixed(CPUINFO)),
     ("stat", Entry::Text(|_| stat())),
@@ -113,6 +115,29 @@ pub const ROWS: &[Row] = &[
     ("loadavg", Entry::Text(|_| loadavg())),
     ("vmstat", Entry::Text(|_| vmstat())),
 ];
+
+/// Numbers, kinds, owners, files (device and inode) and ranges of the locks that are held (proc(5)).
+fn locks() -> Result<Vec<u8>> {
+    let mut out = String::new();
+    let own = task::current().process.pid;
+    for (i, Listed { inode, lock, whole }) in locks::all().into_iter().enumerate() {
+        let (kind, pid) = match lock.owner {
+            _ if whole => ("FLOCK ", own),
+            Owner::Process(pid) => ("POSIX ", pid),
+            Owner::Description(_) => ("OFDLCK", -1),
+        };
+        let access = if lock.exclusive { "WRITE" } else { "READ " };
+        let stat = inode.stat()?;
+        let (major, minor) = (stat.device >> 8, stat.device & 0xff);
+        let end = if lock.end == u64::MAX { "EOF".into() } else { format!("{}", lock.end - 1) };
+        let (number, inode, start) = (i + 1, stat.inode, lock.start);
+        let line = format!(
+            "{number}: {kind} ADVISORY  {access} {pid} {major:02x}:{minor:02x}:{inode} {start} {end}\n"
+        );
+        out.push_str(&line);
+    }
+    text(out)
+}
 
 fn random() -> [u8; 16] {
     let mut bytes = [0; 16];

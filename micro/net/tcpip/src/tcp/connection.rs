@@ -71,6 +71,14 @@ pub struct Settings {
     pub defer_accept: u32,
 }
 
+impl Settings {
+    /// The MSS a SYN offers: what the way takes, and no more than TCP_MAXSEG says.
+    pub fn offered_mss(&self, mtu: usize) -> u16 {
+        let most = self.max_segment.map_or(usize::from(u16::MAX), |n| n as usize);
+        (mtu - wire::IPV4 - wire::TCP).min(most).min(usize::from(u16::MAX)) as u16
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {

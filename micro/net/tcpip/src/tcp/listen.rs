@@ -11,7 +11,7 @@ use crate::seq;
 use crate::slab::Id;
 use crate::stack::Shared;
 use crate::wheel::{TICK_NS, Wheel};
-use crate::wire::{self, Flags, Options, Tcp as Header};
+use crate::wire::{Flags, Options, Tcp as Header};
 use abi::Events;
 use alloc::collections::VecDeque;
 use api_netdev::Incoming;
@@ -134,7 +134,7 @@ impl Tcp {
             return;
         }
         let cookies = crowded || listener.requests >= listener.backlog.max(8);
-        let receive = listener.settings.receive_buffer;
+        let settings = listener.settings;
         let mut request = Request {
             listener: id,
             irs: tcp.seq,
@@ -147,12 +147,12 @@ impl Tcp {
         if cookies {
             request.iss = self.cookie(now, tuple, tcp);
             self.cookies_at = Some(now);
-            self.answer_syn(ip, now, tuple, &request, receive, true);
+            self.answer_syn(ip, now, tuple, &request, &settings, true);
             return;
         }
         listener.requests += 1;
         request.iss = self.initial_sequence(now, tuple);
-        self.answer_syn(ip, now, tuple, &request, receive, false);
+        self.answer_syn(ip, now, tuple, &request, &settings, false);
         request.tick = self.wheel.set(Wheel::<Timer>::tick_of(now + SECOND), Timer::Request(*tuple));
         self.requests.insert(*tuple, request);
     }
@@ -163,7 +163,7 @@ impl Tcp {
         now: u64,
         tuple: &Tuple,
         request: &Request,
-        receive: Option<usize>,
+        settings: &Settings,
         cookie: bool,
     ) {
         let theirs = &request.options;
@@ -178,13 +178,14 @@ impl Tcp {
         // Without timestamps a cookie has no room for window scaling and SACK.
         let full = !cookie || theirs.timestamps.is_some();
         let options = Options {
-            mss: Some((mtu - wire::IPV4 - wire::TCP).min(usize::from(u16::MAX)) as u16),
+            mss: Some(settings.offered_mss(mtu)),
             window_scale: theirs.window_scale.filter(|_| full).map(|_| WINDOW_SCALE),
             sack_permitted: theirs.sack_permitted && full,
             timestamps: theirs.timestamps.map(|(value, _)| (timestamp, value)),
             ..Options::default()
         };
-        let window = receive.unwrap_or(super::connection::RECEIVE_DEFAULT).clamp(2048, 65_535);
+        let window =
+            settings.receive_buffer.unwrap_or(super::connection::RECEIVE_DEFAULT).clamp(2048, 65_535);
         let bare = Bare {
             tuple,
             seq: request.iss,
@@ -205,14 +206,14 @@ impl Tcp {
             return;
         }
         let Some(listener) = self.listener(request.listener) else { return };
-        let receive = listener.settings.receive_buffer;
+        let settings = listener.settings;
         if request.retries >= RETRIES {
             listener.requests -= 1;
             return;
         }
         request.retries += 1;
         request.sent_at = now;
-        self.answer_syn(ip, now, tuple, &request, receive, false);
+        self.answer_syn(ip, now, tuple, &request, &settings, false);
         let next = Wheel::<Timer>::tick_of(now + (SECOND << request.retries));
         request.tick = self.wheel.set(next, Timer::Request(*tuple));
         self.requests.insert(*tuple, request);
@@ -251,9 +252,9 @@ impl Tcp {
             // The SYN came again: so does the answer, but not faster than ten times a second.
             if tcp.seq == request.irs && now >= request.sent_at + 100 * TICK_NS {
                 request.sent_at = now;
-                let receive = self.listener(id).and_then(|l| l.settings.receive_buffer);
+                let settings = self.listener(id).map(|l| l.settings).unwrap_or_default();
                 if let Some(request) = self.requests.remove(tuple) {
-                    self.answer_syn(ip, now, tuple, &request, receive, false);
+                    self.answer_syn(ip, now, tuple, &request, &settings, false);
                     self.requests.insert(*tuple, request);
                 }
             }

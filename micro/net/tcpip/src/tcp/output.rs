@@ -108,7 +108,7 @@ impl Connection {
         let acknowledges = self.state == State::SynReceived;
         let mtu = ip.route(*self.tuple.remote.ip()).map_or(576, |r| r.mtu);
         let options = Options {
-            mss: Some((mtu - wire::IPV4 - wire::TCP).min(usize::from(u16::MAX)) as u16),
+            mss: Some(self.settings.offered_mss(mtu)),
             window_scale: (!acknowledges || self.receive_scale > 0).then_some(WINDOW_SCALE),
             sack_permitted: !acknowledges || self.sack,
             timestamps: (!acknowledges || self.timestamps).then(|| (self.timestamp(now), self.ts_recent)),
