@@ -14,6 +14,7 @@ mod prepare;
 mod progress;
 mod repository;
 mod session;
+mod tracing;
 mod verbs;
 mod words;
 
@@ -51,6 +52,10 @@ enum Verb {
     Attach(verbs::attach::Args),
     /// Count, time and print what functions of a running machine do, with eBPF
     Trace(verbs::trace::Args),
+    /// Show which functions of a running machine use the processor
+    Top(verbs::top::Args),
+    /// Write a flame graph of where a running machine spends its time
+    Profile(verbs::profile::Args),
     /// Files and programs for running machines
     Overlay(verbs::overlay::Args),
     /// Debug a machine that is a process with gdb
@@ -111,6 +116,8 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Exec(args) => verbs::exec::act(&store, &args),
         Verb::Attach(args) => verbs::attach::act(&store, &args),
         Verb::Trace(args) => verbs::trace::act(&store, &args),
+        Verb::Top(args) => verbs::top::act(&store, &args),
+        Verb::Profile(args) => verbs::profile::act(&store, &args),
         Verb::Overlay(args) => verbs::overlay::act(&store, &args),
         Verb::Gdb(args) => verbs::gdb::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),

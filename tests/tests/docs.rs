@@ -179,6 +179,87 @@ fn the_page_of_the_protocol_is_the_crates_own() {
     is_up_to_date("overlay-protocol.md", &text);
 }
 
+/// The lines of a file between two, without what is before them.
+fn cut<'a>(text: &'a str, from: &str, to: &str) -> impl Iterator<Item = &'a str> {
+    let to = to.to_string();
+    let inside = text.split_once(from).expect("the text is where it was").1.lines().skip(1);
+    inside.take_while(move |line| *line != to)
+}
+
+#[test]
+fn the_page_of_tracing_is_the_tables() {
+    let mut text = String::from(
+        "# Tracing: the language, tracepoints, maps and helpers\n\n\
+         Generated from the tables in `host/trace` and `micro/overlay/bpf`.\n\n\
+         ## The language of `unilith trace`\n\n\
+         Actions are separated by `;`.\n\n```text\n",
+    );
+    let language = fs::read_to_string(root().join("host/trace/src/language/mod.rs")).unwrap();
+    for line in cut(&language, "//! ```text", "//! ```") {
+        text.push_str(&format!("{}\n", line.trim_start_matches("//!").strip_prefix(' ').unwrap_or("")));
+    }
+    text.push_str(
+        "```\n\n## Ready to use\n\n`unilith trace MACHINE NAME ARGUMENT...`\n\n| name | | stands for |\n| --- | --- | --- |\n",
+    );
+    for ready in unilith_trace::ready::ALL {
+        let usage = [&[ready.name], ready.arguments].concat().join(" ");
+        text.push_str(&format!("| `{usage}` | {} | `{}` |\n", ready.summary, ready.line));
+    }
+    text.push_str(
+        "\n## Tracepoints\n\nIn C `SEC(\"tp/GROUP/NAME\")`, and `SEC(\"perf_event\")` for `perf:sample`. `timer:every` is what `every` \
+         in a line is.\n\n| tracepoint | a program gets |\n| --- | --- |\n",
+    );
+    for point in api_trace::Point::ALL {
+        let known = unilith_trace::language::tracepoint(point.name());
+        let context = known.map_or(bpf::Context::Registers, |(_, context)| context);
+        assert!(known.is_some() || point == api_trace::Point::Every, "{}", point.name());
+        text.push_str(&format!("| `{}` | `struct {}` |\n", point.name(), context.name()));
+    }
+    text.push_str(
+        "\nAt the entry to and the return from a function it gets `struct pt_regs`.\n\n## Contexts\n",
+    );
+    for context in bpf::Context::ALL {
+        text.push_str(&format!(
+            "\n### struct {}\n\n{} bytes.\n\n| field | offset | bytes |\n| --- | --- | --- |\n",
+            context.name(),
+            context.size()
+        ));
+        for field in context.members() {
+            text.push_str(&format!("| `{}` | {} | {} |\n", field.name, field.offset, field.size));
+        }
+    }
+    text.push_str(&format!(
+        "\n## Maps\n\nKeys of at most {} bytes, values of at most {}, maps of at most {} MiB. Numbers are Linux'.\n\n\
+         | number | kind | helpers |\n| --- | --- | --- |\n",
+        bpf::maps::LONGEST_KEY,
+        bpf::maps::LONGEST_VALUE,
+        bpf::maps::MOST_BYTES >> 20
+    ));
+    for kind in bpf::maps::Kind::ALL {
+        let helpers: Vec<String> =
+            bpf::helpers::ALL.iter().filter(|h| h.accepts(kind)).map(|h| format!("`{}`", h.name)).collect();
+        text.push_str(&format!("| {} | {kind:?} | {} |\n", kind as u8, helpers.join(", ")));
+    }
+    text.push_str(
+        "\n## Helpers\n\nNumbers and behaviour are Linux' where Linux has the helper. The declarations are those of\n\
+         `overlay/include/unilith/bpf.h`.\n",
+    );
+    let header = fs::read_to_string(root().join("overlay/include/unilith/bpf.h")).unwrap();
+    for helper in bpf::helpers::ALL {
+        let numbers = [format!("(void *){};", helper.id), format!("(void *){:#x};", helper.id)];
+        let declared = header.lines().find_map(|line| {
+            let (declared, number) = line.split_once(" = ")?;
+            numbers.iter().any(|n| n == number).then_some(declared)
+        });
+        let declared = declared.unwrap_or_else(|| panic!("bpf.h lacks helper {} {}", helper.id, helper.name));
+        let declared = declared.trim_start_matches("static ").replace("(*const ", "").replacen(')', "", 1);
+        let summary = bpf::helpers::summary(helper.id);
+        assert!(declared.contains(helper.name) && !summary.is_empty(), "{declared}: {summary}");
+        text.push_str(&format!("\n### {} {}\n\n`{declared}`\n\n{summary}.\n", helper.id, helper.name));
+    }
+    is_up_to_date("tracing.md", &text);
+}
+
 /// Runs what a page prints as commands, in a directory that has the command and the SDK; what they said.
 fn follow(page: &str) -> String {
     let unilith = Unilith::new();
@@ -214,6 +295,7 @@ fn pages_about_the_overlay_work_as_printed() {
             &["1|first entry\n2|second entry\n", "2 pages saved to /tmp/saved.db", "\n3\n"],
         ),
         ("how-to/trace.md", &["processCommand: 4002", "hello", "\n5\n", "epoll_wait", "net:receive"]),
+        ("how-to/profile.md", &["%CPU", "_[k]", "aeMain", "\"function\":", "mem_bytes"]),
     ] {
         let said = follow(page);
         for part in parts {

@@ -190,7 +190,9 @@ fn a_thousand_times_attached_and_detached_under_load_no_answer_is_wrong() {
     }
     let machine = redis(&unilith);
     let at = machine.at(6379);
-    let script = language::compile("count(processCommand); latency(lookupKey); count(return call)").unwrap();
+    let script =
+        language::compile("count(processCommand); latency(lookupKey); count(return call)", &|_| None)
+            .unwrap();
     let (client, package) = packed(&unilith, &machine, &script);
     let stop = AtomicBool::new(false);
     let asking = Asking::redis(at);
@@ -227,7 +229,7 @@ fn a_program_that_the_machine_finds_unsafe_is_refused_with_the_instruction_and_w
         return;
     }
     let machine = redis(&unilith);
-    let mut script = language::compile("count(processCommand)").unwrap();
+    let mut script = language::compile("count(processCommand)", &|_| None).unwrap();
     // The value that the look-up answers is used without a look whether it is there.
     let program = &mut script.bundle.programs[0].insns;
     let test = program.iter().position(|i| i.op == 0x15).unwrap();
@@ -237,7 +239,7 @@ fn a_program_that_the_machine_finds_unsafe_is_refused_with_the_instruction_and_w
     assert_eq!(said.code, 126);
     assert!(said.why.contains("instruction 8: r0 is a number, not a pointer"), "{said:?}");
     // Every damage of a package is refused, or attaches something that is verified.
-    let script = language::compile("count(processCommand)").unwrap();
+    let script = language::compile("count(processCommand)", &|_| None).unwrap();
     let good = packed(&unilith, &machine, &script).1;
     // Where the program is to go, behind the bundle, is the host's word.
     for at in (0..12 + script.bundle.encode().len()).step_by(3) {

@@ -14,12 +14,14 @@ pub mod inspect;
 pub mod linux;
 pub mod logs;
 pub mod overlay;
+pub mod profile;
 pub mod ps;
 pub mod rm;
 pub mod run;
 pub mod stop;
 pub mod supervise;
 pub mod test;
+pub mod top;
 pub mod trace;
 pub mod wait;
 

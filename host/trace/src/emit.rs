@@ -85,6 +85,12 @@ impl Writer {
         Forward(self.insns.len())
     }
 
+    /// The same with a register.
+    pub fn jump_reg(&mut self, operation: u8, dst: u8, src: u8) -> Forward {
+        self.push(class::JMP | operation | X, dst, src, 0, 0);
+        Forward(self.insns.len())
+    }
+
     pub fn land(&mut self, from: Forward) {
         self.insns[from.0 - 1].off = (self.insns.len() - from.0) as i16;
     }

@@ -3,8 +3,10 @@
 //! verified programs with a place for each, and from what they found to text.
 //!
 //! - [`language`]: one-liners, compiled to eBPF here.
+//! - [`ready`]: some that have a name.
 //! - [`objects`]: object files: maps, programs, relocations, BTF, CO-RE.
 //! - [`symbols`]: which address a name has in the running machine.
+//! - [`profile`]: samples, with the callers found.
 //! - [`report`]: what maps and records say.
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
@@ -12,6 +14,8 @@ mod btf;
 pub mod emit;
 pub mod language;
 pub mod objects;
+pub mod profile;
+pub mod ready;
 pub mod report;
 pub mod symbols;
 
@@ -27,6 +31,8 @@ pub struct Place {
     pub kind: Kind,
     /// A function, `kernel:` and a function, or a tracepoint.
     pub name: String,
+    /// Of samples: from one to the next; 0 leaves it to the machine.
+    pub interval_ns: u64,
 }
 
 /// Programs, where they go, and how to show what they find.

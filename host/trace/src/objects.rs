@@ -381,7 +381,7 @@ impl Reader<'_> {
                 let insns = self.assemble(*index, *first, *end)?;
                 let program = self.script.bundle.programs.len();
                 self.script.bundle.programs.push(Program { name: name.clone(), context, insns });
-                self.script.places.push(Place { program, kind, name: place });
+                self.script.places.push(Place { program, kind, name: place, interval_ns: 0 });
             }
         }
         if self.script.bundle.programs.is_empty() {
@@ -451,6 +451,7 @@ fn destination(section: &str) -> Result<(Kind, String, Context), String> {
                 }
             };
         }
+        "perf_event" => return Ok((Kind::Tracepoint, language::SAMPLE.into(), Context::Registers)),
         _ => {
             return Err(format!(
                 "SEC(\"{section}\") has no meaning here: use entry/FUNCTION, return/FUNCTION, or tp/GROUP/TRACEPOINT"

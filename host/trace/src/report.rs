@@ -11,8 +11,12 @@ pub enum Part {
     Unsigned,
     /// Nanoseconds since the machine started, as seconds.
     Time,
+    /// Nanoseconds that something took.
+    Elapsed,
     /// The number of a system call.
     Call,
+    /// An address in code: which function it is in.
+    Function,
     /// NUL-terminated, in so many bytes.
     Text(usize),
 }
@@ -59,6 +63,11 @@ pub struct Element {
     pub values: Vec<Vec<u8>>,
 }
 
+/// As hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// Reads hexadecimal digits.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
@@ -97,14 +106,18 @@ fn number(bytes: &[u8]) -> u64 {
 fn any(bytes: &[u8]) -> String {
     match bytes.len() {
         0..=8 => number(bytes).to_string(),
-        _ => bytes.iter().map(|b| format!("{b:02x}")).collect(),
+        _ => hex(bytes),
     }
 }
 
-fn text(part: Part, bytes: &[u8]) -> String {
+/// Names an address.
+pub type Namer<'a> = dyn Fn(u64) -> String + 'a;
+
+fn text(part: Part, bytes: &[u8], name: &Namer<'_>) -> String {
     match part {
         Part::Signed => (number(bytes) as i64).to_string(),
         Part::Unsigned => number(bytes).to_string(),
+        Part::Function => name(number(bytes)),
         Part::Call => match u32::try_from(number(bytes)).ok().and_then(syscall_table::row) {
             Some(row) => row.name.into(),
             None => number(bytes).to_string(),
@@ -112,6 +125,10 @@ fn text(part: Part, bytes: &[u8]) -> String {
         Part::Time => {
             let n = number(bytes);
             format!("{}.{:06}", n / 1_000_000_000, n / 1000 % 1_000_000)
+        }
+        Part::Elapsed => {
+            let n = number(bytes);
+            format!("{}.{:03} us", n / 1000, n % 1000)
         }
         Part::Text(_) => {
             let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
@@ -142,7 +159,7 @@ impl Report {
     }
 
     /// One line of a record, if this report is about its map.
-    pub fn line(&self, map: &str, record: &[u8]) -> Option<String> {
+    pub fn line(&self, map: &str, record: &[u8], name: &Namer<'_>) -> Option<String> {
         let Report::Lines { map: own, parts } = self else { return None };
         if own != map {
             return None;
@@ -152,7 +169,7 @@ impl Report {
             .iter()
             .map(|part| {
                 let end = (at + part.bytes()).min(record.len());
-                let word = text(*part, &record[at.min(end)..end]);
+                let word = text(*part, &record[at.min(end)..end], name);
                 at += part.bytes();
                 word
             })
@@ -161,7 +178,7 @@ impl Report {
     }
 
     /// What the maps say in the end; `name` names an address.
-    pub fn summary(&self, all: &[Element], name: &dyn Fn(u64) -> String) -> String {
+    pub fn summary(&self, all: &[Element], name: &Namer<'_>) -> String {
         let own = || all.iter().filter(|e| e.map == self.map());
         let mut out = String::new();
         // Writing to a string cannot fail.
@@ -187,7 +204,10 @@ impl Report {
                 })
             }
             Report::Counts { what, key, .. } => {
-                let mut rows: Vec<(u64, String)> = own().map(|e| (e.total(), text(*key, &e.key))).collect();
+                // Many addresses are one function.
+                let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+                own().for_each(|e| *sums.entry(text(*key, &e.key, name)).or_default() += e.total());
+                let mut rows: Vec<(u64, String)> = sums.into_iter().map(|(key, n)| (n, key)).collect();
                 rows.sort_by(|a, b| b.cmp(a));
                 let _ = writeln!(out, "{what}:");
                 rows.iter().try_for_each(|(n, key)| writeln!(out, "  {n:>12}  {key}"))
@@ -280,8 +300,9 @@ mod tests {
     fn records_become_lines() {
         let report = Report::Lines { map: "r".into(), parts: vec![Part::Text(4), Part::Signed] };
         let record = [&b"ab\0c"[..], &(-2i64).to_le_bytes()].concat();
-        assert_eq!(report.line("r", &record).as_deref(), Some("ab -2"));
-        assert_eq!(report.line("r", &record[..5]).as_deref(), Some("ab 254"));
-        assert_eq!(report.line("q", &record), None);
+        let none = |_: u64| String::new();
+        assert_eq!(report.line("r", &record, &none).as_deref(), Some("ab -2"));
+        assert_eq!(report.line("r", &record[..5], &none).as_deref(), Some("ab 254"));
+        assert_eq!(report.line("q", &record, &none), None);
     }
 }

@@ -2,6 +2,7 @@
 //! Addresses of names in the running machine: the files that are mapped there, their symbols, and where they are.
 
 use crate::Script;
+use crate::language::Variable;
 use api_probes::{Attachment, Kind, Package, Plan};
 use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolFlags, SymbolKind, elf};
 use std::collections::BTreeMap;
@@ -138,7 +139,7 @@ pub fn package(script: &Script, modules: &[Module], kernel: Option<&Module>) -> 
     // Decoding a whole file takes a while: once for each.
     let mut probers: Vec<(*const Module, Prober<'_>)> = Vec::new();
     for place in &script.places {
-        let (mut address, mut plan) = (0, Plan::default());
+        let (mut address, mut plan) = (place.interval_ns, Plan::default());
         if place.kind != Kind::Tracepoint {
             let function = match place.name.strip_prefix("kernel:") {
                 Some(name) => find(kernel.into_iter(), name)?,
@@ -171,27 +172,44 @@ pub fn package(script: &Script, modules: &[Module], kernel: Option<&Module>) -> 
     Ok(package)
 }
 
-/// The address of a symbol of any kind, for programs that refer to it.
-pub fn address(modules: &[Module], kernel: Option<&Module>, name: &str) -> Option<u64> {
+/// A symbol of any kind but of a thread's own variables; `kernel:NAME` is one of the kernel.
+fn symbol(modules: &[Module], kernel: Option<&Module>, name: &str) -> Option<Variable> {
+    let (modules, name) = match name.strip_prefix("kernel:") {
+        Some(name) => (&[][..], name),
+        None => (modules, name),
+    };
     modules.iter().chain(kernel).find_map(|module| {
         let file = object::File::parse(&*module.elf).ok()?;
-        let symbol = file
-            .symbols()
-            .chain(file.dynamic_symbols())
-            .find(|s| s.name() == Ok(name) && !s.is_undefined() && s.kind() != SymbolKind::Tls)?;
-        Some(symbol.address().wrapping_add(module.bias))
+        let symbol = file.symbols().chain(file.dynamic_symbols()).find(|s| {
+            // Versions are not part of the name.
+            let own = s.name().unwrap_or_default().split('@').next() == Some(name);
+            own && !s.is_undefined() && s.kind() != SymbolKind::Tls
+        })?;
+        Some(Variable { address: symbol.address().wrapping_add(module.bias), size: symbol.size() })
     })
+}
+
+/// The address of a symbol, for programs that refer to it.
+pub fn address(modules: &[Module], kernel: Option<&Module>, name: &str) -> Option<u64> {
+    Some(symbol(modules, kernel, name)?.address)
+}
+
+/// A variable, for lines that name it.
+pub fn variable(modules: &[Module], kernel: Option<&Module>, name: &str) -> Option<Variable> {
+    symbol(modules, kernel, name).filter(|v| v.size > 0)
 }
 
 /// Names addresses.
 pub struct Names {
     /// Address, end, name.
     all: Vec<(u64, u64, String)>,
+    /// The same of segments.
+    files: Vec<(u64, u64, String)>,
 }
 
 impl Names {
     pub fn new<'a>(modules: impl Iterator<Item = &'a Module>) -> Names {
-        let mut all = Vec::new();
+        let (mut all, mut files) = (Vec::new(), Vec::new());
         for module in modules {
             let Ok(file) = object::File::parse(&*module.elf) else { continue };
             for symbol in file.symbols().chain(file.dynamic_symbols()) {
@@ -207,11 +225,24 @@ impl Names {
             for segment in file.segments().filter(|s| s.size() > 0) {
                 let name = module.path.rsplit('/').next().unwrap_or(&module.path);
                 let start = segment.address().wrapping_add(module.bias);
-                all.push((start, start.wrapping_add(segment.size()), format!("[{name}]")));
+                let end = start.wrapping_add(segment.size());
+                all.push((start, end, format!("[{name}]")));
+                files.push((start, end, name.to_string()));
             }
         }
         all.sort();
-        Names { all }
+        Names { all, files }
+    }
+
+    /// The name, or else the address.
+    pub fn known(&self, address: u64) -> String {
+        self.name(address).map_or_else(|| format!("{address:#x}"), str::to_string)
+    }
+
+    /// The file that is mapped there, without its path.
+    pub fn file(&self, address: u64) -> Option<&str> {
+        let file = self.files.iter().find(|f| (f.0..f.1).contains(&address));
+        file.map(|f| f.2.as_str())
     }
 
     /// The innermost that holds the address.

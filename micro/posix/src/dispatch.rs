@@ -50,11 +50,12 @@ pub fn set_trace(on: bool) {
     watched();
 }
 
-/// Who looks at calls has changed: while somebody does, every call takes the full path.
+/// Who looks at calls has changed: while somebody does, every call takes the full path, which keeps all registers.
 pub fn watched() {
     let watched = TRACE.load(Ordering::Relaxed)
         || api_trace::is_on(Point::CallEntry)
-        || api_trace::is_on(Point::CallExit);
+        || api_trace::is_on(Point::CallExit)
+        || api_trace::is_on(Point::Sample);
     crate::fast::enable(!watched);
 }
 
@@ -186,6 +187,13 @@ fn unilith_kernel_work(frame: &mut Frame) {
 #[unsafe(no_mangle)]
 fn unilith_kernel_timer() {
     sched::on_timer_interrupt();
+}
+
+#[unsafe(no_mangle)]
+fn unilith_kernel_sample(registers: &Frame) {
+    if api_trace::is_on(Point::Sample) && !sched::idles() {
+        api_trace::hit(Event::Sample { registers });
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -18,7 +18,7 @@ typedef signed long long __s64;
 
 /*
  * Where a program goes: SEC("entry/FUNCTION"), SEC("return/FUNCTION"), of the kernel SEC("entry/kernel:FUNCTION"),
- * SEC("tp/GROUP/TRACEPOINT").
+ * SEC("tp/GROUP/TRACEPOINT"), SEC("perf_event") 99 times a second while the processor is busy.
  */
 #define SEC(name) __attribute__((section(name), used))
 /* A symbol of the machine: `extern int counter __ksym;`, whose address is &counter. */
@@ -58,7 +58,7 @@ enum {
 
 #define __context __attribute__((preserve_access_index))
 
-/* Entry to and return from a function. */
+/* Entry to and return from a function; what a sample hit. */
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
 	unsigned long orig_ax, ip, cs, flags, sp, ss;
@@ -157,6 +157,9 @@ static void (*const bpf_ringbuf_discard)(void *record, __u64 flags) = (void *)13
 static __u64 (*const bpf_ringbuf_query)(void *map, __u64 what) = (void *)134;
 
 /* Not Linux': a line without a format. */
-static long (*const unilith_puts)(const char *text, __u32 size) = (void *)(0x1000 + 7);
+static long (*const unilith_puts)(const char *text, __u32 size) = (void *)0x1007;
+
+/* Not Linux': registers of the program, where the kernel was hit those with which it was entered. */
+static long (*const unilith_program_regs)(void *ctx, struct pt_regs *to, __u32 size) = (void *)0x1100;
 
 #endif

@@ -275,6 +275,7 @@ pub mod symbols {
         pub fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> abi::Result<()>;
         pub safe fn unilith_plat_trace_slots() -> u32;
         pub safe fn unilith_plat_has_memory(address: u64, write: bool) -> bool;
+        pub safe fn unilith_plat_set_sampling(interval_ns: u64);
     }
 }
 
@@ -347,6 +348,8 @@ pub mod upcall {
         /// same ones. In thread context, with no lock held.
         #[cfg(feature = "process")]
         pub safe fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32));
+        /// The sampling timer ([`set_sampling`]) hit code with these registers (XMM may be missing); interrupt context.
+        pub safe fn unilith_kernel_sample(registers: &Frame);
     }
 }
 
@@ -589,6 +592,11 @@ pub fn trace_slots() -> u32 {
 /// tables that tell. At any moment.
 pub fn has_memory(address: u64, write: bool) -> bool {
     symbols::unilith_plat_has_memory(address, write)
+}
+
+/// Looks at what runs every so many nanoseconds from now on (the upcall `kernel_sample`); 0 ends it.
+pub fn set_sampling(interval_ns: u64) {
+    symbols::unilith_plat_set_sampling(interval_ns);
 }
 
 /// Copies code to executable pages of its own, within reach of a relative jump from the kernel's text. `ENOMEM`.

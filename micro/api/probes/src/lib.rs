@@ -68,7 +68,7 @@ pub struct Attachment {
     pub kind: Kind,
     /// Of the function, or the tracepoint.
     pub name: String,
-    /// Of the function in the running machine.
+    /// Of the function in the running machine; of samples the time from one to the next in nanoseconds, or 0.
     pub address: u64,
     pub plan: Plan,
 }

@@ -19,11 +19,21 @@ pub enum Point {
     Wakeup = 3,
     Receive = 4,
     Send = 5,
+    Sample = 6,
+    Every = 7,
 }
 
 impl Point {
-    pub const ALL: [Point; 6] =
-        [Point::CallEntry, Point::CallExit, Point::Switch, Point::Wakeup, Point::Receive, Point::Send];
+    pub const ALL: [Point; 8] = [
+        Point::CallEntry,
+        Point::CallExit,
+        Point::Switch,
+        Point::Wakeup,
+        Point::Receive,
+        Point::Send,
+        Point::Sample,
+        Point::Every,
+    ];
 
     /// The name, as Linux has it where Linux has one.
     pub const fn name(self) -> &'static str {
@@ -34,6 +44,9 @@ impl Point {
             Point::Wakeup => "sched:sched_wakeup",
             Point::Receive => "net:receive",
             Point::Send => "net:send",
+            Point::Sample => "perf:sample",
+            // No event of the kernel: who reads what programs write runs them.
+            Point::Every => "timer:every",
         }
     }
 }
@@ -63,6 +76,8 @@ pub enum Event<'a> {
     Receive { frame: &'a [u8], length: usize },
     /// A frame is handed to the device.
     Send { frame: &'a [u8], length: usize },
+    /// The sampling timer hit this code, of the program or the kernel; in interrupt context.
+    Sample { registers: &'a api_plat::Frame },
 }
 
 impl Event<'_> {
@@ -74,6 +89,7 @@ impl Event<'_> {
             Event::Wakeup { .. } => Point::Wakeup,
             Event::Receive { .. } => Point::Receive,
             Event::Send { .. } => Point::Send,
+            Event::Sample { .. } => Point::Sample,
         }
     }
 }

@@ -14,6 +14,9 @@ use alloc::sync::Arc;
 /// Added to the numbers of the paper's helpers (table 4).
 pub const PAPER: i32 = 0x1000;
 
+/// The first number of helpers that are neither Linux' nor the paper's.
+pub const OWN: i32 = 0x1100;
+
 /// What a helper wants in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arg {
@@ -101,6 +104,7 @@ pub mod id {
     pub const RINGBUF_QUERY: i32 = 134;
     pub const GET_FUNC_IP: i32 = 173;
     pub const PUTS: i32 = PAPER + 7;
+    pub const PROGRAM_REGS: i32 = super::OWN;
 }
 
 const fn h(id: i32, name: &'static str, args: &[Arg], ret: Ret, maps: &'static [Kind]) -> Helper {
@@ -170,10 +174,50 @@ pub const ALL: &[Helper] = &[
     h(id::RINGBUF_QUERY, "ringbuf_query", &[Arg::Map, Arg::Number], Ret::Number, RING),
     h(id::GET_FUNC_IP, "get_func_ip", &[Arg::Context], Ret::Number, &[]),
     h(id::PUTS, "unilith_puts", &[Arg::Read, Arg::Size], Ret::Number, &[]),
+    h(id::PROGRAM_REGS, "unilith_program_regs", &[Arg::Context, Arg::Write, Arg::Size], Ret::Number, &[]),
 ];
 
 pub fn spec(id: i32) -> Option<&'static Helper> {
     ALL.iter().find(|h| h.id == id)
+}
+
+/// What a helper does, for the reference; not part of a kernel, which does not ask.
+pub fn summary(id: i32) -> &'static str {
+    match id {
+        id::MAP_LOOKUP => "The value of a key, or null",
+        id::MAP_UPDATE => "Sets the value of a key; flags BPF_ANY, BPF_NOEXIST, BPF_EXIST",
+        id::MAP_DELETE => "Takes a key out of a map",
+        id::PROBE_READ => "Reads memory of the program or the kernel; zeros and -EFAULT where there is none",
+        id::PROBE_READ_USER => "The same as `probe_read`: there is one address space",
+        id::PROBE_READ_KERNEL => "The same as `probe_read`",
+        id::PROBE_READ_STR => "Reads up to a NUL; the length with it",
+        id::PROBE_READ_USER_STR => "The same as `probe_read_str`",
+        id::PROBE_READ_KERNEL_STR => "The same as `probe_read_str`",
+        id::KTIME_GET_NS => "Nanoseconds since the machine started",
+        id::KTIME_GET_BOOT_NS => "The same as `ktime_get_ns`: a machine does not sleep",
+        id::TRACE_PRINTK => "A line for who traces: %d %u %x %s %p, at most three of them",
+        id::GET_PRANDOM_U32 => "A random number, for sampling",
+        id::GET_SMP_PROCESSOR_ID => "The processor",
+        id::GET_CURRENT_PID_TGID => {
+            "Process id in the upper half, thread id in the lower; 0 for a thread of the kernel"
+        }
+        id::GET_CURRENT_UID_GID => "Group id in the upper half, user id in the lower",
+        id::GET_CURRENT_COMM => "Name of the thread",
+        id::GET_STACKID => "Files the stack in a map of stacks and answers its number there",
+        id::GET_STACK => "The return addresses, as far as frame pointers lead",
+        id::RINGBUF_OUTPUT => "Copies a record into a ring buffer",
+        id::RINGBUF_RESERVE => "A record to be filled, or null; must be submitted or discarded",
+        id::RINGBUF_SUBMIT => "The record is ready",
+        id::RINGBUF_DISCARD => "The record is to be forgotten",
+        id::RINGBUF_QUERY => "0 bytes that wait, 1 size, 2 bytes ever taken, 3 bytes ever written",
+        id::GET_FUNC_IP => "Address of the probed function; 0 at a tracepoint",
+        id::PUTS => "A line for who traces, without a format (not Linux': the paper's)",
+        id::PROGRAM_REGS => {
+            "`struct pt_regs` of the program: where the kernel was hit, those with which it was entered; \
+             -ESRCH where it runs for no program (not Linux')"
+        }
+        _ => "",
+    }
 }
 
 /// For messages.
@@ -210,6 +254,9 @@ pub trait Environment {
     fn print(&self, text: &[u8]);
     /// Return addresses, the innermost first; how many.
     fn stack(&self, registers: &[u8], to: &mut [u64], user: bool) -> usize;
+    /// The registers (`struct pt_regs`) of the program: `registers` where it was hit, those with which it entered the
+    /// kernel where the kernel was. False when the kernel runs for no program.
+    fn program(&self, registers: &[u8], to: &mut [u8]) -> bool;
     /// Address of the traced function.
     fn function(&self) -> u64;
 }
@@ -235,6 +282,9 @@ fn negative(errno: i64) -> u64 {
     -errno as u64
 }
 
+/// Bytes of `struct pt_regs`.
+const REGISTERS: usize = 168;
+const ESRCH: i64 = 3;
 const EFAULT: i64 = 14;
 const EINVAL: i64 = 22;
 const EAGAIN: i64 = 11;
@@ -355,6 +405,14 @@ pub(crate) fn invoke(
             let text = load(memory, args[0], &mut text, args[1].min(CHUNK as u64) as u32)?;
             environment.print(text.split(|b| *b == 0).next().unwrap_or_default());
             0
+        }
+        id::PROGRAM_REGS => {
+            let mut registers = [0; REGISTERS];
+            let there = environment.program(memory.context(), &mut registers);
+            let size = args[2].min(REGISTERS as u64);
+            store(memory, args[1], &registers[..size as usize])?;
+            zero(memory, args[1].wrapping_add(size), args[2] - size)?;
+            if there { 0 } else { negative(ESRCH) }
         }
         _ => return Err(BadArgument),
     })

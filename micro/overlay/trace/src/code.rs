@@ -9,7 +9,7 @@
 
 use abi::Result;
 use alloc::vec::Vec;
-use api_plat::{KernelStack, PROCESS};
+use api_plat::{Frame, KernelStack, PROCESS};
 use core::arch::{asm, global_asm};
 use core::mem::{offset_of, size_of};
 
@@ -41,6 +41,41 @@ pub struct Registers {
 }
 
 impl Registers {
+    /// Those of what was interrupted, or called the kernel.
+    ///
+    /// # Safety
+    ///
+    /// The memory is there. It need not be a `Frame` yet: only words are read.
+    pub unsafe fn of(frame: *const Frame) -> Registers {
+        let word = |offset: usize| {
+            // SAFETY: within the Frame, which is made of words.
+            unsafe { frame.cast::<u64>().byte_add(offset).read() }
+        };
+        Registers {
+            r15: word(offset_of!(Frame, r15)),
+            r14: word(offset_of!(Frame, r14)),
+            r13: word(offset_of!(Frame, r13)),
+            r12: word(offset_of!(Frame, r12)),
+            bp: word(offset_of!(Frame, rbp)),
+            bx: word(offset_of!(Frame, rbx)),
+            r11: word(offset_of!(Frame, r11)),
+            r10: word(offset_of!(Frame, r10)),
+            r9: word(offset_of!(Frame, r9)),
+            r8: word(offset_of!(Frame, r8)),
+            ax: word(offset_of!(Frame, rax)),
+            cx: word(offset_of!(Frame, rcx)),
+            dx: word(offset_of!(Frame, rdx)),
+            si: word(offset_of!(Frame, rsi)),
+            di: word(offset_of!(Frame, rdi)),
+            orig_ax: word(offset_of!(Frame, orig_rax)),
+            ip: word(offset_of!(Frame, rip)),
+            cs: word(offset_of!(Frame, cs)),
+            flags: word(offset_of!(Frame, rflags)),
+            sp: word(offset_of!(Frame, rsp)),
+            ss: word(offset_of!(Frame, ss)),
+        }
+    }
+
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: plain words without padding, for as long as the reference.
         unsafe { core::slice::from_raw_parts((&raw const *self).cast(), size_of::<Registers>()) }

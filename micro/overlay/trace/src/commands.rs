@@ -2,7 +2,8 @@
 //! `bpf`: what is attached, what it found.
 
 use crate::code::undisturbed;
-use crate::load::{self, Loaded};
+use crate::load::{self, Active, Loaded};
+use crate::points;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -11,7 +12,6 @@ use alloc::vec::Vec;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value};
 use api_probes::Kind;
 use bpf::maps::{Kind as MapKind, Map};
-use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 /// Longest package: programs, not data.
@@ -21,11 +21,12 @@ const INTERVAL_NS: u64 = 20_000_000;
 
 pub static COMMANDS: [Command; 1] = [Command {
     name: "bpf",
-    arguments: "list | attach NAME | follow [-d] NAME | map NAME [MAP] | detach NAME... | points | helpers",
+    arguments: "list | attach NAME | follow [-bd] NAME | map NAME [MAP] | detach NAME... | points | helpers",
     summary: "eBPF programs at functions and tracepoints",
     help: "list: what is attached and how often it was hit.\n\
            attach NAME: reads a package (made by `unilith trace`) from standard input, verifies and attaches it.\n\
-           follow NAME: prints lines and records as programs write them; with -d detaches at its end.\n\
+           follow NAME: prints lines and records as programs write them; with -d detaches at its end; with -b a record is a line \
+           `bytes MAP LENGTH` and so many bytes.\n\
            map NAME [MAP]: the contents of its maps, in hexadecimal: map, key, and a value for each processor.\n\
            detach NAME...: takes programs away; the functions get their bytes back.\n\
            points: the tracepoints. helpers: the helper functions and their numbers.",
@@ -41,8 +42,15 @@ fn run(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
     match arguments.first().copied().unwrap_or(b"list") {
         b"list" => list(session),
         b"attach" => attach(session, name(1)?),
-        b"follow" if arguments.get(1) == Some(&&b"-d"[..]) => follow(session, name(2)?, true),
-        b"follow" => follow(session, name(1)?, false),
+        b"follow" => {
+            let flags: Vec<&[u8]> =
+                arguments[1..].iter().copied().take_while(|a| a.starts_with(b"-")).collect();
+            if flags.iter().any(|a| a[1..].iter().any(|f| !b"bd".contains(f))) {
+                return Err(Failure::usage("follow has the flags -b and -d"));
+            }
+            let has = |flag| flags.iter().any(|a| a.contains(&flag));
+            follow(session, name(1 + flags.len())?, has(b'd'), has(b'b'))
+        }
         b"map" => map(session, name(1)?, arguments.get(2).copied()),
         b"detach" => {
             name(1)?;
@@ -111,17 +119,22 @@ fn attach(session: &dyn Session, name: &str) -> Outcome {
     Ok(0)
 }
 
-fn follow(session: &dyn Session, name: &str, detach: bool) -> Outcome {
+fn follow(session: &dyn Session, name: &str, detach: bool, bytes: bool) -> Outcome {
     let loaded = find(name)?;
-    let outcome = print_output(session, &loaded);
+    let outcome = print_output(session, &loaded, bytes);
     if detach {
         load::detach(name);
     }
     outcome
 }
 
-fn print_output(session: &dyn Session, loaded: &Loaded) -> Outcome {
+fn print_output(session: &dyn Session, loaded: &Arc<Loaded>, bytes: bool) -> Outcome {
+    let is_own = |a: &Arc<Active>| Arc::ptr_eq(&a.loaded, loaded) && points::is_every(&a.place);
+    let mut every: Vec<(Arc<Active>, u64)> = load::all().into_iter().filter(is_own).map(|a| (a, 0)).collect();
     loop {
+        for (active, due) in &mut every {
+            *due = points::run_due(active, *due, INTERVAL_NS);
+        }
         while let Some(line) = take(&loaded.output) {
             session.write(Stream::Out, b"print ")?;
             session.write(Stream::Out, &line)?;
@@ -129,12 +142,18 @@ fn print_output(session: &dyn Session, loaded: &Loaded) -> Outcome {
         }
         for map in loaded.maps.iter().filter(|m| m.spec.kind == MapKind::RingBuffer) {
             while let Some(record) = take(map) {
-                let line = format!("record {} {}\n", map.spec.name, hex(&record));
-                session.write(Stream::Out, line.as_bytes())?;
+                if bytes {
+                    let line = format!("bytes {} {}\n", map.spec.name, record.len());
+                    session.write(Stream::Out, line.as_bytes())?;
+                    session.write(Stream::Out, &record)?;
+                } else {
+                    let line = format!("record {} {}\n", map.spec.name, hex(&record));
+                    session.write(Stream::Out, line.as_bytes())?;
+                }
             }
         }
         session.flush()?;
-        if load::find(&loaded.name).is_none() {
+        if !load::find(&loaded.name).is_some_and(|l| Arc::ptr_eq(&l, loaded)) {
             return Ok(0);
         }
         session.sleep(api_plat::now_ns() + INTERVAL_NS)?;
@@ -149,10 +168,11 @@ fn take(map: &Map) -> Option<Vec<u8>> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let mut out = String::new();
+    let mut out = String::with_capacity(2 * bytes.len());
     for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{byte:02x}");
+        for digit in [byte >> 4, byte & 15] {
+            out.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
     }
     out
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine as programs see it, from wherever they were hit.
 
+use crate::code::Registers;
 use crate::peek;
+use api_plat::{Frame, USER_END};
 use bpf::Environment;
 use bpf::maps::Map;
+use core::mem::size_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What `bpf_trace_printk` and `puts` write to, besides the time.
@@ -23,6 +26,51 @@ const RSP: usize = 152;
 
 fn word(registers: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(registers.get(at..at + 8)?.try_into().ok()?))
+}
+
+/// Addresses that are being collected.
+struct Stack<'a> {
+    to: &'a mut [u64],
+    count: usize,
+}
+
+/// As far from the first frame as a stack may reach.
+const REACH: u64 = 8 << 20;
+
+impl Stack<'_> {
+    /// `None` when there is no room.
+    fn add(&mut self, address: u64) -> Option<()> {
+        *self.to.get_mut(self.count)? = address;
+        self.count += 1;
+        Some(())
+    }
+
+    /// Follows frame pointers, from the inside out, for as long as they make sense.
+    fn walk(&mut self, mut bp: u64, sp: u64) -> Option<()> {
+        let mut least = sp;
+        while bp >= least && bp < sp.saturating_add(REACH) {
+            let (next, back) = (peek::read_word(bp)?, peek::read_word(bp + 8)?);
+            if back == 0 {
+                return None;
+            }
+            self.add(back)?;
+            least = bp + 16;
+            bp = next;
+        }
+        Some(())
+    }
+}
+
+/// The program's registers while the kernel runs for it.
+fn interrupted() -> Option<Registers> {
+    let thread = sched::current();
+    if !thread.runs_program() || !sched::is_at_work() {
+        return None;
+    }
+    let frame = (thread.stack_top() - size_of::<Frame>() as u64) as *const Frame;
+    // SAFETY: the running thread's stack ends with its program's registers while it is in the kernel. Before its first
+    // entry, and in the few instructions in which they are being saved, they are words without a meaning.
+    Some(unsafe { Registers::of(frame) })
 }
 
 impl Environment for Machine<'_> {
@@ -73,39 +121,42 @@ impl Environment for Machine<'_> {
     }
 
     /// The address itself, the return address at the entry to a function, and what the chain of frame pointers gives.
+    /// The kernel keeps no frame pointers: behind its address comes the stack of the program that called it.
     fn stack(&self, registers: &[u8], to: &mut [u64], _: bool) -> usize {
-        let (Some(ip), Some(mut bp), Some(sp)) =
+        let (Some(ip), Some(bp), Some(sp)) =
             (word(registers, RIP), word(registers, RBP), word(registers, RSP))
         else {
             return 0;
         };
-        let mut count = 0;
-        let mut add = |address: u64| {
-            let place = to.get_mut(count)?;
-            *place = address;
-            count += 1;
-            Some(())
-        };
-        let mut walk = || {
-            add(ip)?;
-            if self.function == ip {
-                add(peek::read_word(sp)?)?;
-            }
-            let mut least = sp;
-            while bp >= least && bp < sp + (8 << 20) {
-                let (next, back) = (peek::read_word(bp)?, peek::read_word(bp + 8)?);
-                if back == 0 {
-                    return None;
+        let mut stack = Stack { to, count: 0 };
+        // However far it leads.
+        let _ = stack.add(ip);
+        if self.function == ip {
+            let _ = peek::read_word(sp).and_then(|back| stack.add(back));
+        }
+        if ip < USER_END {
+            let _ = stack.walk(bp, sp);
+        } else if let Some(program) = interrupted() {
+            let _ = stack.add(program.ip).and_then(|()| stack.walk(program.bp, program.sp));
+        }
+        stack.count
+    }
+
+    fn program(&self, registers: &[u8], to: &mut [u8]) -> bool {
+        let own;
+        let registers = match word(registers, RIP) {
+            Some(ip) if ip < USER_END => registers,
+            _ => match interrupted() {
+                Some(program) => {
+                    own = program;
+                    own.bytes()
                 }
-                add(back)?;
-                least = bp + 16;
-                bp = next;
-            }
-            Some(())
+                None => return false,
+            },
         };
-        // However far it led.
-        let _ = walk();
-        count
+        let n = registers.len().min(to.len());
+        to[..n].copy_from_slice(&registers[..n]);
+        true
     }
 
     fn function(&self) -> u64 {

@@ -65,6 +65,7 @@ pub struct Active {
     pub kind: Kind,
     /// Of the function, or the tracepoint.
     pub place: String,
+    /// Of the function; nanoseconds from one sample to the next.
     pub address: u64,
     /// Index of the program.
     pub program: usize,
@@ -78,7 +79,8 @@ impl Active {
 
     /// Runs it; interrupts are off.
     pub fn run(&self, context: &[u8]) {
-        let machine = Machine { output: &self.loaded.output, function: self.address };
+        let function = if self.kind == Kind::Tracepoint { 0 } else { self.address };
+        let machine = Machine { output: &self.loaded.output, function };
         let runtime = Runtime::new(&self.loaded.maps, &machine, context);
         // SAFETY: compiled from a program that was verified for this kind of context and these maps, which `loaded`
         // keeps; attaching checked that the context is what this place gives.

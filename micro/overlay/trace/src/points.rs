@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs at tracepoints, and what they see of an event: the structures of `bpf::context`.
 
-use crate::code::undisturbed;
+use crate::code::{Registers, undisturbed};
 use crate::load::{self, Active};
 use alloc::sync::Arc;
 use api_trace::{Event, Leaves, Point};
 use bpf::context::{Context, LARGEST};
+use core::ops::RangeInclusive;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use posix::task::Task;
@@ -27,6 +28,7 @@ pub fn context(point: Point) -> Context {
         Point::Switch => Context::Switch,
         Point::Wakeup => Context::Wakeup,
         Point::Receive | Point::Send => Context::Packet,
+        Point::Sample | Point::Every => Context::Registers,
     }
 }
 
@@ -90,6 +92,11 @@ impl Record {
                 self.thread(8, 24, Some(thread));
                 self.half(32, api_plat::cpu());
             }
+            Event::Sample { registers } => {
+                // SAFETY: a reference is always there.
+                let registers = unsafe { Registers::of(registers) };
+                self.0[..registers.bytes().len()].copy_from_slice(registers.bytes());
+            }
             Event::Receive { frame, length } | Event::Send { frame, length } => {
                 let start = frame.as_ptr() as u64;
                 self.word(0, start);
@@ -115,6 +122,45 @@ fn hook(event: Event<'_>) {
     });
 }
 
+/// Between samples unless an attachment says otherwise: 99 a second, not in step with what happens every ten
+/// milliseconds.
+const INTERVAL_NS: u64 = 1_000_000_000 / 99;
+/// More often the machine would do little else; less often nobody needs.
+const INTERVALS: RangeInclusive<u64> = 100_000..=10_000_000_000;
+
+/// The shortest interval that somebody wants, 0 for nobody; the address of an attachment is its interval in
+/// nanoseconds.
+fn interval() -> u64 {
+    let mut shortest = 0;
+    let mut at = FIRST[Point::Sample as usize].load(Ordering::Relaxed);
+    // SAFETY: what is linked is attached, and held by the list of packages.
+    while let Some(active) = unsafe { at.as_ref() } {
+        let own = if active.address == 0 { INTERVAL_NS } else { active.address };
+        let own = own.clamp(*INTERVALS.start(), *INTERVALS.end());
+        shortest = if shortest == 0 { own } else { own.min(shortest) };
+        at = active.next.load(Ordering::Relaxed);
+    }
+    shortest
+}
+
+/// Programs there run while somebody follows them.
+pub fn is_every(place: &str) -> bool {
+    place == Point::Every.name()
+}
+
+/// Runs a program of [`Point::Every`] if it is time, and answers when it is the next time.
+pub fn run_due(active: &Active, due: u64, least_ns: u64) -> u64 {
+    let now = api_plat::now_ns();
+    if now < due {
+        return due;
+    }
+    undisturbed(|| {
+        active.hits.fetch_add(1, Ordering::Relaxed);
+        active.run(&[0; LARGEST]);
+    });
+    now.saturating_add(active.address.max(least_ns))
+}
+
 fn turn_on() {
     let mut points = 0;
     for (i, first) in FIRST.iter().enumerate() {
@@ -124,6 +170,7 @@ fn turn_on() {
     }
     api_trace::set(points, hook);
     posix::dispatch::watched();
+    api_plat::set_sampling(interval());
 }
 
 pub fn attach(active: &Arc<Active>) {

@@ -198,7 +198,7 @@ fn change(site: &Site, space: &Arc<Space>, from: &[u8], to: &[u8]) -> Result<(),
 /// Threads that were interrupted in the middle of what is a jump now go on at the moved instructions.
 fn leave_patch(site: &Site) {
     for thread in sched::threads() {
-        if thread.local().is_null() {
+        if !thread.runs_program() {
             continue;
         }
         // SAFETY: the top of a program thread's kernel stack holds its registers while it is in the kernel or off the

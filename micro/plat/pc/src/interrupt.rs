@@ -4,6 +4,7 @@
 use crate::windows::Line;
 use crate::{apic, timer};
 use abi::{Result, errno::EINVAL, errno::ENOSPC};
+use api_plat::Frame;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Vectors with a stub. Those from 32 on are interrupts.
@@ -58,10 +59,10 @@ pub fn route(line: Line, trigger: Trigger, handler: Handler, data: usize) -> Res
     Ok(())
 }
 
-/// Calls the handler and acknowledges the interrupt.
-pub fn handle(vector: usize) {
+/// Calls the handler and acknowledges the interrupt, which hit code with these registers.
+pub fn handle(vector: usize, hit: &Frame) {
     match vector {
-        TIMER => timer::expired(),
+        TIMER => timer::expired(hit),
         SPURIOUS => return,
         _ => {
             let slot = &SLOTS[vector];

@@ -3,20 +3,42 @@
 
 use crate::x86::{IA32_TSC_DEADLINE, wrmsr};
 use crate::{apic, clock};
-use api_plat::upcall;
+use api_plat::{Frame, upcall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use plat_x86::features;
 
-/// When the interrupt is wanted; `u64::MAX` when none is.
+/// When the kernel wants the interrupt; `u64::MAX` when it does not.
 static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// When the next sample is taken; `u64::MAX` when none is.
+static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// From one sample to the next.
+static INTERVAL: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
 fn unilith_plat_set_timer(deadline_ns: u64) {
     // The interrupt handler reads the deadline and may set the timer again.
     crate::x86::without_interrupts(|| {
         DEADLINE.store(deadline_ns, Ordering::Relaxed);
-        arm(deadline_ns, |count| clock::measured(count, || apic::start_timer(count)));
+        arm_next();
     });
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_set_sampling(interval_ns: u64) {
+    crate::x86::without_interrupts(|| {
+        INTERVAL.store(interval_ns, Ordering::Relaxed);
+        let first = if interval_ns == 0 { u64::MAX } else { api_plat::now_ns() + interval_ns };
+        SAMPLE.store(first, Ordering::Relaxed);
+        arm_next();
+    });
+}
+
+fn next() -> u64 {
+    DEADLINE.load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed))
+}
+
+fn arm_next() {
+    arm(next(), |count| clock::measured(count, || apic::start_timer(count)));
 }
 
 /// `start` sets the APIC's timer to a count.
@@ -36,16 +58,24 @@ fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
     start(count);
 }
 
-/// The interrupt; interrupt context.
-pub fn expired() {
-    let deadline = DEADLINE.load(Ordering::Relaxed);
-    if deadline == u64::MAX {
+/// The interrupt, and the code that it hit; interrupt context.
+pub fn expired(hit: &Frame) {
+    if next() == u64::MAX {
         return;
     }
-    if api_plat::now_ns() < deadline {
-        // Too early: the counter is shorter than the wait, or runs a little faster than the clock.
-        return arm(deadline, |count| clock::restarted(count, || apic::start_timer(count)));
+    let now = api_plat::now_ns();
+    if now >= SAMPLE.load(Ordering::Relaxed) {
+        // Samples that were missed are not made up for.
+        SAMPLE.store(now + INTERVAL.load(Ordering::Relaxed), Ordering::Relaxed);
+        upcall::unilith_kernel_sample(hit);
     }
-    DEADLINE.store(u64::MAX, Ordering::Relaxed);
-    upcall::unilith_kernel_timer();
+    if now >= DEADLINE.load(Ordering::Relaxed) {
+        DEADLINE.store(u64::MAX, Ordering::Relaxed);
+        upcall::unilith_kernel_timer();
+    }
+    // Something is left, or it was too early: the counter is shorter than the wait, or runs a little faster than the
+    // clock.
+    if next() != u64::MAX {
+        arm(next(), |count| clock::restarted(count, || apic::start_timer(count)));
+    }
 }

@@ -16,7 +16,7 @@ const INTERRUPTS: u64 = 0x200;
 #[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
     let overlay = domain::leave();
-    interrupt::handle(vector as usize);
+    interrupt::handle(vector as usize, frame);
     if let Some(entry) = overlay {
         // The way back into its domain begins on the thread's stack, whether there is work or not.
         let place = move_to_thread(frame);

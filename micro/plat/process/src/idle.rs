@@ -6,7 +6,7 @@
 //! somebody wants to know, and not while the processor idles.
 
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
-use api_plat::upcall;
+use api_plat::{Frame, upcall};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use plat_x86::cpu;
 
@@ -42,6 +42,10 @@ pub static TIMER: AtomicI32 = AtomicI32::new(-1);
 pub static TRACED: AtomicBool = AtomicBool::new(false);
 /// When the kernel wants its interrupt; `u64::MAX` when it wants none.
 static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// When the next sample is taken; `u64::MAX` when none is.
+static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// From one sample to the next.
+static INTERVAL: AtomicU64 = AtomicU64::new(0);
 /// When the timer of the host expires; `u64::MAX` when it is off.
 static ARMED: AtomicU64 = AtomicU64::new(u64::MAX);
 static IDLE: AtomicBool = AtomicBool::new(false);
@@ -125,7 +129,7 @@ fn arm(at: u64, now: u64) {
 
 /// Arms the timer for what is wanted while the program runs.
 fn ensure(now: u64) {
-    let mut at = DEADLINE.load(Ordering::Relaxed);
+    let mut at = DEADLINE.load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed));
     let is_armed = |entry: &Entry| entry.armed.load(Ordering::Relaxed);
     // The first watch is the console's.
     let count = COUNT.load(Ordering::Acquire);
@@ -153,6 +157,24 @@ fn unilith_plat_set_timer(deadline_ns: u64) {
     }
 }
 
+#[unsafe(no_mangle)]
+fn unilith_plat_set_sampling(interval_ns: u64) {
+    INTERVAL.store(interval_ns, Ordering::Relaxed);
+    let now = api_plat::now_ns();
+    let first = if interval_ns == 0 { u64::MAX } else { now + interval_ns };
+    SAMPLE.store(first, Ordering::Relaxed);
+    ensure(now);
+}
+
+/// Looks at the code that was hit, if it is time.
+fn sample(now: u64, hit: &Frame) {
+    if now >= SAMPLE.load(Ordering::Relaxed) {
+        // Samples that were missed are not made up for.
+        SAMPLE.store(now + INTERVAL.load(Ordering::Relaxed), Ordering::Relaxed);
+        upcall::unilith_kernel_sample(hit);
+    }
+}
+
 fn expire(now: u64) {
     if now >= DEADLINE.load(Ordering::Relaxed) {
         DEADLINE.store(u64::MAX, Ordering::Relaxed);
@@ -160,8 +182,8 @@ fn expire(now: u64) {
     }
 }
 
-/// The timer of the host expired; interrupt context.
-pub fn tick() {
+/// The timer of the host expired, and hit this code; interrupt context.
+pub fn tick(hit: &Frame) {
     ARMED.store(u64::MAX, Ordering::Relaxed);
     if TRACED.swap(false, Ordering::Relaxed) {
         crate::console::stop();
@@ -175,6 +197,7 @@ pub fn tick() {
         ready.call();
     }
     let now = api_plat::now_ns();
+    sample(now, hit);
     expire(now);
     ensure(now);
 }

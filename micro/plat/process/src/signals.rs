@@ -231,7 +231,7 @@ extern "C" fn unilith_process_signal(
     let (info, context) = unsafe { (&*info, &mut *context) };
     match signal {
         TIMER => {
-            idle::tick();
+            idle::tick(&context.general());
             interrupt(context, overlay)
         }
         SIGINT | SIGTERM => {

@@ -25,7 +25,7 @@ mod thread;
 
 pub use pollers::run_pollers;
 pub use run::{
-    current, current_handle, exit_current, on_timer_interrupt, park, spawn, start_first, threads, unpark,
-    work, yield_now,
+    current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park, spawn, start_first,
+    threads, unpark, work, yield_now,
 };
 pub use thread::{Start, Thread};

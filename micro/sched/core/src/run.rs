@@ -39,6 +39,8 @@ struct Cpu {
     since: AtomicU64,
     timer_expired: AtomicBool,
     timer_armed: AtomicU64,
+    /// It waits for an interrupt.
+    idles: AtomicBool,
 }
 
 // One entry per processor; the platform's `cpu()` is the index.
@@ -51,6 +53,7 @@ static CPUS: [Cpu; 1] = [const {
         since: AtomicU64::new(0),
         timer_expired: AtomicBool::new(false),
         timer_armed: AtomicU64::new(u64::MAX),
+        idles: AtomicBool::new(false),
     }
 }];
 
@@ -227,6 +230,16 @@ pub fn exit_current() -> ! {
     unreachable!("a dead thread was scheduled");
 }
 
+/// The processor has nothing to do; for interrupts.
+pub fn idles() -> bool {
+    cpu().idles.load(Ordering::Relaxed)
+}
+
+/// The running thread's work is done now, not the scheduler's own on its stack; for interrupts.
+pub fn is_at_work() -> bool {
+    current().state.load(Ordering::Relaxed) == RUNNABLE
+}
+
 /// Gives the processor to the next runnable thread; idles until there is one.
 fn schedule() {
     let previous = current();
@@ -248,7 +261,9 @@ fn schedule() {
             idled = true;
             trace_switch(Some(previous), None);
         }
+        cpu().idles.store(true, Ordering::Relaxed);
         api_plat::idle();
+        cpu().idles.store(false, Ordering::Relaxed);
         api_plat::take_work();
     };
     let since = if idled { api_plat::now_ns() } else { begin };

@@ -92,6 +92,12 @@ impl Thread {
         }
     }
 
+    /// It began as a thread of the program, whose registers are at the top of its stack while it is in the kernel.
+    pub fn runs_program(&self) -> bool {
+        // SAFETY: whether there is a state never changes.
+        unsafe { &*self.fpu.get() }.is_some()
+    }
+
     /// First address above its kernel stack.
     pub fn stack_top(&self) -> u64 {
         self.stack.top

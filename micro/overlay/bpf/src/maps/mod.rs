@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] =
+    pub const ALL: [Kind; 6] =
         [Kind::Hash, Kind::Array, Kind::PerCpuHash, Kind::PerCpuArray, Kind::StackTrace, Kind::RingBuffer];
 
     /// The kind with this number.

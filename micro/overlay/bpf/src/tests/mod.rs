@@ -95,6 +95,11 @@ impl Environment for Machine {
         to[..3].copy_from_slice(&[0x10, 0x20, 0x30]);
         3
     }
+    fn program(&self, registers: &[u8], to: &mut [u8]) -> bool {
+        let n = registers.len().min(to.len());
+        to[..n].copy_from_slice(&registers[..n]);
+        true
+    }
     fn function(&self) -> u64 {
         0xf00
     }

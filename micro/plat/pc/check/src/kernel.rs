@@ -320,6 +320,9 @@ fn unilith_kernel_work(_frame: &mut Frame) {
 }
 
 #[unsafe(no_mangle)]
+fn unilith_kernel_sample(_: &Frame) {}
+
+#[unsafe(no_mangle)]
 fn unilith_kernel_timer() {
     TICKS.fetch_add(1, Relaxed);
     api_plat::request_work();

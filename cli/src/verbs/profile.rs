@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith profile`: where a running machine spends its time, as a flame graph.
+
+use crate::fault::{Fault, Result, file};
+use crate::session;
+use crate::tracing::{self, Follow, Machinery, Output as Written, Stop};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use unilith_machine::store::Store;
+use unilith_trace::profile::{self, Profile, Sampler, Stacks};
+
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_long_help = "\
+Examples:
+  unilith profile redis
+  unilith profile redis -d 30 -F 499 -o redis.svg
+  unilith profile redis --format folded > before.folded
+
+Only time in which the processor is busy is sampled. Frames of the kernel end with _[k]. Callers are found by the unwind
+tables of the programs' files; where they end or the stack is deeper than what a sample holds, the frame [callers unknown]
+says so. docs/how-to/profile.md shows how to read it.")]
+pub struct Args {
+    machine: String,
+    /// For so many seconds; Ctrl-C ends it earlier
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    duration: u64,
+    /// So many samples a second
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99,
+        value_parser = clap::value_parser!(u32).range(i64::from(*profile::RATES.start())..=i64::from(*profile::RATES.end())))]
+    frequency: u32,
+    /// Write to this file; `-` is standard output [default: MACHINE.svg, folded stacks to standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// svg: a flame graph; folded: a line for each stack, for other tools
+    #[arg(long, value_name = "FORMAT", default_value = "svg")]
+    format: Format,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Svg,
+    Folded,
+}
+
+/// Where the profile goes.
+enum Output {
+    Standard,
+    /// Written to a neighbour first: nobody loses an older profile to one that fails.
+    File {
+        path: PathBuf,
+        new: PathBuf,
+        file: File,
+    },
+}
+
+impl Output {
+    fn open(args: &Args, machine: &str) -> Result<Output> {
+        let path = match (&args.output, args.format) {
+            (Some(path), _) => path.clone(),
+            (None, Format::Svg) => PathBuf::from(format!("{machine}.svg")),
+            (None, Format::Folded) => return Ok(Output::Standard),
+        };
+        if path.as_os_str() == "-" {
+            return Ok(Output::Standard);
+        }
+        if path.is_dir() {
+            return Err(Fault::new(format!("cannot write {}: it is a directory", path.display())));
+        }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".new.{}", std::process::id()));
+        let new = path.with_file_name(name);
+        let file = File::create(&new).map_err(file("write", &path))?;
+        Ok(Output::File { path, new, file })
+    }
+
+    /// Answers where it is.
+    fn write(self, bytes: &[u8]) -> Result<String> {
+        match self {
+            Output::Standard => {
+                let mut out = io::stdout();
+                let written = out.write_all(bytes).and_then(|()| out.flush());
+                written.map_err(|e| Fault::new(format!("cannot write the profile: {e}")))?;
+                Ok("standard output".into())
+            }
+            Output::File { path, new, mut file } => {
+                let written = file.write_all(bytes).and_then(|()| fs::rename(&new, &path));
+                written.map_err(crate::fault::file("write", &path))?;
+                Ok(path.display().to_string())
+            }
+        }
+    }
+
+    fn discard(self) {
+        if let Output::File { new, .. } = self {
+            // What cannot be removed was not made.
+            let _ = fs::remove_file(new);
+        }
+    }
+}
+
+pub fn act(store: &Store, args: &Args) -> Result<u8> {
+    let machine = session::find(store, &args.machine)?;
+    let client = session::connect(&machine)?;
+    let output = Output::open(args, &machine.spec.name)?;
+    match take(&machine, &client, args) {
+        Ok((bytes, said)) => {
+            let path = output.write(&bytes)?;
+            eprintln!("{said}: {path}");
+            Ok(0)
+        }
+        Err(fault) => {
+            output.discard();
+            Err(fault)
+        }
+    }
+}
+
+/// The profile, and what is to be said of it.
+fn take(
+    machine: &unilith_machine::store::Machine,
+    client: &unilith_overlay::Client,
+    args: &Args,
+) -> Result<(Vec<u8>, String)> {
+    let machinery = Machinery::read(machine, client)?;
+    let name = tracing::own_name("profile");
+    let stop = Stop::watch()?;
+    let sampler = Sampler::new(args.frequency, machinery.kernel.as_ref());
+    tracing::attach(client, &name, &sampler.script(true), &machinery)?;
+    let begin = Instant::now();
+    eprintln!("sampling {} {} times a second: for {} s", machine.spec.name, args.frequency, args.duration);
+    let (send, samples) = channel();
+    let follow = Follow::start(client, &name, move |output| {
+        if let Written::Record { map, bytes } = output
+            && let Some(sample) = sampler.read(map, bytes)
+        {
+            // Only while somebody listens.
+            let _ = send.send(sample);
+        }
+    })?;
+    stop.wait(Some(begin + Duration::from_secs(args.duration)), &follow);
+    let elapsed = begin.elapsed();
+    let lost = tracing::lost(client, &name)?;
+    follow.end()?;
+    let names = machinery.names();
+    let mut stacks = Stacks::new(machinery.all(), &names);
+    let mut profile = Profile::default();
+    for sample in samples {
+        profile.add(stacks.frames(&sample));
+    }
+    if profile.samples == 0 {
+        let idle = "the machine was idle: no samples; give it something to do meanwhile";
+        return Err(Fault::new(idle));
+    }
+    if lost > 0 {
+        eprintln!("unilith: {lost} samples were lost: take fewer with -F");
+    }
+    let busy = (profile.samples + lost) as f64 / f64::from(args.frequency) / elapsed.as_secs_f64();
+    let said = format!(
+        "{} samples in {} s, the processor was busy {:.0} % of the time",
+        profile.samples,
+        elapsed.as_secs(),
+        (100.0 * busy).min(100.0)
+    );
+    let bytes = match args.format {
+        Format::Folded => profile.folded().into_bytes(),
+        Format::Svg => {
+            let why = |e| Fault::new(format!("cannot draw the flame graph: {e}"));
+            profile.flame_graph(&machine.spec.name, &said).map_err(why)?
+        }
+    };
+    Ok((bytes, said))
+}
