@@ -140,7 +140,7 @@ fn keep(built: &Path, cache: &Path, folder: &Path) -> Result<()> {
     let symbols = temporary.join("kernel.symbols");
     fs::copy(built, &symbols).map_err(file("copy the kernel to", &symbols))?;
     let strip = Command::new("strip")
-        .args(["--strip-all", "--remove-section=.eh_frame", "-o"])
+        .args(["--strip-all", "--remove-section=.eh_frame", "--remove-section=.gcc_except_table", "-o"])
         .arg(temporary.join("kernel"))
         .arg(&symbols)
         .status();

@@ -93,6 +93,9 @@ pub enum Output<'a> {
     Record { map: &'a str, bytes: &'a [u8] },
 }
 
+/// A ring buffer, and so a record, has no more bytes.
+const MOST_RECORD: usize = 16 << 20;
+
 /// Hands over what is complete in `text`, and answers how many bytes that was.
 fn take_output(text: &[u8], each: &mut impl FnMut(Output<'_>)) -> usize {
     let mut from = 0;
@@ -100,7 +103,9 @@ fn take_output(text: &[u8], each: &mut impl FnMut(Output<'_>)) -> usize {
         let line = String::from_utf8_lossy(&text[from..from + end]);
         let mut next = from + end + 1;
         let record = line.strip_prefix("bytes ").and_then(|l| l.split_once(' '));
-        if let Some((map, length)) = record.and_then(|(map, n)| Some((map, n.parse::<usize>().ok()?))) {
+        if let Some((map, length)) =
+            record.and_then(|(map, n)| Some((map, n.parse().ok().filter(|n| *n <= MOST_RECORD)?)))
+        {
             let Some(bytes) = text[next..].get(..length) else { return from };
             each(Output::Record { map, bytes });
             next += length;

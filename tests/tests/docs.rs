@@ -295,7 +295,7 @@ fn pages_about_the_overlay_work_as_printed() {
             &["1|first entry\n2|second entry\n", "2 pages saved to /tmp/saved.db", "\n3\n"],
         ),
         ("how-to/trace.md", &["processCommand: 4002", "hello", "\n5\n", "epoll_wait", "net:receive"]),
-        ("how-to/profile.md", &["%CPU", "_[k]", "aeMain", "\"function\":", "mem_bytes"]),
+        ("how-to/profile.md", &["%CPU", "_[k]", "aeMain", "\"function\":", "size_bytes"]),
     ] {
         let said = follow(page);
         for part in parts {

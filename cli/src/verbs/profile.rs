@@ -48,10 +48,11 @@ enum Format {
 /// Where the profile goes.
 enum Output {
     Standard,
-    /// Written to a neighbour first: nobody loses an older profile to one that fails.
+    /// A device or a pipe, or a file: that is written to a neighbour first, so nobody loses an older profile to one
+    /// that fails.
     File {
         path: PathBuf,
-        new: PathBuf,
+        new: Option<PathBuf>,
         file: File,
     },
 }
@@ -66,14 +67,23 @@ impl Output {
         if path.as_os_str() == "-" {
             return Ok(Output::Standard);
         }
-        if path.is_dir() {
-            return Err(Fault::new(format!("cannot write {}: it is a directory", path.display())));
+        // Through symbolic links.
+        let path = path.canonicalize().unwrap_or(path);
+        match fs::metadata(&path) {
+            Ok(there) if there.is_dir() => {
+                return Err(Fault::new(format!("cannot write {}: it is a directory", path.display())));
+            }
+            Ok(there) if !there.is_file() => {
+                let file = File::options().write(true).open(&path).map_err(file("write", &path))?;
+                return Ok(Output::File { path, new: None, file });
+            }
+            _ => {}
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".new.{}", std::process::id()));
         let new = path.with_file_name(name);
         let file = File::create(&new).map_err(file("write", &path))?;
-        Ok(Output::File { path, new, file })
+        Ok(Output::File { path, new: Some(new), file })
     }
 
     /// Answers where it is.
@@ -86,15 +96,15 @@ impl Output {
                 Ok("standard output".into())
             }
             Output::File { path, new, mut file } => {
-                let written = file.write_all(bytes).and_then(|()| fs::rename(&new, &path));
-                written.map_err(crate::fault::file("write", &path))?;
+                let finish = |()| new.as_ref().map_or(Ok(()), |new| fs::rename(new, &path));
+                file.write_all(bytes).and_then(finish).map_err(crate::fault::file("write", &path))?;
                 Ok(path.display().to_string())
             }
         }
     }
 
     fn discard(self) {
-        if let Output::File { new, .. } = self {
+        if let Output::File { new: Some(new), .. } = self {
             // What cannot be removed was not made.
             let _ = fs::remove_file(new);
         }

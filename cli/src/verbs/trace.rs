@@ -19,7 +19,7 @@ Examples:
   unilith trace redis 'latency(processCommand)' -d 10
   unilith trace nginx 'print(ngx_http_process_request_line, pid, time)'
   unilith trace redis 'count(sys_enter, id)'
-  unilith trace redis 'stacks(kernel:unilith_kernel_page_fault)'
+  unilith trace redis 'count(page_fault_user, ip)'
   unilith trace redis 'print(sys_exit if ret < 0, id, ret)'
   unilith trace redis slow processCommand 10ms
   unilith trace redis program.o

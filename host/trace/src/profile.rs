@@ -16,7 +16,7 @@ use bpf::helpers::id;
 use bpf::insn::jump;
 use bpf::maps::{Kind as MapKind, Spec};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{Error, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Unwinder};
 use object::{Object, ObjectSection, ObjectSegment};
 use std::collections::BTreeMap;
 
@@ -240,7 +240,8 @@ impl<'a> Stacks<'a> {
         if let Some(program) = &sample.program {
             out.extend(self.walk(program, false));
         }
-        out.push(sample.thread.clone());
+        // The name may have been changed in this moment.
+        out.push(if sample.thread.is_empty() { "[no name]".into() } else { sample.thread.clone() });
         out.reverse();
         out
     }
@@ -254,13 +255,19 @@ impl<'a> Stacks<'a> {
         loop {
             match frames.next() {
                 Ok(Some(frame)) if out.len() < DEEPEST => {
-                    let name = self.names.name(frame.address_for_lookup());
-                    let name = name.map_or_else(|| "[no file]".to_string(), str::to_string);
+                    let at = frame.address_for_lookup();
+                    // The ways into the kernel are assembly without tables: there its stack begins.
+                    let is_entry = in_kernel && !self.names.is_function(at);
+                    if is_entry && !out.is_empty() {
+                        return out;
+                    }
+                    let name = self.names.name(at).unwrap_or_else(|| "[no file]".into());
                     out.push(if in_kernel { format!("{name}{KERNEL}") } else { name });
+                    if is_entry {
+                        return out;
+                    }
                 }
                 Ok(None) => return out,
-                // The ways into the kernel are assembly without tables: there its stack begins.
-                Err(e) if in_kernel && !matches!(e, Error::CouldNotReadStack(_)) => return out,
                 Ok(Some(_)) | Err(_) => {
                     out.push(if in_kernel { format!("{UNKNOWN}{KERNEL}") } else { UNKNOWN.into() });
                     return out;

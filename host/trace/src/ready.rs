@@ -84,8 +84,8 @@ pub const ALL: &[Ready] = &[
     Ready {
         name: "page-faults",
         arguments: &[],
-        summary: "Page faults by thread",
-        line: "count(kernel:unilith_kernel_page_fault, comm)",
+        summary: "Page faults by the function of the program",
+        line: "count(page_fault_user, ip)",
     },
     Ready {
         name: "run-queue",

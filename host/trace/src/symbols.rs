@@ -4,7 +4,10 @@
 use crate::Script;
 use crate::language::Variable;
 use api_probes::{Attachment, Kind, Package, Plan};
-use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolFlags, SymbolKind, elf};
+use object::{
+    Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind, SegmentFlags, SymbolFlags, SymbolKind,
+    elf,
+};
 use std::collections::BTreeMap;
 use unilith_rewrite::probe::Prober;
 
@@ -201,54 +204,105 @@ pub fn variable(modules: &[Module], kernel: Option<&Module>, name: &str) -> Opti
 
 /// Names addresses.
 pub struct Names {
-    /// Address, end, name.
-    all: Vec<(u64, u64, String)>,
-    /// The same of segments.
-    files: Vec<(u64, u64, String)>,
+    /// In order of their addresses.
+    all: Vec<Named>,
 }
+
+/// What a range of addresses is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    start: u64,
+    /// Behind its last byte; as it is for a label, until the next one is known.
+    end: u64,
+    what: What,
+    name: String,
+}
+
+/// From the outside in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// A part of a file.
+    File,
+    /// In code that somebody wrote in assembly.
+    Label,
+    Function,
+}
+
+/// An address is looked for among so many ranges that begin before it: most are functions, and none is within another.
+const LOOK_BACK: usize = 1 << 12;
 
 impl Names {
     pub fn new<'a>(modules: impl Iterator<Item = &'a Module>) -> Names {
-        let (mut all, mut files) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for module in modules {
             let Ok(file) = object::File::parse(&*module.elf) else { continue };
+            let at = |address: u64| address.wrapping_add(module.bias);
+            let code: Vec<_> =
+                file.sections().filter(|s| s.kind() == SectionKind::Text).map(|s| s.index()).collect();
             for symbol in file.symbols().chain(file.dynamic_symbols()) {
-                if symbol.kind() == SymbolKind::Text
-                    && !symbol.is_undefined()
+                let what = match symbol.kind() {
+                    SymbolKind::Text if symbol.size() > 0 => What::Function,
+                    SymbolKind::Text | SymbolKind::Unknown
+                        if symbol.section_index().is_some_and(|s| code.contains(&s)) =>
+                    {
+                        What::Label
+                    }
+                    _ => continue,
+                };
+                if !symbol.is_undefined()
                     && let Ok(name) = symbol.name()
                 {
-                    let start = symbol.address().wrapping_add(module.bias);
-                    all.push((start, start.wrapping_add(symbol.size()), demangled(name)));
+                    let start = at(symbol.address());
+                    let end = start.wrapping_add(symbol.size());
+                    all.push(Named { start, end, what, name: demangled(name) });
                 }
             }
             // What has no symbol still belongs to a file.
+            let name = module.path.rsplit('/').next().unwrap_or(&module.path);
             for segment in file.segments().filter(|s| s.size() > 0) {
-                let name = module.path.rsplit('/').next().unwrap_or(&module.path);
-                let start = segment.address().wrapping_add(module.bias);
+                let start = at(segment.address());
                 let end = start.wrapping_add(segment.size());
-                all.push((start, end, format!("[{name}]")));
-                files.push((start, end, name.to_string()));
+                all.push(Named { start, end, what: What::File, name: name.to_string() });
             }
         }
         all.sort();
-        Names { all, files }
+        for i in 1..all.len() {
+            if all[i - 1].what == What::Label {
+                all[i - 1].end = all[i].start;
+            }
+        }
+        Names { all }
     }
 
-    /// The name, or else the address.
-    pub fn known(&self, address: u64) -> String {
-        self.name(address).map_or_else(|| format!("{address:#x}"), str::to_string)
+    /// Those that hold the address, the innermost first.
+    fn around(&self, address: u64) -> impl Iterator<Item = &Named> {
+        let end = self.all.partition_point(|n| n.start <= address);
+        self.all[..end].iter().rev().take(LOOK_BACK).filter(move |n| address < n.end)
     }
 
     /// The file that is mapped there, without its path.
     pub fn file(&self, address: u64) -> Option<&str> {
-        let file = self.files.iter().find(|f| (f.0..f.1).contains(&address));
-        file.map(|f| f.2.as_str())
+        let file = self.all.iter().find(|n| n.what == What::File && (n.start..n.end).contains(&address));
+        file.map(|f| f.name.as_str())
     }
 
-    /// The innermost that holds the address.
-    pub fn name(&self, address: u64) -> Option<&str> {
-        let end = self.all.partition_point(|n| n.0 <= address);
-        self.all[..end].iter().rev().take(1 << 12).find(|n| address < n.1).map(|n| n.2.as_str())
+    /// A compiler made the code there.
+    pub fn is_function(&self, address: u64) -> bool {
+        self.around(address).any(|n| n.what == What::Function)
+    }
+
+    /// The function, else what is known.
+    pub fn name(&self, address: u64) -> Option<String> {
+        let find = |what| self.around(address).find(|n| n.what == what);
+        match find(What::Function).or_else(|| find(What::Label)) {
+            Some(named) => Some(named.name.clone()),
+            None => self.file(address).map(|file| format!("[{file}]")),
+        }
+    }
+
+    /// The name, or else the address.
+    pub fn known(&self, address: u64) -> String {
+        self.name(address).unwrap_or_else(|| format!("{address:#x}"))
     }
 }
 
@@ -278,7 +332,11 @@ mod tests {
         let here = marker_for_this_test as *const () as u64;
         let function = find(modules.iter(), "marker_for_this_test").unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(function.address.wrapping_add(function.module.bias), here);
-        assert_eq!(Names::new(modules.iter()).name(here), Some("marker_for_this_test"));
+        let names = Names::new(modules.iter());
+        assert_eq!(names.name(here).as_deref(), Some("marker_for_this_test"));
+        assert!(names.is_function(here) && !names.is_function(1));
+        let file = names.file(here).unwrap();
+        assert!(modules[0].path.ends_with(file), "{file}");
         let missing = find(modules.iter(), "marker_for_this_tes").err().unwrap();
         assert!(missing.contains("there is marker_for_this_test"), "{missing}");
         assert_eq!(marker_for_this_test(3), 10);

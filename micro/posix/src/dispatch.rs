@@ -208,5 +208,8 @@ fn unilith_kernel_exception(frame: &mut Frame, exception: Exception) {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
+    if api_trace::is_on(Point::PageFault) {
+        api_trace::hit(Event::PageFault { address, access });
+    }
     calls::memory::page_fault(address, access)
 }

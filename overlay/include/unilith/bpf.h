@@ -108,6 +108,14 @@ struct trace_event_raw_sched_wakeup_template {
 	int target_cpu;
 } __context;
 
+/* tp/exceptions/page_fault_user; the code has 2 of a write and 16 of an instruction. */
+struct trace_event_raw_x86_exceptions {
+	__u64 ent;
+	unsigned long address;
+	unsigned long ip;
+	unsigned long error_code;
+} __context;
+
 /* tp/net/receive, tp/net/send: the bytes of the first buffer, and the length of the whole frame. */
 struct unilith_packet {
 	void *data;

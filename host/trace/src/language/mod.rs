@@ -300,9 +300,11 @@ pub fn tracepoint(name: &str) -> Option<(&'static str, Context)> {
         ("net:receive", Context::Packet),
         ("net:send", Context::Packet),
         (SAMPLE, Context::Registers),
+        ("exceptions:page_fault_user", Context::Fault),
     ];
     let short = |full: &str| {
-        full.split_once(':').is_some_and(|(group, s)| s == name && matches!(group, "raw_syscalls" | "sched"))
+        full.split_once(':')
+            .is_some_and(|(group, s)| s == name && matches!(group, "raw_syscalls" | "sched" | "exceptions"))
     };
     all.into_iter().find(|(full, _)| *full == name || short(full))
 }
@@ -366,6 +368,7 @@ fn of_context(word: &str, target: &Target) -> Result<Value, String> {
     let numbers = || members.clone().filter(|m| m.kind == bpf::context::Field::Number);
     match numbers().find(|m| m.name == word) {
         Some(m) if m.name == "id" => Ok(Value::Call(m.offset)),
+        Some(m) if m.name == "ip" => Ok(Value::Code(m.offset)),
         Some(m) if m.size <= 8 => Ok(Value::Field(m.offset, m.size)),
         Some(m) if m.size == 16 => Ok(Value::Chars(m.offset, m.size)),
         _ => {
@@ -483,6 +486,7 @@ mod tests {
             "count(net:receive, len)",
             "count(perf:sample, ip)",
             "stacks(perf:sample)",
+            "count(page_fault_user if error_code == 6, ip)",
             "print(f, u64(u64(arg0) + 16) - 1)",
             "count(a); latency(b); hist(c, arg0)",
             "count(f if arg1 > 5)",

@@ -21,10 +21,11 @@ pub enum Point {
     Send = 5,
     Sample = 6,
     Every = 7,
+    PageFault = 8,
 }
 
 impl Point {
-    pub const ALL: [Point; 8] = [
+    pub const ALL: [Point; 9] = [
         Point::CallEntry,
         Point::CallExit,
         Point::Switch,
@@ -33,6 +34,7 @@ impl Point {
         Point::Send,
         Point::Sample,
         Point::Every,
+        Point::PageFault,
     ];
 
     /// The name, as Linux has it where Linux has one.
@@ -47,6 +49,7 @@ impl Point {
             Point::Sample => "perf:sample",
             // No event of the kernel: who reads what programs write runs them.
             Point::Every => "timer:every",
+            Point::PageFault => "exceptions:page_fault_user",
         }
     }
 }
@@ -76,6 +79,8 @@ pub enum Event<'a> {
     Receive { frame: &'a [u8], length: usize },
     /// A frame is handed to the device.
     Send { frame: &'a [u8], length: usize },
+    /// The program, or the kernel in its memory, touches a page that is not there, or not with this right.
+    PageFault { address: u64, access: api_plat::Access },
     /// The sampling timer hit this code, of the program or the kernel; in interrupt context.
     Sample { registers: &'a api_plat::Frame },
 }
@@ -90,6 +95,7 @@ impl Event<'_> {
             Event::Receive { .. } => Point::Receive,
             Event::Send { .. } => Point::Send,
             Event::Sample { .. } => Point::Sample,
+            Event::PageFault { .. } => Point::PageFault,
         }
     }
 }

@@ -41,6 +41,8 @@ pub enum Context {
     Wakeup = 5,
     /// `struct unilith_packet`: a frame received or about to be sent.
     Packet = 6,
+    /// `struct trace_event_raw_x86_exceptions`.
+    Fault = 7,
 }
 
 const REGISTERS: &[Member] = &[
@@ -84,17 +86,20 @@ const PACKET: &[Member] = &[
     n("len", 16, 4),
 ];
 
+const FAULT: &[Member] = &[n("address", 8, 8), n("ip", 16, 8), n("error_code", 24, 8)];
+
 /// The largest context in bytes.
 pub const LARGEST: usize = 168;
 
 impl Context {
-    pub const ALL: [Context; 6] = [
+    pub const ALL: [Context; 7] = [
         Context::Registers,
         Context::CallEntry,
         Context::CallExit,
         Context::Switch,
         Context::Wakeup,
         Context::Packet,
+        Context::Fault,
     ];
 
     pub fn from_number(number: u8) -> Option<Context> {
@@ -110,6 +115,7 @@ impl Context {
             Context::Switch => "trace_event_raw_sched_switch",
             Context::Wakeup => "trace_event_raw_sched_wakeup_template",
             Context::Packet => "unilith_packet",
+            Context::Fault => "trace_event_raw_x86_exceptions",
         }
     }
 
@@ -121,6 +127,7 @@ impl Context {
             Context::Switch => SWITCH,
             Context::Wakeup => WAKEUP,
             Context::Packet => PACKET,
+            Context::Fault => FAULT,
         }
     }
 

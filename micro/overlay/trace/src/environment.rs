@@ -62,7 +62,7 @@ impl Stack<'_> {
 }
 
 /// The program's registers while the kernel runs for it.
-fn interrupted() -> Option<Registers> {
+pub fn interrupted() -> Option<Registers> {
     let thread = sched::current();
     if !thread.runs_program() || !sched::is_at_work() {
         return None;

@@ -2,8 +2,10 @@
 //! Programs at tracepoints, and what they see of an event: the structures of `bpf::context`.
 
 use crate::code::{Registers, undisturbed};
+use crate::environment::interrupted;
 use crate::load::{self, Active};
 use alloc::sync::Arc;
+use api_plat::Access;
 use api_trace::{Event, Leaves, Point};
 use bpf::context::{Context, LARGEST};
 use core::ops::RangeInclusive;
@@ -29,6 +31,7 @@ pub fn context(point: Point) -> Context {
         Point::Wakeup => Context::Wakeup,
         Point::Receive | Point::Send => Context::Packet,
         Point::Sample | Point::Every => Context::Registers,
+        Point::PageFault => Context::Fault,
     }
 }
 
@@ -96,6 +99,19 @@ impl Record {
                 // SAFETY: a reference is always there.
                 let registers = unsafe { Registers::of(registers) };
                 self.0[..registers.bytes().len()].copy_from_slice(registers.bytes());
+            }
+            Event::PageFault { address, access } => {
+                self.word(8, address);
+                self.word(16, interrupted().map_or(0, |r| r.ip));
+                // Of a page fault: by the program (bit 2), a write (1), of an instruction (4).
+                self.word(
+                    24,
+                    match access {
+                        Access::Read => 4,
+                        Access::Write => 4 | 2,
+                        Access::Execute => 4 | 16,
+                    },
+                );
             }
             Event::Receive { frame, length } | Event::Send { frame, length } => {
                 let start = frame.as_ptr() as u64;

@@ -42,6 +42,7 @@ pub struct Thread {
     /// Processor time up to when it last left the processor, in nanoseconds.
     pub(crate) used_ns: AtomicU64,
     slice_limit: AtomicU64,
+    is_program: bool,
 }
 
 // SAFETY: `context`, `fpu` and `start` are touched by the thread itself while it runs, or by the scheduler while it is
@@ -66,6 +67,7 @@ impl Thread {
             local: AtomicPtr::new(core::ptr::null_mut()),
             used_ns: AtomicU64::new(0),
             slice_limit: AtomicU64::new(u64::MAX),
+            is_program: with_fpu,
         }))
     }
 
@@ -94,8 +96,7 @@ impl Thread {
 
     /// It began as a thread of the program, whose registers are at the top of its stack while it is in the kernel.
     pub fn runs_program(&self) -> bool {
-        // SAFETY: whether there is a state never changes.
-        unsafe { &*self.fpu.get() }.is_some()
+        self.is_program
     }
 
     /// First address above its kernel stack.
