@@ -203,7 +203,7 @@ fn the_page_of_tracing_is_the_tables() {
     );
     for ready in unilith_trace::ready::ALL {
         let usage = [&[ready.name], ready.arguments].concat().join(" ");
-        text.push_str(&format!("| `{usage}` | {} | `{}` |\n", ready.summary, ready.line));
+        text.push_str(&format!("| `{usage}` | {} | `{}` |\n", ready.summary, ready.shown()));
     }
     text.push_str(
         "\n## Tracepoints\n\nIn C `SEC(\"tp/GROUP/NAME\")`, and `SEC(\"perf_event\")` for `perf:sample`. `timer:every` is what `every` \

@@ -19,9 +19,8 @@ Examples:
   unilith profile redis -d 30 -F 499 -o redis.svg
   unilith profile redis --format folded > before.folded
 
-Only time in which the processor is busy is sampled. Frames of the kernel end with _[k]. Callers are found by the unwind
-tables of the programs' files; where they end or the stack is deeper than what a sample holds, the frame [callers unknown]
-says so. docs/how-to/profile.md shows how to read it.")]
+Only busy time is sampled. Frames of the kernel end with _[k]; callers that cannot be known are
+one frame, [callers unknown]. docs/how-to/profile.md shows how to read it.")]
 pub struct Args {
     machine: String,
     /// For so many seconds; Ctrl-C ends it earlier

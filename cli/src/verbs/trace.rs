@@ -71,7 +71,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let (Some(machine), Some(program), false) = (&args.machine, &args.program, args.list) else {
         let rows = ready::ALL.iter().map(|r| {
             let usage = [&[r.name], r.arguments].concat().join(" ");
-            vec![usage, r.summary.to_string(), r.line.to_string()]
+            vec![usage, r.summary.to_string(), r.shown()]
         });
         super::print_table(&rows.collect::<Vec<_>>());
         return Ok(0);

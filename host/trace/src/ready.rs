@@ -107,6 +107,21 @@ pub const ALL: &[Ready] = &[
     },
 ];
 
+impl Ready {
+    /// The line with the names of its arguments.
+    pub fn shown(&self) -> String {
+        self.with(self.arguments)
+    }
+
+    fn with(&self, arguments: &[impl AsRef<str>]) -> String {
+        let mut line = self.line.to_string();
+        for (i, argument) in arguments.iter().enumerate() {
+            line = line.replace(&format!("{{{i}}}"), argument.as_ref());
+        }
+        line
+    }
+}
+
 /// The line of this name, if there is one. An error when its arguments are missing or too many.
 pub fn line(name: &str, arguments: &[String]) -> Result<Option<String>, String> {
     let Some(ready) = ALL.iter().find(|r| r.name == name) else { return Ok(None) };
@@ -116,8 +131,7 @@ pub fn line(name: &str, arguments: &[String]) -> Result<Option<String>, String> 
             wants => format!("write {name} {}", wants.join(" ")),
         });
     }
-    let fill = |line: String, (i, argument): (usize, &String)| line.replace(&format!("{{{i}}}"), argument);
-    Ok(Some(arguments.iter().enumerate().fold(ready.line.to_string(), fill)))
+    Ok(Some(ready.with(arguments)))
 }
 
 #[cfg(test)]
