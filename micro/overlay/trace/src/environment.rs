@@ -45,12 +45,13 @@ impl Stack<'_> {
         Some(())
     }
 
-    /// Follows frame pointers, from the inside out, for as long as they make sense.
+    /// Follows the program's frame pointers, from the inside out, for as long as they make sense.
     fn walk(&mut self, mut bp: u64, sp: u64) -> Option<()> {
         let mut least = sp;
         while bp >= least && bp < sp.saturating_add(REACH) {
             let (next, back) = (peek::read_word(bp)?, peek::read_word(bp + 8)?);
-            if back == 0 {
+            // What keeps no frame pointers has something else there.
+            if back == 0 || back >= USER_END {
                 return None;
             }
             self.add(back)?;
