@@ -112,6 +112,10 @@ fn loops_end_by_budget_and_by_interrupt_while_the_application_serves() {
         let mut command = unilith.command(&["exec", &machine.id, "run", "-t", "0", &object, endless]);
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
+        // A client that has not begun dies of the signal itself.
+        eventually("the program runs", || {
+            unilith.run(&["exec", &machine.id, "programs"]).ok().out.contains("running")
+        });
         asking.goes_on();
         std::thread::sleep(Duration::from_millis(300));
         assert!(child.try_wait().unwrap().is_none(), "{endless} ended by itself");
