@@ -14,8 +14,12 @@ use api_mem::{Frame, Pages};
 use api_plat::{Access, FaultOutcome};
 use core::mem::ManuallyDrop;
 
-/// Pages of a file mapped with the one that was asked for: an aligned group (Linux' fault_around_bytes, 64 KiB).
+/// Pages of a file mapped with the one that was asked for: an aligned group (Linux' fault_around_bytes, 64 KiB). Where a
+/// fault is a signal and a call of the host it is larger for what cannot be written, for those pages cost nothing.
 const AROUND: u64 = 16;
+const AROUND_READ_ONLY: u64 = if Machine::CHUNKS { 64 } else { AROUND };
+/// Most pages of a file copied at once where one after the other is written: relocation does that.
+const COPIES_AHEAD: u32 = if Machine::CHUNKS { 16 } else { 1 };
 /// Most pages of anonymous memory made at once for sequential use.
 const AHEAD: u32 = if Machine::CHUNKS { 256 } else { 16 };
 /// Pages of the smallest piece of contiguous memory, and how many pieces there may be before they get larger.
@@ -135,9 +139,9 @@ impl Inner {
                     let expected = vma.streak.0 == address;
                     let count = if expected { (vma.streak.1 * 2).min(AHEAD) } else { 1 };
                     let large = vma.traits.large;
-                    let step = self.make_anonymous(address, start, end, rights, count, large);
+                    let (step, next) = self.make_anonymous(address, start, end, rights, count, large);
                     if let Some((_, vma)) = self.tree.find_mut(address) {
-                        vma.streak = (address + u64::from(count) * PAGE, count);
+                        vma.streak = (next, count);
                     }
                     step
                 }
@@ -152,15 +156,28 @@ impl Inner {
                 let (file, shared) = (file.clone(), vma.traits.shared);
                 let (first, end) = (*index, vma.end);
                 let text = vma.text.clone();
+                let streak = vma.streak;
                 let view = View { file, first, start, end, rights, shared, text };
-                self.fault_file(address, access, view, present, fetched)
+                let step = self.fault_file(address, access, &view, present, fetched);
+                if COPIES_AHEAD > 1
+                    && access == Access::Write
+                    && !shared
+                    && matches!(step, Step::Done(FaultOutcome::Resolved))
+                {
+                    let count = if streak.0 == address { (streak.1 * 2).min(COPIES_AHEAD) } else { 1 };
+                    let next = self.copy_ahead(address + PAGE, &view, count - 1);
+                    if let Some((_, vma)) = self.tree.find_mut(address) {
+                        vma.streak = (next, count);
+                    }
+                }
+                step
             }
             // All their pages were mapped at once, with the rights they have.
             Backing::Stubs | Backing::Fixed => Step::Done(FaultOutcome::Segv { mapped: true }),
         }
     }
 
-    /// New zeroed memory from `address` on: `count` pages as far as they are free, or a large page.
+    /// New zeroed memory from `address` on: `count` pages as far as they are free, or a large page; and where it ends.
     fn make_anonymous(
         &mut self,
         address: u64,
@@ -169,7 +186,7 @@ impl Inner {
         rights: Rights,
         count: u32,
         large: Large,
-    ) -> Step {
+    ) -> (Step, u64) {
         let base = address & !(LARGE - 1);
         if large != Large::Never
             && base >= start
@@ -181,30 +198,29 @@ impl Inner {
             if self.pager.map_large(base, physical, rights) == Ok(true) {
                 pages.into_raw();
                 self.count_resident(true, LARGE_PAGES as i64);
-                return RESOLVED;
+                return (RESOLVED, base + LARGE);
             }
         }
-        if Machine::CHUNKS && self.make_chunk(address, start, end, rights, count) {
-            return RESOLVED;
+        if Machine::CHUNKS
+            && let Some(next) = self.make_chunk(address, start, end, rights, count)
+        {
+            return (RESOLVED, next);
         }
-        let Ok(frame) = Frame::new() else { return NO_MEMORY };
+        let Ok(frame) = Frame::new() else { return (NO_MEMORY, address) };
         if self.pager.map(address, frame, rights, true).is_err() {
-            return NO_MEMORY;
+            return (NO_MEMORY, address);
         }
         self.count_resident(true, 1);
-        if count > 1 {
-            self.make_ahead(address, end, rights, count);
-        }
-        RESOLVED
+        (RESOLVED, self.make_ahead(address, end, rights, count))
     }
 
     /// An aligned piece of contiguous new memory around `address`, as large as sequential use suggests and as nothing of
-    /// it is there yet; false where memory is short. The host keeps a limited number of mappings, so a program that uses
+    /// it is there yet, and where it ends; `None` where memory is short. The host keeps a limited number of mappings, so a program that uses
     /// much memory gets larger pieces.
-    fn make_chunk(&mut self, address: u64, start: u64, end: u64, rights: Rights, count: u32) -> bool {
+    fn make_chunk(&mut self, address: u64, start: u64, end: u64, rights: Rights, count: u32) -> Option<u64> {
         let (total, free) = api_mem::statistics();
         if free < total / SHORT_SHARE {
-            return false;
+            return None;
         }
         let least =
             (self.own_resident / CHUNKS_MOST).next_power_of_two().clamp(CHUNK_LEAST, LARGE_PAGES as u64);
@@ -220,7 +236,7 @@ impl Inner {
             pages /= 2;
         }
         let base = address & !(pages * PAGE - 1);
-        let Ok(memory) = Pages::new(pages as usize) else { return false };
+        let memory = Pages::new(pages as usize).ok()?;
         let physical = memory.into_raw();
         for i in 0..pages {
             // SAFETY: `into_raw` gave one count of each page.
@@ -231,29 +247,62 @@ impl Inner {
                     // SAFETY: as above.
                     drop(unsafe { Frame::from_raw(physical + i * PAGE) });
                 }
-                return base + i * PAGE > address;
+                let next = base + i * PAGE;
+                return (next > address).then_some(next);
             }
             self.count_resident(true, 1);
         }
-        true
+        Some(base + pages * PAGE)
     }
 
-    /// The pages behind `address`, in the same page table and as long as none is there and memory is plentiful.
-    fn make_ahead(&mut self, address: u64, end: u64, rights: Rights, count: u32) {
+    /// The pages behind `address`, in the same page table and as long as none is there and memory is plentiful; where
+    /// they end.
+    fn make_ahead(&mut self, address: u64, end: u64, rights: Rights, count: u32) -> u64 {
         let (total, free) = api_mem::statistics();
-        if free < total / SHORT_SHARE {
-            return;
+        if count == 1 || free < total / SHORT_SHARE {
+            return address + PAGE;
         }
         let stop = end.min(address + u64::from(count) * PAGE).min((address & !(LARGE - 1)) + LARGE);
         let mut at = address + PAGE;
         while at < stop && self.pager.page(at).is_none() {
-            let Ok(frame) = Frame::new() else { return };
+            let Ok(frame) = Frame::new() else { break };
             if self.pager.map(at, frame, rights, true).is_err() {
-                return;
+                break;
             }
             self.count_resident(true, 1);
             at += PAGE;
         }
+        at
+    }
+
+    /// Own copies of `count` pages of a private mapping from `from` on, as far as they are at hand and memory is plentiful;
+    /// where they end.
+    fn copy_ahead(&mut self, from: u64, view: &View, count: u32) -> u64 {
+        let (total, free) = api_mem::statistics();
+        if free < total / SHORT_SHARE {
+            return from;
+        }
+        let pages = view.file.source.length().div_ceil(PAGE);
+        let stop = view.end.min(from + u64::from(count) * PAGE);
+        let mut at = from;
+        while at < stop {
+            let index = view.index(at);
+            let present = self.pager.page(at);
+            if index >= pages || present.is_some_and(|page| page.own) || view.has_sites(index) {
+                break;
+            }
+            let Some(frame) = view.file.source.resident_page(index) else { break };
+            let Ok(copy) = frame.duplicate() else { break };
+            if present.is_some() {
+                drop(self.pager.replace(at, copy, view.rights, true));
+                self.count_resident(false, -1);
+            } else if self.pager.map(at, copy, view.rights, true).is_err() {
+                break;
+            }
+            self.count_resident(true, 1);
+            at += PAGE;
+        }
+        at
     }
 
     /// A write to a page that is there but read-only: the last holder of an own page gets it, others get a copy.
@@ -281,7 +330,7 @@ impl Inner {
         &mut self,
         address: u64,
         access: Access,
-        view: View,
+        view: &View,
         present: Option<Page>,
         fetched: Option<(Arc<MappedFile>, u64, Frame)>,
     ) -> Step {
@@ -316,7 +365,7 @@ impl Inner {
                 },
             }
             if !write {
-                self.map_around(address, &view);
+                self.map_around(address, view);
             }
             return RESOLVED;
         }
@@ -337,15 +386,16 @@ impl Inner {
             self.count_resident(false, 1);
         }
         if !write {
-            self.map_around(address, &view);
+            self.map_around(address, view);
         }
         RESOLVED
     }
 
     /// Maps the neighbours of a page of a file that are in memory, in place.
     fn map_around(&mut self, address: u64, view: &View) {
-        let group = address & !(AROUND * PAGE - 1);
-        let (from, to) = (group.max(view.start), (group + AROUND * PAGE).min(view.end));
+        let around = if view.rights.contains(Rights::WRITE) { AROUND } else { AROUND_READ_ONLY };
+        let group = address & !(around * PAGE - 1);
+        let (from, to) = (group.max(view.start), (group + around * PAGE).min(view.end));
         let pages = view.file.source.length().div_ceil(PAGE);
         let rights = view.rights.without(Rights::WRITE);
         let mut at = from;
@@ -354,12 +404,11 @@ impl Inner {
             if index >= pages {
                 return;
             }
-            let plain = view.text.as_ref().is_none_or(|text| !text.has_sites(index));
-            if plain
+            if !view.has_sites(index)
                 && self.pager.page(at).is_none()
                 && let Some(frame) = view.file.source.resident_page(index)
             {
-                // The table exists: the page that was asked for is in the same 64 KiB.
+                // The table exists: the page that was asked for is in the same group.
                 if self.pager.map(at, frame, rights, false).is_err() {
                     return;
                 }
@@ -425,5 +474,10 @@ struct View {
 impl View {
     fn index(&self, address: u64) -> u64 {
         self.first + (address - self.start) / PAGE
+    }
+
+    /// System calls are to be patched in this page of the file.
+    fn has_sites(&self, index: u64) -> bool {
+        self.text.as_ref().is_some_and(|text| text.has_sites(index))
     }
 }
