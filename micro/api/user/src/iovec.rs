@@ -285,9 +285,11 @@ impl<'a> Source<'a> {
         let mut out = Vec::new();
         let want = self.remaining().min(limit);
         out.try_reserve_exact(want).map_err(|_| ENOMEM)?;
-        out.resize(want, 0);
-        let got = self.take(&mut out)?;
-        out.truncate(got);
+        // SAFETY: room for `want` bytes is there, and the first `got` of them were written. Nobody clears them first.
+        unsafe {
+            let got = self.take_raw(out.as_mut_ptr(), want)?;
+            out.set_len(got);
+        }
         Ok(out)
     }
 }
