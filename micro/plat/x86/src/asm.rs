@@ -59,6 +59,8 @@ unsafe extern "C" {
     safe static unilith_handle_trap: Label;
     /// The vDSO's code, one page.
     pub safe static unilith_vdso: Label;
+    /// In it: LFENCE and RDTSC, five bytes.
+    pub safe static unilith_vdso_ordered: Label;
     // The linker script's.
     pub safe static __kernel_start: Label;
     pub safe static __text_end: Label;
