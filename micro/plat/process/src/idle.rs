@@ -12,8 +12,11 @@ use plat_x86::cpu;
 
 /// Most watched descriptors: console, network, line, and volumes.
 const MOST: usize = 3 + crate::arguments::VOLUMES;
-/// How long a ready device waits at most while the program computes.
+/// How long a ready device waits at most while the program computes and packets keep coming.
 const TICK: u64 = 1_000_000;
+/// The same when there was nothing to notice for a while. A look is a signal, two calls and the host's timer, which in a
+/// virtual machine is the hypervisor's: each millisecond it took 2 to 9 % of a program that computes (SQLite's inserts).
+const LONGEST_TICK: u64 = 8_000_000;
 /// The same while only the console is watched: a person.
 const CONSOLE_TICK: u64 = 10_000_000;
 
@@ -49,6 +52,8 @@ static INTERVAL: AtomicU64 = AtomicU64::new(0);
 /// When the timer of the host expires; `u64::MAX` when it is off.
 static ARMED: AtomicU64 = AtomicU64::new(u64::MAX);
 static IDLE: AtomicBool = AtomicBool::new(false);
+/// Between two looks at the descriptors: doubled by one that finds nothing, [`TICK`] again after one that does.
+static PERIOD: AtomicU64 = AtomicU64::new(TICK);
 
 /// A descriptor that is watched for input.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +139,7 @@ fn ensure(now: u64) {
     // The first watch is the console's.
     let count = COUNT.load(Ordering::Acquire);
     if ENTRIES[1.min(count)..count].iter().any(is_armed) {
-        at = at.min(now + TICK);
+        at = at.min(now + PERIOD.load(Ordering::Relaxed));
     } else if ENTRIES[..1.min(count)].iter().any(is_armed) {
         at = at.min(now + CONSOLE_TICK);
     }
@@ -193,7 +198,10 @@ pub fn tick(hit: &Frame) {
         return;
     }
     let mut ready = Ready::gather();
-    if !ready.is_empty() && host::poll(ready.descriptors(), Some(TimeSpec::default())).is_ok() {
+    if !ready.is_empty() {
+        let found = host::poll(ready.descriptors(), Some(TimeSpec::default())).is_ok_and(|n| n > 0);
+        let period = if found { TICK } else { (PERIOD.load(Ordering::Relaxed) * 2).min(LONGEST_TICK) };
+        PERIOD.store(period, Ordering::Relaxed);
         ready.call();
     }
     let now = api_plat::now_ns();
@@ -246,6 +254,20 @@ impl Ready {
     }
 }
 
+/// A wait of this length is a pause, in which memory that is not needed goes back to the host.
+const PAUSE: u64 = 10_000_000;
+/// At most this often.
+const PAUSES: u64 = 1_000_000_000;
+static NEXT_PAUSE: AtomicU64 = AtomicU64::new(0);
+
+/// The machine is about to wait until `deadline`.
+fn pause(now: u64, deadline: u64) {
+    if deadline.saturating_sub(now) >= PAUSE && now >= NEXT_PAUSE.load(Ordering::Relaxed) {
+        NEXT_PAUSE.store(now + PAUSES, Ordering::Relaxed);
+        crate::memory::forget_archive();
+    }
+}
+
 unsafe extern "C" {
     /// ppoll, unless work is wanted; the result as the host gives it.
     fn unilith_wait(descriptors: *mut PollFd, count: usize, timeout: *mut TimeSpec) -> i64;
@@ -257,7 +279,9 @@ fn unilith_plat_idle() {
     while !cpu::work_is_wanted() {
         let mut ready = Ready::gather();
         let deadline = DEADLINE.load(Ordering::Relaxed);
-        let mut timeout = TimeSpec::of_ns(deadline.saturating_sub(api_plat::now_ns()));
+        let now = api_plat::now_ns();
+        pause(now, deadline);
+        let mut timeout = TimeSpec::of_ns(deadline.saturating_sub(now));
         let limit = if deadline == u64::MAX { core::ptr::null_mut() } else { &raw mut timeout };
         IDLE.store(true, Ordering::Relaxed);
         // SAFETY: both are ours, and the host writes to them only.

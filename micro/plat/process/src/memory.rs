@@ -10,6 +10,7 @@ use crate::code;
 use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use abi::{PAGE_SIZE, Result};
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
+use core::arch::x86_64::__cpuid;
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use plat_x86::asm;
@@ -69,6 +70,10 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
         ((PHYS + CLOCK_PAGE) as *mut ClockPage).write(ClockPage::new());
         let code = (PHYS + VDSO_CODE) as *mut u8;
         core::ptr::copy_nonoverlapping(asm::unilith_vdso.address() as *const u8, code, PAGE_SIZE);
+        if has_rdtscp() {
+            let at = asm::unilith_vdso_ordered.address() - asm::unilith_vdso.address();
+            code.add(at as usize).cast::<[u8; 5]>().write(RDTSCP);
+        }
         Ok(core::slice::from_raw_parts((PHYS + ARCHIVE) as *const u8, length as usize))
     }
 }
@@ -107,6 +112,22 @@ pub fn is_seen(address: u64, write: bool) -> bool {
     seen().contains(&address) || !write && archive.contains(&address)
 }
 
+/// RDTSCP and a no-operation of two bytes. It waits for what came before by itself, and is quicker than LFENCE and RDTSC.
+const RDTSCP: [u8; 5] = [0x0f, 0x01, 0xf9, 0x66, 0x90];
+
+fn has_rdtscp() -> bool {
+    __cpuid(0x8000_0000).eax > 0x8000_0000 && __cpuid(0x8000_0001).edx & 1 << 27 != 0
+}
+
+/// Takes the kernel's view of the archive out of its page tables: the pages stay in the host's page cache, and come back with
+/// the next use. The program sees most of them at its own addresses as well, and the host counts both.
+pub fn forget_archive() {
+    const MADV_DONTNEED: u64 = 4;
+    let length = ARCHIVE_BYTES.load(Ordering::Relaxed);
+    // SAFETY: nothing was written to the mapping, so nothing is lost. An empty archive makes the call do nothing.
+    let _ = unsafe { host::call(host::MADVISE, [PHYS + ARCHIVE, length, MADV_DONTNEED, 0, 0, 0]) };
+}
+
 /// What the frame allocator gets.
 pub fn free() -> MemoryRange {
     MemoryRange { start: FREE, end: BYTES.load(Ordering::Relaxed) }
@@ -132,9 +153,10 @@ static USED: [AtomicU64; (MOST / BLOCK / 64) as usize] =
 
 /// Whether the program had all of a piece of memory before, which is remembered. Such memory is there: the host shows it
 /// at once, where it would take a fault for each page, of about a microsecond. Memory that was never used stays away until
-/// it is touched, for then the host has to make it.
-fn was_used(physical: u64, length: u64) -> bool {
-    let mut all = length >= BLOCK;
+/// it is touched, for then the host has to make it; but for less than a block, which is mapped for the page that the
+/// program just asked for, or for copies.
+fn is_wanted_at_once(physical: u64, length: u64) -> bool {
+    let mut all = true;
     for block in physical / BLOCK..(physical + length).div_ceil(BLOCK) {
         let Some(word) = USED.get((block / 64) as usize) else { return false };
         let bit = 1 << (block % 64);
@@ -143,7 +165,7 @@ fn was_used(physical: u64, length: u64) -> bool {
         word.store(before | bit, Ordering::Relaxed);
         all &= before & bit != 0;
     }
-    all
+    all || length < BLOCK
 }
 
 #[unsafe(no_mangle)]
@@ -155,7 +177,7 @@ fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32)
         match physical.checked_sub(ARCHIVE) {
             Some(offset) => host::map(address, length, rights, MAP_PRIVATE | MAP_NORESERVE, root, offset),
             None => {
-                let at_once = if was_used(physical, length) { MAP_POPULATE } else { 0 };
+                let at_once = if is_wanted_at_once(physical, length) { MAP_POPULATE } else { 0 };
                 host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE | at_once, memory, physical)
             }
         }
