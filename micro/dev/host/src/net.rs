@@ -2,8 +2,9 @@
 //! The network device: a tap with virtio-net headers (checksums and segmentation left to the host both ways), or a stream
 //! socket that carries whole frames.
 //!
-//! A packet leaves when it is transmitted: it is one call of the host now or later. Nothing is copied on the way out. A
-//! received packet goes into as many buffers as the one before it took; what does not fit these is copied once.
+//! Packets leave together, when the stack rings: each is a call of the host now or later, but a client that is woken by the
+//! first finds the others without being woken again, and waking is dear. Nothing is copied on the way out. A received
+//! packet goes into as many buffers as the one before it took; what does not fit these is copied once.
 
 use crate::frames::{PREFIX, Splitter};
 use abi::{Result, errno::*};
@@ -34,6 +35,9 @@ const LARGEST: usize = 65_535;
 const MOST_OF_ONE: usize = (LARGEST + 14).div_ceil(BUFFER_SIZE);
 /// Buffers kept for packets to come: several large ones between two refills.
 const BUFFERS: usize = 4 * MOST_OF_ONE;
+/// Packets and bytes that wait for the doorbell at most: more would let the client idle for longer than waking it takes.
+const HELD: usize = 8;
+const HELD_BYTES: usize = 16 << 10;
 /// References to payload in a packet.
 const FRAGMENTS: usize = 17;
 
@@ -50,6 +54,8 @@ struct Receive {
 }
 
 struct Transmit {
+    /// Packets that wait for the doorbell.
+    held: VecDeque<Outgoing>,
     /// Heads of packets that are gone.
     sent: Vec<Buffer>,
     /// The rest of a frame of which a stream took the first part.
@@ -115,13 +121,13 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
             splitter,
             broken: false,
         }),
-        transmit: SpinLock::new(Transmit { sent: Vec::new(), rest: Vec::new() }),
+        transmit: SpinLock::new(Transmit { held: VecDeque::new(), sent: Vec::new(), rest: Vec::new() }),
     }))
 }
 
 impl Network {
-    /// Sends one packet; `EAGAIN` when there is no room. A packet that the host refuses otherwise is lost, as on a wire.
-    fn send_tap(&self, packet: &Outgoing) -> Result<()> {
+    /// Sends one packet. One that the host refuses is lost, as on a wire.
+    fn send_tap(&self, packet: &Outgoing) {
         let mut header = [0u8; HEADER];
         if let Some(c) = packet.checksum {
             header[0] = NEEDS_CSUM;
@@ -133,10 +139,7 @@ impl Network {
             header[2..4].copy_from_slice(&s.header_length.to_le_bytes());
             header[4..6].copy_from_slice(&s.segment_size.to_le_bytes());
         }
-        match self.write_parts(&header, packet) {
-            Err(EAGAIN) => Err(EAGAIN),
-            Ok(_) | Err(_) => Ok(()),
-        }
+        let _ = self.write_parts(&header, packet);
     }
 
     fn write_parts(&self, header: &[u8], packet: &Outgoing) -> Result<usize> {
@@ -172,6 +175,30 @@ impl Network {
             rest.drain(..written);
         }
         Ok(())
+    }
+
+    /// Sends what waits for the doorbell.
+    fn send_held(&self, transmit: &mut Transmit) {
+        while let Some(packet) = transmit.held.pop_front() {
+            self.send_tap(&packet);
+            transmit.sent.push(packet.head);
+        }
+    }
+
+    /// Sends to a stream what it takes; how many packets that were.
+    fn send_to_stream(&self, packets: &mut VecDeque<Outgoing>, transmit: &mut Transmit) -> usize {
+        let mut count = 0;
+        while self.push(&mut transmit.rest)
+            && let Some(packet) = packets.pop_front()
+        {
+            if self.send_stream(&packet, &mut transmit.rest).is_err() {
+                packets.push_front(packet);
+                break;
+            }
+            transmit.sent.push(packet.head);
+            count += 1;
+        }
+        count
     }
 
     /// Writes what a stream did not take; true when nothing is left.
@@ -288,29 +315,23 @@ impl NetDevice for Network {
 
     fn transmit(&self, _queue: usize, packets: &mut VecDeque<Outgoing>) -> usize {
         let mut transmit = self.transmit.lock();
-        let transmit = &mut *transmit;
-        if !self.push(&mut transmit.rest) {
-            return 0;
-        }
-        let mut count = 0;
-        while let Some(packet) = packets.pop_front() {
-            let sent = match self.link {
-                Link::Tap => self.send_tap(&packet),
-                Link::Stream if !transmit.rest.is_empty() => Err(EAGAIN),
-                Link::Stream => self.send_stream(&packet, &mut transmit.rest),
-            };
-            if sent.is_err() {
-                packets.push_front(packet);
-                break;
+        match self.link {
+            Link::Tap => {
+                let count = packets.len();
+                transmit.held.append(packets);
+                let bytes: usize = transmit.held.iter().map(Outgoing::length).sum();
+                if transmit.held.len() >= HELD || bytes >= HELD_BYTES {
+                    self.send_held(&mut transmit);
+                }
+                count
             }
-            transmit.sent.push(packet.head);
-            count += 1;
+            Link::Stream => self.send_to_stream(packets, &mut transmit),
         }
-        count
     }
 
     fn flush(&self, _queue: usize) {
         let mut transmit = self.transmit.lock();
+        self.send_held(&mut transmit);
         self.push(&mut transmit.rest);
     }
 
