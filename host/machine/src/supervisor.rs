@@ -66,7 +66,8 @@ pub type Boot<'a> = &'a dyn Fn(&Held, &BootConfig) -> Result<BootFiles, String>;
 /// What can happen to a machine.
 enum Message {
     Console(Vec<u8>),
-    Status(String),
+    /// A line, and when it came: what is done with others may take longer than the machine's start.
+    Status(String, Instant),
     /// The process' own messages, all of them.
     Complaint(String),
     Signal(i32),
@@ -197,7 +198,7 @@ impl Supervision {
                     watcher.console(&bytes);
                     self.look_for_ready_text(&bytes, machine, watcher)?;
                 }
-                Ok(Message::Status(line)) => self.status(&line, machine, watcher)?,
+                Ok(Message::Status(line, came)) => self.status(&line, came, machine, watcher)?,
                 Ok(Message::Complaint(text)) => self.complaint = text,
                 Ok(Message::Signal(signal)) => self.stop(signal, machine, watcher)?,
                 Ok(Message::Ended(status)) => return Ok(self.outcome(&machine.spec, status)),
@@ -223,6 +224,7 @@ impl Supervision {
     fn status(
         &mut self,
         line: &str,
+        came: Instant,
         machine: &mut Held,
         watcher: &mut dyn Watcher,
     ) -> Result<(), MachineError> {
@@ -243,7 +245,7 @@ impl Supervision {
                     Ready::Prints(_) | Ready::Never => false,
                 };
                 if awaited {
-                    self.ready(Some(Listening { udp, port }), machine, watcher)?;
+                    self.ready(Some(Listening { udp, port }), came, machine, watcher)?;
                 }
                 machine.save()?;
             }
@@ -313,7 +315,7 @@ impl Supervision {
         }
         self.tail.push_str(&String::from_utf8_lossy(bytes));
         if self.tail.contains(&wanted) {
-            return self.ready(None, machine, watcher);
+            return self.ready(None, Instant::now(), machine, watcher);
         }
         let mut keep = self.tail.len().saturating_sub(wanted.len());
         while !self.tail.is_char_boundary(keep) {
@@ -327,13 +329,14 @@ impl Supervision {
     fn ready(
         &mut self,
         port: Option<Listening>,
+        at: Instant,
         machine: &mut Held,
         watcher: &mut dyn Watcher,
     ) -> Result<(), MachineError> {
         if machine.state.ready_in_ms.is_some() {
             return Ok(());
         }
-        let took = self.begin.elapsed().as_millis() as u64;
+        let took = at.duration_since(self.begin).as_millis() as u64;
         machine.state.ready_in_ms = Some(took);
         machine.state.phase = Phase::Ready;
         machine.save()?;
@@ -514,7 +517,7 @@ fn watch_output(
     let to = send.clone();
     let status = thread::spawn(move || {
         for line in BufReader::new(status).lines().map_while(Result::ok) {
-            if to.send(Message::Status(line)).is_err() {
+            if to.send(Message::Status(line, Instant::now())).is_err() {
                 return;
             }
         }
