@@ -145,28 +145,29 @@ pub fn zero_bytes(address: u64, length: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::{vec, vec::Vec};
     use core::sync::atomic::{AtomicU8, Ordering};
 
     const SIZE: usize = 160;
     /// Static: stacks lie above the program's part where the machine is a process.
     static PROGRAM: [AtomicU8; SIZE] = [const { AtomicU8::new(0) }; SIZE];
 
-    fn program() -> std::vec::Vec<u8> {
+    fn program() -> Vec<u8> {
         PROGRAM.iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
     }
 
     #[test]
     fn every_length_is_copied_both_ways_and_nothing_beside_it() {
-        let from: std::vec::Vec<u8> = (1..=SIZE as u8).collect();
+        let from: Vec<u8> = (1..=SIZE as u8).collect();
         for start in 0..9 {
             for length in 0..SIZE - start {
                 let address = PROGRAM.as_ptr() as u64 + start as u64;
                 PROGRAM.iter().for_each(|byte| byte.store(0xee, Ordering::Relaxed));
                 write_bytes(address, &from[..length]).unwrap();
-                let mut expected = std::vec![0xee; SIZE];
+                let mut expected = vec![0xee; SIZE];
                 expected[start..start + length].copy_from_slice(&from[..length]);
                 assert_eq!(program(), expected, "{length} bytes to {start}");
-                let mut back = std::vec![0xdd; SIZE];
+                let mut back = vec![0xdd; SIZE];
                 read_bytes(address, &mut back[..length]).unwrap();
                 assert_eq!(
                     (&back[..length], back[length..].iter().all(|b| *b == 0xdd)),
