@@ -145,7 +145,7 @@ pub fn zero_bytes(address: u64, length: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::{vec, vec::Vec};
+    use alloc::vec::Vec;
     use core::sync::atomic::{AtomicU8, Ordering};
 
     const SIZE: usize = 160;
@@ -164,10 +164,10 @@ mod tests {
                 let address = PROGRAM.as_ptr() as u64 + start as u64;
                 PROGRAM.iter().for_each(|byte| byte.store(0xee, Ordering::Relaxed));
                 write_bytes(address, &from[..length]).unwrap();
-                let mut expected = vec![0xee; SIZE];
+                let mut expected = [0xee; SIZE];
                 expected[start..start + length].copy_from_slice(&from[..length]);
                 assert_eq!(program(), expected, "{length} bytes to {start}");
-                let mut back = vec![0xdd; SIZE];
+                let mut back = [0xdd; SIZE];
                 read_bytes(address, &mut back[..length]).unwrap();
                 assert_eq!(
                     (&back[..length], back[length..].iter().all(|b| *b == 0xdd)),
