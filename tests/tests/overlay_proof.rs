@@ -41,7 +41,7 @@ struct Subject<'a> {
 impl<'a> Subject<'a> {
     fn new(unilith: &Unilith, machine: &str, script: &str, goes_on: &'a dyn Fn()) -> Subject<'a> {
         let client = session(unilith, machine);
-        let script = language::compile(script).expect("a script of the test's own");
+        let script = language::compile(script, &|_| None).expect("a script of the test's own");
         let package = package(&client, &script, |path| path.contains("nginx") || path.contains("libsqlite3"));
         let object = build(unilith, &root().join("tests/programs/overlay/faults.c"));
         Subject {
