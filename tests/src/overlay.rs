@@ -304,6 +304,9 @@ impl<'a> Database<'a> {
         let mut shell = command.spawn().expect("the machine starts");
         let mut questions = shell.stdin.take().expect("a pipe");
         let answers = BufReader::new(shell.stdout.take().expect("a pipe"));
+        // What is typed while the kernel sets its console up may be lost.
+        let is_up = || unilith.run(&["exec", name, "ls", "/data"]).code == Some(0);
+        eventually("the machine takes commands", is_up);
         questions.write_all(b"create table t(n integer primary key, text text);\n").expect("it is taken");
         let mut conversation = Conversation { questions, answers, rows: 0 };
         conversation.ask();
