@@ -192,11 +192,16 @@ impl Stop {
 
     /// Waits until then, or for ever; false when it was stopped, or there is nothing more to wait for.
     pub fn wait(&self, until: Option<Instant>, follow: &Follow) -> bool {
+        self.wait_or(until, || follow.has_ended())
+    }
+
+    /// As [`Stop::wait`] until something is over.
+    pub fn wait_or(&self, until: Option<Instant>, mut is_over: impl FnMut() -> bool) -> bool {
         loop {
             let left = until.map_or(LOOK, |u| u.saturating_duration_since(Instant::now()).min(LOOK));
             match self.0.recv_timeout(left) {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return false,
-                Err(RecvTimeoutError::Timeout) if follow.has_ended() => return false,
+                Err(RecvTimeoutError::Timeout) if is_over() => return false,
                 Err(RecvTimeoutError::Timeout) if until.is_some_and(|u| Instant::now() >= u) => return true,
                 Err(RecvTimeoutError::Timeout) => {}
             }

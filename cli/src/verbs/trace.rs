@@ -4,8 +4,12 @@
 use crate::fault::{Fault, Result};
 use crate::session;
 use crate::tracing::{self, Follow, Machinery, Output, Stop};
-use std::io::Write;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -23,6 +27,7 @@ Examples:
   unilith trace redis 'print(sys_exit if ret < 0, id, ret)'
   unilith trace redis slow processCommand 10ms
   unilith trace redis program.o
+  unilith trace redis 'count(processCommand)' -- redis-benchmark -n 2000 -t set -q
 
 docs/reference/tracing.md has the language, the tracepoints and the helpers.")]
 pub struct Args {
@@ -43,6 +48,9 @@ pub struct Args {
     /// Leave the programs attached under this name; `unilith exec MACHINE bpf` shows and detaches them
     #[arg(short, long, value_name = "NAME")]
     keep: Option<String>,
+    /// Trace for as long as this command of your computer runs; its exit code becomes this one's
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["duration", "keep", "list"])]
+    command: Vec<OsString>,
 }
 
 fn script(program: &str, arguments: &[String], machinery: &Machinery) -> Result<Script> {
@@ -91,7 +99,11 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     }
     let mut names: Vec<&str> = script.places.iter().map(|p| p.name.as_str()).collect();
     names.dedup();
-    let until = args.duration.map_or("Ctrl-C to end".to_string(), |s| format!("for {s} s"));
+    let until = match (args.duration, args.command.first()) {
+        (Some(seconds), _) => format!("for {seconds} s"),
+        (None, Some(command)) => format!("until {} ends", command.display()),
+        (None, None) => "Ctrl-C to end".into(),
+    };
     eprintln!("tracing {}: {until}", names.join(", "));
     let names = Arc::new(machinery.names());
     let (reports, namer) = (script.reports.clone(), names.clone());
@@ -106,7 +118,13 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         // Nobody may be reading any more.
         let _ = writeln!(std::io::stdout(), "{line}");
     })?;
-    stop.wait(args.duration.map(|s| Instant::now() + Duration::from_secs(s)), &follow);
+    let ran = match args.command.split_first() {
+        Some((command, words)) => run_beside(command, words, &stop, &follow),
+        None => {
+            stop.wait(args.duration.map(|s| Instant::now() + Duration::from_secs(s)), &follow);
+            Ok(0)
+        }
+    };
     // What was printed in the last moment.
     thread::sleep(Duration::from_millis(60));
     let answer = client.run(&["bpf", "map", &name], false)?;
@@ -119,5 +137,29 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     for (map, count) in overruns {
         eprintln!("unilith: map {map} had no room {count} times");
     }
-    ended.map(|()| 0)
+    ended.and(ran)
+}
+
+/// Runs a command of this computer to its end, or until the tracing is stopped; answers its exit code, as a shell would.
+fn run_beside(command: &OsStr, words: &[OsString], stop: &Stop, follow: &Follow) -> Result<u8> {
+    let failed = |e: io::Error| Fault::new(format!("cannot run {}: {e}", command.display()));
+    let mut child = Command::new(command).args(words).spawn().map_err(failed)?;
+    let mut status = None;
+    stop.wait_or(None, || {
+        status = child.try_wait().transpose();
+        status.is_some() || follow.has_ended()
+    });
+    let status = match status {
+        Some(status) => status,
+        None => {
+            // Ctrl-C reached it as well; what else stops this command is passed on.
+            if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                // It may have ended by itself in this moment.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+            child.wait()
+        }
+    };
+    let status = status.map_err(failed)?;
+    Ok(status.code().or(status.signal().map(|s| 128 + s)).and_then(|c| u8::try_from(c).ok()).unwrap_or(1))
 }
