@@ -7,6 +7,7 @@ use crate::{
     progress::Progress,
     repository,
 };
+use object::{Object as _, ObjectSymbol as _};
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,13 +22,19 @@ use unilith_machine::record::Platform;
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 5] = [
+const CHOICES: [(&str, &[(&str, &str)]); 10] = [
     ("alloc", &[("tlsf", "alloc-tlsf"), ("buddy", "alloc-buddy")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     ("overlay", &[("on", "overlay"), ("off", ""), ("echo", "overlay-echo")]),
+    ("sysv-ipc", &[("on", "sysv-ipc"), ("off", "")]),
+    ("aio", &[("on", "aio"), ("off", "")]),
+    ("mqueue", &[("on", "mqueue"), ("off", "")]),
+    ("inotify", &[("on", "inotify"), ("off", "")]),
+    // The overlay's files are a volume: with the overlay on, this is.
+    ("volumes", &[("on", "volumes"), ("off", "")]),
 ];
 /// The cargo feature that makes the kernel one for PCs, where there is one.
 const PC_FEATURE: Option<&str> = Some("plat-pc");
@@ -87,11 +94,54 @@ pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Resu
     let gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
     if !kernel.boot.is_file() {
         progress.step("building the kernel");
-        let built = build(&root, binary, &features, progress)?;
+        let built = if platform.is_process() {
+            build(&root, binary, &features, progress)?
+        } else {
+            build_checked(&root, binary, &features, progress)?
+        };
         keep(&built, &cache, &folder)?;
     }
     drop(gate);
     Ok(kernel)
+}
+
+/// Functions of the kernel that save and restore all vector registers, and code that runs in 32 bits before there is a
+/// program.
+const UNCHECKED: [&str; 10] = [
+    "unilith_leave",
+    "unilith_call_tail",
+    "unilith_interrupt",
+    "unilith_enter_program",
+    "unilith_trace_full",
+    "unilith_resume",
+    "unilith_exception",
+    "unilith_start",
+    "unsupported",
+    "no_long_mode",
+];
+
+/// Builds the kernel so that its system calls save only the vector registers it uses, when it uses few. What it uses
+/// is the compiler's choice, so the image is looked at; one that uses more is built to save all.
+fn build_checked(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
+    let built = build(root, binary, &[features, &["few-vectors"]].concat(), progress)?;
+    let elf = fs::read(&built).map_err(file("read", &built))?;
+    match unilith_rewrite::vector_use(&elf, saved_vectors(&elf)?, &UNCHECKED) {
+        Ok(None) => Ok(built),
+        Ok(Some(used)) => {
+            progress.step(&format!("building the kernel again, to save all vector registers ({used})"));
+            build(root, binary, features, progress)
+        }
+        Err(e) => Err(Fault::new(format!("the kernel that was built cannot be read: {e}"))),
+    }
+}
+
+/// How many the image says its system calls save.
+fn saved_vectors(elf: &[u8]) -> Result<u8> {
+    let unreadable =
+        || Fault::new("the kernel that was built does not say how many vector registers it saves");
+    let file = object::File::parse(elf).map_err(|_| unreadable())?;
+    let symbol = file.symbol_by_name("unilith_frame_vectors").ok_or_else(unreadable)?;
+    u8::try_from(symbol.address()).map_err(|_| unreadable())
 }
 
 fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {

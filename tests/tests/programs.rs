@@ -43,6 +43,11 @@ fn a_program_is_replaced_whatever_its_threads_do() {
 }
 
 #[test]
+fn a_system_call_changes_no_vector_register() {
+    passes("registers.c", "all register tests passed");
+}
+
+#[test]
 fn limits_hold() {
     passes("limits.c", "all limit tests passed");
 }

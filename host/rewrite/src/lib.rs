@@ -15,9 +15,11 @@ mod frames;
 mod needs;
 pub mod probe;
 mod sites;
+mod vectors;
 
 pub use needs::{Needs, Object, needs};
 pub use sites::{Missed, Scan};
+pub use vectors::vector_use;
 
 /// Changes when the same file would get another table.
 pub const VERSION: &str = "3";

@@ -13,9 +13,11 @@
 //!   that hits the program runs its handler and then the upcall `kernel_work` in thread context with the program's
 //!   registers in a [`Frame`].
 //! - **Registers.** A system call preserves every register Linux preserves: all but RAX, RCX and R11, vector
-//!   registers included. The kernel is compiled with SSE and without AVX, so entry saves XMM0 to XMM15 in the
-//!   [`Frame`]; upper halves and the rest of the extended state stay in the processor until another program thread
-//!   runs, and are switched by [`switch`].
+//!   registers included. The kernel is compiled with SSE and without AVX, so entry saves the first [`FRAME_VECTORS`]
+//!   XMM registers in the [`Frame`]; the others, upper halves and the rest of the extended state stay in the processor
+//!   until another program thread runs, and are switched by [`switch`].
+//!   Code that is not part of the checked image (loaded while it runs) may use the others only on a thread with
+//!   extended state of its own, or between [`save_fpu`] and [`load_fpu`].
 //! - **Red zone.** Program and kernel use it, so nothing is ever pushed on an interrupted stack above RSP - 128.
 //! - **FS base** belongs to the program (TLS), GS base to the kernel. The kernel uses no TLS.
 //! - Panics of the kernel end the machine with a report on the console and [`Status::Failed`].
@@ -44,10 +46,16 @@ impl Entry {
     }
 }
 
+/// XMM registers that a system call saves: those the kernel uses. Compilers take the lowest first and the kernel has no
+/// wide arithmetic, so these are few, but nothing makes a compiler do so. The feature `few-vectors` is therefore only for
+/// who then checks the linked image, as the command does; without it all are saved.
+pub const FRAME_VECTORS: usize = if cfg!(feature = "few-vectors") { 6 } else { 16 };
+
 /// The program's registers while the kernel runs, at the top of the thread's kernel stack.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 pub struct Frame {
+    /// Of a system call ([`Entry::Call`]) only the first [`FRAME_VECTORS`] are here; the processor holds the others.
     pub xmm: [[u64; 2]; 16],
     /// System-call number on entry, kept while RAX gets the result; `u64::MAX` when it was not a system call.
     pub orig_rax: u64,

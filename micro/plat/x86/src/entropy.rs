@@ -1,47 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random bytes: a ChaCha20 generator, seeded by the processor and by whatever devices add.
 
+use crate::chacha::{Key, SEED, generate};
 use crate::{features::features, rdtsc};
 use api_lock::SpinLock;
-use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 
-type Seed = [u8; 32];
-
-static GENERATOR: SpinLock<Option<ChaCha20Rng>> = SpinLock::new(None);
+static KEY: SpinLock<Option<Key>> = SpinLock::new(None);
 
 #[unsafe(no_mangle)]
 fn unilith_plat_entropy(to: &mut [u8]) {
-    let mut generator = GENERATOR.lock();
-    let rng = generator.get_or_insert_with(|| ChaCha20Rng::from_seed(first_seed()));
-    rng.fill_bytes(to);
-    // A new key each time: what was handed out cannot be computed from the state later.
-    let mut seed = Seed::default();
-    rng.fill_bytes(&mut seed);
-    *rng = ChaCha20Rng::from_seed(seed);
+    generate(KEY.lock().get_or_insert_with(first_key), to);
 }
 
 /// Mixes bytes of a device in. The state is never worse than before.
 pub fn add_entropy(bytes: &[u8]) {
-    let mut generator = GENERATOR.lock();
-    let rng = generator.get_or_insert_with(|| ChaCha20Rng::from_seed(first_seed()));
-    for chunk in bytes.chunks(size_of::<Seed>()) {
-        let mut seed = Seed::default();
-        rng.fill_bytes(&mut seed);
-        for (s, b) in seed.iter_mut().zip(chunk) {
-            *s ^= b;
+    let mut key = KEY.lock();
+    let key = key.get_or_insert_with(first_key);
+    for chunk in bytes.chunks(SEED) {
+        generate(key, &mut []);
+        for (i, byte) in chunk.iter().enumerate() {
+            key[i / 4] ^= u32::from(*byte) << (i % 4 * 8);
         }
-        *rng = ChaCha20Rng::from_seed(seed);
+        generate(key, &mut []);
     }
 }
 
 /// RDSEED or RDRAND where there is one, with the time-stamp counter mixed in. On a processor without either the seed
 /// is only as good as the boot's timing, until a device adds to it.
-fn first_seed() -> Seed {
+fn first_key() -> Key {
     let features = features();
-    let mut seed = Seed::default();
+    let mut key = Key::default();
     let mut mix = rdtsc();
-    for word in seed.chunks_exact_mut(8) {
+    for words in key.chunks_exact_mut(2) {
         // splitmix64 spreads the few unknown bits of the counter over the word.
         mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ rdtsc();
         let mut x = (mix ^ mix >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,9 +40,9 @@ fn first_seed() -> Seed {
         if let Some(random) = hardware(features.rdseed, features.rdrand) {
             value ^= random;
         }
-        word.copy_from_slice(&value.to_le_bytes());
+        words.copy_from_slice(&[value as u32, (value >> 32) as u32]);
     }
-    seed
+    key
 }
 
 /// One word of the processor's generator. Both instructions may have nothing for a moment (Intel SDM volume 1,

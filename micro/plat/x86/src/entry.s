@@ -8,6 +8,9 @@
 # address in RCX, the number in RAX and R11 free; IA32_FMASK leaves IF alone, so interrupts are on either way.
 # A PC's kernel lies 2 GiB below the top, where an absolute address fits an instruction; others need a register.
 .pushsection .text.unilith_gate,"ax",@progbits
+# For who checks the image: registers from this one on appear only in what leaves to the program or comes from it.
+.globl unilith_frame_vectors
+.set unilith_frame_vectors, {FRAME_VECTORS}
 # From the program's stack to the Frame, with what a system call must keep for its way back.
 .macro to_frame
     mov r11, rsp
@@ -78,7 +81,20 @@ unilith_entry_end:
     call unilith_save_rest
     jmp unilith_do_work
 
-# Completes the Frame of a system call; RSP is 8 below it.
+.macro save_high_vectors below
+    movups [rsp + \below + 96], xmm6
+    movups [rsp + \below + 112], xmm7
+    movups [rsp + \below + 128], xmm8
+    movups [rsp + \below + 144], xmm9
+    movups [rsp + \below + 160], xmm10
+    movups [rsp + \below + 176], xmm11
+    movups [rsp + \below + 192], xmm12
+    movups [rsp + \below + 208], xmm13
+    movups [rsp + \below + 224], xmm14
+    movups [rsp + \below + 240], xmm15
+.endm
+
+# Completes the Frame of a system call; RSP is 8 below it. Vector registers: `api_plat::FRAME_VECTORS`.
 .balign 16
 unilith_save_rest:
     mov [rsp + 8 + {RAX}], rax
@@ -100,26 +116,22 @@ unilith_save_rest:
     movups [rsp + 8 + 48], xmm3
     movups [rsp + 8 + 64], xmm4
     movups [rsp + 8 + 80], xmm5
-    movups [rsp + 8 + 96], xmm6
-    movups [rsp + 8 + 112], xmm7
-    movups [rsp + 8 + 128], xmm8
-    movups [rsp + 8 + 144], xmm9
-    movups [rsp + 8 + 160], xmm10
-    movups [rsp + 8 + 176], xmm11
-    movups [rsp + 8 + 192], xmm12
-    movups [rsp + 8 + 208], xmm13
-    movups [rsp + 8 + 224], xmm14
-    movups [rsp + 8 + 240], xmm15
+.if {FRAME_VECTORS} > 6
+    save_high_vectors 8
+.endif
     ret
 
 # ---- Out of the kernel. RSP is the Frame.
-.macro restore_vectors
+.macro restore_low_vectors
     movups xmm0, [rsp]
     movups xmm1, [rsp + 16]
     movups xmm2, [rsp + 32]
     movups xmm3, [rsp + 48]
     movups xmm4, [rsp + 64]
     movups xmm5, [rsp + 80]
+.endm
+.macro restore_vectors
+    restore_low_vectors
     movups xmm6, [rsp + 96]
     movups xmm7, [rsp + 112]
     movups xmm8, [rsp + 128]
@@ -130,6 +142,14 @@ unilith_save_rest:
     movups xmm13, [rsp + 208]
     movups xmm14, [rsp + 224]
     movups xmm15, [rsp + 240]
+.endm
+# Those that a system call saved.
+.macro restore_saved_vectors
+.if {FRAME_VECTORS} > 6
+    restore_vectors
+.else
+    restore_low_vectors
+.endif
 .endm
 # All but RAX, RCX, R11 and RSP.
 .macro restore_general
@@ -156,7 +176,7 @@ unilith_do_work:
 unilith_leave:
     cmp qword ptr [rsp + {ENTRY}], 0
     jne 4f
-    restore_vectors
+    restore_saved_vectors
 unilith_call_check:
     cmp dword ptr gs:[{GS_WORK}], 0
     jne unilith_do_work
@@ -204,6 +224,11 @@ unilith_enter_program:
     cmp qword ptr [rsp + {ENTRY}], 0
     jne unilith_leave
     mov qword ptr [rsp + {ENTRY}], 1
+    # A frame of a system call that another thread begins with (clone): its other vector registers were loaded with
+    # the thread's extended state.
+.if {FRAME_VECTORS} <= 6
+    save_high_vectors 0
+.endif
     jmp unilith_leave
 
 # Back to where the interrupt or exception hit, whatever that was.

@@ -3,7 +3,7 @@
 
 use crate::asm::{FAST_CALLS, FAST_NUMBERS, LEAVE_TO_OVERLAY, PROGRAM_FLAGS};
 use crate::{clock::ClockPage, cpu::Cpu, trap::Trap};
-use api_plat::Frame;
+use api_plat::{FRAME_VECTORS, Frame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
 
@@ -19,6 +19,7 @@ global_asm!(
     FAST_NUMBERS = const FAST_NUMBERS,
     PROGRAM_FLAGS = const PROGRAM_FLAGS,
     FRAME_SIZE = const size_of::<Frame>(),
+    FRAME_VECTORS = const FRAME_VECTORS,
     TRAP_SIZE = const size_of::<Trap>(),
     ORIG_RAX = const offset_of!(Frame, orig_rax),
     R15 = const offset_of!(Frame, r15),

@@ -11,6 +11,7 @@
 extern crate alloc;
 
 pub mod asm;
+mod chacha;
 pub mod clock;
 mod context;
 pub mod cpu;

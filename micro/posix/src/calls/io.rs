@@ -91,8 +91,9 @@ pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usiz
 }
 
 fn is_stream(description: &Description) -> bool {
-    let kind = description.file().stat().map(|stat| stat.kind);
-    !description.is_seekable() && matches!(kind, Ok(FileType::Fifo | FileType::Socket))
+    // The attributes are asked for last: they cost more than a small write.
+    !description.is_seekable()
+        && matches!(description.file().stat().map(|stat| stat.kind), Ok(FileType::Fifo | FileType::Socket))
 }
 
 pub fn read(call: &mut Call<'_>) -> Result<usize> {

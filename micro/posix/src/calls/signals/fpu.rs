@@ -2,7 +2,7 @@
 //! The extended processor state in a signal frame: an XSAVE area in standard format (Intel SDM volume 1, 13.4) whose
 //! software-reserved bytes tell the program how large it is (Linux' `asm/sigcontext.h`).
 
-use api_plat::Frame;
+use api_plat::{FRAME_VECTORS, Frame};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -62,9 +62,10 @@ pub fn features() -> u64 {
     features
 }
 
-/// Makes an area that was just saved one for a signal frame. XMM registers come from `frame`: the kernel uses its own.
+/// Makes an area that was just saved one for a signal frame. XMM registers that the kernel uses come from `frame`; the
+/// others are still the program's, whatever made the frame.
 pub fn publish(area: &mut [u8], frame: &Frame, features: u64) {
-    for (i, xmm) in frame.xmm.iter().enumerate() {
+    for (i, xmm) in frame.xmm.iter().enumerate().take(FRAME_VECTORS) {
         put(area, XMM + 16 * i, xmm[0].to_ne_bytes());
         put(area, XMM + 16 * i + 8, xmm[1].to_ne_bytes());
     }
