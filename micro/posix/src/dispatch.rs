@@ -21,22 +21,64 @@ pub const RESTART_NO_HANDLER: Errno = Errno(514);
 /// One above the largest number in the table.
 const NUMBERS: usize = ROWS[ROWS.len() - 1].number as usize + 1;
 
+/// Hands each family that an image may go without to `$with`: its feature and what is chosen by.
+macro_rules! family {
+    ($with:ident sysv $($call:ident)+) => { $with!("sysv-ipc" sysv $($call)+) };
+    ($with:ident aio $($call:ident)+) => { $with!("aio" aio $($call)+) };
+    ($with:ident message_queues $($call:ident)+) => { $with!("mqueue" message_queues $($call)+) };
+    ($with:ident inotify $($call:ident)+) => { $with!("inotify" inotify $($call)+) };
+    ($with:ident $($path:ident)+) => { $with!($($path)+) };
+}
+
 macro_rules! handler {
     (none) => {
         None
     };
-    ($($path:ident)::+) => {
+    ($feature:literal $($path:ident)+) => {{
+        #[cfg(feature = $feature)]
+        {
+            Some(calls::$($path)::+ as Handler)
+        }
+        #[cfg(not(feature = $feature))]
+        {
+            None
+        }
+    }};
+    ($($path:ident)+) => {
         Some(calls::$($path)::+ as Handler)
+    };
+}
+
+/// Why a call that has a handler is not there.
+macro_rules! left_out {
+    ($feature:literal $($path:ident)+) => {
+        if cfg!(feature = $feature) { None } else { Some($feature) }
+    };
+    ($($path:ident)+) => {
+        None
     };
 }
 
 macro_rules! handlers {
     ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {{
         let mut table: [Option<Handler>; NUMBERS] = [None; NUMBERS];
-        $(table[$number] = handler!($($handler)::+);)*
+        $(table[$number] = family!(handler $($handler)+);)*
         table
     }};
 }
+
+macro_rules! left_out_of_image {
+    ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {
+        /// The choice (`--set`) that left the call of this number out.
+        fn left_out_by(number: u64) -> Option<&'static str> {
+            match number {
+                $($number => family!(left_out $($handler)+),)*
+                _ => None,
+            }
+        }
+    };
+}
+syscall_table::system_calls!(left_out_of_image);
 
 static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handlers);
 
@@ -123,6 +165,13 @@ fn missing(number: u64) -> Result<usize> {
     {
         api_plat::status(&Status::Missing { number: number as u32 });
         if let Some(row) = syscall_table::row(number as u32) {
+            if let Some(choice) = left_out_by(number) {
+                log::warn!(
+                    "system call {} ({number}) answers ENOSYS: this kernel was built with --set {choice}=off",
+                    row.name
+                );
+                return Err(ENOSYS);
+            }
             match row.status {
                 // On purpose, and programs are known to go on without it.
                 syscall_table::Status::Refused => {

@@ -102,6 +102,7 @@ fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
 }
 
 /// Mounts a directory of the host.
+#[cfg(feature = "volumes")]
 pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
     let Volume { tag, path, read_only } = volume;
     let channel = ninep::find(tag)
@@ -112,6 +113,12 @@ pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
     let point = directory(namespace, path, 0o755)?;
     let mounted = namespace.mount(&point, root, "9p", tag, flags);
     mounted.map(|_| ()).map_err(|e| format!("volume {path}: {e:?}"))
+}
+
+/// Without the file system for it.
+#[cfg(not(feature = "volumes"))]
+pub fn mount_volume(_: &Namespace, volume: &Volume) -> Told<()> {
+    Err(format!("volume {}: this kernel was built with --set volumes=off", volume.path))
 }
 
 /// The poller of the console.

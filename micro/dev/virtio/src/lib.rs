@@ -17,6 +17,7 @@ mod device;
 pub mod entropy;
 mod mmio;
 pub mod net;
+#[cfg(feature = "ninep")]
 pub mod ninep;
 mod pci;
 mod queue;
@@ -34,6 +35,7 @@ pub fn start() -> Vec<Device> {
         let kind = device.kind();
         let started = match kind {
             Kind::ENTROPY => entropy::start(device),
+            #[cfg(feature = "ninep")]
             Kind::NINEP => ninep::start(device).map(|_| ()),
             _ => {
                 rest.push(device);

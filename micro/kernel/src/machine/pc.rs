@@ -2,12 +2,13 @@
 //! A PC: its devices are virtio devices.
 
 use alloc::string::String;
+#[cfg(any(feature = "volumes", feature = "net-tcpip", feature = "overlay"))]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 #[cfg(feature = "net-tcpip")]
 use api_netdev::NetDevice;
 pub use plat_pc::{panic, system_call_entry};
-use virtio::{Device, Kind, ninep::Channel};
+use virtio::{Device, Kind};
 #[cfg(feature = "overlay")]
 use {abi::Events, api_sched::WaitQueue, overlay_line::Transport, virtio::console};
 
@@ -15,11 +16,14 @@ use {abi::Events, api_sched::WaitQueue, overlay_line::Transport, virtio::console
 pub struct Devices(Vec<Device>);
 
 /// The 9p transport of a virtio device.
-struct Export(Arc<Channel>);
+#[cfg(feature = "volumes")]
+struct Export(Arc<virtio::ninep::Channel>);
 
 /// What the device takes in one message.
+#[cfg(feature = "volumes")]
 const LARGEST_MESSAGE: usize = 512 << 10;
 
+#[cfg(feature = "volumes")]
 impl ninep::Transport for Export {
     fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> abi::Result<(Vec<u8>, Vec<u8>)> {
         self.0.call(request, reply)
@@ -33,6 +37,7 @@ impl ninep::Transport for Export {
 /// Finds the devices.
 pub fn devices() -> Devices {
     let devices = Devices(virtio::start());
+    #[cfg(feature = "volumes")]
     for channel in virtio::ninep::channels() {
         ninep::register(channel.tag(), Arc::new(Export(channel.clone())));
     }

@@ -2,6 +2,7 @@
 //! A process of Linux: its devices are descriptors that the tender gave it.
 
 use alloc::string::String;
+#[cfg(any(feature = "net-tcpip", feature = "overlay"))]
 use alloc::sync::Arc;
 #[cfg(feature = "net-tcpip")]
 use api_netdev::NetDevice;
@@ -21,6 +22,7 @@ fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32)) {
 /// Starts what needs nobody else.
 pub fn devices() -> Devices {
     let arguments = plat_process::arguments();
+    #[cfg(feature = "volumes")]
     for (tag, fd) in arguments.iter().flat_map(|a| a.volumes).flatten() {
         match hostdev::ninep::start(fd) {
             Ok(channel) => ninep::register(tag, channel),

@@ -137,6 +137,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared, comm: 
     }
     process.signals.reset_handlers();
     process.timers.program_ends();
+    #[cfg(feature = "aio")]
     super::aio::program_ends();
     process.credentials.lock().program_starts();
     task.signals.reset_stack();

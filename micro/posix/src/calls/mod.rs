@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
 
+#[cfg(feature = "aio")]
 pub mod aio;
 pub mod arch;
 pub mod attributes;
@@ -10,10 +11,12 @@ pub mod exec;
 pub mod fcntl;
 pub mod futex;
 pub mod identity;
+#[cfg(feature = "inotify")]
 pub mod inotify;
 pub mod io;
 pub mod limits;
 pub mod memory;
+#[cfg(feature = "mqueue")]
 pub mod message_queues;
 pub mod names;
 pub mod numa;
@@ -28,6 +31,7 @@ pub mod sockets;
 pub mod special;
 pub mod stat;
 pub mod system;
+#[cfg(feature = "sysv-ipc")]
 pub mod sysv;
 pub mod threads;
 pub mod time;
