@@ -3,19 +3,19 @@
 
 use crate::PAGE;
 use abi::Result;
-use alloc::collections::BTreeMap;
 use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
+use ordered::Map;
 
 /// Pages that appear as zeros when they are first asked for.
 pub(crate) struct SharedPages {
     length: u64,
-    pages: SpinLock<BTreeMap<u64, Frame>>,
+    pages: SpinLock<Map<u64, Frame>>,
 }
 
 impl SharedPages {
     pub fn new(length: u64) -> SharedPages {
-        SharedPages { length, pages: SpinLock::new(BTreeMap::new()) }
+        SharedPages { length, pages: SpinLock::new(Map::new()) }
     }
 }
 

@@ -3,11 +3,10 @@
 
 use crate::{Rights, Text};
 use abi::PAGE_SIZE;
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Range;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_mem::PageSource;
+use ordered::{Iter, Map};
 
 /// A file as it is mapped: its pages, and what /proc/self/maps says of it.
 pub struct MappedFile {
@@ -118,7 +117,7 @@ impl Vma {
 /// All mappings of an address space, by start; they do not overlap.
 #[derive(Default)]
 pub(crate) struct Tree {
-    map: BTreeMap<u64, Vma>,
+    map: Map<u64, Vma>,
     /// No gap of `searched.1` bytes or more lies wholly above `searched.0`, below the top the search was made for.
     searched: (u64, u64, u64),
 }
@@ -156,7 +155,7 @@ impl Tree {
     }
 
     /// Mappings that start in the range; after [`Tree::cut`] at both ends, those that cover it.
-    pub fn within(&self, start: u64, end: u64) -> Range<'_, u64, Vma> {
+    pub fn within(&self, start: u64, end: u64) -> Iter<'_, u64, Vma> {
         self.map.range(start..end)
     }
 

@@ -10,12 +10,12 @@ use crate::calls::time::ProcessTimers;
 use crate::files::Files;
 use crate::restart::Restarts;
 use crate::task::Task;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use ordered::Map;
 use vfs::Dentry;
 
 /// The program is process 1, as the entrypoint of a container is.
@@ -31,7 +31,7 @@ pub struct Process {
     pub timers: ProcessTimers,
     pub sessions: SpinLock<Sessions>,
     pub settings: SpinLock<Settings>,
-    tasks: SpinLock<BTreeMap<i32, Arc<Task>>>,
+    tasks: SpinLock<Map<i32, Arc<Task>>>,
     next_tid: AtomicI32,
     exiting: AtomicBool,
     /// The thread that is about to run another program, and 0: the others end.
@@ -62,7 +62,7 @@ impl Process {
             timers: ProcessTimers::default(),
             sessions: SpinLock::new(Sessions::default()),
             settings: SpinLock::new(Settings::default()),
-            tasks: SpinLock::new(BTreeMap::new()),
+            tasks: SpinLock::new(Map::new()),
             next_tid: AtomicI32::new(pid),
             exiting: AtomicBool::new(false),
             only: AtomicI32::new(0),

@@ -8,14 +8,14 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_sched::{TimerId, Waiter};
+use ordered::Map;
 
 struct Pending {
     next: u64,
-    timers: BTreeMap<TimerId, Arc<dyn Waiter>>,
+    timers: Map<TimerId, Arc<dyn Waiter>>,
 }
 
 /// A set of one-shot timers.
@@ -29,7 +29,7 @@ impl Default for Timers {
 
 impl Timers {
     pub const fn new() -> Timers {
-        Timers(SpinLock::new(Pending { next: 0, timers: BTreeMap::new() }))
+        Timers(SpinLock::new(Pending { next: 0, timers: Map::new() }))
     }
 
     /// Adds a timer; the second value is true when it is now the earliest.

@@ -4,11 +4,11 @@
 
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::{Poller, PollerSlot, Waiter};
+use ordered::Map;
 use plat_process::Watch;
 use plat_process::host;
 
@@ -27,7 +27,7 @@ struct Pending {
 }
 
 struct State {
-    pending: BTreeMap<u16, Pending>,
+    pending: Map<u16, Pending>,
     /// Bytes that came and are no whole message yet.
     input: Vec<u8>,
     buffer: Box<[u8]>,
@@ -58,7 +58,7 @@ pub fn start(fd: i32) -> Result<Arc<Channel>> {
         POLLER.set(poller);
     }
     let state = State {
-        pending: BTreeMap::new(),
+        pending: Map::new(),
         input: Vec::new(),
         buffer: buffer.into_boxed_slice(),
         output: Vec::new(),

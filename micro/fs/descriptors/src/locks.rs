@@ -6,12 +6,12 @@
 
 use crate::Description;
 use abi::{Events, Result, errno::EAGAIN};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
+use ordered::Map;
 
 /// Whose lock it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct FileLocks {
     pub queue: WaitQueue,
 }
 
-static FILES: SpinLock<BTreeMap<usize, Arc<FileLocks>>> = SpinLock::new(BTreeMap::new());
+static FILES: SpinLock<Map<usize, Arc<FileLocks>>> = SpinLock::new(Map::new());
 
 fn key(inode: &Arc<dyn Inode>) -> usize {
     Arc::as_ptr(inode).cast::<()>() as usize

@@ -2,12 +2,12 @@
 //! /dev/null, zero, full, random and urandom (null(4), full(4), random(4)).
 
 use abi::{PAGE_SIZE, Result, errno::*};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_fs::{File, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
 use core::any::Any;
+use ordered::Map;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -122,7 +122,7 @@ impl File for MemoryDevice {
 
 /// Pages of one mapping of /dev/zero.
 #[derive(Default)]
-struct ZeroPages(SpinLock<BTreeMap<u64, Frame>>);
+struct ZeroPages(SpinLock<Map<u64, Frame>>);
 
 /// Offsets are signed and mappings are whole pages.
 const ZERO_LENGTH: u64 = i64::MAX as u64 & !(PAGE_SIZE as u64 - 1);

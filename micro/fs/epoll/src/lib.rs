@@ -11,7 +11,7 @@ extern crate alloc;
 extern crate std;
 
 use abi::{Events, Result, errno::*};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use api_fs::{File, FileType, Stat};
 use api_lock::SpinLock;
@@ -19,6 +19,7 @@ use api_sched::{WaitKey, WaitQueue, Waiter};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use descriptors::{Description, Watcher};
+use ordered::Map;
 
 pub const EXCLUSIVE: u32 = 1 << 28;
 const WAKEUP: u32 = 1 << 29;
@@ -93,7 +94,7 @@ impl Waiter for Item {
 }
 
 /// Items by description and descriptor number.
-type Items = BTreeMap<(usize, i32), Arc<Item>>;
+type Items = Map<(usize, i32), Arc<Item>>;
 
 #[derive(Default)]
 struct State {

@@ -11,7 +11,7 @@ extern crate alloc;
 extern crate std;
 
 use abi::{Events, Result, errno::*};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, Sink, Stat};
@@ -19,6 +19,7 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU32, Ordering};
+use ordered::Map;
 use vfs::notify::{self, Watch};
 
 /// fs.inotify.max_queued_events and max_user_watches.
@@ -110,7 +111,7 @@ impl Watch for Mark {
 #[derive(Default)]
 struct State {
     events: VecDeque<Event>,
-    watches: BTreeMap<i32, Arc<Mark>>,
+    watches: Map<i32, Arc<Mark>>,
     last: i32,
 }
 

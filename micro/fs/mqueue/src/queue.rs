@@ -3,11 +3,12 @@
 
 use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_fs::{FileType, Stat, Timespec};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
+use ordered::Map;
 
 /// `st_size` of a queue, as Linux has it (`FILENT_SIZE`).
 const FILE_SIZE: u64 = 80;
@@ -39,7 +40,7 @@ struct Notification {
 #[derive(Default)]
 struct State {
     /// By priority, each in the order of arrival.
-    messages: BTreeMap<u32, VecDeque<Vec<u8>>>,
+    messages: Map<u32, VecDeque<Vec<u8>>>,
     count: usize,
     bytes: usize,
     /// Threads asleep for a message.

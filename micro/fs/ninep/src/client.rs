@@ -4,11 +4,11 @@
 use crate::node::Node;
 use crate::wire::{HEADER, Qid, Reply, Request, kind};
 use abi::{Errno, Result, errno::*};
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use ordered::Map;
 
 /// Carries one request to the server and its reply back.
 pub trait Transport: Send + Sync {
@@ -44,7 +44,7 @@ pub struct Client {
     next_tag: AtomicU16,
     fids: SpinLock<Fids>,
     /// Inodes in use, by the path of their qid.
-    pub nodes: SpinLock<BTreeMap<u64, Weak<Node>>>,
+    pub nodes: SpinLock<Map<u64, Weak<Node>>>,
     buffers: SpinLock<Vec<Vec<u8>>>,
 }
 
@@ -107,7 +107,7 @@ impl Client {
             message: AtomicU32::new(wanted),
             next_tag: AtomicU16::new(0),
             fids: SpinLock::default(),
-            nodes: SpinLock::new(BTreeMap::new()),
+            nodes: SpinLock::new(Map::new()),
             buffers: SpinLock::new(Vec::new()),
         });
         let request = client.request(kind::VERSION).u32(wanted).string(VERSION);

@@ -6,13 +6,13 @@ use crate::client::Fid;
 use crate::file::{read_once, write_once};
 use crate::node::Node;
 use abi::{PAGE_SIZE, Result, errno::*};
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
 use core::sync::atomic::{AtomicU64, Ordering};
+use ordered::{Map, Set};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages fetched at once around a fault.
@@ -22,9 +22,9 @@ pub struct NinePages {
     _node: Arc<Node>,
     /// Handles to read and write by; the descriptors they came from may be closed by now.
     fids: SpinLock<Vec<Arc<Fid>>>,
-    pages: SpinLock<BTreeMap<u64, Frame>>,
+    pages: SpinLock<Map<u64, Frame>>,
     /// Pages that a mapping may have written to.
-    writable: SpinLock<BTreeSet<u64>>,
+    writable: SpinLock<Set<u64>>,
     length: AtomicU64,
 }
 
@@ -33,8 +33,8 @@ impl NinePages {
         Arc::new(NinePages {
             _node: node,
             fids: SpinLock::new(Vec::from([fid])),
-            pages: SpinLock::new(BTreeMap::new()),
-            writable: SpinLock::new(BTreeSet::new()),
+            pages: SpinLock::new(Map::new()),
+            writable: SpinLock::new(Set::new()),
             length: AtomicU64::new(length),
         })
     }

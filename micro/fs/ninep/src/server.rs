@@ -4,11 +4,11 @@
 use crate::Transport;
 use crate::wire::{HEADER, Reply, Request, kind};
 use abi::{Result, errno::*};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Timespec};
 use api_lock::SpinLock;
+use ordered::Map;
 
 #[derive(Clone)]
 struct Handle {
@@ -38,7 +38,7 @@ impl Handle {
 
 pub struct Server {
     pub root: Arc<dyn Inode>,
-    handles: SpinLock<BTreeMap<u32, Handle>>,
+    handles: SpinLock<Map<u32, Handle>>,
     /// Changes a reply before it is sent.
     pub tamper: SpinLock<Option<Tamper>>,
     pub largest: usize,
@@ -51,7 +51,7 @@ impl Server {
         let root: Arc<dyn Inode> = ramfs::tmpfs(7, 64 << 20, 0o755, (0, 0));
         Arc::new(Server {
             root,
-            handles: SpinLock::new(BTreeMap::new()),
+            handles: SpinLock::new(Map::new()),
             tamper: SpinLock::new(None),
             largest: 16384,
         })

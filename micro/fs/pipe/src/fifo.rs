@@ -3,14 +3,14 @@
 
 use crate::{Pipe, PipeEnd};
 use abi::{Result, errno::EAGAIN};
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use api_fs::Inode;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
+use ordered::Map;
 
 /// Pipes of FIFOs that are open, by the address of their inode (which the open end keeps alive).
-static OPEN: SpinLock<BTreeMap<usize, Weak<Pipe>>> = SpinLock::new(BTreeMap::new());
+static OPEN: SpinLock<Map<usize, Weak<Pipe>>> = SpinLock::new(Map::new());
 
 /// A FIFO that was opened.
 pub struct Fifo {

@@ -13,13 +13,13 @@ extern crate std;
 
 use abi::{Result, errno::*};
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, Magic, SetAttr, Sink, Source, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
+use ordered::Map;
 
 /// Which of several alike an entry is about (a thread, a descriptor): what [`Changing::entry`] gave it, handed down to
 /// all below.
@@ -145,7 +145,7 @@ fn find(rows: &'static [Row], below: &'static str, name: &str) -> Option<Body> {
 }
 
 /// Inodes that are in use, by name.
-type Known = BTreeMap<String, Weak<Node>>;
+type Known = Map<String, Weak<Node>>;
 
 struct Node {
     fs: Arc<Fs>,

@@ -5,9 +5,9 @@
 //! when a path leads there. The archive comes from outside: every offset and length is checked, what is malformed is
 //! an error with its position, and whatever bytes the fields hold, the worst result is a strange tree.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
+use ordered::Map;
 
 const HEADER: usize = 110;
 const MAGIC: [u8; 6] = *b"070701";
@@ -66,9 +66,9 @@ pub struct Archive {
     entries: Vec<Entry>,
     directories: Vec<Directory>,
     /// Directories by the hash of their path, and their path.
-    by_path: BTreeMap<(u64, &'static [u8]), u32>,
+    by_path: Map<(u64, &'static [u8]), u32>,
     /// The entry that holds the data of a file with several names, by inode number.
-    linked: BTreeMap<u32, u32>,
+    linked: Map<u32, u32>,
 }
 
 /// Eight hexadecimal digits, without a branch. Other characters give some number: bounds are checked by the caller.
@@ -168,8 +168,8 @@ impl Archive {
             bytes,
             entries: Vec::with_capacity(4096),
             directories: alloc::vec![root],
-            by_path: BTreeMap::new(),
-            linked: BTreeMap::new(),
+            by_path: Map::new(),
+            linked: Map::new(),
         };
         archive.by_path.insert((hash(b""), b""), 0);
         let (mut last_parent, mut last_directory): (&[u8], u32) = (b"", 0);

@@ -7,8 +7,8 @@
 use crate::node::Node;
 use abi::{Result, errno::ENOSPC};
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use ordered::Map;
 
 pub enum Child {
     /// An entry of the archive, or what was there initially, that no path has led to yet.
@@ -26,7 +26,7 @@ const COLLISIONS: u64 = 256;
 
 #[derive(Default)]
 pub struct Directory {
-    map: BTreeMap<u64, Named>,
+    map: Map<u64, Named>,
     /// The directory of the archive (or the root, for what is there initially) whose entries were not yet put into
     /// `map`.
     pub archived: Option<u32>,

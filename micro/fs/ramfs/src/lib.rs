@@ -31,12 +31,12 @@ pub use file::RamFile;
 pub use node::{Node, WRITE_SEALS};
 
 use abi::{PAGE_SIZE, Result, errno::ENOSPC};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_fs::FileType;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use cpio::{Archive, BadArchive};
+use ordered::Map;
 
 /// One file system.
 pub struct Fs {
@@ -70,7 +70,7 @@ struct Archived {
     /// Physical address of the archive's first byte, and where the kernel sees it.
     physical: u64,
     /// Nodes of files with several names, by the entry that holds their data.
-    linked: SpinLock<BTreeMap<u32, Arc<Node>>>,
+    linked: SpinLock<Map<u32, Arc<Node>>>,
 }
 
 /// Inode number of the root; entries of the archive, or what was there initially, follow it.
@@ -139,7 +139,7 @@ pub fn from_archive(
     limit: u64,
 ) -> core::result::Result<Arc<Node>, BadArchive> {
     let archive = Archive::parse(bytes)?;
-    let archived = Archived { archive, physical, linked: SpinLock::new(BTreeMap::new()) };
+    let archived = Archived { archive, physical, linked: SpinLock::new(Map::new()) };
     Ok(node::archive_root(Fs::new(device, limit, Some(archived), &[])))
 }
 

@@ -7,7 +7,6 @@ use crate::{Archived, Fs, Initial, ROOT, RamFile};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Timespec};
@@ -15,6 +14,7 @@ use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
 use core::any::Any;
 use core::sync::atomic::Ordering;
+use ordered::Map;
 
 /// F_SEAL_SEAL: no more seals. What every file but a memfd with MFD_ALLOW_SEALING has.
 pub const SEAL_SEAL: u32 = 1;
@@ -37,7 +37,7 @@ const XATTR_LIMIT: usize = 65536;
 pub const FILE_LIMIT: u64 = i64::MAX as u64;
 const PAGE: u64 = PAGE_SIZE as u64;
 
-type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+type Xattrs = Map<Vec<u8>, Vec<u8>>;
 
 struct Meta {
     permissions: u32,

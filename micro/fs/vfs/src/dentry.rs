@@ -4,12 +4,12 @@
 use crate::mount::Mount;
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ordered::Map;
 
 /// Not in the cache of its mount.
 pub(crate) const NOT_CACHED: u32 = u32::MAX;
@@ -27,7 +27,7 @@ pub struct Dentry {
     kind: FileType,
     link: SpinLock<Link>,
     unlinked: AtomicBool,
-    children: SpinLock<BTreeMap<Box<[u8]>, Weak<Dentry>>>,
+    children: SpinLock<Map<Box<[u8]>, Weak<Dentry>>>,
     /// Root of the mount that covers this directory.
     cover: SpinLock<Option<Arc<Dentry>>>,
     is_covered: AtomicBool,
@@ -47,7 +47,7 @@ impl Dentry {
             inode,
             link: SpinLock::new(Link { parent, name: name.into() }),
             unlinked: AtomicBool::new(false),
-            children: SpinLock::new(BTreeMap::new()),
+            children: SpinLock::new(Map::new()),
             cover: SpinLock::new(None),
             is_covered: AtomicBool::new(false),
             cache_slot: AtomicU32::new(NOT_CACHED),

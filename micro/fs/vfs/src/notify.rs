@@ -6,12 +6,12 @@
 
 use crate::Dentry;
 use abi::Result;
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::Inode;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use ordered::Map;
 
 pub const ACCESS: u32 = 1;
 pub const MODIFY: u32 = 2;
@@ -42,7 +42,7 @@ type Key = (u64, u64);
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static COOKIE: AtomicU32 = AtomicU32::new(0);
-static WATCHES: SpinLock<BTreeMap<Key, Vec<Weak<dyn Watch>>>> = SpinLock::new(BTreeMap::new());
+static WATCHES: SpinLock<Map<Key, Vec<Weak<dyn Watch>>>> = SpinLock::new(Map::new());
 
 /// Device and number, by which an inode of a volume is known however often it is looked up.
 fn key(inode: &Arc<dyn Inode>) -> Option<Key> {

@@ -3,10 +3,11 @@
 //! thrown away (RFC 5722 for IPv6, and as good an idea here: only attacks overlap).
 
 use crate::wire::Ipv4;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use api_netdev::Buffer;
 use core::net::Ipv4Addr;
+use ordered::Map;
 
 /// Datagrams being put together at once: more are an attack, and the oldest goes.
 const MOST_DATAGRAMS: usize = 32;
@@ -22,7 +23,7 @@ struct Datagram {
     key: Key,
     expires: u64,
     /// By offset; they do not overlap.
-    parts: BTreeMap<usize, Vec<u8>>,
+    parts: Map<usize, Vec<u8>>,
     bytes: usize,
     /// Known from the last fragment.
     length: Option<usize>,
@@ -56,7 +57,7 @@ impl Reassembly {
             Some(index) => index,
             None => {
                 let expires = now + TIMEOUT_NS;
-                let parts = BTreeMap::new();
+                let parts = Map::new();
                 self.datagrams.push_back(Datagram { key, expires, parts, bytes: 0, length: None });
                 self.datagrams.len() - 1
             }

@@ -3,11 +3,11 @@
 
 use crate::socket::UnixSocket;
 use abi::{Result, errno::*};
-use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_socket::{Address, Caller};
+use ordered::Map;
 
 /// Longest path in a `sockaddr_un`.
 const PATH_MOST: usize = 108;
@@ -20,7 +20,7 @@ pub enum Key {
     Abstract(Vec<u8>),
 }
 
-static BOUND: SpinLock<BTreeMap<Key, Weak<UnixSocket>>> = SpinLock::new(BTreeMap::new());
+static BOUND: SpinLock<Map<Key, Weak<UnixSocket>>> = SpinLock::new(Map::new());
 
 /// A name as the program gave it.
 pub enum Name<'a> {

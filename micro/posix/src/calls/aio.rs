@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::dispatch::RESTART;
 use crate::{files, wait};
 use abi::{Events, PAGE_SIZE, Result, errno::*};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -18,6 +18,7 @@ use api_user::{Plain, Sink, Source, UserPtr, read_iovec};
 use descriptors::Description;
 use eventfd::EventFd;
 use mem::{Request, Rights};
+use ordered::Map;
 
 /// Linux' fs.aio-max-nr.
 const MOST_EVENTS: u32 = 65536;
@@ -61,7 +62,7 @@ struct Context {
 
 /// By id, which is the address of a page of the program: libraries look there for a ring they may read themselves, and
 /// find none.
-static CONTEXTS: SpinLock<BTreeMap<u64, Arc<Context>>> = SpinLock::new(BTreeMap::new());
+static CONTEXTS: SpinLock<Map<u64, Arc<Context>>> = SpinLock::new(Map::new());
 
 fn find(id: u64) -> Result<Arc<Context>> {
     CONTEXTS.lock().get(&id).cloned().ok_or(EINVAL)

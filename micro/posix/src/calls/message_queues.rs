@@ -10,7 +10,6 @@ use crate::files::{self, O_CLOEXEC};
 use crate::{task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::NAME_MAX;
@@ -19,6 +18,7 @@ use api_user::{Source, UserPtr};
 use core::sync::atomic::{AtomicU64, Ordering};
 use descriptors::Description;
 use mqueue::{Attributes, Outcome, Queue, QueueFile};
+use ordered::Map;
 use vfs::Access;
 
 const O_ACCMODE: u32 = 0o3;
@@ -51,7 +51,7 @@ struct Named {
     bytes: u64,
 }
 
-static QUEUES: SpinLock<BTreeMap<Vec<u8>, Named>> = SpinLock::new(BTreeMap::new());
+static QUEUES: SpinLock<Map<Vec<u8>, Named>> = SpinLock::new(Map::new());
 static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
 
 fn is_privileged() -> bool {

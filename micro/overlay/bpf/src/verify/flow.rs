@@ -5,9 +5,9 @@
 use super::Rejection;
 use crate::helpers;
 use crate::insn::{Insn, REGISTERS, alu, atomic, call, class, jump, load, mode};
-use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
+use ordered::Set;
 
 /// Deepest nesting of functions, as in Linux.
 pub const MOST_FRAMES: usize = 8;
@@ -44,7 +44,7 @@ pub fn read(insns: &[Insn], maps: usize) -> Result<Flow, Rejection> {
         check_insn(insns, at, maps)?;
         at += if insns[at].is_wide() { 2 } else { 1 };
     }
-    let mut functions = BTreeSet::from([0]);
+    let mut functions = Set::from([0]);
     let target = |at: usize, distance: i64| -> Result<usize, Rejection> {
         let to = at as i64 + 1 + distance;
         match usize::try_from(to) {
@@ -62,7 +62,7 @@ pub fn read(insns: &[Insn], maps: usize) -> Result<Flow, Rejection> {
     let functions: Vec<usize> = functions.into_iter().collect();
     let function_of = |at: usize| functions.partition_point(|f| *f <= at) - 1;
     let mut joins = vec![false; insns.len()];
-    let mut calls: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); functions.len()];
+    let mut calls: Vec<Set<usize>> = vec![Set::new(); functions.len()];
     let mut next: Vec<[Option<usize>; 2]> = vec![[None; 2]; insns.len()];
     for at in each() {
         let insn = insns[at];
@@ -113,7 +113,7 @@ fn check_reached(
     }
 }
 
-fn check_recursion(insns: &[Insn], functions: &[usize], calls: &[BTreeSet<usize>]) -> Result<(), Rejection> {
+fn check_recursion(insns: &[Insn], functions: &[usize], calls: &[Set<usize>]) -> Result<(), Rejection> {
     // Functions whose callees are known to end; a pass that adds none while some are left has found a circle.
     let mut done = vec![false; functions.len()];
     loop {

@@ -9,9 +9,9 @@ pub mod semaphores;
 use super::identity::capabilities::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
 use crate::task;
 use abi::{Result, errno::*};
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_user::UserPtr;
+use ordered::Map;
 
 const IPC_PRIVATE: i32 = 0;
 const IPC_CREAT: u32 = 0o1000;
@@ -90,13 +90,13 @@ struct Object<T> {
 
 /// All objects of a kind.
 struct Table<T> {
-    objects: BTreeMap<i32, Object<T>>,
+    objects: Map<i32, Object<T>>,
     made: i32,
 }
 
 impl<T> Table<T> {
     const fn new() -> Table<T> {
-        Table { objects: BTreeMap::new(), made: 0 }
+        Table { objects: Map::new(), made: 0 }
     }
 
     fn by_id(&self, id: i32) -> Result<&Object<T>> {

@@ -14,9 +14,9 @@ pub mod posix_timers;
 pub mod sleep;
 pub mod timerfd;
 
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
+use ordered::Map;
 
 pub use clock::realtime_ns;
 
@@ -25,7 +25,7 @@ pub use clock::realtime_ns;
 pub struct ProcessTimers {
     cpu_limit: SpinLock<Option<Arc<cpu_limit::CpuLimit>>>,
     intervals: SpinLock<[Option<Arc<itimers::IntervalTimer>>; 3]>,
-    posix: SpinLock<BTreeMap<i32, Arc<posix_timers::PosixTimer>>>,
+    posix: SpinLock<Map<i32, Arc<posix_timers::PosixTimer>>>,
 }
 
 impl ProcessTimers {
