@@ -113,11 +113,6 @@ pub fn folder_of(options: &Options, name: &str) -> Result<PathBuf> {
     folder.ok_or_else(|| format!("unilith overlay dir {name} printed: {files}"))
 }
 
-/// Bytes of the kernel image that Redis is booted with.
-pub fn kernel_bytes(options: &Options, side: Side) -> Result<u64> {
-    Machine::start(options, side, &["redis"])?.kernel_bytes()
-}
-
 /// A running machine; removed when dropped.
 pub struct Machine<'a> {
     options: &'a Options,

@@ -257,11 +257,29 @@ mod tests {
     fn what_is_not_chosen_has_its_default() {
         assert_eq!(
             features(&set(&[])).unwrap(),
-            ["alloc-tlsf", "sched-preempt", "net-tcpip", "net-unix", "overlay"]
+            [
+                "alloc-tlsf",
+                "sched-preempt",
+                "net-tcpip",
+                "net-unix",
+                "overlay",
+                "sysv-ipc",
+                "aio",
+                "mqueue",
+                "inotify",
+                "volumes"
+            ]
         );
+        let lean = set(&[
+            ("alloc", "buddy"),
+            ("overlay", "off"),
+            ("sysv-ipc", "off"),
+            ("aio", "off"),
+            ("inotify", "off"),
+        ]);
         assert_eq!(
-            features(&set(&[("alloc", "buddy")])).unwrap(),
-            ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix", "overlay"]
+            features(&lean).unwrap(),
+            ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix", "mqueue", "volumes"]
         );
     }
 

@@ -53,6 +53,34 @@ fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_
     }
 }
 
+/// What an image can go without and still serve Redis.
+const LEFT_OUT: [&str; 6] =
+    ["overlay=off", "sysv-ipc=off", "aio=off", "mqueue=off", "inotify=off", "volumes=off"];
+
+#[test]
+fn families_of_calls_that_are_left_out_answer_enosys_and_are_not_in_the_image() {
+    let unilith = Unilith::new();
+    let machine = unilith_tests::tested_machine();
+    let program = unilith_tests::compile(&unilith, &["cc"], "left_out.c", &[]);
+    let mut words = vec!["run", "--machine", &machine, "--name", "lean"];
+    words.extend(LEFT_OUT.iter().flat_map(|choice| ["--set", choice]));
+    words.push(&program);
+    let ran = finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says("all of them are left out");
+    ran.complains("system call shmget (29) answers ENOSYS: this kernel was built with --set sysv-ipc=off");
+    let kernel = unilith.inspect("lean")["symbols"].as_str().expect("the kernel is named").to_string();
+    let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out;
+    assert!(symbols.contains("unilith_kernel_main"), "nm sees the kernel's symbols");
+    for part in ["overlay", "calls::sysv", "calls::aio", "mqueue::", "inotify::", "ninep::"] {
+        let found: Vec<&str> = symbols.lines().filter(|l| l.contains(part)).collect();
+        assert!(found.is_empty(), "left in the image: {found:?}");
+    }
+    // The host's directories are among what is left out.
+    let mut words = vec!["run", "--machine", &machine, "-v", "/tmp:/data"];
+    words.extend(LEFT_OUT.iter().flat_map(|choice| ["--set", choice]));
+    words.push(&program);
+    finish(&mut unilith.command(&words), BUILD_KERNEL).fails_with(&["/data", "--set volumes=off"]);
+}
+
 #[test]
 fn fork_answers_enosys_and_names_the_kernel_that_has_it() {
     let unilith = Unilith::new();

@@ -34,6 +34,9 @@ const HEADER_SHORT: usize = 10;
 
 /// Descriptors a queue: 512 KiB of receive buffers, which hold a window of TCP.
 const QUEUE_SIZE: u16 = 256;
+/// Receive buffers until the first packet comes: enough for one of 64 KiB. A machine that nobody talks to yet need not
+/// have them all.
+const FIRST_BUFFERS: usize = 32;
 /// References to payload in a packet: 64 KiB in pages would be 16.
 const FRAGMENTS: usize = 17;
 /// Largest IP packet.
@@ -46,6 +49,8 @@ struct Receive {
     /// Buffers the device has, by token.
     slots: Vec<Option<Buffer>>,
     free: Vec<u16>,
+    /// A packet came.
+    is_used: bool,
 }
 
 struct Transmit {
@@ -112,6 +117,7 @@ pub fn start(device: Device) -> Result<Arc<Network>> {
             slots: (0..receive.size()).map(|_| None).collect(),
             free: (0..receive.size()).collect(),
             queue: receive,
+            is_used: false,
         }),
         transmit: SpinLock::new(Transmit {
             slots: (0..transmit.size()).map(|_| None).collect(),
@@ -257,6 +263,7 @@ impl NetDevice for Network {
             return 0;
         }
         receive.queue.disable_interrupts();
+        receive.is_used = true;
         let mut count = 0;
         while count < most {
             match receive.packet(self.header, self.mergeable) {
@@ -270,7 +277,14 @@ impl NetDevice for Network {
     }
 
     fn wanted(&self, _queue: usize) -> usize {
-        self.receive.lock().free.len()
+        let receive = self.receive.lock();
+        let free = receive.free.len();
+        // What is not free is with the device.
+        if receive.is_used {
+            free
+        } else {
+            FIRST_BUFFERS.saturating_sub(receive.slots.len() - free).min(free)
+        }
     }
 
     fn refill(&self, _queue: usize, buffers: &mut Vec<Buffer>) {

@@ -10,7 +10,7 @@ use api_netdev::NetDevice;
 pub use plat_pc::{panic, system_call_entry};
 use virtio::{Device, Kind};
 #[cfg(feature = "overlay")]
-use {abi::Events, api_sched::WaitQueue, overlay_line::Transport, virtio::console};
+use {abi::Events, api_lock::SpinLock, api_sched::WaitQueue, overlay_line::Transport, virtio::console};
 
 /// What was found and nobody drives yet.
 pub struct Devices(Vec<Device>);
@@ -58,17 +58,12 @@ impl Devices {
         }
     }
 
-    /// What opens the overlay's channel: a port of the console device, which is started here.
+    /// What opens the overlay's channel: a port of the console device, which is started only then.
     #[cfg(feature = "overlay")]
     pub fn line(&mut self) -> Option<fn() -> Arc<dyn Transport>> {
         let index = self.0.iter().position(|d| d.kind() == Kind::CONSOLE)?;
-        match console::start(self.0.remove(index)) {
-            Ok(()) => Some(open_line),
-            Err(e) => {
-                log::error!("the console device does not start: {e:?}");
-                None
-            }
-        }
+        *CONSOLE.lock() = Some(self.0.remove(index));
+        Some(open_line)
     }
 
     /// All devices that have a driver were taken.
@@ -84,6 +79,10 @@ impl Devices {
 /// The name of the console port that the host gives the overlay.
 #[cfg(feature = "overlay")]
 const LINE: &str = "unilith.overlay";
+
+/// The console device until somebody opens the line: the program need not wait for it.
+#[cfg(feature = "overlay")]
+static CONSOLE: SpinLock<Option<Device>> = SpinLock::new(None);
 
 #[cfg(feature = "overlay")]
 struct LinePort(Arc<console::Port>);
@@ -107,9 +106,13 @@ impl Transport for LinePort {
     }
 }
 
-/// Waits until the host has named the port.
+/// Starts the device, and waits until the host has named the port.
 #[cfg(feature = "overlay")]
 fn open_line() -> Arc<dyn Transport> {
+    let device = CONSOLE.lock().take();
+    if let Some(Err(e)) = device.map(console::start) {
+        log::error!("the console device does not start, so there is no overlay: {e:?}");
+    }
     let key = console::NAMED.add(api_sched::current(), Events::IN, false);
     let port = loop {
         if let Some(port) = console::find(LINE) {

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// For a kernel without these families: their calls answer ENOSYS.
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "check.h"
+
+int main(void)
+{
+    static const long calls[] = {SYS_shmget, SYS_semget, SYS_msgget, SYS_io_setup, SYS_mq_open, SYS_inotify_init1};
+    for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++)
+        CHECK(syscall(calls[i], 0, 0, 0, 0) == -1 && errno == ENOSYS);
+    printf("all of them are left out\n");
+    return 0;
+}
