@@ -199,11 +199,21 @@ impl<K, V> Map<K, V> {
     }
 
     pub fn first_key_value(&self) -> Option<(&K, &V)> {
-        self.iter().next()
+        self.entry_at(self.outermost(LEFT))
     }
 
     pub fn last_key_value(&self) -> Option<(&K, &V)> {
-        self.iter().next_back()
+        self.entry_at(self.outermost(RIGHT))
+    }
+
+    /// The entry of a node of this map, or of none.
+    fn entry_at(&self, link: Link) -> Option<(&K, &V)> {
+        if link.is_null() {
+            return None;
+        }
+        // SAFETY: a node of this map, borrowed as the map is.
+        let node = unsafe { Self::node(link) };
+        Some((&node.key, &node.value))
     }
 
     pub fn first_entry(&mut self) -> Option<Occupied<'_, K, V>> {

@@ -2,20 +2,21 @@
 //! Pending timers, in the order they expire.
 //!
 //! An ordered map: adding and cancelling take logarithmic time in the number of timers, and there are few of them:
-//! sleeping threads, interval timers, one for the whole TCP stack (which has a wheel of its own).
+//! sleeping threads, interval timers, one for the whole TCP stack (which has a wheel of its own). `alloc`'s, not
+//! `ordered`'s: a server adds and cancels several for each request, and there an allocation for each counts.
 //! Depends on the scheduler's API only; the scheduler core owns the one instance.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_sched::{TimerId, Waiter};
-use ordered::Map;
 
 struct Pending {
     next: u64,
-    timers: Map<TimerId, Arc<dyn Waiter>>,
+    timers: BTreeMap<TimerId, Arc<dyn Waiter>>,
 }
 
 /// A set of one-shot timers.
@@ -29,7 +30,7 @@ impl Default for Timers {
 
 impl Timers {
     pub const fn new() -> Timers {
-        Timers(SpinLock::new(Pending { next: 0, timers: Map::new() }))
+        Timers(SpinLock::new(Pending { next: 0, timers: BTreeMap::new() }))
     }
 
     /// Adds a timer; the second value is true when it is now the earliest.
