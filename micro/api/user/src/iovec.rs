@@ -75,8 +75,11 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    #[inline]
     fn remaining(&self) -> usize {
-        self.room.min(self.head.length + self.rest.iter().map(|s| s.length).sum::<usize>())
+        // One piece is what most calls have.
+        let rest = if self.rest.is_empty() { 0 } else { self.rest.iter().map(|s| s.length).sum() };
+        self.room.min(self.head.length + rest)
     }
 
     /// Makes `head` non-empty where anything is left, and returns its length.
@@ -123,6 +126,7 @@ impl<'a> Sink<'a> {
     }
 
     /// Bytes that still fit.
+    #[inline]
     pub fn remaining(&self) -> usize {
         match &self.0 {
             To::User(cursor) => cursor.remaining(),
@@ -225,6 +229,7 @@ impl<'a> Source<'a> {
     }
 
     /// Bytes that are left.
+    #[inline]
     pub fn remaining(&self) -> usize {
         match &self.0 {
             From::User(cursor) => cursor.remaining(),

@@ -189,12 +189,18 @@ impl Description {
         self.after_write(n)
     }
 
+    #[inline]
     fn after_write(&self, n: usize) -> Result<usize> {
-        let flags = self.flags();
-        if flags & O_DSYNC != 0 && n > 0 {
-            self.file.sync(flags & O_SYNC != O_SYNC)?;
+        if self.flags() & O_DSYNC != 0 && n > 0 {
+            self.synchronise()?;
         }
         Ok(self.used(n, notify::MODIFY))
+    }
+
+    /// O_DSYNC or O_SYNC after a write.
+    #[cold]
+    fn synchronise(&self) -> Result<()> {
+        self.file.sync(self.flags() & O_SYNC != O_SYNC)
     }
 
     /// Tells who watches the file that `n` bytes of it were read or written.

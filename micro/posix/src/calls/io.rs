@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reading and writing: read, write, their vectored and positioned forms, lseek.
 
-use super::limits::{RLIM_INFINITY, RLIMIT_FSIZE};
+use super::limits::RLIM_INFINITY;
 use super::signals;
 use crate::call::Call;
 use crate::{files, task, wait};
@@ -33,7 +33,7 @@ pub fn read_from(description: &Description, to: &mut Sink<'_>) -> Result<usize> 
 
 /// What RLIMIT_FSIZE says to a regular file that is to become `size` bytes long: `EFBIG`, with SIGXFSZ.
 pub fn check_file_size(size: u64) -> Result<()> {
-    if size <= task::current().process.limits.soft(RLIMIT_FSIZE) {
+    if size <= task::current().process.limits.file_size() {
         return Ok(());
     }
     signals::send_to_current(SIGXFSZ);
@@ -42,9 +42,22 @@ pub fn check_file_size(size: u64) -> Result<()> {
 
 /// Cuts what is to be written to a regular file at `offset` (`None`: where its position or O_APPEND says) down to
 /// what RLIMIT_FSIZE leaves.
+#[inline]
 fn limit_write(description: &Description, offset: Option<u64>, from: &mut Source<'_>) -> Result<()> {
-    let limit = task::current().process.limits.soft(RLIMIT_FSIZE);
-    let is_limited = limit != RLIM_INFINITY && description.is_seekable() && from.remaining() > 0;
+    match task::current().process.limits.file_size() {
+        RLIM_INFINITY => Ok(()),
+        limit => limit_write_to(limit, description, offset, from),
+    }
+}
+
+#[cold]
+fn limit_write_to(
+    limit: u64,
+    description: &Description,
+    offset: Option<u64>,
+    from: &mut Source<'_>,
+) -> Result<()> {
+    let is_limited = description.is_seekable() && from.remaining() > 0;
     if !is_limited || description.file().stat()?.kind != FileType::Regular {
         return Ok(());
     }

@@ -6,6 +6,7 @@ use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
 use crate::task;
 use abi::{Result, errno::*};
 use api_lock::SpinLock;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 pub const RLIMIT_CPU: usize = 0;
 pub const RLIMIT_FSIZE: usize = 1;
@@ -37,7 +38,11 @@ pub struct Limit {
 }
 
 /// The limits of a process.
-pub struct Limits(SpinLock<[Limit; LIMITS]>);
+pub struct Limits {
+    all: SpinLock<[Limit; LIMITS]>,
+    /// The soft RLIMIT_FSIZE once more: every write asks for it.
+    file_size: AtomicU64,
+}
 
 impl Default for Limits {
     /// What Linux gives its first process, with the descriptors container engines give.
@@ -53,14 +58,20 @@ impl Default for Limits {
         limits[RLIMIT_MSGQUEUE] = same(819_200);
         limits[RLIMIT_NICE] = same(0);
         limits[RLIMIT_RTPRIO] = same(0);
-        Limits(SpinLock::new(limits))
+        Limits { all: SpinLock::new(limits), file_size: AtomicU64::new(RLIM_INFINITY) }
     }
 }
 
 impl Limits {
     /// The limit that counts; [`RLIM_INFINITY`] for none.
     pub fn soft(&self, resource: usize) -> u64 {
-        self.0.lock()[resource].soft
+        self.all.lock()[resource].soft
+    }
+
+    /// The soft RLIMIT_FSIZE.
+    #[inline]
+    pub fn file_size(&self) -> u64 {
+        self.file_size.load(Ordering::Relaxed)
     }
 
     /// Those the address space keeps.
@@ -75,7 +86,7 @@ impl Limits {
 
     /// Soft and hard limit of a resource below [`LIMITS`].
     pub fn both(&self, resource: usize) -> Limit {
-        self.0.lock()[resource]
+        self.all.lock()[resource]
     }
 
     /// Most queued signals.
@@ -85,7 +96,7 @@ impl Limits {
 
     /// Sets (when `new` is given) and returns the limit from before.
     fn change(&self, resource: usize, new: Option<Limit>, privileged: bool) -> Result<Limit> {
-        let mut limits = self.0.lock();
+        let mut limits = self.all.lock();
         let limit = limits.get_mut(resource).ok_or(EINVAL)?;
         let before = *limit;
         if let Some(new) = new {
@@ -99,6 +110,9 @@ impl Limits {
                 return Err(EPERM);
             }
             *limit = new;
+            if resource == RLIMIT_FSIZE {
+                self.file_size.store(new.soft, Ordering::Relaxed);
+            }
         }
         Ok(before)
     }
