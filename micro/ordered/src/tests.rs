@@ -144,7 +144,10 @@ fn entries_tell_what_is_there() {
     let mut map: Map<String, u32> = Map::new();
     for word in ["b", "a", "b"] {
         match map.entry(word.to_string()) {
-            Entry::Vacant(vacant) => drop((vacant.key().len(), vacant.insert(1))),
+            Entry::Vacant(vacant) => {
+                assert_eq!(vacant.key(), word);
+                assert_eq!(*vacant.insert(1), 1);
+            }
             Entry::Occupied(mut occupied) => {
                 assert_eq!((occupied.key().as_str(), *occupied.get()), ("b", 1));
                 *occupied.get_mut() += 1;
