@@ -7,7 +7,7 @@
 use crate::line::{Effect, Line, ONLCR, OPOST, TERMIOS_SIZE, Termios};
 use crate::{device, machine};
 use abi::{Events, Result, errno::*};
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,6 +16,7 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::UserPtr;
 use core::any::Any;
+use ordered::Map;
 
 /// Most pairs (Linux' NR_UNIX98_PTY_MAX).
 pub const MOST: u32 = 4096;
@@ -90,12 +91,12 @@ struct Pair {
 
 struct Pairs {
     device: u64,
-    all: BTreeMap<u32, Arc<Pair>>,
+    all: Map<u32, Arc<Pair>>,
     /// The one that controls the program's session.
     controlling: Option<u32>,
 }
 
-static PAIRS: SpinLock<Pairs> = SpinLock::new(Pairs { device: 0, all: BTreeMap::new(), controlling: None });
+static PAIRS: SpinLock<Pairs> = SpinLock::new(Pairs { device: 0, all: Map::new(), controlling: None });
 
 fn number_of(pair: &Pair) -> u64 {
     device(SLAVES + u64::from(pair.number >> 8), u64::from(pair.number & 0xff))
