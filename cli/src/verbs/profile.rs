@@ -19,8 +19,8 @@ Examples:
   unilith profile redis -d 30 -F 499 -o redis.svg
   unilith profile redis --format folded > before.folded
 
-Only busy time is sampled. Frames of the kernel end with _[k]; callers that cannot be known are
-one frame, [callers unknown]. docs/how-to/profile.md shows how to read it.")]
+Only busy time is sampled. Frames of the kernel have a colour of their own, and in text
+end with _[k]; callers that cannot be known are one frame, [callers unknown]. docs/how-to/profile.md shows how to read it.")]
 pub struct Args {
     machine: String,
     /// For so many seconds; Ctrl-C ends it earlier
