@@ -90,6 +90,21 @@ fn families_of_calls_that_are_left_out_answer_enosys_and_are_not_in_the_image() 
 }
 
 #[test]
+fn input_that_waits_for_the_machine_is_read_from_its_first_byte() {
+    let unilith = Unilith::new();
+    let text = "abcdefghijklmnopqrstuvwxyz\n".repeat(3);
+    std::fs::write(unilith.path("input"), &text).unwrap();
+    // What was lost was lost in one of seven runs.
+    for _ in 0..12 {
+        let machine = unilith_tests::tested_machine();
+        let words = ["run", "--rm", "-i", "--machine", &machine, "--network", "none", "busybox", "cat"];
+        let mut command = unilith.command(&words);
+        command.stdin(std::fs::File::open(unilith.path("input")).unwrap());
+        assert_eq!(finish(&mut command, BUILD_KERNEL).ok().out, text);
+    }
+}
+
+#[test]
 fn fork_answers_enosys_and_names_the_kernel_that_has_it() {
     let unilith = Unilith::new();
     let ran = unilith.program(&["busybox", "sh", "-c", "(exit 3); echo after"]);

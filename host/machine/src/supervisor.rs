@@ -110,6 +110,8 @@ struct Supervision {
     killed: bool,
     /// The state has changed in a way that can wait for a quiet moment.
     unsaved: bool,
+    /// Input goes to the machine when it has said something: a kernel that sets up its console loses what came before.
+    awaiting: Option<Sender<()>>,
 }
 
 impl Supervision {
@@ -150,12 +152,20 @@ impl Supervision {
         machine.save()?;
 
         let console = engine.console;
+        let mut awaiting = None;
         if let Some(input) = input {
             let writer = console
                 .try_clone()
                 .map_err(|e| MachineError::Process(format!("cannot share the console: {e}")))?;
             let hang_up = machine.spec.platform.is_process();
-            thread::spawn(move || feed(input, writer, hang_up));
+            let (begin, begun) = channel();
+            awaiting = Some(begin);
+            thread::spawn(move || {
+                // A machine that ends before it says anything reads nothing.
+                if begun.recv().is_ok() {
+                    feed(input, writer, hang_up);
+                }
+            });
         }
         let waiter = engine.handle.waiter();
         let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;
@@ -172,6 +182,7 @@ impl Supervision {
             stopping: None,
             killed: false,
             unsaved: false,
+            awaiting,
         };
         supervision.link.serve()?;
         Ok(supervision)
@@ -191,6 +202,12 @@ impl Supervision {
                 None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(until) => self.messages.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
+            if matches!(message, Ok(Message::Console(_) | Message::Status(..)))
+                && let Some(begin) = self.awaiting.take()
+            {
+                // The thread waits for nothing else.
+                let _ = begin.send(());
+            }
             match message {
                 Ok(Message::Console(bytes)) => {
                     // A full disk must not stop the program; what it prints is still shown.
