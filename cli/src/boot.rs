@@ -8,8 +8,12 @@ use crate::{
 };
 use api_boot::BootConfig;
 use unilith_image::{Quiet, Reference, Request};
-use unilith_linux::{Console, Options, Workshop};
-use unilith_machine::{record::KernelKind, store::Held, supervisor::BootFiles};
+use unilith_linux::{Clock, Console, Options, Workshop};
+use unilith_machine::{
+    record::{Accel, KernelKind},
+    store::Held,
+    supervisor::BootFiles,
+};
 
 /// The initial RAM disk and the command line for a machine.
 pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
@@ -25,7 +29,8 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             let tools = spec.overlay.then(tools).transpose().map_err(|e| e.to_string())?;
             let made = linux.initial_ram_disk(&spec.initrd, config, tools.as_deref(), &initrd);
             made.map_err(|e| e.to_string())?;
-            Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, config) })
+            let clock = if spec.accel == Accel::Icount { Clock::Instructions } else { Clock::Host };
+            Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, clock, config) })
         }
     }
 }

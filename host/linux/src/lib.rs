@@ -26,7 +26,7 @@ mod patches;
 mod source;
 
 pub use kernel::Kernel;
-pub use options::{Console, Options};
+pub use options::{Clock, Console, Options};
 pub use source::Source;
 pub use unilith_image::{Cache, Progress, Quiet};
 
@@ -116,8 +116,8 @@ impl Workshop {
 impl LinuxKernel {
     /// Linux's own command line. The program's settings are not on it but in [`LinuxKernel::initial_ram_disk`];
     /// words for devices (`virtio_mmio.device=…`) may be added.
-    pub fn command_line(&self, console: Console, config: &BootConfig) -> String {
-        self.options.command_line(console, config.log.as_deref())
+    pub fn command_line(&self, console: Console, clock: Clock, config: &BootConfig) -> String {
+        self.options.command_line(console, clock, config.log.as_deref())
     }
 
     /// Writes the initial RAM disk: the image's root archive with init, the boot configuration and, where the machine

@@ -20,6 +20,15 @@ pub enum Console {
     Virtio,
 }
 
+/// What the machine's time follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's.
+    Host,
+    /// The instructions it executes (QEMU's `-icount`).
+    Instructions,
+}
+
 /// An option of `--ukl`.
 struct Word {
     name: &'static str,
@@ -107,7 +116,7 @@ impl Options {
         if *self == Options::default() { &["unilith.config"] } else { &["unilith.config", "ukl.config"] }
     }
 
-    pub(crate) fn command_line(&self, console: Console, log: Option<&str>) -> String {
+    pub(crate) fn command_line(&self, console: Console, clock: Clock, log: Option<&str>) -> String {
         let console = match console {
             Console::Serial => "ttyS0",
             Console::Virtio => "hvc0",
@@ -131,8 +140,12 @@ impl Options {
         // reboot=t: a machine that cannot power off (a panic) ends by a triple fault, on every machine type.
         // tsc=reliable: a machine has no second clock to check the first against, and the check makes it wait.
         // no_timer_check: Linux counts timer interrupts against instructions that it executes and panics where too few
-        // come, as happens in an emulated machine whose host is busy. Under KVM it leaves the check out by itself.
-        let clock = "tsc=reliable no_timer_check";
+        // come, as happens in an emulated machine whose host is busy. Under KVM it leaves the check out by itself. Where
+        // instructions are the clock the check cannot fail, and without it programs were seen to stop there.
+        let clock = match clock {
+            Clock::Host => "tsc=reliable no_timer_check",
+            Clock::Instructions => "tsc=reliable",
+        };
         format!("console={console} loglevel={level} reboot=t {clock} {ukl}rdinit=/.unilith/init")
     }
 }
@@ -144,9 +157,17 @@ mod tests {
     #[test]
     fn the_console_is_quiet_unless_asked() {
         let options = Options::default();
-        assert!(options.command_line(Console::Serial, None).contains("console=ttyS0 loglevel=3 "));
-        assert!(options.command_line(Console::Virtio, Some("debug")).contains("console=hvc0 loglevel=8 "));
-        assert!(options.command_line(Console::Serial, None).contains(" no_timer_check "));
+        assert!(
+            options.command_line(Console::Serial, Clock::Host, None).contains("console=ttyS0 loglevel=3 ")
+        );
+        assert!(
+            options
+                .command_line(Console::Virtio, Clock::Host, Some("debug"))
+                .contains("console=hvc0 loglevel=8 ")
+        );
+        let of_host = options.command_line(Console::Serial, Clock::Host, None);
+        assert!(of_host.contains(" no_timer_check "));
+        assert!(!options.command_line(Console::Serial, Clock::Instructions, None).contains("no_timer_check"));
     }
 
     #[test]
@@ -156,7 +177,7 @@ mod tests {
         assert_eq!(options.level(), "linux+cpl0+byp+call+ret+shortcut");
         assert!(
             options
-                .command_line(Console::Serial, None)
+                .command_line(Console::Serial, Clock::Host, None)
                 .contains(" ukl=cpl0 unilith.ukl=cpl0,byp,call,ret,shortcut ")
         );
         assert_eq!(Options::parse("").unwrap(), Options::default());

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_image::{Catalogue, Reference, Request};
-use unilith_linux::{Cache, Console, Options, Quiet, Workshop};
+use unilith_linux::{Cache, Clock, Console, Options, Quiet, Workshop};
 
 /// Machine types: the argument of `-M`, and the suffix of its virtio devices.
 pub const QEMU_MICROVM: (&str, &str) = (
@@ -145,7 +145,8 @@ impl Machine {
         }
         qemu.args(["-display", "none", "-serial", "stdio", "-M", self.kind.0]);
         qemu.arg("-kernel").arg(&kernel.kernel).arg("-initrd").arg(file("initrd"));
-        qemu.arg("-append").arg(kernel.command_line(Console::Serial, &self.config));
+        let clock = if self.counting { Clock::Instructions } else { Clock::Host };
+        qemu.arg("-append").arg(kernel.command_line(Console::Serial, clock, &self.config));
         qemu.arg("-debugcon").arg(format!("file:{}", file("status").display()));
         qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]).args(&self.devices);
         let port = free_port();
