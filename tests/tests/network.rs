@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::TcpListener,
     time::Duration,
 };
@@ -94,6 +94,25 @@ fn user_mode_networking_needs_no_root_and_leaves_nothing_after_kill_9() {
     // a process counts as ended when its first thread has; the others may hold its sockets a moment longer
     eventually("the port is free again", || TcpListener::bind(("127.0.0.1", port)).is_ok());
     unilith.run(&["ps", "-a"]).ok().says("exited (137)");
+}
+
+#[test]
+fn a_port_that_needs_root_is_published_as_one_that_does_not() {
+    let unilith = Unilith::new();
+    let refused =
+        TcpListener::bind(("127.0.0.1", 80)).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied);
+    if !refused || !is_there(&unilith) {
+        eprintln!("skipped: this user may listen on port 80");
+        return;
+    }
+    let machine = unilith.start(&["nginx"]);
+    let free =
+        machine.said.contains("port 80 of this host needs root: port 80 of the machine is published as 8080");
+    if free {
+        assert_eq!(machine.published(80).port(), 8080);
+    } else {
+        assert!(machine.said.contains("port 8080 of this host is taken"), "{}", machine.said);
+    }
 }
 
 /// Processes that this one started, with their names.

@@ -22,7 +22,7 @@ fn has_overlay() -> bool {
 }
 
 fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["redis", "--", "--save", "", "--protected-mode", "no"])
+    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 /// Does something to the overlay of a machine while its program is watched; afterwards all is as it was.

@@ -37,7 +37,7 @@ fn refused(ran: Ran, code: i32, texts: &[&str]) {
 }
 
 fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["redis", "--", "--save", "", "--protected-mode", "no"])
+    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 fn run(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {

@@ -228,7 +228,7 @@ fn nginx_answers_the_same_whatever_the_overlay_is_used_for() {
         return;
     }
     let unilith = Unilith::new();
-    let machine = unilith.start(&["nginx"]);
+    let machine = unilith.start(&["-p", "127.0.0.1::80", "nginx"]);
     let at = machine.at(80);
     let (url, page) =
         (format!("http://{at}/"), std::fs::read_to_string(root().join("apps/nginx/index.html")));

@@ -20,7 +20,7 @@ fn has_overlay() -> bool {
 }
 
 fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["redis", "--", "--save", "", "--protected-mode", "no"])
+    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 fn benchmark(at: SocketAddr, words: &[&str]) {

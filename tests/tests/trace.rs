@@ -24,7 +24,7 @@ fn has_overlay() -> bool {
 }
 
 fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["redis", "--", "--save", "", "--protected-mode", "no"])
+    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 /// `unilith trace` that has attached its programs.

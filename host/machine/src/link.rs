@@ -13,7 +13,7 @@ use std::{
 use unilith_network::{
     dns, nat,
     passt::{self, Passt},
-    ports::{Listener, Publish, listen},
+    ports::{Listener, PortError, Publish, listen},
     proxy::{self, Route},
     subnet::Pair,
     tap::{Tap, TapError},
@@ -45,15 +45,27 @@ impl Link {
             published.push(port);
         }
         for mut port in spec.offer.iter().copied() {
-            // Offered, not asked for: where it is taken the machine is still reachable another way.
-            match listen(&mut port) {
+            // Offered, not asked for: where it cannot be had the machine is still reachable another way.
+            let wanted = port.host;
+            let mut listener = listen(&mut port);
+            if let Err(PortError::NotAllowed { other, .. }) = listener {
+                port.host = other;
+                listener = listen(&mut port);
+            }
+            match listener {
                 Ok(listener) => {
+                    if port.host != wanted {
+                        notes.push(format!(
+                            "port {wanted} of this host needs root: port {} of the machine is published as {}",
+                            port.guest, port.host
+                        ));
+                    }
                     listeners.push(listener);
                     published.push(port);
                 }
                 Err(_) => notes.push(format!(
-                    "port {0} of this host is taken, so port {0} of the machine is not published; choose another with -p HOST:{0}",
-                    port.guest
+                    "port {0} of this host is taken, so port {1} of the machine is not published; choose another with -p HOST:{1}",
+                    port.host, port.guest
                 )),
             }
         }
