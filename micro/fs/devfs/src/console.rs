@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine's console: a terminal, or plain streams of bytes, as the host says.
 
-use crate::line::{Effect, Line, ONLCR, OPOST, TERMIOS_SIZE, Termios};
+use crate::line::{Effect, Line};
 use crate::machine;
+use crate::terminal::{
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
+};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -18,22 +21,6 @@ const EOT: u8 = 4;
 const LIMIT: usize = 65536;
 /// Bytes written to the port at a time.
 const CHUNK: usize = 256;
-
-const TCGETS: u32 = 0x5401;
-const TCSETS: u32 = 0x5402;
-const TCSETSF: u32 = 0x5404;
-const TCSBRK: u32 = 0x5409;
-const TCXONC: u32 = 0x540a;
-const TCFLSH: u32 = 0x540b;
-const TIOCSCTTY: u32 = 0x540e;
-const TIOCGPGRP: u32 = 0x540f;
-const TIOCSPGRP: u32 = 0x5410;
-const TIOCOUTQ: u32 = 0x5411;
-const TIOCGWINSZ: u32 = 0x5413;
-const TIOCSWINSZ: u32 = 0x5414;
-const FIONREAD: u32 = 0x541b;
-const TIOCGSID: u32 = 0x5429;
-const SIGWINCH: i32 = 28;
 
 struct State {
     line: Line,
@@ -60,6 +47,16 @@ static CONSOLE: Console = Console {
     }),
     queue: WaitQueue::new(),
 };
+
+impl Terminal for Console {
+    fn with_line<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R {
+        act(&mut self.state.lock().line)
+    }
+
+    fn resized(&self) {
+        (machine().signal)(SIGWINCH);
+    }
+}
 
 /// Takes what arrived and wakes readers. A poller of the scheduler: called before the processor idles and after
 /// interrupts; does nothing while nobody waits for input of a plain console.
@@ -143,10 +140,7 @@ fn read(to: &mut Sink<'_>) -> Result<usize> {
 
 fn write(from: &mut Source<'_>) -> Result<usize> {
     let machine = machine();
-    let translates = machine.is_terminal && {
-        let output = CONSOLE.state.lock().line.termios.output;
-        output & (OPOST | ONLCR) == OPOST | ONLCR
-    };
+    let translates = machine.is_terminal && CONSOLE.with_line(|line| line.translates_newlines());
     let mut done = 0;
     let mut chunk = [0; CHUNK];
     while from.remaining() > 0 {
@@ -195,29 +189,6 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
             return Ok(0);
         }
         _ if !machine().is_terminal => return Err(ENOTTY),
-        TCGETS => {
-            let raw = CONSOLE.state.lock().line.termios.encode();
-            UserPtr::<u8>::new(argument).write_slice(&raw)?;
-        }
-        TCSETS..=TCSETSF => {
-            let raw = UserPtr::<[u8; TERMIOS_SIZE]>::new(argument).read()?;
-            let mut state = CONSOLE.state.lock();
-            if command == TCSETSF {
-                state.line.flush();
-            }
-            state.line.set(Termios::decode(&raw));
-        }
-        TIOCGWINSZ => {
-            let size = CONSOLE.state.lock().line.size;
-            UserPtr::<[u16; 4]>::new(argument).write(size)?;
-        }
-        TIOCSWINSZ => {
-            let size = UserPtr::<[u16; 4]>::new(argument).read()?;
-            let before = core::mem::replace(&mut CONSOLE.state.lock().line.size, size);
-            if before != size {
-                (machine().signal)(SIGWINCH);
-            }
-        }
         TIOCGPGRP => api_fs::write_user_int(argument, CONSOLE.state.lock().group)?,
         TIOCSPGRP => {
             let group = UserPtr::<i32>::new(argument).read()?;
@@ -230,7 +201,7 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
         TIOCOUTQ => api_fs::write_user_int(argument, 0)?,
         TCFLSH => CONSOLE.state.lock().line.flush(),
         TIOCSCTTY | TCSBRK | TCXONC => {}
-        _ => return Err(ENOTTY),
+        _ => return CONSOLE.settings(command, argument).unwrap_or(Err(ENOTTY)),
     }
     Ok(0)
 }

@@ -14,6 +14,7 @@ mod console;
 mod line;
 mod memory;
 mod pty;
+mod terminal;
 
 pub use console::{poll_console, standard_streams};
 pub use pty::root as pts;

@@ -98,6 +98,11 @@ pub struct Line {
 }
 
 impl Line {
+    /// A newline of the program's is written as a carriage return and a newline.
+    pub fn translates_newlines(&self) -> bool {
+        self.termios.output & (OPOST | ONLCR) == OPOST | ONLCR
+    }
+
     pub const fn new() -> Line {
         Line::with_size([24, 80, 0, 0])
     }

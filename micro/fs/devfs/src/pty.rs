@@ -4,7 +4,10 @@
 //! What is written to the master is input of the line discipline, which the slave reads; what the slave writes, and
 //! the echo, is read from the master. The slave is locked until TIOCSPTLCK opens it, and gone with its master.
 
-use crate::line::{Effect, Line, ONLCR, OPOST, TERMIOS_SIZE, Termios};
+use crate::line::{Effect, Line};
+use crate::terminal::{
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
+};
 use crate::{device, machine};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -27,24 +30,10 @@ const CHUNK: usize = 256;
 const SLAVES: u64 = 136;
 const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
 
-const TCGETS: u32 = 0x5401;
-const TCSETS: u32 = 0x5402;
-const TCSETSF: u32 = 0x5404;
-const TCSBRK: u32 = 0x5409;
-const TCXONC: u32 = 0x540a;
-const TCFLSH: u32 = 0x540b;
-const TIOCSCTTY: u32 = 0x540e;
-const TIOCGPGRP: u32 = 0x540f;
-const TIOCSPGRP: u32 = 0x5410;
-const TIOCOUTQ: u32 = 0x5411;
-const TIOCGWINSZ: u32 = 0x5413;
-const TIOCSWINSZ: u32 = 0x5414;
-const FIONREAD: u32 = 0x541b;
 const TIOCPKT: u32 = 0x5420;
 const TIOCNOTTY: u32 = 0x5422;
 const TIOCGETD: u32 = 0x5424;
 const TCSBRKP: u32 = 0x5425;
-const TIOCGSID: u32 = 0x5429;
 const TIOCGPTN: u32 = 0x8004_5430;
 const TIOCSPTLCK: u32 = 0x4004_5431;
 const TIOCGDEV: u32 = 0x8004_5432;
@@ -52,7 +41,6 @@ const TIOCGPKT: u32 = 0x8004_5438;
 const TIOCGPTLCK: u32 = 0x8004_5439;
 const SIGHUP: i32 = 1;
 const SIGCONT: i32 = 18;
-const SIGWINCH: i32 = 28;
 /// The one process leads its session and its first group.
 const LEADER: i32 = 1;
 
@@ -129,46 +117,30 @@ impl Pair {
         taken
     }
 
-    fn set_size(&self, size: [u16; 4]) {
-        let (before, group) = {
-            let mut state = self.state.lock();
-            (core::mem::replace(&mut state.line.size, size), state.group)
+    /// TCFLSH of a side that reads `output`, or else the line: TCIFLUSH (0) is what it would read, TCOFLUSH (1) what
+    /// the other side would, TCIOFLUSH (2) both.
+    fn flush(&self, reads_output: bool, what: u64) -> Result<usize> {
+        let (reads, writes) = match what {
+            0 => (true, false),
+            1 => (false, true),
+            2 => (true, true),
+            _ => return Err(EINVAL),
         };
-        if before != size && group != 0 {
-            (machine().signal)(SIGWINCH);
-        }
-    }
-
-    fn set_termios(&self, command: u32, raw: &[u8; TERMIOS_SIZE]) {
+        let (output, line) = if reads_output { (reads, writes) } else { (writes, reads) };
         let mut state = self.state.lock();
-        if command == TCSETSF {
+        if output {
+            state.output.clear();
+        }
+        if line {
             state.line.flush();
         }
-        state.line.set(Termios::decode(raw));
-        drop(state);
-        self.slave.wake(READABLE);
+        Ok(0)
     }
 
     /// What both sides answer alike; `None`: something else.
     fn ioctl(&self, command: u32, argument: u64) -> Option<Result<usize>> {
         let answer = |value: i32| api_fs::write_user_int(argument, value).map(|()| 0);
         Some(match command {
-            TCGETS => {
-                let raw = self.state.lock().line.termios.encode();
-                UserPtr::<u8>::new(argument).write_slice(&raw).map(|()| 0)
-            }
-            TCSETS..=TCSETSF => UserPtr::<[u8; TERMIOS_SIZE]>::new(argument).read().map(|raw| {
-                self.set_termios(command, &raw);
-                0
-            }),
-            TIOCGWINSZ => {
-                let size = self.state.lock().line.size;
-                UserPtr::<[u16; 4]>::new(argument).write(size).map(|()| 0)
-            }
-            TIOCSWINSZ => UserPtr::<[u16; 4]>::new(argument).read().map(|size| {
-                self.set_size(size);
-                0
-            }),
             TIOCGETD => answer(0),
             TIOCSPGRP => UserPtr::<i32>::new(argument).read().and_then(|group| {
                 let mut state = self.state.lock();
@@ -184,7 +156,7 @@ impl Pair {
                 }
             }),
             TCSBRK | TCSBRKP | TCXONC => Ok(0),
-            _ => return None,
+            _ => return self.settings(command, argument),
         })
     }
 
@@ -209,6 +181,42 @@ impl Pair {
         drop(pairs);
         self.state.lock().group = 0;
     }
+}
+
+impl Terminal for Pair {
+    fn with_line<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R {
+        act(&mut self.state.lock().line)
+    }
+
+    fn set(&self) {
+        self.slave.wake(READABLE);
+    }
+
+    fn resized(&self) {
+        if self.state.lock().group != 0 {
+            (machine().signal)(SIGWINCH);
+        }
+    }
+}
+
+/// Hands what the program writes to `put`, a piece at a time, for as long as there is room; `put` says what it took.
+fn in_pieces(
+    from: &mut Source<'_>,
+    room: impl Fn() -> Result<usize>,
+    put: impl Fn(&[u8]) -> usize,
+) -> Result<usize> {
+    let mut done = 0;
+    let mut chunk = [0; CHUNK];
+    while from.remaining() > 0 {
+        let room = room().and_then(|room| if room == 0 { Err(EAGAIN) } else { Ok(room.min(CHUNK)) });
+        match room.and_then(|room| from.take(&mut chunk[..room])) {
+            Ok(0) => break,
+            Ok(n) => done += put(&chunk[..n]),
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// A new pair: its master.
@@ -272,27 +280,11 @@ impl File for Master {
     }
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
-        let mut done = 0;
-        let mut chunk = [0; CHUNK];
-        while from.remaining() > 0 {
-            let room = {
-                let state = self.pair.state.lock();
-                if state.slave_gone {
-                    return if done > 0 { Ok(done) } else { Err(EIO) };
-                }
-                state.line.room().min(CHUNK)
-            };
-            if room == 0 {
-                return if done > 0 { Ok(done) } else { Err(EAGAIN) };
-            }
-            match from.take(&mut chunk[..room]) {
-                Ok(0) => break,
-                Ok(n) => done += self.pair.input(&chunk[..n]),
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
+        let room = || {
+            let state = self.pair.state.lock();
+            if state.slave_gone { Err(EIO) } else { Ok(state.line.room()) }
+        };
+        in_pieces(from, room, |bytes| self.pair.input(bytes))
     }
 
     fn stat(&self) -> Result<Stat> {
@@ -334,20 +326,7 @@ impl File for Master {
             TIOCGPGRP => answer(self.pair.state.lock().group),
             TIOCGSID if self.pair.state.lock().group == 0 => Err(ENOTTY),
             TIOCGSID => answer(LEADER),
-            TCFLSH => {
-                let mut state = self.pair.state.lock();
-                // TCIFLUSH is what the master would read, TCOFLUSH what the slave would.
-                match argument {
-                    0 => state.output.clear(),
-                    1 => state.line.flush(),
-                    2 => {
-                        state.output.clear();
-                        state.line.flush();
-                    }
-                    _ => return Err(EINVAL),
-                }
-                Ok(0)
-            }
+            TCFLSH => self.pair.flush(true, argument),
             _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
         }
     }
@@ -398,29 +377,14 @@ impl File for Slave {
     }
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
-        let mut done = 0;
-        let mut chunk = [0; CHUNK];
-        while from.remaining() > 0 {
-            let room = {
-                let state = self.pair.state.lock();
-                if state.master_gone {
-                    return if done > 0 { Ok(done) } else { Err(EIO) };
-                }
-                OUTPUT.saturating_sub(state.output.len()).min(CHUNK)
-            };
-            if room == 0 {
-                return if done > 0 { Ok(done) } else { Err(EAGAIN) };
-            }
-            let n = match from.take(&mut chunk[..room]) {
-                Ok(0) => break,
-                Ok(n) => n,
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => break,
-            };
-            done += n;
+        let room = || {
+            let state = self.pair.state.lock();
+            if state.master_gone { Err(EIO) } else { Ok(OUTPUT.saturating_sub(state.output.len())) }
+        };
+        in_pieces(from, room, |bytes| {
             let mut state = self.pair.state.lock();
-            let translates = state.line.termios.output & (OPOST | ONLCR) == OPOST | ONLCR;
-            for byte in &chunk[..n] {
+            let translates = state.line.translates_newlines();
+            for byte in bytes {
                 if translates && *byte == b'\n' {
                     state.output.push_back(b'\r');
                 }
@@ -428,8 +392,8 @@ impl File for Slave {
             }
             drop(state);
             self.pair.master.wake(READABLE);
-        }
-        Ok(done)
+            bytes.len()
+        })
     }
 
     fn stat(&self) -> Result<Stat> {
@@ -468,19 +432,7 @@ impl File for Slave {
                 Ok(0)
             }
             TIOCSCTTY => self.pair.control(),
-            TCFLSH => {
-                let mut state = self.pair.state.lock();
-                match argument {
-                    0 => state.line.flush(),
-                    1 => state.output.clear(),
-                    2 => {
-                        state.output.clear();
-                        state.line.flush();
-                    }
-                    _ => return Err(EINVAL),
-                }
-                Ok(0)
-            }
+            TCFLSH => self.pair.flush(false, argument),
             _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
         }
     }
