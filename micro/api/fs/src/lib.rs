@@ -16,7 +16,7 @@
 #![deny(unsafe_code)]
 extern crate alloc;
 
-use abi::{Events, Result, errno::*};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_mem::PageSource;
@@ -327,6 +327,11 @@ pub trait Inode: Any + Send + Sync {
         Err(ENOTDIR)
     }
 
+    /// Why names cannot be made, changed or removed here, where none of the next five is there.
+    fn refusal(&self) -> Errno {
+        ENOTDIR
+    }
+
     /// Makes a regular file, directory, FIFO, socket or device node (`rdev`); `EEXIST` when the name is taken.
     fn create(
         &self,
@@ -337,7 +342,7 @@ pub trait Inode: Any + Send + Sync {
         rdev: u64,
     ) -> Result<Arc<dyn Inode>> {
         let _ = (name, kind, permissions, owner, rdev);
-        Err(ENOTDIR)
+        Err(self.refusal())
     }
 
     /// Makes a regular file in the file system of this directory that has no name (O_TMPFILE), and may get one later
@@ -349,25 +354,25 @@ pub trait Inode: Any + Send + Sync {
 
     fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
         let _ = (name, target, owner);
-        Err(ENOTDIR)
+        Err(self.refusal())
     }
 
     /// A hard link to `inode`, which is of the same file system (`EXDEV` otherwise).
     fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
         let _ = (name, inode);
-        Err(ENOTDIR)
+        Err(self.refusal())
     }
 
     /// Removes a name; with `directory` an empty directory (rmdir), else anything but a directory (unlink).
     fn unlink(&self, name: &[u8], directory: bool) -> Result<()> {
         let _ = (name, directory);
-        Err(ENOTDIR)
+        Err(self.refusal())
     }
 
     /// rename(2) and renameat2(2) with RENAME_NOREPLACE and RENAME_EXCHANGE in `flags`.
     fn rename(&self, name: &[u8], to: &Arc<dyn Inode>, to_name: &[u8], flags: u32) -> Result<()> {
         let _ = (name, to, to_name, flags);
-        Err(ENOTDIR)
+        Err(self.refusal())
     }
 
     /// Up to `most` entries behind the cookie `from` (0: the start); empty at the end. Without `.` and `..`.

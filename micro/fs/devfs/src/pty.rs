@@ -9,7 +9,7 @@ use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
 };
 use crate::{device, machine};
-use abi::{Events, Result, errno::*};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::sync::Arc;
@@ -539,24 +539,8 @@ impl Inode for Directory {
         Ok(Arc::new(Node(pair)))
     }
 
-    fn create(&self, _: &[u8], _: FileType, _: u32, _: (u32, u32), _: u64) -> Result<Arc<dyn Inode>> {
-        Err(EPERM)
-    }
-
-    fn symlink(&self, _: &[u8], _: &[u8], _: (u32, u32)) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn link(&self, _: &[u8], _: &Arc<dyn Inode>) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn unlink(&self, _: &[u8], _: bool) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn rename(&self, _: &[u8], _: &Arc<dyn Inode>, _: &[u8], _: u32) -> Result<()> {
-        Err(EPERM)
+    fn refusal(&self) -> Errno {
+        EPERM
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {

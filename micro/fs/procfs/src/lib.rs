@@ -11,7 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-use abi::{Result, errno::*};
+use abi::{Errno, Result, errno::*};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
@@ -266,24 +266,8 @@ impl Inode for Node {
         Ok(node)
     }
 
-    fn create(&self, _: &[u8], _: FileType, _: u32, _: (u32, u32), _: u64) -> Result<Arc<dyn Inode>> {
-        Err(EPERM)
-    }
-
-    fn symlink(&self, _: &[u8], _: &[u8], _: (u32, u32)) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn link(&self, _: &[u8], _: &Arc<dyn Inode>) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn unlink(&self, _: &[u8], _: bool) -> Result<()> {
-        Err(EPERM)
-    }
-
-    fn rename(&self, _: &[u8], _: &Arc<dyn Inode>, _: &[u8], _: u32) -> Result<()> {
-        Err(EPERM)
+    fn refusal(&self) -> Errno {
+        EPERM
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
