@@ -7,8 +7,8 @@ use crate::{
     prepare, repository,
 };
 use api_boot::BootConfig;
-use unilith_image::{Quiet, Reference, Request};
-use unilith_linux::{Clock, Console, Options, Workshop};
+use unilith_image::{Image, Quiet, Reference, Request};
+use unilith_linux::{Clock, Console, LinuxKernel, Options, Workshop};
 use unilith_machine::{
     record::{Accel, KernelKind},
     store::Held,
@@ -44,6 +44,15 @@ pub fn tools() -> crate::fault::Result<Vec<u8>> {
     let found =
         Archive::read(&bytes).and_then(|archive| archive.file("/usr/bin/busybox").map(<[u8]>::to_vec));
     found.ok_or_else(|| Fault::new(format!("{} holds no busybox", image.root.display())))
+}
+
+/// Is the program linked into this kernel if that is the level, and not if it is another?
+pub fn check_level(image: &Image, options: &Options, linux: &LinuxKernel) -> crate::fault::Result<()> {
+    let bytes = std::fs::read(&image.root).map_err(file("read", &image.root))?;
+    let path = image.config.args.first().map_or("", String::as_str);
+    // A script or a link is nothing that can be linked into the kernel; whether it is there is for others to say.
+    let program = Archive::read(&bytes).and_then(|archive| archive.file(path)).unwrap_or_default();
+    linux.check_program(program, options).map_err(|why| Fault::new(format!("{path}: {why}")))
 }
 
 /// The value of `--ukl`.

@@ -82,8 +82,8 @@ pub struct Flags {
     /// The kernel under the program
     #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
-    /// How Linux runs the program, words with commas between: cpl0 (in supervisor mode, unmodified), byp (system calls
-    /// bypass the entry code), call (hot call sites become jumps), shortcut (straight to TCP and devices), ret (no IRET),
+    /// How Linux runs the program, words with commas between: cpl0 (in supervisor mode, unmodified), base (linked into
+    /// Linux by `unilith linux cc`, in supervisor mode), byp (system calls bypass the entry code), call (hot call sites become jumps), shortcut (straight to TCP and devices), ret (no IRET),
     /// rtc (threads run to completion)
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     pub ukl: String,
@@ -182,8 +182,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         KernelKind::Linux => {
             let options = crate::boot::options(&flags.ukl)?;
             let built = crate::boot::workshop()?.prepare(&options, &progress);
-            let path = built.map_err(|e| Fault::new(e.to_string()))?.kernel;
-            kernel::Kernel { boot: path.clone(), symbols: path }
+            let built = built.map_err(|e| Fault::new(e.to_string()))?;
+            crate::boot::check_level(&image, &options, &built)?;
+            kernel::Kernel { boot: built.kernel.clone(), symbols: built.kernel }
         }
     };
     let mut overlay = set.get("overlay").is_none_or(|choice| choice != "off");

@@ -6,7 +6,8 @@ use crate::{
     fault::{Fault, Result},
     progress::Progress,
 };
-use unilith_linux::Quiet;
+use std::ffi::OsString;
+use unilith_linux::{Compiler, Language, Libc, PLACES, Quiet};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -24,6 +25,30 @@ enum Step {
     Build(Level),
     /// Change the configuration in the kernel's menu; print the changes as lines for linux/config
     Menuconfig(Level),
+    /// Compile C and link the program into Linux, for `run --ukl base`: use it as a build's CC
+    Cc(Words),
+    /// The same for C++
+    #[command(name = "c++")]
+    Cpp(Words),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct Words {
+    /// The C library: glibc, or Debian's musl
+    #[arg(long, value_enum, default_value = "glibc")]
+    libc: LibcName,
+    /// Which 16 MB of kernel addresses the program gets: programs that run in one machine need different ones
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..i64::from(PLACES)))]
+    place: u8,
+    /// The compiler's arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum LibcName {
+    Glibc,
+    Musl,
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -38,6 +63,8 @@ pub fn act(args: &Args) -> Result<u8> {
     let progress = Progress::new();
     let fault = |e: unilith_linux::LinuxError| Fault::new(e.to_string());
     let lines = match &args.step {
+        Step::Cc(words) => return compile(Language::C, words, progress),
+        Step::Cpp(words) => return compile(Language::Cpp, words, progress),
         Step::Source => vec![workshop.source(&progress).map_err(fault)?.tree.display().to_string()],
         Step::Config(level) => {
             let path = workshop.config(&boot::options(&level.ukl)?, &progress).map_err(fault)?;
@@ -53,4 +80,20 @@ pub fn act(args: &Args) -> Result<u8> {
     drop(progress);
     lines.iter().for_each(|line| println!("{line}"));
     Ok(0)
+}
+
+fn compile(language: Language, words: &Words, progress: Progress) -> Result<u8> {
+    let libc = match words.libc {
+        LibcName::Glibc => Libc::Glibc,
+        LibcName::Musl => Libc::Musl,
+    };
+    let compiler = Compiler { language, libc, place: words.place };
+    let outcome = boot::workshop()?.compile_program(compiler, &words.arguments, &progress);
+    drop(progress);
+    let outcome = outcome.map_err(|e| Fault::new(e.to_string()))?;
+    eprint!("{}", outcome.messages);
+    if let Some(warning) = outcome.warning {
+        eprintln!("unilith: {warning}");
+    }
+    Ok(outcome.code)
 }

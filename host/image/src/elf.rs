@@ -10,6 +10,9 @@ use object::{
 
 /// The program's half of the address space.
 const USER_END: u64 = 1 << 47;
+/// Where a program that is linked into Linux has its text (UKL_TEXT_START and UKL_TEXT_END of the kernel series).
+const LINKED_TEXT: u64 = 0xffff_ffff_f000_0000;
+const LINKED_TEXT_END: u64 = 0xffff_ffff_ff00_0000;
 
 /// A checked ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -136,7 +139,9 @@ fn read(bytes: &[u8], kind: u16) -> std::result::Result<Elf, String> {
                 if length < size {
                     return Err("a segment smaller in memory than in the file".into());
                 }
-                if start.checked_add(length).is_none_or(|end| end > USER_END) {
+                // Text of a program that is linked into Linux is where the kernel's is (`unilith linux cc`).
+                let space = if start >= LINKED_TEXT { LINKED_TEXT_END } else { USER_END };
+                if start.checked_add(length).is_none_or(|end| end > space) {
                     return Err("a segment outside the address space of programs".into());
                 }
                 if start % 4096 != offset % 4096 {

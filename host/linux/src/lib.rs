@@ -21,11 +21,13 @@ mod command;
 mod config;
 mod init;
 mod kernel;
+mod link;
 mod options;
 mod patches;
 mod source;
 
 pub use kernel::Kernel;
+pub use link::{Compiler, Language, Libc, Linked, Outcome, PLACES, linked};
 pub use options::{Clock, Console, Options};
 pub use source::Source;
 pub use unilith_image::{Cache, Progress, Quiet};
@@ -114,6 +116,25 @@ impl Workshop {
 }
 
 impl LinuxKernel {
+    /// Whether the program can run at the level that is asked for, as far as being linked into the kernel goes.
+    pub fn check_program(&self, program: &[u8], options: &Options) -> Result<()> {
+        let why = match (linked(program), options.linked()) {
+            (Linked::No, false) => return Ok(()),
+            (Linked::No, true) => {
+                "it is not linked into Linux: link it with `unilith linux cc`, or run it unmodified with `--ukl cpl0`"
+            }
+            (_, false) => "it is linked into Linux: run it with `--kernel linux --ukl base`",
+            (Linked::Any, true) => return Ok(()),
+            (Linked::To(id), true) => {
+                if id == link::build_id(&self.kernel)? {
+                    return Ok(());
+                }
+                "it calls functions of another Linux kernel: link it again"
+            }
+        };
+        Err(LinuxError::new(why))
+    }
+
     /// Linux's own command line. The program's settings are not on it but in [`LinuxKernel::initial_ram_disk`];
     /// words for devices (`virtio_mmio.device=…`) may be added.
     pub fn command_line(&self, console: Console, clock: Clock, config: &BootConfig) -> String {

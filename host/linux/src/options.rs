@@ -37,8 +37,10 @@ struct Word {
 }
 
 /// What there is, in the order in which levels are named. All of them are one kernel's, switched when it boots.
-const WORDS: [Word; 6] = [
+const WORDS: [Word; 7] = [
     Word { name: "cpl0", needs: None },
+    // The program decides this one: its text is at kernel addresses or it is not. It runs as others at CPL 0 do.
+    Word { name: LINKED, needs: None },
     Word {
         name: "byp",
         needs: Some(("cpl0", "only a program in supervisor mode can bypass the entry code")),
@@ -49,9 +51,11 @@ const WORDS: [Word; 6] = [
     Word { name: "shortcut", needs: Some(("byp", "shortcuts are ways of calls that bypass the entry code")) },
 ];
 
+/// For programs that are linked into the kernel.
+const LINKED: &str = "base";
+
 /// The papers' options that this series refuses, and why.
-const REFUSED: [(&str, &str); 5] = [
-    ("base", "programs linked into the kernel are not there yet; `cpl0` runs them unmodified"),
+const REFUSED: [(&str, &str); 4] = [
     (
         "nss",
         "the kernel cannot run on a stack of the program's memory: it changes address spaces while it runs on it",
@@ -81,6 +85,9 @@ impl Options {
                 return Err(LinuxError::new(text));
             };
             words |= 1 << at;
+            if name == LINKED {
+                words |= 1;
+            }
         }
         let options = Options { words };
         for Word { name, needs } in options.chosen() {
@@ -97,13 +104,20 @@ impl Options {
         WORDS.iter().enumerate().filter(move |(at, _)| words & (1 << at) != 0).map(|(_, word)| word)
     }
 
+    /// Is it for a program that is linked into the kernel?
+    pub fn linked(&self) -> bool {
+        self.has(LINKED)
+    }
+
     fn has(&self, name: &str) -> bool {
         self.chosen().any(|word| word.name == name)
     }
 
     /// The point on the spectrum, for messages and tables.
     pub fn level(&self) -> String {
-        self.chosen().fold("linux".into(), |level, word| level + "+" + word.name)
+        let linked = self.linked();
+        let named = self.chosen().filter(|word| !linked || word.name != WORDS[0].name);
+        named.fold("linux".into(), |level, word| level + "+" + word.name)
     }
 
     /// The kernel that can do this; several levels share one.
@@ -132,7 +146,7 @@ impl Options {
         };
         // `ukl` is the kernel's, which then allows it; the other is for init, which then does it. Linux leaves words
         // with a dot to modules it does not have.
-        let words: Vec<_> = self.chosen().map(|word| word.name).collect();
+        let words: Vec<_> = self.chosen().map(|word| word.name).filter(|name| *name != LINKED).collect();
         let ukl = match words.is_empty() {
             true => String::new(),
             false => format!("ukl=cpl0 unilith.ukl={} ", words.join(",")),
@@ -180,6 +194,9 @@ mod tests {
                 .command_line(Console::Serial, Clock::Host, None)
                 .contains(" ukl=cpl0 unilith.ukl=cpl0,byp,call,ret,shortcut ")
         );
+        assert_eq!(Options::parse("base,byp").unwrap().level(), "linux+base+byp");
+        let line = Options::parse("base,byp").unwrap().command_line(Console::Serial, None);
+        assert!(line.contains(" ukl=cpl0 unilith.ukl=cpl0,byp "));
         assert_eq!(Options::parse("").unwrap(), Options::default());
         assert_eq!(Options::default().level(), "linux");
     }

@@ -3,6 +3,7 @@
 
 use api_boot::{BootConfig, Status};
 use std::{
+    ffi::OsString,
     fs, io,
     net::TcpListener,
     path::Path,
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_image::{Catalogue, Reference, Request};
-use unilith_linux::{Cache, Clock, Console, Options, Quiet, Workshop};
+use unilith_linux::{Cache, Clock, Compiler, Console, Options, Quiet, Workshop};
 
 /// Machine types: the argument of `-M`, and the suffix of its virtio devices.
 pub const QEMU_MICROVM: (&str, &str) = (
@@ -92,6 +93,12 @@ impl Machine {
         compiler.arg(source).arg("-o").arg(&out).current_dir(repository());
         assert!(compiler.status().unwrap().success(), "{source} does not compile");
         self.programs.push((format!("bin/{name}"), fs::read(out).unwrap()));
+        self
+    }
+
+    /// Links a source file into the kernel and puts it at `/bin/NAME`.
+    pub fn with_linked(mut self, name: &str, source: &str, compiler: Compiler) -> Machine {
+        self.programs.push((format!("bin/{name}"), link(source, compiler).unwrap()));
         self
     }
 
@@ -176,6 +183,19 @@ impl Machine {
         assert!(!statuses.is_empty(), "no status; the console: {console}; QEMU: {errors}");
         Run { console, statuses, from_network }
     }
+}
+
+/// A program that is linked into the kernel, or why it cannot be.
+pub fn link(source: &str, compiler: Compiler) -> Result<Vec<u8>, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("program");
+    let mut arguments: Vec<OsString> =
+        ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"].map(OsString::from).to_vec();
+    arguments.extend([out.clone().into(), "-I".into(), repository().join("tests/programs").into()]);
+    arguments.push(repository().join(source).into());
+    let outcome = workshop().compile_program(compiler, &arguments, &Quiet).map_err(|e| e.to_string())?;
+    assert_eq!(outcome.code, 0, "{source}: {}", outcome.messages);
+    Ok(fs::read(out).unwrap())
 }
 
 fn free_port() -> u16 {

@@ -6,4 +6,5 @@
 
 mod boot;
 mod levels;
+mod linked;
 mod machine;
