@@ -173,14 +173,18 @@ impl Workshop {
         };
         let libraries = match compiler.libc {
             Libc::Musl => PathBuf::from(MUSL),
-            Libc::Glibc => ask("crt1.o")?.parent().map(Path::to_path_buf).unwrap_or_default(),
+            Libc::Glibc => {
+                let start = ask("crt1.o")?;
+                let folder = start.parent().map(Path::to_path_buf).unwrap_or_default();
+                folder.canonicalize().unwrap_or(folder)
+            }
         };
         let script = self.recipes().join("link/program.lds");
         let mut before: Vec<OsString> =
             ["crt1.o", "crti.o"].iter().map(|n| libraries.join(n).into()).collect();
         before.push(ask("crtbeginS.o")?.into());
         before.extend(["-T".into(), script.into()]);
-        for option in ["--eh-frame-hdr", "--build-id=none", "-z,noexecstack", "--warn-execstack"] {
+        for option in ["--eh-frame-hdr", "--build-id=none", "--warn-execstack"] {
             before.push(format!("-Wl,{option}").into());
         }
         before.push(format!("-Wl,--defsym,unilith_place={}", compiler.place).into());
