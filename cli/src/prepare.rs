@@ -83,8 +83,8 @@ pub struct Flags {
     #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
     /// How Linux runs the program, words with commas between: cpl0 (in supervisor mode, unmodified), base (linked into
-    /// Linux by `unilith linux cc`, in supervisor mode), byp (system calls bypass the entry code), call (hot call sites become jumps), shortcut (straight to TCP and devices), ret (no IRET),
-    /// rtc (threads run to completion)
+    /// Linux by `unilith linux cc`, in supervisor mode), byp (system calls bypass the entry code), call (hot call sites
+    /// become jumps), shortcut (straight to TCP and devices), ret (no IRET), rtc (threads run to completion)
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     pub ukl: String,
     /// What the machine is

@@ -71,7 +71,7 @@ pub fn definitions(vmlinux: &Path, wanted: &[String]) -> Result<String> {
             symbols.insert(name, symbol.address());
         }
     }
-    let name = |symbol: &String| symbol.trim_start_matches(PREFIX).to_string();
+    let name = |symbol: &String| symbol.strip_prefix(PREFIX).unwrap_or(symbol).to_string();
     let missing: Vec<_> = wanted.iter().map(name).filter(|n| !symbols.contains_key(n.as_str())).collect();
     if !missing.is_empty() {
         return Err(LinuxError::new(format!(

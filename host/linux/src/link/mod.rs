@@ -84,24 +84,24 @@ impl Workshop {
             check_musl(compiler.language)?;
         }
         let is = |words: &[&str], argument: &OsString| words.iter().any(|word| argument == OsStr::new(word));
-        let links = arguments.iter().any(|a| is_input(a)) && !arguments.iter().any(|a| is(&NO_LINK, a));
+        let links = arguments.iter().any(is_input) && !arguments.iter().any(|a| is(&NO_LINK, a));
         let given = arguments.iter().filter(|a| !is(&DROPPED, a));
         let mut compile = self.compiler(compiler)?;
         if !links {
-            return finish(compile.args(given), None);
+            return finish(compile.args(given));
         }
         let output = output(arguments);
         let around = self.around(compiler)?;
         let folder =
             tempfile::tempdir().map_err(|e| LinuxError::io("make a folder in", &std::env::temp_dir(), &e))?;
-        let mut link = |more: Option<&Path>| {
+        let link = |more: Option<&Path>| {
             let mut command = self.compiler(compiler)?;
             command
                 .args(["-nostdlib", "-static", "-no-pie"])
                 .args(&around.before)
                 .args(arguments.iter().filter(|a| !is(&DROPPED, a)));
             command.args(more).args(&around.behind);
-            finish(&mut command, None)
+            finish(&mut command)
         };
         let mut outcome = link(None)?;
         let wanted = explain::wanted_of_kernel(&outcome.messages);
@@ -240,10 +240,10 @@ fn output(arguments: &[OsString]) -> PathBuf {
     "a.out".into()
 }
 
-fn finish(command: &mut Command, calls: Option<Calls>) -> Result<Outcome> {
+fn finish(command: &mut Command) -> Result<Outcome> {
     command.stdin(std::process::Stdio::inherit()).stdout(std::process::Stdio::inherit());
     let output = command.output().map_err(|e| start_error(command, &e))?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let code = output.status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1);
-    Ok(Outcome { code, messages, warning: None, calls })
+    Ok(Outcome { code, messages, warning: None, calls: None })
 }

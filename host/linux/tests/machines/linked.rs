@@ -39,8 +39,8 @@ fn a_linked_program_has_signals_threads_fork_exec_faults_and_tracing() {
 fn interrupts_and_faults_on_missing_stack_pages_do_a_linked_program_no_harm() {
     for (words, cpus) in [("base", 2), ("base,byp,ret", 1)] {
         let machine = machine(words, cpus).with_linked("storm", &source("storm.c"), MUSL);
-        let run = machine.configure(|c| c.args = vec!["/bin/storm".into(), "2000".into()]).boot();
-        assert_eq!(run.console, format!("{} stacks on {cpus} processors\n", 2000 * cpus));
+        let run = machine.configure(|c| c.args = vec!["/bin/storm".into(), "1000".into()]).boot();
+        assert_eq!(run.console, format!("{} stacks on {cpus} processors\n", 1000 * cpus));
     }
 }
 
