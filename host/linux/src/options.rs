@@ -195,7 +195,7 @@ mod tests {
                 .contains(" ukl=cpl0 unilith.ukl=cpl0,byp,call,ret,shortcut ")
         );
         assert_eq!(Options::parse("base,byp").unwrap().level(), "linux+base+byp");
-        let line = Options::parse("base,byp").unwrap().command_line(Console::Serial, None);
+        let line = Options::parse("base,byp").unwrap().command_line(Console::Serial, Clock::Host, None);
         assert!(line.contains(" ukl=cpl0 unilith.ukl=cpl0,byp "));
         assert_eq!(Options::parse("").unwrap(), Options::default());
         assert_eq!(Options::default().level(), "linux");
