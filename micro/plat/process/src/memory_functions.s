@@ -4,7 +4,7 @@
 
 .pushsection .text.memory_functions,"ax",@progbits
 .balign 32
-.globl memcpy, memmove, memset, memcmp, bcmp, strlen
+.globl memcpy, memmove, memset
 memcpy:
 memmove:
     mov rax, rdi
@@ -135,45 +135,4 @@ memset:
     jne 5b
 6:  mov rax, r9
     ret
-
-.balign 16
-bcmp:
-memcmp:
-    cmp rdx, 8
-    jb 2f
-    mov rax, [rdi]
-    mov rcx, [rsi]
-    cmp rax, rcx
-    jne 1f
-    add rdi, 8
-    add rsi, 8
-    sub rdx, 8
-    jmp memcmp
-1:  bswap rax                   # the first byte in memory is the most significant one
-    bswap rcx
-    cmp rax, rcx
-    sbb eax, eax
-    or eax, 1
-    ret
-2:  xor eax, eax
-3:  test rdx, rdx
-    je 4f
-    movzx eax, byte ptr [rdi]
-    movzx ecx, byte ptr [rsi]
-    inc rdi
-    inc rsi
-    dec rdx
-    sub eax, ecx
-    je 3b
-4:  ret
-
-.balign 16
-strlen:
-    xor eax, eax
-    cmp byte ptr [rdi], 0
-    je 2f
-1:  inc rax
-    cmp byte ptr [rdi + rax], 0
-    jne 1b
-2:  ret
 .popsection

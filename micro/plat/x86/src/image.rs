@@ -53,3 +53,5 @@ global_asm!(
     RATE = const offset_of!(ClockPage, rate),
     WALL_NS = const offset_of!(ClockPage, wall_ns),
 );
+
+global_asm!(include_str!("memory_functions.s"));
