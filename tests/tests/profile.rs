@@ -52,30 +52,38 @@ fn the_profile_of_redis_under_load_has_its_functions_and_the_kernels_with_their_
         return;
     }
     let machine = redis(&unilith);
-    let ran = under_load(&unilith, &machine, &["profile", &machine.id, "-d", "6", "--format", "folded"]).ok();
-    let mut samples = 0;
-    for line in ran.out.lines() {
-        let (frames, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no count: {line}"));
-        samples += count.parse::<u64>().unwrap_or_else(|e| panic!("{e}: {line}"));
-        assert!(frames.split(';').all(|f| !f.is_empty()), "{line}");
+    let (mut all, mut samples) = (String::new(), 0);
+    // A busy host lets the machine run for a small part of a second.
+    for _ in 0..10 {
+        let words = ["profile", &machine.id, "-d", "6", "--format", "folded"];
+        let ran = under_load(&unilith, &machine, &words).ok();
+        let mut counted = 0;
+        for line in ran.out.lines() {
+            let (frames, count) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no count: {line}"));
+            counted += count.parse::<u64>().unwrap_or_else(|e| panic!("{e}: {line}"));
+            assert!(frames.split(';').all(|f| !f.is_empty()), "{line}");
+        }
+        let said = format!("{counted} samples in ");
+        assert!(ran.err.contains(&said) && ran.err.contains("% of the time"), "{ran}");
+        all += &ran.out;
+        samples += counted;
+        if samples >= 50 {
+            break;
+        }
     }
-    assert!(samples >= 50, "{ran}");
-    assert!(
-        ran.err.contains(&format!("{samples} samples in ")) && ran.err.contains("% of the time"),
-        "{ran}"
-    );
+    assert!(samples >= 50, "{samples} samples: {all}");
     // From main down into the work, though Debian compiles without frame pointers.
-    let has = |chain: &str| ran.out.lines().any(|l| l.contains(chain));
-    assert!(has(";main;aeMain;") && has(";processCommand"), "{ran}");
+    let has = |chain: &str| all.lines().any(|l| l.contains(chain));
+    assert!(has(";main;aeMain;") && has(";processCommand"), "{all}");
     // The kernel's part lies above the call of the program.
     let kernel = |l: &&str| l.contains(";aeMain;") && l.contains(";unilith_kernel_syscall_[k];");
-    assert!(ran.out.lines().any(|l| kernel(&l)), "{ran}");
+    assert!(all.lines().any(|l| kernel(&l)), "{all}");
     let of = |what: &str| -> u64 {
-        let own = ran.out.lines().filter(|l| l.contains(what));
+        let own = all.lines().filter(|l| l.contains(what));
         own.filter_map(|l| l.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
     };
-    assert!(of(unilith_trace::profile::UNKNOWN) * 4 < samples, "callers of most are known: {ran}");
-    assert!(of("[no file]") * 4 < samples, "{ran}");
+    assert!(of(unilith_trace::profile::UNKNOWN) * 4 < samples, "callers of most are known: {all}");
+    assert!(of("[no file]") * 4 < samples, "{all}");
 }
 
 #[test]
