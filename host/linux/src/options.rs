@@ -36,8 +36,8 @@ struct Word {
     needs: Option<(&'static str, &'static str)>,
 }
 
-/// What there is, in the order in which levels are named. All of them are one kernel's, switched when it boots.
-const WORDS: [Word; 7] = [
+/// What there is, in the order in which levels are named. All but the last two are one kernel's, switched when it boots.
+const WORDS: [Word; 9] = [
     Word { name: "cpl0", needs: None },
     // The program decides this one: its text is at kernel addresses or it is not. It runs as others at CPL 0 do.
     Word { name: LINKED, needs: None },
@@ -49,10 +49,37 @@ const WORDS: [Word; 7] = [
     Word { name: "ret", needs: Some(("cpl0", "a program in user mode can be returned to by IRET only")) },
     Word { name: "rtc", needs: Some(("cpl0", "a program in user mode is preempted")) },
     Word { name: "shortcut", needs: Some(("byp", "shortcuts are ways of calls that bypass the entry code")) },
+    Word { name: CHECKS[0].name, needs: None },
+    Word { name: CHECKS[1].name, needs: None },
 ];
 
 /// For programs that are linked into the kernel.
 const LINKED: &str = "base";
+
+/// A kernel that checks itself, for work on the series: several times slower.
+#[derive(PartialEq, Eq)]
+struct Check {
+    name: &'static str,
+    kernel: &'static str,
+    fragments: &'static [&'static str],
+    /// An option that this kernel does not have, and why.
+    without: Option<(&'static str, &'static str)>,
+}
+
+const CHECKS: [Check; 2] = [
+    Check {
+        name: "kasan",
+        kernel: "ukl-kasan",
+        fragments: &["unilith.config", "ukl.config", "kasan.config"],
+        without: None,
+    },
+    Check {
+        name: "lockdep",
+        kernel: "ukl-lockdep",
+        fragments: &["unilith.config", "ukl.config", "lockdep.config"],
+        without: Some(("byp", "the entry code that is bypassed tells lockdep about interrupts")),
+    },
+];
 
 /// The papers' options that this series refuses, and why.
 const REFUSED: [(&str, &str); 4] = [
@@ -96,6 +123,16 @@ impl Options {
                 return Err(LinuxError::new(text));
             }
         }
+        if let Some(Check { name, without: Some((word, why)), .. }) = options.check()
+            && options.has(word)
+        {
+            return Err(LinuxError::new(format!("--ukl {name},{word}: {why}")));
+        }
+        if CHECKS.iter().all(|check| options.has(check.name)) {
+            return Err(LinuxError::new(
+                "--ukl kasan,lockdep: these are two kernels; test with one, then the other",
+            ));
+        }
         Ok(options)
     }
 
@@ -107,6 +144,15 @@ impl Options {
     /// Is it for a program that is linked into the kernel?
     pub fn linked(&self) -> bool {
         self.has(LINKED)
+    }
+
+    /// Does the kernel check itself?
+    pub fn checks(&self) -> bool {
+        self.check().is_some()
+    }
+
+    fn check(&self) -> Option<&'static Check> {
+        CHECKS.iter().find(|check| self.has(check.name))
     }
 
     fn has(&self, name: &str) -> bool {
@@ -122,12 +168,20 @@ impl Options {
 
     /// The kernel that can do this; several levels share one.
     pub(crate) fn kernel(&self) -> &'static str {
-        if *self == Options::default() { "linux" } else { "ukl" }
+        match self.check() {
+            Some(check) => check.kernel,
+            None if *self == Options::default() => "linux",
+            None => "ukl",
+        }
     }
 
     /// The files of `linux/config` that make up the configuration.
     pub(crate) fn fragments(&self) -> &'static [&'static str] {
-        if *self == Options::default() { &["unilith.config"] } else { &["unilith.config", "ukl.config"] }
+        match self.check() {
+            Some(check) => check.fragments,
+            None if *self == Options::default() => &["unilith.config"],
+            None => &["unilith.config", "ukl.config"],
+        }
     }
 
     pub(crate) fn command_line(&self, console: Console, clock: Clock, log: Option<&str>) -> String {
@@ -142,15 +196,21 @@ impl Options {
             Some("warn") => 5,
             Some("info") => 7,
             Some("debug") => 8,
+            _ if self.checks() => 5,
             _ => 3,
         };
         // `ukl` is the kernel's, which then allows it; the other is for init, which then does it. Linux leaves words
         // with a dot to modules it does not have.
-        let words: Vec<_> = self.chosen().map(|word| word.name).filter(|name| *name != LINKED).collect();
-        let ukl = match words.is_empty() {
+        let is_inits = |name: &&str| *name != LINKED && CHECKS.iter().all(|check| check.name != *name);
+        let words: Vec<_> = self.chosen().map(|word| word.name).filter(is_inits).collect();
+        let mut ukl = match words.is_empty() {
             true => String::new(),
             false => format!("ukl=cpl0 unilith.ukl={} ", words.join(",")),
         };
+        if self.checks() {
+            // What a check finds ends the machine: it is looked for.
+            ukl += "panic_on_warn=1 oops=panic ";
+        }
         // reboot=t: a machine that cannot power off (a panic) ends by a triple fault, on every machine type.
         // tsc=reliable: a machine has no second clock to check the first against, and the check makes it wait.
         // no_timer_check: Linux counts timer interrupts against instructions that it executes and panics where too few
@@ -212,6 +272,22 @@ mod tests {
         for (name, why) in REFUSED {
             assert_eq!(error(&format!("cpl0,{name}")), format!("--ukl {name}: {why}"));
         }
+    }
+
+    #[test]
+    fn a_kernel_that_checks_itself_is_another_kernel_for_the_same_levels() {
+        let options = Options::parse("cpl0,byp,kasan").unwrap();
+        assert_eq!(
+            (options.kernel(), Options::parse("lockdep").unwrap().kernel()),
+            ("ukl-kasan", "ukl-lockdep")
+        );
+        assert_eq!(options.level(), "linux+cpl0+byp+kasan");
+        let line = options.command_line(Console::Serial, Clock::Host, None);
+        assert!(line.contains("unilith.ukl=cpl0,byp ") && line.contains("panic_on_warn=1"), "{line}");
+        let ordinary = Options::parse("lockdep").unwrap().command_line(Console::Serial, Clock::Host, None);
+        assert!(!ordinary.contains("ukl="), "{ordinary}");
+        assert!(Options::parse("cpl0,byp,lockdep").unwrap_err().to_string().contains("about interrupts"));
+        assert!(Options::parse("kasan,lockdep").unwrap_err().to_string().contains("two kernels"));
     }
 
     #[test]

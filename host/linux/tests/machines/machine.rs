@@ -23,6 +23,8 @@ pub const QEMU_Q35: (&str, &str) = ("q35,smbus=off,sata=off", "pci");
 
 /// The longest that a boot under software emulation may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The same for a kernel that checks itself, on as busy a machine.
+const PATIENCE_WITH_CHECKS: Duration = Duration::from_secs(900);
 
 type Client = Box<dyn Fn(u16) -> io::Result<String>>;
 
@@ -130,18 +132,20 @@ impl Machine {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let kernel = workshop().prepare(&self.options, &Quiet).unwrap();
+        let (patience, memory) =
+            if self.options.checks() { (PATIENCE_WITH_CHECKS, "512") } else { (PATIENCE, "192") };
         fs::write(file("root"), root_archive(&self.programs)).unwrap();
         kernel.initial_ram_disk(&file("root"), &self.config, None, &file("initrd")).unwrap();
 
         let mut qemu = Command::new("timeout");
-        qemu.arg(PATIENCE.as_secs().to_string()).arg("qemu-system-x86_64");
+        qemu.arg(patience.as_secs().to_string()).arg("qemu-system-x86_64");
         qemu.args([
             "-accel",
             "tcg",
             "-cpu",
             "max",
             "-m",
-            "192",
+            memory,
             "-nodefaults",
             "-no-user-config",
             "-no-reboot",
@@ -165,7 +169,7 @@ impl Machine {
         let mut child = qemu.spawn().unwrap();
         let mut from_network = None;
         if let Some(client) = &self.client {
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + patience;
             while Instant::now() < end && child.try_wait().unwrap().is_none() {
                 // QEMU accepts before the machine does, and then closes: an empty answer is no answer.
                 from_network = client(port).ok().filter(|text| !text.is_empty());
@@ -181,6 +185,8 @@ impl Machine {
         let console = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!statuses.is_empty(), "no status; the console: {console}; QEMU: {errors}");
+        let found = ["WARNING:", "BUG:"].iter().any(|word| console.contains(word));
+        assert!(!found, "the kernel found a fault of its own: {console}");
         Run { console, statuses, from_network }
     }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod boot;
+mod checks;
 mod levels;
 mod linked;
 mod machine;
