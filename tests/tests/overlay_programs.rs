@@ -10,7 +10,7 @@ use std::{
 };
 use unilith_tests::{
     Machine, Ran, Unilith, eventually,
-    overlay::{ANSWERS, Asking, FAULTS, Numbers, build, kernel_place},
+    overlay::{ANSWERS, Asking, FAULTS, Numbers, build, kernel_place, package, send, session},
     root, tested_kernel,
 };
 
@@ -91,6 +91,66 @@ fn what_is_wrong_ends_the_program_alone_with_page_tables() {
         return;
     }
     what_is_wrong_ends_the_program_alone(Some("max,-pks"));
+}
+
+/// Calls functions of Redis, without the right to write and with it; the second one calls the third.
+const CALLS: &str = "#include <stdio.h>\n#include <unilith/overlay.h>\n\
+    extern unsigned long crc64(unsigned long, const unsigned char *, unsigned long);\n\
+    extern char *sdsnew(const char *);\nextern void sdsfree(char *);\n\
+    int main(void) { printf(\"%lx\\n\", crc64(0, (const unsigned char *)\"123456789\", 9));\n\
+    if (uio_enable_write()) return 1;\nchar *text = sdsnew(\"text\");\nputs(text);\nsdsfree(text);\n\
+    uio_disable_write();\nreturn 0; }\n";
+/// crc64 of "123456789", as Redis' own test has it, and the text.
+const CALLED: &str = "e9c6d914c4b8d9ca\ntext\n";
+
+fn traced_functions_are_called_as_if_they_were_not(processor: Option<&str>) {
+    let mut unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    if let Some(processor) = processor {
+        unilith.set("UNILITH_CPU", processor);
+    }
+    let object = build_text(&unilith, "calls.c", CALLS);
+    let machine = redis(&unilith);
+    let asking = Asking::redis(machine.at(6379));
+    assert_eq!(run(&unilith, &machine, &[&object]).ok().out, CALLED);
+    let client = session(&unilith, &machine.id);
+    let script =
+        "count(crc64); count(return crc64); count(sdsnewlen); count(return sdsnewlen); count(processCommand)";
+    let script = unilith_trace::language::compile(script, &|_| None).expect("a script of the test's own");
+    let package = package(&client, &script, |path| path.ends_with("redis-check-rdb"));
+    for _ in 0..3 {
+        let said = send(&client, &["bpf", "attach", "calls"], &package);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert_eq!(run(&unilith, &machine, &["calls"]).ok().out, CALLED);
+        asking.goes_on();
+        // The application's own calls are seen, a program's are not.
+        let list = send(&client, &["bpf", "list"], b"").out;
+        let hits = |of: &str| -> Vec<u64> {
+            let rows = list.lines().filter(|l| l.split_whitespace().any(|w| w == of));
+            rows.filter_map(|l| l.split_whitespace().last()?.parse().ok()).collect()
+        };
+        assert_eq!(hits("crc64"), [0, 0], "{list}");
+        assert!(hits("processCommand").iter().all(|n| *n > 0), "{list}");
+        assert_eq!(send(&client, &["bpf", "detach", "calls"], b"").code, 0);
+        // The way around a probe stays when it has gone.
+        assert_eq!(run(&unilith, &machine, &["calls"]).ok().out, CALLED);
+    }
+    asking.goes_on();
+}
+
+#[test]
+fn traced_functions_are_called_as_if_they_were_not_by_the_machines_first_means() {
+    traced_functions_are_called_as_if_they_were_not(None);
+}
+
+#[test]
+fn traced_functions_are_called_as_if_they_were_not_with_page_tables() {
+    if unilith_tests::is_skipped_on_process("its means are the rights of pages, whatever the processor has") {
+        return;
+    }
+    traced_functions_are_called_as_if_they_were_not(Some("max,-pks"));
 }
 
 #[test]

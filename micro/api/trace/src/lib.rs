@@ -123,6 +123,28 @@ pub fn hit(event: Event<'_>) {
     }
 }
 
+/// Where a probed function goes on, given an address in what the tracer put before it.
+pub type Around = fn(u64) -> Option<u64>;
+
+static AROUND: AtomicPtr<()> = AtomicPtr::new(null_mut());
+
+/// Says who knows the way around probes.
+pub fn set_around(way: Around) {
+    AROUND.store(way as *mut (), Ordering::Release);
+}
+
+/// Where code goes on that was about to run a probe and must not: a program of the overlay, which may not write what the
+/// tracer keeps, called a function that is probed.
+pub fn around(address: u64) -> Option<u64> {
+    let way = AROUND.load(Ordering::Acquire);
+    if way.is_null() {
+        return None;
+    }
+    // SAFETY: only `set_around` stores here, and it stores such a function.
+    let way = unsafe { core::mem::transmute::<*mut (), Around>(way) };
+    way(address)
+}
+
 /// Turns points on, as bits of `1 << point`, and says who is called.
 pub fn set(points: u32, hook: Hook) {
     HOOK.store(hook as *mut (), Ordering::Release);

@@ -78,6 +78,8 @@ pub struct Run {
     entry: AtomicU64,
 }
 
+/// Vector of a page fault (Intel SDM volume 3, 6.15).
+const PAGE_FAULT: u8 = 14;
 /// Bytes of a program's stack.
 pub const STACK: u64 = 128 << 10;
 /// How long a program waits for a thread of the application to sleep in a system call, and how often it looks.
@@ -100,6 +102,14 @@ fn current() -> Arc<Run> {
 }
 
 fn exception(frame: &mut Frame, exception: Exception) {
+    // It called a function of the application that is probed: such calls are passed over, for the tracer's own words are
+    // the kernel's.
+    if exception.vector == PAGE_FAULT
+        && let Some(function) = api_trace::around(frame.rip)
+    {
+        frame.rip = function;
+        return;
+    }
     let outcome = {
         let run = current();
         run.enter(frame);

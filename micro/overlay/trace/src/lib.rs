@@ -27,4 +27,5 @@ mod sites;
 /// Adds the commands.
 pub fn register() {
     api_overlay::register(&commands::COMMANDS);
+    api_trace::set_around(sites::around);
 }

@@ -49,6 +49,8 @@ pub struct Site {
     original: Vec<u8>,
     /// What the first bytes are while it is probed.
     patched: Vec<u8>,
+    /// What calls the programs.
+    trampoline: u64,
     /// Where the moved instructions are.
     moved: u64,
     boundaries: Vec<(u8, u8)>,
@@ -80,6 +82,12 @@ pub fn get(index: u32) -> Option<&'static Site> {
 
 fn all() -> impl Iterator<Item = &'static Site> {
     (0..MOST_SITES as u32).map_while(get)
+}
+
+/// Where a function of the application goes on, given an address in its trampoline.
+pub fn around(address: u64) -> Option<u64> {
+    let within = |s: &&Site| address.wrapping_sub(s.trampoline) < TRAMPOLINE as u64;
+    all().filter(|s| !s.in_kernel()).find(within).map(|s| s.moved)
 }
 
 /// Pages with room for stubs or trampolines.
@@ -256,6 +264,7 @@ fn make(address: u64, plan: &Plan, space: &Arc<Space>) -> Result<&'static Site, 
         missed: AtomicU64::new(0),
         original: plan.original.clone(),
         patched,
+        trampoline,
         moved,
         boundaries: plan.boundaries.clone(),
         space: Arc::downgrade(space),
