@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 use unilith_machine::store::Machine;
-use unilith_overlay::{Client, Event, Input};
+use unilith_overlay::{Client, Event, Input, Running};
 use unilith_trace::Script;
 use unilith_trace::report;
 use unilith_trace::symbols::{self, Module, Names};
@@ -44,26 +44,47 @@ impl Machinery {
 /// Exit code of a command that the machine does not have.
 const UNKNOWN_COMMAND: u8 = 127;
 
-/// Puts programs to where they go, under a name.
+/// Puts programs to where they go, under a name, to stay.
 pub fn attach(client: &Client, name: &str, script: &Script, machinery: &Machinery) -> Result<()> {
+    send(client, &["bpf", "attach", name], script, machinery).map(|_| ())
+}
+
+/// What a command writes that takes programs along.
+const ATTACHED: &[u8] = b"attached\n";
+
+/// Runs a command that takes programs along, until they are attached; answers it, if it goes on, and what it wrote since.
+fn send(
+    client: &Client,
+    command: &[&str],
+    script: &Script,
+    machinery: &Machinery,
+) -> Result<Option<(Running, Vec<u8>)>> {
     let package =
         symbols::package(script, &machinery.modules, machinery.kernel.as_ref()).map_err(Fault::new)?;
-    let running = client.start(&["bpf", "attach", name], false, 0)?;
+    let running = client.start(command, false, 0)?;
     let input = running.input();
     let bytes = package.encode();
     let writer = thread::spawn(move || input.write(&bytes).and_then(|_| input.end()));
     let mut failure = None;
+    let mut said = Vec::new();
     let code = loop {
         match running.next() {
             Event::Failure(f) if f.subject.is_empty() => failure = Some(f.text),
             Event::Failure(f) => failure = Some(format!("{}: {}", f.subject, f.text)),
             Event::Exit(exit) => break exit.code,
             Event::Lost(why) => return Err(Fault::new(why)),
-            Event::Out(_) | Event::Err(_) => {}
+            Event::Out(bytes) => {
+                said.extend(bytes);
+                if said.starts_with(ATTACHED) {
+                    said.drain(..ATTACHED.len());
+                    return Ok(Some((running, said)));
+                }
+            }
+            Event::Err(_) => {}
         }
     };
     if code == UNKNOWN_COMMAND {
-        let without = "this machine has no tracing; one started with `--kernel micro --set overlay=on` has";
+        let without = "this machine has no tracing; one started with `--kernel micro`, without `--set trace=off` and `overlay=off`, has";
         return Err(Fault::new(without));
     }
     // What it could not send is in the failure.
@@ -71,7 +92,7 @@ pub fn attach(client: &Client, name: &str, script: &Script, machinery: &Machiner
     match failure {
         Some(why) => Err(Fault::new(why)),
         None if code != 0 => Err(Fault::new("the machine did not attach the programs")),
-        None => Ok(()),
+        None => Ok(None),
     }
 }
 
@@ -124,24 +145,26 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// `each` gets all of it. The machine detaches the programs when this process ends, however it does.
+    /// Puts programs to where they go; `each` gets all that they write. They belong to a command of the machine, which
+    /// detaches them when this process ends, however and whenever it does.
     pub fn start(
         client: &Client,
         name: &str,
+        script: &Script,
+        machinery: &Machinery,
         mut each: impl FnMut(Output<'_>) + Send + 'static,
     ) -> Result<Follow> {
-        let running = client.start(&["bpf", "follow", "-bd", name], false, 0)?;
-        running.input().end()?;
+        let Some((running, mut rest)) = send(client, &["bpf", "trace", "-b", name], script, machinery)?
+        else {
+            return Err(Fault::new("the programs were detached at once"));
+        };
         let input = running.input();
         let printer = thread::spawn(move || {
-            let mut rest = Vec::new();
             loop {
+                let taken = take_output(&rest, &mut each);
+                rest.drain(..taken);
                 match running.next() {
-                    Event::Out(bytes) => {
-                        rest.extend(bytes);
-                        let taken = take_output(&rest, &mut each);
-                        rest.drain(..taken);
-                    }
+                    Event::Out(bytes) => rest.extend(bytes),
                     Event::Err(_) | Event::Failure(_) => {}
                     Event::Exit(_) => return None,
                     Event::Lost(why) => return Some(why),

@@ -14,8 +14,9 @@ use std::{
 use unilith_overlay::{Client, Event, LineError, socket};
 use unilith_tests::{
     Machine, PATIENCE, Unilith, eventually, finish,
-    overlay::{Asking, Numbers, folder},
+    overlay::{Asking, Numbers, folder, package},
 };
+use unilith_trace::language;
 
 fn has_overlay() -> bool {
     unilith_tests::tested_kernel() == "micro"
@@ -107,6 +108,58 @@ fn clients_that_are_killed_while_they_copy_leave_nothing_behind() {
                 unilith.run(&["exec", &machine.id, "rm", "-f", "/tmp/target", "/overlay/z"]);
             }
         }
+    });
+}
+
+#[test]
+fn tracers_that_go_at_any_moment_leave_nothing_attached() {
+    undisturbed(|unilith, machine, folder| {
+        let client = Client::connect(folder).expect("a session");
+        let action = "count(processCommand); latency(lookupKey)";
+        let script = language::compile(action, &|_| None).expect("a script of the test's own");
+        let package = package(&client, &script, |path| path.ends_with("redis-check-rdb"));
+        let list =
+            || String::from_utf8(client.run(&["bpf", "list"], true).expect("an answer").out).expect("text");
+        let mut numbers = Numbers(4);
+        let mut seen = 0;
+        for round in 0..80 {
+            let name = format!("trace-{round}.");
+            let said = [
+                hello(),
+                run(1, &["bpf", "trace", "-b", &name]),
+                frame(Kind::STDIN, 0, 1, &package),
+                frame(Kind::STDIN_END, 0, 1, b""),
+            ]
+            .concat();
+            let mut stream = socket::connect(folder).expect("the socket is there");
+            let end = if round % 4 == 0 { numbers.below(said.len()) } else { said.len() };
+            // It may be dismissed before the end.
+            let _ = stream.write_all(&said[..end]);
+            thread::sleep(Duration::from_micros(numbers.below(40_000) as u64));
+            if round % 8 == 7 {
+                eventually("the programs are attached", || list().contains(&name));
+                seen += 1;
+            }
+            drop(stream);
+            if round % 8 == 7 {
+                eventually("the programs of a client that has gone are detached", || !list().contains(&name));
+            }
+        }
+        assert_eq!(seen, 10);
+        // The command itself, killed when it has begun, attached, followed.
+        for round in 0..6 {
+            let mut command = unilith.command(&["trace", &machine.id, action]);
+            let mut child =
+                command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+            if round % 2 == 0 {
+                eventually("the programs are attached", || list().contains("processCommand"));
+            } else {
+                thread::sleep(Duration::from_millis(numbers.below(400) as u64));
+            }
+            child.kill().expect("it can be killed");
+            child.wait().expect("it can be waited for");
+        }
+        eventually("nothing is attached", || list().is_empty());
     });
 }
 

@@ -156,12 +156,14 @@ impl<'a> Subject<'a> {
             run(2, &["bpf", "attach", "mine"]),
             input(2, &self.package),
             run(3, &["run", "-w", "9", "-t", "9", "faults", "loop-writing"]),
-            run(4, &["bpf", "follow", "-d", "mine"]),
+            run(4, &["bpf", "follow", "mine"]),
             run(5, &["cp", "/dev/zero", "/overlay/zeroes"]),
             run(6, &["cat", "/dev/zero"]),
             frame(Kind::INTERRUPT, 0, 1, b""),
             run(7, &["bpf", "map", "mine"]),
             run(8, &["symbols", "s"]),
+            run(9, &["bpf", "trace", "own"]),
+            input(9, &self.package),
         ]
         .concat();
         let mut numbers = Numbers(6);
@@ -176,7 +178,7 @@ impl<'a> Subject<'a> {
                 (self.goes_on)();
             }
         }
-        // What was attached to stay is there, and nothing else.
+        // What was attached to stay is there, and nothing else: not what belonged to a client.
         eventually("the commands of clients that are gone have ended", || {
             send(&self.client, &["bpf", "detach", "mine"], b"");
             let threads = send(&self.client, &["ps"], b"").out.matches("[overlay]").count();
@@ -220,6 +222,25 @@ fn too_short_is_refused(unilith: &Unilith, machine: &str, function: &str) {
     let action = format!("count({function})");
     let ran = unilith.run(&["trace", machine, &action]);
     ran.fails_with(&[function, "it is too short: it ends after", "and a jump takes 5"]);
+}
+
+/// A program calls a function of the application as if nobody traced it.
+fn programs_call_probed_functions(unilith: &Unilith, client: &Client) {
+    let source = unilith.path("version.c");
+    let program = "#include <stdio.h>\nextern const char *sqlite3_libversion(void);\n\
+                   int main(void) { puts(sqlite3_libversion()); return 0; }\n";
+    std::fs::write(&source, program).expect("the scratch directory can be written");
+    let object = std::fs::read(build(unilith, &source)).expect("it was just built");
+    let run = || run_object(client, &["-k", "3"], "version", &object, &[]);
+    let version = run();
+    assert!(version.code == 0 && version.out.starts_with("3."), "{version:?}");
+    let script = language::compile("count(sqlite3_libversion); count(return sqlite3_libversion)", &|_| None);
+    let package = package(client, &script.expect("a script"), |path| path.contains("libsqlite3"));
+    let said = send(client, &["bpf", "attach", "version"], &package);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(run().out, version.out);
+    assert_eq!(send(client, &["bpf", "detach", "version"], b"").code, 0);
+    send(client, &["free", "version"], b"");
 }
 
 #[test]
@@ -275,6 +296,7 @@ fn sqlite_keeps_its_file_whole_whatever_the_overlay_is_used_for() {
     subject.survives_damage();
     subject.survives_disconnects();
     subject.survives_a_thousand_attachments();
+    programs_call_probed_functions(&unilith, &subject.client);
     subject.is_as_it_was();
     drop(subject);
     database.end();

@@ -137,11 +137,8 @@ fn take(
     let name = tracing::own_name("profile");
     let stop = Stop::watch()?;
     let sampler = Sampler::new(args.frequency, machinery.kernel.as_ref());
-    tracing::attach(client, &name, &sampler.script(true), &machinery)?;
-    let begin = Instant::now();
-    eprintln!("sampling {} {} times a second: for {} s", machine.spec.name, args.frequency, args.duration);
     let (send, samples) = channel();
-    let follow = Follow::start(client, &name, move |output| {
+    let follow = Follow::start(client, &name, &sampler.script(true), &machinery, move |output| {
         if let Written::Record { map, bytes } = output
             && let Some(sample) = sampler.read(map, bytes)
         {
@@ -149,6 +146,8 @@ fn take(
             let _ = send.send(sample);
         }
     })?;
+    let begin = Instant::now();
+    eprintln!("sampling {} {} times a second: for {} s", machine.spec.name, args.frequency, args.duration);
     stop.wait(Some(begin + Duration::from_secs(args.duration)), &follow);
     let elapsed = begin.elapsed();
     let lost = tracing::lost(client, &name)?;

@@ -49,9 +49,8 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let name = tracing::own_name("top");
     let stop = Stop::watch()?;
     let sampler = Sampler::new(args.frequency, machinery.kernel.as_ref());
-    tracing::attach(&client, &name, &sampler.script(false), &machinery)?;
     let (send, samples) = channel();
-    let follow = Follow::start(&client, &name, move |output| {
+    let follow = Follow::start(&client, &name, &sampler.script(false), &machinery, move |output| {
         if let Output::Record { map, bytes } = output
             && let Some(sample) = sampler.read(map, bytes)
         {

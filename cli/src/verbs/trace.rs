@@ -93,9 +93,8 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     }
     let name = args.keep.clone().unwrap_or_else(|| tracing::own_name("trace"));
     let stop = Stop::watch()?;
-    tracing::attach(&client, &name, &script, &machinery)?;
     if args.keep.is_some() {
-        return Ok(0);
+        return tracing::attach(&client, &name, &script, &machinery).map(|()| 0);
     }
     let mut names: Vec<&str> = script.places.iter().map(|p| p.name.as_str()).collect();
     names.dedup();
@@ -104,10 +103,10 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         (None, Some(command)) => format!("until {} ends", command.display()),
         (None, None) => "Ctrl-C to end".into(),
     };
-    eprintln!("tracing {}: {until}", names.join(", "));
+    let said = format!("tracing {}: {until}", names.join(", "));
     let names = Arc::new(machinery.names());
     let (reports, namer) = (script.reports.clone(), names.clone());
-    let follow = Follow::start(&client, &name, move |output| {
+    let follow = Follow::start(&client, &name, &script, &machinery, move |output| {
         let line = match output {
             Output::Line(line) => line.to_string(),
             Output::Record { map, bytes } => {
@@ -118,6 +117,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         // Nobody may be reading any more.
         let _ = writeln!(std::io::stdout(), "{line}");
     })?;
+    eprintln!("{said}");
     let ran = match args.command.split_first() {
         Some((command, words)) => run_beside(command, words, &stop, &follow),
         None => {

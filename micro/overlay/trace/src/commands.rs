@@ -21,12 +21,14 @@ const INTERVAL_NS: u64 = 20_000_000;
 
 pub static COMMANDS: [Command; 1] = [Command {
     name: "bpf",
-    arguments: "list | attach NAME | follow [-bd] NAME | map NAME [MAP] | detach NAME... | points | helpers",
+    arguments: "list | attach NAME | trace [-b] NAME | follow [-b] NAME | map NAME [MAP] | detach NAME... | points | helpers",
     summary: "eBPF programs at functions and tracepoints",
     help: "list: what is attached and how often it was hit.\n\
            attach NAME: reads a package (made by `unilith trace`) from standard input, verifies and attaches it.\n\
-           follow NAME: prints lines and records as programs write them; with -d detaches at its end; with -b a record is a line \
-           `bytes MAP LENGTH` and so many bytes.\n\
+           trace NAME: attaches as well, prints `attached` and what follow does, and takes the programs away when it ends: at an \
+           interrupt, and when its client goes.\n\
+           follow NAME: prints lines and records as programs write them; with -b a record is a line `bytes MAP LENGTH` and so \
+           many bytes.\n\
            map NAME [MAP]: the contents of its maps, in hexadecimal: map, key, and a value for each processor.\n\
            detach NAME...: takes programs away; the functions get their bytes back.\n\
            points: the tracepoints. helpers: the helper functions and their numbers.",
@@ -41,21 +43,26 @@ fn run(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
     };
     match arguments.first().copied().unwrap_or(b"list") {
         b"list" => list(session),
-        b"attach" => attach(session, name(1)?),
-        b"follow" => {
-            let flags: Vec<&[u8]> =
-                arguments[1..].iter().copied().take_while(|a| a.starts_with(b"-")).collect();
-            if flags.iter().any(|a| a[1..].iter().any(|f| !b"bd".contains(f))) {
-                return Err(Failure::usage("follow has the flags -b and -d"));
+        b"attach" => attach(session, name(1)?).map(|_| 0),
+        what @ (b"trace" | b"follow") => {
+            let bytes = match arguments.get(1) {
+                Some(flag) if flag.starts_with(b"-") && *flag != b"-b" => {
+                    return Err(Failure::usage("trace and follow have one flag, -b"));
+                }
+                first => first.is_some_and(|flag| *flag == b"-b"),
+            };
+            let name = name(1 + usize::from(bytes))?;
+            if what == b"trace" {
+                trace(session, name, bytes)
+            } else {
+                print_output(session, &find(name)?, bytes)
             }
-            let has = |flag| flags.iter().any(|a| a.contains(&flag));
-            follow(session, name(1 + flags.len())?, has(b'd'), has(b'b'))
         }
         b"map" => map(session, name(1)?, arguments.get(2).copied()),
         b"detach" => {
             name(1)?;
             for at in 1..arguments.len() {
-                if !load::detach(name(at)?) {
+                if !load::detach(&find(name(at)?)?) {
                     return Err(unknown(name(at)?));
                 }
             }
@@ -102,7 +109,7 @@ fn list(session: &dyn Session) -> Outcome {
     Ok(0)
 }
 
-fn attach(session: &dyn Session, name: &str) -> Outcome {
+fn attach(session: &dyn Session, name: &str) -> Result<Arc<Loaded>, Failure> {
     let mut package = Vec::new();
     let mut piece = vec![0; 16 << 10];
     loop {
@@ -115,16 +122,16 @@ fn attach(session: &dyn Session, name: &str) -> Outcome {
         }
         package.extend_from_slice(&piece[..n]);
     }
-    load::attach(name, &package, &mut || session.checkpoint().is_ok())?;
-    Ok(0)
+    load::attach(name, &package, &mut || session.checkpoint().is_ok())
 }
 
-fn follow(session: &dyn Session, name: &str, detach: bool, bytes: bool) -> Outcome {
-    let loaded = find(name)?;
-    let outcome = print_output(session, &loaded, bytes);
-    if detach {
-        load::detach(name);
-    }
+/// Between attaching and detaching is nothing that could keep the second from happening: a client that goes, at whatever
+/// moment, is an error of a call in between.
+fn trace(session: &dyn Session, name: &str, bytes: bool) -> Outcome {
+    let loaded = attach(session, name)?;
+    let said = session.write(Stream::Out, b"attached\n").map_err(Failure::from);
+    let outcome = said.and_then(|()| print_output(session, &loaded, bytes));
+    load::detach(&loaded);
     outcome
 }
 

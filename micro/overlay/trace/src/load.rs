@@ -106,7 +106,7 @@ fn no_memory(name: &str) -> Failure {
 }
 
 /// Verifies and compiles what a package holds, and attaches its programs. All or nothing.
-pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
+pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Result<Arc<Loaded>, Failure> {
     let refused = |why: String| Failure::new(name).because(why).code(Failure::REFUSED);
     let package = Package::decode(package).ok_or_else(|| {
         refused("not a package of programs: attach with `unilith trace`, which makes them".into())
@@ -139,8 +139,8 @@ pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Re
         attached.iter().for_each(detach_one);
         return Err(refused(TAKEN.into()));
     }
-    state.packages.push((loaded, attached));
-    Ok(())
+    state.packages.push((loaded.clone(), attached));
+    Ok(loaded)
 }
 
 fn load(name: &str, bundle: &Bundle, go_on: &mut dyn FnMut() -> bool) -> Result<Loaded, Failure> {
@@ -229,10 +229,10 @@ pub fn find(name: &str) -> Option<Arc<Loaded>> {
     STATE.lock().packages.iter().find(|p| p.0.name == name).map(|p| p.0.clone())
 }
 
-/// Takes a package's programs away from where they are; false when there is none of this name.
-pub fn detach(name: &str) -> bool {
+/// Takes a package's programs away from where they are; false when somebody else did.
+pub fn detach(loaded: &Arc<Loaded>) -> bool {
     let mut state = STATE.lock();
-    let Some(at) = state.packages.iter().position(|p| p.0.name == name) else { return false };
+    let Some(at) = state.packages.iter().position(|p| Arc::ptr_eq(&p.0, loaded)) else { return false };
     let (_, attached) = state.packages.swap_remove(at);
     drop(state);
     attached.iter().for_each(detach_one);
