@@ -5,11 +5,18 @@ use crate::Stop;
 use abi::Errno;
 use abi::errno::*;
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::string::String;
+use core::ops::{Deref, DerefMut};
 
-/// Why a command failed.
+/// Why a command failed: a [`Report`] in a box. Failures are rare, and the code that hands results on, which is at every `?`,
+/// is a third as long for one word as for nine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct Failure(Box<Report>);
+
+/// What is said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
     /// What it is about: a path, a symbol, a process. Empty when it is about nothing in particular.
     pub subject: String,
     pub errno: Option<Errno>,
@@ -35,14 +42,20 @@ impl Failure {
 
     /// A failure about `subject`; say what it is with [`Failure::errno`] or [`Failure::because`].
     pub fn new(subject: impl Into<String>) -> Failure {
-        Failure {
-            subject: subject.into(),
+        Failure::of(subject.into())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of(subject: String) -> Failure {
+        Failure(Box::new(Report {
+            subject,
             errno: None,
             text: Cow::Borrowed(""),
             code: Failure::FAILED,
             is_usage: false,
             is_stop: false,
-        }
+        }))
     }
 
     /// As [`Failure::new`] for bytes that came from the host or a file system.
@@ -52,10 +65,14 @@ impl Failure {
 
     /// Wrong usage; the text says what is wrong.
     pub fn usage(text: impl Into<Cow<'static, str>>) -> Failure {
-        Failure { code: Failure::USAGE, is_usage: true, ..Failure::new("").because(text) }
+        let mut failure = Failure::new("").because(text).code(Failure::USAGE);
+        failure.is_usage = true;
+        failure
     }
 
     /// With the error number, which also gives the text when there is none.
+    #[cold]
+    #[inline(never)]
     pub fn errno(mut self, errno: Errno) -> Failure {
         self.errno = Some(errno);
         if self.text.is_empty() {
@@ -75,9 +92,27 @@ impl Failure {
     }
 }
 
+impl Deref for Failure {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        &self.0
+    }
+}
+
+impl DerefMut for Failure {
+    fn deref_mut(&mut self) -> &mut Report {
+        &mut self.0
+    }
+}
+
 impl From<Stop> for Failure {
+    #[cold]
+    #[inline(never)]
     fn from(_: Stop) -> Failure {
-        Failure { code: Failure::INTERRUPTED, is_stop: true, ..Failure::new("").because("interrupted") }
+        let mut failure = Failure::new("").because("interrupted").code(Failure::INTERRUPTED);
+        failure.is_stop = true;
+        failure
     }
 }
 

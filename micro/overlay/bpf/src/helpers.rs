@@ -7,6 +7,7 @@
 
 use crate::maps::{Kind, LONGEST_KEY, Map, MapError};
 use crate::print;
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -229,14 +230,14 @@ pub(crate) fn name(id: i32) -> String {
 pub const ABSENT_MEMBER: i32 = 0xbad_2310;
 
 /// Why there is no such helper, and what to use instead.
-pub(crate) fn unknown(id: i32) -> String {
+pub(crate) fn unknown(id: i32) -> Cow<'static, str> {
     match id {
         ABSENT_MEMBER => {
             "this refers to a member that the context has not: ask with bpf_core_field_exists first".into()
         }
         12 => "tail calls do not exist here: call a function of the same program".into(),
         25 => "perf_event_output does not exist here: use a ring buffer (ringbuf_output)".into(),
-        _ => format!("there is no helper {id} here: `help bpf` lists those there are"),
+        _ => format!("there is no helper {id} here: `help bpf` lists those there are").into(),
     }
 }
 

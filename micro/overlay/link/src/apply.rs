@@ -9,7 +9,6 @@ use crate::image::{Image, Place, Symbol};
 use crate::plan::{Calls, Plan};
 use crate::scan::{Slot, kinds::*, place, relocated, width};
 use crate::symbols::{Made, Target};
-use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use api_overlay::sort;
@@ -272,7 +271,7 @@ impl Maker<'_, '_> {
                 self.put(at, &[0x66, 0x90]);
                 return Ok(());
             }
-            _ => return Err(place(object, section, relocation).because("is not supported")),
+            _ => return Err(place(object, section, relocation).because(&"is not supported")),
         };
         let signed = value as i64;
         let fits = match relocation.kind {
@@ -290,7 +289,7 @@ impl Maker<'_, '_> {
             } else {
                 symbol.name
             };
-            return Err(place(object, section, relocation).because(format!(
+            return Err(place(object, section, relocation).because(&format_args!(
                 "does not reach {}: compile with -fPIC, as unilith overlay build does",
                 Shown(name)
             )));

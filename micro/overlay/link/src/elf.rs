@@ -3,7 +3,6 @@
 
 use crate::error::{Error, Result, Shown, with_room};
 use crate::{Input, OBJECT_MOST};
-use alloc::format;
 use alloc::vec::Vec;
 use api_overlay::sort;
 
@@ -115,14 +114,18 @@ pub struct Object<'a> {
     pub groups: Vec<Group<'a>>,
 }
 
+// Not inline: each of the many uses would have the checks of bounds in it.
+#[inline(never)]
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }
 
+#[inline(never)]
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
+#[inline(never)]
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
@@ -165,10 +168,10 @@ fn check_header(bytes: &[u8]) -> core::result::Result<(), &'static str> {
 impl<'a> Object<'a> {
     pub fn read(input: &Input<'a>) -> Result<Object<'a>> {
         let Input { name, bytes } = *input;
-        let bad = |what: &str| Error::new(name, format!("malformed: {what}"));
+        let bad = |what: &str| Error::malformed(name, what);
         if bytes.len() > OBJECT_MOST {
             let most = OBJECT_MOST >> 20;
-            return Err(Error::new(name, format!("larger than {most} MiB; strip it (strip -g)")));
+            return Err(Error::new(name, format_args!("larger than {most} MiB; strip it (strip -g)")));
         }
         check_header(bytes).map_err(|what| Error::new(name, what))?;
         let (at, count) = (u64_at(bytes, 40), u16_at(bytes, 60) as usize);
@@ -210,10 +213,13 @@ impl<'a> Object<'a> {
             return Err(Error::new(name, "truncated: a section lies outside of the file"));
         }
         if kind == SHT_NOBITS && size > crate::IMAGE_MOST {
-            return Err(Error::new(name, format!("a section of {size} bytes is too large")));
+            return Err(Error::new(name, format_args!("a section of {size} bytes is too large")));
         }
         if !align.is_power_of_two() || align > ALIGN_MOST {
-            return Err(Error::new(name, format!("a section is aligned to {align}; at most 4096 works")));
+            return Err(Error::new(
+                name,
+                format_args!("a section is aligned to {align}; at most 4096 works"),
+            ));
         }
         let offset = if kind == SHT_NOBITS || kind == 0 { 0 } else { offset as usize };
         let size = if kind == 0 { 0 } else { size };
@@ -223,7 +229,7 @@ impl<'a> Object<'a> {
 
     fn check_sections(&self) -> Result<()> {
         let bad = |section: &Section<'_>, what: &str| {
-            Error::new(self.name, format!("section {} {what}", Shown(section.name)))
+            Error::new(self.name, format_args!("section {} {what}", Shown(section.name)))
         };
         let mut ranges = with_room(self.sections.len(), "the sections")?;
         for section in self.sections.iter().filter(|s| s.is_loaded()) {
@@ -254,7 +260,7 @@ impl<'a> Object<'a> {
     }
 
     fn read_symbols(&mut self) -> Result<()> {
-        let bad = |what: &str| Error::new(self.name, format!("malformed: {what}"));
+        let bad = |what: &str| Error::malformed(self.name, what);
         let mut tables = self.sections.iter().enumerate().filter(|(_, s)| s.kind == SHT_SYMTAB);
         let Some((index, section)) = tables.next() else {
             return Err(Error::new(self.name, "has no symbols: it was stripped (strip -g is enough)"));
@@ -286,7 +292,7 @@ impl<'a> Object<'a> {
                         let name = Shown(symbol.name);
                         return Err(Error::new(
                             self.name,
-                            format!("malformed: symbol {name} lies behind its section"),
+                            format_args!("malformed: symbol {name} lies behind its section"),
                         ));
                     }
                 }
@@ -298,7 +304,7 @@ impl<'a> Object<'a> {
     }
 
     fn read_groups(&mut self) -> Result<()> {
-        let bad = |what: &str| Error::new(self.name, format!("malformed: {what}"));
+        let bad = |what: &str| Error::malformed(self.name, what);
         let mut groups = Vec::new();
         for (index, section) in self.sections.iter().enumerate().filter(|(_, s)| s.kind == SHT_GROUP) {
             let words = self.contents(index);

@@ -1,25 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is wrong with an object, in one line.
 
-use alloc::format;
-use alloc::string::String;
+use alloc::boxed::Box;
+use alloc::fmt::format;
 use alloc::vec::Vec;
 use core::fmt;
 
 /// Why objects cannot be linked: one line for the user that begins with the object's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(pub(crate) String);
+pub struct Error(pub(crate) Box<str>);
 
 pub(crate) type Result<T> = core::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(object: &str, what: impl fmt::Display) -> Error {
-        Error(format!("{}: {what}", Shown(object.as_bytes())))
+        Error::of(format_args!("{}: {what}", Shown(object.as_bytes())))
+    }
+
+    /// The object is not what the ABI says.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn malformed(object: &str, what: &str) -> Error {
+        Error::new(object, format_args!("malformed: {what}"))
     }
 
     /// There is no memory for `what`.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn memory(what: &str) -> Error {
-        Error(format!("no memory for {what}"))
+        Error::of(format_args!("no memory for {what}"))
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn of(text: fmt::Arguments<'_>) -> Error {
+        Error(format(text).into())
     }
 }
 

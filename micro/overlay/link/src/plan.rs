@@ -113,7 +113,10 @@ impl<'a> Plan<'a> {
     pub fn new(inputs: &[Input<'a>], resolver: &dyn Resolver) -> Result<Plan<'a>> {
         let Some(first) = inputs.first() else { return Err(Error::new("link", "no object to link")) };
         if inputs.len() > OBJECTS_MOST {
-            return Err(Error::new(first.name, format!("more than {OBJECTS_MOST} objects in one program")));
+            return Err(Error::new(
+                first.name,
+                format_args!("more than {OBJECTS_MOST} objects in one program"),
+            ));
         }
         let mut objects = with_room(inputs.len(), "the objects")?;
         for input in inputs {

@@ -125,11 +125,13 @@ impl Symbols {
 }
 
 /// A relocation in words, for messages.
+#[cold]
+#[inline(never)]
 pub fn place(object: &Object<'_>, section: usize, relocation: &Relocation) -> Error {
     let name = object.sections.get(section).map_or(&b"?"[..], |s| s.name);
     Error::new(
         object.name,
-        format!(
+        format_args!(
             "relocation of type {} in section {} at {:#x}",
             relocation.kind,
             Shown(name),
@@ -147,7 +149,7 @@ pub fn scan(objects: &[Object<'_>], symbols: &Symbols) -> Result<Needs> {
             let name = Shown(section.name);
             return Err(Error::new(
                 object.name,
-                format!("malformed: section {name} has relocations without addends"),
+                format_args!("malformed: section {name} has relocations without addends"),
             ));
         }
         let mut missing: Vec<(&[u8], &[u8])> = Vec::new();
@@ -155,15 +157,15 @@ pub fn scan(objects: &[Object<'_>], symbols: &Symbols) -> Result<Needs> {
             for relocation in object.relocations(from) {
                 let size = object.sections[section].size;
                 let Some(width) = width(relocation.kind) else {
-                    return Err(place(object, section, &relocation).because("is not supported"));
+                    return Err(place(object, section, &relocation).because(&"is not supported"));
                 };
                 let end = relocation.offset.checked_add(width as u64);
                 if end.is_none_or(|end| end > size) || !object.sections[section].has_bytes() && width > 0 {
-                    return Err(place(object, section, &relocation).because("lies outside of its section"));
+                    return Err(place(object, section, &relocation).because(&"lies outside of its section"));
                 }
                 let Some(&target) = symbols.targets[number].get(relocation.symbol) else {
                     return Err(
-                        place(object, section, &relocation).because("names a symbol that does not exist")
+                        place(object, section, &relocation).because(&"names a symbol that does not exist")
                     );
                 };
                 let name = object.symbols[relocation.symbol].name;
@@ -174,7 +176,7 @@ pub fn scan(objects: &[Object<'_>], symbols: &Symbols) -> Result<Needs> {
                         missing.push((name, object.sections[section].name));
                     }
                     Target::Gone => {
-                        return Err(place(object, section, &relocation).because(format!(
+                        return Err(place(object, section, &relocation).because(&format_args!(
                             "refers to {}, which is in a section that is not loaded",
                             Shown(name)
                         )));
@@ -254,7 +256,9 @@ impl Needs {
         if symbols.definition(target) == Some(Definition::ThreadLocal) {
             return Err(Error::new(
                 object.name,
-                format!("{name} is a thread-local variable of the application, which a program cannot use"),
+                format_args!(
+                    "{name} is a thread-local variable of the application, which a program cannot use"
+                ),
             ));
         }
         if thread_local != wants_thread_local && !matches!(relocation.kind, TLSLD | SIZE32 | SIZE64) {
@@ -291,7 +295,7 @@ impl Needs {
                 match object.contents(section).get(at..at + 2) {
                     // call *(%rax)
                     Some([0xff, 0x10]) => Ok(()),
-                    _ => Err(place(object, section, relocation).because("is not at a call through RAX")),
+                    _ => Err(place(object, section, relocation).because(&"is not at a call through RAX")),
                 }
             }
             TLSGD => self.slot(Slot::ThreadPair(target)),
@@ -324,13 +328,15 @@ fn check_tlsdesc(object: &Object<'_>, section: usize, relocation: &Relocation) -
     let at = relocation.offset as usize;
     match at.checked_sub(3).and_then(|at| object.contents(section).get(at..at + 3)) {
         Some([0x48, 0x8d, 0x05]) => Ok(()),
-        _ => Err(place(object, section, relocation).because("is not at LEA of RAX")),
+        _ => Err(place(object, section, relocation).because(&"is not at LEA of RAX")),
     }
 }
 
 impl Error {
     /// The same with a reason behind it.
-    pub(crate) fn because(self, why: impl core::fmt::Display) -> Error {
-        Error(self.0 + &format!(" {why}"))
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn because(self, why: &dyn core::fmt::Display) -> Error {
+        Error::of(format_args!("{} {why}", self.0))
     }
 }

@@ -2,7 +2,7 @@
 //! What can be said of a program without values: every instruction is one, every jump arrives at one, every one can
 //! be reached, functions are in one piece and do not call themselves; and which registers matter where.
 
-use super::Rejection;
+use super::{Check, Rejection};
 use crate::helpers;
 use crate::insn::{Insn, REGISTERS, alu, atomic, call, class, jump, load, mode};
 use alloc::vec;
@@ -23,11 +23,11 @@ pub struct Flow {
     pub live: Vec<u16>,
 }
 
-fn reject<T>(insns: &[Insn], at: usize, why: &str) -> Result<T, Rejection> {
+fn reject<T>(insns: &[Insn], at: usize, why: &'static str) -> Check<T> {
     Err(Rejection::new(insns, at, why.into()))
 }
 
-pub fn read(insns: &[Insn], maps: usize) -> Result<Flow, Rejection> {
+pub fn read(insns: &[Insn], maps: usize) -> Check<Flow> {
     if insns.is_empty() {
         return reject(insns, 0, "the program is empty");
     }
@@ -45,7 +45,7 @@ pub fn read(insns: &[Insn], maps: usize) -> Result<Flow, Rejection> {
         at += if insns[at].is_wide() { 2 } else { 1 };
     }
     let mut functions = Set::from([0]);
-    let target = |at: usize, distance: i64| -> Result<usize, Rejection> {
+    let target = |at: usize, distance: i64| -> Check<usize> {
         let to = at as i64 + 1 + distance;
         match usize::try_from(to) {
             Ok(to) if to < insns.len() && !second[to] => Ok(to),
@@ -94,12 +94,7 @@ pub fn read(insns: &[Insn], maps: usize) -> Result<Flow, Rejection> {
     Ok(Flow { functions, joins, live })
 }
 
-fn check_reached(
-    insns: &[Insn],
-    functions: &[usize],
-    second: &[bool],
-    next: &[[Option<usize>; 2]],
-) -> Result<(), Rejection> {
+fn check_reached(insns: &[Insn], functions: &[usize], second: &[bool], next: &[[Option<usize>; 2]]) -> Check {
     let mut reached = vec![false; insns.len()];
     let mut work = functions.to_vec();
     while let Some(at) = work.pop() {
@@ -113,7 +108,7 @@ fn check_reached(
     }
 }
 
-fn check_recursion(insns: &[Insn], functions: &[usize], calls: &[Set<usize>]) -> Result<(), Rejection> {
+fn check_recursion(insns: &[Insn], functions: &[usize], calls: &[Set<usize>]) -> Check {
     // Functions whose callees are known to end; a pass that adds none while some are left has found a circle.
     let mut done = vec![false; functions.len()];
     loop {
@@ -187,10 +182,10 @@ fn liveness(insns: &[Insn], next: &[[Option<usize>; 2]]) -> Vec<u16> {
     }
 }
 
-fn check_insn(insns: &[Insn], at: usize, maps: usize) -> Result<(), Rejection> {
+fn check_insn(insns: &[Insn], at: usize, maps: usize) -> Check {
     let insn = insns[at];
     let Insn { dst, src, off, imm, .. } = insn;
-    let bad = |why: &str| reject(insns, at, why);
+    let bad = |why: &'static str| reject(insns, at, why);
     if usize::from(dst) >= REGISTERS || (usize::from(src) >= REGISTERS && !insn.is_wide()) {
         return bad("there is no such register: they are r0 to r10");
     }

@@ -25,9 +25,9 @@ pub(crate) use {scalar::Scalar, scalar::refine};
 use crate::context::Context;
 use crate::insn::{FRAME, Insn};
 use crate::maps::Spec;
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -52,12 +52,15 @@ pub struct Rejection {
     pub at: usize,
     pub insn: Insn,
     /// What could go wrong, in words.
-    pub why: String,
+    pub why: Cow<'static, str>,
 }
 
 impl Rejection {
-    pub(crate) fn new(insns: &[Insn], at: usize, why: String) -> Rejection {
-        Rejection { at, insn: insns.get(at).copied().unwrap_or_default(), why }
+    /// In a box: there is at most one, and results that may hold it are handed on everywhere.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn new(insns: &[Insn], at: usize, why: Cow<'static, str>) -> Box<Rejection> {
+        Box::new(Rejection { at, insn: insns.get(at).copied().unwrap_or_default(), why })
     }
 }
 
@@ -104,6 +107,15 @@ pub fn verify(
     maps: &[Spec],
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Verified, Rejection> {
+    prove(insns, context, maps, go_on).map_err(|rejection| *rejection)
+}
+
+fn prove(
+    insns: &[Insn],
+    context: Context,
+    maps: &[Spec],
+    go_on: &mut dyn FnMut() -> bool,
+) -> Check<Verified> {
     let flow = flow::read(insns, maps.len())?;
     let functions = flow.functions.iter().map(|f| (*f, 0)).collect();
     let mut walker = Walker {
@@ -177,10 +189,10 @@ struct Walker<'a> {
     at: usize,
 }
 
-type Check<T = ()> = Result<T, Rejection>;
+type Check<T = ()> = Result<T, Box<Rejection>>;
 
 impl Walker<'_> {
-    fn reject<T>(&self, why: impl Into<String>) -> Check<T> {
+    fn reject<T>(&self, why: impl Into<Cow<'static, str>>) -> Check<T> {
         Err(Rejection::new(self.insns, self.at, why.into()))
     }
 
