@@ -22,13 +22,15 @@ use unilith_machine::record::Platform;
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 10] = [
+const CHOICES: [(&str, &[(&str, &str)]); 12] = [
     ("alloc", &[("tlsf", "alloc-tlsf"), ("buddy", "alloc-buddy")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     ("overlay", &[("on", "overlay"), ("off", ""), ("echo", "overlay-echo")]),
+    ("programs", &[("on", "programs"), ("off", "")]),
+    ("trace", &[("on", "trace"), ("off", "")]),
     ("sysv-ipc", &[("on", "sysv-ipc"), ("off", "")]),
     ("aio", &[("on", "aio"), ("off", "")]),
     ("mqueue", &[("on", "mqueue"), ("off", "")]),
@@ -67,7 +69,13 @@ pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
         })
     };
     let chosen: Result<Vec<&str>> = CHOICES.iter().map(feature).collect();
-    Ok(chosen?.into_iter().filter(|feature| !feature.is_empty()).collect())
+    let mut chosen = chosen?;
+    // Parts of the overlay bring it in.
+    if set.get("overlay").is_some_and(|value| value == "off") {
+        chosen.retain(|feature| !matches!(*feature, "programs" | "trace"));
+    }
+    chosen.retain(|feature| !feature.is_empty());
+    Ok(chosen)
 }
 
 /// The micro kernel of a platform with these features, from the cache or newly built.
@@ -263,6 +271,8 @@ mod tests {
                 "net-tcpip",
                 "net-unix",
                 "overlay",
+                "programs",
+                "trace",
                 "sysv-ipc",
                 "aio",
                 "mqueue",
@@ -281,6 +291,14 @@ mod tests {
             features(&lean).unwrap(),
             ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix", "mqueue", "volumes"]
         );
+    }
+
+    #[test]
+    fn the_overlay_goes_without_its_larger_parts_and_they_not_without_it() {
+        let small = features(&set(&[("programs", "off"), ("trace", "off")])).unwrap();
+        assert!(small.contains(&"overlay") && !small.contains(&"trace") && !small.contains(&"programs"));
+        let none = features(&set(&[("overlay", "off"), ("trace", "on")])).unwrap();
+        assert!(["overlay", "trace", "programs"].iter().all(|part| !none.contains(part)));
     }
 
     #[test]

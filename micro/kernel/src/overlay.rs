@@ -12,7 +12,9 @@ pub fn start(devices: &mut Devices) {
     let Some(open) = devices.line() else { return };
     overlay_commands::journal::start();
     overlay_commands::register();
+    #[cfg(feature = "programs")]
     overlay_objects::register();
+    #[cfg(feature = "trace")]
     overlay_trace::register();
     #[cfg(feature = "net-tcpip")]
     crate::network::tell_overlay();
