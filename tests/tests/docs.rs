@@ -64,6 +64,13 @@ fn the_page_of_host_calls_is_the_filters_table() {
     is_up_to_date("host-calls.md", &text);
 }
 
+/// The verbs that a help text lists, but for `help` itself.
+fn listed(help: &str) -> impl Iterator<Item = &str> {
+    let lines = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| l.starts_with("  "));
+    let verbs = lines.filter(|l| !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
+    verbs.filter(|verb| *verb != "help")
+}
+
 #[test]
 fn the_page_of_the_command_is_its_help() {
     let unilith = Unilith::new();
@@ -75,13 +82,13 @@ fn the_page_of_the_command_is_its_help() {
     let mut text = String::from("# The command\n\nGenerated from `--help`.\n");
     let overview = help(&[]);
     text.push_str(&format!("\n```text\n{}\n```\n", overview.trim_end()));
-    let verbs =
-        overview.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| l.starts_with("  "));
-    let verbs: Vec<&str> =
-        verbs.filter(|l| !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next()).collect();
-    for verb in verbs {
-        text.push_str(&format!("\n## {verb}\n\n```text\n{}\n```\n", help(&[verb]).trim_end()));
+    let mut count = 0;
+    for verb in listed(&overview) {
+        let said = help(&[verb]);
+        text.push_str(&format!("\n## {verb}\n\n```text\n{}\n```\n", said.trim_end()));
+        count += 1;
     }
+    assert!(count > 15, "help lists the verbs");
     is_up_to_date("command.md", &text);
 }
 
@@ -120,6 +127,25 @@ fn the_page_of_the_overlays_commands_is_what_a_machine_says() {
         }
     }
     is_up_to_date("overlay-commands.md", &text);
+    // Whatever the sources register is there, with a manual.
+    let mut count = 0;
+    for folder in ["commands", "objects", "trace"] {
+        for file in fs::read_dir(root().join("micro/overlay").join(folder).join("src")).unwrap() {
+            let source = fs::read_to_string(file.unwrap().path()).unwrap();
+            for (_, command) in source.match_indices("Command {\n").map(|(at, _)| source.split_at(at)) {
+                let Some(name) = command.lines().nth(1).and_then(|l| l.trim().strip_prefix("name: \""))
+                else {
+                    continue;
+                };
+                let title = format!("\n## {}\n", name.trim_end_matches("\","));
+                let page = text.split_once(&title).unwrap_or_else(|| panic!("the page lacks {title}")).1;
+                let manual = page.split("\n## ").next().unwrap().split("```\n\n").nth(1);
+                assert!(manual.is_some_and(|m| m.lines().count() > 1), "there is no manual: {title}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 20, "the commands are where they were");
 }
 
 #[test]
@@ -176,6 +202,15 @@ fn the_page_of_the_protocol_is_the_crates_own() {
             explained.clear();
         }
     }
+    // Whatever travels is there.
+    let encoded = messages.split("\nimpl").skip(1).filter(|block| block.contains("pub fn encode("));
+    let names = encoded.filter_map(|b| b.split('{').next()?.split_whitespace().last()?.split('<').next());
+    for name in names {
+        assert!(text.contains(&format!("- **{name}**: ")), "the page lacks the payload {name}");
+    }
+    let kinds = source.matches(": Kind = Kind(").count();
+    let shown = text.matches("| Host: ").count() + text.matches("| Guest: ").count();
+    assert!(kinds > 10 && shown == kinds, "{shown} of {kinds} kinds are on the page");
     is_up_to_date("overlay-protocol.md", &text);
 }
 
@@ -257,6 +292,8 @@ fn the_page_of_tracing_is_the_tables() {
         assert!(declared.contains(helper.name) && !summary.is_empty(), "{declared}: {summary}");
         text.push_str(&format!("\n### {} {}\n\n`{declared}`\n\n{summary}.\n", helper.id, helper.name));
     }
+    let declared = header.matches(" = (void *)").count();
+    assert_eq!(declared, bpf::helpers::ALL.len(), "bpf.h declares what is no helper");
     is_up_to_date("tracing.md", &text);
 }
 
@@ -361,6 +398,14 @@ fn the_manual_of_the_overlays_sdk_is_its_header() {
     assert!(names.len() > 20, "the list of calls is where it was");
     for name in names.iter().filter(|name| **name != "uio_smashed") {
         assert!(header.contains(&format!("{name}(")), "the header lacks {name}");
+    }
+    // And what it declares is a call, or in the runtime that is linked to every program.
+    let runtime = fs::read_to_string(root().join("overlay/runtime/runtime.c")).unwrap();
+    let words = header.split(|c: char| !c.is_ascii_alphanumeric() && !"_(".contains(c));
+    for name in words.filter_map(|w| w.split_once('(')).map(|w| w.0).filter(|w| w.starts_with("uio_")) {
+        let is_call = names.contains(&name);
+        let is_own = runtime.lines().any(|l| l.contains(&format!("{name}(")) && l.ends_with(['{', '}']));
+        assert!(is_call || is_own, "nobody serves {name}, which the header declares");
     }
     let rust = fs::read_to_string(root().join("overlay/rust/src/lib.rs")).unwrap();
     for name in names.iter().filter(|name| **name != "uio_smashed") {

@@ -11,7 +11,8 @@ pub const COMMANDS: [Command; 2] = [
         name: "help",
         arguments: "[COMMAND]",
         summary: "List the commands, or explain one",
-        help: "",
+        help: "Prints the commands with a line each; of a COMMAND its arguments and its manual. In the machine-readable form the list \
+               has all of that.",
         completes: Completes::Commands,
         run: help,
     },

@@ -110,7 +110,7 @@ impl<'a> Welcome<'a> {
     }
 }
 
-/// No session, or no command: `code` u16, `text` bytes.
+/// No session, or no command: `code` u16 (1: no common version, 2: too many sessions, 3: against the protocol), `text` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused<'a> {
     pub code: u16,
