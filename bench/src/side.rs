@@ -46,9 +46,7 @@ fn unilith_with(
     words: &[&str],
     env: &[(&str, &str)],
 ) -> Result<Output> {
-    let mut command = Command::new("timeout");
-    command.args(["300", "taskset", "-c", MACHINE_CPU]).arg(&options.command).args(words);
-    command.envs(env.iter().copied());
+    let mut command = unilith_command(options, words, env);
     if let Some(folder) = folder {
         command.current_dir(folder);
     }
@@ -58,6 +56,14 @@ fn unilith_with(
     }
     let error = String::from_utf8_lossy(&output.stderr);
     Err(format!("unilith {} failed: {}", words.join(" "), error.trim()))
+}
+
+/// `unilith WORDS` with variables of its environment, pinned to the machines' processor, ready to be started.
+pub fn unilith_command(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["300", "taskset", "-c", MACHINE_CPU]).arg(&options.command).args(words);
+    command.envs(env.iter().copied());
+    command
 }
 
 /// Builds the micro kernels of these choices where they are not in the cache: what is measured has no such time in it.
@@ -185,6 +191,10 @@ impl<'a> Machine<'a> {
 
     fn text(&self, key: &str) -> Option<String> {
         self.state[key].as_str().map(str::to_string)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Bytes of its kernel image.
