@@ -13,6 +13,8 @@ use crate::{Options, Result, Side, statistics, statistics::Samples};
 /// The kernel that has it and the one that has not; both are of the same sources.
 const OFF: [&str; 2] = ["--set", "overlay=off"];
 const ON: [&str; 2] = ["--set", "overlay=on"];
+/// The line, its commands and files.
+const SMALL: [&str; 4] = ["--set", "programs=off", "--set", "trace=off"];
 
 pub fn run(options: &Options) -> Result<()> {
     load::run(options)?;
@@ -28,8 +30,9 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// Bytes of the image, and memory that programs do not get.
 pub fn size(options: &Options) -> Result<()> {
-    side::build_kernels(options, &[&OFF, &ON])?;
+    side::build_kernels(options, &[&OFF, &ON, &SMALL])?;
     let mut image: [Samples; 2] = Default::default();
+    let mut small: [Samples; 2] = Default::default();
     let mut guest: [Samples; 2] = Default::default();
     let mut host: [Samples; 2] = Default::default();
     for run in 0..options.runs {
@@ -48,6 +51,9 @@ pub fn size(options: &Options) -> Result<()> {
             }
         }
     }
+    let words = [&SMALL[..], &["-m", "64M", "redis"]].concat();
+    small[0] = image[0].clone();
+    small[1].add(Machine::start(options, Side::Micro, &words)?.kernel_bytes()? as f64 / 1000.0);
     let difference = |samples: &[Samples; 2]| {
         samples[0].median().zip(samples[1].median()).map_or(0.0, |(off, on)| on - off)
     };
@@ -55,6 +61,7 @@ pub fn size(options: &Options) -> Result<()> {
     println!("| --- | --- | --- | --- | --- |");
     for (figure, unit, samples) in [
         ("kernel image", "kB", &image),
+        ("the same without programs and tracing", "kB", &small),
         ("memory that is free for programs, of 64 MiB", "KiB", &guest),
         ("QEMU's resident memory with Redis", "KiB", &host),
     ] {
