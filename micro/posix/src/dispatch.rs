@@ -2,6 +2,7 @@
 //! From a system call to its handler, and back to the program.
 
 use crate::call::Call;
+use crate::cpu_time::{self, InKernel};
 use crate::{calls, overlay, task};
 use abi::{Errno, Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
@@ -85,6 +86,8 @@ static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handl
 /// How often each number was asked for in vain.
 static MISSING: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 static TRACE: AtomicBool = AtomicBool::new(false);
+/// Calls are traced, or their time is told apart: one look tells a call that it can go the short way.
+static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Prints every call to the console from now on, or does not.
 pub fn set_trace(on: bool) {
@@ -94,11 +97,11 @@ pub fn set_trace(on: bool) {
 
 /// Who looks at calls has changed: while somebody does, every call takes the full path, which keeps all registers.
 pub fn watched() {
-    let watched = TRACE.load(Ordering::Relaxed)
+    let traced = TRACE.load(Ordering::Relaxed)
         || api_trace::is_on(Point::CallEntry)
-        || api_trace::is_on(Point::CallExit)
-        || api_trace::is_on(Point::Sample);
-    crate::fast::enable(!watched);
+        || api_trace::is_on(Point::CallExit);
+    WATCHED.store(traced || cpu_time::is_on(), Ordering::Relaxed);
+    crate::fast::enable(!traced && !api_trace::is_on(Point::Sample));
 }
 
 #[unsafe(no_mangle)]
@@ -107,6 +110,9 @@ fn unilith_kernel_syscall(frame: &mut Frame) {
     let result = invoke(number, frame);
     if api_plat::take_work() || result.is_none() {
         leave(frame, result.map(|r| (number, r)));
+    }
+    if WATCHED.load(Ordering::Relaxed) {
+        cpu_time::left();
     }
 }
 
@@ -125,9 +131,8 @@ fn unilith_kernel_overlay_call(frame: &mut Frame) {
 
 /// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
 fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
-    if api_trace::is_on(Point::CallEntry) {
-        let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
-        api_trace::hit(Event::CallEntry { number, arguments });
+    if WATCHED.load(Ordering::Relaxed) {
+        comes_in(number, frame);
     }
     let mut call = Call { frame, keep_registers: false };
     let result = match HANDLERS.get(number as usize) {
@@ -135,12 +140,8 @@ fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
         _ => missing(number),
     };
     let keep = call.keep_registers;
-    if TRACE.load(Ordering::Relaxed) {
-        trace(number, frame, &result);
-    }
-    if api_trace::is_on(Point::CallExit) {
-        let result = result.map_or_else(|e| e.to_return() as u64, |value| value as u64);
-        api_trace::hit(Event::CallExit { number, result });
+    if WATCHED.load(Ordering::Relaxed) {
+        goes_out(number, frame, &result);
     }
     if keep {
         return None;
@@ -156,6 +157,26 @@ fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
         }
     };
     Some(result)
+}
+
+#[cold]
+fn comes_in(number: u64, frame: &Frame) {
+    cpu_time::entered();
+    if api_trace::is_on(Point::CallEntry) {
+        let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
+        api_trace::hit(Event::CallEntry { number, arguments });
+    }
+}
+
+#[cold]
+fn goes_out(number: u64, frame: &Frame, result: &Result<usize>) {
+    if TRACE.load(Ordering::Relaxed) {
+        trace(number, frame, result);
+    }
+    if api_trace::is_on(Point::CallExit) {
+        let result = result.map_or_else(|e| e.to_return() as u64, |value| value as u64);
+        api_trace::hit(Event::CallExit { number, result });
+    }
 }
 
 #[cold]
@@ -230,6 +251,7 @@ fn is_restart(result: Result<usize>) -> bool {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_work(frame: &mut Frame) {
+    let _time = InKernel::enter();
     leave(frame, None);
 }
 
@@ -247,6 +269,7 @@ fn unilith_kernel_sample(registers: &Frame) {
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_exception(frame: &mut Frame, exception: Exception) {
+    let _time = InKernel::enter();
     if frame.entry.is_overlay() {
         overlay::exception(frame, exception);
         return leave(frame, None);
@@ -260,5 +283,10 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
     if api_trace::is_on(Point::PageFault) {
         api_trace::hit(Event::PageFault { address, access });
     }
-    calls::memory::page_fault(address, access)
+    let _time = InKernel::enter();
+    let outcome = calls::memory::page_fault(address, access);
+    if let (FaultOutcome::Resolved, Some(task)) = (outcome, task::running()) {
+        task.system_time.faulted();
+    }
+    outcome
 }

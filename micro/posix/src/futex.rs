@@ -22,6 +22,10 @@ struct Entry {
     word: AtomicU64,
     bits: u32,
     tid: i32,
+    /// Of the thread when it went to sleep: higher ones are woken first.
+    priority: u8,
+    /// The priority-inheritance futex it is to be requeued to; 0: it waits for an ordinary one.
+    target: u64,
     woken: AtomicBool,
     thread: Arc<dyn Waiter>,
 }
@@ -40,14 +44,21 @@ pub struct Sleeper(Arc<Entry>);
 
 impl Sleeper {
     pub fn enter(word: u64, bits: u32) -> Sleeper {
+        Sleeper::enter_for(word, bits, 0)
+    }
+
+    /// To be requeued to the priority-inheritance futex `target`.
+    pub fn enter_for(word: u64, bits: u32, target: u64) -> Sleeper {
         let entry = Arc::new(Entry {
             word: AtomicU64::new(word),
             bits,
             tid: task::current().tid,
+            priority: sched::current().rank().priority,
+            target,
             woken: AtomicBool::new(false),
             thread: api_sched::current(),
         });
-        bucket(word).lock().push_back(entry.clone());
+        enter(&mut bucket(word).lock(), entry.clone());
         Sleeper(entry)
     }
 
@@ -67,6 +78,14 @@ impl Sleeper {
 impl Drop for Sleeper {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+/// Behind those of its priority and higher ones.
+fn enter(queue: &mut VecDeque<Arc<Entry>>, entry: Arc<Entry>) {
+    match queue.iter().rposition(|e| e.priority >= entry.priority) {
+        Some(last) => queue.insert(last + 1, entry),
+        None => queue.push_front(entry),
     }
 }
 
@@ -114,9 +133,17 @@ pub fn requeue(from: u64, to: u64, wake_most: u32, move_most: u32) -> (usize, us
         entry.word.store(to, Ordering::Relaxed);
     }
     let counts = (woken.len(), moved.len());
-    bucket(to).lock().extend(moved);
+    let mut queue = bucket(to).lock();
+    moved.into_iter().for_each(|entry| enter(&mut queue, entry));
+    drop(queue);
     rouse(&woken);
     counts
+}
+
+/// The futex the first sleeper is to be requeued to, and its thread; 0 for one that waits for an ordinary futex.
+pub fn first_target(word: u64) -> Option<(u64, i32)> {
+    let queue = bucket(word).lock();
+    queue.iter().find(|e| e.word.load(Ordering::Relaxed) == word).map(|e| (e.target, e.tid))
 }
 
 /// Thread id of the first sleeper, and whether there are more.

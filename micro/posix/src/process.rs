@@ -7,6 +7,7 @@ use crate::calls::limits::Limits;
 use crate::calls::prctl::Settings;
 use crate::calls::signals::ProcessSignals;
 use crate::calls::time::ProcessTimers;
+use crate::cpu_time::Usage;
 use crate::files::Files;
 use crate::restart::Restarts;
 use crate::task::Task;
@@ -14,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use ordered::Map;
 use vfs::Dentry;
 
@@ -36,8 +37,8 @@ pub struct Process {
     exiting: AtomicBool,
     /// The thread that is about to run another program, and 0: the others end.
     only: AtomicI32,
-    /// Processor time of threads that have ended.
-    ended_cpu_ns: AtomicU64,
+    /// What threads that have ended used.
+    ended: SpinLock<Usage>,
     program: SpinLock<Option<Arc<Program>>>,
     pub restarts: Restarts,
 }
@@ -66,7 +67,7 @@ impl Process {
             next_tid: AtomicI32::new(pid),
             exiting: AtomicBool::new(false),
             only: AtomicI32::new(0),
-            ended_cpu_ns: AtomicU64::new(0),
+            ended: SpinLock::new(Usage::default()),
             program: SpinLock::new(None),
             restarts: Restarts::default(),
         })
@@ -87,6 +88,11 @@ impl Process {
         self.next_tid.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The thread id given out last.
+    pub fn newest_tid(&self) -> i32 {
+        self.next_tid.load(Ordering::Relaxed) - 1
+    }
+
     pub fn add(&self, task: Arc<Task>) {
         self.tasks.lock().insert(task.tid, task);
     }
@@ -95,7 +101,7 @@ impl Process {
     pub fn remove(&self, tid: i32) {
         let removed = self.tasks.lock().remove(&tid);
         if let Some(task) = removed {
-            self.ended_cpu_ns.fetch_add(task.cpu_ns(), Ordering::Relaxed);
+            *self.ended.lock() += task.usage();
         }
     }
 
@@ -111,7 +117,16 @@ impl Process {
     /// Processor time of all threads, those that have ended included.
     pub fn cpu_ns(&self) -> u64 {
         let running: u64 = self.tasks.lock().values().map(|task| task.cpu_ns()).sum();
-        self.ended_cpu_ns.load(Ordering::Relaxed) + running
+        self.ended.lock().total_ns() + running
+    }
+
+    /// What all threads used, those that have ended included.
+    pub fn usage(&self) -> Usage {
+        let mut sum = *self.ended.lock();
+        for task in self.tasks() {
+            sum += task.usage();
+        }
+        sum
     }
 
     pub fn thread_count(&self) -> usize {

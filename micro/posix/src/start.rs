@@ -34,6 +34,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     crate::mounts::prepare(&files, config.cwd.as_deref())?;
     let process = Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), files);
     crate::mounts::set_foreground(&process);
+    crate::load::start();
     let task = Task::new(process.clone(), process.allocate_tid(), [0; 16]);
     process.add(task.clone());
     task.attach(&sched::current_handle());

@@ -4,6 +4,7 @@
 use crate::calls::prctl::DEFAULT_TIMER_SLACK_NS;
 use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::TaskSignals;
+use crate::cpu_time::SystemTime;
 use crate::process::Process;
 use alloc::sync::Arc;
 use api_lock::SpinLock;
@@ -16,6 +17,7 @@ pub struct Task {
     pub tid: i32,
     pub process: Arc<Process>,
     pub signals: TaskSignals,
+    pub system_time: SystemTime,
     /// CLONE_CHILD_CLEARTID, set_tid_address: zeroed and woken when the thread ends.
     pub clear_child_tid: AtomicU64,
     /// set_robust_list.
@@ -38,6 +40,7 @@ impl Task {
             tid,
             process,
             signals: TaskSignals::new(),
+            system_time: SystemTime::default(),
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             name: SpinLock::new(name),

@@ -141,15 +141,49 @@ pub mod policy {
     /// Index of a thread in the scheduler core's table.
     pub type ThreadIndex = u32;
 
+    /// What a thread is to be preferred to, as sched(7) has it. A policy may look at it or not.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Rank {
+        /// 0: shares the processor with its like; from 1 on it goes before every thread of a lower one.
+        pub priority: u8,
+        /// Of a thread with a priority: takes turns with its like (SCHED_RR), or runs until it waits (SCHED_FIFO).
+        pub takes_turns: bool,
+        /// Of a thread without priority, -20 (most of the processor) to 19.
+        pub nice: i8,
+    }
+
+    /// Where a thread enters among those of its priority.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Place {
+        /// It was taken off the processor before its turn was over.
+        Front,
+        Back,
+    }
+
+    /// Who waits for the processor, seen from the thread that runs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Rivals {
+        /// Nobody it has to make room for.
+        None,
+        /// It takes turns with somebody.
+        Equal,
+        /// Somebody goes before it.
+        Better,
+    }
+
     unsafe extern "Rust" {
         /// The thread became runnable.
-        pub safe fn unilith_sched_enqueue(cpu: u32, thread: ThreadIndex);
+        pub safe fn unilith_sched_enqueue(cpu: u32, thread: ThreadIndex, rank: Rank, place: Place);
+        /// The rank of a thread that may wait in the queue has changed.
+        pub safe fn unilith_sched_change(cpu: u32, thread: ThreadIndex, rank: Rank);
         /// The next thread to run, taken off the queue.
         pub safe fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex>;
-        /// How long the thread just picked may run before it is preempted, in nanoseconds; `None`: until it blocks.
-        pub safe fn unilith_sched_slice(cpu: u32) -> Option<u64>;
+        /// How long a thread may run before it is preempted, in nanoseconds; `None`: until it blocks.
+        pub safe fn unilith_sched_slice(cpu: u32, rank: Rank) -> Option<u64>;
         /// True when another thread waits for the processor.
         pub safe fn unilith_sched_waiting(cpu: u32) -> bool;
+        /// Who waits for the processor while a thread of this rank runs.
+        pub safe fn unilith_sched_rivals(cpu: u32, running: Rank) -> Rivals;
     }
 }
 

@@ -18,6 +18,8 @@ const FUTEX_UNLOCK_PI: u32 = 7;
 const FUTEX_TRYLOCK_PI: u32 = 8;
 const FUTEX_WAIT_BITSET: u32 = 9;
 const FUTEX_WAKE_BITSET: u32 = 10;
+const FUTEX_WAIT_REQUEUE_PI: u32 = 11;
+const FUTEX_CMP_REQUEUE_PI: u32 = 12;
 const FUTEX_LOCK_PI2: u32 = 13;
 const FUTEX_CLOCK_REALTIME: u32 = 256;
 const FUTEX_PRIVATE: u32 = 128;
@@ -32,11 +34,11 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
     let (timeout, second) = (call.arg(3), call.arg(4));
     let command = operation & !(FUTEX_PRIVATE | FUTEX_CLOCK_REALTIME);
     let realtime = operation & FUTEX_CLOCK_REALTIME != 0;
-    if realtime && !matches!(command, FUTEX_WAIT | FUTEX_WAIT_BITSET | FUTEX_LOCK_PI2) {
+    if realtime && !matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2) {
         return Err(ENOSYS);
     }
     match command {
-        FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, realtime)?, true),
+        FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, false)?, true),
         FUTEX_WAIT_BITSET => wait_for(word, value, call.uint(5), deadline(timeout, true, realtime)?, false),
         FUTEX_WAKE => wake(word, value, ANY),
         FUTEX_WAKE_BITSET => wake(word, value, call.uint(5)),
@@ -47,6 +49,8 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
         FUTEX_LOCK_PI2 => lock_pi(word, deadline(timeout, true, realtime)?),
         FUTEX_TRYLOCK_PI => try_lock_pi(word).map(|_| 0),
         FUTEX_UNLOCK_PI => unlock_pi(word),
+        FUTEX_WAIT_REQUEUE_PI => wait_requeue_pi(word, value, deadline(timeout, true, realtime)?, second),
+        FUTEX_CMP_REQUEUE_PI => requeue_pi(word, second, value, timeout as u32, call.uint(5)),
         _ => Err(ENOSYS),
     }
 }
@@ -193,7 +197,8 @@ fn update(word: u64, change: impl Fn(u32) -> Result<u32>) -> Result<u32> {
     }
 }
 
-/// Takes a priority-inheritance futex if it is free. There are no priorities to inherit: the scheduler has one class.
+/// Takes a priority-inheritance futex if it is free. The owner's priority stays as it is; who waits is served
+/// by priority.
 fn try_lock_pi(word: u64) -> Result<()> {
     let tid = task::current().tid as u32;
     let mut old = read(word)?;
@@ -253,6 +258,62 @@ fn unlock_pi(word: u64) -> Result<usize> {
         futex::wake(word, 1, ANY);
     }
     Ok(0)
+}
+
+/// Waits on `word` to be requeued to the priority-inheritance futex `target`, and comes back as its owner.
+fn wait_requeue_pi(word: u64, value: u32, deadline_ns: u64, target: u64) -> Result<usize> {
+    if word == target {
+        return Err(EINVAL);
+    }
+    aligned(word)?;
+    aligned(target)?;
+    let sleeper = futex::Sleeper::enter_for(word, ANY, target);
+    if UserPtr::<u32>::new(word).read()? != value {
+        sleeper.leave();
+        return Err(EAGAIN);
+    }
+    match sleep(&sleeper, deadline_ns) {
+        // Made the owner by the one who requeued or unlocked, or on the way to it.
+        Ok(()) if read(target)? & TID_MASK == task::current().tid as u32 => Ok(0),
+        Ok(()) => lock_pi(target, deadline_ns),
+        Err(EINTR) => Err(RESTART),
+        Err(e) => Err(e),
+    }
+}
+
+/// Makes the first of the sleepers on `from` the owner of the futex `to` if that is free, and lets the others wait
+/// for it.
+fn requeue_pi(from: u64, to: u64, wake: u32, move_most: u32, expected: u32) -> Result<usize> {
+    if from == to || wake != 1 {
+        return Err(EINVAL);
+    }
+    aligned(from)?;
+    aligned(to)?;
+    if (move_most as i32) < 0 {
+        return Err(EINVAL);
+    }
+    if read(from)? != expected {
+        return Err(EAGAIN);
+    }
+    let mut served = 0;
+    while served <= move_most as usize {
+        let Some((target, tid)) = futex::first_target(from) else { break };
+        if target != to {
+            return if served == 0 { Err(EINVAL) } else { Ok(served) };
+        }
+        // Whoever unlocks is to look for the rest.
+        let rest = if move_most == 0 { 0 } else { WAITERS };
+        let before = update(to, |old| {
+            Ok(if old & TID_MASK == 0 { tid as u32 | rest | (old & OWNER_DIED) } else { old | WAITERS })
+        })?;
+        if before & TID_MASK == 0 {
+            futex::wake(from, 1, ANY);
+        } else {
+            futex::requeue(from, to, 0, 1);
+        }
+        served += 1;
+    }
+    Ok(served)
 }
 
 /// What a thread leaves behind when it ends: zeroes the word of CLONE_CHILD_CLEARTID and wakes who joins it, and

@@ -21,6 +21,7 @@ pub const RLIMIT_SIGPENDING: usize = 11;
 pub const RLIMIT_MSGQUEUE: usize = 12;
 pub const RLIMIT_NICE: usize = 13;
 pub const RLIMIT_RTPRIO: usize = 14;
+pub const RLIMIT_RTTIME: usize = 15;
 const LIMITS: usize = 16;
 
 /// Those the address space keeps.
@@ -84,6 +85,11 @@ impl Limits {
         }
     }
 
+    /// Moves a soft limit on, whoever set it.
+    pub fn move_soft(&self, resource: usize, soft: u64) {
+        self.all.lock()[resource].soft = soft;
+    }
+
     /// Soft and hard limit of a resource below [`LIMITS`].
     pub fn both(&self, resource: usize) -> Limit {
         self.all.lock()[resource]
@@ -125,8 +131,8 @@ fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
         process.files.descriptors.set_limit(new.soft);
     }
-    if let (RLIMIT_CPU, Some(new)) = (resource as usize, new) {
-        super::time::cpu_limit::limit_changes(process, new.soft);
+    if new.is_some() && [RLIMIT_CPU, RLIMIT_RTTIME].contains(&(resource as usize)) {
+        super::time::cpu_limit::limit_changes(process);
     }
     if new.is_some() && MEMORY_LIMITS.contains(&(resource as usize)) {
         mem::current().set_limits(process.limits.of_memory());

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scheduling policies, priorities, processors. One processor and one policy, which the image chose: what a program
-//! asks for is checked and remembered, and changes nothing.
+//! Scheduling policies, priorities, processors. There is one processor. The preemptive scheduler prefers threads as
+//! sched(7) has it; the cooperative one lets whoever came first run, and what a program asks for is only remembered.
 
 use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_SYS_NICE;
+use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
 use crate::calls::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_sched::policy::Rank;
 use api_user::UserPtr;
 
 const SCHED_OTHER: u32 = 0;
@@ -16,6 +17,7 @@ const SCHED_FIFO: u32 = 1;
 const SCHED_RR: u32 = 2;
 const SCHED_BATCH: u32 = 3;
 const SCHED_IDLE: u32 = 5;
+const SCHED_DEADLINE: u32 = 6;
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
 /// What Linux answers for SCHED_RR.
 const RR_INTERVAL_NS: i64 = 100_000_000;
@@ -34,20 +36,105 @@ pub struct Scheduling {
     /// -20 to 19.
     nice: i32,
     io_priority: u32,
+    /// Of SCHED_DEADLINE: runtime, deadline and period in nanoseconds.
+    deadline: [u64; 3],
 }
 
 impl Scheduling {
-    fn check(policy: u32, priority: u32) -> Result<()> {
-        match policy {
-            SCHED_FIFO | SCHED_RR if (1..=99).contains(&priority) => Ok(()),
-            SCHED_OTHER | SCHED_BATCH | SCHED_IDLE if priority == 0 => Ok(()),
-            _ => Err(EINVAL),
+    pub fn policy(&self) -> u32 {
+        self.policy
+    }
+
+    pub fn priority(&self) -> u32 {
+        self.priority
+    }
+
+    pub fn nice(&self) -> i32 {
+        self.nice
+    }
+
+    pub fn is_real_time(&self) -> bool {
+        is_real_time(self.policy)
+    }
+
+    /// Field 18 of proc_pid_stat(5).
+    pub fn kernel_priority(&self) -> i64 {
+        match self.policy {
+            SCHED_DEADLINE => -101,
+            _ if self.is_real_time() => -1 - i64::from(self.priority),
+            _ => 20 + i64::from(self.nice),
         }
+    }
+
+    /// What a new thread of this one starts with.
+    pub fn inherited(&self) -> Scheduling {
+        let mut child = Scheduling { resets: false, ..*self };
+        if self.resets {
+            if self.is_real_time() || self.policy == SCHED_DEADLINE {
+                child = Scheduling { policy: SCHED_OTHER, priority: 0, nice: 0, deadline: [0; 3], ..child };
+            }
+            child.nice = child.nice.max(0);
+        }
+        child
+    }
+
+    /// SCHED_DEADLINE goes before all others, and is not held to its budget.
+    pub fn rank(&self) -> Rank {
+        let nice = if self.policy == SCHED_IDLE { 19 } else { self.nice as i8 };
+        let priority = if self.policy == SCHED_DEADLINE { 100 } else { self.priority as u8 };
+        Rank { priority, takes_turns: self.policy == SCHED_RR, nice }
+    }
+
+    /// Policy and priority fit each other.
+    fn check(&self) -> Result<()> {
+        let is_known = is_fair(self.policy) || self.is_real_time() || self.policy == SCHED_DEADLINE;
+        if !is_known || self.priority > 99 || (self.policy == SCHED_DEADLINE && !self.has_deadline()) {
+            return Err(EINVAL);
+        }
+        if self.is_real_time() == (self.priority != 0) { Ok(()) } else { Err(EINVAL) }
+    }
+
+    /// The times of SCHED_DEADLINE are possible ones (Linux' `__checkparam_dl`).
+    fn has_deadline(&self) -> bool {
+        const LEAST_RUNTIME: u64 = 1 << 10;
+        const LEAST_PERIOD: u64 = 100_000;
+        const MOST_PERIOD: u64 = (1 << 22) * 1000;
+        let [runtime, deadline, period] = self.deadline;
+        let length = if period == 0 { deadline } else { period };
+        deadline != 0
+            && runtime >= LEAST_RUNTIME
+            && (deadline | period) >> 63 == 0
+            && length >= deadline
+            && deadline >= runtime
+            && (LEAST_PERIOD..=MOST_PERIOD).contains(&length)
+    }
+
+    /// Needs CAP_SYS_NICE to become `new` (Linux' `user_check_sched_setscheduler`).
+    fn is_raised_by(&self, new: &Scheduling, most_priority: u64, nice_limit: u64) -> bool {
+        let nice_allowed = |nice: i32| nice_rank(nice) <= nice_limit;
+        let fair = is_fair(new.policy) && new.nice < self.nice && !nice_allowed(new.nice);
+        let other_policy = new.is_real_time() && new.policy != self.policy && most_priority == 0;
+        let raised = new.priority > self.priority && u64::from(new.priority) > most_priority;
+        let leaves_idle = self.policy == SCHED_IDLE && new.policy != SCHED_IDLE && !nice_allowed(self.nice);
+        fair || other_policy
+            || (new.is_real_time() && raised)
+            || new.policy == SCHED_DEADLINE
+            || leaves_idle
+            || (self.resets && !new.resets)
     }
 }
 
 fn is_real_time(policy: u32) -> bool {
     matches!(policy, SCHED_FIFO | SCHED_RR)
+}
+
+fn is_fair(policy: u32) -> bool {
+    matches!(policy, SCHED_OTHER | SCHED_BATCH | SCHED_IDLE)
+}
+
+/// RLIMIT_NICE counts the other way round (getrlimit(2)).
+fn nice_rank(nice: i32) -> u64 {
+    (20 - nice) as u64
 }
 
 /// The thread with this id; 0: the caller.
@@ -65,19 +152,34 @@ fn may_raise() -> bool {
     task::current().process.credentials.lock().can(CAP_SYS_NICE)
 }
 
-fn set(task: &Task, policy: u32, resets: bool, priority: u32) -> Result<()> {
-    Scheduling::check(policy, priority)?;
-    let limit = task.process.limits.soft(RLIMIT_RTPRIO);
-    if is_real_time(policy) && u64::from(priority) > limit && !may_raise() {
+impl Task {
+    /// What it asks for from now on, and what the scheduler makes of it.
+    pub fn set_scheduling(&self, new: Scheduling) {
+        *self.scheduling.lock() = new;
+        if let Some(thread) = self.thread() {
+            thread.set_rank(new.rank());
+        }
+        if new.is_real_time() {
+            super::time::cpu_limit::limit_changes(&self.process);
+        }
+    }
+}
+
+fn set(task: &Task, new: Scheduling) -> Result<()> {
+    new.check()?;
+    let now = *task.scheduling.lock();
+    let limits = &task.process.limits;
+    if now.is_raised_by(&new, limits.soft(RLIMIT_RTPRIO), limits.soft(RLIMIT_NICE)) && !may_raise() {
         return Err(EPERM);
     }
-    let mut scheduling = task.scheduling.lock();
-    *scheduling = Scheduling { policy, resets, priority, ..*scheduling };
+    // The nice value of a thread with a priority is kept for later.
+    let nice = if is_fair(new.policy) { new.nice } else { now.nice };
+    task.set_scheduling(Scheduling { nice, ..new });
     Ok(())
 }
 
-fn read_priority(pointer: UserPtr<i32>) -> Result<u32> {
-    u32::try_from(pointer.non_null().ok_or(EINVAL)?.read()?).map_err(|_| EINVAL)
+fn read_priority(pointer: UserPtr<u32>) -> Result<u32> {
+    pointer.non_null().ok_or(EINVAL)?.read()
 }
 
 /// sched_setscheduler(2).
@@ -87,17 +189,22 @@ pub fn sched_setscheduler(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let priority = read_priority(call.ptr(2))?;
+    let task = thread(call.int(0))?;
     let (policy, resets) = (policy as u32 & !SCHED_RESET_ON_FORK, policy as u32 & SCHED_RESET_ON_FORK != 0);
-    set(&*thread(call.int(0))?, policy, resets, priority)?;
+    let now = *task.scheduling.lock();
+    set(&task, Scheduling { policy, resets, priority, deadline: [0; 3], ..now })?;
     Ok(0)
 }
 
 /// sched_setparam(2).
 pub fn sched_setparam(call: &mut Call<'_>) -> Result<usize> {
+    if call.int(0) < 0 {
+        return Err(EINVAL);
+    }
     let priority = read_priority(call.ptr(1))?;
     let task = thread(call.int(0))?;
     let now = *task.scheduling.lock();
-    set(&task, now.policy, now.resets, priority)?;
+    set(&task, Scheduling { priority, deadline: [0; 3], ..now })?;
     Ok(0)
 }
 
@@ -116,50 +223,90 @@ pub fn sched_getparam(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
-/// `struct sched_attr` in its first version: size and policy, flags, nice and priority, then the three times of
-/// SCHED_DEADLINE.
-type Attributes = [u64; 6];
-const ATTRIBUTES_BYTES: u32 = 48;
+/// `struct sched_attr`: size and policy, flags, nice and priority, the three times of SCHED_DEADLINE, and from its
+/// second version on the utilisation clamps.
+type Attributes = [u64; 7];
+const FIRST_VERSION: usize = 48;
+const ATTRIBUTES_BYTES: usize = size_of::<Attributes>();
 
-/// sched_setattr(2). SCHED_DEADLINE is refused.
+/// Reads the structure in any version: what this one does not know must be zero.
+fn read_attributes(pointer: UserPtr<u32>) -> Result<Attributes> {
+    let size = match pointer.read()? as usize {
+        0 => FIRST_VERSION,
+        size => size,
+    };
+    let too_big = || pointer.write(ATTRIBUTES_BYTES as u32).and(Err(E2BIG));
+    if !(FIRST_VERSION..=abi::PAGE_SIZE).contains(&size) {
+        return too_big();
+    }
+    let bytes = pointer.cast::<u8>().read_vec(size)?;
+    let mut known = [0; ATTRIBUTES_BYTES];
+    let n = size.min(ATTRIBUTES_BYTES);
+    known[..n].copy_from_slice(&bytes[..n]);
+    if bytes[n..].iter().any(|byte| *byte != 0) {
+        return too_big();
+    }
+    let (words, _) = known.as_chunks::<8>();
+    Ok(core::array::from_fn(|i| u64::from_ne_bytes(words[i])))
+}
+
+/// sched_setattr(2). Linux without utilisation clamping refuses those as well.
 pub fn sched_setattr(call: &mut Call<'_>) -> Result<usize> {
     const RESET_ON_FORK: u64 = 1;
+    const RECLAIM: u64 = 2;
+    const DEADLINE_OVERRUN: u64 = 4;
+    const KEEP_POLICY: u64 = 8;
+    const KEEP_PARAMETERS: u64 = 0x10;
+    const CLAMPS: u64 = 0x60;
+    const ALL: u64 = RESET_ON_FORK | RECLAIM | DEADLINE_OVERRUN | KEEP_POLICY | KEEP_PARAMETERS | CLAMPS;
+    let pointer = call.ptr::<u32>(1).non_null().ok_or(EINVAL)?;
     if call.int(0) < 0 || call.uint(2) != 0 {
         return Err(EINVAL);
     }
-    let pointer = call.ptr::<u32>(1).non_null().ok_or(EINVAL)?;
-    let size = match pointer.read()? {
-        0 => ATTRIBUTES_BYTES,
-        size => size,
-    };
-    if !(ATTRIBUTES_BYTES..=4096).contains(&size) {
-        pointer.write(ATTRIBUTES_BYTES)?;
-        return Err(E2BIG);
+    let [head, flags, numbers, deadline @ .., _] = read_attributes(pointer)?;
+    if flags & CLAMPS != 0 && (head as u32 as usize) < ATTRIBUTES_BYTES {
+        return Err(EINVAL);
     }
-    let [head, flags, numbers, ..] = pointer.cast::<Attributes>().read()?;
     let (policy, nice, priority) = ((head >> 32) as u32, numbers as i32, (numbers >> 32) as u32);
-    if flags & !RESET_ON_FORK != 0 {
+    if (policy as i32) < 0 {
         return Err(EINVAL);
     }
     let task = thread(call.int(0))?;
-    set(&task, policy, flags & RESET_ON_FORK != 0, priority)?;
-    if !is_real_time(policy) {
-        set_nice(&task, nice).map_err(|_| EPERM)?;
+    let now = *task.scheduling.lock();
+    let mut new = Scheduling { policy, priority, nice: nice.clamp(-20, 19), deadline, ..now };
+    new.resets = flags & RESET_ON_FORK != 0;
+    if flags & KEEP_POLICY != 0 {
+        (new.policy, new.resets) = (now.policy, now.resets);
     }
+    if flags & KEEP_PARAMETERS != 0 {
+        (new.priority, new.nice, new.deadline) = (now.priority, now.nice, now.deadline);
+    }
+    if flags & !ALL != 0 {
+        return Err(EINVAL);
+    }
+    if flags & CLAMPS != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    set(&task, new)?;
     Ok(0)
 }
 
 /// sched_getattr(2).
 pub fn sched_getattr(call: &mut Call<'_>) -> Result<usize> {
-    let size = call.uint(2);
-    if call.int(0) < 0 || call.uint(3) != 0 || !(ATTRIBUTES_BYTES..=4096).contains(&size) {
+    let size = call.uint(2) as usize;
+    let pointer = call.ptr::<u8>(1).non_null().ok_or(EINVAL)?;
+    if call.int(0) < 0 || call.uint(3) != 0 || !(FIRST_VERSION..=abi::PAGE_SIZE).contains(&size) {
         return Err(EINVAL);
     }
-    let pointer = call.ptr::<Attributes>(1).non_null().ok_or(EINVAL)?;
     let s = *thread(call.int(0))?.scheduling.lock();
-    let head = u64::from(ATTRIBUTES_BYTES) | u64::from(s.policy) << 32;
-    let numbers = u64::from(s.nice as u32) | u64::from(s.priority) << 32;
-    pointer.write([head, u64::from(s.resets), numbers, 0, 0, 0])?;
+    let size = size.min(ATTRIBUTES_BYTES);
+    let nice = if is_fair(s.policy) { s.nice } else { 0 };
+    let mut attributes: Attributes = [0; 7];
+    attributes[0] = size as u64 | u64::from(s.policy) << 32;
+    attributes[1] = u64::from(s.resets);
+    attributes[2] = u64::from(nice as u32) | u64::from(s.priority) << 32;
+    attributes[3..6].copy_from_slice(&s.deadline);
+    pointer.write_slice(&attributes.map(u64::to_ne_bytes).as_flattened()[..size])?;
     Ok(0)
 }
 
@@ -174,7 +321,6 @@ pub fn sched_get_priority_min(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn priority_range(policy: u32) -> Result<(usize, usize)> {
-    const SCHED_DEADLINE: u32 = 6;
     match policy {
         SCHED_FIFO | SCHED_RR => Ok((1, 99)),
         SCHED_OTHER | SCHED_BATCH | SCHED_IDLE | SCHED_DEADLINE => Ok((0, 0)),
@@ -263,13 +409,12 @@ pub fn getpriority(call: &mut Call<'_>) -> Result<usize> {
 
 fn set_nice(task: &Task, nice: i32) -> Result<()> {
     let nice = nice.clamp(-20, 19);
-    // The limit counts the other way round: 20 - nice (getrlimit(2), RLIMIT_NICE).
-    let allowed = 20 - i64::from(nice) <= task.process.limits.soft(RLIMIT_NICE).min(40) as i64;
-    let before = task.scheduling.lock().nice;
-    if nice < before && !allowed && !may_raise() {
+    let allowed = nice_rank(nice) <= task.process.limits.soft(RLIMIT_NICE);
+    let now = *task.scheduling.lock();
+    if nice < now.nice && !allowed && !may_raise() {
         return Err(EACCES);
     }
-    task.scheduling.lock().nice = nice;
+    task.set_scheduling(Scheduling { nice, ..now });
     Ok(())
 }
 
@@ -286,21 +431,42 @@ pub fn setpriority(call: &mut Call<'_>) -> Result<usize> {
 }
 
 const IO_CLASS_SHIFT: u32 = 13;
-/// Of a thread that asked for nothing: no class, the middle level.
-const IO_DEFAULT: u32 = 4;
+
+/// Classes of ioprio_set(2).
+mod io_class {
+    pub const NONE: u32 = 0;
+    pub const REAL_TIME: u32 = 1;
+    pub const BEST_EFFORT: u32 = 2;
+    pub const IDLE: u32 = 3;
+}
 
 fn check_io_priority(priority: u32) -> Result<()> {
-    const REAL_TIME: u32 = 1;
-    const BEST_EFFORT: u32 = 2;
-    const IDLE: u32 = 3;
-    let (class, level) = (priority >> IO_CLASS_SHIFT, priority & ((1 << IO_CLASS_SHIFT) - 1));
-    match class {
-        REAL_TIME if !may_raise() => Err(EPERM),
-        REAL_TIME | BEST_EFFORT if level < 8 => Ok(()),
-        IDLE => Ok(()),
-        0 if level == 0 => Ok(()),
+    let may_be_real_time = || may_raise() || task::current().process.credentials.lock().can(CAP_SYS_ADMIN);
+    match io_class(priority) {
+        io_class::REAL_TIME if !may_be_real_time() => Err(EPERM),
+        io_class::REAL_TIME | io_class::BEST_EFFORT | io_class::IDLE => Ok(()),
+        // The level: above it are hints for a device.
+        io_class::NONE if priority & 7 == 0 => Ok(()),
         _ => Err(EINVAL),
     }
+}
+
+fn io_class(priority: u32) -> u32 {
+    priority >> IO_CLASS_SHIFT & 7
+}
+
+/// What counts for a thread that asked for nothing: its policy and nice value (ioprio_set(2)).
+fn effective_io_priority(s: &Scheduling) -> u32 {
+    if io_class(s.io_priority) != io_class::NONE {
+        return s.io_priority;
+    }
+    let class = match s.policy {
+        SCHED_IDLE => io_class::IDLE,
+        _ if s.is_real_time() => io_class::REAL_TIME,
+        _ => io_class::BEST_EFFORT,
+    };
+    let level = (s.nice + 20) as u32 / 5;
+    class << IO_CLASS_SHIFT | level
 }
 
 /// ioprio_set(2).
@@ -312,30 +478,77 @@ pub fn ioprio_set(call: &mut Call<'_>) -> Result<usize> {
         return Err(ESRCH);
     }
     for task in tasks {
-        task.scheduling.lock().io_priority = priority;
+        task.scheduling.lock().io_priority = priority & 0xffff;
     }
     Ok(0)
 }
 
-/// ioprio_get(2).
+/// ioprio_get(2): of one thread what it asked for, of several the best that counts.
 pub fn ioprio_get(call: &mut Call<'_>) -> Result<usize> {
     let tasks = those(call.int(0), call.int(1), IO_KINDS)?;
-    let best = tasks.iter().map(|task| task.scheduling.lock().io_priority).max().ok_or(ESRCH)?;
-    Ok(if best == 0 { IO_DEFAULT } else { best } as usize)
+    let of = |task: &Arc<Task>| {
+        let scheduling = *task.scheduling.lock();
+        if call.int(0) == IO_KINDS[0] { scheduling.io_priority } else { effective_io_priority(&scheduling) }
+    };
+    // Better classes and levels have lower numbers.
+    tasks.iter().map(of).min().map(|best| best as usize).ok_or(ESRCH)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn of(policy: u32, priority: u32) -> Scheduling {
+        Scheduling { policy, priority, ..Scheduling::default() }
+    }
+
     #[test]
     fn policies_have_their_priorities() {
-        assert_eq!(Scheduling::check(SCHED_FIFO, 1), Ok(()));
-        assert_eq!(Scheduling::check(SCHED_RR, 0), Err(EINVAL));
-        assert_eq!(Scheduling::check(SCHED_RR, 100), Err(EINVAL));
-        assert_eq!(Scheduling::check(SCHED_OTHER, 1), Err(EINVAL));
-        assert_eq!(Scheduling::check(4, 0), Err(EINVAL));
+        assert_eq!(of(SCHED_FIFO, 1).check(), Ok(()));
+        assert_eq!(of(SCHED_RR, 0).check(), Err(EINVAL));
+        assert_eq!(of(SCHED_RR, 100).check(), Err(EINVAL));
+        assert_eq!(of(SCHED_OTHER, 1).check(), Err(EINVAL));
+        assert_eq!(of(4, 0).check(), Err(EINVAL));
+        assert_eq!(of(SCHED_DEADLINE, 0).check(), Err(EINVAL));
+        let deadline = Scheduling { deadline: [1_000_000, 2_000_000, 0], ..of(SCHED_DEADLINE, 0) };
+        assert_eq!(deadline.check(), Ok(()));
+        assert_eq!(Scheduling { deadline: [3_000_000, 2_000_000, 0], ..deadline }.check(), Err(EINVAL));
         assert_eq!(priority_range(SCHED_FIFO), Ok((1, 99)));
         assert_eq!(priority_range(7), Err(EINVAL));
+    }
+
+    #[test]
+    fn who_may_change_what_follows_the_limits() {
+        let other = of(SCHED_OTHER, 0);
+        assert!(other.is_raised_by(&of(SCHED_FIFO, 1), 0, 0));
+        assert!(!other.is_raised_by(&of(SCHED_FIFO, 10), 10, 0));
+        assert!(other.is_raised_by(&of(SCHED_FIFO, 11), 10, 0));
+        // Down is free, and so is out of the real-time policies.
+        assert!(!of(SCHED_FIFO, 50).is_raised_by(&of(SCHED_FIFO, 20), 0, 0));
+        assert!(!of(SCHED_FIFO, 50).is_raised_by(&other, 0, 0));
+        assert!(of(SCHED_IDLE, 0).is_raised_by(&other, 0, 19));
+        assert!(!of(SCHED_IDLE, 0).is_raised_by(&other, 0, 20));
+        let nicer = Scheduling { nice: -1, ..other };
+        assert!(other.is_raised_by(&nicer, 0, 20) && !other.is_raised_by(&nicer, 0, 21));
+        assert!(Scheduling { resets: true, ..other }.is_raised_by(&other, 0, 0));
+    }
+
+    #[test]
+    fn a_new_thread_inherits_or_is_reset() {
+        let fifo = of(SCHED_FIFO, 7);
+        assert_eq!(fifo.inherited(), fifo);
+        assert_eq!(Scheduling { resets: true, ..fifo }.inherited(), of(SCHED_OTHER, 0));
+        let nice = Scheduling { nice: -5, resets: true, ..of(SCHED_OTHER, 0) };
+        assert_eq!(nice.inherited(), of(SCHED_OTHER, 0));
+    }
+
+    #[test]
+    fn disk_priorities_follow_nice_values() {
+        assert_eq!(effective_io_priority(&of(SCHED_OTHER, 0)), 2 << 13 | 4);
+        assert_eq!(effective_io_priority(&of(SCHED_FIFO, 1)), 1 << 13 | 4);
+        assert_eq!(
+            effective_io_priority(&Scheduling { io_priority: 3 << 13, ..of(SCHED_OTHER, 0) }),
+            3 << 13
+        );
     }
 }

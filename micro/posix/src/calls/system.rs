@@ -3,7 +3,7 @@
 
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
-use crate::task;
+use crate::{load, task};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -91,11 +91,16 @@ pub fn setdomainname(call: &mut Call<'_>) -> Result<usize> {
 /// sysinfo(2).
 pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
     const SECOND: u64 = 1_000_000_000;
+    /// SI_LOAD_SHIFT.
+    const LOAD_PLACES: u32 = 16;
     let threads = task::current().process.thread_count() as u64;
     let (_, free) = alloc_frames::statistics();
     // uptime, loads, totalram, freeram, sharedram, bufferram, totalswap, freeswap, procs, totalhigh, freehigh, mem_unit
     let mut words = [0u64; 14];
     words[0] = api_plat::now_ns() / SECOND;
+    for (word, average) in words[1..4].iter_mut().zip(load::averages()) {
+        *word = average << (LOAD_PLACES - load::PLACES);
+    }
     words[4] = memory();
     words[5] = free * abi::PAGE_SIZE as u64;
     words[10] = threads.min(u64::from(u16::MAX));

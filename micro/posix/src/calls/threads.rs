@@ -118,10 +118,12 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     let child = Task::new(process.clone(), tid, *parent.name.lock());
     child.signals.inherit(&parent.signals);
     *child.memory_policy.lock() = *parent.memory_policy.lock();
+    let scheduling = parent.scheduling.lock().inherited();
     if flags & CLONE_CHILD_CLEARTID != 0 {
         child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
     }
     child.attach(&thread);
+    child.set_scheduling(scheduling);
     process.add(child);
     // A bad pointer does not undo the thread (Linux ignores both results as well).
     if flags & CLONE_PARENT_SETTID != 0 {

@@ -3,6 +3,7 @@
 
 use super::descriptors::{Descriptors, Infos};
 use super::{net, system, text};
+use crate::cpu_time;
 use crate::files;
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
@@ -215,22 +216,35 @@ fn stat(key: Key) -> Result<Vec<u8>> {
     let process = own();
     let usage = mem::current().usage();
     let id = if key == WHOLE { process.pid } else { key };
-    let cpu = if key == WHOLE { process.cpu_ns() } else { thread(key)?.cpu_ns() };
+    let task = thread(key)?;
+    cpu_time::start(process);
+    let used = if key == WHOLE { process.usage() } else { task.usage() };
+    let scheduling = *task.scheduling.lock();
     let mut fields: [u64; 49] = [0; 49];
     // Fields 4 to 52 of the manual, from index 0.
     let mut set = |number: usize, value: u64| fields[number - 4] = value;
     set(5, process.pid as u64);
     set(6, process.pid as u64);
-    set(14, cpu / NS_PER_TICK);
-    set(18, 20);
+    set(10, used.faults);
+    set(14, used.user_ns / NS_PER_TICK);
+    set(15, used.system_ns / NS_PER_TICK);
+    set(18, scheduling.kernel_priority() as u64);
+    set(19, i64::from(scheduling.nice()) as u64);
     set(20, process.thread_count() as u64);
     set(23, usage.size);
     set(24, usage.resident() / PAGE_SIZE as u64);
     set(25, u64::MAX);
+    set(40, u64::from(scheduling.priority()));
+    set(41, u64::from(scheduling.policy()));
     set(47, usage.brk_start);
     let mut out = format!("{id} ({}) {}", name_of(key)?, state(process));
-    for value in fields {
-        let _ = write!(out, " {value}");
+    for (i, value) in fields.into_iter().enumerate() {
+        // Priority and nice value are the signed ones.
+        let _ = if [18 - 4, 19 - 4].contains(&i) {
+            write!(out, " {}", value as i64)
+        } else {
+            write!(out, " {value}")
+        };
     }
     out.push('\n');
     text(out)
@@ -241,6 +255,7 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let process = own();
     let task = thread(key)?;
     let usage = mem::current().usage();
+    let used = task.usage();
     let c = process.credentials.lock().clone();
     let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
     let mut out = format!(
@@ -284,12 +299,14 @@ fn status(key: Key) -> Result<Vec<u8>> {
         out,
         "Threads:\t{}\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\n\
          Cpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
-         voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
+         voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n",
         process.thread_count(),
         task.signals.pending(),
         process.signals.pending(),
         task.signals.blocked(),
         c.no_new_privileges as u8,
+        used.voluntary_switches,
+        used.involuntary_switches,
     );
     text(out)
 }

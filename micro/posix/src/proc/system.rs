@@ -3,7 +3,7 @@
 
 use super::text;
 use crate::calls::system::{RELEASE, VERSION, host_name, memory};
-use crate::{files, task};
+use crate::{cpu_time, files, load, task};
 use abi::{PAGE_SIZE, Result};
 use alloc::format;
 use alloc::string::String;
@@ -214,12 +214,17 @@ fn times() -> (u64, u64) {
 fn stat() -> Result<Vec<u8>> {
     let (up, busy) = times();
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS);
-    let (busy_ticks, idle) = (ticks(busy), ticks(up.saturating_sub(busy)));
-    let cpu = format!("{busy_ticks} 0 0 {idle} 0 0 0 0 0 0");
+    let process = &task::current().process;
+    cpu_time::start(process);
+    let usage = process.usage();
+    let idle = ticks(up.saturating_sub(busy));
+    let cpu = format!("{} 0 {} {idle} 0 0 0 0 0 0", ticks(usage.user_ns), ticks(usage.system_ns));
+    let switches = usage.voluntary_switches + usage.involuntary_switches;
+    let running = load::runnable();
     let boot = api_plat::wall_ns() / NS_PER_SECOND;
-    let threads = task::current().process.thread_count();
+    let threads = process.thread_count();
     text(format!(
-        "cpu  {cpu}\ncpu0 {cpu}\nintr 0\nctxt 0\nbtime {boot}\nprocesses {threads}\nprocs_running 1\nprocs_blocked 0\n\
+        "cpu  {cpu}\ncpu0 {cpu}\nintr 0\nctxt {switches}\nbtime {boot}\nprocesses {threads}\nprocs_running {running}\nprocs_blocked 0\n\
          softirq 0 0 0 0 0 0 0 0 0 0 0\n"
     ))
 }
@@ -232,7 +237,14 @@ fn uptime() -> Result<Vec<u8>> {
 
 fn loadavg() -> Result<Vec<u8>> {
     let threads = task::current().process.thread_count();
-    text(format!("0.00 0.00 0.00 1/{threads} {}\n", task::current().tid))
+    let show = |average: u64| {
+        // Rounded to hundredths.
+        let hundredths = ((average + (1 << load::PLACES) / 200) * 100) >> load::PLACES;
+        format!("{}.{:02}", hundredths / 100, hundredths % 100)
+    };
+    let [one, five, fifteen] = load::averages().map(show);
+    let newest = task::current().process.newest_tid();
+    text(format!("{one} {five} {fifteen} {}/{threads} {newest}\n", load::runnable()))
 }
 
 fn vmstat() -> Result<Vec<u8>> {

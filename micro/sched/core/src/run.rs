@@ -8,7 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::policy::{
-    ThreadIndex, unilith_sched_enqueue, unilith_sched_pick, unilith_sched_slice, unilith_sched_waiting,
+    Place, Rivals, ThreadIndex, unilith_sched_change, unilith_sched_enqueue, unilith_sched_pick,
+    unilith_sched_rivals, unilith_sched_slice, unilith_sched_waiting,
 };
 use api_sched::{TimerId, Waiter};
 use api_trace::{Event, Leaves, Point};
@@ -153,15 +154,15 @@ pub fn unpark(thread: &Thread) {
     match thread.state.load(Ordering::Relaxed) {
         PARKED => {
             thread.state.store(RUNNABLE, Ordering::Relaxed);
-            unilith_sched_enqueue(0, thread.index);
+            thread.woken_ns.store(thread.used_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+            let rank = thread.rank();
+            unilith_sched_enqueue(0, thread.index, rank, Place::Back);
             if api_trace::is_on(Point::Wakeup) {
                 api_trace::hit(Event::Wakeup { thread: thread.local() });
             }
-            let cpu = cpu();
-            if cpu.slice_end.load(Ordering::Relaxed) == u64::MAX {
-                // SAFETY: as in `current`; before the first thread runs there is none.
-                let running = unsafe { cpu.current.load(Ordering::Relaxed).as_ref() };
-                start_slice(running.map_or(u64::MAX, Thread::slice_limit));
+            // A thread with a priority may have to take the processor from another one.
+            if cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0 {
+                company_came();
             }
         }
         DEAD => {}
@@ -204,9 +205,14 @@ pub fn yield_now() {
     run_pollers();
     run_timers();
     if unilith_sched_waiting(0) {
-        unilith_sched_enqueue(0, current().index);
+        enqueue_current(Place::Back);
         schedule();
     }
+}
+
+fn enqueue_current(place: Place) {
+    let thread = current();
+    unilith_sched_enqueue(0, thread.index, thread.rank(), place);
 }
 
 /// Ends the running thread.
@@ -259,6 +265,7 @@ fn schedule() {
         }
         if !idled {
             idled = true;
+            previous.switches_away();
             trace_switch(Some(previous), None);
         }
         cpu().idles.store(true, Ordering::Relaxed);
@@ -268,13 +275,16 @@ fn schedule() {
     };
     let since = if idled { api_plat::now_ns() } else { begin };
     cpu().since.store(since, Ordering::Relaxed);
-    start_slice(next.slice_limit());
+    start_slice(&next);
     if idled || !core::ptr::eq(&*next, previous) {
         trace_switch((!idled).then_some(previous), Some(&next));
     }
     if core::ptr::eq(&*next, previous) {
         unilith_thread_resumed(previous.local());
         return;
+    }
+    if !idled {
+        previous.switches_away();
     }
     previous.fs_base.store(api_plat::fs_base(), Ordering::Relaxed);
     let to = next.context.get();
@@ -356,16 +366,44 @@ unsafe extern "Rust" {
     safe fn unilith_thread_resumed(local: *mut ());
 }
 
-/// The slice of a thread that allows itself no more than `limit`.
-fn start_slice(limit: u64) {
-    let end = match unilith_sched_slice(0).unwrap_or(u64::MAX).min(limit) {
-        u64::MAX => u64::MAX,
+/// The slice of the thread that runs now or next.
+fn start_slice(thread: &Thread) {
+    let rank = thread.rank();
+    let end = match unilith_sched_rivals(0, rank) {
         // Alone on the processor a thread needs no timer interrupt; `unpark` starts the slice when company comes.
-        slice if unilith_sched_waiting(0) => api_plat::now_ns() + slice,
-        _ => u64::MAX,
+        Rivals::None => u64::MAX,
+        Rivals::Equal => match unilith_sched_slice(0, rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
+            u64::MAX => u64::MAX,
+            slice => api_plat::now_ns() + slice,
+        },
+        Rivals::Better => {
+            cpu().slice_end.store(0, Ordering::Relaxed);
+            return api_plat::request_work();
+        }
     };
     cpu().slice_end.store(end, Ordering::Relaxed);
     arm();
+}
+
+/// Somebody else waits for the processor now: is the running thread to make room, and when?
+fn company_came() {
+    // SAFETY: as in `current`; before the first thread runs there is none.
+    if let Some(running) = unsafe { cpu().current.load(Ordering::Relaxed).as_ref() }
+        && running.is_runnable()
+    {
+        let end = cpu().slice_end.load(Ordering::Relaxed);
+        start_slice(running);
+        // A slice that has begun goes on.
+        let now = cpu().slice_end.load(Ordering::Relaxed);
+        cpu().slice_end.store(now.min(end), Ordering::Relaxed);
+    }
+}
+
+/// A thread has another rank: it, or the one that runs, may have to make room.
+pub(crate) fn rank_changed(thread: &Thread) {
+    unilith_sched_change(0, thread.index, thread.rank());
+    cpu().slice_end.store(u64::MAX, Ordering::Relaxed);
+    company_came();
 }
 
 /// Sets the hardware timer for the earliest of timers and slice, if it is not set early enough already.
@@ -412,8 +450,12 @@ fn run_timers() {
 pub fn work() {
     run_pollers();
     run_timers();
-    if api_plat::now_ns() >= cpu().slice_end.load(Ordering::Relaxed) && unilith_sched_waiting(0) {
-        unilith_sched_enqueue(0, current().index);
+    if api_plat::now_ns() >= cpu().slice_end.load(Ordering::Relaxed) {
+        match unilith_sched_rivals(0, current().rank()) {
+            Rivals::None => return,
+            Rivals::Equal => enqueue_current(Place::Back),
+            Rivals::Better => enqueue_current(Place::Front),
+        }
         schedule();
     }
 }

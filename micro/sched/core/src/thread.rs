@@ -6,9 +6,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_plat::{Context, FpuState, Frame, KernelStack};
 use api_sched::Waiter;
-use api_sched::policy::ThreadIndex;
+use api_sched::policy::{Rank, ThreadIndex};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// On the processor or in a run queue.
 pub(crate) const RUNNABLE: u8 = 0;
@@ -42,6 +42,12 @@ pub struct Thread {
     /// Processor time up to when it last left the processor, in nanoseconds.
     pub(crate) used_ns: AtomicU64,
     slice_limit: AtomicU64,
+    /// A [`Rank`], packed.
+    rank: AtomicU32,
+    /// Its processor time when it was woken last.
+    pub(crate) woken_ns: AtomicU64,
+    /// How often it left the processor to wait, and because another one was to run.
+    pub(crate) switches: [AtomicU64; 2],
     is_program: bool,
 }
 
@@ -67,6 +73,9 @@ impl Thread {
             local: AtomicPtr::new(core::ptr::null_mut()),
             used_ns: AtomicU64::new(0),
             slice_limit: AtomicU64::new(u64::MAX),
+            rank: AtomicU32::new(0),
+            woken_ns: AtomicU64::new(0),
+            switches: [AtomicU64::new(0), AtomicU64::new(0)],
             is_program: with_fpu,
         }))
     }
@@ -83,6 +92,30 @@ impl Thread {
 
     pub(crate) fn slice_limit(&self) -> u64 {
         self.slice_limit.load(Ordering::Relaxed)
+    }
+
+    /// What it is preferred to; the policy decides what that means.
+    #[inline]
+    pub fn rank(&self) -> Rank {
+        let [priority, takes_turns, nice, _] = self.rank.load(Ordering::Relaxed).to_ne_bytes();
+        Rank { priority, takes_turns: takes_turns != 0, nice: nice as i8 }
+    }
+
+    /// Counts from now on, wherever the thread is.
+    pub fn set_rank(&self, rank: Rank) {
+        let packed = [rank.priority, rank.takes_turns.into(), rank.nice as u8, 0];
+        self.rank.store(u32::from_ne_bytes(packed), Ordering::Relaxed);
+        crate::run::rank_changed(self);
+    }
+
+    /// Processor time it has used since it was woken last, in nanoseconds.
+    pub fn ns_since_woken(&self) -> u64 {
+        self.cpu_ns().saturating_sub(self.woken_ns.load(Ordering::Relaxed))
+    }
+
+    /// On the processor or waiting for it.
+    pub fn is_runnable(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == RUNNABLE
     }
 
     /// Gives a thread that has not run yet the extended state the processor holds now (clone(2) inherits it).
@@ -107,6 +140,19 @@ impl Thread {
     /// Processor time it has used, in nanoseconds.
     pub fn cpu_ns(&self) -> u64 {
         self.used_ns.load(Ordering::Relaxed) + crate::run::running_ns(self)
+    }
+
+    /// How often it left the processor to wait, and because another one was to run.
+    pub fn switches(&self) -> (u64, u64) {
+        let [voluntary, involuntary] = &self.switches;
+        (voluntary.load(Ordering::Relaxed), involuntary.load(Ordering::Relaxed))
+    }
+
+    /// It leaves the processor. (Who switches is alone, so it needs no locked instruction.)
+    pub(crate) fn switches_away(&self) {
+        let involuntary = self.state.load(Ordering::Relaxed) == RUNNABLE;
+        let count = &self.switches[usize::from(involuntary)];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// One pointer for the layer above (its task); null until set.

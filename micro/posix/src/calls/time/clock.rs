@@ -4,6 +4,7 @@
 use super::duration::{self, SECOND, to_timespec, to_timeval};
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_SYS_TIME;
+use crate::cpu_time::{self, Usage};
 use crate::process::Process;
 use crate::task::{self, Task};
 use abi::{Events, Result, errno::*};
@@ -33,8 +34,12 @@ pub enum Clock {
     Tai,
     /// Processor time of the process.
     Process,
+    /// Processor time of the process outside of the kernel.
+    ProcessUser,
     /// Processor time of the thread with this id; 0: the caller.
     Thread(i32),
+    /// The same, outside of the kernel.
+    ThreadUser(i32),
 }
 
 impl Clock {
@@ -43,6 +48,7 @@ impl Clock {
     pub fn from_id(id: i32) -> Result<Clock> {
         const PER_THREAD: i32 = 4;
         const KIND: i32 = 3;
+        const USER: i32 = 1;
         const FILE: i32 = 3;
         Ok(match id {
             0 => Clock::Realtime,
@@ -58,18 +64,19 @@ impl Clock {
             11 => Clock::Tai,
             // A file that is a clock: there are none.
             _ if id >= 0 || id & KIND == FILE => return Err(EINVAL),
+            _ if id & PER_THREAD != 0 && id & KIND == USER => Clock::ThreadUser(!(id >> 3)),
             _ if id & PER_THREAD != 0 => Clock::Thread(!(id >> 3)),
             _ => match !(id >> 3) {
-                0 => Clock::Process,
-                pid if pid == task::current().process.pid => Clock::Process,
-                _ => return Err(EINVAL),
+                pid if pid != 0 && pid != task::current().process.pid => return Err(EINVAL),
+                _ if id & KIND == USER => Clock::ProcessUser,
+                _ => Clock::Process,
             },
         })
     }
 
     /// Counts processor time: it stands still while nothing runs.
     pub fn is_cpu(self) -> bool {
-        matches!(self, Clock::Process | Clock::Thread(_))
+        matches!(self, Clock::Process | Clock::ProcessUser | Clock::Thread(_) | Clock::ThreadUser(_))
     }
 
     /// Since 1970, since boot, or of processor time, in nanoseconds. `EINVAL` for a thread that is no more.
@@ -84,6 +91,15 @@ impl Clock {
             Clock::Process => process.cpu_ns(),
             Clock::Thread(0) => task::current().cpu_ns(),
             Clock::Thread(tid) => process.task(tid).ok_or(EINVAL)?.cpu_ns(),
+            Clock::ProcessUser => {
+                cpu_time::start(process);
+                process.usage().user_ns
+            }
+            Clock::ThreadUser(tid) => {
+                cpu_time::start(process);
+                let tid = if tid == 0 { task::current().tid } else { tid };
+                process.task(tid).ok_or(EINVAL)?.usage().user_ns
+            }
         })
     }
 
@@ -93,7 +109,7 @@ impl Clock {
             Clock::Realtime | Clock::RealtimeAlarm | Clock::RealtimeCoarse | Clock::Tai => {
                 time.saturating_sub(api_plat::wall_ns())
             }
-            Clock::Process | Clock::Thread(_) => match self.now(process) {
+            clock if clock.is_cpu() => match self.now(process) {
                 Ok(now) => api_plat::now_ns().saturating_add(time.saturating_sub(now)),
                 Err(_) => u64::MAX,
             },
@@ -144,12 +160,13 @@ pub fn clock_getres(call: &mut Call<'_>) -> Result<usize> {
 /// is set by nobody.
 pub fn clock_settime(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
-    let words = call.ptr::<[i64; 2]>(1).read()?;
-    match clock {
-        Clock::Realtime => set_realtime(duration::from_timespec(words)?),
-        clock if clock.is_cpu() => Err(EPERM),
-        _ => Err(EINVAL),
+    // Of the clocks of processor time only those that are named by a number refuse it in these words.
+    let named = clock.is_cpu() && call.int(0) < 0;
+    if clock != Clock::Realtime && !named {
+        return Err(EINVAL);
     }
+    let words = call.ptr::<[i64; 2]>(1).read()?;
+    if named { Err(EPERM) } else { set_realtime(duration::from_timespec(words)?) }
 }
 
 /// Sets the wall clock: `EPERM` without CAP_SYS_TIME, `EINVAL` for a time that puts the machine's start before 1970.
@@ -212,6 +229,7 @@ pub fn adjtimex(call: &mut Call<'_>) -> Result<usize> {
 
 /// clock_adjtime(2).
 pub fn clock_adjtime(call: &mut Call<'_>) -> Result<usize> {
+    call.ptr::<Timex>(1).read()?;
     match Clock::from_id(call.int(0))? {
         Clock::Realtime => adjust(call.ptr(1)),
         _ => Err(EOPNOTSUPP),
@@ -247,32 +265,39 @@ fn ticks(ns: u64) -> u64 {
     ns / (SECOND / TICKS_PER_SECOND)
 }
 
-/// times(2). Kernel and program share a privilege level and are not told apart: all time is the program's.
+/// times(2).
 pub fn times(call: &mut Call<'_>) -> Result<usize> {
     if let Some(pointer) = call.ptr::<[u64; 4]>(0).non_null() {
-        pointer.write([ticks(process().cpu_ns()), 0, 0, 0])?;
+        cpu_time::start(process());
+        let usage = process().usage();
+        pointer.write([ticks(usage.user_ns), ticks(usage.system_ns), 0, 0])?;
     }
     Ok(ticks(api_plat::now_ns()) as usize)
 }
 
-/// getrusage(2): processor time, see [`times`].
+/// getrusage(2). There is neither a disk nor swap to count, and children have used nothing.
 pub fn getrusage(call: &mut Call<'_>) -> Result<usize> {
     const RUSAGE_SELF: i32 = 0;
     const RUSAGE_CHILDREN: i32 = -1;
     const RUSAGE_THREAD: i32 = 1;
     let current: &Task = task::current();
-    let user = match call.int(0) {
-        RUSAGE_SELF => current.process.cpu_ns(),
-        RUSAGE_THREAD => current.cpu_ns(),
-        RUSAGE_CHILDREN => 0,
+    cpu_time::start(&current.process);
+    let used = match call.int(0) {
+        RUSAGE_SELF => current.process.usage(),
+        RUSAGE_THREAD => current.usage(),
+        RUSAGE_CHILDREN => Usage::default(),
         _ => return Err(EINVAL),
     };
     let mut usage = [0i64; 18];
-    usage[..2].copy_from_slice(&to_timeval(user));
-    if call.int(0) == RUSAGE_SELF {
-        // ru_maxrss, in KiB.
+    usage[..2].copy_from_slice(&to_timeval(used.user_ns));
+    usage[2..4].copy_from_slice(&to_timeval(used.system_ns));
+    if call.int(0) != RUSAGE_CHILDREN {
+        // ru_maxrss, in KiB: of the process, for a thread as well.
         usage[4] = (mem::current().usage().peak_resident >> 10) as i64;
     }
+    usage[8] = used.faults as i64;
+    usage[16] = used.voluntary_switches as i64;
+    usage[17] = used.involuntary_switches as i64;
     call.ptr(1).write(usage)?;
     Ok(0)
 }
@@ -297,6 +322,7 @@ mod tests {
     fn processor_time_of_a_thread_is_named_by_a_negative_id() {
         // pthread_getcpuclockid of thread 7: CPUCLOCK_SCHED (2) with the bit for threads (4).
         assert_eq!(Clock::from_id(!7 << 3 | 4 | 2), Ok(Clock::Thread(7)));
+        assert_eq!(Clock::from_id(!7 << 3 | 4 | 1), Ok(Clock::ThreadUser(7)));
         assert_eq!(Clock::from_id(!5 << 3 | 3), Err(EINVAL));
     }
 

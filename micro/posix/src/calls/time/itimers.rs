@@ -12,10 +12,9 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_user::UserPtr;
 
-/// ITIMER_REAL, ITIMER_VIRTUAL and ITIMER_PROF: clock and signal. Kernel and program are not told apart, so the
-/// virtual timer counts what the profiling timer counts.
+/// ITIMER_REAL, ITIMER_VIRTUAL and ITIMER_PROF: clock and signal.
 const KINDS: [(Clock, i32); 3] =
-    [(Clock::Monotonic, SIGALRM), (Clock::Process, SIGVTALRM), (Clock::Process, SIGPROF)];
+    [(Clock::Monotonic, SIGALRM), (Clock::ProcessUser, SIGVTALRM), (Clock::Process, SIGPROF)];
 
 /// One interval timer.
 pub struct IntervalTimer {

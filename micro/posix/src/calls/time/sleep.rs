@@ -20,11 +20,14 @@ pub fn nanosleep(call: &mut Call<'_>) -> Result<usize> {
 pub fn clock_nanosleep(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
     match clock {
-        Clock::Realtime | Clock::Monotonic | Clock::Boottime | Clock::Tai | Clock::Process => {}
+        Clock::Realtime | Clock::Monotonic | Clock::Boottime | Clock::Tai => {}
+        Clock::Process | Clock::ProcessUser => {}
+        // CLOCK_THREAD_CPUTIME_ID.
+        Clock::Thread(0) if call.int(0) > 0 => return Err(EOPNOTSUPP),
         // A thread cannot sleep until it has used processor time itself.
-        Clock::Thread(0) => return Err(EINVAL),
-        Clock::Thread(tid) if tid == task::current().tid => return Err(EINVAL),
-        Clock::Thread(_) => {}
+        Clock::Thread(0) | Clock::ThreadUser(0) => return Err(EINVAL),
+        Clock::Thread(tid) | Clock::ThreadUser(tid) if tid == task::current().tid => return Err(EINVAL),
+        Clock::Thread(_) | Clock::ThreadUser(_) => {}
         _ => return Err(EOPNOTSUPP),
     }
     let time = read_timespec(call.ptr(2))?;
