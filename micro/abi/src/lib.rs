@@ -37,7 +37,9 @@ impl Events {
     pub const ERR: Events = Events(0x8);
     pub const HUP: Events = Events(0x10);
     pub const RDNORM: Events = Events(0x40);
+    pub const RDBAND: Events = Events(0x80);
     pub const WRNORM: Events = Events(0x100);
+    pub const WRBAND: Events = Events(0x200);
     pub const RDHUP: Events = Events(0x2000);
     pub const ALL: Events = Events(u32::MAX);
 

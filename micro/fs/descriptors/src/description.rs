@@ -33,6 +33,21 @@ pub trait Watcher: Send + Sync {
     fn closed(&self, description: usize);
 }
 
+/// What the number of an owner names, as `struct f_owner_ex` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerKind {
+    Thread = 0,
+    Process = 1,
+    Group = 2,
+}
+
+/// Who gets the signals of a file (F_SETOWN); nobody with id 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned {
+    pub kind: OwnerKind,
+    pub id: i32,
+}
+
 /// An open file description.
 pub struct Description {
     file: Arc<dyn File>,
@@ -41,8 +56,8 @@ pub struct Description {
     is_seekable: bool,
     position: AtomicU64,
     flags: AtomicU32,
-    /// F_SETOWN and F_SETSIG.
-    owner: AtomicI32,
+    /// F_SETOWN: [`Owned`], packed; and F_SETSIG.
+    owner: AtomicU64,
     signal: AtomicI32,
     watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
     /// Record locks or flock were taken through this description.
@@ -60,7 +75,7 @@ impl Description {
             place,
             position: AtomicU64::new(0),
             flags: AtomicU32::new(flags & KEPT),
-            owner: AtomicI32::new(0),
+            owner: AtomicU64::new(0),
             signal: AtomicI32::new(0),
             watchers: SpinLock::new(Vec::new()),
             has_locks: AtomicBool::new(false),
@@ -222,12 +237,19 @@ impl Description {
         }
     }
 
-    pub fn owner(&self) -> i32 {
-        self.owner.load(Ordering::Relaxed)
+    pub fn owned(&self) -> Owned {
+        let packed = self.owner.load(Ordering::Relaxed);
+        let kind = match packed >> 32 {
+            0 => OwnerKind::Thread,
+            1 => OwnerKind::Process,
+            _ => OwnerKind::Group,
+        };
+        Owned { kind, id: packed as i32 }
     }
 
-    pub fn set_owner(&self, owner: i32) {
-        self.owner.store(owner, Ordering::Relaxed);
+    pub fn set_owned(&self, owned: Owned) {
+        let packed = (owned.kind as u64) << 32 | u64::from(owned.id as u32);
+        self.owner.store(packed, Ordering::Relaxed);
     }
 
     pub fn signal(&self) -> i32 {

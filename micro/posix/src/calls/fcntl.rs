@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
 
+use super::async_io;
 use crate::call::Call;
 use crate::{files, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
+use api_fs::FileType;
 use api_user::UserPtr;
 use descriptors::{
     Description,
@@ -32,6 +34,8 @@ const F_OFD_SETLK: i32 = 37;
 const F_OFD_SETLKW: i32 = 38;
 const F_SETLEASE: i32 = 1024;
 const F_GETLEASE: i32 = 1025;
+#[cfg(feature = "inotify")]
+const F_NOTIFY: i32 = 1026;
 const F_DUPFD_CLOEXEC: i32 = 1030;
 const F_SETPIPE_SZ: i32 = 1031;
 const F_GETPIPE_SZ: i32 = 1032;
@@ -50,12 +54,11 @@ const LOCK_NB: i32 = 4;
 const LOCK_UN: i32 = 8;
 const LOCK_MAND: i32 = 32;
 const O_NONBLOCK: u32 = 0o4000;
-const O_ASYNC: u32 = 0o20000;
+const O_DIRECT: u32 = 0o40000;
 const FIONREAD: u32 = 0x541b;
 const FIONBIO: u32 = 0x5421;
 const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
-const FIOASYNC: u32 = 0x5452;
 const FIOQSIZE: u32 = 0x5460;
 /// Signals are numbered 1 to 64.
 const SIGNAL_LIMIT: u64 = 64;
@@ -83,41 +86,28 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
     }
     match command {
         F_SETFL => {
-            description.set_flags(argument as u32);
+            if argument as u32 & O_DIRECT != 0 && !may_be_direct(&description)? {
+                return Err(EINVAL);
+            }
+            description.set_flags(async_io::set_async(fd, &description, argument as u32));
             Ok(0)
         }
         F_GETLK | F_OFD_GETLK => get_lock(&description, command, UserPtr::new(argument)),
         F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
             set_lock(&description, command, UserPtr::new(argument))
         }
-        F_SETOWN => {
-            description.set_owner(argument as i32);
-            Ok(0)
-        }
-        // A process group shows as a negative number; the caller knows that it is no error.
-        F_GETOWN => Ok(description.owner() as isize as usize),
+        F_SETOWN => async_io::set_owner(fd, &description, argument as i32),
+        F_GETOWN => Ok(async_io::owner(&description) as isize as usize),
         F_SETSIG if argument > SIGNAL_LIMIT => Err(EINVAL),
         F_SETSIG => {
             description.set_signal(argument as i32);
             Ok(0)
         }
         F_GETSIG => Ok(description.signal() as usize),
-        F_SETOWN_EX => {
-            // struct f_owner_ex { type, pid }: thread, process, process group.
-            let [kind, pid] = UserPtr::<[i32; 2]>::new(argument).read()?;
-            description.set_owner(match kind {
-                0 | 1 => pid,
-                2 => -pid,
-                _ => return Err(EINVAL),
-            });
-            Ok(0)
-        }
-        F_GETOWN_EX => {
-            let owner = description.owner();
-            let answer = if owner < 0 { [2, -owner] } else { [1, owner] };
-            UserPtr::<[i32; 2]>::new(argument).write(answer)?;
-            Ok(0)
-        }
+        F_SETOWN_EX => async_io::set_owner_ex(fd, &description, UserPtr::new(argument)),
+        F_GETOWN_EX => async_io::owner_ex(&description, UserPtr::new(argument)),
+        #[cfg(feature = "inotify")]
+        F_NOTIFY => super::dnotify::notify(fd, &description, argument as u32),
         F_GETLEASE => Ok(F_UNLCK as usize),
         F_SETLEASE if argument == F_UNLCK as u64 => Err(EAGAIN),
         F_SETPIPE_SZ => {
@@ -136,6 +126,12 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
         F_ADD_SEALS => add_seals(&description, argument),
         _ => Err(EINVAL),
     }
+}
+
+/// O_DIRECT means something: to files with blocks, and as packet mode to pipes.
+fn may_be_direct(description: &Description) -> Result<bool> {
+    let kind = description.file().stat()?.kind;
+    Ok(matches!(kind, FileType::Regular | FileType::BlockDevice | FileType::Fifo))
 }
 
 fn add_seals(description: &Description, seals: u64) -> Result<usize> {
@@ -201,8 +197,8 @@ fn get_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
     if kind == F_UNLCK {
         return Err(EINVAL);
     }
-    let inode = description.inode().ok_or(EBADF)?;
-    match locks::of(inode).obstacle(&wanted) {
+    let obstacle = description.inode().and_then(|inode| locks::of(inode).obstacle(&wanted));
+    match obstacle {
         None => raw[0] = raw[0] & !0xffff | F_UNLCK as u64,
         Some(lock) => {
             raw[0] = if lock.exclusive { F_WRLCK } else { F_RDLCK } as u64;
@@ -221,16 +217,17 @@ fn get_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
 
 fn set_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLock>) -> Result<usize> {
     let (kind, wanted) = decode(description, command, &pointer.read()?)?;
-    let inode = description.inode().ok_or(EBADF)?;
-    let locks = locks::of(inode);
     match kind {
-        F_UNLCK => {
-            locks.clear(wanted);
-            return Ok(0);
-        }
         F_RDLCK if !description.may_read() => return Err(EBADF),
         F_WRLCK if !description.may_write() => return Err(EBADF),
         _ => {}
+    }
+    // A pipe or socket is locked against other processes only.
+    let Some(inode) = description.inode() else { return Ok(0) };
+    let locks = locks::of(inode);
+    if kind == F_UNLCK {
+        locks.clear(wanted);
+        return Ok(0);
     }
     match locks.set(wanted, description) {
         Err(EAGAIN) if matches!(command, F_SETLKW | F_OFD_SETLKW) => {
@@ -242,22 +239,25 @@ fn set_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
 }
 
 pub fn flock(call: &mut Call<'_>) -> Result<usize> {
-    let description = files::get(call.int(0))?;
     let operation = call.int(1);
     if operation & LOCK_MAND != 0 {
         // Mandatory locks are gone; Linux accepts the request and does nothing.
         return Ok(0);
     }
-    let exclusive = match operation & !LOCK_NB {
+    let kind = operation & !LOCK_NB;
+    if ![LOCK_SH, LOCK_EX, LOCK_UN].contains(&kind) {
+        return Err(EINVAL);
+    }
+    let description = files::get(call.int(0))?;
+    let exclusive = match kind {
         LOCK_SH => false,
         LOCK_EX => true,
-        LOCK_UN => {
+        _ => {
             if let Some(inode) = description.inode() {
                 locks::of(inode).unflock(description.id());
             }
             return Ok(0);
         }
-        _ => return Err(EINVAL),
     };
     let Some(inode) = description.inode() else { return Ok(0) };
     let (locks, id) = (locks::of(inode), description.id());
@@ -275,11 +275,18 @@ pub fn flock(call: &mut Call<'_>) -> Result<usize> {
 pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
     let (fd, command, argument) = (call.int(0), call.uint(1), call.arg(2));
     let description = files::get(fd)?;
+    if let Some(answer) = async_io::ioctl(fd, &description, command, argument) {
+        return answer;
+    }
     let set_flag = |flag: u32| {
         let on = UserPtr::<i32>::new(argument).read()? != 0;
         let flags = description.flags();
         description.set_flags(if on { flags | flag } else { flags & !flag });
         Ok(0)
+    };
+    let is_regular = || {
+        let stat = description.file().stat();
+        description.is_seekable() && stat.is_ok_and(|stat| stat.kind == FileType::Regular)
     };
     match command {
         FIOCLEX | FIONCLEX => {
@@ -287,13 +294,12 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
             files::current().descriptors.set_close_on_exec(fd, on).map(|()| 0)
         }
         FIONBIO => set_flag(O_NONBLOCK),
-        FIOASYNC => set_flag(O_ASYNC),
-        FIONREAD if description.is_seekable() => {
+        FIONREAD if is_regular() => {
             let left = description.file().size()?.saturating_sub(description.position());
             UserPtr::<i32>::new(argument).write(i32::try_from(left).unwrap_or(i32::MAX))?;
             Ok(0)
         }
-        FIOQSIZE if description.is_seekable() => {
+        FIOQSIZE if is_regular() => {
             UserPtr::<u64>::new(argument).write(description.file().size()?)?;
             Ok(0)
         }

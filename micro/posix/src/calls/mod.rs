@@ -4,8 +4,11 @@
 #[cfg(feature = "aio")]
 pub mod aio;
 pub mod arch;
+pub mod async_io;
 pub mod attributes;
 pub mod children;
+#[cfg(feature = "inotify")]
+pub mod dnotify;
 pub mod end;
 pub mod exec;
 pub mod fcntl;

@@ -3,13 +3,13 @@
 
 use super::domain::Domain;
 use super::ipv6::{self, IPPROTO_IPV6};
-use super::kept::Kept;
+use super::kept::{IPPROTO_IP, Kept};
 use super::{IPPROTO_TCP, ioctl, options};
 use crate::families::Families;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::tcp::Kind;
-use crate::tcp::calls::Bytes;
+use crate::tcp::calls::{Bytes, Push};
 use crate::tcp::connection::Settings;
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
@@ -121,32 +121,55 @@ impl StreamSocket {
         })
     }
 
-    fn send_some(&self, from: &mut Source<'_>, room: usize, more: bool) -> Result<usize> {
+    fn send_some(&self, from: &mut Source<'_>, room: usize, flags: u32) -> Result<usize> {
+        let push = |rest: usize| match flags {
+            _ if rest > 0 => Push::More,
+            _ if flags & linux::MSG_OOB != 0 => Push::Urgent,
+            _ if flags & linux::MSG_MORE != 0 => Push::More,
+            _ => Push::Now,
+        };
         let n = from.remaining().min(room);
         if n <= SMALL {
             let mut small = [0; SMALL];
             let n = from.take(&mut small[..n])?;
-            let more = more || from.remaining() > 0;
-            self.net.act(|s, now| s.tcp.send(&mut s.ip, now, self.id, Bytes::Few(&small[..n]), more))?;
+            let push = push(from.remaining());
+            self.net.act(|s, now| s.tcp.send(&mut s.ip, now, self.id, Bytes::Few(&small[..n]), push))?;
             return Ok(n);
         }
         let bytes = from.take_vec(n.min(LARGE))?;
         let n = bytes.len();
-        let more = more || from.remaining() > 0;
-        self.net.act(|s, now| s.tcp.send(&mut s.ip, now, self.id, Bytes::Many(bytes), more))?;
+        let push = push(from.remaining());
+        self.net.act(|s, now| s.tcp.send(&mut s.ip, now, self.id, Bytes::Many(bytes), push))?;
         Ok(n)
     }
 
-    fn receive_some(&self, to: &mut Sink<'_>, limit: usize, discard: bool) -> Result<usize> {
-        let Some(mut buffer) = self.net.look(|s| s.tcp.receive(self.id))? else { return Ok(0) };
-        let wanted = buffer.len().min(limit);
+    fn receive_some(&self, to: &mut Sink<'_>, done: usize, limit: usize, discard: bool) -> Result<usize> {
+        let received = self.net.look(|s| s.tcp.receive(self.id, done > 0))?;
+        let Some((mut buffer, most)) = received else { return Ok(0) };
+        let wanted = buffer.len().min(limit - done).min(most);
         let moved = if discard { Ok(wanted) } else { to.put(&buffer.bytes()[..wanted]) };
-        buffer.trim_front(*moved.as_ref().unwrap_or(&0));
-        let update = self.net.look(|s| s.tcp.read_done(&mut s.ip, self.id, Some(buffer)));
+        let read = *moved.as_ref().unwrap_or(&0);
+        buffer.trim_front(read);
+        let update = self.net.look(|s| s.tcp.read_done(&mut s.ip, self.id, Some(buffer), read));
         if update {
             self.net.act(|_, _| ());
         }
         moved
+    }
+
+    fn receive_urgent(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        let peek = flags & linux::MSG_PEEK != 0;
+        let Some(byte) = self.net.look(|s| s.tcp.receive_urgent(self.id, peek))? else {
+            return Ok(Received::default());
+        };
+        if to.remaining() == 0 {
+            let flags = linux::MSG_OOB | linux::MSG_TRUNC;
+            return Ok(Received { flags, ..Received::default() });
+        }
+        if flags & linux::MSG_TRUNC == 0 {
+            to.put(&[byte])?;
+        }
+        Ok(Received { length: 1, flags: linux::MSG_OOB, ..Received::default() })
     }
 }
 
@@ -234,12 +257,11 @@ impl Socket for StreamSocket {
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         // A destination is ignored on a connected stream (Linux), and is no way to connect (no TCP Fast Open).
-        let more = message.flags & linux::MSG_MORE != 0;
         let mut done = 0;
         loop {
             let moved = match self.net.look(|s| s.tcp.send_room(self.id)) {
                 Ok(_) if from.remaining() == 0 => return Ok(done),
-                Ok(room) => self.send_some(from, room, more),
+                Ok(room) => self.send_some(from, room, message.flags),
                 Err(e) => Err(e),
             };
             match moved {
@@ -255,8 +277,7 @@ impl Socket for StreamSocket {
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         if flags & linux::MSG_OOB != 0 {
-            // No urgent data is kept apart from the stream (as with SO_OOBINLINE).
-            return Err(EINVAL);
+            return self.receive_urgent(to, flags);
         }
         if flags & linux::MSG_ERRQUEUE != 0 {
             return Err(EAGAIN);
@@ -270,7 +291,7 @@ impl Socket for StreamSocket {
         }
         let mut done = 0;
         while done < limit {
-            match self.receive_some(to, limit - done, discard) {
+            match self.receive_some(to, done, limit, discard) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
@@ -281,6 +302,13 @@ impl Socket for StreamSocket {
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_OOBINLINE) {
+            let on = api_socket::options::int(value)? != 0;
+            return self.with_settings(|s| {
+                s.urgent_inline = on;
+                Ok(())
+            });
+        }
         if level as u32 == linux::SOL_SOCKET {
             let mut common = self.common.lock();
             if let Some(result) = common.set(name as u32, value) {
@@ -302,6 +330,9 @@ impl Socket for StreamSocket {
     }
 
     fn get_option(&self, level: i32, name: i32, asked: &[u8]) -> Result<Vec<u8>> {
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_OOBINLINE) {
+            return self.with_settings(|s| Ok(api_socket::options::from_int(s.urgent_inline)));
+        }
         if level as u32 == linux::SOL_SOCKET
             && let Some(value) = self.common.lock().get(name as u32)
         {
@@ -315,6 +346,11 @@ impl Socket for StreamSocket {
         }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_DOMAIN) {
             return Ok(api_socket::options::from_int(self.domain.number()));
+        }
+        if self.domain == Domain::V4
+            && ![linux::SOL_SOCKET, IPPROTO_IP, IPPROTO_TCP].contains(&(level as u32))
+        {
+            return Err(EOPNOTSUPP);
         }
         options::get_stream(&self.net, self.id, level, name, asked)
     }
@@ -371,7 +407,7 @@ impl Socket for StreamSocket {
                 let connection = s.tcp.sockets.get(self.id).and_then(|e| e.connection());
                 connection.map(|c| {
                     let unsent = crate::seq::ahead(c.next, c.data_end()) as usize;
-                    (c.input.len(), c.queue.len(), unsent)
+                    (c.readable_bytes(), c.queue.len(), unsent)
                 })
             })
         };
@@ -379,7 +415,13 @@ impl Socket for StreamSocket {
             ioctl::FIONREAD => ioctl::put_int(argument, counts().ok_or(EINVAL)?.0),
             ioctl::TIOCOUTQ => ioctl::put_int(argument, counts().ok_or(EINVAL)?.1),
             ioctl::SIOCOUTQNSD => ioctl::put_int(argument, counts().ok_or(EINVAL)?.2),
-            linux_ioctl::SIOCATMARK => ioctl::put_int(argument, 0),
+            linux_ioctl::SIOCATMARK => {
+                let at_mark = self.net.look(|s| {
+                    let connection = s.tcp.sockets.get(self.id).and_then(|e| e.connection());
+                    connection.is_some_and(|c| c.urgent.is_at_mark())
+                });
+                ioctl::put_int(argument, at_mark.into())
+            }
             _ => Err(ENOTTY),
         }
     }

@@ -19,7 +19,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 const BACKLOG_MOST: usize = 4096;
 
 impl Tcp {
-    fn connection(&mut self, id: Id) -> Result<&mut Connection> {
+    pub(super) fn connection(&mut self, id: Id) -> Result<&mut Connection> {
         self.sockets.get_mut(id).and_then(Entry::connection_mut).ok_or(EINVAL)
     }
 
@@ -121,7 +121,7 @@ impl Tcp {
     }
 
     /// Queues bytes; the caller asked for room before, so a little more than there is does no harm.
-    pub fn send(&mut self, ip: &mut Ip, now: u64, id: Id, bytes: Bytes<'_>, more: bool) -> Result<()> {
+    pub fn send(&mut self, ip: &mut Ip, now: u64, id: Id, bytes: Bytes<'_>, how: Push) -> Result<()> {
         let connection = self.connection(id)?;
         if !connection.can_send() {
             return Err(EPIPE);
@@ -134,16 +134,24 @@ impl Tcp {
             }
             Bytes::Many(bytes) => connection.queue.push(bytes),
         }
-        connection.pushed(ip, now, more);
+        if how == Push::Urgent {
+            connection.urgent.send(connection.data_end());
+        }
+        connection.pushed(ip, now, how == Push::More);
         self.mark(id);
         Ok(())
     }
 
-    /// Takes the first buffer of what was received. `Ok(None)`: end of data.
-    pub fn receive(&mut self, id: Id) -> Result<Option<Buffer>> {
+    /// Takes the first buffer of what was received, of which that many bytes may be read. `Ok(None)`: end of data,
+    /// or reading that `has_begun` is to end here.
+    pub fn receive(&mut self, id: Id, has_begun: bool) -> Result<Option<(Buffer, usize)>> {
         let connection = self.connection(id)?;
+        let most = connection.readable_to_mark(has_begun);
+        if most == 0 {
+            return Ok(None);
+        }
         if let Some(buffer) = connection.input.pop() {
-            return Ok(Some(buffer));
+            return Ok(Some((buffer, most)));
         }
         Self::nothing_there(connection)
     }
@@ -154,9 +162,11 @@ impl Tcp {
             return Err(error);
         }
         match connection.state {
+            // Even before there is a connection: shutdown(2) fails then, and counts.
+            _ if connection.read_shut => Ok(None),
             // Not connected yet, or the attempt failed.
             State::Closed if connection.remote().port() == 0 || !connection.was_open => Err(ENOTCONN),
-            _ if connection.peer_done || connection.read_shut => Ok(None),
+            _ if connection.peer_done => Ok(None),
             State::Closed => Ok(None),
             _ => Err(EAGAIN),
         }
@@ -165,14 +175,21 @@ impl Tcp {
     /// Up to `most` bytes, left where they are.
     pub fn peek(&mut self, id: Id, most: usize) -> Result<Option<Vec<u8>>> {
         let connection = self.connection(id)?;
-        if !connection.input.is_empty() {
-            return Ok(Some(connection.input.peek(most)));
+        let hidden = usize::from(connection.hides_first());
+        if connection.input.len() > hidden {
+            let most = match connection.urgent.distance() {
+                Some(distance) if distance > 0 => most.min(distance as usize),
+                _ => most,
+            };
+            let mut bytes = connection.input.peek(most.saturating_add(hidden));
+            bytes.drain(..hidden);
+            return Ok(Some(bytes));
         }
         Self::nothing_there(connection)
     }
 
-    /// Gives back what is left of a buffer after reading. True when the peer should hear of the room now.
-    pub fn read_done(&mut self, ip: &mut Ip, id: Id, rest: Option<Buffer>) -> bool {
+    /// Gives back what is left of a buffer after `read` bytes of it were read. True when the peer should hear of the room now.
+    pub fn read_done(&mut self, ip: &mut Ip, id: Id, rest: Option<Buffer>, read: usize) -> bool {
         let Ok(connection) = self.connection(id) else { return false };
         if let Some(rest) = rest {
             if rest.is_empty() {
@@ -181,7 +198,7 @@ impl Tcp {
                 connection.input.unpop(rest);
             }
         }
-        connection.urgent = false;
+        connection.urgent.advance(read);
         if connection.window_update_due() {
             connection.ack = super::connection::Ack::Now;
             self.mark(id);
@@ -215,6 +232,7 @@ impl Tcp {
             Kind::Listener(_) => return Ok(()),
         };
         if connection.state == State::Closed {
+            connection.read_shut |= reads;
             return Err(ENOTCONN);
         }
         if matches!(connection.state, State::SynSent) {
@@ -284,6 +302,16 @@ impl Tcp {
             _ => self.mark(id),
         }
     }
+}
+
+/// What is to be done with bytes when they are queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Push {
+    Now,
+    /// More follow (MSG_MORE).
+    More,
+    /// The last of them is urgent (MSG_OOB).
+    Urgent,
 }
 
 /// Bytes to send: few are copied, many are taken over.

@@ -3,6 +3,7 @@
 
 use super::congestion::{RoundTrip, Scoreboard, Window};
 use super::queue::{OutOfOrder, ReceiveQueue, SendQueue};
+use super::urgent::Urgent;
 use crate::hash::Tuple;
 use crate::seq;
 use crate::wire;
@@ -66,6 +67,8 @@ pub struct Settings {
     pub fin_timeout: u32,
     pub tos: u8,
     pub ttl: u8,
+    /// SO_OOBINLINE.
+    pub urgent_inline: bool,
     pub quick_ack: bool,
     /// TCP_DEFER_ACCEPT in seconds, of listeners.
     pub defer_accept: u32,
@@ -99,6 +102,7 @@ impl Default for Settings {
             tos: 0,
             ttl: crate::ip::TTL,
             quick_ack: false,
+            urgent_inline: false,
             defer_accept: 0,
         }
     }
@@ -173,7 +177,7 @@ pub struct Connection {
     pub peer_fin: Option<u32>,
     /// shutdown(SHUT_RD).
     pub read_shut: bool,
-    pub urgent: bool,
+    pub urgent: Urgent,
 
     // Options agreed on.
     pub timestamps: bool,
@@ -250,7 +254,7 @@ impl Connection {
             peer_done: false,
             peer_fin: None,
             read_shut: false,
-            urgent: false,
+            urgent: Urgent::default(),
             timestamps: false,
             sack: false,
             ts_offset: 0,
@@ -391,11 +395,11 @@ impl Connection {
             events = events | Events::IN | Events::RDNORM | Events::RDHUP;
         }
         if !matches!(self.state, State::SynSent | State::SynReceived) {
-            let readable = self.input.len() >= low_water.max(1);
+            let readable = self.input.len() >= low_water.max(1) + usize::from(self.hides_first());
             events = events.with(Events::IN | Events::RDNORM, readable);
             let writable = self.fin || self.is_writable();
             events = events.with(Events::OUT | Events::WRNORM, writable);
-            events = events.with(Events::PRI, self.urgent);
+            events = events.with(Events::PRI, self.urgent.is_readable());
         }
         events.with(Events::ERR, self.error.is_some())
     }

@@ -69,6 +69,9 @@ impl Connection {
                 _ => {}
             }
         }
+        if header.flags.has(Flags::URG) || self.urgent.is_awaited() {
+            self.take_urgent(header, &payload, length);
+        }
         if length > 0 {
             if self.orphan && !self.peer_done {
                 // Nobody will ever read it (RFC 9293 3.10.4, RFC 1122 4.2.2.13): the peer is told.
@@ -325,6 +328,7 @@ impl Connection {
         self.una = ack;
         self.next = seq::max(self.next, ack);
         self.board.advance(ack);
+        self.urgent.acknowledged(ack);
         self.retries = 0;
         self.duplicates = 0;
         self.progress_at = now;

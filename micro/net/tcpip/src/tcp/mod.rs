@@ -3,7 +3,7 @@
 //! by search.
 //!
 //! - [`connection`], [`input`], [`output`], [`timers`]: one connection;
-//! - [`congestion`], [`queue`]: what it is made of;
+//! - [`congestion`], [`queue`], [`urgent`]: what it is made of;
 //! - [`listen`]: listeners, SYN queue, SYN cookies;
 //! - [`time_wait`]: small records of connections that are over;
 //! - [`ports`]: bind(2)'s rules and ephemeral ports;
@@ -19,6 +19,7 @@ pub mod ports;
 pub mod queue;
 pub mod time_wait;
 pub mod timers;
+pub mod urgent;
 
 use crate::families::Families;
 use crate::hash::{Keyed, Secrets, Table, Tuple};

@@ -176,6 +176,8 @@ impl Connection {
         let route = ip.route(*self.tuple.remote.ip());
         let largest = route.map_or(0, |r| ip.segmentation(&r));
         let headers = (wire::IPV4 + wire::TCP + self.mss_options()) as u32;
+        // A device that cuts a packet would repeat the pointer in each piece.
+        let largest = if self.urgent.is_sending() { 0 } else { largest };
         let most =
             if largest > 0 { (largest as u32).saturating_sub(headers).max(self.mss) } else { self.mss };
         // A repeated segment ends where the peer's acknowledged ranges begin.
@@ -204,7 +206,7 @@ impl Connection {
             // The window cuts it: wait for more of it unless it is half of the largest we have seen.
             return self.is_quiet() && length >= self.largest_window / 2;
         }
-        if self.fin {
+        if self.fin || self.urgent.is_sending() {
             return true;
         }
         if self.settings.cork {
@@ -328,7 +330,11 @@ impl Connection {
         if fin {
             flags = flags.with(Flags::FIN);
         }
-        let header = self.header(now, seq, flags, false);
+        let mut header = self.header(now, seq, flags, false);
+        if let Some(pointer) = self.urgent.pointer(seq) {
+            header.flags = header.flags.with(Flags::URG);
+            header.urgent = pointer;
+        }
         let header_length = header.length();
         let Some(to) = head.prepend(header_length) else { return 0 };
         header.put(to, 0);

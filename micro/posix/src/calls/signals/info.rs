@@ -2,7 +2,7 @@
 //! What a signal says about itself: `siginfo_t` (sigaction(2)).
 
 use super::set::{SPECIFIC_CODES, bit};
-use abi::{Result, errno::E2BIG};
+use abi::{Events, Result, errno::E2BIG};
 use api_user::UserPtr;
 
 /// Sent by kill(2).
@@ -61,6 +61,11 @@ impl SigInfo {
     /// A timer of timer_create(2): `si_timerid`, `si_overrun`, `si_value`.
     pub fn timer(signal: i32, id: i32, overrun: i32, value: u64) -> SigInfo {
         SigInfo::new(signal, SI_TIMER, [pair(id, overrun as u32), value, 0])
+    }
+
+    /// Something became possible on a descriptor: `si_band` and `si_fd`.
+    pub fn poll(signal: i32, code: i32, band: Events, fd: i32) -> SigInfo {
+        SigInfo::new(signal, code, [u64::from(band.0), pair(fd, 0), 0])
     }
 
     /// Reads what rt_sigqueueinfo(2) got; the signal's number is `signal`, whatever the structure says. `E2BIG` when
