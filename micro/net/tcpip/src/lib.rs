@@ -21,6 +21,7 @@ pub mod hash;
 pub mod icmp;
 pub mod ip;
 pub mod neighbour;
+pub mod raw;
 pub mod reassembly;
 pub mod report;
 pub mod seq;

@@ -5,6 +5,7 @@ use crate::families::LOOPBACK6;
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::Icmp;
 use crate::ip::{Configuration, Ip};
+use crate::raw::Raw;
 use crate::reassembly::Reassembly;
 use crate::tcp::Tcp;
 use crate::udp::Udp;
@@ -44,6 +45,7 @@ pub struct Stack {
     pub tcp: Tcp,
     pub udp: Udp,
     pub icmp: Icmp,
+    pub raw: Raw,
     reassembly: Reassembly,
     wakes: Wakes,
     incoming: VecDeque<Incoming>,
@@ -59,6 +61,7 @@ impl Stack {
             tcp: Tcp::new(secrets, now),
             udp: Udp::new(secrets),
             icmp: Icmp::default(),
+            raw: Raw::default(),
             reassembly: Reassembly::default(),
             wakes: Vec::new(),
             incoming: VecDeque::new(),
@@ -206,6 +209,8 @@ impl Stack {
     }
 
     fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, quote: Option<&[u8]>) {
+        let taken = !self.raw.is_empty()
+            && flat(&packet).is_some_and(|all| self.raw.input(header, all.bytes(), &mut self.wakes));
         match header.protocol {
             wire::PROTOCOL_TCP => {
                 if self.ip.is_own(header.destination) {
@@ -231,7 +236,7 @@ impl Stack {
             }
             _ => {
                 self.ip.recycle_packet(packet);
-                if let Some(quote) = quote {
+                if let Some(quote) = quote.filter(|_| !taken) {
                     self.icmp.unreachable(&mut self.ip, now, header, 2, quote);
                 }
             }

@@ -255,6 +255,9 @@ impl Socket for DatagramSocket {
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        if message.flags & linux::MSG_OOB != 0 {
+            return Err(EOPNOTSUPP);
+        }
         let to = match &message.to {
             Some(to) => Some(self.domain.destination(to, self.families()?, true)?),
             None => None,
@@ -456,6 +459,11 @@ impl Socket for DatagramSocket {
         }
         if let Some(value) = self.kept.lock().value(false, level, name) {
             return Ok(value);
+        }
+        if self.domain == Domain::V4
+            && ![linux::SOL_SOCKET, IPPROTO_IP, linux::SOL_UDP].contains(&(level as u32))
+        {
+            return Err(EOPNOTSUPP);
         }
         let wanted = *self.wanted.lock();
         if (level as u32, name as u32) == (IPPROTO_IP, linux::IP_MTU) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sockets over the stack: streams and datagrams of AF_INET and AF_INET6, AF_NETLINK's routing dumps.
+//! Sockets over the stack: streams and datagrams of AF_INET and AF_INET6, raw ones of AF_INET, AF_NETLINK's routing
+//! dumps.
 
 mod datagram;
 mod domain;
@@ -9,17 +10,21 @@ mod kept;
 mod message;
 mod netlink;
 mod options;
+mod raw;
 mod stream;
 
 use crate::stack::Net;
+use crate::wire;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_socket::{Credentials, Family, Socket, Type};
 
 pub use datagram::DatagramSocket;
 pub use domain::Domain;
+pub use raw::RawSocket;
 pub use stream::StreamSocket;
 
+const IPPROTO_MAX: u32 = 263;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
 const IPPROTO_ICMP: u32 = 1;
@@ -33,14 +38,26 @@ impl Family for Inet {
         self.1.number()
     }
 
-    fn create(&self, _creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>> {
+    fn create(&self, creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>> {
+        if protocol >= IPPROTO_MAX {
+            return Err(EINVAL);
+        }
         match (kind, protocol) {
             (Type::Stream, 0 | IPPROTO_TCP) => Ok(StreamSocket::new(self.0.clone(), self.1)),
             (Type::Datagram, 0 | IPPROTO_UDP) => Ok(DatagramSocket::new(self.0.clone(), self.1)),
-            // Linux refuses ICMP sockets to groups outside ping_group_range, which is empty by default.
-            (Type::Datagram, IPPROTO_ICMP | IPPROTO_ICMPV6) => Err(EACCES),
+            // Whom Linux lets make these says ping_group_range: here, as in containers, everybody.
+            (Type::Datagram, IPPROTO_ICMP) if self.1 == Domain::V4 => {
+                Ok(RawSocket::new(self.0.clone(), wire::PROTOCOL_ICMP, true))
+            }
+            (Type::Datagram, IPPROTO_ICMPV6) if self.1 == Domain::V6 => Err(EACCES),
             (Type::Stream | Type::Datagram, _) => Err(EPROTONOSUPPORT),
-            (Type::Raw | Type::SequencedPacket, _) => Err(ESOCKTNOSUPPORT),
+            (Type::Raw, 0) => Err(EPROTONOSUPPORT),
+            // What travels over IPv6 never leaves the machine, and is TCP or UDP.
+            (Type::Raw, _) if self.1 == Domain::V6 => Err(ESOCKTNOSUPPORT),
+            (Type::Raw, _) if creator.uid != 0 => Err(EPERM),
+            (Type::Raw, 1..=255) => Ok(RawSocket::new(self.0.clone(), protocol as u8, false)),
+            (Type::Raw, _) => Err(EPROTONOSUPPORT),
+            (Type::SequencedPacket, _) => Err(ESOCKTNOSUPPORT),
         }
     }
 

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sockets that see packets below the transports: raw(7), and ICMP datagrams (icmp(7)), which only send echo requests
+//! and only get the answers to them.
+
+use crate::icmp::datagram_buffer;
+use crate::ip::{Header, Ip, TTL};
+use crate::slab::{Id, Slab};
+use crate::stack::{Shared, Wakes};
+use crate::wire::{self, Ipv4, checksum};
+use abi::{Events, Result, errno::*};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+/// Packets that carry their own IP header when sent, and are never received (raw(7)).
+pub const PROTOCOL_RAW: u8 = 255;
+/// Linux' net.core.rmem_default.
+pub const RECEIVE_DEFAULT: usize = 212_992;
+/// Bookkeeping counted for each packet besides its bytes.
+const OVERHEAD: usize = 256;
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+/// Type, code, checksum, identifier, sequence number.
+const ECHO: usize = 8;
+
+/// A packet waiting to be read.
+pub struct Packet {
+    pub from: Ipv4Addr,
+    pub to: Ipv4Addr,
+    pub ttl: u8,
+    pub tos: u8,
+    pub bytes: Vec<u8>,
+}
+
+impl Packet {
+    fn memory(&self) -> usize {
+        self.bytes.len() + OVERHEAD
+    }
+}
+
+pub struct Socket {
+    pub shared: Arc<Shared>,
+    pub protocol: u8,
+    /// An ICMP datagram socket's identifier, once it has one; `None` for raw sockets.
+    pub ping: Option<u16>,
+    pub local: Ipv4Addr,
+    pub remote: Option<Ipv4Addr>,
+    pub queue: VecDeque<Packet>,
+    memory: usize,
+    pub receive_buffer: usize,
+    pub send_buffer: usize,
+    pub ttl: u8,
+    pub tos: u8,
+    pub broadcast: bool,
+    /// IP_HDRINCL.
+    pub has_header: bool,
+    /// ICMP_FILTER: a bit for each type that is not wanted.
+    pub filter: u32,
+    pub read_shut: bool,
+    pub write_shut: bool,
+}
+
+impl Socket {
+    pub fn poll(&self) -> Events {
+        let mut events = Events::OUT | Events::WRNORM;
+        events = events.with(Events::IN | Events::RDNORM, !self.queue.is_empty() || self.read_shut);
+        events = events.with(Events::RDHUP, self.read_shut);
+        events.with(Events::HUP, self.read_shut && self.write_shut)
+    }
+
+    pub fn pop(&mut self) -> Option<Packet> {
+        let packet = self.queue.pop_front()?;
+        self.memory -= packet.memory();
+        Some(packet)
+    }
+
+    pub fn unpop(&mut self, packet: Packet) {
+        self.memory += packet.memory();
+        self.queue.push_front(packet);
+    }
+
+    fn wants(&self, header: &Ipv4, payload: &[u8]) -> bool {
+        let addressed = (self.local.is_unspecified() || self.local == header.destination)
+            && self.remote.is_none_or(|remote| remote == header.source);
+        if !addressed || header.protocol != self.protocol || self.read_shut {
+            return false;
+        }
+        let kind = payload.first().copied();
+        match self.ping {
+            Some(id) => kind == Some(ECHO_REPLY) && payload.get(4..6) == Some(&id.to_be_bytes()) && id != 0,
+            None if header.protocol == wire::PROTOCOL_ICMP => {
+                kind.is_some_and(|kind| kind >= 32 || self.filter >> kind & 1 == 0)
+            }
+            None => true,
+        }
+    }
+}
+
+/// All of them; mostly none.
+#[derive(Default)]
+pub struct Raw {
+    pub sockets: Slab<Socket>,
+    /// Identifiers are given out in turn.
+    next_id: u16,
+}
+
+impl Raw {
+    pub fn create(&mut self, shared: Arc<Shared>, protocol: u8, is_ping: bool) -> Id {
+        self.sockets.insert(Socket {
+            shared,
+            protocol,
+            ping: is_ping.then_some(0),
+            local: Ipv4Addr::UNSPECIFIED,
+            remote: None,
+            queue: VecDeque::new(),
+            memory: 0,
+            receive_buffer: RECEIVE_DEFAULT,
+            send_buffer: RECEIVE_DEFAULT,
+            ttl: TTL,
+            tos: 0,
+            broadcast: false,
+            has_header: protocol == PROTOCOL_RAW,
+            filter: 0,
+            read_shut: false,
+            write_shut: false,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
+    }
+
+    /// Gives an ICMP datagram socket its identifier: the wanted one, or with 0 a free one. `EADDRINUSE`.
+    pub fn identify(&mut self, id: Id, wanted: u16) -> Result<()> {
+        let is_taken = |number: u16| self.sockets.iter().any(|(_, s)| s.ping == Some(number));
+        let number = match wanted {
+            0 => {
+                let start = self.next_id;
+                let free = (1..=u16::MAX).map(|n| start.wrapping_add(n)).find(|n| *n != 0 && !is_taken(*n));
+                free.ok_or(EADDRINUSE)?
+            }
+            wanted if is_taken(wanted) => return Err(EADDRINUSE),
+            wanted => wanted,
+        };
+        if wanted == 0 {
+            self.next_id = number;
+        }
+        self.sockets.get_mut(id).ok_or(EBADF)?.ping = Some(number);
+        Ok(())
+    }
+
+    /// A packet came in: every socket that wants it gets a copy. False when nobody did.
+    pub fn input(&mut self, header: &Ipv4, payload: &[u8], wakes: &mut Wakes) -> bool {
+        let ids: Vec<Id> =
+            self.sockets.iter().filter(|(_, s)| s.wants(header, payload)).map(|(id, _)| id).collect();
+        for id in &ids {
+            let Some(socket) = self.sockets.get_mut(*id) else { continue };
+            let mut bytes = Vec::new();
+            let with_header = if socket.ping.is_none() { wire::IPV4 } else { 0 };
+            if bytes.try_reserve_exact(with_header + payload.len()).is_err() {
+                continue;
+            }
+            bytes.resize(with_header, 0);
+            if with_header > 0 {
+                // Options are not kept.
+                Ipv4 { header: wire::IPV4, total: wire::IPV4 + payload.len(), ..*header }.put(&mut bytes);
+            }
+            bytes.extend_from_slice(payload);
+            let (from, to, ttl, tos) = (header.source, header.destination, header.ttl, header.tos);
+            let packet = Packet { from, to, ttl, tos, bytes };
+            if socket.memory + packet.memory() <= socket.receive_buffer {
+                socket.memory += packet.memory();
+                socket.queue.push_back(packet);
+                wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
+            }
+        }
+        !ids.is_empty()
+    }
+
+    /// Sends one packet.
+    pub fn send(&mut self, ip: &mut Ip, now: u64, id: Id, to: Option<Ipv4Addr>, bytes: &[u8]) -> Result<()> {
+        let socket = self.sockets.get(id).ok_or(EBADF)?;
+        if socket.write_shut {
+            return Err(EPIPE);
+        }
+        let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
+        let to = if to.is_unspecified() { Ipv4Addr::LOCALHOST } else { to };
+        if ip.is_broadcast(to) && !socket.broadcast {
+            return Err(EACCES);
+        }
+        let route = ip.route(to).ok_or(ENETUNREACH)?;
+        let source = if socket.local.is_unspecified() { route.source } else { socket.local };
+        let mut header =
+            Header { source, destination: to, protocol: socket.protocol, tos: socket.tos, ttl: socket.ttl };
+        if socket.ping.is_some() {
+            return self.send_echo(ip, now, id, &header, bytes);
+        }
+        let mut payload = bytes;
+        if socket.has_header {
+            if bytes.len() > route.mtu {
+                return Err(EMSGSIZE);
+            }
+            let length = bytes.first().map_or(0, |first| usize::from(first & 15) * 4);
+            if bytes.len() < wire::IPV4 || length < wire::IPV4 || length > bytes.len() {
+                return Err(EINVAL);
+            }
+            let address =
+                |at: usize| Ipv4Addr::from([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+            let given = address(12);
+            header = Header {
+                source: if given.is_unspecified() { source } else { given },
+                destination: address(16),
+                protocol: bytes[9],
+                tos: bytes[1],
+                ttl: bytes[8],
+            };
+            payload = &bytes[length..];
+        }
+        transmit(ip, now, &header, payload)
+    }
+
+    /// An echo request with the socket's identifier; the checksum is ours to make.
+    fn send_echo(&mut self, ip: &mut Ip, now: u64, id: Id, header: &Header, bytes: &[u8]) -> Result<()> {
+        if bytes.len() < ECHO || bytes[0] != ECHO_REQUEST || bytes[1] != 0 {
+            return Err(EINVAL);
+        }
+        if self.sockets.get(id).is_some_and(|s| s.ping == Some(0)) {
+            self.identify(id, 0)?;
+        }
+        let number = self.sockets.get(id).and_then(|s| s.ping).unwrap_or(0);
+        let mut message = Vec::new();
+        message.try_reserve_exact(bytes.len()).map_err(|_| ENOBUFS)?;
+        message.extend_from_slice(bytes);
+        message[2..4].fill(0);
+        message[4..6].copy_from_slice(&number.to_be_bytes());
+        let sum = checksum(&message);
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        transmit(ip, now, header, &message)
+    }
+}
+
+fn transmit(ip: &mut Ip, now: u64, header: &Header, payload: &[u8]) -> Result<()> {
+    let mut head = datagram_buffer(ip, payload.len()).ok_or(ENOBUFS)?;
+    if !head.append(payload) {
+        return Err(ENOBUFS);
+    }
+    ip.send_datagram(now, header, head, None);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(protocol: u8) -> Ipv4 {
+        Ipv4 {
+            source: Ipv4Addr::new(10, 0, 0, 1),
+            destination: Ipv4Addr::new(10, 0, 0, 2),
+            protocol,
+            ttl: 64,
+            tos: 0,
+            id: 1,
+            dont_fragment: false,
+            more_fragments: false,
+            fragment_offset: 0,
+            header: wire::IPV4,
+            total: wire::IPV4 + 8,
+        }
+    }
+
+    #[test]
+    fn a_raw_socket_gets_what_its_protocol_and_filter_say() {
+        let (mut raw, mut wakes) = (Raw::default(), Wakes::new());
+        let icmp = raw.create(Shared::new(), wire::PROTOCOL_ICMP, false);
+        raw.sockets.get_mut(icmp).unwrap().filter = 1 << ECHO_REQUEST;
+        assert!(!raw.input(&header(wire::PROTOCOL_ICMP), &[ECHO_REQUEST, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
+        assert!(!raw.input(&header(17), &[0; 8], &mut wakes));
+        assert!(raw.input(&header(wire::PROTOCOL_ICMP), &[ECHO_REPLY, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
+        let packet = raw.sockets.get_mut(icmp).unwrap().pop().unwrap();
+        assert_eq!((packet.bytes.len(), packet.bytes[0], packet.bytes[9]), (28, 0x45, 1));
+        assert_eq!(checksum(&packet.bytes[..20]), 0);
+    }
+
+    #[test]
+    fn an_icmp_datagram_socket_gets_the_answers_to_its_identifier() {
+        let (mut raw, mut wakes) = (Raw::default(), Wakes::new());
+        let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true);
+        raw.identify(ping, 0x1234).unwrap();
+        assert_eq!(raw.identify(ping, 0x1234), Err(EADDRINUSE));
+        assert!(!raw.input(&header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], &mut wakes));
+        assert!(raw.input(&header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x34, 0, 1], &mut wakes));
+        assert_eq!(raw.sockets.get_mut(ping).unwrap().pop().unwrap().bytes.len(), 8);
+    }
+}
