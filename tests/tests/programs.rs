@@ -106,3 +106,23 @@ fn changes_of_files_are_told() {
 fn events_processes_and_memory_are_those_of_linux() {
     passes("events.c", "all event tests passed");
 }
+
+#[test]
+fn processor_time_and_priorities_are_those_of_linux() {
+    passes("scheduling.c", "all scheduling tests passed");
+}
+
+#[test]
+fn urgent_data_and_signals_of_files_are_those_of_linux() {
+    passes("urgent.c", "all urgent tests passed");
+}
+
+#[test]
+fn sockets_below_the_transports_are_those_of_linux() {
+    passes("raw.c", "all raw tests passed");
+}
+
+#[test]
+fn of_several_errors_calls_answer_that_of_linux() {
+    passes("precedence.c", "all precedence tests passed");
+}

@@ -186,8 +186,11 @@ impl Epoll {
 
     /// EPOLL_CTL_MOD.
     pub fn modify(&self, fd: i32, description: &Arc<Description>, events: u32, data: u64) -> Result<()> {
+        if events & EXCLUSIVE != 0 {
+            return Err(EINVAL);
+        }
         let item = self.state.lock().items.get(&(description.id(), fd)).cloned().ok_or(ENOENT)?;
-        if (events | item.interest()) & EXCLUSIVE != 0 {
+        if item.interest() & EXCLUSIVE != 0 {
             return Err(EINVAL);
         }
         item.data.store(data, Ordering::Relaxed);

@@ -12,7 +12,10 @@ use core::any::Any;
 const PAGE: u64 = PAGE_SIZE as u64;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
 const FALLOC_FL_ZERO_RANGE: u32 = 16;
+const FALLOC_FL_INSERT_RANGE: u32 = 32;
+const FALLOC_FL_UNSHARE_RANGE: u32 = 64;
 
 /// An open [`Node`].
 pub struct RamFile {
@@ -53,6 +56,46 @@ impl RamFile {
             }
         }
         Ok(done)
+    }
+}
+
+impl RamFile {
+    /// Copies a page's worth of bytes; holes become pages of zeros.
+    fn copy_page(&self, from: u64, to: u64) -> Result<()> {
+        let mut bytes = alloc::vec![0; PAGE_SIZE];
+        let n = self.read(from, &mut Sink::kernel(&mut bytes))?;
+        let mut source = Source::kernel(&bytes[..n]);
+        // Not more than there was: the length is what it is to be already.
+        if self.store(to, &mut source)? == n { Ok(()) } else { Err(ENOSPC) }
+    }
+
+    /// FALLOC_FL_COLLAPSE_RANGE: takes whole pages out (fallocate(2), with ext4's rules).
+    fn collapse(&self, offset: u64, length: u64) -> Result<()> {
+        let size = self.node.length();
+        if !(offset | length).is_multiple_of(PAGE) || offset + length >= size {
+            return Err(EINVAL);
+        }
+        self.node.may_write(&self.node.data()?.lock(), 0)?;
+        for from in (offset + length..size).step_by(PAGE_SIZE) {
+            self.copy_page(from, from - length)?;
+        }
+        self.node.resize(size - length)
+    }
+
+    /// FALLOC_FL_INSERT_RANGE: makes room in whole pages.
+    fn insert(&self, offset: u64, length: u64) -> Result<()> {
+        let size = self.node.length();
+        if !(offset | length).is_multiple_of(PAGE) || offset >= size {
+            return Err(EINVAL);
+        }
+        let end = size.checked_add(length).filter(|end| *end <= FILE_LIMIT).ok_or(EFBIG)?;
+        self.node.may_write(&self.node.data()?.lock(), end)?;
+        self.node.may_grow_by(size.div_ceil(PAGE), end.div_ceil(PAGE))?;
+        self.node.resize(end)?;
+        for page in (offset / PAGE..size.div_ceil(PAGE)).rev() {
+            self.copy_page(page * PAGE, page * PAGE + length)?;
+        }
+        self.node.punch(offset, length)
     }
 }
 
@@ -161,7 +204,10 @@ impl File for RamFile {
         match mode & !FALLOC_FL_KEEP_SIZE {
             FALLOC_FL_PUNCH_HOLE if keep_size => return self.node.punch(offset, length),
             FALLOC_FL_ZERO_RANGE => self.node.punch(offset, length)?,
-            0 => {}
+            FALLOC_FL_COLLAPSE_RANGE => return self.collapse(offset, length),
+            FALLOC_FL_INSERT_RANGE => return self.insert(offset, length),
+            // Nothing is shared with another file.
+            0 | FALLOC_FL_UNSHARE_RANGE => {}
             _ => return Err(EOPNOTSUPP),
         }
         let before = self.node.length();

@@ -21,6 +21,7 @@ const O_NOATIME: u32 = 0o1000000;
 const O_PATH: u32 = 0o10000000;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
 const S_ISGID: u32 = 0o2000;
 const S_ISVTX: u32 = 0o1000;
 
@@ -275,10 +276,8 @@ pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
 
 /// renameat2(2).
 pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32) -> Result<()> {
+    check_rename_flags(flags)?;
     let exchange = flags & RENAME_EXCHANGE != 0;
-    if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE) != 0 || (exchange && flags & RENAME_NOREPLACE != 0) {
-        return Err(EINVAL);
-    }
     let source = from.parent(old)?;
     let target = to.parent(new)?;
     if !Arc::ptr_eq(source.dir.mount(), target.dir.mount()) {
@@ -325,7 +324,11 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
     if moving.is_mount_point() || there.as_ref().is_some_and(|t| t.is_mount_point()) {
         return Err(EBUSY);
     }
-    source.dir.inode().rename(&name, target.dir.inode(), &to_name, flags)?;
+    if flags & RENAME_WHITEOUT != 0 && source.dir.inode().names_change() {
+        // A volume of the host has no such thing.
+        return Err(EINVAL);
+    }
+    source.dir.inode().rename(&name, target.dir.inode(), &to_name, flags & !RENAME_WHITEOUT)?;
     match there {
         Some(there) if exchange => {
             there.moved(&source.dir, &name);
@@ -344,7 +347,19 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
             }
         }
     }
+    if flags & RENAME_WHITEOUT != 0 {
+        // What overlay file systems take for a deleted name: device 0, 0 (renameat2(2)).
+        let owner = may_create(from.who, &source.dir)?;
+        source.dir.inode().create(&name, FileType::CharDevice, 0, owner, 0)?;
+    }
     Ok(())
+}
+
+/// `EINVAL` for flags of renameat2(2) that are not known or do not go together.
+pub fn check_rename_flags(flags: u32) -> Result<()> {
+    let alone = flags & RENAME_EXCHANGE != 0 && flags & (RENAME_NOREPLACE | RENAME_WHITEOUT) != 0;
+    let known = RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT;
+    if flags & !known != 0 || alone { Err(EINVAL) } else { Ok(()) }
 }
 
 /// A regular file without a name in the file system of `dir` (O_TMPFILE), which link(2) may give one if `linkable`.

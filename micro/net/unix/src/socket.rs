@@ -529,7 +529,8 @@ impl Socket for UnixSocket {
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         if flags & linux::MSG_OOB != 0 {
-            return Err(EOPNOTSUPP);
+            // A stream could have had an urgent byte, and has none.
+            return Err(if self.kind == Type::Stream { EINVAL } else { EOPNOTSUPP });
         }
         if self.state.lock().listening.is_some() {
             return Err(EINVAL);

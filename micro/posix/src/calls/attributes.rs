@@ -21,7 +21,10 @@ const XATTR_SIZE_MAX: usize = 65536;
 const FALLOC_KNOWN: u32 = 0x7f;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
 const FALLOC_FL_ZERO_RANGE: u32 = 16;
+const FALLOC_FL_INSERT_RANGE: u32 = 32;
+const FALLOC_FL_UNSHARE_RANGE: u32 = 64;
 const SYNC_FILE_RANGE_KNOWN: u32 = 7;
 
 /// A file whose attributes are to change, by path or by descriptor.
@@ -280,6 +283,24 @@ pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
+/// Which modes of fallocate(2) go together, as Linux' `vfs_fallocate` has it.
+fn check_allocation(mode: u32) -> Result<()> {
+    let has = |flags: u32| mode & flags == flags;
+    let rest = |allowed: u32| mode & !allowed != 0;
+    if has(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)
+        || has(FALLOC_FL_PUNCH_HOLE) && !has(FALLOC_FL_KEEP_SIZE)
+    {
+        return Err(EOPNOTSUPP);
+    }
+    if has(FALLOC_FL_COLLAPSE_RANGE) && rest(FALLOC_FL_COLLAPSE_RANGE)
+        || has(FALLOC_FL_INSERT_RANGE) && rest(FALLOC_FL_INSERT_RANGE)
+        || has(FALLOC_FL_UNSHARE_RANGE) && rest(FALLOC_FL_UNSHARE_RANGE | FALLOC_FL_KEEP_SIZE)
+    {
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
 pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     let (offset, length) = (call.long(2), call.long(3));
@@ -290,10 +311,7 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     if mode & !FALLOC_KNOWN != 0 {
         return Err(EOPNOTSUPP);
     }
-    // FALLOC_FL_PUNCH_HOLE only together with FALLOC_FL_KEEP_SIZE.
-    if mode & 3 == 2 {
-        return Err(EOPNOTSUPP);
-    }
+    check_allocation(mode)?;
     if !description.may_write() {
         return Err(EBADF);
     }
@@ -310,7 +328,10 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     }
     description.file().allocate(mode, offset as u64, length as u64)?;
     description.happened(notify::MODIFY);
-    if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) != 0 {
+    if mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE) != 0 {
+        // Everything behind has moved.
+        mem::current().file_lost(stat.device, stat.inode, offset as u64, u64::MAX, false);
+    } else if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) != 0 {
         mem::current().file_lost(stat.device, stat.inode, offset as u64, end, false);
     }
     Ok(0)
@@ -378,6 +399,9 @@ fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
     let writes = access == Access::WRITE;
     if writes {
         target.may_change()?;
+    }
+    if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
+        return Err(EINVAL);
     }
     if name.starts_with(b"user.") {
         if !matches!(stat.kind, FileType::Regular | FileType::Directory) {

@@ -6,6 +6,7 @@ use super::signals;
 use crate::call::Call;
 use crate::{files, task, wait};
 use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
 use api_fs::FileType;
 use api_user::{Sink, Source, read_iovec};
 use descriptors::Description;
@@ -178,40 +179,60 @@ fn rwf(call: &Call<'_>) -> Result<u32> {
     if flags & !RWF_KNOWN != 0 { Err(EOPNOTSUPP) } else { Ok(flags) }
 }
 
-/// preadv2(2): offset -1 is the current position.
-pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
-    let flags = rwf(call)?;
+/// The offset of preadv2(2) and pwritev2(2): -1 is the current position.
+fn position_or_current(call: &Call<'_>) -> Result<(Option<u64>, Arc<Description>)> {
+    let offset = match call.long(3) {
+        -1 => None,
+        offset => Some(position(offset)?),
+    };
     let description = files::get(call.int(0))?;
-    if call.long(3) != -1 {
-        return preadv(call);
-    }
+    if offset.is_some() && !description.is_seekable() { Err(ESPIPE) } else { Ok((offset, description)) }
+}
+
+/// preadv2(2). The flags are looked at last, and not for nothing to read (Linux' order).
+pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
+    let (offset, description) = position_or_current(call)?;
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let mut to = Sink::vectored(&segments);
     if !description.may_read() {
         return Err(EBADF);
     }
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    let mut to = Sink::vectored(&segments);
-    if flags & RWF_NOWAIT != 0 { description.read(&mut to) } else { read_from(&description, &mut to) }
+    if to.remaining() == 0 {
+        return Ok(0);
+    }
+    let flags = rwf(call)?;
+    match offset {
+        Some(offset) => description.read_at(offset, &mut to),
+        None if flags & RWF_NOWAIT != 0 => description.read(&mut to),
+        None => read_from(&description, &mut to),
+    }
 }
 
-/// pwritev2(2): offset -1 is the current position.
+/// pwritev2(2), likewise. A file does not promise to take bytes without waiting for memory.
 pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
-    let flags = rwf(call)?;
-    let description = files::get(call.int(0))?;
+    let (offset, description) = position_or_current(call)?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
     let mut from = Source::vectored(&segments);
     if !description.may_write() {
         return Err(EBADF);
     }
+    if from.remaining() == 0 {
+        return Ok(0);
+    }
+    let flags = rwf(call)?;
+    if flags & RWF_NOWAIT != 0 && description.is_seekable() {
+        return Err(EOPNOTSUPP);
+    }
     let done = if flags & RWF_APPEND != 0 && description.is_seekable() {
         let size = description.file().size()?;
         limit_write(&description, Some(size), &mut from)?;
         let (n, end) = description.file().append(&mut from)?;
-        if call.long(3) == -1 {
+        if offset.is_none() {
             description.set_position(end);
         }
         n
-    } else if call.long(3) != -1 {
-        write_at(&description, position(call.long(3))?, &mut from)?
+    } else if let Some(offset) = offset {
+        write_at(&description, offset, &mut from)?
     } else if flags & RWF_NOWAIT != 0 {
         description.write(&mut from)?
     } else {

@@ -256,7 +256,9 @@ pub fn msync(call: &mut Call<'_>) -> Result<usize> {
     if !call.arg(0).is_multiple_of(PAGE) || flags & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC {
         return Err(EINVAL);
     }
-    mem::current().sync(call.arg(0), call.arg(1), flags & MS_INVALIDATE != 0).map(|()| 0)
+    // In whole pages, and as in Linux around the end of numbers: -1 byte is none.
+    let length = call.arg(1).wrapping_add(PAGE - 1) & !(PAGE - 1);
+    mem::current().sync(call.arg(0), length, flags & MS_INVALIDATE != 0).map(|()| 0)
 }
 
 /// mlock(2).

@@ -100,6 +100,7 @@ pub fn renameat(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn renameat2(call: &mut Call<'_>) -> Result<usize> {
+    ops::check_rename_flags(call.uint(4))?;
     rename_at((call.int(0), call.ptr(1)), (call.int(2), call.ptr(3)), call.uint(4))
 }
 

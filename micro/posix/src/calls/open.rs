@@ -175,6 +175,10 @@ pub fn openat2(call: &mut Call<'_>) -> Result<usize> {
     if resolve.has(Resolve::BENEATH) && resolve.has(Resolve::IN_ROOT) {
         return Err(EINVAL);
     }
+    if resolve.has(Resolve::CACHED) && flags & (O_TRUNC | O_CREAT | O_TMPFILE) != 0 {
+        // Those would have to wait for a disk (Linux, whose O_TMPFILE includes O_DIRECTORY here as well).
+        return Err(EAGAIN);
+    }
     let path = read_path(call.ptr(1), false)?;
     let dirfd = call.int(0);
     // With RESOLVE_IN_ROOT even `/x` starts at the directory, so the descriptor counts.

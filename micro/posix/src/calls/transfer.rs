@@ -221,17 +221,17 @@ fn splice_in(
 /// tee(2): copies what is in one pipe to another, without taking it.
 pub fn tee(call: &mut Call<'_>) -> Result<usize> {
     let (count, flags) = (call.size(2).min(CHUNK), call.flags(3, SPLICE_KNOWN)?);
+    if count == 0 {
+        return Ok(0);
+    }
     let from = files::get(call.int(0))?;
     let to = files::get(call.int(1))?;
-    let (source, target) = (pipe_end(&from).ok_or(EINVAL)?, pipe_end(&to).ok_or(EINVAL)?);
     if !from.may_read() || !to.may_write() {
         return Err(EBADF);
     }
+    let (source, target) = (pipe_end(&from).ok_or(EINVAL)?, pipe_end(&to).ok_or(EINVAL)?);
     if Arc::ptr_eq(source.pipe(), target.pipe()) {
         return Err(EINVAL);
-    }
-    if count == 0 {
-        return Ok(0);
     }
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
     let mut bytes = buffer(count)?;

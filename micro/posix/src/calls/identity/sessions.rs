@@ -40,6 +40,7 @@ pub fn getsid(call: &mut Call<'_>) -> Result<usize> {
 /// setpgid(2).
 pub fn setpgid(call: &mut Call<'_>) -> Result<usize> {
     let (pid, group) = (call.int(0), call.int(1));
+    let group = if group == 0 { pid } else { group };
     if group < 0 {
         return Err(EINVAL);
     }

@@ -47,6 +47,9 @@ impl Header {
 
     fn read(at: u64) -> Result<Header> {
         let w: [u64; 7] = UserPtr::new(at).read()?;
+        if w[0] != 0 && (w[1] as i32) < 0 {
+            return Err(EINVAL);
+        }
         if w[3] > api_user::IOV_MAX as u64 {
             return Err(EMSGSIZE);
         }

@@ -121,6 +121,7 @@ pub fn accept(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn accept4(call: &mut Call<'_>) -> Result<usize> {
+    files::get(call.int(0))?;
     let flags = call.flags(3, SOCK_NONBLOCK | O_CLOEXEC)?;
     accept_with(call, flags)
 }
