@@ -74,6 +74,29 @@ static void whiteouts_are_left(void)
     CHECK(lstat("moved", &stat_) == 0 && S_ISLNK(stat_.st_mode));
 }
 
+static void ranges_are_taken_out_and_put_in(void)
+{
+    char page[4096], seen[4096];
+    int fd = open("ranges", O_CREAT | O_RDWR, 0600);
+    for (int i = 0; i < 4; i++) {
+        memset(page, 'a' + i, sizeof page);
+        CHECK(write(fd, page, i < 3 ? sizeof page : 100) > 0);
+    }
+    if (FAILS(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 4096, 4096), EOPNOTSUPP))
+        return; // tmpfs of Linux
+    CHECK(lseek(fd, 0, SEEK_END) == 2 * 4096 + 100);
+    CHECK(pread(fd, seen, 4096, 4096) == 4096 && seen[0] == 'c' && seen[4095] == 'c');
+    CHECK(pread(fd, seen, 4096, 8192) == 100 && seen[0] == 'd' && seen[99] == 'd');
+    CHECK(fallocate(fd, FALLOC_FL_INSERT_RANGE, 4096, 8192) == 0 && lseek(fd, 0, SEEK_END) == 4 * 4096 + 100);
+    CHECK(pread(fd, seen, 4096, 0) == 4096 && seen[4095] == 'a');
+    CHECK(pread(fd, seen, 4096, 4096) == 4096 && seen[0] == 0 && seen[4095] == 0);
+    CHECK(pread(fd, seen, 4096, 12288) == 4096 && seen[0] == 'c' && seen[4095] == 'c');
+    CHECK(pread(fd, seen, 4096, 16384) == 100 && seen[99] == 'd');
+    CHECK(FAILS(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 1, 4096), EINVAL));
+    CHECK(FAILS(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, 8192, 3 * 4096), EINVAL));
+    CHECK(FAILS(fallocate(fd, FALLOC_FL_INSERT_RANGE, 5 * 4096, 4096), EINVAL));
+}
+
 static void of_sockets(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(1),
@@ -116,6 +139,7 @@ int main(void)
     CHECK(mkdtemp(dir) != NULL && chdir(dir) == 0);
     of_files();
     whiteouts_are_left();
+    ranges_are_taken_out_and_put_in();
     of_sockets();
     of_clocks();
     puts("all precedence tests passed");

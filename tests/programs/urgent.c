@@ -207,11 +207,39 @@ static void signals_tell_of_files(void)
     close(file);
 }
 
+static void signals_tell_of_directories(void)
+{
+    char name[] = "/tmp/urgent-XXXXXX", file[64];
+    CHECK(mkdtemp(name) != NULL);
+    snprintf(file, sizeof file, "%s/file", name);
+    int dir = open(name, O_RDONLY), fd;
+    struct sigaction action = {.sa_sigaction = on_told, .sa_flags = SA_SIGINFO};
+    CHECK(sigaction(SIGRTMIN + 2, &action, NULL) == 0);
+    CHECK(fcntl(dir, F_SETSIG, SIGRTMIN + 2) == 0);
+    CHECK(fcntl(dir, F_NOTIFY, DN_CREATE) == 0);
+    told = 0;
+    CHECK((fd = open(file, O_CREAT | O_RDWR, 0600)) >= 0);
+    CHECK(told == 1 && last.si_fd == dir && last.si_code == POLL_MSG);
+    // Once only, unless DN_MULTISHOT is set.
+    CHECK(unlink(file) == 0 && close(open(file, O_CREAT | O_RDWR, 0600)) == 0 && told == 1);
+    CHECK(fcntl(dir, F_NOTIFY, DN_DELETE | DN_RENAME | DN_MULTISHOT) == 0);
+    CHECK(unlink(file) == 0 && told == 2);
+    CHECK(close(open(file, O_CREAT | O_RDWR, 0600)) == 0 && told == 2);
+    CHECK(unlink(file) == 0 && told == 3);
+    CHECK(fcntl(dir, F_NOTIFY, 0) == 0);
+    CHECK(close(open(file, O_CREAT | O_RDWR, 0600)) == 0 && unlink(file) == 0 && told == 3);
+    CHECK(fcntl(fd, F_NOTIFY, DN_CREATE) == -1 && errno == ENOTDIR);
+    close(fd);
+    close(dir);
+    rmdir(name);
+}
+
 int main(void)
 {
     one_byte_is_taken_out_of_the_stream();
     inline_it_stays_in_the_stream();
     signals_tell_of_files();
+    signals_tell_of_directories();
     puts("all urgent tests passed");
     return 0;
 }

@@ -104,8 +104,10 @@ impl Thread {
     /// Counts from now on, wherever the thread is.
     pub fn set_rank(&self, rank: Rank) {
         let packed = [rank.priority, rank.takes_turns.into(), rank.nice as u8, 0];
-        self.rank.store(u32::from_ne_bytes(packed), Ordering::Relaxed);
-        crate::run::rank_changed(self);
+        let packed = u32::from_ne_bytes(packed);
+        if self.rank.swap(packed, Ordering::Relaxed) != packed {
+            crate::run::rank_changed(self);
+        }
     }
 
     /// Processor time it has used since it was woken last, in nanoseconds.
