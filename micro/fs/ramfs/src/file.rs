@@ -60,12 +60,11 @@ impl RamFile {
 }
 
 impl RamFile {
-    /// Copies a page's worth of bytes; holes become pages of zeros.
-    fn copy_page(&self, from: u64, to: u64) -> Result<()> {
-        let mut bytes = alloc::vec![0; PAGE_SIZE];
+    /// Copies the bytes of a page, of which those before `end` count; holes become pages of zeros.
+    fn copy_page(&self, from: u64, to: u64, end: u64) -> Result<()> {
+        let mut bytes = alloc::vec![0; (end - from).min(PAGE) as usize];
         let n = self.read(from, &mut Sink::kernel(&mut bytes))?;
         let mut source = Source::kernel(&bytes[..n]);
-        // Not more than there was: the length is what it is to be already.
         if self.store(to, &mut source)? == n { Ok(()) } else { Err(ENOSPC) }
     }
 
@@ -77,7 +76,7 @@ impl RamFile {
         }
         self.node.may_write(&self.node.data()?.lock(), 0)?;
         for from in (offset + length..size).step_by(PAGE_SIZE) {
-            self.copy_page(from, from - length)?;
+            self.copy_page(from, from - length, size)?;
         }
         self.node.resize(size - length)
     }
@@ -93,7 +92,7 @@ impl RamFile {
         self.node.may_grow_by(size.div_ceil(PAGE), end.div_ceil(PAGE))?;
         self.node.resize(end)?;
         for page in (offset / PAGE..size.div_ceil(PAGE)).rev() {
-            self.copy_page(page * PAGE, page * PAGE + length)?;
+            self.copy_page(page * PAGE, page * PAGE + length, size)?;
         }
         self.node.punch(offset, length)
     }

@@ -168,6 +168,28 @@ fn holes_are_punched_in_pages_and_parts_of_pages() {
 }
 
 #[test]
+fn ranges_are_taken_out_and_put_in() {
+    const PAGE: u64 = PAGE_SIZE as u64;
+    let text: Vec<u8> = (0..4u8).flat_map(|i| [b'a' + i; PAGE_SIZE]).take(3 * PAGE_SIZE + 100).collect();
+    let archive = Writer::new().add("a", 0o100644, &text).finish();
+    let root = from_archive(archive, archive.as_ptr() as u64, 1, MIB).unwrap();
+    let own = new_file(&root, b"own");
+    write(&own, 0, &text).unwrap();
+    for file in [own, open(&walk(&root, "a").unwrap())] {
+        file.allocate(8, PAGE, PAGE).unwrap();
+        let without = [&text[..PAGE_SIZE], &text[2 * PAGE_SIZE..]].concat();
+        assert_eq!(read(&file, 0, 30_000), without);
+        file.allocate(32, PAGE, 2 * PAGE).unwrap();
+        let with = [&without[..PAGE_SIZE], &[0; 2 * PAGE_SIZE], &without[PAGE_SIZE..]].concat();
+        assert_eq!(read(&file, 0, 30_000), with);
+        for (mode, from, length) in [(8, 1, PAGE), (8, 3 * PAGE, 2 * PAGE), (32, 5 * PAGE, PAGE), (32, 0, 1)]
+        {
+            assert_eq!(file.allocate(mode, from, length), Err(EINVAL));
+        }
+    }
+}
+
+#[test]
 fn appends_reserve_their_place_first() {
     let root = tmpfs(2, MIB, 0o777, (0, 0));
     let file = new_file(&root, b"f");
