@@ -21,12 +21,14 @@ pub struct Wheel<K> {
     slots: Vec<Vec<(u64, K)>>,
     /// One bit for each slot that is not empty.
     occupied: [u64; LEVELS],
+    /// The answer of [`Wheel::next_ns`]: it is asked for far more often than it changes.
+    next_ns: Option<u64>,
 }
 
 impl<K: Copy> Wheel<K> {
     pub fn new(now_ns: u64) -> Self {
         let slots = (0..LEVELS * SLOTS).map(|_| Vec::new()).collect();
-        Wheel { tick: now_ns / TICK_NS, slots, occupied: [0; LEVELS] }
+        Wheel { tick: now_ns / TICK_NS, slots, occupied: [0; LEVELS], next_ns: None }
     }
 
     /// The tick at which a deadline counts as passed: never before it.
@@ -38,6 +40,7 @@ impl<K: Copy> Wheel<K> {
     pub fn set(&mut self, tick: u64, key: K) -> u64 {
         let tick = tick.clamp(self.tick + 1, self.tick + REACH - 1);
         self.insert(tick, key);
+        self.next_ns = self.find_next_ns();
         tick
     }
 
@@ -53,6 +56,10 @@ impl<K: Copy> Wheel<K> {
 
     /// When [`Wheel::expire`] has something to do next, in nanoseconds; at or before the first timer.
     pub fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    fn find_next_ns(&self) -> Option<u64> {
         let mut next = None;
         for level in 0..LEVELS {
             if self.occupied[level] == 0 {
@@ -76,7 +83,7 @@ impl<K: Copy> Wheel<K> {
         let now = now_ns / TICK_NS;
         while self.tick < now {
             // Jump to the next tick at which anything happens.
-            let next = self.next_ns().map_or(now, |ns| ns / TICK_NS).min(now);
+            let next = self.find_next_ns().map_or(now, |ns| ns / TICK_NS).min(now);
             self.tick = next;
             for level in (1..LEVELS).rev() {
                 let shift = BITS * level as u32;
@@ -91,6 +98,7 @@ impl<K: Copy> Wheel<K> {
                 fired.append(&mut self.slots[slot]);
             }
         }
+        self.next_ns = self.find_next_ns();
     }
 
     fn cascade(&mut self, level: usize, slot: usize, fired: &mut Vec<(u64, K)>) {
