@@ -12,7 +12,7 @@ fn unilith_frame_new() -> u64 {
     let physical = FRAMES.lock().new_frame();
     if physical != 0 && !untouched::take(physical) {
         // SAFETY: a fresh page, ours alone.
-        unsafe { zero(at(physical)) }
+        unsafe { zero(at(physical), PAGE) }
     }
     physical
 }
@@ -52,12 +52,17 @@ fn unilith_frame_bytes(physical: u64) -> *mut u8 {
 fn unilith_frames_take_zeroed(count: usize) -> u64 {
     let physical = FRAMES.lock().take(count);
     if physical != 0 {
+        // Neighbours that were used before are zeroed together.
+        let (mut used, end) = (physical, physical + (count * PAGE) as u64);
         for page in (physical..).step_by(PAGE).take(count) {
-            if !untouched::take(page) {
-                // SAFETY: a fresh page, ours alone.
-                unsafe { zero(at(page)) }
+            if untouched::take(page) {
+                // SAFETY: fresh pages, ours alone.
+                unsafe { zero(at(used), (page - used) as usize) }
+                used = page + PAGE as u64;
             }
         }
+        // SAFETY: as above.
+        unsafe { zero(at(used), (end - used) as usize) }
     }
     physical
 }

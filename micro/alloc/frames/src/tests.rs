@@ -174,7 +174,7 @@ fn pages_are_zeroed_and_copied_to_their_last_byte() {
     // SAFETY: both pages are the test's own, and the neighbours are inside the allocation.
     unsafe {
         a.write_bytes(0x5a, 3 * PAGE);
-        crate::zero(b);
+        crate::zero(b, PAGE);
         assert_eq!((*b.sub(1), *b, *b.add(PAGE - 1), *b.add(PAGE)), (0x5a, 0, 0, 0x5a));
         crate::copy(a, b);
         assert!((0..3 * PAGE).all(|i| *a.add(i) == 0x5a));

@@ -22,7 +22,12 @@ pub const CALLS: &[(u32, &str, &str)] = &[
     (15, "rt_sigreturn", "back from a signal that hit the kernel"),
     (19, "readv", "a packet of a tap, with its header"),
     (20, "writev", "a packet, with its header"),
-    (28, "madvise", "unused kernel stacks and memory go back to the host (MADV_DONTNEED, MADV_REMOVE)"),
+    (
+        28,
+        "madvise",
+        "unused kernel stacks and the kernel's view of the archive go back to the host (MADV_DONTNEED); memory comes in large \
+         pages (MADV_COLLAPSE)",
+    ),
     (158, "arch_prctl", "FS base, only where the host has no FSGSBASE"),
     (223, "timer_settime", "the one timer: preemption, deadlines while the program computes"),
     (228, "clock_gettime", "how fast the time-stamp counter runs"),

@@ -162,7 +162,7 @@ impl Filter {
 }
 
 const MADV_DONTNEED: u32 = 4;
-const MADV_REMOVE: u32 = 9;
+const MADV_COLLAPSE: u32 = 25;
 const ARCH_SET_FS: u32 = 0x1002;
 const ARCH_GET_FS: u32 = 0x1003;
 
@@ -216,7 +216,7 @@ pub fn filter(machine: &Machine) -> Filter {
     ];
     f.allow_by_place(host::MMAP, end, &shown, &replaced);
     f.allow_if(host::MUNMAP, &[(high(0), program)]);
-    f.allow_if(host::MADVISE, &[(low(2), Must::BeOneOf([MADV_DONTNEED, MADV_REMOVE, MADV_REMOVE]))]);
+    f.allow_if(host::MADVISE, &[(low(2), Must::BeOneOf([MADV_DONTNEED, MADV_COLLAPSE, MADV_COLLAPSE]))]);
     f.allow_protect(machine);
     if machine.by_call {
         let codes = [ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_FS];
@@ -317,7 +317,10 @@ mod tests {
         assert!(!asks(host::MPROTECT, [TEXT + 0x2000, 0xf_f000, 5, 0, 0, 0]));
         assert!(!asks(host::MPROTECT, [TEXT + 0x1000, 0xf_e000, 5, 0, 0, 0]));
         assert!(!asks(host::MUNMAP, [USER_END, 4096, 0, 0, 0, 0]));
-        assert!(!asks(host::MADVISE, [here, 4096, 3, 0, 0, 0]));
+        assert!(asks(host::MADVISE, [USER_END, 4096, 25, 0, 0, 0]));
+        for advice in [0, 3, 8, 9, 10, 14, 16, 22, 23, 24, 100, 101] {
+            assert!(!asks(host::MADVISE, [here, 4096, advice, 0, 0, 0]));
+        }
         assert!(!asks(host::ARCH_PRCTL, [0x1002, 0, 0, 0, 0, 0]));
     }
 }
