@@ -20,8 +20,11 @@ const AROUND: u64 = 16;
 const AROUND_READ_ONLY: u64 = if Machine::CHUNKS { 64 } else { AROUND };
 /// Most pages of a file copied at once where one after the other is written: relocation does that.
 const COPIES_AHEAD: u32 = if Machine::CHUNKS { 16 } else { 1 };
+/// Variables of programs and libraries: writable mappings of at most so many pages of files of the image, which are copied
+/// by [`COPIES_AHEAD`] at the first touch. Reading them first, as relocation does, would cost a second fault.
+const VARIABLES_MOST: u64 = 256;
 /// Most pages of anonymous memory made at once for sequential use.
-const AHEAD: u32 = if Machine::CHUNKS { 256 } else { 16 };
+const AHEAD: u32 = if Machine::CHUNKS { LARGE_PAGES as u32 } else { 16 };
 /// Pages of the smallest piece of contiguous memory, and how many pieces there may be before they get larger.
 const CHUNK_LEAST: u64 = 16;
 const CHUNKS_MOST: u64 = 16_384;
@@ -158,6 +161,14 @@ impl Inner {
                 let text = vma.text.clone();
                 let streak = vma.streak;
                 let view = View { file, first, start, end, rights, shared, text };
+                if Machine::CHUNKS
+                    && (end - start) / PAGE <= VARIABLES_MOST
+                    && rights.contains(Rights::WRITE)
+                    && !shared
+                    && self.copy_variables(address, &view)
+                {
+                    return RESOLVED;
+                }
                 let step = self.fault_file(address, access, &view, present, fetched);
                 if COPIES_AHEAD > 1
                     && access == Access::Write
@@ -247,11 +258,12 @@ impl Inner {
                     // SAFETY: as above.
                     drop(unsafe { Frame::from_raw(physical + i * PAGE) });
                 }
+                self.count_resident(true, i as i64);
                 let next = base + i * PAGE;
                 return (next > address).then_some(next);
             }
-            self.count_resident(true, 1);
         }
+        self.count_resident(true, pages as i64);
         Some(base + pages * PAGE)
     }
 
@@ -273,6 +285,53 @@ impl Inner {
             at += PAGE;
         }
         at
+    }
+
+    /// Own copies, in one piece, of the page at `address` of a private mapping and of those around it that are as good as
+    /// constant and none of the program's yet; false where that is not so, or memory is short.
+    fn copy_variables(&mut self, address: u64, view: &View) -> bool {
+        const MOST: usize = COPIES_AHEAD as usize;
+        let (total, free) = api_mem::statistics();
+        if free < total / SHORT_SHARE {
+            return false;
+        }
+        let pages = view.file.source.length().div_ceil(PAGE);
+        let group = address & !(MOST as u64 * PAGE - 1);
+        let mut originals = [const { None }; MOST];
+        let (mut from, mut to) = (group, address);
+        for (i, original) in originals.iter_mut().enumerate() {
+            let at = group + i as u64 * PAGE;
+            *original = (view.start..view.end)
+                .contains(&at)
+                .then(|| view.index(at))
+                .filter(|index| *index < pages && !view.has_sites(*index) && self.pager.page(at).is_none())
+                .and_then(|index| view.file.source.resident_page(index))
+                .filter(Frame::is_permanent);
+            match original {
+                None if at <= address => from = at + PAGE,
+                None => break,
+                Some(_) => to = at + PAGE,
+            }
+        }
+        if from > address {
+            return false;
+        }
+        let Ok(memory) = Pages::new(((to - from) / PAGE) as usize) else { return false };
+        let physical = memory.into_raw();
+        let mut made = from;
+        for (i, original) in originals[((from - group) / PAGE) as usize..].iter().flatten().enumerate() {
+            // SAFETY: `into_raw` gave one count of each page.
+            let copy = unsafe { Frame::from_raw(physical + i as u64 * PAGE) };
+            // SAFETY: both are whole pages, and nobody else has the new one.
+            unsafe { core::ptr::copy_nonoverlapping(original.bytes(), copy.bytes(), PAGE as usize) };
+            // Behind one for which there was no room in the tables nothing is mapped: it goes back.
+            let at = from + i as u64 * PAGE;
+            if made == at && self.pager.map(at, copy, view.rights, true).is_ok() {
+                made += PAGE;
+            }
+        }
+        self.count_resident(true, ((made - from) / PAGE) as i64);
+        made > address
     }
 
     /// Own copies of `count` pages of a private mapping from `from` on, as far as they are at hand and memory is plentiful;

@@ -101,6 +101,11 @@ impl Frame {
         unilith_frame_count(self.0) == 1
     }
 
+    /// True for a page that is never reused, such as those of the initial RAM disk.
+    pub fn is_permanent(&self) -> bool {
+        unilith_frame_count(self.0) == u32::MAX
+    }
+
     /// Copies out of the page, from `offset` on; both must stay inside it.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset + to.len() <= PAGE_SIZE);

@@ -210,8 +210,11 @@ impl Pager for Mirror {
         self.flush();
         let (from, to) = self.gone;
         if self.is_active() && !(from <= start && end <= to) {
-            // SAFETY: a range of the program's.
-            unsafe { api_plat::pages::unmap(start, end - start) };
+            // Most of what a program replaces by something else it never touched.
+            if self.tables.holds(start, end) {
+                // SAFETY: a range of the program's.
+                unsafe { api_plat::pages::unmap(start, end - start) };
+            }
             self.gone = (start, end);
         }
         self.tables.take(start, end, batch)

@@ -477,6 +477,16 @@ impl Tables {
     pub fn root(&self) -> u64 {
         self.root
     }
+
+    /// True when there is a page in the range.
+    pub fn holds(&self, start: u64, end: u64) -> bool {
+        let mut found = false;
+        self.walk(start, end, |_, _, _| {
+            found = true;
+            ControlFlow::Break(())
+        });
+        found
+    }
 }
 
 #[cfg(any(test, feature = "process"))]
