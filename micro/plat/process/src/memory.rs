@@ -177,22 +177,41 @@ static ASKED: Parts<{ (MOST / LARGE / 64) as usize }> = Parts::new();
 static MADE: Parts<{ (MOST / LARGE / 64) as usize }> = Parts::new();
 /// The host makes large pages.
 static MAKES: AtomicBool = AtomicBool::new(true);
+/// How many it is not asked for, because the last one took it longer than [`LONG`].
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds, and the number: one that takes 20 ms is then a fifth of what the others take when they are touched.
+const LONG: u64 = 3_000_000;
+const LEFT_OUT_THEN: u64 = 64;
 
 /// Asks the host, once, to make one of its large pages of those of memory, whatever they hold already. Small ones take it 2 µs
-/// each when they are touched, and 1 µs more where they are seen at a second place; a large one 400 µs for all 512, and a
-/// few milliseconds where the host's other processors are busy, for which it waits. So this is for memory of which all will
-/// be used. Hosts without it, or without a large page left, go on as before: page by page.
+/// each when they are touched, and 1 µs more where they are seen at a second place; a large one 400 µs for all 512. But it
+/// waits for the host's other processors, which on a busy host takes up to 20 ms. So this is for memory of which all will be
+/// used, and not tried again soon when it took long. Hosts without it, or without a large page left, go on as before: page by
+/// page.
 fn make_large(part: u64) {
     const MADV_COLLAPSE: u64 = 25;
     let start = part * LARGE;
-    if start < FREE || start + LARGE > code() || !MAKES.load(Ordering::Relaxed) || !ASKED.insert(part) {
+    if start < FREE || start + LARGE > code() || !MAKES.load(Ordering::Relaxed) {
         return;
     }
+    let left_out = LEFT_OUT.load(Ordering::Relaxed);
+    if left_out != 0 {
+        // One thread writes: no need for an atomic change.
+        return LEFT_OUT.store(left_out - 1, Ordering::Relaxed);
+    }
+    if !ASKED.insert(part) {
+        return;
+    }
+    let begin = api_plat::now_ns();
     // Where nothing is yet the host has nothing to make a large page of.
     // SAFETY: memory that is mapped, and read without a meaning.
     unsafe { ((PHYS + start) as *const u8).read_volatile() };
     // SAFETY: the bytes stay what they are.
-    match unsafe { host::call(host::MADVISE, [PHYS + start, LARGE, MADV_COLLAPSE, 0, 0, 0]) } {
+    let made = unsafe { host::call(host::MADVISE, [PHYS + start, LARGE, MADV_COLLAPSE, 0, 0, 0]) };
+    if api_plat::now_ns().saturating_sub(begin) > LONG {
+        LEFT_OUT.store(LEFT_OUT_THEN, Ordering::Relaxed);
+    }
+    match made {
         Ok(_) => {
             MADE.insert(part);
         }
