@@ -17,6 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use unilith_image::{Cache, Catalogue, Image, ImageConfig, Manifest, Reference, Request, Size};
+use unilith_linux::Recipe;
 use unilith_machine::{
     accel,
     record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
@@ -162,9 +163,15 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         return Err(Fault::new(format!("--log {level}: it is one of error, warn, info, debug and trace")));
     }
 
+    if flags.kernel == KernelKind::Micro && !flags.ukl.is_empty() {
+        return Err(Fault::new("--ukl is for Linux: add --kernel linux"));
+    }
+    let options = crate::boot::options(&flags.ukl)?;
+
     let progress = Progress::new();
     let shown = program.name.as_deref().unwrap_or(".").to_string();
-    let image = gather(flags, program, env, &progress)?;
+    let linked = if options.linked() { linked_program(flags, program, &progress)? } else { None };
+    let image = gather(flags, program, env, linked, &progress)?;
     for warning in &image.warnings {
         eprintln!("unilith: {warning}");
     }
@@ -174,13 +181,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
         set.entry(key.clone()).or_insert_with(|| value.clone());
     }
-    if flags.kernel == KernelKind::Micro && !flags.ukl.is_empty() {
-        return Err(Fault::new("--ukl is for Linux: add --kernel linux"));
-    }
     let kernel = match flags.kernel {
         KernelKind::Micro => kernel::micro(platform, &kernel::features(&set)?, &progress)?,
         KernelKind::Linux => {
-            let options = crate::boot::options(&flags.ukl)?;
             let built = crate::boot::workshop()?.prepare(&options, &progress);
             let built = built.map_err(|e| Fault::new(e.to_string()))?;
             crate::boot::check_level(&image, &options, &built)?;
@@ -310,6 +313,7 @@ pub fn gather(
     flags: &Flags,
     program: &Program,
     env: Vec<(String, String)>,
+    linked: Option<PathBuf>,
     progress: &Progress,
 ) -> Result<Image> {
     let name = program.name.as_deref();
@@ -322,8 +326,45 @@ pub fn gather(
     request.workdir = flags.workdir.clone();
     request.user = flags.user.clone();
     request.env = env;
+    request.linked = linked;
     request.offline = flags.offline;
     Ok(unilith_image::gather(&request, &cache()?, progress)?)
+}
+
+/// The program of a catalogue entry or a project, built so that it is linked into Linux; `None` where it comes from
+/// elsewhere and has to be linked already.
+fn linked_program(flags: &Flags, program: &Program, progress: &Progress) -> Result<Option<PathBuf>> {
+    let catalogue = catalogue()?;
+    let (name, manifest) = match program.name.as_deref().filter(|p| !p.starts_with("cpio:")) {
+        None if program.name.is_some() => return Ok(None),
+        given => match reference(given)? {
+            Reference::Catalogue(name) => {
+                let (manifest, _) = catalogue.entry(&name)?;
+                (name, manifest)
+            }
+            Reference::Directory(path) if path.join(PROJECT_FILE).is_file() => {
+                (PROJECT_FILE.into(), unilith_image::read_manifest(&path.join(PROJECT_FILE))?)
+            }
+            _ => return Ok(None),
+        },
+    };
+    let Some(build) = &manifest.linked else {
+        if !catalogue.contains(&name) {
+            return Ok(None);
+        }
+        let has = |n: &String| catalogue.entry(n).is_ok_and(|(manifest, _)| manifest.linked.is_some());
+        let others: Vec<String> = catalogue.names().into_iter().filter(has).collect();
+        return Err(Fault::new(format!(
+            "{name}: no recipe links it into Linux: run it unmodified with `--ukl cpl0`; there are recipes for {}",
+            others.join(", ")
+        )));
+    };
+    let unilith =
+        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let name = if catalogue.contains(&name) { &name } else { &build.source };
+    let recipe = Recipe { name, build, unilith: &unilith, offline: flags.offline };
+    let made = crate::boot::workshop()?.program(&recipe, progress);
+    made.map(Some).map_err(|e| Fault::new(e.to_string()))
 }
 
 /// What to gather. Without a program it is the project in the current directory.

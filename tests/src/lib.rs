@@ -6,6 +6,7 @@
 //! machines and measure time on few processors. Every test has a state directory of its own and shares the user's cache.
 
 pub mod guest;
+pub mod memcached;
 pub mod overlay;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -125,6 +126,7 @@ fn is_note(line: &str) -> bool {
         "[",
         "unilith: building",
         "unilith: fetching",
+        "unilith: unpacking",
         "unilith: the machine cannot reach beyond this host",
         "unilith: the machine is a ",
     ]

@@ -24,7 +24,7 @@ use std::{
 };
 
 /// How long a resolved set of packages, and the lists it came from, are taken without asking the archive again.
-const FRESH: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const FRESH: Duration = Duration::from_secs(24 * 3600);
 
 /// What apt stores of a Debian release's lists, compressed, unpacked and indexed, with room to spare.
 const LISTS: u64 = 160 << 20;
@@ -104,20 +104,20 @@ struct Plan {
 }
 
 /// The cache's folder for packages, locked against other runs.
-struct Apt<'a> {
-    cache: &'a Cache,
+pub(crate) struct Apt<'a> {
+    pub(crate) cache: &'a Cache,
     folder: PathBuf,
     archives: PathBuf,
     _lock: File,
 }
 
-fn age(path: &Path) -> Option<Duration> {
+pub(crate) fn age(path: &Path) -> Option<Duration> {
     // A time in the future (a clock set back) counts as new.
     Some(SystemTime::now().duration_since(fs::metadata(path).ok()?.modified().ok()?).unwrap_or_default())
 }
 
 impl<'a> Apt<'a> {
-    fn open(cache: &'a Cache) -> Result<Apt<'a>> {
+    pub(crate) fn open(cache: &'a Cache) -> Result<Apt<'a>> {
         let folder = cache.sub("debian")?;
         let archives = cache.sub("debian/archives")?;
         for sub in ["debian/archives/partial", "debian/state/lists/partial", "debian/parts"] {
@@ -130,14 +130,14 @@ impl<'a> Apt<'a> {
     }
 
     /// A command of apt with our configuration and nobody's locale.
-    fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C").stdin(Stdio::null());
         command
     }
 
     /// Writes apt's configuration and the list of what it believes installed.
-    fn configure(&self, wanted: &[String]) -> Result<()> {
+    pub(crate) fn configure(&self, wanted: &[String]) -> Result<()> {
         let dump = Command::new("apt-config").arg("dump").env("LC_ALL", "C").stdin(Stdio::null()).output();
         let dump = dump.map_err(|e| missing("apt-config", &e))?;
         let mut text: String = String::from_utf8_lossy(&dump.stdout)
@@ -197,7 +197,7 @@ impl<'a> Apt<'a> {
     }
 
     /// Refuses to start what would fill the disk: apt waits for ever when it cannot store what it fetched.
-    fn room(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn room(&self, bytes: u64) -> Result<()> {
         let Ok(disk) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if free < bytes {
@@ -315,7 +315,7 @@ fn collect(child: &mut Child) -> thread::JoinHandle<Vec<u8>> {
     })
 }
 
-fn missing(program: &str, error: &std::io::Error) -> ImageError {
+pub(crate) fn missing(program: &str, error: &std::io::Error) -> ImageError {
     let text = format!(
         "cannot run {program} ({error}): debian: packages need apt and dpkg, so a Debian or Ubuntu machine"
     );
@@ -323,7 +323,7 @@ fn missing(program: &str, error: &std::io::Error) -> ImageError {
 }
 
 /// apt's first error.
-fn reason(output: &Output) -> String {
+pub(crate) fn reason(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().find_map(|l| l.strip_prefix("E: ")).or_else(|| text.lines().next());
     line.map_or_else(|| output.status.to_string(), |l| l.trim().to_string())

@@ -144,6 +144,14 @@ impl Sources<'_> {
         for (path, target) in &manifest.links {
             tree.put_link(Path::new(path), target)?;
         }
+        if let Some(file) = &self.request.linked {
+            let Some(program) = program_of(&facts, &tree) else {
+                fail!(Settings, "{name}: `linked` needs a `program` that is in the sources");
+            };
+            // Where it really is: a link to it stays one.
+            let place = tree.file(Path::new(&program)).map_or_else(|| program.into(), |(real, _)| real);
+            take_file(file, &place, &mut tree)?;
+        }
         if !manifest.only.is_empty() {
             self.reduce(&mut tree, &facts, manifest)?;
         }
@@ -225,6 +233,9 @@ impl Sources<'_> {
                     set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
                 }
             }
+            if let Some(file) = &self.request.linked {
+                add(&fs::read(file).map_err(|e| ImageError::io("read", file, &e))?);
+            }
         }
         Ok(Some(hex(&hash.finalize())))
     }
@@ -277,8 +288,6 @@ impl Sources<'_> {
 
     /// Keeps the program, the libraries it needs, what the settings file adds, and what its patterns name.
     fn reduce(&self, tree: &mut Tree, facts: &Facts, manifest: &Manifest) -> Result<()> {
-        let mut all = facts.clone();
-        all.learn(tree);
         let mut keep: Vec<PathBuf> = Vec::new();
         let named = |p: &Path| manifest.only.iter().any(|o| pattern::covers(o, &p.to_string_lossy()));
         let mut roots: Vec<String> = tree
@@ -287,8 +296,8 @@ impl Sources<'_> {
             .filter(|(p, id)| named(p) && matches!(tree.node(*id).kind, Kind::File(_)))
             .filter_map(|(p, _)| p.to_str().map(str::to_string))
             .collect();
-        match all.program.as_ref().and_then(|p| all.find(p)) {
-            Some(program) => roots.push(program.path.clone()),
+        match program_of(facts, tree) {
+            Some(program) => roots.push(program),
             None => fail!(Settings, "{}: `only` needs a `program` that is in the sources", facts.name),
         }
         for root in roots {
@@ -382,6 +391,13 @@ impl Sources<'_> {
         self.cache.put(&folder, &name, &table)?;
         Ok(table)
     }
+}
+
+/// The absolute path of the program that the facts name, if the tree has it.
+fn program_of(facts: &Facts, tree: &Tree) -> Option<String> {
+    let mut all = facts.clone();
+    all.learn(tree);
+    Some(all.find(all.program.as_ref()?)?.path.clone())
 }
 
 /// The archive while it is written.

@@ -25,6 +25,7 @@ mod libraries;
 mod manifest;
 mod pattern;
 mod request;
+mod source;
 mod tree;
 
 pub use cache::Cache;
@@ -32,7 +33,8 @@ pub use catalogue::{Catalogue, read as read_manifest};
 pub use check::{Need, Report, check};
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
-pub use manifest::{Manifest, Port, Ready, Size, State, Works, signal_number};
+pub use manifest::{Build, Libc, Manifest, Port, Ready, Size, State, Works, signal_number};
 pub use request::{Image, ImageConfig, Progress, Quiet, Reference, Request};
+pub use source::SourcePackage;
 /// How far the kernel implements a call.
 pub use syscall_table::Status;

@@ -55,6 +55,37 @@ pub struct Manifest {
     #[serde(rename = "try")]
     pub try_it: Option<String>,
     pub state: Option<State>,
+    /// How to build the program so that it is linked into Linux (`--ukl base`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linked: Option<Build>,
+}
+
+/// How a program is built from Debian's source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Build {
+    /// The source package.
+    pub source: String,
+    /// Debian's packages that it needs beside a C compiler and make.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    #[serde(default)]
+    pub libc: Libc,
+    /// Lines of shell, run in the unpacked source; `$CC` and `$CXX` compile and link into Linux.
+    pub build: String,
+    /// The program that they make, a path below the source.
+    pub makes: String,
+}
+
+/// Whose C library.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Libc {
+    /// The system's own.
+    #[default]
+    Glibc,
+    /// Debian's `musl-dev`.
+    Musl,
 }
 
 /// How to tell that a program serves.
@@ -221,6 +252,20 @@ impl Manifest {
                 fail!(Settings, "{path}: env: `{name}` is not the name of an environment variable");
             }
         }
+        if let Some(build) = &manifest.linked {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+            for name in build.needs.iter().chain([&build.source]) {
+                if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(plain) {
+                    fail!(Settings, "{path}: linked: `{name}` is not the name of a Debian package");
+                }
+            }
+            if build.makes.is_empty()
+                || build.makes.starts_with('/')
+                || build.makes.split('/').any(|p| p == "..")
+            {
+                fail!(Settings, "{path}: linked: makes `{}`: expected a path below the source", build.makes);
+            }
+        }
         Ok(manifest)
     }
 }
@@ -311,8 +356,22 @@ mod tests {
             alloc = "buddy"
         "#;
         let m = parse(text).unwrap();
+        assert_eq!(m.linked, None);
         assert_eq!(m.ports, [Port { number: 6379, udp: false }, Port { number: 53, udp: true }]);
         assert_eq!(m.ready, Some(Ready::Listening(6379)));
         assert_eq!(m.memory, Some(Size(32 << 20)));
+    }
+
+    #[test]
+    fn a_build_names_packages_and_a_path_below_its_source() {
+        let text = |source: &str, makes: &str| {
+            format!("[linked]\nsource = \"{source}\"\nbuild = \"make\"\nmakes = \"{makes}\"")
+        };
+        let build = parse(&text("lua5.4", "src/lua")).unwrap().linked.unwrap();
+        assert_eq!((build.libc, build.needs.len()), (Libc::Glibc, 0));
+        assert!(parse(&text("lua5.4", "../lua")).unwrap_err().contains("below the source"));
+        assert!(parse(&text("lua5.4", "/bin/lua")).unwrap_err().contains("below the source"));
+        assert!(parse(&text("-o x", "lua")).unwrap_err().contains("not the name of a Debian package"));
+        assert!(parse("[linked]\nsource = \"lua5.4\"").unwrap_err().contains("build"));
     }
 }

@@ -95,6 +95,8 @@ pub struct Request {
     pub user: Option<String>,
     /// `-e`; wins over what the source says.
     pub env: Vec<(String, String)>,
+    /// A file that takes the place of the settings file's program: the same, linked into Linux.
+    pub linked: Option<PathBuf>,
     /// Use only what is in the cache; an error of kind `Offline` when that is not enough.
     pub offline: bool,
 }
@@ -109,6 +111,7 @@ impl Request {
             workdir: None,
             user: None,
             env: Vec::new(),
+            linked: None,
             offline: false,
         }
     }

@@ -183,6 +183,33 @@ fn a_project_file_says_how_its_directory_runs() {
 }
 
 #[test]
+fn a_linked_program_takes_the_place_of_the_projects_own() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder.path().join("prog"), &own(), 0o755);
+    let linked = folder.path().join("other");
+    put(&linked, b"\x7fELF, linked", 0o644);
+    put(&folder.path().join("unilith.toml"), b"from = \"./prog\"\nprogram = \"/app/prog\"\n", 0o644);
+    let catalogue = Catalogue::open("/nonexistent");
+    let name = folder.path().to_str().unwrap();
+    let mut request = Request::new(Reference::parse(name, &catalogue).unwrap(), catalogue);
+    request.linked = Some(linked);
+    let cache = folder.path().join("cache");
+    let image = gather(&request, &Cache::new(&cache), &Quiet);
+    let holds = |image: &Image, text: &[u8]| {
+        fs::read(&image.root).unwrap().windows(text.len()).any(|window| window == text)
+    };
+    // A file that is no program is refused as such, so it was looked at; the ordinary image is another.
+    assert!(image.is_err_and(|e| e.message.contains("/app/prog")));
+    request.linked = Some("/bin/true".into());
+    let linked = gather(&request, &Cache::new(&cache), &Quiet).unwrap();
+    request.linked = None;
+    let ordinary = gather(&request, &Cache::new(&cache), &Quiet).unwrap();
+    let text = b"a_linked_program_takes_the_place_of_the_projects_own";
+    assert_eq!(linked.config.args, ["/app/prog"]);
+    assert!(!holds(&linked, text) && holds(&ordinary, text));
+}
+
+#[test]
 fn a_script_runs_through_its_interpreter() {
     let folder = tempfile::tempdir().unwrap();
     put(&folder.path().join("bin/sh"), &own(), 0o755);

@@ -5,7 +5,9 @@ use crate::{LinuxError, Result};
 use std::{
     env,
     ffi::OsStr,
-    path::PathBuf,
+    fs,
+    io::{self, BufRead, BufReader, Write},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -28,6 +30,24 @@ pub fn run(doing: &str, command: &mut Command) -> Result<String> {
     // The first complaint names the cause; what follows are its consequences.
     let line = text.lines().find(|l| is_complaint(l)).or(text.lines().rev().find(|l| !l.trim().is_empty()));
     Err(LinuxError::new(format!("{doing} failed: {}", line.unwrap_or("no reason was given"))))
+}
+
+/// Runs something long: what it writes goes to the log as it comes, line by line to `each` too. Whether it ended well.
+pub fn follow(command: &mut Command, log: &Path, each: &mut dyn FnMut(&str)) -> Result<bool> {
+    let unusable = |e| LinuxError::io("write", log, &e);
+    let mut file = fs::File::create(log).map_err(unusable)?;
+    let (output, into) = io::pipe().map_err(unusable)?;
+    let also = into.try_clone().map_err(unusable)?;
+    let mut child = command.stdout(into).stderr(also).spawn().map_err(|e| start_error(command, &e))?;
+    // The command holds ends of the pipe, which would never be at its end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut output, mut line) = (BufReader::new(output), Vec::new());
+    while output.read_until(b'\n', &mut line).map_err(unusable)? > 0 {
+        each(String::from_utf8_lossy(&line).trim_end());
+        file.write_all(&line).map_err(unusable)?;
+        line.clear();
+    }
+    child.wait().map(|status| status.success()).map_err(unusable)
 }
 
 /// The error of a command that could not be started.
@@ -57,6 +77,19 @@ mod tests {
         let script = "echo first; echo 'x.c:1: error: no' >&2; echo 'make: *** stop' >&2; exit 2";
         let error = run("building", command("sh").args(["-c", script])).unwrap_err();
         assert_eq!(error.to_string(), "building failed: x.c:1: error: no");
+    }
+
+    #[test]
+    fn the_log_of_something_long_has_all_that_it_wrote_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut seen = Vec::new();
+        let mut shell = command("sh");
+        shell.args(["-c", "echo one; echo two >&2; printf 'thr\\377ee'; exit 3"]);
+        assert_eq!(follow(&mut shell, &log, &mut |line| seen.push(line.to_string())), Ok(false));
+        assert_eq!(seen, ["one", "two", "thr\u{fffd}ee"]);
+        assert_eq!(fs::read(&log).unwrap(), b"one\ntwo\nthr\xffee");
+        assert_eq!(follow(&mut command("true"), &log, &mut |_| ()), Ok(true));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
 impl Workshop {
     /// Writes the configuration of these options into their build folder and returns its path.
     pub fn config(&self, options: &Options, progress: &dyn Progress) -> Result<PathBuf> {
-        let _lock = self.lock(progress)?;
+        let _lock = self.lock("", "is building Linux", progress)?;
         let source = self.source_locked(progress)?;
         self.config_locked(&source, options)
     }
@@ -43,7 +43,7 @@ impl Workshop {
 
     /// Opens the kernel's own menu on the configuration and returns what was changed, as lines for a fragment.
     pub fn menuconfig(&self, options: &Options, progress: &dyn Progress) -> Result<Vec<String>> {
-        let _lock = self.lock(progress)?;
+        let _lock = self.lock("", "is building Linux", progress)?;
         let source = self.source_locked(progress)?;
         let path = self.config_locked(&source, options)?;
         let read = || fs::read_to_string(&path).map_err(|e| LinuxError::io("read", &path, &e));

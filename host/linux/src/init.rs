@@ -9,7 +9,7 @@ use std::path::PathBuf;
 impl Workshop {
     /// The path of init, built where cargo finds it missing or older than its source.
     pub fn init_program(&self, progress: &dyn Progress) -> Result<PathBuf> {
-        let _lock = self.lock(progress)?;
+        let _lock = self.lock("", "is building Linux", progress)?;
         // Checkouts have folders of their own: cargo gives what it builds the same name in each.
         let checkout = Sha256::digest(self.repository.as_os_str().as_encoded_bytes());
         let target = self.sub(&format!("init-{:02x}{:02x}{:02x}", checkout[0], checkout[1], checkout[2]))?;

@@ -3,15 +3,13 @@
 
 use crate::{
     LinuxError, Options, Progress, Result, Source, Workshop,
-    command::{command, is_complaint, run, start_error},
+    command::{command, follow, is_complaint, run},
     patches,
 };
 use sha2::{Digest, Sha256};
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
-    process::Stdio,
     thread,
 };
 
@@ -31,7 +29,7 @@ pub struct Kernel {
 impl Workshop {
     /// The kernel of these options; from the cache when its inputs are unchanged.
     pub fn build(&self, options: &Options, progress: &dyn Progress) -> Result<Kernel> {
-        let _lock = self.lock(progress)?;
+        let _lock = self.lock("", "is building Linux", progress)?;
         if let Some(kernel) = self.finished(options, &self.version()?)? {
             return Ok(kernel);
         }
@@ -96,37 +94,21 @@ impl Workshop {
             source.version,
             options.level()
         ));
-        let mut log = fs::File::create(&log_path).map_err(|e| LinuxError::io("write", &log_path, &e))?;
         let mut make = self.make(source, folder, &[&format!("-j{jobs}"), "vmlinux"]);
-        let mut child =
-            make.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(|e| start_error(&make, &e))?;
-        let (Some(out), Some(mut errors)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(LinuxError::new("the build's output is closed"));
-        };
-        let errors = thread::spawn(move || {
-            let mut text = Vec::new();
-            errors.read_to_end(&mut text).map(|_| String::from_utf8_lossy(&text).into_owned())
-        });
         let mut done = 0;
-        for line in BufReader::new(out).lines() {
-            let line = line.map_err(|e| LinuxError::io("read the output of", &log_path, &e))?;
+        let whole = follow(&mut make, &log_path, &mut |line| {
             // Each step of kbuild is a line such as `  CC      kernel/fork.o`.
             if line.starts_with("  ") {
                 done += 1;
                 progress.advance(done, if done <= total { total } else { 0 });
             }
-            writeln!(log, "{line}").map_err(|e| LinuxError::io("write", &log_path, &e))?;
-        }
-        let complaints = match errors.join() {
-            Ok(Ok(text)) => text,
-            _ => String::from("error: the build's messages could not be read"),
-        };
-        log.write_all(complaints.as_bytes()).map_err(|e| LinuxError::io("write", &log_path, &e))?;
-        let status = child.wait().map_err(|e| LinuxError::io("wait for", &log_path, &e))?;
-        if status.success() {
+        })?;
+        if whole {
             return Ok(());
         }
-        let reason = complaints.lines().find(|l| is_complaint(l)).unwrap_or("make gave no reason");
+        let text = fs::read(&log_path).map_err(|e| LinuxError::io("read", &log_path, &e))?;
+        let text = String::from_utf8_lossy(&text);
+        let reason = text.lines().find(|l| is_complaint(l)).unwrap_or("make gave no reason");
         Err(LinuxError::new(format!(
             "building Linux failed: {reason}; the whole log is {}",
             log_path.display()

@@ -10,6 +10,7 @@
 //! | `tree-VERSION/` | the source with the series applied; updated in place, so that a changed patch rebuilds little |
 //! | `build-KERNEL/`, `build-KERNEL.log` | make's output folder and log |
 //! | `kernels/KEY/` | finished kernels; KEY is the hash of everything they are made from |
+//! | `programs/KEY/` | programs of the catalogue that are linked into Linux, built from Debian's source |
 //! | `init-CHECKOUT/` | cargo's target folder of the machine's first process |
 //!
 //! The steps are methods of [`Workshop`], one for each command of `unilith linux`; [`Workshop::prepare`] does
@@ -24,11 +25,13 @@ mod kernel;
 mod link;
 mod options;
 mod patches;
+mod recipe;
 mod source;
 
 pub use kernel::Kernel;
 pub use link::{Compiler, Language, Libc, Linked, Outcome, PLACES, linked};
 pub use options::{Clock, Console, Options};
+pub use recipe::Recipe;
 pub use source::Source;
 pub use unilith_image::{Cache, Progress, Quiet};
 
@@ -66,6 +69,7 @@ pub type Result<T> = std::result::Result<T, LinuxError>;
 #[derive(Clone, Debug)]
 pub struct Workshop {
     repository: PathBuf,
+    cache: Cache,
     folder: PathBuf,
 }
 
@@ -82,7 +86,8 @@ pub struct LinuxKernel {
 impl Workshop {
     /// `repository` holds `linux/patches`, `linux/config` and the source of init.
     pub fn new(repository: impl Into<PathBuf>, cache: &Cache) -> Workshop {
-        Workshop { repository: repository.into(), folder: cache.folder().join("linux") }
+        let folder = cache.folder().join("linux");
+        Workshop { repository: repository.into(), cache: cache.clone(), folder }
     }
 
     /// A kernel for these options and the program that starts others on it, built where they are not in the cache.
@@ -103,12 +108,12 @@ impl Workshop {
         Ok(path)
     }
 
-    /// Held while something in the cache is being made, so that two commands do not make it at once.
-    fn lock(&self, progress: &dyn Progress) -> Result<fs::File> {
-        let path = self.sub("")?.join("lock");
+    /// Held while something in that folder of the cache is being made, so that two commands do not make it at once.
+    fn lock(&self, folder: &str, who: &str, progress: &dyn Progress) -> Result<fs::File> {
+        let path = self.sub(folder)?.join("lock");
         let file = fs::File::create(&path).map_err(|e| LinuxError::io("write", &path, &e))?;
         if file.try_lock().is_err() {
-            progress.step("waiting for another unilith that is building Linux");
+            progress.step(&format!("waiting for another unilith that {who}"));
             file.lock().map_err(|e| LinuxError::io("lock", &path, &e))?;
         }
         Ok(file)

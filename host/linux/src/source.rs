@@ -52,7 +52,7 @@ impl Workshop {
 
     /// Fetches, unpacks and patches the source, as far as that is not done.
     pub fn source(&self, progress: &dyn Progress) -> Result<Source> {
-        let _lock = self.lock(progress)?;
+        let _lock = self.lock("", "is building Linux", progress)?;
         self.source_locked(progress)
     }
 
@@ -141,35 +141,41 @@ impl Workshop {
         Ok(apt)
     }
 
-    /// Installs what is missing when root; otherwise says how.
-    pub(crate) fn need_tools(&self, progress: &dyn Progress) -> Result<()> {
-        let missing: Vec<&str> = TOOLS
-            .iter()
-            .filter(|(what, _)| match what.starts_with('/') {
-                true => !Path::new(what).exists(),
-                false => which(what).is_none(),
-            })
-            .map(|(_, package)| *package)
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let list = missing.join(" ");
-        // Who we are is who owns our own process folder.
-        let root = fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
-        if !root || which("apt-get").is_none() {
-            let text = format!("building Linux needs {list}: run `sudo apt-get install {list}`");
-            return Err(LinuxError::new(text));
-        }
-        progress.step(&format!("installing {list}"));
-        let mut install = command("apt-get");
-        install.args(["install", "--yes", "--quiet=2", "--no-install-recommends"]).args(&missing);
-        if run("installing", &mut install).is_err() {
-            run("apt-get update", command("apt-get").args(["update", "--quiet=2"]))?;
-            run(&format!("installing {list}"), &mut install)?;
-        }
-        Ok(())
+    fn need_tools(&self, progress: &dyn Progress) -> Result<()> {
+        let missing: Vec<&str> =
+            TOOLS.iter().filter(|(what, _)| is_missing(what)).map(|(_, package)| *package).collect();
+        need(&missing, "building Linux", progress)
     }
+}
+
+/// Whether this machine lacks a program, or a file whose path this is.
+pub(crate) fn is_missing(what: &str) -> bool {
+    match what.starts_with('/') {
+        true => !Path::new(what).exists(),
+        false => which(what).is_none(),
+    }
+}
+
+/// Installs these packages when root; otherwise says how.
+pub(crate) fn need(missing: &[&str], what_for: &str, progress: &dyn Progress) -> Result<()> {
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    // Who we are is who owns our own process folder.
+    let root = fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    if !root || which("apt-get").is_none() {
+        let text = format!("{what_for} needs {list}: run `sudo apt-get install {list}`");
+        return Err(LinuxError::new(text));
+    }
+    progress.step(&format!("installing {list}"));
+    let mut install = command("apt-get");
+    install.args(["install", "--yes", "--quiet=2", "--no-install-recommends"]).args(missing);
+    if run("installing", &mut install).is_err() {
+        run("apt-get update", command("apt-get").args(["update", "--quiet=2"]))?;
+        run(&format!("installing {list}"), &mut install)?;
+    }
+    Ok(())
 }
 
 /// Unpacks the source archive inside the package, and makes the tree appear when it is whole.

@@ -42,6 +42,10 @@ pub fn failure(messages: &str, libraries: &Path) -> String {
                 "{object} was compiled for a fixed place in the lower half: compile it with -fPIE, as `unilith linux cc` does"
             );
         }
+        if let Some((_, rest)) = line.split_once("multiple definition of `") {
+            let name = rest.split('\'').next().unwrap_or(rest);
+            return format!("{name} is defined twice: {}", line.trim_start_matches("/usr/bin/ld: "));
+        }
         if line.contains("cannot find ") {
             return line.rsplit_once("ld: ").map_or(line, |(_, text)| text).into();
         }
@@ -126,6 +130,11 @@ mod tests {
         assert_eq!(failure(text, folder), "more text than the 16 MB of its place");
         let text = "x.o: in function `f':\nx.o:(.text+0x1): relocation truncated to fit: R_X86_64_32 against `.text'";
         assert!(failure(text, folder).starts_with("x.o was compiled for a fixed place"));
+        let text = "/usr/bin/ld: b.o:(.data+0x8): multiple definition of `f'; a.o:(.data+0x0): first defined here\ncollect2: error: ld";
+        assert_eq!(
+            failure(text, folder),
+            "f is defined twice: b.o:(.data+0x8): multiple definition of `f'; a.o:(.data+0x0): first defined here"
+        );
         assert!(
             warnings("ld: warning: x.o: requires executable stack (because")
                 .unwrap_err()

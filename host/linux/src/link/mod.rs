@@ -49,6 +49,9 @@ pub struct Compiler {
     pub place: u8,
 }
 
+/// A change of what this module makes of a program gets a new number, so that programs in the cache are linked again.
+const LINKER: &str = "1";
+
 /// Places there are.
 pub const PLACES: u8 = 15;
 
@@ -65,8 +68,9 @@ pub struct Outcome {
     pub calls: Option<Calls>,
 }
 
-/// Arguments with which the compiler links nothing.
-const NO_LINK: [&str; 9] = ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-v", "-shared"];
+/// Arguments with which the compiler links no program.
+const NO_LINK: [&str; 11] =
+    ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-v", "-shared", "-r", "-Wl,-r"];
 /// Arguments that ask for another form of program than this one.
 const DROPPED: [&str; 6] = ["-pie", "-static-pie", "-no-pie", "-static", "-fno-pie", "-fno-PIE"];
 const MUSL: &str = "/usr/lib/x86_64-linux-musl";
@@ -129,6 +133,22 @@ impl Workshop {
         fs::write(&output, program).map_err(|e| LinuxError::io("write", &output, &e))?;
         outcome.calls = Some(calls);
         Ok(outcome)
+    }
+
+    /// What a linked program takes from this repository and this machine, as bytes to be hashed.
+    pub(crate) fn link_inputs(&self, compiler: Compiler) -> Result<Vec<u8>> {
+        let folder = self.recipes().join("link");
+        let header = folder.join("include/unilith/kernel.h");
+        let mut out = format!("{LINKER} {} {compiler:?}\n", unilith_rewrite::VERSION).into_bytes();
+        for tool in ["cc", "ld"] {
+            let text = run(tool, command(tool).arg("--version")).unwrap_or_default();
+            out.extend(text.lines().next().unwrap_or_default().bytes());
+        }
+        let Ok(around) = self.around(compiler) else { return Ok(out) };
+        for path in [folder.join("program.lds"), header, around.libraries.join("libc.a")] {
+            out.extend(fs::read(&path).unwrap_or_default());
+        }
+        Ok(out)
     }
 
     fn compiler(&self, compiler: Compiler) -> Result<Command> {
@@ -210,7 +230,7 @@ struct Around {
     libraries: PathBuf,
 }
 
-fn check_musl(language: Language) -> Result<()> {
+pub(crate) fn check_musl(language: Language) -> Result<()> {
     if language == Language::Cpp {
         return Err(LinuxError::new("--libc musl: Debian has no C++ library for musl; leave it out"));
     }

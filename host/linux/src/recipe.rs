@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs of the catalogue, built from Debian's source so that they are linked into Linux.
+//!
+//! A recipe is the `[linked]` table of a settings file ([`Build`]). Its lines run in the unpacked source with `CC` and
+//! `CXX` set to scripts that are `unilith linux cc` and `c++`; what they leave is kept in the cache under the hash of
+//! the recipe, the source package and everything that linking takes from this repository and this machine.
+
+use crate::{
+    Compiler, Language, LinuxError, Options, Progress, Result, Workshop,
+    command::{command, follow, is_complaint, run},
+    link,
+    source::{is_missing, need},
+};
+use sha2::{Digest, Sha256};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    thread,
+};
+use unilith_image::{Build, ImageError, Libc, SourcePackage};
+
+/// What every build takes: the program or file to look for, and Debian's package that has it.
+const TOOLS: [(&str, &str); 5] = [
+    ("make", "make"),
+    ("gcc", "gcc"),
+    ("strip", "binutils"),
+    ("dpkg-source", "dpkg-dev"),
+    ("/usr/include/stdio.h", "libc6-dev"),
+];
+
+/// A program to build.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe<'a> {
+    /// For messages.
+    pub name: &'a str,
+    pub build: &'a Build,
+    /// The command whose `linux cc` is the compiler.
+    pub unilith: &'a Path,
+    /// Use only what is in the cache.
+    pub offline: bool,
+}
+
+impl Workshop {
+    /// The linked program of a recipe; from the cache when nothing that it is made from has changed.
+    pub fn program(&self, recipe: &Recipe<'_>, progress: &dyn Progress) -> Result<PathBuf> {
+        let of_image = |e: ImageError| LinuxError::new(e.message);
+        let find = SourcePackage::find(&recipe.build.source, &self.cache, recipe.offline, progress);
+        let found = find.map_err(of_image)?;
+        let kept = self.kept(recipe, &found)?;
+        if self.is_current(&kept, progress)? {
+            return Ok(kept);
+        }
+        if recipe.offline {
+            let name = recipe.name;
+            return Err(LinuxError::new(format!("{name} has not been built yet; leave out --offline once")));
+        }
+        // One at a time, for each takes all processors; another command may have built this one meanwhile.
+        let _lock = self.lock("programs", "is building a program", progress)?;
+        self.need_for(recipe, progress)?;
+        let (package, description) = found.fetch(&self.cache, progress).map_err(of_image)?;
+        // The archive may have moved on, and a library that was installed for this is one of its inputs.
+        let kept = self.kept(recipe, &package)?;
+        if !self.is_current(&kept, progress)? {
+            self.make_program(recipe, &package, &description, &kept, progress)?;
+        }
+        Ok(kept)
+    }
+
+    /// Whether the program is there, and for the present kernel if it calls functions of one.
+    fn is_current(&self, kept: &Path, progress: &dyn Progress) -> Result<bool> {
+        let Ok(program) = fs::read(kept) else { return Ok(false) };
+        match link::linked(&program) {
+            link::Linked::To(kernel) => {
+                let options = Options::parse("base")?;
+                Ok(kernel == link::build_id(&self.build(&options, progress)?.vmlinux)?)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Where the program is, once it is built.
+    fn kept(&self, recipe: &Recipe<'_>, package: &SourcePackage) -> Result<PathBuf> {
+        let Recipe { name, build, .. } = recipe;
+        let mut hash = Sha256::new();
+        // Lengths keep the boundary between two inputs part of what is hashed.
+        let mut add = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(package.digest().as_bytes());
+        for text in [&build.build, &build.makes] {
+            add(text.as_bytes());
+        }
+        for package in &build.needs {
+            add(package.as_bytes());
+            add(installed(package).unwrap_or_default().as_bytes());
+        }
+        add(&self.link_inputs(compiler(build, Language::C))?);
+        let key: String = hash.finalize()[..12].iter().map(|b| format!("{b:02x}")).collect();
+        let file = Path::new(&build.makes).file_name().unwrap_or_else(|| name.as_ref());
+        Ok(self.sub("programs")?.join(key).join(file))
+    }
+
+    fn need_for(&self, recipe: &Recipe<'_>, progress: &dyn Progress) -> Result<()> {
+        let mut missing: Vec<&str> =
+            TOOLS.iter().filter(|(what, _)| is_missing(what)).map(|(_, package)| *package).collect();
+        let needs = recipe.build.needs.iter().map(String::as_str);
+        missing.extend(needs.filter(|package| installed(package).is_none()));
+        if recipe.build.libc == Libc::Musl && link::check_musl(Language::C).is_err() {
+            missing.push("musl-dev");
+        }
+        need(&missing, &format!("building {}", recipe.name), progress)
+    }
+
+    fn make_program(
+        &self,
+        recipe: &Recipe<'_>,
+        package: &SourcePackage,
+        description: &Path,
+        kept: &Path,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let Recipe { name, build, .. } = recipe;
+        let folder = self.sub("programs")?;
+        let of_source = |what: &str| folder.join(format!("{}.{what}", build.source));
+        let (work, log) = (of_source("build"), of_source("log"));
+        clear(&work)?;
+        fs::create_dir_all(&work).map_err(|e| LinuxError::io("make", &work, &e))?;
+        progress.step(&format!("unpacking {name} {}", package.version));
+        let source = work.join("source");
+        // apt has verified it already.
+        let mut unpack = command("dpkg-source");
+        unpack.args(["--no-check", "--extract"]).arg(description).arg(&source);
+        run(&format!("unpacking the source of {name}"), &mut unpack)?;
+
+        let jobs = thread::available_parallelism().map_or(1, usize::from);
+        progress.step(&format!("building {name} {} for being linked into Linux", package.version));
+        let mut shell = command("nice");
+        shell
+            .args(["-n", "19", "sh", "-euc", &build.build])
+            .current_dir(&source)
+            .env("MAKEFLAGS", format!("-j{jobs}"));
+        for (variable, language) in [("CC", Language::C), ("CXX", Language::Cpp)] {
+            let script = work.join(variable.to_lowercase());
+            write_script(&script, &compiler_script(recipe.unilith, compiler(build, language)))?;
+            shell.env(variable, script);
+        }
+        let done = follow(&mut shell, &log, &mut |_| ())?;
+        let failed = |why: &str| {
+            LinuxError::new(format!("building {name} failed: {why}; the whole log is {}", log.display()))
+        };
+        if !done {
+            let text = fs::read(&log).map_err(|e| LinuxError::io("read", &log, &e))?;
+            return Err(failed(cause(&String::from_utf8_lossy(&text))));
+        }
+        let made = source.join(&build.makes);
+        let program = fs::read(&made).map_err(|_| failed(&format!("it made no {}", build.makes)))?;
+        if link::linked(&program) == link::Linked::No {
+            return Err(failed(&format!("{} was not linked with $CC", build.makes)));
+        }
+        // Without what debuggers read, which would be memory of the machine; names stay.
+        run("strip", command("strip").arg("--strip-debug").arg(&made))?;
+        let target = kept.parent().unwrap_or(&folder);
+        let new = target.with_extension("new");
+        clear(&new)?;
+        fs::create_dir_all(&new).map_err(|e| LinuxError::io("make", &new, &e))?;
+        let copy = new.join(kept.file_name().unwrap_or_default());
+        fs::copy(&made, &copy).map_err(|e| LinuxError::io("keep", &made, &e))?;
+        clear(target)?;
+        fs::rename(&new, target).map_err(|e| LinuxError::io("write", target, &e))?;
+        clear(&work)
+    }
+}
+
+fn compiler(build: &Build, language: Language) -> Compiler {
+    let libc = match build.libc {
+        Libc::Glibc => link::Libc::Glibc,
+        Libc::Musl => link::Libc::Musl,
+    };
+    Compiler { language, libc, place: 0 }
+}
+
+/// One word for makefiles and configure scripts, which do not all take more as a compiler.
+fn compiler_script(unilith: &Path, compiler: Compiler) -> String {
+    let unilith = unilith.display().to_string().replace('\'', r"'\''");
+    let verb = if compiler.language == Language::Cpp { "c++" } else { "cc" };
+    let libc = if compiler.libc == link::Libc::Musl { " --libc musl" } else { "" };
+    format!("#!/bin/sh\nexec '{unilith}' linux {verb}{libc} -- \"$@\"\n")
+}
+
+fn write_script(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
+        .map_err(|e| LinuxError::io("write", path, &e))
+}
+
+fn clear(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(LinuxError::io("remove", folder, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// The version of a Debian package that is installed on this machine.
+fn installed(package: &str) -> Option<String> {
+    let mut ask = command("dpkg-query");
+    ask.args(["--show", "--showformat=${db:Status-Status} ${Version}\n", package]);
+    let said = run("dpkg-query", &mut ask).ok()?;
+    said.lines().find_map(|line| line.strip_prefix("installed ").map(str::to_string))
+}
+
+/// The line of a build's log that names the cause. make's `***` is only its consequence where the line before it says why:
+/// the compiler's error, or that of linking, which is the command's.
+fn cause(log: &str) -> &str {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let stop = lines.iter().position(|line| line.contains("*** ")).unwrap_or(lines.len());
+    let said = |line: &&&str| line.starts_with("unilith: ") || (is_complaint(line) && !line.contains("*** "));
+    let before = lines[..stop].iter().rev().take_while(|line| !line.contains(" -c ")).filter(said).last();
+    let any = || lines.iter().find(|line| is_complaint(line)).or(lines.last());
+    before.or_else(any).map_or("no reason was given", |line| line.trim_start_matches("unilith: ").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_build_is_explained_by_its_cause() {
+        let log = "CC a.o\nunilith: undefined: a; -lm has a\nmake: *** [Makefile:3: x] Error 1\n";
+        assert_eq!(cause(log), "undefined: a; -lm has a");
+        let log = "cc -c a.c\na.c:1:2: error: no\na.c:2:2: error: other\nmake: *** [a.o] Error 1\nmake: *** Waiting\n";
+        assert_eq!(cause(log), "a.c:1:2: error: no");
+        assert_eq!(
+            cause("make: *** No rule to make target 'x'.  Stop.\n"),
+            "make: *** No rule to make target 'x'.  Stop."
+        );
+        assert_eq!(cause("sh: 1: nosuch: not found\n"), "sh: 1: nosuch: not found");
+        assert_eq!(cause(""), "no reason was given");
+    }
+
+    #[test]
+    fn the_compiler_is_one_word_whatever_the_path() {
+        let cpp = Compiler { language: Language::Cpp, libc: link::Libc::Glibc, place: 0 };
+        let text = compiler_script(Path::new("/a b's/unilith"), cpp);
+        assert_eq!(text, "#!/bin/sh\nexec '/a b'\\''s/unilith' linux c++ -- \"$@\"\n");
+        let musl = Compiler { language: Language::C, libc: link::Libc::Musl, place: 0 };
+        assert!(compiler_script(Path::new("/u"), musl).contains(" linux cc --libc musl -- "));
+    }
+
+    #[test]
+    fn what_is_not_installed_has_no_version() {
+        assert_eq!(installed("no-such-package-of-debian"), None);
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that are built from Debian's source by recipes and linked into Linux, run by the command as a user does.
+//!
+//! What boots them is ignored by default: it builds Linux and the programs, which takes minutes the first time.
+
+use std::{fs, time::Duration};
+use unilith_tests::{
+    BUILD_KERNEL, Machine, Ran, Unilith, client, eventually, finish, memcached::Client, root, slow_client,
+};
+
+/// Building Linux and a program from nothing.
+const BUILD: Duration = Duration::from_secs(3600);
+/// How linked programs run here, and the same kernel with Debian's own binaries.
+const LINKED: [&str; 4] = ["--kernel", "linux", "--ukl", "base,byp"];
+const UNMODIFIED: [&str; 4] = ["--kernel", "linux", "--ukl", "cpl0"];
+
+/// `run` to the end of the program, which may have to be built first.
+fn run(unilith: &Unilith, level: [&str; 4], words: &[&str]) -> Ran {
+    let verb = ["run", "--rm", "--machine", "microvm"];
+    finish(&mut unilith.command(&[&verb[..], &level, words].concat()), BUILD)
+}
+
+/// A machine that runs in the background; it serves when this returns.
+fn start<'a>(unilith: &'a Unilith, level: [&str; 4], words: &[&str]) -> Machine<'a> {
+    // Built before the machine has to be there in time.
+    run(unilith, level, &[&words[words.len() - 1..], &["--", "--version"]].concat()).ok();
+    let verb = ["run", "-d", "--machine", "microvm"];
+    let ran = finish(&mut unilith.command(&[&verb[..], &level, words].concat()), BUILD_KERNEL).ok();
+    // The command waits only so long for a machine on a busy computer.
+    eventually("the program serves", || unilith.run(&["ps"]).out.contains("ready"));
+    unilith.machine(ran.out.trim())
+}
+
+fn cli(machine: &Machine, words: &[&str]) -> Ran {
+    let port = machine.published(6379).port().to_string();
+    client("redis-cli", &[&["-h", "127.0.0.1", "-p", &port], words].concat())
+}
+
+/// What is asked of each Redis, and what the answers have to be in all of them.
+const QUESTIONS: &str = "set greeting hello\nget greeting\nincrby n 41\nincr n\nrpush l c b a\nsort l alpha\n\
+    zadd z 2 two 1 one 3 three\nzrangebyscore z (1 3 withscores\nhset h a 1 b 2\nhgetall h\nsetbit bits 100 1\nbitcount bits\n\
+    pfadd hll a b c a\npfcount hll\nobject encoding n\nobject encoding z\nlpush wrong:type\nget z\nmulti\nget n\nexec\n\
+    eval \"return {redis.call('get', KEYS[1]), #ARGV, string.format('%.3f', 1/3)}\" 1 n x y\n\
+    xadd s 1-1 field value\nxrange s - +\ngeoadd g 13.361389 38.115556 Palermo 15.087269 37.502669 Catania\n\
+    geodist g Palermo Catania km\nsetrange big 1000000 end\nstrlen big\ndbsize\n";
+
+#[test]
+#[ignore = "builds Linux and Redis"]
+fn redis_answers_forks_and_ends_as_debians_own_does() {
+    let unilith = Unilith::new();
+    let folder = unilith.path("data");
+    fs::create_dir(&folder).unwrap();
+    fs::write(unilith.path("questions"), QUESTIONS).unwrap();
+    let volume = format!("{}:/data", folder.display());
+    let words = ["-p", "127.0.0.1::6379", "-v", &volume, "redis"];
+    let answers = |machine: &Machine| {
+        let port = machine.published(6379).port();
+        let line = format!("timeout 60 redis-cli -h 127.0.0.1 -p {port} < questions");
+        finish(&mut unilith.shell(&line), Duration::from_secs(90)).ok().out
+    };
+    let ends = |machine: Machine| {
+        // The server closes the connection without an answer.
+        cli(&machine, &["shutdown", "nosave"]);
+        unilith.run(&["wait", &machine.id]).ok().says("0");
+    };
+
+    let machine = start(&unilith, LINKED, &words);
+    cli(&machine, &["ping"]).ok().says("PONG");
+    let linked = answers(&machine);
+    let port = machine.published(6379).port().to_string();
+    for pipeline in ["1", "16"] {
+        let words = ["-h", "127.0.0.1", "-p", &port, "-c", "20", "-n", "4800", "-P", pipeline];
+        let load = [&words[..], &["-t", "set,get,incr,lpush", "-q"]].concat();
+        let ran = slow_client("redis-benchmark", &load, Duration::from_secs(300)).ok();
+        assert_eq!(ran.out.matches("requests per second").count(), 4, "{ran}");
+        // A child with private data writes the file, while the next round changes what it writes.
+        cli(&machine, &["bgsave"]).ok().says("Background saving started");
+    }
+    let state = |key: &str| cli(&machine, &["info", "persistence"]).ok().out.contains(key);
+    eventually("the child has written the file", || state("rdb_bgsave_in_progress:0"));
+    assert!(state("rdb_last_bgsave_status:ok"));
+    cli(&machine, &["get", "counter:__rand_int__"]).ok().says("9600");
+    let size = cli(&machine, &["dbsize"]).ok().out;
+    ends(machine);
+
+    // Debian's own binary finds what that child wrote, and answers the same.
+    let machine = start(&unilith, UNMODIFIED, &words);
+    assert_eq!(cli(&machine, &["dbsize"]).ok().out, size);
+    cli(&machine, &["get", "counter:__rand_int__"]).ok().says("9600");
+    cli(&machine, &["flushall"]).ok();
+    assert_eq!(answers(&machine), linked);
+    ends(machine);
+}
+
+#[test]
+#[ignore = "builds Linux and SQLite"]
+fn sqlite_keeps_what_it_is_told_on_a_volume() {
+    let unilith = Unilith::new();
+    let folder = unilith.path("data");
+    fs::create_dir(&folder).unwrap();
+    let volume = format!("{}:/data", folder.display());
+    let sql = "create table t(id integer primary key, text text);\
+               with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)\
+               insert into t select i, 'row ' || i from n;\
+               begin; delete from t where id % 2; rollback; delete from t where id % 10 = 0; vacuum;\
+               select count(*), sum(id), max(text) from t; pragma integrity_check;";
+    let ran = run(&unilith, LINKED, &["-v", &volume, "sqlite", "--", "/data/test.db", sql]).ok();
+    assert_eq!(ran.out, "18000|180000000|row 9999\nok\n");
+    let database = folder.join("test.db").display().to_string();
+    client("sqlite3", &[&database, "pragma integrity_check; select count(*) from t;"]).ok().says("ok\n18000");
+    run(&unilith, LINKED, &["sqlite", "--", ":memory:", "select missing;"]).code(1).says("no such column");
+}
+
+#[test]
+#[ignore = "builds Linux and memcached"]
+fn memcached_serves_clients_by_four_threads() {
+    let unilith = Unilith::new();
+    let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::11211", "memcached"]);
+    let at = machine.published(11211);
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            scope.spawn(move || {
+                let mut connection = Client::new(at);
+                for n in 0..100 {
+                    connection.set(&format!("k{client}-{n}"), &format!("v{n}"));
+                    assert_eq!(connection.get(&format!("k{client}-{n}")), format!("v{n}"));
+                }
+            });
+        }
+    });
+    let stats = Client::new(at).stats();
+    for expected in ["STAT threads 4", "STAT cmd_set 800", "STAT get_hits 800"] {
+        assert!(stats.contains(&expected.to_string()), "{stats:?}");
+    }
+}
+
+#[test]
+#[ignore = "builds Linux, Lua and busybox"]
+fn lua_and_busybox_say_what_debians_own_say() {
+    let unilith = Unilith::new();
+    let same = |words: &[&str]| {
+        let (linked, own) = (run(&unilith, LINKED, words).ok(), run(&unilith, UNMODIFIED, words).ok());
+        assert!(!linked.out.is_empty() && linked.out == own.out, "{linked}\n--- unmodified: {own}");
+    };
+    let script = "local t = {} for i = 1, 5000 do t[i] = (i * 7919) % 5003 end table.sort(t)\n\
+                  local co = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(t[i]) end end)\n\
+                  print(co(), co(), co(), ('x'):rep(3), 2^53, 7 // 2, string.format('%q', 1 / 3), pcall(error, 'e'))\n\
+                  local f = assert(io.open('/tmp/f', 'w')) f:write('text') f:close() print(io.open('/tmp/f'):read('a'))";
+    same(&["lua", "--", "-e", script]);
+    // The shell forks, and executes itself, whose text the kernel has already.
+    let script = "busybox seq 1 500 | busybox awk '{ s += $1 } END { print s }'; (exit 3); echo $?; \
+                  busybox sh -c 'kill -9 $$'; echo $?; x=$(busybox uname -s); echo $x; busybox sha256sum /bin/busybox >/tmp/s && echo summed";
+    same(&["busybox", "--", "sh", "-c", script]);
+}
+
+#[test]
+fn a_program_without_recipe_is_refused_with_those_that_have_one() {
+    let ran = Unilith::new().run(&["run", "--rm", "--kernel", "linux", "--ukl", "base", "nginx"]);
+    ran.fails_with(&["nginx: no recipe", "--ukl cpl0", "busybox", "memcached", "redis", "sqlite"]);
+}
+
+/// The error of a project whose recipe this is.
+fn refusal(recipe: &str) -> Ran {
+    let unilith = Unilith::new();
+    let settings = format!("from = \"debian:hello\"\nprogram = \"hello\"\n[linked]\n{recipe}\n");
+    fs::write(unilith.path("unilith.toml"), settings).expect("the scratch directory can be written");
+    run(&unilith, LINKED, &[])
+}
+
+#[test]
+#[ignore = "fetches source packages"]
+fn what_is_wrong_with_a_recipe_is_said_in_one_line() {
+    let source = "source = \"hello\"\nmakes = \"hello\"\n";
+    let with = |build: &str| refusal(&format!("{source}build = '''{build}'''"));
+    refusal("source = \"no-such-source\"\nbuild = \"true\"\nmakes = \"x\"")
+        .fails_with(&["no Debian source package `no-such-source`"]);
+    refusal("source = \"hello\"").fails_with(&["unilith.toml:", "build"]);
+    with("true").fails_with(&["building hello failed: it made no hello", "the whole log is"]);
+    with("echo 'int main(void) { return f(; }' > x.c; $CC -o hello x.c").fails_with(&["x.c:1:", "error:"]);
+    with("echo 'int g(void); int main(void) { return g(); }' > x.c; $CC -o hello x.c")
+        .fails_with(&["undefined: g"]);
+    with("echo 'int main(void) { return 0; }' > x.c; cc -o hello x.c")
+        .fails_with(&["was not linked with $CC"]);
+}
+
+#[test]
+#[ignore = "builds Linux and programs"]
+fn the_page_about_linking_works_as_printed() {
+    let unilith = Unilith::new();
+    std::os::unix::fs::symlink(root().join("unilith"), unilith.path("unilith")).unwrap();
+    let text = fs::read_to_string(root().join("docs/how-to/link-into-linux.md")).unwrap();
+    let mut said = String::new();
+    for line in text.lines().filter_map(|l| l.strip_prefix("    ")) {
+        let ran = finish(&mut unilith.shell(line), BUILD).ok();
+        said.push_str(&ran.out);
+    }
+    for part in ["PONG", "Hello, world!"] {
+        assert!(said.contains(part), "expected `{part}` in {said}");
+    }
+}
