@@ -10,6 +10,7 @@ mod kernel;
 mod line;
 mod names;
 mod object;
+mod output;
 mod prepare;
 mod progress;
 mod repository;

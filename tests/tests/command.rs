@@ -7,7 +7,7 @@ use std::{
     net::TcpListener,
     time::{Duration, Instant},
 };
-use unilith_tests::{Unilith, eventually, finish, free_port, guest::Script, is_alive, signal};
+use unilith_tests::{Unilith, eventually, finish, free_port, guest::Script, is_alive, root, signal};
 
 const RUN: [&str; 3] = ["run", "cpio:root.cpio", "/x"];
 
@@ -194,4 +194,13 @@ fn doctor_and_completions_work_without_a_machine() {
     for shell in ["bash", "zsh", "fish"] {
         unilith.run(&["completions", shell]).ok().says("unilith");
     }
+}
+
+#[test]
+fn a_reader_that_goes_ends_a_listing_quietly() {
+    let unilith = Unilith::new();
+    let script = root().join("unilith");
+    let line = format!("{{ sleep 1; code=0; {} apps || code=$?; echo $code >&2; }} | true", script.display());
+    let ran = finish(&mut unilith.shell(&line), Duration::from_secs(60)).ok();
+    assert_eq!(ran.err.trim(), "141", "{ran}");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith bench NAME`: runs one experiment of `bench/`, both sides in one run.
 
+use crate::output::say;
 use crate::{
     fault::{Fault, Result},
     repository,
@@ -21,7 +22,7 @@ pub struct Args {
 
 pub fn act(args: &Args) -> Result<u8> {
     let Some(name) = &args.name else {
-        unilith_bench::experiments().for_each(|(name, what)| println!("{name:20} {what}"));
+        unilith_bench::experiments().for_each(|(name, what)| say!("{name:20} {what}"));
         return Ok(0);
     };
     let command =

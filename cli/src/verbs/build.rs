@@ -2,6 +2,7 @@
 //! `unilith build`: a directory with kernel, root file system and `run.sh`, which boots with plain QEMU and needs nothing
 //! of Unilith.
 
+use crate::output::say;
 use crate::{
     fault::{Fault, Result, file},
     line::Line,
@@ -69,7 +70,7 @@ pub fn act(mut args: Args) -> Result<u8> {
     fs::write(&script, run_script(&spec)).map_err(file("write", &script))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
         .map_err(file("make executable", &script))?;
-    println!("{}", folder.display());
+    say!("{}", folder.display());
     eprintln!("unilith: {}/run.sh boots it with plain QEMU", folder.display());
     Ok(0)
 }

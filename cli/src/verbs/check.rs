@@ -4,6 +4,7 @@
 //! The C library and the loader have nearly all calls in them and would say nothing, so for them it counts what the
 //! program and its other libraries import from them; the code of the program and of those libraries is read as it is.
 
+use crate::output::say;
 use crate::{
     archive::Archive,
     fault::{Fault, Result, file},
@@ -201,28 +202,24 @@ fn print(report: &Report) {
         1 => " and one library".into(),
         n => format!(" and {n} libraries"),
     };
-    println!(
-        "{}{libraries} can make {} system calls, judged from the code:",
-        report.program,
-        report.calls.len()
-    );
-    println!("  {:3} the kernel has", of("full").len());
+    say!("{}{libraries} can make {} system calls, judged from the code:", report.program, report.calls.len());
+    say!("  {:3} the kernel has", of("full").len());
     for (status, what) in [("partial", "it has in part"), ("refused", "it refuses"), ("missing", "it lacks")]
     {
         let calls = of(status);
         if calls.is_empty() {
             continue;
         }
-        println!("  {:3} {what}", calls.len());
+        say!("  {:3} {what}", calls.len());
         for call in calls {
-            println!(
+            say!(
                 "        {}{}",
                 call.name,
                 if call.note.is_empty() { String::new() } else { format!(": {}", call.note) }
             );
         }
     }
-    println!(
+    say!(
         "{}",
         if of("missing").is_empty() && of("refused").is_empty() {
             "It should run."

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith doctor`: what this computer can do, and what to do about what it cannot.
 
+use crate::output::say;
 use crate::{fault::Result, repository};
 use serde::Serialize;
 use std::process::{Command, Stdio};
@@ -55,9 +56,9 @@ pub fn act(args: &Args) -> Result<u8> {
                 Health::Limited => "limited",
                 Health::Missing => "MISSING",
             };
-            println!("{mark}  {}: {}", f.what, f.found);
+            say!("{mark}  {}: {}", f.what, f.found);
             if let Some(remedy) = &f.remedy {
-                println!("         {remedy}");
+                say!("         {remedy}");
             }
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith linux`: the steps of building a Linux kernel, one at a time, for work on the series in `linux/patches`.
 
+use crate::output::say;
 use crate::{
     boot,
     fault::{Fault, Result},
@@ -78,7 +79,7 @@ pub fn act(args: &Args) -> Result<u8> {
         Step::Menuconfig(level) => workshop.menuconfig(&boot::options(&level.ukl)?, &Quiet).map_err(fault)?,
     };
     drop(progress);
-    lines.iter().for_each(|line| println!("{line}"));
+    lines.iter().for_each(|line| say!("{line}"));
     Ok(0)
 }
 

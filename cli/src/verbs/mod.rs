@@ -26,6 +26,7 @@ pub mod trace;
 pub mod wait;
 
 use crate::fault::{Fault, Result};
+use crate::output::say;
 
 /// Does `each` for every name; goes on after an error, prints all of them, and fails with the last.
 fn for_each_name(names: &[String], mut each: impl FnMut(&str) -> Result<()>) -> Result<u8> {
@@ -44,7 +45,7 @@ fn for_each_name(names: &[String], mut each: impl FnMut(&str) -> Result<()>) -> 
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Fault::new(format!("cannot write JSON: {e}")))?;
-    println!("{text}");
+    say!("{text}");
     Ok(())
 }
 
@@ -55,6 +56,6 @@ fn print_table(rows: &[Vec<String>]) {
     let widths: Vec<usize> = (0..columns).map(width).collect();
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        println!("{}", cells.collect::<Vec<_>>().join("   ").trim_end());
+        say!("{}", cells.collect::<Vec<_>>().join("   ").trim_end());
     }
 }

@@ -2,6 +2,7 @@
 //! `unilith ps`.
 
 use crate::fault::Result;
+use crate::output::say;
 use serde::Serialize;
 use unilith_machine::{
     record::{Phase, now_ms},
@@ -42,7 +43,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     if args.json {
         super::print_json(&machines.iter().map(row).collect::<Vec<_>>())?;
     } else if args.quiet {
-        machines.iter().for_each(|m| println!("{}", m.spec.id));
+        machines.iter().for_each(|m| say!("{}", m.spec.id));
     } else {
         let header = ["ID", "NAME", "PROGRAM", "STATUS", "ADDRESS", "PORTS"].map(String::from).to_vec();
         let line = |m: &Machine| {

@@ -2,6 +2,7 @@
 //! `unilith rm`.
 
 use crate::fault::Result;
+use crate::output::say;
 use std::time::{Duration, Instant};
 use unilith_machine::{MachineError, store::Store};
 
@@ -40,6 +41,6 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
 }
 
 fn done(name: &str) -> Result<()> {
-    println!("{name}");
+    say!("{name}");
     Ok(())
 }

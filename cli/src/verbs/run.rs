@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith run`: in the foreground this process is the machine's supervisor; with `-d` a detached copy of it is.
 
+use crate::output::say;
 use crate::{
     backtrace,
     fault::{Fault, Result, file},
@@ -247,7 +248,7 @@ fn detach(machine: Held) -> Result<u8> {
             }
         }
     }
-    println!("{}", spec.id);
+    say!("{}", spec.id);
     if io::stdout().is_terminal() {
         eprintln!("unilith: it is called {0}; `unilith stop {0}` ends it", spec.name);
     }

@@ -2,6 +2,7 @@
 //! `unilith stop` and `unilith kill`.
 
 use crate::fault::{Fault, Result};
+use crate::output::say;
 use std::time::Duration;
 use unilith_machine::store::Store;
 
@@ -17,7 +18,7 @@ pub struct Args {
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     super::for_each_name(&args.machines, |name| {
         store.find(name)?.stop(store, false, Duration::from_secs(args.time))?;
-        println!("{name}");
+        say!("{name}");
         Ok(())
     })
 }
@@ -40,7 +41,7 @@ pub fn kill(store: &Store, args: &KillArgs) -> Result<u8> {
     super::for_each_name(&args.machines, |name| {
         let machine = store.find(name)?;
         machine.stop(store, hard, Duration::from_secs(10))?;
-        println!("{name}");
+        say!("{name}");
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith test`: formatting, lints, host tests, then whole-system tests that boot machines.
 
+use crate::output::say;
 use crate::{
     fault::{Fault, Result},
     repository,
@@ -53,7 +54,7 @@ pub fn act(args: &Args) -> Result<u8> {
     let mut total = Count::default();
     let mut part = |name: &str, count: Result<Count>| -> Result<()> {
         let count = count?;
-        println!("== {name}: {} passed, {} failed", count.passed, count.failed);
+        say!("== {name}: {} passed, {} failed", count.passed, count.failed);
         total.passed += count.passed;
         total.failed += count.failed;
         Ok(())
@@ -84,7 +85,7 @@ pub fn act(args: &Args) -> Result<u8> {
         let one_by_one = ["--test-threads=1"];
         part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one, &[]))?;
         match support::lack_with(Network::Auto) {
-            Some(why) => println!("== process machines: skipped: {why}"),
+            Some(why) => say!("== process machines: skipped: {why}"),
             None => {
                 let mut tests =
                     vec!["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
@@ -103,7 +104,7 @@ pub fn act(args: &Args) -> Result<u8> {
             ["test", "--locked", "--release", "-p", "unilith-tests", "--test", "linked", "--no-fail-fast"];
         part("programs linked into Linux", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
     }
-    println!("{} passed, {} failed", total.passed, total.failed);
+    say!("{} passed, {} failed", total.passed, total.failed);
     Ok(u8::from(total.failed > 0))
 }
 
@@ -116,7 +117,7 @@ fn command(root: &Path, program: &str) -> Command {
 
 /// A check that passes or fails as a whole.
 fn check(root: &Path, program: &str, args: &[&str]) -> Result<Count> {
-    println!("== {program} {}", args.join(" "));
+    say!("== {program} {}", args.join(" "));
     let status = command(root, program).args(args).status();
     let status = status.map_err(|e| Fault::new(format!("cannot run {program}: {e}")))?;
     Ok(Count { passed: status.success().into(), failed: (!status.success()).into() })
@@ -149,7 +150,7 @@ fn tests_of(
     harness: &[&str],
     env: &[(&str, &str)],
 ) -> Result<Count> {
-    println!("== cargo {}", args.join(" "));
+    say!("== cargo {}", args.join(" "));
     let begin = Instant::now();
     let mut cargo = command(root, "cargo");
     cargo.args(args).args(filter).arg("--").args(harness).envs(env.iter().copied()).stdout(Stdio::piped());
@@ -157,7 +158,7 @@ fn tests_of(
     let mut count = Count::default();
     if let Some(out) = child.stdout.take() {
         for line in BufReader::new(out).lines().map_while(std::result::Result::ok) {
-            println!("{line}");
+            say!("{line}");
             if let Some((passed, failed)) = summary(&line) {
                 count.passed += passed;
                 count.failed += failed;
@@ -168,7 +169,7 @@ fn tests_of(
     if !status.success() && count.failed == 0 {
         count.failed = 1;
     }
-    println!("== took {} s", begin.elapsed().as_secs());
+    say!("== took {} s", begin.elapsed().as_secs());
     Ok(count)
 }
 

@@ -2,6 +2,7 @@
 //! `unilith wait`.
 
 use crate::fault::Result;
+use crate::output::say;
 use unilith_machine::store::Store;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -14,7 +15,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     super::for_each_name(&args.machines, |name| {
         // Without a deadline there is always an outcome.
         if let Some(outcome) = store.find(name)?.wait(None)? {
-            println!("{}", outcome.code);
+            say!("{}", outcome.code);
         }
         Ok(())
     })

@@ -3,6 +3,7 @@
 //! machine.
 
 use crate::fault::{Fault, Result, file};
+use crate::output::say;
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
@@ -83,7 +84,7 @@ pub fn act(args: &Args) -> Result<u8> {
         return Err(Fault::new(format!("{} would be overwritten: say where to with -o", output.display())));
     }
     build.join(&output)?;
-    println!("{}", output.display());
+    say!("{}", output.display());
     Ok(0)
 }
 

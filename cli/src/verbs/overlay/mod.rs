@@ -3,6 +3,7 @@
 
 mod build;
 
+use crate::output::say;
 use crate::{fault::Result, session};
 use unilith_machine::store::Store;
 
@@ -25,7 +26,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         What::Build(args) => return build::act(args),
         What::Dir { machine } => {
             let machine = session::find(store, machine)?;
-            println!("{}", machine.folder.join(unilith_overlay::socket::FILES).display());
+            say!("{}", machine.folder.join(unilith_overlay::socket::FILES).display());
         }
     }
     Ok(0)
