@@ -175,7 +175,7 @@ fn what_is_wrong_with_a_recipe_is_said_in_one_line() {
     refusal("source = \"no-such-source\"\nbuild = \"true\"\nmakes = \"x\"")
         .fails_with(&["no Debian source package `no-such-source`"]);
     refusal("source = \"hello\"").fails_with(&["unilith.toml:", "build"]);
-    with("true").fails_with(&["building hello failed: it made no hello", "the whole log is"]);
+    with("true").fails_with(&["cannot build hello: it made no hello", "the whole log is"]);
     with("echo 'int main(void) { return f(; }' > x.c; $CC -o hello x.c").fails_with(&["x.c:1:", "error:"]);
     with("echo 'int g(void); int main(void) { return g(); }' > x.c; $CC -o hello x.c")
         .fails_with(&["undefined: g"]);
@@ -191,8 +191,16 @@ fn the_page_about_linking_works_as_printed() {
     let text = fs::read_to_string(root().join("docs/how-to/link-into-linux.md")).unwrap();
     let mut said = String::new();
     for line in text.lines().filter_map(|l| l.strip_prefix("    ")) {
-        let ran = finish(&mut unilith.shell(line), BUILD).ok();
-        said.push_str(&ran.out);
+        let follow = || finish(&mut unilith.shell(line), BUILD);
+        let mut ran = follow();
+        // A machine on a busy computer may not serve yet when the command says where it will.
+        if line.starts_with("redis-cli") {
+            eventually(line, || {
+                ran = follow();
+                ran.code == Some(0)
+            });
+        }
+        said.push_str(&ran.ok().out);
     }
     for part in ["PONG", "Hello, world!"] {
         assert!(said.contains(part), "expected `{part}` in {said}");

@@ -148,7 +148,7 @@ impl Workshop {
         }
         let done = follow(&mut shell, &log, &mut |_| ())?;
         let failed = |why: &str| {
-            LinuxError::new(format!("building {name} failed: {why}; the whole log is {}", log.display()))
+            LinuxError::new(format!("cannot build {name}: {why}; the whole log is {}", log.display()))
         };
         if !done {
             let text = fs::read(&log).map_err(|e| LinuxError::io("read", &log, &e))?;
