@@ -88,6 +88,8 @@ fn threads_memory_sockets_and_processor_shares_are_shown() {
     let run = |words: &[&str]| exec(&unilith, &machine, words);
     // Redis makes its helpers after it listens.
     eventually("the program's threads are listed", || run(&["ps"]).ok().out.contains("bio_lazy_free"));
+    // By what it was called, not by the file that Debian's link of this name leads to.
+    run(&["ps"]).ok().says("redis-server");
     run(&["mem"]).ok().says("program_own");
     run(&["net"]).ok().says("0.0.0.0:6379");
     run(&["top", "-n", "1"]).ok().says("% idle");

@@ -19,6 +19,8 @@ pub struct Prepared {
     pub loaded: Loaded,
     /// The file that runs, for /proc/self/exe.
     pub file: Arc<Dentry>,
+    /// The first thread's name: how the program was called, not where a link led.
+    pub comm: Vec<u8>,
 }
 
 /// Finds a program by its path, for [`prepare`].
@@ -36,6 +38,7 @@ pub fn prepare(
     environment: Vec<Vec<u8>>,
 ) -> Result<Prepared> {
     let file = executable(process, &dentry)?;
+    let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let limits = limits(process);
     let mut random = [0; 48];
     api_plat::entropy(&mut random);
@@ -59,7 +62,7 @@ pub fn prepare(
             open: &mut |path| executable(process, &find(process, path)?),
         },
     )?;
-    Ok(Prepared { space, loaded, file: dentry })
+    Ok(Prepared { space, loaded, file: dentry, comm })
 }
 
 /// A file that may be executed: `EACCES` (no right, or no regular file), `ENOEXEC` (no pages).

@@ -55,10 +55,10 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     let name = path.clone().into_bytes();
     let prepared = exec::find(process, &name)
         .and_then(|file| exec::prepare(process, file, name, arguments, environment));
-    let Prepared { space, loaded, file } = prepared.map_err(|e| exec::reason(path, e))?;
+    let Prepared { space, loaded, file, comm } = prepared.map_err(|e| exec::reason(path, e))?;
     space.activate();
     drop(space);
-    task::current().set_name(&file.name());
+    task::current().set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     let frame = Frame::at_start(entry, stack);

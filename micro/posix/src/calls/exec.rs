@@ -84,9 +84,8 @@ impl Strings {
 
 fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
     let process = task::current().process.clone();
-    let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let prepared = exec::prepare(&process, file, name, strings.arguments, strings.environment)?;
-    replace(call.frame, &process, prepared, &comm)?;
+    replace(call.frame, &process, prepared)?;
     call.keep_registers = true;
     Ok(0)
 }
@@ -100,11 +99,10 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
     process.files.set_working(first.working.clone());
     let old = core::mem::replace(&mut *process.credentials.lock(), first.credentials.clone());
     let prepared = exec::find(&process, &name).and_then(|file| {
-        let comm = file.name();
         let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
-        Ok((exec::prepare(&process, file, name, arguments, environment)?, comm))
+        exec::prepare(&process, file, name, arguments, environment)
     });
-    let replaced = prepared.and_then(|(prepared, comm)| replace(frame, &process, prepared, &comm));
+    let replaced = prepared.and_then(|prepared| replace(frame, &process, prepared));
     if let Err(e) = replaced {
         *process.credentials.lock() = old;
         return Err(e);
@@ -121,8 +119,8 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
 }
 
 /// Lets the loaded program take the place of what runs: `frame` becomes its first registers.
-fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared, comm: &[u8]) -> Result<()> {
-    let Prepared { space, loaded, file } = prepared;
+fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Result<()> {
+    let Prepared { space, loaded, file, comm } = prepared;
     // A device that is full is the last reason to stay.
     mem::current().sync_all()?;
     let fpu = api_plat::new_fpu_state()?;
@@ -145,7 +143,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared, comm: 
     task.robust_list.store(0, Ordering::Relaxed);
     space.activate();
     drop(space);
-    task.set_name(comm);
+    task.set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     // SAFETY: the stack is the running thread's own, as it was before.
