@@ -80,6 +80,8 @@ impl Workshop {
         let mut make = command("nice");
         make.args(["-n", "19", "make", "--no-print-directory", "-C"]).arg(&source.tree);
         make.arg(format!("O={}", folder.display())).args(targets);
+        // The code behind PVH's entry, which compares strings, runs before KASAN's shadow memory is there; Linux 6.1 does not say so.
+        make.args(["KASAN_SANITIZE_enlighten.o=n", "KASAN_SANITIZE_string.o=n"]);
         make.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01").env("KBUILD_BUILD_VERSION", "1");
         make.env("KBUILD_BUILD_USER", "unilith").env("KBUILD_BUILD_HOST", "unilith");
         make
