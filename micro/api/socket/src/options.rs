@@ -131,6 +131,11 @@ const KEPT: [u32; 13] = [
 ];
 
 impl Common {
+    /// SO_RCVTIMEO or SO_SNDTIMEO, in nanoseconds; `None` waits for ever.
+    pub fn timeout_ns(&self, receive: bool) -> Option<u64> {
+        if receive { self.receive_timeout } else { self.send_timeout }
+    }
+
     /// The two exclude each other; each turns off only itself.
     fn stamp(&mut self, kind: Stamp, on: bool) {
         if on {

@@ -591,8 +591,7 @@ impl Socket for UnixSocket {
     }
 
     fn timeout_ns(&self, receive: bool) -> Option<u64> {
-        let common = self.common.lock();
-        if receive { common.receive_timeout } else { common.send_timeout }
+        self.common.lock().timeout_ns(receive)
     }
 
     fn poll(&self) -> Events {

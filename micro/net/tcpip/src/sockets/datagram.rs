@@ -5,7 +5,7 @@ use super::domain::Domain;
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::message;
-use super::options::int_or_byte;
+use super::options::{buffer_size, int_or_byte, time_to_live};
 use super::{IPPROTO_UDP, ioctl};
 use crate::families::{Families, LOOPBACK6};
 use crate::slab::Id;
@@ -363,18 +363,10 @@ impl Socket for DatagramSocket {
             (linux::SOL_SOCKET, linux::SO_REUSEPORT) => self.with(|s| on().map(|v| s.reuse_port = v)),
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
             (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => {
-                let size = int(value)?.clamp(1152, 4 << 20) as usize * 2;
-                self.with(|s| {
-                    s.receive_buffer = size;
-                    Ok(())
-                })
+                self.with(|s| buffer_size(value, 1152).map(|n| s.receive_buffer = n))
             }
             (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => {
-                let size = int(value)?.clamp(2304, 4 << 20) as usize * 2;
-                self.with(|s| {
-                    s.send_buffer = size;
-                    Ok(())
-                })
+                self.with(|s| buffer_size(value, 2304).map(|n| s.send_buffer = n))
             }
             (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => int(value).map(|_| ()),
             (linux::SOL_SOCKET, linux::SO_LINGER) => Ok(()),
@@ -405,14 +397,7 @@ impl Socket for DatagramSocket {
             (IPPROTO_IP, linux::IP_RECVTOS) => on().map(|v| self.wanted.lock().tos = v),
             (IPPROTO_IP, linux::IP_RECVORIGDSTADDR) => on().map(|v| self.wanted.lock().destination = v),
             (IPPROTO_IP, linux::IP_RECVERR) => self.with(|s| on().map(|v| s.receive_errors = v)),
-            (IPPROTO_IP, linux::IP_TTL) => self.with(|s| {
-                s.ttl = match int_or_byte(value)? {
-                    -1 => crate::ip::TTL,
-                    n @ 1..=255 => n as u8,
-                    _ => return Err(EINVAL),
-                };
-                Ok(())
-            }),
+            (IPPROTO_IP, linux::IP_TTL) => self.with(|s| time_to_live(value).map(|n| s.ttl = n)),
             (IPPROTO_IP, linux::IP_TOS) => self.with(|s| int_or_byte(value).map(|n| s.tos = n as u8)),
             (IPPROTO_IP, linux::IP_MULTICAST_TTL) => self.with(|s| {
                 s.multicast_ttl = match int_or_byte(value)? {
@@ -505,8 +490,7 @@ impl Socket for DatagramSocket {
     }
 
     fn timeout_ns(&self, receive: bool) -> Option<u64> {
-        let common = self.common.lock();
-        if receive { common.receive_timeout } else { common.send_timeout }
+        self.common.lock().timeout_ns(receive)
     }
 
     fn poll(&self) -> Events {

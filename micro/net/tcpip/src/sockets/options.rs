@@ -37,6 +37,20 @@ pub fn int_or_byte(value: &[u8]) -> Result<i32> {
     }
 }
 
+/// The value of IP_TTL: -1 is what the system takes.
+pub fn time_to_live(value: &[u8]) -> Result<u8> {
+    match int_or_byte(value)? {
+        -1 => Ok(crate::ip::TTL),
+        n @ 1..=255 => Ok(n as u8),
+        _ => Err(EINVAL),
+    }
+}
+
+/// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)).
+pub fn buffer_size(value: &[u8], least: i32) -> Result<usize> {
+    Ok(int(value)?.clamp(least, 4 << 20) as usize * 2)
+}
+
 pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Result<()> {
     net.act(|s, now| {
         let entry = s.tcp.sockets.get_mut(id).ok_or(EBADF)?;
@@ -123,11 +137,7 @@ fn set_ip(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
     match name {
         linux::IP_TOS => settings.tos = int_or_byte(value)? as u8,
         linux::IP_TTL => {
-            settings.ttl = match int_or_byte(value)? {
-                -1 => crate::ip::TTL,
-                n @ 1..=255 => n as u8,
-                _ => return Err(EINVAL),
-            }
+            settings.ttl = time_to_live(value)?;
         }
         linux::IP_OPTIONS if value.is_empty() => {}
         _ => return Err(ENOPROTOOPT),

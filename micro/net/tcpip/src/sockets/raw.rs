@@ -4,7 +4,7 @@
 use super::domain::Domain;
 use super::ioctl;
 use super::kept::{IPPROTO_IP, Kept};
-use super::options::int_or_byte;
+use super::options::{buffer_size, int_or_byte, time_to_live};
 use crate::families::Families;
 use crate::raw::Socket as RawEntry;
 use crate::slab::Id;
@@ -217,14 +217,13 @@ impl Socket for RawSocket {
             return result;
         }
         let on = || int_or_byte(value).map(|n| n != 0);
-        let size = |least: i32| int(value).map(|n| n.clamp(least, 4 << 20) as usize * 2);
         match (level as u32, name as u32) {
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
             (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => {
-                self.with(|s| size(1152).map(|n| s.receive_buffer = n))
+                self.with(|s| buffer_size(value, 1152).map(|n| s.receive_buffer = n))
             }
             (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => {
-                self.with(|s| size(2304).map(|n| s.send_buffer = n))
+                self.with(|s| buffer_size(value, 2304).map(|n| s.send_buffer = n))
             }
             (linux::SOL_SOCKET, linux::SO_REUSEADDR | linux::SO_REUSEPORT | linux::SO_KEEPALIVE) => {
                 int(value).map(|_| ())
@@ -240,14 +239,7 @@ impl Socket for RawSocket {
             (IPPROTO_IP, linux::IP_RECVTTL) => on().map(|v| self.wanted.lock().ttl = v),
             (IPPROTO_IP, linux::IP_RECVTOS) => on().map(|v| self.wanted.lock().tos = v),
             (IPPROTO_IP, linux::IP_RECVERR | linux::IP_MULTICAST_LOOP | linux::IP_MULTICAST_IF) => Ok(()),
-            (IPPROTO_IP, linux::IP_TTL) => self.with(|s| {
-                s.ttl = match int_or_byte(value)? {
-                    -1 => crate::ip::TTL,
-                    n @ 1..=255 => n as u8,
-                    _ => return Err(EINVAL),
-                };
-                Ok(())
-            }),
+            (IPPROTO_IP, linux::IP_TTL) => self.with(|s| time_to_live(value).map(|n| s.ttl = n)),
             (IPPROTO_IP, linux::IP_TOS) => self.with(|s| int_or_byte(value).map(|n| s.tos = n as u8)),
             (SOL_RAW, ICMP_FILTER) if !self.is_ping => {
                 if self.protocol != wire::PROTOCOL_ICMP {
@@ -300,8 +292,7 @@ impl Socket for RawSocket {
     }
 
     fn timeout_ns(&self, receive: bool) -> Option<u64> {
-        let common = self.common.lock();
-        if receive { common.receive_timeout } else { common.send_timeout }
+        self.common.lock().timeout_ns(receive)
     }
 
     fn poll(&self) -> Events {

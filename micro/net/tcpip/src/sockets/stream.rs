@@ -356,8 +356,7 @@ impl Socket for StreamSocket {
     }
 
     fn timeout_ns(&self, receive: bool) -> Option<u64> {
-        let common = self.common.lock();
-        if receive { common.receive_timeout } else { common.send_timeout }
+        self.common.lock().timeout_ns(receive)
     }
 
     fn receive_low_water(&self) -> usize {
