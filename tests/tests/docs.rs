@@ -86,6 +86,10 @@ fn the_page_of_the_command_is_its_help() {
     for verb in listed(&overview) {
         let said = help(&[verb]);
         text.push_str(&format!("\n## {verb}\n\n```text\n{}\n```\n", said.trim_end()));
+        for second in listed(&said) {
+            let said = help(&[verb, second]);
+            text.push_str(&format!("\n### {verb} {second}\n\n```text\n{}\n```\n", said.trim_end()));
+        }
         count += 1;
     }
     assert!(count > 15, "help lists the verbs");
