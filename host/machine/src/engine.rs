@@ -198,9 +198,9 @@ fn process(
     };
     hand(root.as_fd(), "root=", "");
     hand(status_end.as_fd(), "status=", "");
-    if let Some((word, device)) = link.for_process() {
+    if let Some((word, device, mtu)) = link.for_process() {
         let mac = qemu::mac_of(&spec.id).map(|octet| format!("{octet:02x}")).join(":");
-        hand(device, &format!("{word}="), &format!(",{mac}"));
+        hand(device, &format!("{word}="), &format!(",{mac},{mtu}"));
     }
     let volumes = volumes(spec)?;
     for (n, volume) in volumes.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use crate::{
     MachineError, qemu,
-    record::{Connection, Helper, Network, Spec},
+    record::{Connection, Helper, Network, Platform, Spec},
 };
 use std::{
     net::Ipv4Addr,
@@ -16,7 +16,7 @@ use unilith_network::{
     ports::{Listener, PortError, Publish, listen},
     proxy::{self, Route},
     subnet::Pair,
-    tap::{Tap, TapError},
+    tap::{self, Tap, TapError},
 };
 
 /// What is ready before the machine starts. Dropping it releases the ports and the tap device, and ends passt.
@@ -71,8 +71,8 @@ impl Link {
         }
         let tap = match spec.network {
             Network::User | Network::None => None,
-            Network::Tap => Some(Tap::create()?),
-            Network::Auto => match Tap::create() {
+            Network::Tap => Some(Tap::create(mtu(spec.platform))?),
+            Network::Auto => match Tap::create(mtu(spec.platform)) {
                 Ok(tap) => Some(tap),
                 Err(TapError::NotAllowed(_)) => None,
                 Err(error) => return Err(error.into()),
@@ -116,10 +116,13 @@ impl Link {
         }
     }
 
-    /// A process machine's side of it: the word for its kernel, and the descriptor, which stays with `self`.
-    pub fn for_process(&self) -> Option<(&'static str, BorrowedFd<'_>)> {
-        let word = if matches!(self.connection, Connection::Tap { .. }) { "tap" } else { "stream" };
-        self.device.as_ref().map(|fd| (word, fd.as_fd()))
+    /// A process machine's side of it: the word for its kernel, the descriptor, which stays with `self`, and the MTU.
+    pub fn for_process(&self) -> Option<(&'static str, BorrowedFd<'_>, u16)> {
+        let (word, mtu) = match self.connection {
+            Connection::Tap { .. } => ("tap", mtu(Platform::Process)),
+            _ => ("stream", ETHERNET),
+        };
+        self.device.as_ref().map(|fd| (word, fd.as_fd(), mtu))
     }
 
     /// The kernel's side of it.
@@ -145,6 +148,18 @@ impl Link {
             .map_err(MachineError::Proxy)?;
         Ok(())
     }
+}
+
+/// What every network takes.
+const ETHERNET: u16 = 1500;
+
+/// The MTU of a machine's tap device.
+///
+/// A process machine's link has no wire and takes packets of any size whole: an answer is one segment to its client,
+/// which then acknowledges once. Where the host's own way on is narrower it says so (RFC 1191), and peers offer segments
+/// of their own networks anyway. Drivers of virtual devices expect Ethernet's.
+fn mtu(platform: Platform) -> u16 {
+    if platform.is_process() { tap::LARGEST_MTU } else { ETHERNET }
 }
 
 async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>) {

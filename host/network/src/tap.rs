@@ -43,8 +43,12 @@ pub enum TapError {
 /// Devices of one range that are tried before giving up; far more machines than one host runs.
 const MOST_DEVICES: u32 = 4096;
 
+/// The largest MTU of a tap device: what an IPv4 header can name without the Ethernet header (Linux, drivers/net/tun.c).
+pub const LARGEST_MTU: u16 = 65_521;
+
 impl Tap {
-    pub fn create() -> Result<Tap, TapError> {
+    /// A device whose packets have up to `mtu` bytes, IP header included.
+    pub fn create(mtu: u16) -> Result<Tap, TapError> {
         let routes = routes(&fs::read_to_string("/proc/net/route").unwrap_or_default());
         let mut first = 0;
         for range in ranges().map_err(TapError::BadRange)? {
@@ -57,7 +61,7 @@ impl Tap {
                 }
                 let name = format!("unilith{}", first + n);
                 match open(&name) {
-                    Ok(fd) => return configure(name, pair, fd),
+                    Ok(fd) => return configure(name, pair, fd, mtu),
                     Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
                     Err(e) => return Err(TapError::NotAllowed(e)),
                 }
@@ -74,10 +78,10 @@ pub fn allowed() -> Result<(), io::Error> {
     open("unilith%d").map(drop)
 }
 
-fn configure(name: String, pair: Pair, fd: OwnedFd) -> Result<Tap, TapError> {
+fn configure(name: String, pair: Pair, fd: OwnedFd, mtu: u16) -> Result<Tap, TapError> {
     // Without this the host greets the machine with router solicitations it has no use for. Hosts without IPv6 lack the file.
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-    bring_up(&name, pair.host, pair.network())
+    bring_up(&name, pair.host, pair.network(), mtu)
         .map_err(|source| TapError::Setup { name: name.clone(), source })?;
     Ok(Tap { name, pair, fd })
 }
@@ -91,7 +95,7 @@ fn open(name: &str) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-fn bring_up(name: &str, address: Ipv4Addr, network: Network) -> io::Result<()> {
+fn bring_up(name: &str, address: Ipv4Addr, network: Network, mtu: u16) -> io::Result<()> {
     // Any socket will do to configure an interface.
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let fd = socket.as_raw_fd();
@@ -100,6 +104,8 @@ fn bring_up(name: &str, address: Ipv4Addr, network: Network) -> io::Result<()> {
     ioctl(fd, libc::SIOCSIFADDR, &mut request)?;
     request.ifr_ifru.ifru_netmask = sockaddr(Ipv4Addr::from(u32::MAX << (32 - u32::from(network.length))));
     ioctl(fd, libc::SIOCSIFNETMASK, &mut request)?;
+    request.ifr_ifru.ifru_mtu = mtu.into();
+    ioctl(fd, libc::SIOCSIFMTU, &mut request)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     ioctl(fd, libc::SIOCSIFFLAGS, &mut request)
 }

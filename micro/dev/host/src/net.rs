@@ -97,8 +97,8 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
     let offloads = link == Link::Tap;
     let info = Info {
         mac,
-        // Frames of one piece must fit a buffer.
-        mtu: given.mtu.min(BUFFER_SIZE - 14),
+        // Frames of a stream must fit a buffer.
+        mtu: given.mtu.min(if offloads { LARGEST } else { BUFFER_SIZE } - 14),
         queues: 1,
         transmit_checksum: offloads,
         segmentation: if offloads { LARGEST } else { 0 },

@@ -272,7 +272,9 @@ impl Ip {
         }
         self.identification = self.identification.wrapping_add(1);
         let id = self.identification;
-        let most = (route.mtu - wire::IPV4) & !7;
+        // On a link of large packets a fragment still has to fit a buffer.
+        let room = BUFFER_SIZE - HEADROOM.device - HEADROOM.protocols;
+        let most = (route.mtu - wire::IPV4).min(room) & !7;
         let total = head.len();
         for (index, piece) in head.bytes().chunks(most).enumerate() {
             let Some(mut buffer) = self.buffer() else { return };

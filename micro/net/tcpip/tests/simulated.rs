@@ -369,7 +369,24 @@ fn a_stream_over_loopback_never_waits_for_a_timer() {
 
 #[test]
 fn datagrams_of_any_size_cross_in_fragments() {
-    let world = World::new(Faults { delay: MS, reorder: 30, ..Faults::default() }, 0, 4);
+    datagrams_cross(&World::new(Faults { delay: MS, reorder: 30, ..Faults::default() }, 0, 4));
+}
+
+#[test]
+fn a_link_without_a_wire_takes_packets_of_any_size() {
+    let faults = || Faults { delay: MS, loss: 20, reorder: 30, ..Faults::default() };
+    exchange(&World::with_mtu(faults(), 65_535, 65_521, 5), 4 << 20, 5);
+    exchange(&World::with_mtu(faults(), 0, 65_521, 6), 4 << 20, 6);
+    // The largest datagrams are a little larger than its packets, and their fragments than a buffer.
+    datagrams_cross(&World::with_mtu(
+        Faults { delay: MS, reorder: 30, ..Faults::default() },
+        65_535,
+        65_521,
+        7,
+    ));
+}
+
+fn datagrams_cross(world: &World) {
     let server = world.a.datagram();
     server.bind(&caller(), &world.a.at(53)).unwrap();
     let client = world.b.datagram();

@@ -276,6 +276,10 @@ pub struct World {
 impl World {
     /// `segmentation` as in [`Info`]; with it goes the checksum offload.
     pub fn new(faults: Faults, segmentation: usize, seed: u64) -> World {
+        World::with_mtu(faults, segmentation, 1500, seed)
+    }
+
+    pub fn with_mtu(faults: Faults, segmentation: usize, mtu: usize, seed: u64) -> World {
         let clock = Arc::new(AtomicU64::new(SECOND));
         let link = || Arc::new(Mutex::new(Link { packets: Vec::new(), free_at: 0, carried: 0, dropped: 0 }));
         let links = [link(), link()];
@@ -283,7 +287,7 @@ impl World {
         let side = |me: usize| {
             let info = Info {
                 mac: [2, 0, 0, 0, 0, me as u8 + 1],
-                mtu: 1500,
+                mtu,
                 queues: 1,
                 transmit_checksum: segmentation > 0,
                 segmentation,
