@@ -100,9 +100,19 @@ pub fn act(args: &Args) -> Result<u8> {
         let tests = ["test", "--locked", "-p", "unilith-linux", "--test", "machines", "--no-fail-fast"];
         let ignored = ["--ignored", "--test-threads=1", "--skip", "checks::"];
         part("Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
-        let tests =
-            ["test", "--locked", "--release", "-p", "unilith-tests", "--test", "linked", "--no-fail-fast"];
-        part("programs linked into Linux", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
+        let tests = [
+            "test",
+            "--locked",
+            "--release",
+            "-p",
+            "unilith-tests",
+            "--test",
+            "linked",
+            "--test",
+            "observers",
+            "--no-fail-fast",
+        ];
+        part("programs of Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
     }
     say!("{} passed, {} failed", total.passed, total.failed);
     Ok(u8::from(total.failed > 0))
