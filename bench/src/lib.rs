@@ -8,6 +8,7 @@
 //! Guests are measured over tap, which needs root.
 
 mod client;
+mod load;
 mod scratch;
 mod side;
 mod statistics;
@@ -78,7 +79,14 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("overlay-files", "of these: files of the host", overlay::files::run),
     ("native", "a process machine beside the same program on this computer and on Linux", native::run),
     ("size", "bytes of the kernel image", size::run),
-    ("ukl", "Linux's levels against ordinary Linux: calls, page faults, Redis", ukl::run),
+    ("ukl", "Linux's levels against ordinary Linux", ukl::run),
+    ("ukl-calls", "of these: instructions of a call and of page faults", ukl::calls::in_instructions),
+    ("ukl-request", "of these: instructions of a request of Redis", ukl::calls::request),
+    ("ukl-time", "of these: nanoseconds of a call and of page faults", ukl::calls::in_time),
+    ("ukl-redis", "of these: requests a second and 99th percentile of Redis", ukl::network::redis),
+    ("ukl-memcached", "of these: 99th percentile of memcached, 4 to 40 connections", ukl::network::memcached),
+    ("ukl-echo", "of these: mean and 99th percentile of a TCP echo server", ukl::network::echo),
+    ("ukl-fio", "of these: random reads and writes of a disk, one at a time", ukl::disk::run),
     ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),
 ];
 
@@ -94,5 +102,5 @@ pub fn run(name: &str, options: &Options) -> Result<()> {
         return Err(format!("there is no experiment `{name}`; there are: {}", known.join(", ")));
     };
     println!("## {name}: {what}\n");
-    experiment(options)
+    experiment(options).map_err(|e| format!("{name}: {e}"))
 }

@@ -51,11 +51,31 @@ fn unilith_with(
         command.current_dir(folder);
     }
     let output = command.output().map_err(|e| format!("cannot run taskset: {e}"))?;
-    if output.status.success() {
-        return Ok(output);
-    }
+    outcome(&output, words)?;
+    Ok(output)
+}
+
+/// The error of a command that failed.
+fn outcome(output: &Output, words: &[&str]) -> Result<()> {
+    let words = words.join(" ");
     let error = String::from_utf8_lossy(&output.stderr);
-    Err(format!("unilith {} failed: {}", words.join(" "), error.trim()))
+    match output.status.code() {
+        Some(0) => Ok(()),
+        // As timeout(1) says it.
+        Some(124) => {
+            Err(format!("unilith {words} did not end in time and was ended; it said: {}", error.trim()))
+        }
+        _ => Err(format!("unilith {words} failed: {}", error.trim())),
+    }
+}
+
+/// `unilith WORDS` that may have to build Linux or a program first; what it prints.
+pub fn patient(options: &Options, words: &[&str]) -> Result<String> {
+    let mut command = Command::new("timeout");
+    let output = command.arg("3600").arg(&options.command).args(words).output();
+    let output = output.map_err(|e| format!("cannot run timeout: {e}"))?;
+    outcome(&output, words)?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// `unilith WORDS` with variables of its environment, pinned to the machines' processor, ready to be started.
