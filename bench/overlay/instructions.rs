@@ -1,28 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The same without the noise of a shared computer: QEMU counts instructions (`-icount shift=0`), the guest's clock advances
-//! a nanosecond with each, and processor time is the number of instructions that were taken.
+//! The same without the noise of a shared computer: QEMU counts instructions, the guest's clock advances a nanosecond with
+//! each (`--accel icount`), and the programs are driven from inside of their machines (`drive.c`), one request after the
+//! other, so that nothing depends on when something comes from outside.
 
 use super::{OFF, ON, table};
-use crate::side::{Machine, build_kernels, output_of, qemu_with, unilith_command};
-use crate::{Options, Result, Scratch, Side, client, statistics::Samples};
-use serde_json::Value;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::Stdio;
+use crate::side::{build_kernels, folder_of, output_of, unilith_command};
+use crate::{Options, Result, Scratch, statistics::Samples};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use unilith_overlay::Client;
 
-/// Redis requests of one run.
-const REQUESTS: u32 = 20_000;
-/// Pages of nginx that one client asks for, one after the other.
-const PAGES: u32 = 2_000;
-/// What handles each of them.
-const HANDLER: &str = "count(ngx_http_process_request)";
-/// Rows that SQLite inserts, each by a statement of its own.
-const ROWS: u32 = 10_000;
-/// Without the overlay, with it, and with a program that counts the function that is called for each request and row.
-const SIDES: [([&str; 2], Option<[&str; 2]>); 3] =
-    [(OFF, None), (ON, None), (ON, Some(["count(processCommand)", "count(sqlite3_step)"]))];
+/// A program, as `drive.c` drives it.
+struct Driven {
+    /// Its name in the catalogue and in `drive.c`.
+    name: &'static str,
+    what: &'static str,
+    /// How often a round of `drive.c` does that.
+    times: f64,
+    arguments: &'static [&'static str],
+    /// What handles each of them, and what is called more often than anything else that has a name.
+    counted: [&'static str; 2],
+}
+
+const PROGRAMS: [Driven; 3] = [
+    Driven {
+        name: "nginx",
+        what: "nginx, each page",
+        times: 2500.0,
+        arguments: &[],
+        counted: ["count(ngx_http_process_request)", "count(ngx_palloc)"],
+    },
+    Driven {
+        name: "redis",
+        what: "Redis SET, each request",
+        times: 5000.0,
+        // After so many changes it would save them: by a copy of itself, of which there is none here.
+        arguments: &["--save", ""],
+        counted: ["count(processCommand)", "count(zfree)"],
+    },
+    Driven {
+        name: "sqlite",
+        what: "SQLite in memory, each insertion",
+        times: 5000.0,
+        arguments: &[],
+        counted: ["count(sqlite3_step)", "count(malloc)"],
+    },
+];
 /// Commands that are said to run every second, and their names.
 const COMMANDS: [(&str, &[&[&str]]); 2] = [
     ("`ls -l /etc`", &[&["ls", "-l", "/etc"]]),
@@ -34,228 +59,161 @@ const SECOND: f64 = 1e9;
 pub fn run(options: &Options) -> Result<()> {
     build_kernels(options, &[&OFF, &ON])?;
     let scratch = Scratch::new("instructions")?;
-    let path = qemu_with(&scratch, "-icount shift=0")?;
-    let env = [("PATH", path.as_str())];
-    let start = |set: [&str; 2]| {
-        Machine::start_with(options, Side::Micro, &[&set[..], &["-m", "256M", "redis"]].concat(), &env)
-    };
-    let (off, on) = (start(OFF)?, start(ON)?);
-    let nginx =
-        Machine::start_with(options, Side::Micro, &[&ON[..], &["-m", "256M", "nginx"]].concat(), &env)?;
-    let script = Script::write()?;
-    let mut redis = vec![Samples::default(); SIDES.len()];
-    let mut sqlite = vec![Samples::default(); SIDES.len()];
-    let mut served = vec![Samples::default(); 2];
-    let mut costs = vec![Samples::default(); COMMANDS.len()];
-    // What is only done once.
-    requests(&off)?;
-    requests(&on)?;
-    pages(&nginx)?;
-    for _ in 0..options.runs {
-        for ((set, programs), (redis, sqlite)) in SIDES.iter().zip(redis.iter_mut().zip(&mut sqlite)) {
-            let machine = if *set == OFF { &off } else { &on };
-            let [of_redis, of_sqlite] = programs.map_or([None; 2], |p| p.map(Some));
-            redis.add(counted(options, machine, of_redis, requests)?);
-            sqlite.add(script.insert(options, set, of_sqlite, &env)? / f64::from(ROWS));
-        }
-        for (program, samples) in [None, Some(HANDLER)].into_iter().zip(&mut served) {
-            samples.add(counted(options, &nginx, program, pages)?);
-        }
-        for ((_, commands), samples) in COMMANDS.iter().zip(&mut costs) {
-            samples.add(cost(&on, commands)?);
-        }
+    let library = scratch.path().join("drive.so");
+    let source = options.root.join("bench/overlay/drive.c");
+    let mut compiler = Command::new("cc");
+    let status = compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !status.map_err(|e| format!("cannot run cc: {e}"))?.success() {
+        return Err(format!("{} does not compile", source.display()));
     }
-    table(
-        &["off", "on, idle", "eBPF counts each"],
-        &[
-            ("Redis SET, pipeline 16, each request".to_string(), "instructions", redis),
-            (format!("SQLite in memory, each of {ROWS} insertions"), "instructions", sqlite),
-        ],
-    );
+    let mut rows = Vec::new();
+    let mut costs = Vec::new();
+    for program in &PROGRAMS {
+        let mut samples = vec![Samples::default(); 4];
+        let mut of_commands = vec![Samples::default(); COMMANDS.len()];
+        // Each run is two machines of its own: where their memory begins is another each time.
+        for _ in 0..options.runs {
+            let mut off = Machine::start(options, &scratch, program, OFF)?;
+            samples[0].add(off.round()?);
+            drop(off);
+            let mut on = Machine::start(options, &scratch, program, ON)?;
+            let alone = on.round()?;
+            samples[1].add(alone);
+            for ((_, commands), samples) in COMMANDS.iter().zip(&mut of_commands) {
+                samples.add(on.cost(commands, alone)?);
+            }
+            for (function, samples) in program.counted.iter().zip(&mut samples[2..]) {
+                output_of(options, &["trace", "--keep", "count", &on.name, function], &[])?;
+                samples.add(on.round()?);
+                output_of(options, &["exec", &on.name, "bpf", "detach", "count"], &[])?;
+            }
+        }
+        rows.push((program.what.to_string(), "instructions", samples));
+        costs.push(of_commands);
+    }
+    table(&["off", "on, idle", "eBPF counts each", "eBPF counts the busiest"], &rows);
     println!();
-    // A machine without the overlay has nobody to ask for nginx's processor time.
-    table(&["on, idle", "eBPF counts each"], &[("nginx, each page".to_string(), "instructions", served)]);
-    println!("\n| commands | instructions | of a second of {SECOND:.0e} |\n| --- | --- | --- |");
-    for ((name, _), samples) in COMMANDS.iter().zip(&costs) {
-        let share = samples.median().unwrap_or(0.0) / SECOND * 100.0;
-        println!("| {name} | {} | {share:.3} % |", samples.show());
+    println!("Counted: {}.", PROGRAMS.map(|p| p.counted.join(", ")).join("; "));
+    println!(
+        "\n| commands | beside | instructions | of a second of {SECOND:.0e} |\n| --- | --- | --- | --- |"
+    );
+    for (program, costs) in PROGRAMS.iter().zip(&costs) {
+        for ((name, _), samples) in COMMANDS.iter().zip(costs) {
+            let share = samples.median().unwrap_or(0.0) / SECOND * 100.0;
+            println!("| {name} | {} | {} | {share:.3} % |", program.name, samples.show());
+        }
     }
     Ok(())
 }
 
-/// What `each` answers, with this program in the machine meanwhile.
-fn counted(
-    options: &Options,
-    machine: &Machine,
-    program: Option<&str>,
-    each: fn(&Machine) -> Result<f64>,
-) -> Result<f64> {
-    let Some(program) = program else { return each(machine) };
-    output_of(options, &["trace", "--keep", "count", machine.name(), program], &[])?;
-    let count = each(machine);
-    output_of(options, &["exec", machine.name(), "bpf", "detach", "count"], &[])?;
-    count
+/// A machine whose program is driven from within.
+struct Machine<'a> {
+    options: &'a Options,
+    program: &'static Driven,
+    name: String,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
 }
 
-/// Instructions of nginx for each page, with the kernel's for it.
-fn pages(machine: &Machine) -> Result<f64> {
-    let client = Client::connect(&machine.folder()?).map_err(|e| e.to_string())?;
-    let url = format!("http://{}/?[1-{PAGES}]", machine.address()?);
-    let before = of_threads(&client, |name| name != OVERLAY)?;
-    client::run(&["curl", "-sS", "-f", "-o", "/dev/null", &url])?;
-    Ok((of_threads(&client, |name| name != OVERLAY)? - before) / f64::from(PAGES))
-}
-
-/// Instructions of Redis' threads for each request.
-fn requests(machine: &Machine) -> Result<f64> {
-    let address = &machine.address()?;
-    let before = used(address)?;
-    let count = REQUESTS.to_string();
-    let words =
-        ["redis-benchmark", "-h", address.as_str(), "-c", "50", "-n", &count, "-P", "16", "-t", "set", "-q"];
-    client::run(&words)?;
-    Ok((used(address)? - before) * 1e9 / f64::from(REQUESTS))
-}
-
-/// Seconds of processor time that Redis has used.
-fn used(address: &str) -> Result<f64> {
-    let text = client::run(&["redis-cli", "-h", address, "info", "cpu"])?;
-    let part = |key: &str| {
-        let value = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'));
-        value.and_then(|v| v.trim().parse::<f64>().ok()).ok_or(format!("redis-cli printed: {text}"))
-    };
-    Ok(part("used_cpu_sys")? + part("used_cpu_user")?)
-}
-
-/// Instructions that these commands take from a machine whose program is busy: those of the overlay's threads, and what its
-/// interrupts add to the program's requests.
-fn cost(machine: &Machine, commands: &[&[&str]]) -> Result<f64> {
-    let client = Client::connect(&machine.folder()?).map_err(|e| e.to_string())?;
-    let of_overlay = |client: &Client| of_threads(client, |name| name == OVERLAY);
-    let alone = requests(machine)?;
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let commanding = scope.spawn(|| -> Result<(u32, f64)> {
-            let (mut rounds, before) = (0, of_overlay(&client)?);
-            while !done.load(Ordering::Relaxed) {
-                for command in commands {
-                    let answer = client.run(command, false).map_err(|e| e.to_string())?;
-                    if answer.code != 0 {
-                        return Err(format!("{} answers {}", command.join(" "), answer.code));
-                    }
-                }
-                rounds += 1;
-            }
-            Ok((rounds, of_overlay(&client)? - before))
-        });
-        let beside = requests(machine);
-        done.store(true, Ordering::Relaxed);
-        let (rounds, own) = commanding.join().map_err(|_| "the thread of the commands panicked")??;
-        let added = (beside? - alone).max(0.0) * f64::from(REQUESTS);
-        Ok((own + added) / f64::from(rounds.max(1)))
-    })
-}
-
-/// How `ps` calls the overlay's threads.
-const OVERLAY: &str = "[overlay]";
-
-/// Instructions of threads so far.
-fn of_threads(client: &Client, is_one: impl Fn(&str) -> bool) -> Result<f64> {
-    let answer = client.run(&["ps"], true).map_err(|e| e.to_string())?;
-    let rows = String::from_utf8_lossy(&answer.out).into_owned();
-    let rows = rows.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let own = rows.filter(|row| row["name"].as_str().is_some_and(&is_one));
-    let own = own.filter_map(|row| row["cpu_ns"].as_f64());
-    match own.sum::<f64>() {
-        0.0 => Err("ps knows no such thread".into()),
-        sum => Ok(sum),
-    }
-}
-
-/// What SQLite is to do.
-struct Script(Scratch);
-
-impl Script {
-    fn write() -> Result<Script> {
-        let mut script = String::from("create table t(id integer primary key, text text);\nbegin;\n");
-        (0..ROWS).for_each(|n| script.push_str(&format!("insert into t(text) values('row {n}');\n")));
-        script.push_str("commit;\n");
-        let scratch = Scratch::new("script")?;
-        scratch.write("script.sql", &script)?;
-        Ok(Script(scratch))
-    }
-
-    /// Instructions that SQLite takes for it, with this program in its machine.
-    fn insert(
-        &self,
-        options: &Options,
-        set: &[&str],
-        program: Option<&str>,
-        env: &[(&str, &str)],
-    ) -> Result<f64> {
+impl<'a> Machine<'a> {
+    fn start(
+        options: &'a Options,
+        scratch: &Scratch,
+        program: &'static Driven,
+        set: [&str; 2],
+    ) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("bench-{}-insert-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let volume = format!("{}:/data:ro", self.0.path().display());
+        let name = format!("bench-{}-driven-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let volume = format!("{}:/drive:ro", scratch.path().display());
+        let drive = format!("DRIVE={}", program.name);
         let words = [
-            &[
-                "run",
-                "--rm",
-                "-i",
-                "--machine",
-                "microvm",
-                "--name",
-                &name,
-                "--network",
-                "none",
-                "-v",
-                &volume,
-            ][..],
-            set,
-            &["sqlite", "--", "-batch", ":memory:"],
+            &["run", "--rm", "-i", "--name", &name, "--machine", "microvm", "--accel", "icount"][..],
+            &["--network", "none", "-m", "256M", "-v", &volume, "-e", "LD_PRELOAD=/drive/drive.so"],
+            &["-e", &drive],
+            &set,
+            &[program.name, "--"],
+            program.arguments,
         ];
-        let mut command = unilith_command(options, &words.concat(), env);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut command = unilith_command(options, &words.concat(), &[]);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut child = child.map_err(|e| format!("cannot run timeout: {e}"))?;
-        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("a child without pipes".into());
         };
-        let mut output = BufReader::new(output);
-        let mut text = String::new();
-        let mut talk = || -> Result<()> {
-            let lost = |e| format!("sqlite: {e}");
-            input.write_all(b"select 'ready';\n").map_err(lost)?;
-            output.read_line(&mut text).map_err(lost)?;
-            if let Some(program) = program {
-                output_of(options, &["trace", "--keep", "count", &name, program], &[])?;
+        let mut machine = Machine { options, program, name, child, input, output: BufReader::new(output) };
+        machine.line("ready")?;
+        // What is only done in the first rounds.
+        machine.round()?;
+        Ok(machine)
+    }
+
+    /// What follows this word in the next line that begins with it; the program prints lines as well.
+    fn line(&mut self, word: &str) -> Result<String> {
+        let mut all = String::new();
+        loop {
+            let begin = all.len();
+            let n = self.output.read_line(&mut all).map_err(|e| format!("{}: {e}", self.program.name))?;
+            if n == 0 {
+                return Err(format!("{} ended and printed: {all}", self.program.name));
             }
-            // One line of time for each statement.
-            let all = ".timer on\n.read /data/script.sql\n.timer off\n.quit\n";
-            input.write_all(all.as_bytes()).map_err(lost)?;
-            output.read_to_string(&mut text).map_err(lost)?;
-            Ok(())
-        };
-        let talked = talk();
-        if talked.is_err() {
-            // The error that counts is the first.
-            let _ = child.kill();
+            if let Some(rest) = all[begin..].strip_prefix(word) {
+                return Ok(rest.trim().to_string());
+            }
         }
-        let status = child.wait().map_err(|e| format!("sqlite: {e}"))?;
-        talked?;
-        if !status.success() {
-            return Err(format!("sqlite ended with {status} and printed: {text}"));
-        }
-        timed(&text).map(|seconds| seconds * 1e9).ok_or(format!("sqlite printed: {text}"))
+    }
+
+    fn go(&mut self) -> Result<()> {
+        self.input.write_all(b"go\n").map_err(|e| format!("{}: {e}", self.program.name))
+    }
+
+    /// Instructions of the machine in the round that was begun, for each of what is done in it, without the client's own.
+    fn took(&mut self) -> Result<f64> {
+        let text = self.line("took")?;
+        let elapsed: f64 = text.parse().map_err(|_| format!("{} printed: took {text}", self.program.name))?;
+        Ok(elapsed / self.program.times)
+    }
+
+    fn round(&mut self) -> Result<f64> {
+        self.go()?;
+        self.took()
+    }
+
+    /// Instructions that these commands take from a machine whose program is busy, with the interrupts that they cause.
+    fn cost(&mut self, commands: &[&[&str]], alone: f64) -> Result<f64> {
+        let client = Client::connect(&folder_of(self.options, &self.name)?).map_err(|e| e.to_string())?;
+        let done = AtomicBool::new(false);
+        self.go()?;
+        thread::scope(|scope| {
+            let commanding = scope.spawn(|| -> Result<u32> {
+                let mut rounds = 0;
+                while !done.load(Ordering::Relaxed) {
+                    for command in commands {
+                        let answer = client.run(command, false).map_err(|e| e.to_string())?;
+                        if answer.code != 0 {
+                            return Err(format!("{} answers {}", command.join(" "), answer.code));
+                        }
+                    }
+                    rounds += 1;
+                }
+                Ok(rounds)
+            });
+            let beside = self.took();
+            done.store(true, Ordering::Relaxed);
+            let rounds = commanding.join().map_err(|_| "the thread of the commands panicked")??;
+            Ok((beside? - alone) * self.program.times / f64::from(rounds.max(1)))
+        })
     }
 }
 
-/// The sum of the `Run Time`s of SQLite's `.timer`: user and system time, in seconds.
-fn timed(text: &str) -> Option<f64> {
-    let seconds = text.lines().filter_map(|line| {
-        let words: Vec<&str> = line.strip_prefix("Run Time:")?.split_whitespace().collect();
-        let after = |name: &str| -> Option<f64> {
-            words.get(words.iter().position(|w| *w == name)? + 1)?.parse().ok()
-        };
-        Some(after("user")? + after("sys")?)
-    });
-    seconds.reduce(|a, b| a + b)
+impl Drop for Machine<'_> {
+    fn drop(&mut self) {
+        // The program would wait for the next round for ever.
+        if let Err(e) = output_of(self.options, &["rm", "-f", &self.name], &[]) {
+            eprintln!("{e}");
+        }
+        if let Err(e) = self.child.wait() {
+            eprintln!("{}: {e}", self.name);
+        }
+    }
 }

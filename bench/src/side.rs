@@ -150,7 +150,7 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Starts the program and waits until it serves.
     pub fn start(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
-        Machine::launch(options, side, None, words, &[])
+        Machine::launch(options, side, None, words)
     }
 
     /// The same for the program of a project (`unilith.toml` in a folder).
@@ -160,17 +160,7 @@ impl<'a> Machine<'a> {
         project: Option<&Path>,
         words: &[&str],
     ) -> Result<Machine<'a>> {
-        Machine::launch(options, side, project, words, &[])
-    }
-
-    /// The same with variables of the command's environment.
-    pub fn start_with(
-        options: &'a Options,
-        side: Side,
-        words: &[&str],
-        env: &[(&str, &str)],
-    ) -> Result<Machine<'a>> {
-        Machine::launch(options, side, None, words, env)
+        Machine::launch(options, side, project, words)
     }
 
     fn launch(
@@ -178,12 +168,11 @@ impl<'a> Machine<'a> {
         side: Side,
         project: Option<&Path>,
         words: &[&str],
-        env: &[(&str, &str)],
     ) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let all = [&["run", "-d", "--name", &name][..], &side.words(), words].concat();
-        unilith_with(options, project, &all, env)?;
+        unilith_with(options, project, &all, &[])?;
         let mut machine = Machine { options, name, kernel: None, state: Value::Null };
         // `run -d` returns when the program serves or ten seconds have passed; a Linux guest may take longer.
         for _ in 0..300 {
@@ -211,10 +200,6 @@ impl<'a> Machine<'a> {
 
     fn text(&self, key: &str) -> Option<String> {
         self.state[key].as_str().map(str::to_string)
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Bytes of its kernel image.
