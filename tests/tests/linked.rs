@@ -3,9 +3,17 @@
 //!
 //! What boots them is ignored by default: it builds Linux and the programs, which takes minutes the first time.
 
-use std::{fs, time::Duration};
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    time::Duration,
+};
 use unilith_tests::{
-    BUILD_KERNEL, Machine, Ran, Unilith, client, eventually, finish, memcached::Client, root, slow_client,
+    BUILD_KERNEL, Machine, Ran, Unilith, client, connect, eventually, finish, memcached::Client, root,
+    slow_client,
 };
 
 /// Building Linux and a program from nothing.
@@ -20,10 +28,19 @@ fn run(unilith: &Unilith, level: [&str; 4], words: &[&str]) -> Ran {
     finish(&mut unilith.command(&[&verb[..], &level, words].concat()), BUILD)
 }
 
-/// A machine that runs in the background; it serves when this returns.
+/// A machine that runs a program of the catalogue in the background; it serves when this returns.
 fn start<'a>(unilith: &'a Unilith, level: [&str; 4], words: &[&str]) -> Machine<'a> {
     // Built before the machine has to be there in time.
-    run(unilith, level, &[&words[words.len() - 1..], &["--", "--version"]].concat()).ok();
+    let is_option = |at: usize| words[at].starts_with('-') || (at > 0 && words[at - 1].starts_with('-'));
+    let program =
+        (0..words.len()).find(|at| !is_option(*at)).map(|at| words[at]).expect("a program is named");
+    let version = if program == "nginx" { "-v" } else { "--version" };
+    run(unilith, level, &[program, "--", version]).ok();
+    started(unilith, level, words)
+}
+
+/// As [`start`], with a program that is there.
+fn started<'a>(unilith: &'a Unilith, level: [&str; 4], words: &[&str]) -> Machine<'a> {
     let verb = ["run", "-d", "--machine", "microvm"];
     let ran = finish(&mut unilith.command(&[&verb[..], &level, words].concat()), BUILD_KERNEL).ok();
     // The command waits only so long for a machine on a busy computer.
@@ -48,10 +65,8 @@ const QUESTIONS: &str = "set greeting hello\nget greeting\nincrby n 41\nincr n\n
 #[ignore = "builds Linux and Redis"]
 fn redis_answers_forks_and_ends_as_debians_own_does() {
     let unilith = Unilith::new();
-    let folder = unilith.path("data");
-    fs::create_dir(&folder).unwrap();
+    let (_, volume) = data(&unilith);
     fs::write(unilith.path("questions"), QUESTIONS).unwrap();
-    let volume = format!("{}:/data", folder.display());
     let words = ["-p", "127.0.0.1::6379", "-v", &volume, "redis"];
     let answers = |machine: &Machine| {
         let port = machine.published(6379).port();
@@ -96,9 +111,7 @@ fn redis_answers_forks_and_ends_as_debians_own_does() {
 #[ignore = "builds Linux and SQLite"]
 fn sqlite_keeps_what_it_is_told_on_a_volume() {
     let unilith = Unilith::new();
-    let folder = unilith.path("data");
-    fs::create_dir(&folder).unwrap();
-    let volume = format!("{}:/data", folder.display());
+    let (folder, volume) = data(&unilith);
     let sql = "create table t(id integer primary key, text text);\
                with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)\
                insert into t select i, 'row ' || i from n;\
@@ -153,10 +166,180 @@ fn lua_and_busybox_say_what_debians_own_say() {
     same(&["busybox", "--", "sh", "-c", script]);
 }
 
+/// A new folder of the test, and the words that make it the program's `/data`.
+fn data(unilith: &Unilith) -> (PathBuf, String) {
+    let folder = unilith.path("data");
+    fs::create_dir(&folder).expect("the scratch directory can be written");
+    let volume = format!("{}:/data", folder.display());
+    (folder, volume)
+}
+
+fn curl(url: &str) -> String {
+    slow_client("curl", &["-sS", "--compressed", "--max-time", "60", url], Duration::from_secs(90)).ok().out
+}
+
+/// Two processes that compress and hand on what they serve; who answered is in the answer.
+const WORKERS: &str = "daemon off; worker_processes 2; user root; error_log stderr; events {}\n\
+    http { access_log off; aio threads; gzip on; gzip_min_length 1; gzip_types *; gzip_proxied any; server { listen 80;\n\
+    location / { root /data; } location /who { return 200 $pid; }\n\
+    location /far/ { proxy_pass http://127.0.0.1/; proxy_buffering on; } } }";
+
+#[test]
+#[ignore = "builds Linux and nginx"]
+fn nginx_serves_pages_by_one_process_and_by_workers() {
+    let unilith = Unilith::new();
+    let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::80", "nginx"]);
+    let page = fs::read_to_string(root().join("apps/nginx/index.html")).unwrap();
+    assert_eq!(curl(&format!("http://{}/", machine.published(80))), page);
+    drop(machine);
+
+    let (folder, volume) = data(&unilith);
+    let text: String = (0..60_000).map(|n| format!("line {n}\n")).collect();
+    fs::write(folder.join("text"), &text).unwrap();
+    fs::write(folder.join("workers.conf"), WORKERS).unwrap();
+    let words = ["-p", "127.0.0.1::80", "-v", &volume, "nginx", "--", "-c", "/data/workers.conf"];
+    let machine = started(&unilith, LINKED, &words);
+    let at = machine.published(80);
+    assert!(curl(&format!("http://{at}/text")) == text, "the file came in another form");
+    assert!(curl(&format!("http://{at}/far/text")) == text, "the file came in another form from afar");
+    let who: u32 = curl(&format!("http://{at}/who")).parse().unwrap();
+    assert!(who > 1, "the first process is no worker");
+    unilith.run(&["stop", &machine.id]).ok();
+    unilith.run(&["wait", &machine.id]).ok().says("0");
+}
+
+#[test]
+#[ignore = "builds Linux and fio"]
+fn fio_finds_what_it_wrote_and_what_was_changed() {
+    let unilith = Unilith::new();
+    let (folder, volume) = data(&unilith);
+    let job = "[global]\nsize=4M\nbs=4k\nverify=crc32c\nverify_fatal=1\nrw=randwrite\n\
+               [threads]\ndirectory=/tmp\nthread\nnumjobs=2\n[processes]\ndirectory=/tmp\nioengine=mmap\nnumjobs=2\n\
+               [volume]\nfilename=/data/file\nsize=512k\n";
+    fs::write(folder.join("job"), job).unwrap();
+    // Built by this; from here on fio has minutes for what takes it seconds.
+    run(&unilith, LINKED, &["fio", "--", "--version"]).ok().says("fio-");
+    let fio = |job: &str| {
+        let words =
+            [&["run", "--rm", "--machine", "microvm"], &LINKED[..], &["-v", &volume, "fio", "--", job]]
+                .concat();
+        finish(&mut unilith.command(&words), Duration::from_secs(300))
+    };
+    let ran = fio("/data/job").ok();
+    assert_eq!(ran.out.matches("err= 0").count(), 5, "{ran}");
+    let check = "[volume]\nfilename=/data/file\nsize=512k\nbs=4k\nverify=crc32c\nverify_fatal=1\nrw=read\n";
+    fs::write(folder.join("check"), check).unwrap();
+    fio("/data/check").ok();
+    let mut bytes = fs::read(folder.join("file")).unwrap();
+    bytes[100_000] ^= 1;
+    fs::write(folder.join("file"), bytes).unwrap();
+    fio("/data/check").code(1).says("verify failed at file /data/file offset 98304");
+}
+
+/// What Debian's own interpreter has to say too.
+const PYTHON: &str = r#"
+import asyncio, datetime, decimal, hashlib, http.server, json, math, re, select, socket, struct, subprocess, sys
+import threading, urllib.request, xml.etree.ElementTree as tree, zlib
+print(json.dumps({"b": [1, 2.5, None], "a": "ä"}, sort_keys=True), re.sub(r"(\w+)@(\w+)", r"<>", "x@y"))
+print(decimal.Decimal(1) / 3, math.gamma(5.5), struct.pack(">Id", 7, 0.1), datetime.date(2024, 2, 29).isoformat())
+print(hashlib.sha256(b"abc").hexdigest(), len(zlib.compress(b"a" * 10000)), tree.fromstring("<a><b/></a>")[0].tag)
+total, lock = [], threading.Lock()
+def work(n):
+    with lock:
+        total.append(sum(range(n * 1000)))
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(sorted(total))
+async def main():
+    return await asyncio.gather(*[asyncio.sleep(0.01 * n, n) for n in range(5)])
+print(asyncio.run(main()))
+http.server.SimpleHTTPRequestHandler.log_message = lambda *_: None
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+answer = urllib.request.urlopen("http://127.0.0.1:%d/data/script.py" % server.server_port, timeout=60).read()
+print(len(answer), answer == open("/data/script.py", "rb").read())
+print(subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True).stdout)
+try:
+    open("/none")
+except FileNotFoundError as error:
+    print(error)
+sys.exit(3)
+"#;
+
+#[test]
+#[ignore = "builds Linux and Python"]
+fn python_says_what_debians_own_says_and_serves() {
+    let unilith = Unilith::new();
+    let (folder, volume) = data(&unilith);
+    fs::write(folder.join("script.py"), PYTHON).unwrap();
+    let words = ["-v", &volume, "-w", "/", "python", "--", "/data/script.py"];
+    let (linked, own) = (run(&unilith, LINKED, &words).code(3), run(&unilith, UNMODIFIED, &words).code(3));
+    assert!(
+        linked.out.contains("[0, 1, 2, 3, 4]") && linked.out == own.out,
+        "{linked}\n--- unmodified: {own}"
+    );
+    // A module that would have to be loaded is not there, and the program goes on without it.
+    let absent = "try:\n    import _ssl\nexcept ImportError as error:\n    print(error)";
+    let ran = run(&unilith, LINKED, &["python", "--", "-c", absent]).ok();
+    assert_eq!(ran.out, "No module named '_ssl'\n");
+
+    let words = ["-p", "127.0.0.1::8000", "-v", &volume, "python", "--", "-u", "-m", "http.server", "8000"];
+    let machine = started(&unilith, LINKED, &words);
+    assert_eq!(curl(&format!("http://{}/script.py", machine.published(8000))), PYTHON);
+}
+
+/// A program of `tests/programs`, linked by the command as a user does.
+fn linked(unilith: &Unilith, compiler: &[&str], source: &str) -> String {
+    let (source, program) = (root().join("tests/programs").join(source), unilith.path("program"));
+    let files = ["-O2".as_ref(), source.as_os_str(), "-o".as_ref(), program.as_os_str()];
+    let mut words: Vec<&OsStr> = ["linux"].iter().chain(compiler).map(OsStr::new).collect();
+    words.extend(files);
+    finish(&mut unilith.command(&words), BUILD).ok();
+    program.display().to_string()
+}
+
+#[test]
+#[ignore = "builds Linux"]
+fn an_echo_server_in_cpp_answers_many_and_ends_by_its_destructors() {
+    let unilith = Unilith::new();
+    let program = linked(&unilith, &["c++"], "echo.cpp");
+    let machine = started(&unilith, LINKED, &["-p", "127.0.0.1::7", &program]);
+    let at = machine.published(7);
+    let ask = |stream: &mut TcpStream, text: &[u8], answer: &[u8]| {
+        stream.write_all(text).unwrap();
+        let mut got = vec![0; answer.len()];
+        stream.read_exact(&mut got).unwrap();
+        assert!(got == answer, "another answer");
+    };
+    std::thread::scope(|scope| {
+        for client in 0..6_u8 {
+            scope.spawn(move || {
+                let mut stream = connect(at);
+                let text: Vec<u8> = (0..40_000_u32).map(|n| n as u8 ^ client).collect();
+                ask(&mut stream, &text, &text);
+                ask(&mut stream, b"fail\n", b"failed as asked\n");
+                ask(&mut stream, b"still there\n", b"still there\n");
+            });
+        }
+    });
+    connect(at).write_all(b"end\n").unwrap();
+    unilith.run(&["wait", &machine.id]).ok().says("0");
+    assert_eq!(machine.log(), "destroyed\n");
+}
+
 #[test]
 fn a_program_without_recipe_is_refused_with_those_that_have_one() {
-    let ran = Unilith::new().run(&["run", "--rm", "--kernel", "linux", "--ukl", "base", "nginx"]);
-    ran.fails_with(&["nginx: no recipe", "--ukl cpl0", "busybox", "memcached", "redis", "sqlite"]);
+    let ran = Unilith::new().run(&["run", "--rm", "--kernel", "linux", "--ukl", "base", "haproxy"]);
+    ran.fails_with(&[
+        "haproxy: no recipe",
+        "--ukl cpl0",
+        "busybox",
+        "memcached",
+        "nginx",
+        "python",
+        "redis",
+        "sqlite",
+    ]);
 }
 
 /// The error of a project whose recipe this is.

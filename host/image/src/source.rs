@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Output,
+    process::{Command, Output},
 };
 
 /// Bytes of a release's lists of source packages, with room to spare.
@@ -30,6 +30,9 @@ pub struct SourcePackage {
     pub name: String,
     /// Debian's version without epoch.
     pub version: String,
+    /// The version as apt takes it, if it is not the newest.
+    #[serde(default)]
+    full_version: Option<String>,
     files: Vec<SourceFile>,
 }
 
@@ -53,7 +56,10 @@ impl SourcePackage {
         if offline {
             fail!(Offline, "the source of {name} is not in the cache; run it once with a network");
         }
-        let found = lists(&apt, progress).and_then(|()| look_up(&apt, name));
+        let found = lists(&apt, progress).and_then(|()| look_up(&apt, name, None));
+        if let Ok(package) = &found {
+            package.record(&apt)?;
+        }
         match (found, known) {
             (Ok(package), _) => Ok(package),
             // Without a network what was built before still is what it was.
@@ -71,18 +77,44 @@ impl SourcePackage {
             return Ok((self.clone(), description));
         }
         lists(&apt, progress)?;
-        let package = look_up(&apt, &self.name)?;
-        progress.step(&format!("fetching the source of {} {}", package.name, package.version));
-        let output = run(&apt, &["-qq", "--download-only", "source"], &package.name, &folder)?;
-        if !output.status.success() {
-            return Err(refused(&package.name, &output));
-        }
-        match package.whole(&folder) {
-            Some(description) => Ok((package, description)),
-            None => {
-                fail!(Packages, "apt fetched other files of {} than its lists name: try again", self.name)
+        let newest = look_up(&apt, &self.name, None)?;
+        let error = match newest.download(&apt, &folder, progress) {
+            Ok(description) => return Ok((newest, description)),
+            Err(error) => error,
+        };
+        // An archive may list what it does not hold (yet, or any more), as mirrors of security updates do; the release
+        // that it updates is there all the same.
+        for version in versions(&apt, &self.name) {
+            let Ok(older) = look_up(&apt, &self.name, Some(&version)) else { continue };
+            if older.files == newest.files {
+                continue;
+            }
+            if let Ok(description) = older.download(&apt, &folder, progress) {
+                return Ok((older, description));
             }
         }
+        Err(error)
+    }
+
+    /// Lets apt fetch the files; what was fetched is what [`Self::find`] finds from now on. Returns the `.dsc`.
+    fn download(&self, apt: &Apt, folder: &Path, progress: &dyn Progress) -> Result<PathBuf> {
+        let SourcePackage { name, version, .. } = self;
+        progress.step(&format!("fetching the source of {name} {version}"));
+        let wanted = exactly(name, self.full_version.as_deref());
+        let output = run(apt, "apt-get", &["-qq", "--download-only", "source"], &wanted, folder)?;
+        if !output.status.success() {
+            return Err(refused(name, &output));
+        }
+        let Some(description) = self.whole(folder) else {
+            fail!(Packages, "apt fetched other files of {name} than its lists name: try again")
+        };
+        self.record(apt)?;
+        Ok(description)
+    }
+
+    fn record(&self, apt: &Apt) -> Result<()> {
+        let text = serde_json::to_vec(self).map_err(|e| ImageError::new(ErrorKind::Io, e.to_string()))?;
+        apt.cache.put("debian/resolved", &record_name(&self.name), &text).map(|_| ())
     }
 
     /// What tells this package from all others.
@@ -103,10 +135,10 @@ fn record_name(name: &str) -> String {
     format!("source-{}.json", &digest(name.as_bytes())[..32])
 }
 
-/// apt-get on the lists of source packages.
-fn run(apt: &Apt, arguments: &[&str], package: &str, here: &Path) -> Result<Output> {
+/// A tool of apt on the lists of source packages.
+fn run(apt: &Apt, tool: &str, arguments: &[&str], package: &str, here: &Path) -> Result<Output> {
     let folder = apt.cache.sub(FOLDER)?;
-    let mut command = apt.command("apt-get");
+    let mut command = apt.command(tool);
     for (setting, path) in [
         ("Dir::Etc::sourcelist", "/dev/null".into()),
         ("Dir::Etc::sourceparts", folder.join("parts")),
@@ -119,7 +151,39 @@ fn run(apt: &Apt, arguments: &[&str], package: &str, here: &Path) -> Result<Outp
     if !package.is_empty() {
         command.args(["--", package]);
     }
-    command.current_dir(here).output().map_err(|e| missing("apt-get", &e))
+    command.current_dir(here).output().map_err(|e| missing(tool, &e))
+}
+
+/// How apt is asked for one version of a package.
+fn exactly(name: &str, version: Option<&str>) -> String {
+    version.map_or_else(|| name.into(), |version| format!("{name}={version}"))
+}
+
+/// All versions of a package that the lists have, newest first.
+fn versions(apt: &Apt, name: &str) -> Vec<String> {
+    let Ok(here) = apt.cache.sub(FOLDER) else { return Vec::new() };
+    let Ok(output) = run(apt, "apt-cache", &["--only-source", "showsrc"], name, &here) else {
+        return Vec::new();
+    };
+    let mut found = parse_versions(&String::from_utf8_lossy(&output.stdout));
+    let newer = |a: &String, b: &String| {
+        let mut compare = Command::new("dpkg");
+        compare.args(["--compare-versions", a, "gt", b]).status().is_ok_and(|status| status.success())
+    };
+    found.sort_by(|a, b| newer(b, a).cmp(&newer(a, b)));
+    found
+}
+
+/// Reads `apt-cache showsrc`.
+fn parse_versions(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("Version: "))
+        .map(|v| v.trim().to_string())
+        .collect();
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// Reads the lists of source packages anew when they are old.
@@ -139,7 +203,7 @@ fn lists(apt: &Apt, progress: &dyn Progress) -> Result<()> {
         apt.cache.put(&format!("{FOLDER}/parts"), &name, text.as_bytes())?;
     }
     progress.step("fetching Debian's lists of sources");
-    let output = run(apt, &["-qq", "update"], "", &parts)?;
+    let output = run(apt, "apt-get", &["-qq", "update"], "", &parts)?;
     if output.status.success() {
         apt.cache.put(FOLDER, "updated", b"")?;
     } else if known.is_none() {
@@ -152,18 +216,17 @@ fn lists(apt: &Apt, progress: &dyn Progress) -> Result<()> {
     Ok(())
 }
 
-/// What the lists say of a package; written down for the next time.
-fn look_up(apt: &Apt, name: &str) -> Result<SourcePackage> {
+/// What the lists say of a package: of its newest version, or of this one.
+fn look_up(apt: &Apt, name: &str, version: Option<&str>) -> Result<SourcePackage> {
     let here = apt.cache.sub(FOLDER)?;
-    let output = run(apt, &["-qq", "--print-uris", "source"], name, &here)?;
+    let wanted = exactly(name, version);
+    let output = run(apt, "apt-get", &["-qq", "--print-uris", "source"], &wanted, &here)?;
     if !output.status.success() {
         return Err(refused(name, &output));
     }
     let package = parse(name, &String::from_utf8_lossy(&output.stdout))
         .ok_or_else(|| ImageError::new(ErrorKind::Packages, format!("apt's list of {name} has no .dsc")))?;
-    let text = serde_json::to_vec(&package).map_err(|e| ImageError::new(ErrorKind::Io, e.to_string()))?;
-    apt.cache.put("debian/resolved", &record_name(name), &text)?;
-    Ok(package)
+    Ok(SourcePackage { full_version: version.map(str::to_string), ..package })
 }
 
 /// Reads `apt-get --print-uris`: lines of 'ADDRESS' FILE SIZE HASH.
@@ -178,7 +241,7 @@ fn parse(name: &str, text: &str) -> Option<SourcePackage> {
     let files: Vec<SourceFile> = text.lines().filter_map(file).collect();
     let description = files.iter().find_map(|f| f.name.strip_suffix(".dsc"))?;
     let version = description.split_once('_')?.1.to_string();
-    Some(SourcePackage { name: name.into(), version, files })
+    Some(SourcePackage { name: name.into(), version, full_version: None, files })
 }
 
 fn refused(name: &str, output: &Output) -> ImageError {
@@ -265,6 +328,9 @@ mod tests {
         assert_eq!(package.files[1].sha256, "bb");
         assert_eq!(parse("redis", &line("../x.dsc", "aa")), None);
         assert_eq!(parse("redis", "E: no\n"), None);
+        let lists = "Package: x\nVersion: 1:2-3\n\nPackage: x\nVersion: 1:2-3\n\nVersion: 1:2-3+deb12u1\n";
+        assert_eq!(parse_versions(lists), ["1:2-3", "1:2-3+deb12u1"]);
+        assert_eq!(exactly("x", Some("1:2-3")), "x=1:2-3");
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(package.whole(folder.path()), None);
         fs::write(folder.path().join("redis_7.0.15-1~deb12u5.dsc"), "another").unwrap();

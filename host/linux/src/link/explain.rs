@@ -106,7 +106,7 @@ pub fn warnings(messages: &str) -> Result<Option<String>, String> {
         ));
     }
     let dlopen = messages.lines().any(|l| l.contains("Using 'dlopen'"));
-    Ok(dlopen.then(|| "it calls dlopen, which fails in a program that is linked into the kernel".into()))
+    Ok(dlopen.then(|| "it calls dlopen: libraries that it loads will not find the program's symbols".into()))
 }
 
 #[cfg(test)]
