@@ -147,6 +147,11 @@ fn memcached_serves_clients_by_four_threads() {
     }
 }
 
+const LUA: &str = "local t = {} for i = 1, 5000 do t[i] = (i * 7919) % 5003 end table.sort(t)\n\
+                  local co = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(t[i]) end end)\n\
+                  print(co(), co(), co(), ('x'):rep(3), 2^53, 7 // 2, string.format('%q', 1 / 3), pcall(error, 'e'))\n\
+                  local f = assert(io.open('/tmp/f', 'w')) f:write('text') f:close() print(io.open('/tmp/f'):read('a'))";
+
 #[test]
 #[ignore = "builds Linux, Lua and busybox"]
 fn lua_and_busybox_say_what_debians_own_say() {
@@ -155,15 +160,26 @@ fn lua_and_busybox_say_what_debians_own_say() {
         let (linked, own) = (run(&unilith, LINKED, words).ok(), run(&unilith, UNMODIFIED, words).ok());
         assert!(!linked.out.is_empty() && linked.out == own.out, "{linked}\n--- unmodified: {own}");
     };
-    let script = "local t = {} for i = 1, 5000 do t[i] = (i * 7919) % 5003 end table.sort(t)\n\
-                  local co = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(t[i]) end end)\n\
-                  print(co(), co(), co(), ('x'):rep(3), 2^53, 7 // 2, string.format('%q', 1 / 3), pcall(error, 'e'))\n\
-                  local f = assert(io.open('/tmp/f', 'w')) f:write('text') f:close() print(io.open('/tmp/f'):read('a'))";
-    same(&["lua", "--", "-e", script]);
+    same(&["lua", "--", "-e", LUA]);
     // The shell forks, and executes itself, whose text the kernel has already.
     let script = "busybox seq 1 500 | busybox awk '{ s += $1 } END { print s }'; (exit 3); echo $?; \
                   busybox sh -c 'kill -9 $$'; echo $?; x=$(busybox uname -s); echo $x; busybox sha256sum /bin/busybox >/tmp/s && echo summed";
     same(&["busybox", "--", "sh", "-c", script]);
+}
+
+#[test]
+#[ignore = "builds Linux and Lua"]
+fn lua_with_musl_says_what_it_says_with_glibc() {
+    let unilith = Unilith::new();
+    let entry = fs::read_to_string(root().join("apps/lua/app.toml")).unwrap();
+    let (_, recipe) = entry.split_once("[linked]").unwrap();
+    let project =
+        format!("from = \"debian:lua5.4\"\nprogram = \"lua5.4\"\n[linked]\nlibc = \"musl\"{recipe}");
+    fs::write(unilith.path("unilith.toml"), project).unwrap();
+    let (musl, glibc) =
+        (run(&unilith, LINKED, &[".", "--", "-e", LUA]), run(&unilith, LINKED, &["lua", "--", "-e", LUA]));
+    let (musl, glibc) = (musl.ok(), glibc.ok());
+    assert!(musl.out.contains("xxx") && musl.out == glibc.out, "{musl}\n--- glibc: {glibc}");
 }
 
 /// A new folder of the test, and the words that make it the program's `/data`.
