@@ -114,6 +114,12 @@ pub fn output_in(options: &Options, side: Side, project: Option<&Path>, words: &
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// The same where the machine's clock counts its instructions (`--accel icount`): which processor it runs on, and what
+/// else does, changes how long that takes and not what is counted.
+pub fn counted(options: &Options, side: Side, words: &[&str]) -> Result<String> {
+    patient(options, &[&["run", "--rm", "--accel", "icount"][..], &side.words(), words].concat())
+}
+
 /// What `unilith WORDS` prints, with variables of its environment.
 pub fn output_of(options: &Options, words: &[&str], env: &[(&str, &str)]) -> Result<String> {
     let output = unilith_with(options, None, words, env)?;

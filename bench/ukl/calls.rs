@@ -17,15 +17,18 @@ const PATIENCE: usize = 5;
 pub fn in_instructions(options: &Options) -> Result<()> {
     println!("Instructions of the machine (QEMU -icount) for one call; in bold the part of `linux`.\n");
     // The count is the same each time but for what the timer interrupts, so two runs tell its spread.
-    calls(options, options.runs.min(2), &["--accel", "icount"], &[])
+    calls(options, options.runs.min(2), side::counted, &[])
 }
 
 pub fn in_time(options: &Options) -> Result<()> {
     println!("Nanoseconds for one call.\n");
-    calls(options, options.runs, &[], &["4000"])
+    calls(options, options.runs, side::output, &["4000"])
 }
 
-fn calls(options: &Options, runs: usize, flags: &[&str], words: &[&str]) -> Result<()> {
+/// How a machine runs to its end: what it prints.
+type Run = fn(&Options, Side, &[&str]) -> Result<String>;
+
+fn calls(options: &Options, runs: usize, run: Run, words: &[&str]) -> Result<()> {
     let scratch = prepare(options, "calls")?;
     let (unmodified, linked) = (scratch.path().join("calls"), scratch.path().join("linked"));
     programs::build(options, "ukl/calls.c", &unmodified)?;
@@ -35,8 +38,8 @@ fn calls(options: &Options, runs: usize, flags: &[&str], words: &[&str]) -> Resu
         for level in table.levels.clone() {
             let program = if is_linked(level) { &linked } else { &unmodified };
             let program = program.display().to_string();
-            let all = [flags, &["--network", "none", &program], words].concat();
-            measure(options, level, &all, &mut table)?;
+            let all = [&["--network", "none", &program], words].concat();
+            measure(options, run, level, &all, &mut table)?;
         }
     }
     table.print();
@@ -51,9 +54,8 @@ pub fn request(options: &Options) -> Result<()> {
     for _ in 0..options.runs.min(2) {
         for level in table.levels.clone() {
             let project = if is_linked(level) { &linked } else { &unmodified };
-            let flags = ["--accel", "icount", "--network", "none"];
-            let all = [&flags[..], &["--entrypoint", "/usr/bin/request", project]].concat();
-            measure(options, level, &all, &mut table)?;
+            let all = ["--network", "none", "--entrypoint", "/usr/bin/request", project];
+            measure(options, side::counted, level, &all, &mut table)?;
         }
     }
     table.print();
@@ -94,11 +96,11 @@ fn projects(options: &Options, scratch: &Scratch) -> Result<[String; 2]> {
 }
 
 /// Runs a program that prints lines of a name and a number.
-fn measure(options: &Options, level: Level, words: &[&str], table: &mut Table) -> Result<()> {
+fn measure(options: &Options, run: Run, level: Level, words: &[&str], table: &mut Table) -> Result<()> {
     let of_level = |e: String| format!("{}: {e}", name_of(level));
     let words = [&level_words(level), words].concat();
     for _ in 0..PATIENCE {
-        let text = side::output(options, Side::Linux, &words).map_err(of_level)?;
+        let text = run(options, Side::Linux, &words).map_err(of_level)?;
         if text.contains("jiffies") {
             continue;
         }

@@ -12,7 +12,7 @@ const DISK_BYTES: u64 = 256 << 20;
 
 /// How long a run is, for rates and for counting: the machine's clock says nothing of the disk's time when it counts instructions.
 const TIMED: [&str; 2] = ["--time_based", "--runtime=10"];
-const COUNTED: [&str; 1] = ["--io_size=16M"];
+const COUNTED: [&str; 1] = ["--io_size=64M"];
 
 pub fn run(options: &Options) -> Result<()> {
     println!(

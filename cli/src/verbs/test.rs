@@ -110,6 +110,8 @@ pub fn act(args: &Args) -> Result<u8> {
             "linked",
             "--test",
             "observers",
+            "--test",
+            "suites",
             "--no-fail-fast",
         ];
         part("programs of Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What others wrote to test their programs, from Debian's source, on ordinary Linux and at the levels of UKL: the same tests
+//! must pass. glibc's tests of threads and signals run in the machine, those of Redis and memcached against it.
+//!
+//! A selection, unless `UNILITH_SUITES=all` asks for everything at every level, which takes an hour and more. What a level
+//! fails is run once more there: the suites have limits of time that a busy computer under software emulation does not keep.
+//! Each run's results are in `target/suites`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+use unilith_image::{Cache, Quiet, SourcePackage};
+use unilith_tests::{Machine, Unilith, eventually, finish, root};
+
+/// Values of `--ukl`; the first is ordinary Linux. The last is for programs that are linked into Linux.
+const LEVELS: [&str; 4] = ["", "cpl0", "cpl0,byp", "cpl0,byp,call,ret,shortcut"];
+const LINKED: &str = "base,byp,shortcut";
+/// The longest that a machine may take for its part, and a build.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// Seconds for one test of glibc, and how many run at once: most of them sleep.
+const SECONDS: &str = "120";
+const AT_ONCE: &str = "8";
+/// Of glibc's tests the selection, which are those that are linked into Linux as well: as many as there are places
+/// beside the program that runs them.
+const GLIBC: [&str; 14] = [
+    "tst-cancel4",
+    "tst-cancel16",
+    "tst-cond4",
+    "tst-exec1",
+    "tst-fork1",
+    "tst-kill1",
+    "tst-minsigstksz-1",
+    "tst-mutex1",
+    "tst-mutexpi6",
+    "tst-robust1",
+    "tst-sem14",
+    "tst-sigaction",
+    "tst-signal3",
+    "tst-timer",
+];
+/// Of Redis' and memcached's.
+const REDIS: [&str; 3] = ["unit/type/hash", "unit/protocol", "unit/multi"];
+const REDIS_ALL: [&str; 24] = [
+    "unit/auth",
+    "unit/bitfield",
+    "unit/bitops",
+    "unit/dump",
+    "unit/expire",
+    "unit/geo",
+    "unit/hyperloglog",
+    "unit/keyspace",
+    "unit/latency-monitor",
+    "unit/multi",
+    "unit/protocol",
+    "unit/pubsub",
+    "unit/querybuf",
+    "unit/scan",
+    "unit/scripting",
+    "unit/sort",
+    "unit/type/hash",
+    "unit/type/incr",
+    "unit/type/list",
+    "unit/type/set",
+    "unit/type/stream",
+    "unit/type/string",
+    "unit/type/zset",
+    "unit/tracking",
+];
+const MEMCACHED: [&str; 3] = ["cas", "getset", "incrdecr"];
+
+/// Names of tests and whether they passed.
+type Results = BTreeMap<String, bool>;
+
+fn all() -> bool {
+    std::env::var("UNILITH_SUITES").is_ok_and(|what| what == "all")
+}
+
+/// The levels of this run for unmodified programs.
+fn levels() -> Vec<&'static str> {
+    if all() { LEVELS.to_vec() } else { vec![LEVELS[0], LEVELS[3]] }
+}
+
+fn words(level: &str) -> Vec<&str> {
+    if level.is_empty() { vec![] } else { vec!["--ukl", level] }
+}
+
+/// Debian's source of a package, unpacked.
+fn source(unilith: &Unilith, name: &str) -> PathBuf {
+    let cache = Cache::of_user().expect("a cache folder");
+    let package = SourcePackage::find(name, &cache, false, &Quiet).expect("Debian's package lists");
+    let (_, description) = package.fetch(&cache, &Quiet).expect("Debian's source package");
+    let folder = unilith.path(name);
+    let mut unpack = Command::new("dpkg-source");
+    finish(unpack.args(["--no-check", "--extract"]).arg(description).arg(&folder), PATIENCE).ok();
+    folder
+}
+
+/// Keeps what a suite printed and says how it went.
+fn keep(suite: &str, level: &str, text: &str, results: &Results) {
+    let folder = root().join("target/suites");
+    fs::create_dir_all(&folder).expect("target can be written");
+    let level = if level.is_empty() { "linux" } else { level };
+    fs::write(folder.join(format!("{suite}-{level}")), text).expect("target can be written");
+    let passed = results.values().filter(|passed| **passed).count();
+    eprintln!("{suite} at {level}: {passed} of {} passed", results.len());
+    assert!(passed > 0, "{suite} at {level}: {text}");
+}
+
+/// What passes on ordinary Linux passes at this level, at the second try if not at the first.
+fn compare(suite: &str, level: &str, linux: &Results, run: &mut dyn FnMut(&BTreeSet<String>) -> Results) {
+    let lost = |here: &Results, among: &BTreeSet<String>| -> BTreeSet<String> {
+        let passes = |name: &String| linux.get(name) == Some(&true) && here.get(name) != Some(&true);
+        among.iter().filter(|name| passes(name)).cloned().collect()
+    };
+    let every: BTreeSet<String> = linux.keys().cloned().collect();
+    let mut missing = lost(&run(&every), &every);
+    if !missing.is_empty() {
+        eprintln!("{suite} at {level}, once more: {missing:?}");
+        missing = lost(&run(&missing), &missing);
+    }
+    assert!(missing.is_empty(), "{suite} at {level}: these pass on ordinary Linux: {missing:?}");
+}
+
+/// glibc's tests, compiled into a root file system.
+fn compile_glibc(unilith: &Unilith, source: &Path, name: &str, list: &[&str], compiler: &str) -> PathBuf {
+    let out = unilith.path(name);
+    fs::write(unilith.path("names"), list.join("\n")).expect("the scratch directory can be written");
+    let script = root().join("tests/suites/glibc.sh").display().to_string();
+    let list = if list.is_empty() { "''" } else { "names" };
+    let line = format!("bash {script} {} {} {list} {compiler}", source.display(), out.display());
+    eprint!("{}", finish(&mut unilith.shell(&line), PATIENCE).ok().out);
+    out.join("image")
+}
+
+/// Runs those of an image that are named, or all.
+fn run_glibc(unilith: &Unilith, image: &Path, level: &str, names: Option<&BTreeSet<String>>) -> Results {
+    let list = fs::read_to_string(image.join("list")).expect("the list of tests");
+    let named = |line: &&str| {
+        let name = line.split('\t').next().and_then(|path| path.strip_prefix("/t/"));
+        names.is_none_or(|names| name.is_some_and(|name| names.contains(name)))
+    };
+    let chosen: Vec<&str> = list.lines().filter(named).collect();
+    fs::write(image.join("chosen"), chosen.join("\n") + "\n").expect("the image can be written");
+    let run = ["run", "--rm", "--machine", "microvm", "--kernel", "linux", "--network", "none", "-m", "1G"];
+    let image = image.display().to_string();
+    let program = [&image, "/suite", "/chosen", SECONDS, AT_ONCE];
+    let ran = finish(&mut unilith.command(&[&run[..], &words(level), &program].concat()), PATIENCE).ok();
+    let results = ran.out.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let how = words.next()?;
+        let name = words.next()?.strip_prefix("/t/")?;
+        (how != "SKIP").then(|| (name.to_string(), how == "PASS"))
+    });
+    let results = results.collect();
+    keep("glibc", level, &ran.out, &results);
+    results
+}
+
+#[test]
+#[ignore = "builds Linux and fetches glibc's source"]
+fn glibcs_own_tests_of_threads_and_signals_pass_as_on_ordinary_linux() {
+    let unilith = Unilith::new();
+    let source = source(&unilith, "glibc");
+    let selection: &[&str] = if all() { &[] } else { &GLIBC };
+    let image = compile_glibc(&unilith, &source, "glibc-tests", selection, "");
+    let linux = run_glibc(&unilith, &image, LEVELS[0], None);
+    for level in &levels()[1..] {
+        compare("glibc", level, &linux, &mut |names| run_glibc(&unilith, &image, level, Some(names)));
+    }
+    let compiler = format!("{} linux cc", root().join("unilith").display());
+    let linked = compile_glibc(&unilith, &source, "glibc-linked", &GLIBC, &compiler);
+    let linux = linux.into_iter().filter(|(name, _)| GLIBC.contains(&name.as_str())).collect();
+    compare("glibc", LINKED, &linux, &mut |names| run_glibc(&unilith, &linked, LINKED, Some(names)));
+}
+
+/// A machine that serves a program of the catalogue.
+fn serve<'a>(unilith: &'a Unilith, level: &str, program: &[&str]) -> Machine<'a> {
+    let name = program[0];
+    let build = ["run", "--rm", "--machine", "microvm", "--kernel", "linux"];
+    // Built before the machine has to be there in time.
+    let version = [name, "--", "--version"];
+    finish(&mut unilith.command(&[&build[..], &words(level), &version].concat()), PATIENCE).ok();
+    let run = ["run", "-d", "--machine", "microvm", "--kernel", "linux", "-m", "512M"];
+    let ran = finish(&mut unilith.command(&[&run[..], &words(level), program].concat()), PATIENCE).ok();
+    eventually("the program serves", || unilith.run(&["ps"]).out.contains("ready"));
+    unilith.machine(ran.out.trim())
+}
+
+/// Runs files of Redis' suite; its tests by name.
+fn run_redis(unilith: &Unilith, source: &Path, level: &str, files: &[&str]) -> Results {
+    let server = ["redis", "--", "--protected-mode", "no", "--save", "", "--dir", "/data"];
+    let server = [&server[..], &["--enable-debug-command", "yes"]].concat();
+    let (mut text, mut results) = (String::new(), Results::new());
+    for file in files {
+        // Each file finds a server that nobody has asked anything.
+        let machine = serve(unilith, level, &server);
+        let at = machine.at(6379);
+        let mut suite = Command::new("timeout");
+        suite.args(["900", "tclsh", "tests/test_helper.tcl", "--host", &at.ip().to_string(), "--port"]);
+        suite.args(["6379", "--clients", "1", "--tags", "-slow", "--single", file]).current_dir(source);
+        let ran = finish(&mut suite, PATIENCE);
+        for line in ran.out.lines() {
+            // Colours are around the words.
+            let plain = line.replace("\x1b[", "\u{1}");
+            let plain: String =
+                plain.split('\u{1}').map(|p| p.split_once('m').map_or(p, |(_, p)| p)).collect();
+            let Some((how, name)) = plain.strip_prefix('[').and_then(|rest| rest.split_once("]: ")) else {
+                continue;
+            };
+            let name = name.split(" in tests/").next().unwrap_or(name);
+            let name = name.rsplit_once(" (").map_or(name, |(name, _)| name);
+            match how {
+                "ok" => drop(results.insert(format!("{file}: {name}"), true)),
+                "err" | "exception" => drop(results.insert(format!("{file}: {name}"), false)),
+                _ => {}
+            }
+        }
+        text.push_str(&ran.out);
+    }
+    keep("redis", level, &text, &results);
+    results
+}
+
+#[test]
+#[ignore = "builds Linux and Redis, and fetches its source"]
+fn redis_own_suite_passes_as_on_ordinary_linux() {
+    let unilith = Unilith::new();
+    let source = source(&unilith, "redis");
+    let files: &[&str] = if all() { &REDIS_ALL } else { &REDIS };
+    let linux = run_redis(&unilith, &source, LEVELS[0], files);
+    for level in levels()[1..].iter().chain([&LINKED]) {
+        compare("redis", level, &linux, &mut |names| {
+            let has = |file: &&&str| names.iter().any(|name| name.starts_with(&format!("{file}: ")));
+            let again: Vec<&str> = files.iter().filter(has).copied().collect();
+            run_redis(&unilith, &source, level, &again)
+        });
+    }
+}
+
+/// Runs files of memcached's suite against one machine.
+fn run_memcached(unilith: &Unilith, source: &Path, level: &str, files: &BTreeSet<String>) -> Results {
+    let (mut text, mut results) = (String::new(), Results::new());
+    for file in files {
+        let machine = serve(unilith, level, &["memcached"]);
+        let mut suite = Command::new("timeout");
+        let at = machine.at(11211);
+        suite.args(["60", "perl", "-Ilib", &format!("t/{file}.t")]).current_dir(source);
+        let ran = finish(suite.env("T_MEMD_USE_DAEMON", at.to_string()), PATIENCE);
+        results.insert(file.clone(), ran.code == Some(0));
+        text.push_str(&format!("{file}: {ran}\n"));
+    }
+    keep("memcached", level, &text, &results);
+    results
+}
+
+#[test]
+#[ignore = "builds Linux and memcached, and fetches its source"]
+fn memcacheds_own_suite_passes_as_on_ordinary_linux() {
+    let unilith = Unilith::new();
+    let source = source(&unilith, "memcached");
+    // The tests ask a binary beside them what it can do.
+    let build = "CC=cc ./configure --disable-docs --disable-coverage >log 2>&1 && make memcached >>log 2>&1 && \
+                 ln memcached memcached-debug";
+    finish(Command::new("sh").args(["-c", build]).current_dir(&source), PATIENCE).ok();
+    let every = fs::read_dir(source.join("t")).expect("its tests").flatten();
+    let every = every.filter_map(|e| Some(e.file_name().to_str()?.strip_suffix(".t")?.to_string()));
+    let files = if all() { every.collect() } else { MEMCACHED.map(String::from).into() };
+    let linux = run_memcached(&unilith, &source, LEVELS[0], &files);
+    // Those that start servers of their own, with other options, cannot pass anywhere.
+    for level in levels()[1..].iter().chain([&LINKED]) {
+        compare("memcached", level, &linux, &mut |names| {
+            let worth = names.iter().filter(|name| linux[*name]).cloned().collect();
+            run_memcached(&unilith, &source, level, &worth)
+        });
+    }
+}
