@@ -65,7 +65,7 @@ pub struct Flags {
     /// Memory of the machine, e.g. 64M
     #[arg(short, long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Processors of the machine
+    /// Processors of the machine; the micro kernel uses more than one on process machines only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub cpus: Option<u32>,
     /// The program to run instead of the image's own

@@ -219,8 +219,10 @@ impl Unilith {
     /// The words of a command with the kernel and the machine that the tests are about, unless they name them.
     fn tested(&self, verb: &[&str], args: &[&str]) -> Vec<String> {
         let (kernel, machine) = (tested_kernel(), tested_machine());
+        let cpus = std::env::var("UNILITH_TEST_CPUS").ok();
         let mut words = verb.to_vec();
-        for (flag, value) in [("--kernel", &kernel), ("--machine", &machine)] {
+        let given = [("--kernel", &kernel), ("--machine", &machine)];
+        for (flag, value) in given.into_iter().chain(cpus.as_ref().map(|cpus| ("--cpus", cpus))) {
             // The guest of a few bytes is one of virtual machines.
             let is_given = args.contains(&flag) || (flag == "--machine" && self.has_guest());
             if !is_given {

@@ -190,6 +190,9 @@ fn process(
     let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
     let (messages, messages_end) = io::pipe().map_err(|e| MachineError::Process(format!("no pipe: {e}")))?;
     let mut words = vec!["kernel".to_string(), files.append, format!("memory={}", spec.memory)];
+    if spec.cpus > 1 {
+        words.push(format!("cpus={}", spec.cpus));
+    }
     let mut descriptors: Vec<BorrowedFd> =
         vec![console_end.as_fd(), console_end.as_fd(), messages_end.as_fd()];
     let mut hand = |descriptor, word: &str, more: &str| {

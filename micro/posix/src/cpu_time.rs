@@ -110,8 +110,11 @@ pub fn start(process: &Process) {
     if ON.swap(true, Relaxed) {
         return;
     }
-    // Every thread that has run is in the kernel now.
+    // Every thread that has run is in the kernel now, but for those on other processors.
     for task in process.tasks() {
+        if task.thread().is_some_and(|thread| thread.runs_elsewhere()) {
+            continue;
+        }
         match task.cpu_ns() {
             0 => {}
             now => task.system_time.enters(now),

@@ -19,7 +19,12 @@ static CALLS: [(u32, FastCall); 7] = [
 ];
 
 /// Enters the calls in the platform's table, or takes them out while calls are traced: only the full path tells.
+///
+/// They do not take their turn in the kernel, so they are for one processor.
 pub fn enable(on: bool) {
+    if api_plat::cpus() > 1 {
+        return;
+    }
     for (number, call) in CALLS {
         match on {
             // SAFETY: each keeps what the module's documentation says.

@@ -90,10 +90,13 @@ impl Task {
 
     /// Takes the thread out of a sleep, or out of the program, because a signal is there.
     pub fn interrupt(&self) {
-        if let Some(thread) = self.thread() {
-            thread.wake(abi::Events::NONE);
+        match self.thread() {
+            Some(thread) => {
+                thread.wake(abi::Events::NONE);
+                thread.interrupt();
+            }
+            None => api_plat::request_work(),
         }
-        api_plat::request_work();
     }
 
     /// The first 15 bytes of a program's name (PR_SET_NAME, execve).

@@ -18,6 +18,10 @@
 //!   until another program thread runs, and are switched by [`switch`].
 //!   Code that is not part of the checked image (loaded while it runs) may use the others only on a thread with
 //!   extended state of its own, or between [`save_fpu`] and [`load_fpu`].
+//! - **Processors.** There may be several ([`cpus`]), of which one at a time is in thread context: the kernel's code is
+//!   written for one. The others run the program, wait to come in, or wait in [`idle`], and handle interrupts. So thread
+//!   context on one processor begins where another one left for the program or went idle, and a thread that was switched
+//!   away may go on on another processor.
 //! - **Red zone.** Program and kernel use it, so nothing is ever pushed on an interrupted stack above RSP - 128.
 //! - **FS base** belongs to the program (TLS), GS base to the kernel. The kernel uses no TLS.
 //! - Panics of the kernel end the machine with a report on the console and [`Status::Failed`].
@@ -274,6 +278,10 @@ pub mod symbols {
         pub safe fn unilith_plat_save_fpu(state: &mut FpuState);
         pub safe fn unilith_plat_load_fpu(state: &FpuState);
         pub safe fn unilith_plat_cpu() -> u32;
+        pub safe fn unilith_plat_cpus() -> u32;
+        pub safe fn unilith_plat_kick(cpu: u32);
+        pub safe fn unilith_plat_thread() -> u64;
+        pub safe fn unilith_plat_set_thread(thread: u64);
         pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
         pub safe fn unilith_plat_domain_prepare() -> abi::Result<domain::Means>;
         pub safe fn unilith_plat_domain_give(start: u64, length: u64);
@@ -356,6 +364,9 @@ pub mod upcall {
         /// same ones. In thread context, with no lock held.
         #[cfg(feature = "process")]
         pub safe fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32));
+        /// Another processor comes up: as [`unilith_kernel_main`], when the kernel knows of it.
+        #[cfg(feature = "process")]
+        pub safe fn unilith_kernel_cpu() -> !;
         /// The sampling timer ([`set_sampling`]) hit code with these registers (XMM may be missing); interrupt context.
         pub safe fn unilith_kernel_sample(registers: &Frame);
     }
@@ -476,6 +487,46 @@ pub fn take_work() -> bool {
 /// Index of the running processor.
 pub fn cpu() -> u32 {
     symbols::unilith_plat_cpu()
+}
+
+/// Most processors.
+pub const MOST_CPUS: usize = 16;
+
+/// How many processors there are, [`MOST_CPUS`] at most: their indexes begin at 0. Final before the program runs.
+#[inline]
+pub fn cpus() -> u32 {
+    symbols::unilith_plat_cpus()
+}
+
+/// [`request_work`] for another processor, whatever it is doing; in thread context.
+pub fn kick(cpu: u32) {
+    symbols::unilith_plat_kick(cpu);
+}
+
+/// The word that each processor has for the scheduler; 0 at first.
+#[inline]
+pub fn thread() -> u64 {
+    symbols::unilith_plat_thread()
+}
+
+/// Sets it.
+#[inline]
+pub fn set_thread(thread: u64) {
+    symbols::unilith_plat_set_thread(thread);
+}
+
+/// What a membarrier(2) of the host's does to threads that run the program on other processors: they have passed a
+/// barrier, with `code` one that instructions that were changed are fetched behind. One processor needs none.
+pub fn barrier(code: bool) {
+    #[cfg(feature = "process")]
+    unilith_plat_barrier(code);
+    #[cfg(not(feature = "process"))]
+    let _ = code;
+}
+
+#[cfg(feature = "process")]
+unsafe extern "Rust" {
+    safe fn unilith_plat_barrier(code: bool);
 }
 
 /// FS base of the running program thread (it may set it itself with WRFSBASE).

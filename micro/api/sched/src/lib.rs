@@ -135,8 +135,8 @@ impl WaitQueue {
 
 /// What a policy micro-library provides. Threads are named by their index in the table of the scheduler core.
 ///
-/// All functions run on the processor `cpu` with kernel preemption impossible; none may block or allocate more than
-/// amortised.
+/// All functions run with kernel preemption impossible and on one processor at a time; none may block or allocate more
+/// than amortised. Where a thread may run is a set of processors, a bit each: `cpu` is one of them.
 pub mod policy {
     /// Index of a thread in the scheduler core's table.
     pub type ThreadIndex = u32;
@@ -172,17 +172,17 @@ pub mod policy {
     }
 
     unsafe extern "Rust" {
-        /// The thread became runnable.
-        pub safe fn unilith_sched_enqueue(cpu: u32, thread: ThreadIndex, rank: Rank, place: Place);
-        /// The rank of a thread that may wait in the queue has changed.
-        pub safe fn unilith_sched_change(cpu: u32, thread: ThreadIndex, rank: Rank);
-        /// The next thread to run, taken off the queue.
+        /// The thread became runnable on these processors.
+        pub safe fn unilith_sched_enqueue(cpus: u64, thread: ThreadIndex, rank: Rank, place: Place);
+        /// The rank of a thread that may wait in the queue has changed, or where it may run.
+        pub safe fn unilith_sched_change(cpus: u64, thread: ThreadIndex, rank: Rank);
+        /// The next thread to run on the processor, taken off the queue.
         pub safe fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex>;
         /// How long a thread may run before it is preempted, in nanoseconds; `None`: until it blocks.
-        pub safe fn unilith_sched_slice(cpu: u32, rank: Rank) -> Option<u64>;
+        pub safe fn unilith_sched_slice(rank: Rank) -> Option<u64>;
         /// True when another thread waits for the processor.
         pub safe fn unilith_sched_waiting(cpu: u32) -> bool;
-        /// Who waits for the processor while a thread of this rank runs.
+        /// Who waits for the processor while a thread of this rank runs there.
         pub safe fn unilith_sched_rivals(cpu: u32, running: Rank) -> Rivals;
     }
 }

@@ -19,6 +19,11 @@ fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32)) {
     mem::current().shown(each);
 }
 
+#[unsafe(no_mangle)]
+fn unilith_kernel_cpu() -> ! {
+    sched::start_other()
+}
+
 /// Starts what needs nobody else.
 pub fn devices() -> Devices {
     let arguments = plat_process::arguments();
@@ -60,7 +65,11 @@ impl Devices {
     /// All devices work: what is not needed any more is given up, before the program runs.
     pub fn finish(self) -> Result<(), String> {
         match self.0 {
-            Some(arguments) => plat_process::confine(&arguments).map_err(String::from),
+            Some(arguments) => {
+                plat_process::confine(&arguments).map_err(String::from)?;
+                sched::prepare_others()
+                    .map_err(|_| String::from("not enough memory to start: try more with -m"))
+            }
             None => Ok(()),
         }
     }

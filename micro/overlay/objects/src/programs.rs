@@ -66,7 +66,12 @@ impl Program {
         origin: Origin,
         objects: Arc<Vec<Object>>,
     ) -> core::result::Result<Arc<Program>, Failure> {
-        api_plat::domain::prepare().map_err(|_| no_room(name))?;
+        api_plat::domain::prepare().map_err(|e| match e {
+            EOPNOTSUPP => Failure::new(name)
+                .because("programs run on machines with one processor: start it with --cpus 1")
+                .code(Failure::REFUSED),
+            _ => no_room(name),
+        })?;
         let inputs: Vec<Input<'_>> =
             objects.iter().map(|object| Input { name: &object.name, bytes: &object.bytes }).collect();
         let refused = |e: overlay_link::Error| Failure::new("").because(e.to_string()).code(Failure::REFUSED);

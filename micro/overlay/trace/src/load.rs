@@ -108,6 +108,10 @@ fn no_memory(name: &str) -> Failure {
 /// Verifies and compiles what a package holds, and attaches its programs. All or nothing.
 pub fn attach(name: &str, package: &[u8], go_on: &mut dyn FnMut() -> bool) -> Result<Arc<Loaded>, Failure> {
     let refused = |why: String| Failure::new(name).because(why).code(Failure::REFUSED);
+    // Code is changed under the feet of the others, and what runs in an interrupt does not take its turn in the kernel.
+    if api_plat::cpus() > 1 {
+        return Err(refused("tracing is for machines with one processor: start it with --cpus 1".into()));
+    }
     let package = Package::decode(package).ok_or_else(|| {
         refused("not a package of programs: attach with `unilith trace`, which makes them".into())
     })?;

@@ -5,7 +5,7 @@ use crate::asm;
 use crate::x86::{self, rdmsr, wrmsr};
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count};
-use plat_x86::cpu::{BOOT_CPU, Cpu};
+use plat_x86::cpu::{self, Cpu};
 use plat_x86::crash;
 use plat_x86::features::{self, Features};
 
@@ -50,13 +50,24 @@ pub fn initialize() {
             // EBX now answers for the features just enabled.
             features.xsave_size = __cpuid_count(0xd, 0).ebx as usize;
         }
-        wrmsr(x86::IA32_GS_BASE, &raw const BOOT_CPU as u64);
+        wrmsr(x86::IA32_GS_BASE, cpu::block(0));
         // SYSCALL loads CS from bits 32 to 47 and SS from CS + 8, and clears direction, trap and nested-task flags.
         wrmsr(x86::IA32_STAR, 8 << 32);
         wrmsr(x86::IA32_LSTAR, asm::unilith_entry.address());
         wrmsr(x86::IA32_FMASK, 0x4500);
     }
     features::set(features);
+}
+
+/// What the host gives a machine beyond one is not used.
+#[unsafe(no_mangle)]
+fn unilith_plat_cpus() -> u32 {
+    1
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_kick(_: u32) {
+    api_plat::request_work();
 }
 
 /// Sleeps until an interrupt came, unless work is wanted.

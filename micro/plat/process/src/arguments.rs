@@ -28,6 +28,8 @@ pub struct Arguments<'a> {
     /// Bytes.
     pub memory: u64,
     pub root: i32,
+    /// Virtual processors.
+    pub cpus: u32,
     pub status: Option<i32>,
     pub network: Option<Network>,
     /// The overlay's line: a stream socket.
@@ -47,6 +49,7 @@ impl<'a> Arguments<'a> {
         let mut out = Arguments {
             memory: 0,
             root: -1,
+            cpus: 1,
             status: None,
             network: None,
             line: None,
@@ -64,6 +67,10 @@ impl<'a> Arguments<'a> {
                         value.parse().ok().filter(|n: &u64| n.is_multiple_of(4096) && range.contains(n));
                     out.memory = bytes.ok_or(bad("pages of 4096 bytes, 8 MiB to 64 GiB"))?;
                 }
+                "cpus" => {
+                    let count = value.parse().ok().filter(|n| (1..=api_plat::MOST_CPUS as u32).contains(n));
+                    out.cpus = count.ok_or(bad("1 to 16 processors"))?;
+                }
                 "root" => out.root = descriptor(value).ok_or(bad("a descriptor"))?,
                 "status" => out.status = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "line" => out.line = Some(descriptor(value).ok_or(bad("a descriptor"))?),
@@ -80,7 +87,7 @@ impl<'a> Arguments<'a> {
                     *slot = Some(volume.ok_or(bad("TAG:FD"))?);
                     count += 1;
                 }
-                _ => return Err(bad("memory, root, status, tap, stream, line or 9p")),
+                _ => return Err(bad("memory, root, cpus, status, tap, stream, line or 9p")),
             }
         }
         match out {
@@ -122,9 +129,11 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let line = "memory=268435456 root=3 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9";
+        let line =
+            "memory=268435456 root=3 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9 cpus=2";
         let a = parse(line).unwrap();
         assert_eq!((a.memory, a.root, a.status, a.line), (256 << 20, 3, Some(4), Some(9)));
+        assert_eq!((a.cpus, parse("memory=8388608 root=3").unwrap().cpus), (2, 1));
         let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
         assert_eq!(a.network, Some(network));
         assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
@@ -141,6 +150,8 @@ mod tests {
             "status=x",
             "tap=x",
             "line=",
+            "cpus=0",
+            "cpus=17",
             "tap=1,02",
             "tap=1,,70000",
             "9p=v0",

@@ -7,7 +7,7 @@ use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::ffi::CStr;
-use plat_x86::cpu::BOOT_CPU;
+use plat_x86::cpu;
 use plat_x86::crash;
 use plat_x86::features::{self, Features};
 
@@ -107,7 +107,7 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
     let start = Start { start: stack, count: unsafe { stack.read() } as usize };
     find_features(start.auxiliary(AT_HWCAP2));
     // SAFETY: GS base is the block of this processor, whose layout the assembly shares.
-    let _ = unsafe { host::call(host::ARCH_PRCTL, [ARCH_SET_GS, &raw const BOOT_CPU as u64, 0, 0, 0, 0]) };
+    let _ = unsafe { host::call(host::ARCH_PRCTL, [ARCH_SET_GS, cpu::block(0), 0, 0, 0, 0]) };
     let words = (2..start.count).filter_map(|i| start.argument(i));
     let arguments = match Arguments::parse(words) {
         Ok(arguments) => arguments,

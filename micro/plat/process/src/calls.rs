@@ -29,8 +29,15 @@ pub const CALLS: &[(u32, &str, &str)] = &[
          pages (MADV_COLLAPSE)",
     ),
     (158, "arch_prctl", "FS base, only where the host has no FSGSBASE"),
-    (223, "timer_settime", "the one timer: preemption, deadlines while the program computes"),
+    (
+        202,
+        "futex",
+        "several processors: the wait for the kernel's lock, and for work (FUTEX_WAIT, FUTEX_WAKE, private)",
+    ),
+    (223, "timer_settime", "a timer for each processor: preemption, deadlines while the program computes"),
     (228, "clock_gettime", "how fast the time-stamp counter runs"),
     (231, "exit_group", "the end"),
+    (234, "tgkill", "several processors: one signal, to tell another one of work; to this process only"),
     (271, "ppoll", "the wait for descriptors and deadlines"),
+    (324, "membarrier", "several processors: the program's own membarrier(2)"),
 ];

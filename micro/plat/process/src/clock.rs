@@ -98,6 +98,22 @@ pub fn improve() {
     }
 }
 
+/// The time, for a signal's handler on a processor that may not hold the kernel's lock: another one may be changing the
+/// rate. This one may be, too, in what was hit, so it does not wait for ever.
+pub fn now_in_signal() -> u64 {
+    const TRIES: u32 = 1000;
+    let page = clock_page();
+    for _ in 0..TRIES {
+        let before = page.sequence.load(Ordering::Acquire);
+        let now = page.now_ns();
+        if before & 1 == 0 && page.sequence.load(Ordering::Acquire) == before {
+            return now;
+        }
+        core::hint::spin_loop();
+    }
+    page.now_ns()
+}
+
 #[unsafe(no_mangle)]
 fn unilith_plat_now_ns() -> u64 {
     clock_page().now_ns()

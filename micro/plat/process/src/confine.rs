@@ -3,13 +3,14 @@
 
 use crate::arguments::Arguments;
 use crate::filter::{Instruction, Machine, filter};
-use crate::{domain, host, memory, power};
+use crate::{domain, host, memory, power, processors};
 use plat_x86::{asm, features};
 
 const PR_SET_NO_NEW_PRIVS: u64 = 38;
 const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
 const PR_SYS_DISPATCH_ON: u64 = 1;
 const SECCOMP_SET_MODE_FILTER: u64 = 1;
+const SECCOMP_FILTER_FLAG_TSYNC: u64 = 1;
 
 /// SYSCALL_DISPATCH_FILTER_BLOCK. Not writable: nobody can turn the dispatch off.
 static BLOCK: u8 = 1;
@@ -25,6 +26,38 @@ struct Program {
 /// of [`filter`]. The error is a sentence for the user.
 pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
     close_others(arguments);
+    processors::start(arguments.cpus)?;
+    let text = asm::text();
+    let fsgsbase = features::features().fsgsbase;
+    let filter = filter(&Machine {
+        files: memory::descriptors(),
+        text: text.clone(),
+        closed: domain::closed_text(),
+        variables: domain::variables(),
+        by_call: !fsgsbase,
+        several: processors::several().then(processors::process),
+    });
+    let program = Program { length: filter.code().len() as u16, code: filter.code().as_ptr() };
+    // SAFETY: these take rights away that nothing here uses; the host copies the filter.
+    unsafe {
+        dispatch().map_err(
+            |_| "the host has no Syscall User Dispatch: Linux 5.11 or later has it (CONFIG_GENERIC_ENTRY)",
+        )?;
+        host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])
+            .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
+        // For all threads, or the number of one that refuses: none has a filter of its own.
+        let flags = if processors::several() { SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+        let set =
+            host::call(host::SECCOMP, [SECCOMP_SET_MODE_FILTER, flags, &raw const program as u64, 0, 0, 0]);
+        if set != Ok(0) {
+            return Err("the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER");
+        }
+    }
+    Ok(())
+}
+
+/// Sends system calls of the program by this thread of the host to the kernel.
+pub fn dispatch() -> abi::Result<()> {
     let text = asm::text();
     let dispatch = [
         PR_SET_SYSCALL_USER_DISPATCH,
@@ -34,26 +67,8 @@ pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
         &raw const BLOCK as u64,
         0,
     ];
-    let fsgsbase = features::features().fsgsbase;
-    let filter = filter(&Machine {
-        files: memory::descriptors(),
-        text: text.clone(),
-        closed: domain::closed_text(),
-        variables: domain::variables(),
-        by_call: !fsgsbase,
-    });
-    let program = Program { length: filter.code().len() as u16, code: filter.code().as_ptr() };
-    // SAFETY: these take rights away that nothing here uses; the host copies the filter.
-    unsafe {
-        host::call(host::PRCTL, dispatch).map_err(
-            |_| "the host has no Syscall User Dispatch: Linux 5.11 or later has it (CONFIG_GENERIC_ENTRY)",
-        )?;
-        host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])
-            .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
-        host::call(host::SECCOMP, [SECCOMP_SET_MODE_FILTER, 0, &raw const program as u64, 0, 0, 0])
-            .map_err(|_| "the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER")?;
-    }
-    Ok(())
+    // SAFETY: takes a right away that nothing of the kernel uses.
+    unsafe { host::call(host::PRCTL, dispatch) }.map(|_| ())
 }
 
 /// Standard streams, memory, archive, status, network, line, volumes.

@@ -12,7 +12,7 @@
 //! to be executed only, the pages of the section `.text.unilith_gate`: the ways in and out.
 
 use crate::{host, memory, signals, stack};
-use abi::Result;
+use abi::{Result, errno::EOPNOTSUPP};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::domain::{Means, REGION};
@@ -57,6 +57,10 @@ unsafe extern "C" {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_domain_prepare() -> Result<Means> {
+    // The rights of pages are the same on all processors, and the others run the application.
+    if crate::processors::several() {
+        return Err(EOPNOTSUPP);
+    }
     LEAVE_TO_OVERLAY.store(unilith_leave_to_overlay.address() as *mut (), Ordering::Relaxed);
     Ok(Means::Rights)
 }

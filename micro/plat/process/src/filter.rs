@@ -43,8 +43,15 @@ const fn high(argument: u32) -> u32 {
     low(argument) + 4
 }
 
+/// The signal that tells a processor of work: SIGURG, which does nothing by default.
+pub const KICK: u32 = 23;
+/// What may be asked of futex(2): FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG.
+pub const FUTEXES: [u32; 2] = [128, 129];
+/// And of membarrier(2): MEMBARRIER_CMD_PRIVATE_EXPEDITED and MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
+pub const BARRIERS: [u32; 2] = [1 << 3, 1 << 5];
+
 /// Most instructions of the filter.
-pub const MOST: usize = 128;
+pub const MOST: usize = 160;
 
 /// The filter while it is made.
 pub struct Filter {
@@ -178,6 +185,8 @@ pub struct Machine {
     pub variables: u64,
     /// FS base is set by a call: the processor cannot.
     pub by_call: bool,
+    /// Of several processors: the number of the process they are threads of.
+    pub several: Option<u32>,
 }
 
 pub fn filter(machine: &Machine) -> Filter {
@@ -222,6 +231,14 @@ pub fn filter(machine: &Machine) -> Filter {
         let codes = [ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_FS];
         f.allow_if(host::ARCH_PRCTL, &[(low(0), Must::BeOneOf(codes))]);
     }
+    if let Some(process) = machine.several {
+        let [wait, wake] = FUTEXES;
+        f.allow_if(host::FUTEX, &[(low(1), Must::BeOneOf([wait, wake, wake]))]);
+        // A signal for a processor of this machine, which it expects.
+        f.allow_if(host::TGKILL, &[(low(0), Must::Be(process)), (low(2), Must::Be(KICK))]);
+        let [memory, code] = BARRIERS;
+        f.allow_if(host::MEMBARRIER, &[(low(0), Must::BeOneOf([memory, code, code]))]);
+    }
     f.put(RETURN, TRAP, 0, 0);
     f
 }
@@ -260,9 +277,13 @@ mod tests {
     }
 
     fn machine(by_call: bool) -> Filter {
+        machine_of(by_call, None)
+    }
+
+    fn machine_of(by_call: bool, several: Option<u32>) -> Filter {
         let text = TEXT..TEXT + 0x10_0000;
         let closed = TEXT + 0x2000..text.end;
-        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call })
+        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several })
     }
 
     const TEXT: u64 = USER_END + 0x20_1000;
@@ -278,12 +299,39 @@ mod tests {
         let (fixed, memory) = (u64::from(MAP_FIXED), 3);
         let tries = [[0; 6], [0, 0, 0, fixed, memory, 0], [0, 0, u64::from(MADV_DONTNEED), 0, 0, 0]];
         let codes = [[u64::from(ARCH_SET_FS), 0, 0, 0, 0, 0]];
-        let f = machine(true);
-        let passes = |n: u32| tries.iter().chain(&codes).any(|a| run(&f, n, X86_64, *a) == ALLOW);
+        let (process, kick) = (77, u64::from(KICK));
+        let several = [
+            [0, FUTEXES[0].into(), 0, 0, 0, 0],
+            [process, 1, kick, 0, 0, 0],
+            [BARRIERS[1].into(), 0, 0, 0, 0, 0],
+        ];
+        let f = machine_of(true, Some(process as u32));
+        let passes =
+            |n: u32| tries.iter().chain(&codes).chain(&several).any(|a| run(&f, n, X86_64, *a) == ALLOW);
         let passing: std::vec::Vec<u32> = (0..600).filter(|n| passes(*n)).collect();
         let listed: std::vec::Vec<u32> = crate::CALLS.iter().map(|(number, ..)| *number).collect();
         assert_eq!(passing, listed);
         assert_eq!(run(&machine(false), host::READ, 0x4000_0003, [0; 6]), TRAP);
+    }
+
+    #[test]
+    fn one_processor_tells_no_other_one() {
+        let (one, two) = (machine(false), machine_of(false, Some(77)));
+        let kick = u64::from(KICK);
+        for (number, arguments, with_two) in [
+            (host::FUTEX, [0, FUTEXES[1].into(), 1, 0, 0, 0], ALLOW),
+            // Without FUTEX_PRIVATE_FLAG, and other operations.
+            (host::FUTEX, [0; 6], TRAP),
+            (host::FUTEX, [0, 13 | 128, 0, 0, 0, 0], TRAP),
+            (host::TGKILL, [77, 78, kick, 0, 0, 0], ALLOW),
+            (host::TGKILL, [1, 1, kick, 0, 0, 0], TRAP),
+            (host::TGKILL, [77, 78, 9, 0, 0, 0], TRAP),
+            (host::MEMBARRIER, [8, 0, 0, 0, 0, 0], ALLOW),
+            (host::MEMBARRIER, [1, 0, 0, 0, 0, 0], TRAP),
+        ] {
+            assert_eq!(run(&one, number, X86_64, arguments), TRAP);
+            assert_eq!(run(&two, number, X86_64, arguments), with_two, "{number} {arguments:?}");
+        }
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //! The wait for the host: descriptors that become ready, and the timer.
 //!
 //! A process has no interrupts for its devices. While the processor idles it waits in ppoll for them and for the
-//! deadline. While the program computes, a timer of the host ([`TICK`]) looks at the descriptors; it is armed only when
+//! deadline; of several processors one waits for the descriptors, and the others for work. While the program computes, a timer of the host ([`TICK`]) looks at the descriptors; it is armed only when
 //! somebody wants to know, and not while the processor idles.
 
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
-use api_plat::{Frame, upcall};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use plat_x86::cpu;
+use crate::processors;
+use api_plat::{Frame, MOST_CPUS, upcall};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use plat_x86::cpu::{self, CPUS, Cpu};
 
 /// Most watched descriptors: console, network, line, and volumes.
 const MOST: usize = 3 + crate::arguments::VOLUMES;
@@ -39,19 +40,39 @@ static ENTRIES: [Entry; MOST] = [const {
     }
 }; MOST];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The timer of the host.
-pub static TIMER: AtomicI32 = AtomicI32::new(-1);
 /// A request to stop hit the tracer; the timer, which comes soon, passes it on.
 pub static TRACED: AtomicBool = AtomicBool::new(false);
-/// When the kernel wants its interrupt; `u64::MAX` when it wants none.
-static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// What each processor waits for. Its timer is in its block, for assembly.
+struct Waits {
+    /// When the kernel wants its interrupt; `u64::MAX` when it wants none.
+    deadline: AtomicU64,
+    /// When the timer of the host expires; `u64::MAX` when it is off.
+    armed: AtomicU64,
+    state: AtomicU32,
+}
+
+/// In the kernel, in the program, or on the way.
+const RUNS: u32 = 0;
+/// In ppoll: signals wake it.
+const POLLS: u32 = 1;
+/// For nothing but work.
+const SLEEPS: u32 = 2;
+
+static WAITS: [Waits; MOST_CPUS] = [const {
+    Waits { deadline: AtomicU64::new(u64::MAX), armed: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) }
+}; MOST_CPUS];
+
+fn here() -> &'static Waits {
+    &WAITS[api_plat::cpu() as usize]
+}
+
+/// The processor that waits for the descriptors as well.
+static POLLER: AtomicU32 = AtomicU32::new(NOBODY);
+const NOBODY: u32 = u32::MAX;
 /// When the next sample is taken; `u64::MAX` when none is.
 static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// From one sample to the next.
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
-/// When the timer of the host expires; `u64::MAX` when it is off.
-static ARMED: AtomicU64 = AtomicU64::new(u64::MAX);
-static IDLE: AtomicBool = AtomicBool::new(false);
 /// Between two looks at the descriptors: doubled by one that finds nothing, [`TICK`] again after one that does.
 static PERIOD: AtomicU64 = AtomicU64::new(TICK);
 
@@ -75,8 +96,13 @@ pub fn watch(fd: i32, handler: Handler, data: usize) -> Watch {
 impl Watch {
     /// The handler is to be called, once, when the descriptor is readable, now or later.
     pub fn arm(&self) {
-        ENTRIES[self.0].armed.store(true, Ordering::Relaxed);
-        ensure(api_plat::now_ns());
+        let was_armed = ENTRIES[self.0].armed.swap(true, Ordering::Relaxed);
+        match POLLER.load(Ordering::Relaxed) {
+            NOBODY => ensure(api_plat::now_ns()),
+            // It is to begin anew, with this one.
+            poller if !was_armed => api_plat::kick(poller),
+            _ => {}
+        }
     }
 
     pub fn disarm(&self) {
@@ -102,39 +128,60 @@ impl Slot {
     }
 }
 
-/// Makes the timer; before anything sets it.
+/// Makes the timer of the first processor; before anything sets it.
 pub fn initialize() -> Result<(), &'static str> {
-    const SIGEV_SIGNAL: u64 = 0;
-    // `struct sigevent`: value; signal and kind of notification; the rest.
+    const GETTID: u32 = 186;
+    // SAFETY: asks for a number.
+    let made = unsafe { host::call(GETTID, [0; 6]) }.and_then(|thread| new_timer(thread as u32));
+    made.map_err(|_| "the host refuses a timer")
+}
+
+/// Makes the timer of the running processor, which is this thread of the host.
+pub fn new_timer(thread: u32) -> abi::Result<()> {
+    const SIGEV_THREAD_ID: u64 = 4;
+    // `struct sigevent`: value; signal and kind of notification; the thread; the rest.
     let mut event = [0u64; 8];
-    event[1] = u64::from(crate::signals::TIMER) | SIGEV_SIGNAL << 32;
-    let mut id = 0i32;
+    event[1] = u64::from(crate::signals::TIMER) | SIGEV_THREAD_ID << 32;
+    event[2] = thread.into();
+    let mut id = 0u32;
     let arguments = [host::CLOCK_MONOTONIC.into(), event.as_ptr() as u64, &raw mut id as u64, 0, 0, 0];
     // SAFETY: the host reads the structure and writes the number.
-    unsafe { host::call(host::TIMER_CREATE, arguments) }.map_err(|_| "the host refuses a timer")?;
-    TIMER.store(id, Ordering::Relaxed);
+    unsafe { host::call(host::TIMER_CREATE, arguments)? };
+    block().timer.store(id, Ordering::Relaxed);
     Ok(())
+}
+
+fn block() -> &'static Cpu {
+    &CPUS[api_plat::cpu() as usize]
 }
 
 fn set_host_timer(after_ns: u64) {
     // Interval, then value; 0 turns it off.
     let times = [TimeSpec::default(), TimeSpec::of_ns(after_ns)];
-    let arguments = [TIMER.load(Ordering::Relaxed) as u64, 0, times.as_ptr() as u64, 0, 0, 0];
+    let arguments = [block().timer.load(Ordering::Relaxed).into(), 0, times.as_ptr() as u64, 0, 0, 0];
     // SAFETY: the host reads the structure.
     let _ = unsafe { host::call(host::TIMER_SETTIME, arguments) };
 }
 
 /// The timer of the host expires at `at` or before.
 fn arm(at: u64, now: u64) {
-    if at < ARMED.load(Ordering::Relaxed) {
-        ARMED.store(at, Ordering::Relaxed);
+    let here = here();
+    if at < here.armed.load(Ordering::Relaxed) {
+        here.armed.store(at, Ordering::Relaxed);
         set_host_timer(at.saturating_sub(now).max(1));
     }
 }
 
 /// Arms the timer for what is wanted while the program runs.
 fn ensure(now: u64) {
-    let mut at = DEADLINE.load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed));
+    let mut at = here().deadline.load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed));
+    if POLLER.load(Ordering::Relaxed) != NOBODY {
+        // Another processor hears of the descriptors at once.
+        if at != u64::MAX {
+            arm(at, now);
+        }
+        return;
+    }
     let is_armed = |entry: &Entry| entry.armed.load(Ordering::Relaxed);
     // The first watch is the console's.
     let count = COUNT.load(Ordering::Acquire);
@@ -150,13 +197,13 @@ fn ensure(now: u64) {
 
 /// Nothing interrupts any more.
 pub fn disarm() {
-    ARMED.store(0, Ordering::Relaxed);
+    here().armed.store(0, Ordering::Relaxed);
     set_host_timer(0);
 }
 
 #[unsafe(no_mangle)]
 fn unilith_plat_set_timer(deadline_ns: u64) {
-    DEADLINE.store(deadline_ns, Ordering::Relaxed);
+    here().deadline.store(deadline_ns, Ordering::Relaxed);
     if deadline_ns != u64::MAX {
         arm(deadline_ns, api_plat::now_ns());
     }
@@ -181,22 +228,34 @@ fn sample(now: u64, hit: &Frame) {
 }
 
 fn expire(now: u64) {
-    if now >= DEADLINE.load(Ordering::Relaxed) {
-        DEADLINE.store(u64::MAX, Ordering::Relaxed);
+    let deadline = &here().deadline;
+    if now >= deadline.load(Ordering::Relaxed) {
+        deadline.store(u64::MAX, Ordering::Relaxed);
         upcall::unilith_kernel_timer();
     }
 }
 
 /// The timer of the host expired, and hit this code; interrupt context.
 pub fn tick(hit: &Frame) {
-    ARMED.store(u64::MAX, Ordering::Relaxed);
+    here().armed.store(u64::MAX, Ordering::Relaxed);
     if TRACED.swap(false, Ordering::Relaxed) {
         crate::console::stop();
     }
-    if IDLE.load(Ordering::Relaxed) {
-        // ppoll comes back and does the rest.
+    if here().state.load(Ordering::Relaxed) != RUNS {
+        // The wait comes back and does the rest.
         return;
     }
+    if POLLER.load(Ordering::Relaxed) == NOBODY && !wake_a_poller() {
+        look();
+    }
+    let now = crate::clock::now_in_signal();
+    sample(now, hit);
+    expire(now);
+    ensure(now);
+}
+
+/// Looks at the descriptors.
+fn look() {
     let mut ready = Ready::gather();
     if !ready.is_empty() {
         let found = host::poll(ready.descriptors(), Some(TimeSpec::default())).is_ok_and(|n| n > 0);
@@ -204,10 +263,20 @@ pub fn tick(hit: &Frame) {
         PERIOD.store(period, Ordering::Relaxed);
         ready.call();
     }
-    let now = api_plat::now_ns();
-    sample(now, hit);
-    expire(now);
-    ensure(now);
+}
+
+/// The one that waited for the descriptors has been away for a while: one that has nothing to do takes that over.
+fn wake_a_poller() -> bool {
+    let sleeper = (0..api_plat::cpus()).find(|cpu| sleeps(*cpu as usize));
+    sleeper.is_some_and(|cpu| {
+        api_plat::kick(cpu);
+        true
+    })
+}
+
+/// The processor waits for nothing but work.
+pub fn sleeps(index: usize) -> bool {
+    WAITS[index].state.load(Ordering::SeqCst) == SLEEPS
 }
 
 /// The armed descriptors.
@@ -218,8 +287,12 @@ struct Ready {
 }
 
 impl Ready {
+    fn nothing() -> Ready {
+        Ready { descriptors: [PollFd::default(); MOST], entries: [0; MOST], count: 0 }
+    }
+
     fn gather() -> Ready {
-        let mut out = Ready { descriptors: [PollFd::default(); MOST], entries: [0; MOST], count: 0 };
+        let mut out = Ready::nothing();
         for (i, entry) in ENTRIES[..COUNT.load(Ordering::Acquire)].iter().enumerate() {
             if entry.armed.load(Ordering::Relaxed) {
                 let fd = entry.fd.load(Ordering::Relaxed);
@@ -277,16 +350,38 @@ unsafe extern "C" {
 fn unilith_plat_idle() {
     // A tick that was armed for the program ends the wait early, for nothing.
     while !cpu::work_is_wanted() {
-        let mut ready = Ready::gather();
-        let deadline = DEADLINE.load(Ordering::Relaxed);
+        // One waits for the descriptors; the others would all be woken by each packet.
+        let polls = POLLER.load(Ordering::Relaxed) == NOBODY;
+        let mut ready = if polls { Ready::gather() } else { Ready::nothing() };
+        let here = here();
+        let deadline = here.deadline.load(Ordering::Relaxed);
         let now = api_plat::now_ns();
-        pause(now, deadline);
-        let mut timeout = TimeSpec::of_ns(deadline.saturating_sub(now));
-        let limit = if deadline == u64::MAX { core::ptr::null_mut() } else { &raw mut timeout };
-        IDLE.store(true, Ordering::Relaxed);
-        // SAFETY: both are ours, and the host writes to them only.
-        let found = unsafe { unilith_wait(ready.descriptors.as_mut_ptr(), ready.count, limit) };
-        IDLE.store(false, Ordering::Relaxed);
+        if polls {
+            pause(now, deadline);
+            POLLER.store(api_plat::cpu(), Ordering::Relaxed);
+        }
+        let limit = (deadline != u64::MAX).then(|| TimeSpec::of_ns(deadline.saturating_sub(now)));
+        here.state.store(if polls { POLLS } else { SLEEPS }, Ordering::SeqCst);
+        let several = processors::several();
+        if several {
+            processors::unilith_kernel_unlock();
+        }
+        let mut found = 0;
+        if polls {
+            let mut limit = limit;
+            let limit = limit.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut);
+            // SAFETY: both are ours, and the host writes to them only.
+            found = unsafe { unilith_wait(ready.descriptors.as_mut_ptr(), ready.count, limit) };
+        } else {
+            processors::sleep(limit);
+        }
+        if several {
+            processors::unilith_kernel_lock();
+        }
+        here.state.store(RUNS, Ordering::SeqCst);
+        if polls {
+            POLLER.store(NOBODY, Ordering::Relaxed);
+        }
         if found > 0 {
             ready.call();
         }

@@ -2,7 +2,8 @@
 //! The assembly files. Only kernel images, which do not unwind, link them.
 
 use crate::domain::{self, Closed};
-use crate::{host, idle, signals};
+use crate::idle;
+use crate::{host, signals};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
@@ -23,7 +24,7 @@ global_asm!(
     SIGINT = const signals::SIGINT,
     SIGTERM = const signals::SIGTERM,
     TRACED = sym idle::TRACED,
-    TIMER = sym idle::TIMER,
+    GS_TIMER = const offset_of!(Cpu, timer),
     PUT_OFF = sym PUT_OFF,
     TIMER_SETTIME = const host::TIMER_SETTIME,
 );

@@ -13,6 +13,7 @@
 //! - **Host calls** are made here and in device drivers (through [`host`]) only, and after [`confine`] the host
 //!   refuses all but those that [`filter`] lists.
 //! - **GS base** points to the processor's [`plat_x86::cpu::Cpu`] block from boot on.
+//! - **Processors** are threads of the host, of which one at a time is in the kernel ([`processors`]).
 #![no_std]
 extern crate alloc;
 #[cfg(test)]
@@ -42,6 +43,8 @@ mod image;
 mod memory;
 #[cfg(not(test))]
 mod power;
+#[cfg(not(test))]
+mod processors;
 #[cfg(not(test))]
 mod signals;
 #[cfg(not(test))]

@@ -10,8 +10,9 @@
 //! handler runs nothing is traced, since the tracer's stack would hide from the host that the alternate one is in use.
 
 use crate::domain::{self, Hit};
+use crate::filter::KICK;
 use crate::host;
-use crate::{console, idle};
+use crate::{console, idle, processors};
 use abi::Result;
 use api_plat::domain::GATE;
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status, upcall};
@@ -193,13 +194,18 @@ fn set_action(signal: u32, handler: u64) -> Result<()> {
     unsafe { host::call(host::RT_SIGACTION, [signal.into(), action.as_ptr() as u64, 0, 8, 0, 0]) }.map(|_| ())
 }
 
+/// Lets signals that hit this thread of the host arrive on this stack, which stays.
+pub fn use_stack(start: u64, bytes: u64) -> Result<()> {
+    let stack = [start, 0, bytes];
+    // SAFETY: the stack is the caller's and lives for ever.
+    unsafe { host::call(host::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0]) }.map(|_| ())
+}
+
 /// Signals arrive from here on.
 pub fn initialize() -> Result<()> {
     const SIG_IGN: u64 = 1;
-    let stack = [ALTERNATE.0.get() as u64, 0, STACK as u64];
-    // SAFETY: the stack is this module's and lives for ever.
-    unsafe { host::call(host::SIGALTSTACK, [stack.as_ptr() as u64, 0, 0, 0, 0, 0])? };
-    for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGSYS] {
+    use_stack(ALTERNATE.0.get() as u64, STACK as u64)?;
+    for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGSYS, KICK] {
         set_action(signal, unilith_signal.address())?;
     }
     for signal in [SIGHUP, SIGQUIT, SIGPIPE, SIGTTIN, SIGTTOU] {
@@ -367,6 +373,9 @@ pub fn trapped_calls() -> u64 {
 extern "C" fn unilith_trap(trap: *mut Trap) -> bool {
     // SAFETY: it was put there with its Frame behind it; nobody else has a reference to them.
     let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
+    if processors::several() && !trap.in_kernel {
+        processors::unilith_kernel_lock();
+    }
     match trap.vector {
         WORK => {
             // As the way out does: asked for and about to be done.

@@ -49,7 +49,7 @@ unilith_signal:
     cmp edi, {SIGTERM}
     jne 1b
 3:  mov byte ptr [rip + {TRACED}], 1
-4:  mov edi, [rip + {TIMER}]
+4:  mov edi, gs:[{GS_TIMER}]
     xor esi, esi
     lea rdx, [rip + {PUT_OFF}]
     xor r10d, r10d

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each processor has of its own, reached through GS.
 
+use api_plat::MOST_CPUS;
 use core::arch::asm;
 use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// The block of one processor. GS base points to it; assembly uses the first two fields.
+/// The block of one processor. GS base points to it; assembly and the vDSO know the fields.
 #[repr(C, align(64))]
 pub struct Cpu {
     /// Where the Frame of the running thread goes.
     pub frame: UnsafeCell<u64>,
-    /// Not 0: `kernel_work` is wanted before the program goes on.
-    pub work: UnsafeCell<u32>,
-    pub index: u32,
+    /// Not 0: `kernel_work` is wanted before the program goes on. Other processors may ask for it as well.
+    pub work: AtomicU32,
+    /// Its number.
+    pub index: AtomicU32,
     /// Not 0: an overlay program runs, in the domain of this `Entry`.
     pub domain: UnsafeCell<u64>,
     /// Stack, flag and return address of the tracer (`api_plat::trace_slots`).
     trace: UnsafeCell<[u64; api_plat::TRACE_SLOTS]>,
+    /// The scheduler's word (`api_plat::thread`).
+    thread: UnsafeCell<u64>,
+    /// The platform's: its timer.
+    pub timer: AtomicU32,
 }
 
 /// Where the tracer's flag is: [`TRACING`] while it runs or changes what it runs in, another value but 0 where nothing may be
@@ -23,16 +30,47 @@ pub struct Cpu {
 pub const TRACE_FLAG: usize = core::mem::offset_of!(Cpu, trace) + 8;
 pub const TRACING: u32 = 1;
 
-// SAFETY: a processor reaches its own block only, by single instructions relative to GS.
+// SAFETY: a processor reaches the cells of its own block only, by single instructions relative to GS.
 unsafe impl Sync for Cpu {}
 
-pub static BOOT_CPU: Cpu = Cpu {
-    frame: UnsafeCell::new(0),
-    work: UnsafeCell::new(0),
-    index: 0,
-    domain: UnsafeCell::new(0),
-    trace: UnsafeCell::new([0; api_plat::TRACE_SLOTS]),
-};
+/// The blocks of all processors; the first one boots.
+pub static CPUS: [Cpu; MOST_CPUS] = [const {
+    Cpu {
+        frame: UnsafeCell::new(0),
+        work: AtomicU32::new(0),
+        index: AtomicU32::new(0),
+        domain: UnsafeCell::new(0),
+        trace: UnsafeCell::new([0; api_plat::TRACE_SLOTS]),
+        thread: UnsafeCell::new(0),
+        timer: AtomicU32::new(0),
+    }
+}; MOST_CPUS];
+
+/// The address of the block of processor `index`, for its GS base.
+pub fn block(index: usize) -> u64 {
+    CPUS[index].index.store(index as u32, Ordering::Relaxed);
+    &raw const CPUS[index] as u64
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_thread() -> u64 {
+    let thread;
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) thread, const core::mem::offset_of!(Cpu, thread),
+            options(nostack, preserves_flags, readonly));
+    }
+    thread
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_set_thread(thread: u64) {
+    // SAFETY: GS points to this processor's block.
+    unsafe {
+        asm!("mov gs:[{}], {}", const core::mem::offset_of!(Cpu, thread), in(reg) thread,
+            options(nostack, preserves_flags));
+    }
+}
 
 #[unsafe(no_mangle)]
 fn unilith_plat_cpu() -> u32 {

@@ -24,6 +24,15 @@
     mov [rsp + {R9}], r9
     mov [rsp + {R8}], r8
 .endm
+# One processor at a time is in the kernel. With the Frame complete, and RSP there; changes what a function may change.
+.macro enter_kernel
+    .if {SEVERAL}
+    cmp dword ptr [rip + unilith_several], 0
+    je 77f
+    call unilith_kernel_lock
+77:
+    .endif
+.endm
 .balign 64
 .globl unilith_entry
 unilith_entry:
@@ -70,6 +79,7 @@ unilith_fast_tail:
     movsxd rax, eax
     mov [rsp + {ORIG_RAX}], rax
     call unilith_save_rest
+    enter_kernel
     mov rdi, rsp
     call unilith_kernel_syscall
     jmp unilith_leave
@@ -170,10 +180,19 @@ unilith_save_rest:
 .balign 16
 .globl unilith_do_work
 unilith_do_work:
+    enter_kernel
     mov dword ptr gs:[{GS_WORK}], 0
     mov rdi, rsp
     call unilith_kernel_work
 unilith_leave:
+    # From here on only this processor's own interrupts matter. Who wants something of this thread from now on asks for work,
+    # which is looked at below, behind the point where the others may come in.
+    .if {SEVERAL}
+    cmp dword ptr [rip + unilith_several], 0
+    je 1f
+    call unilith_kernel_unlock
+1:
+    .endif
     cmp qword ptr [rsp + {ENTRY}], 0
     jne 4f
     restore_saved_vectors

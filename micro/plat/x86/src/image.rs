@@ -9,6 +9,7 @@ use core::mem::{offset_of, size_of};
 
 global_asm!(
     include_str!("entry.s"),
+    SEVERAL = const !api_plat::KERNEL_IN_LAST_2_GIB as u32,
     ABSOLUTE = const api_plat::KERNEL_IN_LAST_2_GIB as u32,
     CODE = const api_plat::CODE_SEGMENT,
     DATA = const api_plat::DATA_SEGMENT,
@@ -52,6 +53,7 @@ global_asm!(
     BASE_NS = const offset_of!(ClockPage, base_ns),
     RATE = const offset_of!(ClockPage, rate),
     WALL_NS = const offset_of!(ClockPage, wall_ns),
+    GS_INDEX = const offset_of!(Cpu, index),
 );
 
 global_asm!(include_str!("memory_functions.s"));

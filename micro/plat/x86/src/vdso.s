@@ -189,12 +189,13 @@ time:
 1:  ret
 time_end:
 
-# int getcpu(unsigned *, unsigned *, void *): one processor, one node
+# int getcpu(unsigned *, unsigned *, void *): one node. GS base is the kernel's while the program runs as well.
 .balign 16
 getcpu:
     test rdi, rdi
     jz 1f
-    mov dword ptr [rdi], 0
+    mov eax, gs:[{GS_INDEX}]
+    mov [rdi], eax
 1:  test rsi, rsi
     jz 2f
     mov dword ptr [rsi], 0

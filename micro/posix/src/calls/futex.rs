@@ -224,6 +224,10 @@ fn lock_pi(word: u64, deadline_ns: u64) -> Result<usize> {
             done => return done.map(|()| 0),
         }
         let owner = (read(word)? & TID_MASK) as i32;
+        // Given back just now, by a thread on another processor.
+        if owner == 0 {
+            continue;
+        }
         if task::current().process.task(owner).is_none() {
             return Err(ESRCH);
         }

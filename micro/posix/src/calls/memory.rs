@@ -293,19 +293,25 @@ pub fn munlockall(_: &mut Call<'_>) -> Result<usize> {
     mem::current().set_all_locked(Some(false), false, false).map(|()| 0)
 }
 
-/// membarrier(2): one processor, and a switch between threads orders memory, so every barrier has happened already.
+/// membarrier(2). A switch between threads orders memory, so with one processor every barrier has happened already.
 pub fn membarrier(call: &mut Call<'_>) -> Result<usize> {
     const QUERY: i32 = 0;
     const GLOBAL: i32 = 1;
     const EXPEDITED: i32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
     const SYNC_CORE: i32 = 1 << 5 | 1 << 6;
+    const REGISTRATIONS: i32 = 1 << 2 | 1 << 4 | 1 << 6;
     if call.uint(1) != 0 {
         return Err(EINVAL);
     }
     let known = GLOBAL | EXPEDITED | SYNC_CORE;
     match call.int(0) {
         QUERY => Ok(known as usize),
-        command if command.count_ones() == 1 && command & known != 0 => Ok(0),
+        command if command.count_ones() == 1 && command & known != 0 => {
+            if command & REGISTRATIONS == 0 {
+                api_plat::barrier(command & SYNC_CORE != 0);
+            }
+            Ok(0)
+        }
         _ => Err(EINVAL),
     }
 }

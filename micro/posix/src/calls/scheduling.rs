@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scheduling policies, priorities, processors. There is one processor. The preemptive scheduler prefers threads as
+//! Scheduling policies, priorities, processors. The preemptive scheduler prefers threads as
 //! sched(7) has it; the cooperative one lets whoever came first run, and what a program asks for is only remembered.
 
 use crate::call::Call;
@@ -23,7 +23,6 @@ const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
 const RR_INTERVAL_NS: i64 = 100_000_000;
 /// The slice of the preemptive policy.
 const SLICE_NS: i64 = 4_000_000;
-const PROCESSORS: u64 = 1;
 
 /// What a thread asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -346,13 +345,25 @@ pub fn sched_yield(_: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
-/// sched_setaffinity(2): there is one processor to be on.
+/// The processors there are, a bit each.
+fn all_cpus() -> u64 {
+    (1 << api_plat::cpus()) - 1
+}
+
+/// sched_setaffinity(2).
 pub fn sched_setaffinity(call: &mut Call<'_>) -> Result<usize> {
     let mut mask = [0u8; 8];
     let n = call.size(1).min(mask.len());
     api_user::read_bytes(call.arg(2), &mut mask[..n])?;
-    thread(call.int(0)).map_err(|_| ESRCH)?;
-    if u64::from_ne_bytes(mask) & ((1 << PROCESSORS) - 1) == 0 { Err(EINVAL) } else { Ok(0) }
+    let task = thread(call.int(0)).map_err(|_| ESRCH)?;
+    let cpus = u64::from_ne_bytes(mask) & all_cpus();
+    if cpus == 0 {
+        return Err(EINVAL);
+    }
+    if let Some(thread) = task.thread() {
+        thread.set_cpus(cpus);
+    }
+    Ok(0)
 }
 
 /// sched_getaffinity(2): answers how many bytes the mask has.
@@ -362,8 +373,9 @@ pub fn sched_getaffinity(call: &mut Call<'_>) -> Result<usize> {
     if size < MASK_BYTES || !size.is_multiple_of(MASK_BYTES) {
         return Err(EINVAL);
     }
-    thread(call.int(0)).map_err(|_| ESRCH)?;
-    call.ptr::<u64>(2).write((1 << PROCESSORS) - 1)?;
+    let task = thread(call.int(0)).map_err(|_| ESRCH)?;
+    let cpus = task.thread().map_or(u64::MAX, |thread| thread.cpus());
+    call.ptr::<u64>(2).write(cpus & all_cpus())?;
     Ok(MASK_BYTES)
 }
 

@@ -113,6 +113,7 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     let tid = process.allocate_tid();
     let thread = sched::spawn(true, Start::Program(Box::new(frame)))?;
     thread.inherit_fpu();
+    thread.inherit_cpus();
     let tls = if flags & CLONE_SETTLS != 0 { wanted.tls } else { api_plat::fs_base() };
     thread.set_initial_fs_base(tls);
     let child = Task::new(process.clone(), tid, *parent.name.lock());

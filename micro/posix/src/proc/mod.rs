@@ -7,6 +7,7 @@ mod process;
 mod system;
 
 use abi::Result;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,9 +29,9 @@ pub fn sys(device: u64) -> Arc<dyn Inode> {
 }
 
 const SYS: &[Row] = &[
-    ("devices/system/cpu/online", Entry::Fixed("0\n")),
-    ("devices/system/cpu/possible", Entry::Fixed("0\n")),
-    ("devices/system/cpu/present", Entry::Fixed("0\n")),
+    ("devices/system/cpu/online", Entry::Text(|_| cpus())),
+    ("devices/system/cpu/possible", Entry::Text(|_| cpus())),
+    ("devices/system/cpu/present", Entry::Text(|_| cpus())),
     ("devices/system/cpu/offline", Entry::Fixed("\n")),
     ("devices/system/cpu/kernel_max", Entry::Fixed("15\n")),
     ("devices/system/cpu/cpu0/topology/physical_package_id", Entry::Fixed("0\n")),
@@ -38,7 +39,7 @@ const SYS: &[Row] = &[
     ("devices/system/cpu/cpu0/topology/thread_siblings_list", Entry::Fixed("0\n")),
     ("devices/system/node/online", Entry::Fixed("0\n")),
     ("devices/system/node/possible", Entry::Fixed("0\n")),
-    ("devices/system/node/node0/cpulist", Entry::Fixed("0\n")),
+    ("devices/system/node/node0/cpulist", Entry::Text(|_| cpus())),
     ("kernel/mm/transparent_hugepage/enabled", Entry::Fixed("always madvise [never]\n")),
     ("kernel/mm/transparent_hugepage/defrag", Entry::Fixed("always defer defer+madvise madvise [never]\n")),
     ("kernel/mm/transparent_hugepage/hpage_pmd_size", Entry::Fixed("2097152\n")),
@@ -46,6 +47,14 @@ const SYS: &[Row] = &[
     ("class/net/lo/mtu", Entry::Fixed("65536\n")),
     ("class/net/lo/operstate", Entry::Fixed("unknown\n")),
 ];
+
+/// The processors there are, as lists of them are written (cpuset(7)).
+fn cpus() -> Result<Vec<u8>> {
+    text(match api_plat::cpus() {
+        1 => String::from("0\n"),
+        count => format!("0-{}\n", count - 1),
+    })
+}
 
 /// A file's text from a string.
 fn text(text: String) -> Result<Vec<u8>> {

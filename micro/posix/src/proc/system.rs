@@ -109,7 +109,7 @@ pub const ROWS: &[Row] = &[
     ),
     ("locks", Entry::Text(|_| locks())),
     ("meminfo", Entry::Text(|_| meminfo())),
-    ("cpuinfo", Entry::Fixed(CPUINFO)),
+    ("cpuinfo", Entry::Text(|_| cpuinfo())),
     ("stat", Entry::Text(|_| stat())),
     ("uptime", Entry::Text(|_| uptime())),
     ("loadavg", Entry::Text(|_| loadavg())),
@@ -201,10 +201,21 @@ fn meminfo() -> Result<Vec<u8>> {
     text(out)
 }
 
-const CPUINFO: &str = "processor\t: 0\nvendor_id\t: unknown\ncpu family\t: 6\nmodel\t\t: 0\nmodel name\t: virtual processor\n\
-     stepping\t: 0\nphysical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\nfpu\t\t: yes\n\
-     flags\t\t: fpu tsc msr pae cx8 cmov pat mmx fxsr sse sse2 syscall nx lm\n\
-     clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n";
+fn cpuinfo() -> Result<Vec<u8>> {
+    let mut out = String::new();
+    let cpus = api_plat::cpus();
+    for cpu in 0..cpus {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            out,
+            "processor\t: {cpu}\nvendor_id\t: unknown\ncpu family\t: 6\nmodel\t\t: 0\nmodel name\t: virtual processor\n\
+             stepping\t: 0\nphysical id\t: 0\nsiblings\t: {cpus}\ncore id\t\t: {cpu}\ncpu cores\t: {cpus}\nfpu\t\t: yes\n\
+             flags\t\t: fpu tsc msr pae cx8 cmov pat mmx fxsr sse sse2 syscall nx lm\n\
+             clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n"
+        );
+    }
+    text(out)
+}
 
 /// Seconds and hundredths since boot, and those of the program.
 fn times() -> (u64, u64) {
@@ -217,14 +228,22 @@ fn stat() -> Result<Vec<u8>> {
     let process = &task::current().process;
     cpu_time::start(process);
     let usage = process.usage();
-    let idle = ticks(up.saturating_sub(busy));
-    let cpu = format!("{} 0 {} {idle} 0 0 0 0 0 0", ticks(usage.user_ns), ticks(usage.system_ns));
+    let cpus = u64::from(api_plat::cpus());
+    let show = |share: u64| {
+        let idle = ticks((up * cpus).saturating_sub(busy) / share);
+        format!("{} 0 {} {idle} 0 0 0 0 0 0", ticks(usage.user_ns / share), ticks(usage.system_ns / share))
+    };
+    let mut lines = format!("cpu  {}\n", show(1));
+    for cpu in 0..cpus {
+        // What each of them did is not kept apart. Writing to a string cannot fail.
+        let _ = writeln!(lines, "cpu{cpu} {}", show(cpus));
+    }
     let switches = usage.voluntary_switches + usage.involuntary_switches;
     let running = load::runnable();
     let boot = api_plat::wall_ns() / NS_PER_SECOND;
     let threads = process.thread_count();
     text(format!(
-        "cpu  {cpu}\ncpu0 {cpu}\nintr 0\nctxt {switches}\nbtime {boot}\nprocesses {threads}\nprocs_running {running}\nprocs_blocked 0\n\
+        "{lines}intr 0\nctxt {switches}\nbtime {boot}\nprocesses {threads}\nprocs_running {running}\nprocs_blocked 0\n\
          softirq 0 0 0 0 0 0 0 0 0 0 0\n"
     ))
 }
@@ -232,7 +251,8 @@ fn stat() -> Result<Vec<u8>> {
 fn uptime() -> Result<Vec<u8>> {
     let (up, busy) = times();
     let show = |ns: u64| format!("{}.{:02}", ns / NS_PER_SECOND, ns % NS_PER_SECOND / 10_000_000);
-    text(format!("{} {}\n", show(up), show(up.saturating_sub(busy))))
+    let idle = (up * u64::from(api_plat::cpus())).saturating_sub(busy);
+    text(format!("{} {}\n", show(up), show(idle)))
 }
 
 fn loadavg() -> Result<Vec<u8>> {

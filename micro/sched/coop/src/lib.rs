@@ -10,32 +10,43 @@ use alloc::collections::VecDeque;
 use api_lock::SpinLock;
 use api_sched::policy::{Place, Rank, Rivals, ThreadIndex};
 
-static QUEUE: SpinLock<VecDeque<ThreadIndex>> = SpinLock::new(VecDeque::new());
+/// Threads, and where they may run.
+static QUEUE: SpinLock<VecDeque<(ThreadIndex, u64)>> = SpinLock::new(VecDeque::new());
 
-#[unsafe(no_mangle)]
-fn unilith_sched_enqueue(_cpu: u32, thread: ThreadIndex, _rank: Rank, _place: Place) {
-    QUEUE.lock().push_back(thread);
+fn first(queue: &VecDeque<(ThreadIndex, u64)>, cpu: u32) -> Option<usize> {
+    queue.iter().position(|(_, cpus)| cpus >> cpu & 1 != 0)
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_change(_cpu: u32, _thread: ThreadIndex, _rank: Rank) {}
-
-#[unsafe(no_mangle)]
-fn unilith_sched_pick(_cpu: u32) -> Option<ThreadIndex> {
-    QUEUE.lock().pop_front()
+fn unilith_sched_enqueue(cpus: u64, thread: ThreadIndex, _rank: Rank, _place: Place) {
+    QUEUE.lock().push_back((thread, cpus));
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_slice(_cpu: u32, _rank: Rank) -> Option<u64> {
+fn unilith_sched_change(cpus: u64, thread: ThreadIndex, _rank: Rank) {
+    if let Some(entry) = QUEUE.lock().iter_mut().find(|(other, _)| *other == thread) {
+        entry.1 = cpus;
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex> {
+    let mut queue = QUEUE.lock();
+    let index = first(&queue, cpu)?;
+    queue.remove(index).map(|(thread, _)| thread)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_slice(_rank: Rank) -> Option<u64> {
     None
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_waiting(_cpu: u32) -> bool {
-    !QUEUE.lock().is_empty()
+fn unilith_sched_waiting(cpu: u32) -> bool {
+    first(&QUEUE.lock(), cpu).is_some()
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_rivals(_cpu: u32, _running: Rank) -> Rivals {
-    if QUEUE.lock().is_empty() { Rivals::None } else { Rivals::Equal }
+fn unilith_sched_rivals(cpu: u32, _running: Rank) -> Rivals {
+    if unilith_sched_waiting(cpu) { Rivals::Equal } else { Rivals::None }
 }

@@ -9,8 +9,11 @@
 //!   [`api_plat::idle`]; when it is woken meanwhile it goes on without a switch.
 //! - A wake-up that comes before the thread has parked leaves a token, and parking takes it instead of sleeping, so
 //!   none is lost.
+//! - With several processors each has an idle thread, for another one may go on with the thread that sleeps. Kernel code
+//!   runs on one of them at a time (`api_plat`), so one queue serves all, and all of this needs no locks of its own. A
+//!   thread that becomes runnable wakes an idle processor; where all are busy, turns are shared out when one ends.
 //! - Extended processor state is switched lazily: the processor keeps the state of the last program thread until
-//!   another one runs.
+//!   another one runs; of several processors it is saved when the thread leaves.
 //! - Preemption: the timer interrupt sets a flag; [`work`], called before a return to the program, yields when the
 //!   slice is over and somebody waits.
 //!
@@ -25,7 +28,7 @@ mod thread;
 
 pub use pollers::run_pollers;
 pub use run::{
-    current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park, spawn, start_first,
-    threads, unpark, work, yield_now,
+    current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park, prepare_others,
+    spawn, start_first, start_other, threads, unpark, work, yield_now,
 };
 pub use thread::{Start, Thread};

@@ -2,11 +2,12 @@
 //! The processor: what runs on it and how it changes hands.
 
 use crate::pollers::{run_pollers, unilith_sched_run_deferred as run_deferred};
-use crate::thread::{DEAD, PARKED, RUNNABLE, Start, Thread};
+use crate::thread::{DEAD, NOWHERE, PARKED, RUNNABLE, Start, Thread};
 use abi::{Result, errno::EAGAIN};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use api_plat::MOST_CPUS;
 use api_sched::policy::{
     Place, Rivals, ThreadIndex, unilith_sched_change, unilith_sched_enqueue, unilith_sched_pick,
     unilith_sched_rivals, unilith_sched_slice, unilith_sched_waiting,
@@ -40,12 +41,17 @@ struct Cpu {
     since: AtomicU64,
     timer_expired: AtomicBool,
     timer_armed: AtomicU64,
-    /// It waits for an interrupt.
+    /// It waits for an interrupt, and nobody has told it of a thread yet.
     idles: AtomicBool,
+    /// Another processor found that the running thread may have to make room.
+    reconsiders: AtomicBool,
+    /// Of several processors: the thread that is there when no other one is. Never in the queue. With one, who sleeps stays on
+    /// the processor.
+    idle_thread: AtomicPtr<Thread>,
 }
 
 // One entry per processor; the platform's `cpu()` is the index.
-static CPUS: [Cpu; 1] = [const {
+static CPUS: [Cpu; MOST_CPUS] = [const {
     Cpu {
         current: AtomicPtr::new(core::ptr::null_mut()),
         fpu_owner: AtomicPtr::new(core::ptr::null_mut()),
@@ -55,12 +61,20 @@ static CPUS: [Cpu; 1] = [const {
         timer_expired: AtomicBool::new(false),
         timer_armed: AtomicU64::new(u64::MAX),
         idles: AtomicBool::new(false),
+        reconsiders: AtomicBool::new(false),
+        idle_thread: AtomicPtr::new(core::ptr::null_mut()),
     }
-}];
+}; MOST_CPUS];
 
 #[inline]
 fn cpu() -> &'static Cpu {
-    &CPUS[0]
+    &CPUS[api_plat::cpu() as usize]
+}
+
+/// Where its threads take turns on more than one processor.
+#[inline]
+fn several() -> bool {
+    api_plat::cpus() > 1
 }
 
 /// The running thread.
@@ -68,7 +82,20 @@ fn cpu() -> &'static Cpu {
 pub fn current() -> &'static Thread {
     // SAFETY: set before any thread code runs; the table keeps the thread alive while it is current, and the caller
     // is that thread, so the reference cannot outlive it in any code that runs.
-    unsafe { &*cpu().current.load(Ordering::Relaxed) }
+    unsafe { &*running() }
+}
+
+/// As [`current`]; null before the first one.
+#[cfg(panic = "abort")]
+#[inline]
+fn running() -> *const Thread {
+    api_plat::thread() as *const Thread
+}
+
+/// Tests of what is above on the host have no processor's block.
+#[cfg(not(panic = "abort"))]
+fn running() -> *const Thread {
+    CPUS[0].current.load(Ordering::Relaxed)
 }
 
 /// The running thread, counted.
@@ -134,9 +161,12 @@ extern "C" fn first_code(thread: usize) -> ! {
     exit_current()
 }
 
-/// All threads that have not ended.
+/// All threads that have not ended, but for those that stand for processors without work.
 pub fn threads() -> Vec<Arc<Thread>> {
-    TABLE.lock().threads.iter().flatten().cloned().collect()
+    let idles = |thread: &Thread| {
+        CPUS.iter().any(|cpu| core::ptr::eq(cpu.idle_thread.load(Ordering::Relaxed), thread))
+    };
+    TABLE.lock().threads.iter().flatten().filter(|thread| !idles(thread)).cloned().collect()
 }
 
 /// Starts the first thread, from the boot stack.
@@ -149,6 +179,41 @@ pub fn start_first(thread: &Arc<Thread>) -> ! {
     unreachable!("the boot context was switched to");
 }
 
+/// Makes what the processors but the first begin with, for [`start_other`]. Before any of them comes up.
+pub fn prepare_others() -> Result<()> {
+    if !several() {
+        return Ok(());
+    }
+    for cpu in &CPUS[..api_plat::cpus() as usize] {
+        let thread = spawn(false, Start::Kernel(idle))?;
+        cpu.idle_thread.store(Arc::as_ptr(&thread).cast_mut(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Another processor begins, from its boot stack.
+pub fn start_other() -> ! {
+    // SAFETY: `prepare_others` stored a thread that the table keeps alive, for it never ends.
+    let thread = unsafe { &*cpu().idle_thread.load(Ordering::Relaxed) };
+    let mut boot = api_plat::Context::default();
+    take_over(thread);
+    // SAFETY: as in `start_first`.
+    unsafe { api_plat::switch(&raw mut boot, thread.context.get()) };
+    unreachable!("the boot context was switched to");
+}
+
+/// What a processor does that has nothing to do. The thread is parked all the time.
+fn idle() {
+    loop {
+        schedule();
+    }
+}
+
+/// The thread is there only because no other one is.
+fn is_idle(thread: &Thread) -> bool {
+    core::ptr::eq(thread, cpu().idle_thread.load(Ordering::Relaxed))
+}
+
 /// Makes the thread runnable. When it has not parked yet it will not sleep the next time.
 pub fn unpark(thread: &Thread) {
     match thread.state.load(Ordering::Relaxed) {
@@ -156,12 +221,14 @@ pub fn unpark(thread: &Thread) {
             thread.state.store(RUNNABLE, Ordering::Relaxed);
             thread.woken_ns.store(thread.used_ns.load(Ordering::Relaxed), Ordering::Relaxed);
             let rank = thread.rank();
-            unilith_sched_enqueue(0, thread.index, rank, Place::Back);
+            unilith_sched_enqueue(thread.cpus(), thread.index, rank, Place::Back);
             if api_trace::is_on(Point::Wakeup) {
                 api_trace::hit(Event::Wakeup { thread: thread.local() });
             }
             // A thread with a priority may have to take the processor from another one.
-            if cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0 {
+            if several() {
+                find_a_place(thread);
+            } else if cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0 {
                 company_came();
             }
         }
@@ -204,7 +271,7 @@ fn unilith_sched_park(deadline_ns: u64) {
 pub fn yield_now() {
     run_pollers();
     run_timers();
-    if unilith_sched_waiting(0) {
+    if unilith_sched_waiting(api_plat::cpu()) {
         enqueue_current(Place::Back);
         schedule();
     }
@@ -212,7 +279,63 @@ pub fn yield_now() {
 
 fn enqueue_current(place: Place) {
     let thread = current();
-    unilith_sched_enqueue(0, thread.index, thread.rank(), place);
+    unilith_sched_enqueue(thread.cpus(), thread.index, thread.rank(), place);
+}
+
+fn may_run(thread: &Thread, cpu: u32) -> bool {
+    thread.cpus() >> cpu & 1 != 0
+}
+
+/// Of several processors: one that is to take the thread, which is in the queue now.
+fn find_a_place(thread: &Thread) {
+    let here = api_plat::cpu();
+    let rank = thread.rank();
+    let own = may_run(thread, here);
+    // This one is about to take the next thread anyway, and tells another one if there are more.
+    // SAFETY: as in `current`; before the first thread runs there is none.
+    if own && unsafe { running().as_ref() }.is_some_and(|t| !t.is_runnable()) {
+        return;
+    }
+    if wake_idle(|cpu| may_run(thread, cpu)) {
+        return;
+    }
+    if own && (cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0) {
+        company_came();
+    }
+    if !own || rank.priority != 0 {
+        others_reconsider(|cpu| may_run(thread, cpu));
+    }
+}
+
+/// Tells one idle processor of those that there is a thread for it; false when there is none.
+fn wake_idle(is_wanted: impl Fn(u32) -> bool) -> bool {
+    let found = (0..api_plat::cpus())
+        .find(|cpu| CPUS[*cpu as usize].idles.load(Ordering::Relaxed) && is_wanted(*cpu));
+    let Some(index) = found else { return false };
+    // The next thread is for another one.
+    CPUS[index as usize].idles.store(false, Ordering::Relaxed);
+    api_plat::kick(index);
+    true
+}
+
+/// The threads on other processors of those may have to make room.
+fn others_reconsider(is_wanted: impl Fn(u32) -> bool) {
+    for index in (0..api_plat::cpus()).filter(|index| *index != api_plat::cpu() && is_wanted(*index)) {
+        if !CPUS[index as usize].reconsiders.swap(true, Ordering::Relaxed) {
+            api_plat::kick(index);
+        }
+    }
+}
+
+/// The turn of a thread is over, and others wait: who runs without end on another processor makes room as well.
+fn share_out() {
+    if several() {
+        others_reconsider(|index| {
+            let cpu = &CPUS[index as usize];
+            let runs_on = cpu.current.load(Ordering::Relaxed) != cpu.idle_thread.load(Ordering::Relaxed);
+            runs_on && cpu.slice_end.load(Ordering::Relaxed) == u64::MAX && unilith_sched_waiting(index)
+        });
+    }
 }
 
 /// Ends the running thread.
@@ -250,18 +373,28 @@ pub fn is_at_work() -> bool {
 fn schedule() {
     let previous = current();
     let begin = charge(previous);
+    let here = api_plat::cpu();
     let mut idled = false;
     let next = loop {
         run_deferred();
-        if let Some(index) = unilith_sched_pick(0) {
+        if let Some(index) = unilith_sched_pick(here) {
             match handle(index) {
                 Some(next) => break next,
                 None => continue,
             }
         }
         run_timers();
-        if unilith_sched_waiting(0) {
+        if unilith_sched_waiting(here) {
             continue;
+        }
+        if several() && !is_idle(previous) {
+            // Another processor may want to go on with this thread.
+            // SAFETY: `prepare_others` stored a thread that the table keeps alive, for it never ends.
+            let index = unsafe { &*cpu().idle_thread.load(Ordering::Relaxed) }.index;
+            match handle(index) {
+                Some(next) => break next,
+                None => continue,
+            }
         }
         if !idled {
             idled = true;
@@ -272,7 +405,11 @@ fn schedule() {
         api_plat::idle();
         cpu().idles.store(false, Ordering::Relaxed);
         api_plat::take_work();
+        run_timers();
     };
+    if several() {
+        wake_idle(unilith_sched_waiting);
+    }
     let since = if idled { api_plat::now_ns() } else { begin };
     cpu().since.store(since, Ordering::Relaxed);
     start_slice(&next);
@@ -321,10 +458,10 @@ fn charge(thread: &Thread) -> u64 {
 
 /// What is not on the thread's account yet because it is running.
 pub(crate) fn running_ns(thread: &Thread) -> u64 {
-    if !core::ptr::eq(thread, cpu().current.load(Ordering::Relaxed)) {
-        return 0;
+    match thread.on.load(Ordering::Relaxed) {
+        NOWHERE => 0,
+        on => api_plat::now_ns().saturating_sub(CPUS[on as usize].since.load(Ordering::Relaxed)),
     }
-    api_plat::now_ns().saturating_sub(cpu().since.load(Ordering::Relaxed))
 }
 
 /// First thing a thread does when it got the processor: frees the one that ended before it.
@@ -341,21 +478,30 @@ fn arrived() {
 fn take_over(next: &Thread) {
     let cpu = cpu();
     let next_pointer = (next as *const Thread).cast_mut();
+    // SAFETY: as in `current`; the first time there is none.
+    if let Some(previous) = unsafe { cpu.current.load(Ordering::Relaxed).as_ref() } {
+        previous.on.store(NOWHERE, Ordering::Relaxed);
+    }
     cpu.current.store(next_pointer, Ordering::Relaxed);
+    api_plat::set_thread(next_pointer as u64);
+    next.on.store(api_plat::cpu(), Ordering::Relaxed);
     // SAFETY: it is the stack of the thread that runs next.
     unsafe { api_plat::activate(next.stack.top, next.fs_base.load(Ordering::Relaxed)) };
     // SAFETY: `next` is off the processor until the switch below, so its state is the scheduler's.
-    if let Some(state) = unsafe { &*next.fpu.get() } {
-        let owner = cpu.fpu_owner.load(Ordering::Relaxed);
-        if owner != next_pointer {
-            if !owner.is_null() {
-                // SAFETY: the owner is alive (ending clears the field) and off the processor.
-                if let Some(old) = unsafe { &mut *(*owner).fpu.get() } {
-                    api_plat::save_fpu(old);
-                }
+    let state = unsafe { &*next.fpu.get() };
+    let owner = cpu.fpu_owner.load(Ordering::Relaxed);
+    // The processor keeps the state of the last thread that has one. Of several another one may go on with that thread.
+    if owner != next_pointer && (state.is_some() || several()) {
+        if !owner.is_null() {
+            // SAFETY: the owner is alive (ending clears the field) and off the processor.
+            if let Some(old) = unsafe { &mut *(*owner).fpu.get() } {
+                api_plat::save_fpu(old);
             }
+        }
+        let new = if state.is_some() { next_pointer } else { core::ptr::null_mut() };
+        cpu.fpu_owner.store(new, Ordering::Relaxed);
+        if let Some(state) = state {
             api_plat::load_fpu(state);
-            cpu.fpu_owner.store(next_pointer, Ordering::Relaxed);
         }
     }
     unilith_thread_resumed(next.local());
@@ -369,10 +515,10 @@ unsafe extern "Rust" {
 /// The slice of the thread that runs now or next.
 fn start_slice(thread: &Thread) {
     let rank = thread.rank();
-    let end = match unilith_sched_rivals(0, rank) {
+    let end = match unilith_sched_rivals(api_plat::cpu(), rank) {
         // Alone on the processor a thread needs no timer interrupt; `unpark` starts the slice when company comes.
         Rivals::None => u64::MAX,
-        Rivals::Equal => match unilith_sched_slice(0, rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
+        Rivals::Equal => match unilith_sched_slice(rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
             u64::MAX => u64::MAX,
             slice => api_plat::now_ns() + slice,
         },
@@ -382,7 +528,7 @@ fn start_slice(thread: &Thread) {
         }
     };
     cpu().slice_end.store(end, Ordering::Relaxed);
-    arm();
+    arm(end);
 }
 
 /// Somebody else waits for the processor now: is the running thread to make room, and when?
@@ -401,18 +547,33 @@ fn company_came() {
 
 /// A thread has another rank: it, or the one that runs, may have to make room.
 pub(crate) fn rank_changed(thread: &Thread) {
-    unilith_sched_change(0, thread.index, thread.rank());
+    unilith_sched_change(thread.cpus(), thread.index, thread.rank());
     cpu().slice_end.store(u64::MAX, Ordering::Relaxed);
     company_came();
+    if several() {
+        others_reconsider(|_| true);
+    }
 }
 
-/// Sets the hardware timer for the earliest of timers and slice, if it is not set early enough already.
-fn arm() {
+/// A thread may run elsewhere: it leaves a processor that it may no longer be on, when that looks for work.
+pub(crate) fn cpus_changed(thread: &Thread) {
+    unilith_sched_change(thread.cpus(), thread.index, thread.rank());
+    if several() {
+        // Who may take it from the queue now, or has to give it back.
+        if !wake_idle(unilith_sched_waiting) {
+            others_reconsider(unilith_sched_waiting);
+        }
+        thread.interrupt();
+    }
+}
+
+/// Sets the hardware timer, if it is not set early enough already. Each timer is armed on the processor where it was added, or
+/// where an earlier one of that processor's expired.
+fn arm(deadline_ns: u64) {
     let cpu = cpu();
-    let earliest = TIMERS.earliest().unwrap_or(u64::MAX).min(cpu.slice_end.load(Ordering::Relaxed));
-    if earliest < cpu.timer_armed.load(Ordering::Relaxed) {
-        cpu.timer_armed.store(earliest, Ordering::Relaxed);
-        api_plat::set_timer(earliest);
+    if deadline_ns < cpu.timer_armed.load(Ordering::Relaxed) {
+        cpu.timer_armed.store(deadline_ns, Ordering::Relaxed);
+        api_plat::set_timer(deadline_ns);
     }
 }
 
@@ -420,7 +581,7 @@ fn arm() {
 fn unilith_sched_add_timer(deadline_ns: u64, callback: Arc<dyn Waiter>) -> TimerId {
     let (id, earliest) = TIMERS.add(deadline_ns, callback);
     if earliest {
-        arm();
+        arm(deadline_ns);
     }
     id
 }
@@ -442,7 +603,7 @@ fn run_timers() {
     if cpu.timer_expired.swap(false, Ordering::Acquire) {
         cpu.timer_armed.store(u64::MAX, Ordering::Relaxed);
         TIMERS.expire(api_plat::now_ns());
-        arm();
+        arm(TIMERS.earliest().unwrap_or(u64::MAX).min(cpu.slice_end.load(Ordering::Relaxed)));
     }
 }
 
@@ -450,12 +611,26 @@ fn run_timers() {
 pub fn work() {
     run_pollers();
     run_timers();
+    if several() {
+        let cpu = cpu();
+        if cpu.reconsiders.swap(false, Ordering::Relaxed) {
+            cpu.slice_end.store(u64::MAX, Ordering::Relaxed);
+            company_came();
+        }
+        if !may_run(current(), api_plat::cpu()) {
+            enqueue_current(Place::Back);
+            find_a_place(current());
+            return schedule();
+        }
+    }
     if api_plat::now_ns() >= cpu().slice_end.load(Ordering::Relaxed) {
-        match unilith_sched_rivals(0, current().rank()) {
-            Rivals::None => return,
+        match unilith_sched_rivals(api_plat::cpu(), current().rank()) {
+            // Another processor took them.
+            Rivals::None => return cpu().slice_end.store(u64::MAX, Ordering::Relaxed),
             Rivals::Equal => enqueue_current(Place::Back),
             Rivals::Better => enqueue_current(Place::Front),
         }
+        share_out();
         schedule();
     }
 }

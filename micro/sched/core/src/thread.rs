@@ -17,6 +17,9 @@ pub(crate) const PARKED: u8 = 1;
 /// Never runs again.
 pub(crate) const DEAD: u8 = 2;
 
+/// Of a thread that is on no processor.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
 /// What a new thread runs first.
 pub enum Start {
     /// Kernel code; the thread ends when it returns.
@@ -44,6 +47,10 @@ pub struct Thread {
     slice_limit: AtomicU64,
     /// A [`Rank`], packed.
     rank: AtomicU32,
+    /// The processor it is on, or [`NOWHERE`].
+    pub(crate) on: AtomicU32,
+    /// Where it may run, a bit for each processor.
+    cpus: AtomicU64,
     /// Its processor time when it was woken last.
     pub(crate) woken_ns: AtomicU64,
     /// How often it left the processor to wait, and because another one was to run.
@@ -74,6 +81,8 @@ impl Thread {
             used_ns: AtomicU64::new(0),
             slice_limit: AtomicU64::new(u64::MAX),
             rank: AtomicU32::new(0),
+            on: AtomicU32::new(NOWHERE),
+            cpus: AtomicU64::new(u64::MAX),
             woken_ns: AtomicU64::new(0),
             switches: [AtomicU64::new(0), AtomicU64::new(0)],
             is_program: with_fpu,
@@ -107,6 +116,38 @@ impl Thread {
         let packed = u32::from_ne_bytes(packed);
         if self.rank.swap(packed, Ordering::Relaxed) != packed {
             crate::run::rank_changed(self);
+        }
+    }
+
+    /// Where it may run, a bit for each processor; more than there are.
+    #[inline]
+    pub fn cpus(&self) -> u64 {
+        self.cpus.load(Ordering::Relaxed)
+    }
+
+    /// From now on it runs on one of these processors only. At least one of them exists.
+    pub fn set_cpus(&self, cpus: u64) {
+        if self.cpus.swap(cpus, Ordering::Relaxed) != cpus {
+            crate::run::cpus_changed(self);
+        }
+    }
+
+    /// As a new thread: where its maker may run.
+    pub fn inherit_cpus(&self) {
+        self.cpus.store(crate::current().cpus(), Ordering::Relaxed);
+    }
+
+    /// It runs the program just now, on another processor than who asks.
+    pub fn runs_elsewhere(&self) -> bool {
+        let on = self.on.load(Ordering::Relaxed);
+        on != NOWHERE && on != api_plat::cpu()
+    }
+
+    /// Makes it look for work before it goes on with the program, if it is on a processor: its next turn begins with that.
+    pub fn interrupt(&self) {
+        match self.on.load(Ordering::Relaxed) {
+            on if on != NOWHERE && on != api_plat::cpu() => api_plat::kick(on),
+            _ => api_plat::request_work(),
         }
     }
 

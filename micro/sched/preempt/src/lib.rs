@@ -20,34 +20,52 @@ const TURN_NS: u64 = 100_000_000;
 const SHORTEST_NS: u64 = SLICE_NS / 16;
 const LONGEST_NS: u64 = SLICE_NS * 10;
 
+/// One that waits.
+struct Waits {
+    thread: ThreadIndex,
+    priority: u8,
+    /// Where it may run.
+    cpus: u64,
+}
+
 /// Who waits, higher priorities first.
-struct Queue(VecDeque<(ThreadIndex, u8)>);
+struct Queue(VecDeque<Waits>);
 
 impl Queue {
-    fn enter(&mut self, thread: ThreadIndex, priority: u8, place: Place) {
+    fn enter(&mut self, new: Waits, place: Place) {
         // Mostly all have the same one.
-        if place == Place::Back && self.0.back().is_none_or(|(_, last)| *last >= priority) {
-            return self.0.push_back((thread, priority));
+        if place == Place::Back && self.0.back().is_none_or(|last| last.priority >= new.priority) {
+            return self.0.push_back(new);
         }
         let goes_before = |other: u8| match place {
-            Place::Front => priority >= other,
-            Place::Back => priority > other,
+            Place::Front => new.priority >= other,
+            Place::Back => new.priority > other,
         };
-        let index = self.0.iter().position(|(_, other)| goes_before(*other)).unwrap_or(self.0.len());
-        self.0.insert(index, (thread, priority));
+        let index = self.0.iter().position(|other| goes_before(other.priority)).unwrap_or(self.0.len());
+        self.0.insert(index, new);
     }
 
-    fn change(&mut self, thread: ThreadIndex, priority: u8) {
-        if let Some(index) = self.0.iter().position(|(other, _)| *other == thread) {
+    fn change(&mut self, new: Waits) {
+        if let Some(index) = self.0.iter().position(|other| other.thread == new.thread) {
             self.0.remove(index);
-            self.enter(thread, priority, Place::Back);
+            self.enter(new, Place::Back);
         }
     }
 
-    fn rivals(&self, running: Rank) -> Rivals {
-        match self.0.front() {
-            Some((_, first)) if *first > running.priority => Rivals::Better,
-            Some((_, first)) if *first == running.priority => Rivals::Equal,
+    /// The first that may run on the processor.
+    fn first(&self, cpu: u32) -> Option<usize> {
+        self.0.iter().position(|waits| waits.cpus >> cpu & 1 != 0)
+    }
+
+    fn pick(&mut self, cpu: u32) -> Option<ThreadIndex> {
+        let index = self.first(cpu)?;
+        self.0.remove(index).map(|waits| waits.thread)
+    }
+
+    fn rivals(&self, cpu: u32, running: Rank) -> Rivals {
+        match self.first(cpu).map(|index| self.0[index].priority) {
+            Some(first) if first > running.priority => Rivals::Better,
+            Some(first) if first == running.priority => Rivals::Equal,
             _ => Rivals::None,
         }
     }
@@ -68,33 +86,33 @@ fn slice(rank: Rank) -> Option<u64> {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_enqueue(_cpu: u32, thread: ThreadIndex, rank: Rank, place: Place) {
-    QUEUE.lock().enter(thread, rank.priority, place);
+fn unilith_sched_enqueue(cpus: u64, thread: ThreadIndex, rank: Rank, place: Place) {
+    QUEUE.lock().enter(Waits { thread, priority: rank.priority, cpus }, place);
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_change(_cpu: u32, thread: ThreadIndex, rank: Rank) {
-    QUEUE.lock().change(thread, rank.priority);
+fn unilith_sched_change(cpus: u64, thread: ThreadIndex, rank: Rank) {
+    QUEUE.lock().change(Waits { thread, priority: rank.priority, cpus });
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_pick(_cpu: u32) -> Option<ThreadIndex> {
-    QUEUE.lock().0.pop_front().map(|(thread, _)| thread)
+fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex> {
+    QUEUE.lock().pick(cpu)
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_slice(_cpu: u32, rank: Rank) -> Option<u64> {
+fn unilith_sched_slice(rank: Rank) -> Option<u64> {
     slice(rank)
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_waiting(_cpu: u32) -> bool {
-    !QUEUE.lock().0.is_empty()
+fn unilith_sched_waiting(cpu: u32) -> bool {
+    QUEUE.lock().first(cpu).is_some()
 }
 
 #[unsafe(no_mangle)]
-fn unilith_sched_rivals(_cpu: u32, running: Rank) -> Rivals {
-    QUEUE.lock().rivals(running)
+fn unilith_sched_rivals(cpu: u32, running: Rank) -> Rivals {
+    QUEUE.lock().rivals(cpu, running)
 }
 
 #[cfg(test)]
@@ -109,18 +127,29 @@ mod tests {
     fn higher_priorities_go_first_and_equals_in_the_order_they_came() {
         let mut queue = Queue(VecDeque::new());
         for (thread, priority) in [(1, 0), (2, 5), (3, 0), (4, 9), (5, 5)] {
-            queue.enter(thread, priority, Place::Back);
+            queue.enter(Waits { thread, priority, cpus: 1 }, Place::Back);
         }
         // Preempted: first of its priority again.
-        queue.enter(6, 5, Place::Front);
-        let order: VecDeque<_> = queue.0.iter().map(|(thread, _)| *thread).collect();
+        queue.enter(Waits { thread: 6, priority: 5, cpus: 1 }, Place::Front);
+        let order: VecDeque<_> = queue.0.iter().map(|waits| waits.thread).collect();
         assert_eq!(order, [4, 6, 2, 5, 1, 3]);
-        assert_eq!(queue.rivals(of(8)), Rivals::Better);
-        assert_eq!(queue.rivals(of(9)), Rivals::Equal);
-        assert_eq!(queue.rivals(of(10)), Rivals::None);
-        queue.change(1, 10);
-        queue.change(77, 10);
-        assert_eq!(queue.0.front(), Some(&(1, 10)));
+        assert_eq!(queue.rivals(0, of(8)), Rivals::Better);
+        assert_eq!(queue.rivals(0, of(9)), Rivals::Equal);
+        assert_eq!(queue.rivals(0, of(10)), Rivals::None);
+        queue.change(Waits { thread: 1, priority: 10, cpus: 1 });
+        queue.change(Waits { thread: 77, priority: 10, cpus: 1 });
+        assert_eq!(queue.pick(0), Some(1));
+    }
+
+    #[test]
+    fn a_thread_runs_only_where_it_may() {
+        let mut queue = Queue(VecDeque::new());
+        queue.enter(Waits { thread: 1, priority: 3, cpus: 0b10 }, Place::Back);
+        queue.enter(Waits { thread: 2, priority: 0, cpus: 0b11 }, Place::Back);
+        assert_eq!((queue.rivals(0, of(0)), queue.rivals(1, of(0))), (Rivals::Equal, Rivals::Better));
+        assert_eq!((queue.pick(0), queue.pick(0)), (Some(2), None));
+        queue.change(Waits { thread: 1, priority: 3, cpus: 0b01 });
+        assert_eq!((queue.pick(1), queue.pick(0)), (None, Some(1)));
     }
 
     #[test]

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Process machines with several virtual processors (`--cpus`).
+
+use std::time::Duration;
+use unilith_tests::{Machine, Ran, Unilith, compile, memcached::Client, slow_client};
+
+/// Runs `tests/programs/processors.c` on so many processors.
+#[track_caller]
+fn runs(cpus: &str, words: &[&str]) -> Ran {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], "processors.c", &[]);
+    let machine = ["--machine", "process", "--network", "none", "--cpus", cpus, &program];
+    unilith.program_within(&[&machine[..], words].concat(), Duration::from_secs(90)).ok()
+}
+
+fn start<'a>(unilith: &'a Unilith, words: &[&str]) -> Machine<'a> {
+    unilith.start(&[&["--machine", "process", "--cpus", "2"], words].concat())
+}
+
+#[test]
+fn two_threads_run_at_the_same_time() {
+    runs("2", &["together"]).says("together yes");
+}
+
+#[test]
+fn a_program_sees_as_many_processors_as_it_was_given() {
+    for cpus in ["1", "2", "4"] {
+        runs(cpus, &["seen"]).says(&format!("{cpus} of {cpus} processors"));
+    }
+}
+
+#[test]
+fn a_thread_is_where_it_was_pinned() {
+    for cpus in ["1", "2", "4"] {
+        runs(cpus, &["pinned"]).says("pinned");
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_threads_do_everything_at_once() {
+    for cpus in ["1", "2", "4"] {
+        runs(cpus, &["storm", "3"]).says("storm over");
+    }
+}
+
+#[test]
+fn four_threads_of_memcached_serve_twenty_clients_on_two_processors() {
+    let unilith = Unilith::new();
+    let machine = start(&unilith, &["-p", "127.0.0.1::11211", "memcached"]);
+    let at = machine.at(11211);
+    std::thread::scope(|scope| {
+        for client in 0..20 {
+            scope.spawn(move || {
+                let mut connection = Client::new(at);
+                for n in 0..500 {
+                    connection.set(&format!("k{client}-{n}"), &format!("v{n}"));
+                    assert_eq!(connection.get(&format!("k{client}-{n}")), format!("v{n}"));
+                }
+            });
+        }
+    });
+    let stats = Client::new(at).stats();
+    assert!(stats.contains(&"STAT cmd_set 10000".to_string()), "{stats:?}");
+}
+
+#[test]
+fn redis_answers_with_threads_for_its_connections() {
+    let unilith = Unilith::new();
+    let redis = [
+        "redis",
+        "--protected-mode",
+        "no",
+        "--io-threads",
+        "2",
+        "--io-threads-do-reads",
+        "yes",
+        "--save",
+        "",
+    ];
+    let machine = start(&unilith, &[&["-p", "127.0.0.1::6379"], &redis[..]].concat());
+    let at = machine.at(6379);
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
+    for pipeline in ["1", "16"] {
+        let words =
+            ["-h", &host, "-p", &port, "-n", "5000", "-c", "30", "-P", pipeline, "-t", "set,get,incr", "-q"];
+        let ran = slow_client("redis-benchmark", &words, Duration::from_secs(120)).ok();
+        assert_eq!(ran.out.matches("requests per second").count(), 3, "{ran}");
+    }
+}
+
+#[test]
+fn what_is_for_one_processor_is_refused_in_one_line() {
+    let unilith = Unilith::new();
+    let machine = start(&unilith, &["-p", "127.0.0.1::11211", "memcached"]);
+    let traced = unilith.run(&["trace", &machine.id, "-e", "kprobe:tcp_input { @ = count(); }"]);
+    assert!(traced.code != Some(0) && traced.err.contains("--cpus 1"), "{traced}");
+    // The rest of the overlay works.
+    unilith.run(&["exec", &machine.id, "ps"]).ok().says("memcached");
+}
