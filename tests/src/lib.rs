@@ -396,10 +396,16 @@ pub fn with_own_mounts() -> Vec<String> {
 
 /// Asks again and again until the answer is yes; fails the test after a while.
 #[track_caller]
-pub fn eventually(what: &str, mut question: impl FnMut() -> bool) {
+pub fn eventually(what: &str, question: impl FnMut() -> bool) {
+    eventually_within(PATIENCE, what, question);
+}
+
+/// As [`eventually`], with patience of one's own.
+#[track_caller]
+pub fn eventually_within(patience: Duration, what: &str, mut question: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !question() {
-        assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -2,7 +2,7 @@
 //! What tests of the overlay share: sessions without a process for each command, packages of tracing programs, and clients
 //! that ask a program the same again and again while something is done to its machine, and compare each byte it answers.
 
-use crate::{Machine, Unilith, client, connect, eventually};
+use crate::{Machine, PATIENCE, Unilith, client, connect, eventually};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
@@ -32,6 +32,24 @@ impl Numbers {
 pub fn folder(unilith: &Unilith, machine: &str) -> PathBuf {
     let files = unilith.run(&["overlay", "dir", machine]).ok().out;
     Path::new(files.trim()).parent().expect("the directory is in the machine's").to_path_buf()
+}
+
+/// A machine whose Redis answers. On a busy host it may be started before that.
+#[track_caller]
+pub fn redis(unilith: &Unilith) -> Machine<'_> {
+    let words = ["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"];
+    let machine = unilith.start(&words);
+    let at = machine.at(6379);
+    eventually("Redis answers", || {
+        let mut answer = [0; 7];
+        let asked = TcpStream::connect(at).and_then(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(b"PING\r\n")?;
+            stream.read_exact(&mut answer)
+        });
+        asked.is_ok() && answer == *b"+PONG\r\n"
+    });
+    machine
 }
 
 /// A session with the machine.

@@ -6,7 +6,9 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use unilith_tests::{BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, client, eventually, finish, root};
+use unilith_tests::{
+    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, client, eventually, finish, overlay::redis, root,
+};
 
 /// Runs a command in the machine.
 fn exec(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {
@@ -19,10 +21,6 @@ fn exec_with(unilith: &Unilith, machine: &Machine, words: &[&str], input: &[u8])
     let path = unilith.path("input");
     std::fs::write(&path, input).expect("a file for the input");
     finish(command.stdin(std::fs::File::open(path).expect("the input")), PATIENCE)
-}
-
-fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 fn has_overlay() -> bool {

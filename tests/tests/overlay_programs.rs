@@ -10,7 +10,7 @@ use std::{
 };
 use unilith_tests::{
     Machine, Ran, Unilith, eventually,
-    overlay::{ANSWERS, Asking, FAULTS, Numbers, build, kernel_place, package, send, session},
+    overlay::{ANSWERS, Asking, FAULTS, Numbers, build, kernel_place, package, redis, send, session},
     root, tested_kernel,
 };
 
@@ -34,10 +34,6 @@ fn refused(ran: Ran, code: i32, texts: &[&str]) {
     for text in texts {
         assert!(ran.err.contains(text), "expected `{text}` in {ran}");
     }
-}
-
-fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 fn run(unilith: &Unilith, machine: &Machine, words: &[&str]) -> Ran {

@@ -11,16 +11,12 @@ use std::{
     thread,
     time::Duration,
 };
-use unilith_tests::{Machine, Ran, Unilith, finish, slow_client};
+use unilith_tests::{Machine, Ran, Unilith, finish, overlay::redis, slow_client};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
 fn has_overlay() -> bool {
     unilith_tests::tested_kernel() == "micro"
-}
-
-fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 fn benchmark(at: SocketAddr, words: &[&str]) {

@@ -14,17 +14,13 @@ use std::{
 use unilith_overlay::Client;
 use unilith_tests::{
     Machine, PATIENCE, Ran, Unilith, client, finish,
-    overlay::{Asking, package, send, session},
+    overlay::{Asking, package, redis, send, session},
     slow_client,
 };
 use unilith_trace::{Script, language};
 
 fn has_overlay() -> bool {
     unilith_tests::tested_kernel() == "micro"
-}
-
-fn redis(unilith: &Unilith) -> Machine<'_> {
-    unilith.start(&["-p", "127.0.0.1::6379", "redis", "--", "--save", "", "--protected-mode", "no"])
 }
 
 /// `unilith trace` that has attached its programs.
