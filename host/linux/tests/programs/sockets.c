@@ -190,6 +190,34 @@ static void captured(void)
 	close_both();
 }
 
+/*
+ * Connections whose other end is no socket yet, but a request that waits for data: what goes to it must not look for a lock in
+ * it. Several, as its timer is where a socket's lock is, and has a neighbour then.
+ */
+static void not_accepted_yet(void)
+{
+	enum { CONNECTIONS = 8 };
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = sizeof address;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), seconds = 10, clients[CONNECTIONS];
+	CHECK(setsockopt(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds) == 0);
+	CHECK(bind(listener, (void *)&address, length) == 0 && listen(listener, CONNECTIONS) == 0);
+	CHECK(getsockname(listener, (void *)&address, &length) == 0);
+	for (int i = 0; i < CONNECTIONS; i++) {
+		clients[i] = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(connect(clients[i], (void *)&address, length) == 0);
+	}
+	for (int i = 0; i < CONNECTIONS; i++)
+		CHECK(write(clients[i], "x", 1) == 1);
+	for (int i = 0; i < CONNECTIONS; i++) {
+		int server = accept(listener, NULL, NULL);
+		CHECK(server >= 0 && read(server, buffer, 2) == 1 && *buffer == 'x');
+		close(server);
+		close(clients[i]);
+	}
+	close(listener);
+}
+
 int main(void)
 {
 	signal(SIGPIPE, on_signal);
@@ -199,6 +227,7 @@ int main(void)
 		parts_and_flags();
 		ends_and_errors();
 	}
+	not_accepted_yet();
 	both_directions();
 	captured();
 	puts("all well");
