@@ -2,15 +2,18 @@
 //! A DNS relay on the host's end of a machine's link, so that names resolve in a machine as they do on the host, with
 //! or without address translation. It copies messages and reads none of them.
 
-use std::{io, net::Ipv4Addr, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::Ipv4Addr, net::SocketAddr, sync::Arc, time::Duration, time::Instant};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream, UdpSocket},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// As long as glibc's resolver waits for one server (`resolv.conf(5)`, `timeout`).
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long the machine that had an address before may take to end, and how often that is looked at.
+const PREDECESSOR: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(20);
 /// Largest DNS message over UDP that EDNS0 senders announce in practice is 4096; leave room (RFC 6891 6.2.5).
 const LARGEST_MESSAGE: usize = 8192;
 
@@ -29,8 +32,8 @@ pub fn host_servers() -> Vec<Ipv4Addr> {
 pub async fn serve(address: Ipv4Addr, servers: Vec<Ipv4Addr>) -> io::Result<()> {
     let Some(server) = servers.first() else { return Ok(()) };
     let to = SocketAddr::from((*server, 53));
-    let socket = Arc::new(UdpSocket::bind((address, 53)).await?);
-    let listener = TcpListener::bind((address, 53)).await?;
+    let (socket, listener) = bind(SocketAddr::from((address, 53))).await?;
+    let socket = Arc::new(socket);
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -49,6 +52,21 @@ pub async fn serve(address: Ipv4Addr, servers: Vec<Ipv4Addr>) -> io::Result<()> 
         }
     });
     Ok(())
+}
+
+/// Both sockets. A machine that had the address a moment ago may still hold it: its device is gone before its supervisor.
+async fn bind(address: SocketAddr) -> io::Result<(UdpSocket, TcpListener)> {
+    let begin = Instant::now();
+    loop {
+        let both =
+            async { io::Result::Ok((UdpSocket::bind(address).await?, TcpListener::bind(address).await?)) };
+        match both.await {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < PREDECESSOR => {
+                sleep(RETRY).await
+            }
+            done => return done,
+        }
+    }
 }
 
 async fn relay(socket: Arc<UdpSocket>, question: Vec<u8>, client: SocketAddr, server: SocketAddr) {
@@ -72,5 +90,18 @@ mod tests {
     fn only_ipv4_servers_of_resolv_conf_count() {
         let text = "# nameserver 9.9.9.9\nsearch example.org\nnameserver 192.0.2.53\nnameserver\t192.0.2.54\nnameserver ::1\n";
         assert_eq!(servers(text), [Ipv4Addr::new(192, 0, 2, 53), Ipv4Addr::new(192, 0, 2, 54)]);
+    }
+
+    #[test]
+    fn an_address_that_is_about_to_be_free_is_waited_for() {
+        let before = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = before.local_addr().unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(before);
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        assert_eq!(runtime.block_on(bind(address)).unwrap().0.local_addr().unwrap(), address);
+        ends.join().unwrap();
     }
 }
