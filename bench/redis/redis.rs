@@ -33,14 +33,35 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// SET and GET a second, with further words for `redis-benchmark`.
+/// What `redis-benchmark` says of one kind of request.
+pub struct Measured {
+    pub test: String,
+    /// Requests a second.
+    pub rate: f64,
+    /// 99th percentile of their time, in milliseconds.
+    pub p99: f64,
+}
+
+/// SET and GET a second of 50 connections, with further words for `redis-benchmark`.
 pub fn measure(address: &str, pipeline: &str, requests: &str, more: &[&str]) -> Result<Vec<(String, f64)>> {
+    let measured = benchmark(address, "50", pipeline, requests, more)?;
+    Ok(measured.into_iter().map(|m| (m.test, m.rate)).collect())
+}
+
+/// SET and GET, with further words for `redis-benchmark`.
+pub fn benchmark(
+    address: &str,
+    connections: &str,
+    pipeline: &str,
+    requests: &str,
+    more: &[&str],
+) -> Result<Vec<Measured>> {
     let words = [
         "redis-benchmark",
         "-h",
         address,
         "-c",
-        "50",
+        connections,
         "-n",
         requests,
         "-P",
@@ -50,13 +71,12 @@ pub fn measure(address: &str, pipeline: &str, requests: &str, more: &[&str]) -> 
         "--csv",
     ];
     let text = client::run(&[&words, more].concat())?;
-    let mut out = Vec::new();
-    for line in text.lines() {
-        let mut fields = line.split(',').map(|f| f.trim_matches('"'));
-        if let (Some(test @ ("SET" | "GET")), Some(Ok(rate))) = (fields.next(), fields.next().map(str::parse))
-        {
-            out.push((test.to_string(), rate));
-        }
-    }
+    // "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
+    let measured = |line: &str| {
+        let row: Vec<_> = line.split(',').map(|f| f.trim_matches('"')).collect();
+        let test = row.first().filter(|test| matches!(**test, "SET" | "GET"))?.to_string();
+        Some(Measured { test, rate: row.get(1)?.parse().ok()?, p99: row.get(6)?.parse().ok()? })
+    };
+    let out: Vec<_> = text.lines().filter_map(measured).collect();
     if out.len() == 2 { Ok(out) } else { Err(format!("redis-benchmark printed: {text}")) }
 }

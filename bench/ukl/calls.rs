@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Small calls and page faults, in instructions of the machine and in time; one request of Redis in instructions.
 
-use super::{LINKED, Level, Table, UNMODIFIED, is_linked, level_words, link, name_of, prepare};
+use super::{LINKED, Level, Table, UNMODIFIED, build_linked, is_linked, level_words, link, name_of, prepare};
 use crate::{Options, Result, Scratch, programs, side, side::Side};
 
 /// Redis and its client in one machine, both Debian's own form of program.
@@ -78,20 +78,7 @@ fn projects(options: &Options, scratch: &Scratch) -> Result<[String; 2]> {
     programs::build(options, "ukl/request.c", &scratch.path().join("unmodified/request"))?;
     link(options, "ukl/request.c", &scratch.path().join("linked/request"), &["--place", "1"])?;
     // Redis is built when it is not in the cache, which no run has to wait for.
-    let words = [
-        "run",
-        "--rm",
-        "--machine",
-        "microvm",
-        "--kernel",
-        "linux",
-        "--ukl",
-        "base",
-        &linked,
-        "--",
-        "--version",
-    ];
-    side::patient(options, &words)?;
+    build_linked(options, &linked)?;
     Ok([unmodified, linked])
 }
 

@@ -2,9 +2,10 @@
 //! Servers over tap, from clients on the other processor: Redis, memcached and an echo server. Machines of all levels are up at
 //! once and measured in turns.
 
-use super::{Level, SERVERS, Table, is_linked, level_words, link, name_of, prepare};
+use super::{Level, SERVERS, Table, build_linked, is_linked, level_words, link, name_of, prepare};
 use crate::load::Load;
-use crate::{Options, Result, client, programs, side, side::Machine, side::Side};
+use crate::redis::{Measured, benchmark};
+use crate::{Options, Result, programs, side::Machine, side::Side};
 
 /// Connections, pipeline and requests of `redis-benchmark`, and what is reported of it.
 const REDIS: [(&str, &str, &str); 2] = [("30", "16", "100000"), ("300", "1", "50000")];
@@ -32,31 +33,13 @@ fn start<'a>(
     SERVERS.iter().map(start).collect()
 }
 
-/// Builds the linked form of a program of the catalogue.
-fn build(options: &Options, program: &str) -> Result<()> {
-    let words = [
-        "run",
-        "--rm",
-        "--machine",
-        "microvm",
-        "--kernel",
-        "linux",
-        "--ukl",
-        "base",
-        program,
-        "--",
-        "--version",
-    ];
-    side::patient(options, &words).map(drop)
-}
-
 pub fn redis(options: &Options) -> Result<()> {
     println!(
         "Redis over tap: requests a second and the 99th percentile of their time. 30 connections with 16 requests each at a time"
     );
     println!("(tables 4 and 5), and 300 with one (table 6).\n");
     prepare(options, "redis")?;
-    build(options, "redis")?;
+    build_linked(options, "redis")?;
     let machines = start(options, |_| vec!["-m", "256M", "redis"])?;
     let mut table = Table::new(&SERVERS);
     for _ in 0..options.runs {
@@ -73,38 +56,8 @@ pub fn redis(options: &Options) -> Result<()> {
 
 fn of_redis(address: &str, load: (&str, &str, &str), level: Level, table: &mut Table) -> Result<()> {
     let (connections, pipeline, requests) = load;
-    let words = [
-        "redis-benchmark",
-        "-h",
-        address,
-        "-c",
-        connections,
-        "-n",
-        requests,
-        "-P",
-        pipeline,
-        "-t",
-        "set,get",
-        "--csv",
-    ];
-    let text = client::run(&words)?;
     let by = if pipeline == "1" { connections.into() } else { format!("{connections} by {pipeline}") };
-    // "test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"
-    let rows = text.lines().map(|line| line.split(',').map(|f| f.trim_matches('"')).collect::<Vec<_>>());
-    let rows: Vec<(&str, f64, f64)> = rows
-        .filter(|row| matches!(row.first(), Some(&("SET" | "GET"))))
-        .filter_map(|row| {
-            Some((
-                if row[0] == "SET" { "SET" } else { "GET" },
-                row.get(1)?.parse().ok()?,
-                row.get(6)?.parse().ok()?,
-            ))
-        })
-        .collect();
-    if rows.len() != 2 {
-        return Err(format!("redis-benchmark printed: {text}"));
-    }
-    for (test, rate, p99) in rows {
+    for Measured { test, rate, p99 } in benchmark(address, connections, pipeline, requests, &[])? {
         table.add(&format!("{test}, {by}, requests/s"), level, rate);
         table.add(&format!("{test}, {by}, p99, ms"), level, p99);
     }
@@ -117,7 +70,7 @@ pub fn memcached(options: &Options) -> Result<()> {
     );
     println!("four times so many connections (the paper's client has four threads).\n");
     prepare(options, "memcached")?;
-    build(options, "memcached")?;
+    build_linked(options, "memcached")?;
     let machines = start(options, |_| vec!["-m", "256M", "memcached"])?;
     let mut table = Table::new(&SERVERS);
     for _ in 0..options.runs {

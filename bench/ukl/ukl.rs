@@ -121,6 +121,24 @@ fn link(options: &Options, source: &str, program: &Path, more: &[&str]) -> Resul
     side::patient(options, &words).map(drop)
 }
 
+/// Builds the linked form of a program of the catalogue, or of a project, when it is not in the cache.
+fn build_linked(options: &Options, program: &str) -> Result<()> {
+    let words = [
+        "run",
+        "--rm",
+        "--machine",
+        "microvm",
+        "--kernel",
+        "linux",
+        "--ukl",
+        "base",
+        program,
+        "--",
+        "--version",
+    ];
+    side::patient(options, &words).map(drop)
+}
+
 /// Figures in the order in which they came, each on all levels.
 struct Table {
     levels: Vec<Level>,

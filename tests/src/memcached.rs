@@ -40,3 +40,18 @@ impl Client {
         std::iter::repeat_with(|| self.line()).take_while(|l| l != "END").collect()
     }
 }
+
+/// So many clients at once, each of which writes and reads this many keys of its own.
+pub fn serves(at: SocketAddr, clients: usize, keys: usize) {
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            scope.spawn(move || {
+                let mut connection = Client::new(at);
+                for n in 0..keys {
+                    connection.set(&format!("k{client}-{n}"), &format!("v{n}"));
+                    assert_eq!(connection.get(&format!("k{client}-{n}")), format!("v{n}"));
+                }
+            });
+        }
+    });
+}

@@ -12,8 +12,9 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, Ran, Unilith, client, connect, eventually, finish, memcached::Client, root,
-    slow_client,
+    BUILD_KERNEL, Machine, Ran, Unilith, client, connect, eventually, finish,
+    memcached::{Client, serves},
+    root, slow_client,
 };
 
 /// Building Linux and a program from nothing.
@@ -130,17 +131,7 @@ fn memcached_serves_clients_by_four_threads() {
     let unilith = Unilith::new();
     let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::11211", "memcached"]);
     let at = machine.published(11211);
-    std::thread::scope(|scope| {
-        for client in 0..8 {
-            scope.spawn(move || {
-                let mut connection = Client::new(at);
-                for n in 0..100 {
-                    connection.set(&format!("k{client}-{n}"), &format!("v{n}"));
-                    assert_eq!(connection.get(&format!("k{client}-{n}")), format!("v{n}"));
-                }
-            });
-        }
-    });
+    serves(at, 8, 100);
     let stats = Client::new(at).stats();
     for expected in ["STAT threads 4", "STAT cmd_set 800", "STAT get_hits 800"] {
         assert!(stats.contains(&expected.to_string()), "{stats:?}");

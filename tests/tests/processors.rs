@@ -2,7 +2,11 @@
 //! Process machines with several virtual processors (`--cpus`).
 
 use std::time::Duration;
-use unilith_tests::{Machine, Ran, Unilith, compile, memcached::Client, slow_client};
+use unilith_tests::{
+    Machine, Ran, Unilith, compile,
+    memcached::{Client, serves},
+    slow_client,
+};
 
 /// Runs `tests/programs/processors.c` on so many processors.
 #[track_caller]
@@ -48,17 +52,7 @@ fn four_threads_of_memcached_serve_twenty_clients_on_two_processors() {
     let unilith = Unilith::new();
     let machine = start(&unilith, &["-p", "127.0.0.1::11211", "memcached"]);
     let at = machine.at(11211);
-    std::thread::scope(|scope| {
-        for client in 0..20 {
-            scope.spawn(move || {
-                let mut connection = Client::new(at);
-                for n in 0..500 {
-                    connection.set(&format!("k{client}-{n}"), &format!("v{n}"));
-                    assert_eq!(connection.get(&format!("k{client}-{n}")), format!("v{n}"));
-                }
-            });
-        }
-    });
+    serves(at, 20, 500);
     let stats = Client::new(at).stats();
     assert!(stats.contains(&"STAT cmd_set 10000".to_string()), "{stats:?}");
 }

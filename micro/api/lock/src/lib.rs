@@ -7,8 +7,9 @@
 //!   Interrupt handlers touch atomics only and take no lock.
 //! - A [`SpinLock`] guard must not be held across anything that may block: parking, copying from or to user memory
 //!   (it may fault a page in from a file), allocating a page.
-//! - On one processor, and on several of which one at a time is in the kernel (`api-plat`), a lock that is already held is therefore a bug of the kernel, not contention. The lock then
-//!   costs one plain store each way and reports the bug instead of hanging.
+//! - On one processor, and on several of which one at a time is in the kernel (`api-plat`), a lock that is already held is
+//!   therefore a bug of the kernel, not contention. The lock then costs one plain store each way and reports the bug
+//!   instead of hanging.
 //! - With the feature `smp` it is a real spin lock, and on the host (where code unwinds), whose tests have threads.
 #![no_std]
 

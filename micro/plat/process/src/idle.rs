@@ -2,8 +2,9 @@
 //! The wait for the host: descriptors that become ready, and the timer.
 //!
 //! A process has no interrupts for its devices. While the processor idles it waits in ppoll for them and for the
-//! deadline; of several processors one waits for the descriptors, and the others for work. While the program computes, a timer of the host ([`TICK`]) looks at the descriptors; it is armed only when
-//! somebody wants to know, and not while the processor idles.
+//! deadline; of several processors one waits for the descriptors, and the others for work. While the program computes, a
+//! timer of the host ([`TICK`]) looks at the descriptors; it is armed only when somebody wants to know, and not while the
+//! processor idles.
 
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
 use crate::processors;

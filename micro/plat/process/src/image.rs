@@ -2,8 +2,7 @@
 //! The assembly files. Only kernel images, which do not unwind, link them.
 
 use crate::domain::{self, Closed};
-use crate::idle;
-use crate::{host, signals};
+use crate::{host, idle, signals};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
