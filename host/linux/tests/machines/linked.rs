@@ -81,6 +81,17 @@ fn functions_of_the_kernel_are_called_for_less_than_system_calls() {
     assert!(figure("function ") <= figure("system ") * 0.5, "{}", run.console);
 }
 
+#[test]
+#[ignore = "builds Linux"]
+fn connections_are_the_same_by_the_kernels_functions_as_by_system_calls() {
+    for (words, cpus, compiler) in [("base", 1, C), ("base,byp,shortcut", 2, MUSL)] {
+        let machine = machine(words, cpus).with_linked("tcp", &source("tcp.c"), compiler);
+        let run = machine.configure(|c| c.args = vec!["/bin/tcp".into()]).boot();
+        assert_eq!(run.console, "all well\n", "{words} on {cpus} processors");
+        assert_eq!(run.statuses.last(), Some(&Status::Exit { code: 0 }));
+    }
+}
+
 /// Why this text of C is not linked.
 fn refusal(text: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
