@@ -16,8 +16,10 @@ use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
 };
-use unilith_image::{Cache, Catalogue, Image, ImageConfig, Manifest, Reference, Request, Size};
-use unilith_linux::Recipe;
+use unilith_image::{
+    Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
+};
+use unilith_linux::{PLACES, Recipe};
 use unilith_machine::{
     accel,
     record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
@@ -170,7 +172,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
 
     let progress = Progress::new();
     let shown = program.name.as_deref().unwrap_or(".").to_string();
-    let linked = if options.linked() { linked_program(flags, program, &progress)? } else { None };
+    let linked = if options.linked() { linked_programs(flags, program, &progress)? } else { Vec::new() };
     let image = gather(flags, program, env, linked, &progress)?;
     for warning in &image.warnings {
         eprintln!("unilith: {warning}");
@@ -313,7 +315,7 @@ pub fn gather(
     flags: &Flags,
     program: &Program,
     env: Vec<(String, String)>,
-    linked: Option<PathBuf>,
+    linked: Vec<Linked>,
     progress: &Progress,
 ) -> Result<Image> {
     let name = program.name.as_deref();
@@ -331,40 +333,50 @@ pub fn gather(
     Ok(unilith_image::gather(&request, &cache()?, progress)?)
 }
 
-/// The program of a catalogue entry or a project, built so that it is linked into Linux; `None` where it comes from
-/// elsewhere and has to be linked already.
-fn linked_program(flags: &Flags, program: &Program, progress: &Progress) -> Result<Option<PathBuf>> {
+/// The programs of a catalogue entry or a project that have recipes, built so that they are linked into Linux; none where
+/// it comes from elsewhere and has to be linked already.
+fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Result<Vec<Linked>> {
     let catalogue = catalogue()?;
-    let (name, manifest) = match program.name.as_deref().filter(|p| !p.starts_with("cpio:")) {
-        None if program.name.is_some() => return Ok(None),
+    let (name, manifest, folder) = match program.name.as_deref().filter(|p| !p.starts_with("cpio:")) {
+        None if program.name.is_some() => return Ok(Vec::new()),
         given => match reference(given)? {
             Reference::Catalogue(name) => {
-                let (manifest, _) = catalogue.entry(&name)?;
-                (name, manifest)
+                let (manifest, folder) = catalogue.entry(&name)?;
+                (name, manifest, folder)
             }
             Reference::Directory(path) if path.join(PROJECT_FILE).is_file() => {
-                (PROJECT_FILE.into(), unilith_image::read_manifest(&path.join(PROJECT_FILE))?)
+                (PROJECT_FILE.into(), unilith_image::read_manifest(&path.join(PROJECT_FILE))?, path)
             }
-            _ => return Ok(None),
+            _ => return Ok(Vec::new()),
         },
     };
-    let Some(build) = &manifest.linked else {
+    if manifest.linked.is_empty() {
         if !catalogue.contains(&name) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let has = |n: &String| catalogue.entry(n).is_ok_and(|(manifest, _)| manifest.linked.is_some());
+        let has = |n: &String| catalogue.entry(n).is_ok_and(|(manifest, _)| !manifest.linked.is_empty());
         let others: Vec<String> = catalogue.names().into_iter().filter(has).collect();
         return Err(Fault::new(format!(
             "{name}: no recipe links it into Linux: run it unmodified with `--ukl cpl0`; there are recipes for {}",
             others.join(", ")
         )));
-    };
+    }
     let unilith =
         std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
-    let name = if catalogue.contains(&name) { &name } else { &build.source };
-    let recipe = Recipe { name, build, unilith: &unilith, offline: flags.offline };
-    let made = crate::boot::workshop()?.program(&recipe, progress);
-    made.map(Some).map_err(|e| Fault::new(e.to_string()))
+    let workshop = crate::boot::workshop()?;
+    // Each is at the place of its number, so that all of them can run at once.
+    if manifest.linked.len() > usize::from(PLACES) {
+        return Err(Fault::new(format!("{name}: there are places for {PLACES} linked programs, not more")));
+    }
+    let numbered = (0..PLACES).zip(&manifest.linked);
+    let make = |(place, build): (u8, &Build)| {
+        let name = if catalogue.contains(&name) { &name } else { &build.source };
+        let recipe =
+            Recipe { name, build, folder: &folder, place, unilith: &unilith, offline: flags.offline };
+        let file = workshop.program(&recipe, progress).map_err(|e| Fault::new(e.to_string()))?;
+        Ok(Linked { file, program: build.program.clone() })
+    };
+    numbered.map(make).collect()
 }
 
 /// What to gather. Without a program it is the project in the current directory.
@@ -426,23 +438,32 @@ fn add_project(project: &Manifest, publish: &mut Vec<Publish>, volumes: &mut Vec
 
 fn memory(flags: &Flags, image: &Image) -> Result<u64> {
     const PAGE: u64 = 4096;
-    let linux = if flags.kernel == KernelKind::Linux { LINUX_MEMORY + image.size } else { 0 };
-    let least = image.size + LEAST_BESIDE_IMAGE + linux;
-    let enough = (image.size + DEFAULT_MEMORY + linux).next_multiple_of(16 << 20) >> 20;
-    let known = image.config.memory.filter(|_| linux == 0).map(Size);
-    let wanted = match flags.memory.or(known) {
-        Some(size) => size.0,
-        None => enough << 20,
-    };
+    let linux = flags.kernel == KernelKind::Linux;
+    let (least, enough) = bounds(image.size, linux, image.config.memory);
+    let wanted = flags.memory.map_or(enough, |size| size.0);
     if wanted < least {
         return Err(Fault::new(format!(
-            "{} of memory is too small: the image of {} takes {} MiB alone; try -m {enough}M",
+            "{} of memory is too small: the image of {} takes {} MiB alone; try -m {}M",
             if wanted < 1 << 20 { format!("{wanted} bytes") } else { format!("{} MiB", wanted >> 20) },
             image.name,
             image.size.div_ceil(1 << 20),
+            bounds(image.size, linux, None).1 >> 20,
         )));
     }
     Ok(wanted.next_multiple_of(PAGE))
+}
+
+/// The least memory that an image can be started with, and what it gets unasked. `known`: what its program is known to need, on
+/// either kernel; Linux never gets less than it takes itself.
+fn bounds(image: u64, linux: bool, known: Option<u64>) -> (u64, u64) {
+    let kernel = if linux { LINUX_MEMORY + image } else { 0 };
+    let enough = (image + DEFAULT_MEMORY + kernel).next_multiple_of(16 << 20);
+    let unasked = match known {
+        None => enough,
+        Some(known) if linux => known.max(enough),
+        Some(known) => known,
+    };
+    (image + LEAST_BESIDE_IMAGE + kernel, unasked)
 }
 
 /// Reads one `-v`; relative host paths start at `base`.
@@ -522,6 +543,15 @@ mod tests {
             assert!(error.contains(&format!("-v {text}")) && error.contains(says), "{error}");
         }
         assert!(volume("/proc:/data:ro", here).unwrap().read_only);
+    }
+
+    #[test]
+    fn what_a_program_is_known_to_need_counts_on_either_kernel() {
+        const MB: u64 = 1 << 20;
+        let unasked = |linux, known| bounds(10 * MB, linux, known).1 / MB;
+        assert_eq!((unasked(false, None), unasked(true, None)), (80, 160));
+        assert_eq!((unasked(false, Some(384 * MB)), unasked(true, Some(384 * MB))), (384, 384));
+        assert_eq!((unasked(false, Some(32 * MB)), unasked(true, Some(32 * MB))), (32, 160));
     }
 
     #[test]

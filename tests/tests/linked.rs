@@ -62,18 +62,38 @@ const QUESTIONS: &str = "set greeting hello\nget greeting\nincrby n 41\nincr n\n
     xadd s 1-1 field value\nxrange s - +\ngeoadd g 13.361389 38.115556 Palermo 15.087269 37.502669 Catania\n\
     geodist g Palermo Catania km\nsetrange big 1000000 end\nstrlen big\ndbsize\n";
 
+const SCRATCH: &str = "the scratch directory can be written";
+
+/// The text of a file of the repository.
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("the repository is whole")
+}
+
+/// The recipe of a settings file.
+fn recipe(path: &str) -> String {
+    let text = read(path);
+    text.split_once("[linked]").map(|(_, recipe)| recipe.to_string()).expect("it has a recipe")
+}
+
+/// Makes the scratch directory a project.
+fn project(unilith: &Unilith, settings: &str) {
+    fs::write(unilith.path("unilith.toml"), settings).expect(SCRATCH);
+}
+
+/// Redis' answers to [`QUESTIONS`].
+fn answers(unilith: &Unilith, machine: &Machine) -> String {
+    fs::write(unilith.path("questions"), QUESTIONS).expect(SCRATCH);
+    let port = machine.published(6379).port();
+    let line = format!("timeout 60 redis-cli -h 127.0.0.1 -p {port} < questions");
+    finish(&mut unilith.shell(&line), Duration::from_secs(90)).ok().out
+}
+
 #[test]
 #[ignore = "builds Linux and Redis"]
 fn redis_answers_forks_and_ends_as_debians_own_does() {
     let unilith = Unilith::new();
     let (_, volume) = data(&unilith);
-    fs::write(unilith.path("questions"), QUESTIONS).unwrap();
     let words = ["-p", "127.0.0.1::6379", "-v", &volume, "redis"];
-    let answers = |machine: &Machine| {
-        let port = machine.published(6379).port();
-        let line = format!("timeout 60 redis-cli -h 127.0.0.1 -p {port} < questions");
-        finish(&mut unilith.shell(&line), Duration::from_secs(90)).ok().out
-    };
     let ends = |machine: Machine| {
         // The server closes the connection without an answer.
         cli(&machine, &["shutdown", "nosave"]);
@@ -82,7 +102,7 @@ fn redis_answers_forks_and_ends_as_debians_own_does() {
 
     let machine = start(&unilith, LINKED, &words);
     cli(&machine, &["ping"]).ok().says("PONG");
-    let linked = answers(&machine);
+    let linked = answers(&unilith, &machine);
     let port = machine.published(6379).port().to_string();
     for pipeline in ["1", "16"] {
         let words = ["-h", "127.0.0.1", "-p", &port, "-c", "20", "-n", "4800", "-P", pipeline];
@@ -104,8 +124,113 @@ fn redis_answers_forks_and_ends_as_debians_own_does() {
     assert_eq!(cli(&machine, &["dbsize"]).ok().out, size);
     cli(&machine, &["get", "counter:__rand_int__"]).ok().says("9600");
     cli(&machine, &["flushall"]).ok();
-    assert_eq!(answers(&machine), linked);
+    assert_eq!(answers(&unilith, &machine), linked);
     ends(machine);
+}
+
+/// The Redis of `apps/redis/direct` as a project, in a machine with strace.
+fn direct(unilith: &Unilith) {
+    let mut settings = String::from("with = [\"debian:strace\", \"debian:busybox-static\"]\n");
+    for line in read("apps/redis/direct/unilith.toml").lines() {
+        // All of the packages: strace needs its libraries.
+        if !line.starts_with("only ") {
+            settings += &format!("{line}\n");
+        }
+    }
+    project(unilith, &settings);
+    fs::write(unilith.path("tcp.patch"), read("apps/redis/direct/tcp.patch")).expect(SCRATCH);
+}
+
+#[test]
+#[ignore = "builds Linux and Redis, and fetches strace"]
+fn redis_with_ten_lines_changed_serves_by_the_kernels_tcp_and_not_by_system_calls() {
+    let unilith = Unilith::new();
+    direct(&unilith);
+    let machine = start(&unilith, LINKED, &["-m", "256M", "-p", "127.0.0.1::6379", "."]);
+    let port = machine.published(6379).port().to_string();
+    let named = answers(&unilith, &machine);
+    cli(&machine, &["flushall"]).ok();
+
+    cli(&machine, &["mset", "a", "1", "b", "two", "c", ""]).ok().says("OK");
+    assert_eq!(cli(&machine, &["mget", "a", "b", "c", "none"]).ok().out, "1\ntwo\n\n\n");
+    let large: Vec<u8> = (0..1_u32 << 20).map(|n| (n ^ (n >> 8)) as u8).collect();
+    fs::write(unilith.path("large"), large).unwrap();
+    let line = format!(
+        "redis-cli -p {port} -x set large < large && redis-cli -p {port} get large | head -c 1048576 | cmp - large"
+    );
+    finish(&mut unilith.shell(&line), Duration::from_secs(90)).ok().says("OK");
+    let load =
+        ["-h", "127.0.0.1", "-p", &port, "-c", "20", "-n", "4800", "-P", "16", "-t", "set,get,incr", "-q"];
+    let ran = slow_client("redis-benchmark", &load, Duration::from_secs(300)).ok();
+    assert_eq!(ran.out.matches("requests per second").count(), 3, "{ran}");
+    cli(&machine, &["get", "counter:__rand_int__"]).ok().says("4800");
+
+    // What Redis reads by a system call is its own statistics, not what a client sends.
+    let watch = "busybox timeout 8 strace -f -s 200 -e trace=read,write,recvfrom,sendto,epoll_wait -o /tmp/trace \
+                 -p $(busybox pidof redis-server); busybox cat /tmp/trace";
+    let mut watching = unilith.command(&["exec", &machine.id, "sh", "-c", watch]);
+    let said = std::thread::scope(|scope| {
+        let watcher = scope.spawn(move || finish(&mut watching, Duration::from_secs(90)).ok().out);
+        while !watcher.is_finished() {
+            cli(&machine, &["set", "greeting", "bonjour"]).ok().says("OK");
+        }
+        watcher.join().unwrap()
+    });
+    assert!(said.contains("epoll_wait(") && said.contains("read("), "{said}");
+    assert!(!said.contains("bonjour") && !said.contains("+OK"), "{said}");
+
+    cli(&machine, &["shutdown", "nosave"]);
+    unilith.run(&["wait", &machine.id]).ok().says("0");
+    let machine = start(&unilith, UNMODIFIED, &["-p", "127.0.0.1::6379", "redis"]);
+    assert_eq!(answers(&unilith, &machine), named);
+}
+
+/// Three of the catalogue's programs in one machine: a shell that starts two servers, one of them whenever it ends.
+fn servers(unilith: &Unilith) {
+    let mut settings = String::from(
+        "from = \"debian:redis-server\"\nwith = [\"debian:memcached\", \"debian:busybox-static\"]\nprogram = \"busybox\"\n\
+         args = [\"sh\", \"-c\", \"while true; do redis-server --save '' --protected-mode no; done & memcached -u root -m 32 -t 2 & wait\"]\n\
+         ports = [\"6379\", \"11211\"]\nmemory = \"192M\"\nready = { listening = 11211 }\n",
+    );
+    for program in ["busybox", "redis", "memcached"] {
+        let recipe = recipe(&format!("apps/{program}/app.toml"));
+        let name = if program == "redis" { "redis-server" } else { program };
+        settings += &format!("[[linked]]\nprogram = \"{name}\"{recipe}\n");
+    }
+    project(unilith, &settings);
+}
+
+#[test]
+#[ignore = "builds Linux, Redis, memcached and busybox"]
+fn two_linked_servers_in_one_machine_answer_and_each_outlives_the_other() {
+    let unilith = Unilith::new();
+    servers(&unilith);
+    run(&unilith, LINKED, &[".", "--", "true"]).ok();
+    let machine = started(&unilith, LINKED, &["-p", "127.0.0.1::6379", "-p", "127.0.0.1::11211", "."]);
+    let inside = |line: &str| unilith.run(&["exec", &machine.id, "sh", "-c", line]);
+    let redis_serves = |round: &str| {
+        cli(&machine, &["set", "round", round]).ok().says("OK");
+        cli(&machine, &["get", "round"]).ok().says(round);
+    };
+    let at = machine.published(11211);
+    eventually("Redis serves", || cli(&machine, &["ping"]).out.contains("PONG"));
+    redis_serves("both");
+    serves(at, 4, 50);
+    // Each has a text of its own at kernel addresses.
+    let texts = inside(
+        "for p in $(busybox pidof redis-server memcached); do busybox grep '^fffffffff.*r-xp' /proc/$p/maps; done",
+    );
+    let texts = texts.ok().out;
+    assert!(texts.contains("fffffffff1010000") && texts.contains("fffffffff2010000"), "{texts}");
+
+    inside("busybox kill -9 $(busybox pidof redis-server)").ok();
+    serves(at, 4, 50);
+    // The shell executes it anew, with the text that the kernel still has.
+    eventually("Redis serves again", || cli(&machine, &["exists", "round"]).out == "0\n");
+
+    inside("busybox kill $(busybox pidof memcached)").ok();
+    eventually("memcached is gone", || inside("busybox pidof memcached").code == Some(1));
+    redis_serves("alone");
 }
 
 #[test]
@@ -162,11 +287,10 @@ fn lua_and_busybox_say_what_debians_own_say() {
 #[ignore = "builds Linux and Lua"]
 fn lua_with_musl_says_what_it_says_with_glibc() {
     let unilith = Unilith::new();
-    let entry = fs::read_to_string(root().join("apps/lua/app.toml")).unwrap();
-    let (_, recipe) = entry.split_once("[linked]").unwrap();
-    let project =
+    let recipe = recipe("apps/lua/app.toml");
+    let settings =
         format!("from = \"debian:lua5.4\"\nprogram = \"lua5.4\"\n[linked]\nlibc = \"musl\"{recipe}");
-    fs::write(unilith.path("unilith.toml"), project).unwrap();
+    project(&unilith, &settings);
     let (musl, glibc) =
         (run(&unilith, LINKED, &[".", "--", "-e", LUA]), run(&unilith, LINKED, &["lua", "--", "-e", LUA]));
     let (musl, glibc) = (musl.ok(), glibc.ok());
@@ -176,7 +300,7 @@ fn lua_with_musl_says_what_it_says_with_glibc() {
 /// A new folder of the test, and the words that make it the program's `/data`.
 fn data(unilith: &Unilith) -> (PathBuf, String) {
     let folder = unilith.path("data");
-    fs::create_dir(&folder).expect("the scratch directory can be written");
+    fs::create_dir(&folder).expect(SCRATCH);
     let volume = format!("{}:/data", folder.display());
     (folder, volume)
 }
@@ -196,7 +320,7 @@ const WORKERS: &str = "daemon off; worker_processes 2; user root; error_log stde
 fn nginx_serves_pages_by_one_process_and_by_workers() {
     let unilith = Unilith::new();
     let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::80", "nginx"]);
-    let page = fs::read_to_string(root().join("apps/nginx/index.html")).unwrap();
+    let page = read("apps/nginx/index.html");
     assert_eq!(curl(&format!("http://{}/", machine.published(80))), page);
     drop(machine);
 
@@ -334,6 +458,45 @@ fn an_echo_server_in_cpp_answers_many_and_ends_by_its_destructors() {
     assert_eq!(machine.log(), "destroyed\n");
 }
 
+/// A program that loads libraries, linked with these words, and what is said of that.
+fn loader(unilith: &Unilith, words: &[&str]) -> Ran {
+    let program = |name: &str| root().join("tests/programs").join(name).display().to_string();
+    let (loader, source) = (program("dlopen.c"), program("library.c"));
+    let cc = [&["linux", "cc"], words, &["-o", "loader", &loader]].concat();
+    let ran = finish(&mut unilith.command(&cc), BUILD).ok();
+    for (name, words) in [("plain", ""), ("plugin", "-DPLUGIN"), ("stack", "-z execstack")] {
+        let line = format!("cc -shared -fPIC {words} -o {name}.so {source}");
+        finish(&mut unilith.shell(&line), BUILD).ok();
+    }
+    let files: Vec<String> =
+        ["plain", "plugin", "stack"].map(|name| format!("\"/{name}.so\" = \"{name}.so\"")).into();
+    let settings = format!(
+        "from = \"debian:libc6\"\nprogram = \"/loader\"\nfiles = {{ \"/loader\" = \"loader\", {} }}\n\
+         args = [\"/none.so\", \"/plugin.so\", \"/plain.so\", \"/stack.so\"]\n",
+        files.join(", ")
+    );
+    project(unilith, &settings);
+    ran
+}
+
+#[test]
+#[ignore = "builds Linux"]
+fn a_linked_program_that_loads_libraries_is_warned_of_and_told_why_one_cannot_be_loaded() {
+    let unilith = Unilith::new();
+    loader(&unilith, &[])
+        .complains("it calls dlopen: libraries that it loads will not find the program's symbols");
+    let ran = run(&unilith, LINKED, &["."]).ok();
+    let expected = "refused: /none.so: cannot open shared object file: No such file or directory\n\
+                    refused: /plugin.so: undefined symbol: of_program\n\
+                    answer 42\nclosed 0\nanswer 42\nclosed 0\ngoes on with 6\n";
+    assert_eq!(ran.out, expected);
+
+    // musl's static library loads nothing, and says so.
+    loader(&unilith, &["--libc", "musl"]);
+    let ran = run(&unilith, LINKED, &["."]).ok();
+    assert_eq!(ran.out, "refused: Dynamic loading not supported\n".repeat(4) + "goes on with 6\n");
+}
+
 #[test]
 fn a_program_without_recipe_is_refused_with_those_that_have_one() {
     let ran = Unilith::new().run(&["run", "--rm", "--kernel", "linux", "--ukl", "base", "haproxy"]);
@@ -353,7 +516,9 @@ fn a_program_without_recipe_is_refused_with_those_that_have_one() {
 fn refusal(recipe: &str) -> Ran {
     let unilith = Unilith::new();
     let settings = format!("from = \"debian:hello\"\nprogram = \"hello\"\n[linked]\n{recipe}\n");
-    fs::write(unilith.path("unilith.toml"), settings).expect("the scratch directory can be written");
+    project(&unilith, &settings);
+    let patch = "--- a/README\n+++ b/README\n@@ -1 +1 @@\n-Not what the file says.\n+Something else.\n";
+    fs::write(unilith.path("bad.patch"), patch).expect(SCRATCH);
     run(&unilith, LINKED, &[])
 }
 
@@ -371,14 +536,23 @@ fn what_is_wrong_with_a_recipe_is_said_in_one_line() {
         .fails_with(&["undefined: g"]);
     with("echo 'int main(void) { return 0; }' > x.c; cc -o hello x.c")
         .fails_with(&["was not linked with $CC"]);
+    let patched = |file: &str| refusal(&format!("{source}build = 'true'\npatches = ['{file}']"));
+    patched("none.patch").fails_with(&["none.patch", "No such file"]);
+    patched("bad.patch").fails_with(&["applying bad.patch to the source of hello failed", "FAILED"]);
+    // A function within one that outlives it takes code on the stack.
+    let nested = "void use(int (*)(void)); void use(int (*f)(void)) { f(); }\n\
+                  int main(int n, char **v) { int f(void) { return n + !v; } use(f); return 0; }";
+    with(&format!("echo '{nested}' > x.c; $CC -O0 -o hello x.c")).fails_with(&["wants an executable stack"]);
 }
 
 #[test]
 #[ignore = "builds Linux and programs"]
 fn the_page_about_linking_works_as_printed() {
     let unilith = Unilith::new();
-    std::os::unix::fs::symlink(root().join("unilith"), unilith.path("unilith")).unwrap();
-    let text = fs::read_to_string(root().join("docs/how-to/link-into-linux.md")).unwrap();
+    for name in ["unilith", "apps"] {
+        std::os::unix::fs::symlink(root().join(name), unilith.path(name)).unwrap();
+    }
+    let text = read("docs/how-to/link-into-linux.md");
     let mut said = String::new();
     for line in text.lines().filter_map(|l| l.strip_prefix("    ")) {
         let follow = || finish(&mut unilith.shell(line), BUILD);
@@ -392,7 +566,5 @@ fn the_page_about_linking_works_as_printed() {
         }
         said.push_str(&ran.ok().out);
     }
-    for part in ["PONG", "Hello, world!"] {
-        assert!(said.contains(part), "expected `{part}` in {said}");
-    }
+    assert!(said.matches("PONG").count() == 2 && said.contains("Hello, world!"), "{said}");
 }

@@ -102,7 +102,7 @@ pub fn act(mut args: Args) -> Result<u8> {
     let wanted = args.line.program("check", &mut args.check)?;
     let CheckFlags { json, flags } = args.check;
     let progress = Progress::new();
-    let image = prepare::gather(&flags, &wanted, Vec::new(), None, &progress)?;
+    let image = prepare::gather(&flags, &wanted, Vec::new(), Vec::new(), &progress)?;
     drop(progress);
     let bytes = std::fs::read(&image.root).map_err(file("read", &image.root))?;
     let archive =

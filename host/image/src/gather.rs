@@ -11,7 +11,7 @@ use crate::{
     libraries::{self, Host},
     manifest::{Manifest, signal_number},
     pattern,
-    request::{Image, Progress, Reference, Request},
+    request::{Image, Linked, Progress, Reference, Request},
     tree::{Content, FIXED_TIME, Kind, Meta, Tree},
 };
 use sha2::{Digest, Sha256};
@@ -144,8 +144,9 @@ impl Sources<'_> {
         for (path, target) in &manifest.links {
             tree.put_link(Path::new(path), target)?;
         }
-        if let Some(file) = &self.request.linked {
-            let Some(program) = program_of(&facts, &tree) else {
+        for Linked { file, program } in &self.request.linked {
+            let wanted = program.as_ref().or(facts.program.as_ref());
+            let Some(program) = wanted.and_then(|wanted| path_of(wanted, &facts, &tree)) else {
                 fail!(Settings, "{name}: `linked` needs a `program` that is in the sources");
             };
             // Where it really is: a link to it stays one.
@@ -233,7 +234,7 @@ impl Sources<'_> {
                     set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
                 }
             }
-            if let Some(file) = &self.request.linked {
+            for Linked { file, .. } in &self.request.linked {
                 add(&fs::read(file).map_err(|e| ImageError::io("read", file, &e))?);
             }
         }
@@ -395,9 +396,14 @@ impl Sources<'_> {
 
 /// The absolute path of the program that the facts name, if the tree has it.
 fn program_of(facts: &Facts, tree: &Tree) -> Option<String> {
+    path_of(facts.program.as_ref()?, facts, tree)
+}
+
+/// The absolute path of a program by its name or path, if the tree has it.
+fn path_of(program: &str, facts: &Facts, tree: &Tree) -> Option<String> {
     let mut all = facts.clone();
     all.learn(tree);
-    Some(all.find(all.program.as_ref()?)?.path.clone())
+    Some(all.find(program)?.path.clone())
 }
 
 /// The archive while it is written.

@@ -34,7 +34,7 @@ pub use check::{Need, Report, check};
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
 pub use manifest::{Build, Libc, Manifest, Port, Ready, Size, State, Works, signal_number};
-pub use request::{Image, ImageConfig, Progress, Quiet, Reference, Request};
+pub use request::{Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
 pub use source::SourcePackage;
 /// How far the kernel implements a call.
 pub use syscall_table::Status;

@@ -2,7 +2,13 @@
 //! The settings file of a catalogue entry (`apps/NAME/app.toml`) and of a project (`unilith.toml`): one schema.
 
 use crate::error::{Result, fail};
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{
+        Error as _, MapAccess, SeqAccess, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
+    },
+};
 use std::{collections::BTreeMap, fmt, path::Path, str::FromStr};
 
 /// A settings file. Unknown keys are errors that name the line.
@@ -55,17 +61,24 @@ pub struct Manifest {
     #[serde(rename = "try")]
     pub try_it: Option<String>,
     pub state: Option<State>,
-    /// How to build the program so that it is linked into Linux (`--ukl base`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub linked: Option<Build>,
+    /// How to build programs so that they are linked into Linux (`--ukl base`), each at the place of its number. One is
+    /// written as a table, several as an array of tables.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_several")]
+    pub linked: Vec<Build>,
 }
 
 /// How a program is built from Debian's source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Build {
+    /// The program of the image whose place it takes, by name or path: the settings file's `program`, unless said.
+    #[serde(default)]
+    pub program: Option<String>,
     /// The source package.
     pub source: String,
+    /// Changes of the source, in files of the settings file's folder, applied in this order.
+    #[serde(default)]
+    pub patches: Vec<String>,
     /// Debian's packages that it needs beside a C compiler and make.
     #[serde(default)]
     pub needs: Vec<String>,
@@ -75,6 +88,26 @@ pub struct Build {
     pub build: String,
     /// The program that they make, a path below the source.
     pub makes: String,
+}
+
+fn one_or_several<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Vec<Build>, D::Error> {
+    struct Builds;
+    impl<'de> Visitor<'de> for Builds {
+        type Value = Vec<Build>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table, or an array of tables")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Vec<Build>, A::Error> {
+            Build::deserialize(MapAccessDeserializer::new(map)).map(|build| vec![build])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> std::result::Result<Vec<Build>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(seq))
+        }
+    }
+    d.deserialize_any(Builds)
 }
 
 /// Whose C library.
@@ -252,18 +285,26 @@ impl Manifest {
                 fail!(Settings, "{path}: env: `{name}` is not the name of an environment variable");
             }
         }
-        if let Some(build) = &manifest.linked {
+        if manifest.linked.iter().filter(|build| build.program.is_none()).count() > 1 {
+            fail!(
+                Settings,
+                "{path}: linked: of several programs, all but one say with `program` which they are"
+            );
+        }
+        for build in &manifest.linked {
             let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
             for name in build.needs.iter().chain([&build.source]) {
                 if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(plain) {
                     fail!(Settings, "{path}: linked: `{name}` is not the name of a Debian package");
                 }
             }
-            if build.makes.is_empty()
-                || build.makes.starts_with('/')
-                || build.makes.split('/').any(|p| p == "..")
-            {
+            let below =
+                |name: &str| !name.is_empty() && !name.starts_with('/') && name.split('/').all(|p| p != "..");
+            if !below(&build.makes) {
                 fail!(Settings, "{path}: linked: makes `{}`: expected a path below the source", build.makes);
+            }
+            if let Some(name) = build.patches.iter().find(|name| !below(name)) {
+                fail!(Settings, "{path}: linked: patches `{name}`: expected a path below this file's folder");
             }
         }
         Ok(manifest)
@@ -356,7 +397,7 @@ mod tests {
             alloc = "buddy"
         "#;
         let m = parse(text).unwrap();
-        assert_eq!(m.linked, None);
+        assert_eq!(m.linked, []);
         assert_eq!(m.ports, [Port { number: 6379, udp: false }, Port { number: 53, udp: true }]);
         assert_eq!(m.ready, Some(Ready::Listening(6379)));
         assert_eq!(m.memory, Some(Size(32 << 20)));
@@ -367,11 +408,19 @@ mod tests {
         let text = |source: &str, makes: &str| {
             format!("[linked]\nsource = \"{source}\"\nbuild = \"make\"\nmakes = \"{makes}\"")
         };
-        let build = parse(&text("lua5.4", "src/lua")).unwrap().linked.unwrap();
+        let build = parse(&text("lua5.4", "src/lua")).unwrap().linked.remove(0);
         assert_eq!((build.libc, build.needs.len()), (Libc::Glibc, 0));
         assert!(parse(&text("lua5.4", "../lua")).unwrap_err().contains("below the source"));
         assert!(parse(&text("lua5.4", "/bin/lua")).unwrap_err().contains("below the source"));
         assert!(parse(&text("-o x", "lua")).unwrap_err().contains("not the name of a Debian package"));
         assert!(parse("[linked]\nsource = \"lua5.4\"").unwrap_err().contains("build"));
+        let patched = |file: &str| format!("{}\npatches = [\"{file}\"]", text("lua5.4", "lua"));
+        assert_eq!(parse(&patched("a/b.patch")).unwrap().linked[0].patches, ["a/b.patch"]);
+        let one = text("lua5.4", "lua").replace("[linked]", "[[linked]]");
+        assert_eq!(parse(&one).unwrap().linked.len(), 1);
+        assert!(parse(&format!("{one}\n{one}")).unwrap_err().contains("all but one"));
+        let several = parse(&format!("{one}\n{one}\nprogram = \"luac\"")).unwrap().linked;
+        assert_eq!(several[1].program.as_deref(), Some("luac"));
+        assert!(parse(&patched("../b.patch")).unwrap_err().contains("below this file's folder"));
     }
 }

@@ -77,6 +77,14 @@ impl fmt::Display for Reference {
     }
 }
 
+/// A program that was made in place of one of the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linked {
+    pub file: PathBuf,
+    /// Which one, by name or path: the settings file's, unless said.
+    pub program: Option<String>,
+}
+
 /// One thing to gather.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -95,8 +103,8 @@ pub struct Request {
     pub user: Option<String>,
     /// `-e`; wins over what the source says.
     pub env: Vec<(String, String)>,
-    /// A file that takes the place of the settings file's program: the same, linked into Linux.
-    pub linked: Option<PathBuf>,
+    /// Programs that take the place of the image's own: the same, linked into Linux.
+    pub linked: Vec<Linked>,
     /// Use only what is in the cache; an error of kind `Offline` when that is not enough.
     pub offline: bool,
 }
@@ -111,7 +119,7 @@ impl Request {
             workdir: None,
             user: None,
             env: Vec::new(),
-            linked: None,
+            linked: Vec::new(),
             offline: false,
         }
     }

@@ -5,9 +5,11 @@
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
-    path::Path,
+    path::{Path, PathBuf},
 };
-use unilith_image::{Cache, Catalogue, ErrorKind, Image, ImageError, Quiet, Reference, Request, gather};
+use unilith_image::{
+    Cache, Catalogue, ErrorKind, Image, ImageError, Linked, Quiet, Reference, Request, gather,
+};
 
 fn run(reference: &str, words: &[&str]) -> Result<Image, ImageError> {
     run_in(tempfile::tempdir().unwrap().path(), reference, words)
@@ -192,7 +194,8 @@ fn a_linked_program_takes_the_place_of_the_projects_own() {
     let catalogue = Catalogue::open("/nonexistent");
     let name = folder.path().to_str().unwrap();
     let mut request = Request::new(Reference::parse(name, &catalogue).unwrap(), catalogue);
-    request.linked = Some(linked);
+    let instead = |file: PathBuf| vec![Linked { file, program: None }];
+    request.linked = instead(linked);
     let cache = folder.path().join("cache");
     let image = gather(&request, &Cache::new(&cache), &Quiet);
     let holds = |image: &Image, text: &[u8]| {
@@ -200,13 +203,17 @@ fn a_linked_program_takes_the_place_of_the_projects_own() {
     };
     // A file that is no program is refused as such, so it was looked at; the ordinary image is another.
     assert!(image.is_err_and(|e| e.message.contains("/app/prog")));
-    request.linked = Some("/bin/true".into());
+    request.linked = instead("/bin/true".into());
     let linked = gather(&request, &Cache::new(&cache), &Quiet).unwrap();
-    request.linked = None;
+    request.linked.clear();
     let ordinary = gather(&request, &Cache::new(&cache), &Quiet).unwrap();
     let text = b"a_linked_program_takes_the_place_of_the_projects_own";
     assert_eq!(linked.config.args, ["/app/prog"]);
     assert!(!holds(&linked, text) && holds(&ordinary, text));
+
+    request.linked = vec![Linked { file: "/bin/true".into(), program: Some("missing".into()) }];
+    let error = gather(&request, &Cache::new(&cache), &Quiet).unwrap_err();
+    assert!(error.message.contains("`program` that is in the sources"), "{error}");
 }
 
 #[test]

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 impl Workshop {
     /// The path of init, built where cargo finds it missing or older than its source.
     pub fn init_program(&self, progress: &dyn Progress) -> Result<PathBuf> {
-        let _lock = self.lock("", "is building Linux", progress)?;
         // Checkouts have folders of their own: cargo gives what it builds the same name in each.
         let checkout = Sha256::digest(self.repository.as_os_str().as_encoded_bytes());
-        let target = self.sub(&format!("init-{:02x}{:02x}{:02x}", checkout[0], checkout[1], checkout[2]))?;
+        let folder = format!("init-{:02x}{:02x}{:02x}", checkout[0], checkout[1], checkout[2]);
+        let _lock = self.lock(&folder, "is building Linux's first program", progress)?;
+        let target = self.sub(&folder)?;
         // The script that runs the command may have installed its own.
         let cargo =
             ["UNILITH_CARGO", "CARGO"].iter().find_map(std::env::var_os).unwrap_or_else(|| "cargo".into());

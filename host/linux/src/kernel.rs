@@ -29,7 +29,12 @@ pub struct Kernel {
 impl Workshop {
     /// The kernel of these options; from the cache when its inputs are unchanged.
     pub fn build(&self, options: &Options, progress: &dyn Progress) -> Result<Kernel> {
+        // What is there appears as a whole, so that nobody waits for a kernel of others.
+        if let Some(kernel) = self.finished(options, &self.version()?)? {
+            return Ok(kernel);
+        }
         let _lock = self.lock("", "is building Linux", progress)?;
+        // Which may have been this one.
         if let Some(kernel) = self.finished(options, &self.version()?)? {
             return Ok(kernel);
         }

@@ -35,6 +35,10 @@ pub struct Recipe<'a> {
     /// For messages.
     pub name: &'a str,
     pub build: &'a Build,
+    /// Where its patches are.
+    pub folder: &'a Path,
+    /// As in [`Compiler`].
+    pub place: u8,
     /// The command whose `linux cc` is the compiler.
     pub unilith: &'a Path,
     /// Use only what is in the cache.
@@ -81,7 +85,7 @@ impl Workshop {
 
     /// Where the program is, once it is built.
     fn kept(&self, recipe: &Recipe<'_>, package: &SourcePackage) -> Result<PathBuf> {
-        let Recipe { name, build, .. } = recipe;
+        let Recipe { name, build, folder, .. } = recipe;
         let mut hash = Sha256::new();
         // Lengths keep the boundary between two inputs part of what is hashed.
         let mut add = |bytes: &[u8]| {
@@ -96,7 +100,15 @@ impl Workshop {
             add(package.as_bytes());
             add(installed(package).unwrap_or_default().as_bytes());
         }
-        add(&self.link_inputs(compiler(build, Language::C))?);
+        add(&self.link_inputs(compiler(recipe, Language::C))?);
+        for patch in &build.patches {
+            let patch = folder.join(patch);
+            add(&fs::read(&patch).map_err(|e| LinuxError::io("read", &patch, &e))?);
+        }
+        if !build.patches.is_empty() {
+            // Debian's source as it is includes none of these.
+            self.headers()?.iter().for_each(|header| add(header));
+        }
         let key: String = hash.finalize()[..12].iter().map(|b| format!("{b:02x}")).collect();
         let file = Path::new(&build.makes).file_name().unwrap_or_else(|| name.as_ref());
         Ok(self.sub("programs")?.join(key).join(file))
@@ -133,6 +145,14 @@ impl Workshop {
         let mut unpack = command("dpkg-source");
         unpack.args(["--no-check", "--extract"]).arg(description).arg(&source);
         run(&format!("unpacking the source of {name}"), &mut unpack)?;
+        for patch in &build.patches {
+            let file = fs::File::open(recipe.folder.join(patch));
+            let file = file.map_err(|e| LinuxError::io("read", &recipe.folder.join(patch), &e))?;
+            // What has moved is found; what has changed is not guessed at.
+            let mut apply = command("patch");
+            apply.args(["--strip=1", "--batch", "--forward", "--fuzz=0"]).current_dir(&source).stdin(file);
+            run(&format!("applying {patch} to the source of {name}"), &mut apply)?;
+        }
 
         let jobs = thread::available_parallelism().map_or(1, usize::from);
         progress.step(&format!("building {name} {} for being linked into Linux", package.version));
@@ -143,7 +163,7 @@ impl Workshop {
             .env("MAKEFLAGS", format!("-j{jobs}"));
         for (variable, language) in [("CC", Language::C), ("CXX", Language::Cpp)] {
             let script = work.join(variable.to_lowercase());
-            write_script(&script, &compiler_script(recipe.unilith, compiler(build, language)))?;
+            write_script(&script, &compiler_script(recipe.unilith, compiler(recipe, language)))?;
             shell.env(variable, script);
         }
         let done = follow(&mut shell, &log, &mut |_| ())?;
@@ -173,12 +193,12 @@ impl Workshop {
     }
 }
 
-fn compiler(build: &Build, language: Language) -> Compiler {
-    let libc = match build.libc {
+fn compiler(recipe: &Recipe<'_>, language: Language) -> Compiler {
+    let libc = match recipe.build.libc {
         Libc::Glibc => link::Libc::Glibc,
         Libc::Musl => link::Libc::Musl,
     };
-    Compiler { language, libc, place: 0 }
+    Compiler { language, libc, place: recipe.place }
 }
 
 /// One word for makefiles and configure scripts, which do not all take more as a compiler.
@@ -186,7 +206,8 @@ fn compiler_script(unilith: &Path, compiler: Compiler) -> String {
     let unilith = unilith.display().to_string().replace('\'', r"'\''");
     let verb = if compiler.language == Language::Cpp { "c++" } else { "cc" };
     let libc = if compiler.libc == link::Libc::Musl { " --libc musl" } else { "" };
-    format!("#!/bin/sh\nexec '{unilith}' linux {verb}{libc} -- \"$@\"\n")
+    let place = if compiler.place == 0 { String::new() } else { format!(" --place {}", compiler.place) };
+    format!("#!/bin/sh\nexec '{unilith}' linux {verb}{libc}{place} -- \"$@\"\n")
 }
 
 fn write_script(path: &Path, text: &str) -> Result<()> {
@@ -246,6 +267,8 @@ mod tests {
         assert_eq!(text, "#!/bin/sh\nexec '/a b'\\''s/unilith' linux c++ -- \"$@\"\n");
         let musl = Compiler { language: Language::C, libc: link::Libc::Musl, place: 0 };
         assert!(compiler_script(Path::new("/u"), musl).contains(" linux cc --libc musl -- "));
+        let other = Compiler { place: 3, ..cpp };
+        assert!(compiler_script(Path::new("/u"), other).contains(" linux c++ --place 3 -- "));
     }
 
     #[test]

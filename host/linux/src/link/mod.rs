@@ -18,6 +18,7 @@ use crate::{
     command::{command, run, start_error},
 };
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs,
     os::unix::fs::symlink,
@@ -149,6 +150,15 @@ impl Workshop {
             out.extend(fs::read(&path).unwrap_or_default());
         }
         Ok(out)
+    }
+
+    /// The headers that are there for linked programs.
+    pub(crate) fn headers(&self) -> Result<Vec<Vec<u8>>> {
+        let folder = self.recipes().join("link/include/unilith");
+        let unreadable = |e: std::io::Error| LinuxError::io("read", &folder, &e);
+        let entries = fs::read_dir(&folder).map_err(unreadable)?;
+        let paths: std::io::Result<BTreeSet<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+        paths.map_err(unreadable)?.iter().map(|path| fs::read(path).map_err(unreadable)).collect()
     }
 
     fn compiler(&self, compiler: Compiler) -> Result<Command> {
