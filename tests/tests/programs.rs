@@ -23,6 +23,20 @@ fn mappings_faults_and_the_break_are_as_on_linux() {
 }
 
 #[test]
+fn volumes_are_read_and_written_with_memory_of_all_kinds() {
+    if unilith_tests::is_skipped_on_process("its messages are copied through a socket") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2"], "volume.c", &[]);
+    let folder = unilith.path("data");
+    std::fs::create_dir(&folder).expect("the scratch directory can be written");
+    let volume = format!("{}:/data", folder.display());
+    let words = ["-v", &volume, &program, "--", "/data/file"];
+    unilith.program_within(&words, PATIENCE).ok().says("volume: all is there");
+}
+
+#[test]
 fn signals_are_those_of_linux() {
     passes("signals.c", "all signal tests passed");
 }

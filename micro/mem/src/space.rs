@@ -422,8 +422,31 @@ impl Space {
         Ok(())
     }
 
+    /// The pages of a range, made ready for a device that reads them, or writes to them, as far as that is possible: the
+    /// program's own, since a device's writing to pages of files would go unseen. While the handles live the pages stay,
+    /// whatever becomes of the range.
+    pub fn hold(&self, address: u64, length: usize, access: Access) -> Vec<Frame> {
+        let end = address.saturating_add(length as u64).min(USER_END);
+        let first = address & !(PAGE - 1);
+        let mut frames = Vec::new();
+        if frames.try_reserve_exact(end.saturating_sub(first).div_ceil(PAGE) as usize).is_ok() {
+            for page in (first..end).step_by(PAGE as usize) {
+                match self.touched(page, access) {
+                    Ok((frame, own)) if own || access == Access::Read => frames.push(frame),
+                    _ => break,
+                }
+            }
+        }
+        frames
+    }
+
     /// The frame at `address`, made ready for the access.
     fn touch(&self, address: u64, access: Access) -> Result<Frame> {
+        self.touched(address, access).map(|(frame, _)| frame)
+    }
+
+    /// The same, and whether it is the program's own and not a file's.
+    fn touched(&self, address: u64, access: Access) -> Result<(Frame, bool)> {
         match self.fault(address, access) {
             FaultOutcome::Resolved => {}
             FaultOutcome::OutOfMemory => return Err(ENOMEM),
@@ -432,7 +455,8 @@ impl Space {
         let mut inner = self.inner.lock();
         let page = inner.pager.page(address & !(PAGE - 1)).ok_or(EFAULT)?;
         // SAFETY: the entry holds a count of the page, of which this is a copy that is counted at once.
-        Ok(unsafe { core::mem::ManuallyDrop::new(Frame::from_raw(page.physical)).clone_frame() })
+        let frame = unsafe { core::mem::ManuallyDrop::new(Frame::from_raw(page.physical)).clone_frame() };
+        Ok((frame, page.own))
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, Inner> {

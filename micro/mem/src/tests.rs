@@ -116,6 +116,33 @@ fn maps(space: &Space) -> Vec<String> {
 }
 
 #[test]
+fn held_pages_stay_when_their_range_is_gone_and_are_the_programs_own_when_written() {
+    let space = space();
+    let at = space.map(Request::anonymous(3 * PAGE, RW)).unwrap();
+    space.write(at + 100, b"kept").unwrap();
+    let frames = space.hold(at + 100, 2 * PAGE as usize, Access::Write);
+    assert_eq!(frames.len(), 3);
+    space.unmap(at, 3 * PAGE).unwrap();
+    let mut back = [0; 4];
+    frames[0].read(100, &mut back);
+    assert_eq!((&back, frames[0].is_unique()), (b"kept", true));
+    assert!(space.hold(at, 1, Access::Read).is_empty());
+    assert!(space.hold(u64::MAX, 2, Access::Read).is_empty());
+    // As far as the memory reaches.
+    let one = space.map(Request::anonymous(PAGE, RW)).unwrap();
+    assert!(space.hold(one, 3 * PAGE as usize, Access::Write).len() == 1);
+    // A device's writing to a file's page would not be noticed; a private copy has no file any more.
+    let (_, file) = TestFile::new(&[7; 4096]).mapped();
+    let shared =
+        space.map(Request { shared: true, ..Request::anonymous(PAGE, RW).of(file.clone(), 0) }).unwrap();
+    assert!(space.hold(shared, 16, Access::Write).is_empty());
+    assert_eq!(space.hold(shared, 16, Access::Read).len(), 1);
+    let private = space.map(Request::anonymous(PAGE, RW).of(file.clone(), 0)).unwrap();
+    let own = space.hold(private, 16, Access::Write);
+    assert_ne!(own[0].physical(), file.source.page(0, false).unwrap().physical());
+}
+
+#[test]
 fn anonymous_memory_reads_as_zero_and_keeps_what_is_written() {
     let s = space();
     let a = s.map(Request::anonymous(5 * PAGE - 1, RW)).unwrap();

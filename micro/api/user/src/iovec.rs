@@ -97,6 +97,23 @@ impl<'a> Cursor<'a> {
         self.head.length -= n;
         self.room -= n;
     }
+
+    fn piece(&mut self) -> Option<Segment> {
+        let length = self.settle();
+        (length > 0).then_some(Segment { address: self.head.address, length })
+    }
+
+    /// As far as there is anything.
+    fn skip(&mut self, mut n: usize) {
+        while n > 0 {
+            let now = self.settle().min(n);
+            if now == 0 {
+                return;
+            }
+            self.advance(now);
+            n -= now;
+        }
+    }
 }
 
 enum To<'a> {
@@ -131,6 +148,22 @@ impl<'a> Sink<'a> {
         match &self.0 {
             To::User(cursor) => cursor.remaining(),
             To::Kernel(buffer) => buffer.len(),
+        }
+    }
+
+    /// Where in the program's memory the next bytes go, as far as that is one piece; `None` where they do not go there.
+    pub fn piece(&mut self) -> Option<Segment> {
+        match &mut self.0 {
+            To::User(cursor) => cursor.piece(),
+            To::Kernel(_) => None,
+        }
+    }
+
+    /// The next `n` bytes were stored by somebody else.
+    pub fn skip(&mut self, n: usize) {
+        match &mut self.0 {
+            To::User(cursor) => cursor.skip(n),
+            To::Kernel(buffer) => *buffer = &mut core::mem::take(buffer)[n..],
         }
     }
 
@@ -245,6 +278,22 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Where in the program's memory the next bytes are, as far as that is one piece; `None` where they are not there.
+    pub fn piece(&mut self) -> Option<Segment> {
+        match &mut self.0 {
+            From::User(cursor) => cursor.piece(),
+            From::Kernel(_) => None,
+        }
+    }
+
+    /// The next `n` bytes were taken by somebody else.
+    pub fn skip(&mut self, n: usize) {
+        match &mut self.0 {
+            From::User(cursor) => cursor.skip(n),
+            From::Kernel(bytes) => *bytes = &bytes[n..],
+        }
+    }
+
     /// Fills as much of `buffer` as there is and returns how much that was. `EFAULT` only when not one byte could be
     /// read; a later fault makes the count short.
     pub fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
@@ -339,6 +388,30 @@ mod tests {
         assert_eq!(source.take(&mut out[..4]), Ok(4));
         assert_eq!(source.take(&mut out[4..]), Ok(3));
         assert_eq!(&out[..7], b"hellowo");
+    }
+
+    #[test]
+    fn pieces_are_what_others_can_fill_or_empty() {
+        static A: [AtomicU8; 3] = [const { AtomicU8::new(1) }; 3];
+        static B: [AtomicU8; 4] = [const { AtomicU8::new(2) }; 4];
+        let segments = [segment(&[]), segment(&A), segment(&B)];
+        let mut source = Source::vectored(&segments);
+        source.limit(6);
+        let piece = source.piece().unwrap();
+        assert_eq!((piece.address, piece.length), (A.as_ptr() as u64, 3));
+        source.skip(2);
+        assert_eq!(source.piece().unwrap().length, 1);
+        source.skip(2);
+        assert_eq!(source.piece().unwrap().address, B.as_ptr() as u64 + 1);
+        // As far as the limit, not as far as the memory.
+        assert_eq!((source.piece().unwrap().length, source.remaining()), (2, 2));
+        let mut sink = Sink::vectored(&segments);
+        sink.skip(3);
+        assert_eq!(sink.piece().unwrap().address, B.as_ptr() as u64);
+        sink.skip(100);
+        assert!(sink.piece().is_none());
+        assert_eq!(sink.remaining(), 0);
+        assert!(Sink::kernel(&mut [0; 4]).piece().is_none());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! writes is untrusted: [`Queue`] checks every index and length before it hands them up.
 //!
 //! Invariants this crate owns: memory given to a device lies in the kernel heap (physically contiguous, seen at
-//! `PHYS`), and stays allocated until the device gave it back.
+//! `PHYS`) or is pages whose handles the driver keeps, and stays allocated until the device gave it back.
 #![no_std]
 extern crate alloc;
 #[cfg(test)]

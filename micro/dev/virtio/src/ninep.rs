@@ -3,11 +3,12 @@
 //! client's business.
 
 use crate::{Area, Device, Queue, feature};
-use abi::{Result, errno::EINVAL, errno::EIO};
+use abi::{PAGE_SIZE, Result, errno::EINVAL, errno::EIO};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use api_mem::Frame;
 use api_sched::Waiter;
 
 /// The device has a mount tag.
@@ -17,10 +18,43 @@ const QUEUE_SIZE: u16 = 128;
 /// Longest mount tag that is read; QEMU's are 31 bytes at most.
 const TAG_MOST: u16 = 255;
 
+/// Most pages that are part of a message: with request and reply they fit the queue, and something else beside them.
+pub const MOST_PAGES: usize = QUEUE_SIZE as usize - 8;
+
+/// Pages that are part of a message: `length` bytes from `offset` of the first on.
+#[derive(Default)]
+pub struct Pages {
+    pub frames: Vec<Frame>,
+    pub offset: usize,
+    pub length: usize,
+    /// They are behind the reply, not behind the request.
+    pub is_reply: bool,
+}
+
+impl Pages {
+    /// What the device is told of them: pages that lie one behind the other are one area.
+    fn areas(&self) -> Vec<Area> {
+        let mut areas: Vec<Area> = Vec::new();
+        let (mut offset, mut left) = (self.offset, self.length);
+        for frame in &self.frames {
+            let length = (PAGE_SIZE - offset).min(left) as u32;
+            let physical = frame.physical() + offset as u64;
+            match areas.last_mut() {
+                Some(last) if last.physical + u64::from(last.length) == physical => last.length += length,
+                _ => areas.push(Area { physical, length }),
+            }
+            (offset, left) = (0, left - length as usize);
+        }
+        areas
+    }
+}
+
 /// A request on its way.
 struct Pending {
     request: Vec<u8>,
     reply: Vec<u8>,
+    /// Kept while the device uses them.
+    _pages: Pages,
     /// Bytes of the reply, once it came.
     done: Option<usize>,
     waiter: Arc<dyn Waiter>,
@@ -84,19 +118,33 @@ impl Channel {
     /// length, with the request's buffer to be used again. `EIO` when the device broke. Blocks: hold no lock.
     pub fn call(&self, request: Vec<u8>, mut reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
         reply.resize(reply.capacity(), 0);
-        if request.is_empty() || reply.is_empty() {
+        self.call_with(request, reply, Pages::default()).map(|(request, reply, _)| (request, reply))
+    }
+
+    /// The same with pages behind the request or behind the reply, which is written to its length. Answers how long the
+    /// reply is with what is in the pages.
+    pub fn call_with(
+        &self,
+        request: Vec<u8>,
+        mut reply: Vec<u8>,
+        pages: Pages,
+    ) -> Result<(Vec<u8>, Vec<u8>, usize)> {
+        if request.is_empty() || reply.is_empty() || pages.frames.len() > MOST_PAGES {
             return Err(EINVAL);
         }
         let waiter = api_sched::current();
-        let (from, to) = (Area::of(&request), Area::of_mut(&mut reply));
-        let mut pending = Some(Pending { request, reply, done: None, waiter: waiter.clone() });
+        let mut from = Vec::from([Area::of(&request)]);
+        let mut to = Vec::from([Area::of_mut(&mut reply)]);
+        let with_pages = if pages.is_reply { &mut to } else { &mut from };
+        with_pages.extend(pages.areas());
+        let mut pending = Some(Pending { request, reply, _pages: pages, done: None, waiter: waiter.clone() });
         let token = loop {
             let mut state = self.state.lock();
             let free = state.pending.iter().position(Option::is_none);
             let token = free.unwrap_or(state.pending.len());
-            // SAFETY: the buffers are kept in `pending`, untouched, until the device answered; moving the vectors does
-            // not move what they hold.
-            match unsafe { state.queue.add(&[from], &[to], token) } {
+            // SAFETY: the buffers and pages are kept in `pending`, untouched by the kernel, until the device answered; moving
+            // the vectors does not move what they hold. The program may touch its pages, and sees what it then gets.
+            match unsafe { state.queue.add(&from, &to, token) } {
                 Ok(()) => {
                     match free {
                         Some(free) => state.pending[free] = pending.take(),
@@ -121,7 +169,7 @@ impl Channel {
                         state.pending[token].take()
                 {
                     reply.truncate(length);
-                    return Ok((request, reply));
+                    return Ok((request, reply, length));
                 }
                 if state.queue.is_broken() {
                     // The buffers stay where they are: the device may still write to them.

@@ -3,10 +3,12 @@
 
 use crate::node::Node;
 use crate::wire::{HEADER, Qid, Reply, Request, kind};
-use abi::{Errno, Result, errno::*};
+use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use api_mem::Frame;
+use api_user::Segment;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use ordered::Map;
 
@@ -18,6 +20,35 @@ pub trait Transport: Send + Sync {
 
     /// Largest message in either direction.
     fn largest(&self) -> usize;
+
+    /// Bytes of the program's memory that can be part of a message where they are; 0: none.
+    fn most_direct(&self) -> usize {
+        0
+    }
+
+    /// The pages of the program's memory from `address` on that can be part of a message, as far as they can: of the
+    /// reply, or of the request.
+    fn hold(&self, _address: u64, _length: usize, _is_reply: bool) -> Vec<Frame> {
+        Vec::new()
+    }
+
+    /// As [`Transport::call`], with pages behind the bytes of `request` or of `reply`, which is all of it that is written
+    /// but for them. Answers the whole length of the reply as well.
+    fn call_direct(&self, _request: Vec<u8>, _reply: Vec<u8>, _pages: Pages) -> Result<Answered> {
+        Err(EOPNOTSUPP)
+    }
+}
+
+/// Request and reply of [`Transport::call_direct`], and how long the reply is with its data.
+pub type Answered = (Vec<u8>, Vec<u8>, usize);
+
+/// The program's memory as part of a message: `length` bytes from `offset` of the first page on.
+pub struct Pages {
+    pub frames: Vec<Frame>,
+    pub offset: usize,
+    pub length: usize,
+    /// They are the reply's data.
+    pub is_reply: bool,
 }
 
 const VERSION: &[u8] = b"9P2000.L";
@@ -28,8 +59,10 @@ const NO_FID: u32 = u32::MAX;
 const IO_HEADER: u32 = 24;
 /// Smallest message size worth having: a path and its headers.
 const LEAST_MESSAGE: u32 = 8192;
-/// Largest message size asked for: 128 KiB of data.
-const MOST_MESSAGE: u32 = (128 << 10) + IO_HEADER;
+/// Bytes of a Rread before its data; of an Rlerror, too.
+const READ_HEADER: usize = 11;
+/// Most data that is copied into or out of one message: contiguous memory of the kernel.
+const MOST_COPIED: u32 = 128 << 10;
 /// Room for every answer that carries no data: the longest is a link's target.
 const SMALL_REPLY: usize = 8192;
 /// Buffers kept for the next requests.
@@ -100,7 +133,9 @@ impl Drop for Fid {
 impl Client {
     /// Agrees on the version and message size.
     pub fn connect(transport: Arc<dyn Transport>, device: u64) -> Result<Arc<Client>> {
-        let wanted = u32::try_from(transport.largest()).unwrap_or(MOST_MESSAGE).min(MOST_MESSAGE);
+        let most =
+            transport.largest().min(transport.most_direct().max(MOST_COPIED as usize) + IO_HEADER as usize);
+        let wanted = u32::try_from(most).map_err(|_| EINVAL)?;
         let client = Arc::new(Client {
             transport,
             device,
@@ -123,8 +158,13 @@ impl Client {
         Ok(client)
     }
 
-    /// Bytes of data that fit one read or write.
+    /// Bytes of data that are copied for one read or write.
     pub fn io_limit(&self) -> u32 {
+        self.most_data().min(MOST_COPIED)
+    }
+
+    /// Bytes of data that fit one.
+    fn most_data(&self) -> u32 {
         self.message.load(Ordering::Relaxed) - IO_HEADER
     }
 
@@ -158,6 +198,36 @@ impl Client {
         self.call_with_room(request, (data + IO_HEADER) as usize, read)
     }
 
+    /// The program's memory that can be part of a message without a copy, of this piece.
+    pub fn hold(&self, piece: Segment, is_reply: bool) -> Pages {
+        let Segment { address, length } = piece;
+        let length = length.min(self.most_data().min(self.transport.most_direct() as u32) as usize);
+        let frames = match length {
+            0 => Vec::new(),
+            _ => self.transport.hold(address, length, is_reply),
+        };
+        let offset = address as usize % PAGE_SIZE;
+        let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
+        Pages { frames, offset, length, is_reply }
+    }
+
+    /// As [`Client::call`], with data in the program's memory.
+    pub fn call_direct<T>(
+        &self,
+        request: Request,
+        pages: Pages,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.give_back();
+        let tag = self.new_tag();
+        let sent = if pages.is_reply { 0 } else { pages.length };
+        let (bytes, kind) = self.seal(request, tag, sent)?;
+        let reply = alloc::vec![0; READ_HEADER];
+        let (bytes, answer, length) = self.transport.call_direct(bytes, reply, pages)?;
+        self.keep(bytes);
+        parse(&answer, length, kind, tag, read)
+    }
+
     fn call_with_room<T>(
         &self,
         request: Request,
@@ -165,7 +235,24 @@ impl Client {
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         self.give_back();
-        self.exchange(request, self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG, room, read)
+        self.exchange(request, self.new_tag(), room, read)
+    }
+
+    fn new_tag(&self) -> u16 {
+        self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG
+    }
+
+    /// The request with its length and tag, and its type; `data` bytes follow elsewhere.
+    fn seal(&self, request: Request, tag: u16, data: usize) -> Result<(Vec<u8>, u8)> {
+        let Request(mut bytes) = request;
+        let length = u32::try_from(bytes.len() + data).map_err(|_| EIO)?;
+        if length > self.message.load(Ordering::Relaxed) {
+            return Err(ENAMETOOLONG);
+        }
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes[5..HEADER].copy_from_slice(&tag.to_le_bytes());
+        let kind = bytes[4];
+        Ok((bytes, kind))
     }
 
     fn exchange<T>(
@@ -175,19 +262,12 @@ impl Client {
         room: usize,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
-        let Request(mut bytes) = request;
-        let length = u32::try_from(bytes.len()).map_err(|_| EIO)?;
-        if length > self.message.load(Ordering::Relaxed) {
-            return Err(ENAMETOOLONG);
-        }
-        bytes[..4].copy_from_slice(&length.to_le_bytes());
-        bytes[5..HEADER].copy_from_slice(&tag.to_le_bytes());
-        let kind = bytes[4];
+        let (bytes, kind) = self.seal(request, tag, 0)?;
         let mut answer = Vec::new();
         answer.try_reserve_exact(room).map_err(|_| ENOMEM)?;
         let (bytes, answer) = self.transport.call(bytes, answer)?;
         self.keep(bytes);
-        parse(&answer, kind, tag, read)
+        parse(&answer, answer.len(), kind, tag, read)
     }
 
     /// A handle the server does not know yet.
@@ -205,7 +285,7 @@ impl Client {
         loop {
             let Some(number) = self.fids.lock().dropped.pop() else { return };
             let request = self.request(kind::CLUNK).u32(number);
-            let tag = self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG;
+            let tag = self.new_tag();
             // Whatever the answer, the handle is gone (Tclunk, "even if it returns an error").
             let _ = self.exchange(request, tag, SMALL_REPLY, |_| Ok(()));
             self.fids.lock().free.push(number);
@@ -241,11 +321,18 @@ impl Client {
     }
 }
 
-fn parse<T>(bytes: &[u8], kind: u8, tag: u16, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
+/// Reads an answer of `length` bytes, of which the first are at hand.
+fn parse<T>(
+    bytes: &[u8],
+    length: usize,
+    kind: u8,
+    tag: u16,
+    read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+) -> Result<T> {
     let mut reply = Reply(bytes);
     let size = reply.u32()? as usize;
     let (answer, answer_tag) = (reply.u8()?, reply.u16()?);
-    if size != bytes.len() || answer_tag != tag {
+    if size != length || answer_tag != tag {
         return Err(EIO);
     }
     if answer == kind::LERROR {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Open files of a volume.
 
-use crate::client::Fid;
+use crate::client::{Client, Fid, Pages};
 use crate::node::{Node, O_APPEND};
 use crate::pages::NinePages;
 use crate::wire::kind;
@@ -9,6 +9,7 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
 use api_mem::PageSource;
+use api_user::Segment;
 use core::any::Any;
 use core::sync::atomic::Ordering;
 
@@ -32,17 +33,31 @@ impl NineFile {
     }
 }
 
+/// From so many bytes on, data goes to or from the program's memory without a copy: naming its pages has its price, too.
+const LEAST_DIRECT: usize = 8 << 10;
+
+/// What one message can carry of a piece of the program's memory without a copy.
+fn direct(client: &Client, piece: Option<Segment>, is_reply: bool) -> Option<Pages> {
+    let large = |length: usize| length >= LEAST_DIRECT;
+    let piece = piece.filter(|piece| large(piece.length))?;
+    Some(client.hold(piece, is_reply)).filter(|pages| large(pages.length))
+}
+
 /// Reads once from the server: at most one message.
 pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
     let client = fid.client();
+    let request = |count| client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
+    let check = |n: u32, count: u32| if n > count { Err(EIO) } else { Ok(n as usize) };
+    if let Some(pages) = direct(client, to.piece(), true) {
+        let count = pages.length as u32;
+        let n = client.call_direct(request(count), pages, |r| check(r.u32()?, count))?;
+        to.skip(n);
+        return Ok(n);
+    }
     let count = client.io_limit().min(u32::try_from(to.remaining()).unwrap_or(u32::MAX));
-    let request = client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
-    client.call_for_data(request, count, |r| {
-        let n = r.u32()?;
-        if n > count {
-            return Err(EIO);
-        }
-        to.put(r.take(n as usize)?)
+    client.call_for_data(request(count), count, |r| {
+        let n = check(r.u32()?, count)?;
+        to.put(r.take(n)?)
     })
 }
 
@@ -50,6 +65,13 @@ pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
 /// write ends the call.
 pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usize, bool)> {
     let client = fid.client();
+    if let Some(pages) = direct(client, from.piece(), false) {
+        let want = pages.length;
+        let request = client.request(kind::WRITE).u32(fid.number()).u64(offset).u32(want as u32);
+        let written = client.call_direct(request, pages, |r| r.u32())? as usize;
+        from.skip(written.min(want));
+        return if written > want { Err(EIO) } else { Ok((written, written < want)) };
+    }
     let want = from.remaining().min(client.io_limit() as usize);
     let mut request = client.request(kind::WRITE).u32(fid.number()).u64(offset).u32(0);
     let start = request.0.len();

@@ -20,7 +20,8 @@ mod node;
 mod pages;
 mod wire;
 
-pub use client::Transport;
+pub use api_mem::Frame;
+pub use client::{Answered, Pages, Transport};
 
 use abi::Result;
 use alloc::string::String;

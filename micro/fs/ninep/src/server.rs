@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A small 9P2000.L server over a RAM file system, for tests. Its handles are paths, as QEMU's are.
 
-use crate::Transport;
 use crate::wire::{HEADER, Reply, Request, kind};
+use crate::{Answered, Pages, Transport};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Timespec};
 use api_lock::SpinLock;
+use api_mem::Frame;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use ordered::Map;
 
 #[derive(Clone)]
@@ -42,18 +44,30 @@ pub struct Server {
     /// Changes a reply before it is sent.
     pub tamper: SpinLock<Option<Tamper>>,
     pub largest: usize,
+    /// Bytes of the program's memory that can be in a message, and how many such messages there were.
+    pub most_direct: usize,
+    pub direct: AtomicUsize,
+    /// Whose place the pages take that were last held.
+    held: AtomicU64,
 }
 
 type Tamper = alloc::boxed::Box<dyn FnMut(&mut Vec<u8>) + Send>;
 
 impl Server {
     pub fn new() -> Arc<Server> {
+        Server::with_direct(0)
+    }
+
+    pub fn with_direct(most_direct: usize) -> Arc<Server> {
         let root: Arc<dyn Inode> = ramfs::tmpfs(7, 64 << 20, 0o755, (0, 0));
         Arc::new(Server {
             root,
             handles: SpinLock::new(Map::new()),
             tamper: SpinLock::new(None),
             largest: 16384,
+            most_direct,
+            direct: AtomicUsize::new(0),
+            held: AtomicU64::new(0),
         })
     }
 
@@ -293,5 +307,41 @@ impl Transport for Server {
 
     fn largest(&self) -> usize {
         self.largest
+    }
+
+    fn most_direct(&self) -> usize {
+        self.most_direct
+    }
+
+    /// Copies stand for the pages. Odd addresses cannot be had.
+    fn hold(&self, address: u64, length: usize, _is_reply: bool) -> Vec<Frame> {
+        self.held.store(address, Relaxed);
+        let (first, end) = (address & !0xfff, address + length as u64);
+        let count = if address % 2 == 1 { 0 } else { (end - first).div_ceil(4096) };
+        let page = |i| {
+            let (from, to) = (address.max(first + i * 4096), end.min(first + (i + 1) * 4096));
+            let mut bytes = alloc::vec![0; (to - from) as usize];
+            api_user::read_bytes(from, &mut bytes).unwrap();
+            let frame = Frame::new().unwrap();
+            frame.write((from % 4096) as usize, &bytes);
+            frame
+        };
+        (0..count).map(page).collect()
+    }
+
+    fn call_direct(&self, mut request: Vec<u8>, mut reply: Vec<u8>, pages: Pages) -> Result<Answered> {
+        self.direct.fetch_add(1, Relaxed);
+        let mut bytes = alloc::vec![0; pages.frames.len() * 4096];
+        pages.frames.iter().zip(bytes.chunks_mut(4096)).for_each(|(frame, to)| frame.read(0, to));
+        if !pages.is_reply {
+            request.extend(&bytes[pages.offset..pages.offset + pages.length]);
+        }
+        let (request, answer) = self.call(request, Vec::with_capacity(self.largest))?;
+        let (head, rest) = answer.split_at(reply.len().min(answer.len()));
+        reply.clear();
+        reply.extend(head);
+        assert!(rest.is_empty() || pages.is_reply && rest.len() <= pages.length);
+        api_user::write_bytes(self.held.load(Relaxed), rest).unwrap();
+        Ok((request, reply, answer.len()))
     }
 }

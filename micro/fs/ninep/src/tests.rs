@@ -4,6 +4,7 @@ use crate::server::Server;
 use abi::errno::*;
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::boxed::Box;
 use std::{format, vec, vec::Vec};
 
@@ -46,6 +47,42 @@ fn large_files_travel_in_several_messages() {
     file.sync(true).unwrap();
     file.truncate(10).unwrap();
     assert_eq!(read(&file, 0, 100), &bytes[..10]);
+}
+
+/// Static: stacks lie above the program's part where the machine is a process.
+static PROGRAM: [AtomicU8; 50_001] = [const { AtomicU8::new(0) }; 50_001];
+
+#[test]
+fn data_goes_to_and_from_the_programs_memory_without_a_copy_where_it_can() {
+    let server = Server::with_direct(12 << 10);
+    let root = attach(server.clone(), 9).unwrap();
+    let file = open(&make(&root, "f"));
+    let bytes: Vec<u8> = (0..50_000u32).map(|i| (i * 7 % 251) as u8).collect();
+    let even = PROGRAM.as_ptr() as u64 + PROGRAM.as_ptr() as u64 % 2;
+    for (address, messages) in [(even, 4), (even + 1, 0)] {
+        api_user::write_bytes(address, &bytes).unwrap();
+        server.direct.store(0, Relaxed);
+        assert_eq!(file.write(0, &mut Source::user(address, 50_000).unwrap()), Ok(50_000));
+        // Four times 12 KiB; the rest is too little.
+        assert_eq!(server.direct.load(Relaxed), messages);
+        assert_eq!(read(&file, 0, 60_000), bytes);
+        api_user::zero_bytes(address, 50_000).unwrap();
+        // Behind the end of the file there is nothing.
+        assert_eq!(file.read(10, &mut Sink::user(address, 50_000).unwrap()), Ok(49_990));
+        let mut back = vec![0; 50_000];
+        api_user::read_bytes(address, &mut back).unwrap();
+        assert_eq!((&back[..49_990], &back[49_990..]), (&bytes[10..], &[0; 10][..]));
+        file.truncate(0).unwrap();
+    }
+    // A reply that claims more than was asked for.
+    write(&file, 0, &bytes);
+    let tamper = |reply: &mut Vec<u8>| {
+        if reply[4] == 117 {
+            reply[7..11].copy_from_slice(&u32::MAX.to_le_bytes());
+        }
+    };
+    *server.tamper.lock() = Some(Box::new(tamper));
+    assert_eq!(file.read(0, &mut Sink::user(even, 10_000).unwrap()), Err(EIO));
 }
 
 #[test]
