@@ -7,7 +7,7 @@ use crate::{
     progress::Progress,
     repository,
 };
-use object::{Object as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 use sha2::{Digest, Sha256};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +18,7 @@ use std::{
     process::{Command, Stdio},
 };
 use unilith_image::Progress as _;
-use unilith_machine::record::Platform;
+use unilith_machine::{qemu, record::Platform};
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
@@ -84,6 +84,7 @@ pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
 pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Result<Kernel> {
     if let Some(given) = std::env::var_os("UNILITH_KERNEL").map(PathBuf::from) {
         let path = given.canonicalize().map_err(file("use UNILITH_KERNEL:", &given))?;
+        keep_tools(&path, &qemu::tools_of(&path))?;
         return Ok(Kernel { boot: path.clone(), symbols: path });
     }
     let (binary, feature) =
@@ -198,7 +199,9 @@ fn keep(built: &Path, cache: &Path, folder: &Path) -> Result<()> {
     let symbols = temporary.join("kernel.symbols");
     fs::copy(built, &symbols).map_err(file("copy the kernel to", &symbols))?;
     let strip = Command::new("strip")
-        .args(["--strip-all", "--remove-section=.eh_frame", "--remove-section=.gcc_except_table", "-o"])
+        .args(["--strip-all", "--remove-section=.eh_frame", "--remove-section=.gcc_except_table"])
+        .args(TOOLS.map(|name| format!("--remove-section={name}")))
+        .arg("-o")
         .arg(temporary.join("kernel"))
         .arg(&symbols)
         .status();
@@ -209,14 +212,37 @@ fn keep(built: &Path, cache: &Path, folder: &Path) -> Result<()> {
             return Err(Fault::new(format!("cannot run strip: {e}; as root: apt-get install -y binutils")));
         }
     }
-    // A process machine executes it as nobody, whatever this user's umask is.
     let kernel = temporary.join("kernel");
+    keep_tools(&symbols, &qemu::tools_of(&kernel))?;
+    // A process machine executes it as nobody, whatever this user's umask is.
     fs::set_permissions(&kernel, fs::Permissions::from_mode(0o755))
         .map_err(file("make executable", &kernel))?;
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(file("replace", folder))?;
     }
     fs::rename(&temporary, folder).map_err(file("keep the kernel in", folder))
+}
+
+/// Sections of a kernel that the file that boots is without; one behind the other in memory.
+const TOOLS: [&str; 2] = [".overlay", ".overlay_rodata"];
+
+/// Writes the part of a kernel that its machine asks for when a command first comes (`micro/kernel/link.ld`), if it has one.
+fn keep_tools(elf: &Path, to: &Path) -> Result<()> {
+    let bytes = fs::read(elf).map_err(file("read", elf))?;
+    // What to think of a kernel that is no ELF file is up to whoever boots it.
+    let Ok(parsed) = object::File::parse(&*bytes) else { return Ok(()) };
+    let unreadable = |e| Fault::new(format!("{} is cut off: {e}", elf.display()));
+    let mut tools = Vec::new();
+    for part in TOOLS.iter().filter_map(|name| parsed.section_by_name(name)) {
+        tools.extend_from_slice(part.data().map_err(unreadable)?);
+    }
+    if tools.is_empty() || fs::read(to).is_ok_and(|there| there == tools) {
+        return Ok(());
+    }
+    // Another machine may be about to read it.
+    let temporary = to.with_extension(format!("overlay-{}", std::process::id()));
+    fs::write(&temporary, tools).map_err(file("write", &temporary))?;
+    fs::rename(&temporary, to).map_err(file("write", to))
 }
 
 /// The hash of all that decides what the kernel is.

@@ -136,6 +136,7 @@ fn emulator(
         status: qemu::Stream::Socket(status_end.as_raw_fd()),
         control: Some(control_end.as_raw_fd()),
         overlay: overlay.map(|overlay| qemu::OverlayLine {
+            tools: Some(qemu::tools_of(&spec.kernel)).filter(|path| path.is_file()),
             socket: overlay.socket.as_raw_fd(),
             files: overlay.files.to_path_buf(),
         }),

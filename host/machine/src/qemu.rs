@@ -37,6 +37,8 @@ pub enum Link {
 /// The overlay's side of the machine.
 #[derive(Clone, Debug)]
 pub struct OverlayLine {
+    /// What of the kernel the machine asks for when a command first comes, if there is such a part.
+    pub tools: Option<PathBuf>,
     /// A connected socket that QEMU inherits.
     pub socket: i32,
     /// The directory the machine may see at /overlay.
@@ -71,6 +73,11 @@ pub struct Line<'a> {
     pub control: Option<i32>,
     /// The overlay's line, if the machine is to have one.
     pub overlay: Option<OverlayLine>,
+}
+
+/// Where the part of a kernel is that its machine asks for when it needs it: beside the kernel.
+pub fn tools_of(kernel: &Path) -> PathBuf {
+    kernel.with_extension("overlay")
 }
 
 /// The 9p tag of the n-th volume.
@@ -138,6 +145,12 @@ impl Line<'_> {
             put(&["-chardev", &format!("socket,id=line,fd={}", overlay.socket)]);
             put(&["-device", &format!("{},id=lines,max_ports=2", virtio("virtio-serial"))]);
             put(&["-device", &format!("virtserialport,bus=lines.0,nr=1,chardev=line,name={OVERLAY_PORT}")]);
+            if let Some(tools) = &overlay.tools {
+                out.push("-fw_cfg".into());
+                let mut file = OsString::from("name=opt/unilith/overlay,file=");
+                file.push(escape_commas(tools));
+                out.push(file);
+            }
             // The machine does not touch it before somebody asks for a file.
             share(&mut out, OVERLAY_TAG, &overlay.files, false, &virtio("virtio-9p"));
         }
@@ -263,7 +276,8 @@ mod tests {
         for (platform, device) in
             [(Platform::Microvm, "virtio-serial-device"), (Platform::Q35, "virtio-serial-pci")]
         {
-            let overlay = Some(OverlayLine { socket: 9, files: "/m/overlay".into() });
+            let tools = Some("/k/kernel.overlay".into());
+            let overlay = Some(OverlayLine { tools, socket: 9, files: "/m/overlay".into() });
             let text = text(&Line { overlay, ..line(platform, &[]) });
             assert!(text.contains(device) && text.contains("name=unilith.overlay"), "{text}");
             assert!(text.contains("path=/m/overlay") && text.contains("mount_tag=overlay"), "{text}");

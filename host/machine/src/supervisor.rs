@@ -218,7 +218,7 @@ impl Supervision {
                 Ok(Message::Status(line, came)) => self.status(&line, came, machine, watcher)?,
                 Ok(Message::Complaint(text)) => self.complaint = text,
                 Ok(Message::Signal(signal)) => self.stop(signal, machine, watcher)?,
-                Ok(Message::Ended(status)) => return Ok(self.outcome(&machine.spec, status)),
+                Ok(Message::Ended(status)) => return Ok(self.outcome(machine, status)),
                 Err(RecvTimeoutError::Timeout) => {
                     if std::mem::take(&mut self.unsaved) {
                         machine.save()?;
@@ -227,7 +227,7 @@ impl Supervision {
                         self.kill();
                     }
                 }
-                Err(RecvTimeoutError::Disconnected) => return Ok(self.outcome(&machine.spec, None)),
+                Err(RecvTimeoutError::Disconnected) => return Ok(self.outcome(machine, None)),
             }
         }
     }
@@ -390,7 +390,8 @@ impl Supervision {
         self.handle.kill();
     }
 
-    fn outcome(&mut self, spec: &Spec, status: Option<WaitIdStatus>) -> Outcome {
+    fn outcome(&mut self, machine: &Held, status: Option<WaitIdStatus>) -> Outcome {
+        let spec = &machine.spec;
         if let Some(last) = self.last.take() {
             return last;
         }
@@ -411,13 +412,41 @@ impl Supervision {
             (None, Some(number)) if i32::from(number) == signal_hook::consts::SIGSYS => {
                 format!("{who} made a host call that its filter does not allow, and was ended")
             }
-            (None, Some(number)) => format!("{who} was ended by {} from outside", signal_name(number)),
-            (None, None) => format!(
-                "the machine ended without a word; `unilith logs {}` shows what it printed",
-                spec.name
-            ),
+            (None, Some(number)) if i32::from(number) == signal_hook::consts::SIGKILL => {
+                format!("{who} was killed from outside: by somebody, or by this computer for want of memory")
+            }
+            (None, Some(number)) => format!("{who} was ended by {}", signal_name(number)),
+            (None, None) => {
+                let printed = std::fs::read(machine.console_log()).unwrap_or_default();
+                let last =
+                    last_words(&printed).map_or("it printed nothing".into(), |l| format!("it printed: {l}"));
+                format!(
+                    "the machine ended without a word ({who} {}); {last}; `unilith logs {}` shows all of it",
+                    ending(status, spec.platform.is_process()),
+                    spec.name
+                )
+            }
         })
     }
+}
+
+/// How a process ended by itself, as far as that is known.
+fn ending(status: Option<WaitIdStatus>, is_process: bool) -> String {
+    match status.and_then(|s| s.exit_status()) {
+        None => "ended".into(),
+        // With -no-reboot that is all QEMU says of a machine that restarts: after a panic of Linux, or a triple fault.
+        Some(0) if !is_process => "exited with 0: the machine restarted or switched itself off".into(),
+        Some(code) => format!("exited with {code}"),
+    }
+}
+
+/// What of the console's output tells most of an end: the last line of a panic, else the last line.
+fn last_words(printed: &[u8]) -> Option<String> {
+    const MOST: usize = 200;
+    let text = String::from_utf8_lossy(printed);
+    let mut lines = text.lines().rev().map(str::trim).filter(|l| !l.is_empty());
+    let line = lines.clone().find(|l| l.contains("panic")).or_else(|| lines.next())?;
+    Some(line.chars().filter(|c| !c.is_control()).take(MOST).collect())
 }
 
 /// The overlay's line before the machine has its end.
@@ -592,4 +621,19 @@ fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream, hang_up: bool)
 pub fn signal_name(number: u8) -> String {
     signal_hook::low_level::signal_name(i32::from(number))
         .map_or_else(|| format!("signal {number}"), str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_a_machine_are_its_panic_or_else_its_last_line() {
+        let of = |text: &str| last_words(text.as_bytes());
+        assert_eq!(of("\n \r\n"), None);
+        assert_eq!(of("one\r\n\x1b[0mtwo\r\n\n").as_deref(), Some("[0mtwo"));
+        let panic = "[ 0.1] Kernel panic - not syncing: no root\nCPU: 0\nRebooting";
+        assert_eq!(of(panic).as_deref(), Some("[ 0.1] Kernel panic - not syncing: no root"));
+        assert_eq!(of(&"x".repeat(1000)).map(|l| l.len()), Some(200));
+    }
 }

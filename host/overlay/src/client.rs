@@ -164,19 +164,7 @@ impl Client {
     pub fn run(&self, arguments: &[impl AsRef<[u8]>], json: bool) -> Result<Answer> {
         let running = self.start(arguments, json, 0)?;
         running.input().end()?;
-        let mut answer = Answer::default();
-        loop {
-            match running.next() {
-                Event::Out(bytes) => answer.out.extend(bytes),
-                Event::Err(bytes) => answer.err.extend(bytes),
-                Event::Failure(failure) => answer.failures.push(failure),
-                Event::Exit(exit) => {
-                    answer.code = exit.code;
-                    return Ok(answer);
-                }
-                Event::Lost(_) => return Err(LineError::Ended),
-            }
-        }
+        running.answer()
     }
 
     /// Sends bytes that come straight back; one at a time.
@@ -358,6 +346,23 @@ impl Running {
             }
         }
         event
+    }
+
+    /// Everything it says from now on, to its end.
+    pub fn answer(&self) -> Result<Answer> {
+        let mut answer = Answer::default();
+        loop {
+            match self.next() {
+                Event::Out(bytes) => answer.out.extend(bytes),
+                Event::Err(bytes) => answer.err.extend(bytes),
+                Event::Failure(failure) => answer.failures.push(failure),
+                Event::Exit(exit) => {
+                    answer.code = exit.code;
+                    return Ok(answer);
+                }
+                Event::Lost(_) => return Err(LineError::Ended),
+            }
+        }
     }
 
     /// Its standard input, and what else it can be told.

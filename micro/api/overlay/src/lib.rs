@@ -103,6 +103,32 @@ pub struct Command {
     pub run: fn(&dyn Session, &[&[u8]]) -> Outcome,
 }
 
+/// A text of a manual, as a static of its own: the linker script of a PC's kernel puts those where the commands' code is, which
+/// is not in the image.
+#[macro_export]
+macro_rules! manual {
+    ($text:expr) => {{
+        const TEXT: &str = $text;
+        static MANUAL: [u8; TEXT.len()] = $crate::bytes_of(TEXT);
+        $crate::text_of(&MANUAL)
+    }};
+}
+
+#[doc(hidden)]
+pub const fn bytes_of<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(text.as_bytes());
+    bytes
+}
+
+#[doc(hidden)]
+pub const fn text_of(bytes: &'static [u8]) -> &'static str {
+    match core::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => panic!("a text is text"),
+    }
+}
+
 static COMMANDS: SpinLock<Vec<&'static Command>> = SpinLock::new(Vec::new());
 
 /// Finds what begins with a prefix and hands each on.

@@ -286,6 +286,7 @@ pub mod symbols {
         pub safe fn unilith_plat_domain_prepare() -> abi::Result<domain::Means>;
         pub safe fn unilith_plat_domain_give(start: u64, length: u64);
         pub safe fn unilith_plat_clear_fast_call(number: u32);
+        pub safe fn unilith_plat_load_tools() -> abi::Result<()>;
         pub safe fn unilith_plat_new_code(code: &[u8]) -> abi::Result<u64>;
         pub fn unilith_plat_free_code(address: u64, length: usize);
         pub fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> abi::Result<()>;
@@ -656,6 +657,13 @@ pub fn has_memory(address: u64, write: bool) -> bool {
 /// Looks at what runs every so many nanoseconds from now on (the upcall `kernel_sample`); 0 ends it.
 pub fn set_sampling(interval_ns: u64) {
     symbols::unilith_plat_set_sampling(interval_ns);
+}
+
+/// Makes sure that the overlay's part of the kernel's text is in memory. On a PC it is not in the image: the host hands it over
+/// at the first call, which has to come before any of it is called. `ENOSYS` or `ENOENT` when the host does not, `EIO`
+/// when it is another kernel's, `ENOMEM`.
+pub fn load_tools() -> abi::Result<()> {
+    symbols::unilith_plat_load_tools()
 }
 
 /// Copies code to executable pages of its own, within reach of a relative jump from the kernel's text. `ENOMEM`.

@@ -7,6 +7,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 #[cfg(feature = "net-tcpip")]
 use api_netdev::NetDevice;
+#[cfg(feature = "volumes")]
+use api_plat::Access;
 pub use plat_pc::{panic, system_call_entry};
 use virtio::{Device, Kind};
 #[cfg(feature = "overlay")]
@@ -31,6 +33,25 @@ impl ninep::Transport for Export {
 
     fn largest(&self) -> usize {
         LARGEST_MESSAGE
+    }
+
+    fn most_direct(&self) -> usize {
+        // One page more where they do not begin with a page.
+        (virtio::ninep::MOST_PAGES - 1) * abi::PAGE_SIZE
+    }
+
+    fn hold(&self, address: u64, length: usize, is_reply: bool) -> Vec<ninep::Frame> {
+        mem::current().hold(address, length, if is_reply { Access::Write } else { Access::Read })
+    }
+
+    fn call_direct(
+        &self,
+        request: Vec<u8>,
+        reply: Vec<u8>,
+        pages: ninep::Pages,
+    ) -> abi::Result<ninep::Answered> {
+        let ninep::Pages { frames, offset, length, is_reply } = pages;
+        self.0.call_with(request, reply, virtio::ninep::Pages { frames, offset, length, is_reply })
     }
 }
 

@@ -9,35 +9,41 @@ use abi::errno::*;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType};
-use api_overlay::{Command, Completes, Failure, Outcome, Session, Stream};
+use api_overlay::{Command, Completes, Failure, Outcome, Session, Stream, manual};
 use vfs::{Dentry, ops};
 
 pub const COMMANDS: [Command; 3] = [
     Command {
         name: "cat",
-        arguments: "[FILE...]",
-        summary: "Print files",
-        help: "Prints the files one after the other. `-`, or no file, is what the command is given on its standard input.",
+        arguments: manual!("[FILE...]"),
+        summary: manual!("Print files"),
+        help: manual!(
+            "Prints the files one after the other. `-`, or no file, is what the command is given on its standard input."
+        ),
         completes: Completes::Paths,
         run: cat,
     },
     Command {
         name: "cp",
-        arguments: "[-r] FROM... TO",
-        summary: "Copy files, also from and to the host's directory /overlay",
-        help: "Copies a file to a file, or files into a directory; a file that is there is overwritten in place, so that \
+        arguments: manual!("[-r] FROM... TO"),
+        summary: manual!("Copy files, also from and to the host's directory /overlay"),
+        help: manual!(
+            "Copies a file to a file, or files into a directory; a file that is there is overwritten in place, so that \
                the program sees the new contents through the descriptors it has open. `-` as the source is the command's \
                standard input, as the target its standard output.\n\
-               -r  directories with all that is below; links are copied as links",
+               -r  directories with all that is below; links are copied as links"
+        ),
         completes: Completes::Paths,
         run: cp,
     },
     Command {
         name: "mv",
-        arguments: "FROM... TO",
-        summary: "Rename files, or move them",
-        help: "Renames a file or directory, or moves several into a directory. Between file systems files are copied and \
-               then removed.",
+        arguments: manual!("FROM... TO"),
+        summary: manual!("Rename files, or move them"),
+        help: manual!(
+            "Renames a file or directory, or moves several into a directory. Between file systems files are copied and \
+               then removed."
+        ),
         completes: Completes::Paths,
         run: mv,
     },

@@ -6,25 +6,27 @@ use crate::copy::names;
 use crate::paths::{Tree, failed, join};
 use abi::errno::*;
 use api_fs::FileType;
-use api_overlay::{Command, Completes, Failure, Outcome, Session};
+use api_overlay::{Command, Completes, Failure, Outcome, Session, manual};
 use vfs::ops;
 
 pub const COMMANDS: [Command; 2] = [
     Command {
         name: "mkdir",
-        arguments: "[-p] DIRECTORY...",
-        summary: "Make directories",
-        help: "-p  make those above as well, and do not mind what is there",
+        arguments: manual!("[-p] DIRECTORY..."),
+        summary: manual!("Make directories"),
+        help: manual!("-p  make those above as well, and do not mind what is there"),
         completes: Completes::Paths,
         run: mkdir,
     },
     Command {
         name: "rm",
-        arguments: "[-fr] PATH...",
-        summary: "Remove files",
-        help: "A file that is open stays until it is closed.\n\
+        arguments: manual!("[-fr] PATH..."),
+        summary: manual!("Remove files"),
+        help: manual!(
+            "A file that is open stays until it is closed.\n\
                -f  do not mind what is not there\n\
-               -r  directories with all that is below",
+               -r  directories with all that is below"
+        ),
         completes: Completes::Paths,
         run: rm,
     },

@@ -3,26 +3,30 @@
 
 use alloc::string::String;
 use api_overlay::{
-    Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, commands, find,
+    Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, commands, find, manual,
 };
 
 pub const COMMANDS: [Command; 2] = [
     Command {
         name: "help",
-        arguments: "[COMMAND]",
-        summary: "List the commands, or explain one",
-        help: "Prints the commands with a line each; of a COMMAND its arguments and its manual. In the machine-readable form the list \
-               has all of that.",
+        arguments: manual!("[COMMAND]"),
+        summary: manual!("List the commands, or explain one"),
+        help: manual!(
+            "Prints the commands with a line each; of a COMMAND its arguments and its manual. In the machine-readable form the list \
+               has all of that."
+        ),
         completes: Completes::Commands,
         run: help,
     },
     Command {
         name: "complete",
-        arguments: "KIND PREFIX",
-        summary: "Say how a word may go on",
-        help: "For interactive clients: prints what begins with PREFIX, one a line. KIND is commands, paths, programs, \
+        arguments: manual!("KIND PREFIX"),
+        summary: manual!("Say how a word may go on"),
+        help: manual!(
+            "For interactive clients: prints what begins with PREFIX, one a line. KIND is commands, paths, programs, \
                symbols, signals or probes; `help` in its machine-readable form says which of these a command's arguments \
-               are.",
+               are."
+        ),
         completes: Completes::Nothing,
         run: complete_word,
     },

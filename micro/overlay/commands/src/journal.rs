@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of the kernel's log, and `log`, which shows it.
+//!
+//! What the kernel calls while it logs is inlined there: the rest of this crate may not have come yet (`link.ld` of the kernel).
 
 use crate::arguments::Arguments;
 use abi::Events;
@@ -8,18 +10,20 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_overlay::{Command, Completes, Failure, Outcome, Session, Stream};
+use api_overlay::{Command, Completes, Failure, Outcome, Session, Stream, manual};
 use api_sched::WaitQueue;
 use log::LevelFilter;
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "log",
-    arguments: "[-f] [-n LINES] [-l LEVEL]",
-    summary: "Show the kernel's log",
-    help: "Shows the last lines of the kernel's log, with seconds since boot.\n\
+    arguments: manual!("[-f] [-n LINES] [-l LEVEL]"),
+    summary: manual!("Show the kernel's log"),
+    help: manual!(
+        "Shows the last lines of the kernel's log, with seconds since boot.\n\
            -f  go on with what is logged from now on, until interrupted\n\
            -n  so many lines and no more\n\
-           -l  from now on log error, warn, info or debug messages and worse ones",
+           -l  from now on log error, warn, info or debug messages and worse ones"
+    ),
     completes: Completes::Nothing,
     run: log,
 }];
@@ -37,11 +41,13 @@ static JOURNAL: SpinLock<Journal> = SpinLock::new(Journal { bytes: VecDeque::new
 static MORE: WaitQueue = WaitQueue::new();
 
 /// Begins to keep the log.
+#[inline(always)]
 pub fn start() {
     JOURNAL.lock().bytes.reserve_exact(KEPT);
 }
 
 /// Keeps a piece of the log. Called by the kernel's logger, in whatever context that is: what cannot be kept is lost.
+#[inline(always)]
 pub fn record(bytes: &[u8]) {
     let Some(mut journal) = JOURNAL.try_lock() else { return };
     // The logger must not need the heap.
@@ -55,6 +61,7 @@ pub fn record(bytes: &[u8]) {
 }
 
 /// A line is complete; in thread context.
+#[inline(always)]
 pub fn wake() {
     if !MORE.is_empty() {
         MORE.wake_all(Events::IN);

@@ -11,19 +11,21 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Stat};
 use api_overlay::{
-    Column, Command, Completes, Failure, Listing, Outcome, Session, Stop, Stream, Value, sort,
+    Column, Command, Completes, Failure, Listing, Outcome, Session, Stop, Stream, Value, manual, sort,
 };
 use vfs::Dentry;
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "ls",
-    arguments: "[-adlR] [PATH...]",
-    summary: "List directories and files",
-    help: "Lists the program's working directory, or the paths given, sorted by name.\n\
+    arguments: manual!("[-adlR] [PATH...]"),
+    summary: manual!("List directories and files"),
+    help: manual!(
+        "Lists the program's working directory, or the paths given, sorted by name.\n\
            -a  names that begin with a dot as well\n\
            -d  directories themselves, not what is in them\n\
            -l  type and permissions, owner, size in bytes, time of the last change (UTC), name\n\
-           -R  what is below directories as well",
+           -R  what is below directories as well"
+    ),
     completes: Completes::Paths,
     run: ls,
 }];

@@ -3,25 +3,29 @@
 
 use crate::arguments::Arguments;
 use abi::PAGE_SIZE;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value};
+use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
 
 pub const COMMANDS: [Command; 2] = [
     Command {
         name: "mem",
         arguments: "",
-        summary: "Show who has the memory",
-        help: "Shows, in bytes: what the machine was given, what is free, what the program has mapped, what of it is in \
+        summary: manual!("Show who has the memory"),
+        help: manual!(
+            "Shows, in bytes: what the machine was given, what is free, what the program has mapped, what of it is in \
                memory (of its own, and pages of files), its page tables, and the rest, which is the kernel's: its heap, \
-               files in RAM file systems, stacks.",
+               files in RAM file systems, stacks."
+        ),
         completes: Completes::Nothing,
         run: mem,
     },
     Command {
         name: "sync",
         arguments: "",
-        summary: "Store what was written to files",
-        help: "Stores what the program wrote through shared mappings of files and is not stored yet. What is written with \
-               system calls is with the file system at once.",
+        summary: manual!("Store what was written to files"),
+        help: manual!(
+            "Stores what the program wrote through shared mappings of files and is not stored yet. What is written with \
+               system calls is with the file system at once."
+        ),
         completes: Completes::Nothing,
         run: sync,
     },

@@ -6,16 +6,18 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value};
+use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
 use core::net::SocketAddrV4;
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "net",
-    arguments: "[-c]",
-    summary: "List sockets, or the network's counters",
-    help: "Lists the machine's TCP and UDP sockets over IPv4: protocol, state, bytes that wait to be read and to be \
+    arguments: manual!("[-c]"),
+    summary: manual!("List sockets, or the network's counters"),
+    help: manual!(
+        "Lists the machine's TCP and UDP sockets over IPv4: protocol, state, bytes that wait to be read and to be \
            acknowledged, both addresses. Connections in TIME-WAIT are counted only.\n\
-           -c  packets and bytes both ways, what was dropped, connections by state",
+           -c  packets and bytes both ways, what was dropped, connections by state"
+    ),
     completes: Completes::Nothing,
     run: net,
 }];
@@ -41,7 +43,8 @@ pub struct Source {
 
 static SOURCE: SpinLock<Option<Source>> = SpinLock::new(None);
 
-/// Says who knows about the network.
+/// Says who knows about the network. Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
+#[inline(always)]
 pub fn set_source(source: Source) {
     *SOURCE.lock() = Some(source);
 }

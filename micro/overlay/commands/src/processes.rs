@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value};
+use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual};
 use posix::calls::signals::{SIGNALS, SIGRTMIN};
 use posix::process::Process;
 use posix::{auxiliary, restart};
@@ -19,30 +19,36 @@ pub const COMMANDS: [Command; 3] = [
     Command {
         name: "ps",
         arguments: "",
-        summary: "List threads",
-        help: "Lists the program's threads and the kernel's: number, state (R runs or is about to, S waits, T stopped), \
-               processor time in seconds, name. Threads of the kernel have no number.",
+        summary: manual!("List threads"),
+        help: manual!(
+            "Lists the program's threads and the kernel's: number, state (R runs or is about to, S waits, T stopped), \
+               processor time in seconds, name. Threads of the kernel have no number."
+        ),
         completes: Completes::Nothing,
         run: ps,
     },
     Command {
         name: "kill",
-        arguments: "[-s SIGNAL | -SIGNAL] [THREAD...] | -l",
-        summary: "Send a signal to the program",
-        help: "Sends the program a signal, SIGTERM unless another one is named, by name or number. With numbers of \
+        arguments: manual!("[-s SIGNAL | -SIGNAL] [THREAD...] | -l"),
+        summary: manual!("Send a signal to the program"),
+        help: manual!(
+            "Sends the program a signal, SIGTERM unless another one is named, by name or number. With numbers of \
                threads (`ps` lists them) it goes to these threads alone; 1 is the program as a whole.\n\
                -l  list the signals\n\
-               kill -HUP  lets a program read its configuration again, where it does so by itself",
+               kill -HUP  lets a program read its configuration again, where it does so by itself"
+        ),
         completes: Completes::Signals,
         run: kill,
     },
     Command {
         name: "restart",
         arguments: "",
-        summary: "Start the program again, with the files as they are now",
-        help: "Starts the program as it was started first, with the same arguments and environment, in place of the one \
+        summary: manual!("Start the program again, with the files as they are now"),
+        help: manual!(
+            "Starts the program as it was started first, with the same arguments and environment, in place of the one \
                that runs. The machine's files stay; memory, threads and connections of the old one are gone. When the \
-               program cannot be loaded the old one goes on.",
+               program cannot be loaded the old one goes on."
+        ),
         completes: Completes::Nothing,
         run: restart,
     },

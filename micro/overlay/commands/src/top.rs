@@ -6,16 +6,20 @@ use crate::processes::{Row, threads};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, sort};
+use api_overlay::{
+    Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual, sort,
+};
 
 pub const COMMANDS: [Command; 1] = [Command {
     name: "top",
-    arguments: "[-d SECONDS] [-n TIMES]",
-    summary: "Show which threads use the processor",
-    help: "Shows, every second until it is interrupted, how much of the processor each thread used since the last time, \
+    arguments: manual!("[-d SECONDS] [-n TIMES]"),
+    summary: manual!("Show which threads use the processor"),
+    help: manual!(
+        "Shows, every second until it is interrupted, how much of the processor each thread used since the last time, \
            most first; what is missing to 100 per cent is idle time.\n\
            -d  seconds from one time to the next, 1 to 3600\n\
-           -n  so many times and no more",
+           -n  so many times and no more"
+    ),
     completes: Completes::Nothing,
     run: top,
 }];

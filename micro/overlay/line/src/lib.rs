@@ -173,7 +173,8 @@ impl Line {
         let mut decoder = Decoder::new();
         let mut hang_ups = self.transport.hang_ups();
         let _registration = Registration::new(self.transport.events(), Events::IN);
-        let mut begin = api_plat::now_ns();
+        // When it last began to run, from its first look at the clock on, which comes behind the first answer.
+        let mut begin = None;
         loop {
             let now = self.transport.hang_ups();
             if now != hang_ups {
@@ -189,13 +190,14 @@ impl Line {
             }
             if came {
                 // A host that floods the line gets its share of the processor, not more.
-                if api_plat::now_ns().saturating_sub(begin) > BUDGET_NS {
+                let now = api_plat::now_ns();
+                if now.saturating_sub(*begin.get_or_insert(now)) > BUDGET_NS {
                     sched::yield_now();
-                    begin = api_plat::now_ns();
+                    begin = None;
                 }
             } else {
                 api_sched::park(u64::MAX);
-                begin = api_plat::now_ns();
+                begin = None;
             }
         }
     }

@@ -112,6 +112,11 @@ impl Client {
             Ok(identity) => identity,
             Err(text) => return (Err(Failure::new("").because(text).code(Failure::REFUSED)), None),
         };
+        if let Err(e) = api_plat::load_tools() {
+            let failure =
+                Failure::new("").because("the host does not hand the overlay's commands over").errno(e);
+            return (Err(failure.code(Failure::REFUSED)), None);
+        }
         let outcome = (command.run)(self, arguments);
         drop(identity);
         (outcome, Some(command))

@@ -3,7 +3,10 @@
 
 use crate::KERNEL_BASE;
 use api_plat::Vdso;
-pub use plat_x86::asm::{__kernel_end, __kernel_start, __text_end, Label, unilith_entry, unilith_vdso};
+pub use plat_x86::asm::{
+    __kernel_end, __kernel_start, __overlay_end, __overlay_start, __overlay_text_end, __text_end, Label,
+    unilith_entry, unilith_vdso,
+};
 
 /// Bytes of the boot stack and of each IST stack.
 pub const STACK_BOOT: usize = 32 << 10;

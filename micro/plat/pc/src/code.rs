@@ -2,7 +2,7 @@
 //! Code that is made at run time (compiled eBPF programs, the tracer's trampolines): the last 2 MiB of the address
 //! space, executable and never writable. It is written through the physical map, which is not executable.
 
-use crate::{asm, paging, physical_to_virtual};
+use crate::{asm, paging, physical_to_virtual, tools};
 use abi::{PAGE_SIZE, Result, errno::EFAULT, errno::EINVAL, errno::ENOMEM};
 use api_lock::SpinLock;
 use core::mem::ManuallyDrop;
@@ -74,12 +74,14 @@ unsafe fn unilith_plat_free_code(address: u64, length: usize) {
 unsafe fn unilith_plat_write_code(address: u64, bytes: &[u8]) -> Result<()> {
     let end = address.checked_add(bytes.len() as u64).ok_or(EFAULT)?;
     let image = address >= asm::__kernel_start.address() && end <= asm::__text_end.address();
-    if !image && (address < START || end > START + (PAGES * PAGE_SIZE) as u64) {
+    let tools = tools::contains(address) && end <= asm::__overlay_text_end.address();
+    if !image && !tools && (address < START || end > START + (PAGES * PAGE_SIZE) as u64) {
         return Err(EFAULT);
     }
-    let physical = |at: u64| match image {
-        true => paging::image_physical(at),
-        false => paging::frame_of(at & !0xfff) + at % PAGE_SIZE as u64,
+    let physical = |at: u64| match (image, tools) {
+        (true, _) => paging::image_physical(at),
+        (_, true) => paging::image_frame(at) + at % PAGE_SIZE as u64,
+        _ => paging::frame_of(at & !0xfff) + at % PAGE_SIZE as u64,
     };
     if (address..end).any(|at| physical(at) < PAGE_SIZE as u64) {
         return Err(EFAULT);

@@ -104,6 +104,7 @@ fn unilith_plat_domain_prepare() -> Result<Means> {
 /// Code of the kernel that is not to be executed in the domain.
 fn is_closed_text(address: u64) -> bool {
     (asm::__gate_end.address()..asm::__text_end.address()).contains(&address)
+        || crate::tools::contains(address)
 }
 
 fn on_interrupt_stack(address: u64) -> bool {

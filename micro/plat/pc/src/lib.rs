@@ -34,6 +34,8 @@ mod cpu;
 mod descriptors;
 #[cfg(not(test))]
 mod domain;
+#[cfg(not(test))]
+mod fw_cfg;
 #[cfg(all(not(test), panic = "abort"))]
 mod image;
 #[cfg(not(test))]
@@ -55,6 +57,8 @@ mod serial;
 mod stack;
 #[cfg(not(test))]
 mod timer;
+#[cfg(not(test))]
+mod tools;
 #[cfg(not(test))]
 mod trap;
 #[cfg_attr(test, allow(dead_code))]

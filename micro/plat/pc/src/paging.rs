@@ -141,6 +141,29 @@ unsafe fn flush_all() {
     }
 }
 
+/// Maps a page of code or constants behind the image; nobody needs to be told, for what was not mapped is in no TLB.
+///
+/// # Safety
+///
+/// `address` is a page of the overlay's part of the text, which has no memory yet; `frame` belongs to the caller.
+pub unsafe fn map_image_page(address: u64, frame: u64) {
+    let execute = if address < asm::__overlay_text_end.address() { 0 } else { NO_EXECUTE };
+    let rights = crate::domain::kernel_key() | execute | GLOBAL | PRESENT;
+    // SAFETY: the linker script keeps that part within the image's tables, and nothing else writes this entry.
+    unsafe { image_entry(address).write(frame | rights) };
+}
+
+/// The frame of a page that [`map_image_page`] mapped; 0 for none.
+pub fn image_frame(address: u64) -> u64 {
+    // SAFETY: only reads a table that stays for ever.
+    unsafe { image_entry(address).read() & ADDRESS }
+}
+
+fn image_entry(address: u64) -> *mut u64 {
+    let index = (image_physical(address) - IMAGE) >> 12;
+    (&raw mut IMAGE_PT).cast::<u64>().wrapping_add(index as usize)
+}
+
 /// Physical address of the kernel's own top-level table, to copy entries 256 to 511 from.
 pub fn kernel_table() -> u64 {
     image_physical(asm::unilith_pml4.address())

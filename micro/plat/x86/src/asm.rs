@@ -65,6 +65,10 @@ unsafe extern "C" {
     pub safe static __kernel_start: Label;
     pub safe static __text_end: Label;
     pub safe static __kernel_end: Label;
+    // What is not in the image, see `api_plat::load_tools`.
+    pub safe static __overlay_start: Label;
+    pub safe static __overlay_text_end: Label;
+    pub safe static __overlay_end: Label;
 }
 
 /// The way back to whatever was hit, to its IRET.
@@ -75,6 +79,11 @@ pub fn resume() -> core::ops::Range<u64> {
 /// The kernel's code.
 pub fn text() -> core::ops::Range<u64> {
     __kernel_start.address()..__text_end.address()
+}
+
+/// The overlay's code and constants, see `api_plat::load_tools`.
+pub fn tools() -> core::ops::Range<u64> {
+    __overlay_start.address()..__overlay_end.address()
 }
 
 /// Where a patched system-call site jumps to, with the return address in RCX and the number in RAX; R11 is free.

@@ -125,14 +125,14 @@ pub fn exception(frame: &Frame, vector: u32, error: u64, cr2: u64) -> ! {
 
 /// Values on the stack that point into the kernel's text: return addresses, and a few that were some.
 fn backtrace(rsp: u64) {
-    let text = asm::text();
+    let (text, tools) = (asm::text(), asm::tools());
     let mut shown = 0;
     let mut at = rsp & !7;
     // Up to the end of the stack, in steps whose page is known to be mapped.
     while shown < BACKTRACE_MOST && machine::stack_holds(at, at + 8) {
         // SAFETY: it lies in the mapped part of a kernel stack.
         let value = unsafe { (at as *const u64).read() };
-        if text.contains(&value) {
+        if text.contains(&value) || tools.contains(&value) {
             let _ = writeln!(Raw, "  kernel {value:#x}");
             shown += 1;
         }

@@ -18,6 +18,8 @@ pub struct Trap {
 pub const PAGE_FAULT: u32 = 14;
 /// Stands for a system call of an overlay program, which has no vector of its own.
 pub const SYSTEM_CALL: u32 = 256;
+/// Of a page fault's error code: the page is there and may not be used so.
+const PRESENT: u64 = 1;
 /// RFLAGS.IF
 const INTERRUPTS: u64 = 0x200;
 /// The red zone of the System V ABI (3.2.2): bytes below RSP that an interrupted function may use.
@@ -77,7 +79,8 @@ pub fn move_off(frame: &mut Frame, vector: u32, error: u64, address: u64) -> u64
         // IRET refused the program's RIP (a signal handler may have made it non-canonical): the program's fault.
         Origin::Leaving => (frame.rsp - offset_of!(Frame, rip) as u64, false),
         Origin::Kernel => {
-            if vector != PAGE_FAULT || api_user::fault_fixup(frame.rip).is_none() {
+            let expected = is_absent(error, address) || api_user::fault_fixup(frame.rip).is_some();
+            if vector != PAGE_FAULT || !expected {
                 crash::exception(frame, vector, error, address);
             }
             let place = (frame.rsp - RED_ZONE - size_of::<Frame>() as u64) & !15;
@@ -130,11 +133,19 @@ fn lay(place: u64, trap: Trap) -> u64 {
     at
 }
 
+/// Whether the kernel's own code or constants were reached that the host has not handed over yet.
+fn is_absent(error: u64, address: u64) -> bool {
+    error & PRESENT == 0 && asm::tools().contains(&address)
+}
+
 /// Handles an exception on the thread's stack. Answers true when the kernel was hit and goes on.
 pub fn handle(trap: &Trap, frame: &mut Frame) -> bool {
     if trap.vector == SYSTEM_CALL {
         upcall::unilith_kernel_overlay_call(frame);
         return false;
+    }
+    if trap.in_kernel && is_absent(trap.error, trap.address) && api_plat::load_tools().is_ok() {
+        return true;
     }
     let mut fault = None;
     // What an overlay program may not write is no matter of the application's memory.

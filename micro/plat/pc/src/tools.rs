@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The overlay's part of the kernel's code and constants, which is not in the image: the host hands it over when a command first comes.
+//! It has its place in the address space from the linker (`link.ld`), so nothing is to be relocated.
+
+use crate::{asm, fw_cfg::Device, paging};
+use abi::{PAGE_SIZE, Result};
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+
+/// The host's name of it.
+const NAME: &[u8] = b"opt/unilith/overlay";
+
+static IS_THERE: SpinLock<bool> = SpinLock::new(false);
+
+#[unsafe(no_mangle)]
+fn unilith_plat_load_tools() -> Result<()> {
+    let (start, end) = (asm::__overlay_start.address(), asm::__overlay_end.address());
+    let mut is_there = IS_THERE.lock();
+    if *is_there || start == end {
+        return Ok(());
+    }
+    let count = (end - start) as usize / PAGE_SIZE;
+    let mut frames = Vec::with_capacity(count);
+    Device::open()?.pages(NAME, count, &mut |frame| frames.push(frame))?;
+    for (page, frame) in frames.into_iter().enumerate() {
+        // SAFETY: the page is of the overlay's range, where nothing is mapped yet; it is this frame's place.
+        unsafe { paging::map_image_page(start + (page * PAGE_SIZE) as u64, frame.into_raw()) };
+    }
+    *is_there = true;
+    Ok(())
+}
+
+/// Whether an address is in that part's code.
+pub fn contains(address: u64) -> bool {
+    (asm::__overlay_start.address()..asm::__overlay_text_end.address()).contains(&address)
+}
