@@ -55,6 +55,12 @@ impl Writer {
         self.push(0, 0, 0, 0, 0);
     }
 
+    /// The address of an array's first value.
+    pub fn value(&mut self, dst: u8, map: usize) {
+        self.push(LD_IMM64, dst, load::MAP_VALUE, 0, map as i32);
+        self.push(0, 0, 0, 0, 0);
+    }
+
     pub fn load(&mut self, size: u32, dst: u8, src: u8, off: i16) {
         self.push(class::LDX | mode::MEM | width(size), dst, src, off, 0);
     }

@@ -80,6 +80,30 @@ fn demangled(name: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(name))
 }
 
+/// The names of functions with code of their own, each once; not those that a line of the language cannot name.
+pub fn functions(modules: &[Module]) -> Vec<String> {
+    let mut names = std::collections::BTreeSet::new();
+    for module in modules {
+        let Ok(file) = object::File::parse(&*module.elf) else { continue };
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            let Ok(name) = symbol.name() else { continue };
+            // Versions are not part of the name.
+            let name = name.split('@').next().unwrap_or(name);
+            let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            let is_function = symbol.kind() == SymbolKind::Text && symbol.size() > 0;
+            if is_function && is_word && !symbol.is_undefined() && !is_chosen(&symbol) {
+                names.insert(name.to_string());
+            }
+        }
+    }
+    names.into_iter().collect()
+}
+
+/// The dynamic linker asks it for the function (STT_GNU_IFUNC).
+fn is_chosen<'a>(symbol: &impl ObjectSymbol<'a>) -> bool {
+    matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info & 15 == elf::STT_GNU_IFUNC)
+}
+
 /// Looks in the order of the modules, the program first.
 fn find<'a>(modules: impl Iterator<Item = &'a Module>, name: &str) -> Result<Function<'a>, String> {
     let mut near = BTreeMap::new();
@@ -96,8 +120,7 @@ fn find<'a>(modules: impl Iterator<Item = &'a Module>, name: &str) -> Result<Fun
             // Versions are not part of the name.
             let own = own.split('@').next().unwrap_or(own);
             if own == name || name.contains("::") && demangled(own) == name {
-                let indirect = matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info & 15 == elf::STT_GNU_IFUNC);
-                found.insert(symbol.address(), indirect);
+                found.insert(symbol.address(), is_chosen(&symbol));
             } else if near.len() < 5 && is_near(own, name) {
                 near.insert(own.to_string(), ());
             }

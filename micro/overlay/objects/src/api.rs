@@ -196,7 +196,7 @@ fn peek(run: &Run, to: u64, from: u64, length: u64) -> Result<u64> {
 
 fn symbol_get(name: u64) -> Result<u64> {
     let name = UserPtr::<u8>::new(name).read_cstr(NAME_MOST, ENAMETOOLONG)?;
-    let (symbol, _) = resolve::find(&name).ok_or(ENOENT)?;
+    let symbol = resolve::find(&name).ok_or(ENOENT)?;
     match symbol.kind {
         overlay_symbols::Kind::ThreadLocal => Err(EOPNOTSUPP),
         _ => Ok(symbol.address),

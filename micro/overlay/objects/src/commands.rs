@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value};
+use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
 use overlay_commands::paths::{self, O_RDONLY, OVERLAY, Tree};
 use overlay_link::OBJECT_MOST;
 use overlay_symbols::Kind;
@@ -18,56 +18,64 @@ use overlay_symbols::Kind;
 pub const COMMANDS: [Command; 5] = [
     Command {
         name: "load",
-        arguments: "[-n NAME] FILE...",
-        summary: "Link objects into a program and keep it",
-        help: "Links the objects (ELF, x86-64, relocatable; `unilith overlay build` makes them) against the application's \
+        arguments: manual!("[-n NAME] FILE..."),
+        summary: manual!("Link objects into a program and keep it"),
+        help: manual!(
+            "Links the objects (ELF, x86-64, relocatable; `unilith overlay build` makes them) against the application's \
                functions and variables and the kernel's calls, and keeps the program for `run`. Several files become one \
                program. A program of the same name is replaced.\n\
                -n NAME  the program's name; the first file's without .o otherwise\n\
                -s SIZE  for each file: the object is so many bytes of standard input, in this order\n\
-               -k KEY   with -s: what the host calls these bytes",
+               -k KEY   with -s: what the host calls these bytes"
+        ),
         completes: Completes::Paths,
         run: load,
     },
     Command {
         name: "run",
-        arguments: "[-t SECONDS] [-w SECONDS] PROGRAM|FILE [ARGUMENT...]",
-        summary: "Run a program",
-        help: "Runs a program that is loaded, by its name, or an object file (a path with a / or with .o at its end), which \
+        arguments: manual!("[-t SECONDS] [-w SECONDS] PROGRAM|FILE [ARGUMENT...]"),
+        summary: manual!("Run a program"),
+        help: manual!(
+            "Runs a program that is loaded, by its name, or an object file (a path with a / or with .o at its end), which \
                is linked the first time and kept. A name that is not loaded is looked for as NAME.o in /overlay, the \
                host's directory. The exit code is the program's; 126 says that it cannot be linked, 128 and a signal's \
                number that it was ended: the report says what it did, where, and in which function.\n\
                -t SECONDS  processor time it may use (10); 0 is no limit\n\
                -w SECONDS  how long it may hold a thread of the application in uio_enable_write (2)\n\
                -s SIZE     the first SIZE bytes of standard input are the object; PROGRAM is its name\n\
-               -k KEY      with -s: what the host calls these bytes; they are linked once",
+               -k KEY      with -s: what the host calls these bytes; they are linked once"
+        ),
         completes: Completes::Programs,
         run,
     },
     Command {
         name: "free",
-        arguments: "PROGRAM...",
-        summary: "Free the memory of loaded programs",
-        help: "Forgets programs. The memory of one that runs is free when it ends.",
+        arguments: manual!("PROGRAM..."),
+        summary: manual!("Free the memory of loaded programs"),
+        help: manual!("Forgets programs. The memory of one that runs is free when it ends."),
         completes: Completes::Programs,
         run: free,
     },
     Command {
         name: "programs",
         arguments: "",
-        summary: "List loaded programs",
-        help: "Lists the programs that are linked and kept, where they are, how much memory they have, and how often they \
-               were run.",
+        summary: manual!("List loaded programs"),
+        help: manual!(
+            "Lists the programs that are linked and kept, where they are, how much memory they have, and how often they \
+               were run."
+        ),
         completes: Completes::Nothing,
         run: list,
     },
     Command {
         name: "symbols",
-        arguments: "[-a ADDRESS...] [PREFIX]",
-        summary: "List or look up symbols of the application",
-        help: "Lists the functions and variables of the application's ELF files whose names begin with PREFIX, at their \
+        arguments: manual!("[-a ADDRESS...] [PREFIX]"),
+        summary: manual!("List or look up symbols of the application"),
+        help: manual!(
+            "Lists the functions and variables of the application's ELF files whose names begin with PREFIX, at their \
                addresses in this machine: what objects may refer to.\n\
-               -a ADDRESS  names what is at an address (hexadecimal) instead",
+               -a ADDRESS  names what is at an address (hexadecimal) instead"
+        ),
         completes: Completes::Symbols,
         run: symbols,
     },

@@ -75,7 +75,9 @@ impl Program {
         let inputs: Vec<Input<'_>> =
             objects.iter().map(|object| Input { name: &object.name, bytes: &object.bytes }).collect();
         let refused = |e: overlay_link::Error| Failure::new("").because(e.to_string()).code(Failure::REFUSED);
-        let plan = Plan::new(&inputs, &|symbol: &[u8]| resolve::definition(symbol)).map_err(refused)?;
+        let plan = resolve::with_definitions(|definition| {
+            Plan::new(&inputs, &|symbol: &[u8]| definition(symbol)).map_err(refused)
+        })?;
         let block = Block::new(plan.size()).map_err(|_| no_room(name))?;
         let mut canary = [0; 8];
         api_plat::entropy(&mut canary);

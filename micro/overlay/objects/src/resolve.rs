@@ -60,22 +60,28 @@ fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|b| *b == b'/').next().unwrap_or(path)
 }
 
-/// A symbol of the application, and the file that has it.
-pub fn find(name: &[u8]) -> Option<(Symbol, Vec<u8>)> {
-    for mapped in files() {
-        if let Some(symbol) = File::open(&mapped, mapped.start).and_then(|file| file.find(name)) {
-            return Some((symbol, mapped.file.path.clone()));
-        }
-    }
-    None
+/// A symbol of the application.
+pub fn find(name: &[u8]) -> Option<Symbol> {
+    with_files(|opened| opened.iter().find_map(|file| file.find(name)))
 }
 
-/// What a name in an object means.
-pub fn definition(name: &[u8]) -> Option<Definition> {
+/// Does something with the application's files that have symbols, which are opened once for all of it.
+fn with_files<R>(work: impl FnOnce(&[File<'_, Mapped>]) -> R) -> R {
+    let mapped = files();
+    let opened: Vec<_> = mapped.iter().filter_map(|mapped| File::open(mapped, mapped.start)).collect();
+    work(&opened)
+}
+
+/// Hands over what says what names in objects mean.
+pub fn with_definitions<R>(work: impl FnOnce(&dyn Fn(&[u8]) -> Option<Definition>) -> R) -> R {
+    with_files(|opened| work(&|name: &[u8]| definition(opened, name)))
+}
+
+fn definition(files: &[File<'_, Mapped>], name: &[u8]) -> Option<Definition> {
     if let Some(number) = api::number(name) {
         return Some(Definition::Call(number));
     }
-    let (symbol, _) = find(name)?;
+    let symbol = files.iter().find_map(|file| file.find(name))?;
     Some(match symbol.kind {
         Kind::Function => Definition::Function(symbol.address),
         Kind::Indirect => Definition::Indirect(symbol.address),

@@ -159,7 +159,9 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
             return Some(symbol);
         }
         let mut found = None;
-        for table in [self.full, self.dynamic].into_iter().flatten() {
+        // Every dynamic symbol that is defined is in the hash table, where there is one.
+        let unhashed = self.dynamic.filter(|_| self.hash.is_none());
+        for table in [self.full, unhashed].into_iter().flatten() {
             self.walk(table, &mut |entry| {
                 if let Some(symbol) = self.symbol(entry)
                     && self.is_named(table, u32_at(entry, 0), name)
@@ -325,15 +327,21 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
     }
 
     fn is_named(&self, table: Table, at: u32, name: &[u8]) -> bool {
-        let mut bytes = [0; NAME_MOST + 1];
-        let length = name.len() + 1;
-        if u64::from(at) + length as u64 > table.strings.size {
+        if u64::from(at) + name.len() as u64 >= table.strings.size {
             return false;
         }
-        let Some(offset) = table.strings.offset.checked_add(u64::from(at)) else { return false };
-        self.source.read_at(offset, &mut bytes[..length])
-            && bytes[..name.len()] == *name
-            && bytes[name.len()] == 0
+        let Some(mut offset) = table.strings.offset.checked_add(u64::from(at)) else { return false };
+        // Most names differ at their beginning.
+        let mut bytes = [0; 16];
+        for piece in name.chunks(bytes.len()) {
+            let there = &mut bytes[..piece.len()];
+            if !self.source.read_at(offset, there) || there != piece {
+                return false;
+            }
+            let Some(next) = offset.checked_add(piece.len() as u64) else { return false };
+            offset = next;
+        }
+        self.source.read_at(offset, &mut bytes[..1]) && bytes[0] == 0
     }
 
     /// The name begins with an underscore, or there is none.

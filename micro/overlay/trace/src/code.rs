@@ -3,7 +3,7 @@
 //!
 //! A trampoline turns interrupts off (a process has none to turn off: its platform puts signals off while the word `busy`
 //! says so), changes to the tracer's stack, and calls one of the two routines here, which
-//! put the registers into a `struct pt_regs`. Nothing is written below the program's RSP but by the program itself: its
+//! put the registers into a `struct pt_regs`; or it calls a program that does without them. Nothing is written below the program's RSP but by the program itself: its
 //! stack may not be there yet. The kernel's stack is, and gets the flags. Arithmetic flags mean nothing at the entry to
 //! and the return from a function (System V ABI 3.2.1), so only the interrupt flag is kept.
 
@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use api_plat::{Frame, KernelStack, PROCESS};
 use core::arch::{asm, global_asm};
 use core::mem::{offset_of, size_of};
+use core::sync::atomic::AtomicU64;
 
 /// The registers as programs see them: Linux' `struct pt_regs`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -279,6 +280,7 @@ pub fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+#[derive(Default)]
 struct Writer {
     code: Vec<u8>,
     /// Places of 32-bit displacements to words behind the code, and the words.
@@ -322,45 +324,89 @@ const CALL: [u8; 2] = [0xff, 0x15];
 const JUMP: [u8; 2] = [0xff, 0x25];
 const CLI: &[u8] = if PROCESS { &[] } else { &[0xfa] };
 const STI: &[u8] = if PROCESS { &[] } else { &[0xfb] };
+const RAX: u8 = 0;
 const PUSHFQ: u8 = 0x9c;
 const POPFQ: &[u8] = &[0x9d];
 /// jmp [rsp - 8]: the red zone (System V ABI 3.2.2)
 const JUMP_BELOW: [u8; 4] = [0xff, 0x64, 0x24, 0xf8];
 
-/// The trampoline of a site; `resume` is where its moved instructions are.
-pub fn entry_trampoline(site: u32, in_kernel: bool, resume: u64) -> Vec<u8> {
-    let [stack, busy, _] = slots();
-    let mut w = Writer { code: Vec::new(), words: Vec::new() };
+/// Bytes for a site's trampoline: its door, the moved instructions of a function of the kernel, and from [`WAY`] on the
+/// way to the programs. Only the way changes: nobody is on it but with interrupts off.
+pub const TRAMPOLINE: usize = 192;
+pub const WAY: usize = 72;
+
+/// Where in the door those go on who come back from the way, or were not let in.
+const fn out(in_kernel: bool) -> usize {
+    // pushfq, cli, cmp, je
+    in_kernel as usize + CLI.len() + 9 + 6
+}
+
+/// What a site's trampoline begins with: it leads to the way, unless the tracer itself comes along, and then to `resume`,
+/// where the function's moved instructions are.
+pub fn door(in_kernel: bool, resume: u64) -> Vec<u8> {
+    let [_, busy, _] = slots();
+    let mut w = Writer::default();
     if in_kernel {
         w.bytes(&[PUSHFQ]);
     }
     w.bytes(CLI);
-    // cmp dword ptr gs:[busy], 0; jne over all of it
+    // cmp dword ptr gs:[busy], 0; je WAY
     w.slot(&[0x65, 0x83, 0x3c, 0x25], busy);
-    w.bytes(&[0, 0x75, 0]);
-    let skip = w.code.len();
-    w.slot(&STORE, busy);
-    w.bytes(&1u32.to_le_bytes());
-    w.slot(&EXCHANGE_RSP, stack);
-    w.slot(&PUSH, stack);
-    w.bytes(&[0x68]);
-    w.bytes(&site.to_le_bytes());
-    w.word(&CALL, unilith_trace_entry as *const () as u64);
-    w.bytes(&[0x48, 0x83, 0xc4, 16]);
-    w.slot(&EXCHANGE_RSP, stack);
-    w.slot(&STORE, busy);
-    w.bytes(&0u32.to_le_bytes());
-    w.code[skip - 1] = (w.code.len() - skip) as u8;
+    w.bytes(&[0, 0x0f, 0x84]);
+    w.bytes(&((WAY - out(in_kernel)) as u32).to_le_bytes());
     // Interrupts come back behind the jump.
     w.bytes(if in_kernel { POPFQ } else { STI });
     w.word(&JUMP, resume);
     w.finish()
 }
 
+/// A way, on the tracer's stack.
+fn way(in_kernel: bool, body: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let [stack, busy, _] = slots();
+    let mut w = Writer::default();
+    w.slot(&STORE, busy);
+    w.bytes(&1u32.to_le_bytes());
+    w.slot(&EXCHANGE_RSP, stack);
+    body(&mut w);
+    w.slot(&EXCHANGE_RSP, stack);
+    w.slot(&STORE, busy);
+    w.bytes(&0u32.to_le_bytes());
+    // jmp back to the door
+    w.bytes(&[0xe9]);
+    let end = WAY + w.code.len() + 4;
+    w.bytes(&(out(in_kernel) as i32 - end as i32).to_le_bytes());
+    w.finish()
+}
+
+/// The way to all programs of a site, which see all registers.
+pub fn way_to_all(in_kernel: bool, site: u32) -> Vec<u8> {
+    way(in_kernel, |w| {
+        w.slot(&PUSH, slots()[0]);
+        w.bytes(&[0x68]);
+        w.bytes(&site.to_le_bytes());
+        w.word(&CALL, unilith_trace_entry as *const () as u64);
+        w.bytes(&[0x48, 0x83, 0xc4, 16]);
+    })
+}
+
+/// The way to one program that looks at no register and changes these (`bpf::jit::Compiled::changes`).
+pub fn way_to_one(in_kernel: bool, program: u64, changes: u16, hits: &AtomicU64) -> Vec<u8> {
+    let changed = |r: &u8| (changes | 1 << RAX) & 1 << r != 0;
+    way(in_kernel, |w| {
+        (0..16).filter(changed).for_each(|r| w.bytes(&[0x40 | r >> 3, 0x50 | r & 7]));
+        // mov rax, hits; inc qword ptr [rax]
+        w.bytes(&[0x48, 0xb8]);
+        w.bytes(&(hits.as_ptr() as u64).to_le_bytes());
+        w.bytes(&[0x48, 0xff, 0]);
+        w.word(&CALL, program);
+        (0..16).rev().filter(changed).for_each(|r| w.bytes(&[0x40 | r >> 3, 0x58 | r & 7]));
+    })
+}
+
 /// Where functions come back to whose return is probed.
 pub fn return_trampoline(in_kernel: bool) -> Vec<u8> {
     let [stack, busy, target] = slots();
-    let mut w = Writer { code: Vec::new(), words: Vec::new() };
+    let mut w = Writer::default();
     if in_kernel {
         // Room for the return address, which `back` fills.
         w.bytes(&[0x48, 0x83, 0xec, 8, PUSHFQ]);

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value};
+use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual};
 use api_probes::Kind;
 use bpf::maps::{Kind as MapKind, Map};
 use core::sync::atomic::Ordering;
@@ -21,9 +21,12 @@ const INTERVAL_NS: u64 = 20_000_000;
 
 pub static COMMANDS: [Command; 1] = [Command {
     name: "bpf",
-    arguments: "list | attach NAME | trace [-b] NAME | follow [-b] NAME | map NAME [MAP] | detach NAME... | points | helpers",
-    summary: "eBPF programs at functions and tracepoints",
-    help: "list: what is attached and how often it was hit.\n\
+    arguments: manual!(
+        "list | attach NAME | trace [-b] NAME | follow [-b] NAME | map NAME [MAP] | detach NAME... | points | helpers"
+    ),
+    summary: manual!("eBPF programs at functions and tracepoints"),
+    help: manual!(
+        "list: what is attached and how often it was hit.\n\
            attach NAME: reads a package (made by `unilith trace`) from standard input, verifies and attaches it.\n\
            trace NAME: attaches as well, prints `attached` and what follow does, and takes the programs away when it ends: at an \
            interrupt, and when its client goes.\n\
@@ -31,7 +34,8 @@ pub static COMMANDS: [Command; 1] = [Command {
            many bytes.\n\
            map NAME [MAP]: the contents of its maps, in hexadecimal: map, key, and a value for each processor.\n\
            detach NAME...: takes programs away; the functions get their bytes back.\n\
-           points: the tracepoints. helpers: the helper functions and their numbers.",
+           points: the tracepoints. helpers: the helper functions and their numbers."
+    ),
     completes: Completes::Probes,
     run,
 }];
@@ -72,6 +76,18 @@ fn run(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
         b"helpers" => helpers(session),
         other => Err(Failure::usage(format!("there is no `bpf {}`", String::from_utf8_lossy(other)))),
     }
+}
+
+/// What may follow `bpf`: what it does, and the names of what is attached.
+pub fn complete(prefix: &[u8], found: &mut dyn FnMut(&[u8])) {
+    const WHAT: [&str; 8] = ["list", "attach", "trace", "follow", "map", "detach", "points", "helpers"];
+    let mut add = |word: &str| {
+        if word.as_bytes().starts_with(prefix) {
+            found(word.as_bytes());
+        }
+    };
+    WHAT.into_iter().for_each(&mut add);
+    load::names().iter().for_each(|name| add(name));
 }
 
 fn unknown(name: &str) -> Failure {

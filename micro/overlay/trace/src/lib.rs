@@ -24,8 +24,10 @@ mod points;
 mod returns;
 mod sites;
 
-/// Adds the commands.
+/// Adds the commands. Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
+#[inline(always)]
 pub fn register() {
     api_overlay::register(&commands::COMMANDS);
+    api_overlay::register_completer(api_overlay::Completes::Probes, commands::complete);
     api_trace::set_around(sites::around);
 }

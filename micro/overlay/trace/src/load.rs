@@ -33,6 +33,7 @@ struct Program {
     code: u64,
     length: usize,
     plain: bool,
+    changes: Option<u16>,
 }
 
 /// A package in the machine.
@@ -62,6 +63,8 @@ pub struct Active {
     /// The next at the same place.
     pub next: AtomicPtr<Active>,
     pub hits: AtomicU64,
+    /// What it changes, if it does without the registers (`bpf::jit::Compiled::changes`).
+    pub changes: Option<u16>,
     pub kind: Kind,
     /// Of the function, or the tracepoint.
     pub place: String,
@@ -181,6 +184,7 @@ fn load(name: &str, bundle: &Bundle, go_on: &mut dyn FnMut() -> bool) -> Result<
             code,
             length: compiled.code.len(),
             plain: compiled.plain,
+            changes: compiled.changes,
         });
     }
     Ok(loaded)
@@ -194,6 +198,7 @@ fn attach_one(loaded: &Arc<Loaded>, a: &api_probes::Attachment) -> Result<Arc<Ac
         plain: u32::from(program.plain),
         next: AtomicPtr::new(null_mut()),
         hits: AtomicU64::new(0),
+        changes: program.changes,
         kind: a.kind,
         place: a.name.clone(),
         address: a.address,
@@ -241,6 +246,11 @@ pub fn detach(loaded: &Arc<Loaded>) -> bool {
     drop(state);
     attached.iter().for_each(detach_one);
     true
+}
+
+/// The names of the packages that are there.
+pub fn names() -> Vec<String> {
+    STATE.lock().packages.iter().map(|p| p.0.name.clone()).collect()
 }
 
 /// Everything that is attached.

@@ -7,10 +7,12 @@
 //! | stub, in a page near the function | `jmp` to the trampoline; moved instructions; `jmp` back | |
 //! | trampoline, in the kernel's code pages | programs; `jmp` to the stub's second part | programs; moved instructions; `jmp` back |
 //!
+//! The part of a trampoline that calls the programs (`Site::aim`) is made for what is attached.
+//!
 //! A thread that was interrupted between two of the replaced instructions goes on at the moved ones. Neither stubs nor
 //! trampolines are ever freed; a function that is probed again gets the same ones.
 
-use crate::code::{entry_trampoline, undisturbed};
+use crate::code::{TRAMPOLINE, WAY, door, undisturbed, way_to_all, way_to_one};
 use crate::load::{self, Active};
 use crate::{peek, returns};
 use abi::errno::{EACCES, EBUSY, ENOMEM};
@@ -31,8 +33,6 @@ use mem::Space;
 const MOST_SITES: usize = 512;
 /// Bytes for a stub: 14 for the jump, 19 moved ones, 5 to go back.
 const STUB: usize = 64;
-/// Bytes for a trampoline, moved instructions and the jump back.
-const TRAMPOLINE: usize = 192;
 const PAGE: usize = abi::PAGE_SIZE;
 
 /// A probed function; lives for ever. The trampolines read the first fields.
@@ -70,6 +70,28 @@ impl Site {
     pub fn miss(&self) {
         self.missed.fetch_add(1, Relaxed);
     }
+
+    /// Puts the way to the programs into the trampoline: the short one where one program alone asks for no more.
+    /// Interrupts are off.
+    fn aim(&self) -> abi::Result<()> {
+        // SAFETY: what is linked is attached, and whoever attached it holds it until it was unlinked.
+        let first = unsafe { self.entries.load(Relaxed).as_ref() };
+        let is_alone = |a: &&Active| a.next.load(Relaxed).is_null() && self.returns.load(Relaxed).is_null();
+        let short = |a: &Active| Some(way_to_one(self.in_kernel(), a.code, a.changes?, &a.hits));
+        let way = first.filter(is_alone).and_then(short);
+        let way = way.unwrap_or_else(|| way_to_all(self.in_kernel(), self.index));
+        debug_assert!(WAY + way.len() <= TRAMPOLINE);
+        // SAFETY: nobody is on the way, and it leads to attached programs or to what looks for them.
+        unsafe { api_plat::write_code(self.trampoline + WAY as u64, &way) }
+    }
+}
+
+/// Changes what is attached to a site, and with it the way there.
+fn relink(site: &Site, change: impl FnOnce()) -> abi::Result<()> {
+    undisturbed(|| {
+        change();
+        site.aim()
+    })
 }
 
 /// What the trampolines look up.
@@ -135,10 +157,14 @@ pub fn attach(active: &Arc<Active>, plan: &Plan) -> Result<(), String> {
     };
     let list = if active.kind == Kind::Entry { &site.entries } else { &site.returns };
     let was_idle = site.entries.load(Relaxed).is_null() && site.returns.load(Relaxed).is_null();
-    load::link(list, active);
-    if was_idle && let Err(why) = change(site, &space, &site.original, &site.patched) {
-        load::unlink(list, active);
-        return Err(why);
+    let mut done = relink(site, || load::link(list, active)).map_err(|_| NO_MEMORY.into());
+    if was_idle && done.is_ok() {
+        done = change(site, &space, &site.original, &site.patched);
+    }
+    if done.is_err() {
+        // The way is there, or the function does not lead to it.
+        let _ = relink(site, || load::unlink(list, active));
+        return done;
     }
     Ok(())
 }
@@ -158,7 +184,9 @@ pub fn detach(active: &Arc<Active>) {
         false
     };
     let Some(site) = all().find(holds) else { return };
-    load::unlink(if active.kind == Kind::Entry { &site.entries } else { &site.returns }, active);
+    let list = if active.kind == Kind::Entry { &site.entries } else { &site.returns };
+    // What was written when it was attached can be written again.
+    let _ = relink(site, || load::unlink(list, active));
     if site.entries.load(Relaxed).is_null() && site.returns.load(Relaxed).is_null() {
         let space = mem::current();
         // A program that was replaced or unmapped is not there to be changed back: then there is nothing to do.
@@ -232,11 +260,11 @@ fn make(address: u64, plan: &Plan, space: &Arc<Space>) -> Result<&'static Site, 
     let moved;
     let target;
     if in_kernel {
-        let length = entry_trampoline(index as u32, true, 0).len();
-        moved = trampoline + length as u64;
-        let mut code = entry_trampoline(index as u32, true, moved);
+        moved = trampoline + door(true, 0).len() as u64;
+        let mut code = door(true, moved);
         code.extend(plan.code_at(address, moved).ok_or(FAR)?);
         code.extend(jump(moved + plan.moved.len() as u64, behind).ok_or(FAR)?);
+        debug_assert!(code.len() <= WAY);
         // SAFETY: a free slot of a page of trampolines, which nothing refers to yet.
         unsafe { api_plat::write_code(trampoline, &code) }.map_err(|_| NO_MEMORY)?;
         target = trampoline;
@@ -249,8 +277,7 @@ fn make(address: u64, plan: &Plan, space: &Arc<Space>) -> Result<&'static Site, 
         code.extend(jump(moved + plan.moved.len() as u64, behind).ok_or(FAR)?);
         frame.write(offset, &code);
         // SAFETY: as above.
-        unsafe { api_plat::write_code(trampoline, &entry_trampoline(index as u32, false, moved)) }
-            .map_err(|_| NO_MEMORY)?;
+        unsafe { api_plat::write_code(trampoline, &door(false, moved)) }.map_err(|_| NO_MEMORY)?;
         target = stub;
     }
     let mut patched = plan.original.clone();

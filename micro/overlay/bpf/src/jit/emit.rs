@@ -38,11 +38,15 @@ pub const NOT_EQUAL: u8 = 0x85;
 pub const ABOVE_OR_EQUAL: u8 = 0x83;
 
 #[derive(Default)]
-pub struct Code(pub Vec<u8>);
+pub struct Code {
+    pub out: Vec<u8>,
+    /// Registers that instructions name, by their numbers as bits: those that are read only as well.
+    pub touched: u16,
+}
 
 impl Code {
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        self.out.extend_from_slice(bytes);
     }
 
     pub fn imm32(&mut self, value: i32) {
@@ -51,23 +55,24 @@ impl Code {
 
     /// REX, always: without it the byte registers 4 to 7 are others.
     fn rex(&mut self, wide: bool, reg: Reg, rm: Reg) {
-        self.0.push(0x40 | u8::from(wide) << 3 | reg >> 3 << 2 | rm >> 3);
+        self.touched |= 1 << reg | 1 << rm;
+        self.out.push(0x40 | u8::from(wide) << 3 | reg >> 3 << 2 | rm >> 3);
     }
 
     fn direct(&mut self, reg: Reg, rm: Reg) {
-        self.0.push(0xc0 | (reg & 7) << 3 | rm & 7);
+        self.out.push(0xc0 | (reg & 7) << 3 | rm & 7);
     }
 
     /// `[base + disp32]`; `base` is neither RSP nor R12.
     fn indirect(&mut self, reg: Reg, base: Reg, disp: i32) {
-        self.0.push(0x80 | (reg & 7) << 3 | base & 7);
+        self.out.push(0x80 | (reg & 7) << 3 | base & 7);
         self.imm32(disp);
     }
 
     /// `op rm, reg`.
     pub fn op(&mut self, op: u8, wide: bool, rm: Reg, reg: Reg) {
         self.rex(wide, reg, rm);
-        self.0.push(op);
+        self.out.push(op);
         self.direct(reg, rm);
     }
 
@@ -86,7 +91,7 @@ impl Code {
     pub fn op_imm(&mut self, op: u8, wide: bool, rm: Reg, imm: i32) {
         let (opcode, extension) = if op == TEST { (0xf7, 0) } else { (0x81, op >> 3) };
         self.rex(wide, 0, rm);
-        self.0.push(opcode);
+        self.out.push(opcode);
         self.direct(extension, rm);
         self.imm32(imm);
     }
@@ -94,21 +99,21 @@ impl Code {
     /// `mov rm, imm32`, sign-extended if wide, else with zeros above.
     pub fn mov_imm(&mut self, wide: bool, rm: Reg, imm: i32) {
         self.rex(wide, 0, rm);
-        self.0.push(0xc7);
+        self.out.push(0xc7);
         self.direct(0, rm);
         self.imm32(imm);
     }
 
     pub fn mov_imm64(&mut self, reg: Reg, value: u64) {
         self.rex(true, 0, reg);
-        self.0.push(0xb8 | reg & 7);
+        self.out.push(0xb8 | reg & 7);
         self.bytes(&value.to_le_bytes());
     }
 
     /// `imul reg, rm, imm32`.
     pub fn imul_imm(&mut self, wide: bool, reg: Reg, rm: Reg, imm: i32) {
         self.rex(wide, reg, rm);
-        self.0.push(0x69);
+        self.out.push(0x69);
         self.direct(reg, rm);
         self.imm32(imm);
     }
@@ -116,21 +121,21 @@ impl Code {
     /// Group 3: 3 `neg`, 6 `div`, 7 `idiv`.
     pub fn group3(&mut self, extension: u8, wide: bool, rm: Reg) {
         self.rex(wide, 0, rm);
-        self.0.push(0xf7);
+        self.out.push(0xf7);
         self.direct(extension, rm);
     }
 
     /// Shifts: 4 left, 5 right, 7 arithmetic right; by a constant or by CL.
     pub fn shift(&mut self, extension: u8, wide: bool, rm: Reg, count: Option<u8>) {
         self.rex(wide, 0, rm);
-        self.0.push(if count.is_some() { 0xc1 } else { 0xd3 });
+        self.out.push(if count.is_some() { 0xc1 } else { 0xd3 });
         self.direct(extension, rm);
-        self.0.extend(count);
+        self.out.extend(count);
     }
 
     pub fn movsxd(&mut self, reg: Reg, rm: Reg) {
         self.rex(true, reg, rm);
-        self.0.push(0x63);
+        self.out.push(0x63);
         self.direct(reg, rm);
     }
 
@@ -141,11 +146,11 @@ impl Code {
 
     /// Swaps the lower two bytes.
     pub fn rotate16(&mut self, reg: Reg) {
-        self.0.push(0x66);
+        self.out.push(0x66);
         self.rex(false, 0, reg);
-        self.0.push(0xc1);
+        self.out.push(0xc1);
         self.direct(0, reg);
-        self.0.push(8);
+        self.out.push(8);
     }
 
     pub fn load(&mut self, size: u32, sign: bool, reg: Reg, base: Reg, disp: i32) {
@@ -164,32 +169,32 @@ impl Code {
 
     pub fn store(&mut self, size: u32, reg: Reg, base: Reg, disp: i32) {
         if size == 2 {
-            self.0.push(0x66);
+            self.out.push(0x66);
         }
         self.rex(size == 8, reg, base);
-        self.0.push(if size == 1 { 0x88 } else { 0x89 });
+        self.out.push(if size == 1 { 0x88 } else { 0x89 });
         self.indirect(reg, base, disp);
     }
 
     pub fn store_imm(&mut self, size: u32, base: Reg, disp: i32, imm: i32) {
         if size == 2 {
-            self.0.push(0x66);
+            self.out.push(0x66);
         }
         self.rex(size == 8, 0, base);
-        self.0.push(if size == 1 { 0xc6 } else { 0xc7 });
+        self.out.push(if size == 1 { 0xc6 } else { 0xc7 });
         self.indirect(0, base, disp);
         self.bytes(&imm.to_le_bytes()[..size.min(4) as usize]);
     }
 
     pub fn lea(&mut self, reg: Reg, base: Reg, disp: i32) {
         self.rex(true, reg, base);
-        self.0.push(0x8d);
+        self.out.push(0x8d);
         self.indirect(reg, base, disp);
     }
 
     /// `lock op [base + disp], reg`.
     pub fn lock(&mut self, op: &[u8], wide: bool, reg: Reg, base: Reg, disp: i32) {
-        self.0.push(0xf0);
+        self.out.push(0xf0);
         self.rex(wide, reg, base);
         self.bytes(op);
         self.indirect(reg, base, disp);
@@ -197,35 +202,35 @@ impl Code {
 
     pub fn push(&mut self, reg: Reg) {
         self.rex(false, 0, reg);
-        self.0.push(0x50 | reg & 7);
+        self.out.push(0x50 | reg & 7);
     }
 
     pub fn pop(&mut self, reg: Reg) {
         self.rex(false, 0, reg);
-        self.0.push(0x58 | reg & 7);
+        self.out.push(0x58 | reg & 7);
     }
 
     pub fn ret(&mut self) {
-        self.0.push(0xc3);
+        self.out.push(0xc3);
     }
 
     /// A jump forward to a place not known yet; [`Code::land`] gives it.
     pub fn forward(&mut self, condition: Option<u8>) -> usize {
         match condition {
             Some(c) => self.bytes(&[0x0f, c]),
-            None => self.0.push(0xe9),
+            None => self.out.push(0xe9),
         }
         self.imm32(0);
-        self.0.len()
+        self.out.len()
     }
 
     /// Jumps that ended at `from` arrive here.
     pub fn land(&mut self, from: usize) {
-        self.aim(from, self.0.len());
+        self.aim(from, self.out.len());
     }
 
     pub fn aim(&mut self, from: usize, to: usize) {
         let distance = to as i64 - from as i64;
-        self.0[from - 4..from].copy_from_slice(&(distance as i32).to_le_bytes());
+        self.out[from - 4..from].copy_from_slice(&(distance as i32).to_le_bytes());
     }
 }

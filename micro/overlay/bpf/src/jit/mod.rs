@@ -7,7 +7,7 @@
 //!
 //! Arguments of helpers are where the System V ABI has them, so a call is a call. r9, r10 and r11 are scratch. The code
 //! is position-independent but for addresses of map values. Look-ups in arrays are done in place; a program that calls
-//! nothing else touches no vector register ([`Compiled::plain`]).
+//! nothing else touches no vector register ([`Compiled::plain`]). A function saves what it changes and no more.
 //!
 //! # Safety
 //!
@@ -18,7 +18,7 @@
 mod emit;
 
 use crate::helpers::{self, Environment, Memory};
-use crate::insn::{Insn, alu, atomic, call, class, jump, load, mode};
+use crate::insn::{FRAME, Insn, alu, atomic, call, class, jump, load, mode};
 use crate::maps::Map;
 use crate::verify::Verified;
 use alloc::sync::Arc;
@@ -35,7 +35,13 @@ pub struct Compiled {
     pub code: Vec<u8>,
     /// No helper is called: vector registers stay as they are.
     pub plain: bool,
+    /// Of a plain program that does nothing with its context: the registers it does not leave as they were, by their
+    /// numbers as bits. Whoever keeps these can call it from anywhere.
+    pub changes: Option<u16>,
 }
+
+/// Registers that a function leaves as they were (System V ABI 3.2.1).
+const KEPT: u16 = 1 << RBX | 1 << RSP | 1 << RBP | 1 << R12 | 1 << R13 | 1 << R14 | 1 << R15;
 
 type CallHelper = extern "C" fn(u64, u64, u64, u64, u64, &Runtime<'_>, i64) -> u64;
 
@@ -119,17 +125,15 @@ pub fn compile(program: &Verified, maps: &[Arc<Map>]) -> Compiled {
         code: Code::default(),
         starts: vec![0; program.insns.len() + 1],
         fixes: Vec::new(),
-        plain: true,
-        function: 0,
+        plain: !reached(program).any(|(at, insn)| calls_helper(program, maps, at, insn)),
+        frame: Frame::default(),
     };
     let mut at = 0;
     while let Some(insn) = program.insns.get(at).copied() {
+        c.starts[at] = c.code.out.len();
         if program.functions.iter().any(|f| f.0 == at) {
-            c.function = at;
-            c.starts[at] = c.code.0.len();
+            c.frame = Frame::of(program, at, c.plain);
             c.prologue();
-        } else {
-            c.starts[at] = c.code.0.len();
         }
         if program.reached[at] {
             c.insn(at, insn);
@@ -142,7 +146,83 @@ pub fn compile(program: &Verified, maps: &[Arc<Map>]) -> Compiled {
     for (from, target) in core::mem::take(&mut c.fixes) {
         c.code.aim(from, c.starts[target]);
     }
-    Compiled { code: c.code.0, plain: c.plain }
+    let changes = (c.plain && ignores_context(program)).then_some(c.code.touched & !KEPT);
+    Compiled { code: c.code.out, plain: c.plain, changes }
+}
+
+/// The instructions that a path leads to, and where they are.
+fn reached(program: &Verified) -> impl Iterator<Item = (usize, Insn)> {
+    program.insns.iter().copied().enumerate().filter(|(at, _)| program.reached[*at])
+}
+
+/// The array of one processor that a look-up at this place is in.
+fn array<'a>(program: &Verified, maps: &'a [Arc<Map>], at: usize, insn: Insn) -> Option<&'a Map> {
+    let map = maps.get(usize::from(program.looked_up(at)?))?;
+    (insn.imm == helpers::id::MAP_LOOKUP && map.spec.kind.is_array() && map.cpus() == 1).then_some(&**map)
+}
+
+fn calls_helper(program: &Verified, maps: &[Arc<Map>], at: usize, insn: Insn) -> bool {
+    insn.is_call() && insn.src != call::LOCAL && array(program, maps, at, insn).is_none()
+}
+
+/// R1, which holds the context when the program begins, gets another value before anything is done with it. Only what comes
+/// before the first jump is looked at.
+fn ignores_context(program: &Verified) -> bool {
+    for (_, insn) in reached(program) {
+        let (class, by) = (insn.class(), insn.by_register());
+        let (reads, writes) = match class {
+            class::LD => (false, insn.dst == 1),
+            class::LDX => (insn.src == 1, insn.dst == 1),
+            class::ST => (insn.dst == 1, false),
+            class::STX => (insn.dst == 1 || insn.src == 1, false),
+            class::ALU | class::ALU64 => {
+                let moves = insn.operation() == alu::MOV;
+                (insn.dst == 1 && !moves || by && insn.src == 1, insn.dst == 1 && moves)
+            }
+            _ => return insn.operation() == jump::EXIT,
+        };
+        if reads || writes {
+            return !reads;
+        }
+    }
+    false
+}
+
+/// What a function keeps for its caller.
+#[derive(Default)]
+struct Frame {
+    /// Registers that it changes and its caller wants back, in the order in which they are saved.
+    saved: Vec<Reg>,
+    /// RBP is its frame pointer, with so many bytes below it.
+    stack: Option<i32>,
+    /// It is the program's own, which gets the runtime.
+    is_first: bool,
+}
+
+impl Frame {
+    fn of(program: &Verified, start: usize, plain: bool) -> Frame {
+        let end = program.functions.iter().map(|f| f.0).filter(|f| *f > start).min().unwrap_or(usize::MAX);
+        let mut used = 0u16;
+        let mut calls = false;
+        for (_, insn) in reached(program).filter(|(at, _)| (start..end).contains(at)) {
+            calls |= insn.is_call();
+            used |= 1 << insn.dst;
+            if !matches!(insn.class(), class::LD) && !insn.is_call() {
+                used |= 1 << insn.src;
+            }
+        }
+        let is_first = start == 0;
+        let mut saved: Vec<Reg> = (6..10).filter(|r| used & 1 << r != 0).map(|r| REGS[r]).collect();
+        if is_first && !plain {
+            saved.push(R12);
+        }
+        // A call needs RSP at a multiple of 16, which it is not where a function begins.
+        let stack = (used & 1 << FRAME != 0 || calls).then(|| {
+            let pad = if saved.len().is_multiple_of(2) { 0 } else { 8 };
+            program.stack_of(start).next_multiple_of(16) as i32 + pad
+        });
+        Frame { saved, stack, is_first }
+    }
 }
 
 struct Compiler<'a> {
@@ -154,43 +234,36 @@ struct Compiler<'a> {
     /// Ends of jumps, and the instruction they go to.
     fixes: Vec<(usize, usize)>,
     plain: bool,
-    /// First instruction of the function being compiled.
-    function: usize,
+    /// Of the function being compiled.
+    frame: Frame,
 }
 
 impl Compiler<'_> {
     /// RBP is the frame pointer of eBPF, above the function's stack, below the saved registers.
     fn prologue(&mut self) {
-        let c = &mut self.code;
-        let stack = self.program.stack_of(self.function).next_multiple_of(16) as i32;
-        c.push(RBP);
-        c.push(RBX);
-        // The program itself also keeps R12. Either way RSP ends at a multiple of 16.
-        let pad = if self.function == 0 {
-            c.push(R12);
+        let (c, frame) = (&mut self.code, &self.frame);
+        if frame.stack.is_some() {
+            c.push(RBP);
+        }
+        frame.saved.iter().for_each(|r| c.push(*r));
+        if frame.is_first && !self.plain {
             c.mov(true, R12, RSI);
-            8
-        } else {
-            0
-        };
-        c.push(R13);
-        c.push(R14);
-        c.push(R15);
-        c.mov(true, RBP, RSP);
-        c.op_imm(SUB, true, RSP, stack + pad);
+        }
+        if let Some(bytes) = frame.stack {
+            c.mov(true, RBP, RSP);
+            c.op_imm(SUB, true, RSP, bytes);
+        }
     }
 
     fn epilogue(&mut self) {
-        let c = &mut self.code;
-        c.mov(true, RSP, RBP);
-        c.pop(R15);
-        c.pop(R14);
-        c.pop(R13);
-        if self.function == 0 {
-            c.pop(R12);
+        let (c, frame) = (&mut self.code, &self.frame);
+        if frame.stack.is_some() {
+            c.mov(true, RSP, RBP);
         }
-        c.pop(RBX);
-        c.pop(RBP);
+        frame.saved.iter().rev().for_each(|r| c.pop(*r));
+        if frame.stack.is_some() {
+            c.pop(RBP);
+        }
         c.ret();
     }
 
@@ -350,7 +423,7 @@ impl Compiler<'_> {
                 c.mov(true, R9, src);
                 c.push(RAX);
                 c.load(insn.size(), false, RAX, R11, 0);
-                let again = c.0.len();
+                let again = c.out.len();
                 c.mov(wide, R10, RAX);
                 c.op(op, wide, R10, R9);
                 c.lock(&[0x0f, 0xb1], wide, R10, R11, 0);
@@ -372,12 +445,12 @@ impl Compiler<'_> {
             }
             jump::EXIT => return self.epilogue(),
             jump::CALL if insn.src == call::LOCAL => {
-                self.code.0.push(0xe8);
+                self.code.out.push(0xe8);
                 self.code.imm32(0);
                 let target = (at as i64 + 1 + i64::from(insn.imm)) as usize;
-                return self.fixes.push((self.code.0.len(), target));
+                return self.fixes.push((self.code.out.len(), target));
             }
-            jump::CALL => return self.helper(at, insn.imm),
+            jump::CALL => return self.helper(at, insn),
             jump::JEQ => EQUAL,
             jump::JNE | jump::JSET => NOT_EQUAL,
             jump::JGT => 0x87,
@@ -399,12 +472,9 @@ impl Compiler<'_> {
         self.fixes.push((from, target));
     }
 
-    fn helper(&mut self, at: usize, id: i32) {
-        let array = self.program.looked_up(at).and_then(|m| self.maps.get(usize::from(m)));
+    fn helper(&mut self, at: usize, insn: Insn) {
         let c = &mut self.code;
-        if id == helpers::id::MAP_LOOKUP
-            && let Some(map) = array.filter(|m| m.spec.kind.is_array() && m.cpus() == 1)
-        {
+        if let Some(map) = array(self.program, self.maps, at, insn) {
             c.load(4, false, RAX, RSI, 0);
             c.op_imm(CMP, false, RAX, map.spec.entries as i32);
             let beyond = c.forward(Some(ABOVE_OR_EQUAL));
@@ -417,11 +487,10 @@ impl Compiler<'_> {
             c.land(done);
             return;
         }
-        self.plain = false;
         // The seventh argument is on the stack: push id, after 8 bytes that keep RSP a multiple of 16.
         c.op_imm(SUB, true, RSP, 8);
-        c.0.push(0x68);
-        c.imm32(id);
+        c.out.push(0x68);
+        c.imm32(insn.imm);
         c.mov(true, R9, R12);
         // call [r12]
         c.bytes(&[0x41, 0xff, 0x14, 0x24]);

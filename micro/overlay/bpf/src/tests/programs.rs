@@ -32,7 +32,10 @@ fn counter() -> Vec<Insn> {
 fn counting_needs_no_vector_register_and_no_helper() {
     let program = check(&counter(), Context::Registers).unwrap();
     let (maps, machine) = (new_maps(), Machine::default());
-    assert!(compile(&program, &maps).plain);
+    let compiled = compile(&program, &maps);
+    assert!(compiled.plain);
+    // rax, rdi, rsi and the scratch register of the look-up.
+    assert_eq!(compiled.changes, Some(1 | 1 << 7 | 1 << 6 | 1 << 10));
     for _ in 0..5 {
         interpreter::run(&program, &maps, &machine, &[0; 168], &[]).unwrap();
     }
@@ -40,6 +43,27 @@ fn counting_needs_no_vector_register_and_no_helper() {
     maps[0].read_value(1, 0, &mut value);
     assert_eq!(value[0], 5);
     assert_eq!(run(&counter(), Context::Registers).values[1][4], 1);
+}
+
+#[test]
+fn only_a_program_that_leaves_its_context_alone_may_do_without_it() {
+    let changes = |insns: &[&[Insn]]| {
+        let program = check(&insns.concat(), Context::Registers).unwrap_or_else(|r| panic!("{r}"));
+        compile(&program, &new_maps()).changes
+    };
+    let end = [mov(0, 0), exit()];
+    assert_eq!(changes(&[&end]), Some(1));
+    assert_eq!(
+        changes(&[&map_value(1, 0, 0), &[mov(2, 1), atomic_add(8, 1, 0, 2)], &end]),
+        Some(1 | 1 << 7 | 1 << 6)
+    );
+    // What the caller wants back is not among them.
+    assert_eq!(changes(&[&[mov(1, 1), movr(6, 1), movr(9, 10)], &end]), Some(1 | 1 << 7));
+    assert_eq!(changes(&[&[movr(6, 1)], &end]), None);
+    assert_eq!(changes(&[&[ld(8, 1, 1, 0)], &end]), None);
+    assert_eq!(changes(&[&[call(id::KTIME_GET_NS)], &end]), None);
+    // Behind a jump it is not followed.
+    assert_eq!(changes(&[&[mov(0, 0), jmp(jump::JEQ, 0, 0, 0)], &end]), None);
 }
 
 #[test]

@@ -158,9 +158,9 @@ impl State {
 
     /// Forgets links between numbers of which there is only one, so that they do not tell states apart.
     pub fn forget_single_links(&mut self) {
-        let mut ids = Vec::new();
-        self.each(&mut |r| ids.push(r.id()));
-        ids.sort_unstable();
+        let mut ids: Vec<u32> = Vec::new();
+        // In order; there are few. A sort of the library's would be the image's only one for numbers.
+        self.each(&mut |r| ids.insert(ids.partition_point(|id| *id < r.id()), r.id()));
         let single = |id: u32| ids.partition_point(|i| *i <= id) - ids.partition_point(|i| *i < id) == 1;
         self.each(&mut |r| {
             if let Reg::Number { id, .. } = r
