@@ -13,18 +13,18 @@ use std::thread;
 use unilith_overlay::Client;
 
 /// A program, as `drive.c` drives it.
-struct Driven {
+pub(super) struct Driven {
     /// Its name in the catalogue and in `drive.c`.
-    name: &'static str,
-    what: &'static str,
+    pub name: &'static str,
+    pub what: &'static str,
     /// How often a round of `drive.c` does that.
-    times: f64,
+    pub times: f64,
     arguments: &'static [&'static str],
-    /// What handles each of them, and what is called more often than anything else that has a name.
+    /// What handles each of them, and what is called more often than anything else that has a name (`overlay-busiest`).
     counted: [&'static str; 2],
 }
 
-const PROGRAMS: [Driven; 3] = [
+pub(super) const PROGRAMS: [Driven; 3] = [
     Driven {
         name: "nginx",
         what: "nginx, each page",
@@ -58,14 +58,7 @@ const SECOND: f64 = 1e9;
 
 pub fn run(options: &Options) -> Result<()> {
     build_kernels(options, &[&OFF, &ON])?;
-    let scratch = Scratch::new("instructions")?;
-    let library = scratch.path().join("drive.so");
-    let source = options.root.join("bench/overlay/drive.c");
-    let mut compiler = Command::new("cc");
-    let status = compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-    if !status.map_err(|e| format!("cannot run cc: {e}"))?.success() {
-        return Err(format!("{} does not compile", source.display()));
-    }
+    let scratch = driver(options)?;
     let mut rows = Vec::new();
     let mut costs = Vec::new();
     for program in &PROGRAMS {
@@ -106,18 +99,31 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// `drive.so` in a directory of its own.
+pub(super) fn driver(options: &Options) -> Result<Scratch> {
+    let scratch = Scratch::new("driver")?;
+    let library = scratch.path().join("drive.so");
+    let source = options.root.join("bench/overlay/drive.c");
+    let mut compiler = Command::new("cc");
+    let status = compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !status.map_err(|e| format!("cannot run cc: {e}"))?.success() {
+        return Err(format!("{} does not compile", source.display()));
+    }
+    Ok(scratch)
+}
+
 /// A machine whose program is driven from within.
-struct Machine<'a> {
+pub(super) struct Machine<'a> {
     options: &'a Options,
     program: &'static Driven,
-    name: String,
+    pub name: String,
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl<'a> Machine<'a> {
-    fn start(
+    pub fn start(
         options: &'a Options,
         scratch: &Scratch,
         program: &'static Driven,
@@ -174,7 +180,7 @@ impl<'a> Machine<'a> {
         Ok(elapsed / self.program.times)
     }
 
-    fn round(&mut self) -> Result<f64> {
+    pub fn round(&mut self) -> Result<f64> {
         self.go()?;
         self.took()
     }

@@ -80,14 +80,18 @@ fn echoes(folder: &Path) -> Result<f64> {
     })
 }
 
-/// The smallest command: nothing begins with what is asked for.
 fn commands(folder: &Path) -> Result<f64> {
     let client = Client::connect(folder).map_err(|e| e.to_string())?;
-    trips(|| match client.run(&["complete", "commands", "nothing begins so"], false) {
+    trips(|| smallest(&client))
+}
+
+/// The smallest command: nothing begins with what is asked for.
+pub(super) fn smallest(client: &Client) -> Result<()> {
+    match client.run(&["complete", "commands", "nothing begins so"], false) {
         Ok(answer) if answer.code == 0 && answer.out.is_empty() => Ok(()),
         Ok(answer) => Err(format!("the command answers {}", answer.code)),
         Err(e) => Err(e.to_string()),
-    })
+    }
 }
 
 /// The median of many, in microseconds.

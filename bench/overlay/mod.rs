@@ -2,10 +2,12 @@
 //! Paper: uIO figures 4, 6, 7, 8 and 9. What the overlay costs a machine that has it: nothing asked of it, and commands
 //! every second; how quick the line is against a channel that only echoes; and how quick files of the host are.
 
+pub mod busiest;
 pub mod files;
 pub mod instructions;
 pub mod line;
 pub mod load;
+pub mod loading;
 
 use crate::side::{self, Machine};
 use crate::{Options, Result, Side, statistics, statistics::Samples};
@@ -22,6 +24,8 @@ pub fn run(options: &Options) -> Result<()> {
     instructions::run(options)?;
     println!();
     line::run(options)?;
+    println!();
+    loading::run(options)?;
     println!();
     size(options)?;
     println!();

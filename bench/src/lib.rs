@@ -74,7 +74,13 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),
     ("overlay-load", "of these: requests a second, with commands running", overlay::load::run),
     ("overlay-instructions", "of these: instructions a request takes", overlay::instructions::run),
+    (
+        "overlay-busiest",
+        "which functions of the programs of overlay-instructions are called most",
+        overlay::busiest::run,
+    ),
     ("overlay-line", "of these: round trips", overlay::line::run),
+    ("overlay-loading", "of these: how long a program takes to be loaded", overlay::loading::run),
     ("overlay-size", "of these: image and memory", overlay::size),
     ("overlay-files", "of these: files of the host", overlay::files::run),
     ("native", "a process machine beside the same program on this computer and on Linux", native::run),

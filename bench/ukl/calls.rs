@@ -3,6 +3,7 @@
 
 use super::{LINKED, Level, Table, UNMODIFIED, build_linked, is_linked, level_words, link, name_of, prepare};
 use crate::{Options, Result, Scratch, programs, side, side::Side};
+use std::{fs, path::Path};
 
 /// Redis and its client in one machine, both Debian's own form of program.
 const PROJECT: &str = r#"
@@ -10,6 +11,10 @@ from = "debian:redis-server"
 program = "redis-server"
 files = { "/usr/bin/request" = "request" }
 "#;
+
+/// Columns of a Redis whose own lines call the kernel's TCP (apps/redis/direct), and the levels it runs at.
+const DIRECT: [(&str, Level); 2] =
+    [("base,byp, direct", "base,byp"), ("base,byp,shortcut, direct", "base,byp,shortcut")];
 
 /// How often a machine is started again whose host was too busy for it to find a good clock.
 const PATIENCE: usize = 5;
@@ -39,7 +44,7 @@ fn calls(options: &Options, runs: usize, run: Run, words: &[&str]) -> Result<()>
             let program = if is_linked(level) { &linked } else { &unmodified };
             let program = program.display().to_string();
             let all = [&["--network", "none", &program], words].concat();
-            measure(options, run, level, &all, &mut table)?;
+            measure(options, run, (level, level), &all, &mut table)?;
         }
     }
     table.print();
@@ -49,42 +54,61 @@ fn calls(options: &Options, runs: usize, run: Run, words: &[&str]) -> Result<()>
 pub fn request(options: &Options) -> Result<()> {
     println!("Instructions for one request of Redis over the loopback device, those of server and client.\n");
     let scratch = prepare(options, "request")?;
-    let [unmodified, linked] = projects(options, &scratch)?;
-    let mut table = Table::new(&[&UNMODIFIED[..], &LINKED].concat());
+    let unmodified = scratch.path().join("unmodified");
+    project(&unmodified, PROJECT)?;
+    programs::build(options, "ukl/request.c", &unmodified.join("request"))?;
+    let linked = linked_project(options, &scratch, "app.toml")?;
+    let direct = linked_project(options, &scratch, "direct/unilith.toml")?;
+    let unmodified = unmodified.display().to_string();
+    let own = |level| (level, level, if is_linked(level) { &linked } else { &unmodified });
+    let mut columns: Vec<_> = [&UNMODIFIED[..], &LINKED].concat().into_iter().map(own).collect();
+    columns.extend(DIRECT.map(|(column, level)| (column, level, &direct)));
+    let mut table = Table::new(&columns.iter().map(|(column, ..)| *column).collect::<Vec<_>>());
     for _ in 0..options.runs.min(2) {
-        for level in table.levels.clone() {
-            let project = if is_linked(level) { &linked } else { &unmodified };
+        for (column, level, project) in &columns {
             let all = ["--network", "none", "--entrypoint", "/usr/bin/request", project];
-            measure(options, side::counted, level, &all, &mut table)?;
+            measure(options, side::counted, (column, level), &all, &mut table)?;
         }
     }
     table.print();
     Ok(())
 }
 
-/// The project with Debian's Redis, and the one with the catalogue's recipe for it, whose client is linked to another place.
-fn projects(options: &Options, scratch: &Scratch) -> Result<[String; 2]> {
-    let recipe = options.root.join("apps/redis/app.toml");
-    let recipe = std::fs::read_to_string(&recipe).map_err(|e| format!("{}: {e}", recipe.display()))?;
-    let (_, recipe) = recipe.split_once("\n[linked]\n").ok_or("apps/redis/app.toml has no recipe")?;
-    let make = |name: &str, text: &str| -> Result<String> {
-        let folder = scratch.path().join(name);
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        scratch.write(&format!("{name}/unilith.toml"), text)?;
-        Ok(folder.display().to_string())
-    };
-    let unmodified = make("unmodified", PROJECT)?;
-    let linked = make("linked", &format!("{PROJECT}\n[linked]\n{recipe}"))?;
-    programs::build(options, "ukl/request.c", &scratch.path().join("unmodified/request"))?;
-    link(options, "ukl/request.c", &scratch.path().join("linked/request"), &["--place", "1"])?;
-    // Redis is built when it is not in the cache, which no run has to wait for.
-    build_linked(options, &linked)?;
-    Ok([unmodified, linked])
+fn project(folder: &Path, text: &str) -> Result<()> {
+    let of_folder = |e| format!("{}: {e}", folder.display());
+    fs::create_dir_all(folder).map_err(of_folder)?;
+    fs::write(folder.join("unilith.toml"), text).map_err(of_folder)
 }
 
-/// Runs a program that prints lines of a name and a number.
-fn measure(options: &Options, run: Run, level: Level, words: &[&str], table: &mut Table) -> Result<()> {
-    let of_level = |e: String| format!("{}: {e}", name_of(level));
+/// A project of Redis with the recipe of a settings file below apps/redis, whose client is linked to another place.
+fn linked_project(options: &Options, scratch: &Scratch, settings: &str) -> Result<String> {
+    let settings = options.root.join("apps/redis").join(settings);
+    let of_settings = |e| format!("{}: {e}", settings.display());
+    let text = fs::read_to_string(&settings).map_err(of_settings)?;
+    let (_, recipe) =
+        text.split_once("\n[linked]\n").ok_or_else(|| format!("{}: no recipe", settings.display()))?;
+    let folder = scratch.path().join(settings.file_stem().unwrap_or_default());
+    project(&folder, &format!("{PROJECT}\n[linked]\n{recipe}"))?;
+    let patch = settings.with_file_name("tcp.patch");
+    if patch.is_file() {
+        fs::copy(&patch, folder.join("tcp.patch")).map_err(of_settings)?;
+    }
+    link(options, "ukl/request.c", &folder.join("request"), &["--place", "1"])?;
+    let folder = folder.display().to_string();
+    // Redis is built when it is not in the cache, which no run has to wait for.
+    build_linked(options, &folder)?;
+    Ok(folder)
+}
+
+/// Runs a program that prints lines of a name and a number, for a column of the table, at a level.
+fn measure(
+    options: &Options,
+    run: Run,
+    (column, level): (&'static str, Level),
+    words: &[&str],
+    table: &mut Table,
+) -> Result<()> {
+    let of_level = |e: String| format!("{}: {e}", name_of(column));
     let words = [&level_words(level), words].concat();
     for _ in 0..PATIENCE {
         let text = run(options, Side::Linux, &words).map_err(of_level)?;
@@ -97,7 +121,7 @@ fn measure(options: &Options, run: Run, level: Level, words: &[&str], table: &mu
         if figures.is_empty() {
             return Err(of_level(format!("the program printed: {text}")));
         }
-        figures.iter().for_each(|(name, value)| table.add(name, level, *value));
+        figures.iter().for_each(|(name, value)| table.add(name, column, *value));
         return Ok(());
     }
     Err(of_level(
