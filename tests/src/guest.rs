@@ -63,6 +63,15 @@ impl Script {
         self
     }
 
+    /// Restarts the machine by a triple fault.
+    pub fn restart(mut self) -> Script {
+        // lidt with zeros of the file's head (e_ident); ud2: there is no handler, nor one for that.
+        self.code.extend([0x0f, 0x01, 0x1d]);
+        self.code.extend((BASE + 8).to_le_bytes());
+        self.code.extend([0x0f, 0x0b]);
+        self
+    }
+
     /// A 32-bit ELF file with a PVH entry note.
     pub fn assemble(&self) -> Vec<u8> {
         const HEADERS: u32 = 52 + 2 * 32;

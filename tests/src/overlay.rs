@@ -125,6 +125,33 @@ pub const ANSWERS: &[(&str, &str)] = &[
     ("bad-pointers", "-14 -14 -14 -14\n"),
 ];
 
+/// What an object becomes by damage that has a name: what it is called, its bytes, and what has to be said of it.
+pub fn damages(object: &[u8]) -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let with = |at: usize, bytes: &[u8]| {
+        let mut damaged = object.to_vec();
+        damaged[at..at + bytes.len()].copy_from_slice(bytes);
+        damaged
+    };
+    let word = |at: usize| object[at..at + 8].try_into().map_or(0, u64::from_le_bytes) as usize;
+    // The type of the first relocation of the first section that has some (SHT_RELA).
+    let mut sections = (word(40)..object.len()).step_by(64);
+    let relocation = sections.find(|at| object[at + 4] == 4).map_or(0, |at| word(at + 24));
+    vec![
+        ("other.o", with(18, &183u16.to_le_bytes()), "AArch64"),
+        ("kind.o", with(16, &[2]), "relocatable"),
+        (
+            "relocation.o",
+            with(relocation + 8, &200u32.to_le_bytes()),
+            "relocation of type 200 in section .text",
+        ),
+        ("half.o", object[..object.len() / 2].to_vec(), "truncated"),
+        ("start.o", object[..40].to_vec(), "truncated"),
+        ("empty.o", Vec::new(), "not an ELF object"),
+        ("text.o", b"int main(void) { return 0; }\n".to_vec(), "ELF"),
+        ("large.o", vec![0; 3 << 20], "larger than 2 MiB"),
+    ]
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub struct Said {

@@ -45,7 +45,15 @@ fn a_kernel_that_fails_gives_its_reason() {
 #[test]
 fn a_machine_that_ends_without_a_word_is_a_failure() {
     let unilith = Unilith::with_guest(&Script::new().end());
-    unilith.run(&RUN).code(125).fails_with(&["without a word", "unilith logs"]);
+    unilith.run(&RUN).code(125).fails_with(&[
+        "without a word",
+        "QEMU exited with 1",
+        "printed nothing",
+        "unilith logs",
+    ]);
+    // As a kernel does that panics or faults before it can say so.
+    let unilith = Unilith::with_guest(&Script::new().print("early\nthe last\n").restart());
+    unilith.run(&RUN).code(125).fails_with(&["QEMU exited with 0", "restarted", "it printed: the last;"]);
 }
 
 #[test]

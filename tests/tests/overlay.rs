@@ -154,14 +154,18 @@ fn several_commands_run_at_once_and_one_that_runs_for_ever_is_interrupted() {
         let output = child.wait_with_output().unwrap();
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"redis\n"[..]));
     }
+    // Theirs, the context's and that of `ps`: who is interrupted before it has asked for anything ends as any process does.
+    let overlay_threads = || exec(&unilith, &machine, &["ps"]).ok().out.matches("[overlay]").count();
+    eventually("the endless commands run", || overlay_threads() >= 5);
     for child in &mut endless {
         // Nobody reads what `cat` prints: an interrupt reaches it all the same.
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         unilith_tests::signal(rustix::process::Signal::INT, child.id());
     }
     let begin = Instant::now();
-    for mut child in endless {
+    for child in &mut endless {
         drop(child.stdout.take());
+        eventually("an interrupted command has ended", || child.try_wait().unwrap().is_some());
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
     assert!(begin.elapsed() < Duration::from_secs(20));
@@ -170,7 +174,6 @@ fn several_commands_run_at_once_and_one_that_runs_for_ever_is_interrupted() {
     std::thread::sleep(Duration::from_millis(500));
     killed.kill().unwrap();
     killed.wait().unwrap();
-    let overlay_threads = || exec(&unilith, &machine, &["ps"]).ok().out.matches("[overlay]").count();
     eventually("the threads of commands whose clients are gone have ended", || overlay_threads() <= 3);
 }
 
@@ -320,6 +323,35 @@ fn a_linux_machine_answers_by_ordinary_processes() {
 }
 
 #[test]
+fn a_machine_whose_host_has_no_tools_serves_and_says_so() {
+    // A process has them in its file.
+    if !has_overlay() || unilith_tests::tested_machine() == "process" {
+        return;
+    }
+    let mut unilith = Unilith::new();
+    let whole = redis(&unilith);
+    exec(&unilith, &whole, &["ls", "/etc"]).ok().says("hostname");
+    // The same kernel, alone in its directory.
+    let alone = unilith.path("kernel");
+    let kernel = unilith.inspect(&whole.id)["kernel"].as_str().expect("the kernel is named").to_string();
+    std::fs::copy(kernel, &alone).expect("a copy of the kernel");
+    drop(whole);
+    unilith.set("UNILITH_KERNEL", &alone);
+    let machine = redis(&unilith);
+    let refusal = "the host does not hand the overlay's commands over";
+    for _ in 0..2 {
+        exec(&unilith, &machine, &["ls", "/etc"]).code(126).complains(refusal);
+    }
+    // The program does without them, up to its end.
+    let (host, port) = (machine.at(6379).ip().to_string(), machine.at(6379).port().to_string());
+    let ask = |words: &[&str]| client("redis-cli", &[&["-h", &host, "-p", &port], words].concat());
+    ask(&["set", "key", "value"]).ok().says("OK");
+    ask(&["shutdown", "nosave"]);
+    eventually("Redis has ended", || unilith.inspect(&machine.id)["state"]["phase"] == "exited");
+    assert_eq!(unilith.inspect(&machine.id)["state"]["outcome"]["code"], 0);
+}
+
+#[test]
 fn a_kernel_without_the_overlay_has_none_of_it() {
     let unilith = Unilith::new();
     if !has_overlay() {
@@ -343,15 +375,22 @@ fn a_kernel_without_the_overlay_has_none_of_it() {
         ];
         // Building a kernel takes a while; it is built once and cached.
         finish(&mut unilith.command(&words), BUILD_KERNEL).ok();
-        let kernel = unilith.inspect(overlay)["symbols"].as_str().expect("the kernel is named").to_string();
-        finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out
+        let machine = unilith.inspect(overlay);
+        let file = |key: &str| machine[key].as_str().expect("the kernel is named").to_string();
+        let image = std::fs::metadata(file("kernel")).expect("the kernel is a file").len();
+        (finish(Command::new("nm").args(["--demangle", &file("symbols")]), BUILD_KERNEL).ok().out, image)
     };
     // A platform's few instructions into and out of domains are its own, and stay.
     let crates =
         ["overlay_line", "overlay_commands", "overlay_objects", "overlay_trace", "api_overlay", "bpf"];
-    let left = symbols("off");
+    let (left, small) = symbols("off");
     unilith.run(&["exec", "off", "ls"]).fails_with(&["--set overlay=off"]);
-    let there = symbols("on");
+    let (there, whole) = symbols("on");
+    // Commands come from the host when they are first used. (A process has them in its file, which the host caches.)
+    assert!(
+        unilith_tests::tested_machine() == "process" || whole < small + 105_000,
+        "the overlay's tools are in the image: {whole} bytes with them, {small} without"
+    );
     for part in crates.map(|name| format!("{name}::")) {
         assert!(there.contains(&part), "nm sees {part} where it is");
         let found: Vec<&str> = left.lines().filter(|l| l.contains(&part)).collect();

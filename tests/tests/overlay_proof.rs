@@ -2,6 +2,7 @@
 //! What the overlay promises, held against nginx and SQLite while they work: whatever is done wrong with it, the
 //! application answers the same bytes. (Redis, and what needs no application: `overlay_faults`, `overlay_programs`, `trace`.)
 
+use bpf::Insn;
 use overlay_wire::{Hello, Kind, Run, frame};
 use std::{
     io::Write,
@@ -10,21 +11,23 @@ use std::{
     thread,
     time::Duration,
 };
-use unilith_overlay::{Client, Event, socket};
+use unilith_overlay::{Client, Event, LineError, socket};
 use unilith_tests::{
     Unilith, client, eventually,
     overlay::{
-        ANSWERS, Asking, Database, FAULTS, Numbers, build, folder, kernel_place, package, run_object, send,
-        session,
+        ANSWERS, Asking, Database, FAULTS, Numbers, build, damages, folder, kernel_place, package,
+        run_object, send, session,
     },
     root, tested_kernel,
 };
-use unilith_trace::language;
+use unilith_trace::{Script, language};
 
 fn is_without_overlay() -> bool {
     tested_kernel() != "micro"
         || unilith_tests::is_skipped_on_process("overlay_programs and trace do the same to Redis there")
 }
+
+const EXIT: Insn = Insn::new(0x95, 0, 0, 0, 0);
 
 /// A machine that is watched while things are done to it.
 struct Subject<'a> {
@@ -35,21 +38,31 @@ struct Subject<'a> {
     /// Programs at functions that it calls all the time.
     package: Vec<u8>,
     bundle: usize,
+    /// One of them as the verifier must not let through.
+    unsafe_package: Vec<u8>,
     goes_on: &'a dyn Fn(),
 }
 
 impl<'a> Subject<'a> {
     fn new(unilith: &Unilith, machine: &str, script: &str, goes_on: &'a dyn Fn()) -> Subject<'a> {
         let client = session(unilith, machine);
-        let script = language::compile(script, &|_| None).expect("a script of the test's own");
-        let package = package(&client, &script, |path| path.contains("nginx") || path.contains("libsqlite3"));
+        let mut script = language::compile(script, &|_| None).expect("a script of the test's own");
+        let packed = |script: &Script| {
+            package(&client, script, |path| path.contains("nginx") || path.contains("libsqlite3"))
+        };
+        let good = packed(&script);
+        let bundle = script.bundle.encode().len();
+        // r0 is returned, and nothing was ever written to it.
+        script.bundle.programs[0].insns = vec![EXIT];
+        let unsafe_package = packed(&script);
         let object = build(unilith, &root().join("tests/programs/overlay/faults.c"));
         Subject {
             client,
             folder: folder(unilith, machine),
             object: std::fs::read(object).expect("it was just built"),
-            package,
-            bundle: script.bundle.encode().len(),
+            package: good,
+            bundle,
+            unsafe_package,
             goes_on,
         }
     }
@@ -93,6 +106,66 @@ impl<'a> Subject<'a> {
             };
             assert_eq!(code, 130, "{endless}");
         }
+        (self.goes_on)();
+    }
+
+    /// Each command does what it is for.
+    fn takes_every_command(&self) {
+        for (words, text) in [
+            (&["help"][..], "complete"),
+            (&["mkdir", "-p", "/overlay/a/b"], ""),
+            (&["cp", "/etc/hostname", "/overlay/a/b/name"], ""),
+            (&["mv", "/overlay/a/b/name", "/overlay/a/c"], ""),
+            (&["cat", "/overlay/a/c"], "\n"),
+            (&["ls", "-l", "/overlay/a"], " c\n"),
+            (&["rm", "-r", "/overlay/a"], ""),
+            (&["sync"], ""),
+            (&["ps"], "[overlay]"),
+            (&["kill", "-CONT", "1"], ""),
+            (&["mem"], ""),
+            (&["top", "-n", "1", "-d", "1"], ""),
+            (&["log", "-n", "3"], ""),
+            (&["net"], ""),
+            (&["programs"], ""),
+            (&["symbols", "getpid"], "libc.so.6"),
+            (&["bpf", "points"], "sys_enter"),
+            (&["bpf", "helpers"], "map_lookup_elem"),
+        ] {
+            let said = send(&self.client, words, b"");
+            assert!(said.code == 0 && said.out.contains(text), "{}: {said:?}", words.join(" "));
+        }
+        (self.goes_on)();
+    }
+
+    /// What is wrong in itself is refused with the reason.
+    fn says_what_is_wrong(&self) {
+        for (words, code, text) in [
+            (&["frobnicate"][..], 127, "no such command"),
+            (&["cat", "/no/such/path"], 1, "No such file or directory"),
+            (&["run", "nobody"], 1, "no such program"),
+            (&["free", "nobody"], 1, "no such program"),
+            (&["symbols", "no_such_name"], 1, "no_such_name"),
+            (&["bpf", "detach", "nobody"], 1, "nothing of this name"),
+        ] {
+            let said = send(&self.client, words, b"");
+            assert!(i32::from(said.code) == code && said.why.contains(text), "{}: {said:?}", words.join(" "));
+        }
+        for (name, object, text) in damages(&self.object) {
+            let said = send(&self.client, &["load", "-s", &object.len().to_string(), name], &object);
+            assert!(said.code == 126 && said.why.contains(text), "{name}: {said:?}");
+        }
+        let said = send(&self.client, &["bpf", "attach", "unsafe"], &self.unsafe_package);
+        assert!(said.code == 126 && said.why.contains("instruction 0: the function ends"), "{said:?}");
+        let long = vec![b'x'; 1 << 20];
+        assert!(matches!(self.client.start(&[&long], false, 0), Err(LineError::TooLong(..))));
+        let mut stream = socket::connect(&self.folder).expect("the socket is there");
+        // A frame may say so all the same; it is dismissed in the middle of it.
+        let mut giant = frame(Kind::HELLO, 0, 0, b"");
+        giant[16..20].copy_from_slice(&(1u32 << 20).to_le_bytes());
+        let check = overlay_wire::check(&giant[..20]);
+        giant[20..24].copy_from_slice(&check.to_le_bytes());
+        giant.resize(1 << 20, b'x');
+        let _ = stream.write_all(&giant);
         (self.goes_on)();
     }
 
@@ -258,6 +331,8 @@ fn nginx_answers_the_same_whatever_the_overlay_is_used_for() {
     let script = "count(ngx_http_handler); latency(ngx_http_core_run_phases); count(return ngx_palloc)";
     let subject = Subject::new(&unilith, &machine.id, script, &goes_on);
     too_short_is_refused(&unilith, &machine.id, "ngx_event_get_peer");
+    subject.takes_every_command();
+    subject.says_what_is_wrong();
     subject.survives_faults();
     subject.survives_damage();
     subject.survives_disconnects();
@@ -292,6 +367,8 @@ fn sqlite_keeps_its_file_whole_whatever_the_overlay_is_used_for() {
     let name = &database.machine.id;
     let subject = Subject::new(&unilith, name, script, &goes_on);
     too_short_is_refused(&unilith, name, "sqlite3_thread_cleanup");
+    subject.takes_every_command();
+    subject.says_what_is_wrong();
     subject.survives_faults();
     subject.survives_damage();
     subject.survives_disconnects();

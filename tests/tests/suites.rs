@@ -2,13 +2,15 @@
 //! What others wrote to test their programs, from Debian's source, on ordinary Linux and at the levels of UKL: the same tests
 //! must pass. glibc's tests of threads and signals run in the machine, those of Redis and memcached against it.
 //!
-//! A selection, unless `UNILITH_SUITES=all` asks for everything at every level, which takes an hour and more. What a level
+//! A selection at two levels, unless `UNILITH_SUITES=all` asks for everything at every level, which takes hours.
+//! `UNILITH_SUITES=cpl0:cpl0,byp` asks for the selection at these levels, `all:cpl0:cpl0,byp` for everything at them. What a level
 //! fails is run once more there: the suites have limits of time that a busy computer under software emulation does not keep.
-//! Each run's results are in `target/suites`.
+//! What they print is in `target/suites`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -16,9 +18,10 @@ use std::{
 use unilith_image::{Cache, Quiet, SourcePackage};
 use unilith_tests::{Machine, Unilith, eventually, finish, root};
 
-/// Values of `--ukl`; the first is ordinary Linux. The last is for programs that are linked into Linux.
-const LEVELS: [&str; 4] = ["", "cpl0", "cpl0,byp", "cpl0,byp,call,ret,shortcut"];
-const LINKED: &str = "base,byp,shortcut";
+/// Values of `--ukl` beside none, which is ordinary Linux. Those with `base` are for programs that are linked into Linux.
+const LEVELS: [&str; 5] = ["cpl0", "cpl0,byp", "cpl0,byp,call,ret,shortcut", "base", "base,byp,shortcut"];
+/// Those of the selection: the ones at which most is different.
+const FEW: [&str; 2] = [LEVELS[2], LEVELS[4]];
 /// The longest that a machine may take for its part, and a build.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Seconds for one test of glibc, and how many run at once: most of them sleep.
@@ -75,13 +78,28 @@ const MEMCACHED: [&str; 3] = ["cas", "getset", "incrdecr"];
 /// Names of tests and whether they passed.
 type Results = BTreeMap<String, bool>;
 
-fn all() -> bool {
-    std::env::var("UNILITH_SUITES").is_ok_and(|what| what == "all")
+/// What is asked for: everything or the selection, and the levels beside ordinary Linux.
+struct Asked {
+    all: bool,
+    levels: Vec<&'static str>,
 }
 
-/// The levels of this run for unmodified programs.
-fn levels() -> Vec<&'static str> {
-    if all() { LEVELS.to_vec() } else { vec![LEVELS[0], LEVELS[3]] }
+fn asked() -> Asked {
+    let text = std::env::var("UNILITH_SUITES").unwrap_or_default();
+    let (all, named): (Vec<&str>, Vec<&str>) =
+        text.split(':').filter(|word| !word.is_empty()).partition(|word| *word == "all");
+    let level = |name: &&str| {
+        let known = LEVELS.iter().find(|level| *level == name);
+        *known.unwrap_or_else(|| panic!("UNILITH_SUITES={text}: no level `{name}`; there are {LEVELS:?}"))
+    };
+    let levels: Vec<_> = named.iter().map(level).collect();
+    let all = !all.is_empty();
+    let unnamed: &[&str] = if all { &LEVELS } else { &FEW };
+    Asked { all, levels: if levels.is_empty() { unnamed.to_vec() } else { levels } }
+}
+
+fn is_linked(level: &str) -> bool {
+    level.split(',').any(|word| word == "base")
 }
 
 fn words(level: &str) -> Vec<&str> {
@@ -99,30 +117,42 @@ fn source(unilith: &Unilith, name: &str) -> PathBuf {
     folder
 }
 
-/// Keeps what a suite printed and says how it went.
+/// Keeps what a suite printed, behind what it printed before, and says how it went.
 fn keep(suite: &str, level: &str, text: &str, results: &Results) {
     let folder = root().join("target/suites");
     fs::create_dir_all(&folder).expect("target can be written");
     let level = if level.is_empty() { "linux" } else { level };
-    fs::write(folder.join(format!("{suite}-{level}")), text).expect("target can be written");
+    let file = fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{suite}-{level}")));
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("target can be written");
     let passed = results.values().filter(|passed| **passed).count();
     eprintln!("{suite} at {level}: {passed} of {} passed", results.len());
     assert!(passed > 0, "{suite} at {level}: {text}");
 }
 
-/// What passes on ordinary Linux passes at this level, at the second try if not at the first.
-fn compare(suite: &str, level: &str, linux: &Results, run: &mut dyn FnMut(&BTreeSet<String>) -> Results) {
-    let lost = |here: &Results, among: &BTreeSet<String>| -> BTreeSet<String> {
-        let passes = |name: &String| linux.get(name) == Some(&true) && here.get(name) != Some(&true);
-        among.iter().filter(|name| passes(name)).cloned().collect()
-    };
-    let every: BTreeSet<String> = linux.keys().cloned().collect();
-    let mut missing = lost(&run(&every), &every);
-    if !missing.is_empty() {
-        eprintln!("{suite} at {level}, once more: {missing:?}");
-        missing = lost(&run(&missing), &missing);
+/// Runs a suite at a level (none: ordinary Linux), at least those of its tests that are named, or all.
+type Run<'a> = dyn FnMut(&str, Option<&BTreeSet<String>>) -> Results + 'a;
+
+/// Runs a suite on ordinary Linux and at each of these levels, as far as it can be run there: what passes on the former must pass
+/// at the latter, at the second try if not at the first.
+fn compare(suite: &str, levels: &[&str], can: &dyn Fn(&str, &str) -> bool, run: &mut Run) {
+    let linux = run("", None);
+    let mut lost = Vec::new();
+    for level in levels {
+        let passing = linux.iter().filter(|(name, passed)| **passed && can(level, name));
+        let mut missing: BTreeSet<String> = passing.map(|(name, _)| name.clone()).collect();
+        for _ in 0..2 {
+            let here = run(level, Some(&missing));
+            missing.retain(|name| here.get(name) != Some(&true));
+            if missing.is_empty() {
+                break;
+            }
+            eprintln!("{suite} at {level}, not passed: {missing:?}");
+        }
+        if !missing.is_empty() {
+            lost.push((level, missing));
+        }
     }
-    assert!(missing.is_empty(), "{suite} at {level}: these pass on ordinary Linux: {missing:?}");
+    assert!(lost.is_empty(), "{suite}: these pass on ordinary Linux: {lost:#?}");
 }
 
 /// glibc's tests, compiled into a root file system.
@@ -165,25 +195,28 @@ fn run_glibc(unilith: &Unilith, image: &Path, level: &str, names: Option<&BTreeS
 fn glibcs_own_tests_of_threads_and_signals_pass_as_on_ordinary_linux() {
     let unilith = Unilith::new();
     let source = source(&unilith, "glibc");
-    let selection: &[&str] = if all() { &[] } else { &GLIBC };
-    let image = compile_glibc(&unilith, &source, "glibc-tests", selection, "");
-    let linux = run_glibc(&unilith, &image, LEVELS[0], None);
-    for level in &levels()[1..] {
-        compare("glibc", level, &linux, &mut |names| run_glibc(&unilith, &image, level, Some(names)));
-    }
-    let compiler = format!("{} linux cc", root().join("unilith").display());
-    let linked = compile_glibc(&unilith, &source, "glibc-linked", &GLIBC, &compiler);
-    let linux = linux.into_iter().filter(|(name, _)| GLIBC.contains(&name.as_str())).collect();
-    compare("glibc", LINKED, &linux, &mut |names| run_glibc(&unilith, &linked, LINKED, Some(names)));
+    let Asked { all, levels } = asked();
+    let ordinary = compile_glibc(&unilith, &source, "glibc-tests", if all { &[] } else { &GLIBC }, "");
+    let linked = levels.iter().any(|level| is_linked(level)).then(|| {
+        let compiler = format!("{} linux cc", root().join("unilith").display());
+        compile_glibc(&unilith, &source, "glibc-linked", &GLIBC, &compiler)
+    });
+    let can = |level: &str, name: &str| !is_linked(level) || GLIBC.contains(&name);
+    compare("glibc", &levels, &can, &mut |level, names| {
+        let image = linked.as_ref().filter(|_| is_linked(level)).unwrap_or(&ordinary);
+        run_glibc(&unilith, image, level, names)
+    });
+}
+
+/// Builds what a machine with this program of the catalogue takes, before one has to be there in time.
+fn prepare(unilith: &Unilith, level: &str, program: &str) {
+    let build = ["run", "--rm", "--machine", "microvm", "--kernel", "linux"];
+    let version = [program, "--", "--version"];
+    finish(&mut unilith.command(&[&build[..], &words(level), &version].concat()), PATIENCE).ok();
 }
 
 /// A machine that serves a program of the catalogue.
 fn serve<'a>(unilith: &'a Unilith, level: &str, program: &[&str]) -> Machine<'a> {
-    let name = program[0];
-    let build = ["run", "--rm", "--machine", "microvm", "--kernel", "linux"];
-    // Built before the machine has to be there in time.
-    let version = [name, "--", "--version"];
-    finish(&mut unilith.command(&[&build[..], &words(level), &version].concat()), PATIENCE).ok();
     let run = ["run", "-d", "--machine", "microvm", "--kernel", "linux", "-m", "512M"];
     let ran = finish(&mut unilith.command(&[&run[..], &words(level), program].concat()), PATIENCE).ok();
     eventually("the program serves", || unilith.run(&["ps"]).out.contains("ready"));
@@ -194,6 +227,7 @@ fn serve<'a>(unilith: &'a Unilith, level: &str, program: &[&str]) -> Machine<'a>
 fn run_redis(unilith: &Unilith, source: &Path, level: &str, files: &[&str]) -> Results {
     let server = ["redis", "--", "--protected-mode", "no", "--save", "", "--dir", "/data"];
     let server = [&server[..], &["--enable-debug-command", "yes"]].concat();
+    prepare(unilith, level, "redis");
     let (mut text, mut results) = (String::new(), Results::new());
     for file in files {
         // Each file finds a server that nobody has asked anything.
@@ -227,19 +261,21 @@ fn run_redis(unilith: &Unilith, source: &Path, level: &str, files: &[&str]) -> R
 fn redis_own_suite_passes_as_on_ordinary_linux() {
     let unilith = Unilith::new();
     let source = source(&unilith, "redis");
-    let files: &[&str] = if all() { &REDIS_ALL } else { &REDIS };
-    let linux = run_redis(&unilith, &source, LEVELS[0], files);
-    for level in levels()[1..].iter().chain([&LINKED]) {
-        compare("redis", level, &linux, &mut |names| {
-            let has = |file: &&&str| names.iter().any(|name| name.starts_with(&format!("{file}: ")));
-            let again: Vec<&str> = files.iter().filter(has).copied().collect();
-            run_redis(&unilith, &source, level, &again)
-        });
-    }
+    let Asked { all, levels } = asked();
+    let files: &[&str] = if all { &REDIS_ALL } else { &REDIS };
+    compare("redis", &levels, &|_, _| true, &mut |level, names| {
+        let has = |file: &&&str| {
+            let of_file = format!("{file}: ");
+            names.is_none_or(|names| names.iter().any(|name| name.starts_with(&of_file)))
+        };
+        let files: Vec<&str> = files.iter().filter(has).copied().collect();
+        run_redis(&unilith, &source, level, &files)
+    });
 }
 
 /// Runs files of memcached's suite against one machine.
 fn run_memcached(unilith: &Unilith, source: &Path, level: &str, files: &BTreeSet<String>) -> Results {
+    prepare(unilith, level, "memcached");
     let (mut text, mut results) = (String::new(), Results::new());
     for file in files {
         let machine = serve(unilith, level, &["memcached"]);
@@ -265,13 +301,10 @@ fn memcacheds_own_suite_passes_as_on_ordinary_linux() {
     finish(Command::new("sh").args(["-c", build]).current_dir(&source), PATIENCE).ok();
     let every = fs::read_dir(source.join("t")).expect("its tests").flatten();
     let every = every.filter_map(|e| Some(e.file_name().to_str()?.strip_suffix(".t")?.to_string()));
-    let files = if all() { every.collect() } else { MEMCACHED.map(String::from).into() };
-    let linux = run_memcached(&unilith, &source, LEVELS[0], &files);
+    let Asked { all, levels } = asked();
+    let files = if all { every.collect() } else { MEMCACHED.map(String::from).into() };
     // Those that start servers of their own, with other options, cannot pass anywhere.
-    for level in levels()[1..].iter().chain([&LINKED]) {
-        compare("memcached", level, &linux, &mut |names| {
-            let worth = names.iter().filter(|name| linux[*name]).cloned().collect();
-            run_memcached(&unilith, &source, level, &worth)
-        });
-    }
+    compare("memcached", &levels, &|_, _| true, &mut |level, names| {
+        run_memcached(&unilith, &source, level, names.unwrap_or(&files))
+    });
 }

@@ -228,10 +228,10 @@ fn a_program_that_the_machine_finds_unsafe_is_refused_with_the_instruction_and_w
         return;
     }
     let machine = redis(&unilith);
-    let mut script = language::compile("count(processCommand)", &|_| None).unwrap();
+    let mut script = language::compile("hist(processCommand, 3)", &|_| None).unwrap();
     // The value that the look-up answers is used without a look whether it is there.
     let program = &mut script.bundle.programs[0].insns;
-    let test = program.iter().position(|i| i.op == 0x15).unwrap();
+    let test = program.iter().rposition(|i| i.op == 0x15).unwrap();
     program[test].off = 0;
     let (client, package) = packed(&unilith, &machine, &script);
     let said = send(&client, &["bpf", "attach", "unsafe"], &package);
