@@ -89,11 +89,13 @@ impl Terminal {
         self.prompts(&shown, said);
     }
 
-    /// A line is completed, and given up.
+    /// A line is completed, and taken back.
     #[track_caller]
     fn considers(&mut self, keys: &str, completed: &str) -> String {
         let shown = self.shows(keys, completed);
-        self.shows("\x03", PROMPT);
+        // Taken back (Ctrl-U), which leaves an empty line. What the list of choices shows behind itself is the prompt too, so
+        // the next keys may come before the line has ended.
+        self.keys.write_all(b"\x15\r").expect("keys are taken");
         shown
     }
 
@@ -146,6 +148,13 @@ fn commands_paths_signals_programs_and_symbols_are_completed() {
     // What nothing begins with stays as it was typed.
     let same = terminal.considers("symbols no_such_na\t", "no_such_na");
     assert!(!same.contains("no_such_name"), "{same:?}");
+    // What is typed ahead is not lost.
+    terminal.enters("cat /etc/hostname\rsymbols sched_getcpu", "redis", "libc.so.6");
+    // Ctrl-C gives a line up.
+    terminal.shows("rm /etc/hostname", "rm /etc/hostname");
+    let shown = terminal.shows("\x03", "\n");
+    terminal.prompts(&shown, "\n");
+    terminal.enters("cat /etc/hostname", "cat /etc/hostname", "redis");
     terminal.considers("kill -CON\t", "-CONT");
     terminal.considers("bpf det\t", "detach");
     terminal.considers("free greet\t", "greeting");
