@@ -195,6 +195,26 @@ fn build_writes_a_directory_that_boots_without_unilith() {
 }
 
 #[test]
+fn the_script_knows_all_folders_that_the_command_is_built_from() {
+    drop(Unilith::new());
+    let script = fs::read_to_string(root().join("unilith")).unwrap();
+    // What cargo writes beside a program: itself, a colon, and its sources.
+    let sources = fs::read_to_string(root().join("target/release/unilith.d")).unwrap().replace("\\ ", "\0");
+    let own = root().to_str().unwrap().replace(' ', "\0");
+    let below = |path: &str| path.strip_prefix(&*own).map(|rest| rest.trim_start_matches('/').to_string());
+    let sources: Vec<String> = sources.split_whitespace().skip(1).filter_map(below).collect();
+    assert!(sources.iter().any(|source| source == "cli/src/main.rs"), "{sources:?}");
+    for source in sources {
+        let mut folders = std::path::Path::new(&source).ancestors();
+        let known = folders.any(|folder| script.contains(&format!("\"$root/{}\"", folder.display())));
+        assert!(
+            known,
+            "{source}: not in `sources` of the script: the command would stay as it is when it changes"
+        );
+    }
+}
+
+#[test]
 fn doctor_and_completions_work_without_a_machine() {
     let unilith = Unilith::new();
     let findings: serde_json::Value = serde_json::from_str(&unilith.run(&["doctor", "--json"]).out).unwrap();
