@@ -194,6 +194,32 @@ fn loops_end_by_budget_and_by_interrupt_while_the_application_serves() {
     asking.goes_on();
 }
 
+/// Writes as much as may be ahead of a reader (the window of a welcome), a byte more, and ends.
+const TALKS: &str = "#include <unilith/overlay.h>\nstatic char text[4096];\n\
+    int main(void) { for (int i = 0; i < 32; i++) uio_console_write(1, text, sizeof text);\n\
+    uio_console_write(1, text, 1);\nreturn 7; }\n";
+
+#[test]
+fn a_program_that_ends_while_its_output_waits_for_a_reader_is_seen_to_end() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let object = fs::read(build_text(&unilith, "talks.c", TALKS)).expect("it was built");
+    let machine = redis(&unilith);
+    let client = session(&unilith, &machine.id);
+    let size = object.len().to_string();
+    // Without a limit of time, at which it would be looked at in any case.
+    let running =
+        client.start(&["run", "-t", "0", "-s", &size, "talks"], false, 0).expect("the line is there");
+    assert!(running.input().write(&object).expect("the line is there"));
+    std::thread::sleep(Duration::from_millis(500));
+    let (sender, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(running.answer().map(|answer| (answer.code, answer.out.len()))));
+    let answer = answer.recv_timeout(unilith_tests::PATIENCE).expect("it ends").expect("the line is there");
+    assert_eq!(answer, (7, (128 << 10) + 1));
+}
+
 #[test]
 fn objects_that_cannot_be_linked_are_refused_with_the_reason() {
     let unilith = Unilith::new();

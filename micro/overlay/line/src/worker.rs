@@ -246,6 +246,8 @@ impl Session for Client {
             // there is a reader at all, so that clients do not take input from others who want it.
             if self.read.get() > 0 || !self.asked.replace(true) {
                 self.give_back();
+                // Sending may have slept, and so taken the wake-up that was for this.
+                continue;
             }
             api_sched::park(u64::MAX);
             self.since.set(api_plat::now_ns());
@@ -282,12 +284,16 @@ impl Session for Client {
     }
 
     fn sleep(&self, deadline_ns: u64) -> Result<(), Stop> {
+        let sent = !self.output.borrow().1.is_empty();
         self.flush()?;
         let _registration = Registration::new(self.request.changed(), Events::IN);
         if self.request.is_interrupted() {
             return Err(Stop);
         }
-        api_sched::park(deadline_ns);
+        // Sending may have slept, and so taken the wake-up that the caller waits for: it looks first.
+        if !sent {
+            api_sched::park(deadline_ns);
+        }
         self.since.set(api_plat::now_ns());
         if self.request.is_interrupted() { Err(Stop) } else { Ok(()) }
     }
