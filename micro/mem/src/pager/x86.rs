@@ -136,12 +136,26 @@ fn flush_all() {
     }
 }
 
-fn flush(start: u64, end: u64, changed: u64) {
-    if changed == 0 {
-    } else if (end - start) / PAGE >= FLUSH_ALL {
-        flush_all();
-    } else {
-        (start..end).step_by(PAGE_SIZE).for_each(flush_page);
+/// Pages whose translations the processor may remember though their entries are others now.
+#[derive(Default)]
+struct Stale(Option<(u64, u64)>);
+
+impl Stale {
+    /// An entry was changed; `old` is what it was. One that was never used is remembered nowhere: the processor sets the bit
+    /// before it keeps a translation (4.8, 4.10.2.3). With software emulation forgetting is dear.
+    fn add(&mut self, address: u64, old: u64) {
+        if old & ACCESSED != 0 {
+            let (first, _) = self.0.unwrap_or((address, address));
+            self.0 = Some((first.min(address), address + PAGE));
+        }
+    }
+
+    fn forget(self) {
+        match self.0 {
+            Some((start, end)) if (end - start) / PAGE >= FLUSH_ALL => flush_all(),
+            Some((start, end)) => (start..end).step_by(PAGE_SIZE).for_each(flush_page),
+            None => {}
+        }
     }
 }
 
@@ -377,23 +391,23 @@ impl Pager for Tables {
     }
 
     fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights) {
-        let mut changed = 0;
-        self.walk(start, end, |_, slot, _| {
+        let mut stale = Stale::default();
+        self.walk(start, end, |address, slot, _| {
             let old = read(slot);
             let page = page_of(old);
             let new = rights(&page);
             if new != page.rights {
                 let kept = old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT);
                 write(slot, kept | bits(new, page.own));
-                changed += 1;
+                stale.add(address, old);
             }
             ControlFlow::Continue(())
         });
-        flush(start, end, changed);
+        stale.forget();
     }
 
     fn take(&mut self, start: u64, end: u64, batch: &mut Batch) -> u64 {
-        let (mut next, mut changed) = (end, 0);
+        let (mut next, mut stale) = (end, Stale::default());
         let mut large: Option<(u64, u64)> = None;
         self.walk(start, end, |address, slot, level| {
             let old = read(slot);
@@ -404,7 +418,7 @@ impl Pager for Tables {
                 return ControlFlow::Break(());
             }
             write(slot, 0);
-            changed += 1;
+            stale.add(address, old);
             // SAFETY: the entry held a count of the page.
             let frame = unsafe { Frame::from_raw(page.physical) };
             if batch.push(Taken { address, frame, own: page.own, dirty: page.dirty }) {
@@ -414,7 +428,7 @@ impl Pager for Tables {
                 ControlFlow::Break(())
             }
         });
-        flush(start, next, changed);
+        stale.forget();
         if let Some((base, old)) = large {
             self.release_large(base, old);
             batch.large += 1;
@@ -424,7 +438,7 @@ impl Pager for Tables {
     }
 
     fn visit(&mut self, start: u64, end: u64, seen: &mut dyn FnMut(u64, &Page) -> bool) {
-        let mut cleaned = 0;
+        let mut stale = Stale::default();
         self.walk(start, end, |address, slot, level| {
             let value = read(slot);
             let mut page = page_of(value);
@@ -436,11 +450,11 @@ impl Pager for Tables {
             }
             if clean && value & DIRTY != 0 {
                 write(slot, value & !DIRTY);
-                cleaned += 1;
+                stale.add(address, value);
             }
             ControlFlow::Continue(())
         });
-        flush(start, end, cleaned);
+        stale.forget();
     }
 
     fn trim(&mut self, start: u64, end: u64, floor: u64, ceiling: u64) {

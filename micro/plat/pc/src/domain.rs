@@ -27,6 +27,7 @@ use plat_x86::cpu;
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
 const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
 const LARGE: u64 = 1 << 7;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -217,8 +218,12 @@ fn unilith_plat_domain_give(start: u64, length: u64) {
                     break;
                 }
                 if level == 1 || *slot & LARGE != 0 {
+                    let used = *slot & ACCESSED != 0;
                     *slot = *slot & !KEY_MASK | KEY_OVERLAY;
-                    asm!("invlpg [{}]", in(reg) at, options(nostack, preserves_flags));
+                    // The processor remembers no translation that it has not marked (4.10.2.3).
+                    if used {
+                        asm!("invlpg [{}]", in(reg) at, options(nostack, preserves_flags));
+                    }
                     break;
                 }
                 entry = table(*slot).cast();
