@@ -19,6 +19,7 @@ extern crate alloc;
 extern crate std;
 
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
+use alloc::vec::Vec;
 use api_user::{Sink, Source};
 
 #[cfg(not(feature = "host"))]
@@ -200,6 +201,16 @@ impl Drop for Pages {
     fn drop(&mut self) {
         unilith_frames_give(self.physical, self.count);
     }
+}
+
+/// Memory in pages that lie anywhere, for a device or a peer: `length` bytes from `offset` of the first page on.
+#[derive(Debug, Default)]
+pub struct Gather {
+    pub frames: Vec<Frame>,
+    pub offset: usize,
+    pub length: usize,
+    /// It is written to; else it is read.
+    pub is_written: bool,
 }
 
 /// Where the kernel sees the page at a physical address: for page tables. Files and devices use [`Frame::bytes`].

@@ -159,11 +159,14 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The next `n` bytes were stored by somebody else.
+    /// The next `n` bytes, as far as there are so many, were stored by somebody else.
     pub fn skip(&mut self, n: usize) {
         match &mut self.0 {
             To::User(cursor) => cursor.skip(n),
-            To::Kernel(buffer) => *buffer = &mut core::mem::take(buffer)[n..],
+            To::Kernel(buffer) => {
+                let n = n.min(buffer.len());
+                *buffer = &mut core::mem::take(buffer)[n..];
+            }
         }
     }
 
@@ -286,11 +289,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The next `n` bytes were taken by somebody else.
+    /// The next `n` bytes, as far as there are so many, were taken by somebody else.
     pub fn skip(&mut self, n: usize) {
         match &mut self.0 {
             From::User(cursor) => cursor.skip(n),
-            From::Kernel(bytes) => *bytes = &bytes[n..],
+            From::Kernel(bytes) => *bytes = &bytes[n.min(bytes.len())..],
         }
     }
 

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_mem::Frame;
+use api_mem::Gather;
 use api_sched::Waiter;
 
 /// The device has a mount tag.
@@ -21,32 +21,20 @@ const TAG_MOST: u16 = 255;
 /// Most pages that are part of a message: with request and reply they fit the queue, and something else beside them.
 pub const MOST_PAGES: usize = QUEUE_SIZE as usize - 8;
 
-/// Pages that are part of a message: `length` bytes from `offset` of the first on.
-#[derive(Default)]
-pub struct Pages {
-    pub frames: Vec<Frame>,
-    pub offset: usize,
-    pub length: usize,
-    /// They are behind the reply, not behind the request.
-    pub is_reply: bool,
-}
-
-impl Pages {
-    /// What the device is told of them: pages that lie one behind the other are one area.
-    fn areas(&self) -> Vec<Area> {
-        let mut areas: Vec<Area> = Vec::new();
-        let (mut offset, mut left) = (self.offset, self.length);
-        for frame in &self.frames {
-            let length = (PAGE_SIZE - offset).min(left) as u32;
-            let physical = frame.physical() + offset as u64;
-            match areas.last_mut() {
-                Some(last) if last.physical + u64::from(last.length) == physical => last.length += length,
-                _ => areas.push(Area { physical, length }),
-            }
-            (offset, left) = (0, left - length as usize);
+/// What the device is told of them: pages that lie one behind the other are one area.
+fn areas(pages: &Gather) -> Vec<Area> {
+    let mut areas: Vec<Area> = Vec::new();
+    let (mut offset, mut left) = (pages.offset, pages.length);
+    for frame in &pages.frames {
+        let length = (PAGE_SIZE - offset).min(left) as u32;
+        let physical = frame.physical() + offset as u64;
+        match areas.last_mut() {
+            Some(last) if last.physical + u64::from(last.length) == physical => last.length += length,
+            _ => areas.push(Area { physical, length }),
         }
-        areas
+        (offset, left) = (0, left - length as usize);
     }
+    areas
 }
 
 /// A request on its way.
@@ -54,7 +42,7 @@ struct Pending {
     request: Vec<u8>,
     reply: Vec<u8>,
     /// Kept while the device uses them.
-    _pages: Pages,
+    _pages: Gather,
     /// Bytes of the reply, once it came.
     done: Option<usize>,
     waiter: Arc<dyn Waiter>,
@@ -118,7 +106,7 @@ impl Channel {
     /// length, with the request's buffer to be used again. `EIO` when the device broke. Blocks: hold no lock.
     pub fn call(&self, request: Vec<u8>, mut reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)> {
         reply.resize(reply.capacity(), 0);
-        self.call_with(request, reply, Pages::default()).map(|(request, reply, _)| (request, reply))
+        self.call_with(request, reply, Gather::default()).map(|(request, reply, _)| (request, reply))
     }
 
     /// The same with pages behind the request or behind the reply, which is written to its length. Answers how long the
@@ -127,7 +115,7 @@ impl Channel {
         &self,
         request: Vec<u8>,
         mut reply: Vec<u8>,
-        pages: Pages,
+        pages: Gather,
     ) -> Result<(Vec<u8>, Vec<u8>, usize)> {
         if request.is_empty() || reply.is_empty() || pages.frames.len() > MOST_PAGES {
             return Err(EINVAL);
@@ -135,8 +123,8 @@ impl Channel {
         let waiter = api_sched::current();
         let mut from = Vec::from([Area::of(&request)]);
         let mut to = Vec::from([Area::of_mut(&mut reply)]);
-        let with_pages = if pages.is_reply { &mut to } else { &mut from };
-        with_pages.extend(pages.areas());
+        let with_pages = if pages.is_written { &mut to } else { &mut from };
+        with_pages.extend(areas(&pages));
         let mut pending = Some(Pending { request, reply, _pages: pages, done: None, waiter: waiter.clone() });
         let token = loop {
             let mut state = self.state.lock();

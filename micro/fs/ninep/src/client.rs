@@ -7,7 +7,7 @@ use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_mem::Frame;
+use api_mem::{Frame, Gather};
 use api_user::Segment;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use ordered::Map;
@@ -34,22 +34,13 @@ pub trait Transport: Send + Sync {
 
     /// As [`Transport::call`], with pages behind the bytes of `request` or of `reply`, which is all of it that is written
     /// but for them. Answers the whole length of the reply as well.
-    fn call_direct(&self, _request: Vec<u8>, _reply: Vec<u8>, _pages: Pages) -> Result<Answered> {
+    fn call_direct(&self, _request: Vec<u8>, _reply: Vec<u8>, _pages: Gather) -> Result<Answered> {
         Err(EOPNOTSUPP)
     }
 }
 
 /// Request and reply of [`Transport::call_direct`], and how long the reply is with its data.
 pub type Answered = (Vec<u8>, Vec<u8>, usize);
-
-/// The program's memory as part of a message: `length` bytes from `offset` of the first page on.
-pub struct Pages {
-    pub frames: Vec<Frame>,
-    pub offset: usize,
-    pub length: usize,
-    /// They are the reply's data.
-    pub is_reply: bool,
-}
 
 const VERSION: &[u8] = b"9P2000.L";
 /// Tag of Tversion, and fid for "no authentication".
@@ -199,7 +190,7 @@ impl Client {
     }
 
     /// The program's memory that can be part of a message without a copy, of this piece.
-    pub fn hold(&self, piece: Segment, is_reply: bool) -> Pages {
+    pub fn hold(&self, piece: Segment, is_reply: bool) -> Gather {
         let Segment { address, length } = piece;
         let length = length.min(self.most_data().min(self.transport.most_direct() as u32) as usize);
         let frames = match length {
@@ -208,19 +199,19 @@ impl Client {
         };
         let offset = address as usize % PAGE_SIZE;
         let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
-        Pages { frames, offset, length, is_reply }
+        Gather { frames, offset, length, is_written: is_reply }
     }
 
     /// As [`Client::call`], with data in the program's memory.
     pub fn call_direct<T>(
         &self,
         request: Request,
-        pages: Pages,
+        pages: Gather,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         self.give_back();
         let tag = self.new_tag();
-        let sent = if pages.is_reply { 0 } else { pages.length };
+        let sent = if pages.is_written { 0 } else { pages.length };
         let (bytes, kind) = self.seal(request, tag, sent)?;
         let reply = alloc::vec![0; READ_HEADER];
         let (bytes, answer, length) = self.transport.call_direct(bytes, reply, pages)?;

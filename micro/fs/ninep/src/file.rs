@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Open files of a volume.
 
-use crate::client::{Client, Fid, Pages};
+use crate::client::{Client, Fid};
 use crate::node::{Node, O_APPEND};
 use crate::pages::NinePages;
 use crate::wire::kind;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
-use api_mem::PageSource;
+use api_mem::{Gather, PageSource};
 use api_user::Segment;
 use core::any::Any;
 use core::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ impl NineFile {
 const LEAST_DIRECT: usize = 8 << 10;
 
 /// What one message can carry of a piece of the program's memory without a copy.
-fn direct(client: &Client, piece: Option<Segment>, is_reply: bool) -> Option<Pages> {
+fn direct(client: &Client, piece: Option<Segment>, is_reply: bool) -> Option<Gather> {
     let large = |length: usize| length >= LEAST_DIRECT;
     let piece = piece.filter(|piece| large(piece.length))?;
     Some(client.hold(piece, is_reply)).filter(|pages| large(pages.length))

@@ -20,8 +20,8 @@ mod node;
 mod pages;
 mod wire;
 
-pub use api_mem::Frame;
-pub use client::{Answered, Pages, Transport};
+pub use api_mem::{Frame, Gather};
+pub use client::{Answered, Transport};
 
 use abi::Result;
 use alloc::string::String;

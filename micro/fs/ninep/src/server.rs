@@ -2,13 +2,13 @@
 //! A small 9P2000.L server over a RAM file system, for tests. Its handles are paths, as QEMU's are.
 
 use crate::wire::{HEADER, Reply, Request, kind};
-use crate::{Answered, Pages, Transport};
+use crate::{Answered, Transport};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Timespec};
 use api_lock::SpinLock;
-use api_mem::Frame;
+use api_mem::{Frame, Gather};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use ordered::Map;
 
@@ -329,18 +329,18 @@ impl Transport for Server {
         (0..count).map(page).collect()
     }
 
-    fn call_direct(&self, mut request: Vec<u8>, mut reply: Vec<u8>, pages: Pages) -> Result<Answered> {
+    fn call_direct(&self, mut request: Vec<u8>, mut reply: Vec<u8>, pages: Gather) -> Result<Answered> {
         self.direct.fetch_add(1, Relaxed);
         let mut bytes = alloc::vec![0; pages.frames.len() * 4096];
         pages.frames.iter().zip(bytes.chunks_mut(4096)).for_each(|(frame, to)| frame.read(0, to));
-        if !pages.is_reply {
+        if !pages.is_written {
             request.extend(&bytes[pages.offset..pages.offset + pages.length]);
         }
         let (request, answer) = self.call(request, Vec::with_capacity(self.largest))?;
         let (head, rest) = answer.split_at(reply.len().min(answer.len()));
         reply.clear();
         reply.extend(head);
-        assert!(rest.is_empty() || pages.is_reply && rest.len() <= pages.length);
+        assert!(rest.is_empty() || pages.is_written && rest.len() <= pages.length);
         api_user::write_bytes(self.held.load(Relaxed), rest).unwrap();
         Ok((request, reply, answer.len()))
     }

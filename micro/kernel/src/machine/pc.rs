@@ -48,10 +48,9 @@ impl ninep::Transport for Export {
         &self,
         request: Vec<u8>,
         reply: Vec<u8>,
-        pages: ninep::Pages,
+        pages: ninep::Gather,
     ) -> abi::Result<ninep::Answered> {
-        let ninep::Pages { frames, offset, length, is_reply } = pages;
-        self.0.call_with(request, reply, virtio::ninep::Pages { frames, offset, length, is_reply })
+        self.0.call_with(request, reply, pages)
     }
 }
 
