@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsStr,
     fmt, fs,
+    hash::{BuildHasher, RandomState},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -410,10 +411,15 @@ pub fn eventually_within(patience: Duration, what: &str, mut question: impl FnMu
     }
 }
 
+/// Ports below those that this host gives to clients (net.ipv4.ip_local_port_range), so that none of them takes one meanwhile.
+const PORTS: std::ops::Range<u64> = 20_000..32_000;
+
 /// A port of this host that was free a moment ago.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let random = || RandomState::new().hash_one(()) % (PORTS.end - PORTS.start) + PORTS.start;
+    let mut ports = std::iter::repeat_with(|| random() as u16).take(1000);
+    ports.find(free).expect("one of many ports is free")
 }
 
 /// A connection with time limits, so that a machine that hangs fails the test.

@@ -28,10 +28,11 @@ struct Terminal {
 impl Terminal {
     #[track_caller]
     fn attach(unilith: &Unilith, machine: &Machine) -> Terminal {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags).expect("a pseudo-terminal");
         grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it is ours");
         let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let theirs = File::from(rustix::fs::open(&name, flags, Mode::empty()).expect("its other end"));
         let mut command = unilith.command(&["attach", &machine.id]);
         command.env("TERM", "xterm").stdin(theirs.try_clone().expect("a descriptor"));
@@ -105,6 +106,14 @@ impl Terminal {
         // What is still written keeps the other side from waiting for room.
         while self.screen.recv_timeout(PATIENCE).is_ok() {}
         assert_eq!(self.child.wait().expect("it can be waited for").code(), Some(0));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Of a test that failed; else it has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
