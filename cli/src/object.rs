@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `run FILE` and `load FILE...`, where the files are objects of this host: they travel with the command, in front of the
-//! standard input.
+//! `run FILE` and `load FILE...`, where the files are objects of this host. A small one travels in the command when a session
+//! first has to do with it, which saves a round trip; else the machine asks for it, if it needs to, in front of the standard
+//! input.
 
 use crate::fault::{Result, file};
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
+use std::{collections::HashSet, ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path};
+
+/// Longest command with objects in it: it comes in a frame, of at most four times this.
+const IN_COMMAND: usize = 16 << 10;
 
 /// A command, and what its standard input begins with.
 pub struct Sent {
     pub command: Vec<Vec<u8>>,
     pub input: Vec<u8>,
 }
+
+/// The keys of objects that a session has sent: the machine may still have them.
+#[derive(Debug, Default)]
+pub struct Known(HashSet<u64>);
 
 /// FNV-1a of the bytes: names an object, so that a machine links the same one once.
 fn key(bytes: &[u8]) -> u64 {
@@ -37,7 +45,7 @@ fn is_here(word: &[u8]) -> bool {
 }
 
 /// The command as it is sent.
-pub fn send(command: &[impl AsRef<[u8]>]) -> Result<Sent> {
+pub fn send(command: &[impl AsRef<[u8]>], known: &mut Known) -> Result<Sent> {
     let mut sent = Sent { command: command.iter().map(|w| w.as_ref().to_vec()).collect(), input: Vec::new() };
     let last = |at: usize| match sent.command.first().map(Vec::as_slice) {
         Some(b"run") => at + 1,
@@ -56,7 +64,14 @@ pub fn send(command: &[impl AsRef<[u8]>]) -> Result<Sent> {
         options.push(format!("-s{}", bytes.len()).into_bytes());
         sent.input.extend(bytes);
     }
-    options.push(format!("-k{:016x}", key(&sent.input)).into_bytes());
+    let key = key(&sent.input);
+    options.push(format!("-k{key:016x}").into_bytes());
+    let length = sent.command.iter().map(Vec::len).sum::<usize>() + sent.input.len();
+    // An empty value would be no value: whoever is asked for no bytes sends none.
+    if !sent.input.is_empty() && length <= IN_COMMAND && known.0.insert(key) {
+        options.push([b"-b", sent.input.as_slice()].concat());
+        sent.input.clear();
+    }
     sent.command.splice(1..1, options);
     Ok(sent)
 }
@@ -71,11 +86,27 @@ mod tests {
         let object = folder.path().join("x.o");
         fs::write(&object, b"bytes").unwrap();
         let name = object.to_str().unwrap();
-        let sent = send(&["run", "-t", "5", name, "-v"]).unwrap();
-        let words: Vec<&str> = sent.command.iter().map(|w| std::str::from_utf8(w).unwrap()).collect();
-        assert_eq!((words[0], words[1], &words[3..]), ("run", "-s5", &["-t", "5", name, "-v"][..]));
-        assert!(words[2].starts_with("-k"));
-        assert_eq!(sent.input, b"bytes");
+        let mut known = Known::default();
+        let first = send(&["run", "-t", "5", name, "-v"], &mut known).unwrap();
+        let words = |sent: &Sent| -> Vec<String> {
+            sent.command.iter().map(|w| String::from_utf8(w.clone()).unwrap()).collect()
+        };
+        let of_first = words(&first);
+        assert_eq!((&*of_first[1], &*of_first[3]), ("-s5", "-bbytes"));
+        assert_eq!(first.input, b"");
+        // From then on it waits until it is asked for.
+        let again = send(&["run", "-t", "5", name, "-v"], &mut known).unwrap();
+        let of_again = words(&again);
+        assert_eq!((&*of_again[0], &*of_again[1], &of_again[2]), ("run", "-s5", &of_first[2]));
+        assert_eq!(&of_again[3..], ["-t", "5", name, "-v"]);
+        assert!(of_again[2].starts_with("-k"));
+        assert_eq!(again.input, b"bytes");
+        // And so does one that is too large for a command, or empty.
+        fs::write(&object, b"").unwrap();
+        assert_eq!(send(&["run", name], &mut known).unwrap().command.len(), 4);
+        fs::write(&object, vec![b'x'; IN_COMMAND]).unwrap();
+        let large = send(&["run", name], &mut known).unwrap();
+        assert_eq!((large.command.len(), large.input.len()), (4, IN_COMMAND));
     }
 
     #[test]
@@ -85,12 +116,14 @@ mod tests {
         fs::write(&paths[0], b"one").unwrap();
         fs::write(&paths[1], b"three").unwrap();
         let names = paths.each_ref().map(|path| path.to_str().unwrap());
-        let sent = send(&["load", "-n", "both", names[0], names[1]]).unwrap();
-        assert_eq!(sent.input, b"onethree");
+        let mut known = Known::default();
+        let sent = send(&["load", "-n", "both", names[0], names[1]], &mut known).unwrap();
         assert_eq!((&sent.command[1][..], &sent.command[2][..]), (&b"-s3"[..], &b"-s5"[..]));
-        assert_eq!(sent.command.len(), 8);
+        assert_eq!((&sent.command[4][..], sent.command.len()), (&b"-bonethree"[..], 9));
+        let again = send(&["load", "-n", "both", names[0], names[1]], &mut known).unwrap();
+        assert_eq!((&again.input[..], again.command.len()), (&b"onethree"[..], 8));
         // One that is not here: all are paths of the machine.
-        assert_eq!(send(&["load", names[0], "/none.o"]).unwrap().command.len(), 3);
+        assert_eq!(send(&["load", names[0], "/none.o"], &mut known).unwrap().command.len(), 3);
     }
 
     #[test]
@@ -98,7 +131,7 @@ mod tests {
         for command in
             [&["run", "perf"][..], &["run"], &["run", "--"], &["ls", "/"], &["run", "/overlay/none.o"]]
         {
-            let sent = send(command).unwrap();
+            let sent = send(command, &mut Known::default()).unwrap();
             assert!(sent.input.is_empty());
             assert_eq!(sent.command, command.iter().map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>());
         }

@@ -10,6 +10,7 @@ use rustix::{
     termios::tcgetwinsize,
 };
 use std::{
+    cell::RefCell,
     io::{self, IsTerminal, Write},
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -40,7 +41,7 @@ pub fn connect(machine: &Machine) -> Result<Client> {
 
 /// Ctrl-C, for the command that runs.
 #[derive(Clone)]
-pub struct Interrupts(Arc<Mutex<Target>>);
+struct Interrupts(Arc<Mutex<Target>>);
 
 #[derive(Default)]
 struct Target {
@@ -51,7 +52,7 @@ struct Target {
 
 impl Interrupts {
     /// From now on Ctrl-C is the command's; the second one for the same command ends this process.
-    pub fn watch() -> Result<Interrupts> {
+    fn watch() -> Result<Interrupts> {
         let target = Arc::new(Mutex::new(Target::default()));
         let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT]);
         let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for Ctrl-C: {e}")))?;
@@ -77,44 +78,58 @@ impl Interrupts {
     }
 }
 
-/// Runs a command to its end and answers its exit code.
-pub fn run(client: &Client, command: &[impl AsRef<[u8]>], json: bool, interrupts: &Interrupts) -> Result<u8> {
-    let columns = match io::stdout().is_terminal() {
-        true => tcgetwinsize(io::stdout()).map_or(80, |size| size.ws_col),
-        false => 0,
-    };
-    let sent = object::send(command)?;
-    let running = client.start(&sent.command, json, columns)?;
-    interrupts.aim(Some(running.input()));
-    let feeder = Feeder::start(running.input(), sent.input)?;
-    let name = String::from_utf8_lossy(command.first().map_or(&b""[..], AsRef::as_ref)).into_owned();
-    let mut explained = false;
-    let code = loop {
-        match running.next() {
-            Event::Out(bytes) => {
-                if io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()).is_err() {
-                    // Nobody reads it any more (`| head`): as SIGPIPE does it.
-                    running.input().interrupt()?;
+/// A session whose commands have this process' streams.
+pub struct Session {
+    pub client: Client,
+    interrupts: Interrupts,
+    known: RefCell<object::Known>,
+}
+
+impl Session {
+    pub fn open(machine: &Machine) -> Result<Session> {
+        let client = connect(machine)?;
+        Ok(Session { client, interrupts: Interrupts::watch()?, known: RefCell::default() })
+    }
+
+    /// Runs a command to its end and answers its exit code.
+    pub fn run(&self, command: &[impl AsRef<[u8]>], json: bool) -> Result<u8> {
+        let columns = match io::stdout().is_terminal() {
+            true => tcgetwinsize(io::stdout()).map_or(80, |size| size.ws_col),
+            false => 0,
+        };
+        let sent = object::send(command, &mut self.known.borrow_mut())?;
+        let running = self.client.start(&sent.command, json, columns)?;
+        self.interrupts.aim(Some(running.input()));
+        let feeder = Feeder::start(running.input(), sent.input)?;
+        let name = String::from_utf8_lossy(command.first().map_or(&b""[..], AsRef::as_ref)).into_owned();
+        let mut explained = false;
+        let code = loop {
+            match running.next() {
+                Event::Out(bytes) => {
+                    if io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()).is_err() {
+                        // Nobody reads it any more (`| head`): as SIGPIPE does it.
+                        running.input().interrupt()?;
+                    }
                 }
-            }
-            // There is nowhere else to say that standard error is gone.
-            Event::Err(bytes) => drop(io::stderr().write_all(&bytes)),
-            Event::Failure(failure) => {
-                complain(&name, &failure, json);
-                explained = true;
-            }
-            Event::Exit(exit) => {
-                if exit.how == How::Killed && !explained {
-                    eprintln!("unilith: {name} was ended by the kernel");
+                // There is nowhere else to say that standard error is gone.
+                Event::Err(bytes) => drop(io::stderr().write_all(&bytes)),
+                Event::Failure(failure) => {
+                    complain(&name, &failure, json);
+                    explained = true;
                 }
-                break exit.code;
+                Event::Exit(exit) => {
+                    if exit.how == How::Killed && !explained {
+                        eprintln!("unilith: {name} was ended by the kernel");
+                    }
+                    break exit.code;
+                }
+                Event::Lost(why) => return Err(Fault::new(format!("{name}: {why}"))),
             }
-            Event::Lost(why) => return Err(Fault::new(format!("{name}: {why}"))),
-        }
-    };
-    interrupts.aim(None);
-    drop(feeder);
-    Ok(code)
+        };
+        self.interrupts.aim(None);
+        drop(feeder);
+        Ok(code)
+    }
 }
 
 fn complain(command: &str, failure: &Failure, json: bool) {

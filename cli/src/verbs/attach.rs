@@ -4,7 +4,7 @@
 
 use crate::{
     fault::{Fault, Result},
-    session::{self, Interrupts},
+    session::{self, Session},
     words,
 };
 use rustyline::{
@@ -34,24 +34,23 @@ const HISTORY: usize = 2000;
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let machine = session::find(store, &args.machine)?;
-    let client = session::connect(&machine)?;
-    let interrupts = Interrupts::watch()?;
+    let session = Session::open(&machine)?;
     if !io::stdin().is_terminal() {
-        return script(&client, &interrupts);
+        return script(&session);
     }
     let history = store.shared().join("attach.history");
-    prompt(&client, &machine.spec.name, history, &interrupts)
+    prompt(&session, &machine.spec.name, history)
 }
 
 /// The lines of standard input; the exit code is the last command's.
-fn script(client: &Client, interrupts: &Interrupts) -> Result<u8> {
+fn script(session: &Session) -> Result<u8> {
     let mut code = 0;
     for line in io::stdin().lock().lines() {
         let line = line.map_err(|e| Fault::new(format!("cannot read the commands: {e}")))?;
         match words::split(&line) {
             Ok(words) if words.is_empty() => {}
             Ok(words) if is_exit(&words) => return Ok(code),
-            Ok(words) => code = session::run(client, &words, false, interrupts)?,
+            Ok(words) => code = session.run(&words, false)?,
             Err(words::Open::Quote) => return Err(Fault::new(format!("a quote is not closed: {line}"))),
         }
     }
@@ -62,7 +61,8 @@ fn is_exit(words: &[String]) -> bool {
     matches!(words, [word] if word == "exit" || word == "quit")
 }
 
-fn prompt(client: &Client, name: &str, history: PathBuf, interrupts: &Interrupts) -> Result<u8> {
+fn prompt(session: &Session, name: &str, history: PathBuf) -> Result<u8> {
+    let client = &session.client;
     let failed = |e: ReadlineError| Fault::new(format!("cannot read from the terminal: {e}"));
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -81,7 +81,7 @@ fn prompt(client: &Client, name: &str, history: PathBuf, interrupts: &Interrupts
             Ok(line) => match words::split(&line) {
                 Ok(words) if words.is_empty() => {}
                 Ok(words) if is_exit(&words) => break,
-                Ok(words) => match session::run(client, &words, false, interrupts) {
+                Ok(words) => match session.run(&words, false) {
                     Ok(ended) => code = ended,
                     Err(fault) => {
                         // The machine is gone, or the line was too long: the first ends the next command as well.

@@ -17,8 +17,6 @@ pub struct Args {
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let machine = session::find(store, &args.machine)?;
-    let client = session::connect(&machine)?;
     let command: Vec<&[u8]> = args.command.iter().map(|word| word.as_encoded_bytes()).collect();
-    let interrupts = session::Interrupts::watch()?;
-    session::run(&client, &command, args.json, &interrupts)
+    session::Session::open(&machine)?.run(&command, args.json)
 }

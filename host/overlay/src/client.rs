@@ -256,12 +256,13 @@ impl Shared {
             }
             Kind::EXIT => {
                 let Some(pending) = lock(&self.pending).remove(&request) else { return };
-                pending.input.close();
                 let event = match Exit::decode(payload) {
                     Ok(exit) => Event::Exit(exit),
                     Err(_) => Event::Lost("the machine's answer is malformed".into()),
                 };
+                // Before who waits for input is woken, who would only wait for this then.
                 let _ = pending.events.send(event);
+                pending.input.close();
             }
             Kind::STDOUT => self.pass(request, Event::Out(payload.to_vec())),
             Kind::STDERR => self.pass(request, Event::Err(payload.to_vec())),

@@ -26,7 +26,8 @@ pub const COMMANDS: [Command; 5] = [
                program. A program of the same name is replaced.\n\
                -n NAME  the program's name; the first file's without .o otherwise\n\
                -s SIZE  for each file: the object is so many bytes of standard input, in this order\n\
-               -k KEY   with -s: what the host calls these bytes"
+               -k KEY   with -s: what the host calls these bytes\n\
+               -b BYTES  with -s: the objects themselves, which then are no part of standard input"
         ),
         completes: Completes::Paths,
         run: load,
@@ -43,7 +44,8 @@ pub const COMMANDS: [Command; 5] = [
                -t SECONDS  processor time it may use (10); 0 is no limit\n\
                -w SECONDS  how long it may hold a thread of the application in uio_enable_write (2)\n\
                -s SIZE     the first SIZE bytes of standard input are the object; PROGRAM is its name\n\
-               -k KEY      with -s: what the host calls these bytes; they are linked once"
+               -k KEY      with -s: what the host calls these bytes; they are linked once\n\
+               -b BYTES    with -s: the object itself, which then is no part of standard input"
         ),
         completes: Completes::Programs,
         run,
@@ -197,7 +199,7 @@ fn load_files(session: &dyn Session, name: &str, files: &[&[u8]]) -> Result<Arc<
 }
 
 fn load(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
-    let options = Options::parse(arguments, b"nsk")?;
+    let options = Options::parse(arguments, b"nskb")?;
     let Some(first) = options.operands.first() else { return Err(Failure::usage("no object to load")) };
     let name = match options.value(b'n') {
         Some(name) => String::from_utf8_lossy(name).into_owned(),
@@ -245,10 +247,11 @@ fn find(session: &dyn Session, named: &[u8]) -> Result<Arc<Program>, Failure> {
     })
 }
 
-/// Objects that the host sends in front of the program's input.
+/// Objects that the host sends, in the command or in front of the program's input.
 struct Sent<'a> {
     sizes: Vec<u64>,
     key: &'a [u8],
+    bytes: Option<&'a [u8]>,
 }
 
 impl<'a> Sent<'a> {
@@ -258,8 +261,11 @@ impl<'a> Sent<'a> {
         for (_, value) in options.values.iter().filter(|(letter, _)| *letter == b's') {
             sizes.push(number(b's', value)?);
         }
-        let key = options.value(b'k').unwrap_or(b"");
-        Ok((!sizes.is_empty()).then_some(Sent { sizes, key }))
+        let sent = Sent { sizes, key: options.value(b'k').unwrap_or(b""), bytes: options.value(b'b') };
+        if sent.bytes.is_some_and(|bytes| bytes.len() as u64 != sent.length()) {
+            return Err(Failure::usage("-b: not as many bytes as -s says"));
+        }
+        Ok((!sent.sizes.is_empty()).then_some(sent))
     }
 
     fn origin(&self) -> Origin {
@@ -284,8 +290,13 @@ impl<'a> Sent<'a> {
     ) -> Result<(Arc<Program>, Vec<u8>), Failure> {
         let mut objects = Vec::new();
         let mut rest = Vec::new();
+        let mut here = self.bytes;
         for (path, size) in files.iter().zip(&self.sizes) {
-            let bytes = receive(session, path, *size, &mut rest)?;
+            let bytes = match &mut here {
+                // All sizes together are what there is.
+                Some(here) => here.split_off(..*size as usize).unwrap_or_default().to_vec(),
+                None => receive(session, path, *size, &mut rest)?,
+            };
             objects.push(Object { name: String::from_utf8_lossy(path).into_owned(), bytes });
         }
         let program = Program::link(name, self.origin(), Arc::new(objects))?;
@@ -318,7 +329,7 @@ fn receive(session: &dyn Session, path: &[u8], size: u64, ahead: &mut Vec<u8>) -
 }
 
 fn run(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
-    let options = Options::parse(arguments, b"twsk")?;
+    let options = Options::parse(arguments, b"twskb")?;
     let limits = Limits { time_ns: options.limit(b't', TIME)?, hold_ns: options.limit(b'w', HOLD)? };
     let Some(named) = options.operands.first() else { return Err(Failure::usage("no program to run")) };
     let input = Input::default();
@@ -327,8 +338,10 @@ fn run(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
         Some(sent) if sent.sizes.len() > 1 => return Err(Failure::usage("-s: one object at a time")),
         Some(sent) => match sent.known() {
             Some(program) => {
-                // The object is sent when it is asked for: by a program that reads its input.
-                input.skip(sent.length());
+                // Else the object is sent when it is asked for: by a program that reads its input.
+                if sent.bytes.is_none() {
+                    input.skip(sent.length());
+                }
                 program
             }
             None => {

@@ -6,12 +6,13 @@ use crate::api;
 use abi::PAGE_SIZE;
 use alloc::format;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use mem::MappedFile;
 use overlay_link::Definition;
-use overlay_symbols::{File, Kind, NAME_MOST, Source, Symbol};
+use overlay_symbols::{File, Kind, Layout, NAME_MOST, Source, Symbol};
 
 /// An ELF file of the application.
 struct Mapped {
@@ -65,11 +66,33 @@ pub fn find(name: &[u8]) -> Option<Symbol> {
     with_files(|opened| opened.iter().find_map(|file| file.find(name)))
 }
 
-/// Does something with the application's files that have symbols, which are opened once for all of it.
+/// A file as it was found when names were last looked up.
+struct Known {
+    file: Weak<MappedFile>,
+    start: u64,
+    layout: Option<Layout>,
+}
+
+/// Reading their headers again would be a tenth of what loading a program takes.
+static KNOWN: SpinLock<Vec<Known>> = SpinLock::new(Vec::new());
+
+/// Does something with the application's files that have symbols.
 fn with_files<R>(work: impl FnOnce(&[File<'_, Mapped>]) -> R) -> R {
     let mapped = files();
-    let opened: Vec<_> = mapped.iter().filter_map(|mapped| File::open(mapped, mapped.start)).collect();
-    work(&opened)
+    // Taken out, for reading files may sleep; who comes meanwhile reads them too.
+    let before = core::mem::take(&mut *KNOWN.lock());
+    let known = mapped.iter().map(|m| {
+        let same = |known: &&Known| known.start == m.start && known.file.as_ptr() == Arc::as_ptr(&m.file);
+        let layout = before.iter().find(same).map_or_else(|| Layout::read(m, m.start), |known| known.layout);
+        Known { file: Arc::downgrade(&m.file), start: m.start, layout }
+    });
+    let known: Vec<Known> = known.collect();
+    let opened: Vec<_> =
+        mapped.iter().zip(&known).filter_map(|(m, known)| Some(File::new(m, known.layout?))).collect();
+    let result = work(&opened);
+    drop(opened);
+    *KNOWN.lock() = known;
+    result
 }
 
 /// Hands over what says what names in objects mean.

@@ -51,6 +51,9 @@ pub const NAME_MOST: usize = 512;
 /// Entries of a symbol table read at once.
 const PIECE: usize = 64;
 const ENTRY: usize = 24;
+/// Bytes of a section's header, and how many are read at once.
+const SECTION: usize = 64;
+const SECTIONS: usize = 16;
 
 const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
@@ -72,15 +75,21 @@ struct Table {
     strings: Range,
 }
 
-/// The symbols of one file, at the place where it is loaded.
-pub struct File<'a, S: Source + ?Sized> {
-    source: &'a S,
+/// Where the tables of a file are, and where it is loaded. A file that has changed since gives other symbols, or none.
+#[derive(Clone, Copy, Default)]
+pub struct Layout {
     /// What is added to the file's addresses.
     bias: u64,
     dynamic: Option<Table>,
     hash: Option<Range>,
     versions: Option<Range>,
     full: Option<Table>,
+}
+
+/// The symbols of one file, at the place where it is loaded.
+pub struct File<'a, S: Source + ?Sized> {
+    source: &'a S,
+    layout: Layout,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -100,14 +109,14 @@ fn gnu_hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
-impl<'a, S: Source + ?Sized> File<'a, S> {
+impl Layout {
     /// Reads the headers of a file whose first byte is mapped at `start`; `None` when it is no ELF file with symbols.
-    pub fn open(source: &'a S, start: u64) -> Option<Self> {
+    pub fn read(source: &(impl Source + ?Sized), start: u64) -> Option<Layout> {
         let mut header = [0; 64];
         if !source.read_at(0, &mut header) || header[..5] != *b"\x7fELF\x02" {
             return None;
         }
-        let mut file = File { source, bias: 0, dynamic: None, hash: None, versions: None, full: None };
+        let mut file = Layout::default();
         let (programs, count) = (u64_at(&header, 32), u16_at(&header, 56));
         for index in 0..count {
             let mut program = [0; 56];
@@ -119,33 +128,50 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
                 break;
             }
         }
-        let (sections, count) = (u64_at(&header, 40), u16_at(&header, 60));
-        let section = |index: u32| {
-            let mut header = [0; 64];
-            let at = sections.checked_add(u64::from(index) * 64)?;
-            (index < u32::from(count) && source.read_at(at, &mut header)).then_some(header)
+        let (sections, count) = (u64_at(&header, 40), usize::from(u16_at(&header, 60)));
+        let read = |index: usize, to: &mut [u8]| {
+            sections.checked_add((index * SECTION) as u64).is_some_and(|at| source.read_at(at, to))
         };
-        for index in 0..u32::from(count) {
-            let Some(header) = section(index) else { break };
-            let range = |header: &[u8; 64]| Range { offset: u64_at(header, 24), size: u64_at(header, 32) };
-            let table = || {
-                let strings = section(u32_at(&header, 40))?;
-                Some(Table { symbols: range(&header), strings: range(&strings) })
-            };
-            match u32_at(&header, 4) {
-                SHT_SYMTAB => file.full = table(),
-                SHT_DYNSYM => file.dynamic = table(),
-                SHT_GNU_VERSYM => file.versions = Some(range(&header)),
-                SHT_GNU_HASH => file.hash = Some(range(&header)),
-                _ => {}
+        let range = |header: &[u8]| Range { offset: u64_at(header, 24), size: u64_at(header, 32) };
+        let table = |header: &[u8]| {
+            let (index, mut strings) = (u32_at(header, 40) as usize, [0; SECTION]);
+            (index < count && read(index, &mut strings))
+                .then(|| Table { symbols: range(header), strings: range(&strings) })
+        };
+        let mut piece = [0; SECTIONS * SECTION];
+        for first in (0..count).step_by(SECTIONS) {
+            let headers = &mut piece[..(count - first).min(SECTIONS) * SECTION];
+            if !read(first, headers) {
+                break;
+            }
+            for header in headers.chunks_exact(SECTION) {
+                match u32_at(header, 4) {
+                    SHT_SYMTAB => file.full = table(header),
+                    SHT_DYNSYM => file.dynamic = table(header),
+                    SHT_GNU_VERSYM => file.versions = Some(range(header)),
+                    SHT_GNU_HASH => file.hash = Some(range(header)),
+                    _ => {}
+                }
             }
         }
         (file.full.is_some() || file.dynamic.is_some()).then_some(file)
     }
+}
+
+impl<'a, S: Source + ?Sized> File<'a, S> {
+    /// As [`Layout::read`], to look for symbols.
+    pub fn open(source: &'a S, start: u64) -> Option<Self> {
+        Layout::read(source, start).map(|layout| File::new(source, layout))
+    }
+
+    /// Of a file whose layout was read before.
+    pub fn new(source: &'a S, layout: Layout) -> Self {
+        File { source, layout }
+    }
 
     /// True when the file has more than its dynamic symbols.
     pub fn is_complete(&self) -> bool {
-        self.full.is_some()
+        self.layout.full.is_some()
     }
 
     /// What the file exports under that name, or else what it has under it.
@@ -153,15 +179,15 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
         if name.is_empty() || name.len() > NAME_MOST {
             return None;
         }
-        if let (Some(table), Some(hash)) = (self.dynamic, self.hash)
+        if let (Some(table), Some(hash)) = (self.layout.dynamic, self.layout.hash)
             && let Some(symbol) = self.find_hashed(table, hash, name)
         {
             return Some(symbol);
         }
         let mut found = None;
         // Every dynamic symbol that is defined is in the hash table, where there is one.
-        let unhashed = self.dynamic.filter(|_| self.hash.is_none());
-        for table in [self.full, unhashed].into_iter().flatten() {
+        let unhashed = self.layout.dynamic.filter(|_| self.layout.hash.is_none());
+        for table in [self.layout.full, unhashed].into_iter().flatten() {
             self.walk(table, &mut |entry| {
                 if let Some(symbol) = self.symbol(entry)
                     && self.is_named(table, u32_at(entry, 0), name)
@@ -187,7 +213,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
     /// of it answered.
     pub fn describe(&self, address: u64, name: &mut [u8; NAME_MOST]) -> Option<(Symbol, usize)> {
         let mut best: Option<(Symbol, Table, u32)> = None;
-        for table in [self.full, self.dynamic].into_iter().flatten() {
+        for table in [self.layout.full, self.layout.dynamic].into_iter().flatten() {
             self.walk(table, &mut |entry| {
                 if let Some(symbol) = self.symbol(entry)
                     && symbol.kind != Kind::ThreadLocal
@@ -214,7 +240,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
     pub fn each(&self, prefix: &[u8], found: &mut dyn FnMut(&[u8], Symbol) -> bool) {
         let mut name = [0; NAME_MOST];
         let mut go_on = true;
-        for table in [self.full, self.dynamic].into_iter().flatten() {
+        for table in [self.layout.full, self.layout.dynamic].into_iter().flatten() {
             self.walk(table, &mut |entry| {
                 if let Some(symbol) = self.symbol(entry)
                     && let Some(length) = self.name(table, u32_at(entry, 0), &mut name)
@@ -279,7 +305,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
     /// The dynamic symbol is kept for programs linked long ago.
     fn is_old_version(&self, index: u32) -> bool {
         let mut version = [0; 2];
-        self.versions.is_some_and(|versions| {
+        self.layout.versions.is_some_and(|versions| {
             let at = versions.offset.checked_add(u64::from(index) * 2);
             at.is_some_and(|at| self.source.read_at(at, &mut version)) && version[1] & VERSION_HIDDEN != 0
         })
@@ -322,7 +348,7 @@ impl<'a, S: Source + ?Sized> File<'a, S> {
             return None;
         }
         let value = u64_at(entry, 8);
-        let address = if kind == Kind::ThreadLocal { value } else { self.bias.wrapping_add(value) };
+        let address = if kind == Kind::ThreadLocal { value } else { self.layout.bias.wrapping_add(value) };
         Some(Symbol { address, size: u64_at(entry, 16), kind })
     }
 
