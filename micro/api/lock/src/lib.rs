@@ -80,7 +80,8 @@ impl<T: ?Sized> SpinLock<T> {
             self.held.store(true, Ordering::Relaxed);
             free
         };
-        free.then_some(Guard { lock: self })
+        // Not `then_some`, which would make the guard in any case, and dropping it frees the lock.
+        free.then(|| Guard { lock: self })
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -135,6 +136,7 @@ mod tests {
         let mut guard = lock.lock();
         *guard += 1;
         assert!(lock.try_lock().is_none());
+        assert!(lock.try_lock().is_none(), "trying does not free it");
         drop(guard);
         assert_eq!(*lock.lock(), 2);
     }
