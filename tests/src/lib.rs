@@ -59,6 +59,18 @@ pub fn is_skipped_on_process(why: &str) -> bool {
     skipped
 }
 
+/// Whether `doctor` finds passt to work; says why not.
+pub fn passt_works(unilith: &Unilith) -> bool {
+    let found: serde_json::Value =
+        serde_json::from_str(&unilith.run(&["doctor", "--json"]).out).expect("doctor prints JSON");
+    let passt = found.as_array().into_iter().flatten().find(|f| f["what"] == "user-mode networking");
+    let works = passt.is_some_and(|f| f["state"] == "good");
+    if !works {
+        eprintln!("passt does not work here: {passt:?}");
+    }
+    works
+}
+
 /// What a command printed and how it ended.
 pub struct Ran {
     pub code: Option<i32>,

@@ -7,19 +7,7 @@ use std::{
     net::TcpListener,
     time::Duration,
 };
-use unilith_tests::{Unilith, connect, eventually, free_port, is_alive, signal, slow_client};
-
-/// Whether `doctor` finds passt to work; says why not.
-fn passt_works(unilith: &Unilith) -> bool {
-    let found: serde_json::Value =
-        serde_json::from_str(&unilith.run(&["doctor", "--json"]).out).expect("doctor prints JSON");
-    let passt = found.as_array().into_iter().flatten().find(|f| f["what"] == "user-mode networking");
-    let works = passt.is_some_and(|f| f["state"] == "good");
-    if !works {
-        eprintln!("passt does not work here: {passt:?}");
-    }
-    works
-}
+use unilith_tests::{Unilith, connect, eventually, free_port, is_alive, passt_works, signal, slow_client};
 
 /// A process machine has passt or nothing; virtual machines have QEMU's own network where passt does not work.
 fn is_there(unilith: &Unilith) -> bool {
