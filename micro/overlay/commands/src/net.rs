@@ -43,7 +43,8 @@ pub struct Source {
 
 static SOURCE: SpinLock<Option<Source>> = SpinLock::new(None);
 
-/// Says who knows about the network. Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
+/// Says who knows about the network.
+/// Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
 #[inline(always)]
 pub fn set_source(source: Source) {
     *SOURCE.lock() = Some(source);

@@ -33,7 +33,8 @@ mod resolve;
 mod run;
 mod serve;
 
-/// Adds the commands. To be called once, before the line starts. Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
+/// Adds the commands. To be called once, before the line starts.
+/// Inlined, so that an image needs nothing of this crate before a command comes (`link.ld` of the kernel).
 #[inline(always)]
 pub fn register() {
     posix::overlay::set_hooks(&run::HOOKS);

@@ -2,10 +2,10 @@
 //! The way from a probed function to its programs and back, for x86-64.
 //!
 //! A trampoline turns interrupts off (a process has none to turn off: its platform puts signals off while the word `busy`
-//! says so), changes to the tracer's stack, and calls one of the two routines here, which
-//! put the registers into a `struct pt_regs`; or it calls a program that does without them. Nothing is written below the program's RSP but by the program itself: its
-//! stack may not be there yet. The kernel's stack is, and gets the flags. Arithmetic flags mean nothing at the entry to
-//! and the return from a function (System V ABI 3.2.1), so only the interrupt flag is kept.
+//! says so), changes to the tracer's stack, and calls one of the two routines here, which put the registers into a
+//! `struct pt_regs`; or it calls a program that does without them. Nothing is written below the program's RSP but by the
+//! program itself: its stack may not be there yet. The kernel's stack is, and gets the flags. Arithmetic flags mean nothing
+//! at the entry to and the return from a function (System V ABI 3.2.1), so only the interrupt flag is kept.
 
 use abi::Result;
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The overlay's part of the kernel's code and constants, which is not in the image: the host hands it over when a command first comes.
-//! It has its place in the address space from the linker (`link.ld`), so nothing is to be relocated.
+//! The overlay's part of the kernel's code and constants, which is not in the image: the host hands it over when a command
+//! first comes. It has its place in the address space from the linker (`link.ld`), so nothing is to be relocated.
 
 use crate::{asm, fw_cfg::Device, paging};
 use abi::{PAGE_SIZE, Result};
