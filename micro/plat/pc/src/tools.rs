@@ -3,7 +3,7 @@
 //! first comes. It has its place in the address space from the linker (`link.ld`), so nothing is to be relocated.
 
 use crate::{asm, fw_cfg::Device, paging};
-use abi::{PAGE_SIZE, Result};
+use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 
@@ -15,18 +15,22 @@ static IS_THERE: SpinLock<bool> = SpinLock::new(false);
 #[unsafe(no_mangle)]
 fn unilith_plat_load_tools() -> Result<()> {
     let (start, end) = (asm::__overlay_start.address(), asm::__overlay_end.address());
-    let mut is_there = IS_THERE.lock();
-    if *is_there || start == end {
+    if *IS_THERE.lock() || start == end {
         return Ok(());
     }
     let count = (end - start) as usize / PAGE_SIZE;
-    let mut frames = Vec::with_capacity(count);
+    let mut frames = Vec::new();
+    frames.try_reserve_exact(count).map_err(|_| ENOMEM)?;
     Device::open()?.pages(NAME, count, &mut |frame| frames.push(frame))?;
-    for (page, frame) in frames.into_iter().enumerate() {
-        // SAFETY: the page is of the overlay's range, where nothing is mapped yet; it is this frame's place.
-        unsafe { paging::map_image_page(start + (page * PAGE_SIZE) as u64, frame.into_raw()) };
+    // Not held before: pages are made without locks.
+    let mut is_there = IS_THERE.lock();
+    if !*is_there {
+        for (page, frame) in frames.into_iter().enumerate() {
+            // SAFETY: the page is of the overlay's range, where nothing is mapped yet; it is this frame's place.
+            unsafe { paging::map_image_page(start + (page * PAGE_SIZE) as u64, frame.into_raw()) };
+        }
+        *is_there = true;
     }
-    *is_there = true;
     Ok(())
 }
 
