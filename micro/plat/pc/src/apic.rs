@@ -49,12 +49,14 @@ pub fn initialize() {
         outb(0xa1, 0xff);
         BASE.store(rdmsr(x86::IA32_APIC_BASE) & 0x000f_ffff_ffff_f000, Ordering::Relaxed);
     }
+    // The APIC is enabled before any entry is written: a disabled one keeps its entries masked, whatever is written
+    // (Intel SDM volume 3, 11.4.7.2). KVM does so; QEMU's software emulation does not.
+    write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
     write(LINT0, MASKED);
     write(LINT1, MASKED);
     write(TIMER_DIVIDE, DIVIDE_BY_1);
     let mode = if plat_x86::features::features().tsc_deadline { TSC_DEADLINE } else { 0 };
     write(TIMER_ENTRY, mode | TIMER as u32);
-    write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
 }
 
 pub fn end_of_interrupt() {
