@@ -107,6 +107,11 @@ fn sockets_are_those_of_linux() {
 }
 
 #[test]
+fn files_within_files_close_and_wake_as_on_linux() {
+    passes("readiness.c", "all readiness tests passed");
+}
+
+#[test]
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");
 }

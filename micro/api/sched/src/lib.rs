@@ -25,6 +25,13 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub trait Waiter: Send + Sync {
     /// Called with the events that became possible. Must not block; may take its own locks.
     fn wake(&self, events: Events);
+
+    /// As [`Waiter::wake`], of a waiter that is woken alone: true when the wake-up is used, that is when somebody slept
+    /// for it. When it is not, the next exclusive waiter gets it too.
+    fn wake_exclusive(&self, events: Events) -> bool {
+        self.wake(events);
+        true
+    }
 }
 
 /// Names a registration so that it can be removed.
@@ -80,31 +87,32 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes everybody interested in one of `events`, but only the first of the exclusive waiters.
-    pub fn wake(&self, events: Events) {
-        let mut seen_exclusive = false;
-        self.wake_if(events, |exclusive| {
-            let wanted = !exclusive || !seen_exclusive;
-            seen_exclusive |= exclusive;
-            wanted
-        });
+    /// Wakes everybody interested in one of `events`, but of the exclusive waiters only as many as it takes until one
+    /// has a use for it. True when anybody had.
+    pub fn wake(&self, events: Events) -> bool {
+        self.wake_until(events, true)
     }
 
     /// Wakes everybody interested, exclusive or not.
-    pub fn wake_all(&self, events: Events) {
-        self.wake_if(events, |_| true);
+    pub fn wake_all(&self, events: Events) -> bool {
+        self.wake_until(events, false)
     }
 
-    fn wake_if(&self, events: Events, mut wanted: impl FnMut(bool) -> bool) {
+    fn wake_until(&self, events: Events, one_exclusive: bool) -> bool {
         // The waiters run without the lock, for they may register or remove themselves: take a few at a time, in
         // order, without allocating. Who registers meanwhile has a later key than `end` and is left out.
         let mut next = 0;
         let mut end = None;
+        let mut used = false;
+        let mut used_alone = false;
         loop {
-            let mut woken: [Option<Arc<dyn Waiter>>; 8] = [const { None }; 8];
+            let mut woken: [Option<(Arc<dyn Waiter>, bool)>; 8] = [const { None }; 8];
             let mut count = 0;
             {
                 let entries = self.entries.lock();
+                if entries.list.is_empty() {
+                    return used;
+                }
                 let from = next;
                 let end = *end.get_or_insert(entries.next_key);
                 let rest = entries.list.iter().skip_while(|e| e.key < from).take_while(|e| e.key < end);
@@ -113,17 +121,22 @@ impl WaitQueue {
                         break;
                     }
                     next = entry.key + 1;
-                    if wanted(entry.exclusive) {
-                        woken[count] = Some(entry.waiter.clone());
-                        count += 1;
+                    if entry.exclusive && used_alone {
+                        continue;
                     }
+                    woken[count] = Some((entry.waiter.clone(), entry.exclusive));
+                    count += 1;
                 }
             }
-            for waiter in woken.iter_mut().filter_map(Option::take) {
-                waiter.wake(events);
+            for (waiter, exclusive) in woken.iter_mut().filter_map(Option::take) {
+                if exclusive && one_exclusive {
+                    used_alone = used_alone || waiter.wake_exclusive(events);
+                } else {
+                    used |= waiter.wake_exclusive(events);
+                }
             }
             if count < woken.len() {
-                return;
+                return used || used_alone;
             }
         }
     }
@@ -311,5 +324,37 @@ mod tests {
         assert_eq!(counts(), [2, 0, 1, 1]);
         queue.wake_all(Events::HUP);
         assert_eq!(counts(), [3, 1, 1, 2]);
+    }
+
+    /// A waiter that has a use for so many wake-ups.
+    struct Sleepy(AtomicU32, AtomicU32);
+    impl Waiter for Sleepy {
+        fn wake(&self, events: Events) {
+            self.wake_exclusive(events);
+        }
+        fn wake_exclusive(&self, _: Events) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+        }
+    }
+
+    #[test]
+    fn an_exclusive_wake_up_that_nobody_used_goes_to_the_next() {
+        let queue = WaitQueue::new();
+        let waiters: Vec<Arc<Sleepy>> =
+            (0..20).map(|i| Arc::new(Sleepy(AtomicU32::new(0), AtomicU32::new(i % 2)))).collect();
+        for waiter in &waiters {
+            queue.add(waiter.clone(), Events::IN, true);
+        }
+        let told = || waiters.iter().map(|w| w.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        assert!(queue.wake(Events::IN));
+        assert_eq!(told()[..4], [1, 1, 0, 0]);
+        assert!(queue.wake(Events::IN));
+        assert_eq!(told()[..5], [2, 2, 1, 1, 0]);
+        for _ in 0..8 {
+            assert!(queue.wake(Events::IN));
+        }
+        assert!(!queue.wake(Events::IN), "nobody sleeps any more");
+        assert_eq!(told()[19], 2, "everybody was asked");
     }
 }

@@ -15,15 +15,19 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod address;
 mod family;
 mod file;
 pub mod options;
+mod rights;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{Family, create, pair, register};
 pub use file::{SocketFile, of_file};
+pub use rights::{RIGHTS_MOST, Right, Rights};
 
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -77,8 +81,8 @@ pub struct Caller<'a> {
 /// One control message of sendmsg(2) or recvmsg(2).
 #[derive(Clone)]
 pub enum Control {
-    /// SCM_RIGHTS: open file descriptions, whose type only the system-call layer knows.
-    Rights(Vec<Arc<dyn Any + Send + Sync>>),
+    /// SCM_RIGHTS.
+    Rights(Rights),
     /// SCM_CREDENTIALS.
     Credentials(Credentials),
     /// Any other: level, type and data.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Readiness of many files at once (epoll(7)).
 //!
-//! Each watched file has an [`Item`] on its wait queue. A wake-up puts the item on the ready list; collecting events
-//! takes items off it, asks each file what is possible now, and puts level-triggered ones back. So the cost is that
-//! of the ready files, not of the watched ones, and a steady state allocates nothing.
+//! Each watched file has an [`Item`] on its wait queue. A wake-up puts the item on the ready list ([`ready`]); collecting
+//! events takes items off it, asks each file what is possible now, and puts level-triggered ones back. So the cost is
+//! that of the ready files, not of the watched ones, and a wake-up allocates nothing.
+//!
+//! Instances that watch each other ([`nesting`]) form no circle and no chain of more than five.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -11,7 +13,6 @@ extern crate alloc;
 extern crate std;
 
 use abi::{Events, Result, errno::*};
-use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use api_fs::{File, FileType, Stat};
 use api_lock::SpinLock;
@@ -19,7 +20,12 @@ use api_sched::{WaitKey, WaitQueue, Waiter};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use descriptors::{Description, Watcher};
+use nesting::Nesting;
 use ordered::Map;
+use ready::Ready;
+
+mod nesting;
+mod ready;
 
 pub const EXCLUSIVE: u32 = 1 << 28;
 const WAKEUP: u32 = 1 << 29;
@@ -29,27 +35,28 @@ pub const EDGE: u32 = 1 << 31;
 const EXCLUSIVE_ALLOWED: u32 =
     EXCLUSIVE | WAKEUP | EDGE | Events::IN.0 | Events::OUT.0 | Events::ERR.0 | Events::HUP.0;
 const FLAGS: u32 = EXCLUSIVE | WAKEUP | ONESHOT | EDGE;
-/// epoll instances that may watch each other in a chain (Linux EP_MAX_NESTS, plus the first).
-const NESTING_LIMIT: u32 = 5;
 
 /// One watched descriptor.
 struct Item {
-    this: Weak<Item>,
     epoll: Weak<Epoll>,
+    /// Its place in [`Ready`].
+    slot: u32,
     file: Arc<dyn File>,
     /// Events asked for, with the flags; 0 after EPOLLONESHOT fired.
     interest: AtomicU32,
     data: AtomicU64,
     key: SpinLock<Option<WaitKey>>,
+    /// In the ready list. Changed with the instance locked; a wake-up may look without.
     is_queued: AtomicBool,
+    /// Removed: changed with the instance locked.
     is_dead: AtomicBool,
 }
 
 impl Item {
-    fn new(epoll: Weak<Epoll>, file: Arc<dyn File>, interest: u32, data: u64) -> Arc<Item> {
-        Arc::new_cyclic(|this| Item {
-            this: this.clone(),
+    fn new(epoll: Weak<Epoll>, slot: u32, file: Arc<dyn File>, interest: u32, data: u64) -> Arc<Item> {
+        Arc::new(Item {
             epoll,
+            slot,
             file,
             interest: AtomicU32::new(interest),
             data: AtomicU64::new(data),
@@ -72,24 +79,35 @@ impl Item {
         self.file.poll() & Events(interest)
     }
 
+    /// Leaves the file's wait queue.
     fn leave(&self) {
-        self.is_dead.store(true, Ordering::Relaxed);
         let key = self.key.lock().take();
-        if let (Some(key), Some(queue)) = (key, self.file.wait_queue()) {
-            queue.remove(key);
+        let (Some(key), Some(queue)) = (key, self.file.wait_queue()) else { return };
+        queue.remove(key);
+        if let Some(child) = self.child() {
+            nesting::unlink(&self.epoll, child);
         }
+    }
+
+    /// The watched file, where it is an instance itself.
+    fn child(&self) -> Option<&Epoll> {
+        self.file.as_any().downcast_ref()
     }
 }
 
 impl Waiter for Item {
     fn wake(&self, events: Events) {
+        self.wake_exclusive(events);
+    }
+
+    /// A wake-up is used when somebody slept in epoll_wait for it. Otherwise the next exclusive waiter gets it, for
+    /// whoever has this instance may be busy for long.
+    fn wake_exclusive(&self, events: Events) -> bool {
         let interest = self.interest() & !FLAGS;
         if interest == 0 || !events.intersects(Events(interest)) || self.is_dead.load(Ordering::Relaxed) {
-            return;
+            return false;
         }
-        if let Some(epoll) = self.epoll.upgrade() {
-            epoll.enqueue(self);
-        }
+        self.epoll.upgrade().is_some_and(|epoll| epoll.enqueue(self))
     }
 }
 
@@ -99,7 +117,31 @@ type Items = Map<(usize, i32), Arc<Item>>;
 #[derive(Default)]
 struct State {
     items: Items,
-    ready: VecDeque<Arc<Item>>,
+    ready: Ready,
+}
+
+impl State {
+    fn take(&mut self, key: &(usize, i32)) -> Option<Arc<Item>> {
+        let item = self.items.remove(key)?;
+        self.ready.remove(item.slot);
+        item.is_dead.store(true, Ordering::Relaxed);
+        item.is_queued.store(false, Ordering::Relaxed);
+        Some(item)
+    }
+
+    /// Puts an item into the ready list.
+    fn push(&mut self, item: &Item) {
+        if !item.is_dead.load(Ordering::Relaxed) {
+            item.is_queued.store(true, Ordering::Relaxed);
+            self.ready.push_back(item.slot);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Arc<Item>> {
+        let item = self.ready.pop_front()?;
+        item.is_queued.store(false, Ordering::SeqCst);
+        Some(item)
+    }
 }
 
 /// An epoll instance.
@@ -107,6 +149,7 @@ pub struct Epoll {
     this: Weak<Epoll>,
     state: SpinLock<State>,
     queue: WaitQueue,
+    nesting: Nesting,
 }
 
 fn check_flags(events: u32) -> Result<()> {
@@ -124,35 +167,18 @@ impl Epoll {
             this: this.clone(),
             state: SpinLock::default(),
             queue: WaitQueue::new(),
+            nesting: Nesting::new(),
         })
     }
 
-    fn enqueue(&self, item: &Item) {
-        if item.is_queued.swap(true, Ordering::Relaxed) {
-            return;
+    /// The item's file is ready: true when somebody slept for that. Waiters hear of it also when the item is in the list
+    /// already: it may be there for an older event that an edge-triggered parent was told of long ago.
+    fn enqueue(&self, item: &Item) -> bool {
+        // In one order with `State::pop`, after which the collector asks the file: one of the two sees the event.
+        if !item.is_queued.swap(true, Ordering::SeqCst) {
+            self.state.lock().push(item);
         }
-        let Some(item) = item.this.upgrade() else { return };
-        self.state.lock().ready.push_back(item);
-        self.queue.wake(Events::IN | Events::RDNORM);
-    }
-
-    /// True when this instance watches `other`, directly or through others; the depth of the longest chain below.
-    fn depth(&self, other: *const Epoll, level: u32) -> Result<u32> {
-        if core::ptr::eq(self, other) || level > NESTING_LIMIT {
-            return Err(ELOOP);
-        }
-        let watched: alloc::vec::Vec<Arc<dyn File>> = {
-            let state = self.state.lock();
-            let epolls = state.items.values().filter(|i| i.file.as_any().is::<Epoll>());
-            epolls.map(|i| i.file.clone()).collect()
-        };
-        let mut deepest = 0;
-        for file in watched {
-            if let Some(epoll) = file.as_any().downcast_ref::<Epoll>() {
-                deepest = deepest.max(epoll.depth(other, level + 1)? + 1);
-            }
-        }
-        Ok(deepest)
+        self.queue.wake(Events::IN | Events::RDNORM)
     }
 
     /// EPOLL_CTL_ADD.
@@ -160,25 +186,42 @@ impl Epoll {
         check_flags(events)?;
         let file = description.file().clone();
         let queue = file.wait_queue().ok_or(EPERM)?;
-        if let Some(other) = file.as_any().downcast_ref::<Epoll>() {
-            if core::ptr::eq(other, self) || events & EXCLUSIVE != 0 {
-                return Err(EINVAL);
-            }
-            if other.depth(self, 1)? + 1 >= NESTING_LIMIT {
-                return Err(ELOOP);
-            }
+        let this = self.this.upgrade().ok_or(EBADF)?;
+        let child = file.as_any().downcast_ref::<Epoll>();
+        if child.is_some_and(|child| core::ptr::eq(child, self) || events & EXCLUSIVE != 0) {
+            return Err(EINVAL);
         }
         let key = (description.id(), fd);
-        if self.state.lock().items.contains_key(&key) {
-            return Err(EEXIST);
-        }
-        let item = Item::new(self.this.clone(), file.clone(), full_interest(events), data);
-        let exclusive = events & EXCLUSIVE != 0;
-        *item.key.lock() = Some(queue.add(item.clone(), Events::ALL, exclusive));
-        self.state.lock().items.insert(key, item.clone());
-        if let Some(this) = self.this.upgrade() {
-            let watcher: Arc<dyn Watcher> = this;
-            description.watch(&watcher);
+        let item = {
+            // Two threads may not make a circle of two halves.
+            let mut walks = child.map(|_| nesting::lock());
+            if self.state.lock().items.contains_key(&key) {
+                return Err(EEXIST);
+            }
+            if let (Some(child), Some(walks)) = (child, &mut walks) {
+                nesting::check(walks, &this, child)?;
+            }
+            let make = |slot| Item::new(self.this.clone(), slot, file.clone(), full_interest(events), data);
+            let item = {
+                let mut state = self.state.lock();
+                if state.items.contains_key(&key) {
+                    return Err(EEXIST);
+                }
+                let item = state.ready.insert(make)?;
+                state.items.insert(key, item.clone());
+                item
+            };
+            if let Some(child) = child {
+                nesting::link(&this, child);
+            }
+            item
+        };
+        *item.key.lock() = Some(queue.add(item.clone(), Events::ALL, events & EXCLUSIVE != 0));
+        let watcher: Arc<dyn Watcher> = this;
+        description.watch(&watcher);
+        if item.is_dead.load(Ordering::Relaxed) {
+            // Another thread removed it before it was in the queue.
+            item.leave();
         }
         self.check(&item);
         Ok(())
@@ -201,7 +244,7 @@ impl Epoll {
 
     /// EPOLL_CTL_DEL.
     pub fn remove(&self, fd: i32, description: &Arc<Description>) -> Result<()> {
-        let item = self.state.lock().items.remove(&(description.id(), fd)).ok_or(ENOENT)?;
+        let item = self.state.lock().take(&(description.id(), fd)).ok_or(ENOENT)?;
         item.leave();
         Ok(())
     }
@@ -220,9 +263,8 @@ impl Epoll {
         let mut left = self.state.lock().ready.len();
         while left > 0 && done < most {
             left -= 1;
-            let Some(item) = self.state.lock().ready.pop_front() else { break };
-            // Before asking the file: a wake-up from here on queues it again.
-            item.is_queued.store(false, Ordering::Relaxed);
+            // Off the list before the file is asked: a wake-up from here on puts it there again.
+            let Some(item) = self.state.lock().pop() else { break };
             let events = item.ready();
             if events.is_empty() {
                 continue;
@@ -235,14 +277,14 @@ impl Epoll {
             let interest = item.interest();
             if interest & ONESHOT != 0 {
                 item.interest.store(interest & FLAGS, Ordering::Relaxed);
-            } else if interest & EDGE == 0 && !item.is_queued.swap(true, Ordering::Relaxed) {
-                self.state.lock().ready.push_back(item);
+            } else if interest & EDGE == 0 {
+                self.state.lock().push(&item);
             }
         }
         if done == 0 {
             return Err(EAGAIN);
         }
-        if !self.queue.is_empty() && !self.state.lock().ready.is_empty() {
+        if !self.queue.is_empty() && self.state.lock().ready.len() > 0 {
             // Other threads wait on the same instance: there may be something for them.
             self.queue.wake(Events::IN | Events::RDNORM);
         }
@@ -264,7 +306,7 @@ impl Watcher for Epoll {
                 let mut state = self.state.lock();
                 let key = state.items.range((description, i32::MIN)..=(description, i32::MAX)).next();
                 let Some(key) = key.map(|(key, _)| *key) else { return };
-                state.items.remove(&key)
+                state.take(&key)
             };
             if let Some(item) = item {
                 item.leave();
@@ -286,9 +328,14 @@ impl File for Epoll {
             if !item.ready().is_empty() {
                 return Events::IN | Events::RDNORM;
             }
-            let mut state = self.state.lock();
-            state.ready.pop_front();
-            item.is_queued.store(false, Ordering::Relaxed);
+            // A wake-up that came meanwhile may have made it ready: it is asked again once it is off the list.
+            let front = self.state.lock().pop();
+            if let Some(front) = front
+                && !front.ready().is_empty()
+            {
+                self.state.lock().push(&front);
+                return Events::IN | Events::RDNORM;
+            }
         }
         Events::NONE
     }

@@ -125,6 +125,86 @@ fn instances_nest_but_not_in_circles() {
 }
 
 #[test]
+fn a_chain_is_measured_in_both_directions() {
+    let epolls: Vec<Arc<Epoll>> = (0..6).map(|_| Epoll::new()).collect();
+    let descriptions: Vec<_> = epolls.iter().map(|e| Description::new(e.clone(), 2, None)).collect();
+    // From the top, so that what is below is always short.
+    for i in 0..4 {
+        epolls[i].add(0, &descriptions[i + 1], IN, 0).unwrap();
+    }
+    assert_eq!(epolls[4].add(0, &descriptions[5], IN, 0), Err(ELOOP));
+    assert_eq!(epolls[4].add(0, &descriptions[0], IN, 0), Err(ELOOP));
+    // Two chains that are short enough by themselves.
+    epolls[3].remove(0, &descriptions[4]).unwrap();
+    epolls[4].add(0, &descriptions[5], IN, 0).unwrap();
+    assert_eq!(epolls[3].add(0, &descriptions[4], IN, 0), Err(ELOOP), "five links");
+    epolls[4].remove(0, &descriptions[5]).unwrap();
+    epolls[3].add(0, &descriptions[4], IN, 0).unwrap();
+    // A closed instance leaves its chain, and one that is dropped too.
+    drop(epolls);
+    let mut descriptions = descriptions.into_iter();
+    drop(descriptions.next());
+    let rest: Vec<_> = descriptions.collect();
+    let last = rest[3].file().as_any().downcast_ref::<Epoll>().unwrap();
+    last.add(0, &rest[4], IN, 0).unwrap();
+}
+
+#[test]
+fn an_edge_triggered_parent_hears_of_every_event_of_its_child() {
+    let (child, parent) = (Epoll::new(), Epoll::new());
+    let (e, d) = event();
+    let (f, d2) = event();
+    child.add(0, &d, IN, 1).unwrap();
+    child.add(1, &d2, IN, 2).unwrap();
+    let own = Description::new(child.clone(), 2, None);
+    parent.add(0, &own, IN | EDGE, 9).unwrap();
+    signal(&e);
+    assert_eq!(collect(&parent), [(IN, 9)]);
+    assert!(collect(&parent).is_empty());
+    assert_eq!(collect(&child), [(IN, 1)]);
+    signal(&e);
+    assert_eq!(collect(&parent), [(IN, 9)], "the child's item was ready all along");
+    signal(&f);
+    assert_eq!(collect(&parent), [(IN, 9)]);
+    drain(&f);
+}
+
+#[test]
+fn a_removed_item_keeps_nothing() {
+    let epoll = Epoll::new();
+    let (e, d) = event();
+    signal(&e);
+    for i in 0..10_000 {
+        epoll.add(i % 7, &d, IN, 0).unwrap();
+        epoll.remove(i % 7, &d).unwrap();
+    }
+    assert_eq!(epoll.state.lock().ready.len(), 0);
+    assert_eq!(epoll.state.lock().ready.slots(), 1, "slots are used again");
+    let (r, w) = pipe::pipe();
+    let writer = Description::new(w, 1, None);
+    epoll.add(50, &writer, OUT, 0).unwrap();
+    assert_eq!(collect(&epoll), [(OUT, 0)]);
+    writer.close().unwrap();
+    assert!(r.poll().contains(Events::HUP), "the ready list does not keep the pipe open");
+}
+
+#[test]
+fn an_exclusive_event_goes_to_an_instance_somebody_waits_on() {
+    let (idle, waiting) = (Epoll::new(), Epoll::new());
+    let (e, d) = event();
+    for epoll in [&idle, &waiting] {
+        epoll.add(3, &d, EXCLUSIVE | IN, 1).unwrap();
+    }
+    struct Sleeper;
+    impl Waiter for Sleeper {
+        fn wake(&self, _: Events) {}
+    }
+    waiting.wait_queue().unwrap().add(Arc::new(Sleeper), Events::IN, false);
+    signal(&e);
+    assert_eq!(collect(&waiting), [(IN, 1)]);
+}
+
+#[test]
 fn hang_up_is_told_unasked() {
     let epoll = Epoll::new();
     let (r, w) = pipe::pipe();

@@ -33,6 +33,8 @@ pub struct PipeEnd {
     packets: AtomicBool,
     /// Of a FIFO.
     inode: Option<Arc<dyn Inode>>,
+    /// The last descriptor is gone. Handles may live on, in an epoll instance for one: they are no readers or writers.
+    closed: AtomicBool,
 }
 
 impl PipeEnd {
@@ -49,7 +51,8 @@ impl PipeEnd {
         }
         // Who waits for the other side of a FIFO to come.
         pipe.queue.wake_all(Events::ALL);
-        Arc::new(PipeEnd { pipe, reads, writes, packets: AtomicBool::new(false), inode })
+        let (packets, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(PipeEnd { pipe, reads, writes, packets, inode, closed })
     }
 
     pub fn pipe(&self) -> &Arc<Pipe> {
@@ -62,6 +65,25 @@ impl PipeEnd {
 
     pub fn writes(&self) -> bool {
         self.writes
+    }
+
+    /// The other side sees that this end is gone.
+    fn leave(&self) {
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (last_reader, last_writer) = {
+            let mut state = self.pipe.state.lock();
+            state.readers -= self.reads as usize;
+            state.writers -= self.writes as usize;
+            (self.reads && state.readers == 0, self.writes && state.writers == 0)
+        };
+        if last_writer {
+            self.pipe.queue.wake_all(READABLE | Events::HUP);
+        }
+        if last_reader {
+            self.pipe.queue.wake_all(WRITABLE | Events::ERR);
+        }
     }
 
     /// Gives a turn back and wakes the other side, and whoever found the turn taken.
@@ -271,6 +293,11 @@ impl File for PipeEnd {
         self.inode.as_ref()
     }
 
+    fn close(&self) -> Result<()> {
+        self.leave();
+        Ok(())
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -278,18 +305,7 @@ impl File for PipeEnd {
 
 impl Drop for PipeEnd {
     fn drop(&mut self) {
-        let (last_reader, last_writer) = {
-            let mut state = self.pipe.state.lock();
-            state.readers -= self.reads as usize;
-            state.writers -= self.writes as usize;
-            (self.reads && state.readers == 0, self.writes && state.writers == 0)
-        };
-        if last_writer {
-            self.pipe.queue.wake_all(READABLE | Events::HUP);
-        }
-        if last_reader {
-            self.pipe.queue.wake_all(WRITABLE | Events::ERR);
-        }
+        self.leave();
     }
 }
 
@@ -367,6 +383,12 @@ mod tests {
         drop(r);
         assert_eq!(write(&*w, b"x"), Err(EPIPE));
         assert!(w.poll().contains(Events::ERR));
+        let (r, w) = pipe();
+        let handle = w.clone();
+        w.close().unwrap();
+        assert_eq!(read(&*r, 1).unwrap(), b"", "a handle that is left is no writer");
+        drop((w, handle));
+        assert!(r.poll().contains(Events::HUP));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use api_socket::{Address, Control, Credentials};
+use api_socket::{Address, Credentials, Rights};
 
 /// Small writes of a stream are put together up to here.
 const GATHER: usize = 4096;
@@ -15,7 +15,7 @@ pub struct Message {
     /// Of `bytes`, how many were read (streams).
     pub start: usize,
     /// SCM_RIGHTS sent along; taken with the first byte.
-    pub rights: Vec<Control>,
+    pub rights: Option<Rights>,
     pub credentials: Credentials,
     pub from: Option<Address>,
 }
@@ -65,8 +65,8 @@ impl Queue {
     /// Appends to the last message of a stream where nothing sets the two apart; else gives the message back.
     pub fn merge(&mut self, message: Message) -> Option<Message> {
         if let Some(last) = self.messages.back_mut()
-            && message.rights.is_empty()
-            && last.rights.is_empty()
+            && message.rights.is_none()
+            && last.rights.is_none()
             && last.credentials == message.credentials
             && last.bytes.len() + message.bytes.len() <= GATHER
             && last.bytes.try_reserve(message.bytes.len()).is_ok()

@@ -12,7 +12,7 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
-use api_socket::{Address, Caller, Control, Credentials, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{Address, Caller, Control, Credentials, Received, Rights, Sending, Shutdown, Socket, Type};
 use api_user::UserPtr;
 
 /// Bytes a socket receives before its senders wait (Linux' wmem_default).
@@ -124,7 +124,7 @@ impl UnixSocket {
             let connected = self.state.lock().peer.is_some();
             return Err(if connected { EISCONN } else { EOPNOTSUPP });
         }
-        let mut rights: Vec<Control> = rights_of(message);
+        let mut rights = rights_of(message);
         let mut done = 0;
         loop {
             let room = self.peer().and_then(|peer| {
@@ -149,13 +149,7 @@ impl UnixSocket {
                 Err(_) => return Ok(done),
             };
             done += bytes.len();
-            let piece = Message {
-                bytes,
-                start: 0,
-                rights: core::mem::take(&mut rights),
-                credentials: who,
-                from: None,
-            };
+            let piece = Message { bytes, start: 0, rights: rights.take(), credentials: who, from: None };
             {
                 let mut state = peer.state.lock();
                 if let Some(piece) = state.inbox.merge(piece) {
@@ -243,7 +237,7 @@ impl UnixSocket {
         let mut received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { full } else { moved.unwrap_or(0) },
             from: message.from.clone(),
-            control: message.rights.clone(),
+            control: message.rights.clone().into_iter().map(Control::Rights).collect(),
             flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
         };
         self.add_credentials(&mut received, message.credentials);
@@ -268,7 +262,7 @@ impl UnixSocket {
                 // A read ends where descriptors or another sender begin.
                 let ends = state.inbox.first().is_some_and(|m| {
                     sender.is_some_and(|s| pass && s != m.credentials)
-                        || received.length > 0 && !m.rights.is_empty()
+                        || received.length > 0 && m.rights.is_some()
                 });
                 match if ends { None } else { state.inbox.pop() } {
                     Some(message) => message,
@@ -281,7 +275,7 @@ impl UnixSocket {
             received.length += *moved.as_ref().unwrap_or(&0);
             sender = Some(message.credentials);
             if moved.is_ok() {
-                received.control.append(&mut message.rights);
+                received.control.extend(message.rights.take().map(Control::Rights));
             }
             let with_rights = !received.control.is_empty();
             if !message.rest().is_empty() {
@@ -312,7 +306,8 @@ impl UnixSocket {
             }
         };
         let moved = to.put(message.rest());
-        let mut received = Received { control: message.rights.clone(), ..Received::default() };
+        let control = message.rights.clone().into_iter().map(Control::Rights).collect();
+        let mut received = Received { control, ..Received::default() };
         self.add_credentials(&mut received, message.credentials);
         self.state.lock().inbox.unpop(message);
         received.length = moved?;
@@ -373,8 +368,11 @@ impl UnixSocket {
     }
 }
 
-fn rights_of(message: &Sending) -> Vec<Control> {
-    message.control.iter().filter(|c| matches!(c, Control::Rights(_))).cloned().collect()
+fn rights_of(message: &Sending) -> Option<Rights> {
+    message.control.iter().find_map(|c| match c {
+        Control::Rights(rights) => Some(rights.clone()),
+        _ => None,
+    })
 }
 
 impl Socket for UnixSocket {

@@ -4,7 +4,9 @@
 
 use abi::{Events, Result, errno::*};
 use api_fs::{Inode, Sink, Source};
-use api_socket::{Address, Caller, Control, Credentials, Names, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{
+    Address, Caller, Control, Credentials, Names, Received, Rights, Sending, Shutdown, Socket, Type,
+};
 use std::sync::Arc;
 use unix_socket::socket::UnixSocket;
 
@@ -162,7 +164,10 @@ fn descriptors_and_credentials_travel_with_their_byte() {
     b.set_option(1, 16, &1i32.to_ne_bytes()).unwrap(); // SO_PASSCRED
     send(&*a, b"before").unwrap();
     let passed: Arc<dyn std::any::Any + Send + Sync> = Arc::new(String::from("a file"));
-    let message = Sending { control: vec![Control::Rights(vec![passed])], ..Sending::default() };
+    let message = Sending {
+        control: vec![Control::Rights(Rights::new(vec![passed], 10).unwrap())],
+        ..Sending::default()
+    };
     a.send(Some(&caller()), &message, &mut Source::kernel(b"with")).unwrap();
     send(&*a, b"after").unwrap();
     let (bytes, received) = receive_with(&*b, 99, 0).unwrap();
@@ -171,7 +176,7 @@ fn descriptors_and_credentials_travel_with_their_byte() {
     let (bytes, received) = receive_with(&*b, 4, 0).unwrap();
     assert_eq!(bytes, b"with");
     assert!(
-        matches!(&received.control[0], Control::Rights(r) if r[0].downcast_ref::<String>().unwrap() == "a file")
+        matches!(&received.control[0], Control::Rights(r) if r.files()[0].downcast_ref::<String>().unwrap() == "a file")
     );
     assert_eq!(receive(&*b, 99), Ok(b"after".to_vec()));
 }

@@ -93,12 +93,12 @@ pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usiz
                     return Ok(done);
                 }
             }
-            Err(_) if done > 0 => return Ok(done),
             Err(e) => {
-                if e == EPIPE {
+                // A pipe's writer gets the signal even where part was written before; a socket's does not.
+                if e == EPIPE && (done == 0 || file.as_any().is::<pipe::PipeEnd>()) {
                     signals::send_to_current(SIGPIPE);
                 }
-                return Err(e);
+                return if done > 0 { Ok(done) } else { Err(e) };
             }
         }
     }

@@ -227,4 +227,11 @@ impl Waiter for Thread {
     fn wake(&self, _: Events) {
         crate::unpark(self);
     }
+
+    /// One that runs, or was woken already and only waits for the processor, has no use for another wake-up.
+    fn wake_exclusive(&self, _: Events) -> bool {
+        let slept = self.is_parked();
+        crate::unpark(self);
+        slept
+    }
 }

@@ -9,11 +9,9 @@ use crate::files;
 use crate::wait::{FOREVER, for_file};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_socket::{Address, Control, Credentials, Received, Sending, Type};
+use api_socket::{Address, Control, Credentials, RIGHTS_MOST, Received, Right, Rights, Sending, Type};
 use api_user::{Sink, Source, UserPtr, read_iovec};
-use core::any::Any;
 use descriptors::Description;
 
 const SIGPIPE: i32 = 13;
@@ -21,8 +19,6 @@ const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;
 const SO_TIMESTAMPING: u32 = 37;
 const SO_TXTIME: u32 = 61;
-/// Most descriptors in one message (Linux' SCM_MAX_FD).
-const RIGHTS_MOST: usize = 253;
 /// Longest control data (Linux' optmem_max is 20 KiB in old kernels).
 const CONTROL_MOST: usize = 20 * 1024;
 /// Most messages of sendmmsg and recvmmsg (UIO_MAXIOV).
@@ -152,6 +148,7 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
     let mut bytes = alloc::vec![0; length];
     api_user::read_bytes(at, &mut bytes)?;
     let mut out = Vec::new();
+    let mut files = Vec::new();
     let mut rest = &bytes[..];
     while rest.len() >= CMSG {
         let word = |at: usize| i32::from_ne_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
@@ -159,7 +156,11 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
         let size = usize::try_from(size).ok().filter(|n| (CMSG..=rest.len()).contains(n)).ok_or(EINVAL)?;
         let (level, kind, data) = (word(8), word(12), &rest[CMSG..size]);
         out.push(match (level as u32, kind) {
-            (linux::SOL_SOCKET, SCM_RIGHTS) => Control::Rights(read_rights(data)?),
+            (linux::SOL_SOCKET, SCM_RIGHTS) => {
+                read_rights(data, &mut files)?;
+                rest = &rest[size.next_multiple_of(8).min(rest.len())..];
+                continue;
+            }
             (linux::SOL_SOCKET, SCM_CREDENTIALS) => Control::Credentials(read_credentials(data)?),
             // Others of this level are unknown, but for marks and times of packets, which mean nothing here.
             (linux::SOL_SOCKET, kind)
@@ -171,20 +172,24 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
         });
         rest = &rest[size.next_multiple_of(8).min(rest.len())..];
     }
+    if !files.is_empty() {
+        // What travels is as many files as the process may have open.
+        let most = files::current().descriptors.limit() as usize;
+        out.push(Control::Rights(Rights::new(files, most)?));
+    }
     Ok(out)
 }
 
-fn read_rights(data: &[u8]) -> Result<Vec<Arc<dyn Any + Send + Sync>>> {
-    if data.len() / 4 > RIGHTS_MOST {
+/// Adds the files of one control message; those of several travel together.
+fn read_rights(data: &[u8], to: &mut Vec<Right>) -> Result<()> {
+    if to.len() + data.len() / 4 > RIGHTS_MOST {
         return Err(EINVAL);
     }
     let descriptors = &files::current().descriptors;
-    data.chunks_exact(4)
-        .map(|fd| {
-            let description = descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?;
-            Ok(description as Arc<dyn Any + Send + Sync>)
-        })
-        .collect()
+    for fd in data.chunks_exact(4) {
+        to.push(descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?);
+    }
+    Ok(())
 }
 
 /// Only root may claim to be somebody else.
@@ -211,10 +216,10 @@ fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: boo
         let (level, kind, data) = match message {
             Control::Rights(rights) => {
                 let most = (left - CMSG) / 4;
-                cut |= rights.len() > most;
+                cut |= rights.files().len() > most;
                 let mut data = Vec::new();
-                for right in rights.into_iter().take(most) {
-                    let Ok(description) = right.downcast::<Description>() else { continue };
+                for right in rights.files().iter().take(most) {
+                    let Ok(description) = right.clone().downcast::<Description>() else { continue };
                     match files::current().descriptors.insert(description, close_on_exec) {
                         Ok(fd) => data.extend_from_slice(&fd.to_ne_bytes()),
                         Err(_) => {
