@@ -112,6 +112,11 @@ fn files_within_files_close_and_wake_as_on_linux() {
 }
 
 #[test]
+fn sockets_of_the_machine_are_those_of_linux() {
+    passes("unix.c", "all unix tests passed");
+}
+
+#[test]
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");
 }

@@ -44,6 +44,8 @@ fn first_thread() {
     crate::overlay::start(&mut devices);
     #[cfg(feature = "net-unix")]
     unix_socket::register();
+    #[cfg(feature = "net-unix")]
+    posix::calls::sockets::initialise();
     if let Err(reason) = devices.finish() {
         failed(reason);
     }

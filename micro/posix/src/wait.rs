@@ -39,6 +39,17 @@ pub fn for_file<T>(
     }
 }
 
+/// As [`for_file`], of a call on the socket `file` that waits for room in another socket's queue.
+pub fn for_room<T>(file: &dyn File, queue: &WaitQueue, operation: impl FnMut() -> Result<T>) -> Result<T> {
+    match crate::calls::sockets::deadline(file, Events::OUT) {
+        FOREVER => on_queue(queue, Events::OUT, FOREVER, operation),
+        deadline => match on_queue(queue, Events::OUT, deadline, operation) {
+            Err(RESTART) => Err(EINTR),
+            result => result,
+        },
+    }
+}
+
 /// As [`for_file`], for a queue.
 pub fn on_queue<T>(
     queue: &WaitQueue,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The table of address families.
 
-use super::{Credentials, Socket, Type};
+use super::{Caller, Credentials, Names, Socket, Type};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,6 +31,17 @@ pub trait Family: Send + Sync {
         let _ = (command, argument);
         Err(ENOTTY)
     }
+}
+
+static CALLER: SpinLock<Option<&'static dyn Names>> = SpinLock::new(None);
+
+/// Makes known who calls, for calls that have no place for it: write(2).
+pub fn register_caller(names: &'static dyn Names) {
+    *CALLER.lock() = Some(names);
+}
+
+pub(crate) fn caller() -> Option<Caller<'static>> {
+    CALLER.lock().map(|names| Caller { names })
 }
 
 static FAMILIES: SpinLock<Vec<Arc<dyn Family>>> = SpinLock::new(Vec::new());

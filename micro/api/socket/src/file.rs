@@ -38,7 +38,7 @@ impl File for SocketFile {
     }
 
     fn write(&self, _offset: u64, from: &mut Source<'_>) -> Result<usize> {
-        self.socket.send(None, &Sending::default(), from)
+        self.socket.send(crate::family::caller().as_ref(), &Sending::default(), from)
     }
 
     /// Type socket, mode 0777, as Linux' sockfs has it.

@@ -25,7 +25,7 @@ pub mod options;
 mod rights;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
-pub use family::{Family, create, pair, register};
+pub use family::{Family, create, pair, register, register_caller};
 pub use file::{SocketFile, of_file};
 pub use rights::{RIGHTS_MOST, Right, Rights};
 
@@ -63,8 +63,12 @@ pub struct Credentials {
     pub gid: u32,
 }
 
-/// Names of AF_UNIX sockets in the file system.
-pub trait Names {
+/// Who calls, and the names of AF_UNIX sockets in its file system.
+pub trait Names: Sync {
+    /// Process and effective ids: what SO_PEERCRED says.
+    fn credentials(&self) -> Credentials;
+    /// Process and real ids: what goes along with a message.
+    fn sender(&self) -> Credentials;
     /// Makes an inode of type socket at the path: `EADDRINUSE` when the name is taken, else mknod's errors.
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>>;
     /// The inode at the path: `ENOENT`, `EACCES` without write permission and so on.
@@ -74,8 +78,13 @@ pub trait Names {
 /// Who calls.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    pub credentials: Credentials,
     pub names: &'a dyn Names,
+}
+
+impl Caller<'_> {
+    pub fn credentials(&self) -> Credentials {
+        self.names.credentials()
+    }
 }
 
 /// One control message of sendmsg(2) or recvmsg(2).
@@ -161,6 +170,18 @@ pub trait Socket: Any + Send + Sync {
         Err(EOPNOTSUPP)
     }
 
+    /// The socket whose queue is full where sending to an address, or connecting to it, answered `EAGAIN`: the caller
+    /// waits on its [`Socket::room`]. `None`: on this socket's own queue.
+    fn blocker(&self, caller: &Caller<'_>, to: &Address) -> Option<Arc<dyn Socket>> {
+        let _ = (caller, to);
+        None
+    }
+
+    /// Woken when others may send or connect to this socket again.
+    fn room(&self) -> &WaitQueue {
+        self.wait_queue()
+    }
+
     fn shutdown(&self, how: Shutdown) -> Result<()> {
         let _ = how;
         Err(EOPNOTSUPP)
@@ -174,7 +195,7 @@ pub trait Socket: Any + Send + Sync {
     }
 
     /// Sends one message, or of a stream as much as there is room for.
-    /// Without a caller (write(2)) no path can be looked up and the credentials are those at creation.
+    /// Without a caller no path can be looked up and the credentials are those at creation.
     fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize>;
 
     /// Receives one message, or of a stream what there is. `flags` are MSG_*; MSG_PEEK leaves it there.

@@ -105,6 +105,12 @@ impl Descriptors {
         }
     }
 
+    /// Whether there is a free number: `EMFILE` when not. For calls that take something which they cannot give back.
+    pub fn check_room(&self) -> Result<()> {
+        let table = self.table.lock();
+        if table.free_from(table.lowest) >= self.limit() as usize { Err(EMFILE) } else { Ok(()) }
+    }
+
     /// The lowest free number for `description`; `EMFILE` at the limit.
     pub fn insert(&self, description: Arc<Description>, close_on_exec: bool) -> Result<i32> {
         self.insert_from(description, close_on_exec, 0)
@@ -232,9 +238,11 @@ mod tests {
             assert_eq!(table.insert(d.clone(), false), Ok(i));
         }
         assert_eq!(table.insert(d.clone(), false), Err(EMFILE));
+        assert_eq!(table.check_room(), Err(EMFILE));
         for fd in [100, 7, 64] {
             table.remove(fd).unwrap();
         }
+        assert_eq!(table.check_room(), Ok(()));
         assert_eq!(table.insert_from(d.clone(), false, 65), Ok(100));
         assert_eq!(table.insert(d.clone(), true), Ok(7));
         assert_eq!(table.insert(d.clone(), false), Ok(64));

@@ -4,9 +4,10 @@
 //!
 //! - [`queue`] is what a socket receives into;
 //! - [`names`] is who is bound to what;
+//! - [`send`] and [`receive`] move messages;
 //! - [`socket`] implements `api-socket`.
 //!
-//! A message is queued in the receiver, and the sender's buffer is what of its messages is queued there. Locks are
+//! A message is queued in the receiver, and the sender's buffer is what of its messages is queued anywhere. Locks are
 //! taken one at a time, so two sockets connected to each other cannot wait for each other.
 //!
 //! May depend on the API crates; the kernel image picks it.
@@ -18,6 +19,8 @@ extern crate std;
 
 pub mod names;
 pub mod queue;
+mod receive;
+mod send;
 pub mod socket;
 
 use abi::{Result, errno::*};

@@ -6,7 +6,7 @@ use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_socket::{Address, Caller};
+use api_socket::{Address, Caller, Type};
 use ordered::Map;
 
 /// Longest path in a `sockaddr_un`.
@@ -17,7 +17,8 @@ const PATH_MOST: usize = 108;
 pub enum Key {
     /// Device and inode number of the socket's inode.
     Inode(u64, u64),
-    Abstract(Vec<u8>),
+    /// Each type of socket has names of its own (Linux).
+    Abstract(u32, Vec<u8>),
 }
 
 static BOUND: SpinLock<Map<Key, Weak<UnixSocket>>> = SpinLock::new(Map::new());
@@ -46,7 +47,7 @@ pub fn parse(address: &Address) -> Result<Name<'_>> {
 pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
     let (key, shown) = match parse(address)? {
         Name::Unnamed => return autobind(socket),
-        Name::Abstract(name) => (Key::Abstract(name.into()), address.clone()),
+        Name::Abstract(name) => (Key::Abstract(socket.kind as u32, name.into()), address.clone()),
         Name::Path(path) => {
             let stat = caller.names.create(path)?.stat()?;
             let mut shown = Vec::from(path);
@@ -62,7 +63,7 @@ pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) ->
 pub fn autobind(socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
     for number in 0..0x10_0000u32 {
         let name = alloc::format!("{number:05x}").into_bytes();
-        let key = Key::Abstract(name.clone());
+        let key = Key::Abstract(socket.kind as u32, name.clone());
         if insert(key.clone(), socket).is_ok() {
             let mut rest = Vec::from([0]);
             rest.extend_from_slice(&name);
@@ -82,10 +83,10 @@ fn insert(key: Key, socket: &Arc<UnixSocket>) -> Result<()> {
 }
 
 /// The socket that a name leads to; `ECONNREFUSED` when nobody is bound to it (any more).
-pub fn find(caller: &Caller<'_>, address: &Address) -> Result<Arc<UnixSocket>> {
+pub fn find(caller: &Caller<'_>, address: &Address, kind: Type) -> Result<Arc<UnixSocket>> {
     let key = match parse(address)? {
         Name::Unnamed => return Err(ECONNREFUSED),
-        Name::Abstract(name) => Key::Abstract(name.into()),
+        Name::Abstract(name) => Key::Abstract(kind as u32, name.into()),
         Name::Path(path) => {
             let stat = caller.names.find(path)?.stat()?;
             Key::Inode(stat.device, stat.inode)

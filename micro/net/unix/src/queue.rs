@@ -1,14 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a socket has received: messages with their bytes, sender, descriptors and credentials.
 
+use crate::socket::UnixSocket;
 use alloc::collections::VecDeque;
+use alloc::sync::Weak;
 use alloc::vec::Vec;
 use api_socket::{Address, Credentials, Rights};
 
 /// Small writes of a stream are put together up to here.
 const GATHER: usize = 4096;
-/// Bookkeeping counted for each message, so that empty ones fill the queue too.
-const OVERHEAD: usize = 64;
+
+/// What a message takes of its sender's send buffer, until it is read or dropped.
+pub struct Charge {
+    sender: Weak<UnixSocket>,
+    weight: usize,
+}
+
+impl Charge {
+    /// The sender counted `weight` already.
+    pub fn new(sender: Weak<UnixSocket>, weight: usize) -> Charge {
+        Charge { sender, weight }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(sender) = self.sender.upgrade() {
+            sender.discharge(self.weight);
+        }
+    }
+}
 
 pub struct Message {
     pub bytes: Vec<u8>,
@@ -16,24 +37,22 @@ pub struct Message {
     pub start: usize,
     /// SCM_RIGHTS sent along; taken with the first byte.
     pub rights: Option<Rights>,
-    pub credentials: Credentials,
+    /// `None`: neither side asked for them when it was sent.
+    pub credentials: Option<Credentials>,
     pub from: Option<Address>,
+    pub charge: Charge,
 }
 
 impl Message {
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
-
-    fn weight(&self) -> usize {
-        self.bytes.len() + OVERHEAD
-    }
 }
 
+/// Messages in order. Whoever drops one holds no lock of a socket, for its sender is woken and its files are closed.
 #[derive(Default)]
 pub struct Queue {
     messages: VecDeque<Message>,
-    weight: usize,
     bytes: usize,
 }
 
@@ -42,28 +61,32 @@ impl Queue {
         self.messages.is_empty()
     }
 
+    /// Messages in it.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
     /// Bytes that can be read.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// What the queue takes of the limit.
-    pub fn weight(&self) -> usize {
-        self.weight
     }
 
     pub fn first(&self) -> Option<&Message> {
         self.messages.front()
     }
 
-    pub fn push(&mut self, message: Message) {
-        self.weight += message.weight();
+    /// Appends a message; gives it back when there is no memory for it.
+    pub fn push(&mut self, message: Message) -> Option<Message> {
+        if self.messages.try_reserve(1).is_err() {
+            return Some(message);
+        }
         self.bytes += message.rest().len();
         self.messages.push_back(message);
+        None
     }
 
-    /// Appends to the last message of a stream where nothing sets the two apart; else gives the message back.
-    pub fn merge(&mut self, message: Message) -> Option<Message> {
+    /// As [`Queue::push`], of a stream: joins the last message where nothing sets the two apart.
+    pub fn push_stream(&mut self, mut message: Message) -> Option<Message> {
         if let Some(last) = self.messages.back_mut()
             && message.rights.is_none()
             && last.rights.is_none()
@@ -72,23 +95,21 @@ impl Queue {
             && last.bytes.try_reserve(message.bytes.len()).is_ok()
         {
             last.bytes.extend_from_slice(&message.bytes);
-            self.weight += message.bytes.len();
+            last.charge.weight += core::mem::take(&mut message.charge.weight);
             self.bytes += message.bytes.len();
             return None;
         }
-        Some(message)
+        self.push(message)
     }
 
     pub fn pop(&mut self) -> Option<Message> {
         let message = self.messages.pop_front()?;
-        self.weight -= message.weight();
         self.bytes -= message.rest().len();
         Some(message)
     }
 
-    /// Puts back what is left of a message.
-    pub fn unpop(&mut self, message: Message) {
-        self.weight += message.weight();
+    /// Puts back what is left of a message that was taken out, for which there is room.
+    pub fn push_front(&mut self, message: Message) {
         self.bytes += message.rest().len();
         self.messages.push_front(message);
     }

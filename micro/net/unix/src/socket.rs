@@ -2,7 +2,7 @@
 //! One AF_UNIX socket of any type.
 
 use crate::names::{self, Key};
-use crate::queue::{Message, Queue};
+use crate::queue::Queue;
 use abi::linux::net as linux;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -12,50 +12,65 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
-use api_socket::{Address, Caller, Control, Credentials, Received, Rights, Sending, Shutdown, Socket, Type};
+use api_socket::{Address, Caller, Credentials, Received, Sending, Shutdown, Socket, Type};
 use api_user::UserPtr;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use ordered::Map;
 
-/// Bytes a socket receives before its senders wait (Linux' wmem_default).
-const LIMIT: usize = 212_992;
-/// Largest piece of a stream that is queued at once.
-const PIECE: usize = 64 * 1024;
+/// Linux' net.core.wmem_default and rmem_default.
+const BUFFER_DEFAULT: usize = 212_992;
+/// Linux' net.core.wmem_max and rmem_max (since 6.17).
+const MAX_BUFFER: usize = 4 << 20;
+/// Least buffer sizes (Linux' SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF).
+const MIN_SEND_BUFFER: usize = 4608;
+const MIN_RECEIVE_BUFFER: usize = 2304;
 /// Linux' net.core.somaxconn.
 const BACKLOG_MOST: usize = 4096;
 const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
-const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
+pub const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
+pub const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
 struct Listening {
     backlog: usize,
+    /// Who called listen(2): what SO_PEERCRED of a client says.
+    credentials: Credentials,
     ready: VecDeque<Arc<UnixSocket>>,
 }
 
 #[derive(Default)]
-struct State {
+pub struct State {
     key: Option<Key>,
-    name: Option<Address>,
+    pub name: Option<Address>,
     listening: Option<Listening>,
-    peer: Option<Weak<UnixSocket>>,
-    peer_name: Option<Address>,
+    pub peer: Option<Weak<UnixSocket>>,
+    pub peer_name: Option<Address>,
     peer_credentials: Option<Credentials>,
-    inbox: Queue,
-    /// Senders of datagrams that wait for room.
-    crowd: Vec<Weak<UnixSocket>>,
-    read_shut: bool,
+    pub inbox: Queue,
+    /// Datagram sockets connected to this one that found it full, by address.
+    pub blocked_senders: Map<usize, Weak<UnixSocket>>,
+    pub read_shut: bool,
     write_shut: bool,
     /// The other end of the connection is closed.
-    peer_gone: bool,
-    error: Option<Errno>,
-    closed: bool,
+    pub peer_gone: bool,
+    pub error: Option<Errno>,
+    pub closed: bool,
+    /// In a listener's queue.
+    unaccepted: bool,
 }
 
 pub struct UnixSocket {
-    me: Weak<UnixSocket>,
-    kind: Type,
-    creator: Credentials,
-    waiters: WaitQueue,
-    state: SpinLock<State>,
+    pub me: Weak<UnixSocket>,
+    pub kind: Type,
+    pub creator: Credentials,
+    pub waiters: WaitQueue,
+    /// Who waits for room in this socket's queue of messages or of connections.
+    pub room: WaitQueue,
+    pub state: SpinLock<State>,
+    /// What of its messages is queued somewhere, as [`crate::send`] counts it.
+    pub sent: AtomicUsize,
+    send_buffer: AtomicUsize,
+    receive_buffer: AtomicUsize,
     common: SpinLock<Common>,
 }
 
@@ -66,7 +81,11 @@ impl UnixSocket {
             kind,
             creator,
             waiters: WaitQueue::new(),
+            room: WaitQueue::new(),
             state: SpinLock::default(),
+            sent: AtomicUsize::new(0),
+            send_buffer: AtomicUsize::new(BUFFER_DEFAULT),
+            receive_buffer: AtomicUsize::new(BUFFER_DEFAULT),
             common: SpinLock::default(),
         })
     }
@@ -86,7 +105,7 @@ impl UnixSocket {
         self.kind != Type::Stream
     }
 
-    fn is_connected_kind(&self) -> bool {
+    pub fn is_connected_kind(&self) -> bool {
         self.kind != Type::Datagram
     }
 
@@ -94,240 +113,77 @@ impl UnixSocket {
         self.me.upgrade().ok_or(EBADF)
     }
 
-    /// The connected peer; the errors are those of sending.
-    fn peer(&self) -> Result<Arc<UnixSocket>> {
+    pub fn send_buffer(&self) -> usize {
+        self.send_buffer.load(Ordering::Relaxed)
+    }
+
+    pub fn passes_credentials(&self) -> bool {
+        self.common.lock().pass_credentials
+    }
+
+    pub fn is_unaccepted(&self) -> bool {
+        self.state.lock().unaccepted
+    }
+
+    pub fn has_peer(&self) -> bool {
+        self.state.lock().peer.is_some()
+    }
+
+    /// Nobody will read what is sent to it.
+    pub fn is_deaf(&self) -> bool {
         let state = self.state.lock();
+        state.read_shut || state.closed
+    }
+
+    /// A socket that asks for credentials has a name, so that it can be answered (unix(7), "Autobind feature").
+    pub fn bind_for_credentials(&self) -> Result<()> {
+        if !self.passes_credentials() || self.state.lock().key.is_some() {
+            return Ok(());
+        }
+        self.name_it(names::autobind(&self.this()?)?);
+        Ok(())
+    }
+
+    fn name_it(&self, (key, name): (Key, Address)) {
+        let mut state = self.state.lock();
+        (state.key, state.name) = (Some(key), Some(name));
+    }
+
+    /// Takes the peer away, whose table of blocked senders forgets this socket.
+    fn forget_peer(&self) -> Option<Arc<UnixSocket>> {
+        let peer = self.state.lock().peer.take()?.upgrade()?;
+        let entry = peer.state.lock().blocked_senders.remove(&self.key_as_sender());
+        drop(entry);
+        Some(peer)
+    }
+
+    /// The connected peer; the errors are those of sending.
+    pub fn peer(&self) -> Result<Arc<UnixSocket>> {
+        let mut state = self.state.lock();
         if state.write_shut {
             return Err(EPIPE);
         }
         match &state.peer {
             None if state.peer_gone && self.is_connected_kind() => Err(EPIPE),
             None => Err(ENOTCONN),
-            Some(peer) => peer.upgrade().ok_or(if self.is_connected_kind() { EPIPE } else { ECONNREFUSED }),
-        }
-    }
-
-    /// The receiver read something: senders may go on.
-    fn made_room(&self) {
-        let (peer, crowd) = {
-            let mut state = self.state.lock();
-            let peer = if self.is_connected_kind() { state.peer.clone() } else { None };
-            (peer, core::mem::take(&mut state.crowd))
-        };
-        for sender in crowd.iter().chain(&peer).filter_map(Weak::upgrade) {
-            sender.waiters.wake(WRITABLE);
-        }
-    }
-
-    fn send_stream(&self, message: &Sending, from: &mut Source<'_>, who: Credentials) -> Result<usize> {
-        if message.to.is_some() {
-            let connected = self.state.lock().peer.is_some();
-            return Err(if connected { EISCONN } else { EOPNOTSUPP });
-        }
-        let mut rights = rights_of(message);
-        let mut done = 0;
-        loop {
-            let room = self.peer().and_then(|peer| {
-                let state = peer.state.lock();
-                match LIMIT.saturating_sub(state.inbox.weight()) {
-                    _ if state.read_shut || state.closed => Err(EPIPE),
-                    0 => Err(EAGAIN),
-                    room => Ok((room, peer.clone())),
+            Some(peer) => match peer.upgrade() {
+                Some(peer) => Ok(peer),
+                None if self.is_connected_kind() => Err(EPIPE),
+                None => {
+                    (state.peer, state.peer_name) = (None, None);
+                    Err(ECONNREFUSED)
                 }
-            });
-            let (room, peer) = match room {
-                Ok(found) => found,
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => return Ok(done),
-            };
-            if from.remaining() == 0 {
-                return Ok(done);
-            }
-            let bytes = match from.take_vec(room.min(PIECE)) {
-                Ok(bytes) => bytes,
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => return Ok(done),
-            };
-            done += bytes.len();
-            let piece = Message { bytes, start: 0, rights: rights.take(), credentials: who, from: None };
-            {
-                let mut state = peer.state.lock();
-                if let Some(piece) = state.inbox.merge(piece) {
-                    state.inbox.push(piece);
-                }
-            }
-            peer.waiters.wake(READABLE);
-        }
-    }
-
-    fn send_packet(
-        &self,
-        caller: Option<&Caller<'_>>,
-        message: &Sending,
-        from: &mut Source<'_>,
-        who: Credentials,
-    ) -> Result<usize> {
-        if from.remaining() > LIMIT - 1024 {
-            return Err(EMSGSIZE);
-        }
-        let target = match (&message.to, caller) {
-            (Some(_), _) if self.kind == Type::SequencedPacket => return Err(EISCONN),
-            (Some(to), Some(caller)) => names::find(caller, to)?,
-            _ => self.peer()?,
-        };
-        if target.kind != self.kind {
-            return Err(EPROTOTYPE);
-        }
-        let length = from.remaining();
-        {
-            let mut state = target.state.lock();
-            // A connected datagram socket receives from its peer only.
-            let stranger =
-                state.peer.as_ref().is_some_and(|p| !p.ptr_eq(&self.me)) && self.kind == Type::Datagram;
-            if stranger {
-                return Err(EPERM);
-            }
-            if state.closed {
-                return Err(if self.is_connected_kind() { EPIPE } else { ECONNREFUSED });
-            }
-            if state.read_shut {
-                return Err(EPIPE);
-            }
-            if !state.inbox.is_empty() && state.inbox.weight() + length > LIMIT {
-                state.crowd.push(self.me.clone());
-                return Err(EAGAIN);
-            }
-        }
-        let bytes = from.take_vec(length)?;
-        if bytes.len() < length {
-            return Err(EFAULT);
-        }
-        let name = self.state.lock().name.clone();
-        let packet = Message { bytes, start: 0, rights: rights_of(message), credentials: who, from: name };
-        target.state.lock().inbox.push(packet);
-        target.waiters.wake(READABLE);
-        Ok(length)
-    }
-
-    /// Why there is nothing to read.
-    fn nothing(&self, state: &mut State) -> Result<Received> {
-        if let Some(error) = state.error.take() {
-            return Err(error);
-        }
-        if state.read_shut || state.peer_gone {
-            return Ok(Received::default());
-        }
-        if self.is_connected_kind() && state.peer.is_none() {
-            return Err(if self.kind == Type::Stream { EINVAL } else { ENOTCONN });
-        }
-        Err(EAGAIN)
-    }
-
-    fn receive_packet(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
-        let peek = flags & linux::MSG_PEEK != 0;
-        let message = {
-            let mut state = self.state.lock();
-            match state.inbox.pop() {
-                Some(message) => message,
-                None => return self.nothing(&mut state),
-            }
-        };
-        let moved = to.put(&message.bytes);
-        let full = message.bytes.len();
-        let mut received = Received {
-            length: if flags & linux::MSG_TRUNC != 0 { full } else { moved.unwrap_or(0) },
-            from: message.from.clone(),
-            control: message.rights.clone().into_iter().map(Control::Rights).collect(),
-            flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
-        };
-        self.add_credentials(&mut received, message.credentials);
-        if peek || moved.is_err() {
-            self.state.lock().inbox.unpop(message);
-        } else {
-            self.made_room();
-        }
-        moved.map(|_| received)
-    }
-
-    fn receive_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
-        if flags & linux::MSG_PEEK != 0 {
-            return self.peek_stream(to);
-        }
-        let mut received = Received::default();
-        let mut sender: Option<Credentials> = None;
-        let pass = self.common.lock().pass_credentials;
-        while to.remaining() > 0 {
-            let mut message = {
-                let mut state = self.state.lock();
-                // A read ends where descriptors or another sender begin.
-                let ends = state.inbox.first().is_some_and(|m| {
-                    sender.is_some_and(|s| pass && s != m.credentials)
-                        || received.length > 0 && m.rights.is_some()
-                });
-                match if ends { None } else { state.inbox.pop() } {
-                    Some(message) => message,
-                    None if received.length > 0 => break,
-                    None => return self.nothing(&mut state),
-                }
-            };
-            let moved = to.put(message.rest());
-            message.start += *moved.as_ref().unwrap_or(&0);
-            received.length += *moved.as_ref().unwrap_or(&0);
-            sender = Some(message.credentials);
-            if moved.is_ok() {
-                received.control.extend(message.rights.take().map(Control::Rights));
-            }
-            let with_rights = !received.control.is_empty();
-            if !message.rest().is_empty() {
-                self.state.lock().inbox.unpop(message);
-                if received.length == 0 {
-                    return moved.map(|_| Received::default());
-                }
-                break;
-            }
-            if with_rights {
-                break;
-            }
-        }
-        if let Some(sender) = sender {
-            self.add_credentials(&mut received, sender);
-        }
-        self.made_room();
-        Ok(received)
-    }
-
-    /// Looks at the first message of the stream only, which is a short answer and allowed to be.
-    fn peek_stream(&self, to: &mut Sink<'_>) -> Result<Received> {
-        let message = {
-            let mut state = self.state.lock();
-            match state.inbox.pop() {
-                Some(message) => message,
-                None => return self.nothing(&mut state),
-            }
-        };
-        let moved = to.put(message.rest());
-        let control = message.rights.clone().into_iter().map(Control::Rights).collect();
-        let mut received = Received { control, ..Received::default() };
-        self.add_credentials(&mut received, message.credentials);
-        self.state.lock().inbox.unpop(message);
-        received.length = moved?;
-        Ok(received)
-    }
-
-    fn add_credentials(&self, received: &mut Received, sender: Credentials) {
-        if self.common.lock().pass_credentials {
-            received.control.push(Control::Credentials(sender));
+            },
         }
     }
 
     fn shut_down(&self) {
-        let (key, peer, listening, unread) = {
+        let (key, listening, unread) = {
             let mut state = self.state.lock();
             if core::mem::replace(&mut state.closed, true) {
                 return;
             }
-            let unread = !state.inbox.is_empty();
-            (state.key.take(), state.peer.take(), state.listening.take(), unread)
+            (state.key.take(), state.listening.take(), !state.inbox.is_empty())
         };
         if let Some(key) = key {
             names::release(&key);
@@ -336,8 +192,8 @@ impl UnixSocket {
         for child in listening.into_iter().flat_map(|l| l.ready) {
             child.leave(true);
         }
-        if self.is_connected_kind()
-            && let Some(peer) = peer.and_then(|p| p.upgrade())
+        if let Some(peer) = self.forget_peer()
+            && self.is_connected_kind()
         {
             peer.lose_peer(unread);
         }
@@ -345,14 +201,30 @@ impl UnixSocket {
         let inbox = core::mem::take(&mut self.state.lock().inbox);
         drop(inbox);
         self.made_room();
+        self.room.wake_all(Events::ALL);
         self.waiters.wake_all(Events::HUP | READABLE | WRITABLE | Events::RDHUP);
     }
 
     fn leave(&self, reset: bool) {
-        let peer = self.state.lock().peer.take();
-        if let Some(peer) = peer.and_then(|p| p.upgrade()) {
+        if let Some(peer) = self.forget_peer() {
             peer.lose_peer(reset);
         }
+    }
+
+    fn connect_datagram(&self, target: &Arc<UnixSocket>) -> Result<()> {
+        let name = {
+            let state = target.state.lock();
+            // One that is connected elsewhere would take nothing from here.
+            if state.peer.as_ref().is_some_and(|p| !p.ptr_eq(&self.me)) {
+                return Err(EPERM);
+            }
+            state.name.clone()
+        };
+        drop(self.forget_peer());
+        let mut state = self.state.lock();
+        (state.peer, state.peer_name) = (Some(Arc::downgrade(target)), name);
+        state.peer_gone = false;
+        Ok(())
     }
 
     fn lose_peer(&self, reset: bool) {
@@ -368,11 +240,9 @@ impl UnixSocket {
     }
 }
 
-fn rights_of(message: &Sending) -> Option<Rights> {
-    message.control.iter().find_map(|c| match c {
-        Control::Rights(rights) => Some(rights.clone()),
-        _ => None,
-    })
+/// SO_SNDBUF or SO_RCVBUF: doubled, within bounds (socket(7)). A negative size is a very large one.
+fn buffer_size(value: &[u8], least: usize) -> Result<usize> {
+    Ok(((int(value)? as u32 as usize).min(MAX_BUFFER) * 2).max(least))
 }
 
 impl Socket for UnixSocket {
@@ -389,25 +259,26 @@ impl Socket for UnixSocket {
         if self.state.lock().key.is_some() {
             return Err(EINVAL);
         }
-        let (key, name) = names::bind(caller, address, &this)?;
-        let mut state = self.state.lock();
-        (state.key, state.name) = (Some(key), Some(name));
+        self.name_it(names::bind(caller, address, &this)?);
         Ok(())
     }
 
-    fn listen(&self, _caller: &Caller<'_>, backlog: i32) -> Result<()> {
+    fn listen(&self, caller: &Caller<'_>, backlog: i32) -> Result<()> {
         if !self.is_connected_kind() {
             return Err(EOPNOTSUPP);
         }
         let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MOST).min(BACKLOG_MOST);
+        let credentials = caller.credentials();
         let mut state = self.state.lock();
         if state.key.is_none() || state.peer.is_some() {
             return Err(EINVAL);
         }
         match &mut state.listening {
-            Some(listening) => listening.backlog = backlog,
-            none => *none = Some(Listening { backlog, ready: VecDeque::new() }),
+            Some(listening) => (listening.backlog, listening.credentials) = (backlog, credentials),
+            none => *none = Some(Listening { backlog, credentials, ready: VecDeque::new() }),
         }
+        drop(state);
+        self.room.wake_all(Events::ALL);
         Ok(())
     }
 
@@ -419,6 +290,11 @@ impl Socket for UnixSocket {
         let listening = state.listening.as_mut().ok_or(EINVAL)?;
         let child = listening.ready.pop_front().ok_or(EAGAIN)?;
         drop(state);
+        // Unread bytes and the wish for credentials are inherited; who waited to connect may.
+        let pass = self.passes_credentials();
+        child.common.lock().pass_credentials = pass;
+        child.state.lock().unaccepted = false;
+        self.room.wake_all(Events::ALL);
         let name = child.peer_address().unwrap_or(Address::new(Address::UNIX, &[]));
         Ok((child, name))
     }
@@ -426,41 +302,44 @@ impl Socket for UnixSocket {
     fn connect(&self, caller: &Caller<'_>, address: &Address) -> Result<()> {
         let this = self.this()?;
         if self.kind == Type::Datagram && address.family() == Some(Address::UNSPEC) {
-            let mut state = self.state.lock();
-            (state.peer, state.peer_name) = (None, None);
+            drop(self.forget_peer());
+            self.state.lock().peer_name = None;
             return Ok(());
         }
-        let target = names::find(caller, address)?;
+        self.bind_for_credentials()?;
+        let target = names::find(caller, address, self.kind)?;
         if target.kind != self.kind {
             return Err(EPROTOTYPE);
         }
         if self.kind == Type::Datagram {
-            let name = target.state.lock().name.clone();
-            let mut state = self.state.lock();
-            (state.peer, state.peer_name) = (Some(Arc::downgrade(&target)), name);
-            state.peer_gone = false;
-            return Ok(());
+            return self.connect_datagram(&target);
         }
         {
             let state = self.state.lock();
             if state.listening.is_some() {
                 return Err(EINVAL);
             }
-            if state.peer.is_some() {
+            if state.peer.is_some() || state.peer_gone {
                 return Err(EISCONN);
             }
         }
-        {
-            let state = target.state.lock();
-            let listening = state.listening.as_ref().ok_or(ECONNREFUSED)?;
+        let (credentials, name) = {
+            let mut state = target.state.lock();
+            let name = state.name.clone();
+            let listening = state.listening.as_mut().ok_or(ECONNREFUSED)?;
             if listening.ready.len() > listening.backlog {
                 return Err(EAGAIN);
             }
+            listening.ready.try_reserve(1).map_err(|_| ENOMEM)?;
+            (listening.credentials, name)
+        };
+        let child = UnixSocket::new(self.kind, credentials);
+        {
+            let mut state = child.state.lock();
+            (state.name, state.unaccepted) = (name, true);
         }
-        let child = UnixSocket::new(self.kind, target.creator);
-        child.state.lock().name = target.state.lock().name.clone();
         UnixSocket::join(&this, &child);
-        child.state.lock().peer_credentials = Some(caller.credentials);
+        child.state.lock().peer_credentials = Some(caller.credentials());
         {
             let mut state = target.state.lock();
             if let Some(listening) = state.listening.as_mut() {
@@ -471,16 +350,19 @@ impl Socket for UnixSocket {
         Ok(())
     }
 
+    /// The listener, or the receiver of a datagram, whose queue is full.
+    fn blocker(&self, caller: &Caller<'_>, to: &Address) -> Option<Arc<dyn Socket>> {
+        let target = names::find(caller, to, self.kind).ok()?;
+        Some(target)
+    }
+
+    fn room(&self) -> &WaitQueue {
+        &self.room
+    }
+
     fn shutdown(&self, how: Shutdown) -> Result<()> {
         let peer = {
             let mut state = self.state.lock();
-            if self.is_connected_kind()
-                && state.peer.is_none()
-                && !state.peer_gone
-                && state.listening.is_none()
-            {
-                return Err(ENOTCONN);
-            }
             state.read_shut |= how.reads();
             state.write_shut |= how.writes();
             if self.is_connected_kind() { state.peer.clone() } else { None }
@@ -514,14 +396,9 @@ impl Socket for UnixSocket {
         if message.flags & linux::MSG_OOB != 0 {
             return Err(EOPNOTSUPP);
         }
-        let claimed = message.control.iter().find_map(|c| match c {
-            Control::Credentials(credentials) => Some(*credentials),
-            _ => None,
-        });
-        let who = claimed.unwrap_or(caller.map_or(self.creator, |c| c.credentials));
         match self.kind {
-            Type::Stream => self.send_stream(message, from, who),
-            _ => self.send_packet(caller, message, from, who),
+            Type::Stream => self.send_stream(caller, message, from),
+            _ => self.send_packet(caller, message, from),
         }
     }
 
@@ -544,11 +421,18 @@ impl Socket for UnixSocket {
             return result;
         }
         match name as u32 {
-            linux::SO_SNDBUF
-            | linux::SO_RCVBUF
-            | linux::SO_SNDBUFFORCE
-            | linux::SO_RCVBUFFORCE
-            | linux::SO_REUSEADDR
+            linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => {
+                self.send_buffer.store(buffer_size(value, MIN_SEND_BUFFER)?, Ordering::Relaxed);
+                if self.is_writable() {
+                    self.waiters.wake(WRITABLE);
+                }
+                Ok(())
+            }
+            linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => {
+                self.receive_buffer.store(buffer_size(value, MIN_RECEIVE_BUFFER)?, Ordering::Relaxed);
+                Ok(())
+            }
+            linux::SO_REUSEADDR
             | linux::SO_REUSEPORT
             | linux::SO_KEEPALIVE
             | linux::SO_BROADCAST
@@ -576,7 +460,8 @@ impl Socket for UnixSocket {
             | linux::SO_KEEPALIVE
             | linux::SO_BROADCAST => from_int(0),
             linux::SO_ACCEPTCONN => from_int(state.listening.is_some()),
-            linux::SO_SNDBUF | linux::SO_RCVBUF => from_int(LIMIT as i64),
+            linux::SO_SNDBUF => from_int(self.send_buffer() as i64),
+            linux::SO_RCVBUF => from_int(self.receive_buffer.load(Ordering::Relaxed) as i64),
             linux::SO_LINGER => Vec::from([0; 8]),
             linux::SO_PEERCRED => {
                 // Without a peer: process 0 and ids of nobody (Linux: -1).
@@ -606,8 +491,8 @@ impl Socket for UnixSocket {
             events = events.with(Events::HUP, shut || fresh);
             (events.with(Events::ERR, state.error.is_some()), state.peer.clone())
         };
-        let full = peer.and_then(|p| p.upgrade()).is_some_and(|p| p.state.lock().inbox.weight() >= LIMIT);
-        events = events.with(WRITABLE, !full);
+        let full = || peer.and_then(|p| p.upgrade()).is_some_and(|p| self.is_peer_full(&p));
+        events = events.with(WRITABLE, self.is_writable() && !full());
         events
     }
 
@@ -624,10 +509,7 @@ impl Socket for UnixSocket {
                     _ => state.inbox.bytes(),
                 }
             }
-            TIOCOUTQ => {
-                let peer = self.state.lock().peer.clone().and_then(|p| p.upgrade());
-                peer.map_or(0, |p| p.state.lock().inbox.weight())
-            }
+            TIOCOUTQ => self.sent.load(Ordering::Relaxed),
             _ => return Err(ENOTTY),
         };
         UserPtr::<i32>::new(argument).write(value as i32)?;

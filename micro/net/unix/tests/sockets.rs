@@ -4,6 +4,7 @@
 
 use abi::{Events, Result, errno::*};
 use api_fs::{Inode, Sink, Source};
+use api_sched::Waiter;
 use api_socket::{
     Address, Caller, Control, Credentials, Names, Received, Rights, Sending, Shutdown, Socket, Type,
 };
@@ -13,6 +14,14 @@ use unix_socket::socket::UnixSocket;
 struct NoNames;
 
 impl Names for NoNames {
+    fn credentials(&self) -> Credentials {
+        ME
+    }
+
+    fn sender(&self) -> Credentials {
+        ME
+    }
+
     fn create(&self, _: &[u8]) -> Result<Arc<dyn Inode>> {
         Err(EROFS)
     }
@@ -25,7 +34,7 @@ impl Names for NoNames {
 const ME: Credentials = Credentials { pid: 7, uid: 8, gid: 9 };
 
 fn caller() -> Caller<'static> {
-    Caller { credentials: ME, names: &NoNames }
+    Caller { names: &NoNames }
 }
 
 fn name(text: &str) -> Address {
@@ -72,6 +81,47 @@ fn a_stream_joins_writes_and_a_full_one_waits_for_its_reader() {
     }
     assert_eq!(got, sent);
     assert!(a.poll().contains(Events::OUT));
+}
+
+#[test]
+fn each_sender_has_its_own_buffer_and_each_receiver_a_bounded_queue() {
+    let server = UnixSocket::new(Type::Datagram, ME);
+    server.bind(&caller(), &name("full")).unwrap();
+    let to = || Sending { to: Some(name("full")), ..Sending::default() };
+    let sender = UnixSocket::new(Type::Datagram, ME);
+    let put = |s: &UnixSocket| s.send(Some(&caller()), &to(), &mut Source::kernel(b"x"));
+    for _ in 0..11 {
+        put(&sender).unwrap();
+    }
+    // Whoever tries again and again takes no memory for it.
+    for _ in 0..1000 {
+        assert_eq!(put(&sender), Err(EAGAIN));
+        let other = UnixSocket::new(Type::Datagram, ME);
+        assert_eq!(put(&other), Err(EAGAIN));
+        other.connect(&caller(), &name("full")).unwrap();
+        assert!(!other.poll().contains(Events::OUT));
+        assert_eq!(send(&*other, b"x"), Err(EAGAIN));
+    }
+    sender.connect(&caller(), &name("full")).unwrap();
+    assert_eq!(send(&*sender, b"x"), Err(EAGAIN));
+    struct Woken(std::sync::atomic::AtomicU32);
+    impl Waiter for Woken {
+        fn wake(&self, _: Events) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let (connected, addressed) = (Arc::new(Woken(0.into())), Arc::new(Woken(0.into())));
+    sender.wait_queue().add(connected.clone(), Events::OUT, false);
+    let blocker = sender.blocker(&caller(), &name("full")).unwrap();
+    blocker.room().add(addressed.clone(), Events::OUT, false);
+    assert_eq!(receive(&*server, 9), Ok(b"x".to_vec()));
+    assert!(connected.0.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert_eq!(addressed.0.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert_eq!(send(&*sender, b"x"), Ok(1));
+    drop(blocker);
+    drop(server);
+    assert_eq!(send(&*sender, b"x"), Err(ECONNREFUSED));
+    assert_eq!(send(&*sender, b"x"), Err(ENOTCONN), "it is connected no more");
 }
 
 #[test]
@@ -155,7 +205,7 @@ fn datagrams_find_their_way_by_name_and_back() {
     assert_eq!(receive(&*client, 99), Ok(b"thanks".to_vec()));
     let nobody = client.send(Some(&caller()), &to(name("nobody")), &mut Source::kernel(b"x"));
     assert_eq!(nobody, Err(ECONNREFUSED));
-    assert_eq!(UnixSocket::new(Type::Stream, ME).connect(&caller(), &name("log")), Err(EPROTOTYPE));
+    assert_eq!(UnixSocket::new(Type::Stream, ME).connect(&caller(), &name("log")), Err(ECONNREFUSED));
 }
 
 #[test]
@@ -176,7 +226,7 @@ fn descriptors_and_credentials_travel_with_their_byte() {
     let (bytes, received) = receive_with(&*b, 4, 0).unwrap();
     assert_eq!(bytes, b"with");
     assert!(
-        matches!(&received.control[0], Control::Rights(r) if r.files()[0].downcast_ref::<String>().unwrap() == "a file")
+        matches!(&received.control[1], Control::Rights(r) if r.files()[0].downcast_ref::<String>().unwrap() == "a file")
     );
     assert_eq!(receive(&*b, 99), Ok(b"after".to_vec()));
 }

@@ -7,7 +7,7 @@ use crate::call::Call;
 use crate::{files, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::FileType;
+use api_fs::{File, FileType};
 use api_user::{Sink, Source, read_iovec};
 use descriptors::Description;
 
@@ -94,13 +94,21 @@ pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usiz
                 }
             }
             Err(e) => {
-                // A pipe's writer gets the signal even where part was written before; a socket's does not.
-                if e == EPIPE && (done == 0 || file.as_any().is::<pipe::PipeEnd>()) {
+                if e == EPIPE && breaks_pipe(file, done) {
                     signals::send_to_current(SIGPIPE);
                 }
                 return if done > 0 { Ok(done) } else { Err(e) };
             }
         }
+    }
+}
+
+/// Whether a write that ends with EPIPE sends SIGPIPE: of a pipe even where part was written before, of a stream socket
+/// only where nothing was, and of no other socket.
+fn breaks_pipe(file: &dyn File, done: usize) -> bool {
+    match api_socket::of_file(file) {
+        Ok(socket) => done == 0 && socket.socket_type() == api_socket::Type::Stream,
+        Err(_) => done == 0 || file.as_any().is::<pipe::PipeEnd>(),
     }
 }
 

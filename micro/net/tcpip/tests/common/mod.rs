@@ -393,6 +393,14 @@ impl World {
 struct NoNames;
 
 impl Names for NoNames {
+    fn credentials(&self) -> Credentials {
+        Credentials::default()
+    }
+
+    fn sender(&self) -> Credentials {
+        Credentials::default()
+    }
+
     fn create(&self, _: &[u8]) -> abi::Result<Arc<dyn api_fs::Inode>> {
         Err(abi::errno::EROFS)
     }
@@ -403,7 +411,7 @@ impl Names for NoNames {
 }
 
 pub fn caller() -> Caller<'static> {
-    Caller { credentials: Credentials::default(), names: &NoNames }
+    Caller { names: &NoNames }
 }
 
 pub fn send(socket: &dyn Socket, bytes: &[u8]) -> abi::Result<usize> {

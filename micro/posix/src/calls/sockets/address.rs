@@ -5,7 +5,7 @@ use crate::files;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{FileType, Inode};
-use api_socket::{Address, Names};
+use api_socket::{Address, Credentials, Names};
 use api_user::UserPtr;
 use vfs::{Access, Walk, ops};
 
@@ -36,6 +36,14 @@ fn with_walk<T>(path: &[u8], f: impl FnOnce(&Walk<'_>, &vfs::Credentials) -> Res
 }
 
 impl Names for Paths {
+    fn credentials(&self) -> Credentials {
+        super::credentials()
+    }
+
+    fn sender(&self) -> Credentials {
+        super::sender()
+    }
+
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {
         let permissions = 0o777 & !files::current().umask();
         let made = with_walk(path, |walk, _| ops::create(walk, path, FileType::Socket, permissions, 0));

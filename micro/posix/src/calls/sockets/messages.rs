@@ -2,7 +2,7 @@
 //! Sending and receiving: send and recv in their four forms each, control messages, descriptors that travel.
 
 use super::address::{read_address, write_address};
-use super::{Target, caller, credentials, deadline};
+use super::{Target, caller, credentials, deadline, waiting};
 use crate::call::Call;
 use crate::calls::signals;
 use crate::files;
@@ -63,16 +63,13 @@ impl Header {
 /// Sends one message, waiting as the socket and the flags say.
 fn send(target: &Target, mut message: Sending, from: &mut Source<'_>) -> Result<usize> {
     let socket = target.socket()?;
-    let file = &**target.0.file();
     let blocking = !target.0.is_nonblocking() && message.flags & linux::MSG_DONTWAIT == 0;
     let stream = socket.socket_type() == Type::Stream;
     let quiet = message.flags & linux::MSG_NOSIGNAL != 0;
-    // Only a destination or control data need to know who calls.
-    let who = (message.to.is_some() || !message.control.is_empty()).then(caller);
-    let writable = Events::OUT | Events::WRNORM;
+    let who = caller();
     let mut done = 0;
     loop {
-        match for_file(file, writable, blocking, FOREVER, || socket.send(who.as_ref(), &message, from)) {
+        match waiting(target, message.to.as_ref(), blocking, || socket.send(Some(&who), &message, from)) {
             Ok(n) => {
                 done += n;
                 if !stream || !blocking || from.remaining() == 0 || n == 0 {

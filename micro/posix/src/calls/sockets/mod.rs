@@ -15,7 +15,7 @@ use abi::{Events, Result, errno::*};
 use address::{Paths, read_address, write_address};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_socket::{Caller, Credentials, Shutdown, Socket, SocketFile};
+use api_socket::{Address, Caller, Credentials, Shutdown, Socket, SocketFile};
 use api_user::UserPtr;
 use descriptors::Description;
 
@@ -41,14 +41,27 @@ impl Target {
     }
 }
 
+/// Process and effective ids of the caller.
 fn credentials() -> Credentials {
     let process = &task::current().process;
     let c = process.credentials.lock();
     Credentials { pid: process.pid as u32, uid: c.euid, gid: c.egid }
 }
 
+/// Process and real ids.
+fn sender() -> Credentials {
+    let process = &task::current().process;
+    let c = process.credentials.lock();
+    Credentials { pid: process.pid as u32, uid: c.uid, gid: c.gid }
+}
+
 fn caller() -> Caller<'static> {
-    Caller { credentials: credentials(), names: &Paths }
+    Caller { names: &Paths }
+}
+
+/// Tells sockets who calls where a call does not.
+pub fn initialise() {
+    api_socket::register_caller(&Paths);
 }
 
 /// A descriptor for a socket; `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC, which have open(2)'s values.
@@ -100,12 +113,45 @@ pub fn listen(call: &mut Call<'_>) -> Result<usize> {
     target.socket()?.listen(&caller(), call.int(1)).map(|()| 0)
 }
 
+/// Makes a call that sends or connects until it answers something else than `EAGAIN`: sleeps until there is room on this
+/// socket, or at the one that `to` names when the queue there is full.
+fn waiting<T>(
+    target: &Target,
+    to: Option<&Address>,
+    blocking: bool,
+    mut operation: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let (socket, file) = (target.socket()?, &**target.0.file());
+    let writable = Events::OUT | Events::WRNORM;
+    loop {
+        match operation() {
+            Err(EAGAIN) if blocking => {}
+            done => return done,
+        }
+        let blocker = || to.and_then(|to| socket.blocker(&caller(), to));
+        let Some(full) = blocker() else { return for_file(file, writable, true, FOREVER, operation) };
+        let done = wait::for_room(file, full.room(), || match operation() {
+            // Another socket may have the name by now.
+            Err(EAGAIN) if !blocker().is_some_and(|now| Arc::ptr_eq(&now, &full)) => Ok(None),
+            done => done.map(Some),
+        })?;
+        if let Some(done) = done {
+            return Ok(done);
+        }
+    }
+}
+
 fn accept_with(call: &mut Call<'_>, flags: u32) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let socket = target.socket()?;
     let blocking = !target.0.is_nonblocking();
     let readable = Events::IN | Events::RDNORM;
-    let (accepted, peer) = for_file(&**target.0.file(), readable, blocking, FOREVER, || socket.accept())?;
+    let descriptors = &files::current().descriptors;
+    let (accepted, peer) = for_file(&**target.0.file(), readable, blocking, FOREVER, || {
+        // A connection that is taken out of the queue is lost when there is no number for it.
+        descriptors.check_room()?;
+        socket.accept()
+    })?;
     let fd = install(accepted, flags)?;
     if call.arg(1) != 0
         && let Err(e) = write_address(&peer, call.arg(1), call.arg(2))
@@ -133,7 +179,7 @@ pub fn connect(call: &mut Call<'_>) -> Result<usize> {
     let blocking = !target.0.is_nonblocking();
     let file = &**target.0.file();
     let writable = Events::OUT | Events::WRNORM;
-    match for_file(file, writable, blocking, FOREVER, || socket.connect(&caller(), &address)) {
+    match waiting(&target, Some(&address), blocking, || socket.connect(&caller(), &address)) {
         Err(EINPROGRESS | EALREADY) if blocking => {}
         result => return result.map(|()| 0),
     }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Receiving: bytes in order or packets, with what travels along.
+
+use crate::queue::Message;
+use crate::socket::{State, UnixSocket};
+use abi::linux::net as linux;
+use abi::{Result, errno::*};
+use alloc::vec::Vec;
+use api_fs::Sink;
+use api_socket::{Control, Credentials, Received, Rights, Type};
+
+/// Of a message that was sent before anybody asked for credentials: no process, and nobody's ids.
+const UNKNOWN: Credentials = Credentials { pid: 0, uid: 65_534, gid: 65_534 };
+
+impl UnixSocket {
+    /// Why there is nothing to read.
+    fn nothing(&self, state: &mut State) -> Result<Received> {
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        if state.read_shut || state.peer_gone {
+            return Ok(Received::default());
+        }
+        if self.is_connected_kind() && state.peer.is_none() {
+            return Err(if self.kind == Type::Stream { EINVAL } else { ENOTCONN });
+        }
+        Err(EAGAIN)
+    }
+
+    /// Control messages in Linux' order: credentials come before descriptors.
+    fn control(&self, credentials: Option<Credentials>, rights: Option<Rights>) -> Vec<Control> {
+        let passes = self.passes_credentials();
+        let credentials = passes.then(|| Control::Credentials(credentials.unwrap_or(UNKNOWN)));
+        credentials.into_iter().chain(rights.map(Control::Rights)).collect()
+    }
+
+    fn pop(&self) -> Result<core::result::Result<Message, Received>> {
+        let mut state = self.state.lock();
+        match state.inbox.pop() {
+            Some(message) => Ok(Ok(message)),
+            None => self.nothing(&mut state).map(Err),
+        }
+    }
+
+    pub fn receive_packet(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        let peek = flags & linux::MSG_PEEK != 0;
+        let message = match self.pop()? {
+            Ok(message) => message,
+            Err(nothing) => return Ok(nothing),
+        };
+        let moved = to.put(&message.bytes);
+        let full = message.bytes.len();
+        let received = Received {
+            length: if flags & linux::MSG_TRUNC != 0 { full } else { moved.unwrap_or(0) },
+            from: message.from.clone(),
+            control: self.control(message.credentials, message.rights.clone()),
+            flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
+        };
+        if peek || moved.is_err() {
+            self.state.lock().inbox.push_front(message);
+        } else {
+            drop(message);
+            self.made_room();
+        }
+        moved.map(|_| received)
+    }
+
+    pub fn receive_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        if flags & linux::MSG_PEEK != 0 {
+            return self.peek_stream(to);
+        }
+        let mut received = Received::default();
+        let mut sender: Option<Option<Credentials>> = None;
+        let mut rights = None;
+        let pass = self.passes_credentials();
+        while to.remaining() > 0 {
+            let mut message = {
+                let mut state = self.state.lock();
+                // A read ends where descriptors or another sender begin.
+                let ends = state.inbox.first().is_some_and(|m| {
+                    sender.is_some_and(|s| pass && s != m.credentials)
+                        || received.length > 0 && m.rights.is_some()
+                });
+                match if ends { None } else { state.inbox.pop() } {
+                    Some(message) => message,
+                    None if received.length > 0 => break,
+                    None => return self.nothing(&mut state),
+                }
+            };
+            let moved = to.put(message.rest());
+            message.start += *moved.as_ref().unwrap_or(&0);
+            received.length += *moved.as_ref().unwrap_or(&0);
+            sender = Some(message.credentials);
+            if moved.is_ok() {
+                rights = message.rights.take();
+            }
+            if !message.rest().is_empty() {
+                self.state.lock().inbox.push_front(message);
+                if received.length == 0 {
+                    return moved.map(|_| Received::default());
+                }
+                break;
+            }
+            if rights.is_some() {
+                break;
+            }
+        }
+        if let Some(sender) = sender {
+            received.control = self.control(sender, rights);
+        }
+        Ok(received)
+    }
+
+    /// Looks at the first message of the stream only, which is a short answer and allowed to be.
+    fn peek_stream(&self, to: &mut Sink<'_>) -> Result<Received> {
+        let message = match self.pop()? {
+            Ok(message) => message,
+            Err(nothing) => return Ok(nothing),
+        };
+        let moved = to.put(message.rest());
+        let control = self.control(message.credentials, message.rights.clone());
+        self.state.lock().inbox.push_front(message);
+        Ok(Received { length: moved?, control, ..Received::default() })
+    }
+}
