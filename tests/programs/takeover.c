@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What a program that was taken over would try against the library OS it shares an address space with. The word on the
-// command line says what. Whatever is contained prints "contained"; what ends the program is the test's to judge.
+// What a program that was taken over would try against the library OS it shares an address space with, and against the host
+// once it took that over too. The words on the command line say what. Whatever is contained prints "contained"; what ends the program is the test's to judge.
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,9 +37,71 @@ static const unsigned char raw_call[] = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x4
 // mov $20,%eax (getpid of i386); int $0x80; ret
 static const unsigned char int80[] = {0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3};
 
+// The kernel's own `syscall; ret`, which its filter alone stands behind: what a kernel that was taken over can do.
+static long host_call(long number, long a, long b, long c, long d, long e, long f) {
+  static const char *gadget;
+  if (!gadget)
+    for (gadget = KERNEL + 0x1000; memcmp(gadget, "\x0f\x05\xc3", 3); gadget++) {
+    }
+  register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+  long result;
+  // The red zone is the compiler's.
+  __asm__ volatile("sub $128, %%rsp; call *%[gadget]; add $128, %%rsp"
+                   : "=a"(result)
+                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9), [gadget] "b"(gadget)
+                   : "rcx", "r11", "memory", "cc");
+  return result;
+}
+
+// The descriptors of the host that are files: one begins as an archive does, the other with the page that is nobody's.
+static int host_file(int archive) {
+  for (int fd = 3; fd < 64; fd++) {
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    struct timespec now = {0, 0};
+    char start[6] = "......";
+    if (host_call(SYS_ppoll, (long)&ready, 1, (long)&now, 0, 8, 0) == 1 && ready.revents == POLLIN &&
+        host_call(SYS_read, fd, (long)start, sizeof start, 0, 0, 0) == sizeof start &&
+        !memcmp(start, archive ? "070701" : "\0\0\0\0\0", sizeof start))
+      return fd;
+  }
+  fputs("no such file\n", stderr);
+  exit(3);
+}
+
+enum { SHARED = MAP_FIXED | MAP_SHARED | MAP_NORESERVE, PRIVATE = MAP_FIXED | MAP_PRIVATE | MAP_NORESERVE };
+
+// Attacks on the host. What the filter refuses ends the machine.
+static int attack_host(const char *what) {
+  static char buffer[1 << 16];
+  const long rw = PROT_READ | PROT_WRITE, end = 0x700000000000;
+  long spot = (long)mmap(0, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), got;
+  if (!strcmp(what, "grow")) {
+    int memory = host_file(0);
+    while ((got = host_call(SYS_read, memory, (long)buffer, sizeof buffer, 0, 0, 0)) > 0) {
+    }
+    return contained(got == 0 && host_call(SYS_write, memory, (long)buffer, 1, 0, 0, 0) < 0);
+  }
+  if (!strcmp(what, "write-archive")) {
+    int archive = host_file(1);
+    got = host_call(SYS_mmap, spot, 4096, PROT_READ, SHARED, archive, 0);
+    return contained(got == spot && host_call(SYS_mprotect, spot, 4096, rw, 0, 0, 0) < 0 &&
+                     host_call(SYS_write, archive, (long)buffer, 1, 0, 0, 0) < 0);
+  }
+  // None of these comes back.
+  if (!strcmp(what, "anonymous")) host_call(SYS_mmap, spot, 1 << 20, rw, PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (!strcmp(what, "reserve")) host_call(SYS_mmap, spot, 1 << 20, PROT_NONE, PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (!strcmp(what, "copy-archive")) host_call(SYS_mmap, spot, 4096, rw, PRIVATE, host_file(1), 0);
+  if (!strcmp(what, "copy-memory")) host_call(SYS_mmap, spot, 4096, rw, PRIVATE, host_file(0), 0);
+  if (!strcmp(what, "map-over")) host_call(SYS_mmap, end - 4096, 8192, rw | PROT_EXEC, SHARED, host_file(0), 0);
+  if (!strcmp(what, "protect-over")) host_call(SYS_mprotect, end - 4096, 0x300000, rw | PROT_EXEC, 0, 0, 0);
+  if (!strcmp(what, "unmap-over")) host_call(SYS_munmap, end - 4096, 8192, 0, 0, 0, 0);
+  return contained(0);
+}
+
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, 0, _IONBF, 0);
+  if (!strcmp(what, "host") && argc > 2) return attack_host(argv[2]);
   if (!strcmp(what, "raw")) {
     long (*call)(long, long, long, long) = made(raw_call, sizeof raw_call);
     // The library OS answers, a thousand times over: the process is not who it says it is to the host.

@@ -100,13 +100,27 @@ fn memory_is_limited_to_what_it_was_given() {
     run(&unilith, &["-m", "32M", &program]).code(137).fails_with(&["ran out of memory", "32 MiB"]);
 }
 
+#[test]
+fn the_environment_of_the_program_is_not_seen_by_other_users_of_the_host() {
+    let unilith = Unilith::new();
+    let words = ["--machine", "process", "--network", "none", "-e", "PASSWORD=not-for-ps", "redis"];
+    let machine = unilith.start(&words);
+    for which in ["process", "supervisor"] {
+        let pid = process(&unilith, &machine.id, which);
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+        let words = String::from_utf8_lossy(&words);
+        assert!(!words.is_empty() && !words.contains("not-for-ps"), "{words}");
+    }
+}
+
 /// Tries one attack; what it must come to is one of `codes`, and never "NOT contained".
 #[track_caller]
 fn attack(what: &str, codes: &[i32]) {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O1"], "takeover.c", &[]);
     for cpus in ["1", "2"] {
-        let ran = run(&unilith, &["--cpus", cpus, &program, what]);
+        let words: Vec<&str> = ["--cpus", cpus, &program].into_iter().chain(what.split(' ')).collect();
+        let ran = run(&unilith, &words);
         assert!(ran.code.is_some_and(|code| codes.contains(&code)), "expected {codes:?}: {ran}");
         assert!(!ran.out.contains("NOT contained"), "{ran}");
     }
@@ -139,6 +153,25 @@ fn the_library_os_cannot_be_unmapped_or_mapped_over() {
 #[test]
 fn the_code_of_the_library_os_cannot_be_written() {
     attack("write-kernel", &[128 + 11]);
+}
+
+/// The host refused, and the machine ended.
+const REFUSED: [i32; 1] = [125];
+
+#[test]
+fn a_kernel_that_was_taken_over_has_no_more_memory_than_the_machine() {
+    attack("host grow", &[CONTAINED]);
+    attack("host write-archive", &[CONTAINED]);
+    for what in ["anonymous", "reserve", "copy-archive", "copy-memory"] {
+        attack(&format!("host {what}"), &REFUSED);
+    }
+}
+
+#[test]
+fn a_kernel_that_was_taken_over_does_not_reach_its_own_text() {
+    for what in ["map-over", "protect-over", "unmap-over"] {
+        attack(&format!("host {what}"), &REFUSED);
+    }
 }
 
 #[test]

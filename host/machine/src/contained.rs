@@ -33,6 +33,10 @@ use std::{
 const NOBODY: u32 = 65534;
 /// Descriptors the process may have: those it is given, and a few that its kernel makes at its start.
 const MOST_DESCRIPTORS: u64 = 256;
+/// Private memory it may write, in bytes: its variables and the stacks its processors start on. All other memory is a file's.
+const MOST_PRIVATE: u64 = 16 << 20;
+/// The stack it starts on, in bytes; most of it is the arguments'.
+const MOST_STACK: u64 = 1 << 20;
 /// Where the descriptors to be handed over wait, above all numbers they will have.
 const ABOVE: RawFd = 128;
 /// A directory that exists on every Linux system, to mount the empty root on.
@@ -52,6 +56,8 @@ pub struct Program<'a> {
     pub arguments: &'a [CString],
     /// What it has open: the first as descriptor 0, and so on.
     pub descriptors: &'a [BorrowedFd<'a>],
+    /// Bytes of address space it may have: what bounds the host's page tables for it.
+    pub address_space: u64,
     /// The processors it may run on; `None`: those of this process.
     pub processors: Option<&'a CpuSet>,
 }
@@ -149,6 +155,13 @@ fn attempt(program: &Program, isolation: Isolation) -> Result<Contained, Failure
         file: high(program.file)?,
         descriptors: program.descriptors.iter().map(|fd| high(*fd)).collect::<Result<_, _>>()?,
         arguments: program.arguments.iter().map(|a| a.as_ptr()).chain([std::ptr::null()]).collect(),
+        limits: [
+            (Resource::Core, 0),
+            (Resource::Nofile, MOST_DESCRIPTORS),
+            (Resource::Data, MOST_PRIVATE),
+            (Resource::Stack, MOST_STACK),
+            (Resource::As, program.address_space),
+        ],
         processors: program.processors,
         go: high(go.as_fd())?,
         report: high(say_report.as_fd())?,
@@ -264,6 +277,7 @@ struct Child<'a> {
     descriptors: Vec<OwnedFd>,
     /// Ended by a null pointer.
     arguments: Vec<*const std::ffi::c_char>,
+    limits: [(Resource, u64); 5],
     processors: Option<&'a CpuSet>,
     go: OwnedFd,
     report: OwnedFd,
@@ -310,9 +324,13 @@ impl Child<'_> {
             return Err(Failure { step: Step::Clone, errno: Errno::PIPE });
         }
         rustix::thread::set_no_new_privs(true).map_err(at(Step::Limits))?;
-        let limit = |most| Rlimit { current: Some(most), maximum: Some(most) };
-        rustix::process::setrlimit(Resource::Core, limit(0)).map_err(at(Step::Limits))?;
-        rustix::process::setrlimit(Resource::Nofile, limit(MOST_DESCRIPTORS)).map_err(at(Step::Limits))?;
+        for (resource, most) in self.limits {
+            // What the host allows already may be less.
+            let allowed = rustix::process::getrlimit(resource).maximum;
+            let most = Some(allowed.map_or(most, |allowed| allowed.min(most)));
+            rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })
+                .map_err(at(Step::Limits))?;
+        }
         self.hand_over().map_err(at(Step::Descriptors))?;
         Err(Failure { step: Step::Execute, errno: self.execute() })
     }
@@ -403,6 +421,7 @@ mod tests {
             file: file.as_fd(),
             arguments: &arguments,
             descriptors: &descriptors,
+            address_space: 1 << 30,
             processors: None,
         })
     }
@@ -428,8 +447,7 @@ mod tests {
             eprintln!("skipped: {:?} is all that this host allows", contained.isolation);
             return;
         }
-        let wanted =
-            "uid 65534 gid 65534 pid 1 entries 0 descriptors 3 files 256 core 0 environment 0 writes 0";
+        let wanted = "uid 65534 gid 65534 pid 1 entries 0 descriptors 3 files 256 core 0 environment 0 writes 0 memory 0";
         assert_eq!(text.trim(), wanted);
     }
 

@@ -10,13 +10,14 @@ use crate::{
     record::Spec,
     supervisor::BootFiles,
 };
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,
 };
 use std::{
     ffi::CString,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Read, Seek, Write},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
@@ -179,6 +180,11 @@ fn spawn(line: &qemu::Line, inherited: Vec<RawFd>) -> Result<Child, MachineError
     })
 }
 
+/// Bytes of address space of a process machine: the kernel's areas and the root archive's pages, as the program may map them
+/// again and again; and how often that may be done with the machine's memory.
+const ADDRESS_SPACE: u64 = 16 << 30;
+const VIEWS: u64 = 16;
+
 /// The kernel as a process; what it is told is in `PROCESS` of its crate's documentation (`micro/plat/process`).
 fn process(
     spec: &Spec,
@@ -190,7 +196,9 @@ fn process(
     let (kernel, root) = (open(&spec.kernel)?, open(&files.initrd)?);
     let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
     let (messages, messages_end) = io::pipe().map_err(|e| MachineError::Process(format!("no pipe: {e}")))?;
-    let mut words = vec!["kernel".to_string(), files.append, format!("memory={}", spec.memory)];
+    // Every user of the host may read a process' arguments, and the environment of the program may hold passwords.
+    let boot = unlisted(&files.append).map_err(|e| MachineError::Process(format!("no memfd: {e}")))?;
+    let mut words = vec!["kernel".to_string(), format!("memory={}", spec.memory)];
     if spec.cpus > 1 {
         words.push(format!("cpus={}", spec.cpus));
     }
@@ -201,6 +209,7 @@ fn process(
         descriptors.push(descriptor);
     };
     hand(root.as_fd(), "root=", "");
+    hand(boot.as_fd(), "boot=", "");
     hand(status_end.as_fd(), "status=", "");
     if let Some((word, device, mtu)) = link.for_process() {
         let mac = qemu::mac_of(&spec.id).map(|octet| format!("{octet:02x}")).join(":");
@@ -216,10 +225,14 @@ fn process(
         hand(files.as_fd(), &format!("9p={}:", qemu::OVERLAY_TAG), "");
     }
     let arguments: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
-    // Percent-encoded words have no NUL.
     let arguments = arguments.map_err(|e| MachineError::Process(e.to_string()))?;
-    let program =
-        Program { file: kernel.as_fd(), arguments: &arguments, descriptors: &descriptors, processors: None };
+    let program = Program {
+        file: kernel.as_fd(),
+        arguments: &arguments,
+        descriptors: &descriptors,
+        address_space: ADDRESS_SPACE + spec.memory * VIEWS,
+        processors: None,
+    };
     let started = contained::start(&program).map_err(|failure| explain(&failure, &spec.kernel))?;
     let handle = Handle { pidfd: started.pidfd, control: None };
     Ok(Engine {
@@ -230,6 +243,14 @@ fn process(
         messages: Some(Box::new(messages)),
         handle,
     })
+}
+
+/// A file without a name that is read from its beginning.
+fn unlisted(text: &str) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"unilith-boot", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Serves every volume; the machine's ends.

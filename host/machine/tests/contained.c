@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,8 +22,10 @@ int main(int argc, char **argv) {
   struct rlimit open_files, core;
   getrlimit(RLIMIT_NOFILE, &open_files);
   getrlimit(RLIMIT_CORE, &core);
-  printf("uid %d gid %d pid %d entries %d descriptors %d files %d core %d environment %d writes %d\n", getuid(), getgid(),
-         getpid(), entries, descriptors, (int)open_files.rlim_cur, (int)core.rlim_cur, environ[0] != 0,
-         open("/new", O_CREAT | O_WRONLY, 0600) >= 0);
+  // More private memory than a kernel has variables.
+  void *memory = mmap(0, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  printf("uid %d gid %d pid %d entries %d descriptors %d files %d core %d environment %d writes %d memory %d\n", getuid(),
+         getgid(), getpid(), entries, descriptors, (int)open_files.rlim_cur, (int)core.rlim_cur, environ[0] != 0,
+         open("/new", O_CREAT | O_WRONLY, 0600) >= 0, memory != MAP_FAILED);
   return 7;
 }

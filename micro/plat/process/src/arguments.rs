@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The words behind the boot command line: what the tender gives the machine. Read before there is a heap.
+//! The words that the tender starts the machine with. Read before there is a heap. They are visible to every user of the
+//! host, so they say nothing of the program: its boot command line comes by a descriptor.
 
 /// How frames travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Arguments<'a> {
     /// Bytes.
     pub memory: u64,
     pub root: i32,
+    /// Where the boot command line is read from, up to its end.
+    pub boot: i32,
     /// Virtual processors.
     pub cpus: u32,
     pub status: Option<i32>,
@@ -49,6 +52,7 @@ impl<'a> Arguments<'a> {
         let mut out = Arguments {
             memory: 0,
             root: -1,
+            boot: -1,
             cpus: 1,
             status: None,
             network: None,
@@ -72,6 +76,7 @@ impl<'a> Arguments<'a> {
                     out.cpus = count.ok_or(bad("1 to 16 processors"))?;
                 }
                 "root" => out.root = descriptor(value).ok_or(bad("a descriptor"))?,
+                "boot" => out.boot = descriptor(value).ok_or(bad("a descriptor"))?,
                 "status" => out.status = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "line" => out.line = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "tap" | "stream" => {
@@ -87,12 +92,13 @@ impl<'a> Arguments<'a> {
                     *slot = Some(volume.ok_or(bad("TAG:FD"))?);
                     count += 1;
                 }
-                _ => return Err(bad("memory, root, cpus, status, tap, stream, line or 9p")),
+                _ => return Err(bad("memory, root, boot, cpus, status, tap, stream, line or 9p")),
             }
         }
         match out {
             Arguments { memory: 0, .. } => Err(("memory", "memory=BYTES")),
             Arguments { root: -1, .. } => Err(("root", "root=FD")),
+            Arguments { boot: -1, .. } => Err(("boot", "boot=FD")),
             _ => Ok(out),
         }
     }
@@ -129,15 +135,14 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let line =
-            "memory=268435456 root=3 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9 cpus=2";
+        let line = "memory=268435456 root=3 boot=10 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9 cpus=2";
         let a = parse(line).unwrap();
         assert_eq!((a.memory, a.root, a.status, a.line), (256 << 20, 3, Some(4), Some(9)));
-        assert_eq!((a.cpus, parse("memory=8388608 root=3").unwrap().cpus), (2, 1));
+        assert_eq!((a.boot, a.cpus, parse("memory=8388608 root=3 boot=4").unwrap().cpus), (10, 2, 1));
         let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
         assert_eq!(a.network, Some(network));
         assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
-        let network = parse("memory=8388608 root=3 stream=6").unwrap().network;
+        let network = parse("memory=8388608 root=3 boot=4 stream=6").unwrap().network;
         assert_eq!(network, Some(Network { link: Link::Stream, fd: 6, mac: None, mtu: 1500 }));
     }
 
@@ -147,6 +152,7 @@ mod tests {
             "memory=1",
             "memory=x",
             "root=-1",
+            "boot=x",
             "status=x",
             "tap=x",
             "line=",
@@ -158,11 +164,12 @@ mod tests {
             "what=1",
             "x",
         ] {
-            let line = std::format!("memory=8388608 root=3 {word}");
+            let line = std::format!("memory=8388608 root=3 boot=4 {word}");
             assert_eq!(parse(&line).unwrap_err().0, word);
         }
-        assert_eq!(parse("root=3").unwrap_err().0, "memory");
-        assert_eq!(parse("memory=8388608").unwrap_err().0, "root");
-        assert!(parse("memory=8388608 root=3 tap=1 stream=2").is_err());
+        assert_eq!(parse("root=3 boot=4").unwrap_err().0, "memory");
+        assert_eq!(parse("memory=8388608 boot=4").unwrap_err().0, "root");
+        assert_eq!(parse("memory=8388608 root=3").unwrap_err().0, "boot");
+        assert!(parse("memory=8388608 root=3 boot=4 tap=1 stream=2").is_err());
     }
 }

@@ -3,6 +3,9 @@
 
 use crate::arguments::Arguments;
 use crate::{clock, code, host, idle, memory, power, signals, stack};
+use abi::errno::{EINTR, EINVAL};
+use alloc::string::String;
+use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -108,7 +111,7 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
     find_features(start.auxiliary(AT_HWCAP2));
     // SAFETY: GS base is the block of this processor, whose layout the assembly shares.
     let _ = unsafe { host::call(host::ARCH_PRCTL, [ARCH_SET_GS, cpu::block(0), 0, 0, 0, 0]) };
-    let words = (2..start.count).filter_map(|i| start.argument(i));
+    let words = (1..start.count).filter_map(|i| start.argument(i));
     let arguments = match Arguments::parse(words) {
         Ok(arguments) => arguments,
         Err((word, expected)) => {
@@ -133,13 +136,36 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
     if unsafe { host::call(host::GETRANDOM, [seed.as_mut_ptr() as u64, 32, 0, 0, 0, 0]) }.is_ok() {
         plat_x86::entropy::add_entropy(&seed);
     }
-    let config = match BootConfig::decode(start.argument(1).unwrap_or("")) {
+    let Ok(line) = read_all(arguments.boot) else {
+        crash::fail("the boot command line cannot be read: boot= is not a descriptor for reading")
+    };
+    let config = match BootConfig::decode(&line) {
         Ok(config) => config,
         Err(e) => crash::fail(&alloc::format!("{e}")),
     };
     clock::finish(config.epoch_ns);
     let memory = arguments.memory;
     upcall::unilith_kernel_main(Boot { config, initrd, memory, initrd_physical: memory::ARCHIVE })
+}
+
+/// What a descriptor gives up to its end.
+fn read_all(fd: i32) -> abi::Result<String> {
+    const PIECE: usize = 4096;
+    let mut bytes = Vec::new();
+    loop {
+        let length = bytes.len();
+        bytes.resize(length + PIECE, 0);
+        let n = match host::read(fd, &mut bytes[length..]) {
+            Err(EINTR) => 0,
+            Ok(0) => {
+                bytes.truncate(length);
+                break;
+            }
+            other => other?,
+        };
+        bytes.truncate(length + n);
+    }
+    String::from_utf8(bytes).map_err(|_| EINVAL)
 }
 
 fn prepare(arguments: &Arguments<'_>, stack: u64) -> Result<&'static [u8], &'static str> {

@@ -9,14 +9,13 @@ pub const CALLS: &[(u32, &str, &str)] = &[
     (
         9,
         "mmap",
-        "pages of the machine's memory or root archive in the program's part, at a fixed place; a page of memory, readable and \
-         executable, in place of one of the kernel's code that is traced",
+        "pages of the machine's memory or root archive in the program's part, at a fixed place and shared; kernel stacks; a page \
+         of memory, readable and executable, in place of one of the kernel's code that is traced",
     ),
     (
         10,
         "mprotect",
-        "rights of the program's pages; the kernel's become read-only and what they were, around programs of the overlay; \
-         kernel stacks become readable and writable",
+        "rights of the program's pages; the kernel's become read-only and what they were, around programs of the overlay",
     ),
     (11, "munmap", "pages of the program go away"),
     (15, "rt_sigreturn", "back from a signal that hit the kernel"),
@@ -25,8 +24,7 @@ pub const CALLS: &[(u32, &str, &str)] = &[
     (
         28,
         "madvise",
-        "unused kernel stacks and the kernel's view of the archive go back to the host (MADV_DONTNEED); memory comes in large \
-         pages (MADV_COLLAPSE)",
+        "the kernel's view of the archive goes back to the host (MADV_DONTNEED); memory comes in large pages (MADV_COLLAPSE)",
     ),
     (158, "arch_prctl", "FS base, only where the host has no FSGSBASE"),
     (

@@ -4,10 +4,13 @@
 //!
 //! The program has no way to make a host call of its own (Syscall User Dispatch turns them into calls of the kernel) but by
 //! a jump to the kernel's own `syscall` instruction, with registers as it likes: this list is what that gains it. Memory
-//! calls are held to the program's part of the address space, to descriptors of the machine's memory and root archive, and
-//! to kernel stacks.
+//! calls are held to the program's part of the address space, from start to end, and to shared mappings of the machine's
+//! memory and root archive: neither anonymous memory nor a private copy of a page can be had, so the memory of a machine is
+//! its memfd, whose size is sealed.
 
-use crate::host::{self, MAP_FIXED, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE};
+use crate::host::{
+    self, MAP_FIXED, MAP_NORESERVE, MAP_POPULATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE,
+};
 use abi::PAGE_SIZE;
 use api_plat::USER_END;
 use core::ops::Range;
@@ -25,8 +28,14 @@ pub struct Instruction {
 const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const IF_GREATER_OR_EQUAL: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
-const IF_SET: u16 = 0x45; // BPF_JMP | BPF_JSET | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const LOAD_VALUE: u16 = 0x00; // BPF_LD | BPF_IMM
+const LOAD_SCRATCH: u16 = 0x60; // BPF_LD | BPF_MEM
+const STORE_SCRATCH: u16 = 0x02; // BPF_ST
+const COPY_TO_X: u16 = 0x07; // BPF_MISC | BPF_TAX
+const ADD_X: u16 = 0x0c; // BPF_ALU | BPF_ADD | BPF_X
+const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
+const IF_AT_LEAST_X: u16 = 0x3d; // BPF_JMP | BPF_JGE | BPF_X
 
 const ALLOW: u32 = 0x7fff_0000; // SECCOMP_RET_ALLOW
 const TRAP: u32 = 0x0003_0000; // SECCOMP_RET_TRAP: SIGSYS, so that it is reported
@@ -43,6 +52,10 @@ const fn high(argument: u32) -> u32 {
     low(argument) + 4
 }
 
+/// The area of kernel stacks, and the bytes of each that are shown.
+pub const STACKS: u64 = 0x7040_0000_0000;
+pub const STACK_BYTES: u64 = 32 << 10;
+
 /// The signal that tells a processor of work: SIGURG, which does nothing by default.
 pub const KICK: u32 = 23;
 /// What may be asked of futex(2): FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG.
@@ -51,7 +64,7 @@ pub const FUTEXES: [u32; 2] = [128, 129];
 pub const BARRIERS: [u32; 2] = [1 << 3, 1 << 5];
 
 /// Most instructions of the filter.
-pub const MOST: usize = 160;
+pub const MOST: usize = 256;
 
 /// The filter while it is made.
 pub struct Filter {
@@ -65,9 +78,11 @@ enum Must {
     Be(u32),
     BeBelow(u32),
     BeAtLeast(u32),
-    Have(u32),
     BeOneOf([u32; 3]),
 }
+
+/// Instructions of [`Filter::range_ends_by`].
+const RANGE: u8 = 22;
 
 impl Filter {
     fn put(&mut self, code: u16, value: u32, if_true: u8, if_false: u8) {
@@ -94,7 +109,6 @@ impl Filter {
             Must::Be(value) => self.put(IF_EQUAL, value, 1, 0),
             Must::BeBelow(value) => self.put(IF_GREATER_OR_EQUAL, value, 0, 1),
             Must::BeAtLeast(value) => self.put(IF_GREATER_OR_EQUAL, value, 1, 0),
-            Must::Have(value) => self.put(IF_SET, value, 1, 0),
             Must::BeOneOf([a, b, c]) => {
                 self.put(IF_EQUAL, a, 3, 0);
                 self.put(IF_EQUAL, b, 2, 0);
@@ -102,6 +116,44 @@ impl Filter {
             }
         }
         self.put(RETURN, TRAP, 0, 0);
+    }
+
+    /// Refuses ranges (an address and a length, the first two arguments) that do not begin and end below `end << 32`. Words
+    /// have 32 bits here, so the end is added up in halves.
+    fn range_ends_by(&mut self, end: u32) {
+        const LOWER_SUM: u32 = 0;
+        self.put(LOAD, low(1), 0, 0);
+        self.put(COPY_TO_X, 0, 0, 0);
+        self.put(LOAD, low(0), 0, 0);
+        self.put(ADD_X, 0, 0, 0);
+        self.put(STORE_SCRATCH, LOWER_SUM, 0, 0);
+        // A sum that is less than one of its parts has a carry.
+        self.put(IF_AT_LEAST_X, 0, 2, 0);
+        self.put(LOAD_VALUE, 1, 0, 0);
+        self.put(JUMP, 1, 0, 0);
+        self.put(LOAD_VALUE, 0, 0, 0);
+        self.put(COPY_TO_X, 0, 0, 0);
+        // Upper halves that are below the limit cannot make a carry.
+        self.put(LOAD, high(0), 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, end, 9, 0);
+        self.put(ADD_X, 0, 0, 0);
+        self.put(COPY_TO_X, 0, 0, 0);
+        self.put(LOAD, high(1), 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, end, 5, 0);
+        self.put(ADD_X, 0, 0, 0);
+        self.put(IF_GREATER_OR_EQUAL, end, 0, 4);
+        // The range may end exactly there.
+        self.put(IF_EQUAL, end, 0, 2);
+        self.put(LOAD_SCRATCH, LOWER_SUM, 0, 0);
+        self.put(IF_EQUAL, 0, 1, 0);
+        self.put(RETURN, TRAP, 0, 0);
+    }
+
+    /// Allows a call whose range lies below `end << 32`, where all of the conditions hold as well.
+    fn allow_range_if(&mut self, number: u32, end: u32, conditions: &[(u32, Must)]) {
+        self.put(IF_EQUAL, number, 0, RANGE + Self::length_of_all(conditions));
+        self.range_ends_by(end);
+        self.must_all(conditions);
     }
 
     /// Allows a call where all of the conditions hold, and refuses it otherwise.
@@ -122,14 +174,20 @@ impl Filter {
         self.put(RETURN, ALLOW, 0, 0);
     }
 
-    /// Allows a call below `end` by one list of conditions, from there on by another one.
-    fn allow_by_place(&mut self, number: u32, end: u32, below: &[(u32, Must)], above: &[(u32, Must)]) {
-        let (first, second) = (Self::length_of_all(below), Self::length_of_all(above));
-        self.put(IF_EQUAL, number, 0, 2 + first + second);
+    /// Allows a call whose range lies below `end` by one list of conditions, one that begins there or above by others.
+    fn allow_by_place(&mut self, number: u32, end: u32, below: &[(u32, Must)], above: &[&[(u32, Must)]; 2]) {
+        let first = RANGE + Self::length_of_all(below);
+        let [second, third] = above.map(Self::length_of_all);
+        self.put(IF_EQUAL, number, 0, 2 + first + 2 + second + third);
         self.put(LOAD, high(0), 0, 0);
         self.put(IF_GREATER_OR_EQUAL, end, first, 0);
+        self.range_ends_by(end);
         self.must_all(below);
-        self.must_all(above);
+        // Each list begins with the upper half of the address, which tells them apart.
+        let [(_, Must::Be(place)), ..] = above[0] else { panic!("a list begins with its place") };
+        self.put(LOAD, high(0), 0, 0);
+        self.put(IF_EQUAL, *place, 0, second);
+        above.iter().for_each(|list| self.must_all(list));
     }
 
     /// mprotect: of the program's pages to anything. Of the kernel's (`domain.rs`, `stack.rs`): everything may become readable
@@ -145,9 +203,12 @@ impl Filter {
             (low(2), Must::Be(PROT_READ | PROT_EXEC)),
         ];
         let length = Self::length_of_all(&executed);
-        self.put(IF_EQUAL, host::MPROTECT, 0, 13 + length);
+        let end = (USER_END >> 32) as u32;
+        self.put(IF_EQUAL, host::MPROTECT, 0, 14 + RANGE + length);
         self.put(LOAD, high(0), 0, 0);
-        self.put(IF_GREATER_OR_EQUAL, (USER_END >> 32) as u32, 0, 4);
+        self.put(IF_GREATER_OR_EQUAL, end, RANGE + 1, 0);
+        self.range_ends_by(end);
+        self.put(RETURN, ALLOW, 0, 0);
         self.put(LOAD, low(2), 0, 0);
         self.put(IF_EQUAL, PROT_READ, 2, 0);
         self.put(IF_EQUAL, PROT_READ | PROT_WRITE, 2, 0);
@@ -193,7 +254,6 @@ pub fn filter(machine: &Machine) -> Filter {
     let mut f =
         Filter { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; MOST], length: 0 };
     let end = (USER_END >> 32) as u32;
-    let program = Must::BeBelow(end);
     f.must(ARCHITECTURE, Must::Be(X86_64));
     f.put(LOAD, NUMBER, 0, 0);
     // The frequent ones first.
@@ -210,9 +270,21 @@ pub fn filter(machine: &Machine) -> Filter {
     ] {
         f.allow(number);
     }
-    // mmap: what the program sees, and a page of memory in place of one of the kernel's code (`code.rs`).
+    // mmap: what the program sees, kernel stacks, and a page of memory in place of one of the kernel's code (`code.rs`).
     let [memory, root] = machine.files.map(|fd| fd as u32);
-    let shown = [(low(3), Must::Have(MAP_FIXED)), (low(4), Must::BeOneOf([memory, root, u32::MAX]))];
+    let shared = MAP_FIXED | MAP_SHARED | MAP_NORESERVE;
+    let shown = [
+        (low(3), Must::BeOneOf([shared, shared | MAP_POPULATE, shared])),
+        (low(4), Must::BeOneOf([memory, root, root])),
+    ];
+    let stack = [
+        (high(0), Must::Be((STACKS >> 32) as u32)),
+        (high(1), Must::Be(0)),
+        (low(1), Must::Be(STACK_BYTES as u32)),
+        (low(2), Must::BeOneOf([PROT_READ | PROT_WRITE, 0, 0])),
+        (low(3), Must::Be(shared)),
+        (low(4), Must::Be(memory)),
+    ];
     let replaced = [
         (high(0), Must::Be((machine.text.start >> 32) as u32)),
         (low(0), Must::BeAtLeast(machine.text.start as u32)),
@@ -223,8 +295,8 @@ pub fn filter(machine: &Machine) -> Filter {
         (low(3), Must::Be(MAP_FIXED | MAP_SHARED)),
         (low(4), Must::Be(memory)),
     ];
-    f.allow_by_place(host::MMAP, end, &shown, &replaced);
-    f.allow_if(host::MUNMAP, &[(high(0), program)]);
+    f.allow_by_place(host::MMAP, end, &shown, &[&stack, &replaced]);
+    f.allow_range_if(host::MUNMAP, end, &[]);
     f.allow_if(host::MADVISE, &[(low(2), Must::BeOneOf([MADV_DONTNEED, MADV_COLLAPSE, MADV_COLLAPSE]))]);
     f.allow_protect(machine);
     if machine.by_call {
@@ -257,19 +329,26 @@ mod tests {
                 if at.is_multiple_of(8) { word as u32 } else { (word >> 32) as u32 }
             }
         };
-        let (mut at, mut a) = (0, 0);
+        let (mut at, mut a, mut x, mut scratch) = (0, 0u32, 0, [0; 16]);
         loop {
             let i = filter.code()[at];
             at += 1;
-            let taken = match i.code {
-                LOAD => {
-                    a = load(i.value);
-                    continue;
-                }
+            match i.code {
+                LOAD => a = load(i.value),
+                LOAD_VALUE => a = i.value,
+                LOAD_SCRATCH => a = scratch[i.value as usize],
+                STORE_SCRATCH => scratch[i.value as usize] = a,
+                COPY_TO_X => x = a,
+                ADD_X => a = a.wrapping_add(x),
+                JUMP => at += i.value as usize,
                 RETURN => return i.value,
+                _ => {}
+            }
+            let taken = match i.code {
                 IF_EQUAL => a == i.value,
                 IF_GREATER_OR_EQUAL => a >= i.value,
-                IF_SET => a & i.value != 0,
+                IF_AT_LEAST_X => a >= x,
+                LOAD | LOAD_VALUE | LOAD_SCRATCH | STORE_SCRATCH | COPY_TO_X | ADD_X | JUMP => continue,
                 _ => panic!("no such instruction"),
             };
             at += usize::from(if taken { i.if_true } else { i.if_false });
@@ -286,6 +365,8 @@ mod tests {
         filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several })
     }
 
+    /// Flags of a mapping that is allowed.
+    const SHARED: u64 = (MAP_FIXED | MAP_SHARED | MAP_NORESERVE) as u64;
     const TEXT: u64 = USER_END + 0x20_1000;
     const VARIABLES: u64 = TEXT + 0x20_0000;
 
@@ -296,8 +377,8 @@ mod tests {
     #[test]
     fn only_listed_calls_pass() {
         // Arguments that pass where arguments matter: a fixed mapping of the memory, and what madvise may be told.
-        let (fixed, memory) = (u64::from(MAP_FIXED), 3);
-        let tries = [[0; 6], [0, 0, 0, fixed, memory, 0], [0, 0, u64::from(MADV_DONTNEED), 0, 0, 0]];
+        let (shared, memory) = (SHARED, 3);
+        let tries = [[0; 6], [0, 0, 0, shared, memory, 0], [0, 0, u64::from(MADV_DONTNEED), 0, 0, 0]];
         let codes = [[u64::from(ARCH_SET_FS), 0, 0, 0, 0, 0]];
         let (process, kick) = (77, u64::from(KICK));
         let several = [
@@ -335,13 +416,55 @@ mod tests {
     }
 
     #[test]
+    fn ranges_end_where_the_program_s_part_does() {
+        let edges = [0, 1, 4096, 0xffff_f000, 0xffff_ffff, 1 << 32, (1 << 32) + 4096, USER_END / 2];
+        let near = edges.iter().flat_map(|edge| {
+            [*edge, USER_END.wrapping_sub(*edge), USER_END + edge, u64::MAX - edge, (1 << 63) - edge]
+        });
+        let near: std::vec::Vec<u64> = near.collect();
+        for start in &near {
+            for length in &near {
+                // The whole part from address 0 on is no range of the program's: nothing is mapped in its first pages.
+                let is_inside = *start < USER_END
+                    && *length < USER_END
+                    && start.checked_add(*length).is_some_and(|end| end <= USER_END);
+                assert_eq!(
+                    asks(host::MUNMAP, [*start, *length, 0, 0, 0, 0]),
+                    is_inside,
+                    "{start:x} {length:x}"
+                );
+                if *start < USER_END {
+                    assert_eq!(asks(host::MPROTECT, [*start, *length, 7, 0, 0, 0]), is_inside);
+                    assert_eq!(asks(host::MMAP, [*start, *length, 7, SHARED, 3, 0]), is_inside);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn memory_calls_keep_to_the_program_and_its_files() {
-        let (here, fixed) = (0x5000_0000_0000, u64::from(MAP_FIXED) | 1);
-        assert!(asks(host::MMAP, [here, 4096, 7, fixed, 3, 0]));
-        assert!(asks(host::MMAP, [here, 4096, 7, fixed, u64::MAX, 0]));
-        assert!(!asks(host::MMAP, [here, 4096, 7, fixed, 5, 0]));
-        assert!(!asks(host::MMAP, [here, 4096, 7, 1, 3, 0]));
-        assert!(!asks(host::MMAP, [USER_END, 4096, 7, fixed, 3, 0]));
+        let (here, fixed) = (0x5000_0000_0000, u64::from(MAP_FIXED | MAP_SHARED));
+        assert!(asks(host::MMAP, [here, 4096, 7, SHARED, 3, 0]));
+        assert!(asks(host::MMAP, [here, 4096, 1, SHARED, 4, 0]));
+        assert!(asks(host::MMAP, [here, 4096, 7, SHARED | u64::from(MAP_POPULATE), 3, 0]));
+        assert!(!asks(host::MMAP, [here, 4096, 7, SHARED, u64::MAX, 0]));
+        assert!(!asks(host::MMAP, [here, 4096, 7, SHARED, 5, 0]));
+        // Anonymous memory and private copies, whatever their rights, and places of the host's choice.
+        for flags in [0x4012, 0x12, 0x4032, 0x4031, 0x4001, 0x11, 0x4011 | 0x10_0000, 0x4013, 0x0104_4011] {
+            for rights in [0, 1, 3, 7] {
+                assert!(!asks(host::MMAP, [here, 4096, rights, flags, 3, 0]), "{flags:x}");
+                assert!(!asks(host::MMAP, [here, 4096, rights, flags, u64::MAX, 0]), "{flags:x}");
+            }
+        }
+        assert!(!asks(host::MMAP, [USER_END, 4096, 7, SHARED, 3, 0]));
+        let stack = STACKS + 0x8000;
+        assert!(asks(host::MMAP, [stack, STACK_BYTES, 3, SHARED, 3, 0x7000]));
+        assert!(asks(host::MMAP, [stack, STACK_BYTES, 0, SHARED, 3, 0]));
+        assert!(!asks(host::MMAP, [stack, STACK_BYTES, 7, SHARED, 3, 0]));
+        assert!(!asks(host::MMAP, [stack, STACK_BYTES, 3, 0x4032, u64::MAX, 0]));
+        assert!(!asks(host::MMAP, [stack, STACK_BYTES + 4096, 3, SHARED, 3, 0]));
+        assert!(!asks(host::MMAP, [stack, 1 << 32 | STACK_BYTES, 3, SHARED, 3, 0]));
+        assert!(!asks(host::MMAP, [0x7100_0000_0000, STACK_BYTES, 3, SHARED, 3, 0]));
         assert!(asks(host::MMAP, [TEXT, 4096, 5, fixed, 3, 0]));
         assert!(!asks(host::MMAP, [TEXT, 4096, 7, fixed, 3, 0]));
         assert!(!asks(host::MMAP, [TEXT, 4096, 5, fixed, 4, 0]));

@@ -7,7 +7,7 @@
 
 use crate::arguments::MOST;
 use crate::code;
-use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use abi::errno::{EAGAIN, EBUSY};
 use abi::{PAGE_SIZE, Result};
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
@@ -38,15 +38,29 @@ pub fn descriptors() -> [i32; 2] {
 /// Makes the machine's memory and maps the archive, whose bytes it answers.
 pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], &'static str> {
     const MFD_CLOEXEC: u64 = 1;
+    const MFD_ALLOW_SEALING: u64 = 2;
+    const F_GETFL: u64 = 3;
+    const O_ACCMODE: usize = 3;
+    const F_ADD_SEALS: u64 = 1033;
+    // F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW: a write behind the end would make the machine's memory larger.
+    const SEALS: u64 = 1 | 2 | 4;
     let name = c"unilith-memory".as_ptr() as u64;
     // SAFETY: makes a new file, and sets its length.
     let memory = unsafe {
-        let fd = host::call(host::MEMFD_CREATE, [name, MFD_CLOEXEC, 0, 0, 0, 0])
+        let fd = host::call(host::MEMFD_CREATE, [name, MFD_CLOEXEC | MFD_ALLOW_SEALING, 0, 0, 0, 0])
             .map_err(|_| "the host refuses a memfd: the machine's memory is one")?;
         host::call(host::FTRUNCATE, [fd as u64, bytes + code::BYTES, 0, 0, 0, 0])
             .map_err(|_| "the host refuses a memfd as large as the machine's memory: try less with -m")?;
+        host::call(host::FCNTL, [fd as u64, F_ADD_SEALS, SEALS, 0, 0, 0])
+            .map_err(|_| "the host refuses to seal the size of the machine's memory")?;
         fd as i32
     };
+    // SAFETY: asks how the descriptor was opened.
+    let is_read_only = unsafe { host::call(host::FCNTL, [root as u64, F_GETFL, 0, 0, 0, 0]) }
+        .is_ok_and(|flags| flags & O_ACCMODE == 0);
+    if !is_read_only {
+        return Err("root= is not a descriptor that can be read only: what it shows could be changed");
+    }
     MEMORY.store(memory, Ordering::Relaxed);
     ROOT.store(root, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Relaxed);
@@ -65,7 +79,8 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
     ARCHIVE_BYTES.store(length, Ordering::Relaxed);
     if length != 0 {
         // SAFETY: as above.
-        unsafe { host::map(PHYS + ARCHIVE, length, PROT_READ, MAP_PRIVATE, root, 0) }
+        // Shared, so that it cannot become memory of its own: the descriptor does not allow writing.
+        unsafe { host::map(PHYS + ARCHIVE, length, PROT_READ, shared, root, 0) }
             .map_err(|_| "the root archive cannot be mapped: it must be a file or a memfd")?;
     }
     // SAFETY: the pages lie in the memory just mapped, which nobody uses yet; the vDSO is one page of the image.
@@ -247,7 +262,7 @@ fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32)
     // SAFETY: the program's part is the pager's to change.
     unsafe {
         match physical.checked_sub(ARCHIVE) {
-            Some(offset) => host::map(address, length, rights, MAP_PRIVATE | MAP_NORESERVE, root, offset),
+            Some(offset) => host::map(address, length, rights, MAP_SHARED | MAP_NORESERVE, root, offset),
             None => {
                 (physical.div_ceil(LARGE)..(physical + length) / LARGE).for_each(make_large);
                 let at_once = if is_wanted_at_once(physical, length) { MAP_POPULATE } else { 0 };
@@ -270,12 +285,10 @@ fn unilith_plat_unmap_pages(address: u64, length: u64) {
     // SAFETY: as above. The host refuses only when it would have to split its last mapping (vm.max_map_count).
     let unmapped = unsafe { host::call(host::MUNMAP, [address, length, 0, 0, 0, 0]) };
     if unmapped.is_err() {
-        // What is left would be memory that the program still sees: it goes by replacing it.
+        // What is left would be memory that the program still sees: it goes by replacing it with pages that are inaccessible.
         // SAFETY: as above.
-        let replaced = unsafe {
-            let flags = MAP_PRIVATE | host::MAP_ANONYMOUS | MAP_NORESERVE;
-            host::map(address, length, 0, flags, -1, 0)
-        };
+        let replaced =
+            unsafe { host::map(address, length, 0, MAP_SHARED | MAP_NORESERVE, descriptors()[0], 0) };
         if replaced.is_err() {
             plat_x86::crash::fail("the host cannot unmap the program's memory (vm.max_map_count)");
         }
