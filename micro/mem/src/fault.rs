@@ -366,9 +366,19 @@ impl Inner {
 
     /// A write to a page that is there but read-only: the last holder of an own page gets it, others get a copy.
     pub(crate) fn make_own(&mut self, address: u64, page: Page, rights: Rights) -> Step {
+        if page.large && page.copied {
+            let first = page.physical & !(LARGE - 1);
+            if (0..LARGE_PAGES as u64).all(|i| borrowed(first + i * PAGE).is_unique()) {
+                self.pager.reclaim(address, rights);
+                return RESOLVED;
+            }
+            if self.pager.split((address & !(LARGE - 1)) + PAGE).is_err() {
+                return NO_MEMORY;
+            }
+        }
         let frame = borrowed(page.physical);
         if page.own && frame.is_unique() {
-            self.pager.protect(address, address + PAGE, &mut |_| rights);
+            self.pager.reclaim(address, rights);
             return RESOLVED;
         }
         let is_zero = page.physical == self.zero.physical();

@@ -3,7 +3,7 @@
 //!
 //! A [`Space`] is an address space. What is mapped where is in its tree of mappings (`vma`), and pages appear when
 //! they are touched ([`Space::fault`]). The mechanism that makes them appear is a `Pager`: page tables on a PC. The
-//! kernel half is the same in every space, so a second one, for fork, needs nothing new.
+//! kernel half is the same in every space. [`Space::fork`] makes another one with the same contents (`fork`).
 //!
 //! # Contract
 //!
@@ -22,6 +22,7 @@ extern crate std;
 
 mod advise;
 mod fault;
+mod fork;
 mod layout;
 mod listing;
 mod pager;
@@ -39,7 +40,7 @@ pub use listing::{Listed, Usage};
 pub use pager::root;
 pub use remap::Remap;
 pub use rights::Rights;
-pub use space::{Limits, Place, Request, Space, current};
+pub use space::{Limits, Place, Request, Space, active, current, deactivate};
 pub use text::{CallEntry, Text, set_call_entry};
 pub use vma::MappedFile;
 

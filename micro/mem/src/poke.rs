@@ -50,7 +50,7 @@ impl Space {
                     return Err(EACCES);
                 }
                 match inner.pager.page(*page) {
-                    Some(there) if !there.own => {
+                    Some(there) if !there.own || there.copied => {
                         if !matches!(inner.make_own(*page, there, rights), Step::Done(FaultOutcome::Resolved))
                         {
                             return Err(ENOMEM);

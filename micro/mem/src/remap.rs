@@ -170,10 +170,15 @@ impl Inner {
         while at < from + old {
             at = self.pager.take(at, from + old, &mut batch);
             for taken in batch.drain() {
+                let mut taken = taken;
                 if let Some(text) = text.as_ref().filter(|_| taken.own)
                     && let Some((_, page)) =
                         self.tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
                 {
+                    // Another address space may run the code that is there.
+                    if taken.copied && !taken.frame.is_unique() {
+                        (taken.frame, taken.copied) = (taken.frame.duplicate()?, false);
+                    }
                     text.unpatch(page, &taken.frame);
                 }
                 let shared = moved.traits.shared;
@@ -186,8 +191,12 @@ impl Inner {
                 }
                 // Writing a shared page goes through its file again.
                 let rights = moved.traits.rights;
-                let rights = if taken.own { rights } else { rights.without(Rights::WRITE) };
+                let writes = taken.own && !taken.copied;
+                let rights = if writes { rights } else { rights.without(Rights::WRITE) };
                 self.pager.map(taken.address - from + to, taken.frame, rights, taken.own)?;
+                if taken.copied {
+                    self.pager.mark_copied(taken.address - from + to);
+                }
             }
         }
         // The mapping at the old place holds the last one now, and the stubs go with it.

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::{Access, FaultOutcome};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most mappings (vm.max_map_count).
 const MOST_MAPPINGS: usize = 65_530;
@@ -125,15 +126,32 @@ pub(crate) struct Inner {
     pub changes: u64,
 }
 
+/// The address space that is active. A kernel thread finds the one of whoever ran before it.
 static CURRENT: SpinLock<Option<Arc<Space>>> = SpinLock::new(None);
+/// The same as an address: every switch of threads asks.
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// The running processor's address space.
+/// The running thread's address space.
 ///
 /// # Panics
 ///
-/// Before the first [`Space::activate`].
+/// On a kernel thread that works for no process, while no process' address space is active.
 pub fn current() -> Arc<Space> {
-    CURRENT.lock().clone().expect("an address space is active before the program runs")
+    active().expect("the thread has an address space")
+}
+
+/// The address space that is active; `None` before the first, and when a process has ended until another one's thread runs.
+pub fn active() -> Option<Arc<Space>> {
+    CURRENT.lock().clone()
+}
+
+/// No address space is active any more. For the thread that ends its process, before it lets go of the space.
+pub fn deactivate() {
+    if ACTIVE.swap(0, Ordering::Relaxed) != 0 {
+        Machine::deactivate();
+        let old = CURRENT.lock().take();
+        drop(old);
+    }
 }
 
 /// Rounds a length up to pages; `ENOMEM` on overflow, `EINVAL` for zero.
@@ -191,8 +209,17 @@ impl Space {
     /// Makes it the running processor's address space.
     pub fn activate(self: &Arc<Space>) {
         self.inner.lock().pager.activate();
+        ACTIVE.store(Arc::as_ptr(self) as usize, Ordering::Relaxed);
         let old = CURRENT.lock().replace(self.clone());
         drop(old);
+    }
+
+    /// The running thread, or the one that runs next, goes on in this address space. Cheap where it is active already.
+    #[inline]
+    pub fn enter(self: &Arc<Space>) {
+        if ACTIVE.load(Ordering::Relaxed) != Arc::as_ptr(self) as usize {
+            self.activate();
+        }
     }
 
     pub fn layout(&self) -> Layout {
@@ -668,7 +695,7 @@ impl Inner {
             self.pager.protect(from, to, &mut |page| match shared {
                 // Writing a page of a file for the first time goes through the file.
                 true if !page.dirty => rights.without(Rights::WRITE),
-                false if !page.own => rights.without(Rights::WRITE),
+                false if !page.own || page.copied => rights.without(Rights::WRITE),
                 _ => rights,
             });
             at = to;

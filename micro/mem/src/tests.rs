@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Address spaces over host pages: every operation as the kernel runs it, but for loading CR3.
 
+mod fork;
 mod model;
 
 use crate::*;

@@ -51,9 +51,10 @@ fn call_entry(number: u16) -> Option<u64> {
 }
 
 /// The sites of one executable mapping.
+#[derive(Clone)]
 pub struct Text {
     file: Arc<MappedFile>,
-    sites: Vec<Site>,
+    sites: Arc<Vec<Site>>,
     /// Address of byte 0 of the file, were it mapped whole; wraps.
     origin: u64,
     /// Where the stub of `sites[0]` is.
@@ -75,7 +76,7 @@ impl Text {
             return Ok(None);
         }
         let origin = address.wrapping_sub(start);
-        Ok(Some(Text { file: file.clone(), sites, origin, stubs: 0 }))
+        Ok(Some(Text { file: file.clone(), sites: Arc::new(sites), origin, stubs: 0 }))
     }
 
     /// Bytes of the mapping of stubs.

@@ -51,7 +51,7 @@ pub(crate) struct Traits {
     pub locked: bool,
     pub no_reserve: bool,
     pub large: Large,
-    /// MADV_DONTFORK, MADV_WIPEONFORK and MADV_DONTDUMP: kept for fork, and for smaps.
+    /// MADV_DONTFORK, MADV_WIPEONFORK and MADV_DONTDUMP.
     pub no_fork: bool,
     pub wipe_on_fork: bool,
     pub no_dump: bool,
@@ -194,6 +194,11 @@ impl Tree {
     pub fn insert(&mut self, start: u64, vma: Vma) {
         self.map.insert(start, vma);
         self.join(start);
+    }
+
+    /// Adds a mapping where nothing is; it stays apart from its neighbours.
+    pub fn insert_apart(&mut self, start: u64, vma: Vma) {
+        self.map.insert(start, vma);
     }
 
     /// Takes a mapping out.

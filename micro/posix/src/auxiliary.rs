@@ -27,6 +27,7 @@ impl Identity {
         task.set_name(name);
         task.signals.block_all();
         task.attach(&sched::current_handle());
+        task.process.enter_space();
         Ok(Identity { task })
     }
 

@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use mem::Space;
 use ordered::Map;
 use vfs::Dentry;
 
@@ -40,6 +41,7 @@ pub struct Process {
     /// What threads that have ended used.
     ended: SpinLock<Usage>,
     program: SpinLock<Option<Arc<Program>>>,
+    space: SpinLock<Option<Arc<Space>>>,
     pub restarts: Restarts,
 }
 
@@ -69,8 +71,29 @@ impl Process {
             only: AtomicI32::new(0),
             ended: SpinLock::new(Usage::default()),
             program: SpinLock::new(None),
+            space: SpinLock::new(None),
             restarts: Restarts::default(),
         })
+    }
+
+    /// Its address space; `None` before the first program.
+    pub fn space(&self) -> Option<Arc<Space>> {
+        self.space.lock().clone()
+    }
+
+    /// Goes on in another address space; the running thread is the process' only one.
+    pub fn set_space(&self, space: Arc<Space>) {
+        space.activate();
+        let old = self.space.lock().replace(space);
+        drop(old);
+    }
+
+    /// The running thread, or the one that runs next, is the process': it finds its own address space.
+    #[inline]
+    pub fn enter_space(&self) {
+        if let Some(space) = &*self.space.lock() {
+            space.enter();
+        }
     }
 
     /// What runs; `None` before the first program.

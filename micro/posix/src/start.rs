@@ -56,8 +56,7 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     let prepared = exec::find(process, &name)
         .and_then(|file| exec::prepare(process, file, name, arguments, environment));
     let Prepared { space, loaded, file, comm } = prepared.map_err(|e| exec::reason(path, e))?;
-    space.activate();
-    drop(space);
+    process.set_space(space);
     task::current().set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });

@@ -141,9 +141,10 @@ pub fn current() -> &'static Task {
 #[unsafe(no_mangle)]
 fn unilith_thread_resumed(local: *mut ()) {
     // SAFETY: as in `current`; kernel threads have a null pointer.
-    if let Some(task) = unsafe { (local as *const Task).as_ref() }
-        && (task.has_signal() || task.held.load(Ordering::Relaxed))
-    {
-        api_plat::request_work();
+    if let Some(task) = unsafe { (local as *const Task).as_ref() } {
+        task.process.enter_space();
+        if task.has_signal() || task.held.load(Ordering::Relaxed) {
+            api_plat::request_work();
+        }
     }
 }

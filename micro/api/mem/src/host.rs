@@ -31,7 +31,10 @@ pub(crate) fn unilith_frame_copy(of: u64) -> u64 {
     page
 }
 
-/// One allocation behind the pages, which are not freed one by one: tests that split large pages leak them.
+/// In a count: the page is a part of a piece, whose memory is not freed page by page.
+const OF_PIECE: u32 = 1 << 31;
+
+/// One allocation behind the pages: tests that give their pages back one by one leak it.
 pub(crate) fn unilith_frames_take_zeroed(count: usize) -> u64 {
     if count == 0 || count > 1024 {
         return 0;
@@ -39,12 +42,19 @@ pub(crate) fn unilith_frames_take_zeroed(count: usize) -> u64 {
     let align = count.next_power_of_two() * PAGE_SIZE;
     let layout = Layout::from_size_align(count * PAGE_SIZE, align).expect("at most 4 MiB");
     // SAFETY: the layout is not empty.
-    unsafe { alloc_zeroed(layout) as u64 }
+    let start = unsafe { alloc_zeroed(layout) as u64 };
+    with(|counts| counts.extend((0..count as u64).map(|i| (start + i * PAGE_SIZE as u64, 1 | OF_PIECE))));
+    start
 }
 
 pub(crate) fn unilith_frames_give(physical: u64, count: usize) {
     let align = count.next_power_of_two() * PAGE_SIZE;
     let layout = Layout::from_size_align(count * PAGE_SIZE, align).expect("at most 4 MiB");
+    with(|counts| {
+        for i in 0..count as u64 {
+            counts.remove(&(physical + i * PAGE_SIZE as u64));
+        }
+    });
     // SAFETY: it came from `unilith_frames_take_zeroed` with this count.
     unsafe { dealloc(physical as *mut u8, layout) }
 }
@@ -62,7 +72,7 @@ pub(crate) fn unilith_frame_retain(page: u64) {
 
 pub(crate) fn unilith_frame_release(page: u64) {
     let last = with(|counts| match counts.get_mut(&page) {
-        Some(n) if *n == 1 => counts.remove(&page).is_some(),
+        Some(n) if *n & !OF_PIECE == 1 => counts.remove(&page).is_some_and(|n| n & OF_PIECE == 0),
         Some(n) => {
             *n -= 1;
             false
@@ -76,7 +86,7 @@ pub(crate) fn unilith_frame_release(page: u64) {
 }
 
 pub(crate) fn unilith_frame_count(page: u64) -> u32 {
-    with(|counts| counts.get(&page).copied().unwrap_or(u32::MAX))
+    with(|counts| counts.get(&page).map_or(u32::MAX, |n| n & !OF_PIECE))
 }
 
 pub(crate) fn unilith_frame_bytes(page: u64) -> *mut u8 {

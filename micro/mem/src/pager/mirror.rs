@@ -8,7 +8,7 @@
 //! away, so that the next write faults.
 
 use super::x86::Tables;
-use super::{Batch, Page, Pager};
+use super::{Batch, LARGE, Page, Pager};
 use crate::Rights;
 use crate::{PAGE, USER_END};
 use abi::Result;
@@ -142,6 +142,58 @@ impl Pager for Mirror {
         self.flush();
     }
 
+    fn deactivate() {
+        // SAFETY: everything below `USER_END` is the program's.
+        unsafe { api_plat::pages::unmap(PAGE * 16, USER_END - PAGE * 16) };
+        ACTIVE.store(0, Ordering::Relaxed);
+    }
+
+    fn fork(
+        &mut self,
+        child: &mut Self,
+        start: u64,
+        end: u64,
+        seen: &mut dyn FnMut(&Page, u64),
+    ) -> Result<()> {
+        self.flush();
+        // Copies of single pages are all there is: a large page here is only a shorter account.
+        let mut large = Vec::new();
+        self.tables.visit(start, end, &mut |address, page| {
+            if page.large && address % LARGE == 0 {
+                large.push(address);
+            }
+            false
+        });
+        large.into_iter().try_for_each(|address| self.tables.split(address + PAGE))?;
+        let mut runs: Vec<(u64, u64, Rights)> = Vec::new();
+        let result =
+            self.tables.fork_with(&mut child.tables, start, end, seen, &mut |address, page| match runs
+                .last_mut()
+            {
+                Some((_, end, last)) if *end == address && *last == page.rights => *end += PAGE,
+                _ => runs.push((address, address + PAGE, page.rights)),
+            });
+        if self.is_active() {
+            runs.into_iter().for_each(|run| self.protect_run(run));
+        }
+        result
+    }
+
+    fn reclaim(&mut self, address: u64, rights: Rights) {
+        self.flush();
+        self.tables.reclaim(address, rights);
+        if rights.contains(Rights::WRITE) {
+            self.tables.mark_written(address);
+        }
+        if self.is_active() {
+            self.protect_run((address, address + PAGE, rights));
+        }
+    }
+
+    fn mark_copied(&mut self, address: u64) {
+        self.tables.mark_copied(address);
+    }
+
     fn page(&mut self, address: u64) -> Option<Page> {
         self.tables.page(address)
     }
@@ -160,7 +212,7 @@ impl Pager for Mirror {
     fn map_large(&mut self, address: u64, physical: u64, rights: Rights) -> Result<bool> {
         let mapped = self.tables.map_large(address, physical, rights)?;
         if mapped {
-            self.show(address, physical, super::LARGE, rights);
+            self.show(address, physical, LARGE, rights);
         }
         Ok(mapped)
     }

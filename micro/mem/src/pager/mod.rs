@@ -36,6 +36,11 @@ pub(crate) struct Page {
     pub rights: Rights,
     /// The program's own copy or anonymous memory, not a page of a file.
     pub own: bool,
+    /// Own, but after a fork another address space may have it too: writing it needs [`Pager::replace`] by a copy, or
+    /// [`Pager::reclaim`] where its count says that the other one is gone. It is never writable.
+    pub copied: bool,
+    /// Part of a large page.
+    pub large: bool,
     pub accessed: bool,
     pub dirty: bool,
 }
@@ -45,6 +50,7 @@ pub(crate) struct Taken {
     pub address: u64,
     pub frame: Frame,
     pub own: bool,
+    pub copied: bool,
     pub dirty: bool,
 }
 
@@ -95,8 +101,31 @@ pub(crate) trait Pager: Sized {
     /// New memory is best made in contiguous pieces, because each piece costs a call of the host.
     const CHUNKS: bool = false;
 
-    /// Makes it the running processor's.
+    /// Makes it the running processor's. It may be dropped only while another one is active, or none.
     fn activate(&mut self);
+
+    /// Makes none of them the running processor's: no address of the program's half leads anywhere.
+    fn deactivate();
+
+    /// For fork: gives `child`, which has no page in the range, every page that is there. Both lose the right to write
+    /// own pages, which are [`Page::copied`] from now on in both; a page that a device holds for writing stays this
+    /// one's alone, and the child gets a copy. `seen` is told of the child's pages: how many, and whether they are own.
+    ///
+    /// `ENOMEM` may leave the child with a part of the range and this one with own pages that cannot be written before
+    /// they fault, which is correct in both.
+    fn fork(
+        &mut self,
+        child: &mut Self,
+        start: u64,
+        end: u64,
+        seen: &mut dyn FnMut(&Page, u64),
+    ) -> Result<()>;
+
+    /// A copied page, small or large, is this space's alone again, with these rights.
+    fn reclaim(&mut self, address: u64, rights: Rights);
+
+    /// A page that was just put there is a copied one.
+    fn mark_copied(&mut self, address: u64);
 
     /// The page at `address`.
     fn page(&mut self, address: u64) -> Option<Page>;

@@ -19,6 +19,8 @@ const LARGE_BIT: u64 = 1 << 7;
 const KEPT: u64 = 1 << 9;
 /// Software: `Page::own`.
 const OWN: u64 = 1 << 10;
+/// Software: `Page::copied`.
+const COPIED: u64 = 1 << 52;
 /// Software: `Rights::READ` was asked for; distinguishes write-only from read-write in listings.
 const READABLE: u64 = 1 << 11;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -77,6 +79,8 @@ fn page_of(entry: u64) -> Page {
         physical: entry & ADDRESS,
         rights,
         own: entry & OWN != 0,
+        copied: entry & COPIED != 0,
+        large: entry & LARGE_BIT != 0,
         accessed: entry & ACCESSED != 0,
         dirty: entry & DIRTY != 0,
     }
@@ -108,6 +112,16 @@ pub fn root() -> Option<u64> {
     return None;
     #[cfg(not(feature = "host"))]
     Some(loaded())
+}
+
+/// The table of an empty program half, which the machine booted with; 0 before the first address space is made.
+#[cfg(not(any(feature = "host", feature = "process")))]
+static EMPTY: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+
+#[cfg(not(any(feature = "host", feature = "process")))]
+fn load(root: u64) {
+    // SAFETY: the upper half of every root is that of the running tables, so kernel code and stack stay mapped.
+    unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
 #[cfg(not(any(feature = "host", feature = "process")))]
@@ -298,6 +312,10 @@ impl Pager for Tables {
         let root = Frame::new()?.into_raw();
         #[cfg(not(any(feature = "host", feature = "process")))]
         {
+            use core::sync::atomic::Ordering;
+            if EMPTY.load(Ordering::Relaxed) == 0 {
+                EMPTY.store(loaded() & ADDRESS, Ordering::Relaxed);
+            }
             let from = api_mem::view(loaded() & ADDRESS).cast::<u64>();
             // SAFETY: both are whole tables; the new one is ours alone. The upper half is the kernel's.
             unsafe {
@@ -313,9 +331,36 @@ impl Pager for Tables {
 
     fn activate(&mut self) {
         #[cfg(not(any(feature = "host", feature = "process")))]
-        // SAFETY: the root's upper half is that of the running tables, so kernel code and stack stay mapped.
-        unsafe {
-            core::arch::asm!("mov cr3, {}", in(reg) self.root, options(nostack, preserves_flags));
+        load(self.root);
+    }
+
+    fn deactivate() {
+        #[cfg(not(any(feature = "host", feature = "process")))]
+        load(EMPTY.load(core::sync::atomic::Ordering::Relaxed));
+    }
+
+    fn fork(
+        &mut self,
+        child: &mut Self,
+        start: u64,
+        end: u64,
+        seen: &mut dyn FnMut(&Page, u64),
+    ) -> Result<()> {
+        self.fork_with(child, start, end, seen, &mut |_, _| ())
+    }
+
+    fn reclaim(&mut self, address: u64, rights: Rights) {
+        if let Some((slot, _)) = self.find(address) {
+            let old = read(slot);
+            write(slot, old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT) | bits(rights, true));
+            // What it may do grew, but for entries without any right: the processor looks again after a fault.
+            flush_page(address);
+        }
+    }
+
+    fn mark_copied(&mut self, address: u64) {
+        if let Some((slot, 1)) = self.find(address) {
+            write(slot, read(slot) | COPIED);
         }
     }
 
@@ -397,7 +442,7 @@ impl Pager for Tables {
             let page = page_of(old);
             let new = rights(&page);
             if new != page.rights {
-                let kept = old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT);
+                let kept = old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT | COPIED);
                 write(slot, kept | bits(new, page.own));
                 stale.add(address, old);
             }
@@ -421,7 +466,7 @@ impl Pager for Tables {
             stale.add(address, old);
             // SAFETY: the entry held a count of the page.
             let frame = unsafe { Frame::from_raw(page.physical) };
-            if batch.push(Taken { address, frame, own: page.own, dirty: page.dirty }) {
+            if batch.push(Taken { address, frame, own: page.own, copied: page.copied, dirty: page.dirty }) {
                 ControlFlow::Continue(())
             } else {
                 next = address + PAGE;
@@ -472,6 +517,69 @@ impl Pager for Tables {
 }
 
 impl Tables {
+    /// [`Pager::fork`]; `changed` is told of each page, large ones included, that this one may not write any more.
+    pub(super) fn fork_with(
+        &mut self,
+        child: &mut Tables,
+        start: u64,
+        end: u64,
+        seen: &mut dyn FnMut(&Page, u64),
+        changed: &mut dyn FnMut(u64, &Page),
+    ) -> Result<()> {
+        let mut stale = Stale::default();
+        let mut result = Ok(());
+        self.walk(start, end, |address, slot, level| {
+            let old = read(slot);
+            let page = page_of(old);
+            let base = if level == 2 { address & !(LARGE - 1) } else { address };
+            match child.fork_entry(base, slot, level) {
+                Ok(pages) => seen(&page, pages),
+                Err(e) => {
+                    result = Err(e);
+                    return ControlFlow::Break(());
+                }
+            }
+            if read(slot) & WRITABLE != old & WRITABLE {
+                stale.add(base, old);
+                changed(base, &page_of(read(slot)));
+            }
+            ControlFlow::Continue(())
+        });
+        stale.forget();
+        result
+    }
+
+    /// Takes over one entry of a parent's, which changes with it; how many pages it has.
+    fn fork_entry(&mut self, address: u64, theirs: Entry, level: usize) -> Result<u64> {
+        let (slot, at) = match self.find(address) {
+            Some(found) if level == 1 => found,
+            _ => self.make(address, level)?,
+        };
+        debug_assert_eq!((at, read(slot)), (level, 0));
+        let old = read(theirs);
+        let pages = if level == 2 { LARGE_PAGES as u64 } else { 1 };
+        let frame = |i: u64| {
+            // SAFETY: the parent's entry holds a count of each of its pages, and is not changed meanwhile.
+            core::mem::ManuallyDrop::new(unsafe { Frame::from_raw((old & ADDRESS) + i * PAGE) })
+        };
+        if old & OWN == 0 {
+            write(slot, Frame::clone(&frame(0)).into_raw() | old & !ADDRESS);
+            return Ok(1);
+        }
+        // Writable and not alone: a device is at work on it.
+        if level == 1 && old & (WRITABLE | COPIED) == WRITABLE && !frame(0).is_unique() {
+            write(slot, frame(0).duplicate()?.into_raw() | old & !ADDRESS);
+            return Ok(1);
+        }
+        let both = old & !WRITABLE | COPIED;
+        for i in 0..pages {
+            Frame::clone(&frame(i)).into_raw();
+        }
+        write(slot, both);
+        write(theirs, both);
+        Ok(pages)
+    }
+
     /// Frees a whole large page.
     fn release_large(&mut self, base: u64, old: u64) {
         if let Some((slot, 2)) = self.find(base) {

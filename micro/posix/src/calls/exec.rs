@@ -141,8 +141,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);
-    space.activate();
-    drop(space);
+    process.set_space(space);
     task.set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
