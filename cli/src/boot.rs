@@ -10,9 +10,9 @@ use api_boot::BootConfig;
 use unilith_image::{Image, Quiet, Reference, Request};
 use unilith_linux::{Clock, Console, LinuxKernel, Options, Workshop};
 use unilith_machine::{
+    boot::BootFiles,
     record::{Accel, KernelKind},
     store::Held,
-    supervisor::BootFiles,
 };
 
 /// The initial RAM disk and the command line for a machine.

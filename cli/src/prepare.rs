@@ -22,6 +22,7 @@ use unilith_image::{
 use unilith_linux::{PLACES, Recipe};
 use unilith_machine::{
     accel,
+    console_log::LogLimits,
     record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
     support,
 };
@@ -232,6 +233,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         gid: config.gid,
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
         log: flags.log.clone(),
+        log_limits: LogLimits::default(),
         trace: flags.trace,
         stop_signal: config.stop_signal,
         tty: false,

@@ -40,6 +40,33 @@ impl Script {
         }
     }
 
+    /// Prints a text of two bytes to the console again and again, for ever.
+    pub fn print_for_ever(self, text: [u8; 2]) -> Script {
+        self.send_for_ever(CONSOLE, text)
+    }
+
+    /// Sends a text of two bytes to the status port again and again, for ever.
+    pub fn report_for_ever(self, text: [u8; 2]) -> Script {
+        self.send_for_ever(STATUS, text)
+    }
+
+    fn send_for_ever(mut self, port: u16, text: [u8; 2]) -> Script {
+        self.code.extend([0x66, 0xba]); // mov $port, %dx
+        self.code.extend(port.to_le_bytes());
+        let begin = self.code.len();
+        for byte in text {
+            if port == CONSOLE {
+                // mov $0x3fd, %dx; 1: in (%dx), %al; test $0x20, %al; jz 1b; mov $0x3f8, %dx: until the port takes a byte
+                self.code
+                    .extend([0x66, 0xba, 0xfd, 0x03, 0xec, 0xa8, 0x20, 0x74, 0xfb, 0x66, 0xba, 0xf8, 0x03]);
+            }
+            self.code.extend([0xb0, byte, 0xee]); // mov $byte, %al; out %al, (%dx)
+        }
+        let back = self.code.len() - begin + 2;
+        self.code.extend([0xeb, (back as u8).wrapping_neg()]); // jmp begin
+        self
+    }
+
     /// Waits for one byte on the console and then goes on.
     pub fn wait_for_input(mut self) -> Script {
         // mov $0x3fd, %dx; 1: in (%dx), %al; test $1, %al; jz 1b; mov $0x3f8, %dx; in (%dx), %al

@@ -61,7 +61,7 @@ fn detached_machines_are_listed_followed_stopped_and_removed() {
     let unilith = Unilith::with_guest(&server().wait_for_break().print("bye\n").status("exit 3").end());
     let id = unilith.run(&["run", "-d", "--name", "web", "cpio:root.cpio", "/x"]).ok().out.trim().to_string();
     assert!(id.len() == 12 && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
-    unilith.run(&["ps"]).ok().says("web").says("ready for");
+    eventually("it is ready", || unilith.run(&["ps"]).ok().says("web").out.contains("ready for"));
     unilith.run(&["ps", "-q"]).ok().says(&id);
     let listed: serde_json::Value = serde_json::from_str(&unilith.run(&["ps", "--json"]).ok().out).unwrap();
     assert_eq!((listed[0]["name"].as_str(), listed[0]["phase"].as_str()), (Some("web"), Some("ready")));

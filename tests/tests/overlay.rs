@@ -73,7 +73,25 @@ fn the_directory_of_the_host_is_there_on_demand_with_all_operations() {
     assert_eq!(std::fs::read_to_string(folder.join("renamed")).unwrap(), "from the host");
     run(&["rm", "-r", "/overlay/folder", "/overlay/renamed"]).ok();
     let left: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left: Vec<_> = left.iter().filter(|name| *name != ".virtfs_metadata").collect();
     assert_eq!(left, ["given"]);
+}
+
+#[test]
+fn a_link_that_the_machine_leaves_in_the_shared_directory_leads_the_host_nowhere() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let machine = redis(&unilith);
+    let folder = unilith.run(&["overlay", "dir", &machine.id]).ok().out.trim().to_string();
+    let folder = std::path::Path::new(&folder);
+    exec(&unilith, &machine, &["ls", "-l", "/"]).ok().says("bin -> usr/bin");
+    // The machine is told that it cannot be, or believes that it has made it.
+    exec(&unilith, &machine, &["cp", "-a", "/bin", "/overlay/letter"]);
+    std::fs::write(folder.join("letter"), "from the host").unwrap();
+    let kinds = std::fs::read_dir(folder).unwrap().flatten().map(|e| e.file_type().unwrap());
+    assert!(kinds.into_iter().all(|kind| kind.is_file() || kind.is_dir()));
 }
 
 #[test]

@@ -14,9 +14,8 @@ use std::{
     path::{Path, PathBuf},
 };
 use unilith_machine::{
-    link, qemu,
+    boot, link, qemu,
     record::{Connection, Helper, KernelKind, Network, Spec},
-    supervisor,
 };
 
 #[derive(clap::Args, Clone, Debug)]
@@ -81,7 +80,7 @@ fn run_script(spec: &Spec) -> String {
     } else {
         Connection::User { helper: Helper::Qemu }
     };
-    let mut boot = supervisor::boot_config(spec, &connection);
+    let mut boot = boot::boot_config(spec, &connection);
     link::describe(&connection, &mut boot);
     // The script may be used at any later time; the machine then starts at QEMU's clock.
     boot.epoch_ns = None;

@@ -12,13 +12,17 @@ use crate::{
 };
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::{
-    fs::File,
+    fs::OpenOptions,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
+    os::unix::fs::OpenOptionsExt,
     process::{Command, Stdio},
     sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
+use unilith_image::Size;
 use unilith_machine::{
+    console_log::LogLimits,
+    output::Sinks,
     record::{Outcome, Ready},
     store::{Held, Store},
     supervisor::{self, Watcher},
@@ -49,6 +53,9 @@ pub struct RunFlags {
     /// Pass this command's input to the program
     #[arg(short, long)]
     interactive: bool,
+    /// How much of the output is kept: max-size=20m (of one file), max-file=5 (files); may repeat
+    #[arg(long, value_name = "KEY=VALUE")]
+    log_opt: Vec<String>,
     /// Give the program a terminal
     #[arg(short, long)]
     tty: bool,
@@ -74,14 +81,40 @@ fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
         let phase = other.state.phase.word();
         return Err(unilith_machine::MachineError::NameInUse(name.clone(), other.spec.id, phase).into());
     }
+    let limits = log_limits(&run.log_opt)?;
     let mut spec = prepare::prepare(&run.flags, program)?;
     spec.remove = run.rm;
     spec.tty = run.tty;
+    spec.log_limits = limits;
     let machine = match &run.name {
         Some(name) => store.create(unilith_machine::record::Spec { name: name.clone(), ..spec })?,
         None => create_with_free_name(store, spec)?,
     };
-    if run.detach { detach(machine) } else { foreground(store, machine, run) }
+    if run.detach { detach(machine) } else { foreground(machine, run) }
+}
+
+/// Reads `--log-opt`, whose names are docker's.
+fn log_limits(options: &[String]) -> Result<LogLimits> {
+    let mut limits = LogLimits::default();
+    for option in options {
+        let wrong = |why: &str| Fault::new(format!("--log-opt {option}: {why}"));
+        match option.split_once('=') {
+            Some(("max-size", size)) => {
+                let size: Size = size.parse().map_err(|e: String| wrong(&e))?;
+                if size.0 < 1 << 10 {
+                    return Err(wrong("a file has at least 1k"));
+                }
+                limits.size = size.0;
+            }
+            Some(("max-file", count)) => {
+                let most = LogLimits::MAX_FILES;
+                let count = count.parse().ok().filter(|n| (1..=most).contains(n));
+                limits.files = count.ok_or_else(|| wrong(&format!("it is a number from 1 to {most}")))?;
+            }
+            _ => return Err(wrong("write max-size=SIZE or max-file=NUMBER")),
+        }
+    }
+    Ok(limits)
 }
 
 /// Generated names may meet; then another is tried.
@@ -94,13 +127,13 @@ fn create_with_free_name(store: &Store, mut spec: unilith_machine::record::Spec)
     }
 }
 
-fn foreground(store: &Store, mut machine: Held, run: &RunFlags) -> Result<u8> {
+fn foreground(mut machine: Held, run: &RunFlags) -> Result<u8> {
     // Without -i the program finds its input at its end, as with docker.
     let input: Box<dyn Read + Send> =
         if run.interactive { Box::new(io::stdin()) } else { Box::new(io::empty()) };
     let raw = (run.tty && run.interactive).then(RawTerminal::enter).flatten();
     let mut terminal = Terminal { raw: raw.is_some() };
-    let result = supervisor::supervise(store, &mut machine, &crate::boot::files, Some(input), &mut terminal);
+    let result = supervisor::supervise(&mut machine, &crate::boot::files, Some(input), &mut terminal);
     drop(raw);
     if let Ok(outcome) = &result {
         backtrace::explain(&machine, outcome).iter().for_each(|line| eprintln!("{line}"));
@@ -132,18 +165,18 @@ impl Terminal {
 }
 
 impl Watcher for Terminal {
-    fn console(&mut self, bytes: &[u8]) {
+    fn sinks(&mut self) -> Sinks {
         let mut out = io::stdout();
-        // Nobody reads it any more (`| head`): the program goes on, its log is complete.
-        let _ = out.write_all(bytes).and_then(|()| out.flush());
+        let line_end = self.line_end();
+        Sinks {
+            // Nobody reads it any more (`| head`): the program goes on, its log is complete.
+            console: Box::new(move |bytes| drop(out.write_all(bytes).and_then(|()| out.flush()))),
+            log: Box::new(move |text| drop(write!(io::stderr(), "{text}{line_end}"))),
+        }
     }
 
     fn ready(&mut self, text: &str) {
         self.say(text);
-    }
-
-    fn log(&mut self, text: &str) {
-        eprint!("{text}{}", self.line_end());
     }
 
     fn note(&mut self, text: &str) {
@@ -177,7 +210,8 @@ impl Drop for RawTerminal {
 fn detach(machine: Held) -> Result<u8> {
     let spec = machine.spec.clone();
     let own_log = machine.folder.join("supervisor.log");
-    let log = File::create(&own_log).map_err(file("write", &own_log))?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&own_log);
+    let log = log.map_err(file("write", &own_log))?;
     let lock = machine
         .lock()
         .try_clone()

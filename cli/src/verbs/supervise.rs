@@ -13,6 +13,7 @@ use std::{
     os::fd::AsFd,
 };
 use unilith_machine::{
+    output::Sinks,
     record::Outcome,
     store::{Held, Store},
     supervisor::{self, Watcher},
@@ -40,13 +41,8 @@ pub fn act(args: &Args) -> Result<u8> {
         io::stdin().as_fd().try_clone_to_owned().map_err(|e| Fault::new(format!("no lock given: {e}")))?;
     let store = Store::open()?;
     let mut machine = Held::inherit(&store, &args.id, File::from(lock))?;
-    let result = supervisor::supervise(
-        &store,
-        &mut machine,
-        &crate::boot::files,
-        Some(Box::new(io::empty())),
-        &mut Reporter,
-    );
+    let result =
+        supervisor::supervise(&mut machine, &crate::boot::files, Some(Box::new(io::empty())), &mut Reporter);
     let outcome = match result {
         Ok(outcome) => outcome,
         Err(error) => Outcome::failed(error.to_string()),
@@ -70,7 +66,9 @@ fn report(report: &Report) {
 struct Reporter;
 
 impl Watcher for Reporter {
-    fn console(&mut self, _: &[u8]) {}
+    fn sinks(&mut self) -> Sinks {
+        Sinks::none()
+    }
 
     fn started(&mut self) {
         report(&Report::Started);
@@ -79,8 +77,6 @@ impl Watcher for Reporter {
     fn ready(&mut self, text: &str) {
         report(&Report::Ready(text.into()));
     }
-
-    fn log(&mut self, _: &str) {}
 
     fn note(&mut self, text: &str) {
         report(&Report::Note(text.into()));

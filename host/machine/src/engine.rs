@@ -4,15 +4,17 @@
 
 use crate::{
     MachineError, backlog,
+    boot::BootFiles,
     contained::{self, Failure, Isolation, Program, Step},
+    descriptors::Shares,
     link::Link,
-    qemu,
+    privileges, qemu,
     record::Spec,
-    supervisor::BootFiles,
 };
-use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{
-    PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,
+use rustix::{
+    fs::{MemfdFlags, memfd_create},
+    process::{PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal},
+    thread::CapabilitySet,
 };
 use std::{
     ffi::CString,
@@ -22,11 +24,11 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::{net::UnixStream, process::CommandExt},
     },
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
 };
-use unilith_ninep::Export;
+use unilith_ninep::{Access, Export};
 
 /// A machine's process that was started.
 pub struct Engine {
@@ -101,9 +103,10 @@ pub fn start(
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    shares: Shares,
 ) -> Result<Engine, MachineError> {
     if spec.platform.is_process() {
-        process(spec, files, link, overlay)
+        process(spec, files, link, overlay, shares)
     } else {
         emulator(spec, files, link, overlay)
     }
@@ -140,6 +143,7 @@ fn emulator(
             tools: Some(qemu::tools_of(&spec.kernel)).filter(|path| path.is_file()),
             socket: overlay.socket.as_raw_fd(),
             files: overlay.files.to_path_buf(),
+            attributes: takes_attributes(overlay.files),
         }),
     };
     let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
@@ -147,7 +151,10 @@ fn emulator(
     if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
         inherited.push(fd);
     }
-    let mut child = spawn(&line, inherited)?;
+    let opened = [line.kernel, line.initrd].into_iter();
+    let overlay = line.overlay.iter().flat_map(|o| o.tools.iter().chain([&o.files])).map(PathBuf::as_path);
+    let needed = privileges::needed(spec, &line.link, opened.chain(overlay));
+    let mut child = spawn(&line, inherited, needed)?;
     let pid = child.id();
     let pinned = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let pinned = pinned.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
@@ -157,15 +164,32 @@ fn emulator(
     Ok(Engine { pid, isolation: None, console, status, messages, handle })
 }
 
-fn spawn(line: &qemu::Line, inherited: Vec<RawFd>) -> Result<Child, MachineError> {
+/// Whether the file system of a folder keeps the attributes that QEMU wants to set.
+fn takes_attributes(folder: &Path) -> bool {
+    const PROBE: &str = "user.virtfs.probe";
+    let set = rustix::fs::setxattr(folder, PROBE, b"", rustix::fs::XattrFlags::empty());
+    // There is nothing to remove where that failed.
+    let _ = rustix::fs::removexattr(folder, PROBE);
+    set.is_ok()
+}
+
+/// `needed`: what QEMU keeps of this user's capabilities.
+fn spawn(line: &qemu::Line, inherited: Vec<RawFd>, needed: CapabilitySet) -> Result<Child, MachineError> {
     let mut command = Command::new(qemu::QEMU);
-    command.args(line.arguments()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .args(privileges::SANDBOX)
+        .args(line.arguments())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     // Ctrl-C in the terminal is for the supervisor to act on.
     command.process_group(0);
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls; it allocates nothing
     // and takes no lock. The descriptors it names are open in the parent until `spawn` returns.
     unsafe {
         command.pre_exec(move || {
+            privileges::keep_only(needed)?;
+            // After it: a process whose privileges change forgets this signal (prctl(2)).
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             for fd in &inherited {
                 let fd = std::os::fd::BorrowedFd::borrow_raw(*fd);
@@ -191,6 +215,7 @@ fn process(
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    shares: Shares,
 ) -> Result<Engine, MachineError> {
     let open = |path: &Path| File::open(path).map_err(MachineError::file("cannot open", path));
     let (kernel, root) = (open(&spec.kernel)?, open(&files.initrd)?);
@@ -215,11 +240,14 @@ fn process(
         let mac = qemu::mac_of(&spec.id).map(|octet| format!("{octet:02x}")).join(":");
         hand(device, &format!("{word}="), &format!(",{mac},{mtu}"));
     }
-    let volumes = volumes(spec)?;
+    let access = |read_only| if read_only { Access::ReadOnly } else { Access::All };
+    let volumes = spec.volumes.iter().map(|v| export(&v.host, access(v.read_only), shares.volume));
+    let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {
         hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
     }
-    let files = overlay.as_ref().map(|overlay| export(overlay.files, false)).transpose()?;
+    let files = overlay.as_ref().map(|overlay| export(overlay.files, Access::PlainFiles, shares.volume));
+    let files = files.transpose()?;
     if let (Some(overlay), Some(files)) = (&overlay, &files) {
         hand(overlay.socket, "line=", "");
         hand(files.as_fd(), &format!("9p={}:", qemu::OVERLAY_TAG), "");
@@ -253,27 +281,14 @@ fn unlisted(text: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// Serves every volume; the machine's ends.
-fn volumes(spec: &Spec) -> Result<Vec<UnixStream>, MachineError> {
-    if spec.volumes.is_empty() {
-        return Ok(Vec::new());
-    }
-    // A handle of the machine is a descriptor here.
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
-    // With fewer, a program that holds a thousand files open meets EMFILE.
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
-    spec.volumes.iter().map(|mount| export(&mount.host, mount.read_only)).collect()
-}
-
 /// Serves a directory from a thread of its own; the machine's end.
-fn export(folder: &Path, read_only: bool) -> Result<UnixStream, MachineError> {
+fn export(folder: &Path, access: Access, descriptors: usize) -> Result<UnixStream, MachineError> {
     let export =
-        Export::open(folder, read_only).map_err(MachineError::file("cannot open the volume", folder))?;
+        Export::open(folder, access).map_err(MachineError::file("cannot open the volume", folder))?;
     let (mine, its) = pair()?;
     let folder = folder.to_path_buf();
     thread::spawn(move || {
-        if let Err(error) = unilith_ninep::serve(export, mine) {
+        if let Err(error) = unilith_ninep::serve(export, mine, descriptors) {
             eprintln!("unilith: the volume {} is no longer served: {error}", folder.display());
         }
     });

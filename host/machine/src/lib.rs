@@ -13,16 +13,26 @@
 //! - [`contained`]: a process with nothing around it
 //! - [`engine`]: the process under a machine, of either kind
 //! - [`support`]: what process machines need of this computer
+//! - [`boot`]: what the kernel is given
+//! - [`output`]: what a machine sends, read without bound on time and with bounds on memory
+//! - [`lines`], [`console_log`]: lines of a sender that is not trusted, and where output is kept
 //! - [`supervisor`]: one machine from start to end
 //!
 //! May be used by the command; knows nothing of images or kernels beyond their paths.
 
 pub mod accel;
 mod backlog;
+pub mod boot;
+pub mod console_log;
 pub mod contained;
+mod descriptors;
 pub mod dirs;
 pub mod engine;
+pub mod lines;
 pub mod link;
+pub mod output;
+mod private;
+mod privileges;
 pub mod process;
 pub mod qemu;
 pub mod record;

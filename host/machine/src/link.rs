@@ -8,13 +8,13 @@ use crate::{
 use std::{
     net::Ipv4Addr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::Path,
 };
 use unilith_network::{
-    dns, nat,
+    dns,
+    nat::{self, Forwarding, Rules},
     passt::{self, Passt},
     ports::{Listener, PortError, Publish, listen},
-    proxy::{self, Route},
+    proxy::{self, Limits, Route},
     subnet::Pair,
     tap::{self, Tap, TapError},
 };
@@ -34,7 +34,7 @@ pub struct Link {
 
 impl Link {
     /// Takes the host's ports and makes the connection. A port that cannot be had is the first error to be found.
-    pub fn set_up(spec: &Spec, shared: &Path) -> Result<Link, MachineError> {
+    pub fn set_up(spec: &Spec) -> Result<Link, MachineError> {
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         if spec.network == Network::None {
             let connection = Connection::None;
@@ -95,7 +95,7 @@ impl Link {
             let connection = Connection::User { helper };
             return Ok(Link { connection, published, notes, device, listeners, _passt: passt });
         };
-        let translated = match translate(&tap, shared) {
+        let translated = match translate(&tap, spec) {
             Ok(translated) => translated,
             Err(error) => {
                 notes.push(format!("the machine cannot reach beyond this host: {error}"));
@@ -132,7 +132,7 @@ impl Link {
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
     /// machine, and serves the ports and names of a tap device from a thread that lives as long as the process.
-    pub fn serve(&mut self) -> Result<(), MachineError> {
+    pub fn serve(&mut self, limits: Limits) -> Result<(), MachineError> {
         self.device = None;
         let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
@@ -144,7 +144,7 @@ impl Link {
             .map_err(MachineError::Proxy)?;
         std::thread::Builder::new()
             .name("proxy".into())
-            .spawn(move || runtime.block_on(serve(routes, pair, servers)))
+            .spawn(move || runtime.block_on(serve(routes, pair, servers, limits)))
             .map_err(MachineError::Proxy)?;
         Ok(())
     }
@@ -162,9 +162,9 @@ fn mtu(platform: Platform) -> u16 {
     if platform.is_process() { tap::LARGEST_MTU } else { ETHERNET }
 }
 
-async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>) {
+async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>, limits: Limits) {
     // The sockets are bound already; what can still fail is switching them to non-blocking, which it never does on Linux.
-    if let Err(error) = proxy::serve(routes, pair.guest) {
+    if let Err(error) = proxy::serve(routes, pair.guest, limits) {
         eprintln!("unilith: cannot serve the published ports: {error}");
     }
     if let Err(error) = dns::serve(pair.host, servers).await {
@@ -190,13 +190,14 @@ pub fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
     }
 }
 
-fn translate(tap: &Tap, shared: &Path) -> Result<bool, String> {
+fn translate(tap: &Tap, spec: &Spec) -> Result<bool, String> {
     let nft = nat::nft().ok_or("nftables is not installed (apt-get install nftables)")?;
-    nat::set_up(&nft, &tap.name, tap.pair).map_err(|e| e.to_string())?;
-    let forwarding = nat::Forwarding::new(shared).turn_on();
+    let rules = Rules { machine: &spec.id, device: &tap.name, pair: tap.pair, mac: qemu::mac_of(&spec.id) };
+    nat::set_up(&nft, rules).map_err(|e| e.to_string())?;
+    let forwarding = Forwarding::of_host().and_then(|f| f.turn_on(&spec.id, &tap.name));
     if let Err(error) = forwarding {
-        // The table is of no use then. That it cannot be removed either is the smaller of the two messages.
-        let _ = nat::tear_down(&nft, &tap.name);
+        // The tables are of no use then. That they cannot be removed either is the smaller of the two messages.
+        let _ = nat::tear_down(&nft, &spec.id);
         return Err(format!("cannot turn on IPv4 forwarding: {error}"));
     }
     Ok(true)

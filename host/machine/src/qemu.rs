@@ -43,6 +43,8 @@ pub struct OverlayLine {
     pub socket: i32,
     /// The directory the machine may see at /overlay.
     pub files: PathBuf,
+    /// Files there may have extended attributes.
+    pub attributes: bool,
 }
 
 /// The name of the overlay's console port, which the kernel looks for.
@@ -152,24 +154,40 @@ impl Line<'_> {
                 out.push(file);
             }
             // The machine does not touch it before somebody asks for a file.
-            share(&mut out, OVERLAY_TAG, &overlay.files, false, &virtio("virtio-9p"));
+            let files = Files::Plain { attributes: overlay.attributes };
+            share(&mut out, OVERLAY_TAG, &overlay.files, files, &virtio("virtio-9p"));
         }
         for (n, volume) in self.volumes.iter().enumerate() {
             let tag = volume_tag(n);
-            share(&mut out, &tag, &volume.host, volume.read_only, &virtio("virtio-9p"));
+            let files = if volume.read_only { Files::ReadOnly } else { Files::All };
+            share(&mut out, &tag, &volume.host, files, &virtio("virtio-9p"));
         }
         out
     }
 }
 
+/// What the machine may do in a directory.
+enum Files {
+    ReadOnly,
+    All,
+    /// Links, special files and modes are data of regular files, so that no program of the host that follows a name there is
+    /// led elsewhere. QEMU keeps what they would be in attributes of these files, else in a folder beside them.
+    Plain {
+        attributes: bool,
+    },
+}
+
 /// Adds a directory of the host that the machine sees over 9p.
-fn share(out: &mut Vec<OsString>, tag: &str, path: &Path, read_only: bool, device: &str) {
+fn share(out: &mut Vec<OsString>, tag: &str, path: &Path, files: Files, device: &str) {
     // `none`: the files belong to whom the machine's program says where this user may do that, and to this user
     // otherwise, as with a bind mount.
-    let mut fsdev = OsString::from(format!("local,id={tag},security_model=none,multidevs=remap"));
-    if read_only {
-        fsdev.push(",readonly=on");
-    }
+    let (model, more) = match files {
+        Files::ReadOnly => ("none", ",readonly=on"),
+        Files::All => ("none", ""),
+        Files::Plain { attributes: true } => ("mapped-xattr", ""),
+        Files::Plain { attributes: false } => ("mapped-file", ""),
+    };
+    let mut fsdev = OsString::from(format!("local,id={tag},security_model={model},multidevs=remap{more}"));
     fsdev.push(",path=");
     fsdev.push(escape_commas(path));
     out.push("-fsdev".into());
@@ -277,10 +295,12 @@ mod tests {
             [(Platform::Microvm, "virtio-serial-device"), (Platform::Q35, "virtio-serial-pci")]
         {
             let tools = Some("/k/kernel.overlay".into());
-            let overlay = Some(OverlayLine { tools, socket: 9, files: "/m/overlay".into() });
+            let overlay =
+                Some(OverlayLine { tools, socket: 9, files: "/m/overlay".into(), attributes: true });
             let text = text(&Line { overlay, ..line(platform, &[]) });
             assert!(text.contains(device) && text.contains("name=unilith.overlay"), "{text}");
             assert!(text.contains("path=/m/overlay") && text.contains("mount_tag=overlay"), "{text}");
+            assert!(text.contains("id=overlay,security_model=mapped-xattr"), "{text}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! What a machine is, and how it does. Both are JSON files in the machine's directory and the output of
 //! `unilith inspect`.
 
-use crate::{contained::Isolation, process::Process};
+use crate::{console_log::LogLimits, contained::Isolation, process::Process};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -126,6 +126,9 @@ pub struct Spec {
     pub gid: u32,
     pub hostname: String,
     pub log: Option<String>,
+    /// How much of its output is kept.
+    #[serde(default)]
+    pub log_limits: LogLimits,
     pub trace: bool,
     /// The signal that asks the program to end.
     pub stop_signal: u8,

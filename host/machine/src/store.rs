@@ -2,10 +2,11 @@
 //! The directory of machines: `machines/ID/` with `machine.json`, `state.json`, `console.log` and `lock`.
 //!
 //! Whoever starts a machine takes the lock of its directory and hands the same open file to the supervisor, so there is no
-//! moment without it while the machine lives. Only the holder of the lock writes `state.json`.
+//! moment without it while the machine lives. Only the holder of the lock writes `state.json`. Nobody but the owner may enter
+//! the directory or open what is in it: a lock that others can open is a lock that others can hold.
 
 use crate::{
-    MachineError,
+    MachineError, console_log, private,
     process::Process,
     record::{Connection, Outcome, Phase, Spec, State, now_ms},
 };
@@ -16,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
-use unilith_network::nat;
+use unilith_network::nat::{self, Forwarding};
 
 /// All machines of one user.
 #[derive(Clone, Debug)]
@@ -71,17 +72,19 @@ impl Store {
     /// Makes the directory of a new machine and takes its lock. The name must be free.
     pub fn create(&self, spec: Spec) -> Result<Held, MachineError> {
         let machines = self.machines();
-        fs::create_dir_all(&machines).map_err(MachineError::file("cannot make", &machines))?;
+        for folder in [&self.folder, &machines] {
+            private::keep_directory(folder).map_err(MachineError::file("cannot use", folder))?;
+        }
         // Two that create at once must not choose one name.
         let gate = machines.join(".lock");
-        let gate = File::create(&gate)
+        let gate = private::create(&gate)
             .and_then(|f| f.lock().map(|()| f))
             .map_err(MachineError::file("cannot lock", &gate))?;
         if let Some(other) = self.list()?.into_iter().find(|m| m.spec.name == spec.name) {
             return Err(MachineError::NameInUse(spec.name, other.spec.id, other.state.phase.word()));
         }
         let folder = machines.join(&spec.id);
-        fs::create_dir(&folder).map_err(MachineError::file("cannot make", &folder))?;
+        private::make_directory(&folder).map_err(MachineError::file("cannot make", &folder))?;
         let lock = take_lock(&folder.join("lock"))?;
         let held = Held { folder, spec, state: State::default(), lock };
         let written = write_json(&held.folder.join("machine.json"), &held.spec).and_then(|()| held.save());
@@ -128,29 +131,37 @@ impl Store {
         let mut told = Vec::new();
         let machines = self.list()?;
         for machine in machines.iter().filter(|m| m.state.phase != Phase::Exited) {
-            let Some(mut held) = machine.try_hold()? else { continue };
-            held.reload();
-            if held.state.phase == Phase::Exited {
-                continue;
-            }
-            let was_running = held.state.phase.is_alive();
-            if let Some(process) = held.state.process {
-                process.signal(Signal::KILL);
-            }
-            held.tear_down_network(self);
-            held.finish(Outcome::abandoned())?;
-            if was_running {
-                told.push(format!(
-                    "cleaned up after machine {}, whose supervisor was killed",
-                    held.spec.name
-                ));
-            }
-            if held.spec.remove {
-                held.remove()?;
+            match self.sweep_one(machine) {
+                Ok(line) => told.extend(line),
+                // What is wrong with one machine must not keep the user from the others.
+                Err(error) => {
+                    told.push(format!("cannot clean up after machine {}: {error}", machine.spec.name))
+                }
             }
         }
         self.remove_half_made();
         Ok(told)
+    }
+
+    fn sweep_one(&self, machine: &Machine) -> Result<Option<String>, MachineError> {
+        let Some(mut held) = machine.try_hold()? else { return Ok(None) };
+        held.reload();
+        if held.state.phase == Phase::Exited {
+            return Ok(None);
+        }
+        // A supervisor that could not save the state has still told how the machine ended.
+        let outcome = held.told_outcome();
+        let was_killed = held.state.phase.is_alive() && outcome.is_none();
+        if let Some(process) = held.state.process {
+            process.signal(Signal::KILL);
+        }
+        held.tear_down_network();
+        held.finish(outcome.unwrap_or_else(Outcome::abandoned))?;
+        let name = held.spec.name.clone();
+        if held.spec.remove {
+            held.remove()?;
+        }
+        Ok(was_killed.then(|| format!("cleaned up after machine {name}, whose supervisor was killed")))
     }
 
     /// Removes directories whose maker was killed before it had written the record.
@@ -167,14 +178,6 @@ impl Store {
             }
         }
     }
-
-    /// Whether a living machine other than `id` depends on address translation.
-    fn translation_in_use(&self, id: &str) -> bool {
-        let translated =
-            |m: &Machine| matches!(m.state.connection, Some(Connection::Tap { translated: true, .. }));
-        self.list()
-            .is_ok_and(|all| all.iter().any(|m| m.spec.id != id && m.state.phase.is_alive() && translated(m)))
-    }
 }
 
 impl Machine {
@@ -186,7 +189,7 @@ impl Machine {
 
     /// Everything the program and the kernel have printed.
     pub fn console_log(&self) -> PathBuf {
-        self.folder.join("console.log")
+        console_log::newest(&self.folder)
     }
 
     /// The machine with its lock, unless a living supervisor has it.
@@ -284,7 +287,7 @@ impl Held {
     }
 
     pub fn console_log(&self) -> PathBuf {
-        self.folder.join("console.log")
+        console_log::newest(&self.folder)
     }
 
     /// Where an initial RAM disk goes that is made for this machine alone; it is removed when the machine ends.
@@ -309,6 +312,13 @@ impl Held {
         self.save()
     }
 
+    /// How the machine ended, as its lock file says.
+    fn told_outcome(&mut self) -> Option<Outcome> {
+        let mut text = String::new();
+        self.lock.rewind().and_then(|()| self.lock.read_to_string(&mut text)).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// Marks the machine as ended.
     pub fn finish(&mut self, outcome: Outcome) -> Result<(), MachineError> {
         self.state.phase = Phase::Exited;
@@ -317,8 +327,11 @@ impl Held {
         let _ = fs::remove_file(self.initrd());
         let text = serde_json::to_vec(&outcome).unwrap_or_default();
         self.state.outcome = Some(outcome);
-        self.save()?;
-        self.lock.write_all(&text).map_err(MachineError::file("cannot write", &self.folder.join("lock")))
+        let saved = self.save();
+        // The lock file is open already: the outcome reaches those who wait for it even where the state cannot be saved.
+        let told =
+            self.lock.rewind().and_then(|()| self.lock.set_len(0)).and_then(|()| self.lock.write_all(&text));
+        saved.and(told.map_err(MachineError::file("cannot write", &self.folder.join("lock"))))
     }
 
     /// Removes the machine's record and logs.
@@ -327,15 +340,14 @@ impl Held {
     }
 
     /// Removes what the network set-up left that does not go away with QEMU by itself.
-    pub fn tear_down_network(&mut self, store: &Store) {
-        if let Some(Connection::Tap { device, translated: true, .. }) = &self.state.connection {
-            let removed = nat::nft().map(|nft| nat::tear_down(&nft, device));
+    pub fn tear_down_network(&mut self) {
+        if let Some(Connection::Tap { translated: true, .. }) = &self.state.connection {
+            let removed = nat::nft().map(|nft| nat::tear_down(&nft, &self.spec.id));
             if let Some(Err(error)) = removed {
-                self.state.notes.push(format!("the nftables table {device} is left behind: {error}"));
+                let note = format!("the nftables tables unilith_{} are left behind: {error}", self.spec.id);
+                self.state.notes.push(note);
             }
-            if !store.translation_in_use(&self.spec.id)
-                && let Err(error) = nat::Forwarding::new(store.shared()).restore()
-            {
+            if let Err(error) = Forwarding::of_host().and_then(|f| f.release(&self.spec.id)) {
                 self.state.notes.push(format!("cannot turn IPv4 forwarding off again: {error}"));
             }
         }
@@ -343,7 +355,7 @@ impl Held {
 }
 
 fn take_lock(path: &Path) -> Result<File, MachineError> {
-    let file = File::create(path).map_err(MachineError::file("cannot make", path))?;
+    let file = private::create(path).map_err(MachineError::file("cannot make", path))?;
     file.lock().map_err(MachineError::file("cannot lock", path))?;
     Ok(file)
 }
@@ -357,14 +369,19 @@ fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), Machine
     let temporary = path.with_extension("new");
     let text =
         serde_json::to_vec_pretty(value).map_err(|e| MachineError::file("cannot write", path)(e.into()))?;
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    let written = private::create(&temporary)
+        .and_then(|mut file| file.write_all(&text))
+        .and_then(|()| fs::rename(&temporary, path));
     written.map_err(MachineError::file("cannot write", path))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::record::{Accel, KernelKind, Network, Platform, Ready};
+    use crate::{
+        console_log::LogLimits,
+        record::{Accel, KernelKind, Network, Platform, Ready},
+    };
 
     pub(crate) fn spec(id: &str, name: &str) -> Spec {
         Spec {
@@ -391,6 +408,7 @@ pub(crate) mod tests {
             gid: 0,
             hostname: "x".into(),
             log: None,
+            log_limits: LogLimits::default(),
             trace: false,
             stop_signal: 15,
             tty: false,
@@ -412,6 +430,23 @@ pub(crate) mod tests {
         let error = store.create(spec("bb22", "one")).unwrap_err().to_string();
         assert!(error.contains("in use by machine aa11") && error.contains("unilith rm one"), "{error}");
         assert_eq!(store.list().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn nobody_else_may_open_what_a_machine_has_or_hold_its_locks() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("unilith");
+        // As an earlier version made it.
+        fs::create_dir_all(folder.join("machines")).unwrap();
+        let held = Store::at(&folder).create(spec("aa11", "one")).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for open in [&folder, &folder.join("machines"), &held.folder] {
+            assert_eq!(mode(open), 0o700, "{}", open.display());
+        }
+        for file in ["machine.json", "state.json", "lock", "../.lock"] {
+            assert_eq!(mode(&held.folder.join(file)), 0o600, "{file}");
+        }
     }
 
     #[test]
@@ -442,6 +477,24 @@ pub(crate) mod tests {
         assert_eq!((dead.phase, dead.outcome.unwrap().code), (Phase::Exited, 137));
         assert_eq!(store.find("kept").unwrap().state.phase, Phase::Created);
         drop(kept);
+    }
+
+    #[test]
+    fn an_outcome_that_was_told_survives_a_state_that_could_not_be_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let mut held = store.create(spec("aa11", "full")).unwrap();
+        held.state.phase = Phase::Running;
+        held.save().unwrap();
+        let blocked = held.folder.join("state.new");
+        fs::create_dir(&blocked).unwrap();
+        held.finish(Outcome { code: 7, reason: None }).unwrap_err();
+        drop(held);
+        // As long as it lasts it is told and keeps nobody from other machines.
+        assert!(store.sweep().unwrap()[0].contains("cannot clean up after machine full"));
+        fs::remove_dir(&blocked).unwrap();
+        assert!(store.sweep().unwrap().is_empty());
+        assert_eq!(store.find("full").unwrap().state.outcome.unwrap().code, 7);
     }
 
     #[test]

@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One machine from start to end: its process, its console, its status lines, its signals.
+//! One machine from start to end: its process, its reports, its signals.
 //!
-//! Threads turn everything that can happen into one stream of [`Message`]s; [`supervise`] is the loop that reads it. The
-//! machine is started by the thread that runs the loop, because the kernel's parent-death signal is bound to that thread.
+//! Threads turn everything that can happen into one stream of [`Message`]s ([`crate::output`]); [`supervise`] is the loop
+//! that reads it, and waits for nothing else. The machine is started by the thread that runs the loop, because the kernel's
+//! parent-death signal is bound to that thread. A state that cannot be saved is told once and tried again: it does not end
+//! the machine.
 
 use crate::{
     MachineError,
+    boot::{Boot, boot_config},
+    console_log::{self, ConsoleLog},
+    descriptors::Shares,
     engine::{self, Handle},
+    lines::printable,
     link::Link,
+    output::{self, Message, Messages, Sinks, Sources},
     process::Process,
-    qemu,
-    record::{Connection, Helper, Listening, Module, Outcome, Phase, Ready, Spec, now_ms},
-    store::{Held, Store},
+    record::{Connection, Helper, Listening, Module, Outcome, Phase, Ready, now_ms},
+    store::Held,
 };
-use api_boot::{BootConfig, Status, Volume};
+use api_boot::Status;
 use rustix::process::WaitIdStatus;
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, BufRead, BufReader, Read, Write},
+    io::Read,
     os::{
         fd::AsFd,
         unix::net::{UnixListener, UnixStream},
     },
     path::PathBuf,
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     thread,
     time::{Duration, Instant},
 };
@@ -33,63 +38,46 @@ use unilith_network::ports::Protocol;
 pub const GRACE: Duration = Duration::from_secs(10);
 /// A machine that has said nothing for so long is not busy with its start any more.
 const QUIET: Duration = Duration::from_millis(50);
+/// How long after a failure the state is saved again.
+const RETRY: Duration = Duration::from_secs(1);
+/// How long a reader may take for the last output of a machine that was told to stop.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
 /// Files a program may have mapped to be executed and be debugged with.
-const MOST_MODULES: usize = 512;
-/// Bytes of the process' own messages that are kept.
-const MOST_MESSAGES: u64 = 64 << 10;
+const MAX_MODULES: usize = 512;
+/// Ports, and numbers of missing calls, that are kept of what the machine reports.
+const MAX_REPORTED: usize = 1024;
+/// Notes that are kept of what the machine itself may cause.
+const MAX_NOTES: usize = 64;
+/// The end of the console's output in which an end is looked for that the machine did not report.
+const LAST_WORDS_REACH: u64 = 64 << 10;
 
 /// What the one who runs the machine gets to see. Called from the supervising thread.
 pub trait Watcher {
-    /// Bytes the program or the kernel printed.
-    fn console(&mut self, bytes: &[u8]);
+    /// Where the machine's output goes.
+    fn sinks(&mut self) -> Sinks;
     /// The program runs.
     fn started(&mut self) {}
     /// The program serves; how long that took and how to reach it.
     fn ready(&mut self, text: &str);
-    /// A line of the kernel's log.
-    fn log(&mut self, text: &str);
     /// Something the user should know, one line.
     fn note(&mut self, text: &str);
 }
 
-/// What depends on the kernel: made when the machine's connection is known.
-pub struct BootFiles {
-    /// The initial RAM disk. One that is made for this machine alone goes into [`Held::initrd`].
-    pub initrd: PathBuf,
-    /// The kernel's command line.
-    pub append: String,
-}
-
-/// Makes the [`BootFiles`]; the error is one line.
-pub type Boot<'a> = &'a dyn Fn(&Held, &BootConfig) -> Result<BootFiles, String>;
-
-/// What can happen to a machine.
-enum Message {
-    Console(Vec<u8>),
-    /// A line, and when it came: what is done with others may take longer than the machine's start.
-    Status(String, Instant),
-    /// The process' own messages, all of them.
-    Complaint(String),
-    Signal(i32),
-    /// How the process ended, where that is known.
-    Ended(Option<WaitIdStatus>),
-}
-
 /// Runs the machine to its end, records how it did, and returns the outcome. `input` is copied to the machine's console.
 pub fn supervise(
-    store: &Store,
     machine: &mut Held,
     boot: Boot,
     input: Option<Box<dyn Read + Send>>,
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, MachineError> {
     machine.adopt()?;
-    let result = Supervision::start(store, machine, boot, input).and_then(|mut s| s.run(machine, watcher));
+    let result =
+        Supervision::start(machine, boot, input, watcher.sinks()).and_then(|mut s| s.run(machine, watcher));
     let outcome = match &result {
         Ok(outcome) => outcome.clone(),
         Err(error) => Outcome::failed(error.to_string()),
     };
-    machine.tear_down_network(store);
+    machine.tear_down_network();
     machine.finish(outcome)?;
     result
 }
@@ -98,36 +86,35 @@ struct Supervision {
     messages: Receiver<Message>,
     handle: Handle,
     link: Link,
-    log: File,
     begin: Instant,
     /// The last words of the machine about itself.
     last: Option<Outcome>,
     complaint: String,
-    /// The end of the console output so far that may hold the text that says the program is ready.
-    tail: String,
     /// The signal that asked for the end, and when patience runs out.
     stopping: Option<(i32, Instant)>,
     killed: bool,
-    /// The state has changed in a way that can wait for a quiet moment.
-    unsaved: bool,
+    /// When the state is to be saved that has changed in a way that could wait, or could not be saved.
+    unsaved: Option<Instant>,
+    /// The last attempt to save failed.
+    is_unsavable: bool,
+    /// Lines that were no reports.
+    unknown: u64,
+    /// The end of the process, and until when its last output is waited for.
+    exited: Option<(Option<WaitIdStatus>, Option<Instant>)>,
     /// Input goes to the machine when it has said something: a kernel that sets up its console loses what came before.
     awaiting: Option<Sender<()>>,
 }
 
 impl Supervision {
     fn start(
-        store: &Store,
         machine: &mut Held,
         boot: Boot,
         input: Option<Box<dyn Read + Send>>,
+        sinks: Sinks,
     ) -> Result<Supervision, MachineError> {
-        let path = machine.console_log();
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .map_err(MachineError::file("cannot write", &path))?;
-        let link = Link::set_up(&machine.spec, store.shared())?;
+        let log = ConsoleLog::open(&machine.folder, machine.spec.log_limits)
+            .map_err(MachineError::file("cannot write", &machine.console_log()))?;
+        let link = Link::set_up(&machine.spec)?;
         machine.state.connection = Some(link.connection.clone());
         machine.state.published = link.published.clone();
         machine.state.phase = Phase::Starting;
@@ -137,13 +124,15 @@ impl Supervision {
 
         let config = boot_config(&machine.spec, &link.connection);
         let files = boot(machine, &config).map_err(MachineError::Boot)?;
-        let (send, messages) = channel();
+        let (send, messages) = output::messages();
         // Before the machine, so that no signal finds the default action.
         watch_signals(send.clone())?;
         let begin = Instant::now();
         let overlay = Overlay::set_up(machine)?;
         let line = overlay.as_ref().map(Overlay::for_machine);
-        let engine = engine::start(&machine.spec, files, &link, line)?;
+        // The overlay's directory is one more.
+        let shares = Shares::take(machine.spec.volumes.len() + 1);
+        let engine = engine::start(&machine.spec, files, &link, line, shares)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
         }
@@ -151,149 +140,192 @@ impl Supervision {
         machine.state.isolation = engine.isolation;
         machine.save()?;
 
-        let console = engine.console;
         let mut awaiting = None;
         if let Some(input) = input {
-            let writer = console
+            let console = engine
+                .console
                 .try_clone()
                 .map_err(|e| MachineError::Process(format!("cannot share the console: {e}")))?;
-            let hang_up = machine.spec.platform.is_process();
-            let (begin, begun) = channel();
-            awaiting = Some(begin);
-            thread::spawn(move || {
-                // A machine that ends before it says anything reads nothing.
-                if begun.recv().is_ok() {
-                    feed(input, writer, hang_up);
-                }
-            });
+            awaiting = Some(output::feed(input, console, machine.spec.platform.is_process()));
         }
         let waiter = engine.handle.waiter();
         let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;
-        watch_output(send, engine.messages, waiter, console, engine.status);
+        let sources = Sources { console: engine.console, status: engine.status, messages: engine.messages };
+        let wanted = match &machine.spec.ready {
+            Ready::Prints(text) => Some(text.clone()),
+            _ => None,
+        };
+        output::watch(&send, sources, waiter, sinks, log, wanted);
         let mut supervision = Supervision {
             messages,
             handle: engine.handle,
             link,
-            log,
             begin,
             last: None,
             complaint: String::new(),
-            tail: String::new(),
             stopping: None,
             killed: false,
-            unsaved: false,
+            unsaved: None,
+            is_unsavable: false,
+            unknown: 0,
+            exited: None,
             awaiting,
         };
-        supervision.link.serve()?;
+        supervision.link.serve(shares.of_proxy())?;
         Ok(supervision)
     }
 
     fn run(&mut self, machine: &mut Held, watcher: &mut dyn Watcher) -> Result<Outcome, MachineError> {
         if let Some(choice) = machine.spec.choice.clone() {
-            self.tell(machine, watcher, format!("the machine is {choice}"))?;
+            self.tell(machine, watcher, format!("the machine is {choice}"));
         }
         for note in std::mem::take(&mut self.link.notes) {
-            self.tell(machine, watcher, note)?;
+            self.tell(machine, watcher, note);
         }
         loop {
             let patience = self.stopping.filter(|_| !self.killed).map(|(_, limit)| limit);
-            let quiet = self.unsaved.then(|| Instant::now() + QUIET);
-            let message = match patience.into_iter().chain(quiet).min() {
+            let drain = self.exited.and_then(|(_, limit)| limit);
+            let message = match patience.into_iter().chain(self.unsaved).chain(drain).min() {
                 None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(until) => self.messages.recv_timeout(until.saturating_duration_since(Instant::now())),
             };
-            if matches!(message, Ok(Message::Console(_) | Message::Status(..)))
-                && let Some(begin) = self.awaiting.take()
-            {
-                // The thread waits for nothing else.
-                let _ = begin.send(());
-            }
             match message {
-                Ok(Message::Console(bytes)) => {
-                    // A full disk must not stop the program; what it prints is still shown.
-                    let _ = self.log.write_all(&bytes);
-                    watcher.console(&bytes);
-                    self.look_for_ready_text(&bytes, machine, watcher)?;
+                Ok(Message::Spoke) => {
+                    if let Some(begin) = self.awaiting.take() {
+                        // The thread waits for nothing else.
+                        let _ = begin.send(());
+                    }
                 }
-                Ok(Message::Status(line, came)) => self.status(&line, came, machine, watcher)?,
+                Ok(Message::Printed) => self.ready(None, Instant::now(), machine, watcher),
+                Ok(Message::Status(status, came)) => self.status(status, came, machine, watcher),
+                Ok(Message::Unknown(line)) => {
+                    self.unknown += 1;
+                    if self.unknown == 1 {
+                        let note = format!("the kernel said something unknown (said once): {line}");
+                        self.tell(machine, watcher, note);
+                    }
+                }
                 Ok(Message::Complaint(text)) => self.complaint = text,
-                Ok(Message::Signal(signal)) => self.stop(signal, machine, watcher)?,
-                Ok(Message::Ended(status)) => return Ok(self.outcome(machine, status)),
-                Err(RecvTimeoutError::Timeout) => {
-                    if std::mem::take(&mut self.unsaved) {
-                        machine.save()?;
-                    }
-                    if patience.is_some_and(|limit| limit <= Instant::now()) {
-                        self.kill();
-                    }
+                Ok(Message::Signal(signal)) => self.stop(signal, machine, watcher),
+                Ok(Message::Exited(status)) => {
+                    let limit = self.stopping.map(|_| Instant::now() + LAST_OUTPUT);
+                    self.exited = Some((status, limit));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // The process has ended as well, or is about to: it has closed everything it had.
+                Ok(Message::Drained) => {
+                    let status = self.exit_status();
+                    return Ok(self.outcome(machine, status));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(self.outcome(machine, None)),
+            }
+            let now = Instant::now();
+            if self.unsaved.is_some_and(|due| due <= now) {
+                self.save(machine, watcher);
+            }
+            if let Some((status, Some(limit))) = self.exited
+                && limit <= now
+            {
+                return Ok(self.outcome(machine, status));
+            }
+            if patience.is_some_and(|limit| limit <= now) {
+                self.kill();
             }
         }
     }
 
-    fn tell(&self, machine: &mut Held, watcher: &mut dyn Watcher, note: String) -> Result<(), MachineError> {
-        watcher.note(&note);
-        machine.state.notes.push(note);
-        machine.save()
+    /// How the process ended, which it does soon.
+    fn exit_status(&mut self) -> Option<WaitIdStatus> {
+        if let Some((status, _)) = self.exited {
+            return status;
+        }
+        loop {
+            match self.messages.recv() {
+                Ok(Message::Exited(status)) => return status,
+                Ok(Message::Signal(_)) => self.kill(),
+                Ok(_) => {}
+                Err(_) => return None,
+            }
+        }
     }
 
-    fn status(
-        &mut self,
-        line: &str,
-        came: Instant,
-        machine: &mut Held,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), MachineError> {
+    /// Saves the state; a failure is told and the state saved later.
+    fn save(&mut self, machine: &Held, watcher: &mut dyn Watcher) {
+        match machine.save() {
+            Ok(()) => (self.unsaved, self.is_unsavable) = (None, false),
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_unsavable, true) {
+                    watcher.note(&format!("the machine runs on, but {error}; this is tried again"));
+                }
+                self.unsaved = Some(Instant::now() + RETRY);
+            }
+        }
+    }
+
+    fn tell(&mut self, machine: &mut Held, watcher: &mut dyn Watcher, note: String) {
+        watcher.note(&note);
+        if machine.state.notes.len() < MAX_NOTES {
+            machine.state.notes.push(note);
+            self.save(machine, watcher);
+        }
+    }
+
+    fn status(&mut self, status: Status, came: Instant, machine: &mut Held, watcher: &mut dyn Watcher) {
         let memory = machine.spec.memory;
-        match Status::parse(line) {
-            Some(Status::Started { kernel_ns }) => {
+        match status {
+            Status::Started { kernel_ns } => {
+                if machine.state.phase != Phase::Starting {
+                    return;
+                }
                 machine.state.kernel_ns = Some(kernel_ns);
                 machine.state.phase = Phase::Running;
-                machine.save()?;
-                self.make_room(machine, watcher)?;
+                self.save(machine, watcher);
+                self.make_room(machine, watcher);
                 watcher.started();
             }
-            Some(Status::Listening { udp, port }) => {
-                machine.state.listening.insert(Listening { udp, port });
+            Status::Listening { udp, port } => {
+                let listening = &mut machine.state.listening;
+                let is_new = listening.len() < MAX_REPORTED && listening.insert(Listening { udp, port });
                 let awaited = match machine.spec.ready {
                     Ready::Any => true,
                     Ready::Listening(wanted) => wanted == port,
                     Ready::Prints(_) | Ready::Never => false,
                 };
                 if awaited {
-                    self.ready(Some(Listening { udp, port }), came, machine, watcher)?;
+                    self.ready(Some(Listening { udp, port }), came, machine, watcher);
                 }
-                machine.save()?;
+                if is_new {
+                    self.save(machine, watcher);
+                }
             }
-            Some(Status::Missing { number }) => {
-                machine.state.missing_calls.insert(number);
-                machine.save()?;
+            Status::Missing { number } => {
+                let missing = &mut machine.state.missing_calls;
+                if missing.len() < MAX_REPORTED && missing.insert(number) {
+                    self.save(machine, watcher);
+                }
             }
-            Some(Status::Trapped { count }) => {
-                machine.state.trapped_calls = Some(count);
-                machine.save()?;
+            Status::Trapped { count } => {
+                if machine.state.trapped_calls.replace(count) != Some(count) {
+                    self.save_when_quiet();
+                }
             }
-            Some(Status::Mapped { address, offset, path }) => {
+            Status::Mapped { address, offset, path } => {
                 // What is mapped where another file was takes its place.
                 machine.state.modules.retain(|m| m.address != address);
-                if machine.state.modules.len() < MOST_MODULES {
+                if machine.state.modules.len() < MAX_MODULES {
                     machine.state.modules.push(Module { path, address, offset });
                     // Many come at once, and nobody waits for them.
-                    self.unsaved = true;
+                    self.save_when_quiet();
                 }
             }
-            Some(Status::Log { text }) => {
-                // As with what the program prints: a full disk must not stop it.
-                let _ = writeln!(self.log, "{text}");
-                watcher.log(&text);
-            }
-            Some(Status::Exit { code }) => self.last = Some(Outcome { code, reason: None }),
-            Some(Status::Signal { number }) => {
+            // The thread that reads it keeps it.
+            Status::Log { .. } => {}
+            Status::Exit { code } => self.last = Some(Outcome { code, reason: None }),
+            Status::Signal { number } => {
                 let reason = format!("the program was ended by signal {number} ({})", signal_name(number));
                 self.last = Some(Outcome { code: 128u8.wrapping_add(number), reason: Some(reason) });
             }
-            Some(Status::OutOfMemory { .. }) => {
+            Status::OutOfMemory { .. } => {
                 let reason = format!(
                     "the machine ran out of memory: it had {} MiB; try -m {}M",
                     memory >> 20,
@@ -301,88 +333,57 @@ impl Supervision {
                 );
                 self.last = Some(Outcome { code: 137, reason: Some(reason) });
             }
-            Some(Status::Failed { reason }) => self.last = Some(Outcome::failed(reason)),
-            None => self.tell(machine, watcher, format!("the kernel said something unknown: {line}"))?,
+            Status::Failed { reason } => self.last = Some(Outcome::failed(reason)),
         }
-        Ok(())
+    }
+
+    /// Saves the state when the machine has said nothing of the kind for a moment.
+    fn save_when_quiet(&mut self) {
+        self.unsaved = Some(Instant::now() + QUIET);
     }
 
     /// QEMU's own network cannot take many clients at once by itself.
-    fn make_room(&self, machine: &mut Held, watcher: &mut dyn Watcher) -> Result<(), MachineError> {
+    fn make_room(&mut self, machine: &mut Held, watcher: &mut dyn Watcher) {
         let listens = matches!(machine.state.connection, Some(Connection::User { helper: Helper::Qemu }))
             && !machine.state.published.is_empty();
-        let Some(process) = machine.state.process.filter(|_| listens) else { return Ok(()) };
-        match self.handle.widen_backlogs(process.pid) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                self.tell(machine, watcher, format!("clients that come together may be reset: {error}"))
-            }
+        let Some(process) = machine.state.process.filter(|_| listens) else { return };
+        if let Err(error) = self.handle.widen_backlogs(process.pid) {
+            self.tell(machine, watcher, format!("clients that come together may be reset: {error}"));
         }
-    }
-
-    fn look_for_ready_text(
-        &mut self,
-        bytes: &[u8],
-        machine: &mut Held,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), MachineError> {
-        let Ready::Prints(wanted) = machine.spec.ready.clone() else { return Ok(()) };
-        if machine.state.ready_in_ms.is_some() {
-            return Ok(());
-        }
-        self.tail.push_str(&String::from_utf8_lossy(bytes));
-        if self.tail.contains(&wanted) {
-            return self.ready(None, Instant::now(), machine, watcher);
-        }
-        let mut keep = self.tail.len().saturating_sub(wanted.len());
-        while !self.tail.is_char_boundary(keep) {
-            keep -= 1;
-        }
-        self.tail.drain(..keep);
-        Ok(())
     }
 
     /// The first time the program serves: the one line that says how to reach it.
-    fn ready(
-        &mut self,
-        port: Option<Listening>,
-        at: Instant,
-        machine: &mut Held,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), MachineError> {
+    fn ready(&mut self, port: Option<Listening>, at: Instant, machine: &mut Held, watcher: &mut dyn Watcher) {
         if machine.state.ready_in_ms.is_some() {
-            return Ok(());
+            return;
         }
         let took = at.duration_since(self.begin).as_millis() as u64;
         machine.state.ready_in_ms = Some(took);
         machine.state.phase = Phase::Ready;
-        machine.save()?;
+        self.save(machine, watcher);
         let reach = reach(machine, port);
         watcher.ready(&format!("{} is ready in {took} ms{reach}", machine.spec.label));
-        Ok(())
     }
 
     /// A signal to the supervisor: SIGQUIT ends the machine at once, the others ask first.
-    fn stop(
-        &mut self,
-        signal: i32,
-        machine: &mut Held,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), MachineError> {
+    fn stop(&mut self, signal: i32, machine: &Held, watcher: &mut dyn Watcher) {
         let again = self.stopping.is_some();
         let asked = !again
             && signal != signal_hook::consts::SIGQUIT
             && machine.state.phase != Phase::Starting
             && self.handle.ask();
         self.stopping = Some((signal, Instant::now() + GRACE));
+        if let Some((_, limit)) = &mut self.exited {
+            // Only a slow reader of its output is left.
+            *limit = Some(Instant::now() + LAST_OUTPUT);
+        }
         if !asked {
             self.kill();
-            return Ok(());
+            return;
         }
         if signal == signal_hook::consts::SIGINT {
             watcher.note(&format!("stopping {} (Ctrl-C again ends it at once)", machine.spec.label));
         }
-        Ok(())
     }
 
     fn kill(&mut self) {
@@ -417,7 +418,7 @@ impl Supervision {
             }
             (None, Some(number)) => format!("{who} was ended by {}", signal_name(number)),
             (None, None) => {
-                let printed = std::fs::read(machine.console_log()).unwrap_or_default();
+                let printed = console_log::end(&machine.folder, LAST_WORDS_REACH);
                 let last =
                     last_words(&printed).map_or("it printed nothing".into(), |l| format!("it printed: {l}"));
                 format!(
@@ -446,7 +447,7 @@ fn last_words(printed: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(printed);
     let mut lines = text.lines().rev().map(str::trim).filter(|l| !l.is_empty());
     let line = lines.clone().find(|l| l.contains("panic")).or_else(|| lines.next())?;
-    Some(line.chars().filter(|c| !c.is_control()).take(MOST).collect())
+    Some(printable(&line.chars().take(MOST).collect::<String>()))
 }
 
 /// The overlay's line before the machine has its end.
@@ -510,33 +511,7 @@ fn reach(machine: &Held, port: Option<Listening>) -> String {
     }
 }
 
-/// What the kernel is told about a machine.
-pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
-    let volume = |(n, mount): (usize, &crate::record::Mount)| Volume {
-        tag: qemu::volume_tag(n),
-        path: mount.guest.clone(),
-        read_only: mount.read_only,
-    };
-    let mut boot = BootConfig {
-        hostname: Some(spec.hostname.clone()),
-        env: spec.env.clone(),
-        cwd: spec.cwd.clone(),
-        uid: spec.uid,
-        gid: spec.gid,
-        volumes: spec.volumes.iter().enumerate().map(volume).collect(),
-        epoch_ns: Some(now_ms() * 1_000_000),
-        log: spec.log.clone(),
-        trace: spec.trace,
-        stop_signal: (spec.stop_signal != 15).then_some(spec.stop_signal),
-        tty: spec.tty,
-        args: spec.args.clone(),
-        ..BootConfig::default()
-    };
-    crate::link::describe(connection, &mut boot);
-    boot
-}
-
-fn watch_signals(send: Sender<Message>) -> Result<(), MachineError> {
+fn watch_signals(send: Messages) -> Result<(), MachineError> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     let signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]);
     let mut signals = signals.map_err(|e| MachineError::Qemu(format!("cannot watch for signals: {e}")))?;
@@ -548,73 +523,6 @@ fn watch_signals(send: Sender<Message>) -> Result<(), MachineError> {
         }
     });
     Ok(())
-}
-
-/// Reads console, status lines and the process' messages; [`Message::Ended`] follows when all three and the process
-/// have ended.
-fn watch_output(
-    send: Sender<Message>,
-    messages: Option<Box<dyn Read + Send>>,
-    waiter: impl FnOnce() -> Option<WaitIdStatus> + Send + 'static,
-    mut console: UnixStream,
-    status: UnixStream,
-) {
-    let waiter = thread::spawn(waiter);
-    let to = send.clone();
-    let status = thread::spawn(move || {
-        for line in BufReader::new(status).lines().map_while(Result::ok) {
-            if to.send(Message::Status(line, Instant::now())).is_err() {
-                return;
-            }
-        }
-    });
-    let to = send.clone();
-    let complaint = thread::spawn(move || {
-        let mut text = Vec::new();
-        if let Some(messages) = messages {
-            // What was read until an error is all there is.
-            let _ = messages.take(MOST_MESSAGES).read_to_end(&mut text);
-        }
-        // Nobody waits for it any more where that fails.
-        let _ = to.send(Message::Complaint(String::from_utf8_lossy(&text).into_owned()));
-    });
-    thread::spawn(move || {
-        let mut buffer = [0; 8192];
-        while let Ok(length) = console.read(&mut buffer) {
-            if length == 0 || send.send(Message::Console(buffer[..length].to_vec())).is_err() {
-                break;
-            }
-        }
-        // A thread that panicked has ended as well.
-        let _ = (status.join(), complaint.join());
-        let _ = send.send(Message::Ended(waiter.join().ok().flatten()));
-    });
-}
-
-/// Copies the user's input to the console; at its end sends the character that means end of file to a terminal
-/// (POSIX 11.1.9, EOF). `hang_up`: and no more can follow; QEMU would take that for the end of the output as well.
-fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream, hang_up: bool) {
-    const END_OF_FILE: u8 = 4;
-    let mut buffer = [0; 4096];
-    loop {
-        match input.read(&mut buffer) {
-            Ok(0) => {
-                // The machine may have ended already.
-                let _ = console.write_all(&[END_OF_FILE]);
-                if hang_up {
-                    let _ = console.shutdown(std::net::Shutdown::Write);
-                }
-                return;
-            }
-            Ok(length) => {
-                if console.write_all(&buffer[..length]).is_err() {
-                    return;
-                }
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
-        }
-    }
 }
 
 /// The name of a Linux signal, for messages.
@@ -631,7 +539,7 @@ mod tests {
     fn the_last_words_of_a_machine_are_its_panic_or_else_its_last_line() {
         let of = |text: &str| last_words(text.as_bytes());
         assert_eq!(of("\n \r\n"), None);
-        assert_eq!(of("one\r\n\x1b[0mtwo\r\n\n").as_deref(), Some("[0mtwo"));
+        assert_eq!(of("one\r\n\x1b[0mtwo\r\n\n").as_deref(), Some("\u{fffd}[0mtwo"));
         let panic = "[ 0.1] Kernel panic - not syncing: no root\nCPU: 0\nRebooting";
         assert_eq!(of(panic).as_deref(), Some("[ 0.1] Kernel panic - not syncing: no root"));
         assert_eq!(of(&"x".repeat(1000)).map(|l| l.len()), Some(200));

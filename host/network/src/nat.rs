@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The way out for machines on a tap device: one nftables table per device, gone with the machine.
+//! The rules of a machine on a tap device, and its way out: nftables tables of its own, gone with the machine.
 //!
-//! Translation needs `nft` and IPv4 forwarding. Forwarding is a setting of the whole host, so the first machine that
-//! turns it on leaves a mark and the last one to go turns it off again ([`Forwarding`]).
+//! The machine is not trusted. Frames that do not carry its own addresses are dropped where they enter the host (RFC 2827),
+//! so that it is neither another machine nor anybody's gateway. Nothing that others begin is forwarded to it: machines, and
+//! hosts that route through this one, reach the ports it publishes and no others. The host itself reaches all of them.
+//!
+//! Forwarding is a setting of the whole host, whichever user and state directory a machine belongs to ([`Forwarding`]).
 
 use crate::subnet::Pair;
 use std::{
-    fs, io,
+    fs::{self, File, OpenOptions},
+    io,
     io::Write,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 /// Where Linux keeps the switch.
 const IP_FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+/// Where users of the switch are known to each other until the host restarts, which turns it off as well.
+const RUN: &str = "/run/unilith";
+/// What identifies the network namespace, which has a switch of its own.
+const NAMESPACE: &str = "/proc/self/ns/net";
+const DEVICES: &str = "/sys/class/net";
 
 /// Finds `nft`, which ordinary users do not have on their PATH.
 pub fn nft() -> Option<PathBuf> {
@@ -22,22 +32,56 @@ pub fn nft() -> Option<PathBuf> {
     directories.map(|d| d.join("nft")).find(|p| p.is_file())
 }
 
-/// Lets packets of the machine behind the tap device `name` out. The table's name is the device's.
-pub fn set_up(nft: &Path, name: &str, pair: Pair) -> io::Result<()> {
-    run(
-        nft,
-        &format!(
-            "table ip {name} {{\n chain out {{\n  type nat hook postrouting priority 100;\n  \
-         ip saddr {} oifname != \"{name}\" masquerade\n }}\n}}\n",
-            pair.guest
-        ),
-    )
+/// One machine's link, as its rules name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// The machine's id. Devices' names are used again as soon as a machine has ended, its tables may still be there then.
+    pub machine: &'a str,
+    pub device: &'a str,
+    pub pair: Pair,
+    pub mac: [u8; 6],
 }
 
-/// Removes what [`set_up`] made. A table that is gone already is no error.
-pub fn tear_down(nft: &Path, name: &str) -> io::Result<()> {
+impl Rules<'_> {
+    fn text(self) -> String {
+        let Rules { machine, device, pair, mac } = self;
+        let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
+        let guest = pair.guest;
+        format!(
+            "table netdev unilith_{machine} {{
+ chain from_machine {{
+  type filter hook ingress device \"{device}\" priority 0; policy drop;
+  ether saddr {mac} ether type arp arp saddr ether {mac} arp saddr ip {guest} accept
+  ether saddr {mac} ether type ip ip saddr {guest} accept
+ }}
+}}
+table ip unilith_{machine} {{
+ chain to_machine {{
+  type filter hook forward priority 0; policy accept;
+  oifname \"{device}\" ct state != {{ established, related }} drop
+ }}
+ chain out {{
+  type nat hook postrouting priority 100;
+  ip saddr {guest} oifname != \"{device}\" masquerade
+ }}
+}}
+"
+        )
+    }
+}
+
+/// Makes the tables of a machine. Its device must be there.
+pub fn set_up(nft: &Path, rules: Rules) -> io::Result<()> {
+    run(nft, &rules.text())
+}
+
+/// Removes what [`set_up`] made. Tables that are gone already are no error.
+pub fn tear_down(nft: &Path, machine: &str) -> io::Result<()> {
     // Declaring it first makes the deletion succeed whether or not it exists.
-    run(nft, &format!("table ip {name} {{}}\ndelete table ip {name}\n"))
+    let gone = |family: &str| {
+        format!("table {family} unilith_{machine} {{}}\ndelete table {family} unilith_{machine}\n")
+    };
+    run(nft, &(gone("netdev") + &gone("ip")))
 }
 
 fn run(nft: &Path, rules: &str) -> io::Result<()> {
@@ -58,62 +102,176 @@ fn run(nft: &Path, rules: &str) -> io::Result<()> {
     Err(io::Error::other(format!("nft: {}", said.lines().next().unwrap_or("failed without a message"))))
 }
 
-/// The host's IPv4 forwarding while machines need it. The mark lives in a directory that all machines of this user share.
+/// The host's IPv4 forwarding while machines need it: turned on by the first, and back to what it was by the last.
+///
+/// Users are files in a folder of `/run`, one for each machine with the name of its device, changed under a lock. A machine
+/// that ended without saying so is none any more once its device is gone.
 pub struct Forwarding {
-    mark: PathBuf,
+    folder: PathBuf,
     switch: PathBuf,
+    devices: PathBuf,
 }
 
 impl Forwarding {
-    pub fn new(shared: &Path) -> Forwarding {
-        Forwarding { mark: shared.join("ip_forward-was-off"), switch: IP_FORWARD.into() }
+    /// Of this network namespace.
+    pub fn of_host() -> io::Result<Forwarding> {
+        let namespace = fs::metadata(NAMESPACE)?.ino();
+        let folder = Path::new(RUN).join(format!("forwarding-{namespace}"));
+        Ok(Forwarding { folder, switch: IP_FORWARD.into(), devices: DEVICES.into() })
     }
 
-    /// Turns it on where it is off.
-    pub fn turn_on(&self) -> io::Result<()> {
+    /// Turns it on where it is off, for a machine and its device.
+    pub fn turn_on(&self, machine: &str, device: &str) -> io::Result<()> {
+        let _lock = self.lock()?;
+        let before = self.folder.join("before");
+        if self.users()? == 0 {
+            fs::write(&before, fs::read(&self.switch)?)?;
+        }
+        fs::write(self.user(machine), device)?;
         if fs::read_to_string(&self.switch)?.trim() == "0" {
-            fs::write(&self.mark, "turned on by unilith; off again after the last machine\n")?;
             fs::write(&self.switch, "1")?;
         }
         Ok(())
     }
 
-    /// Turns it off again if a machine had turned it on. Call when no machine needs it any more.
-    pub fn restore(&self) -> io::Result<()> {
-        if self.mark.exists() {
-            fs::write(&self.switch, "0")?;
-            fs::remove_file(&self.mark)?;
+    /// The machine needs it no more; the last one leaves it as the first one found it.
+    pub fn release(&self, machine: &str) -> io::Result<()> {
+        let _lock = self.lock()?;
+        match fs::remove_file(self.user(machine)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
-        Ok(())
+        let before = self.folder.join("before");
+        if self.users()? > 0 || !before.exists() {
+            return Ok(());
+        }
+        if fs::read_to_string(&before)?.trim() == "0" {
+            fs::write(&self.switch, "0")?;
+        }
+        fs::remove_file(&before)
+    }
+
+    fn user(&self, machine: &str) -> PathBuf {
+        self.folder.join(format!("user-{machine}"))
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let path = self.folder.join("lock");
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        lock.lock()?;
+        Ok(lock)
+    }
+
+    /// How many machines need it whose devices are there; forgets the others.
+    fn users(&self) -> io::Result<usize> {
+        let mut count = 0;
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            if !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"user-")) {
+                continue;
+            }
+            if self.devices.join(fs::read_to_string(&path)?).exists() {
+                count += 1;
+            } else {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(count)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tap::Tap;
+    use std::{net::UdpSocket, time::Duration};
 
     fn forwarding(before: &str) -> (tempfile::TempDir, Forwarding) {
         let dir = tempfile::tempdir().unwrap();
-        let switch = dir.path().join("switch");
+        let [switch, devices, folder] = ["switch", "devices", "run"].map(|name| dir.path().join(name));
         fs::write(&switch, before).unwrap();
-        let mark = dir.path().join("mark");
-        (dir, Forwarding { mark, switch })
+        for device in ["unilith0", "unilith1"] {
+            fs::create_dir_all(devices.join(device)).unwrap();
+        }
+        (dir, Forwarding { folder, switch, devices })
+    }
+
+    fn value(f: &Forwarding) -> String {
+        fs::read_to_string(&f.switch).unwrap().trim().to_string()
     }
 
     #[test]
-    fn forwarding_that_was_off_goes_off_again() {
+    fn the_last_machine_of_all_stores_turns_forwarding_off_again() {
         let (_dir, f) = forwarding("0\n");
-        f.turn_on().unwrap();
-        assert_eq!(fs::read_to_string(&f.switch).unwrap(), "1");
-        f.restore().unwrap();
-        assert_eq!(fs::read_to_string(&f.switch).unwrap(), "0");
+        // Neither knows the other's store.
+        f.turn_on("aa", "unilith0").unwrap();
+        f.turn_on("bb", "unilith1").unwrap();
+        f.release("aa").unwrap();
+        assert_eq!(value(&f), "1");
+        f.release("bb").unwrap();
+        assert_eq!(value(&f), "0");
+        // Said twice, as a sweep may.
+        f.release("bb").unwrap();
     }
 
     #[test]
     fn forwarding_that_was_on_stays_on() {
         let (_dir, f) = forwarding("1\n");
-        f.turn_on().unwrap();
-        f.restore().unwrap();
-        assert_eq!(fs::read_to_string(&f.switch).unwrap(), "1\n");
+        f.turn_on("aa", "unilith0").unwrap();
+        f.release("aa").unwrap();
+        assert_eq!(value(&f), "1");
+    }
+
+    #[test]
+    fn a_machine_that_vanished_is_no_user() {
+        let (_dir, f) = forwarding("0\n");
+        f.turn_on("aa", "unilith0").unwrap();
+        f.turn_on("bb", "unilith1").unwrap();
+        fs::remove_dir(f.devices.join("unilith0")).unwrap();
+        f.release("bb").unwrap();
+        assert_eq!(value(&f), "0");
+    }
+
+    /// An Ethernet frame with a UDP datagram (RFC 768; no checksum, which IPv4 allows), behind an empty virtio header.
+    fn frame(from_mac: [u8; 6], from: [u8; 4], to: [u8; 4], port: u16, text: &[u8]) -> Vec<u8> {
+        let mut ip = vec![0x45, 0, 0, (28 + text.len()) as u8, 0, 0, 0, 0, 64, 17, 0, 0];
+        ip.extend(from.iter().chain(&to));
+        let sum: u32 = ip.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        // To all: the device's own address need not be asked for.
+        let mut out = [&[0; 10][..], &[0xff; 6], &from_mac, &[8, 0], &ip].concat();
+        for half in [4000, port, 8 + text.len() as u16, 0] {
+            out.extend(half.to_be_bytes());
+        }
+        out.extend(text);
+        out
+    }
+
+    #[test]
+    fn a_machine_cannot_send_as_somebody_else() {
+        let (Ok(tap), Some(nft)) = (Tap::create(1500), nft()) else {
+            eprintln!("skipped: it takes root, /dev/net/tun and nftables");
+            return;
+        };
+        let mac = [0x52, 0x55, 1, 2, 3, 4];
+        let machine = format!("test{}", std::process::id());
+        set_up(&nft, Rules { machine: &machine, device: &tap.name, pair: tap.pair, mac }).unwrap();
+        let host = UdpSocket::bind((tap.pair.host, 0)).unwrap();
+        host.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (to, port) = (tap.pair.host.octets(), host.local_addr().unwrap().port());
+        let device = File::from(tap.fd.try_clone().unwrap());
+        let own = tap.pair.guest.octets();
+        let another = [own[0], own[1], own[2], own[3] ^ 0x40];
+        let send = |mac, from, text: &[u8]| (&device).write_all(&frame(mac, from, to, port, text)).unwrap();
+        // Frames of one device keep their order: were one of the first two let in, it would be read first.
+        send(mac, another, b"another's address");
+        send([0x52, 0x55, 9, 9, 9, 9], own, b"another's hardware address");
+        send(mac, own, b"own");
+        let mut buffer = [0; 100];
+        let length = host.recv(&mut buffer);
+        tear_down(&nft, &machine).unwrap();
+        assert_eq!(String::from_utf8_lossy(&buffer[..length.unwrap()]), "own");
     }
 }

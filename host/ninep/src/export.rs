@@ -19,19 +19,31 @@ const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLO
 /// Bits of a qid's path that hold the inode number; the rest tells file systems beneath the export apart.
 const INODE_BITS: u32 = 56;
 
+/// What a machine may do in an exported directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Look.
+    ReadOnly,
+    /// Everything that stays in the directory.
+    All,
+    /// Make, change and remove regular files and directories. Host programs that follow names there meet nothing that leads
+    /// elsewhere, waits for another program or runs as its owner: no links, special files, set-user-ID bits.
+    PlainFiles,
+}
+
 /// A directory that machines may see.
 #[derive(Debug)]
 pub struct Export {
     root: OwnedFd,
-    read_only: bool,
+    access: Access,
     /// File systems met so far, by device number, in that order.
     devices: HashMap<u64, u64>,
 }
 
 impl Export {
-    pub fn open(path: &Path, read_only: bool) -> std::io::Result<Export> {
+    pub fn open(path: &Path, access: Access) -> std::io::Result<Export> {
         let root = fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Export { root, read_only, devices: HashMap::new() })
+        Ok(Export { root, access, devices: HashMap::new() })
     }
 
     pub fn root(&self) -> Result<OwnedFd> {
@@ -40,7 +52,18 @@ impl Export {
 
     /// To be asked before anything changes.
     pub fn writable(&self) -> Result<()> {
-        if self.read_only { Err(Errno::ROFS) } else { Ok(()) }
+        if self.access == Access::ReadOnly { Err(Errno::ROFS) } else { Ok(()) }
+    }
+
+    /// To be asked before something is made that is no regular file and no directory, or a second name of one.
+    fn may_be_special(&self) -> Result<()> {
+        self.writable()?;
+        if self.access == Access::PlainFiles { Err(Errno::PERM) } else { Ok(()) }
+    }
+
+    /// The mode of a file that the machine makes or changes.
+    fn permissions(&self, mode: u32) -> Mode {
+        permissions(if self.access == Access::PlainFiles { mode & 0o777 } else { mode })
     }
 
     /// The entry of a directory; `name` is one component.
@@ -95,12 +118,15 @@ impl Export {
         if !matches!(kind, FileType::RegularFile | FileType::Fifo | FileType::Socket) {
             return Err(Errno::PERM);
         }
-        fs::mknodat(directory, name, kind, permissions(mode), 0)
+        if kind != FileType::RegularFile {
+            self.may_be_special()?;
+        }
+        fs::mknodat(directory, name, kind, self.permissions(mode), 0)
     }
 
     pub fn make_directory(&self, directory: &OwnedFd, name: &[u8], mode: u32) -> Result<()> {
         self.writable()?;
-        fs::mkdirat(directory, name, permissions(mode))
+        fs::mkdirat(directory, name, self.permissions(mode))
     }
 
     /// Gives what was just made the mode it was to have, whatever this process's umask is, and its group where that is
@@ -113,7 +139,7 @@ impl Export {
 
     pub fn set_mode(&self, fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
         self.writable()?;
-        fs::chmod(&*by_number(fd), permissions(mode))
+        fs::chmod(&*by_number(fd), self.permissions(mode))
     }
 
     pub fn own(&self, fd: BorrowedFd<'_>, user: Option<u32>, group: Option<u32>) -> Result<()> {
@@ -135,13 +161,13 @@ impl Export {
     }
 
     pub fn make_link(&self, target: BorrowedFd<'_>, directory: &OwnedFd, name: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.may_be_special()?;
         // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH (linkat(2)).
         fs::linkat(fs::CWD, &*by_number(target), directory, name, AtFlags::SYMLINK_FOLLOW)
     }
 
     pub fn make_symlink(&self, directory: &OwnedFd, name: &[u8], target: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.may_be_special()?;
         fs::symlinkat(target, directory, name)
     }
 
@@ -157,15 +183,17 @@ impl Export {
 
     pub fn attribute(&self, fd: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>> {
         is_user_attribute(name)?;
-        let mut value = vec![0; MOST_ATTRIBUTE];
+        let mut value = vec![0; MAX_ATTRIBUTE];
         let length = fs::getxattr(&*by_number(fd), name, &mut value)?;
         value.truncate(length);
+        // The buffer is as long as the longest value; what is kept is not.
+        value.shrink_to_fit();
         Ok(value)
     }
 
     /// Names that a machine may ask for, each ended by NUL.
     pub fn attributes(&self, fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
-        let mut names = vec![0; MOST_ATTRIBUTE];
+        let mut names = vec![0; MAX_ATTRIBUTE];
         let length = fs::listxattr(&*by_number(fd), &mut names)?;
         let all = names[..length].split_inclusive(|b| *b == 0);
         Ok(all.filter(|name| is_user_attribute(name).is_ok()).flatten().copied().collect())
@@ -184,7 +212,7 @@ impl Export {
 }
 
 /// Largest value of an extended attribute, and largest list of names (Linux XATTR_SIZE_MAX, XATTR_LIST_MAX).
-pub const MOST_ATTRIBUTE: usize = 65536;
+pub const MAX_ATTRIBUTE: usize = 65536;
 
 /// Attributes of other spaces are the host's: capabilities, labels, overlay's own.
 fn is_user_attribute(name: &[u8]) -> Result<()> {

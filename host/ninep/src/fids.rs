@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The client's handles.
 
+use crate::export::MAX_ATTRIBUTE;
 use rustix::io::{Errno, Result};
 use std::{
     collections::HashMap,
@@ -8,8 +9,8 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
-/// Handles of one client; each has one or two descriptors of this process.
-const MOST_FIDS: usize = 65536;
+/// Bytes of attributes that one client may hold at once: 16 of the largest.
+const MAX_ATTRIBUTE_BYTES: usize = 16 * MAX_ATTRIBUTE;
 
 /// What a handle is good for at the moment.
 #[derive(Debug)]
@@ -54,35 +55,120 @@ impl Fid {
     }
 }
 
-#[derive(Debug, Default)]
-pub struct Fids(HashMap<u32, Fid>);
+/// What handles take of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cost {
+    descriptors: usize,
+    /// Of attributes, as long as they are or are to be.
+    bytes: usize,
+}
+
+impl Fid {
+    fn cost(&self) -> Cost {
+        Cost { descriptors: 1, bytes: 0 } + self.opened.cost()
+    }
+}
+
+impl Opened {
+    fn cost(&self) -> Cost {
+        match self {
+            Opened::No => Cost::default(),
+            Opened::File(_) | Opened::Directory(_) => Cost { descriptors: 1, bytes: 0 },
+            Opened::Attribute(value) => Cost { descriptors: 0, bytes: value.len() },
+            Opened::NewAttribute { name, size, .. } => Cost { descriptors: 0, bytes: name.len() + size },
+        }
+    }
+}
+
+impl std::ops::Add for Cost {
+    type Output = Cost;
+
+    fn add(self, other: Cost) -> Cost {
+        Cost { descriptors: self.descriptors + other.descriptors, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// The handles of a client. What they take is counted whenever it changes and never exceeds the client's limits.
+#[derive(Debug)]
+pub struct Fids {
+    all: HashMap<u32, Fid>,
+    taken: Cost,
+    limits: Cost,
+}
 
 impl Fids {
-    pub fn get(&self, number: u32) -> Result<&Fid> {
-        self.0.get(&number).ok_or(Errno::BADF)
+    /// `descriptors`: how many the client may have.
+    pub fn new(descriptors: usize) -> Fids {
+        let limits = Cost { descriptors, bytes: MAX_ATTRIBUTE_BYTES };
+        Fids { all: HashMap::new(), taken: Cost::default(), limits }
     }
 
-    pub fn get_mut(&mut self, number: u32) -> Result<&mut Fid> {
-        self.0.get_mut(&number).ok_or(Errno::BADF)
+    pub fn get(&self, number: u32) -> Result<&Fid> {
+        self.all.get(&number).ok_or(Errno::BADF)
+    }
+
+    /// The room for more, if there is.
+    fn with(&self, more: Cost) -> Result<Cost> {
+        let sum = self.taken + more;
+        let fits = sum.descriptors <= self.limits.descriptors && sum.bytes <= self.limits.bytes;
+        if fits { Ok(sum) } else { Err(Errno::NFILE) }
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        self.taken.descriptors -= cost.descriptors;
+        self.taken.bytes -= cost.bytes;
     }
 
     /// The number must be free.
     pub fn add(&mut self, number: u32, fid: Fid) -> Result<()> {
-        if self.0.len() >= MOST_FIDS {
-            return Err(Errno::NFILE);
-        }
-        if self.0.contains_key(&number) {
+        let sum = self.with(fid.cost())?;
+        if self.all.contains_key(&number) {
             return Err(Errno::BADF);
         }
-        self.0.insert(number, fid);
+        self.taken = sum;
+        self.all.insert(number, fid);
+        Ok(())
+    }
+
+    /// Opens what a handle stands for.
+    pub fn open(&mut self, number: u32, opened: Opened) -> Result<()> {
+        let sum = self.with(opened.cost())?;
+        let fid = self.all.get_mut(&number).ok_or(Errno::BADF)?;
+        let before = std::mem::replace(&mut fid.opened, opened);
+        self.taken = sum;
+        self.give_back(before.cost());
+        Ok(())
+    }
+
+    /// Lets a handle stand for something else.
+    pub fn replace(&mut self, number: u32, fid: Fid) -> Result<()> {
+        let sum = self.with(fid.cost())?;
+        let place = self.all.get_mut(&number).ok_or(Errno::BADF)?;
+        let before = std::mem::replace(place, fid);
+        self.taken = sum;
+        self.give_back(before.cost());
+        Ok(())
+    }
+
+    /// Adds to the value of an attribute that is being written, which has room for it since it was opened.
+    pub fn extend_attribute(&mut self, number: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let fid = self.all.get_mut(&number).ok_or(Errno::BADF)?;
+        let Opened::NewAttribute { value, size, .. } = &mut fid.opened else { return Err(Errno::BADF) };
+        if offset != value.len() as u64 || value.len() + data.len() > *size {
+            return Err(Errno::INVAL);
+        }
+        value.extend(data);
         Ok(())
     }
 
     pub fn remove(&mut self, number: u32) -> Result<Fid> {
-        self.0.remove(&number).ok_or(Errno::BADF)
+        let fid = self.all.remove(&number).ok_or(Errno::BADF)?;
+        self.give_back(fid.cost());
+        Ok(fid)
     }
 
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.all.clear();
+        self.taken = Cost::default();
     }
 }

@@ -8,7 +8,10 @@
 //! `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS`). So no message leads out of the exported directory, whatever links
 //! are made in it and whatever the host moves meanwhile. Symbolic links are data: the machine's kernel resolves them in
 //! its own tree. Devices are neither made nor opened, nor FIFOs and sockets opened, for those would reach the host. A
-//! read-only export refuses every message that changes something (`EROFS`).
+//! read-only export refuses every message that changes something (`EROFS`). An export of plain files ([`Access`]) refuses links
+//! and special files as well (`EPERM`): for a directory in which programs of the host follow names.
+//!
+//! **Bounds.** A client's handles take no more descriptors than its server allows, their attributes no more than a mebibyte.
 //!
 //! **Ownership** is as with a bind mount: files belong to whom the machine's program says where the server may do that
 //! (root), and to the server's user otherwise.
@@ -21,7 +24,7 @@ mod fids;
 mod server;
 mod wire;
 
-pub use export::Export;
+pub use export::{Access, Export};
 
 use std::{
     io::{self, Read, Write},
@@ -31,9 +34,10 @@ use std::{
 /// Largest message: 256 KiB of data and what is around it.
 pub const MOST_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
 
-/// Serves one client until it hangs up. A client that breaks the framing is hung up on.
-pub fn serve(export: Export, mut stream: UnixStream) -> io::Result<()> {
-    let mut server = server::Server::new(export);
+/// Serves one client until it hangs up. A client that breaks the framing is hung up on; one that wants more than this many
+/// `descriptors` of this process for its handles is told `ENFILE`.
+pub fn serve(export: Export, mut stream: UnixStream, descriptors: usize) -> io::Result<()> {
+    let mut server = server::Server::new(export, descriptors);
     let (mut message, mut answer) = (Vec::new(), Vec::new());
     loop {
         let mut size = [0; 4];

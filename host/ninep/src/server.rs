@@ -3,7 +3,7 @@
 
 use crate::{
     MOST_MESSAGE,
-    export::{Export, MOST_ATTRIBUTE},
+    export::{Export, MAX_ATTRIBUTE},
     fids::{Fid, Fids, Opened},
     wire::{Answer, HEADER, IO_HEADER, Qid, Request, kind},
 };
@@ -50,8 +50,9 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(export: Export) -> Server {
-        Server { export, fids: Fids::default(), most: LEAST_MESSAGE }
+    /// `descriptors`: how many of this process the client may have.
+    pub fn new(export: Export, descriptors: usize) -> Server {
+        Server { export, fids: Fids::new(descriptors), most: LEAST_MESSAGE }
     }
 
     /// Answers a message, given without its size.
@@ -252,7 +253,7 @@ impl Server {
         let fd = self.export.open_again(fid.fd(), flags)?;
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let opened = if is_directory { Opened::Directory(fd) } else { Opened::File(File::from(fd)) };
-        self.fids.get_mut(number)?.opened = opened;
+        self.fids.open(number, opened)?;
         out.qid(self.export.qid(&stat)).u32(self.io_unit());
         Ok(())
     }
@@ -267,7 +268,7 @@ impl Server {
         self.export.settle(file.as_fd(), mode, group)?;
         let open = self.export.open_again(file.as_fd(), flags)?;
         let qid = self.export.qid_of(&file)?;
-        *self.fids.get_mut(number)? = Fid { path: file, opened: Opened::File(File::from(open)) };
+        self.fids.replace(number, Fid { path: file, opened: Opened::File(File::from(open)) })?;
         out.qid(qid).u32(self.io_unit());
         Ok(())
     }
@@ -288,18 +289,14 @@ impl Server {
     fn write(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, offset, count) = (r.u32()?, r.u64()?, r.u32()?);
         let data = r.take(count as usize)?;
-        let fid = self.fids.get_mut(number)?;
-        if let Opened::NewAttribute { value, size, .. } = &mut fid.opened {
-            if offset != value.len() as u64 || value.len() + data.len() > *size {
-                return Err(Errno::INVAL);
-            }
-            value.extend(data);
+        let fid = self.fids.get(number)?;
+        if matches!(fid.opened, Opened::NewAttribute { .. }) {
+            self.fids.extend_attribute(number, offset, data)?;
+            out.u32(count);
         } else {
             let written = fid.file()?.write_at(data, offset).map_err(errno)?;
             out.u32(written as u32);
-            return Ok(());
         }
-        out.u32(count);
         Ok(())
     }
 
@@ -415,13 +412,11 @@ impl Server {
     fn xattr_create(&mut self, r: &mut Request) -> Result<()> {
         let (number, name, size, flags) = (r.u32()?, r.string()?, r.u64()?, r.u32()?);
         self.export.writable()?;
-        let size = usize::try_from(size).ok().filter(|s| *s <= MOST_ATTRIBUTE).ok_or(Errno::TOOBIG)?;
-        let fid = self.fids.get_mut(number)?;
-        if !matches!(fid.opened, Opened::No) {
+        let size = usize::try_from(size).ok().filter(|s| *s <= MAX_ATTRIBUTE).ok_or(Errno::TOOBIG)?;
+        if !matches!(self.fids.get(number)?.opened, Opened::No) {
             return Err(Errno::BADF);
         }
-        fid.opened = Opened::NewAttribute { name: name.into(), value: Vec::new(), size, flags };
-        Ok(())
+        self.fids.open(number, Opened::NewAttribute { name: name.into(), value: Vec::new(), size, flags })
     }
 
     fn get_lock(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {

@@ -2,7 +2,8 @@
 //! A client of raw messages, so that it can send what a good one never would.
 
 use crate::{
-    Export,
+    Access, Export,
+    export::MAX_ATTRIBUTE,
     server::Server,
     wire::{HEADER, kind},
 };
@@ -11,6 +12,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use tempfile::TempDir;
 
 const ROOT: u32 = 1;
+/// What the client may have of this process.
+const DESCRIPTORS: usize = 200;
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 const O_TRUNC: u32 = 0o1000;
@@ -50,11 +53,15 @@ fn message(kind: u8, fields: &[Field]) -> Vec<u8> {
 
 impl Client {
     fn new(read_only: bool) -> Client {
+        Client::of(if read_only { Access::ReadOnly } else { Access::All })
+    }
+
+    fn of(access: Access) -> Client {
         let folder = tempfile::tempdir().unwrap();
         let shared = folder.path().join("shared");
         fs::create_dir(&shared).unwrap();
         fs::write(folder.path().join("secret"), "secret").unwrap();
-        let server = Server::new(Export::open(&shared, read_only).unwrap());
+        let server = Server::new(Export::open(&shared, access).unwrap(), DESCRIPTORS);
         let mut client = Client { server, folder };
         client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
         client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
@@ -231,7 +238,7 @@ fn devices_are_neither_made_nor_opened_and_fifos_do_not_block() {
     c.ask(kind::MKNOD, &[Word(ROOT), Text("p"), Word(0o010_600), Word(0), Word(0), Word(0)]).unwrap();
     assert_eq!(c.open(2, "p", 0), Err(Errno::NXIO));
     let mut devices = Client {
-        server: Server::new(Export::open(Path::new("/dev"), false).unwrap()),
+        server: Server::new(Export::open(Path::new("/dev"), Access::All).unwrap(), DESCRIPTORS),
         folder: tempfile::tempdir().unwrap(),
     };
     devices.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
@@ -378,4 +385,146 @@ fn mutated_requests_are_answered_and_harm_nothing() {
     }
     assert_eq!(fs::read_to_string(c.folder.path().join("secret")).unwrap(), "secret");
     assert_eq!(fs::read_dir(c.folder.path()).unwrap().count(), 2);
+}
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn handles_take_no_more_descriptors_than_a_client_may_have() {
+    let mut client = Client::new(false);
+    fs::write(client.path("file"), "x").unwrap();
+    let before = descriptors();
+    let mut refused = None;
+    for fid in 2..2000 {
+        if let Err(error) = client.open(fid, "file", 0) {
+            refused.get_or_insert((fid, error));
+        }
+    }
+    // Two for each, one for the root; other tests of this process open a few.
+    assert_eq!(refused, Some((101, Errno::NFILE)));
+    assert!(descriptors() - before <= DESCRIPTORS + 100);
+    // What is given back can be had again.
+    client.ask(kind::CLUNK, &[Word(50)]).unwrap();
+    client.open(50, "file", 0).unwrap();
+    client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
+    client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
+    client.open(2, "file", 0).unwrap();
+}
+
+#[test]
+fn attributes_take_no_more_memory_than_sixteen_of_the_largest() {
+    let mut client = Client::new(false);
+    fs::write(client.path("file"), "x").unwrap();
+    let mut begun = 0;
+    for fid in 2..150 {
+        client.walk(fid, &["file"]).unwrap();
+        let large = [Word(fid), Text("user.large"), Long(MAX_ATTRIBUTE as u64), Word(0)];
+        match client.ask(kind::XATTRCREATE, &large) {
+            Ok(_) => begun += 1,
+            Err(error) => assert_eq!(error, Errno::NFILE),
+        }
+    }
+    assert_eq!(begun, 15, "the sixteenth has no room for its name");
+    assert_eq!(client.write(2, 1, "x"), Err(Errno::INVAL));
+    client.write(2, 0, "x").unwrap();
+}
+
+#[test]
+fn where_host_programs_follow_names_there_are_plain_files_only() {
+    let mut client = Client::of(Access::PlainFiles);
+    let link = [Word(ROOT), Text("letter"), Text("/etc/passwd"), Word(0)];
+    assert_eq!(client.ask(kind::SYMLINK, &link), Err(Errno::PERM));
+    for special in [0o010_666, 0o140_666, 0o020_666, 0o060_666] {
+        let node = [Word(ROOT), Text("node"), Word(special), Word(1), Word(3), Word(0)];
+        assert_eq!(client.ask(kind::MKNOD, &node), Err(Errno::PERM), "{special:o}");
+    }
+    client.walk(2, &[]).unwrap();
+    client.ask(kind::LCREATE, &[Word(2), Text("file"), Word(O_RDWR), Word(0o6755), Word(0)]).unwrap();
+    client.write(2, 0, "text").unwrap();
+    assert_eq!(client.ask(kind::LINK, &[Word(ROOT), Word(2), Text("second")]), Err(Errno::PERM));
+    client.set_attr(2, 1, 0o4700, 0).unwrap();
+    assert_eq!(fs::metadata(client.path("file")).unwrap().permissions().mode() & 0o7777, 0o700);
+    client.ask(kind::MKDIR, &[Word(ROOT), Text("folder"), Word(0o755), Word(0)]).unwrap();
+    assert_eq!(fs::read_to_string(client.path("file")).unwrap(), "text");
+}
+
+mod random {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A message of random fields: numbers are small, so that they meet handles that are there.
+    fn request() -> impl Strategy<Value = Vec<u8>> {
+        let kinds = vec![
+            kind::STATFS,
+            kind::LOPEN,
+            kind::LCREATE,
+            kind::SYMLINK,
+            kind::MKNOD,
+            kind::READLINK,
+            kind::GETATTR,
+            kind::SETATTR,
+            kind::XATTRWALK,
+            kind::XATTRCREATE,
+            kind::READDIR,
+            kind::FSYNC,
+            kind::LOCK,
+            kind::GETLOCK,
+            kind::LINK,
+            kind::MKDIR,
+            kind::RENAMEAT,
+            kind::UNLINKAT,
+            kind::VERSION,
+            kind::ATTACH,
+            kind::FLUSH,
+            kind::WALK,
+            kind::READ,
+            kind::WRITE,
+            kind::CLUNK,
+        ];
+        let text = prop_oneof![
+            Just("a".to_string()),
+            Just("b".to_string()),
+            Just("..".to_string()),
+            Just("secret".to_string()),
+            Just("../secret".to_string()),
+            Just("/etc/passwd".to_string()),
+            any::<String>()
+        ];
+        let field = prop_oneof![
+            (0..4u32).prop_map(|n| n.to_le_bytes().to_vec()),
+            (0..4u16).prop_map(|n| n.to_le_bytes().to_vec()),
+            any::<u32>().prop_map(|n| n.to_le_bytes().to_vec()),
+            any::<u64>().prop_map(|n| n.to_le_bytes().to_vec()),
+            text.prop_map(|t| [&(t.len() as u16).to_le_bytes()[..], t.as_bytes()].concat()),
+        ];
+        (proptest::sample::select(kinds), proptest::collection::vec(field, 0..8))
+            .prop_map(|(kind, fields)| [&[kind, 7, 0][..], &fields.concat()].concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+        #[test]
+        fn whatever_a_client_sends_is_answered_and_leads_nowhere_else(
+            requests in proptest::collection::vec(request(), 1..60),
+            access in proptest::sample::select(vec![Access::All, Access::PlainFiles, Access::ReadOnly]),
+        ) {
+            let mut client = Client::of(access);
+            let mut out = Vec::new();
+            for request in requests {
+                client.server.answer(&request, &mut out);
+                prop_assert_eq!(u32::from_le_bytes(out[..4].try_into().unwrap()) as usize, out.len());
+                prop_assert!(out.len() <= crate::MOST_MESSAGE as usize);
+                let holds = out.windows(6).any(|w| w == b"secret");
+                // Names may come back; what is in the file beside the export may not.
+                prop_assert!(!(holds && out[4] == kind::READ + 1));
+            }
+            prop_assert_eq!(fs::read_to_string(client.folder.path().join("secret")).unwrap(), "secret");
+            prop_assert_eq!(fs::read_dir(client.folder.path()).unwrap().count(), 2);
+            if access == Access::ReadOnly {
+                prop_assert_eq!(fs::read_dir(client.folder.path().join("shared")).unwrap().count(), 0);
+            }
+        }
+    }
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine is given when it starts.
+
+use crate::{
+    qemu,
+    record::{Connection, Spec, now_ms},
+    store::Held,
+};
+use api_boot::{BootConfig, Volume};
+use std::path::PathBuf;
+
+/// What depends on the kernel: made when the machine's connection is known.
+pub struct BootFiles {
+    /// The initial RAM disk. One that is made for this machine alone goes into [`Held::initrd`].
+    pub initrd: PathBuf,
+    /// The kernel's command line.
+    pub append: String,
+}
+
+/// Makes the [`BootFiles`]; the error is one line.
+pub type Boot<'a> = &'a dyn Fn(&Held, &BootConfig) -> Result<BootFiles, String>;
+
+/// What the kernel is told about a machine.
+pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
+    let volume = |(n, mount): (usize, &crate::record::Mount)| Volume {
+        tag: qemu::volume_tag(n),
+        path: mount.guest.clone(),
+        read_only: mount.read_only,
+    };
+    let mut boot = BootConfig {
+        hostname: Some(spec.hostname.clone()),
+        env: spec.env.clone(),
+        cwd: spec.cwd.clone(),
+        uid: spec.uid,
+        gid: spec.gid,
+        volumes: spec.volumes.iter().enumerate().map(volume).collect(),
+        epoch_ns: Some(now_ms() * 1_000_000),
+        log: spec.log.clone(),
+        trace: spec.trace,
+        stop_signal: (spec.stop_signal != 15).then_some(spec.stop_signal),
+        tty: spec.tty,
+        args: spec.args.clone(),
+        ..BootConfig::default()
+    };
+    crate::link::describe(connection, &mut boot);
+    boot
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a machine sends: its console, its status lines, the messages of its process. Each has a thread that reads it and
+//! stops reading while nobody takes what was read, so that a machine that sends much waits and the supervisor does not grow.
+
+use crate::{
+    console_log::ConsoleLog,
+    lines::{Lines, printable},
+};
+use api_boot::Status;
+use rustix::process::WaitIdStatus;
+use std::{
+    io::Read,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
+    },
+    thread,
+    time::Instant,
+};
+
+/// Messages that may wait for the supervisor. The largest holds a line.
+const MAX_WAITING: usize = 64;
+/// Bytes of the process' own messages that are kept.
+const MAX_COMPLAINT: u64 = 64 << 10;
+/// Bytes of the console read at once.
+const PIECE: usize = 8192;
+
+/// What can happen to a machine.
+pub enum Message {
+    /// The machine has printed or reported something for the first time.
+    Spoke,
+    /// The text that says that the program is ready was printed.
+    Printed,
+    /// A report, and when it came: what is done with others may take longer than the machine's start.
+    Status(Status, Instant),
+    /// A line that is no report.
+    Unknown(String),
+    /// The process' own messages, all of them.
+    Complaint(String),
+    Signal(i32),
+    /// How the process ended, where that is known.
+    Exited(Option<WaitIdStatus>),
+    /// Console, status lines and messages have ended, and all of them was taken.
+    Drained,
+}
+
+/// The way to the supervisor.
+pub type Messages = SyncSender<Message>;
+
+pub fn messages() -> (Messages, Receiver<Message>) {
+    sync_channel(MAX_WAITING)
+}
+
+/// Takes a part of the output.
+pub type Sink<T> = Box<dyn FnMut(&T) + Send>;
+
+/// Where output goes besides the log. Either may block; only the machine waits for it.
+pub struct Sinks {
+    /// Bytes the program or the kernel printed.
+    pub console: Sink<[u8]>,
+    /// A line of the kernel's log.
+    pub log: Sink<str>,
+}
+
+impl Sinks {
+    /// Nobody looks.
+    pub fn none() -> Sinks {
+        Sinks { console: Box::new(|_| {}), log: Box::new(|_| {}) }
+    }
+}
+
+/// All that a machine sends.
+pub struct Sources {
+    pub console: UnixStream,
+    pub status: UnixStream,
+    pub messages: Option<Box<dyn Read + Send>>,
+}
+
+/// Reads everything that comes from a machine, keeps it in `log` and passes it on. `wanted`: the text whose appearance on
+/// the console is to be told.
+pub fn watch(
+    send: &Messages,
+    sources: Sources,
+    waiter: impl FnOnce() -> Option<WaitIdStatus> + Send + 'static,
+    sinks: Sinks,
+    log: ConsoleLog,
+    wanted: Option<String>,
+) {
+    let Sources { console, status, messages } = sources;
+    let Sinks { console: console_sink, log: log_sink } = sinks;
+    let log = Arc::new(Mutex::new(log));
+    let to = send.clone();
+    thread::spawn(move || {
+        // Nobody waits for it any more where that fails; so below.
+        let _ = to.send(Message::Exited(waiter()));
+    });
+    let (to, to_log) = (send.clone(), log.clone());
+    let status = thread::spawn(move || read_status(status, &to, &to_log, log_sink));
+    let to = send.clone();
+    let complaint = thread::spawn(move || read_complaint(messages, &to));
+    let to = send.clone();
+    thread::spawn(move || {
+        read_console(console, &to, &log, console_sink, wanted);
+        // A thread that panicked has ended as well.
+        let _ = (status.join(), complaint.join());
+        let _ = to.send(Message::Drained);
+    });
+}
+
+/// A panic of one thread must not take the log from the others.
+fn lock(log: &Mutex<ConsoleLog>) -> MutexGuard<'_, ConsoleLog> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_console(
+    mut console: UnixStream,
+    to: &Messages,
+    log: &Mutex<ConsoleLog>,
+    mut sink: impl FnMut(&[u8]),
+    wanted: Option<String>,
+) {
+    let mut search = wanted.map(Search::new);
+    let mut buffer = [0; PIECE];
+    let mut has_spoken = false;
+    while let Ok(length) = console.read(&mut buffer) {
+        if length == 0 {
+            return;
+        }
+        if !std::mem::replace(&mut has_spoken, true) && to.send(Message::Spoke).is_err() {
+            return;
+        }
+        let bytes = &buffer[..length];
+        lock(log).write(bytes);
+        sink(bytes);
+        if search.as_mut().is_some_and(|search| search.finds(bytes)) {
+            search = None;
+            if to.send(Message::Printed).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn read_status(status: UnixStream, to: &Messages, log: &Mutex<ConsoleLog>, mut sink: impl FnMut(&str)) {
+    let mut has_spoken = false;
+    for line in Lines::new(status) {
+        let came = Instant::now();
+        if !std::mem::replace(&mut has_spoken, true) && to.send(Message::Spoke).is_err() {
+            return;
+        }
+        let message = match Status::parse(&printable(&line)) {
+            Some(Status::Log { text }) => {
+                lock(log).write(format!("{text}\n").as_bytes());
+                sink(&text);
+                continue;
+            }
+            Some(status) => Message::Status(status, came),
+            None => Message::Unknown(printable(&line)),
+        };
+        if to.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_complaint(messages: Option<Box<dyn Read + Send>>, to: &Messages) {
+    let mut text = Vec::new();
+    if let Some(mut messages) = messages {
+        // What was read until an error is all there is.
+        let _ = messages.by_ref().take(MAX_COMPLAINT).read_to_end(&mut text);
+        // A pipe that nobody reads would stop the process when it is full.
+        let _ = std::io::copy(&mut messages, &mut std::io::sink());
+    }
+    let lines: Vec<String> = String::from_utf8_lossy(&text).lines().map(printable).collect();
+    let _ = to.send(Message::Complaint(lines.join("\n")));
+}
+
+/// Looks for a text in bytes that come in pieces.
+struct Search {
+    wanted: Vec<u8>,
+    /// The end of what came so far that may be the beginning of the text.
+    tail: Vec<u8>,
+}
+
+impl Search {
+    fn new(wanted: String) -> Search {
+        Search { wanted: wanted.into_bytes(), tail: Vec::new() }
+    }
+
+    fn finds(&mut self, bytes: &[u8]) -> bool {
+        self.tail.extend_from_slice(bytes);
+        let found = self.wanted.is_empty() || self.tail.windows(self.wanted.len()).any(|w| w == self.wanted);
+        let keep = self.wanted.len().saturating_sub(1);
+        self.tail.drain(..self.tail.len().saturating_sub(keep));
+        found
+    }
+}
+
+/// Copies the user's input to the console once `begun` says so; at its end sends the character that means end of file to a
+/// terminal (POSIX 11.1.9, EOF). `hang_up`: and no more can follow; QEMU would take that for the end of the output as well.
+pub fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream, hang_up: bool) -> Sender<()> {
+    const END_OF_FILE: u8 = 4;
+    let (begin, begun) = channel();
+    thread::spawn(move || {
+        use std::io::Write;
+        // A machine that ends before it says anything reads nothing.
+        if begun.recv().is_err() {
+            return;
+        }
+        let mut buffer = [0; 4096];
+        loop {
+            match input.read(&mut buffer) {
+                Ok(0) => {
+                    // The machine may have ended already.
+                    let _ = console.write_all(&[END_OF_FILE]);
+                    if hang_up {
+                        let _ = console.shutdown(std::net::Shutdown::Write);
+                    }
+                    return;
+                }
+                Ok(length) => {
+                    if console.write_all(&buffer[..length]).is_err() {
+                        return;
+                    }
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    });
+    begin
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console_log::LogLimits;
+    use std::{io::Write, sync::mpsc};
+
+    /// A machine's ends of what is watched.
+    struct World {
+        folder: tempfile::TempDir,
+        console: UnixStream,
+        status: UnixStream,
+        messages: Receiver<Message>,
+    }
+
+    fn world(sinks: Sinks, wanted: Option<&str>) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let log = ConsoleLog::open(folder.path(), LogLimits { size: 4096, files: 2 }).unwrap();
+        let ((console, console_end), (status, status_end)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let (send, messages) = messages();
+        let sources = Sources { console: console_end, status: status_end, messages: None };
+        watch(&send, sources, || None, sinks, log, wanted.map(String::from));
+        World { folder, console, status, messages }
+    }
+
+    /// How much a stream takes while nobody reads its other end, at most `limit` bytes.
+    fn taken(stream: &mut UnixStream, piece: &[u8], limit: usize) -> usize {
+        let timeout = std::time::Duration::from_secs(2);
+        stream.set_write_timeout(Some(timeout)).unwrap();
+        let mut sum = 0;
+        while sum < limit {
+            match stream.write(piece) {
+                Ok(length) => sum += length,
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return sum,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        sum
+    }
+
+    #[test]
+    fn a_machine_waits_for_a_reader_that_is_slow() {
+        let (go, wait) = mpsc::channel::<()>();
+        let console = Box::new(move |_: &[u8]| {
+            let _ = wait.recv();
+        });
+        let mut world = world(Sinks { console, ..Sinks::none() }, None);
+        let taken = taken(&mut world.console, &[b'y'; 4096], 64 << 20);
+        assert!(taken < 2 << 20, "{taken} bytes were taken that nobody read");
+        drop(go);
+    }
+
+    #[test]
+    fn status_lines_that_nobody_takes_wait_in_the_machine() {
+        let mut world = world(Sinks::none(), None);
+        let taken = taken(&mut world.status, b"listening tcp 80\n", 64 << 20);
+        assert!(taken < 2 << 20, "{taken} bytes were taken that nobody read");
+    }
+
+    #[test]
+    fn one_endless_line_is_cut_and_does_not_hide_the_next() {
+        let world = world(Sinks::none(), None);
+        let mut status = world.status;
+        let writer = thread::spawn(move || {
+            for _ in 0..1024 {
+                status.write_all(&[b'x'; 64 << 10]).unwrap();
+            }
+            status.write_all(b"\x1b[2Jnothing known\nexit 3\n").unwrap();
+        });
+        let mut unknown = Vec::new();
+        let code = loop {
+            match world.messages.recv().unwrap() {
+                Message::Unknown(line) => unknown.push(line),
+                Message::Status(Status::Exit { code }, _) => break code,
+                _ => {}
+            }
+        };
+        writer.join().unwrap();
+        assert_eq!((code, unknown.len(), unknown[0].len()), (3, 1, crate::lines::MAX_LINE));
+    }
+
+    #[test]
+    fn the_text_of_a_ready_program_is_found_across_pieces_and_told_once() {
+        let mut world = world(Sinks::none(), Some("is ready"));
+        for piece in ["it is", " re", "ady, is", " ready\n"] {
+            world.console.write_all(piece.as_bytes()).unwrap();
+        }
+        drop((world.console, world.status));
+        let mut told = 0;
+        loop {
+            match world.messages.recv().unwrap() {
+                Message::Printed => told += 1,
+                Message::Drained => break,
+                _ => {}
+            }
+        }
+        assert_eq!(told, 1);
+        assert_eq!(crate::console_log::end(world.folder.path(), 100), b"it is ready, is ready\n");
+    }
+}
