@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use unilith_image::{
-    Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
+    Base, Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
 };
 use unilith_linux::{PLACES, Recipe};
 use unilith_machine::{
@@ -104,6 +104,10 @@ pub struct Flags {
     /// Use KVM or software emulation (tcg) whatever the probe says; icount: a clock that counts instructions
     #[arg(long, value_name = "HOW", value_parser = accelerator)]
     pub accel: Option<Accel>,
+    /// What an image of Debian packages has of Debian's base system beside their dependencies: none, auto (a shell and
+    /// the usual tools, certificates, time zones as far as the programs can be seen to use them) or full
+    #[arg(long, value_name = "none|auto|full")]
+    pub base: Option<Base>,
     /// How much the kernel logs: error, warn, info, debug
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
@@ -331,6 +335,7 @@ pub fn gather(
     request.user = flags.user.clone();
     request.env = env;
     request.linked = linked;
+    request.base = flags.base;
     request.offline = flags.offline;
     Ok(unilith_image::gather(&request, &cache()?, progress)?)
 }

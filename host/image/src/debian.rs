@@ -9,7 +9,9 @@ use crate::{
     archive::{self, Rules},
     cache::{Cache, digest},
     error::{ErrorKind, ImageError, Result, fail},
+    maintainer::Scripts,
     request::Progress,
+    service::{self, Unit},
     tree::{Kind, Tree},
 };
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{BufRead, BufReader, Read},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread,
@@ -83,6 +86,17 @@ pub(crate) struct Package {
     pub name: String,
     file: String,
     pub sha256: String,
+    /// The file's identity when it was verified: one that has not changed since is not read again.
+    #[serde(default)]
+    stamp: Option<Stamp>,
+}
+
+/// What changes with a file's content: inode, bytes, and the nanosecond of its last change.
+type Stamp = (u64, u64, i64, i64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let m = fs::metadata(path).ok()?;
+    Some((m.ino(), m.size(), m.ctime(), m.ctime_nsec()))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -298,7 +312,9 @@ impl<'a> Apt<'a> {
 
     /// Whether a package file is in the cache as apt verified it.
     fn intact(&self, package: &Package) -> bool {
-        fs::read(self.archives.join(&package.file)).is_ok_and(|bytes| digest(&bytes) == package.sha256)
+        let path = self.archives.join(&package.file);
+        let same = package.stamp.is_some() && stamp(&path) == package.stamp;
+        same || fs::read(&path).is_ok_and(|bytes| digest(&bytes) == package.sha256)
     }
 }
 
@@ -414,7 +430,7 @@ fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<Se
         let path = apt.archives.join(&file);
         let bytes = fs::read(&path).map_err(|e| ImageError::io("read the package", &path, &e))?;
         let name = file.split('_').next().unwrap_or(&file).to_string();
-        packages.push(Package { name, sha256: digest(&bytes), file });
+        packages.push(Package { name, sha256: digest(&bytes), file, stamp: stamp(&path) });
     }
     Ok(Set { packages, warnings })
 }
@@ -427,44 +443,78 @@ pub(crate) fn left_out(path: &Path) -> bool {
         || path.starts_with("/lib/x86_64-linux-gnu/gconv")
 }
 
-/// Unpacks packages over a tree. Returns the paths of the files of each package.
+/// What packages brought that is not in the tree.
+#[derive(Default)]
+pub(crate) struct Unpacked {
+    /// The paths of the files of each package.
+    pub files: BTreeMap<String, Vec<PathBuf>>,
+    /// In the order in which they are configured.
+    pub scripts: Vec<Scripts>,
+    /// Service units by package.
+    pub units: BTreeMap<String, Vec<Unit>>,
+    /// The names that each package depends on.
+    pub depends: BTreeMap<String, Vec<String>>,
+}
+
+/// Unpacks packages over a tree.
 pub(crate) fn unpack(
     set: &Set,
     cache: &Cache,
     converters: bool,
     progress: &dyn Progress,
     tree: &mut Tree,
-) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+) -> Result<Unpacked> {
     progress.step("unpacking packages");
     let archives = cache.sub("debian/archives")?;
-    let mut files = BTreeMap::new();
+    let mut unpacked = Unpacked::default();
     let mut budget = archive::MAX_UNPACKED;
     for (index, package) in set.packages.iter().enumerate() {
         progress.advance(index as u64, set.packages.len() as u64);
+        let name = &package.name;
         let path = archives.join(&package.file);
         let mut part = Tree::new();
-        let out = |path: &Path| left_out(path) && !(converters && (path.starts_with(CONVERTERS)));
+        let out = |path: &Path| {
+            left_out(path) && !service::is_unit(path) && !(converters && path.starts_with(CONVERTERS))
+        };
         stream(&path, "--fsys-tarfile", &mut |reader, what| {
             archive::unpack(reader, what, Rules::Package, &out, &mut budget, &mut part)
         })?;
+        let mut units = Vec::new();
+        for (path, id) in part.list().into_iter().filter(|(path, _)| service::is_unit(path)) {
+            if let (Kind::File(content), Some(unit)) = (&part.node(id).kind, path.file_name()) {
+                units.push(Unit::parse(&unit.to_string_lossy(), &String::from_utf8_lossy(&content.read()?)));
+            }
+        }
+        for folder in ["/lib/systemd", "/usr/lib/systemd"] {
+            part.remove(Path::new(folder));
+        }
         let own =
             part.list().into_iter().filter(|(_, id)| !matches!(part.node(*id).kind, Kind::Directory(_)));
-        files.insert(package.name.clone(), own.map(|(path, _)| path).collect());
+        unpacked.files.insert(name.clone(), own.map(|(path, _)| path).collect());
+        unpacked.units.insert(name.clone(), units);
         overlay(tree, &part)?;
         let mut control = Tree::new();
         stream(&path, "--ctrl-tarfile", &mut |reader, what| {
             archive::unpack(reader, what, Rules::Package, &|_| false, &mut (64 << 20), &mut control)
         })?;
-        if let Some(script) = control.text("/postinst") {
-            for (link, target) in alternatives(&script) {
-                // The first package to offer a name has it, as with equal priorities.
-                if tree.walk(&link, false).is_none() && tree.file(&target).is_some() {
-                    tree.put_link(&link, target)?;
-                }
-            }
-        }
+        unpacked.depends.insert(name.clone(), depends(&control.text("/control").unwrap_or_default()));
+        unpacked.scripts.push(Scripts {
+            package: name.clone(),
+            preinst: control.text("/preinst"),
+            postinst: control.text("/postinst"),
+            templates: control.text("/templates"),
+        });
     }
-    Ok(files)
+    Ok(unpacked)
+}
+
+/// The names of a control file's `Pre-Depends` and `Depends` fields (Debian Policy 7.1), in order.
+fn depends(control: &str) -> Vec<String> {
+    let joined = control.replace("\n ", " ");
+    let fields = ["Pre-Depends:", "Depends:"];
+    let values = fields.iter().filter_map(|f| joined.lines().find_map(|l| l.strip_prefix(f)));
+    let names = values.flat_map(|v| v.split([',', '|'])).filter_map(|d| d.split_whitespace().next());
+    names.map(|n| n.split(':').next().unwrap_or(n).to_string()).collect()
 }
 
 /// Lays one tree over another with dpkg's rules.
@@ -524,30 +574,6 @@ fn stream(path: &Path, option: &str, read: &mut dyn FnMut(&mut dyn Read, &str) -
     result
 }
 
-/// The links that a postinst script asks `update-alternatives --install` for, slaves included. Calls with shell
-/// variables in them are not understood and skipped.
-fn alternatives(script: &str) -> Vec<(PathBuf, PathBuf)> {
-    let joined = script.replace("\\\n", " ");
-    let mut out = Vec::new();
-    for line in
-        joined.lines().map(str::trim).filter(|l| l.contains("update-alternatives") && !l.starts_with('#'))
-    {
-        let words: Vec<&str> = line.split_ascii_whitespace().map(|w| w.trim_matches(['"', '\''])).collect();
-        for (at, word) in words.iter().enumerate() {
-            if !matches!(*word, "--install" | "--slave") {
-                continue;
-            }
-            if let [link, _, target, ..] = words[at + 1..]
-                && [link, target].iter().all(|p| p.starts_with('/') && !p.contains(['$', '`', '*', ';']))
-                && !left_out(Path::new(link))
-            {
-                out.push((link.into(), target.trim_end_matches(';').into()));
-            }
-        }
-    }
-    out
-}
-
 /// Whether a file of the tree calls iconv: then the converters are needed. libc's own tools do not count.
 pub(crate) fn calls_iconv(tree: &Tree) -> bool {
     tree.list().into_iter().any(|(path, id)| {
@@ -566,11 +592,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alternatives_are_read_from_postinst_scripts() {
-        let script = "#!/bin/sh\nif x; then\n update-alternatives --install /usr/bin/lua lua-interpreter /usr/bin/lua5.4 130 \\\n\
-            \t--slave /usr/share/man/man1/lua.1.gz lua-manual /usr/share/man/man1/lua5.4.1.gz\nfi\n\
-            update-alternatives --install /usr/bin/$x x /usr/lib/$x 1\n# update-alternatives --install /a b /c 1\n";
-        assert_eq!(alternatives(script), [(PathBuf::from("/usr/bin/lua"), PathBuf::from("/usr/bin/lua5.4"))]);
+    fn dependencies_are_names_without_versions() {
+        let control = "Package: x\nPre-Depends: dpkg (>= 1)\nDepends: libc6 (>= 2.36), nginx (<< 2) | nginx-full,\n python3:any\nX: y\n";
+        assert_eq!(depends(control), ["dpkg", "libc6", "nginx", "nginx-full", "python3"]);
     }
 
     #[test]

@@ -8,10 +8,14 @@ use crate::{
     etc,
     manifest::{Manifest, Port, Ready, signal_number},
     request::{Image, ImageConfig, Request},
+    service::Service,
     tree::{Kind, Tree},
 };
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 /// Debian's and docker's default.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -57,6 +61,12 @@ pub(crate) struct Facts {
     /// The program when nothing else says which; `None` with the reason in `no_program`.
     pub program: Option<String>,
     pub no_program: String,
+    /// What the package's service unit starts; it runs where the user names neither program nor arguments.
+    #[serde(default)]
+    pub service: Option<Service>,
+    /// Programs that the base system brought: there for other programs, not what a first word means.
+    #[serde(default)]
+    pub base: BTreeSet<String>,
     /// Arguments that always stand first (an OCI entrypoint's), and those that the user's words replace.
     pub fixed_args: Vec<String>,
     pub args: Vec<String>,
@@ -135,7 +145,45 @@ impl Facts {
             let full = crate::libraries::tidy(&Path::new(base).join(name));
             return by_path(full.to_str()?);
         }
-        self.command_directories().find_map(|d| by_path(&format!("{d}/{name}")))
+        let command = self.command_directories().find_map(|d| by_path(&format!("{d}/{name}")));
+        command.or_else(|| {
+            // Programs that only other programs start: /usr/lib/postgresql/15/bin, /usr/libexec.
+            let folder = |p: &Program| {
+                let mut parts = p.path.rsplit('/');
+                parts.next() == Some(name) && matches!(parts.next(), Some("bin" | "sbin" | "libexec"))
+            };
+            self.programs.iter().filter(|p| folder(p)).min_by_key(|p| p.path.len())
+        })
+    }
+
+    /// The program that a first word chooses. Tools of the base system are not meant by words that a program could take
+    /// as its own, except for the shells.
+    fn meant(&self, word: &str) -> Option<&Program> {
+        let program = self.find(word)?;
+        let own = !self.base.contains(&program.path) || self.program.is_none();
+        (own || word.contains('/') || matches!(word, "sh" | "bash")).then_some(program)
+    }
+
+    /// As the service unit says it.
+    fn as_service(&self, service: &Service) -> Facts {
+        let (program, arguments) =
+            service.command.split_first().map_or((None, &[][..]), |(p, a)| (Some(p), a));
+        let mut facts = self.clone();
+        facts.service = None;
+        facts.program = program.cloned();
+        facts.args = arguments.to_vec();
+        facts.env.extend(service.env.clone());
+        facts.user = service.user.clone();
+        facts.cwd = service.cwd.clone().or(facts.cwd);
+        facts.stop_signal = service.stop_signal.as_deref().and_then(signal_number).or(facts.stop_signal);
+        facts
+    }
+
+    /// Whether the image has all that a command needs to start: the program and, for a script, its interpreter.
+    pub(crate) fn can_run(&self, command: &str) -> bool {
+        let Some(program) = self.find(command) else { return false };
+        program.problem.is_none()
+            && program.script.as_ref().is_none_or(|(interpreter, _)| self.find(interpreter).is_some())
     }
 
     /// Programs that a user would call, for messages.
@@ -143,6 +191,7 @@ impl Facts {
         let runs = |p: &&Program| {
             let above = Path::new(&p.path).parent();
             p.problem.is_none()
+                && !self.base.contains(&p.path)
                 && self
                     .command_directories()
                     .any(|d| above == Some(Path::new(&self.real(&format!("{d}/")).trim_end_matches('/'))))
@@ -154,6 +203,12 @@ impl Facts {
 
     /// Answers a request: the image with its program, arguments, environment and user.
     pub(crate) fn answer(&self, request: &Request, root: PathBuf) -> Result<Image> {
+        if let Some(service) = &self.service
+            && request.words.is_empty()
+            && request.entrypoint.is_none()
+        {
+            return self.as_service(service).answer(request, root);
+        }
         let what = &self.name;
         let words = &request.words;
         let (name, mut args) = if let Some(entrypoint) = &request.entrypoint {
@@ -168,7 +223,7 @@ impl Facts {
                     (all.next(), all.collect())
                 }
                 Words::Program => match words.split_first() {
-                    Some((first, rest)) if !first.starts_with('-') && self.find(first).is_some() => {
+                    Some((first, rest)) if !first.starts_with('-') && self.meant(first).is_some() => {
                         (Some(first.clone()), rest.to_vec())
                     }
                     Some((first, _)) if self.program.is_none() => {

@@ -2,6 +2,7 @@
 //! From a request to a root archive in the cache.
 
 use crate::{
+    base::{self, Parts},
     cache::{Cache, digest, hex},
     catalogue, cpio, debian, elf,
     error::{ErrorKind, ImageError, Result, fail},
@@ -9,9 +10,11 @@ use crate::{
     facts::{Facts, Words},
     layers,
     libraries::{self, Host},
+    maintainer,
     manifest::{Manifest, signal_number},
     pattern,
-    request::{Image, Linked, Progress, Reference, Request},
+    request::{Base, Image, Linked, Progress, Reference, Request},
+    service,
     tree::{Content, FIXED_TIME, Kind, Meta, Tree},
 };
 use sha2::{Digest, Sha256};
@@ -25,7 +28,7 @@ use std::{
 };
 
 /// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
-const GATHERER: &str = "3";
+const GATHERER: &str = "4";
 /// The program's folder in images made of one ELF file.
 const APP: &str = "/app";
 /// Bytes of a host directory that are taken; more is a wrong directory.
@@ -33,8 +36,9 @@ const MAX_DIRECTORY: u64 = 2 << 30;
 
 /// Gathers what the request names. An image that is in the cache already is not written again.
 pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
-    let sources = Sources { request, cache, progress, sets: RefCell::default() };
+    let sources = Sources { request, cache, progress, sets: RefCell::default(), told: RefCell::default() };
     let mut facts = sources.facts()?;
+    facts.warnings.extend(sources.told.take());
     // What a run met on its way is not part of what the archive is.
     let met = sources.sets.into_inner();
     facts.warnings.extend(met.values().flat_map(|set| set.warnings.clone()));
@@ -48,6 +52,20 @@ struct Sources<'a> {
     progress: &'a dyn Progress,
     /// Packages found in this run.
     sets: RefCell<BTreeMap<Vec<String>, Rc<debian::Set>>>,
+    /// What the user is told of this run alone.
+    told: RefCell<Vec<String>>,
+}
+
+/// What beside the packages is in an image of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    base: Base,
+    /// Time zones are wanted.
+    zones: bool,
+}
+
+impl Extent {
+    const NOTHING: Extent = Extent { base: Base::None, zones: false };
 }
 
 /// The settings file that applies, and the folder its relative paths start at.
@@ -64,6 +82,38 @@ impl Sources<'_> {
         let set = Rc::new(debian::resolve(wanted, self.cache, self.request.offline, self.progress)?);
         self.sets.borrow_mut().insert(wanted.to_vec(), set.clone());
         Ok(set)
+    }
+
+    fn extent(&self, project: Option<&Project>) -> Extent {
+        let manifest = project.map(|p| &p.manifest);
+        let unsaid = match manifest {
+            // An image that says what is in it has nothing else.
+            Some(m) if !m.only.is_empty() => Base::None,
+            _ => Base::Auto,
+        };
+        let base = self.request.base.or(manifest.and_then(|m| m.base)).unwrap_or(unsaid);
+        let zones = self.request.env.iter().any(|(k, _)| k == "TZ")
+            || manifest.is_some_and(|m| m.env.contains_key("TZ"));
+        Extent { base, zones }
+    }
+
+    /// The packages of the base system; without a network an image does without, unless all of it was asked for.
+    fn base_packages(&self, base: Base) -> Result<Option<Rc<debian::Set>>> {
+        if base == Base::None {
+            return Ok(None);
+        }
+        match self.packages(&base::PACKAGES.map(String::from)) {
+            Ok(set) => Ok(Some(set)),
+            Err(e) if base == Base::Auto && matches!(e.kind, ErrorKind::Packages | ErrorKind::Offline) => {
+                let text = format!("the image has no base system (a shell and the usual tools): {e}");
+                let mut told = self.told.borrow_mut();
+                if !told.contains(&text) {
+                    told.push(text);
+                }
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     fn facts(&self) -> Result<Facts> {
@@ -93,7 +143,7 @@ impl Sources<'_> {
             return Ok(facts);
         }
         let mut tree = Tree::new();
-        let mut facts = self.load(reference, &mut tree, false)?;
+        let mut facts = self.load(reference, &mut tree, false, self.extent(None))?;
         self.finish(&mut tree, &mut facts, key)?;
         Ok(facts)
     }
@@ -118,11 +168,12 @@ impl Sources<'_> {
             return Ok(facts);
         }
         let mut tree = Tree::new();
-        let mut facts = self.load(&base, &mut tree, manifest.program.is_some())?;
+        let extent = self.extent(Some(&project));
+        let mut facts = self.load(&base, &mut tree, manifest.program.is_some(), extent)?;
         facts.name = name.to_string();
         for text in &manifest.with {
             let mut more = Tree::new();
-            let part = self.load(&self.relative(text, folder)?, &mut more, true)?;
+            let part = self.load(&self.relative(text, folder)?, &mut more, true, Extent::NOTHING)?;
             debian::overlay(&mut tree, &more)?;
             facts.warnings.extend(part.warnings);
         }
@@ -198,6 +249,11 @@ impl Sources<'_> {
                 let set = self.packages(packages)?;
                 add(packages.join(",").as_bytes());
                 set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
+                let Extent { base, zones } = self.extent(project);
+                add(format!("{base:?} {zones}").as_bytes());
+                if let Some(set) = self.base_packages(base)? {
+                    set.packages.iter().for_each(|p| add(p.sha256.as_bytes()));
+                }
             }
             Reference::Oci(path) => {
                 let metadata = fs::metadata(path).map_err(|e| ImageError::io("read", path, &e))?;
@@ -250,9 +306,9 @@ impl Sources<'_> {
     }
 
     /// Lays a source over the tree. `chosen`: a settings file names the program.
-    fn load(&self, reference: &Reference, tree: &mut Tree, chosen: bool) -> Result<Facts> {
+    fn load(&self, reference: &Reference, tree: &mut Tree, chosen: bool, extent: Extent) -> Result<Facts> {
         match reference {
-            Reference::Debian(packages) => self.debian(packages, tree, chosen),
+            Reference::Debian(packages) => self.debian(packages, tree, chosen, extent),
             Reference::Elf(path) => elf_file(path, tree),
             Reference::Directory(path) => directory(path, tree),
             Reference::Oci(path) => oci(path, self.progress, tree),
@@ -262,28 +318,56 @@ impl Sources<'_> {
         }
     }
 
-    fn debian(&self, packages: &[String], tree: &mut Tree, chosen: bool) -> Result<Facts> {
+    fn debian(&self, packages: &[String], tree: &mut Tree, chosen: bool, extent: Extent) -> Result<Facts> {
         let set = self.packages(packages)?;
         etc::merged_usr(tree)?;
-        let mut files = debian::unpack(&set, self.cache, false, self.progress, tree)?;
+        let mut unpacked = debian::unpack(&set, self.cache, false, self.progress, tree)?;
         let plain = |p: &String| p.split(['=', ':']).next().unwrap_or(p).to_string();
         let names: Vec<String> = packages.iter().map(plain).collect();
-        let own: Vec<PathBuf> = names.iter().filter_map(|n| files.remove(n)).flatten().collect();
         if debian::calls_iconv(tree) {
             debian::unpack(&set, self.cache, true, self.progress, tree)?;
         }
         etc::complete(tree, true)?;
+        self.progress.step("configuring packages");
         let mut facts = Facts {
             name: names.first().cloned().unwrap_or_default(),
             words: Words::Program,
+            warnings: maintainer::configure(tree, &unpacked.scripts),
             ..Facts::default()
         };
+        let unit = if chosen { None } else { service::of_packages(&names, &unpacked) };
         if !chosen {
             facts.learn(tree);
-            choose(&mut facts, &names, &own);
+            choose(&mut facts, &names, &mut unpacked);
+        }
+        if let Some(unit) = &unit {
+            unit.prepare(tree);
+            facts.service = unit.service(tree);
+        }
+        if let Some(set) = self.base_packages(extent.base)? {
+            let mut parts = Parts::of(extent.base, tree, extent.zones)?;
+            // A service that a shell starts.
+            parts.tools |= facts
+                .service
+                .as_ref()
+                .is_some_and(|s| facts.find(&s.command[0]).is_none_or(|p| p.script.is_some()));
+            let mut base = Tree::new();
+            etc::merged_usr(&mut base)?;
+            etc::complete(&mut base, true)?;
+            let brought = debian::unpack(&set, self.cache, false, self.progress, &mut base)?;
+            maintainer::configure(&mut base, &brought.scripts);
+            facts.base = base::lay(tree, &base, &brought, parts)?;
+        }
+        let own = tree.clone();
+        base::certificates(tree, &own)?;
+        if facts.service.is_some() {
             facts.programs.clear();
             facts.links.clear();
+            facts.learn(tree);
+            facts.service = facts.service.take().filter(|s| facts.can_run(&s.command[0]));
         }
+        facts.programs.clear();
+        facts.links.clear();
         Ok(facts)
     }
 
@@ -424,19 +508,38 @@ fn canonical(tree: &Tree, path: &Path) -> PathBuf {
     tree.walk(path, false).map_or_else(|| path.to_path_buf(), |(real, _)| real)
 }
 
-/// Which program of a set of packages runs: the one named as the package, else the only one it has.
-fn choose(facts: &mut Facts, packages: &[String], own: &[PathBuf]) {
+/// Which program of a set of packages runs: the one named as the package, the one of a dependency that the package's
+/// name begins with (nginx-light), else the only one it has.
+fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debian::Unpacked) {
     let package = packages.first().map_or("", String::as_str);
     if facts.find(package).is_some() {
         facts.program = Some(package.to_string());
         return;
     }
+    let own: Vec<PathBuf> = packages.iter().filter_map(|n| unpacked.files.remove(n)).flatten().collect();
     let commands = facts.commands();
     // A package may still say /bin where the command is in /usr/bin: the last directory and the name decide.
     let ends = |p: &Path| p.iter().rev().take(2).map(|n| n.to_os_string()).collect::<Vec<_>>();
-    let mine: Vec<&String> =
-        commands.iter().filter(|c| own.iter().any(|o| ends(o) == ends(Path::new(c)))).collect();
+    let of = |files: &[PathBuf]| -> Vec<&String> {
+        commands.iter().filter(|c| files.iter().any(|o| ends(o) == ends(Path::new(c)))).collect()
+    };
+    let mine = of(&own);
     let name = |path: &String| path.rsplit('/').next().unwrap_or(path).to_string();
+    if mine.is_empty() {
+        let direct = unpacked.depends.get(package).cloned().unwrap_or_default();
+        let files: Vec<PathBuf> =
+            direct.iter().filter_map(|d| unpacked.files.get(d)).flatten().cloned().collect();
+        let begins = |c: &&&String| {
+            let name = name(c);
+            name.len() > 2
+                && package.strip_prefix(&name).is_some_and(|r| r.starts_with(|c: char| !c.is_alphabetic()))
+        };
+        let all = of(&files);
+        if let Some(program) = all.iter().filter(begins).max_by_key(|c| c.len()) {
+            facts.program = Some((**program).clone());
+            return;
+        }
+    }
     match &mine[..] {
         [only] => facts.program = Some((*only).clone()),
         [] => {

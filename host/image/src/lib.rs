@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod base;
 mod cache;
 mod catalogue;
 mod check;
@@ -22,9 +23,11 @@ mod facts;
 mod gather;
 mod layers;
 mod libraries;
+mod maintainer;
 mod manifest;
 mod pattern;
 mod request;
+mod service;
 mod source;
 mod tree;
 
@@ -34,7 +37,7 @@ pub use check::{Need, Report, check};
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
 pub use manifest::{Build, Libc, Manifest, Port, Ready, Size, State, Works, signal_number};
-pub use request::{Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
+pub use request::{Base, Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
 pub use source::SourcePackage;
 /// How far the kernel implements a call.
 pub use syscall_table::Status;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The settings file of a catalogue entry (`apps/NAME/app.toml`) and of a project (`unilith.toml`): one schema.
 
-use crate::error::{Result, fail};
+use crate::{
+    error::{Result, fail},
+    request::Base,
+};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{
@@ -22,6 +25,8 @@ pub struct Manifest {
     pub from: Option<String>,
     /// More sources laid over the first, in order.
     pub with: Vec<String>,
+    /// How much of Debian's base system is in the image: `"none"`, `"auto"` or `"full"`.
+    pub base: Option<Base>,
     /// The program, by name or absolute path.
     pub program: Option<String>,
     /// Arguments, unless the user gives others.

@@ -77,6 +77,33 @@ impl fmt::Display for Reference {
     }
 }
 
+/// How much of Debian's base system an image of Debian packages has beside what they depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Base {
+    /// Nothing but the dependencies.
+    None,
+    /// What the programs can be seen to use: a shell and the usual tools where one starts other programs, certificates
+    /// where one speaks TLS, time zones where `TZ` is set.
+    #[default]
+    Auto,
+    /// Everything that Debian calls essential, certificates and time zones.
+    Full,
+}
+
+impl std::str::FromStr for Base {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Base, String> {
+        match text {
+            "none" => Ok(Base::None),
+            "auto" => Ok(Base::Auto),
+            "full" => Ok(Base::Full),
+            _ => Err(format!("base `{text}`: it is none, auto or full")),
+        }
+    }
+}
+
 /// A program that was made in place of one of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linked {
@@ -105,6 +132,8 @@ pub struct Request {
     pub env: Vec<(String, String)>,
     /// Programs that take the place of the image's own: the same, linked into Linux.
     pub linked: Vec<Linked>,
+    /// `--base`; `None`: what the settings file says, else [`Base::Auto`].
+    pub base: Option<Base>,
     /// Use only what is in the cache; an error of kind `Offline` when that is not enough.
     pub offline: bool,
 }
@@ -120,6 +149,7 @@ impl Request {
             user: None,
             env: Vec::new(),
             linked: Vec::new(),
+            base: None,
             offline: false,
         }
     }

@@ -321,6 +321,39 @@ impl Tree {
         out
     }
 
+    /// The names in a directory that are text, in order; none for what is no directory.
+    pub(crate) fn names_in(&self, path: &Path) -> Vec<String> {
+        let entries = self.walk(path, true).and_then(|(_, id)| self.entries(id));
+        entries.into_iter().flat_map(BTreeMap::keys).filter_map(|n| n.to_str().map(str::to_string)).collect()
+    }
+
+    /// Everything below a directory, in the order of [`Self::list`].
+    pub(crate) fn list_below(&self, path: &Path) -> Vec<(PathBuf, NodeId)> {
+        let Some((real, id)) = self.walk(path, true) else { return Vec::new() };
+        let mut out = Vec::new();
+        let mut stack = vec![(real, id)];
+        while let Some((path, at)) = stack.pop() {
+            if let Some(entries) = self.entries(at) {
+                stack.extend(entries.iter().rev().map(|(name, id)| (path.join(name), *id)));
+            }
+            if at != id {
+                out.push((path, at));
+            }
+        }
+        out
+    }
+
+    /// Changes the owner or the rights of what is at a path; `false` where there is nothing.
+    pub(crate) fn change(&mut self, path: &Path, follow: bool, how: &dyn Fn(&mut Meta)) -> bool {
+        match self.walk(path, follow) {
+            Some((_, id)) => {
+                how(&mut self.nodes[id].meta);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Keeps only the paths for which `keep` says so, and the directories above them.
     pub(crate) fn retain(&mut self, keep: &dyn Fn(&Path) -> bool) {
         self.retain_below(&PathBuf::from("/"), ROOT, keep);
