@@ -105,11 +105,25 @@ fn input_that_waits_for_the_machine_is_read_from_its_first_byte() {
 }
 
 #[test]
-fn fork_answers_enosys_and_names_the_kernel_that_has_it() {
+fn a_shell_runs_pipes_subshells_background_jobs_and_traps() {
+    let script = "(exit 3); echo code $?\n\
+        printf 'one\\ntwo\\n' | while read word; do echo got $word; done | tail -n 1\n\
+        cat <<end\nhere $(echo is) text\nend\n\
+        sleep 100 & kill $!; wait $!; echo ended $?\n\
+        trap 'echo trapped' USR1; kill -USR1 $$\n\
+        exit 7";
     let unilith = Unilith::new();
-    let ran = unilith.program(&["busybox", "sh", "-c", "(exit 3); echo after"]);
-    let all = format!("{}{}", ran.out, ran.err);
-    assert!(all.contains("--kernel linux"), "{ran}");
+    let ran = unilith.program(&["busybox", "sh", "-c", script]).code(7);
+    for part in ["code 3", "got two", "here is text", "ended 143", "trapped"] {
+        assert!(ran.out.lines().any(|line| line.trim_end() == part), "expected `{part}` in {ran}");
+    }
+}
+
+#[test]
+fn the_machine_ends_with_its_first_process_whatever_is_left() {
+    let unilith = Unilith::new();
+    let ran = unilith.program(&["busybox", "sh", "-c", "sleep 1000 & exit 5"]);
+    ran.code(5);
 }
 
 #[test]

@@ -52,6 +52,11 @@ fn ids_limits_and_names_are_those_of_linux() {
 }
 
 #[test]
+fn processes_are_those_of_linux() {
+    passes("processes.c", "all process tests passed");
+}
+
+#[test]
 fn a_program_is_replaced_whatever_its_threads_do() {
     passes("exec.c", "all exec tests passed");
 }

@@ -11,7 +11,6 @@ use crate::vma::{Backing, Tree, Vma};
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_lock::SpinLock;
 
 impl Space {
     /// Another address space with the same mappings, pages and break, as fork(2) makes it: without mappings of
@@ -19,7 +18,7 @@ impl Space {
     /// as far as the program can tell.
     pub fn fork(&self) -> Result<Arc<Space>> {
         let inner = self.lock().fork()?;
-        Ok(Arc::new(Space { inner: SpinLock::new(inner) }))
+        Ok(Space::with(inner))
     }
 }
 

@@ -40,7 +40,7 @@ pub use listing::{Listed, Usage};
 pub use pager::root;
 pub use remap::Remap;
 pub use rights::Rights;
-pub use space::{Limits, Place, Request, Space, active, current, deactivate};
+pub use space::{Limits, Place, Request, Space, active, current, deactivate, may_be_several};
 pub use text::{CallEntry, Text, set_call_entry};
 pub use vma::MappedFile;
 

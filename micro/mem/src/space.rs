@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::{Access, FaultOutcome};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Most mappings (vm.max_map_count).
 const MOST_MAPPINGS: usize = 65_530;
@@ -100,6 +100,8 @@ impl Default for Limits {
 
 /// An address space.
 pub struct Space {
+    /// No other address space ever has it.
+    id: u64,
     pub(crate) inner: SpinLock<Inner>,
 }
 
@@ -143,6 +145,11 @@ pub fn current() -> Arc<Space> {
 /// The address space that is active; `None` before the first, and when a process has ended until another one's thread runs.
 pub fn active() -> Option<Arc<Space>> {
     CURRENT.lock().clone()
+}
+
+/// There may be more than one address space at a time. The processors of a process of Linux show one together.
+pub fn may_be_several() -> bool {
+    !cfg!(feature = "process") || api_plat::cpus() == 1
 }
 
 /// No address space is active any more. For the thread that ends its process, before it lets go of the space.
@@ -203,7 +210,12 @@ impl Space {
             lock_future: false,
             changes: 0,
         };
-        Ok(Arc::new(Space { inner: SpinLock::new(inner) }))
+        Ok(Space::with(inner))
+    }
+
+    pub(crate) fn with(inner: Inner) -> Arc<Space> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Space { id: NEXT.fetch_add(1, Ordering::Relaxed), inner: SpinLock::new(inner) })
     }
 
     /// Makes it the running processor's address space.
@@ -219,6 +231,26 @@ impl Space {
     pub fn enter(self: &Arc<Space>) {
         if ACTIVE.load(Ordering::Relaxed) != Arc::as_ptr(self) as usize {
             self.activate();
+        }
+    }
+
+    /// The word at `address` as all who can reach it know it: what it belongs to, and where it is there. That is a file which
+    /// is mapped shared, or else, and with `private` in any case, this address space.
+    pub fn word(&self, address: u64, private: bool) -> ((u64, u64), u64) {
+        let own = ((self.id, u64::MAX), address);
+        if private {
+            return own;
+        }
+        let inner = self.inner.lock();
+        let Some((start, vma)) = inner.tree.find(address).filter(|(_, vma)| vma.traits.shared) else {
+            return own;
+        };
+        let Some((file, page)) = vma.file_page(start, address & !(PAGE - 1)) else { return own };
+        let offset = page * PAGE + address % PAGE;
+        match file.inode {
+            // Memory without a name: its record is what all mappings of it share.
+            0 => ((Arc::as_ptr(file) as u64, u64::MAX - 1), offset),
+            inode => ((file.device, inode), offset),
         }
     }
 

@@ -5,7 +5,7 @@
 //! So nothing is measured until one asks for the first time ([`start`]); from then on times are exact, and what was
 //! used before counts as the program's. Calls that only read a number (`fast`) count as the program's always.
 
-use crate::process::Process;
+use crate::processes;
 use crate::task::{self, Task};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -106,12 +106,12 @@ pub fn is_on() -> bool {
 }
 
 /// Somebody asks: times are told apart from now on.
-pub fn start(process: &Process) {
+pub fn start() {
     if ON.swap(true, Relaxed) {
         return;
     }
     // Every thread that has run is in the kernel now, but for those on other processors.
-    for task in process.tasks() {
+    for task in processes::all().iter().flat_map(|process| process.tasks()) {
         if task.thread().is_some_and(|thread| thread.runs_elsewhere()) {
             continue;
         }

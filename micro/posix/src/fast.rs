@@ -47,7 +47,7 @@ extern "C" fn unilith_fast_gettid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64
 }
 
 extern "C" fn unilith_fast_getppid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    0
+    current().process.family.parent() as u64
 }
 
 extern "C" fn unilith_fast_getuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {

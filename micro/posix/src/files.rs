@@ -2,6 +2,7 @@
 //! What a process has of the file tree: descriptors, root and working directory, umask.
 
 use crate::process::{Credentials, Process};
+use crate::shared::Shared;
 use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -24,16 +25,29 @@ struct Places {
     working: Arc<Dentry>,
 }
 
+/// What CLONE_FS shares.
+struct Position {
+    places: SpinLock<Places>,
+    umask: AtomicU32,
+}
+
+impl Position {
+    fn duplicate(&self) -> Position {
+        let places = self.places.lock();
+        let places = Places { root: places.root.clone(), working: places.working.clone() };
+        Position { places: SpinLock::new(places), umask: AtomicU32::new(self.umask.load(Ordering::Relaxed)) }
+    }
+}
+
 /// Files of one process.
 pub struct Files {
     pub namespace: Arc<Namespace>,
-    pub descriptors: Descriptors,
+    pub descriptors: Shared<Descriptors>,
     /// The file system of memfd_create.
     pub memory_files: Arc<ramfs::Node>,
     /// Bytes the machine was given, for the size of a tmpfs.
     pub memory: u64,
-    places: SpinLock<Places>,
-    umask: AtomicU32,
+    position: Shared<Position>,
 }
 
 impl Files {
@@ -41,36 +55,85 @@ impl Files {
     pub fn new(namespace: Arc<Namespace>, memory: u64) -> Files {
         let root = namespace.root().topmost();
         let places = SpinLock::new(Places { working: root.clone(), root });
-        let descriptors = Descriptors::new(DESCRIPTOR_LIMIT);
+        let position = Shared::new(Position { places, umask: AtomicU32::new(0o022) });
+        let descriptors = Shared::new(Descriptors::new(DESCRIPTOR_LIMIT));
         let memory_files = ramfs::tmpfs(new_device(), memory / 2, 0o1777, (0, 0));
-        Files { namespace, descriptors, memory_files, memory, places, umask: AtomicU32::new(0o022) }
+        Files { namespace, descriptors, memory_files, memory, position }
+    }
+
+    /// For a new process: the same descriptors (CLONE_FILES) or a copy of them, and the same root, working directory and
+    /// umask (CLONE_FS) or a copy.
+    pub fn fork(&self, shares_descriptors: bool, shares_position: bool) -> Files {
+        Files {
+            namespace: self.namespace.clone(),
+            descriptors: match shares_descriptors {
+                true => self.descriptors.share(),
+                false => Shared::new(self.descriptors.duplicate()),
+            },
+            memory_files: self.memory_files.clone(),
+            memory: self.memory,
+            position: match shares_position {
+                true => self.position.share(),
+                false => Shared::new(self.position.duplicate()),
+            },
+        }
+    }
+
+    /// Goes on with a copy of the descriptors where another process has them, too (execve, unshare).
+    pub fn own_descriptors(&self) {
+        if self.descriptors.is_shared() {
+            self.descriptors.replace(self.descriptors.duplicate());
+        }
+    }
+
+    /// As [`Files::own_descriptors`] for root, working directory and umask.
+    pub fn own_position(&self) {
+        if self.position.is_shared() {
+            self.position.replace(self.position.duplicate());
+        }
+    }
+
+    /// At the end of the process: closes the descriptors unless another process has them.
+    pub fn close_all(&self) {
+        if !self.descriptors.leave() {
+            return;
+        }
+        while let Some(fd) = self.descriptors.next_open(0) {
+            // Nobody is left to hear of an error.
+            let _ = self.descriptors.remove(fd).and_then(crate::calls::open::end);
+        }
+    }
+
+    /// Tells roots, working directories and umasks apart that processes share (kcmp(2)).
+    pub fn position_address(&self) -> usize {
+        self.position.address()
     }
 
     pub fn root(&self) -> Arc<Dentry> {
-        self.places.lock().root.clone()
+        self.position.places.lock().root.clone()
     }
 
     pub fn working(&self) -> Arc<Dentry> {
-        self.places.lock().working.clone()
+        self.position.places.lock().working.clone()
     }
 
     pub fn set_root(&self, dir: Arc<Dentry>) {
-        let old = core::mem::replace(&mut self.places.lock().root, dir);
+        let old = core::mem::replace(&mut self.position.places.lock().root, dir);
         drop(old);
     }
 
     pub fn set_working(&self, dir: Arc<Dentry>) {
-        let old = core::mem::replace(&mut self.places.lock().working, dir);
+        let old = core::mem::replace(&mut self.position.places.lock().working, dir);
         drop(old);
     }
 
     pub fn umask(&self) -> u32 {
-        self.umask.load(Ordering::Relaxed)
+        self.position.umask.load(Ordering::Relaxed)
     }
 
     /// Sets the umask and returns the one before.
     pub fn set_umask(&self, mask: u32) -> u32 {
-        self.umask.swap(mask & 0o777, Ordering::Relaxed)
+        self.position.umask.swap(mask & 0o777, Ordering::Relaxed)
     }
 
     /// A descriptor for a new file without a name: pipes, sockets, timers. `flags` are open(2)'s, O_CLOEXEC included.

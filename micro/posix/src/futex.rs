@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads asleep on a word of the program's memory: a hash table of queues, first come first served.
 //!
-//! The key is the word's address: there is one address space, so two threads that mean the same word name the same
-//! address unless a file is mapped shared at two places (the one case that is not served).
+//! A word is known by its [`Key`]: the address in an address space, or the place in a file that is mapped shared.
 
 use crate::task;
 use alloc::collections::VecDeque;
@@ -10,7 +9,22 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::Waiter;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// What two threads that mean the same word have in common, wherever each of them sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    object: (u64, u64),
+    offset: u64,
+}
+
+impl Key {
+    /// Of the word at an address of the running thread's. `private`: the program promises that no other process uses it.
+    pub fn of(word: u64, private: bool) -> Key {
+        let (object, offset) = mem::current().word(word, private);
+        Key { object, offset }
+    }
+}
 
 /// The bit set that matches every wake-up.
 pub const ANY: u32 = u32::MAX;
@@ -19,13 +33,13 @@ const BUCKETS: usize = 64;
 
 struct Entry {
     /// Changes when the entry is requeued.
-    word: AtomicU64,
+    word: SpinLock<Key>,
     bits: u32,
     tid: i32,
     /// Of the thread when it went to sleep: higher ones are woken first.
     priority: u8,
-    /// The priority-inheritance futex it is to be requeued to; 0: it waits for an ordinary one.
-    target: u64,
+    /// The priority-inheritance futex it is to be requeued to; `None`: it waits for an ordinary one.
+    target: Option<Key>,
     woken: AtomicBool,
     thread: Arc<dyn Waiter>,
 }
@@ -34,23 +48,24 @@ type Queue = SpinLock<VecDeque<Arc<Entry>>>;
 
 static TABLE: [Queue; BUCKETS] = [const { SpinLock::new(VecDeque::new()) }; BUCKETS];
 
-fn bucket(word: u64) -> &'static Queue {
+fn bucket(word: Key) -> &'static Queue {
     // Fibonacci hashing of the word's index.
-    &TABLE[((word >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize]
+    let number = (word.offset >> 2) ^ word.object.0 ^ word.object.1;
+    &TABLE[(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize]
 }
 
 /// The running thread's place in a queue; left on drop.
 pub struct Sleeper(Arc<Entry>);
 
 impl Sleeper {
-    pub fn enter(word: u64, bits: u32) -> Sleeper {
-        Sleeper::enter_for(word, bits, 0)
+    pub fn enter(word: Key, bits: u32) -> Sleeper {
+        Sleeper::enter_for(word, bits, None)
     }
 
     /// To be requeued to the priority-inheritance futex `target`.
-    pub fn enter_for(word: u64, bits: u32, target: u64) -> Sleeper {
+    pub fn enter_for(word: Key, bits: u32, target: Option<Key>) -> Sleeper {
         let entry = Arc::new(Entry {
-            word: AtomicU64::new(word),
+            word: SpinLock::new(word),
             bits,
             tid: task::current().tid,
             priority: sched::current().rank().priority,
@@ -69,7 +84,8 @@ impl Sleeper {
     /// Leaves the queue; true when a wake-up had been spent on this thread.
     pub fn leave(&self) -> bool {
         if !self.is_woken() {
-            bucket(self.0.word.load(Ordering::Relaxed)).lock().retain(|e| !Arc::ptr_eq(e, &self.0));
+            let word = *self.0.word.lock();
+            bucket(word).lock().retain(|e| !Arc::ptr_eq(e, &self.0));
         }
         self.is_woken()
     }
@@ -89,12 +105,12 @@ fn enter(queue: &mut VecDeque<Arc<Entry>>, entry: Arc<Entry>) {
     }
 }
 
-fn take(queue: &mut VecDeque<Arc<Entry>>, word: u64, bits: u32, most: u32) -> Vec<Arc<Entry>> {
+fn take(queue: &mut VecDeque<Arc<Entry>>, word: Key, bits: u32, most: u32) -> Vec<Arc<Entry>> {
     let mut taken = Vec::new();
     let mut index = 0;
     while taken.len() < most as usize && index < queue.len() {
         let entry = &queue[index];
-        if entry.word.load(Ordering::Relaxed) == word && entry.bits & bits != 0 {
+        if *entry.word.lock() == word && entry.bits & bits != 0 {
             taken.extend(queue.remove(index));
         } else {
             index += 1;
@@ -111,7 +127,7 @@ fn rouse(entries: &[Arc<Entry>]) {
 }
 
 /// Wakes up to `most` threads asleep on the word with one of the bits; how many it were.
-pub fn wake(word: u64, most: u32, bits: u32) -> usize {
+pub fn wake(word: Key, most: u32, bits: u32) -> usize {
     let taken = {
         let mut queue = bucket(word).lock();
         if queue.is_empty() {
@@ -124,13 +140,13 @@ pub fn wake(word: u64, most: u32, bits: u32) -> usize {
 }
 
 /// Wakes up to `wake_most` and moves up to `move_most` of the rest to another word; both counts.
-pub fn requeue(from: u64, to: u64, wake_most: u32, move_most: u32) -> (usize, usize) {
+pub fn requeue(from: Key, to: Key, wake_most: u32, move_most: u32) -> (usize, usize) {
     let (woken, moved) = {
         let mut queue = bucket(from).lock();
         (take(&mut queue, from, ANY, wake_most), take(&mut queue, from, ANY, move_most))
     };
     for entry in &moved {
-        entry.word.store(to, Ordering::Relaxed);
+        *entry.word.lock() = to;
     }
     let counts = (woken.len(), moved.len());
     let mut queue = bucket(to).lock();
@@ -140,16 +156,16 @@ pub fn requeue(from: u64, to: u64, wake_most: u32, move_most: u32) -> (usize, us
     counts
 }
 
-/// The futex the first sleeper is to be requeued to, and its thread; 0 for one that waits for an ordinary futex.
-pub fn first_target(word: u64) -> Option<(u64, i32)> {
+/// The futex the first sleeper is to be requeued to, and its thread; no futex for one that waits for an ordinary one.
+pub fn first_target(word: Key) -> Option<(Option<Key>, i32)> {
     let queue = bucket(word).lock();
-    queue.iter().find(|e| e.word.load(Ordering::Relaxed) == word).map(|e| (e.target, e.tid))
+    queue.iter().find(|e| *e.word.lock() == word).map(|e| (e.target, e.tid))
 }
 
 /// Thread id of the first sleeper, and whether there are more.
-pub fn first(word: u64) -> Option<(i32, bool)> {
+pub fn first(word: Key) -> Option<(i32, bool)> {
     let queue = bucket(word).lock();
-    let mut of_word = queue.iter().filter(|e| e.word.load(Ordering::Relaxed) == word);
+    let mut of_word = queue.iter().filter(|e| *e.word.lock() == word);
     let first = of_word.next()?.tid;
     Some((first, of_word.next().is_some()))
 }

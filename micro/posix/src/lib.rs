@@ -4,7 +4,7 @@
 //! - [`dispatch`] takes a call from the platform to its handler and does what is due on the way out;
 //! - [`calls`] has one file for each family of calls; handlers decode and check arguments, call one typed object,
 //!   and return;
-//! - [`task`] and [`process`] are what a thread and the program are to Linux;
+//! - [`task`] and [`process`] are what a thread and a process are to Linux, [`processes`] is all of them;
 //! - [`files`] is what a process has of the file tree;
 //! - [`mounts`] is the tree at the start, [`proc`] what /proc and /sys say;
 //! - [`wait`] is the only place where a call blocks.
@@ -25,12 +25,16 @@ pub mod files;
 pub mod futex;
 mod load;
 pub mod mounts;
+mod out_of_memory;
 pub mod overlay;
 pub mod proc;
 pub mod process;
+pub mod processes;
 pub mod restart;
+mod shared;
 pub mod start;
 pub mod task;
+mod terminals;
 pub mod wait;
 
 pub use call::Call;

@@ -4,6 +4,7 @@
 use crate::calls::signals::{self, SigInfo};
 use crate::files::{self, Files};
 use crate::process::Process;
+use crate::terminals;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -38,7 +39,10 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         write: api_plat::console_write,
         read: api_plat::console_read,
         ended: api_plat::console_ended,
-        signal: signal_foreground,
+        signal: terminals::signal,
+        caller: terminals::caller,
+        session_of_group: terminals::session_of_group,
+        background: terminals::background,
         owner: || {
             let who = files::credentials();
             (who.uid, who.gid)

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the program as a whole is to Linux.
+//! What a process is to Linux.
 
+use crate::calls::children::{Change, Ended};
 pub use crate::calls::identity::credentials::Credentials;
 use crate::calls::identity::sessions::Sessions;
 use crate::calls::limits::Limits;
 use crate::calls::prctl::Settings;
-use crate::calls::signals::ProcessSignals;
+use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
 use crate::cpu_time::Usage;
 use crate::files::Files;
+use crate::processes;
 use crate::restart::Restarts;
 use crate::task::Task;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use api_sched::{WaitQueue, Waiter};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use mem::Space;
 use ordered::Map;
 use vfs::Dentry;
 
-/// The program is process 1, as the entrypoint of a container is.
+/// The program is process 1, as the entrypoint of a container is. The machine ends with it.
 pub const FIRST_PID: i32 = 1;
 
-/// A process. There is one; structures that a second one would need for itself hang off it.
+/// A process: from fork until it is waited for.
 pub struct Process {
     pub pid: i32,
     pub credentials: SpinLock<Credentials>,
@@ -33,9 +36,13 @@ pub struct Process {
     pub timers: ProcessTimers,
     pub sessions: SpinLock<Sessions>,
     pub settings: SpinLock<Settings>,
+    pub family: Family,
+    /// When it was made, in nanoseconds since boot.
+    pub born_ns: u64,
     tasks: SpinLock<Map<i32, Arc<Task>>>,
-    next_tid: AtomicI32,
-    exiting: AtomicBool,
+    /// What all of it came to; the first who says so is believed.
+    ending: SpinLock<Option<Status>>,
+    is_ending: AtomicBool,
     /// The thread that is about to run another program, and 0: the others end.
     only: AtomicI32,
     /// What threads that have ended used.
@@ -43,6 +50,68 @@ pub struct Process {
     program: SpinLock<Option<Arc<Program>>>,
     space: SpinLock<Option<Arc<Space>>>,
     pub restarts: Restarts,
+}
+
+/// A process' place among the others. Parents hold their children, and children know their parent's number.
+pub struct Family {
+    /// Process id of the parent; 0 for the first process.
+    pub parent: AtomicI32,
+    /// The signal the parent gets at the end; 0 for none.
+    pub exit_signal: AtomicI32,
+    pub children: SpinLock<Vec<Arc<Process>>>,
+    /// Woken when something happened to a child.
+    pub changed: WaitQueue,
+    /// Woken at the end of the process, for pidfds.
+    pub ended: WaitQueue,
+    /// What became of it, from its end until it is waited for.
+    pub zombie: SpinLock<Option<Ended>>,
+    /// It stopped or went on, and the parent was not told by a wait yet.
+    pub change: SpinLock<Option<Change>>,
+    /// What children that were waited for used, with theirs.
+    pub children_used: SpinLock<Usage>,
+    /// Whom vfork(2) keeps waiting until this process has an address space of its own, or none.
+    pub vfork_parent: SpinLock<Option<Arc<dyn Waiter>>>,
+    /// It ran another program: setpgid(2) of the parent comes too late.
+    pub has_run_program: AtomicBool,
+    /// Written to /proc/PID/oom_score_adj.
+    pub oom_adjustment: AtomicI32,
+    /// ru_maxrss of children that were waited for, in bytes.
+    pub children_peak: AtomicU64,
+}
+
+impl Family {
+    fn new(parent: i32, exit_signal: i32) -> Family {
+        Family {
+            parent: AtomicI32::new(parent),
+            exit_signal: AtomicI32::new(exit_signal),
+            children: SpinLock::new(Vec::new()),
+            changed: WaitQueue::new(),
+            ended: WaitQueue::new(),
+            zombie: SpinLock::new(None),
+            change: SpinLock::new(None),
+            children_used: SpinLock::new(Usage::default()),
+            vfork_parent: SpinLock::new(None),
+            has_run_program: AtomicBool::new(false),
+            oom_adjustment: AtomicI32::new(0),
+            children_peak: AtomicU64::new(0),
+        }
+    }
+
+    pub fn parent(&self) -> i32 {
+        self.parent.load(Ordering::Relaxed)
+    }
+
+    pub fn is_zombie(&self) -> bool {
+        self.zombie.lock().is_some()
+    }
+
+    /// Lets the parent of vfork(2) go on.
+    pub fn release_vfork_parent(&self) {
+        let waiter = self.vfork_parent.lock().take();
+        if let Some(waiter) = waiter {
+            waiter.wake(abi::Events::NONE);
+        }
+    }
 }
 
 /// What runs, as execve left it: for /proc/self.
@@ -54,29 +123,62 @@ pub struct Program {
     pub auxv: Vec<u64>,
 }
 
+/// What a new process begins with.
+pub struct Beginning {
+    pub credentials: Credentials,
+    pub files: Files,
+    pub signals: ProcessSignals,
+    pub limits: Limits,
+    pub sessions: Sessions,
+    pub settings: Settings,
+    pub parent: i32,
+    pub exit_signal: i32,
+    pub program: Option<Arc<Program>>,
+    pub space: Option<Arc<Space>>,
+}
+
 impl Process {
+    /// The first process, before its program.
     pub fn new(pid: i32, credentials: Credentials, files: Files) -> Arc<Process> {
-        Arc::new(Process {
-            pid,
-            credentials: SpinLock::new(credentials),
+        let beginning = Beginning {
+            credentials,
             files,
             signals: ProcessSignals::new(),
             limits: Limits::default(),
+            sessions: Sessions::default(),
+            settings: Settings::default(),
+            parent: 0,
+            exit_signal: SIGCHLD,
+            program: None,
+            space: None,
+        };
+        Process::begin(pid, beginning)
+    }
+
+    pub fn begin(pid: i32, from: Beginning) -> Arc<Process> {
+        Arc::new(Process {
+            pid,
+            credentials: SpinLock::new(from.credentials),
+            files: from.files,
+            signals: from.signals,
+            limits: from.limits,
             timers: ProcessTimers::default(),
-            sessions: SpinLock::new(Sessions::default()),
-            settings: SpinLock::new(Settings::default()),
+            sessions: SpinLock::new(from.sessions),
+            settings: SpinLock::new(from.settings),
+            family: Family::new(from.parent, from.exit_signal),
+            born_ns: api_plat::now_ns(),
             tasks: SpinLock::new(Map::new()),
-            next_tid: AtomicI32::new(pid),
-            exiting: AtomicBool::new(false),
+            ending: SpinLock::new(None),
+            is_ending: AtomicBool::new(false),
             only: AtomicI32::new(0),
             ended: SpinLock::new(Usage::default()),
-            program: SpinLock::new(None),
-            space: SpinLock::new(None),
+            program: SpinLock::new(from.program),
+            space: SpinLock::new(from.space),
             restarts: Restarts::default(),
         })
     }
 
-    /// Its address space; `None` before the first program.
+    /// Its address space; `None` before the first program and after its end.
     pub fn space(&self) -> Option<Arc<Space>> {
         self.space.lock().clone()
     }
@@ -85,6 +187,13 @@ impl Process {
     pub fn set_space(&self, space: Arc<Space>) {
         space.activate();
         let old = self.space.lock().replace(space);
+        drop(old);
+    }
+
+    /// Lets go of the address space, which is the running thread's. What of it no other process has is gone.
+    pub fn leave_space(&self) {
+        mem::deactivate();
+        let old = self.space.lock().take();
         drop(old);
     }
 
@@ -106,25 +215,23 @@ impl Process {
         drop(old);
     }
 
-    /// A thread id that is not in use; the first one is the process id.
-    pub fn allocate_tid(&self) -> i32 {
-        self.next_tid.fetch_add(1, Ordering::Relaxed)
+    /// The process goes on without the program's file, at its end.
+    pub fn forget_program(&self) {
+        let old = self.program.lock().take();
+        drop(old);
     }
 
-    /// The thread id given out last.
-    pub fn newest_tid(&self) -> i32 {
-        self.next_tid.load(Ordering::Relaxed) - 1
-    }
-
+    /// A new thread, whose id the caller has from [`processes::allocate`].
     pub fn add(&self, task: Arc<Task>) {
         self.tasks.lock().insert(task.tid, task);
     }
 
-    /// Takes a thread out.
+    /// Takes a thread out; its id may be used again.
     pub fn remove(&self, tid: i32) {
         let removed = self.tasks.lock().remove(&tid);
         if let Some(task) = removed {
             *self.ended.lock() += task.usage();
+            processes::release(tid);
         }
     }
 
@@ -156,9 +263,15 @@ impl Process {
         self.tasks.lock().len()
     }
 
-    /// All threads but `tid` are to end; false when another one said so of itself before.
+    /// The number all threads but the first are not called by: the process' own task, or any that is left.
+    pub fn main_task(&self) -> Option<Arc<Task>> {
+        let tasks = self.tasks.lock();
+        tasks.get(&self.pid).or_else(|| tasks.values().next()).cloned()
+    }
+
+    /// All threads but `tid` are to end; false when another one said so of itself before, or the process ends.
     pub fn leave_only(&self, tid: i32) -> bool {
-        self.only.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        !self.is_ending() && self.only.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     pub fn all_may_stay(&self) {
@@ -170,15 +283,23 @@ impl Process {
         Some(self.only.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
     }
 
-    /// Ends the program, and with it the machine: stores what is not stored yet, then tells the host.
-    pub fn end(&self, status: Status) -> ! {
-        // Storing may block and another thread may end the program meanwhile: the first one's status counts.
-        if self.exiting.swap(true, Ordering::Relaxed) {
-            loop {
-                sched::park(u64::MAX);
-            }
+    /// Its threads are to end, every one of them.
+    #[inline]
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// What it came to, once it ends.
+    pub fn outcome(&self) -> Option<Status> {
+        self.ending.lock().clone()
+    }
+
+    /// It ends with this; false when it was ending already.
+    pub fn begin_end(&self, status: Status) -> bool {
+        if self.is_ending.swap(true, Ordering::Relaxed) {
+            return false;
         }
-        crate::calls::end::store_everything();
-        api_plat::power_off(&status)
+        *self.ending.lock() = Some(status);
+        true
     }
 }

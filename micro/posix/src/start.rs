@@ -5,6 +5,7 @@ use crate::calls::system;
 use crate::exec::{self, Prepared};
 use crate::files::Files;
 use crate::process::{Credentials, FIRST_PID, Process, Program};
+use crate::processes;
 use crate::restart::First;
 use crate::task::{self, Task};
 use alloc::format;
@@ -33,9 +34,12 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let files = Files::new(Arc::new(namespace), boot.memory);
     crate::mounts::prepare(&files, config.cwd.as_deref())?;
     let process = Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), files);
+    let tid = processes::allocate().map_err(|_| String::from("the first process has no number"))?;
+    debug_assert_eq!(tid, FIRST_PID);
+    processes::add(&process);
     crate::mounts::set_foreground(&process);
     crate::load::start();
-    let task = Task::new(process.clone(), process.allocate_tid(), [0; 16]);
+    let task = Task::new(process.clone(), tid, [0; 16]);
     process.add(task.clone());
     task.attach(&sched::current_handle());
     execute(&process, config)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine's console: a terminal, or plain streams of bytes, as the host says.
 
+use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::machine;
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETSF, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ,
+    TIOCSCTTY, TIOCSPGRP, Terminal,
 };
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -28,8 +30,8 @@ struct State {
     /// The next byte starts a line, so EOT ends the input.
     at_start: bool,
     ended: bool,
-    /// Foreground process group.
-    group: i32,
+    /// The first session's, for as long as its leader wants it.
+    control: Control,
 }
 
 struct Console {
@@ -37,13 +39,16 @@ struct Console {
     queue: WaitQueue,
 }
 
+/// The first process leads the first session and its first group.
+const FIRST: Control = Control { session: 1, group: 1 };
+
 static CONSOLE: Console = Console {
     state: SpinLock::new(State {
         line: Line::new(),
         plain: VecDeque::new(),
         at_start: true,
         ended: false,
-        group: 1,
+        control: FIRST,
     }),
     queue: WaitQueue::new(),
 };
@@ -54,7 +59,7 @@ impl Terminal for Console {
     }
 
     fn resized(&self) {
-        (machine().signal)(SIGWINCH);
+        control().signal(SIGWINCH);
     }
 }
 
@@ -92,7 +97,7 @@ fn take_input() {
             (machine.write)(&effect.echo);
         }
         if let Some(signal) = effect.signal {
-            (machine.signal)(signal);
+            control().signal(signal);
         }
         CONSOLE.queue.wake(Events::IN | Events::RDNORM);
     }
@@ -123,8 +128,26 @@ impl State {
     }
 }
 
+/// What the console controls; nothing where it is no terminal.
+pub fn control() -> Control {
+    if machine().is_terminal { CONSOLE.state.lock().control } else { Control::NOTHING }
+}
+
+/// It controls the running thread's session.
+pub fn is_controlling() -> bool {
+    control().session().is_ok()
+}
+
+/// It controls nothing any more.
+pub fn release() {
+    CONSOLE.state.lock().control = Control::NOTHING;
+}
+
 fn read(to: &mut Sink<'_>) -> Result<usize> {
     let is_terminal = machine().is_terminal;
+    if is_terminal {
+        control().check_read()?;
+    }
     let readable = || CONSOLE.state.lock().readable(is_terminal);
     if readable().is_none() {
         take_input();
@@ -140,6 +163,9 @@ fn read(to: &mut Sink<'_>) -> Result<usize> {
 
 fn write(from: &mut Source<'_>) -> Result<usize> {
     let machine = machine();
+    if machine.is_terminal && CONSOLE.with_line(|line| line.stops_background()) {
+        control().check_change()?;
+    }
     let translates = machine.is_terminal && CONSOLE.with_line(|line| line.translates_newlines());
     let mut done = 0;
     let mut chunk = [0; CHUNK];
@@ -189,18 +215,36 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
             return Ok(0);
         }
         _ if !machine().is_terminal => return Err(ENOTTY),
-        TIOCGPGRP => api_fs::write_user_int(argument, CONSOLE.state.lock().group)?,
+        TIOCGPGRP => api_fs::write_user_int(argument, control().foreground()?)?,
         TIOCSPGRP => {
             let group = UserPtr::<i32>::new(argument).read()?;
-            if group < 0 {
-                return Err(EINVAL);
-            }
-            CONSOLE.state.lock().group = group;
+            let new = control().with_foreground(group)?;
+            CONSOLE.state.lock().control = new;
         }
-        TIOCGSID => api_fs::write_user_int(argument, 1)?,
+        TIOCGSID => api_fs::write_user_int(argument, control().session()?)?,
+        TIOCSCTTY => {
+            let session = (machine().caller)().session;
+            let has_terminal = crate::pty::terminal_of(session).is_some();
+            let new = control().taken(has_terminal)?;
+            CONSOLE.state.lock().control = new;
+        }
+        TIOCNOTTY => {
+            if !is_controlling() {
+                return Err(ENOTTY);
+            }
+            if (machine().caller)().leads {
+                let before = control();
+                release();
+                before.hang_up();
+            }
+        }
         TIOCOUTQ => api_fs::write_user_int(argument, 0)?,
         TCFLSH => CONSOLE.state.lock().line.flush(),
-        TIOCSCTTY | TCSBRK | TCXONC => {}
+        TCSBRK | TCXONC => {}
+        TCSETS..=TCSETSF => {
+            control().check_change()?;
+            return CONSOLE.settings(command, argument).unwrap_or(Err(ENOTTY));
+        }
         _ => return CONSOLE.settings(command, argument).unwrap_or(Err(ENOTTY)),
     }
     Ok(0)
@@ -289,7 +333,7 @@ mod tests {
     #[test]
     fn eot_ends_plain_input_only_at_the_start_of_a_line() {
         let mut state =
-            State { line: Line::new(), plain: VecDeque::new(), at_start: true, ended: false, group: 1 };
+            State { line: Line::new(), plain: VecDeque::new(), at_start: true, ended: false, control: FIRST };
         let mut feed = |bytes: &[u8]| {
             bytes.iter().for_each(|b| state.accept(*b, false, &mut Effect::default()));
             (state.plain.len(), state.readable(false))

@@ -11,12 +11,14 @@ extern crate alloc;
 extern crate std;
 
 mod console;
+mod control;
 mod line;
 mod memory;
 mod pty;
 mod terminal;
 
 pub use console::{poll_console, standard_streams};
+pub use control::{Caller, Control};
 pub use pty::root as pts;
 
 use abi::{Result, errno::ENXIO};
@@ -36,8 +38,15 @@ pub struct Machine {
     pub read: fn(&mut [u8]) -> usize,
     /// No more input will ever come.
     pub ended: fn() -> bool,
-    /// Sends a signal to the program (the interrupt key of the terminal).
-    pub signal: fn(i32),
+    /// Sends a signal to a process group (the interrupt key of the terminal).
+    pub signal: fn(i32, i32),
+    /// Who the running thread is.
+    pub caller: fn() -> Caller,
+    /// The session of a process group; `None` when there is no such group.
+    pub session_of_group: fn(i32) -> Option<i32>,
+    /// The running thread's process does from the background what only the foreground may: what the call answers, after the
+    /// group was sent the signal (SIGTTIN or SIGTTOU) or because it does not care.
+    pub background: fn(i32) -> Result<()>,
     /// Who owns a pseudo-terminal that the running thread opens: user and group.
     pub owner: fn() -> (u32, u32),
     /// The console is a terminal.
@@ -53,7 +62,10 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     write: |_| {},
     read: nothing,
     ended: || false,
-    signal: |_| {},
+    signal: |_, _| {},
+    caller: || Caller { group: 1, session: 1, leads: true },
+    session_of_group: |group| (group == 1).then_some(1),
+    background: |_| Ok(()),
     owner: || (0, 0),
     is_terminal: false,
 });
@@ -111,6 +123,22 @@ static CONTENTS: [Initial; 15] = [
     directory(b"mqueue"),
 ];
 
+/// The terminal that controls a session: its device number and what it controls.
+pub fn terminal_of(session: i32) -> Option<(u64, Control)> {
+    match console::control() {
+        control if control.session == session && session != 0 => Some((CONSOLE, control)),
+        _ => pty::terminal_of(session),
+    }
+}
+
+/// The leader of a session ends: its terminal is told, and controls nothing any more.
+pub fn session_ends(session: i32) {
+    if console::control().session == session {
+        console::release();
+    }
+    pty::session_ends(session);
+}
+
 /// The file system of /dev: a tmpfs of at most `limit` bytes that begins with nodes and links.
 pub fn root(number: u64, limit: u64) -> Arc<dyn Inode> {
     ramfs::tmpfs_with(number, limit, 0o755, (0, 0), &CONTENTS)
@@ -125,7 +153,8 @@ pub fn open(number: u64, inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
         ZERO => memory(Kind::Zero),
         FULL => memory(Kind::Full),
         RANDOM | URANDOM => memory(Kind::Random),
-        TTY if !machine().is_terminal => pty::open_controlling(),
+        // The console controls the first session, where it is a terminal.
+        TTY if !console::is_controlling() => pty::open_controlling(),
         PTMX => pty::open_master(inode),
         TTY | CONSOLE => Ok(console::device(inode.clone())),
         _ => Err(ENXIO),

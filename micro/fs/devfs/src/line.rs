@@ -15,6 +15,7 @@ pub const ICANON: u32 = 2;
 pub const ECHO: u32 = 0o10;
 const ECHOE: u32 = 0o20;
 const ECHOK: u32 = 0o40;
+const TOSTOP: u32 = 0o400;
 const IEXTEN: u32 = 0o100000;
 const IXON: u32 = 0o2000;
 /// B38400, CS8, CREAD, HUPCL.
@@ -101,6 +102,11 @@ impl Line {
     /// A newline of the program's is written as a carriage return and a newline.
     pub fn translates_newlines(&self) -> bool {
         self.termios.output & (OPOST | ONLCR) == OPOST | ONLCR
+    }
+
+    /// Background processes that write are stopped.
+    pub fn stops_background(&self) -> bool {
+        self.has(TOSTOP)
     }
 
     pub const fn new() -> Line {

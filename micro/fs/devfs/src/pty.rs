@@ -4,9 +4,11 @@
 //! What is written to the master is input of the line discipline, which the slave reads; what the slave writes, and
 //! the echo, is read from the master. The slave is locked until TIOCSPTLCK opens it, and gone with its master.
 
+use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETSF, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ,
+    TIOCSCTTY, TIOCSPGRP, Terminal,
 };
 use crate::{device, machine};
 use abi::{Errno, Events, Result, errno::*};
@@ -31,7 +33,6 @@ const SLAVES: u64 = 136;
 const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
 
 const TIOCPKT: u32 = 0x5420;
-const TIOCNOTTY: u32 = 0x5422;
 const TIOCGETD: u32 = 0x5424;
 const TCSBRKP: u32 = 0x5425;
 const TIOCGPTN: u32 = 0x8004_5430;
@@ -39,10 +40,6 @@ const TIOCSPTLCK: u32 = 0x4004_5431;
 const TIOCGDEV: u32 = 0x8004_5432;
 const TIOCGPKT: u32 = 0x8004_5438;
 const TIOCGPTLCK: u32 = 0x8004_5439;
-const SIGHUP: i32 = 1;
-const SIGCONT: i32 = 18;
-/// The one process leads its session and its first group.
-const LEADER: i32 = 1;
 
 const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
 const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
@@ -58,8 +55,7 @@ struct State {
     /// The last slave was closed, and none opened since.
     slave_gone: bool,
     master_gone: bool,
-    /// Foreground process group; 0 while it controls no session.
-    group: i32,
+    control: Control,
     permissions: u32,
     owner: (u32, u32),
     accessed: Timespec,
@@ -80,11 +76,9 @@ struct Pair {
 struct Pairs {
     device: u64,
     all: Map<u32, Arc<Pair>>,
-    /// The one that controls the program's session.
-    controlling: Option<u32>,
 }
 
-static PAIRS: SpinLock<Pairs> = SpinLock::new(Pairs { device: 0, all: Map::new(), controlling: None });
+static PAIRS: SpinLock<Pairs> = SpinLock::new(Pairs { device: 0, all: Map::new() });
 
 fn number_of(pair: &Pair) -> u64 {
     device(SLAVES + u64::from(pair.number >> 8), u64::from(pair.number & 0xff))
@@ -95,7 +89,7 @@ impl Pair {
     fn input(&self, bytes: &[u8]) -> usize {
         let mut effect = Effect::default();
         let mut taken = 0;
-        let group = {
+        let control = {
             let mut state = self.state.lock();
             for byte in bytes {
                 if !state.line.has_room() {
@@ -105,10 +99,10 @@ impl Pair {
                 taken += 1;
             }
             state.output.extend(&effect.echo);
-            state.group
+            state.control
         };
-        if let (Some(signal), true) = (effect.signal, group != 0) {
-            (machine().signal)(signal);
+        if let Some(signal) = effect.signal {
+            control.signal(signal);
         }
         self.slave.wake(READABLE);
         if !effect.echo.is_empty() {
@@ -143,43 +137,51 @@ impl Pair {
         Some(match command {
             TIOCGETD => answer(0),
             TIOCSPGRP => UserPtr::<i32>::new(argument).read().and_then(|group| {
-                let mut state = self.state.lock();
-                match group {
-                    _ if state.group == 0 => Err(ENOTTY),
-                    ..=-1 => Err(EINVAL),
-                    // A group of the session; there is one process.
-                    LEADER => {
-                        state.group = group;
-                        Ok(0)
-                    }
-                    _ => Err(EPERM),
-                }
+                let new = self.control().with_foreground(group)?;
+                self.state.lock().control = new;
+                Ok(0)
             }),
             TCSBRK | TCSBRKP | TCXONC => Ok(0),
             _ => return self.settings(command, argument),
         })
     }
 
-    /// TIOCSCTTY: the terminal controls the program's session, unless another one does.
-    fn control(&self) -> Result<usize> {
-        let mut pairs = PAIRS.lock();
-        let other = pairs.controlling.is_some_and(|number| number != self.number);
-        if other || machine().is_terminal {
-            return Err(EPERM);
-        }
-        pairs.controlling = Some(self.number);
-        drop(pairs);
-        self.state.lock().group = LEADER;
+    fn control(&self) -> Control {
+        self.state.lock().control
+    }
+
+    /// TIOCSCTTY: the terminal controls the caller's session, unless another one does.
+    fn take_control(&self) -> Result<usize> {
+        let has_terminal = crate::terminal_of((machine().caller)().session).is_some();
+        let new = self.control().taken(has_terminal)?;
+        self.state.lock().control = new;
         Ok(0)
     }
 
-    fn release_control(&self) {
-        let mut pairs = PAIRS.lock();
-        if pairs.controlling == Some(self.number) {
-            pairs.controlling = None;
-        }
-        drop(pairs);
-        self.state.lock().group = 0;
+    /// It controls nothing any more; what it controlled.
+    fn release_control(&self) -> Control {
+        core::mem::replace(&mut self.state.lock().control, Control::NOTHING)
+    }
+}
+
+/// The terminal that controls a session.
+pub fn terminal_of(session: i32) -> Option<(u64, Control)> {
+    if session == 0 {
+        return None;
+    }
+    let found = controlling(session)?;
+    Some((number_of(&found), found.control()))
+}
+
+fn controlling(session: i32) -> Option<Arc<Pair>> {
+    let pairs: Vec<Arc<Pair>> = PAIRS.lock().all.values().cloned().collect();
+    pairs.into_iter().find(|pair| pair.control().session == session)
+}
+
+/// The leader of a session ends.
+pub fn session_ends(session: i32) {
+    if let Some(pair) = controlling(session) {
+        pair.release_control();
     }
 }
 
@@ -193,9 +195,7 @@ impl Terminal for Pair {
     }
 
     fn resized(&self) {
-        if self.state.lock().group != 0 {
-            (machine().signal)(SIGWINCH);
-        }
+        self.control().signal(SIGWINCH);
     }
 }
 
@@ -235,7 +235,7 @@ pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
             slaves: 0,
             slave_gone: false,
             master_gone: false,
-            group: 0,
+            control: Control::NOTHING,
             permissions: 0o620,
             owner: (machine().owner)(),
             accessed: now,
@@ -250,9 +250,7 @@ pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
 
 /// /dev/tty of a program whose session a pseudo-terminal controls; `ENXIO` when none does.
 pub fn open_controlling() -> Result<Arc<dyn File>> {
-    let pairs = PAIRS.lock();
-    let pair = pairs.controlling.and_then(|number| pairs.all.get(&number)).cloned().ok_or(ENXIO)?;
-    drop(pairs);
+    let pair = controlling((machine().caller)().session).ok_or(ENXIO)?;
     let node: Arc<dyn Inode> = Arc::new(Node(pair));
     node.open(&node, 0)
 }
@@ -323,9 +321,11 @@ impl File for Master {
             TIOCGDEV => answer(device(5, 2) as i32),
             FIONREAD => answer(self.pair.state.lock().output.len() as i32),
             TIOCOUTQ => answer(0),
-            TIOCGPGRP => answer(self.pair.state.lock().group),
-            TIOCGSID if self.pair.state.lock().group == 0 => Err(ENOTTY),
-            TIOCGSID => answer(LEADER),
+            TIOCGPGRP => answer(self.pair.control().group),
+            TIOCGSID => match self.pair.control().session {
+                0 => Err(ENOTTY),
+                session => answer(session),
+            },
             TCFLSH => self.pair.flush(true, argument),
             _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
         }
@@ -337,16 +337,8 @@ impl File for Master {
 
     fn close(&self) -> Result<()> {
         PAIRS.lock().all.remove(&self.pair.number);
-        let controlled = {
-            let mut state = self.pair.state.lock();
-            state.master_gone = true;
-            state.group != 0
-        };
-        self.pair.release_control();
-        if controlled {
-            (machine().signal)(SIGHUP);
-            (machine().signal)(SIGCONT);
-        }
+        self.pair.state.lock().master_gone = true;
+        self.pair.release_control().hang_up();
         self.pair.slave.wake_all(READABLE | WRITABLE | Events::HUP | Events::ERR);
         Ok(())
     }
@@ -364,6 +356,7 @@ struct Slave {
 impl File for Slave {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         let most = to.remaining().min(CHUNK * 16);
+        self.pair.control().check_read()?;
         let bytes = {
             let mut state = self.pair.state.lock();
             match state.line.readable() {
@@ -377,6 +370,9 @@ impl File for Slave {
     }
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
+        if self.pair.with_line(|line| line.stops_background()) {
+            self.pair.control().check_change()?;
+        }
         let room = || {
             let state = self.pair.state.lock();
             if state.master_gone { Err(EIO) } else { Ok(OUTPUT.saturating_sub(state.output.len())) }
@@ -415,23 +411,29 @@ impl File for Slave {
 
     fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
         let answer = |value: i32| api_fs::write_user_int(argument, value).map(|()| 0);
-        let (gone, group) = {
+        let (gone, control) = {
             let state = self.pair.state.lock();
-            (state.master_gone, state.group)
+            (state.master_gone, state.control)
         };
         match command {
             _ if gone => Err(EIO),
             FIONREAD => answer(self.pair.state.lock().line.readable().unwrap_or(0) as i32),
             TIOCOUTQ => answer(self.pair.state.lock().output.len() as i32),
             TIOCGDEV => answer(number_of(&self.pair) as i32),
-            TIOCGPGRP | TIOCGSID | TIOCNOTTY if group == 0 => Err(ENOTTY),
-            TIOCGPGRP => answer(group),
-            TIOCGSID => answer(LEADER),
+            TIOCGPGRP => answer(control.foreground()?),
+            TIOCGSID => answer(control.session()?),
             TIOCNOTTY => {
-                self.pair.release_control();
+                control.session()?;
+                if (machine().caller)().leads {
+                    self.pair.release_control().hang_up();
+                }
                 Ok(0)
             }
-            TIOCSCTTY => self.pair.control(),
+            TIOCSCTTY => self.pair.take_control(),
+            TCSETS..=TCSETSF => {
+                control.check_change()?;
+                self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY))
+            }
             TCFLSH => self.pair.flush(false, argument),
             _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
         }

@@ -23,7 +23,7 @@ use ordered::Map;
 
 /// Which of several alike an entry is about (a thread, a descriptor): what [`Changing::entry`] gave it, handed down to
 /// all below.
-pub type Key = i32;
+pub type Key = u64;
 /// Makes the text of a file, or the target of a link.
 pub type Text = fn(Key) -> Result<Vec<u8>>;
 /// Takes what was written to a file.
@@ -77,6 +77,17 @@ pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
     Node::new(&fs, None, ROOT, Body::Table { rows, below: "" }, 0)
 }
 
+/// As [`root`], with names that come and go beside those of the table.
+pub fn root_with(
+    rows: &'static [Row],
+    changing: &'static dyn Changing,
+    device: u64,
+    magic: u64,
+) -> Arc<dyn Inode> {
+    let fs = Arc::new(Fs { device, magic });
+    Node::new(&fs, None, ROOT, Body::Both { rows, changing }, 0)
+}
+
 struct Fs {
     device: u64,
     magic: u64,
@@ -99,13 +110,20 @@ enum Body {
         rows: &'static [Row],
         below: &'static str,
     },
+    /// A whole table, and names that come and go.
+    Both {
+        rows: &'static [Row],
+        changing: &'static dyn Changing,
+    },
     Entry(Entry),
 }
 
 impl Body {
     fn kind(self) -> FileType {
         match self {
-            Body::Table { .. } | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
+            Body::Table { .. }
+            | Body::Both { .. }
+            | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
             Body::Entry(Entry::Link(_) | Entry::Magic { .. }) => FileType::Symlink,
             Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::File { .. }) => FileType::Regular,
         }
@@ -201,7 +219,12 @@ impl Inode for Node {
         if kind == FileType::Directory {
             stat.links = 2;
         }
-        if let Body::Table { rows, below } = self.body {
+        let table = match self.body {
+            Body::Table { rows, below } => Some((rows, below)),
+            Body::Both { rows, .. } => Some((rows, "")),
+            Body::Entry(_) => None,
+        };
+        if let Some((rows, below)) = table {
             stat.links += names(rows, below).filter(|(_, b)| b.kind() == FileType::Directory).count() as u64;
         }
         Ok(stat)
@@ -250,6 +273,13 @@ impl Inode for Node {
         let name = core::str::from_utf8(name).map_err(|_| ENOENT)?;
         let (body, key) = match self.body {
             Body::Table { rows, below } => (find(rows, below, name).ok_or(ENOENT)?, self.key),
+            Body::Both { rows, changing } => match find(rows, "", name) {
+                Some(body) => (body, self.key),
+                None => {
+                    let (entry, key) = changing.entry(self.key, name)?;
+                    (contents(entry), key)
+                }
+            },
             Body::Entry(Entry::Changing(changing)) => {
                 let (entry, key) = changing.entry(self.key, name)?;
                 (contents(entry), key)
@@ -282,6 +312,14 @@ impl Inode for Node {
             Body::Table { rows, below } => {
                 let all = names(rows, below).enumerate().skip(from).take(most);
                 Ok(all.map(|(i, (name, body))| entry((i, name, body.kind()))).collect())
+            }
+            Body::Both { rows, changing } => {
+                let fixed: Vec<(&str, FileType)> =
+                    names(rows, "").map(|(name, body)| (name, body.kind())).collect();
+                let (more, kind) = (changing.names(self.key), changing.kind());
+                let all = fixed.into_iter().chain(more.iter().map(|name| (name.as_str(), kind)));
+                let all = all.enumerate().skip(from).take(most);
+                Ok(all.map(|(i, (name, kind))| entry((i, name, kind))).collect())
             }
             Body::Entry(Entry::Changing(changing)) => {
                 let (names, kind) = (changing.names(self.key), changing.kind());
@@ -484,6 +522,17 @@ mod tests {
                 assert!(seen.insert(number), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn names_that_come_and_go_stand_beside_those_of_a_table() {
+        let root = root_with(ROWS, &Numbers, 5, 0x9fa0);
+        let inode = walk(&root, "1/n").unwrap();
+        assert_eq!(read(&inode.open(&inode, 0).unwrap(), 0), b"1\n");
+        assert_eq!(walk(&root, "3").err(), Some(ENOENT));
+        assert!(walk(&root, "version").is_ok() && walk(&root, "sys/kernel/count").is_ok());
+        let names: Vec<String> = listed(&root).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["version", "sys", "self", "task", "0", "1", "2"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::signals::with_mask;
 use super::time::duration::from_timespec;
 use crate::call::Call;
 use crate::dispatch::RESTART;
-use crate::{files, wait};
+use crate::{files, task, wait};
 use abi::{Events, PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -60,18 +60,22 @@ struct Context {
     wait: WaitQueue,
 }
 
-/// By id, which is the address of a page of the program: libraries look there for a ring they may read themselves, and
-/// find none.
-static CONTEXTS: SpinLock<Map<u64, Arc<Context>>> = SpinLock::new(Map::new());
+/// By process and id, which is the address of a page of the program: libraries look there for a ring they may read
+/// themselves, and find none.
+static CONTEXTS: SpinLock<Map<(i32, u64), Arc<Context>>> = SpinLock::new(Map::new());
 
-fn find(id: u64) -> Result<Arc<Context>> {
-    CONTEXTS.lock().get(&id).cloned().ok_or(EINVAL)
+/// The key of a context of the caller's.
+fn own(id: u64) -> (i32, u64) {
+    (task::current().process.pid, id)
 }
 
-/// Another program takes over: its memory has no contexts.
-pub fn program_ends() {
-    let contexts = core::mem::take(&mut *CONTEXTS.lock());
-    drop(contexts);
+fn find(id: u64) -> Result<Arc<Context>> {
+    CONTEXTS.lock().get(&own(id)).cloned().ok_or(EINVAL)
+}
+
+/// The process ends, or runs another program, whose memory has no contexts.
+pub fn program_ends(pid: i32) {
+    CONTEXTS.lock().retain(|(owner, _), _| *owner != pid);
 }
 
 /// io_setup(2).
@@ -86,7 +90,7 @@ pub fn io_setup(call: &mut Call<'_>) -> Result<usize> {
     let rights = Rights::READ.with(Rights::WRITE);
     let id = mem::current().map(Request { name: "[aio]", ..Request::anonymous(PAGE_SIZE as u64, rights) })?;
     let context = Context { most: most as usize, done: SpinLock::default(), wait: WaitQueue::new() };
-    CONTEXTS.lock().insert(id, Arc::new(context));
+    CONTEXTS.lock().insert(own(id), Arc::new(context));
     if let Err(e) = pointer.write(id) {
         destroy(id)?;
         return Err(e);
@@ -95,7 +99,7 @@ pub fn io_setup(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn destroy(id: u64) -> Result<()> {
-    let context = CONTEXTS.lock().remove(&id).ok_or(EINVAL)?;
+    let context = CONTEXTS.lock().remove(&own(id)).ok_or(EINVAL)?;
     context.wait.wake(Events::ALL);
     // The program may have unmapped it itself.
     let _ = mem::current().unmap(id, PAGE_SIZE as u64);

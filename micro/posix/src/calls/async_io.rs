@@ -5,7 +5,7 @@
 //! signal whenever the queue is woken. Nothing is on the queue of a file nobody asked this of.
 
 use crate::calls::signals::{self, SIGPOLL, SIGURG, SigInfo};
-use crate::process::Process;
+use crate::processes;
 use crate::task;
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
@@ -35,7 +35,6 @@ const SI_SIGIO: i32 = -5;
 struct Notifier {
     description: Weak<Description>,
     file: Arc<dyn File>,
-    process: Arc<Process>,
     fd: i32,
     key: SpinLock<Option<WaitKey>>,
 }
@@ -47,42 +46,49 @@ impl Waiter for Notifier {
     fn wake(&self, events: Events) {
         let Some(description) = self.description.upgrade() else { return };
         if events.intersects(Events::PRI) && api_socket::of_file(&*self.file).is_ok() {
-            send_signal(&self.process, description.owned(), SigInfo::from_kernel(SIGURG));
+            send_signal(description.owned(), SigInfo::from_kernel(SIGURG));
         }
         if description.flags() & O_ASYNC != 0
             && let Some((reason, band)) = reason(events, || self.file.poll())
         {
-            send(&self.process, &description, self.fd, reason, band);
+            send(&description, self.fd, reason, band);
         }
     }
 }
 
 /// Sends SIGIO to the description's owner, or the signal of F_SETSIG with what happened.
-pub fn send(process: &Process, description: &Description, fd: i32, reason: i32, band: Events) {
+pub fn send(description: &Description, fd: i32, reason: i32, band: Events) {
     let owned = description.owned();
     let signal = description.signal();
     if signal != 0 {
         let has_codes = signals::bit(signal) & signals::SPECIFIC_CODES != 0;
         let code = if signal != SIGPOLL && has_codes { SI_SIGIO } else { reason };
-        if send_signal(process, owned, SigInfo::poll(signal, code, band, fd)) {
+        if send_signal(owned, SigInfo::poll(signal, code, band, fd)) {
             return;
         }
         // No room in the queue: the plain signal says at least that something happened.
     }
-    send_signal(process, owned, SigInfo::from_kernel(SIGPOLL));
+    send_signal(owned, SigInfo::from_kernel(SIGPOLL));
 }
 
 /// False when the signal could not be queued.
-fn send_signal(process: &Process, owned: Owned, info: SigInfo) -> bool {
-    let sent = match owned.kind {
-        _ if owned.id == 0 => return true,
-        OwnerKind::Thread => match process.task(owned.id) {
-            Some(task) => signals::send_to_task(&task, info),
-            None => return true,
-        },
-        OwnerKind::Process | OwnerKind::Group => signals::send_to_process(process, info),
-    };
-    sent.is_ok()
+fn send_signal(owned: Owned, info: SigInfo) -> bool {
+    match owned.kind {
+        _ if owned.id == 0 => true,
+        OwnerKind::Thread => {
+            processes::task(owned.id).is_none_or(|task| signals::send_to_task(&task, info).is_ok())
+        }
+        OwnerKind::Process => {
+            processes::find(owned.id).is_none_or(|process| signals::send_to_process(&process, info).is_ok())
+        }
+        OwnerKind::Group => {
+            let mut sent = true;
+            for process in processes::of_group(owned.id) {
+                sent &= signals::send_to_process(&process, info).is_ok();
+            }
+            sent
+        }
+    }
 }
 
 impl Notifier {
@@ -134,7 +140,6 @@ fn watch(fd: i32, description: &Arc<Description>) {
     let notifier = Arc::new(Notifier {
         description: Arc::downgrade(description),
         file: file.clone(),
-        process: task::current().process.clone(),
         fd,
         key: SpinLock::new(None),
     });
@@ -163,8 +168,11 @@ pub fn set_async(fd: i32, description: &Arc<Description>, flags: u32) -> u32 {
 
 /// There is such a process, thread or group; or none is meant.
 fn check(id: i32) -> Result<()> {
-    let is_group = task::current().process.sessions.lock().group == id;
-    if is_group { Ok(()) } else { super::identity::check_own(id) }
+    if id == 0 || !processes::of_group(id).is_empty() || processes::with_thread(id).is_some() {
+        Ok(())
+    } else {
+        Err(ESRCH)
+    }
 }
 
 fn set_owned(fd: i32, description: &Arc<Description>, owned: Owned) -> Result<usize> {

@@ -263,7 +263,7 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
 /// A file that was as `before` says became `size` bytes long: mappings of what is behind that are SIGBUS from now on.
 pub fn unmap_behind(before: &Stat, size: u64) {
     if before.kind == FileType::Regular && size < before.size {
-        mem::current().file_lost(before.device, before.inode, size, u64::MAX, true);
+        file_lost(before.device, before.inode, size, u64::MAX, true);
     }
 }
 
@@ -330,9 +330,9 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     description.happened(notify::MODIFY);
     if mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE) != 0 {
         // Everything behind has moved.
-        mem::current().file_lost(stat.device, stat.inode, offset as u64, u64::MAX, false);
+        file_lost(stat.device, stat.inode, offset as u64, u64::MAX, false);
     } else if mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) != 0 {
-        mem::current().file_lost(stat.device, stat.inode, offset as u64, end, false);
+        file_lost(stat.device, stat.inode, offset as u64, end, false);
     }
     Ok(0)
 }
@@ -505,4 +505,11 @@ xattr_calls! {
     removexattr remove Follow;
     lremovexattr remove NoFollow;
     fremovexattr remove Descriptor;
+}
+
+/// A file lost pages: whoever has them mapped loses them as well ([`mem::Space::file_lost`]).
+fn file_lost(device: u64, inode: u64, from: u64, to: u64, copies: bool) {
+    for space in crate::processes::spaces() {
+        space.file_lost(device, inode, from, to, copies);
+    }
 }

@@ -1,25 +1,288 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waiting for children: there are none, so the arguments are checked and the answer is ECHILD.
+//! Waiting for children (wait(2)), and what parents are told of them.
 
+use super::pidfd;
+use super::signals::{self, SIGCHLD, SIGNALS, SigInfo};
+use super::time::duration::to_timeval;
 use crate::call::Call;
-use abi::{Result, errno::*};
+use crate::cpu_time::Usage;
+use crate::process::{FIRST_PID, Process};
+use crate::{processes, task, wait};
+use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_plat::Status;
+use api_user::UserPtr;
+use core::sync::atomic::Ordering;
 
 const WNOHANG: u32 = 1;
 const WUNTRACED: u32 = 2;
 const WEXITED: u32 = 4;
 const WCONTINUED: u32 = 8;
 const WNOWAIT: u32 = 0x0100_0000;
-/// WNOTHREAD, WALL, WCLONE.
-const THREADS: u32 = 0xe000_0000;
+const WNOTHREAD: u32 = 0x2000_0000;
+const WALL: u32 = 0x4000_0000;
+const WCLONE: u32 = 0x8000_0000;
+const THREADS: u32 = WNOTHREAD | WALL | WCLONE;
+
+const CLD_EXITED: i32 = 1;
+const CLD_KILLED: i32 = 2;
+const CLD_STOPPED: i32 = 5;
+const CLD_CONTINUED: i32 = 6;
+/// What `si_status` says of a child that goes on, and wait4's status of it.
+const SIGCONT: i32 = 18;
+const CONTINUED: i32 = 0xffff;
+
+/// What became of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub code: u8,
+    /// The signal that ended it; 0 when it exited.
+    pub signal: u8,
+    pub used: Usage,
+    /// Most memory it had at a time, in bytes.
+    pub peak: u64,
+    /// The name of its last thread, padded.
+    name: [u8; 16],
+}
+
+impl Ended {
+    pub fn new(status: &Status, used: Usage, peak: u64, name: [u8; 16]) -> Ended {
+        let (code, signal) = match status {
+            Status::Exit { code } => (*code, 0),
+            Status::Signal { number } => (0, *number),
+            // Nothing else ends a process that is not the first.
+            _ => (0, signals::SIGKILL as u8),
+        };
+        Ended { code, signal, used, peak, name }
+    }
+
+    /// The name without its padding.
+    pub fn comm(&self) -> Vec<u8> {
+        self.name.iter().copied().take_while(|byte| *byte != 0).collect()
+    }
+
+    /// As wait4(2) has it.
+    pub fn wait_status(&self) -> i32 {
+        match self.signal {
+            0 => i32::from(self.code) << 8,
+            signal => signal.into(),
+        }
+    }
+}
+
+/// A child stopped or went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Stopped(i32),
+    Continued,
+}
+
+/// What a wait tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Told {
+    pid: i32,
+    uid: u32,
+    code: i32,
+    status: i32,
+    used: Usage,
+    peak: u64,
+}
+
+impl Told {
+    fn ended(child: &Process, ended: &Ended) -> Told {
+        let (code, status) = match ended.signal {
+            0 => (CLD_EXITED, i32::from(ended.code)),
+            signal => (CLD_KILLED, i32::from(signal)),
+        };
+        Told { used: ended.used, peak: ended.peak, ..Told::of(child, code, status) }
+    }
+
+    fn changed(child: &Process, change: Change) -> Told {
+        match change {
+            Change::Stopped(signal) => Told::of(child, CLD_STOPPED, signal),
+            Change::Continued => Told::of(child, CLD_CONTINUED, SIGCONT),
+        }
+    }
+
+    fn of(child: &Process, code: i32, status: i32) -> Told {
+        let uid = child.credentials.lock().uid;
+        let (used, peak) = match child.family.is_zombie() {
+            true => (Usage::default(), 0),
+            false => (child.usage(), peak_of(child)),
+        };
+        Told { pid: child.pid, uid, code, status, used, peak }
+    }
+
+    /// As wait4 has it.
+    fn wait_status(&self) -> i32 {
+        match self.code {
+            CLD_EXITED => (self.status & 0xff) << 8,
+            CLD_STOPPED => self.status << 8 | 0x7f,
+            CLD_CONTINUED => CONTINUED,
+            _ => self.status,
+        }
+    }
+
+    fn info(&self, signal: i32) -> SigInfo {
+        const NS_PER_TICK: u64 = 10_000_000;
+        let times = [self.used.user_ns / NS_PER_TICK, self.used.system_ns / NS_PER_TICK];
+        SigInfo::child(signal, self.code, self.pid, self.uid, self.status, times)
+    }
+}
+
+/// Most memory the process had at a time, in bytes.
+pub fn peak_of(process: &Process) -> u64 {
+    process.space().map_or(0, |space| space.usage().peak_resident)
+}
+
+/// Tells the parent of the child's end; false when it does not want to know, so that nobody is to wait for it.
+pub fn tell_end(parent: &Process, child: &Process, ended: &Ended) -> bool {
+    let signal = child.family.exit_signal.load(Ordering::Relaxed);
+    let wanted = signal != SIGCHLD || parent.signals.wants_zombies();
+    if (1..=SIGNALS).contains(&signal) {
+        // A standard signal is never refused.
+        let _ = signals::send_to_process(parent, Told::ended(child, ended).info(signal));
+    }
+    parent.family.changed.wake_all(Events::ALL);
+    wanted
+}
+
+/// The process stopped or went on: its parent hears of it.
+pub fn changes(child: &Process, change: Change) {
+    *child.family.change.lock() = Some(change);
+    let Some(parent) = processes::find(child.family.parent()) else { return };
+    if parent.signals.wants_stops() {
+        // A standard signal is never refused.
+        let _ = signals::send_to_process(&parent, Told::changed(child, change).info(SIGCHLD));
+    }
+    parent.family.changed.wake_all(Events::ALL);
+}
+
+/// Whose children a wait is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Any,
+    Pid(i32),
+    Group(i32),
+}
+
+impl Which {
+    fn includes(self, child: &Process) -> bool {
+        match self {
+            Which::Any => true,
+            Which::Pid(pid) => child.pid == pid,
+            Which::Group(group) => child.sessions.lock().group == group,
+        }
+    }
+}
+
+/// A child that was made with another signal than SIGCHLD is waited for by __WCLONE or __WALL only.
+fn is_for(child: &Process, options: u32) -> bool {
+    let is_clone = child.family.exit_signal.load(Ordering::Relaxed) != SIGCHLD;
+    options & WALL != 0 || is_clone == (options & WCLONE != 0)
+}
+
+/// What there is to tell now. `EAGAIN` when nothing yet, `ECHILD` when nothing ever will be.
+fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
+    let children: Vec<Arc<Process>> = parent.family.children.lock().clone();
+    let mut none = true;
+    for child in children.iter().filter(|child| which.includes(child) && is_for(child, options)) {
+        let zombie = *child.family.zombie.lock();
+        match zombie {
+            Some(ended) if options & WEXITED != 0 => {
+                if options & WNOWAIT == 0 {
+                    reap(parent, child, &ended);
+                }
+                return Ok(Told::ended(child, &ended));
+            }
+            // Nothing else will ever be told of it.
+            Some(_) => continue,
+            None => none = false,
+        }
+        let change = *child.family.change.lock();
+        let wanted = match change {
+            Some(Change::Stopped(_)) => options & WUNTRACED != 0,
+            Some(Change::Continued) => options & WCONTINUED != 0,
+            None => false,
+        };
+        if let Some(change) = change.filter(|_| wanted) {
+            if options & WNOWAIT == 0 {
+                child.family.change.lock().take();
+            }
+            return Ok(Told::changed(child, change));
+        }
+    }
+    Err(if none { ECHILD } else { EAGAIN })
+}
+
+/// The parent was told of the end, or does not want to be: nothing is left of the process.
+pub fn reap(parent: &Process, child: &Arc<Process>, ended: &Ended) {
+    parent.family.children.lock().retain(|other| !Arc::ptr_eq(other, child));
+    *parent.family.children_used.lock() += ended.used;
+    *parent.family.children_used.lock() += *child.family.children_used.lock();
+    let peak = ended.peak.max(child.family.children_peak.load(Ordering::Relaxed));
+    parent.family.children_peak.fetch_max(peak, Ordering::Relaxed);
+    processes::remove(child);
+}
+
+/// Waits; `None` with WNOHANG when there is nothing yet.
+fn wait_for(which: Which, options: u32) -> Result<Option<Told>> {
+    let parent = &task::current().process;
+    match look(parent, which, options) {
+        Err(EAGAIN) if options & WNOHANG != 0 => Ok(None),
+        Err(EAGAIN) => {
+            let told = wait::on_queue(&parent.family.changed, Events::ALL, wait::FOREVER, || {
+                look(parent, which, options)
+            })?;
+            Ok(Some(told))
+        }
+        told => told.map(Some),
+    }
+}
+
+/// `struct rusage` of what was used, with its largest memory in bytes.
+pub fn rusage(used: &Usage, peak: u64) -> [i64; 18] {
+    let mut usage = [0i64; 18];
+    usage[..2].copy_from_slice(&to_timeval(used.user_ns));
+    usage[2..4].copy_from_slice(&to_timeval(used.system_ns));
+    // ru_maxrss, in KiB.
+    usage[4] = (peak >> 10) as i64;
+    usage[8] = used.faults as i64;
+    usage[16] = used.voluntary_switches as i64;
+    usage[17] = used.involuntary_switches as i64;
+    usage
+}
+
+/// Whoever asks for times gets exact ones from then on.
+fn usage_pointer(call: &Call<'_>, index: usize) -> Option<UserPtr<[i64; 18]>> {
+    let pointer = call.ptr(index).non_null();
+    if pointer.is_some() {
+        crate::cpu_time::start();
+    }
+    pointer
+}
 
 /// wait4(2).
 pub fn wait4(call: &mut Call<'_>) -> Result<usize> {
-    call.flags(2, WNOHANG | WUNTRACED | WCONTINUED | THREADS)?;
-    // The negation of no group: Linux answers ESRCH.
-    if call.int(0) == i32::MIN {
-        return Err(ESRCH);
+    let options = call.flags(2, WNOHANG | WUNTRACED | WCONTINUED | THREADS)?;
+    let which = match call.int(0) {
+        // The negation of no group: Linux answers ESRCH.
+        i32::MIN => return Err(ESRCH),
+        -1 => Which::Any,
+        0 => Which::Group(task::current().process.sessions.lock().group),
+        pid @ 1.. => Which::Pid(pid),
+        group => Which::Group(-group),
+    };
+    let usage = usage_pointer(call, 3);
+    let Some(told) = wait_for(which, options | WEXITED)? else { return Ok(0) };
+    if let Some(status) = call.ptr::<i32>(1).non_null() {
+        status.write(told.wait_status())?;
     }
-    Err(ECHILD)
+    if let Some(pointer) = usage {
+        pointer.write(rusage(&told.used, told.peak))?;
+    }
+    Ok(told.pid as usize)
 }
 
 /// waitid(2).
@@ -28,13 +291,109 @@ pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
     const P_PID: u32 = 1;
     const P_PGID: u32 = 2;
     const P_PIDFD: u32 = 3;
-    let options = call.flags(3, WNOHANG | WNOWAIT | WEXITED | WUNTRACED | WCONTINUED | THREADS)?;
+    let mut options = call.flags(3, WNOHANG | WNOWAIT | WEXITED | WUNTRACED | WCONTINUED | THREADS)?;
     if options & (WEXITED | WUNTRACED | WCONTINUED) == 0 {
         return Err(EINVAL);
     }
-    match (call.uint(0), call.int(1)) {
-        (P_ALL, _) | (P_PID, 1..) | (P_PGID, 0..) => Err(ECHILD),
-        (P_PIDFD, 0..) => super::pidfd::process(call.int(1)).and(Err(ECHILD)),
-        _ => Err(EINVAL),
+    let mut nonblocking = false;
+    let which = match (call.uint(0), call.int(1)) {
+        (P_ALL, _) => Which::Any,
+        (P_PID, pid @ 1..) => Which::Pid(pid),
+        (P_PGID, 0) => Which::Group(task::current().process.sessions.lock().group),
+        (P_PGID, group @ 1..) => Which::Group(group),
+        (P_PIDFD, fd @ 0..) => {
+            let (process, is_nonblocking) = pidfd::waited(fd)?;
+            nonblocking = is_nonblocking && options & WNOHANG == 0;
+            if nonblocking {
+                options |= WNOHANG;
+            }
+            Which::Pid(process.pid)
+        }
+        _ => return Err(EINVAL),
+    };
+    let usage = usage_pointer(call, 4);
+    let told = wait_for(which, options)?;
+    if told.is_none() && nonblocking {
+        return Err(EAGAIN);
+    }
+    if let Some(pointer) = call.ptr(2).non_null() {
+        pointer.write(match &told {
+            Some(told) => told.info(SIGCHLD).without_times().to_user(),
+            // The fields that say that nothing happened.
+            None => SigInfo::nothing().to_user(),
+        })?;
+    }
+    if let (Some(told), Some(pointer)) = (&told, usage) {
+        pointer.write(rusage(&told.used, told.peak))?;
+    }
+    Ok(0)
+}
+
+/// The process ends: its children get another parent, the nearest ancestor that asked for them (PR_SET_CHILD_SUBREAPER) or
+/// the first process.
+pub fn give_away(process: &Process) {
+    let children = core::mem::take(&mut *process.family.children.lock());
+    if children.is_empty() {
+        return;
+    }
+    let Some(reaper) = reaper_above(process) else { return };
+    for child in children {
+        child.family.parent.store(reaper.pid, Ordering::Relaxed);
+        // Whatever it was to send its parent: the new one knows SIGCHLD.
+        child.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);
+        reaper.family.children.lock().push(child.clone());
+        let signal = child.settings.lock().parent_death_signal();
+        if signal != 0 {
+            // A real-time signal may be refused for want of room.
+            let info =
+                SigInfo::from_process(signal, signals::SI_USER, process.pid, process.credentials.lock().uid);
+            let _ = signals::send_to_process(&child, info);
+        }
+        let zombie = *child.family.zombie.lock();
+        if let Some(ended) = zombie
+            && !tell_end(&reaper, &child, &ended)
+        {
+            reap(&reaper, &child, &ended);
+        }
+    }
+}
+
+fn reaper_above(process: &Process) -> Option<Arc<Process>> {
+    let mut at = processes::find(process.family.parent());
+    while let Some(above) = at {
+        let reaps = above.settings.lock().is_subreaper() && !above.is_ending();
+        if reaps || above.pid == FIRST_PID {
+            return Some(above);
+        }
+        at = processes::find(above.family.parent());
+    }
+    processes::first()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(code: i32, status: i32) -> Told {
+        Told { pid: 7, uid: 1000, code, status, used: Usage::default(), peak: 0 }
+    }
+
+    #[test]
+    fn wait_statuses_are_those_the_macros_of_wait_take_apart() {
+        assert_eq!(told(CLD_EXITED, 3).wait_status(), 0x300);
+        assert_eq!(told(CLD_KILLED, 9).wait_status(), 9);
+        assert_eq!(told(CLD_STOPPED, 20).wait_status(), 20 << 8 | 0x7f);
+        assert_eq!(told(CLD_CONTINUED, SIGCONT).wait_status(), 0xffff);
+    }
+
+    #[test]
+    fn a_process_ends_with_a_code_or_by_a_signal() {
+        let of = |status| {
+            let ended = Ended::new(&status, Usage::default(), 0, [0; 16]);
+            (ended.code, ended.signal)
+        };
+        assert_eq!(of(Status::Exit { code: 3 }), (3, 0));
+        assert_eq!(of(Status::Signal { number: 11 }), (0, 11));
+        assert_eq!(of(Status::OutOfMemory { given: 1 }), (0, 9));
     }
 }

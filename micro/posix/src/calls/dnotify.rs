@@ -2,7 +2,6 @@
 //! F_NOTIFY of fcntl(2): a signal when something happens in a directory. What inotify(7) replaced.
 
 use super::async_io;
-use crate::process::Process;
 use crate::task;
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
@@ -26,7 +25,6 @@ const EPOLLMSG: Events = Events(0x400);
 /// What one description wants to hear of its directory.
 struct Notice {
     description: Weak<Description>,
-    process: Arc<Process>,
     fd: i32,
     /// DN_*.
     wanted: AtomicU32,
@@ -61,7 +59,7 @@ impl Watch for Notice {
         }
         if let Some(description) = self.description.upgrade() {
             let band = Events::IN | Events::RDNORM | EPOLLMSG;
-            async_io::send(&self.process, &description, self.fd, POLL_MSG, band);
+            async_io::send(&description, self.fd, POLL_MSG, band);
         }
     }
 
@@ -95,12 +93,8 @@ pub fn notify(fd: i32, description: &Arc<Description>, wanted: u32) -> Result<us
         notice.wanted.fetch_or(wanted, Relaxed);
         return Ok(0);
     }
-    let notice = Arc::new(Notice {
-        description: Arc::downgrade(description),
-        process: task::current().process.clone(),
-        fd,
-        wanted: AtomicU32::new(wanted),
-    });
+    let notice =
+        Arc::new(Notice { description: Arc::downgrade(description), fd, wanted: AtomicU32::new(wanted) });
     let watch: Arc<dyn Watch> = notice.clone();
     notify::add(place.inode(), Arc::downgrade(&watch))?;
     let watcher: Arc<dyn Watcher> = notice.clone();

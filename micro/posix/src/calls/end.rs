@@ -1,29 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of threads and of the program.
+//! The end of threads, of processes, and with the first process of the machine.
 
+use super::children::{self, Ended};
+use super::identity::sessions;
+use super::signals;
 use crate::call::Call;
+use crate::process::{FIRST_PID, Process};
+use crate::processes;
 use crate::task;
-use abi::Result;
+use abi::{Events, Result};
+use alloc::sync::Arc;
 use api_plat::Status;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-/// exit(2): the calling thread; the program with the last one.
+/// exit(2): the calling thread; the process with the last one.
 pub fn exit(call: &mut Call<'_>) -> Result<usize> {
     end_thread(call.int(0) as u8)
 }
 
-/// Ends the calling thread, and the program when it is the last one.
+/// exit_group(2).
+pub fn exit_group(call: &mut Call<'_>) -> Result<usize> {
+    let code = call.int(0) as u8;
+    end_process(Status::Exit { code })
+}
+
+/// Ends the calling thread's process.
+pub fn end_process(status: Status) -> ! {
+    let task = task::current();
+    let process = &task.process;
+    if process.pid == FIRST_PID {
+        end_machine(status);
+    }
+    begin(process, status);
+    end_thread(0)
+}
+
+/// Every thread of the process is to end; the running one, when it is one of them, has to do so itself.
+pub fn begin(process: &Process, status: Status) {
+    if process.begin_end(status) {
+        let own = task::running().map_or(0, |task| task.tid);
+        process.tasks().iter().filter(|other| other.tid != own).for_each(|other| signals::end_thread(other));
+    }
+}
+
+/// Ends the machine: stores what is not stored yet, then tells the host.
+pub fn end_machine(status: Status) -> ! {
+    // Storing may block and another thread may end the program meanwhile: the first one's status counts.
+    static ENDING: AtomicBool = AtomicBool::new(false);
+    if ENDING.swap(true, Ordering::Relaxed) {
+        loop {
+            sched::park(u64::MAX);
+        }
+    }
+    report_others();
+    store_everything();
+    api_plat::power_off(&status)
+}
+
+/// Processes that are left end with the machine.
+fn report_others() {
+    let left = processes::all();
+    let left = left.iter().filter(|process| process.pid != FIRST_PID && !process.family.is_zombie());
+    for process in left {
+        let name = process.main_task().map(|task| task.comm()).unwrap_or_default();
+        let name = alloc::string::String::from_utf8_lossy(&name);
+        log::info!("process {} ({name}) ends with the first one", process.pid);
+    }
+}
+
+/// Ends the calling thread, and the process when it is the last one.
 pub fn end_thread(code: u8) -> ! {
     let task = task::current();
     super::futex::thread_ends(task);
-    super::signals::thread_ends(task);
-    if task.process.thread_count() == 1 {
-        task.process.end(Status::Exit { code });
+    signals::thread_ends(task);
+    let process = task.process.clone();
+    if process.thread_count() == 1 {
+        process.begin_end(Status::Exit { code });
+        let status = process.outcome().unwrap_or(Status::Exit { code });
+        if process.pid == FIRST_PID {
+            end_machine(status);
+        }
+        process_ends(&process, &status);
     }
-    let (process, tid) = (task.process.clone(), task.tid);
+    let tid = task.tid;
     // The table held the task: from here on this is a kernel thread about to end.
     sched::current().set_local(core::ptr::null_mut());
     process.remove(tid);
-    // Who waits to be alone.
+    // Whoever waits to be alone.
     if let Some(only) = process.only().and_then(|tid| process.task(tid)) {
         only.interrupt();
     }
@@ -31,15 +94,43 @@ pub fn end_thread(code: u8) -> ! {
     sched::exit_current()
 }
 
-/// exit_group(2).
-pub fn exit_group(call: &mut Call<'_>) -> Result<usize> {
-    let code = call.int(0) as u8;
-    task::current().process.end(Status::Exit { code })
+/// The last thread takes the process apart: everything goes but the number and what the parent is to be told.
+fn process_ends(process: &Arc<Process>, status: &Status) {
+    process.timers.process_ends();
+    #[cfg(feature = "aio")]
+    super::aio::program_ends(process.pid);
+    process.files.close_all();
+    #[cfg(feature = "sysv-ipc")]
+    super::sysv::semaphores::process_ends(process.pid);
+    let peak = children::peak_of(process);
+    if let Some(space) = process.space()
+        && let Err(e) = space.sync_all()
+    {
+        log::error!("a page written through a shared mapping could not be stored: {e:?}");
+    }
+    process.leave_space();
+    process.family.release_vfork_parent();
+    process.forget_program();
+    sessions::process_ends(process);
+    children::give_away(process);
+    let ended = Ended::new(status, process.usage(), peak, *task::current().name.lock());
+    *process.family.zombie.lock() = Some(ended);
+    process.family.change.lock().take();
+    process.family.ended.wake_all(Events::ALL);
+    if let Some(parent) = processes::find(process.family.parent())
+        && !children::tell_end(&parent, process, &ended)
+    {
+        children::reap(&parent, process, &ended);
+        // A wait that has nobody left to wait for.
+        parent.family.changed.wake_all(Events::ALL);
+    }
 }
 
 /// Called once, before the machine goes: whatever a file system still holds back is stored.
 pub fn store_everything() {
-    if let Err(e) = mem::current().sync_all() {
-        log::error!("a page written through a shared mapping could not be stored: {e:?}");
+    for space in processes::spaces() {
+        if let Err(e) = space.sync_all() {
+            log::error!("a page written through a shared mapping could not be stored: {e:?}");
+        }
     }
 }

@@ -3,12 +3,13 @@
 
 use crate::call::Call;
 use crate::calls::open::read_path;
-use crate::calls::signals;
+use crate::calls::signals::{self, SIGCHLD};
 use crate::calls::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use crate::dispatch::RESTART;
 use crate::exec::{self, Prepared};
 use crate::files::AT_FDCWD;
 use crate::process::{Process, Program};
+use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::format;
@@ -122,26 +123,35 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
 fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Result<()> {
     let Prepared { space, loaded, file, comm } = prepared;
     // A device that is full is the last reason to stay.
-    mem::current().sync_all()?;
+    if let Some(space) = process.space() {
+        space.sync_all()?;
+    }
     let fpu = api_plat::new_fpu_state()?;
     end_other_threads(process)?;
 
     // From here on there is no way back.
     become_first(process);
     let task = task::current();
+    // Robust futexes and CLONE_CHILD_CLEARTID concern the memory that the process leaves.
+    super::futex::thread_ends(task);
+    process.files.own_descriptors();
     while let Some((_, description)) = process.files.descriptors.remove_marked() {
         // As on Linux, nobody is told of errors.
-        let _ = description.close();
+        let _ = super::open::end(description);
     }
     process.signals.reset_handlers();
     process.timers.program_ends();
     #[cfg(feature = "aio")]
-    super::aio::program_ends();
+    super::aio::program_ends(process.pid);
     process.credentials.lock().program_starts();
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);
     process.set_space(space);
+    process.family.release_vfork_parent();
+    process.family.has_run_program.store(true, Ordering::Relaxed);
+    // Whatever clone(2) was told to send the parent (execve(2)).
+    process.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);
     task.set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
@@ -166,6 +176,9 @@ fn end_other_threads(process: &Process) -> Result<()> {
         sched::park(u64::MAX);
     }
     process.all_may_stay();
+    if process.is_ending() {
+        return Err(RESTART);
+    }
     Ok(())
 }
 
@@ -182,6 +195,8 @@ fn become_first(process: &Arc<Process>) {
     if let Some(thread) = old.detach() {
         first.attach(&thread);
     }
+    // The number is the process' and now this thread's as well.
+    processes::retain(process.pid);
     process.add(first);
     process.remove(tid);
 }

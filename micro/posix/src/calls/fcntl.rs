@@ -3,7 +3,7 @@
 
 use super::async_io;
 use crate::call::Call;
-use crate::{files, task, wait};
+use crate::{files, processes, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::FileType;
@@ -144,7 +144,7 @@ fn add_seals(description: &Description, seals: u64) -> Result<usize> {
     }
     if seals & F_SEAL_WRITE != 0 && file.node().seals()? & F_SEAL_WRITE as u32 == 0 {
         let stat = description.file().stat()?;
-        if mem::current().may_write_shared(stat.device, stat.inode) {
+        if processes::spaces().iter().any(|space| space.may_write_shared(stat.device, stat.inode)) {
             return Err(EBUSY);
         }
     }

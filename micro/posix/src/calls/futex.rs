@@ -2,9 +2,10 @@
 //! futex(2) and its newer forms. The sleepers live in [`crate::futex`].
 
 use crate::call::Call;
+use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::futex::{self, ANY};
-use crate::{task, wait};
+use crate::futex::{self, ANY, Key};
+use crate::{processes, task, wait};
 use abi::{Errno, Result, errno::*};
 use api_user::{Plain, UserPtr, compare_exchange_u32};
 
@@ -28,6 +29,25 @@ const WAITERS: u32 = 0x8000_0000;
 const OWNER_DIED: u32 = 0x4000_0000;
 const TID_MASK: u32 = 0x3fff_ffff;
 
+/// A word of the program's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word {
+    at: u64,
+    /// No other process uses it (FUTEX_PRIVATE_FLAG).
+    private: bool,
+}
+
+impl Word {
+    /// A word that other processes may use.
+    fn any(at: u64) -> Word {
+        Word { at, private: false }
+    }
+
+    fn key(self) -> Key {
+        Key::of(self.at, self.private)
+    }
+}
+
 /// futex(2).
 pub fn futex(call: &mut Call<'_>) -> Result<usize> {
     let (word, operation, value) = (call.arg(0), call.uint(1), call.uint(2));
@@ -37,6 +57,8 @@ pub fn futex(call: &mut Call<'_>) -> Result<usize> {
     if realtime && !matches!(command, FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2) {
         return Err(ENOSYS);
     }
+    let private = operation & FUTEX_PRIVATE != 0;
+    let (word, second) = (Word { at: word, private }, Word { at: second, private });
     match command {
         FUTEX_WAIT => wait_for(word, value, ANY, deadline(timeout, false, false)?, true),
         FUTEX_WAIT_BITSET => wait_for(word, value, call.uint(5), deadline(timeout, true, realtime)?, false),
@@ -71,29 +93,29 @@ fn deadline(address: u64, absolute: bool, realtime: bool) -> Result<u64> {
     })
 }
 
-fn aligned(word: u64) -> Result<()> {
-    if !word.is_multiple_of(4) {
+fn aligned(word: Word) -> Result<()> {
+    if !word.at.is_multiple_of(4) {
         return Err(EINVAL);
     }
-    if !api_user::range_is_user(word, 4) {
+    if !api_user::range_is_user(word.at, 4) {
         return Err(EFAULT);
     }
     Ok(())
 }
 
-fn read(word: u64) -> Result<u32> {
+fn read(word: Word) -> Result<u32> {
     aligned(word)?;
-    UserPtr::<u32>::new(word).read()
+    UserPtr::<u32>::new(word.at).read()
 }
 
-fn wait_for(word: u64, value: u32, bits: u32, deadline_ns: u64, relative: bool) -> Result<usize> {
+fn wait_for(word: Word, value: u32, bits: u32, deadline_ns: u64, relative: bool) -> Result<usize> {
     if bits == 0 {
         return Err(EINVAL);
     }
     aligned(word)?;
-    let sleeper = futex::Sleeper::enter(word, bits);
+    let sleeper = futex::Sleeper::enter(word.key(), bits);
     // After entering the queue: whoever changes the word from now on finds this thread when it wakes.
-    let now = UserPtr::<u32>::new(word).read()?;
+    let now = UserPtr::<u32>::new(word.at).read()?;
     if now != value {
         return if sleeper.leave() { Ok(0) } else { Err(EAGAIN) };
     }
@@ -126,15 +148,15 @@ fn sleep(sleeper: &futex::Sleeper, deadline_ns: u64) -> Result<()> {
     }
 }
 
-fn wake(word: u64, most: u32, bits: u32) -> Result<usize> {
+fn wake(word: Word, most: u32, bits: u32) -> Result<usize> {
     if bits == 0 {
         return Err(EINVAL);
     }
     aligned(word)?;
-    Ok(futex::wake(word, most, bits))
+    Ok(futex::wake(word.key(), most, bits))
 }
 
-fn requeue(from: u64, to: u64, wake: u32, move_most: u32, expected: Option<u32>) -> Result<usize> {
+fn requeue(from: Word, to: Word, wake: u32, move_most: u32, expected: Option<u32>) -> Result<usize> {
     aligned(from)?;
     aligned(to)?;
     if (wake | move_most) as i32 <= -1 {
@@ -145,12 +167,12 @@ fn requeue(from: u64, to: u64, wake: u32, move_most: u32, expected: Option<u32>)
     {
         return Err(EAGAIN);
     }
-    let (woken, moved) = futex::requeue(from, to, wake, move_most);
+    let (woken, moved) = futex::requeue(from.key(), to.key(), wake, move_most);
     // FUTEX_REQUEUE counts the woken only, FUTEX_CMP_REQUEUE both.
     Ok(if expected.is_some() { woken + moved } else { woken })
 }
 
-fn wake_op(first: u64, second: u64, wake_first: u32, wake_second: u32, code: u32) -> Result<usize> {
+fn wake_op(first: Word, second: Word, wake_first: u32, wake_second: u32, code: u32) -> Result<usize> {
     aligned(first)?;
     let (operation, comparison) = (code >> 28 & 7, code >> 24 & 15);
     let sign_extend = |bits: u32| ((bits << 20) as i32 >> 20) as u32;
@@ -178,18 +200,18 @@ fn wake_op(first: u64, second: u64, wake_first: u32, wake_second: u32, code: u32
         5 => old >= against,
         _ => return Err(ENOSYS),
     };
-    let mut woken = futex::wake(first, wake_first, ANY);
+    let mut woken = futex::wake(first.key(), wake_first, ANY);
     if holds {
-        woken += futex::wake(second, wake_second, ANY);
+        woken += futex::wake(second.key(), wake_second, ANY);
     }
     Ok(woken)
 }
 
 /// Changes a word atomically and returns what it was.
-fn update(word: u64, change: impl Fn(u32) -> Result<u32>) -> Result<u32> {
+fn update(word: Word, change: impl Fn(u32) -> Result<u32>) -> Result<u32> {
     let mut old = read(word)?;
     loop {
-        let seen = compare_exchange_u32(word, old, change(old)?)?;
+        let seen = compare_exchange_u32(word.at, old, change(old)?)?;
         if seen == old {
             return Ok(old);
         }
@@ -199,7 +221,7 @@ fn update(word: u64, change: impl Fn(u32) -> Result<u32>) -> Result<u32> {
 
 /// Takes a priority-inheritance futex if it is free. The owner's priority stays as it is; who waits is served
 /// by priority.
-fn try_lock_pi(word: u64) -> Result<()> {
+fn try_lock_pi(word: Word) -> Result<()> {
     let tid = task::current().tid as u32;
     let mut old = read(word)?;
     loop {
@@ -209,7 +231,7 @@ fn try_lock_pi(word: u64) -> Result<()> {
         if old & TID_MASK != 0 {
             return Err(EAGAIN);
         }
-        let seen = compare_exchange_u32(word, old, tid | (old & (WAITERS | OWNER_DIED)))?;
+        let seen = compare_exchange_u32(word.at, old, tid | (old & (WAITERS | OWNER_DIED)))?;
         if seen == old {
             return Ok(());
         }
@@ -217,7 +239,7 @@ fn try_lock_pi(word: u64) -> Result<()> {
     }
 }
 
-fn lock_pi(word: u64, deadline_ns: u64) -> Result<usize> {
+fn lock_pi(word: Word, deadline_ns: u64) -> Result<usize> {
     loop {
         match try_lock_pi(word) {
             Err(EAGAIN) => {}
@@ -228,10 +250,10 @@ fn lock_pi(word: u64, deadline_ns: u64) -> Result<usize> {
         if owner == 0 {
             continue;
         }
-        if task::current().process.task(owner).is_none() {
+        if processes::task(owner).is_none() {
             return Err(ESRCH);
         }
-        let sleeper = futex::Sleeper::enter(word, ANY);
+        let sleeper = futex::Sleeper::enter(word.key(), ANY);
         let before = update(word, |old| Ok(if old & TID_MASK == 0 { old } else { old | WAITERS }))?;
         if before & TID_MASK == 0 {
             sleeper.leave();
@@ -247,32 +269,32 @@ fn lock_pi(word: u64, deadline_ns: u64) -> Result<usize> {
     }
 }
 
-fn unlock_pi(word: u64) -> Result<usize> {
+fn unlock_pi(word: Word) -> Result<usize> {
     let tid = task::current().tid as u32;
     if read(word)? & TID_MASK != tid {
         return Err(EPERM);
     }
-    let next = futex::first(word);
+    let next = futex::first(word.key());
     let new = match &next {
         Some((heir, more)) => *heir as u32 | if *more { WAITERS } else { 0 },
         None => 0,
     };
     update(word, |_| Ok(new))?;
     if next.is_some() {
-        futex::wake(word, 1, ANY);
+        futex::wake(word.key(), 1, ANY);
     }
     Ok(0)
 }
 
 /// Waits on `word` to be requeued to the priority-inheritance futex `target`, and comes back as its owner.
-fn wait_requeue_pi(word: u64, value: u32, deadline_ns: u64, target: u64) -> Result<usize> {
+fn wait_requeue_pi(word: Word, value: u32, deadline_ns: u64, target: Word) -> Result<usize> {
     if word == target {
         return Err(EINVAL);
     }
     aligned(word)?;
     aligned(target)?;
-    let sleeper = futex::Sleeper::enter_for(word, ANY, target);
-    if UserPtr::<u32>::new(word).read()? != value {
+    let sleeper = futex::Sleeper::enter_for(word.key(), ANY, Some(target.key()));
+    if UserPtr::<u32>::new(word.at).read()? != value {
         sleeper.leave();
         return Err(EAGAIN);
     }
@@ -287,7 +309,7 @@ fn wait_requeue_pi(word: u64, value: u32, deadline_ns: u64, target: u64) -> Resu
 
 /// Makes the first of the sleepers on `from` the owner of the futex `to` if that is free, and lets the others wait
 /// for it.
-fn requeue_pi(from: u64, to: u64, wake: u32, move_most: u32, expected: u32) -> Result<usize> {
+fn requeue_pi(from: Word, to: Word, wake: u32, move_most: u32, expected: u32) -> Result<usize> {
     if from == to || wake != 1 {
         return Err(EINVAL);
     }
@@ -301,8 +323,8 @@ fn requeue_pi(from: u64, to: u64, wake: u32, move_most: u32, expected: u32) -> R
     }
     let mut served = 0;
     while served <= move_most as usize {
-        let Some((target, tid)) = futex::first_target(from) else { break };
-        if target != to {
+        let Some((target, tid)) = futex::first_target(from.key()) else { break };
+        if target != Some(to.key()) {
             return if served == 0 { Err(EINVAL) } else { Ok(served) };
         }
         // Whoever unlocks is to look for the rest.
@@ -311,9 +333,9 @@ fn requeue_pi(from: u64, to: u64, wake: u32, move_most: u32, expected: u32) -> R
             Ok(if old & TID_MASK == 0 { tid as u32 | rest | (old & OWNER_DIED) } else { old | WAITERS })
         })?;
         if before & TID_MASK == 0 {
-            futex::wake(from, 1, ANY);
+            futex::wake(from.key(), 1, ANY);
         } else {
-            futex::requeue(from, to, 0, 1);
+            futex::requeue(from.key(), to.key(), 0, 1);
         }
         served += 1;
     }
@@ -327,7 +349,7 @@ pub fn thread_ends(task: &task::Task) {
     let _ = release_robust(task);
     let word = task.clear_child_tid();
     if word != 0 && UserPtr::<u32>::new(word).write(0).is_ok() {
-        futex::wake(word, 1, ANY);
+        futex::wake(Key::of(word, false), 1, ANY);
     }
 }
 
@@ -342,11 +364,11 @@ fn release_robust(task: &task::Task) -> Result<()> {
     let [first, offset, pending] = UserPtr::<[u64; 3]>::new(head).read()?;
     let release = |entry: u64| -> Result<()> {
         // The lowest bit marks a priority-inheritance futex.
-        let word = (entry & !1).wrapping_add(offset);
+        let word = Word::any((entry & !1).wrapping_add(offset));
         if read(word)? & TID_MASK == task.tid as u32 {
             let old = update(word, |old| Ok((old & WAITERS) | OWNER_DIED))?;
             if old & WAITERS != 0 {
-                futex::wake(word, 1, ANY);
+                futex::wake(word.key(), 1, ANY);
             }
         }
         Ok(())
@@ -384,7 +406,8 @@ pub fn get_robust_list(call: &mut Call<'_>) -> Result<usize> {
     let list = if tid == 0 {
         current.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     } else {
-        let task = current.process.task(tid).ok_or(ESRCH)?;
+        let task = processes::task(tid).ok_or(ESRCH)?;
+        super::identity::check_access(&task.process, CAP_SYS_PTRACE)?;
         task.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     };
     call.ptr::<u64>(2).write(24)?;
@@ -400,6 +423,10 @@ fn check_flags2(flags: u32) -> Result<()> {
     if flags & !FUTEX2_PRIVATE != FUTEX2_SIZE_U32 { Err(EINVAL) } else { Ok(()) }
 }
 
+fn word2(at: u64, flags: u32) -> Word {
+    Word { at, private: flags & FUTEX2_PRIVATE != 0 }
+}
+
 fn clock_deadline(timeout: u64, clock: u32) -> Result<u64> {
     // CLOCK_REALTIME is 0 and CLOCK_MONOTONIC 1.
     if timeout != 0 && clock > 1 {
@@ -411,7 +438,7 @@ fn clock_deadline(timeout: u64, clock: u32) -> Result<u64> {
 /// futex_wake(2).
 pub fn futex_wake(call: &mut Call<'_>) -> Result<usize> {
     check_flags2(call.uint(3))?;
-    wake(call.arg(0), call.uint(2), call.uint(1))
+    wake(word2(call.arg(0), call.uint(3)), call.uint(2), call.uint(1))
 }
 
 /// futex_wait(2).
@@ -419,7 +446,8 @@ pub fn futex_wait(call: &mut Call<'_>) -> Result<usize> {
     check_flags2(call.uint(3))?;
     let (value, bits) = (call.uint(1), call.uint(2));
     let timed = call.arg(4) != 0;
-    wait_for(call.arg(0), value, bits, clock_deadline(call.arg(4), call.uint(5))?, timed)
+    let word = word2(call.arg(0), call.uint(3));
+    wait_for(word, value, bits, clock_deadline(call.arg(4), call.uint(5))?, timed)
 }
 
 /// `struct futex_waitv`.
@@ -430,6 +458,12 @@ struct WaitV {
     word: u64,
     flags: u32,
     reserved: u32,
+}
+
+impl WaitV {
+    fn word(&self) -> Word {
+        word2(self.word, self.flags)
+    }
 }
 
 // SAFETY: integers without padding.
@@ -451,12 +485,12 @@ pub fn futex_waitv(call: &mut Call<'_>) -> Result<usize> {
         if w.reserved != 0 {
             return Err(EINVAL);
         }
-        aligned(w.word)?;
+        aligned(w.word())?;
     }
     let mut sleepers = alloc::vec::Vec::with_capacity(count);
     for w in &words {
-        sleepers.push(futex::Sleeper::enter(w.word, ANY));
-        let seen = read(w.word);
+        sleepers.push(futex::Sleeper::enter(w.word().key(), ANY));
+        let seen = read(w.word());
         if seen != Ok(w.value as u32) {
             return match woken(&sleepers) {
                 Some(index) => Ok(index),
@@ -491,5 +525,5 @@ pub fn futex_requeue(call: &mut Call<'_>) -> Result<usize> {
     for w in [&from, &to] {
         check_flags2(w.flags)?;
     }
-    requeue(from.word, to.word, call.uint(2), call.uint(3), Some(from.value as u32))
+    requeue(from.word(), to.word(), call.uint(2), call.uint(3), Some(from.value as u32))
 }

@@ -3,8 +3,10 @@
 
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
+use crate::process::Process;
 use crate::task;
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,6 +66,12 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The same limits for a new process.
+    pub fn duplicate(&self) -> Limits {
+        let file_size = AtomicU64::new(self.file_size());
+        Limits { all: SpinLock::new(*self.all.lock()), file_size }
+    }
+
     /// The limit that counts; [`RLIM_INFINITY`] for none.
     pub fn soft(&self, resource: usize) -> u64 {
         self.all.lock()[resource].soft
@@ -124,9 +132,8 @@ impl Limits {
     }
 }
 
-fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
-    let process = &task::current().process;
-    let privileged = process.credentials.lock().can(CAP_SYS_RESOURCE);
+fn change(process: &Arc<Process>, resource: u32, new: Option<Limit>) -> Result<Limit> {
+    let privileged = task::current().process.credentials.lock().can(CAP_SYS_RESOURCE);
     let before = process.limits.change(resource as usize, new, privileged)?;
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
         process.files.descriptors.set_limit(new.soft);
@@ -134,8 +141,11 @@ fn change(resource: u32, new: Option<Limit>) -> Result<Limit> {
     if new.is_some() && [RLIMIT_CPU, RLIMIT_RTTIME].contains(&(resource as usize)) {
         super::time::cpu_limit::limit_changes(process);
     }
-    if new.is_some() && MEMORY_LIMITS.contains(&(resource as usize)) {
-        mem::current().set_limits(process.limits.of_memory());
+    if new.is_some()
+        && MEMORY_LIMITS.contains(&(resource as usize))
+        && let Some(space) = process.space()
+    {
+        space.set_limits(process.limits.of_memory());
     }
     Ok(before)
 }
@@ -147,8 +157,9 @@ fn limit([soft, hard]: [u64; 2]) -> Limit {
 /// prlimit64(2).
 pub fn prlimit64(call: &mut Call<'_>) -> Result<usize> {
     let new = call.ptr(2).non_null().map(|pointer| pointer.read()).transpose()?.map(limit);
-    super::identity::check_own(call.int(0))?;
-    let before = change(call.uint(1), new)?;
+    let process = super::identity::process_of(call.int(0))?;
+    super::identity::check_access(&process, CAP_SYS_RESOURCE)?;
+    let before = change(&process, call.uint(1), new)?;
     if let Some(old) = call.ptr(3).non_null() {
         old.write([before.soft, before.hard])?;
     }
@@ -157,7 +168,7 @@ pub fn prlimit64(call: &mut Call<'_>) -> Result<usize> {
 
 /// getrlimit(2).
 pub fn getrlimit(call: &mut Call<'_>) -> Result<usize> {
-    let limit = change(call.uint(0), None)?;
+    let limit = change(&task::current().process, call.uint(0), None)?;
     call.ptr(1).write([limit.soft, limit.hard])?;
     Ok(0)
 }
@@ -165,7 +176,7 @@ pub fn getrlimit(call: &mut Call<'_>) -> Result<usize> {
 /// setrlimit(2).
 pub fn setrlimit(call: &mut Call<'_>) -> Result<usize> {
     let new = limit(call.ptr(1).read()?);
-    change(call.uint(0), Some(new))?;
+    change(&task::current().process, call.uint(0), Some(new))?;
     Ok(0)
 }
 

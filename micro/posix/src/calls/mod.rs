@@ -7,6 +7,7 @@ pub mod arch;
 pub mod async_io;
 pub mod attributes;
 pub mod children;
+pub mod clone;
 #[cfg(feature = "inotify")]
 pub mod dnotify;
 pub mod end;
@@ -36,6 +37,5 @@ pub mod stat;
 pub mod system;
 #[cfg(feature = "sysv-ipc")]
 pub mod sysv;
-pub mod threads;
 pub mod time;
 pub mod transfer;

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, Stat};
 use api_user::UserPtr;
 use core::any::Any;
-use descriptors::{Description, locks};
+use descriptors::{Description, Descriptors, locks};
 use vfs::{Dentry, Resolve, Walk, notify, ops};
 
 const O_ACCMODE: u32 = 0o3;
@@ -242,7 +242,7 @@ pub fn dup(call: &mut Call<'_>) -> Result<usize> {
 fn replace(from: i32, to: i32, close_on_exec: bool) -> Result<usize> {
     let descriptors = &files::current().descriptors;
     let description = descriptors.get_any(from)?;
-    if let Some(old) = descriptors.replace(to, description, close_on_exec)? {
+    if let Some(old) = Descriptors::replace(descriptors, to, description, close_on_exec)? {
         // dup2(2): errors of the closed file are lost.
         let _ = end(old);
     }

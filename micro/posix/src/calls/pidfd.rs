@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), and kcmp(2). There is one process,
-//! which outlives all its descriptors.
+//! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), and kcmp(2).
 
 use crate::call::Call;
-use crate::calls::signals::{SI_USER, SIGNALS, SigInfo, send_to_process};
+use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
+use crate::calls::identity::check_access;
+use crate::calls::signals::{self, SI_USER, SigInfo};
 use crate::files::{self, O_CLOEXEC};
 use crate::process::Process;
-use crate::task;
+use crate::{processes, task};
 use abi::{Events, Result, errno::*};
-use alloc::format;
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Stat};
 use api_sched::WaitQueue;
@@ -21,8 +21,13 @@ const O_RDWR: u32 = 2;
 /// The file.
 pub struct PidFd {
     process: Arc<Process>,
-    /// Would be woken at the end of the process.
-    queue: WaitQueue,
+}
+
+impl PidFd {
+    /// The process' number; -1 once it was waited for.
+    pub fn shown_pid(&self) -> i32 {
+        check_alive(&self.process).map_or(-1, |()| self.process.pid)
+    }
 }
 
 impl File for PidFd {
@@ -30,12 +35,13 @@ impl File for PidFd {
         Ok(Stat::new(FileType::Regular, 0o700))
     }
 
+    /// Readable once the process has ended, waited for or not.
     fn poll(&self) -> Events {
-        Events::NONE
+        Events::NONE.with(Events::IN | Events::RDNORM, self.process.family.is_zombie())
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
-        Some(&self.queue)
+        Some(&self.process.family.ended)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -52,15 +58,37 @@ pub fn process(fd: i32) -> Result<Arc<Process>> {
     Err(EBADF)
 }
 
+/// The process that waitid(2) is to wait for, and whether the descriptor is one that never waits.
+pub fn waited(fd: i32) -> Result<(Arc<Process>, bool)> {
+    Ok((process(fd)?, files::get(fd)?.is_nonblocking()))
+}
+
+/// A new descriptor of the process, closed on exec.
+pub fn install(process: &Arc<Process>, flags: u32) -> Result<i32> {
+    let file = PidFd { process: process.clone() };
+    files::current().install(Arc::new(file), flags | O_RDWR | O_CLOEXEC)
+}
+
+/// `ESRCH` for a process that was waited for.
+fn check_alive(process: &Process) -> Result<()> {
+    if processes::find(process.pid).is_some_and(|found| core::ptr::eq(&*found, process)) {
+        Ok(())
+    } else {
+        Err(ESRCH)
+    }
+}
+
 /// As [`process`], for pidfd_send_signal(2), which takes the directory /proc/PID as well.
 fn process_or_directory(fd: i32) -> Result<Arc<Process>> {
     let description = files::current().descriptors.get_any(fd)?;
-    let process = &task::current().process;
-    let path = description.place().and_then(|place| place.path_from(&process.files.root()));
-    if path.is_some_and(|path| path == format!("/proc/{}", process.pid).as_bytes()) {
-        return Ok(process.clone());
+    let root = task::current().process.files.root();
+    let path = description.place().and_then(|place| place.path_from(&root));
+    let pid = path.as_deref().and_then(|path| path.strip_prefix(b"/proc/"));
+    let pid = pid.and_then(|pid| core::str::from_utf8(pid).ok()?.parse().ok());
+    match pid.and_then(processes::find) {
+        Some(found) => Ok(found),
+        None => self::process(fd),
     }
-    self::process(fd)
 }
 
 /// pidfd_open(2).
@@ -70,13 +98,11 @@ pub fn pidfd_open(call: &mut Call<'_>) -> Result<usize> {
     if pid <= 0 {
         return Err(EINVAL);
     }
-    let process = &task::current().process;
-    if pid != process.pid {
+    match processes::find(pid) {
+        Some(process) => install(&process, flags).map(|fd| fd as usize),
         // A thread that leads no process is no process.
-        return Err(if process.task(pid).is_some() { EINVAL } else { ESRCH });
+        None => Err(if processes::task(pid).is_some() { EINVAL } else { ESRCH }),
     }
-    let file = PidFd { process: process.clone(), queue: WaitQueue::new() };
-    files::current().install(Arc::new(file), flags | O_RDWR | O_CLOEXEC).map(|fd| fd as usize)
 }
 
 /// pidfd_send_signal(2).
@@ -85,24 +111,23 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let process = process_or_directory(call.int(0))?;
+    check_alive(&process)?;
     let signal = call.int(1);
     let info = match call.ptr(2).non_null() {
         Some(pointer) => {
             if pointer.cast::<i32>().read()? != signal {
                 return Err(EINVAL);
             }
-            SigInfo::read(pointer, signal)?
+            let info = SigInfo::read(pointer, signal)?;
+            signals::check_code(&info, process.pid)?;
+            info
         }
         None => {
             let sender = &task::current().process;
             SigInfo::from_process(signal, SI_USER, sender.pid, sender.credentials.lock().uid)
         }
     };
-    match signal {
-        0 => Ok(0),
-        1..=SIGNALS => send_to_process(&process, info).map(|_| 0),
-        _ => Err(EINVAL),
-    }
+    signals::send(&process, signal, |_| info)
 }
 
 /// pidfd_getfd(2).
@@ -111,6 +136,11 @@ pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let process = process(call.int(0))?;
+    check_alive(&process)?;
+    check_access(&process, CAP_SYS_PTRACE)?;
+    if process.family.is_zombie() {
+        return Err(ESRCH);
+    }
     let description = process.files.descriptors.get(call.int(1))?;
     files::current().descriptors.insert(description, true).map(|fd| fd as usize)
 }
@@ -118,24 +148,36 @@ pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
 /// kcmp(2).
 pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
     const FILE: i32 = 0;
-    const SHARED_BY_THREADS: core::ops::RangeInclusive<i32> = 1..=6;
-    for i in [0, 1] {
-        if call.int(i) == 0 {
-            return Err(ESRCH);
-        }
-        super::identity::check_own(call.int(i))?;
+    const VM: i32 = 1;
+    const FILES: i32 = 2;
+    const FS: i32 = 3;
+    const SIGHAND: i32 = 4;
+    const IO: i32 = 5;
+    const SYSVSEM: i32 = 6;
+    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::with_thread(id).ok_or(ESRCH) };
+    let (a, b) = (of(call.int(0))?, of(call.int(1))?);
+    for process in [&a, &b] {
+        check_access(process, CAP_SYS_PTRACE)?;
     }
-    match call.int(2) {
+    // An order that lasts as long as what is compared.
+    let (first, second) = match call.int(2) {
         FILE => {
-            let [a, b] = [files::get(call.int(3))?, files::get(call.int(4))?];
-            // An order that lasts as long as the files.
-            Ok(match Arc::as_ptr(&a).cmp(&Arc::as_ptr(&b)) {
-                Ordering::Equal => 0,
-                Ordering::Less => 1,
-                Ordering::Greater => 2,
-            })
+            let get = |process: &Process, fd: i32| process.files.descriptors.get(fd).map(|d| d.id());
+            (get(&a, call.int(3))?, get(&b, call.int(4))?)
         }
-        kind if SHARED_BY_THREADS.contains(&kind) => Ok(0),
-        _ => Err(EINVAL),
-    }
+        VM => {
+            let address = |process: &Process| process.space().map_or(0, |space| Arc::as_ptr(&space) as usize);
+            (address(&a), address(&b))
+        }
+        FILES => (a.files.descriptors.address(), b.files.descriptors.address()),
+        FS => (a.files.position_address(), b.files.position_address()),
+        SIGHAND => (a.signals.actions_address(), b.signals.actions_address()),
+        IO | SYSVSEM => (a.pid as usize, b.pid as usize),
+        _ => return Err(EINVAL),
+    };
+    Ok(match first.cmp(&second) {
+        Ordering::Equal => 0,
+        Ordering::Less => 1,
+        Ordering::Greater => 2,
+    })
 }

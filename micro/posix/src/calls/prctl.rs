@@ -37,6 +37,23 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// What a new process starts with.
+    pub fn inherited(&self) -> Settings {
+        Settings { parent_death_signal: 0, child_subreaper: false, ..*self }
+    }
+
+    /// What it gets when its parent ends; 0 for nothing.
+    pub fn parent_death_signal(&self) -> i32 {
+        self.parent_death_signal as i32
+    }
+
+    /// PR_SET_CHILD_SUBREAPER.
+    pub fn is_subreaper(&self) -> bool {
+        self.child_subreaper
+    }
+}
+
 /// Linux' default of PR_SET_TIMERSLACK, in nanoseconds.
 pub const DEFAULT_TIMER_SLACK_NS: u64 = 50_000;
 

@@ -1,51 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory of a process by its id: process_vm_readv(2), process_vm_writev(2). There is one process, so both sides are
-//! the caller's memory.
+//! Memory of a process by its id: process_vm_readv(2), process_vm_writev(2).
 
 use crate::call::Call;
+use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
+use crate::calls::identity::check_access;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_user::{Sink, Source, read_iovec};
+use mem::Space;
 
 /// process_vm_readv(2).
 pub fn process_vm_readv(call: &mut Call<'_>) -> Result<usize> {
-    copy(call, 3, 1)
+    copy(call, false)
 }
 
 /// process_vm_writev(2).
 pub fn process_vm_writev(call: &mut Call<'_>) -> Result<usize> {
-    copy(call, 1, 3)
+    copy(call, true)
 }
 
-/// Copies between the segments of two pairs of arguments. What was copied counts, up to the first address that cannot
-/// be read or written.
-fn copy(call: &Call<'_>, from: usize, to: usize) -> Result<usize> {
+/// Copies between the caller's segments and those of the process. What was copied counts, up to the first address that
+/// cannot be read or written.
+fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
     if call.arg(5) != 0 {
         return Err(EINVAL);
     }
-    let source = read_iovec(call.arg(from), call.size(from + 1))?;
-    let target = read_iovec(call.arg(to), call.size(to + 1))?;
-    super::identity::check_own(call.int(0))?;
-    let (mut source, mut target) = (Source::vectored(&source), Sink::vectored(&target));
+    let here = read_iovec(call.arg(1), call.size(2))?;
+    let there = read_iovec(call.arg(3), call.size(4))?;
+    let process = super::identity::process_of(call.int(0))?;
+    check_access(&process, CAP_SYS_PTRACE)?;
+    let space = process.space().ok_or(ESRCH)?;
+    let (mut source, mut sink) = (Source::vectored(&here), Sink::vectored(&here));
     let mut page: Vec<u8> = Vec::new();
     page.try_reserve_exact(PAGE_SIZE).map_err(|_| ENOMEM)?;
     let mut done = 0;
-    loop {
-        let want = source.remaining().min(target.remaining()).min(PAGE_SIZE);
-        if want == 0 {
-            return Ok(done);
-        }
-        page.resize(want, 0);
-        let moved = source.take(&mut page).and_then(|n| target.put(&page[..n]));
-        match moved {
-            Ok(n) => {
-                done += n;
-                if n < want {
-                    return Ok(done);
-                }
+    for segment in there.iter() {
+        let (start, length) = (segment.address, segment.length);
+        let mut at = 0;
+        while at < length {
+            let left = if writes { source.remaining() } else { sink.remaining() };
+            let want = left.min(length - at).min(PAGE_SIZE);
+            if want == 0 {
+                return Ok(done);
             }
-            Err(_) if done > 0 => return Ok(done),
-            Err(e) => return Err(e),
+            page.resize(want, 0);
+            match piece(&space, start + at as u64, &mut page, writes, &mut source, &mut sink) {
+                Ok(n) => {
+                    done += n;
+                    at += n;
+                    if n < want {
+                        return Ok(done);
+                    }
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(e) => return Err(e),
+            }
         }
+    }
+    Ok(done)
+}
+
+fn piece(
+    space: &Space,
+    address: u64,
+    page: &mut [u8],
+    writes: bool,
+    source: &mut Source<'_>,
+    sink: &mut Sink<'_>,
+) -> Result<usize> {
+    if writes {
+        let n = source.take(page)?;
+        space.write(address, &page[..n])?;
+        Ok(n)
+    } else {
+        space.read(address, page)?;
+        sink.put(page)
     }
 }

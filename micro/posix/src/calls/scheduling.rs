@@ -5,6 +5,7 @@
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
 use crate::calls::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
+use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -141,7 +142,7 @@ fn thread(tid: i32) -> Result<Arc<Task>> {
     let current = task::current();
     match tid {
         0 => current.process.task(current.tid),
-        1.. => current.process.task(tid),
+        1.. => processes::task(tid),
         _ => return Err(EINVAL),
     }
     .ok_or(ESRCH)
@@ -166,6 +167,7 @@ impl Task {
 
 fn set(task: &Task, new: Scheduling) -> Result<()> {
     new.check()?;
+    check_change(task)?;
     let now = *task.scheduling.lock();
     let limits = &task.process.limits;
     if now.is_raised_by(&new, limits.soft(RLIMIT_RTPRIO), limits.soft(RLIMIT_NICE)) && !may_raise() {
@@ -356,6 +358,7 @@ pub fn sched_setaffinity(call: &mut Call<'_>) -> Result<usize> {
     let n = call.size(1).min(mask.len());
     api_user::read_bytes(call.arg(2), &mut mask[..n])?;
     let task = thread(call.int(0)).map_err(|_| ESRCH)?;
+    check_change(&task)?;
     let cpus = u64::from_ne_bytes(mask) & all_cpus();
     if cpus == 0 {
         return Err(EINVAL);
@@ -392,19 +395,33 @@ pub fn getcpu(call: &mut Call<'_>) -> Result<usize> {
 /// The threads getpriority and ioprio_get mean. `kinds` are their numbers for a thread, a group, a user.
 fn those(which: i32, who: i32, kinds: [i32; 3]) -> Result<Vec<Arc<Task>>> {
     let process = &task::current().process;
-    let all = match which {
+    let those = match which {
         _ if which == kinds[0] => {
             let tid = if who == 0 { task::current().tid } else { who };
-            return Ok(process.task(tid).into_iter().collect());
+            return Ok(processes::task(tid).into_iter().collect());
         }
-        _ if which == kinds[1] => who == 0 || who == process.sessions.lock().group,
+        _ if which == kinds[1] => {
+            processes::of_group(if who == 0 { process.sessions.lock().group } else { who })
+        }
         _ if which == kinds[2] => {
-            let uid = process.credentials.lock().uid;
-            who as u32 == uid || who == 0
+            let uid = if who == 0 { process.credentials.lock().uid } else { who as u32 };
+            let mut all = processes::all();
+            all.retain(|process| process.credentials.lock().uid == uid);
+            all
         }
         _ => return Err(EINVAL),
     };
-    Ok(if all { process.tasks() } else { Vec::new() })
+    Ok(those.iter().flat_map(|process| process.tasks()).collect())
+}
+
+/// `EPERM` unless the caller may change how the thread runs: its effective user is the thread's, or CAP_SYS_NICE.
+fn check_change(task: &Task) -> Result<()> {
+    if may_raise() {
+        return Ok(());
+    }
+    let euid = task::current().process.credentials.lock().euid;
+    let theirs = task.process.credentials.lock();
+    if [theirs.uid, theirs.euid].contains(&euid) { Ok(()) } else { Err(EPERM) }
 }
 
 /// PRIO_PROCESS, PRIO_PGRP, PRIO_USER.
@@ -421,6 +438,7 @@ pub fn getpriority(call: &mut Call<'_>) -> Result<usize> {
 
 fn set_nice(task: &Task, nice: i32) -> Result<()> {
     let nice = nice.clamp(-20, 19);
+    check_change(task)?;
     let allowed = nice_rank(nice) <= task.process.limits.soft(RLIMIT_NICE);
     let now = *task.scheduling.lock();
     if nice < now.nice && !allowed && !may_raise() {
@@ -490,6 +508,7 @@ pub fn ioprio_set(call: &mut Call<'_>) -> Result<usize> {
         return Err(ESRCH);
     }
     for task in tasks {
+        check_change(&task)?;
         task.scheduling.lock().io_priority = priority & 0xffff;
     }
     Ok(0)

@@ -3,7 +3,7 @@
 
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
-use crate::{load, task};
+use crate::{load, processes, task};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -93,7 +93,7 @@ pub fn sysinfo(call: &mut Call<'_>) -> Result<usize> {
     const SECOND: u64 = 1_000_000_000;
     /// SI_LOAD_SHIFT.
     const LOAD_PLACES: u32 = 16;
-    let threads = task::current().process.thread_count() as u64;
+    let threads = processes::threads() as u64;
     let (_, free) = alloc_frames::statistics();
     // uptime, loads, totalram, freeram, sharedram, bufferram, totalswap, freeswap, procs, totalhigh, freehigh, mem_unit
     let mut words = [0u64; 14];
@@ -151,7 +151,7 @@ pub fn reboot(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     match call.uint(2) {
-        RESTART | RESTART2 | HALT | POWER_OFF => process.end(Status::Exit { code: 0 }),
+        RESTART | RESTART2 | HALT | POWER_OFF => super::end::end_machine(Status::Exit { code: 0 }),
         // There is no keyboard.
         CAD_ON | CAD_OFF => Ok(0),
         _ => Err(EINVAL),

@@ -2,7 +2,11 @@
 //! /proc/PID/fd and fdinfo.
 
 use super::text;
+use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
+use crate::calls::identity::check_access;
+use crate::calls::pidfd::PidFd;
 use crate::files;
+use crate::process::Process;
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::string::String;
@@ -21,13 +25,28 @@ fn number(name: &str) -> Result<i32> {
     name.parse().map_err(|_| ENOENT)
 }
 
-fn open(fd: i32) -> Result<Arc<Description>> {
-    files::current().descriptors.get_any(fd).map_err(|_| ENOENT)
+/// The key of a descriptor: its process above, its number below.
+fn key_of(process: Key, fd: i32) -> Key {
+    process << 32 | u64::from(fd as u32)
 }
 
-fn names() -> Vec<String> {
-    let descriptors = &files::current().descriptors;
+fn process(key: Key) -> Result<Arc<Process>> {
+    let process = super::process::of(key >> 32)?;
+    check_access(&process, CAP_SYS_PTRACE).map_err(|_| EACCES)?;
+    Ok(process)
+}
+
+fn open(key: Key) -> Result<Arc<Description>> {
+    process(key)?.files.descriptors.get_any(key as i32).map_err(|_| ENOENT)
+}
+
+fn names(of: Key) -> Vec<String> {
+    let Ok(process) = process(key_of(of, 0)) else { return Vec::new() };
+    let descriptors = &process.files.descriptors;
     let mut out = Vec::new();
+    if process.family.is_zombie() {
+        return out;
+    }
     let mut next = descriptors.next_open(0);
     while let Some(fd) = next {
         out.push(format!("{fd}"));
@@ -44,6 +63,9 @@ fn shown(description: &Description) -> Result<Vec<u8>> {
     let file = description.file().as_any();
     if file.is::<Epoll>() {
         return text("anon_inode:[eventpoll]".into());
+    }
+    if file.is::<PidFd>() {
+        return text("anon_inode:[pidfd]".into());
     }
     if file.is::<EventFd>() {
         return text("anon_inode:[eventfd]".into());
@@ -68,12 +90,12 @@ fn lead(fd: Key) -> Result<Magic> {
 pub struct Descriptors;
 
 impl Changing for Descriptors {
-    fn names(&self, _: Key) -> Vec<String> {
-        names()
+    fn names(&self, key: Key) -> Vec<String> {
+        names(key)
     }
 
-    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-        let fd = number(name)?;
+    fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
+        let fd = key_of(key, number(name)?);
         open(fd)?;
         Ok((Entry::Magic { text: |fd| shown(&*open(fd)?), lead }, fd))
     }
@@ -86,12 +108,12 @@ impl Changing for Descriptors {
 pub struct Infos;
 
 impl Changing for Infos {
-    fn names(&self, _: Key) -> Vec<String> {
-        names()
+    fn names(&self, key: Key) -> Vec<String> {
+        names(key)
     }
 
-    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-        let fd = number(name)?;
+    fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
+        let fd = key_of(key, number(name)?);
         open(fd)?;
         Ok((Entry::Text(info), fd))
     }
@@ -103,7 +125,7 @@ impl Changing for Infos {
 
 fn info(fd: Key) -> Result<Vec<u8>> {
     let description = open(fd)?;
-    let on_exec = files::current().descriptors.close_on_exec(fd).unwrap_or(false);
+    let on_exec = process(fd)?.files.descriptors.close_on_exec(fd as i32).unwrap_or(false);
     let flags = description.flags() | if on_exec { O_CLOEXEC } else { 0 };
     let mount = description.place().map_or(0, |place| place.mount().id());
     let inode = description.file().stat()?.inode;
@@ -111,6 +133,10 @@ fn info(fd: Key) -> Result<Vec<u8>> {
         format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{inode}\n", description.position());
     if let Some(counter) = description.file().as_any().downcast_ref::<EventFd>() {
         let _ = writeln!(out, "eventfd-count: {:16x}", counter.count());
+    }
+    if let Some(pidfd) = description.file().as_any().downcast_ref::<PidFd>() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "Pid:\t{0}\nNSpid:\t{0}", pidfd.shown_pid());
     }
     if let Some(epoll) = description.file().as_any().downcast_ref::<Epoll>() {
         epoll.watched(|fd, events, data| {

@@ -20,7 +20,7 @@ const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 /// The root of /proc.
 pub fn proc(device: u64) -> Arc<dyn Inode> {
-    procfs::root(system::ROWS, device, PROC_MAGIC)
+    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC)
 }
 
 /// The root of /sys.

@@ -3,25 +3,67 @@
 
 use super::descriptors::{Descriptors, Infos};
 use super::{net, system, text};
+use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
+use crate::calls::identity::check_access;
 use crate::cpu_time;
-use crate::files;
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
+use crate::{files, out_of_memory, processes};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Magic};
-use api_user::UserPtr;
 use core::fmt::Write;
+use core::sync::atomic::Ordering;
+use mem::Space;
 use procfs::{Changing, Entry, Key, Row};
 use vfs::Dentry;
 
 const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
 
-fn own() -> &'static Arc<Process> {
-    &task::current().process
+/// The processes, each a directory with its number.
+pub struct Processes;
+
+impl Changing for Processes {
+    fn names(&self, _: Key) -> Vec<String> {
+        processes::all().iter().map(|process| format!("{}", process.pid)).collect()
+    }
+
+    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
+        let pid: i32 = name.parse().map_err(|_| ENOENT)?;
+        match processes::find(pid) {
+            Some(_) => Ok((Entry::Directory(ROWS), WHOLE | pid as Key)),
+            // Linux lists only processes, but finds threads as well.
+            None => processes::task(pid).map(|_| (Entry::Directory(THREAD), pid as Key)).ok_or(ENOENT),
+        }
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::Directory
+    }
+}
+
+/// The process a key is about; `ESRCH` when it is no more.
+pub fn of(key: Key) -> Result<Arc<Process>> {
+    processes::with_thread((key & !WHOLE) as i32).ok_or(ESRCH)
+}
+
+/// The same, for what only those see who may trace it; `EACCES` for others.
+fn traceable(key: Key) -> Result<Arc<Process>> {
+    let process = of(key)?;
+    check_access(&process, CAP_SYS_PTRACE).map_err(|_| EACCES)?;
+    Ok(process)
+}
+
+/// Its address space; `None` for one that has ended.
+fn space(key: Key) -> Result<Option<Arc<Space>>> {
+    Ok(of(key)?.space())
+}
+
+fn usage(key: Key) -> Result<mem::Usage> {
+    Ok(space(key)?.map(|space| space.usage()).unwrap_or_default())
 }
 
 /// What a process shows, threads included.
@@ -31,29 +73,34 @@ pub const ROWS: &[Row] = &[
     ("status", Entry::Text(status)),
     ("wchan", Entry::Fixed("0")),
     ("task", Entry::Changing(&Tasks)),
-    ("cmdline", Entry::Text(|_| strings(program()?.argument_bytes))),
-    ("environ", Entry::Text(|_| strings(program()?.environment_bytes))),
-    ("auxv", Entry::Text(|_| auxv())),
-    ("maps", Entry::Text(|_| maps())),
-    ("smaps_rollup", Entry::Text(|_| smaps_rollup())),
-    ("statm", Entry::Text(|_| statm())),
-    ("limits", Entry::Text(|_| limits())),
+    ("cmdline", Entry::Text(|key| strings(key, |program| program.argument_bytes))),
+    (
+        "environ",
+        Entry::Text(|key| traceable(key).and_then(|_| strings(key, |program| program.environment_bytes))),
+    ),
+    ("auxv", Entry::Text(auxv)),
+    ("maps", Entry::Text(maps)),
+    ("smaps_rollup", Entry::Text(smaps_rollup)),
+    ("statm", Entry::Text(statm)),
+    ("limits", Entry::Text(limits)),
     ("mounts", Entry::Text(|_| system::mounts(false))),
     ("mountinfo", Entry::Text(|_| system::mounts(true))),
     ("cgroup", Entry::Fixed("0::/\n")),
     ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
-    ("oom_score", Entry::Fixed("0\n")),
-    // Nothing kills by score: what is written is accepted and has no effect.
-    ("oom_score_adj", ignored(|_| Ok(b"0\n".to_vec()))),
+    ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
+    ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
     ("coredump_filter", ignored(|_| Ok(b"00000033\n".to_vec()))),
     ("loginuid", Entry::Fixed("4294967295")),
     ("sessionid", Entry::Fixed("4294967295")),
     ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
     ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
     ("setgroups", Entry::Fixed("allow\n")),
-    ("exe", Entry::Magic { text: |_| path(executable()), lead: |_| Ok(Magic::Place(executable()?)) }),
-    ("cwd", Entry::Magic { text: |_| path(working()), lead: |_| Ok(Magic::Place(working()?)) }),
-    ("root", Entry::Magic { text: |_| path(root()), lead: |_| Ok(Magic::Place(root()?)) }),
+    (
+        "exe",
+        Entry::Magic { text: |key| path(executable(key)), lead: |key| Ok(Magic::Place(executable(key)?)) },
+    ),
+    ("cwd", Entry::Magic { text: |key| path(working(key)), lead: |key| Ok(Magic::Place(working(key)?)) }),
+    ("root", Entry::Magic { text: |key| path(root(key)), lead: |key| Ok(Magic::Place(root(key)?)) }),
     ("fd", Entry::Changing(&Descriptors)),
     ("fdinfo", Entry::Changing(&Infos)),
     ("net/tcp", Entry::Text(|_| net::tcp())),
@@ -89,17 +136,51 @@ const THREAD: &[Row] = &[
 const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
 
 /// The key of what is about the process and not about one of its threads.
-const WHOLE: Key = 0;
+const WHOLE: Key = 1 << 31;
 
-/// The thread of a key; the first one for the whole process.
+/// The thread of a key; the first one for the whole process. `ESRCH` for a process that has ended.
 fn thread(key: Key) -> Result<Arc<Task>> {
-    own().task(if key == WHOLE { own().pid } else { key }).ok_or(ESRCH)
+    let process = of(key)?;
+    let task = if key & WHOLE != 0 { process.main_task() } else { process.task(key as i32) };
+    task.ok_or(ESRCH)
+}
+
+/// The name of the thread, or that a process had before its end.
+fn name_of(key: Key) -> Result<Vec<u8>> {
+    match thread(key) {
+        Ok(task) => Ok(task.comm()),
+        Err(e) => match *of(key)?.family.zombie.lock() {
+            Some(ended) => Ok(ended.comm()),
+            None => Err(e),
+        },
+    }
 }
 
 fn comm(key: Key) -> Result<Vec<u8>> {
-    let mut name = thread(key)?.comm();
+    let mut name = name_of(key)?;
     name.push(b'\n');
     Ok(name)
+}
+
+fn oom_adjustment(key: Key) -> Result<Vec<u8>> {
+    text(format!("{}\n", of(key)?.family.oom_adjustment.load(Ordering::Relaxed)))
+}
+
+/// Lowering it takes CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)).
+fn set_oom_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
+    let number = core::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    let new = number.ok_or(EINVAL)?;
+    if !(out_of_memory::NEVER..=out_of_memory::MOST).contains(&new) {
+        return Err(EINVAL);
+    }
+    let process = of(key)?;
+    let now = &process.family.oom_adjustment;
+    if new < now.load(Ordering::Relaxed) && !task::current().process.credentials.lock().can(CAP_SYS_RESOURCE)
+    {
+        return Err(EACCES);
+    }
+    now.store(new, Ordering::Relaxed);
+    Ok(())
 }
 
 fn set_comm(key: Key, name: &[u8]) -> Result<()> {
@@ -120,16 +201,16 @@ const fn shared(target: procfs::Text) -> Entry {
     Entry::Link(target)
 }
 
-fn executable() -> Result<Arc<Dentry>> {
-    Ok(program()?.file.clone())
+fn executable(key: Key) -> Result<Arc<Dentry>> {
+    Ok(program(key)?.file.clone())
 }
 
-fn working() -> Result<Arc<Dentry>> {
-    Ok(files::current().working())
+fn working(key: Key) -> Result<Arc<Dentry>> {
+    Ok(traceable(key)?.files.working())
 }
 
-fn root() -> Result<Arc<Dentry>> {
-    Ok(files::current().root())
+fn root(key: Key) -> Result<Arc<Dentry>> {
+    Ok(traceable(key)?.files.root())
 }
 
 /// The path of a place in the tree, as the program sees it.
@@ -137,30 +218,40 @@ fn path(place: Result<Arc<Dentry>>) -> Result<Vec<u8>> {
     place?.path_from(&files::current().root()).ok_or(ENOENT)
 }
 
-fn program() -> Result<Arc<Program>> {
-    own().program().ok_or(ENOENT)
+fn program(key: Key) -> Result<Arc<Program>> {
+    of(key)?.program().ok_or(ENOENT)
 }
 
-/// The strings the program was started with, read from its stack: programs that rename themselves overwrite them.
-fn strings((start, end): (u64, u64)) -> Result<Vec<u8>> {
-    UserPtr::<u8>::new(start).read_vec((end - start) as usize)
+/// The strings the program was started with, read from its stack: programs that rename themselves overwrite them. Empty once
+/// it has ended.
+fn strings(key: Key, which: fn(&Program) -> (u64, u64)) -> Result<Vec<u8>> {
+    let process = of(key)?;
+    let (Some(program), Some(space)) = (process.program(), process.space()) else { return Ok(Vec::new()) };
+    let (start, end) = which(&program);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact((end - start) as usize).map_err(|_| ENOMEM)?;
+    bytes.resize((end - start) as usize, 0);
+    space.read(start, &mut bytes)?;
+    Ok(bytes)
 }
 
-fn auxv() -> Result<Vec<u8>> {
-    Ok(program()?.auxv.iter().flat_map(|word| word.to_le_bytes()).collect())
+fn auxv(key: Key) -> Result<Vec<u8>> {
+    traceable(key)?;
+    Ok(program(key)?.auxv.iter().flat_map(|word| word.to_le_bytes()).collect())
 }
 
 struct Tasks;
 
 impl Changing for Tasks {
-    fn names(&self, _: Key) -> Vec<String> {
-        own().tasks().iter().map(|task| format!("{}", task.tid)).collect()
+    fn names(&self, key: Key) -> Vec<String> {
+        let tasks = of(key).map(|process| process.tasks()).unwrap_or_default();
+        tasks.iter().map(|task| format!("{}", task.tid)).collect()
     }
 
-    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-        let tid = name.parse().map_err(|_| ENOENT)?;
-        own().task(tid).ok_or(ENOENT)?;
-        Ok((Entry::Directory(THREAD), tid))
+    fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
+        let tid: i32 = name.parse().map_err(|_| ENOENT)?;
+        of(key)?.task(tid).ok_or(ENOENT)?;
+        Ok((Entry::Directory(THREAD), tid as Key))
     }
 
     fn kind(&self) -> FileType {
@@ -168,16 +259,17 @@ impl Changing for Tasks {
     }
 }
 
-fn maps() -> Result<Vec<u8>> {
+fn maps(key: Key) -> Result<Vec<u8>> {
     let mut out = String::new();
-    for line in mem::current().listing() {
+    for line in traceable(key)?.space().map(|space| space.listing()).unwrap_or_default() {
         let _ = writeln!(out, "{line}");
     }
     text(out)
 }
 
-fn smaps_rollup() -> Result<Vec<u8>> {
-    let usage = mem::current().usage();
+fn smaps_rollup(key: Key) -> Result<Vec<u8>> {
+    traceable(key)?;
+    let usage = usage(key)?;
     let kib = |bytes: u64| bytes / 1024;
     text(format!(
         "00400000-7ffffffff000 ---p 00000000 00:00 0                              [rollup]\n\
@@ -190,8 +282,8 @@ fn smaps_rollup() -> Result<Vec<u8>> {
     ))
 }
 
-fn statm() -> Result<Vec<u8>> {
-    let usage = mem::current().usage();
+fn statm(key: Key) -> Result<Vec<u8>> {
+    let usage = usage(key)?;
     let pages = |bytes: u64| bytes / PAGE_SIZE as u64;
     text(format!(
         "{} {} {} {} 0 {} 0\n",
@@ -203,44 +295,74 @@ fn statm() -> Result<Vec<u8>> {
     ))
 }
 
-fn state(process: &Process) -> &'static str {
-    if process.signals.is_stopped() { "T" } else { "R" }
+/// Letter and word of what it does.
+fn state(process: &Process, task: Option<&Task>) -> (char, &'static str) {
+    let sleeps = |task: &Task| task.thread().is_some_and(|thread| thread.is_parked());
+    match task {
+        None => ('Z', "zombie"),
+        Some(_) if process.signals.is_stopped() => ('T', "stopped"),
+        Some(task) if sleeps(task) => ('S', "sleeping"),
+        Some(_) => ('R', "running"),
+    }
 }
 
-fn name_of(key: Key) -> Result<String> {
-    Ok(String::from_utf8_lossy(&thread(key)?.comm()).into_owned())
+fn shown_name(key: Key) -> Result<String> {
+    Ok(String::from_utf8_lossy(&name_of(key)?).into_owned())
+}
+
+/// Device number and foreground group of the terminal that controls the process' session; 0 and -1 for none.
+fn terminal_of(process: &Process) -> (u64, i32) {
+    crate::terminals::of(process).map_or((0, -1), |(device, group)| (device, group))
 }
 
 /// proc_pid_stat(5): 52 fields.
 fn stat(key: Key) -> Result<Vec<u8>> {
-    let process = own();
-    let usage = mem::current().usage();
-    let id = if key == WHOLE { process.pid } else { key };
-    let task = thread(key)?;
-    cpu_time::start(process);
-    let used = if key == WHOLE { process.usage() } else { task.usage() };
-    let scheduling = *task.scheduling.lock();
+    let process = of(key)?;
+    let usage = usage(key)?;
+    let id = (key & !WHOLE) as i32;
+    let task = thread(key).ok();
+    let zombie = *process.family.zombie.lock();
+    cpu_time::start();
+    let used = match (&task, zombie) {
+        (_, Some(ended)) => ended.used,
+        (Some(task), None) if key & WHOLE == 0 => task.usage(),
+        _ => process.usage(),
+    };
+    let children = *process.family.children_used.lock();
+    let scheduling = task.as_ref().map_or_else(Default::default, |task| *task.scheduling.lock());
+    let sessions = *process.sessions.lock();
+    let (terminal, foreground) = terminal_of(&process);
     let mut fields: [u64; 49] = [0; 49];
     // Fields 4 to 52 of the manual, from index 0.
     let mut set = |number: usize, value: u64| fields[number - 4] = value;
-    set(5, process.pid as u64);
-    set(6, process.pid as u64);
+    set(4, process.family.parent() as u64);
+    set(5, sessions.group as u64);
+    set(6, sessions.session as u64);
+    set(7, terminal);
+    set(8, foreground as u64);
     set(10, used.faults);
     set(14, used.user_ns / NS_PER_TICK);
     set(15, used.system_ns / NS_PER_TICK);
+    set(16, children.user_ns / NS_PER_TICK);
+    set(17, children.system_ns / NS_PER_TICK);
     set(18, scheduling.kernel_priority() as u64);
     set(19, i64::from(scheduling.nice()) as u64);
     set(20, process.thread_count() as u64);
+    set(22, process.born_ns / NS_PER_TICK);
     set(23, usage.size);
     set(24, usage.resident() / PAGE_SIZE as u64);
     set(25, u64::MAX);
+    set(38, process.family.exit_signal.load(Ordering::Relaxed) as u64);
     set(40, u64::from(scheduling.priority()));
     set(41, u64::from(scheduling.policy()));
     set(47, usage.brk_start);
-    let mut out = format!("{id} ({}) {}", name_of(key)?, state(process));
+    if let Some(ended) = zombie {
+        set(52, ended.wait_status() as u64);
+    }
+    let mut out = format!("{id} ({}) {}", shown_name(key)?, state(&process, task.as_deref()).0);
     for (i, value) in fields.into_iter().enumerate() {
-        // Priority and nice value are the signed ones.
-        let _ = if [18 - 4, 19 - 4].contains(&i) {
+        // The terminal's group, priority and nice value are the signed ones.
+        let _ = if [8 - 4, 18 - 4, 19 - 4].contains(&i) {
             write!(out, " {}", value as i64)
         } else {
             write!(out, " {value}")
@@ -252,20 +374,21 @@ fn stat(key: Key) -> Result<Vec<u8>> {
 
 /// proc_pid_status(5).
 fn status(key: Key) -> Result<Vec<u8>> {
-    let process = own();
-    let task = thread(key)?;
-    let usage = mem::current().usage();
-    let used = task.usage();
+    let process = of(key)?;
+    let task = thread(key).ok();
+    let usage = usage(key)?;
+    let used = task.as_ref().map_or_else(Default::default, |task| task.usage());
+    let (letter, word) = state(&process, task.as_deref());
     let c = process.credentials.lock().clone();
     let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
     let mut out = format!(
-        "Name:\t{}\nUmask:\t{:04o}\nState:\t{} (running)\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t0\nTracerPid:\t0\n\
+        "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups}\n",
-        name_of(key)?,
+        shown_name(key)?,
         process.files.umask(),
-        state(process),
         process.pid,
-        task.tid,
+        (key & !WHOLE) as i32,
+        process.family.parent(),
         c.uid,
         c.euid,
         c.suid,
@@ -295,15 +418,25 @@ fn status(key: Key) -> Result<Vec<u8>> {
     for (name, bytes) in sizes {
         let _ = writeln!(out, "{name}:\t{:>8} kB", bytes / 1024);
     }
+    let (ignored_signals, caught_signals) = process.signals.ignored_and_caught();
     let _ = write!(
         out,
-        "Threads:\t{}\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\n\
+        "Threads:\t{}\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\n\
+         SigIgn:\t{:016x}\nSigCgt:\t{:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\n\
+         CapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\n\
          Cpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n",
         process.thread_count(),
-        task.signals.pending(),
+        task.as_ref().map_or(0, |task| task.signals.pending()),
         process.signals.pending(),
-        task.signals.blocked(),
+        task.as_ref().map_or(0, |task| task.signals.blocked()),
+        ignored_signals,
+        caught_signals,
+        c.capabilities.inheritable,
+        c.capabilities.permitted,
+        c.capabilities.effective,
+        c.capabilities.bounding,
+        c.capabilities.ambient,
         c.no_new_privileges as u8,
         used.voluntary_switches,
         used.involuntary_switches,
@@ -311,7 +444,7 @@ fn status(key: Key) -> Result<Vec<u8>> {
     text(out)
 }
 
-fn limits() -> Result<Vec<u8>> {
+fn limits(key: Key) -> Result<Vec<u8>> {
     const NAMES: [(&str, &str); 16] = [
         ("Max cpu time", "seconds"),
         ("Max file size", "bytes"),
@@ -330,10 +463,11 @@ fn limits() -> Result<Vec<u8>> {
         ("Max realtime priority", ""),
         ("Max realtime timeout", "us"),
     ];
+    let process = of(key)?;
     let mut out = format!("{:<25} {:<20} {:<20} {:<10}\n", "Limit", "Soft Limit", "Hard Limit", "Units");
     let show = |value: u64| if value == u64::MAX { "unlimited".into() } else { format!("{value}") };
     for (resource, (name, unit)) in NAMES.iter().enumerate() {
-        let limit = own().limits.both(resource);
+        let limit = process.limits.both(resource);
         let _ = writeln!(out, "{name:<25} {:<20} {:<20} {unit:<10}", show(limit.soft), show(limit.hard));
     }
     text(out)

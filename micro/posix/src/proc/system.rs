@@ -3,7 +3,8 @@
 
 use super::text;
 use crate::calls::system::{RELEASE, VERSION, host_name, memory};
-use crate::{cpu_time, files, load, task};
+use crate::cpu_time::Usage;
+use crate::{cpu_time, files, load, processes, task};
 use abi::{PAGE_SIZE, Result};
 use alloc::format;
 use alloc::string::String;
@@ -18,9 +19,8 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 pub const TICKS: u64 = 100;
 
 /// The root of /proc. Below `sys` are limits and switches that programs read; nothing in the kernel goes by them, except
-/// where a file is not fixed. The program is process 1.
+/// where a file is not fixed.
 pub const ROWS: &[Row] = &[
-    ("1", Entry::Directory(super::process::ROWS)),
     ("self", Entry::Link(|_| text(format!("{}", task::current().process.pid)))),
     (
         "thread-self",
@@ -32,7 +32,7 @@ pub const ROWS: &[Row] = &[
     ("mounts", Entry::Link(|_| Ok(b"self/mounts".to_vec()))),
     ("net", Entry::Link(|_| Ok(b"self/net".to_vec()))),
     ("sys/kernel/ostype", Entry::Fixed("Linux\n")),
-    ("sys/kernel/pid_max", Entry::Fixed("32768\n")),
+    ("sys/kernel/pid_max", Entry::Text(|_| text(format!("{}\n", processes::PID_MAX)))),
     ("sys/kernel/threads-max", Entry::Fixed("32768\n")),
     ("sys/kernel/cap_last_cap", Entry::Fixed("40\n")),
     ("sys/kernel/ngroups_max", Entry::Fixed("65536\n")),
@@ -218,17 +218,27 @@ fn cpuinfo() -> Result<Vec<u8>> {
     text(out)
 }
 
-/// Seconds and hundredths since boot, and those of the program.
+/// Nanoseconds since boot, and those of them that the program used.
 fn times() -> (u64, u64) {
-    (api_plat::now_ns(), task::current().process.cpu_ns())
+    (api_plat::now_ns(), used().total_ns())
+}
+
+/// What all processes used, those that were waited for included.
+fn used() -> Usage {
+    let mut sum = Usage::default();
+    for process in processes::all() {
+        let zombie = *process.family.zombie.lock();
+        sum += zombie.map_or_else(|| process.usage(), |ended| ended.used);
+        sum += *process.family.children_used.lock();
+    }
+    sum
 }
 
 fn stat() -> Result<Vec<u8>> {
     let (up, busy) = times();
     let ticks = |ns: u64| ns / (NS_PER_SECOND / TICKS);
-    let process = &task::current().process;
-    cpu_time::start(process);
-    let usage = process.usage();
+    cpu_time::start();
+    let usage = used();
     let cpus = u64::from(api_plat::cpus());
     let show = |share: u64| {
         let idle = ticks((up * cpus).saturating_sub(busy) / share);
@@ -242,7 +252,7 @@ fn stat() -> Result<Vec<u8>> {
     let switches = usage.voluntary_switches + usage.involuntary_switches;
     let running = load::runnable();
     let boot = api_plat::wall_ns() / NS_PER_SECOND;
-    let threads = process.thread_count();
+    let threads = processes::newest();
     text(format!(
         "{lines}intr 0\nctxt {switches}\nbtime {boot}\nprocesses {threads}\nprocs_running {running}\nprocs_blocked 0\n\
          softirq 0 0 0 0 0 0 0 0 0 0 0\n"
@@ -257,14 +267,14 @@ fn uptime() -> Result<Vec<u8>> {
 }
 
 fn loadavg() -> Result<Vec<u8>> {
-    let threads = task::current().process.thread_count();
+    let threads = processes::threads();
     let show = |average: u64| {
         // Rounded to hundredths.
         let hundredths = ((average + (1 << load::PLACES) / 200) * 100) >> load::PLACES;
         format!("{}.{:02}", hundredths / 100, hundredths % 100)
     };
     let [one, five, fifteen] = load::averages().map(show);
-    let newest = task::current().process.newest_tid();
+    let newest = processes::newest();
     text(format!("{one} {five} {fifteen} {}/{threads} {newest}\n", load::runnable()))
 }
 

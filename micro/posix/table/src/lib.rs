@@ -5,7 +5,7 @@
 //! host the page `docs/reference/system-calls.md` and the answers of `unilith check` ([`ROWS`]).
 //!
 //! Status is one of
-//! - `Full`: every flag and error case of the manual page that makes sense in one process;
+//! - `Full`: every flag and error case of the manual page that makes sense in a unikernel;
 //! - `Partial`: works; the note says what is missing;
 //! - `Refused`: answers an error on purpose; the note says why. With handler `none` it answers ENOSYS;
 //! - `Missing`: not written yet; answers ENOSYS, is counted and reported to the host.
@@ -109,9 +109,9 @@ macro_rules! system_calls {
             53 socketpair Full "" sockets::socketpair;
             54 setsockopt Partial "no socket filters; TCP Fast Open is accepted and not used" sockets::setsockopt;
             55 getsockopt Full "" sockets::getsockopt;
-            56 clone Partial "threads only: one process: run programs that fork with --kernel linux" threads::clone;
-            57 fork Refused "one process: run programs that fork with --kernel linux" threads::fork;
-            58 vfork Refused "one process: run programs that fork with --kernel linux" threads::vfork;
+            56 clone Partial "no namespaces; a thread shares files and places with its process" clone::clone;
+            57 fork Full "" clone::fork;
+            58 vfork Full "" clone::vfork;
             59 execve Full "" exec::execve;
             60 exit Full "" end::exit;
             61 wait4 Full "" children::wait4;
@@ -154,7 +154,7 @@ macro_rules! system_calls {
             98 getrusage Full "" time::clock::getrusage;
             99 sysinfo Full "" system::sysinfo;
             100 times Full "" time::clock::times;
-            101 ptrace Refused "one process: there is nobody to trace" none;
+            101 ptrace Refused "not implemented: trace from outside, with exec NAME trace" none;
             102 getuid Full "" identity::users::getuid;
             103 syslog Partial "the log goes to the console and reads as empty" system::syslog;
             104 getgid Full "" identity::users::getgid;
@@ -216,7 +216,7 @@ macro_rules! system_calls {
             160 setrlimit Full "" limits::setrlimit;
             161 chroot Full "" names::chroot;
             162 sync Full "" attributes::sync;
-            163 acct Refused "one process: nothing to account" none;
+            163 acct Refused "no process accounting" none;
             164 settimeofday Full "" time::clock::settimeofday;
             165 mount Partial "tmpfs and MS_REMOUNT only: no bind mounts, no other file systems" names::mount;
             166 umount2 Partial "no MNT_EXPIRE" names::umount2;
@@ -271,7 +271,7 @@ macro_rules! system_calls {
             215 epoll_wait_old Refused "never implemented by Linux" none;
             216 remap_file_pages Refused "deprecated by Linux: programs map pieces instead" none;
             217 getdents64 Full "" names::getdents64;
-            218 set_tid_address Full "" threads::set_tid_address;
+            218 set_tid_address Full "" clone::set_tid_address;
             219 restart_syscall Full "" signals::restart_syscall;
             220 semtimedop Full "" sysv::semaphores::semtimedop;
             221 fadvise64 Full "" attributes::fadvise64;
@@ -399,12 +399,12 @@ macro_rules! system_calls {
             432 fsmount Refused "programs fall back to mount(2)" none;
             433 fspick Refused "programs fall back to mount(2)" none;
             434 pidfd_open Full "" pidfd::pidfd_open;
-            435 clone3 Partial "threads only: one process: run programs that fork with --kernel linux" threads::clone3;
+            435 clone3 Partial "no namespaces, no set_tid; a thread shares files and places with its process" clone::clone3;
             436 close_range Full "" open::close_range;
             437 openat2 Full "" open::openat2;
             438 pidfd_getfd Full "" pidfd::pidfd_getfd;
             439 faccessat2 Full "" stat::faccessat2;
-            440 process_madvise Refused "one process: madvise serves it" none;
+            440 process_madvise Refused "a process advises its own memory only" none;
             441 epoll_pwait2 Full "" poll::epoll_pwait2;
             442 mount_setattr Refused "programs fall back to mount(2)" none;
             443 quotactl_fd Refused "no quotas" none;
@@ -412,7 +412,7 @@ macro_rules! system_calls {
             445 landlock_add_rule Refused "the machine is the sandbox" none;
             446 landlock_restrict_self Refused "the machine is the sandbox" none;
             447 memfd_secret Refused "programs fall back to anonymous memory" none;
-            448 process_mrelease Refused "one process" none;
+            448 process_mrelease Refused "memory of a process goes with its end" none;
             449 futex_waitv Full "" futex::futex_waitv;
             450 set_mempolicy_home_node Full "" numa::set_mempolicy_home_node;
             451 cachestat Full "" memory::cachestat;

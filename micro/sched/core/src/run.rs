@@ -152,6 +152,8 @@ extern "C" fn first_code(thread: usize) -> ! {
     match start {
         Some(Start::Program(boxed)) => {
             let frame = *boxed;
+            // The thread does not come back to let it go.
+            drop(boxed);
             // SAFETY: `frame` was prepared by the maker of the thread; nothing below it on the stack is needed.
             unsafe { api_plat::enter_program(&frame) }
         }

@@ -170,6 +170,14 @@ impl Thread {
         }
     }
 
+    /// A thread that has not run ends as soon as it does.
+    pub fn cancel(&self) {
+        assert!(self.state.load(Ordering::Relaxed) == PARKED, "the thread runs already");
+        // SAFETY: the thread has not run, so the start is its maker's.
+        let start = unsafe { (*self.start.get()).take() };
+        drop(start);
+    }
+
     /// It began as a thread of the program, whose registers are at the top of its stack while it is in the kernel.
     pub fn runs_program(&self) -> bool {
         self.is_program

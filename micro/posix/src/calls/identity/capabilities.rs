@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capabilities (capabilities(7)): capget(2), capset(2), and the sets prctl(2) changes.
 
-use super::check_own;
+use super::process_of;
 use crate::call::Call;
 use crate::task;
 use abi::{Result, errno::*};
@@ -10,10 +10,12 @@ use api_user::UserPtr;
 /// Capabilities as a set of bits.
 pub type CapabilitySet = u64;
 
+pub const CAP_KILL: u32 = 5;
 pub const CAP_SETGID: u32 = 6;
 pub const CAP_SETUID: u32 = 7;
 pub const CAP_SETPCAP: u32 = 8;
 pub const CAP_IPC_OWNER: u32 = 15;
+pub const CAP_SYS_PTRACE: u32 = 19;
 pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_SYS_BOOT: u32 = 22;
 pub const CAP_SYS_NICE: u32 = 23;
@@ -124,8 +126,8 @@ pub fn capget(call: &mut Call<'_>) -> Result<usize> {
     if pid < 0 {
         return Err(EINVAL);
     }
-    check_own(pid)?;
-    let caps = task::current().process.credentials.lock().capabilities;
+    let process = process_of(pid)?;
+    let caps = process.credentials.lock().capabilities;
     if let Some(data) = data {
         for i in 0..count as u64 {
             let half = |set: u64| (set >> (32 * i)) as u32;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Process groups and sessions. The program leads both, as the first process of a container does.
+//! Process groups and sessions (setpgid(2), credentials(7)). The first process leads both, as that of a container does.
 
-use super::check_own;
+use super::process_of;
 use crate::call::Call;
-use crate::process::FIRST_PID;
-use crate::task;
+use crate::calls::signals::{self, SIGCONT, SIGHUP, SigInfo};
+use crate::process::{FIRST_PID, Process};
+use crate::{processes, task};
 use abi::{Result, errno::*};
+use core::sync::atomic::Ordering;
 
 /// What a process belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,20 @@ impl Default for Sessions {
     }
 }
 
+impl Process {
+    /// Puts it into a group and session; their numbers stay in use as long as somebody is in them.
+    fn join(&self, new: Sessions) {
+        let old = core::mem::replace(&mut *self.sessions.lock(), new);
+        [new.group, new.session].into_iter().for_each(processes::retain);
+        [old.group, old.session].into_iter().for_each(processes::release);
+    }
+
+    /// It began its session.
+    pub fn leads_session(&self) -> bool {
+        self.sessions.lock().session == self.pid
+    }
+}
+
 /// getpgrp(2).
 pub fn getpgrp(_: &mut Call<'_>) -> Result<usize> {
     Ok(task::current().process.sessions.lock().group as usize)
@@ -27,46 +43,92 @@ pub fn getpgrp(_: &mut Call<'_>) -> Result<usize> {
 
 /// getpgid(2).
 pub fn getpgid(call: &mut Call<'_>) -> Result<usize> {
-    check_own(call.int(0))?;
-    getpgrp(call)
+    Ok(process_of(call.int(0))?.sessions.lock().group as usize)
 }
 
 /// getsid(2).
 pub fn getsid(call: &mut Call<'_>) -> Result<usize> {
-    check_own(call.int(0))?;
-    Ok(task::current().process.sessions.lock().session as usize)
+    Ok(process_of(call.int(0))?.sessions.lock().session as usize)
 }
 
 /// setpgid(2).
 pub fn setpgid(call: &mut Call<'_>) -> Result<usize> {
     let (pid, group) = (call.int(0), call.int(1));
-    let group = if group == 0 { pid } else { group };
-    if group < 0 {
+    if group < 0 || (group == 0 && pid < 0) {
         return Err(EINVAL);
     }
-    let process = &task::current().process;
-    if pid != 0 && pid != process.pid {
-        return Err(ESRCH);
+    let own = &task::current().process;
+    let target = match pid {
+        0 => own.clone(),
+        pid if pid == own.pid => own.clone(),
+        pid => processes::find(pid).ok_or(ESRCH)?,
+    };
+    let group = if group == 0 { target.pid } else { group };
+    let before = *target.sessions.lock();
+    if target.pid != own.pid {
+        if target.family.parent() != own.pid {
+            return Err(ESRCH);
+        }
+        if before.session != own.sessions.lock().session {
+            return Err(EPERM);
+        }
+        if target.family.has_run_program.load(Ordering::Relaxed) {
+            return Err(EACCES);
+        }
     }
-    let mut sessions = process.sessions.lock();
-    if sessions.session == process.pid {
+    if before.session == target.pid {
         return Err(EPERM);
     }
-    let group = if group == 0 { process.pid } else { group };
-    if group != process.pid && group != sessions.group {
+    let is_there = |member: &Process| member.sessions.lock().session == before.session;
+    if group != target.pid && !processes::of_group(group).iter().any(|member| is_there(member)) {
         return Err(EPERM);
     }
-    sessions.group = group;
+    target.join(Sessions { group, ..before });
     Ok(0)
 }
 
 /// setsid(2).
 pub fn setsid(_: &mut Call<'_>) -> Result<usize> {
     let process = &task::current().process;
-    let mut sessions = process.sessions.lock();
-    if sessions.group == process.pid {
+    let pid = process.pid;
+    // A group of that number may outlast whoever led it.
+    if !processes::of_group(pid).is_empty() {
         return Err(EPERM);
     }
-    *sessions = Sessions { group: process.pid, session: process.pid };
-    Ok(process.pid as usize)
+    process.join(Sessions { group: pid, session: pid });
+    Ok(pid as usize)
+}
+
+/// The process ends: groups that nobody is left to continue hear of it when one of their processes is stopped (POSIX,
+/// _exit(), "Consequences of Process Termination").
+pub fn process_ends(process: &Process) {
+    if process.leads_session()
+        && let Some((_, control)) = devfs::terminal_of(process.pid)
+    {
+        devfs::session_ends(process.pid);
+        control.signal(SIGHUP);
+        control.signal(SIGCONT);
+    }
+    let own = process.sessions.lock().group;
+    let mut groups = alloc::vec![own];
+    let session = process.sessions.lock().session;
+    for child in process.family.children.lock().iter() {
+        let theirs = *child.sessions.lock();
+        if theirs.session == session && !groups.contains(&theirs.group) {
+            groups.push(theirs.group);
+        }
+    }
+    for group in groups {
+        let members = processes::of_group(group);
+        let stopped = members.iter().any(|m| m.pid != process.pid && m.signals.is_stopped());
+        let was_orphaned = processes::is_orphaned(group, None);
+        if stopped && !was_orphaned && processes::is_orphaned(group, Some(process.pid)) {
+            for member in members.iter().filter(|member| member.pid != process.pid) {
+                for signal in [SIGHUP, SIGCONT] {
+                    // A standard signal is never refused.
+                    let _ = signals::send_to_process(member, SigInfo::from_kernel(signal));
+                }
+            }
+        }
+    }
 }

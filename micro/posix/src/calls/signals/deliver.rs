@@ -5,7 +5,11 @@ use super::action::{Action, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
 use super::info::SigInfo;
 use super::set::*;
 use super::{crash, frame, state};
+use crate::calls::children::{self, Change};
+use crate::calls::end::end_process;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::process::FIRST_PID;
+use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::EINTR};
 use api_plat::{Frame, Status};
@@ -55,11 +59,11 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
     let mut interrupted = Interrupted::new(call, signals.again.lock().take());
     let mut handled = false;
     loop {
-        while task.process.signals.is_stopped() {
+        while task.process.signals.is_stopped() && !task.process.is_ending() {
             sched::park(u64::MAX);
         }
-        // Another thread runs another program (execve): this one's end has come.
-        if task.process.only().is_some_and(|only| only != task.tid) {
+        // The process ends, or another thread runs another program (execve): this one's end has come.
+        if task.process.is_ending() || task.process.only().is_some_and(|only| only != task.tid) {
             crate::calls::end::end_thread(0);
         }
         if task.process.restarts.take() {
@@ -113,16 +117,27 @@ fn do_default(task: &Task, registers: &Frame, info: SigInfo) {
     let signal = info.signal();
     match default_action(signal) {
         DefaultAction::Ignore | DefaultAction::Continue => {}
-        // The process group of the first process has no parent in its session: it is orphaned, and the stop signals
-        // of terminals do nothing to it (POSIX, 2.4.3).
-        DefaultAction::Stop if signal != SIGSTOP => {}
-        DefaultAction::Stop => task.process.signals.set_stopped(true),
-        DefaultAction::Terminate => task.process.end(Status::Signal { number: signal as u8 }),
+        DefaultAction::Stop if signal != SIGSTOP && is_in_orphaned_group(task) => {}
+        DefaultAction::Stop => {
+            task.process.signals.set_stopped(true);
+            children::changes(&task.process, Change::Stopped(signal));
+        }
+        DefaultAction::Terminate => end_process(Status::Signal { number: signal as u8 }),
         DefaultAction::Core => {
-            crash::report(task, registers, &info);
-            task.process.end(Status::Signal { number: signal as u8 })
+            // Other processes' parents are told, and know what to say of it.
+            if task.process.pid == FIRST_PID {
+                crash::report(task, registers, &info);
+            }
+            end_process(Status::Signal { number: signal as u8 })
         }
     }
+}
+
+/// Nobody could let it go on, so the stop signals of terminals do nothing (POSIX, 2.4.3). The group of the first process is
+/// such a one.
+fn is_in_orphaned_group(task: &Task) -> bool {
+    let group = task.process.sessions.lock().group;
+    processes::is_orphaned(group, None)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::info::{SI_KERNEL, SigInfo};
 use super::set::*;
 use super::state::{self, Trap};
 use crate::task::{self, Task};
-use api_plat::{Exception, FaultOutcome, Frame, Status};
+use api_plat::{Exception, FaultOutcome, Frame};
 
 const TRAP_TRACE: i32 = 2;
 const FPE_INTDIV: i32 = 1;
@@ -28,9 +28,7 @@ pub fn exception(frame: &mut Frame, exception: Exception) {
         address: exception.address,
     };
     if exception.fault == Some(FaultOutcome::OutOfMemory) {
-        let given = crate::calls::system::memory();
-        log::error!("out of memory at {:#x}: give the machine more than {} MiB", frame.rip, given >> 20);
-        task.process.end(Status::OutOfMemory { given });
+        return crate::out_of_memory::touched(task, frame.rip);
     }
     if let Some(info) = signal_of(&exception, frame.rip, || floating_point_code(task, &exception)) {
         state::force(task, info);

@@ -63,6 +63,24 @@ impl SigInfo {
         SigInfo::new(signal, SI_TIMER, [pair(id, overrun as u32), value, 0])
     }
 
+    /// A child ended, stopped or went on: `si_pid`, `si_uid`, `si_status`, `si_utime` and `si_stime` in clock ticks.
+    pub fn child(signal: i32, code: i32, pid: i32, uid: u32, status: i32, times: [u64; 2]) -> SigInfo {
+        let mut info = SigInfo::new(signal, code, [pair(pid, uid), u64::from(status as u32), times[0]]);
+        info.0[5] = times[1];
+        info
+    }
+
+    /// The same without the times, as waitid(2) tells it.
+    pub fn without_times(mut self) -> SigInfo {
+        self.0[4..].fill(0);
+        self
+    }
+
+    /// What waitid(2) with WNOHANG tells when nothing happened.
+    pub fn nothing() -> SigInfo {
+        SigInfo([0; WORDS])
+    }
+
     /// Something became possible on a descriptor: `si_band` and `si_fd`.
     pub fn poll(signal: i32, code: i32, band: Events, fd: i32) -> SigInfo {
         SigInfo::new(signal, code, [u64::from(band.0), pair(fd, 0), 0])

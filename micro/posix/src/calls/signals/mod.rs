@@ -21,7 +21,7 @@ mod signalfd;
 mod stack;
 mod state;
 
-pub use action::{Action, rt_sigaction};
+pub use action::{Action, SIG_IGN, rt_sigaction};
 pub use deliver::deliver;
 pub use exception::exception;
 pub use fpu::features as extended_features;
@@ -30,7 +30,7 @@ pub use info::{SI_MESGQ, SI_QUEUE, SI_USER, SigInfo};
 pub use mask::{
     pause, restart_syscall, rt_sigpending, rt_sigprocmask, rt_sigsuspend, rt_sigtimedwait, with_mask,
 };
-pub use send::{kill, rt_sigqueueinfo, rt_tgsigqueueinfo, tgkill, tkill};
+pub use send::{check_code, kill, rt_sigqueueinfo, rt_tgsigqueueinfo, send, tgkill, tkill};
 pub use set::*;
 pub use signalfd::{signalfd, signalfd4};
 pub use stack::sigaltstack;

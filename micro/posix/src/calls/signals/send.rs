@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sending: kill(2), tkill(2), tgkill(2), rt_sigqueueinfo(2), rt_tgsigqueueinfo(2).
 
+use super::action::SIG_DFL;
 use super::info::{SI_TKILL, SI_USER, SigInfo};
-use super::set::SIGNALS;
+use super::set::{SIGCONT, SIGNALS};
 use super::state::{send_to_process, send_to_task};
 use crate::call::Call;
-use crate::process::Process;
+use crate::calls::identity::capabilities::CAP_KILL;
+use crate::process::{FIRST_PID, Process};
+use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -24,49 +27,92 @@ fn from_caller(signal: i32, code: i32) -> SigInfo {
     SigInfo::from_process(signal, code, process.pid, process.credentials.lock().uid)
 }
 
-fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
-    if let Some(signal) = number(signal)? {
+/// Sends as kill(2) does, or only asks whether the caller could.
+pub fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
+    let signal = number(signal)?;
+    check_permission(process, signal.unwrap_or(0))?;
+    if let Some(signal) = signal.filter(|signal| !is_spared(process, *signal)) {
         send_to_process(process, info(signal))?;
     }
     Ok(0)
 }
 
 /// The process with this id, which may be that of any of its threads.
-fn process_by_id(pid: i32) -> Result<&'static Arc<Process>> {
-    let process = &task::current().process;
-    let is_ours = pid == process.pid || process.task(pid).is_some();
-    if is_ours { Ok(process) } else { Err(ESRCH) }
+fn process_by_id(pid: i32) -> Result<Arc<Process>> {
+    processes::with_thread(pid).ok_or(ESRCH)
+}
+
+/// `EPERM` unless the caller may send the signal to the process (kill(2)).
+pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
+    let sender = &task::current().process;
+    if core::ptr::eq(&**sender, target) {
+        return Ok(());
+    }
+    if signal == SIGCONT && sender.sessions.lock().session == target.sessions.lock().session {
+        return Ok(());
+    }
+    let (uid, euid) = {
+        let c = sender.credentials.lock();
+        if c.can(CAP_KILL) {
+            return Ok(());
+        }
+        (c.uid, c.euid)
+    };
+    let theirs = target.credentials.lock();
+    if [uid, euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id)) { Ok(()) } else { Err(EPERM) }
+}
+
+/// Another process cannot make the first one do what a signal does that it has no handler for: the machine would go with it
+/// (Linux' SIGNAL_UNKILLABLE of a name space's first process).
+fn is_spared(target: &Process, signal: i32) -> bool {
+    let from_another = task::current().process.pid != FIRST_PID;
+    target.pid == FIRST_PID && from_another && target.signals.action(signal).handler == SIG_DFL
 }
 
 /// kill(2).
 pub fn kill(call: &mut Call<'_>) -> Result<usize> {
     let (pid, signal) = (call.int(0), call.int(1));
-    let process = &task::current().process;
-    let group = process.sessions.lock().group;
-    let target = match pid {
-        1.. => process_by_id(pid)?,
-        0 => process,
-        // All processes but the first and the caller, and here there are no others.
-        -1 => return Err(ESRCH),
-        _ if pid.checked_neg() == Some(group) => process,
-        _ => return Err(ESRCH),
+    let own = &task::current().process;
+    let targets = match pid {
+        1.. => return send(&*process_by_id(pid)?, signal, |signal| from_caller(signal, SI_USER)),
+        0 => {
+            let group = own.sessions.lock().group;
+            processes::of_group(group)
+        }
+        // All processes but the first and the caller.
+        -1 => {
+            let mut all = processes::all();
+            all.retain(|process| process.pid != FIRST_PID && process.pid != own.pid);
+            all
+        }
+        _ => processes::of_group(pid.checked_neg().ok_or(ESRCH)?),
     };
-    send(target, signal, |signal| from_caller(signal, SI_USER))
+    // One that could be sent to is success; otherwise the last error counts.
+    let mut result = Err(ESRCH);
+    for target in targets {
+        let sent = send(&target, signal, |signal| from_caller(signal, SI_USER));
+        if result.is_err() {
+            result = sent;
+        }
+    }
+    result
 }
 
 fn task_by_id(tgid: Option<i32>, tid: i32) -> Result<Arc<Task>> {
     if tid <= 0 || tgid.is_some_and(|tgid| tgid <= 0) {
         return Err(EINVAL);
     }
-    let process = &task::current().process;
-    if tgid.is_some_and(|tgid| tgid != process.pid) {
-        return Err(ESRCH);
-    }
-    process.task(tid).ok_or(ESRCH)
+    let task = match task::current().process.task(tid) {
+        Some(task) => task,
+        None => processes::task(tid).ok_or(ESRCH)?,
+    };
+    if tgid.is_some_and(|tgid| tgid != task.process.pid) { Err(ESRCH) } else { Ok(task) }
 }
 
 fn send_one(task: &Task, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
-    if let Some(signal) = number(signal)? {
+    let signal = number(signal)?;
+    check_permission(&task.process, signal.unwrap_or(0))?;
+    if let Some(signal) = signal.filter(|signal| !is_spared(&task.process, *signal)) {
         send_to_task(task, info(signal))?;
     }
     Ok(0)
@@ -85,7 +131,7 @@ pub fn tgkill(call: &mut Call<'_>) -> Result<usize> {
 }
 
 /// Only the process itself may say that the kernel or kill(2) sent a signal.
-fn check_code(info: &SigInfo, target: i32) -> Result<()> {
+pub fn check_code(info: &SigInfo, target: i32) -> Result<()> {
     let claims = info.code() >= 0 || info.code() == SI_TKILL;
     if claims && target != task::current().process.pid { Err(EPERM) } else { Ok(()) }
 }
@@ -95,7 +141,7 @@ pub fn rt_sigqueueinfo(call: &mut Call<'_>) -> Result<usize> {
     let (pid, signal) = (call.int(0), call.int(1));
     let info = SigInfo::read(call.ptr(2), signal)?;
     check_code(&info, pid)?;
-    send(process_by_id(pid)?, signal, |_| info)
+    send(&*process_by_id(pid)?, signal, |_| info)
 }
 
 /// rt_tgsigqueueinfo(2).

@@ -50,13 +50,16 @@ impl File for SignalFd {
 
     fn poll(&self) -> Events {
         // A kernel thread that asks on behalf of an epoll has no signals of its own.
-        let own = task::running().map_or(0, |task| task.signals.pending());
-        let pending = own | self.process.signals.pending();
+        let (own, process) = match task::running() {
+            Some(task) => (task.signals.pending(), &task.process),
+            None => (0, &self.process),
+        };
+        let pending = own | process.signals.pending();
         Events::NONE.with(Events::IN | Events::RDNORM, pending & self.wanted.load(Relaxed) != 0)
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
-        Some(&self.process.signals.arrived)
+        Some(&state::ARRIVED)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -114,7 +117,7 @@ fn make(call: &Call<'_>, flags: u32) -> Result<usize> {
     let file = description.file().as_any().downcast_ref::<SignalFd>().ok_or(EINVAL)?;
     file.wanted.store(wanted, Relaxed);
     // What is pending already may be wanted now.
-    file.process.signals.arrived.wake(Events::IN | Events::RDNORM);
+    state::ARRIVED.wake(Events::IN | Events::RDNORM);
     Ok(fd as usize)
 }
 

@@ -4,12 +4,14 @@
 //! The queues are locked; the sets of what is pending are mirrored in atomics, because every system call and every
 //! switch of threads asks whether a signal is there.
 
-use super::action::{Action, SIG_DFL, SIG_IGN};
+use super::action::{Action, SA_NOCLDSTOP, SA_NOCLDWAIT, SIG_DFL, SIG_IGN};
 use super::info::{SI_USER, SigInfo};
 use super::queue::Queue;
 use super::set::*;
 use super::stack::AltStack;
+use crate::calls::children::Change;
 use crate::process::Process;
+use crate::shared::Shared;
 use crate::task::{self, Task};
 use abi::{Events, Result};
 use alloc::sync::Arc;
@@ -23,22 +25,65 @@ pub struct ProcessSignals {
     /// Mirror of `shared`; while the process is stopped SIGSTOP is in it, so that every thread looks.
     pending: AtomicU64,
     shared: SpinLock<Queue>,
-    actions: SpinLock<[Action; SIGNALS as usize]>,
+    actions: Shared<SpinLock<[Action; SIGNALS as usize]>>,
     stopped: AtomicBool,
-    /// Woken when any signal arrives, for signalfd.
-    pub(super) arrived: WaitQueue,
 }
+
+/// Woken when any signal arrives anywhere, for signalfd: a descriptor tells whoever reads it of the reader's signals.
+pub(super) static ARRIVED: WaitQueue = WaitQueue::new();
 
 impl ProcessSignals {
     #[allow(clippy::new_without_default)]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
+        ProcessSignals::with(Shared::new(SpinLock::new([Action::DEFAULT; SIGNALS as usize])))
+    }
+
+    fn with(actions: Shared<SpinLock<[Action; SIGNALS as usize]>>) -> Self {
         ProcessSignals {
             pending: AtomicU64::new(0),
             shared: SpinLock::new(Queue::new()),
-            actions: SpinLock::new([Action::DEFAULT; SIGNALS as usize]),
+            actions,
             stopped: AtomicBool::new(false),
-            arrived: WaitQueue::new(),
         }
+    }
+
+    /// For a new process: the same actions (CLONE_SIGHAND), or a copy of them, which only ignores with
+    /// CLONE_CLEAR_SIGHAND; and nothing pending.
+    pub fn fork(&self, shares: bool, clears: bool) -> Self {
+        if shares {
+            return ProcessSignals::with(self.actions.share());
+        }
+        let copy = ProcessSignals::with(Shared::new(SpinLock::new(*self.actions.lock())));
+        if clears {
+            copy.reset_handlers();
+        }
+        copy
+    }
+
+    /// Signals that are ignored, and those that have a handler.
+    pub fn ignored_and_caught(&self) -> (SignalSet, SignalSet) {
+        let actions = self.actions.lock();
+        let those = |wanted: fn(&Action) -> bool| {
+            actions.iter().enumerate().filter(|(_, action)| wanted(action)).map(|(i, _)| 1u64 << i).sum()
+        };
+        (those(|a| a.handler == SIG_IGN), those(|a| a.handler > SIG_IGN))
+    }
+
+    /// Tells actions apart that processes share (kcmp(2)).
+    pub fn actions_address(&self) -> usize {
+        self.actions.address()
+    }
+
+    /// Children that end are to be waited for: SIGCHLD is not ignored, and SA_NOCLDWAIT is not set.
+    pub fn wants_zombies(&self) -> bool {
+        let action = self.action(SIGCHLD);
+        action.handler != SIG_IGN && !action.has(SA_NOCLDWAIT)
+    }
+
+    /// SIGCHLD tells of children that stop and go on.
+    pub fn wants_stops(&self) -> bool {
+        let action = self.action(SIGCHLD);
+        action.handler != SIG_IGN && !action.has(SA_NOCLDSTOP)
     }
 
     pub fn action(&self, signal: i32) -> Action {
@@ -49,8 +94,12 @@ impl ProcessSignals {
         self.actions.lock()[signal as usize - 1] = action;
     }
 
-    /// execve: handlers go, ignored signals stay ignored (POSIX, "exec").
+    /// execve: handlers go, ignored signals stay ignored (POSIX, "exec"). What another process shares stays its own.
     pub fn reset_handlers(&self) {
+        if self.actions.is_shared() {
+            let copy = *self.actions.lock();
+            self.actions.replace(SpinLock::new(copy));
+        }
         for action in self.actions.lock().iter_mut() {
             let handler = if action.handler == SIG_IGN { SIG_IGN } else { SIG_DFL };
             *action = Action { handler, ..Action::DEFAULT };
@@ -129,6 +178,12 @@ impl TaskSignals {
     /// A new thread starts with its maker's mask and nothing pending.
     pub fn inherit(&self, parent: &TaskSignals) {
         self.blocked.store(parent.blocked(), Relaxed);
+    }
+
+    /// fork: the alternate stack is in memory that the child has as well.
+    pub fn inherit_stack(&self, parent: &TaskSignals) {
+        let stack = *parent.stack.lock();
+        *self.stack.lock() = stack;
     }
 
     /// For threads that are not the program's: none of its signals concerns them.
@@ -226,7 +281,7 @@ pub fn send_to_process(process: &Process, info: SigInfo) -> Result<bool> {
     if let Some(task) = tasks.iter().find(wants) {
         task.interrupt();
     }
-    process.signals.arrived.wake(Events::IN | Events::RDNORM);
+    ARRIVED.wake(Events::IN | Events::RDNORM);
     Ok(true)
 }
 
@@ -241,7 +296,7 @@ pub fn send_to_task(task: &Task, info: SigInfo) -> Result<bool> {
     if task.signals.blocked() & bit(info.signal()) == 0 {
         task.interrupt();
     }
-    process.signals.arrived.wake(Events::IN | Events::RDNORM);
+    ARRIVED.wake(Events::IN | Events::RDNORM);
     Ok(true)
 }
 
@@ -255,6 +310,9 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
         if process.signals.is_stopped() {
             process.signals.set_stopped(false);
             process.tasks().iter().for_each(|task| task.interrupt());
+            if signal == SIGCONT {
+                crate::calls::children::changes(process, Change::Continued);
+            }
         }
     }
     let held = (task.signals.blocked() | task.signals.waited.load(Relaxed)) & bit(signal) != 0;
@@ -306,7 +364,8 @@ pub(super) fn while_waiting_for<T>(task: &Task, set: SignalSet, wait: impl FnOnc
     result
 }
 
-/// Makes another thread of the process look whether it is to end ([`Process::only`]), whatever it is doing.
+/// Makes another thread of the process look whether it is to end ([`Process::only`], [`Process::is_ending`]), whatever it
+/// is doing.
 pub fn end_thread(task: &Task) {
     task.process.signals.set_stopped(false);
     // A standard signal is never refused for want of room.

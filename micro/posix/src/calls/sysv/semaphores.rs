@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Semaphore sets: semget(2), semop(2), semctl(2). SEM_UNDO is accepted: the process that would be undone for ends with
-//! the machine.
+//! Semaphore sets: semget(2), semop(2), semctl(2).
 
 use super::*;
 use crate::call::Call;
@@ -29,6 +28,7 @@ const MOST_SETS: usize = 32000;
 const MOST_SEMAPHORES: usize = 32000;
 const MOST_OPERATIONS: usize = 500;
 const MOST_VALUE: i32 = 32767;
+const SEM_UNDO: u16 = 0x1000;
 
 #[derive(Clone, Copy, Default)]
 struct Semaphore {
@@ -41,6 +41,8 @@ struct State {
     semaphores: Vec<Semaphore>,
     /// Threads asleep: on which semaphore, and whether for it to be zero.
     sleepers: Vec<(u16, bool)>,
+    /// SEM_UNDO: what to add to a semaphore at the end of a process, by process and number.
+    undo: Map<(i32, usize), i32>,
 }
 
 struct Set {
@@ -52,6 +54,12 @@ struct Set {
 }
 
 static SETS: SpinLock<Table<Set>> = SpinLock::new(Table::new());
+
+/// A process ends.
+pub fn process_ends(pid: i32) {
+    let sets: Vec<Arc<Set>> = SETS.lock().objects.values().map(|object| object.value.clone()).collect();
+    sets.iter().for_each(|set| set.undo(pid));
+}
 
 /// `struct sembuf`.
 #[derive(Clone, Copy)]
@@ -78,7 +86,7 @@ pub fn semget(call: &mut Call<'_>) -> Result<usize> {
         semaphores.try_reserve_exact(count).map_err(|_| ENOMEM)?;
         semaphores.resize(count, Semaphore::default());
         Ok(Set {
-            state: SpinLock::new(State { semaphores, sleepers: Vec::new() }),
+            state: SpinLock::new(State { semaphores, sleepers: Vec::new(), undo: Map::new() }),
             wait: WaitQueue::new(),
             removed: AtomicBool::new(false),
             operated: AtomicU64::new(0),
@@ -113,7 +121,31 @@ impl Set {
         for (number, value) in values {
             state.semaphores[number] = Semaphore { value, pid };
         }
+        for operation in operations.iter().filter(|o| o.flags as u16 & SEM_UNDO != 0 && o.change != 0) {
+            *state.undo.entry((pid, operation.number.into())).or_insert(0) -= i32::from(operation.change);
+        }
         Ok(Ok(()))
+    }
+
+    /// A process ends: what it did with SEM_UNDO is undone, as far as no value becomes negative or too large.
+    fn undo(&self, pid: i32) {
+        let mut changed = false;
+        {
+            let mut state = self.state.lock();
+            let of_process: Vec<((i32, usize), i32)> =
+                state.undo.range((pid, 0)..(pid, usize::MAX)).map(|(key, change)| (*key, *change)).collect();
+            for (key, change) in of_process {
+                state.undo.remove(&key);
+                if let Some(semaphore) = state.semaphores.get_mut(key.1) {
+                    let value = (semaphore.value + change).clamp(0, MOST_VALUE);
+                    changed |= value != semaphore.value;
+                    *semaphore = Semaphore { value, pid };
+                }
+            }
+        }
+        if changed {
+            self.changed();
+        }
     }
 
     fn changed(&self) {
@@ -319,7 +351,10 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
             return Err(ERANGE);
         }
         let index = index(&set, number)?;
-        set.state.lock().semaphores[index] = Semaphore { value, pid };
+        let mut state = set.state.lock();
+        state.semaphores[index] = Semaphore { value, pid };
+        // Nothing of it is undone (semctl(2)).
+        state.undo.retain(|(_, number), _| *number != index);
     } else {
         let count = set.state.lock().semaphores.len();
         let values = call.ptr::<u16>(3).read_vec(count)?;
@@ -330,6 +365,7 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
         for (semaphore, value) in state.semaphores.iter_mut().zip(values) {
             *semaphore = Semaphore { value: value.into(), pid };
         }
+        state.undo.clear();
     }
     set.changed.store(now(), Ordering::Relaxed);
     set.changed();

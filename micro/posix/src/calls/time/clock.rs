@@ -3,8 +3,9 @@
 
 use super::duration::{self, SECOND, to_timespec, to_timeval};
 use crate::call::Call;
+use crate::calls::children;
 use crate::calls::identity::capabilities::CAP_SYS_TIME;
-use crate::cpu_time::{self, Usage};
+use crate::cpu_time;
 use crate::process::Process;
 use crate::task::{self, Task};
 use abi::{Events, Result, errno::*};
@@ -92,11 +93,11 @@ impl Clock {
             Clock::Thread(0) => task::current().cpu_ns(),
             Clock::Thread(tid) => process.task(tid).ok_or(EINVAL)?.cpu_ns(),
             Clock::ProcessUser => {
-                cpu_time::start(process);
+                cpu_time::start();
                 process.usage().user_ns
             }
             Clock::ThreadUser(tid) => {
-                cpu_time::start(process);
+                cpu_time::start();
                 let tid = if tid == 0 { task::current().tid } else { tid };
                 process.task(tid).ok_or(EINVAL)?.usage().user_ns
             }
@@ -268,37 +269,32 @@ fn ticks(ns: u64) -> u64 {
 /// times(2).
 pub fn times(call: &mut Call<'_>) -> Result<usize> {
     if let Some(pointer) = call.ptr::<[u64; 4]>(0).non_null() {
-        cpu_time::start(process());
+        cpu_time::start();
         let usage = process().usage();
-        pointer.write([ticks(usage.user_ns), ticks(usage.system_ns), 0, 0])?;
+        let children = *process().family.children_used.lock();
+        pointer.write([usage.user_ns, usage.system_ns, children.user_ns, children.system_ns].map(ticks))?;
     }
     Ok(ticks(api_plat::now_ns()) as usize)
 }
 
-/// getrusage(2). There is neither a disk nor swap to count, and children have used nothing.
+/// getrusage(2). There is neither a disk nor swap to count.
 pub fn getrusage(call: &mut Call<'_>) -> Result<usize> {
     const RUSAGE_SELF: i32 = 0;
     const RUSAGE_CHILDREN: i32 = -1;
     const RUSAGE_THREAD: i32 = 1;
     let current: &Task = task::current();
-    cpu_time::start(&current.process);
-    let used = match call.int(0) {
-        RUSAGE_SELF => current.process.usage(),
-        RUSAGE_THREAD => current.usage(),
-        RUSAGE_CHILDREN => Usage::default(),
+    cpu_time::start();
+    let family = &current.process.family;
+    let (used, peak) = match call.int(0) {
+        RUSAGE_SELF => (current.process.usage(), children::peak_of(&current.process)),
+        // The largest memory is the process' for a thread as well.
+        RUSAGE_THREAD => (current.usage(), children::peak_of(&current.process)),
+        RUSAGE_CHILDREN => {
+            (*family.children_used.lock(), family.children_peak.load(core::sync::atomic::Ordering::Relaxed))
+        }
         _ => return Err(EINVAL),
     };
-    let mut usage = [0i64; 18];
-    usage[..2].copy_from_slice(&to_timeval(used.user_ns));
-    usage[2..4].copy_from_slice(&to_timeval(used.system_ns));
-    if call.int(0) != RUSAGE_CHILDREN {
-        // ru_maxrss, in KiB: of the process, for a thread as well.
-        usage[4] = (mem::current().usage().peak_resident >> 10) as i64;
-    }
-    usage[8] = used.faults as i64;
-    usage[16] = used.voluntary_switches as i64;
-    usage[17] = used.involuntary_switches as i64;
-    call.ptr(1).write(usage)?;
+    call.ptr(1).write(children::rusage(&used, peak))?;
     Ok(0)
 }
 

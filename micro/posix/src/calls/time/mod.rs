@@ -34,4 +34,12 @@ impl ProcessTimers {
         let timers = core::mem::take(&mut *self.posix.lock());
         drop(timers);
     }
+
+    /// The process ends: all of them go.
+    pub fn process_ends(&self) {
+        self.program_ends();
+        let intervals = core::mem::take(&mut *self.intervals.lock());
+        let limit = self.cpu_limit.lock().take();
+        drop((intervals, limit));
+    }
 }

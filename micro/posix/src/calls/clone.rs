@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! clone(2), clone3(2), fork(2), vfork(2), set_tid_address(2): new threads and new processes.
+
+use super::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
+use super::identity::credentials::Credentials;
+use super::limits::RLIMIT_NPROC;
+use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
+use crate::call::Call;
+use crate::process::{Beginning, FIRST_PID, Process};
+use crate::processes;
+use crate::task::{self, Task};
+use abi::{Result, errno::*};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use api_plat::{Entry, Frame, Status};
+use api_user::UserPtr;
+use core::sync::atomic::{AtomicBool, Ordering};
+use mem::Space;
+use sched::{Start, Thread};
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_FS: u64 = 0x200;
+const CLONE_FILES: u64 = 0x400;
+const CLONE_SIGHAND: u64 = 0x800;
+const CLONE_PIDFD: u64 = 0x1000;
+const CLONE_PTRACE: u64 = 0x2000;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_PARENT: u64 = 0x8000;
+const CLONE_THREAD: u64 = 0x1_0000;
+const CLONE_NEWNS: u64 = 0x2_0000;
+const CLONE_SYSVSEM: u64 = 0x4_0000;
+const CLONE_SETTLS: u64 = 0x8_0000;
+const CLONE_PARENT_SETTID: u64 = 0x10_0000;
+const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+const CLONE_DETACHED: u64 = 0x40_0000;
+const CLONE_UNTRACED: u64 = 0x80_0000;
+const CLONE_CHILD_SETTID: u64 = 0x100_0000;
+const CLONE_IO: u64 = 0x8000_0000;
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// CLONE_NEWTIME, _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET: there are no namespaces.
+const NAMESPACES: u64 = 0x80 | CLONE_NEWNS | 0x7e00_0000;
+/// The byte of clone's flags that is a signal; clone3 has a field of its own for it.
+const SIGNAL_BITS: u64 = 0xff;
+/// What clone3 knows, but for CLONE_INTO_CGROUP.
+const KNOWN: u64 = CLONE_VM
+    | CLONE_FS
+    | CLONE_FILES
+    | CLONE_SIGHAND
+    | CLONE_PIDFD
+    | CLONE_PTRACE
+    | CLONE_VFORK
+    | CLONE_PARENT
+    | CLONE_THREAD
+    | CLONE_SYSVSEM
+    | CLONE_SETTLS
+    | CLONE_PARENT_SETTID
+    | CLONE_CHILD_CLEARTID
+    | CLONE_UNTRACED
+    | CLONE_CHILD_SETTID
+    | CLONE_IO
+    | CLONE_CLEAR_SIGHAND;
+
+/// What a thread shares with its process here; Linux lets a thread have files and places of its own.
+const THREAD: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
+
+#[derive(Default)]
+struct Wanted {
+    flags: u64,
+    /// Initial stack pointer; 0 keeps the caller's.
+    stack: u64,
+    parent_tid: u64,
+    child_tid: u64,
+    tls: u64,
+    /// Where the descriptor of CLONE_PIDFD goes.
+    pidfd: u64,
+    /// What the parent gets at the end; 0 for nothing.
+    exit_signal: i32,
+}
+
+impl Wanted {
+    fn has(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// clone(2), the raw x86-64 order of arguments.
+pub fn clone(call: &mut Call<'_>) -> Result<usize> {
+    let flags = call.arg(0);
+    let wanted = Wanted {
+        // Linux ignores the bits above and what does not concern it.
+        flags: flags & u64::from(u32::MAX) & !SIGNAL_BITS,
+        stack: call.arg(1),
+        parent_tid: call.arg(2),
+        child_tid: call.arg(3),
+        tls: call.arg(4),
+        pidfd: call.arg(2),
+        exit_signal: (flags & SIGNAL_BITS) as i32,
+    };
+    // One argument is the place for both numbers.
+    if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_PARENT_SETTID | CLONE_DETACHED) {
+        return Err(EINVAL);
+    }
+    start(call, wanted)
+}
+
+/// Sizes of `struct clone_args` that Linux has had: the first and the current one.
+const CLONE_ARGS_MIN: usize = 64;
+const CLONE_ARGS_MAX: usize = 4096;
+const CLONE_ARGS_WORDS: usize = 11;
+
+/// clone3(2).
+pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
+    let size = call.size(1);
+    if size > CLONE_ARGS_MAX {
+        return Err(E2BIG);
+    }
+    if size < CLONE_ARGS_MIN {
+        return Err(EINVAL);
+    }
+    let words = call.ptr::<u64>(0).read_vec(size.div_ceil(8))?;
+    let field = |i: usize| words.get(i).copied().unwrap_or(0);
+    // Fields of a later Linux.
+    if words.iter().skip(CLONE_ARGS_WORDS).any(|word| *word != 0) {
+        return Err(E2BIG);
+    }
+    // flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup
+    let (flags, exit_signal) = (field(0), field(4));
+    let (stack, stack_size) = (field(5), field(6));
+    if (stack == 0) != (stack_size == 0) || flags & !(KNOWN | NAMESPACES) != 0 || exit_signal > SIGNALS as u64
+    {
+        return Err(EINVAL);
+    }
+    if flags & (CLONE_THREAD | CLONE_PARENT) != 0 && exit_signal != 0 {
+        return Err(EINVAL);
+    }
+    // Numbers are chosen by CAP_CHECKPOINT_RESTORE only, and only in a namespace that is the caller's own.
+    if field(8) != 0 || field(9) != 0 {
+        return Err(if (field(8) == 0) != (field(9) == 0) { EINVAL } else { EPERM });
+    }
+    let wanted = Wanted {
+        flags,
+        stack: if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(EINVAL)? },
+        parent_tid: field(3),
+        child_tid: field(2),
+        tls: field(7),
+        pidfd: field(1),
+        exit_signal: exit_signal as i32,
+    };
+    start(call, wanted)
+}
+
+/// fork(2).
+pub fn fork(call: &mut Call<'_>) -> Result<usize> {
+    start(call, Wanted { exit_signal: SIGCHLD, ..Wanted::default() })
+}
+
+/// vfork(2).
+pub fn vfork(call: &mut Call<'_>) -> Result<usize> {
+    start(call, Wanted { flags: CLONE_VM | CLONE_VFORK, exit_signal: SIGCHLD, ..Wanted::default() })
+}
+
+/// Checks the flags as Linux' copy_process does, in its order.
+fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
+    let needs = |flag: u64, other: u64| wanted.has(flag) && !wanted.has(other);
+    if wanted.has(NAMESPACES) {
+        return Err(EINVAL);
+    }
+    if needs(CLONE_THREAD, CLONE_SIGHAND) || needs(CLONE_SIGHAND, CLONE_VM) {
+        return Err(EINVAL);
+    }
+    if wanted.has(CLONE_SIGHAND) && wanted.has(CLONE_CLEAR_SIGHAND) {
+        return Err(EINVAL);
+    }
+    let parent = task::current();
+    if wanted.has(CLONE_PARENT) && parent.process.pid == FIRST_PID {
+        return Err(EINVAL);
+    }
+    if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_DETACHED | CLONE_THREAD) {
+        return Err(EINVAL);
+    }
+    check_count(&parent.process)?;
+    if !wanted.has(CLONE_THREAD) {
+        return start_process(call, parent, &wanted);
+    }
+    if wanted.flags & THREAD != THREAD {
+        return Err(EINVAL);
+    }
+    start_thread(call, parent, &wanted)
+}
+
+/// RLIMIT_NPROC counts the threads of all processes of the user (getrlimit(2)).
+fn check_count(process: &Process) -> Result<()> {
+    let limit = process.limits.soft(RLIMIT_NPROC);
+    let uid = {
+        let credentials = process.credentials.lock();
+        if may_exceed_limits(&credentials) {
+            return Ok(());
+        }
+        credentials.uid
+    };
+    let mut count = 0;
+    for other in processes::all() {
+        if other.credentials.lock().uid == uid {
+            // A zombie counts as the one thread it was.
+            count += other.thread_count().max(1) as u64;
+        }
+    }
+    if count >= limit { Err(EAGAIN) } else { Ok(()) }
+}
+
+/// RLIMIT_NPROC does not hold for the superuser (fork(2)).
+fn may_exceed_limits(credentials: &Credentials) -> bool {
+    credentials.uid == 0 || credentials.can(CAP_SYS_RESOURCE) || credentials.can(CAP_SYS_ADMIN)
+}
+
+/// A number for a thread or process that is being made; given back unless it is kept.
+struct Number {
+    id: i32,
+    kept: bool,
+}
+
+impl Number {
+    fn new() -> Result<Number> {
+        Ok(Number { id: processes::allocate()?, kept: false })
+    }
+
+    fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if !self.kept {
+            processes::release(self.id);
+        }
+    }
+}
+
+/// A thread that has not begun; it ends as one of the kernel's unless it is let begin.
+struct Unborn(Option<Arc<Thread>>);
+
+impl Unborn {
+    fn begin(mut self) {
+        if let Some(thread) = self.0.take() {
+            sched::unpark(&thread);
+        }
+    }
+}
+
+impl Drop for Unborn {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            thread.set_local(core::ptr::null_mut());
+            thread.cancel();
+            sched::unpark(&thread);
+        }
+    }
+}
+
+/// A kernel thread that enters the program where the caller left it, with 0 as the answer.
+fn spawn(frame: &Frame, wanted: &Wanted) -> Result<Arc<Thread>> {
+    let mut frame = *frame;
+    frame.rax = 0;
+    frame.entry = Entry::Call;
+    if wanted.stack != 0 {
+        frame.rsp = wanted.stack;
+    }
+    let thread = sched::spawn(true, Start::Program(Box::new(frame)))?;
+    thread.inherit_fpu();
+    thread.inherit_cpus();
+    let tls = if wanted.has(CLONE_SETTLS) { wanted.tls } else { api_plat::fs_base() };
+    thread.set_initial_fs_base(tls);
+    Ok(thread)
+}
+
+/// The task of a new thread, tied to it.
+fn new_task(
+    process: &Arc<Process>,
+    id: i32,
+    parent: &Task,
+    thread: &Arc<Thread>,
+    wanted: &Wanted,
+) -> Arc<Task> {
+    let child = Task::new(process.clone(), id, *parent.name.lock());
+    child.signals.inherit(&parent.signals);
+    *child.memory_policy.lock() = *parent.memory_policy.lock();
+    child.timer_slack_ns.store(parent.timer_slack_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+    if wanted.has(CLONE_CHILD_CLEARTID) {
+        child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
+    }
+    child.attach(thread);
+    let scheduling = parent.scheduling.lock().inherited();
+    child.set_scheduling(scheduling);
+    child
+}
+
+fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<usize> {
+    let process = &parent.process;
+    let mut number = Number::new()?;
+    let tid = number.id;
+    let thread = spawn(call.frame, wanted)?;
+    let child = new_task(process, tid, parent, &thread, wanted);
+    process.add(child);
+    number.keep();
+    // A bad pointer does not undo the thread (Linux ignores both results as well).
+    if wanted.has(CLONE_PARENT_SETTID) {
+        let _ = UserPtr::<i32>::new(wanted.parent_tid).write(tid);
+    }
+    if wanted.has(CLONE_CHILD_SETTID) {
+        let _ = UserPtr::<i32>::new(wanted.child_tid).write(tid);
+    }
+    sched::unpark(&thread);
+    Ok(tid as usize)
+}
+
+/// The address space of a new process.
+fn new_space(process: &Process, wanted: &Wanted) -> Result<Arc<Space>> {
+    let space = process.space().ok_or(ENOMEM)?;
+    if wanted.has(CLONE_VM) {
+        return Ok(space);
+    }
+    let child = space.fork()?;
+    child.set_limits(process.limits.of_memory());
+    Ok(child)
+}
+
+fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) -> Result<usize> {
+    let process = &parent.process;
+    if !mem::may_be_several() {
+        return Err(no_second_process());
+    }
+    processes::may_begin()?;
+    let mut number = Number::new()?;
+    let pid = number.id;
+    let space = new_space(process, wanted)?;
+    let thread = spawn(call.frame, wanted)?;
+    let unborn = Unborn(Some(thread.clone()));
+    let (parent_pid, exit_signal) = match wanted.has(CLONE_PARENT) {
+        true => (process.family.parent(), process.family.exit_signal.load(Ordering::Relaxed)),
+        false => (process.pid, wanted.exit_signal),
+    };
+    let child = Process::begin(
+        pid,
+        Beginning {
+            credentials: process.credentials.lock().clone(),
+            files: process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS)),
+            signals: process.signals.fork(wanted.has(CLONE_SIGHAND), wanted.has(CLONE_CLEAR_SIGHAND)),
+            limits: process.limits.duplicate(),
+            sessions: *process.sessions.lock(),
+            settings: process.settings.lock().inherited(),
+            parent: parent_pid,
+            exit_signal,
+            program: process.program(),
+            space: Some(space.clone()),
+        },
+    );
+    child
+        .family
+        .oom_adjustment
+        .store(process.family.oom_adjustment.load(Ordering::Relaxed), Ordering::Relaxed);
+    let task = new_task(&child, pid, parent, &thread, wanted);
+    // The alternate stack is in the memory that the child has as well, unless both use it at once (sigaltstack(2)).
+    if !wanted.has(CLONE_VM) || wanted.has(CLONE_VFORK) {
+        task.signals.inherit_stack(&parent.signals);
+    }
+    let descriptor = match wanted.has(CLONE_PIDFD) {
+        true => Some(super::pidfd::install(&child, 0)?),
+        false => None,
+    };
+    if let Some(fd) = descriptor
+        && let Err(e) = UserPtr::<i32>::new(wanted.pidfd).write(fd)
+    {
+        let _ = process.files.descriptors.remove(fd).and_then(|description| description.close());
+        return Err(e);
+    }
+    if wanted.has(CLONE_PARENT_SETTID) {
+        let _ = UserPtr::<i32>::new(wanted.parent_tid).write(pid);
+    }
+    if wanted.has(CLONE_CHILD_SETTID) {
+        let _ = space.write(wanted.child_tid, &pid.to_ne_bytes());
+    }
+    drop(space);
+    child.add(task);
+    number.keep();
+    // The process has the number as well as its first thread.
+    processes::add(&child);
+    let father = processes::find(parent_pid).unwrap_or_else(|| process.clone());
+    father.family.children.lock().push(child.clone());
+    if wanted.has(CLONE_VFORK) {
+        *child.family.vfork_parent.lock() = Some(api_sched::current());
+    }
+    unborn.begin();
+    if wanted.has(CLONE_VFORK) {
+        wait_for_vfork(parent, &child);
+    }
+    Ok(pid as usize)
+}
+
+/// Until the child has another address space than the caller, or none. Only the end of the process is a reason not to
+/// wait (Linux' TASK_KILLABLE).
+fn wait_for_vfork(parent: &Task, child: &Process) {
+    while child.family.vfork_parent.lock().is_some() {
+        let is_killed = (parent.signals.pending() | parent.process.signals.pending()) & bit(SIGKILL) != 0;
+        if is_killed || parent.process.is_ending() {
+            child.family.vfork_parent.lock().take();
+            return;
+        }
+        sched::park(u64::MAX);
+    }
+}
+
+/// Answers where there can be one address space only, with one line in the log the first time.
+fn no_second_process() -> abi::Errno {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        log::error!(
+            "a process machine with --cpus runs one process: leave --cpus out for programs that fork"
+        );
+        api_plat::status(&Status::Missing { number: 57 });
+    }
+    ENOSYS
+}
+
+/// set_tid_address(2).
+pub fn set_tid_address(call: &mut Call<'_>) -> Result<usize> {
+    let task = task::current();
+    task.clear_child_tid.store(call.arg(0), Ordering::Relaxed);
+    Ok(task.tid as usize)
+}

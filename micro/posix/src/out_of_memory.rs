@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory ran out: somebody has to end, so that the others can go on.
+//!
+//! As in Linux the victim is the process with the largest score: pages it has in memory and page tables, plus what was
+//! written to its oom_score_adj in thousandths of the machine's memory. The first process counts a quarter, for the machine
+//! goes with it; then the machine says how much memory it had.
+
+use crate::calls::end;
+use crate::calls::signals::SIGKILL;
+use crate::process::{FIRST_PID, Process};
+use crate::processes;
+use crate::task::Task;
+use alloc::string::String;
+use alloc::sync::Arc;
+use api_plat::Status;
+use core::sync::atomic::Ordering;
+
+const PAGE: u64 = abi::PAGE_SIZE as u64;
+/// oom_score_adj that spares a process in any case, and the largest.
+pub const NEVER: i32 = -1000;
+pub const MOST: i32 = 1000;
+
+/// What ending the process would give back, in pages, as its adjustment has it; `None` for one that is never chosen.
+fn weight(process: &Process, total: u64) -> Option<i64> {
+    let adjustment = process.family.oom_adjustment.load(Ordering::Relaxed);
+    if adjustment == NEVER || process.family.is_zombie() {
+        return None;
+    }
+    let usage = process.space()?.usage();
+    let pages = (usage.resident() + usage.tables) / PAGE;
+    Some(pages as i64 + i64::from(adjustment) * total as i64 / i64::from(MOST))
+}
+
+/// /proc/PID/oom_score: thousandths of memory, twice as Linux counts since 5.9.
+pub fn score(process: &Process) -> u64 {
+    let total = api_mem::statistics().0;
+    let points = weight(process, total).unwrap_or(0).max(0) as u64;
+    ((points * 1000 / total.max(1) + 1000) * 2 / 3).min(2000)
+}
+
+/// The process to end; `None` for the first one.
+fn choose() -> Option<Arc<Process>> {
+    let total = api_mem::statistics().0;
+    let weighed = processes::all().into_iter().filter_map(|process| {
+        let share = if process.pid == FIRST_PID { 4 } else { 1 };
+        Some((weight(&process, total)? / share, process))
+    });
+    let victim = weighed.max_by_key(|(weight, _)| *weight).map(|(_, process)| process);
+    victim.filter(|process| process.pid != FIRST_PID)
+}
+
+/// A thread of the program touched memory and there is no page for it. Another process' end lets it try again; its own, or
+/// the machine's, does not come back from here.
+pub fn touched(task: &Task, rip: u64) {
+    let Some(victim) = choose() else {
+        let given = crate::calls::system::memory();
+        log::error!("out of memory at {rip:#x}: give the machine more than {} MiB", given >> 20);
+        end::end_machine(Status::OutOfMemory { given });
+    };
+    if !victim.is_ending() {
+        let name = victim.main_task().map(|task| task.comm()).unwrap_or_default();
+        let resident = victim.space().map_or(0, |space| space.usage().resident());
+        log::error!(
+            "out of memory: ended process {} ({}), which had {} MiB",
+            victim.pid,
+            String::from_utf8_lossy(&name),
+            resident >> 20
+        );
+    }
+    let status = Status::Signal { number: SIGKILL as u8 };
+    if core::ptr::eq(&*victim, &*task.process) {
+        end::end_process(status);
+    }
+    end::begin(&victim, status);
+    // The victim runs, ends, and gives back what it had.
+    while !victim.family.is_zombie() && processes::find(victim.pid).is_some() && !task.has_signal() {
+        sched::yield_now();
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All processes, and the numbers of processes, threads, groups and sessions, which are of one kind.
+
+use crate::process::{FIRST_PID, Process};
+use crate::task::Task;
+use abi::{Result, errno::EAGAIN};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use mem::Space;
+use ordered::Map;
+
+/// Numbers are below (`kernel.pid_max`).
+pub const PID_MAX: i32 = 32_768;
+/// Where numbers begin again (Linux' RESERVED_PIDS): those below stay the first services'.
+const AGAIN: i32 = 300;
+/// Pages of memory for each process there may be: 2,048 in 256 MiB.
+const PAGES_EACH: u64 = 32;
+/// Pages that stay free when a process is made: others must be able to go on, and to end.
+const PAGES_LEFT: u64 = 256;
+
+struct Table {
+    next: i32,
+    /// How often each number is in use: by a thread, by a process, by those in a group or session of that number.
+    used: Map<i32, u32>,
+    all: Map<i32, Arc<Process>>,
+}
+
+static TABLE: SpinLock<Table> = SpinLock::new(Table { next: FIRST_PID, used: Map::new(), all: Map::new() });
+
+/// A number nobody has, which the caller has from now on. `EAGAIN` when all are in use.
+pub fn allocate() -> Result<i32> {
+    let mut table = TABLE.lock();
+    for _ in 0..PID_MAX {
+        let id = table.next;
+        table.next = if id + 1 < PID_MAX { id + 1 } else { AGAIN };
+        if !table.used.contains_key(&id) {
+            table.used.insert(id, 1);
+            return Ok(id);
+        }
+    }
+    Err(EAGAIN)
+}
+
+/// The number has one more use.
+pub fn retain(id: i32) {
+    *TABLE.lock().used.entry(id).or_insert(0) += 1;
+}
+
+/// The number has one use less.
+pub fn release(id: i32) {
+    let mut table = TABLE.lock();
+    if let Some(count) = table.used.get_mut(&id) {
+        *count -= 1;
+        if *count == 0 {
+            table.used.remove(&id);
+        }
+    }
+}
+
+/// The number given out last.
+pub fn newest() -> i32 {
+    TABLE.lock().next - 1
+}
+
+/// `EAGAIN` when there are as many processes as the machine's memory is for, or little of it is left.
+pub fn may_begin() -> Result<()> {
+    let (total, free) = api_mem::statistics();
+    let count = TABLE.lock().all.len() as u64;
+    if count >= most() || free < PAGES_LEFT.min(total / 16) { Err(EAGAIN) } else { Ok(()) }
+}
+
+/// Most processes.
+pub fn most() -> u64 {
+    (api_mem::statistics().0 / PAGES_EACH).min(PID_MAX as u64 / 2)
+}
+
+/// A new process, which has a use of its number, of its group's and of its session's.
+pub fn add(process: &Arc<Process>) {
+    let sessions = *process.sessions.lock();
+    [process.pid, sessions.group, sessions.session].into_iter().for_each(retain);
+    TABLE.lock().all.insert(process.pid, process.clone());
+}
+
+/// The process was waited for: nothing is left of it.
+pub fn remove(process: &Process) {
+    let sessions = *process.sessions.lock();
+    let removed = TABLE.lock().all.remove(&process.pid);
+    if removed.is_some() {
+        [process.pid, sessions.group, sessions.session].into_iter().for_each(release);
+    }
+}
+
+/// The process of that number, zombies included.
+pub fn find(pid: i32) -> Option<Arc<Process>> {
+    TABLE.lock().all.get(&pid).cloned()
+}
+
+/// The first process; `None` before it is there.
+pub fn first() -> Option<Arc<Process>> {
+    find(FIRST_PID)
+}
+
+/// The process of that number, or of the thread that has it.
+pub fn with_thread(id: i32) -> Option<Arc<Process>> {
+    find(id).or_else(|| all().into_iter().find(|process| process.task(id).is_some()))
+}
+
+/// The thread of that number.
+pub fn task(tid: i32) -> Option<Arc<Task>> {
+    let process = with_thread(tid)?;
+    process.task(tid)
+}
+
+/// All of them, by number, zombies included.
+pub fn all() -> Vec<Arc<Process>> {
+    TABLE.lock().all.values().cloned().collect()
+}
+
+/// How many there are, zombies included.
+pub fn count() -> usize {
+    TABLE.lock().all.len()
+}
+
+/// How many threads there are.
+pub fn threads() -> usize {
+    all().iter().map(|process| process.thread_count()).sum()
+}
+
+/// Those of a process group.
+pub fn of_group(group: i32) -> Vec<Arc<Process>> {
+    let mut members = all();
+    members.retain(|process| process.sessions.lock().group == group);
+    members
+}
+
+/// All address spaces, each once.
+pub fn spaces() -> Vec<Arc<Space>> {
+    let mut spaces: Vec<Arc<Space>> = Vec::new();
+    for space in all().iter().filter_map(|process| process.space()) {
+        if !spaces.iter().any(|other| Arc::ptr_eq(other, &space)) {
+            spaces.push(space);
+        }
+    }
+    spaces
+}
+
+/// Nobody in the group could let one of its processes go on that a terminal stopped: no member has a parent in another
+/// group of the session (POSIX, 3.264). `without` does not count as a parent or member.
+pub fn is_orphaned(group: i32, without: Option<i32>) -> bool {
+    !of_group(group).iter().any(|member| {
+        if Some(member.pid) == without || member.family.is_zombie() {
+            return false;
+        }
+        let session = member.sessions.lock().session;
+        let parent = find(member.family.parent()).filter(|parent| Some(parent.pid) != without);
+        parent.is_some_and(|parent| {
+            let theirs = *parent.sessions.lock();
+            theirs.session == session && theirs.group != group
+        })
+    })
+}

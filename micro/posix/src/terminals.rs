@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What terminals need to know of processes: who uses them, and who hears of their keys.
+
+use crate::calls::signals::{self, SIG_IGN, SIGTTIN, SigInfo, bit};
+use crate::dispatch::RESTART;
+use crate::process::Process;
+use crate::{processes, task};
+use abi::{Result, errno::EIO};
+use devfs::Caller;
+
+/// Device number and foreground process group of the terminal that controls the process' session.
+pub fn of(process: &Process) -> Option<(u64, i32)> {
+    let session = process.sessions.lock().session;
+    devfs::terminal_of(session).map(|(device, control)| (device, control.group))
+}
+
+/// Sends a signal to a process group, as a terminal does.
+pub fn signal(group: i32, signal: i32) {
+    for process in processes::of_group(group) {
+        // A standard signal is never refused for want of room.
+        let _ = signals::send_to_process(&process, SigInfo::from_kernel(signal));
+    }
+}
+
+/// The running thread's process; a kernel thread is nobody to a terminal.
+pub fn caller() -> Caller {
+    let nobody = Caller { group: 0, session: 0, leads: false };
+    task::running().map_or(nobody, |task| {
+        let sessions = *task.process.sessions.lock();
+        Caller { group: sessions.group, session: sessions.session, leads: task.process.leads_session() }
+    })
+}
+
+/// The session of a process group.
+pub fn session_of_group(group: i32) -> Option<i32> {
+    processes::of_group(group).first().map(|process| process.sessions.lock().session)
+}
+
+/// The running thread does from the background what only the foreground may (POSIX, 11.1.4): its group is stopped, unless it
+/// does not care, or nobody could let it go on.
+pub fn background(signal: i32) -> Result<()> {
+    let Some(task) = task::running() else { return Ok(()) };
+    let ignores = task.process.signals.action(signal).handler == SIG_IGN;
+    let does_not_care = ignores || task.signals.blocked() & bit(signal) != 0;
+    let group = task.process.sessions.lock().group;
+    match () {
+        () if does_not_care && signal == SIGTTIN => Err(EIO),
+        () if does_not_care => Ok(()),
+        () if processes::is_orphaned(group, None) => Err(EIO),
+        () => {
+            self::signal(group, signal);
+            Err(RESTART)
+        }
+    }
+}
