@@ -87,6 +87,13 @@ static int attack_host(const char *what) {
     return contained(got == spot && host_call(SYS_mprotect, spot, 4096, rw, 0, 0, 0) < 0 &&
                      host_call(SYS_write, archive, (long)buffer, 1, 0, 0, 0) < 0);
   }
+  if (!strcmp(what, "processes")) {
+    // The byte that asks the template for a host process, to everything that is a socket and waits for nothing.
+    for (int fd = 6; fd < 64; fd++)
+      for (int i = 0; i < 40; i++) host_call(SYS_write, fd, (long)"", 1, 0, 0, 0);
+    puts("asked");
+    for (;;) host_call(SYS_ppoll, 0, 0, 0, 0, 8, 0);
+  }
   // None of these comes back.
   if (!strcmp(what, "anonymous")) host_call(SYS_mmap, spot, 1 << 20, rw, PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (!strcmp(what, "reserve")) host_call(SYS_mmap, spot, 1 << 20, PROT_NONE, PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -95,12 +102,28 @@ static int attack_host(const char *what) {
   if (!strcmp(what, "map-over")) host_call(SYS_mmap, end - 4096, 8192, rw | PROT_EXEC, SHARED, host_file(0), 0);
   if (!strcmp(what, "protect-over")) host_call(SYS_mprotect, end - 4096, 0x300000, rw | PROT_EXEC, 0, 0, 0);
   if (!strcmp(what, "unmap-over")) host_call(SYS_munmap, end - 4096, 8192, 0, 0, 0, 0);
+  if (!strcmp(what, "fork")) host_call(SYS_fork, 0, 0, 0, 0, 0, 0);
+  if (!strcmp(what, "clone")) host_call(SYS_clone, 17, 0, 0, 0, 0, 0);
+  if (!strcmp(what, "kill")) host_call(SYS_kill, -1, 9, 0, 0, 0, 0);
+  if (!strcmp(what, "ptrace")) host_call(SYS_ptrace, 16, 1, 0, 0, 0, 0);
   return contained(0);
 }
 
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
   setvbuf(stdout, 0, _IONBF, 0);
+  if (!strcmp(what, "forked")) {
+    // The attacker is a process that was forked, on a kernel that forks.
+    pid_t child = fork();
+    if (child > 0) {
+      int status = 0;
+      if (waitpid(child, &status, 0) != child) return 3;
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    if (child < 0 && errno != ENOSYS) return 3;
+    argc--, argv++;
+    what = argc > 1 ? argv[1] : "";
+  }
   if (!strcmp(what, "host") && argc > 2) return attack_host(argv[2]);
   if (!strcmp(what, "raw")) {
     long (*call)(long, long, long, long) = made(raw_call, sizeof raw_call);

@@ -175,6 +175,68 @@ fn a_kernel_that_was_taken_over_does_not_reach_its_own_text() {
 }
 
 #[test]
+fn a_kernel_that_was_taken_over_makes_and_ends_no_processes() {
+    for what in ["fork", "clone", "kill", "ptrace"] {
+        attack(&format!("host {what}"), &REFUSED);
+    }
+}
+
+#[test]
+fn forked_processes_are_no_better_attackers() {
+    attack("forked raw", &[CONTAINED]);
+    attack("forked unmap", &[CONTAINED]);
+    attack("forked write-kernel", &[128 + 11]);
+    attack("forked host grow", &[CONTAINED]);
+    attack("forked host write-archive", &[CONTAINED]);
+    for what in ["anonymous", "copy-memory", "map-over", "clone", "kill"] {
+        attack(&format!("forked host {what}"), &REFUSED);
+    }
+}
+
+/// Processes of the host below one, at any depth.
+fn descendants(pid: u64) -> Vec<u64> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children: Vec<u64> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+    children.iter().flat_map(|child| [vec![*child], descendants(*child)].concat()).collect()
+}
+
+#[test]
+fn host_processes_are_limited_whatever_the_kernel_asks_for_and_end_with_the_machine() {
+    /// The template, and all that it makes.
+    const MOST: usize = 1 + 31;
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O1"], "takeover.c", &[]);
+    let machine =
+        unilith.start(&["--machine", "process", "--network", "none", &program, "host", "processes"]);
+    let pid = process(&unilith, &machine.id, "process");
+    if unilith.inspect(&machine.id)["state"]["isolation"] == "filter-only" {
+        assert_eq!(descendants(pid).len(), 0);
+        return;
+    }
+    eventually("the program has asked for forty", || {
+        unilith.run(&["logs", &machine.id]).out.contains("asked") && descendants(pid).len() >= MOST
+    });
+    let processes = descendants(pid);
+    assert_eq!(processes.len(), MOST);
+    signal(Signal::KILL, pid as u32);
+    eventually("all of them end", || !processes.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn the_end_of_a_host_process_is_the_end_of_the_machine() {
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["--machine", "process", "--network", "none", "redis"]);
+    let pid = process(&unilith, &machine.id, "process");
+    let Some(template) = descendants(pid).first().copied() else {
+        assert_eq!(unilith.inspect(&machine.id)["state"]["isolation"], "filter-only");
+        return;
+    };
+    signal(Signal::KILL, template as u32);
+    eventually("the machine ends", || !is_alive(pid));
+    unilith.run(&["logs", &machine.id]).ok().says("a process of the machine was ended by the host");
+}
+
+#[test]
 fn forks_are_answered_by_the_library_os() {
     attack("fork", &[CONTAINED]);
     attack("threads", &ENDED);

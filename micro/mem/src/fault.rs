@@ -131,6 +131,7 @@ impl Inner {
         if let Some(page) = present
             && page.rights.allow(access)
         {
+            self.pager.show_again(address);
             return RESOLVED;
         }
         match &vma.backing {

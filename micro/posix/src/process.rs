@@ -185,9 +185,12 @@ impl Process {
 
     /// Goes on in another address space; the running thread is the process' only one.
     pub fn set_space(&self, space: Arc<Space>) {
-        space.activate();
-        let old = self.space.lock().replace(space);
+        // The old one first: where it was the process' alone, the new one takes its place on a host that shows only a few.
+        mem::deactivate();
+        let old = self.space.lock().take();
         drop(old);
+        space.activate();
+        *self.space.lock() = Some(space);
     }
 
     /// Lets go of the address space, which is the running thread's. What of it no other process has is gone.

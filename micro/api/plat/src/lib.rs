@@ -303,6 +303,19 @@ pub mod pages {
         fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> abi::Result<()>;
         fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> abi::Result<()>;
         fn unilith_plat_unmap_pages(address: u64, length: u64);
+        safe fn unilith_plat_enter_space(space: u64) -> bool;
+        safe fn unilith_plat_leave_space(space: u64);
+    }
+
+    /// Goes on where the address space is shown, whose name is any number but 0: the calls above are about it from here on. True
+    /// when it is shown as it was when another one was entered; false when nothing is shown.
+    pub fn enter(space: u64) -> bool {
+        unilith_plat_enter_space(space)
+    }
+
+    /// The address space is gone: what is shown of it is forgotten before another one is entered.
+    pub fn leave(space: u64) {
+        unilith_plat_leave_space(space);
     }
 
     /// Shows `length` bytes of memory from `physical` on at `address`, in place of what was there. `rights` are

@@ -6,6 +6,11 @@
 //!
 //! The host tells nothing of accesses. A page that was made writable counts as written; marking it clean takes the right
 //! away, so that the next write faults.
+//!
+//! Each address space is shown by a host process as long as there are enough of them (`api_plat::pages::enter`). What the
+//! host shows is a part of the account, with the same rights or fewer: the rest appears when it is touched
+//! ([`Pager::show_again`]), with its neighbours. What is taken from a space that is not active is noted, and taken from the
+//! host's view before the space goes on.
 
 use super::x86::Tables;
 use super::{Batch, LARGE, Page, Pager};
@@ -41,7 +46,46 @@ pub(crate) struct Mirror {
     run: Run,
     /// Where the host shows nothing any more, though the tables still hold pages: `take` comes in parts.
     gone: (u64, u64),
+    /// The host shows all pages.
+    is_whole: bool,
+    stale: Stale,
 }
+
+/// Ranges of a space that is not active, of which the host may show what is no longer true.
+#[derive(Default)]
+struct Stale {
+    ranges: [(u64, u64); Stale::MOST],
+    count: usize,
+    /// There were too many: everything is.
+    all: bool,
+}
+
+impl Stale {
+    const MOST: usize = 16;
+
+    fn add(&mut self, start: u64, end: u64) {
+        if let Some((from, to)) = self.ranges[..self.count].last_mut()
+            && start <= *to
+            && end >= *from
+        {
+            (*from, *to) = ((*from).min(start), (*to).max(end));
+        } else if self.count < Stale::MOST {
+            self.ranges[self.count] = (start, end);
+            self.count += 1;
+        } else {
+            self.all = true;
+        }
+    }
+}
+
+/// A space of so few runs of pages is shown as a whole when it becomes active and nothing of it is shown: it is a program
+/// that was just loaded. Spaces with more tables than that are not looked at.
+const FEW_RUNS: usize = 12;
+const FEW_TABLES: u64 = 32;
+/// Pages are shown with those around them that are in the same part of so many bytes: the runs next to them, so many in all,
+/// because each is a call of the host.
+const AROUND: u64 = 128 << 10;
+const RUNS_AROUND: usize = 6;
 
 fn protection(rights: Rights) -> u32 {
     // Every page that can be written or executed can be read on x86; PROT_* have these bits.
@@ -83,9 +127,15 @@ impl Mirror {
         self.gone = (0, 0);
     }
 
-    /// Pages that are there, neighbours with the same rights together: start, end, and PROT_*.
+    /// Pages that are there, neighbours with the same rights together: start, end, and PROT_*. All of them are shown.
     pub(crate) fn shown(&mut self, each: &mut dyn FnMut(u64, u64, u32)) {
         self.flush();
+        if !self.is_whole && self.is_active() {
+            let (runs, all) = self.runs(0, USER_END, usize::MAX);
+            self.add_runs(&runs);
+            self.flush();
+            self.is_whole = all;
+        }
         let mut run = (0, 0, 0);
         self.tables.visit(0, USER_END, &mut |address, page| {
             let rights = protection(page.rights);
@@ -104,12 +154,41 @@ impl Mirror {
         }
     }
 
-    fn protect_run(&self, (start, end, rights): (u64, u64, Rights)) {
-        // SAFETY: a range of the program's. A host without room for one more mapping leaves the rights as they were.
-        let done = unsafe { api_plat::pages::protect(start, end - start, protection(rights)) };
-        if done.is_err() {
-            out_of_mappings();
+    fn protect_run(&mut self, (start, end, rights): (u64, u64, Rights)) {
+        // SAFETY: a range of the program's. The host refuses where it does not show all of it, or has no room for one more
+        // mapping; what it shows then goes, and appears anew when it is touched.
+        unsafe {
+            if api_plat::pages::protect(start, end - start, protection(rights)).is_err() {
+                api_plat::pages::unmap(start, end - start);
+                self.is_whole = false;
+            }
         }
+    }
+
+    /// The pages of a range as runs, as many as there is room for; false if there are more.
+    fn runs(&mut self, start: u64, end: u64, most: usize) -> (Vec<Run>, bool) {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut too_many = false;
+        self.tables.visit(start, end, &mut |address, page| {
+            let count = runs.len();
+            if let Some(run) = runs.last_mut()
+                && run.address + run.length == address
+                && run.physical + run.length == page.physical
+                && run.rights == page.rights
+            {
+                run.length += PAGE;
+            } else if count >= most || runs.try_reserve(1).is_err() {
+                too_many = true;
+            } else {
+                runs.push(Run { address, physical: page.physical, length: PAGE, rights: page.rights });
+            }
+            false
+        });
+        (runs, !too_many)
+    }
+
+    fn add_runs(&mut self, runs: &[Run]) {
+        runs.iter().for_each(|run| self.add(run.address, run.physical, run.length, run.rights));
     }
 }
 
@@ -124,28 +203,55 @@ impl Pager for Mirror {
     const CHUNKS: bool = true;
 
     fn new() -> Result<Self> {
-        Ok(Mirror { tables: Tables::new()?, run: NOTHING, gone: (0, 0) })
+        let (tables, stale) = (Tables::new()?, Stale::default());
+        Ok(Mirror { tables, run: NOTHING, gone: (0, 0), is_whole: false, stale })
     }
 
     fn activate(&mut self) {
-        // SAFETY: everything below `USER_END` is the program's.
-        unsafe { api_plat::pages::unmap(PAGE * 16, USER_END - PAGE * 16) };
+        let is_shown = api_plat::pages::enter(self.tables.root());
         ACTIVE.store(self.tables.root(), Ordering::Relaxed);
-        let mut pages = Vec::new();
-        self.tables.visit(0, USER_END, &mut |address, page| {
-            pages.push((address, page.physical, page.rights));
-            false
-        });
-        for (address, physical, rights) in pages {
-            self.add(address, physical, PAGE, rights);
+        let stale = core::mem::take(&mut self.stale);
+        if !is_shown {
+            self.is_whole = false;
+            if self.tables.table_bytes() <= FEW_TABLES * PAGE
+                && let (runs, true) = self.runs(0, USER_END, FEW_RUNS)
+            {
+                self.add_runs(&runs);
+                self.flush();
+                self.is_whole = true;
+            }
+        } else if stale.all {
+            // SAFETY: everything below `USER_END` is the program's.
+            unsafe { api_plat::pages::unmap(PAGE * 16, USER_END - PAGE * 16) };
+            self.is_whole = false;
+        } else {
+            for (start, end) in &stale.ranges[..stale.count] {
+                // SAFETY: a range of the program's.
+                unsafe { api_plat::pages::unmap(*start, end - start) };
+                self.is_whole = false;
+            }
         }
-        self.flush();
     }
 
     fn deactivate() {
-        // SAFETY: everything below `USER_END` is the program's.
-        unsafe { api_plat::pages::unmap(PAGE * 16, USER_END - PAGE * 16) };
+        // Nothing of the program runs before the next space is active, and the host shows that one then.
         ACTIVE.store(0, Ordering::Relaxed);
+    }
+
+    fn show_again(&mut self, address: u64) {
+        if !self.is_active() {
+            return;
+        }
+        let group = address & !(AROUND - 1);
+        let (runs, _) = self.runs(group, group + AROUND, (AROUND / PAGE) as usize);
+        let here = runs.iter().position(|run| (run.address..run.address + run.length).contains(&address));
+        if let Some(here) = here {
+            let first = here.saturating_sub(RUNS_AROUND / 2).min(runs.len().saturating_sub(RUNS_AROUND));
+            self.add_runs(&runs[first..runs.len().min(first + RUNS_AROUND)]);
+        } else if let Some(page) = self.tables.page(address) {
+            // There was no memory for the list.
+            self.add(address, page.physical, PAGE, page.rights);
+        }
     }
 
     fn fork(
@@ -173,8 +279,9 @@ impl Pager for Mirror {
                 Some((_, end, last)) if *end == address && *last == page.rights => *end += PAGE,
                 _ => runs.push((address, address + PAGE, page.rights)),
             });
-        if self.is_active() {
-            runs.into_iter().for_each(|run| self.protect_run(run));
+        match self.is_active() {
+            true => runs.into_iter().for_each(|run| self.protect_run(run)),
+            false => self.stale.add(start, end),
         }
         result
     }
@@ -185,8 +292,11 @@ impl Pager for Mirror {
         if rights.contains(Rights::WRITE) {
             self.tables.mark_written(address);
         }
-        if self.is_active() {
-            self.protect_run((address, address + PAGE, rights));
+        if self.is_active()
+            && let Some(page) = self.tables.page(address)
+        {
+            // The host need not show it at present.
+            self.add(address, page.physical, PAGE, rights);
         }
     }
 
@@ -219,6 +329,9 @@ impl Pager for Mirror {
 
     fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame> {
         self.flush();
+        if !self.is_active() {
+            self.stale.add(address, address + PAGE);
+        }
         let old = self.tables.replace(address, frame, rights, own);
         if let Some(page) = self.tables.page(address) {
             self.show(address, page.physical, PAGE, rights);
@@ -246,6 +359,8 @@ impl Pager for Mirror {
                 false
             });
             runs.into_iter().for_each(|run| self.protect_run(run));
+        } else {
+            self.stale.add(start, end);
         }
         self.tables.protect(start, end, &mut |page| rights(page));
         let mut written = Vec::new();
@@ -268,6 +383,8 @@ impl Pager for Mirror {
                 unsafe { api_plat::pages::unmap(start, end - start) };
             }
             self.gone = (start, end);
+        } else if !self.is_active() {
+            self.stale.add(start, end);
         }
         self.tables.take(start, end, batch)
     }
@@ -282,8 +399,9 @@ impl Pager for Mirror {
             clean
         });
         for (address, rights) in cleaned {
-            if self.is_active() {
-                self.protect_run((address, address + PAGE, rights));
+            match self.is_active() {
+                true => self.protect_run((address, address + PAGE, rights)),
+                false => self.stale.add(address, address + PAGE),
             }
             self.tables.protect(address, address + PAGE, &mut |_| rights);
         }
@@ -313,9 +431,9 @@ impl Pager for Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        // The next space was activated, which took these pages away.
         if self.is_active() {
             ACTIVE.store(0, Ordering::Relaxed);
         }
+        api_plat::pages::leave(self.tables.root());
     }
 }

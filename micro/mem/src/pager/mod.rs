@@ -133,6 +133,10 @@ pub(crate) trait Pager: Sized {
     /// Makes the tables [`Pager::map`] needs for a page at `address`.
     fn prepare(&mut self, address: u64) -> Result<()>;
 
+    /// The program does not see the page at `address`, which is there with the right it asked for: it is shown, and so may be
+    /// its neighbours. Never so where the processor reads the tables itself.
+    fn show_again(&mut self, _address: u64) {}
+
     /// Puts a page where none is. `ENOMEM` when there is no room for tables.
     fn map(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Result<()>;
 

@@ -2,12 +2,13 @@
 //! From the first Rust code to the kernel's main function.
 
 use crate::arguments::Arguments;
-use crate::{clock, code, host, idle, memory, power, signals, stack};
+use crate::memory::Shares;
+use crate::{clock, host, host_processes, idle, memory, power, signals, stack, template};
 use abi::errno::{EINTR, EINVAL};
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_plat::{Boot, BootConfig, upcall};
+use api_plat::{Boot, BootConfig, KernelStack, upcall};
 use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use core::ffi::CStr;
 use plat_x86::cpu;
@@ -108,9 +109,7 @@ fn unilith_machine_set_fs_base(base: u64) {
 extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
     // SAFETY: the first word is the count of arguments.
     let start = Start { start: stack, count: unsafe { stack.read() } as usize };
-    find_features(start.auxiliary(AT_HWCAP2));
-    // SAFETY: GS base is the block of this processor, whose layout the assembly shares.
-    let _ = unsafe { host::call(host::ARCH_PRCTL, [ARCH_SET_GS, cpu::block(0), 0, 0, 0, 0]) };
+    let _ = set_gs_base(0);
     let words = (1..start.count).filter_map(|i| start.argument(i));
     let arguments = match Arguments::parse(words) {
         Ok(arguments) => arguments,
@@ -121,11 +120,16 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
             crash::fail("an argument of the kernel is wrong: this file is run by the unilith command")
         }
     };
+    let shares = match make_memory(&arguments) {
+        Ok(shares) => shares,
+        Err(reason) => crash::fail(reason),
+    };
+    find_features(start.auxiliary(AT_HWCAP2));
     *ARGUMENTS.lock() = Some(arguments);
     if let Some(fd) = arguments.status {
         power::set_status(fd);
     }
-    let initrd = match prepare(&arguments, stack as u64) {
+    let initrd = match prepare(&shares, stack as u64) {
         Ok(initrd) => initrd,
         Err(reason) => crash::fail(reason),
     };
@@ -145,7 +149,56 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
     };
     clock::finish(config.epoch_ns);
     let memory = arguments.memory;
-    upcall::unilith_kernel_main(Boot { config, initrd, memory, initrd_physical: memory::ARCHIVE })
+    *BOOT.lock() = Some(Boot { config, initrd, memory, initrd_physical: memory::ARCHIVE });
+    let kernel_stack = match host_processes::initialize().and_then(|()| first_stack()) {
+        Ok(kernel_stack) => kernel_stack,
+        Err(reason) => crash::fail(reason),
+    };
+    // The stack of the host's making is this process' alone; the kernel goes on in others.
+    // SAFETY: the new stack is nobody else's, and nothing comes back to this one.
+    unsafe { unilith_on_stack(kernel_stack, run) }
+}
+
+static BOOT: SpinLock<Option<Boot>> = SpinLock::new(None);
+
+unsafe extern "C" {
+    fn unilith_on_stack(top: u64, run: extern "C" fn() -> !) -> !;
+}
+
+extern "C" fn run() -> ! {
+    let boot = BOOT.lock().take();
+    match boot {
+        Some(boot) => upcall::unilith_kernel_main(boot),
+        None => crash::fail("the kernel begins twice"),
+    }
+}
+
+/// Where a kernel stack begins that is never given back.
+fn first_stack() -> Result<u64, &'static str> {
+    let stack = KernelStack::new().map_err(|_| "no memory for a kernel stack: try more with -m")?;
+    let top = stack.top;
+    core::mem::forget(stack);
+    Ok(top)
+}
+
+/// Makes the machine's memory, the template of host processes, and the kernel's variables a part of that memory. None of them
+/// was written before.
+fn make_memory(arguments: &Arguments<'_>) -> Result<Shares, &'static str> {
+    let Arguments { memory: bytes, root, .. } = *arguments;
+    template::make_private(0).map_err(|_| "the host refuses memory for a stack")?;
+    let memory = memory::create(bytes, root)?;
+    let socket = template::start(arguments, memory);
+    memory::move_variables(memory, bytes)
+        .map_err(|_| "the host refuses to map the kernel's variables: is RLIMIT_AS set?")?;
+    memory::note(memory, bytes, root);
+    template::note(socket);
+    Shares::new(memory, bytes, root)
+}
+
+/// Lets GS base lead to the block of processor `index`, whose layout the assembly shares.
+pub fn set_gs_base(index: usize) -> abi::Result<()> {
+    // SAFETY: by the comment above.
+    unsafe { host::call(host::ARCH_PRCTL, [ARCH_SET_GS, cpu::block(index), 0, 0, 0, 0]) }.map(|_| ())
 }
 
 /// What a descriptor gives up to its end.
@@ -168,10 +221,9 @@ fn read_all(fd: i32) -> abi::Result<String> {
     String::from_utf8(bytes).map_err(|_| EINVAL)
 }
 
-fn prepare(arguments: &Arguments<'_>, stack: u64) -> Result<&'static [u8], &'static str> {
-    let initrd = memory::initialize(arguments.memory, arguments.root)?;
-    code::initialize().map_err(|_| "the host refuses executable pages of the machine's memory")?;
-    stack::initialize(stack).map_err(|_| "the host refuses to reserve kernel stacks: is RLIMIT_AS set?")?;
+fn prepare(shares: &Shares, stack: u64) -> Result<&'static [u8], &'static str> {
+    let initrd = memory::initialize(shares)?;
+    stack::initialize(stack);
     signals::initialize().map_err(|_| "the host refuses signal handlers")?;
     idle::initialize()?;
     Ok(initrd)

@@ -30,12 +30,17 @@ pub const CALLS: &[(u32, &str, &str)] = &[
     (
         202,
         "futex",
-        "several processors: the wait for the kernel's lock, and for work (FUTEX_WAIT, FUTEX_WAKE, private)",
+        "several processors: the wait for the kernel's lock, and for work; several address spaces: the host process of the next \
+         one goes on (FUTEX_WAIT, FUTEX_WAKE)",
     ),
     (223, "timer_settime", "a timer for each processor: preemption, deadlines while the program computes"),
     (228, "clock_gettime", "how fast the time-stamp counter runs"),
     (231, "exit_group", "the end"),
-    (234, "tgkill", "several processors: one signal, to tell another one of work; to this process only"),
+    (
+        234,
+        "tgkill",
+        "one signal, to tell another processor of work, or the host process that runs of a request to stop",
+    ),
     (271, "ppoll", "the wait for descriptors and deadlines"),
     (324, "membarrier", "several processors: the program's own membarrier(2)"),
 ];

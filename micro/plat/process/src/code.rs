@@ -7,11 +7,13 @@
 //! changed is first replaced by one of these with the same bytes, which the filter allows for such pages alone.
 
 use crate::host::{self, MAP_SHARED, PROT_EXEC, PROT_READ};
+use crate::host_processes::{self, MOST};
 use crate::memory;
 use abi::{PAGE_SIZE, Result, errno::EFAULT, errno::EINVAL, errno::ENOMEM};
 use api_lock::SpinLock;
 use api_plat::PHYS;
 use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use plat_x86::asm;
 
 /// Where the code runs: in the 4 GiB of the kernel's image.
@@ -34,16 +36,43 @@ enum Use {
 
 static USES: SpinLock<[Use; PAGES]> = SpinLock::new([Use::Free; PAGES]);
 
+/// How many pages of the kernel's text have another one in their place, and how many of them each host process knows.
+static REPLACED: AtomicUsize = AtomicUsize::new(0);
+static KNOWN: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
+
+/// Host process `number` runs from here on: pages of text that were replaced meanwhile are replaced here too.
+pub fn arrive(number: usize) {
+    let replaced = REPLACED.load(Ordering::Relaxed);
+    if KNOWN[number].load(Ordering::Relaxed) == replaced {
+        return;
+    }
+    for (index, of) in USES.lock().iter().enumerate() {
+        if let Use::Kernel(text) = of
+            && replace(*text, index).is_err()
+        {
+            crate::domain::refused();
+        }
+    }
+    KNOWN[number].store(replaced, Ordering::Relaxed);
+}
+
+/// Puts a page in place of one of the kernel's text that has the same bytes, in this host process.
+fn replace(text: u64, index: usize) -> Result<()> {
+    let [file, _] = memory::descriptors();
+    let physical = memory::code() + index as u64 * PAGE;
+    // SAFETY: the same bytes come in place of the page, in one step; what runs there goes on.
+    unsafe { host::map(text, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, file, physical) }.map_err(|_| ENOMEM)
+}
+
 /// Where pages of code are executed.
 pub fn area() -> Range<u64> {
     START..START + BYTES
 }
 
-/// Shows the pages where they are executed.
-pub fn initialize() -> Result<()> {
-    let [file, _] = memory::descriptors();
+/// Shows the pages, which begin at byte `offset` of the file, where they are executed.
+pub fn map(file: i32, offset: u64) -> Result<()> {
     // SAFETY: the place is this module's, and nothing is mapped there yet.
-    unsafe { host::map(START, BYTES, PROT_READ | PROT_EXEC, MAP_SHARED, file, memory::code()) }
+    unsafe { host::map(START, BYTES, PROT_READ | PROT_EXEC, MAP_SHARED, file, offset) }
 }
 
 /// A page where it can be written.
@@ -107,12 +136,10 @@ fn own(text: u64) -> Result<usize> {
     let index = uses.iter().position(|u| *u == Use::Free).ok_or(ENOMEM)?;
     // SAFETY: a whole page of the kernel's text.
     fill(index, 1, unsafe { core::slice::from_raw_parts(text as *const u8, PAGE_SIZE) });
-    let [file, _] = memory::descriptors();
-    let physical = memory::code() + index as u64 * PAGE;
-    // SAFETY: the same bytes come in place of the page, in one step; what runs there goes on.
-    unsafe { host::map(text, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, file, physical) }
-        .map_err(|_| ENOMEM)?;
+    replace(text, index)?;
     uses[index] = Use::Kernel(text);
+    let replaced = REPLACED.fetch_add(1, Ordering::Relaxed) + 1;
+    KNOWN[host_processes::current()].store(replaced, Ordering::Relaxed);
     Ok(index)
 }
 

@@ -2,8 +2,9 @@
 //! Giving up everything the machine does not need, before the program runs.
 
 use crate::arguments::Arguments;
-use crate::filter::{Instruction, Machine, filter};
-use crate::{domain, host, memory, power, processors};
+use crate::filter::{Filter, Instruction, Machine, filter};
+use crate::{domain, host, memory, processors, template};
+use abi::errno::EACCES;
 use plat_x86::{asm, features};
 
 const PR_SET_NO_NEW_PRIVS: u64 = 38;
@@ -17,43 +18,63 @@ static BLOCK: u8 = 1;
 
 /// `struct sock_fprog`.
 #[repr(C)]
-struct Program {
+pub struct Program {
     length: u16,
     code: *const Instruction,
+}
+
+impl Program {
+    /// Of a filter that stays where it is until it is installed.
+    #[inline(always)]
+    pub fn new(filter: &Filter) -> Program {
+        Program { length: filter.code().len() as u16, code: filter.code().as_ptr() }
+    }
+
+    /// Lets the host refuse all but what the filter allows; on all threads, or on this one.
+    #[inline(always)]
+    pub fn install(&self, all: bool) -> abi::Result<()> {
+        let flags = if all { SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+        let at = core::ptr::from_ref(self) as u64;
+        // SAFETY: takes rights away that nothing here uses; the host copies the filter.
+        match unsafe { host::call(host::SECCOMP, [SECCOMP_SET_MODE_FILTER, flags, at, 0, 0, 0]) }? {
+            0 => Ok(()),
+            // The number of a thread that refuses: none has a filter of its own.
+            _ => Err(EACCES),
+        }
+    }
 }
 
 /// Closes what is nobody's, sends the program's own system calls to the kernel, and lets the host refuse all but the calls
 /// of [`filter`]. The error is a sentence for the user.
 pub fn confine(arguments: &Arguments<'_>) -> Result<(), &'static str> {
-    close_others(arguments);
+    close_others(arguments, &[template::socket()]);
     processors::start(arguments.cpus)?;
-    let text = asm::text();
-    let fsgsbase = features::features().fsgsbase;
-    let filter = filter(&Machine {
-        files: memory::descriptors(),
-        text: text.clone(),
-        closed: domain::closed_text(),
-        variables: domain::variables(),
-        by_call: !fsgsbase,
-        several: processors::several().then(processors::process),
-    });
-    let program = Program { length: filter.code().len() as u16, code: filter.code().as_ptr() };
-    // SAFETY: these take rights away that nothing here uses; the host copies the filter.
+    // SAFETY: these take rights away that nothing here uses.
     unsafe {
         dispatch().map_err(
             |_| "the host has no Syscall User Dispatch: Linux 5.11 or later has it (CONFIG_GENERIC_ENTRY)",
         )?;
         host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0])
             .map_err(|_| "the host refuses PR_SET_NO_NEW_PRIVS")?;
-        // For all threads, or the number of one that refuses: none has a filter of its own.
-        let flags = if processors::several() { SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
-        let set =
-            host::call(host::SECCOMP, [SECCOMP_SET_MODE_FILTER, flags, &raw const program as u64, 0, 0, 0]);
-        if set != Ok(0) {
-            return Err("the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER");
-        }
     }
-    Ok(())
+    Program::new(&allowed())
+        .install(processors::several())
+        .map_err(|_| "the host refuses a seccomp filter: its kernel needs CONFIG_SECCOMP_FILTER")
+}
+
+/// The filter of this machine, of which nothing is shared with anybody.
+pub fn allowed() -> Filter {
+    let text = asm::text();
+    let fsgsbase = features::features().fsgsbase;
+    filter(&Machine {
+        files: memory::descriptors(),
+        text: text.clone(),
+        closed: domain::closed_text(),
+        variables: domain::variables(),
+        by_call: !fsgsbase,
+        several: processors::several().then(processors::process),
+        in_turns: template::is_there(),
+    })
 }
 
 /// Sends system calls of the program by this thread of the host to the kernel.
@@ -71,13 +92,15 @@ pub fn dispatch() -> abi::Result<()> {
     unsafe { host::call(host::PRCTL, dispatch) }.map(|_| ())
 }
 
-/// Standard streams, memory, archive, status, network, line, volumes.
-const KEPT: usize = 8 + crate::arguments::VOLUMES;
+/// Standard streams, memory, archive, status, network, line, volumes, the template's socket.
+const KEPT: usize = 10 + crate::arguments::VOLUMES;
 
-fn close_others(arguments: &Arguments<'_>) {
+/// Closes every descriptor that is none of the machine's or of `more`.
+pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
     let mut kept = [i32::MAX; KEPT];
     let volumes = arguments.volumes.iter().flatten().map(|(_, fd)| *fd);
-    let others = [0, 1, 2, power::status()].into_iter().chain(memory::descriptors());
+    let others = [0, 1, 2].into_iter().chain(arguments.status).chain(memory::descriptors());
+    let others = others.chain(more.iter().copied().filter(|fd| *fd >= 0));
     let all = others.chain(arguments.network.map(|n| n.fd)).chain(arguments.line).chain(volumes);
     kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
     kept.sort_unstable();

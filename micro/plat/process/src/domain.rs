@@ -11,7 +11,7 @@
 //! What stays open: the memory of overlay programs, the alternate stack, on which the host writes where a signal hit, and,
 //! to be executed only, the pages of the section `.text.unilith_gate`: the ways in and out.
 
-use crate::{host, memory, signals, stack};
+use crate::{host, host_processes, memory, signals, stack};
 use abi::{Result, errno::EOPNOTSUPP};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -41,8 +41,9 @@ pub static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct Listed {
     ranges: Vec<Closed>,
-    /// What they were made for: whether the application can be written, and how often memory was mapped by then.
-    version: Option<(bool, u64)>,
+    /// What they were made for: whether the application can be written, the host process, and how often memory was mapped by
+    /// then.
+    version: Option<(bool, usize, u64)>,
 }
 
 static LISTED: SpinLock<Listed> = SpinLock::new(Listed { ranges: Vec::new(), version: None });
@@ -87,6 +88,7 @@ impl Listed {
     }
 
     fn make(&mut self, writing: bool) {
+        stack::show_all_here();
         self.ranges.clear();
         if !writing {
             upcall::unilith_kernel_shown(&mut |start, end, rights| {
@@ -95,9 +97,7 @@ impl Listed {
                 }
             });
         }
-        let alternate = signals::alternate_stack();
-        self.add(variables(), alternate.start, READ, READ | WRITE);
-        self.add(alternate.end, asm::__kernel_end.address(), READ, READ | WRITE);
+        self.add(variables(), asm::__kernel_end.address(), READ, READ | WRITE);
         let seen = memory::seen();
         self.add(seen.start, seen.end, READ, READ | WRITE);
         stack::each_open(&mut |part| self.add(part.start, part.end, READ, READ | WRITE));
@@ -111,7 +111,7 @@ impl Listed {
 extern "C" fn unilith_process_domain(frame: &Frame) {
     let writing = frame.entry == Entry::OverlayWriting;
     let mut listed = LISTED.lock();
-    let version = Some((writing, memory::changes() + stack::changes()));
+    let version = Some((writing, host_processes::current(), memory::changes() + stack::changes()));
     if listed.version != version {
         listed.make(writing);
         listed.version = version;

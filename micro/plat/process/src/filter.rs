@@ -60,6 +60,8 @@ pub const STACK_BYTES: u64 = 32 << 10;
 pub const KICK: u32 = 23;
 /// What may be asked of futex(2): FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG.
 pub const FUTEXES: [u32; 2] = [128, 129];
+/// The same between host processes: without that flag.
+pub const SHARED_FUTEXES: [u32; 2] = [0, 1];
 /// And of membarrier(2): MEMBARRIER_CMD_PRIVATE_EXPEDITED and MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
 pub const BARRIERS: [u32; 2] = [1 << 3, 1 << 5];
 
@@ -248,6 +250,8 @@ pub struct Machine {
     pub by_call: bool,
     /// Of several processors: the number of the process they are threads of.
     pub several: Option<u32>,
+    /// It has several host processes, one at a time of which runs.
+    pub in_turns: bool,
 }
 
 pub fn filter(machine: &Machine) -> Filter {
@@ -311,6 +315,12 @@ pub fn filter(machine: &Machine) -> Filter {
         let [memory, code] = BARRIERS;
         f.allow_if(host::MEMBARRIER, &[(low(0), Must::BeOneOf([memory, code, code]))]);
     }
+    if machine.in_turns {
+        let [wait, wake] = SHARED_FUTEXES;
+        f.allow_if(host::FUTEX, &[(low(1), Must::BeOneOf([wait, wake, wake]))]);
+        // To whatever process: there is no other one in the machine's namespace of process numbers.
+        f.allow_if(host::TGKILL, &[(low(2), Must::Be(KICK))]);
+    }
     f.put(RETURN, TRAP, 0, 0);
     f
 }
@@ -362,7 +372,8 @@ mod tests {
     fn machine_of(by_call: bool, several: Option<u32>) -> Filter {
         let text = TEXT..TEXT + 0x10_0000;
         let closed = TEXT + 0x2000..text.end;
-        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several })
+        let in_turns = false;
+        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several, in_turns })
     }
 
     /// Flags of a mapping that is allowed.
@@ -438,6 +449,29 @@ mod tests {
                     assert_eq!(asks(host::MMAP, [*start, *length, 7, SHARED, 3, 0]), is_inside);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn host_processes_wake_each_other_and_are_made_by_none_of_them() {
+        let text = TEXT..TEXT + 0x10_0000;
+        let closed = text.clone();
+        let f = filter(&Machine {
+            files: [3, 4],
+            text,
+            closed,
+            variables: VARIABLES,
+            by_call: false,
+            several: None,
+            in_turns: true,
+        });
+        let asks = |number, arguments| run(&f, number, X86_64, arguments) == ALLOW;
+        assert!(asks(host::FUTEX, [0, 0, 0, 0, 0, 0]) && asks(host::FUTEX, [0, 1, 1, 0, 0, 0]));
+        assert!(!asks(host::FUTEX, [0, 3, 1, 0, 0, 0]) && !asks(host::FUTEX, [0, 128, 1, 0, 0, 0]));
+        assert!(asks(host::TGKILL, [5, 5, KICK.into(), 0, 0, 0]) && !asks(host::TGKILL, [5, 5, 9, 0, 0, 0]));
+        const CLONE3: u32 = 435;
+        for number in [host::CLONE, 57, 58, CLONE3, 59, host::PRCTL, host::TIMER_CREATE, host::CLOSE] {
+            assert!(!asks(number, [0; 6]) && !asks(number, [17, 0, 0, 0, 0, 0]), "{number}");
         }
     }
 

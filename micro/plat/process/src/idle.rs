@@ -7,6 +7,7 @@
 //! processor idles.
 
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
+use crate::host_processes::MOST as MOST_HOST;
 use crate::processors;
 use api_plat::{Frame, MOST_CPUS, upcall};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -62,6 +63,22 @@ const SLEEPS: u32 = 2;
 static WAITS: [Waits; MOST_CPUS] = [const {
     Waits { deadline: AtomicU64::new(u64::MAX), armed: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) }
 }; MOST_CPUS];
+
+/// When the timer of each host process expires; of the one that runs it is in [`WAITS`].
+static ARMED: [AtomicU64; MOST_HOST] = [const { AtomicU64::new(u64::MAX) }; MOST_HOST];
+
+/// Another host process goes on, with a timer of its own.
+pub fn leave(number: usize) {
+    ARMED[number].store(here().armed.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Host process `number` goes on: its timer may be armed from the last time.
+pub fn arrive(number: usize) {
+    let now = api_plat::now_ns();
+    let armed = ARMED[number].load(Ordering::Relaxed);
+    here().armed.store(if armed > now { armed } else { u64::MAX }, Ordering::Relaxed);
+    ensure(now);
+}
 
 fn here() -> &'static Waits {
     &WAITS[api_plat::cpu() as usize]
@@ -150,6 +167,11 @@ pub fn new_timer(thread: u32) -> abi::Result<()> {
     unsafe { host::call(host::TIMER_CREATE, arguments)? };
     block().timer.store(id, Ordering::Relaxed);
     Ok(())
+}
+
+/// The number of the timer of the running processor.
+pub fn timer() -> u32 {
+    block().timer.load(Ordering::Relaxed)
 }
 
 fn block() -> &'static Cpu {

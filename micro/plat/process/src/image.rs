@@ -2,7 +2,8 @@
 //! The assembly files. Only kernel images, which do not unwind, link them.
 
 use crate::domain::{self, Closed};
-use crate::{host, idle, signals};
+use crate::filter::SHARED_FUTEXES;
+use crate::{host, host_processes, idle, signals, template};
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Frame};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
@@ -26,6 +27,20 @@ global_asm!(
     GS_TIMER = const offset_of!(Cpu, timer),
     PUT_OFF = sym PUT_OFF,
     TIMER_SETTIME = const host::TIMER_SETTIME,
+    EXIT_GROUP = const host::EXIT_GROUP,
+    GS_OWNER = const offset_of!(Cpu, owner),
+    PRIVATE = const template::PRIVATE,
+);
+
+global_asm!(
+    include_str!("host_processes.s"),
+    FUTEX = const host::FUTEX,
+    FUTEX_WAIT = const SHARED_FUTEXES[0],
+    FUTEX_WAKE = const SHARED_FUTEXES[1],
+    MUNMAP = const host::MUNMAP,
+    LOWEST = const host_processes::LOWEST,
+    PROGRAM = const api_plat::USER_END - host_processes::LOWEST,
+    EXIT_GROUP = const host::EXIT_GROUP,
 );
 
 global_asm!(

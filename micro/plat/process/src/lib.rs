@@ -12,6 +12,7 @@
 //!   stack first and leaves by a jump, never by sigreturn; no signal is ever masked.
 //! - **Host calls** are made here and in device drivers (through [`host`]) only, and after [`confine`] the host
 //!   refuses all but those that [`filter`] lists.
+//! - **Host processes.** Each shows one address space, and all have the kernel's memory in common ([`host_processes`]).
 //! - **GS base** points to the processor's [`plat_x86::cpu::Cpu`] block from boot on.
 //! - **Processors** are threads of the host, of which one at a time is in the kernel ([`processors`]).
 #![no_std]
@@ -36,6 +37,8 @@ mod domain;
 mod filter;
 pub mod host;
 #[cfg(not(test))]
+mod host_processes;
+#[cfg(not(test))]
 mod idle;
 #[cfg(all(not(test), panic = "abort"))]
 mod image;
@@ -49,6 +52,8 @@ mod processors;
 mod signals;
 #[cfg(not(test))]
 mod stack;
+#[cfg(not(test))]
+mod template;
 
 pub use arguments::{Arguments, Link, Network};
 #[cfg(not(test))]

@@ -6,15 +6,15 @@
 //! [`ARCHIVE`], so its pages are outside of every range of the frame allocator, which makes them permanent.
 
 use crate::arguments::MOST;
-use crate::code;
 use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use crate::{code, domain, stack};
 use abi::errno::{EAGAIN, EBUSY};
 use abi::{PAGE_SIZE, Result};
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
 use core::arch::x86_64::__cpuid;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use plat_x86::asm;
+use plat_x86::asm::{self, Label};
 use plat_x86::clock::ClockPage;
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -35,8 +35,8 @@ pub fn descriptors() -> [i32; 2] {
     [MEMORY.load(Ordering::Relaxed), ROOT.load(Ordering::Relaxed)]
 }
 
-/// Makes the machine's memory and maps the archive, whose bytes it answers.
-pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], &'static str> {
+/// Makes the machine's memory: its descriptor. Touches no variable of the kernel: they are not in it yet.
+pub fn create(bytes: u64, root: i32) -> core::result::Result<i32, &'static str> {
     const MFD_CLOEXEC: u64 = 1;
     const MFD_ALLOW_SEALING: u64 = 2;
     const F_GETFL: u64 = 3;
@@ -49,7 +49,7 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
     let memory = unsafe {
         let fd = host::call(host::MEMFD_CREATE, [name, MFD_CLOEXEC | MFD_ALLOW_SEALING, 0, 0, 0, 0])
             .map_err(|_| "the host refuses a memfd: the machine's memory is one")?;
-        host::call(host::FTRUNCATE, [fd as u64, bytes + code::BYTES, 0, 0, 0, 0])
+        host::call(host::FTRUNCATE, [fd as u64, bytes + code::BYTES + variables_bytes(), 0, 0, 0, 0])
             .map_err(|_| "the host refuses a memfd as large as the machine's memory: try less with -m")?;
         host::call(host::FCNTL, [fd as u64, F_ADD_SEALS, SEALS, 0, 0, 0])
             .map_err(|_| "the host refuses to seal the size of the machine's memory")?;
@@ -61,28 +61,105 @@ pub fn initialize(bytes: u64, root: i32) -> core::result::Result<&'static [u8], 
     if !is_read_only {
         return Err("root= is not a descriptor that can be read only: what it shows could be changed");
     }
+    Ok(memory)
+}
+
+/// Notes what the machine's memory is, in the kernel's variables.
+pub fn note(memory: i32, bytes: u64, root: i32) {
     MEMORY.store(memory, Ordering::Relaxed);
     ROOT.store(root, Ordering::Relaxed);
     BYTES.store(bytes, Ordering::Relaxed);
-    let shared = MAP_SHARED | MAP_NORESERVE;
-    let mut stat = [0u64; 18];
-    // SAFETY: the places above `PHYS` are this crate's, and nothing is mapped there yet; the host writes `struct stat`,
-    // 144 bytes, to our array.
+}
+
+/// Bytes of the kernel's variables, which are a part of the memfd behind the pages of code.
+fn variables_bytes() -> u64 {
+    asm::__kernel_end.address() - domain::variables()
+}
+
+unsafe extern "C" {
+    safe static __bss_start: Label;
+}
+
+/// Makes the kernel's variables, as its file has them and nobody wrote them yet, a part of the memfd.
+pub fn move_variables(memory: i32, bytes: u64) -> Result<()> {
+    let start = domain::variables();
+    let written = (__bss_start.address().next_multiple_of(PAGE) - start) as usize;
+    // SAFETY: nothing is mapped at the first place, which becomes the kernel's view of its memory later. The bytes of the
+    // second are the same before and after, for nothing but zeros lies behind those that are copied.
     unsafe {
-        host::map(PHYS + PAGE, bytes + code::BYTES - PAGE, PROT_READ | PROT_WRITE, shared, memory, PAGE)
-            .map_err(|_| "the host refuses to map the machine's memory: is RLIMIT_AS set?")?;
-        let at = &raw mut stat as u64;
-        host::call(host::FSTAT, [root as u64, at, 0, 0, 0, 0]).map_err(|_| "root= is not a descriptor")?;
+        host::map(PHYS, variables_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, memory, bytes + code::BYTES)?;
+        core::ptr::copy_nonoverlapping(start as *const u8, PHYS as *mut u8, written);
+        map_variables(memory, bytes)
     }
-    // `st_size`
-    let length = stat[6];
+}
+
+/// # Safety
+///
+/// What the kernel's variables hold there goes on where this holds something else.
+unsafe fn map_variables(memory: i32, bytes: u64) -> Result<()> {
+    let (start, offset) = (domain::variables(), bytes + code::BYTES);
+    // SAFETY: by the caller's word.
+    unsafe { host::map(start, variables_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, memory, offset) }
+}
+
+/// What another host process maps of this machine, but for the kernel's variables.
+#[derive(Clone, Copy)]
+pub struct Shares {
+    memory: i32,
+    root: i32,
+    bytes: u64,
+    archive: u64,
+}
+
+impl Shares {
+    /// The machine's.
+    pub fn new(memory: i32, bytes: u64, root: i32) -> core::result::Result<Shares, &'static str> {
+        let mut stat = [0u64; 18];
+        // SAFETY: the host writes `struct stat`, 144 bytes, to our array.
+        unsafe { host::call(host::FSTAT, [root as u64, &raw mut stat as u64, 0, 0, 0, 0]) }
+            .map_err(|_| "root= is not a descriptor")?;
+        // `st_size`
+        Ok(Shares { memory, root, bytes, archive: stat[6] })
+    }
+
+    /// Maps the memory and the archive where the kernel sees them, and the areas of code and of stacks.
+    #[inline(always)]
+    pub fn map(&self) -> core::result::Result<(), &'static str> {
+        let shared = MAP_SHARED | MAP_NORESERVE;
+        let length = self.bytes + code::BYTES - PAGE;
+        // SAFETY: the places above `PHYS` and the two areas are this crate's, and nothing of use is mapped there yet.
+        unsafe {
+            host::map(PHYS + PAGE, length, PROT_READ | PROT_WRITE, shared, self.memory, PAGE)
+                .map_err(|_| "the host refuses to map the machine's memory: is RLIMIT_AS set?")?;
+            if self.archive != 0 {
+                // Shared, so that it cannot become memory of its own: the descriptor does not allow writing.
+                host::map(PHYS + ARCHIVE, self.archive, PROT_READ, shared, self.root, 0)
+                    .map_err(|_| "the root archive cannot be mapped: it must be a file or a memfd")?;
+            }
+        }
+        code::map(self.memory, self.bytes)
+            .map_err(|_| "the host refuses executable pages of the machine's memory")?;
+        stack::reserve(self.memory)
+            .map_err(|_| "the host refuses to reserve kernel stacks: is RLIMIT_AS set?")
+    }
+
+    /// Maps the kernel's variables, which other host processes change at any moment, in place of those of this one.
+    ///
+    /// # Safety
+    ///
+    /// Nothing of what comes behind relies on them.
+    #[inline(always)]
+    pub unsafe fn map_variables(&self) -> Result<()> {
+        // SAFETY: by the caller's word.
+        unsafe { map_variables(self.memory, self.bytes) }
+    }
+}
+
+/// Maps the machine's memory and the archive, whose bytes it answers.
+pub fn initialize(shares: &Shares) -> core::result::Result<&'static [u8], &'static str> {
+    shares.map()?;
+    let length = shares.archive;
     ARCHIVE_BYTES.store(length, Ordering::Relaxed);
-    if length != 0 {
-        // SAFETY: as above.
-        // Shared, so that it cannot become memory of its own: the descriptor does not allow writing.
-        unsafe { host::map(PHYS + ARCHIVE, length, PROT_READ, shared, root, 0) }
-            .map_err(|_| "the root archive cannot be mapped: it must be a file or a memfd")?;
-    }
     // SAFETY: the pages lie in the memory just mapped, which nobody uses yet; the vDSO is one page of the image.
     unsafe {
         ((PHYS + CLOCK_PAGE) as *mut ClockPage).write(ClockPage::new());
@@ -281,6 +358,11 @@ fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> Result<
 
 #[unsafe(no_mangle)]
 fn unilith_plat_unmap_pages(address: u64, length: u64) {
+    unmap(address, length);
+}
+
+/// Takes pages of the program away.
+pub fn unmap(address: u64, length: u64) {
     change(address, length);
     // SAFETY: as above. The host refuses only when it would have to split its last mapping (vm.max_map_count).
     let unmapped = unsafe { host::call(host::MUNMAP, [address, length, 0, 0, 0, 0]) };

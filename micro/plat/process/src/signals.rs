@@ -10,9 +10,9 @@
 //! handler runs nothing is traced, since the tracer's stack would hide from the host that the alternate one is in use.
 
 use crate::domain::{self, Hit};
-use crate::filter::KICK;
+pub use crate::filter::KICK;
 use crate::host;
-use crate::{console, idle, processors};
+use crate::{console, host_processes, idle, processors, stack, template};
 use abi::Result;
 use api_plat::domain::GATE;
 use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status, upcall};
@@ -31,6 +31,7 @@ const SIGBUS: u32 = 7;
 const SIGFPE: u32 = 8;
 const SIGSEGV: u32 = 11;
 const SIGPIPE: u32 = 13;
+pub const SIGCHLD: u32 = 17;
 /// SIGALRM
 pub const TIMER: u32 = 14;
 pub const SIGTERM: u32 = 15;
@@ -164,18 +165,10 @@ impl Context {
     }
 }
 
-/// The alternate stack: a frame with the largest extended state there is, and those nested in it.
-const STACK: usize = 64 << 10;
-#[repr(C, align(4096))]
-struct Stack(core::cell::UnsafeCell<[u8; STACK]>);
-// SAFETY: only the host and the handlers it starts use it.
-unsafe impl Sync for Stack {}
-static ALTERNATE: Stack = Stack(core::cell::UnsafeCell::new([0; STACK]));
-
-/// Where it is: it can be written in every domain.
+/// The alternate stack: room for a frame with the largest extended state there is, and those nested in it. Each host process
+/// has its own; it can be written in every domain.
 pub fn alternate_stack() -> Range<u64> {
-    let start = ALTERNATE.0.get() as u64;
-    start..start + STACK as u64
+    template::ALTERNATE..template::ALTERNATE + template::ALTERNATE_BYTES
 }
 
 unsafe extern "C" {
@@ -204,8 +197,8 @@ pub fn use_stack(start: u64, bytes: u64) -> Result<()> {
 /// Signals arrive from here on.
 pub fn initialize() -> Result<()> {
     const SIG_IGN: u64 = 1;
-    use_stack(ALTERNATE.0.get() as u64, STACK as u64)?;
-    for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGSYS, KICK] {
+    use_stack(template::ALTERNATE, template::ALTERNATE_BYTES)?;
+    for signal in [SIGINT, SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, TIMER, SIGTERM, SIGCHLD, SIGSYS, KICK] {
         set_action(signal, unilith_signal.address())?;
     }
     for signal in [SIGHUP, SIGQUIT, SIGPIPE, SIGTTIN, SIGTTOU] {
@@ -217,6 +210,11 @@ pub fn initialize() -> Result<()> {
     let none = 0u64;
     // SAFETY: the host reads the mask.
     unsafe { host::call(RT_SIGPROCMASK, [SIG_SETMASK, &raw const none as u64, 0, 8, 0, 0]) }.map(|_| ())
+}
+
+/// A process whose children end with a jump there: to end itself.
+pub fn end_with_children(handler: u64) -> Result<()> {
+    set_action(SIGCHLD, handler)
 }
 
 /// A signal, on the alternate stack, and the domain of the overlay program that it ended or 0. Answers 0 to go back by
@@ -245,11 +243,16 @@ extern "C" fn unilith_process_signal(
             interrupt(context, overlay)
         }
         SIGSYS => call(info, context, overlay),
+        SIGCHLD => host_processes::lost(),
         // Somebody sent it: the processor has no part in it.
         _ if info.code <= 0 => interrupt(context, overlay),
         _ => {
             let vector = context.vector as u32;
             let address = if vector == PAGE_FAULT { context.cr2 } else { 0 };
+            if overlay.is_none() && vector == PAGE_FAULT && stack::show_here(address) {
+                // This host process had not touched the stack before.
+                return 0;
+            }
             exception(context, overlay, vector, context.error, address)
         }
     }

@@ -4,14 +4,14 @@
 
 use crate::filter::{STACK_BYTES, STACKS};
 use crate::host::{self, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE};
-use crate::memory;
+use crate::{host_processes, memory};
 use abi::{PAGE_SIZE, Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_mem::{Frame, Pages};
 use api_plat::KernelStack;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes from [`STACKS`] on.
@@ -20,7 +20,7 @@ const SLOT: u64 = 64 << 10;
 /// Usable bytes of a stack.
 const SIZE: u64 = STACK_BYTES;
 const SLOTS: u64 = AREA / SLOT;
-/// Freed stacks that stay open, for the next threads.
+/// Freed stacks that stay open in any case, for the next threads.
 const SPARE: usize = 16;
 /// What the kernel may use of the stack the host started it on.
 const BOOT: u64 = 64 << 10;
@@ -33,24 +33,38 @@ struct Slots {
     spare: Vec<u64>,
     /// Free slots that are closed.
     closed: Vec<u64>,
-    /// Physical addresses of the pages of the slots that were used, by number; 0 for those that are closed.
-    pages: Vec<u64>,
 }
 
-static STATE: SpinLock<Slots> =
-    SpinLock::new(Slots { fresh: 0, spare: Vec::new(), closed: Vec::new(), pages: Vec::new() });
+static STATE: SpinLock<Slots> = SpinLock::new(Slots { fresh: 0, spare: Vec::new(), closed: Vec::new() });
 
-/// Slots that are open, a bit each, for those who may not wait for the lock; and how often that changed.
-static OPEN: [AtomicU64; (SLOTS / 64) as usize] = [const { AtomicU64::new(0) }; (SLOTS / 64) as usize];
+/// For those who may not wait for the lock: the number of the first page of each slot, 0 for those that are closed; the host
+/// processes that show it, a bit each; and how often that changed.
+static PAGES: [AtomicU32; SLOTS as usize] = [const { AtomicU32::new(0) }; SLOTS as usize];
+static SHOWN: [AtomicU32; SLOTS as usize] = [const { AtomicU32::new(0) }; SLOTS as usize];
+/// `Slots::fresh`.
+static FRESH: AtomicU64 = AtomicU64::new(0);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
+const _: () = assert!(host_processes::MOST <= u32::BITS as usize);
+
+/// The bit of the host process that runs.
+fn here() -> u32 {
+    1 << host_processes::current()
+}
 
 fn is_open(slot: u64) -> bool {
-    OPEN[(slot / 64) as usize].load(Ordering::Relaxed) & 1 << (slot % 64) != 0
+    PAGES[slot as usize].load(Ordering::Relaxed) != 0
 }
 
-fn note_change(slot: u64) {
-    OPEN[(slot / 64) as usize].fetch_xor(1 << (slot % 64), Ordering::Relaxed);
-    CHANGES.fetch_add(1, Ordering::Relaxed);
+/// An open slot that the host process that runs had not touched before is shown there too; false where there is another
+/// reason for the fault at the address. Interrupt context.
+pub fn show_here(address: u64) -> bool {
+    if !(STACKS..STACKS + AREA).contains(&address) || (address - STACKS) % SLOT < SLOT - SIZE {
+        return false;
+    }
+    let slot = (address - STACKS) / SLOT;
+    let page = PAGES[slot as usize].load(Ordering::Relaxed);
+    let is_new = page != 0 && SHOWN[slot as usize].load(Ordering::Relaxed) & here() == 0;
+    is_new && show(slot, Some(u64::from(page) * PAGE)).is_ok()
 }
 
 fn top_of(slot: u64) -> u64 {
@@ -67,59 +81,92 @@ pub fn is_seen(address: u64) -> bool {
     offset >= SLOT - SIZE && is_open(slot)
 }
 
-/// How often a stack was opened or closed.
+/// How many stacks were closed while other host processes showed them, and how many of those each has looked for.
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+static LOOKED_FOR: [AtomicU64; host_processes::MOST] = [const { AtomicU64::new(0) }; host_processes::MOST];
+
+/// The host process runs from here on: it no longer shows stacks that were closed meanwhile.
+pub fn arrive() {
+    let (closed, looked_for) = (CLOSED.load(Ordering::Relaxed), &LOOKED_FOR[host_processes::current()]);
+    if looked_for.load(Ordering::Relaxed) == closed {
+        return;
+    }
+    for slot in 0..FRESH.load(Ordering::Relaxed) {
+        if !is_open(slot)
+            && SHOWN[slot as usize].load(Ordering::Relaxed) & here() != 0
+            && show(slot, None).is_err()
+        {
+            crate::domain::refused();
+        }
+    }
+    looked_for.store(closed, Ordering::Relaxed);
+}
+
+/// Shows all stacks that are open in the host process that runs: an overlay program may read them, but its faults are its own.
+pub fn show_all_here() {
+    for slot in 0..FRESH.load(Ordering::Relaxed) {
+        show_here(top_of(slot) - SIZE);
+    }
+}
+
+/// How often a stack was shown or closed.
 pub fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
 }
 
-/// The accessible pages of all stacks.
+/// The pages of all stacks that this host process shows.
 pub fn each_open(each: &mut dyn FnMut(Range<u64>)) {
     let boot = BOOT_TOP.load(Ordering::Relaxed);
     each((boot - BOOT) & !(PAGE - 1)..boot.next_multiple_of(PAGE));
-    for (word, slots) in OPEN.iter().enumerate() {
-        let mut slots = slots.load(Ordering::Relaxed);
-        while slots != 0 {
-            let top = top_of(word as u64 * 64 + u64::from(slots.trailing_zeros()));
-            each(top - SIZE..top);
-            slots &= slots - 1;
+    for slot in 0..FRESH.load(Ordering::Relaxed) {
+        if SHOWN[slot as usize].load(Ordering::Relaxed) & here() != 0 {
+            each(top_of(slot) - SIZE..top_of(slot));
         }
     }
 }
 
-/// Reserves the area, whose pages are the memfd's like all memory; `top` is where the stack begins on which the kernel was
-/// started.
-pub fn initialize(top: u64) -> Result<()> {
+/// The stack begins at `top` on which the kernel was started.
+pub fn initialize(top: u64) {
     BOOT_TOP.store(top, Ordering::Relaxed);
+}
+
+/// Reserves the area, whose pages are the memfd's like all memory.
+pub fn reserve(file: i32) -> Result<()> {
     // SAFETY: the place is this module's, and nothing is mapped there yet.
-    unsafe { host::map(STACKS, AREA, 0, MAP_SHARED | MAP_NORESERVE, memory::descriptors()[0], 0) }
+    unsafe { host::map(STACKS, AREA, 0, MAP_SHARED | MAP_NORESERVE, file, 0) }
 }
 
 /// Shows memory in the upper half of a slot, or makes that inaccessible.
 fn show(slot: u64, physical: Option<u64>) -> Result<()> {
     let rights = physical.map_or(0, |_| PROT_READ | PROT_WRITE);
     let (start, file) = (top_of(slot) - SIZE, memory::descriptors()[0]);
-    // SAFETY: the slot is not in use.
+    // SAFETY: the slot is not in use, or shows nothing in this host process.
     unsafe { host::map(start, SIZE, rights, MAP_SHARED | MAP_NORESERVE, file, physical.unwrap_or(0)) }?;
-    note_change(slot);
+    match physical {
+        Some(_) => SHOWN[slot as usize].fetch_or(here(), Ordering::Relaxed),
+        None => SHOWN[slot as usize].fetch_and(!here(), Ordering::Relaxed),
+    };
+    CHANGES.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
 impl Slots {
-    /// A slot that is closed, and whose number has room in `pages`.
+    /// A slot that is closed.
     fn closed(&mut self) -> Result<u64> {
-        if let Some(slot) = self.closed.pop() {
-            return Ok(slot);
+        // Not one of which a host process still shows pages that it had before.
+        let is_nowhere = |slot: &u64| SHOWN[*slot as usize].load(Ordering::Relaxed) == 0;
+        if let Some(index) = self.closed.iter().rposition(is_nowhere) {
+            return Ok(self.closed.swap_remove(index));
         }
         if self.fresh == SLOTS {
             return Err(EAGAIN);
         }
-        self.pages.try_reserve(1).map_err(|_| ENOMEM)?;
         // Each slot is in one of these lists at most: returning one never needs memory.
-        let room = self.pages.len() + 1;
+        let room = self.fresh as usize + 1;
         self.closed.try_reserve(room - self.closed.len()).map_err(|_| ENOMEM)?;
-        self.spare.try_reserve(SPARE - self.spare.len()).map_err(|_| ENOMEM)?;
-        self.pages.push(0);
+        self.spare.try_reserve(room - self.spare.len()).map_err(|_| ENOMEM)?;
         self.fresh += 1;
+        FRESH.store(self.fresh, Ordering::Relaxed);
         Ok(self.fresh - 1)
     }
 
@@ -130,16 +177,20 @@ impl Slots {
             self.closed.push(slot);
             return Err(ENOMEM);
         }
-        self.pages[slot as usize] = pages.into_raw();
+        PAGES[slot as usize].store((pages.into_raw() / PAGE) as u32, Ordering::Relaxed);
         Ok(slot)
     }
 
     fn close(&mut self, slot: u64) {
         if show(slot, None).is_err() {
-            // The host has no room for the change: the pages stay where they are.
+            // The host has no room for the change: the pages stay the slot's, for the next thread.
             return self.spare.push(slot);
         }
-        let physical = core::mem::take(&mut self.pages[slot as usize]);
+        if SHOWN[slot as usize].load(Ordering::Relaxed) != 0 {
+            // Other host processes show the pages until they run again, and do nothing before they have taken them away.
+            CLOSED.fetch_add(1, Ordering::Relaxed);
+        }
+        let physical = u64::from(PAGES[slot as usize].swap(0, Ordering::Relaxed)) * PAGE;
         for at in (physical..physical + SIZE).step_by(PAGE_SIZE) {
             // SAFETY: `into_raw` gave one count of each page, which the slot alone held, and nothing shows them any more.
             drop(unsafe { Frame::from_raw(at) });

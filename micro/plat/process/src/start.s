@@ -20,6 +20,11 @@ unilith_start:
 .balign 16
 .globl unilith_signal
 unilith_signal:
+    # A host process that waits for its turn is not the processor: this is not about what runs.
+    movabs rax, {PRIVATE}
+    mov eax, [rax]
+    cmp eax, gs:[{GS_OWNER}]
+    jne 6f
     cmp dword ptr gs:[{TRACE_FLAG}], {TRACING}
     je 2f
     # RCX: the domain of an overlay program that it ended.
@@ -41,6 +46,10 @@ unilith_signal:
     add rsp, 24
     # To the restorer, whose address the host pushed.
     ret
+6:  sub rsp, 8
+    call unilith_process_foreign_signal
+    add rsp, 8
+    ret
     # It hit the tracer. No function of the kernel can be called: it may be the one that is being changed.
 2:  cmp edi, {SIGALRM}
     je 4f
@@ -61,6 +70,24 @@ unilith_signal:
 unilith_restore:
     mov eax, 15                 # rt_sigreturn
     syscall
+    ud2
+
+# The handler of the template: a process that it made has ended.
+.balign 16
+.globl unilith_template_child
+unilith_template_child:
+    mov edi, 1
+    mov eax, {EXIT_GROUP}
+    syscall
+    ud2
+
+# Goes on at RSI, on the stack that ends at RDI.
+.balign 16
+.globl unilith_on_stack
+unilith_on_stack:
+    mov rsp, rdi
+    xor ebp, ebp
+    call rsi
     ud2
 
 # Waits in ppoll(rdi = descriptors, rsi = count, rdx = timespec) unless work is wanted. A signal that comes from the

@@ -23,6 +23,8 @@ pub struct Cpu {
     thread: UnsafeCell<u64>,
     /// The platform's: its timer.
     pub timer: AtomicU32,
+    /// The platform's: who of several the processor is at present.
+    pub owner: AtomicU32,
 }
 
 /// Where the tracer's flag is: [`TRACING`] while it runs or changes what it runs in, another value but 0 where nothing may be
@@ -43,6 +45,7 @@ pub static CPUS: [Cpu; MOST_CPUS] = [const {
         trace: UnsafeCell::new([0; api_plat::TRACE_SLOTS]),
         thread: UnsafeCell::new(0),
         timer: AtomicU32::new(0),
+        owner: AtomicU32::new(0),
     }
 }; MOST_CPUS];
 

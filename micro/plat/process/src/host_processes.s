@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# From one host process to the next: the stack goes on there, so from the moment it is woken nothing here uses one.
+
+.pushsection .text.unilith_gate,"ax",@progbits
+# rdi = the process that goes on, rsi = this one.
+.balign 16
+.globl unilith_hand_over, unilith_wait_for_turn
+unilith_hand_over:
+    push rbx
+    push rbp
+    push r12
+    push r13
+    push r14
+    push r15
+    lea rbx, [rip + unilith_turns]
+    mov [rip + unilith_handed_stack], rsp
+    mov dword ptr [rbx + rsi * 4], 0
+    mov dword ptr [rbx + rdi * 4], 1
+    mov r13, rsi
+    lea rdi, [rbx + rdi * 4]
+    mov esi, {FUTEX_WAKE}
+    mov edx, 1
+    mov eax, {FUTEX}
+    syscall
+    mov rdi, r13
+# rdi = this process, which has no stack. It waits for its turn.
+unilith_wait_for_turn:
+    mov r13, rdi
+    lea rbx, [rip + unilith_turns]
+    lea rbx, [rbx + r13 * 4]
+    lea r12, [rip + unilith_soiled]
+    lea r12, [r12 + r13 * 4]
+1:  cmp dword ptr [rbx], 0
+    jne 3f
+    cmp dword ptr [r12], 0
+    je 2f
+    # While others run: the pages of a space that is gone. Where the host refuses, the next one who enters sees to it.
+    mov edi, {LOWEST}
+    movabs rsi, {PROGRAM}
+    mov eax, {MUNMAP}
+    syscall
+    test rax, rax
+    jnz 2f
+    mov dword ptr [r12], 0
+    jmp 1b
+2:  mov rdi, rbx
+    mov esi, {FUTEX_WAIT}
+    xor edx, edx
+    xor r10d, r10d
+    mov eax, {FUTEX}
+    syscall
+    jmp 1b
+3:  mov edi, [rip + unilith_machine_end]
+    test edi, edi
+    jnz 4f
+    mov rsp, [rip + unilith_handed_stack]
+    pop r15
+    pop r14
+    pop r13
+    pop r12
+    pop rbp
+    pop rbx
+    ret
+4:  movzx edi, dil
+    mov eax, {EXIT_GROUP}
+    syscall
+    ud2
+.popsection

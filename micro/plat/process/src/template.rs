@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The template of host processes ([`crate::host_processes`]): a process that the machine makes of itself before anything else,
+//! to make others of itself later.
+//!
+//! The filter of the machine allows no process to be made, so that nobody has to say how many a kernel that was taken over
+//! could make. The template may make them, and cannot be taken over: it shares no memory with the machine, and all that the
+//! machine can do to it is to write to a socket. Each byte there makes one process, [`MOST`] at most whatever happens.
+//! A process that was made has the filter before it maps what the machine can write.
+//!
+//! All of them end with the machine: its first process is number 1 of a namespace of process numbers, whose end the host makes
+//! the end of all others. Where it is not (no namespaces allowed), there is no template, and one host process shows one space
+//! after the other. The end of any of them is the end of the template, which is the end of the machine.
+
+use crate::arguments::Arguments;
+use crate::filter::Filter;
+use crate::host::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+use crate::host_processes::MOST;
+use crate::memory::Shares;
+use crate::{boot, confine, idle, memory, signals};
+use abi::{Result, errno::EAGAIN, errno::EINTR};
+use core::sync::atomic::{AtomicI32, Ordering};
+use plat_x86::asm::Label;
+
+/// The machine's end of the socket.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+/// What each host process has for itself alone: a page with its number, and its alternate stack.
+pub const PRIVATE: u64 = 0x7049_0000_0000;
+pub const ALTERNATE: u64 = PRIVATE + 0x1000;
+pub const ALTERNATE_BYTES: u64 = 64 << 10;
+
+/// The number of this host process.
+pub fn me() -> usize {
+    // SAFETY: the page was mapped before anything else ran here, and is written once, by `make_private`.
+    unsafe { (PRIVATE as *const u32).read() as usize }
+}
+
+/// Makes what the process has for itself.
+pub fn make_private(number: usize) -> Result<()> {
+    // SAFETY: the place is this module's.
+    unsafe {
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        host::map(PRIVATE, ALTERNATE - PRIVATE + ALTERNATE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0)?;
+        (PRIVATE as *mut u32).write(number as u32);
+    }
+    Ok(())
+}
+
+pub fn is_there() -> bool {
+    SOCKET.load(Ordering::Relaxed) >= 0
+}
+
+/// The machine's end, which it keeps open.
+pub fn socket() -> i32 {
+    SOCKET.load(Ordering::Relaxed)
+}
+
+/// Answers of a process that was made: its number in the host's count, or 0 where the host refused it something.
+type Answer = [u8; 4];
+
+/// Makes host process number `index`; its number in the host's count. It waits for its turn.
+pub fn request(index: usize) -> Result<u32> {
+    let socket = socket();
+    if socket < 0 {
+        return Err(EAGAIN);
+    }
+    host::write_all(socket, &[index as u8]);
+    let mut answer: Answer = [0; 4];
+    loop {
+        match host::read(socket, &mut answer) {
+            Err(EINTR) => {}
+            Ok(4) => break,
+            // The template is gone.
+            _ => return Err(EAGAIN),
+        }
+    }
+    match u32::from_ne_bytes(answer) {
+        0 => Err(EAGAIN),
+        pid => Ok(pid),
+    }
+}
+
+const SIGCHLD: u64 = 17;
+const SIGKILL: u64 = 9;
+
+/// Makes the template, while this process is as the host started it: nothing of it is shared yet. Where the machine could
+/// leave processes behind there is none, and one host process has to do.
+/// Answers the machine's end of its socket, or -1. Touches no variable of the kernel, which are not in the machine's memory yet.
+pub fn start(arguments: &Arguments<'_>, memory: i32) -> i32 {
+    const AF_UNIX: u64 = 1;
+    const SOCK_SEQPACKET: u64 = 5;
+    // SAFETY: asks for a number.
+    let is_first = unsafe { host::call(host::GETPID, [0; 6]) } == Ok(1);
+    if !is_first || arguments.cpus > 1 {
+        return -1;
+    }
+    let mut pair = [0i32; 2];
+    // SAFETY: the host writes two descriptors.
+    let made =
+        unsafe { host::call(host::SOCKETPAIR, [AF_UNIX, SOCK_SEQPACKET, 0, pair.as_mut_ptr() as u64, 0, 0]) };
+    if made.is_err() {
+        return -1;
+    }
+    match fork() {
+        Ok(0) => run(arguments, memory, pair),
+        Ok(_) => pair[0],
+        Err(_) => -1,
+    }
+}
+
+/// Notes the machine's end of the socket, in the kernel's variables.
+pub fn note(socket: i32) {
+    SOCKET.store(socket, Ordering::Relaxed);
+}
+
+fn fork() -> Result<usize> {
+    // SAFETY: without CLONE_VM the new process goes on here with a copy of all memory, on the same stack.
+    unsafe { host::call(host::CLONE, [SIGCHLD, 0, 0, 0, 0, 0]) }
+}
+
+unsafe extern "C" {
+    safe static unilith_template_child: Label;
+    fn unilith_wait_for_turn(number: u64) -> !;
+}
+
+/// Ends with the process that made it, and with the first one of its own that ends.
+fn tie() -> Result<()> {
+    const PR_SET_PDEATHSIG: u64 = 1;
+    // SAFETY: sets what the host does at an end.
+    unsafe { host::call(host::PRCTL, [PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
+    const PR_SET_NO_NEW_PRIVS: u64 = 38;
+    // The same as in the machine, in this process' own copy of the kernel's variables.
+    note(pair[0]);
+    memory::note(memory, arguments.memory, arguments.root);
+    // SAFETY: gives a right away.
+    let confined = unsafe { host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]) };
+    let tied = tie().and(confined).and(signals::end_with_children(unilith_template_child.address()));
+    let (Ok(()), Ok(shares)) = (tied, Shares::new(memory, arguments.memory, arguments.root)) else {
+        host::leave(1)
+    };
+    confine::close_others(arguments, &pair);
+    let mut wanted = [0u8; 1];
+    for number in 1..MOST {
+        loop {
+            match host::read(pair[1], &mut wanted) {
+                Err(EINTR) => {}
+                Ok(1) => break,
+                // The machine ended.
+                _ => host::leave(0),
+            }
+        }
+        match fork() {
+            Ok(0) => become_process(&shares, pair, number),
+            Ok(_) => {}
+            Err(_) => {
+                host::write_all(pair[1], &[0; 4]);
+            }
+        }
+    }
+    loop {
+        // No more of them; still the end of one of them is the end of all.
+        let _ = host::poll(&mut [], None);
+    }
+}
+
+/// The new process, up to its wait. Nobody else has a part in what it does until it maps the kernel's variables, the last thing
+/// before the filter.
+fn become_process(shares: &Shares, pair: [i32; 2], number: usize) -> ! {
+    let prepared = prepare(shares, number);
+    let pid = prepared.as_ref().map_or(0, |(_, pid)| *pid);
+    host::write_all(pair[1], &pid.to_ne_bytes());
+    // SAFETY: the template's end of the socket is nothing to this process.
+    let _ = unsafe { host::call(host::CLOSE, [pair[1] as u64, 0, 0, 0, 0, 0]) };
+    let Ok((filter, _)) = prepared else {
+        // An end would be that of all.
+        loop {
+            let _ = host::poll(&mut [], None);
+        }
+    };
+    let program = confine::Program::new(&filter);
+    // SAFETY: neither the filter nor what comes behind relies on the variables: the filter is on this stack, which nobody
+    // else sees, and the wait reads what it is meant to read.
+    unsafe {
+        if shares.map_variables().is_err() || program.install(false).is_err() {
+            host::leave(1);
+        }
+        unilith_wait_for_turn(number as u64)
+    }
+}
+
+/// All that a host process has for itself, and what it shares but for the kernel's variables: its filter, and its number in the
+/// host's count.
+fn prepare(shares: &Shares, number: usize) -> Result<(Filter, u32)> {
+    tie()?;
+    make_private(number)?;
+    // SAFETY: asks for a number.
+    let pid = unsafe { host::call(host::GETPID, [0; 6]) }? as u32;
+    boot::set_gs_base(0)?;
+    signals::initialize()?;
+    idle::new_timer(pid)?;
+    // All set their timer by the same number.
+    if idle::timer() != 0 {
+        return Err(EAGAIN);
+    }
+    confine::dispatch()?;
+    shares.map().map_err(|_| EAGAIN)?;
+    Ok((confine::allowed(), pid))
+}
