@@ -80,6 +80,71 @@ fn faults_of_the_kernel_are_reported_and_end_the_machine() {
     check(MICROVM, &[], "panic").code(BADLY).says("as asked");
 }
 
+/// From the oldest with 64-bit mode to the newest, Intel's and AMD's; those that this QEMU does not have are left out.
+const PROCESSORS: [&str; 16] = [
+    "qemu64",
+    "kvm64",
+    "Conroe",
+    "Nehalem",
+    "SandyBridge",
+    "Haswell",
+    "Skylake-Server",
+    "Icelake-Server",
+    "SapphireRapids",
+    "GraniteRapids",
+    "Opteron_G1",
+    "phenom",
+    "EPYC",
+    "EPYC-Milan",
+    "EPYC-Genoa",
+    "EPYC-Turin",
+];
+
+#[test]
+fn every_processor_boots() {
+    let help = Command::new("qemu-system-x86_64").args(["-cpu", "help"]).output().expect("QEMU is there");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let has = |model: &&&str| help.lines().any(|l| l.split_whitespace().nth(1) == Some(**model));
+    let named = PROCESSORS.iter().filter(has).map(|m| (*m).to_string());
+    // One thing less at a time.
+    let lacking = ["xsave", "avx", "fsgsbase", "pdpe1gb", "smep,-smap", "pku,-pks", "sse4.1,-sse4.2"];
+    let lacking = lacking.iter().map(|l| format!("max,-{l}"));
+    let mut booted = 0;
+    for processor in named.chain(lacking) {
+        check(MICROVM, &["-cpu", &processor], "hello").code(WELL).says("wall ");
+        booted += 1;
+    }
+    assert!(booted >= 12, "{booted} processors are few: {help}");
+}
+
+#[test]
+fn processor_that_will_not_do_is_refused_in_a_sentence() {
+    for (processor, lack) in [
+        ("qemu32", "no 64-bit mode"),
+        ("486", "no 64-bit mode"),
+        ("max,-nx", "no execute-disable"),
+        ("max,-sse2", "no SSE2"),
+    ] {
+        check(MICROVM, &["-cpu", processor], "hello")
+            .code(BADLY)
+            .says("unilith: this processor has")
+            .says(lack);
+    }
+}
+
+#[test]
+fn memory_of_any_size_is_taken_and_what_the_physical_map_does_not_reach_is_left_out() {
+    // The last has more than the map's 512 GiB, and every one a hole below 4 GiB.
+    for size in ["3500M", "5G", "512G", "600G"] {
+        // Nothing that is not touched is taken of the host's memory.
+        let memory = format!("memory-backend-ram,id=all,size={size},reserve=off");
+        for processor in ["max", "qemu64"] {
+            let more = ["-cpu", processor, "-m", size, "-object", &memory, "-M", "memory-backend=all"];
+            check(Q35, &more, "hello").code(WELL).says("MiB").says("wall ");
+        }
+    }
+}
+
 /// The part of a kernel image that the audit needs.
 struct Image {
     text: Vec<u8>,

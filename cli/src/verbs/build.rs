@@ -88,6 +88,7 @@ fn run_script(spec: &Spec) -> String {
     let line = qemu::Line {
         platform: spec.platform,
         accel: spec.accel,
+        processor: qemu::processor(),
         memory: spec.memory,
         cpus: spec.cpus,
         kernel_kind: spec.kernel_kind,

@@ -89,20 +89,15 @@ fn emulator() -> Finding {
 }
 
 fn kvm() -> Finding {
-    let probe = accel::probe();
+    let probe = accel::probe_anew();
     if probe.works {
         return good("KVM", probe.why);
     }
-    Finding {
-        what: "KVM",
-        state: Health::Limited,
-        found: format!("{}: machines run under software emulation, about 20 times slower", probe.why),
-        remedy: Some(
-            "on your own computer: enable virtualisation in the firmware and load kvm_intel or kvm_amd; in a virtual \
-             machine: its owner must allow nested virtualisation"
-                .into(),
-        ),
-    }
+    let found = match support::lacks().is_empty() {
+        true => format!("{}: --machine auto takes process machines", probe.why),
+        false => format!("{}: machines run under software emulation, about 20 times slower", probe.why),
+    };
+    Finding { what: "KVM", state: Health::Limited, found, remedy: probe.remedy }
 }
 
 fn process_machines() -> Finding {

@@ -22,6 +22,9 @@ pub struct Args {
     /// Only the whole-system tests
     #[arg(long, conflicts_with = "host")]
     system: bool,
+    /// Only machines under KVM: on a computer without one, in a machine that has one (docs/explanation/platforms.md)
+    #[arg(long, conflicts_with_all = ["host", "system"])]
+    kvm: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -59,6 +62,14 @@ pub fn act(args: &Args) -> Result<u8> {
         total.failed += count.failed;
         Ok(())
     };
+    if args.kvm {
+        let tests = ["test", "--locked", "--release", "-p", "unilith-tests", "--test", "kvm"];
+        let harness = ["--test-threads=1", "--nocapture"];
+        let asked = [("UNILITH_TEST_KVM", "1")];
+        part("machines under KVM", tests_of(&root, &tests, args.filter.as_deref(), &harness, &asked))?;
+        say!("{} passed, {} failed", total.passed, total.failed);
+        return Ok(u8::from(total.failed > 0));
+    }
     let whole = args.filter.is_none();
     if !args.system {
         if whole {

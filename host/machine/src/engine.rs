@@ -127,6 +127,7 @@ fn emulator(
     let line = qemu::Line {
         platform: spec.platform,
         accel: spec.accel,
+        processor: qemu::processor(),
         memory: spec.memory,
         cpus: spec.cpus,
         kernel_kind: spec.kernel_kind,

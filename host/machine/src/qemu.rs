@@ -57,6 +57,8 @@ pub const OVERLAY_TAG: &str = "overlay";
 pub struct Line<'a> {
     pub platform: Platform,
     pub accel: Accel,
+    /// QEMU's name of the processor; `None`: one with all that the accelerator can give.
+    pub processor: Option<String>,
     /// Bytes.
     pub memory: u64,
     pub cpus: u32,
@@ -75,6 +77,12 @@ pub struct Line<'a> {
     pub control: Option<i32>,
     /// The overlay's line, if the machine is to have one.
     pub overlay: Option<OverlayLine>,
+}
+
+/// The processor that `UNILITH_CPU` asks for, in QEMU's words (`max,-pks`): machines can be tried on one that lacks
+/// something.
+pub fn processor() -> Option<String> {
+    std::env::var("UNILITH_CPU").ok()
 }
 
 /// Where the part of a kernel is that its machine asks for when it needs it: beside the kernel.
@@ -98,13 +106,14 @@ impl Line<'_> {
             // Half the time of the PC firmware to the kernel's first instruction.
             put(&["-bios", "qboot.rom"]);
         }
-        // What the processor lacks can be tried: UNILITH_CPU=max,-pks
-        let model = std::env::var("UNILITH_CPU").unwrap_or_else(|_| "max".into());
-        match self.accel {
-            Accel::Kvm => put(&["-accel", "kvm", "-cpu", "host"]),
-            Accel::Tcg => put(&["-accel", "tcg", "-cpu", &model]),
-            Accel::Icount => put(&["-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", &model]),
-        }
+        let (accelerator, all): (&[&str], _) = match self.accel {
+            Accel::Kvm => (&["kvm"], "host"),
+            Accel::Tcg => (&["tcg"], "max"),
+            Accel::Icount => (&["tcg", "-icount", "shift=0,sleep=off"], "max"),
+        };
+        put(&["-accel"]);
+        put(accelerator);
+        put(&["-cpu", self.processor.as_deref().unwrap_or(all)]);
         put(&["-m", &format!("{}k", self.memory >> 10), "-smp", &self.cpus.to_string()]);
         put(&["-kernel"]);
         out.push(self.kernel.into());
@@ -199,9 +208,10 @@ fn share(out: &mut Vec<OsString>, tag: &str, path: &Path, files: Files, device: 
 /// QEMU's machine type and its options.
 fn machine(platform: Platform, kernel: KernelKind) -> &'static str {
     match (platform, kernel) {
-        // Nothing that firmware would have to set up; the kernel finds the virtio-mmio slots itself.
+        // Nothing that firmware would have to set up; the kernel finds the virtio-mmio slots itself, and reads the clock
+        // where no hypervisor tells the time.
         (Platform::Microvm, KernelKind::Micro) => {
-            "microvm,x-option-roms=off,pit=off,pic=off,rtc=off,isa-serial=on,auto-kernel-cmdline=off"
+            "microvm,x-option-roms=off,pit=off,pic=off,rtc=on,isa-serial=on,auto-kernel-cmdline=off"
         }
         // Linux wants the old devices, and is told of the virtio-mmio slots by its command line.
         (Platform::Microvm, KernelKind::Linux) => {
@@ -252,6 +262,7 @@ mod tests {
         Line {
             platform,
             accel: Accel::Tcg,
+            processor: None,
             memory: 64 << 20,
             cpus: 1,
             kernel_kind: KernelKind::Micro,
@@ -301,6 +312,16 @@ mod tests {
             assert!(text.contains(device) && text.contains("name=unilith.overlay"), "{text}");
             assert!(text.contains("path=/m/overlay") && text.contains("mount_tag=overlay"), "{text}");
             assert!(text.contains("id=overlay,security_model=mapped-xattr"), "{text}");
+        }
+    }
+
+    #[test]
+    fn processor_that_was_asked_for_is_used_by_every_accelerator() {
+        for (accel, all) in [(Accel::Kvm, "host"), (Accel::Tcg, "max"), (Accel::Icount, "max")] {
+            let line = Line { accel, ..line(Platform::Microvm, &[]) };
+            assert!(text(&line).contains(&format!("-cpu {all} ")), "{}", text(&line));
+            let line = Line { processor: Some("max,-xsave".into()), ..line };
+            assert!(text(&line).contains("-cpu max,-xsave "), "{}", text(&line));
         }
     }
 

@@ -27,8 +27,9 @@ pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub const DNS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 pub const PREFIX: u8 = 24;
 
-/// passt answers within a few milliseconds of its start, or never.
-const START_LIMIT: Duration = Duration::from_secs(3);
+/// passt answers within a few milliseconds of its start, on a busy computer within seconds. One that cannot start ends, and
+/// is not waited for; this only ends a hang.
+const START_LIMIT: Duration = Duration::from_secs(30);
 /// An Ethernet frame with the MTU of 65,520 that passt has (tap.h), and room to spare.
 const LARGEST_FRAME: usize = 1 << 16;
 /// Bytes of passt's last words that are read.

@@ -16,7 +16,7 @@
 //! | `cwd` | working directory of the program |
 //! | `uid`, `gid` | user and group of the program |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; may repeat |
-//! | `epoch` | wall clock at start in nanoseconds since 1970, for machines without a clock device |
+//! | `epoch` | wall clock in nanoseconds since 1970 just before the machine was started, for machines that no hypervisor and no host tells the time |
 //! | `tz` | value of TZ where the image has no /etc/localtime |
 //! | `log` | kernel log level: error, warn, info, debug |
 //! | `trace` | `1`: print every system call |

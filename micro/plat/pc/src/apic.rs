@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The local APIC (xAPIC, Intel SDM volume 3, chapter 11), its timer, and the I/O APIC (82093AA).
 
-use crate::interrupt::{SPURIOUS, TIMER, Trigger};
 use crate::physical_to_virtual;
 use crate::windows::Line;
 use crate::x86::{self, outb, rdmsr};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The vector of the local APIC's timer.
+pub const TIMER: usize = 32;
+/// The vector of interrupts that the local APIC took back; its low four bits are set, as old APICs want.
+pub const SPURIOUS: usize = 47;
+
+/// How an interrupt line signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// ISA and virtio-mmio: rising edge.
+    Edge,
+    /// PCI INTx: low while it lasts. The line may be shared.
+    Level,
+}
 
 const ID: u64 = 0x20;
 const END_OF_INTERRUPT: u64 = 0xb0;
@@ -28,17 +41,29 @@ const IO_APIC_LINES: u8 = 24;
 const IO_APIC_VERSION: u32 = 1;
 
 static BASE: AtomicU64 = AtomicU64::new(0);
+static DEADLINES: AtomicBool = AtomicBool::new(false);
 
-fn read(register: u64) -> u32 {
-    let address = physical_to_virtual::<u32>(BASE.load(Ordering::Relaxed) + register);
-    // SAFETY: the local APIC's page is in the physical map, and these registers may be read at any time.
-    unsafe { address.read_volatile() }
+/// The registers of a local APIC; tests put a strict one in its place ([`crate::strict`]).
+pub trait Registers {
+    fn read(&self, register: u64) -> u32;
+    fn write(&self, register: u64, value: u32);
 }
 
-fn write(register: u64, value: u32) {
-    let address = physical_to_virtual::<u32>(BASE.load(Ordering::Relaxed) + register);
-    // SAFETY: as above; the callers write values that keep the APIC's entries on vectors with a stub.
-    unsafe { address.write_volatile(value) }
+/// This processor's, in the physical map.
+struct Mapped;
+
+impl Registers for Mapped {
+    fn read(&self, register: u64) -> u32 {
+        let address = physical_to_virtual::<u32>(BASE.load(Ordering::Relaxed) + register);
+        // SAFETY: the local APIC's page is in the physical map, and these registers may be read at any time.
+        unsafe { address.read_volatile() }
+    }
+
+    fn write(&self, register: u64, value: u32) {
+        let address = physical_to_virtual::<u32>(BASE.load(Ordering::Relaxed) + register);
+        // SAFETY: as above; the callers write values that keep the APIC's entries on vectors with a stub.
+        unsafe { address.write_volatile(value) }
+    }
 }
 
 /// Masks the old PIC, whose interrupts would arrive as exceptions, and turns the local APIC on.
@@ -49,28 +74,51 @@ pub fn initialize() {
         outb(0xa1, 0xff);
         BASE.store(rdmsr(x86::IA32_APIC_BASE) & 0x000f_ffff_ffff_f000, Ordering::Relaxed);
     }
+    enable(&Mapped);
+}
+
+/// Turns the APIC on; its timer is a counter.
+fn enable(apic: &impl Registers) {
     // The APIC is enabled before any entry is written: a disabled one keeps its entries masked, whatever is written
     // (Intel SDM volume 3, 11.4.7.2). KVM does so; QEMU's software emulation does not.
-    write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
-    write(LINT0, MASKED);
-    write(LINT1, MASKED);
-    write(TIMER_DIVIDE, DIVIDE_BY_1);
-    let mode = if plat_x86::features::features().tsc_deadline { TSC_DEADLINE } else { 0 };
-    write(TIMER_ENTRY, mode | TIMER as u32);
+    apic.write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
+    apic.write(LINT0, MASKED);
+    apic.write(LINT1, MASKED);
+    apic.write(TIMER_DIVIDE, DIVIDE_BY_1);
+    apic.write(TIMER_ENTRY, TIMER as u32);
+}
+
+/// Changes the timer to interrupt at a value of the time-stamp counter. Its own counter stands still from then on.
+pub fn use_deadlines() {
+    set_deadline_mode(&Mapped);
+    // A write to memory is not ordered before one to a model-specific register, and a deadline that comes first is
+    // ignored (Intel SDM volume 3, 11.5.4.1).
+    // SAFETY: orders memory accesses, nothing else.
+    unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) };
+    DEADLINES.store(true, Ordering::Relaxed);
+}
+
+fn set_deadline_mode(apic: &impl Registers) {
+    apic.write(TIMER_ENTRY, TSC_DEADLINE | TIMER as u32);
+}
+
+/// Whether [`use_deadlines`] was called.
+pub fn uses_deadlines() -> bool {
+    DEADLINES.load(Ordering::Relaxed)
 }
 
 pub fn end_of_interrupt() {
-    write(END_OF_INTERRUPT, 0);
+    Mapped.write(END_OF_INTERRUPT, 0);
 }
 
 /// Starts the timer: one interrupt after `count` ticks; 0 stops it.
 pub fn start_timer(count: u32) {
-    write(TIMER_INITIAL, count);
+    Mapped.write(TIMER_INITIAL, count);
 }
 
 /// Ticks until the interrupt.
 pub fn timer_count() -> u32 {
-    read(TIMER_CURRENT)
+    Mapped.read(TIMER_CURRENT)
 }
 
 fn io_write(base: u64, register: u32, value: u32) {
@@ -94,7 +142,7 @@ pub fn has_second_io_apic() -> bool {
 
 /// Address and data of a message-signalled interrupt for this processor (Intel SDM volume 3, 11.11).
 pub fn message(vector: u8) -> (u64, u32) {
-    (0xfee0_0000 | u64::from(read(ID) >> 24) << 12, vector.into())
+    (0xfee0_0000 | u64::from(Mapped.read(ID) >> 24) << 12, vector.into())
 }
 
 /// True when one of the I/O APICs could have the line.
@@ -110,6 +158,53 @@ pub fn route(line: Line, trigger: Trigger, vector: u8) {
         Trigger::Edge => 0,
         Trigger::Level => 1 << 15 | 1 << 13,
     };
-    io_write(base, entry + 1, read(ID) & 0xff00_0000);
+    io_write(base, entry + 1, Mapped.read(ID) & 0xff00_0000);
     io_write(base, entry, mode | u32::from(vector));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::strict::Apic;
+
+    #[test]
+    fn timer_interrupts_arrive_on_an_apic_that_is_as_strict_as_the_manual() {
+        let apic = Apic::default();
+        enable(&apic);
+        apic.write(TIMER_INITIAL, 1000);
+        assert_eq!(apic.elapsed(400), None);
+        assert_eq!(apic.read(TIMER_CURRENT), 600);
+        assert_eq!(apic.elapsed(600), Some(TIMER as u8));
+        apic.write(END_OF_INTERRUPT, 0);
+        assert_eq!(apic.elapsed(10_000), None, "one interrupt for one start");
+    }
+
+    #[test]
+    fn counter_stands_still_once_deadlines_are_used() {
+        let apic = Apic::default();
+        enable(&apic);
+        set_deadline_mode(&apic);
+        apic.write(TIMER_INITIAL, 1000);
+        assert_eq!(apic.read(TIMER_CURRENT), 0);
+        assert_eq!(apic.elapsed(10_000), None);
+        assert_eq!(apic.deadline_passed(), Some(TIMER as u8));
+    }
+
+    #[test]
+    fn external_interrupts_of_the_old_pic_are_off() {
+        let apic = Apic::default();
+        enable(&apic);
+        assert!(apic.is_masked(LINT0) && apic.is_masked(LINT1));
+    }
+
+    #[test]
+    fn entry_that_is_written_to_a_disabled_apic_stays_masked() {
+        // The mistake that software emulation forgives: the strict one must not, or the tests above show nothing.
+        let apic = Apic::default();
+        apic.write(TIMER_ENTRY, TIMER as u32);
+        apic.write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
+        apic.write(TIMER_DIVIDE, DIVIDE_BY_1);
+        apic.write(TIMER_INITIAL, 1000);
+        assert_eq!(apic.elapsed(10_000), None);
+    }
 }

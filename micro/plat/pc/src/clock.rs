@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How fast the clock (the time-stamp counter) runs, and the wall clock at the start.
 //!
-//! The rate is told by the hypervisor (the paravirtual
-//! clock of KVM) or the processor (CPUID leaf 0x15). Under TCG nobody tells: it is measured against the timer of the
-//! local APIC, which counts QEMU's virtual clock in nanoseconds. The measurement costs no waiting: the APIC counts
-//! from the first moment, and is read whenever the timer is set, over longer and longer times, until it is good enough.
+//! The rate is told by the hypervisor (the paravirtual clock of KVM, or the leaf that VMware introduced) or by the
+//! processor (CPUID leaf 0x15). Under TCG nobody tells: it is measured against the timer of the local APIC, which counts
+//! the virtual clock of QEMU or KVM in nanoseconds. The measurement costs no waiting: the APIC counts from the first
+//! moment, and is read whenever the timer is set, over longer and longer times, until it is good enough. The timer's
+//! deadlines are times of the time-stamp counter, and with them its own counter stands still: they are used only where
+//! the rate is told.
 
+use crate::processor::{self, Instruction};
 use crate::x86::{without_interrupts, wrmsr};
 use crate::{apic, asm, rtc};
-use core::arch::x86_64::{__cpuid, __cpuid_count};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use plat_x86::clock::ClockPage;
-use plat_x86::rdtsc;
+use plat_x86::features::features;
+use plat_x86::{crash, rdtsc};
 
 #[unsafe(no_mangle)]
 static unilith_clock_page: ClockPage = ClockPage::new();
@@ -52,14 +55,7 @@ fn told() -> Option<u64> {
     if let Some(rate) = kvm_clock() {
         return Some(rate);
     }
-    if __cpuid(0).eax >= 0x15 {
-        let leaf = __cpuid_count(0x15, 0);
-        if leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0 {
-            let hz = u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax);
-            return Some((1_000_000_000 << 32) / hz.max(1));
-        }
-    }
-    None
+    processor::tsc_hz(&Instruction).map(|hz| (1_000_000_000 << 32) / hz.max(1))
 }
 
 /// KVM's paravirtual clock (Linux Documentation/virt/kvm/x86/msr.rst): one per-processor structure.
@@ -98,11 +94,7 @@ const MSR_KVM_SYSTEM_TIME_NEW: u32 = 0x4b56_4d01;
 const KVM_FEATURE_CLOCKSOURCE2: u32 = 1 << 3;
 
 fn has_kvm_clock() -> bool {
-    let leaf = __cpuid(0x4000_0000);
-    // "KVMKVMKVM\0\0\0"; the range is the hypervisor's only when CPUID 1 says that there is one.
-    __cpuid(1).ecx & 1 << 31 != 0
-        && (leaf.ebx, leaf.ecx, leaf.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d)
-        && __cpuid(0x4000_0001).eax & KVM_FEATURE_CLOCKSOURCE2 != 0
+    processor::kvm_features(&Instruction) & KVM_FEATURE_CLOCKSOURCE2 != 0
 }
 
 fn physical<T>(of: &'static T) -> u64 {
@@ -186,6 +178,9 @@ const GOOD_ENOUGH: u64 = (20 << 32) / 1_000_000;
 /// Shortest first measurement, in nanoseconds.
 const SHORTEST: u64 = 50_000;
 
+/// Ticks after which the APIC's timer does not count any more: seconds on any processor.
+const HANG: u64 = 1 << 35;
+
 fn start_at(start: Reading) {
     START_TSC.store(start.tsc, Ordering::Relaxed);
     START_WIDTH.store(start.width, Ordering::Relaxed);
@@ -211,7 +206,12 @@ fn better_rate(end: Reading) -> Option<u64> {
 pub fn begin() {
     PAGE.base_tsc.store(asm::unilith_first_tsc, Ordering::Relaxed);
     match told() {
-        Some(rate) => PAGE.rate.store(rate, Ordering::Relaxed),
+        Some(rate) => {
+            PAGE.rate.store(rate, Ordering::Relaxed);
+            if features().tsc_deadline {
+                apic::use_deadlines();
+            }
+        }
         None => {
             apic::start_timer(u32::MAX);
             start_at(read_timer_well());
@@ -222,8 +222,14 @@ pub fn begin() {
 
 /// The clock works when this returns. Everything of boot that does not need it ran since [`begin`].
 pub fn finish() {
+    let begin = rdtsc();
     while MEASURING.load(Ordering::Relaxed) {
         let now = read_timer_well();
+        if rdtsc().wrapping_sub(begin) > HANG {
+            crash::fail(
+                "nobody tells how fast the time-stamp counter runs, and the local APIC's timer stands still",
+            );
+        }
         if u64::from(START_COUNT.load(Ordering::Relaxed).wrapping_sub(now.count)) < SHORTEST {
             continue;
         }
@@ -256,9 +262,9 @@ pub fn restarted(count: u32, set: impl FnOnce()) {
     start_at(Reading { tsc: before.wrapping_add(width / 2), width, count });
 }
 
-/// Sets the wall clock: what the host says, else what a device says.
+/// Sets the wall clock: what the hypervisor says, which is exact; else what the host said before it started this machine,
+/// or the device where that is later, for the machine's start takes time that is in nobody's clock.
 pub fn set_wall_clock(epoch_ns: Option<u64>) {
-    let told = epoch_ns.or_else(kvm_wall);
-    let wall = told.unwrap_or_else(|| rtc::wall_ns().saturating_sub(unilith_plat_now_ns()));
+    let wall = kvm_wall().unwrap_or_else(|| rtc::wall_since(epoch_ns, unilith_plat_now_ns()));
     unilith_plat_set_wall_ns(wall);
 }

@@ -2,51 +2,38 @@
 //! The processor's features, sleep, and FS base.
 
 use crate::asm;
+use crate::processor::{self, Instruction};
 use crate::x86::{self, rdmsr, wrmsr};
 use core::arch::asm;
-use core::arch::x86_64::{__cpuid, __cpuid_count};
+use core::arch::x86_64::__cpuid_count;
 use plat_x86::cpu::{self, Cpu};
 use plat_x86::crash;
 use plat_x86::features::{self, Features};
 
-/// States the kernel knows how to keep: x87, SSE, AVX, the three of AVX-512, protection keys. (AMX wants a permission
-/// protocol of its own, arch_prctl(ARCH_REQ_XCOMP_PERM).)
-const XCR0_KNOWN: u64 = 0x2e7;
-
 /// Turns on what the program may use of the processor, and points GS and the system-call entry to the kernel.
 pub fn initialize() {
-    let one = __cpuid(1);
-    if one.edx & 1 << 24 == 0 || one.edx & 1 << 26 == 0 {
-        crash::fail("this processor has no SSE2; give the machine a better one (-cpu max)");
-    }
-    let seven = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0) } else { __cpuid_count(0, 0) };
-    let has_seven = __cpuid(0).eax >= 7;
-    let fsgsbase = has_seven && seven.ebx & 1 != 0;
-    let rdseed = has_seven && seven.ebx & 1 << 18 != 0;
-    let protection_keys = has_seven && seven.ecx & 1 << 3 != 0;
-    let xsave = one.ecx & 1 << 26 != 0;
-
+    let found = match processor::read(&Instruction) {
+        Ok(found) => found,
+        Err(lack) => crash::fail(lack),
+    };
     let mut features = Features {
-        xcr0: 0,
+        xcr0: found.xcr0,
         xsave_size: 512,
-        fsgsbase,
-        tsc_deadline: one.ecx & 1 << 24 != 0,
-        rdrand: one.ecx & 1 << 30 != 0,
-        rdseed,
+        fsgsbase: found.fsgsbase,
+        tsc_deadline: found.tsc_deadline,
+        rdrand: found.rdrand,
+        rdseed: found.rdseed,
     };
     let mut cr4: u64;
     // SAFETY: reading CR4 has no effect; the bits set are those CPUID offers, and none changes what the kernel relies
     // on. GS base is the block of this processor, whose layout the assembly shares.
     unsafe {
         asm!("mov {}, cr4", out(reg) cr4, options(nomem, nostack, preserves_flags));
-        cr4 |= u64::from(fsgsbase) << 16 | u64::from(xsave) << 18 | u64::from(protection_keys && xsave) << 22;
+        cr4 |= found.cr4;
         asm!("mov cr4, {}", in(reg) cr4, options(nostack, preserves_flags));
-        if xsave {
-            let leaf = __cpuid_count(0xd, 0);
-            let xcr0 = (u64::from(leaf.edx) << 32 | u64::from(leaf.eax)) & XCR0_KNOWN;
-            asm!("xsetbv", in("ecx") 0, in("eax") xcr0 as u32, in("edx") (xcr0 >> 32) as u32,
+        if found.xcr0 != 0 {
+            asm!("xsetbv", in("ecx") 0, in("eax") found.xcr0 as u32, in("edx") (found.xcr0 >> 32) as u32,
                 options(nostack, preserves_flags));
-            features.xcr0 = xcr0;
             // EBX now answers for the features just enabled.
             features.xsave_size = __cpuid_count(0xd, 0).ebx as usize;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupt vectors and who handles them.
 
+use crate::apic::{SPURIOUS, TIMER, Trigger};
 use crate::windows::Line;
 use crate::{apic, timer};
 use abi::{Result, errno::EINVAL, errno::ENOSPC};
@@ -9,10 +10,6 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Vectors with a stub. Those from 32 on are interrupts.
 pub const VECTORS: usize = 80;
-/// The local APIC's timer.
-pub const TIMER: usize = 32;
-/// Interrupts the local APIC took back; the vector's low four bits are set, as old APICs want.
-pub const SPURIOUS: usize = 47;
 const FIRST_DEVICE: usize = 48;
 
 /// Runs in interrupt context with the number it was registered with: touches atomics and its device only.
@@ -26,15 +23,6 @@ struct Slot {
 static SLOTS: [Slot; VECTORS] =
     [const { Slot { handler: AtomicPtr::new(core::ptr::null_mut()), data: AtomicUsize::new(0) } }; VECTORS];
 static NEXT: AtomicUsize = AtomicUsize::new(FIRST_DEVICE);
-
-/// How an interrupt line signals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
-    /// ISA and virtio-mmio: rising edge.
-    Edge,
-    /// PCI INTx: low while it lasts. The line may be shared.
-    Level,
-}
 
 /// A vector of its own for `handler(data)`: what a message-signalled interrupt (MSI-X) names. `ENOSPC` when all are
 /// taken.

@@ -18,7 +18,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-#[cfg(not(test))]
+#[cfg_attr(test, allow(dead_code))]
 mod apic;
 #[cfg(not(test))]
 mod asm;
@@ -46,6 +46,8 @@ mod paging;
 pub mod pci;
 #[cfg(not(test))]
 mod power;
+#[cfg_attr(test, allow(dead_code))]
+mod processor;
 #[cfg(not(test))]
 mod pvh;
 mod ranges;
@@ -55,6 +57,8 @@ mod rtc;
 mod serial;
 #[cfg(not(test))]
 mod stack;
+#[cfg(test)]
+mod strict;
 #[cfg(not(test))]
 mod timer;
 #[cfg(not(test))]
@@ -65,12 +69,13 @@ mod trap;
 mod windows;
 pub mod x86;
 
+pub use apic::Trigger;
 #[cfg(not(test))]
 pub use apic::message;
 #[cfg(not(test))]
 pub use boot::virtio_windows;
 #[cfg(not(test))]
-pub use interrupt::{Trigger, allocate_vector, route};
+pub use interrupt::{allocate_vector, route};
 #[cfg(not(test))]
 pub use paging::kernel_table;
 #[cfg(not(test))]

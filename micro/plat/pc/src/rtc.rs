@@ -7,9 +7,16 @@ use crate::x86::{inb, outb};
 /// means "not set".
 const NO_CLOCK: u64 = 1_735_689_600;
 
-/// Nanoseconds since 1970, to the second.
-pub fn wall_ns() -> u64 {
-    read().unwrap_or(NO_CLOCK) * 1_000_000_000
+/// The wall clock at the machine's start, `now` nanoseconds ago, in nanoseconds since 1970: `epoch`, what the host said
+/// before, or the device's time where the machine's start took so long that the device is ahead.
+pub fn wall_since(epoch: Option<u64>, now: u64) -> u64 {
+    // It says the second that has begun.
+    later(epoch, read().map(|seconds| seconds * 1_000_000_000), now)
+}
+
+fn later(epoch: Option<u64>, device: Option<u64>, now: u64) -> u64 {
+    let device = device.map(|wall| wall.saturating_sub(now));
+    epoch.max(device).unwrap_or(NO_CLOCK * 1_000_000_000)
 }
 
 fn register(index: u8) -> u8 {
@@ -80,6 +87,21 @@ mod tests {
         assert_eq!(decode([0x58, 0x59, 0x23, 0x29, 0x02, 0x24], 0x02), Some(1_709_251_198));
         assert_eq!(decode([58, 59, 0x80 | 11, 29, 2, 24], 0x04), Some(1_709_251_198));
         assert_eq!(decode([0, 0, 12, 1, 1, 25], 0x04), Some(1_735_689_600));
+    }
+
+    #[test]
+    fn later_of_host_and_device_is_the_time() {
+        let second = 1_000_000_000;
+        // The host spoke, and the device shows the second that had begun then: the host's is finer.
+        assert_eq!(later(Some(100 * second + 7), Some(100 * second), second / 10), 100 * second + 7);
+        // Starting the machine took three seconds.
+        assert_eq!(
+            later(Some(100 * second + 7), Some(103 * second), second / 10),
+            103 * second - second / 10
+        );
+        assert_eq!(later(Some(7), None, 5), 7);
+        assert_eq!(later(None, Some(7 * second), second), 6 * second);
+        assert_eq!(later(None, None, 5), NO_CLOCK * second);
     }
 
     #[test]

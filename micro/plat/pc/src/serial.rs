@@ -4,7 +4,8 @@
 //! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
 //! the port's receive interrupt is off, and a break still interrupts.
 
-use crate::interrupt::{self, Trigger};
+use crate::apic::Trigger;
+use crate::interrupt;
 use crate::windows::Line;
 use crate::x86::{inb, outb};
 use api_lock::SpinLock;

@@ -5,7 +5,6 @@ use crate::x86::{IA32_TSC_DEADLINE, wrmsr};
 use crate::{apic, clock};
 use api_plat::{Frame, upcall};
 use core::sync::atomic::{AtomicU64, Ordering};
-use plat_x86::features;
 
 /// When the kernel wants the interrupt; `u64::MAX` when it does not.
 static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -43,9 +42,9 @@ fn arm_next() {
 
 /// `start` sets the APIC's timer to a count.
 fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
-    if features::features().tsc_deadline {
+    if apic::uses_deadlines() {
         let tsc = if deadline_ns == u64::MAX { 0 } else { clock::tsc_at(deadline_ns) };
-        // SAFETY: CPUID says that the register is there; the timer's entry is in this mode.
+        // SAFETY: the timer is in the mode that the register is for, so the processor has it.
         return unsafe { wrmsr(IA32_TSC_DEADLINE, tsc) };
     }
     let count = if deadline_ns == u64::MAX {

@@ -147,7 +147,7 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
         Ok(config) => config,
         Err(e) => crash::fail(&alloc::format!("{e}")),
     };
-    clock::finish(config.epoch_ns);
+    clock::finish();
     let memory = arguments.memory;
     *BOOT.lock() = Some(Boot { config, initrd, memory, initrd_physical: memory::ARCHIVE });
     let kernel_stack = match host_processes::initialize().and_then(|()| first_stack()) {

@@ -5,7 +5,7 @@
 use crate::host;
 use crate::memory::clock_page;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use plat_x86::rdtsc;
+use plat_x86::{clock::ClockPage, rdtsc};
 
 /// One reading of the host's clock with the time-stamp counter around it.
 #[derive(Clone, Copy)]
@@ -66,8 +66,20 @@ fn measure() -> (u64, u64) {
     (parts(ns), parts(width / 2))
 }
 
+/// The host's wall clock at our zero. What the supervisor said before it started this process is older.
+fn wall_at_zero(page: &ClockPage) -> u64 {
+    let read = || {
+        let before = page.now_ns();
+        let wall = host::clock(host::CLOCK_REALTIME);
+        let after = page.now_ns();
+        (after - before, wall.saturating_sub(before.midpoint(after)))
+    };
+    // The quickest of a few readings: the host may have taken the processor away in the middle of one.
+    (0..4).map(|_| read()).min_by_key(|(width, _)| *width).map_or(0, |(_, wall)| wall)
+}
+
 /// The clock works when this returns. Everything of boot that does not need it ran since [`begin`].
-pub fn finish(epoch_ns: Option<u64>) {
+pub fn finish() {
     while host::clock(host::CLOCK_MONOTONIC) < START_NS.load(Ordering::Relaxed) + SHORTEST {
         core::hint::spin_loop();
     }
@@ -75,8 +87,7 @@ pub fn finish(epoch_ns: Option<u64>) {
     let page = clock_page();
     page.rate.store(rate, Ordering::Relaxed);
     let now = page.now_ns();
-    let wall = epoch_ns.unwrap_or_else(|| host::clock(host::CLOCK_REALTIME).saturating_sub(now));
-    page.set_wall_ns(wall);
+    page.set_wall_ns(wall_at_zero(page));
     NEXT.store(now * 2, Ordering::Relaxed);
     MEASURING.store(true, Ordering::Relaxed);
 }
