@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rest of a command line: the program, its arguments, and flags of ours between them, for the verbs that take a program.
 
-use crate::fault::{Fault, Result};
+use crate::{
+    fault::{Fault, Result},
+    foreign,
+};
 
 /// A program and its arguments. As with docker every word behind the program is the program's.
 #[derive(clap::Args, Clone, Debug)]
@@ -39,10 +42,11 @@ impl Line {
         let mut line = self.line.iter().cloned();
         let mut program = Program { name: line.next(), words: line.collect() };
         if let Some(flag) = program.name.as_ref().filter(|p| p.starts_with('-')) {
-            return Err(Fault {
-                code: 2,
-                message: format!("there is no flag {flag}; see unilith {verb} --help"),
-            });
+            let message = match foreign::flag(flag) {
+                Some(instead) => format!("there is no flag {flag}: {instead}"),
+                None => format!("there is no flag {flag}; see unilith {verb} --help"),
+            };
+            return Err(Fault { code: 2, message });
         }
         if !program.words.first().is_some_and(|w| w.starts_with('-')) {
             return Ok(program);

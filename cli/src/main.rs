@@ -6,6 +6,7 @@ mod archive;
 mod backtrace;
 mod boot;
 mod fault;
+mod foreign;
 mod kernel;
 mod line;
 mod names;
@@ -15,6 +16,7 @@ mod prepare;
 mod progress;
 mod repository;
 mod session;
+mod template;
 mod tracing;
 mod verbs;
 mod words;
@@ -25,7 +27,7 @@ use unilith_machine::store::Store;
 
 /// Runs a Linux program you already have as a unikernel.
 #[derive(Parser)]
-#[command(name = "unilith", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "unilith", version, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -45,8 +47,30 @@ enum Verb {
     Stop(verbs::stop::Args),
     /// End machines at once
     Kill(verbs::stop::KillArgs),
+    /// Start machines that have ended again
+    Start(verbs::start::Args),
+    /// Stop machines and start them again
+    Restart(verbs::start::RestartArgs),
+    /// Let machines stand still
+    Pause(verbs::pause::Args),
+    /// Let paused machines go on
+    Unpause(verbs::pause::Args),
     /// Remove machines that have ended
     Rm(verbs::rm::Args),
+    /// Give a machine another name
+    Rename(verbs::rename::Args),
+    /// Show where a machine's ports are on this host
+    Port(verbs::port::Args),
+    /// Show what machines take of this computer
+    Stats(verbs::stats::Args),
+    /// Copy files between this host and a running machine
+    Cp(verbs::cp::Args),
+    /// List the images in the cache
+    Images(verbs::images::Args),
+    /// List, make and remove directories of this host that have a name
+    Volume(verbs::volume::Args),
+    /// What the cache takes of the disk, and giving it back
+    System(verbs::system::Args),
     /// Run a command of the overlay in a running machine
     Exec(verbs::exec::Args),
     /// Give commands to a running machine at a prompt
@@ -71,6 +95,8 @@ enum Verb {
     Apps(verbs::apps::Args),
     /// Say what this computer can do, and what to do about what it cannot
     Doctor(verbs::doctor::Args),
+    /// Say which version this is
+    Version(verbs::version::Args),
     /// Print a completion script for a shell
     Completions(verbs::completions::Args),
     /// Check formatting and lints, run all tests, boot machines and drive them
@@ -85,7 +111,10 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let verb = Cli::parse().verb;
+    let verb = match Cli::try_parse() {
+        Ok(cli) => cli.verb,
+        Err(error) => foreign::exit(&error),
+    };
     match act(verb) {
         Ok(code) => ExitCode::from(code),
         Err(fault) => {
@@ -100,6 +129,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
     match verb {
         Verb::Completions(args) => return verbs::completions::act::<Cli>(&args),
         Verb::Supervise(args) => return verbs::supervise::act(&args),
+        Verb::Version(args) => return verbs::version::act(&args),
         _ => {}
     }
     let store = Store::open()?;
@@ -113,7 +143,18 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Logs(args) => verbs::logs::act(&store, &args),
         Verb::Stop(args) => verbs::stop::act(&store, &args),
         Verb::Kill(args) => verbs::stop::kill(&store, &args),
+        Verb::Start(args) => verbs::start::act(&store, &args),
+        Verb::Restart(args) => verbs::start::restart(&store, &args),
+        Verb::Pause(args) => verbs::pause::act(&store, &args, true),
+        Verb::Unpause(args) => verbs::pause::act(&store, &args, false),
         Verb::Rm(args) => verbs::rm::act(&store, &args),
+        Verb::Rename(args) => verbs::rename::act(&store, &args),
+        Verb::Port(args) => verbs::port::act(&store, &args),
+        Verb::Stats(args) => verbs::stats::act(&store, &args),
+        Verb::Cp(args) => verbs::cp::act(&store, &args),
+        Verb::Images(args) => verbs::images::act(&store, &args),
+        Verb::Volume(args) => verbs::volume::act(&store, &args),
+        Verb::System(args) => verbs::system::act(&store, &args),
         Verb::Exec(args) => verbs::exec::act(&store, &args),
         Verb::Attach(args) => verbs::attach::act(&store, &args),
         Verb::Trace(args) => verbs::trace::act(&store, &args),
@@ -129,6 +170,6 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Test(args) => verbs::test::act(&args),
         Verb::Bench(args) => verbs::bench::act(&args),
         Verb::Linux(args) => verbs::linux::act(&args),
-        Verb::Completions(_) | Verb::Supervise(_) => Ok(0),
+        Verb::Completions(_) | Verb::Supervise(_) | Verb::Version(_) => Ok(0),
     }
 }

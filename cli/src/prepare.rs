@@ -7,7 +7,7 @@ use crate::{
     line::Program,
     names,
     progress::Progress,
-    repository,
+    repository, verbs,
 };
 use clap::{Args, ValueEnum};
 use std::{
@@ -18,19 +18,20 @@ use std::{
 };
 use unilith_image::{
     Base, Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
+    signal_number,
 };
 use unilith_linux::{PLACES, Recipe};
 use unilith_machine::{
     accel,
     console_log::LogLimits,
-    record::{Accel, KernelKind, Mount, Network, Platform, Ready, Spec, now_ms},
+    record::{Accel, KernelKind, Mount, Network, Platform, Ready, Restart, Spec, now_ms},
     support,
 };
 use unilith_network::ports::{self, Protocol, Publish};
 
 /// Memory of a machine that nobody said anything about, without its image.
 const DEFAULT_MEMORY: u64 = 64 << 20;
-/// What Linux needs beyond the micro kernel; it also unpacks the image beside the archive.
+/// What Linux needs beyond the micro kernel.
 const LINUX_MEMORY: u64 = 64 << 20;
 /// What the kernel and a small program need beside the image.
 const LEAST_BESIDE_IMAGE: u64 = 4 << 20;
@@ -56,9 +57,15 @@ pub struct Flags {
     /// Publish a port: [ADDRESS:][HOST:]PORT[/udp]; may repeat
     #[arg(short, long, value_name = "PORT")]
     pub publish: Vec<String>,
-    /// Mount a directory of this host: HOST:PATH[:ro]; may repeat
+    /// Publish all ports that the program is known to serve, on free ports of this host
+    #[arg(short = 'P', long)]
+    pub publish_all: bool,
+    /// Mount a directory of this host, or a volume by its name: HOST:PATH[:ro] or NAME:PATH[:ro]; may repeat
     #[arg(short, long, value_name = "HOST:PATH")]
     pub volume: Vec<String>,
+    /// The same as words: type=bind|volume,source=HOST,target=PATH[,readonly]; may repeat
+    #[arg(long, value_name = "WORDS")]
+    pub mount: Vec<String>,
     /// Set an environment variable (KEY alone: with the value it has here); may repeat
     #[arg(short, long, value_name = "KEY=VALUE")]
     pub env: Vec<String>,
@@ -83,6 +90,21 @@ pub struct Flags {
     /// Host name of the machine
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
+    /// Words of yours, KEY=VALUE, for `ps --filter label=KEY`; may repeat
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub label: Vec<String>,
+    /// The signal that asks the program to end: a name or a number
+    #[arg(long, value_name = "SIGNAL", value_parser = stop_signal)]
+    pub stop_signal: Option<u8>,
+    /// Seconds the program has to end itself when it is asked to
+    #[arg(long, value_name = "SECONDS")]
+    pub stop_timeout: Option<u64>,
+    /// Start the program again when it has ended: no, on-failure[:TIMES], always or unless-stopped; with -d
+    #[arg(long, value_name = "WHEN", default_value = "no", hide_default_value = true, value_parser = restart)]
+    pub restart: Restart,
+    /// Accepted for docker's users: the kernel does what an init would
+    #[arg(long, hide = true)]
+    pub init: bool,
     /// The kernel under the program
     #[arg(long, value_name = "micro|linux", default_value = "micro", value_parser = kernel_kind)]
     pub kernel: KernelKind,
@@ -127,6 +149,14 @@ fn kernel_kind(text: &str) -> std::result::Result<KernelKind, String> {
     }
 }
 
+fn stop_signal(text: &str) -> std::result::Result<u8, String> {
+    signal_number(text).ok_or_else(|| "it is a signal's name or number, for example SIGQUIT".into())
+}
+
+fn restart(text: &str) -> std::result::Result<Restart, String> {
+    text.parse()
+}
+
 fn network(text: &str) -> std::result::Result<Network, String> {
     match text {
         "auto" => Ok(Network::Auto),
@@ -157,6 +187,14 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let mut volumes: Vec<Mount> =
         flags.volume.iter().map(|v| volume(v, Path::new("."))).collect::<Result<_>>()?;
+    for words in &flags.mount {
+        volumes.push(volume(&mount(words)?, Path::new("."))?);
+    }
+    let mut labels = BTreeMap::new();
+    for label in &flags.label {
+        let (key, value) = label.split_once('=').unwrap_or((label, ""));
+        labels.insert(key.to_string(), value.to_string());
+    }
     let mut set = BTreeMap::new();
     for choice in &flags.set {
         let (key, value) =
@@ -184,6 +222,11 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     if let Some(project) = image.config.manifest.as_ref().filter(|_| program.name.is_none()) {
         add_project(project, &mut publish, &mut volumes)?;
+    }
+    if flags.publish_all {
+        for port in offer(&image, &publish) {
+            publish.push(Publish { address: Ipv4Addr::UNSPECIFIED, host: 0, ..port });
+        }
     }
     for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
         set.entry(key.clone()).or_insert_with(|| value.clone());
@@ -239,7 +282,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         log: flags.log.clone(),
         log_limits: LogLimits::default(),
         trace: flags.trace,
-        stop_signal: config.stop_signal,
+        stop_signal: flags.stop_signal.unwrap_or(config.stop_signal),
         tty: false,
         volumes,
         overlay,
@@ -253,6 +296,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             None => Ready::Any,
         },
         reach: config.manifest.as_ref().and_then(|m| m.try_it.clone()),
+        labels,
+        stop_timeout: flags.stop_timeout,
+        restart: flags.restart,
     };
     Ok(spec)
 }
@@ -463,7 +509,8 @@ fn memory(flags: &Flags, image: &Image) -> Result<u64> {
 /// The least memory that an image can be started with, and what it gets unasked. `known`: what its program is known to need, on
 /// either kernel; Linux never gets less than it takes itself.
 fn bounds(image: u64, linux: bool, known: Option<u64>) -> (u64, u64) {
-    let kernel = if linux { LINUX_MEMORY + image } else { 0 };
+    // Linux unpacks the image beside the archive, into a file system that takes at most half of the memory that is left.
+    let kernel = if linux { LINUX_MEMORY + 2 * image } else { 0 };
     let enough = (image + DEFAULT_MEMORY + kernel).next_multiple_of(16 << 20);
     let unasked = match known {
         None => enough,
@@ -484,7 +531,9 @@ fn volume(text: &str, base: &Path) -> Result<Mount> {
     if !guest.starts_with('/') {
         return Err(wrong("the path in the machine must be absolute"));
     }
-    let path = base.join(host);
+    // As with docker a bare name is a volume's, unless a directory here has it.
+    let named = names::is_valid(host) && !base.join(host).is_dir();
+    let path = if named { verbs::volume::make(host)? } else { base.join(host) };
     let host = path.canonicalize().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => {
             wrong(&format!("{} does not exist; make it first: mkdir -p {0}", path.display()))
@@ -492,7 +541,10 @@ fn volume(text: &str, base: &Path) -> Result<Mount> {
         _ => wrong(&format!("{}: {e}", path.display())),
     })?;
     if !host.is_dir() {
-        return Err(wrong(&format!("{} is not a directory; mount the directory it is in", path.display())));
+        return Err(wrong(&format!(
+            "{} is not a directory; mount the directory it is in, or put it into the image with `files` of a unilith.toml",
+            path.display()
+        )));
     }
     let access = if read_only { rustix::fs::Access::READ_OK } else { rustix::fs::Access::WRITE_OK };
     if rustix::fs::access(&host, access).is_err() {
@@ -503,6 +555,35 @@ fn volume(text: &str, base: &Path) -> Result<Mount> {
         }));
     }
     Ok(Mount { host, guest: guest.to_string(), read_only })
+}
+
+/// The words of `--mount` as `-v` has them.
+fn mount(text: &str) -> Result<String> {
+    let wrong = |why: &str| Fault { code: 2, message: format!("--mount {text}: {why}") };
+    let (mut kind, mut source, mut target, mut read_only) = ("volume", None, None, false);
+    for word in text.split(',') {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "type" => kind = value,
+            "source" | "src" => source = Some(value),
+            "target" | "destination" | "dst" => target = Some(value),
+            "readonly" | "ro" => read_only = value != "false",
+            "bind-propagation" | "consistency" | "volume-nocopy" => {}
+            _ => return Err(wrong(&format!("there is no `{key}`; write type, source, target and readonly"))),
+        }
+    }
+    let target = target.ok_or_else(|| wrong("say target=PATH"))?;
+    let source = match kind {
+        "bind" => {
+            let source = source.ok_or_else(|| wrong("say source=HOST"))?;
+            // Never the name of a volume.
+            if source.contains('/') { source.to_string() } else { format!("./{source}") }
+        }
+        "volume" => source.ok_or_else(|| wrong("say source=NAME"))?.to_string(),
+        "tmpfs" => return Err(wrong("all of a machine's root is in memory and writable already")),
+        other => return Err(wrong(&format!("`{other}` is neither bind nor volume"))),
+    };
+    Ok(format!("{source}:{target}{}", if read_only { ":ro" } else { "" }))
 }
 
 /// Files first, then `-e`, so that the command line wins.
@@ -550,6 +631,17 @@ mod tests {
             assert!(error.contains(&format!("-v {text}")) && error.contains(says), "{error}");
         }
         assert!(volume("/proc:/data:ro", here).unwrap().read_only);
+    }
+
+    #[test]
+    fn mounts_as_words_are_those_of_v() {
+        assert_eq!(mount("type=bind,source=data,target=/data,readonly").unwrap(), "./data:/data:ro");
+        assert_eq!(mount("src=cache,dst=/c").unwrap(), "cache:/c");
+        for (text, says) in
+            [("type=tmpfs,target=/x", "in memory"), ("type=bind,target=/x", "source"), ("x=y", "no `x`")]
+        {
+            assert!(mount(text).unwrap_err().message.contains(says), "{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith inspect`.
 
-use crate::fault::Result;
+use crate::{
+    fault::{Fault, Result},
+    template::Template,
+};
 use serde::Serialize;
+use serde_json::{Value, json};
 use unilith_machine::{
     record::{Spec, State},
     store::Store,
@@ -13,6 +17,9 @@ pub struct Args {
     /// Accepted for symmetry with the other listings: the output is JSON anyway
     #[arg(long)]
     json: bool,
+    /// Only these fields, e.g. {{.State.Status}} {{.State.ExitCode}} {{.NetworkSettings.IPAddress}}
+    #[arg(short, long, value_name = "TEMPLATE")]
+    format: Option<String>,
     #[arg(required = true)]
     machines: Vec<String>,
 }
@@ -25,6 +32,32 @@ struct Entry {
     /// Names of `state.missing_calls`.
     missing_calls: Vec<&'static str>,
     log: std::path::PathBuf,
+}
+
+/// The entry with the fields that docker's templates ask for most.
+fn with_docker_names(entry: &Entry) -> Result<Value> {
+    let mut value = serde_json::to_value(entry).map_err(|e| Fault::new(format!("cannot write JSON: {e}")))?;
+    let state = &entry.state;
+    let phase = state.phase;
+    let more = json!({
+        "status": if phase.is_alive() { "running" } else { phase.word() },
+        "running": phase.is_alive(),
+        "exit_code": state.outcome.as_ref().map_or(0, |o| o.code),
+        "pid": state.process.map_or(0, |p| p.pid),
+    });
+    if let (Some(Value::Object(known)), Value::Object(more)) = (value.get_mut("state"), more) {
+        known.extend(more);
+    }
+    let address = state.address().filter(|_| phase.is_alive()).map(|a| a.to_string()).unwrap_or_default();
+    value["network_settings"] = json!({"ip_address": address, "ports": state.published});
+    value["config"] = json!({
+        "image": entry.spec.program,
+        "cmd": entry.spec.args,
+        "env": entry.spec.env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>(),
+        "hostname": entry.spec.hostname,
+        "labels": entry.spec.labels,
+    });
+    Ok(value)
 }
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
@@ -41,6 +74,13 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         });
         Ok(())
     });
-    super::print_json(&entries)?;
+    match &args.format {
+        None => super::print_json(&entries)?,
+        Some(format) => {
+            let template = Template::parse(format)?;
+            let values = entries.iter().map(with_docker_names).collect::<Result<Vec<_>>>()?;
+            super::print_formatted(&values, &template)?;
+        }
+    }
     found
 }

@@ -16,10 +16,17 @@ pub struct Args {
     /// Go on with what is printed from now on, until the machine ends
     #[arg(short, long)]
     follow: bool,
-    /// Only the last lines
-    #[arg(short = 'n', long, value_name = "LINES")]
+    /// Only so many of the last lines, or `all`
+    #[arg(short = 'n', long, value_name = "LINES", value_parser = lines)]
     tail: Option<usize>,
     machine: String,
+}
+
+fn lines(text: &str) -> std::result::Result<usize, String> {
+    if text == "all" {
+        return Ok(usize::MAX);
+    }
+    text.parse().map_err(|_| "it is a number, or `all`".into())
 }
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {

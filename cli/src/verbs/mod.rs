@@ -7,26 +7,37 @@ pub mod bench;
 pub mod build;
 pub mod check;
 pub mod completions;
+pub mod cp;
 pub mod doctor;
 pub mod exec;
 pub mod gdb;
+pub mod images;
 pub mod inspect;
 pub mod linux;
 pub mod logs;
 pub mod overlay;
+pub mod pause;
+pub mod port;
 pub mod profile;
 pub mod ps;
+pub mod rename;
 pub mod rm;
 pub mod run;
+pub mod start;
+pub mod stats;
 pub mod stop;
 pub mod supervise;
+pub mod system;
 pub mod test;
 pub mod top;
 pub mod trace;
+pub mod version;
+pub mod volume;
 pub mod wait;
 
 use crate::fault::{Fault, Result};
 use crate::output::say;
+use crate::template::Template;
 
 /// Does `each` for every name; goes on after an error, prints all of them, and fails with the last.
 fn for_each_name(names: &[String], mut each: impl FnMut(&str) -> Result<()>) -> Result<u8> {
@@ -46,6 +57,26 @@ fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(value).map_err(|e| Fault::new(format!("cannot write JSON: {e}")))?;
     say!("{text}");
+    Ok(())
+}
+
+/// One line for each row, as `--format` says.
+fn print_formatted(rows: &[impl serde::Serialize], template: &Template) -> Result<()> {
+    let mut lines = Vec::new();
+    if template.table {
+        lines.push(template.header());
+    }
+    for row in rows {
+        let value = serde_json::to_value(row).map_err(|e| Fault::new(format!("cannot write JSON: {e}")))?;
+        lines.push(template.fill(&value)?);
+    }
+    if template.table {
+        let cells: Vec<Vec<String>> =
+            lines.iter().map(|l| l.split('\t').map(str::to_string).collect()).collect();
+        print_table(&cells);
+    } else {
+        lines.iter().for_each(|line| say!("{line}"));
+    }
     Ok(())
 }
 

@@ -27,6 +27,8 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
             },
             None if !args.force => return Err(MachineError::Running(name.into()).into()),
             None => {
+                machine.note_stop()?;
+                super::pause::resume(&machine);
                 machine.stop(store, true, Duration::ZERO)?;
                 match machine.hold_when_free()? {
                     Some(held) => held,

@@ -15,6 +15,7 @@ use std::{
     fs::OpenOptions,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     os::unix::fs::OpenOptionsExt,
+    path::Path,
     process::{Command, Stdio},
     sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
@@ -23,13 +24,18 @@ use unilith_image::Size;
 use unilith_machine::{
     console_log::LogLimits,
     output::Sinks,
-    record::{Outcome, Ready},
+    record::{Outcome, Ready, Restart, Spec},
     store::{Held, Store},
     supervisor::{self, Watcher},
 };
 
 /// How long `run -d` waits for a server to serve before it leaves it alone.
 const READY_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long `run -d` looks whether a program that serves nothing ends at once.
+const SOON: Duration = Duration::from_millis(250);
+/// Lines that are shown of a program that ended at once.
+const LAST_LINES: usize = 5;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -86,6 +92,15 @@ fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
     spec.remove = run.rm;
     spec.tty = run.tty;
     spec.log_limits = limits;
+    if run.tty && !spec.env.iter().any(|(key, _)| key == "TERM") {
+        // docker's.
+        spec.env.push(("TERM".into(), "xterm".into()));
+    }
+    if spec.restart != Restart::No && (run.rm || !run.detach) {
+        let why = if run.rm { "--rm removes what it would start again" } else { "it needs -d" };
+        return Err(Fault { code: 2, message: format!("--restart: {why}") });
+    }
+    super::system::keep_budget(store)?;
     let machine = match &run.name {
         Some(name) => store.create(unilith_machine::record::Spec { name: name.clone(), ..spec })?,
         None => create_with_free_name(store, spec)?,
@@ -206,9 +221,27 @@ impl Drop for RawTerminal {
     }
 }
 
+/// Says that a program ended before anybody could use it, with what it printed last.
+fn say_ended(folder: &Path, spec: &Spec, code: u8) {
+    // A machine that removes itself has left nothing to read.
+    let Ok(printed) = std::fs::read(folder.join("console.log")) else {
+        eprintln!("unilith: {} has ended already, with exit code {code}", spec.label);
+        return;
+    };
+    let text = String::from_utf8_lossy(&printed);
+    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    let what = if last.is_empty() { "and printed nothing" } else { "its last lines:" };
+    eprintln!("unilith: {} has ended already, with exit code {code}, {what}", spec.label);
+    for line in last {
+        // What a program prints never reaches the terminal raw here.
+        eprintln!("  {}", line.chars().filter(|c| !c.is_control()).collect::<String>());
+    }
+}
+
 /// Starts the supervisor and waits for its first reports.
-fn detach(machine: Held) -> Result<u8> {
-    let spec = machine.spec.clone();
+pub fn detach(machine: Held) -> Result<u8> {
+    let (spec, folder) = (machine.spec.clone(), machine.folder.clone());
     let own_log = machine.folder.join("supervisor.log");
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&own_log);
     let log = log.map_err(file("write", &own_log))?;
@@ -243,7 +276,7 @@ fn detach(machine: Held) -> Result<u8> {
     let serves = !spec.publish.is_empty()
         || !spec.offer.is_empty()
         || matches!(spec.ready, Ready::Listening(_) | Ready::Prints(_));
-    let limit = Instant::now() + READY_LIMIT;
+    let mut limit = Instant::now() + READY_LIMIT;
     let mut started = false;
     loop {
         match reports.recv_timeout(limit.saturating_duration_since(Instant::now())) {
@@ -251,7 +284,8 @@ fn detach(machine: Held) -> Result<u8> {
             Ok(Report::Started) => {
                 started = true;
                 if !serves {
-                    break;
+                    // Most mistakes end a program at once.
+                    limit = Instant::now() + SOON;
                 }
             }
             Ok(Report::Ready(text)) => {
@@ -265,8 +299,10 @@ fn detach(machine: Held) -> Result<u8> {
                 if !started && code == Outcome::FAILED {
                     return Ok(code);
                 }
+                say_ended(&folder, &spec, code);
                 break;
             }
+            Err(RecvTimeoutError::Timeout) if !serves && started => break,
             Err(RecvTimeoutError::Timeout) => {
                 eprintln!(
                     "unilith: {} runs but does not serve yet; `unilith logs {}` shows what it prints",

@@ -4,23 +4,31 @@
 use crate::fault::{Fault, Result};
 use crate::output::say;
 use std::time::Duration;
-use unilith_machine::store::Store;
+use unilith_machine::store::{Machine, Store};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Seconds the program has to end itself
-    #[arg(short, long, default_value = "10", value_name = "SECONDS")]
-    time: u64,
+    /// Seconds the program has to end itself (unless said: those of `run --stop-timeout`, else 10)
+    #[arg(short, long, value_name = "SECONDS")]
+    time: Option<u64>,
     #[arg(required = true)]
     machines: Vec<String>,
 }
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     super::for_each_name(&args.machines, |name| {
-        store.find(name)?.stop(store, false, Duration::from_secs(args.time))?;
+        stop(store, &store.find(name)?, args.time)?;
         say!("{name}");
         Ok(())
     })
+}
+
+/// Asks the program of a machine to end, and ends the machine when it does not.
+pub fn stop(store: &Store, machine: &Machine, seconds: Option<u64>) -> Result<()> {
+    machine.note_stop()?;
+    super::pause::resume(machine);
+    let seconds = seconds.or(machine.spec.stop_timeout).unwrap_or(10);
+    Ok(machine.stop(store, false, Duration::from_secs(seconds))?)
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -40,6 +48,8 @@ pub fn kill(store: &Store, args: &KillArgs) -> Result<u8> {
     };
     super::for_each_name(&args.machines, |name| {
         let machine = store.find(name)?;
+        machine.note_stop()?;
+        super::pause::resume(&machine);
         machine.stop(store, hard, Duration::from_secs(10))?;
         say!("{name}");
         Ok(())

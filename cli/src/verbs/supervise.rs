@@ -11,6 +11,7 @@ use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsFd,
+    time::{Duration, Instant},
 };
 use unilith_machine::{
     output::Sinks,
@@ -18,6 +19,9 @@ use unilith_machine::{
     store::{Held, Store},
     supervisor::{self, Watcher},
 };
+
+/// How often a supervisor that waits looks whether it still should.
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -41,11 +45,21 @@ pub fn act(args: &Args) -> Result<u8> {
         io::stdin().as_fd().try_clone_to_owned().map_err(|e| Fault::new(format!("no lock given: {e}")))?;
     let store = Store::open()?;
     let mut machine = Held::inherit(&store, &args.id, File::from(lock))?;
-    let result =
-        supervisor::supervise(&mut machine, &crate::boot::files, Some(Box::new(io::empty())), &mut Reporter);
-    let outcome = match result {
-        Ok(outcome) => outcome,
-        Err(error) => Outcome::failed(error.to_string()),
+    let mut starts = 0;
+    let outcome = loop {
+        let input: Option<Box<dyn io::Read + Send>> = Some(Box::new(io::empty()));
+        let result = supervisor::supervise(&mut machine, &crate::boot::files, input, &mut Reporter);
+        let outcome = result.unwrap_or_else(|error| Outcome::failed(error.to_string()));
+        if machine.is_to_stay_ended() || !machine.spec.restart.again(&outcome, starts) {
+            break outcome;
+        }
+        // For `unilith logs`.
+        backtrace::explain(&machine, &outcome);
+        if !pause(&machine, starts) {
+            break outcome;
+        }
+        starts += 1;
+        machine.renew()?;
     };
     // For `unilith logs`.
     backtrace::explain(&machine, &outcome);
@@ -54,6 +68,18 @@ pub fn act(args: &Args) -> Result<u8> {
     report(&Report::Ended(outcome));
     removed?;
     Ok(code)
+}
+
+/// Waits before another start; `false`: a user wants the machine to stay ended.
+fn pause(machine: &Held, starts: u32) -> bool {
+    let until = Instant::now() + super::start::pause_before(starts);
+    while Instant::now() < until {
+        if machine.is_to_stay_ended() {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+    true
 }
 
 fn report(report: &Report) {

@@ -8,31 +8,26 @@ use crate::{
     error::{ErrorKind, ImageError, Result, fail},
     etc,
     facts::{Facts, Words},
-    layers,
-    libraries::{self, Host},
-    maintainer,
+    host::{directory, elf_file, stamp, stamps, take_directory, take_file},
+    layers, libraries, maintainer,
     manifest::{Manifest, signal_number},
     pattern,
     request::{Base, Image, Linked, Progress, Reference, Request},
     service,
-    tree::{Content, FIXED_TIME, Kind, Meta, Tree},
+    tree::{Content, Kind, Meta, Tree},
 };
 use sha2::{Digest, Sha256};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     rc::Rc,
 };
 
 /// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
 const GATHERER: &str = "4";
-/// The program's folder in images made of one ELF file.
-const APP: &str = "/app";
-/// Bytes of a host directory that are taken; more is a wrong directory.
-const MAX_DIRECTORY: u64 = 2 << 30;
 
 /// Gathers what the request names. An image that is in the cache already is not written again.
 pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
@@ -43,6 +38,7 @@ pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Resu
     let met = sources.sets.into_inner();
     facts.warnings.extend(met.values().flat_map(|set| set.warnings.clone()));
     let root = cache.folder().join("roots").join(format!("{}.cpio", facts.digest));
+    Cache::touch(&root);
     facts.answer(request, root)
 }
 
@@ -184,7 +180,7 @@ impl Sources<'_> {
         for (path, file) in &manifest.files {
             let file = folder.join(file);
             if file.is_dir() {
-                take_directory(&file, Path::new(path), &mut tree, &mut MAX_DIRECTORY.clone())?;
+                take_directory(&file, Path::new(path), &mut tree)?;
             } else {
                 take_file(&file, Path::new(path), &mut tree)?;
             }
@@ -266,6 +262,17 @@ impl Sources<'_> {
                     [metadata.ino(), metadata.size(), metadata.mtime() as u64, metadata.mtime_nsec() as u64]
                 {
                     add(&number.to_le_bytes());
+                }
+            }
+            Reference::Directory(path) => {
+                let real = fs::canonicalize(path).map_err(|e| ImageError::io("read", path, &e))?;
+                add(real.as_os_str().as_encoded_bytes());
+                // Programs of it may take this machine's libraries.
+                for known in ["/etc/ld.so.cache", "/usr/lib/x86_64-linux-gnu"] {
+                    add(&fs::metadata(known).map_or(Vec::new(), |m| stamp(&m)));
+                }
+                if !stamps(&real, &mut add)? {
+                    return Ok(None);
                 }
             }
             _ => return Ok(None),
@@ -504,7 +511,7 @@ impl cpio::Sink for Archive {
 }
 
 /// The path with its directories' links followed and its last name as it is.
-fn canonical(tree: &Tree, path: &Path) -> PathBuf {
+pub(crate) fn canonical(tree: &Tree, path: &Path) -> PathBuf {
     tree.walk(path, false).map_or_else(|| path.to_path_buf(), |(real, _)| real)
 }
 
@@ -564,146 +571,6 @@ fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debian::Unpacke
             );
         }
     }
-}
-
-/// A file of the host, at a path of the tree.
-fn take_file(file: &Path, path: &Path, tree: &mut Tree) -> Result<()> {
-    let metadata = fs::metadata(file).map_err(|e| ImageError::io("read", file, &e))?;
-    if !metadata.is_file() {
-        fail!(NotRunnable, "{}: not a regular file", file.display());
-    }
-    let mode = if metadata.permissions().mode() & 0o111 != 0 { Meta::PROGRAM } else { Meta::FILE };
-    tree.put_bytes(path, fs::read(file).map_err(|e| ImageError::io("read", file, &e))?, mode)
-}
-
-/// A directory of the host with all in it. Links stay links; what is neither file, link nor directory is left out.
-fn take_directory(folder: &Path, path: &Path, tree: &mut Tree, budget: &mut u64) -> Result<()> {
-    let entries = fs::read_dir(folder).map_err(|e| ImageError::io("read", folder, &e))?;
-    for entry in entries {
-        let entry = entry.map_err(|e| ImageError::io("read", folder, &e))?;
-        let (from, to) = (entry.path(), path.join(entry.file_name()));
-        let metadata = fs::symlink_metadata(&from).map_err(|e| ImageError::io("read", &from, &e))?;
-        // The user's directory becomes the machine's: its owner there is root, times would differ with every copy.
-        let meta = Meta { mode: metadata.permissions().mode() & 0o7777, uid: 0, gid: 0, mtime: FIXED_TIME };
-        if metadata.is_dir() {
-            tree.put_directory(&to, meta, true)?;
-            take_directory(&from, &to, tree, budget)?;
-        } else if metadata.is_symlink() {
-            tree.put_link(&to, fs::read_link(&from).map_err(|e| ImageError::io("read", &from, &e))?)?;
-        } else if metadata.is_file() {
-            let Some(left) = budget.checked_sub(metadata.len()) else {
-                fail!(
-                    NotRunnable,
-                    "{}: more than {} GiB, too much for a root archive; mount it with -v instead",
-                    folder.display(),
-                    MAX_DIRECTORY >> 30
-                );
-            };
-            *budget = left;
-            tree.put(&to, Kind::File(Content::Host(from)), meta)?;
-        }
-    }
-    Ok(())
-}
-
-fn directory(folder: &Path, tree: &mut Tree) -> Result<Facts> {
-    if !folder.is_dir() {
-        fail!(NotFound, "{}: no such directory", folder.display());
-    }
-    take_directory(folder, Path::new("/"), tree, &mut MAX_DIRECTORY.clone())?;
-    tree.remove(Path::new("/unilith.toml"));
-    let own: Vec<PathBuf> = tree.list().into_iter().map(|(p, _)| p).collect();
-    if !["/bin", "/sbin", "/lib", "/lib64"].iter().any(|p| tree.walk(Path::new(p), false).is_some()) {
-        let mut base = Tree::new();
-        etc::merged_usr(&mut base)?;
-        debian::overlay(&mut base, tree)?;
-        *tree = base;
-    }
-    // A program without its linker beside it takes the libraries of this machine.
-    for path in own {
-        let Some((real, content)) = tree.file(&path) else { continue };
-        let bytes = content.read()?;
-        if !elf::is_elf(&bytes) {
-            continue;
-        }
-        if let Ok(parsed) = elf::program(&bytes, &path.display().to_string())
-            && parsed.interpreter.as_ref().is_some_and(|i| tree.file(Path::new(i)).is_none())
-        {
-            let host = folder.join(real.strip_prefix("/").unwrap_or(&real));
-            for needed in libraries::closure(&Host::new(), &host, &parsed)?.files {
-                if !needed.real.starts_with(folder) {
-                    put_library(&needed, &needed.path, tree)?;
-                }
-            }
-        }
-    }
-    etc::complete(tree, true)?;
-    let mut facts = Facts { words: Words::Program, ..Facts::default() };
-    facts.name = folder.file_name().map_or("root".into(), |n| n.to_string_lossy().into_owned());
-    facts.learn(tree);
-    let programs: Vec<String> =
-        facts.programs.iter().filter(|p| p.problem.is_none()).map(|p| p.path.clone()).collect();
-    match &programs[..] {
-        [only] => facts.program = Some(only.clone()),
-        [] => facts.no_program = "no program in this directory: nothing in it is executable".into(),
-        several => {
-            let shown: Vec<&str> = several.iter().take(12).map(String::as_str).collect();
-            facts.no_program = format!(
-                "several programs in this directory: {}; name one, as in `unilith run dir:PATH -- {}`, or with `program` in a unilith.toml",
-                shown.join(", "),
-                shown[0]
-            );
-        }
-    }
-    Ok(facts)
-}
-
-fn put_library(needed: &libraries::Needed, path: &Path, tree: &mut Tree) -> Result<()> {
-    tree.put_bytes(&needed.real, needed.bytes.clone(), Meta::PROGRAM)?;
-    if canonical(tree, path) != canonical(tree, &needed.real) {
-        tree.put_link(path, &needed.real)?;
-    }
-    let name = path.file_name().unwrap_or_default();
-    // The image has no linker cache; a library that only the cache knows is offered where the linker looks anyway.
-    if needed.by_cache {
-        tree.put_link(&Path::new("/usr/lib/x86_64-linux-gnu").join(name), &needed.real)?;
-    }
-    Ok(())
-}
-
-/// One program of this machine. It and libraries that are found relative to it go below /app, the others to their
-/// own paths.
-fn elf_file(path: &Path, tree: &mut Tree) -> Result<Facts> {
-    let name = path.display().to_string();
-    if path.is_dir() {
-        fail!(NotRunnable, "{name}: a directory; write dir:{name}");
-    }
-    let (real, bytes) = libraries::read_host(path)?;
-    let program = elf::program(&bytes, &name)?;
-    etc::merged_usr(tree)?;
-    let found = libraries::closure(&Host::new(), &real, &program)?;
-    let above = |p: &Path| p.parent().unwrap_or(Path::new("/")).to_path_buf();
-    let mut directories = vec![above(&real)];
-    directories.extend(found.files.iter().filter(|n| n.by_origin).map(|n| above(&n.path)));
-    let base = libraries::common_directory(directories.iter().map(PathBuf::as_path));
-    let app = |p: &Path| Path::new(APP).join(p.strip_prefix(&base).unwrap_or(p));
-    for needed in &found.files {
-        if needed.by_origin {
-            tree.put_bytes(&app(&needed.path), needed.bytes.clone(), Meta::PROGRAM)?;
-        } else {
-            put_library(needed, &needed.path, tree)?;
-        }
-    }
-    let short = path.file_name().map_or("program".into(), |n| n.to_string_lossy().into_owned());
-    let place = app(&above(&real)).join(&short);
-    tree.put_bytes(&place, bytes, Meta::PROGRAM)?;
-    etc::complete(tree, true)?;
-    Ok(Facts {
-        name: short,
-        words: Words::Arguments,
-        program: Some(place.to_string_lossy().into_owned()),
-        ..Facts::default()
-    })
 }
 
 fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {

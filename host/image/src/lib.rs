@@ -21,6 +21,7 @@ mod error;
 mod etc;
 mod facts;
 mod gather;
+mod host;
 mod layers;
 mod libraries;
 mod maintainer;
@@ -29,6 +30,7 @@ mod pattern;
 mod request;
 mod service;
 mod source;
+mod store;
 mod tree;
 
 pub use cache::Cache;
@@ -39,5 +41,6 @@ pub use gather::gather;
 pub use manifest::{Build, Libc, Manifest, Port, Ready, Size, State, Works, signal_number};
 pub use request::{Base, Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
 pub use source::SourcePackage;
+pub use store::{Cached, Part};
 /// How far the kernel implements a call.
 pub use syscall_table::Status;

@@ -220,7 +220,13 @@ impl FromStr for Size {
             ),
             None => (lower, 0),
         };
-        let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+        // `0.5g`: nine places say a byte of a gigabyte.
+        let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
+        let places = u32::try_from(part.len()).ok().filter(|n| (1..=9).contains(n));
+        let number = whole.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).and_then(|n| {
+            let part = part.parse::<u64>().ok()?.checked_mul(1 << shift)? / 10_u64.pow(places?);
+            n.checked_add(part)
+        });
         number.map(Size).ok_or_else(|| {
             format!("size `{text}`: expected a number with k, m or g behind it or not, for example 64M")
         })
@@ -351,12 +357,17 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_docker_reads_them() {
-        for (text, bytes) in
-            [("64M", 64 << 20), ("1g", 1 << 30), ("512kb", 512 << 10), ("7", 7), ("2GiB", 2 << 30)]
-        {
+        for (text, bytes) in [
+            ("64M", 64 << 20),
+            ("1g", 1 << 30),
+            ("512kb", 512 << 10),
+            ("7", 7),
+            ("2GiB", 2 << 30),
+            ("0.5g", 512 << 20),
+        ] {
             assert_eq!(text.parse(), Ok(Size(bytes)));
         }
-        for text in ["", "M", "-1", "1t", "99999999999999g"] {
+        for text in ["", "M", "-1", "1t", "99999999999999g", "1.", ".5g", "1.0000000000001g", "1.-1g"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
         assert_eq!(Size(64 << 20).to_string(), "64M");

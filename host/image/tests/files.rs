@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 use unilith_image::{
@@ -233,4 +233,52 @@ fn a_cache_that_cannot_be_written_is_named() {
     let request = Request::new(Reference::parse("/bin/true", &catalogue).unwrap(), catalogue);
     let error = gather(&request, &Cache::new("/proc/nowhere"), &Quiet).unwrap_err();
     assert!(error.message.contains("/proc/nowhere"), "{error}");
+}
+
+#[test]
+fn a_directory_keeps_its_hard_links_and_the_owners_that_are_not_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    put(&root.join("bin/prog"), &own(), 0o755);
+    put(&root.join("data"), &[7; 1 << 20], 0o640);
+    let single = run(root.to_str().unwrap(), &[]).unwrap();
+    fs::hard_link(root.join("data"), root.join("same")).unwrap();
+    let linked = run(root.to_str().unwrap(), &[]).unwrap();
+    assert!(
+        linked.size - single.size < 1 << 16,
+        "the data is there once: {} and {}",
+        single.size,
+        linked.size
+    );
+    // Only root gives files away.
+    if std::os::unix::fs::chown(root.join("data"), Some(1234), Some(42)).is_ok() {
+        let archive = fs::read(run_in(folder.path(), root.to_str().unwrap(), &[]).unwrap().root).unwrap();
+        let text = String::from_utf8_lossy(&archive);
+        // mode, owner and group of cpio's header (newc).
+        assert!(text.contains("000081A0000004D20000002A"), "100640 of 1234:42");
+    }
+}
+
+#[test]
+fn a_directory_that_has_not_changed_is_not_packed_again_and_one_that_has_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
+    put(&root.join("bin/prog"), &own(), 0o755);
+    put(&root.join("data"), b"one", 0o644);
+    let name = root.to_str().unwrap();
+    let recipes = || fs::read_dir(cache.join("recipes")).map_or(0, Iterator::count);
+    // What changed just now may change again unseen.
+    let first = run_in(&cache, name, &[]).unwrap();
+    while recipes() == 0 {
+        assert_eq!(run_in(&cache, name, &[]).unwrap().digest, first.digest);
+    }
+    let written = |image: &Image| fs::metadata(&image.root).unwrap().ino();
+    let again = run_in(&cache, name, &[]).unwrap();
+    assert_eq!(
+        written(&again),
+        written(&run_in(&cache, name, &[]).unwrap()),
+        "the archive was written again"
+    );
+    fs::write(root.join("data"), "two").unwrap();
+    assert_ne!(run_in(&cache, name, &[]).unwrap().digest, first.digest);
 }

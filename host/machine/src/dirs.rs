@@ -19,3 +19,9 @@ pub fn cache() -> Result<PathBuf, MachineError> {
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     Ok(base.ok_or(MachineError::NoHome)?.join("unilith"))
 }
+
+/// What users keep: `$XDG_DATA_HOME/unilith`.
+pub fn data() -> Result<PathBuf, MachineError> {
+    let base = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    Ok(base.ok_or(MachineError::NoHome)?.join("unilith"))
+}

@@ -5,7 +5,7 @@
 use crate::{console_log::LogLimits, contained::Isolation, process::Process};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
@@ -89,6 +89,46 @@ pub enum Ready {
     Never,
 }
 
+/// Whether a machine that has ended is started again by its supervisor, as docker's `--restart` says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Restart {
+    #[default]
+    No,
+    /// When it ended with another code than 0; at most so many times.
+    OnFailure(Option<u32>),
+    /// However it ended, unless a user ended it.
+    Always,
+}
+
+impl Restart {
+    /// Whether it is started again after `starts` times.
+    pub fn again(self, outcome: &Outcome, starts: u32) -> bool {
+        match self {
+            Restart::No => false,
+            Restart::OnFailure(most) => outcome.code != 0 && most.is_none_or(|most| starts < most),
+            Restart::Always => true,
+        }
+    }
+}
+
+impl std::str::FromStr for Restart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Restart, String> {
+        match text.split_once(':') {
+            None if text == "no" => Ok(Restart::No),
+            // Machines do not outlive the computer's restart, so the two are one.
+            None if text == "always" || text == "unless-stopped" => Ok(Restart::Always),
+            None if text == "on-failure" => Ok(Restart::OnFailure(None)),
+            Some(("on-failure", most)) if most.parse::<u32>().is_ok() => {
+                Ok(Restart::OnFailure(most.parse().ok()))
+            }
+            _ => Err("it is no, on-failure[:TIMES], always or unless-stopped".into()),
+        }
+    }
+}
+
 /// What a machine is: written once, before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
@@ -146,6 +186,14 @@ pub struct Spec {
     pub ready: Ready,
     /// A command that reaches the program, with `{HOST}` and `{PORT}` to be filled in.
     pub reach: Option<String>,
+    /// Words of the user's, for `ps --filter`.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Seconds the program has to end itself when it is asked to; `None`: ten.
+    #[serde(default)]
+    pub stop_timeout: Option<u64>,
+    #[serde(default)]
+    pub restart: Restart,
 }
 
 /// How a machine came to its end.

@@ -46,6 +46,8 @@ pub struct Held {
 const HALF_MADE: Duration = Duration::from_secs(60);
 /// A supervisor that was told to end takes its machine down within this time; then it is killed itself.
 const SUPERVISOR_LIMIT: Duration = Duration::from_secs(5);
+/// The file in a machine's directory that says that a user ended it.
+const STAY_ENDED: &str = "stopped";
 /// How often a waiting command looks.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -95,6 +97,21 @@ impl Store {
         }
         drop(gate);
         Ok(held)
+    }
+
+    /// Gives a machine another name, which must be free. Its supervisor goes on under the old one in its messages.
+    pub fn rename(&self, machine: &Machine, name: &str) -> Result<(), MachineError> {
+        let gate = self.machines().join(".lock");
+        let gate = File::create(&gate)
+            .and_then(|f| f.lock().map(|()| f))
+            .map_err(MachineError::file("cannot lock", &gate))?;
+        if let Some(other) = self.list()?.into_iter().find(|m| m.spec.name == name) {
+            return Err(MachineError::NameInUse(name.into(), other.spec.id, other.state.phase.word()));
+        }
+        let spec = Spec { name: name.into(), ..machine.spec.clone() };
+        let written = write_json(&machine.folder.join("machine.json"), &spec);
+        drop(gate);
+        written
     }
 
     /// All machines, oldest first.
@@ -190,6 +207,17 @@ impl Machine {
     /// Everything the program and the kernel have printed.
     pub fn console_log(&self) -> PathBuf {
         console_log::newest(&self.folder)
+    }
+
+    /// Where a user's wish is kept that the machine stays ended, whatever its restart policy says.
+    fn stay_ended(&self) -> PathBuf {
+        self.folder.join(STAY_ENDED)
+    }
+
+    /// Notes that a user wants the machine to stay ended.
+    pub fn note_stop(&self) -> Result<(), MachineError> {
+        let path = self.stay_ended();
+        fs::write(&path, b"").map_err(MachineError::file("cannot write", &path))
     }
 
     /// The machine with its lock, unless a living supervisor has it.
@@ -295,6 +323,27 @@ impl Held {
         self.folder.join("initrd")
     }
 
+    /// Makes a machine that has ended as it was before it started; what it printed stays.
+    pub fn renew(&mut self) -> Result<(), MachineError> {
+        let path = self.folder.join("lock");
+        // Whoever waits reads the outcome here.
+        let emptied = self.lock.set_len(0).and_then(|()| self.lock.rewind());
+        emptied.map_err(MachineError::file("cannot write", &path))?;
+        self.state = State::default();
+        let wish = self.folder.join(STAY_ENDED);
+        match fs::remove_file(&wish) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(MachineError::file("cannot remove", &wish)(e))
+            }
+            _ => self.save(),
+        }
+    }
+
+    /// Whether a user asked for the machine's end.
+    pub fn is_to_stay_ended(&self) -> bool {
+        self.folder.join(STAY_ENDED).exists()
+    }
+
     /// Writes `state.json`.
     pub fn save(&self) -> Result<(), MachineError> {
         write_json(&self.folder.join("state.json"), &self.state)
@@ -380,8 +429,9 @@ pub(crate) mod tests {
     use super::*;
     use crate::{
         console_log::LogLimits,
-        record::{Accel, KernelKind, Network, Platform, Ready},
+        record::{Accel, KernelKind, Network, Platform, Ready, Restart},
     };
+    use std::collections::BTreeMap;
 
     pub(crate) fn spec(id: &str, name: &str) -> Spec {
         Spec {
@@ -419,6 +469,9 @@ pub(crate) mod tests {
             offer: Vec::new(),
             ready: Ready::Any,
             reach: None,
+            labels: BTreeMap::new(),
+            stop_timeout: None,
+            restart: Restart::No,
         }
     }
 
@@ -461,6 +514,28 @@ pub(crate) mod tests {
         assert!(matches!(store.find("aa"), Err(MachineError::Ambiguous(..))));
         assert!(matches!(store.find(""), Err(MachineError::NotFound(_))));
         assert!(matches!(store.find("zz"), Err(MachineError::NotFound(_))));
+    }
+
+    #[test]
+    fn an_ended_machine_is_renewed_and_renamed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path());
+        let mut held = store.create(spec("aa11", "one")).unwrap();
+        let _other = store.create(spec("bb22", "two")).unwrap();
+        held.finish(Outcome { code: 3, reason: None }).unwrap();
+        let machine = store.find("one").unwrap();
+        machine.note_stop().unwrap();
+        assert!(held.is_to_stay_ended());
+        assert_eq!(machine.wait(None).unwrap().map(|o| o.code), Some(3));
+        held.renew().unwrap();
+        assert!(!held.is_to_stay_ended());
+        assert_eq!(machine.wait(Some(Instant::now())).unwrap(), None, "the old outcome is forgotten");
+        held.finish(Outcome { code: 4, reason: None }).unwrap();
+        assert_eq!(machine.wait(None).unwrap().map(|o| o.code), Some(4));
+        assert!(matches!(store.rename(&machine, "two"), Err(MachineError::NameInUse(..))));
+        store.rename(&machine, "three").unwrap();
+        assert_eq!(store.find("three").unwrap().spec.id, "aa11");
+        assert!(matches!(store.find("one"), Err(MachineError::NotFound(_))));
     }
 
     #[test]

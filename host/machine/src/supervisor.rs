@@ -372,7 +372,8 @@ impl Supervision {
             && signal != signal_hook::consts::SIGQUIT
             && machine.state.phase != Phase::Starting
             && self.handle.ask();
-        self.stopping = Some((signal, Instant::now() + GRACE));
+        let grace = machine.spec.stop_timeout.map_or(GRACE, Duration::from_secs);
+        self.stopping = Some((signal, Instant::now() + grace));
         if let Some((_, limit)) = &mut self.exited {
             // Only a slow reader of its output is left.
             *limit = Some(Instant::now() + LAST_OUTPUT);

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verbs and flags of docker that are not here: what to use instead.
+
+use clap::error::{ContextKind, ContextValue, Error};
+
+const VERBS: [(&str, &str); 30] = [
+    (
+        "pull",
+        "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
+    ),
+    ("push", "images stay on this computer; `unilith build` writes a directory that boots elsewhere"),
+    ("login", "there is no registry to log in to"),
+    ("logout", "there is no registry to log out of"),
+    (
+        "search",
+        "use `apt-cache search WORD`, then `unilith run debian:PACKAGE`; `unilith apps` lists the catalogue",
+    ),
+    ("tag", "images have no tags: a program's name, as in `unilith run redis`, means its image"),
+    ("rmi", "use `unilith system prune`, which removes the images that no machine uses"),
+    ("image", "use `unilith images` and `unilith system prune`"),
+    ("save", "use `unilith build`, which writes a directory that boots with plain QEMU"),
+    ("load", "use `unilith run oci:FILE`: it takes what `docker save` writes"),
+    ("import", "use `unilith run dir:PATH` with the unpacked directory"),
+    ("export", "use `unilith cp NAME:/ DIRECTORY`"),
+    (
+        "commit",
+        "use `unilith cp` for the files that changed, and a unilith.toml that puts them into the image",
+    ),
+    ("diff", "use `unilith exec NAME ls -l PATH`, or `unilith cp NAME:PATH .` and diff"),
+    ("history", "an image is one archive; `unilith inspect NAME` says which"),
+    ("create", "use `unilith run -d`, and `unilith start` for a machine that has ended"),
+    ("update", "memory and processors are chosen when a machine is made: `unilith run -m SIZE --cpus N`"),
+    ("events", "use `unilith wait NAME` for ends, `unilith logs -f NAME` for what is printed"),
+    ("info", "use `unilith doctor` for this computer, `unilith system df` for the disk"),
+    (
+        "container",
+        "the verbs are `unilith ps`, `unilith inspect`, `unilith rm` and so on, without `container`",
+    ),
+    ("network", "each machine has a network of its own with this host; `unilith run -p` publishes its ports"),
+    ("compose", "a unilith.toml in a directory is one program's project: see docs/how-to/project.md"),
+    ("swarm", "there are no clusters"),
+    ("service", "there are no clusters; `unilith run -d --restart always` keeps a program running"),
+    ("stack", "there are no clusters"),
+    ("buildx", "use `unilith build`"),
+    ("builder", "use `unilith system prune`"),
+    ("context", "machines run on this computer alone"),
+    ("plugin", "there are no plugins; `unilith overlay build` makes programs for running machines"),
+    ("ls", "use `unilith ps`"),
+];
+
+const FLAGS: [(&str, &str); 26] = [
+    ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
+    ("--cap-add", "in its machine the program has all rights already"),
+    ("--cap-drop", "use -u to run the program as an ordinary user"),
+    ("--security-opt", "the machine itself is the boundary"),
+    ("--pull", "nothing is pulled; --offline uses only what is in the cache"),
+    ("--platform", "programs are x86-64"),
+    ("--gpus", "there are no devices of this host in machines"),
+    ("--device", "there are no devices of this host in machines"),
+    ("--net", "use --network auto, tap, user or none"),
+    (
+        "--link",
+        "reach another machine by its address: `unilith inspect -f '{{.NetworkSettings.IPAddress}}' NAME`",
+    ),
+    ("--volumes-from", "give the same -v to both"),
+    ("--env-host", "use -e NAME for each variable"),
+    ("--health-cmd", "a server is ready when it listens; `ready` of a unilith.toml says otherwise"),
+    ("--shm-size", "/dev/shm is part of the machine's memory: use -m"),
+    ("--memory-swap", "machines do not swap: use -m"),
+    ("--cpu-shares", "use --cpus"),
+    ("--cpuset-cpus", "use taskset(1) before `unilith run`"),
+    ("--pid", "a machine has its own processes only"),
+    ("--ipc", "a machine has its own IPC only"),
+    ("--userns", "a machine has its own users only"),
+    ("--log-driver", "use `unilith logs`"),
+    ("--cidfile", "`unilith run -d` prints the id; --name gives a name"),
+    ("--tmpfs", "all of a machine's root is in memory and writable already"),
+    (
+        "--ulimit",
+        "use `ulimit` in a shell, or prlimit(1), before the program: `sh -c 'ulimit -n 4096; exec PROGRAM'`",
+    ),
+    ("--add-host", "put an /etc/hosts into the image: `files` of a unilith.toml"),
+    (
+        "--read-only",
+        "the root is the machine's own copy in memory: what the program writes there is gone with it",
+    ),
+];
+
+/// What to use instead of a verb.
+fn verb(word: &str) -> Option<&'static str> {
+    VERBS.iter().find(|(name, _)| *name == word).map(|(_, instead)| *instead)
+}
+
+/// What to use instead of a flag, which may have a value behind `=`.
+pub fn flag(word: &str) -> Option<&'static str> {
+    let name = word.split('=').next().unwrap_or(word);
+    FLAGS.iter().find(|(flag, _)| *flag == name).map(|(_, instead)| *instead)
+}
+
+/// Ends this process as clap does, with what docker's users may want instead.
+pub fn exit(error: &Error) -> ! {
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    let instead = word(ContextKind::InvalidSubcommand)
+        .and_then(|name| Some((name, verb(name)?)))
+        .or_else(|| word(ContextKind::InvalidArg).and_then(|name| Some((name, flag(name)?))));
+    if let Some((name, instead)) = instead {
+        eprintln!("unilith: there is no {name}: {instead}");
+        std::process::exit(2);
+    }
+    error.exit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dockers_words_are_answered() {
+        assert!(verb("pull").unwrap().contains("debian:PACKAGE"));
+        assert!(flag("--gpus=all").is_some() && flag("--publish").is_none() && verb("run").is_none());
+    }
+}

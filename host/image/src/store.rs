@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the cache holds and what of it may go: images by their last use, packages, and everything else that comes back.
+
+use crate::{cache::Cache, facts::Facts};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// What was used within this time may belong to a command that has not made its machine yet.
+const RECENT: Duration = Duration::from_secs(600);
+
+/// An image of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cached {
+    /// SHA-256 of its archive.
+    pub digest: String,
+    /// What it was gathered from, where that is known: a directory's image is gathered anew each time.
+    pub name: Option<String>,
+    pub path: PathBuf,
+    /// Bytes of the archive.
+    pub size: u64,
+    pub used: SystemTime,
+}
+
+/// A part of the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub name: &'static str,
+    pub files: u64,
+    /// Bytes on the disk.
+    pub size: u64,
+}
+
+/// The parts of the cache: what they are called, and their folders.
+const PARTS: [(&str, &[&str]); 6] = [
+    ("images", &["roots", "recipes"]),
+    ("packages", &["debian/archives"]),
+    ("package lists", &["debian"]),
+    ("system-call tables", &["sites-"]),
+    ("kernels", &["kernels"]),
+    ("Linux", &["linux"]),
+];
+
+/// Files and bytes of everything below a folder; links are not followed.
+fn measure(folder: &Path, into: &mut Part) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() {
+            measure(&entry.path(), into);
+        } else {
+            into.files += 1;
+            into.size += metadata.blocks() * 512;
+        }
+    }
+}
+
+impl Cache {
+    /// How much each part takes.
+    pub fn parts(&self) -> Vec<Part> {
+        let top: Vec<PathBuf> =
+            fs::read_dir(self.folder()).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        let mut parts = Vec::new();
+        for (name, folders) in PARTS {
+            let mut part = Part { name, files: 0, size: 0 };
+            for folder in folders {
+                match folder.strip_suffix('-') {
+                    Some(_) => {
+                        let begins = |p: &&PathBuf| {
+                            p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(folder))
+                        };
+                        top.iter().filter(begins).for_each(|p| measure(p, &mut part));
+                    }
+                    None => measure(&self.folder().join(folder), &mut part),
+                }
+            }
+            parts.push(part);
+        }
+        // The archives are below the lists' folder.
+        let archives = parts[1].clone();
+        parts[2].files = parts[2].files.saturating_sub(archives.files);
+        parts[2].size = parts[2].size.saturating_sub(archives.size);
+        parts
+    }
+
+    /// All images, the one used last first.
+    pub fn images(&self) -> Vec<Cached> {
+        let mut names: BTreeMap<String, String> = BTreeMap::new();
+        for entry in fs::read_dir(self.folder().join("recipes")).into_iter().flatten().flatten() {
+            let facts = fs::read(entry.path()).ok().and_then(|b| serde_json::from_slice::<Facts>(&b).ok());
+            if let Some(facts) = facts {
+                names.insert(facts.digest, facts.name);
+            }
+        }
+        let mut images = self.roots();
+        for image in &mut images {
+            image.name = names.remove(&image.digest);
+        }
+        images
+    }
+
+    /// The same without their names, which are in files of their own.
+    fn roots(&self) -> Vec<Cached> {
+        let mut images = Vec::new();
+        for entry in fs::read_dir(self.folder().join("roots")).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Some(digest) = path.file_stem().map(|s| s.to_string_lossy().into_owned()) else { continue };
+            if path.extension().is_none_or(|e| e != "cpio") {
+                continue;
+            }
+            let Ok(metadata) = entry.metadata() else { continue };
+            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            images.push(Cached { digest, name: None, path, size: metadata.len(), used });
+        }
+        images.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.digest.cmp(&b.digest)));
+        images
+    }
+
+    /// Notes that an image is used now.
+    pub(crate) fn touch(root: &Path) {
+        // A cache that is read-only for this user keeps its times.
+        if let Ok(file) = fs::File::open(root) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Removes images and packages, those used longest ago first, until all of them together take no more than `budget`
+    /// bytes. What is `in_use`, and what was used just now, stays. Returns the bytes that were freed.
+    pub fn trim(&self, budget: u64, in_use: &BTreeSet<PathBuf>) -> u64 {
+        let mut files: Vec<(SystemTime, PathBuf, u64)> =
+            self.roots().into_iter().map(|i| (i.used, i.path, i.size)).collect();
+        for entry in fs::read_dir(self.folder().join("debian/archives")).into_iter().flatten().flatten() {
+            if let Ok(metadata) = entry.metadata()
+                && metadata.is_file()
+                && let Ok(used) = metadata.accessed()
+            {
+                files.push((used, entry.path(), metadata.len()));
+            }
+        }
+        let mut total: u64 = files.iter().map(|f| f.2).sum();
+        let before = total;
+        files.sort();
+        for (used, path, size) in files {
+            if total <= budget {
+                break;
+            }
+            let recent = used.elapsed().is_ok_and(|age| age < RECENT) || used > SystemTime::now();
+            if !recent && !in_use.contains(&path) && fs::remove_file(&path).is_ok() {
+                total -= size;
+            }
+        }
+        before - total
+    }
+
+    /// Removes all images but those `in_use` and those used just now. Returns the bytes that were freed.
+    pub fn trim_images(&self, in_use: &BTreeSet<PathBuf>) -> u64 {
+        let recent = |used: SystemTime| used.elapsed().is_ok_and(|age| age < RECENT);
+        let unused = self.roots().into_iter().filter(|i| !in_use.contains(&i.path) && !recent(i.used));
+        unused.filter(|i| fs::remove_file(&i.path).is_ok()).map(|i| i.size).sum()
+    }
+
+    /// Removes what was left by commands that were killed while they wrote.
+    pub fn sweep(&self) -> u64 {
+        let mut freed = 0;
+        for folder in ["roots", "recipes", "kernels", "debian"] {
+            for entry in fs::read_dir(self.folder().join(folder)).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                let Ok(metadata) = entry.metadata() else { continue };
+                let old = metadata.modified().is_ok_and(|t| t.elapsed().is_ok_and(|age| age > RECENT));
+                if name.to_string_lossy().starts_with(".new.")
+                    && metadata.is_file()
+                    && old
+                    && fs::remove_file(entry.path()).is_ok()
+                {
+                    freed += metadata.len();
+                }
+            }
+        }
+        freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(cache: &Cache, name: &str, bytes: usize, age: u64) -> PathBuf {
+        let path = cache.put("roots", &format!("{name}.cpio"), &vec![0; bytes]).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(age);
+        fs::File::open(&path).unwrap().set_modified(then).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_image_used_longest_ago_goes_first_and_what_a_machine_uses_never() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        let used = put(&cache, "used", 1000, 9000);
+        let old = put(&cache, "old", 1000, 8000);
+        let newer = put(&cache, "newer", 1000, 7000);
+        let fresh = put(&cache, "fresh", 1000, 1);
+        let in_use = BTreeSet::from([used.clone()]);
+        assert_eq!(cache.trim(4000, &in_use), 0);
+        assert_eq!(cache.trim(3500, &in_use), 1000);
+        assert!(used.exists() && !old.exists() && newer.exists() && fresh.exists());
+        assert_eq!(cache.trim(0, &in_use), 1000);
+        assert!(used.exists() && !newer.exists() && fresh.exists(), "a command may be about to use it");
+        let names: Vec<String> = cache.images().into_iter().map(|i| i.digest).collect();
+        assert_eq!(names, ["fresh", "used"]);
+        Cache::touch(&used);
+        assert_eq!(cache.images()[0].digest, "used");
+        assert!(cache.parts()[0].files == 2 && cache.parts()[0].name == "images");
+    }
+}

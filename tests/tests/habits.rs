@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What docker's users' fingers do next: verbs on machines that there are, flags of `run`, formats and filters. The guest is
+//! a few bytes long.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use unilith_tests::{Unilith, eventually, guest::Script};
+
+fn server() -> Unilith {
+    let mut unilith = Unilith::with_guest(
+        &Script::new()
+            .status("started 1000")
+            .print("hello\n")
+            .status("listening tcp 6379")
+            .wait_for_break()
+            .print("bye\n")
+            .status("exit 3")
+            .end(),
+    );
+    let (data, cache) = (unilith.path("data"), unilith.path("cache"));
+    unilith.set("XDG_DATA_HOME", data);
+    unilith.set("XDG_CACHE_HOME", cache);
+    unilith
+}
+
+const GUEST: [&str; 2] = ["cpio:root.cpio", "/x"];
+
+fn run(unilith: &Unilith, flags: &[&str]) {
+    unilith.run(&[&["run", "-d"], flags, &GUEST].concat()).ok();
+}
+
+#[test]
+fn an_ended_machine_starts_again_under_its_new_name() {
+    let unilith = server();
+    run(&unilith, &["--name", "web", "-l", "tier=front", "-p", "127.0.0.1::6379"]);
+    let format = ["--format", "{{.Names}} {{.State}}"];
+    let listed = |filter: &str| unilith.run(&[&["ps", "--filter", filter], &format[..]].concat()).ok().out;
+    assert_eq!(listed("label=tier=front"), "web ready\n");
+    assert_eq!(listed("label=tier=back"), "");
+    assert_eq!(listed("status=exited"), "");
+    unilith.run(&["ps", "--filter", "colour=red"]).code(2).fails_with(&["colour=red", "label"]);
+    unilith.run(&["port", "web"]).ok().says("6379/tcp -> 127.0.0.1:");
+    unilith.run(&["port", "web", "80"]).fails_with(&["port 80", "not published", "-p 80"]);
+
+    unilith.run(&["rename", "web", "front"]).ok();
+    unilith.run(&["start", "front"]).fails_with(&["front is running already"]);
+    unilith.run(&["stop", "front"]).ok();
+    let state = |f: &str| unilith.run(&["inspect", "-f", f, "front"]).ok().out;
+    assert_eq!(state("{{.State.Status}} {{.State.ExitCode}}"), "exited 3\n");
+    unilith
+        .run(&["inspect", "-f", "{{.State.Colour}}", "front"])
+        .code(2)
+        .fails_with(&["colour", "exit_code"]);
+
+    unilith.run(&["start", "front"]).ok();
+    assert_eq!(state("{{.State.Status}} {{.Name}}"), "running front\n");
+    unilith.run(&["restart", "front"]).ok();
+    unilith.run(&["logs", "--tail", "all", "front"]).ok().says("hello\nbye\nhello\nbye\nhello\n");
+}
+
+#[test]
+fn a_paused_machine_stands_still_and_can_be_stopped() {
+    let unilith = server();
+    run(&unilith, &["--name", "still"]);
+    unilith.run(&["pause", "still"]).ok().says("still");
+    eventually("ps says so", || unilith.run(&["ps"]).out.contains("(paused)"));
+    unilith.run(&["pause", "still"]).fails_with(&["paused already"]);
+    unilith.run(&["stats", "--no-stream", "--format", "{{.Name}} {{.CPUPerc}}"]).ok().says("still 0.0%");
+    unilith.run(&["unpause", "still"]).ok();
+    assert!(!unilith.run(&["ps"]).out.contains("(paused)"));
+    unilith.run(&["pause", "still"]).ok();
+    unilith.run(&["stop", "still"]).ok();
+    unilith.run(&["wait", "still"]).ok().says("3");
+}
+
+#[test]
+fn a_program_that_ends_at_once_says_so_and_is_started_again_as_often_as_was_asked() {
+    let unilith = Unilith::with_guest(
+        &Script::new().status("started 1000").print("no such file\n").status("exit 7").end(),
+    );
+    let ran = unilith.run(&[&["run", "-d"], &GUEST[..]].concat()).ok();
+    ran.complains("has ended already, with exit code 7").complains("  no such file");
+
+    run(&unilith, &["--name", "again", "--restart", "on-failure:2"]);
+    eventually("it ended three times", || {
+        let ended = unilith.run(&["ps", "-aq", "--filter", "name=again", "--filter", "exited=7"]).out;
+        ended.lines().count() == 1 && unilith.run(&["logs", "again"]).out.matches("no such file").count() == 3
+    });
+    unilith
+        .run(&[&["run", "--restart", "always"], &GUEST[..]].concat())
+        .code(2)
+        .fails_with(&["--restart", "-d"]);
+}
+
+#[test]
+fn a_machine_that_is_always_started_again_stays_ended_when_it_is_stopped() {
+    let unilith = server();
+    run(&unilith, &["--name", "always", "--restart", "always"]);
+    unilith.run(&["stop", "always"]).ok();
+    unilith.run(&["wait", "always"]).ok().says("3");
+    unilith.run(&["ps", "-a", "--format", "{{.State}}"]).ok().says("exited");
+}
+
+#[test]
+fn volumes_have_names_and_are_not_removed_while_a_machine_has_them() {
+    let unilith = server();
+    run(&unilith, &["--name", "db", "-v", "notes:/data", "--mount", "type=volume,source=more,target=/more"]);
+    let names = unilith.run(&["volume", "ls", "-q"]).ok().out;
+    assert_eq!(names, "more\nnotes\n");
+    unilith.run(&["volume", "rm", "notes"]).fails_with(&["notes is machine db's", "unilith rm db"]);
+    unilith.run(&["rm", "-f", "db"]).ok();
+    unilith.run(&["volume", "rm", "notes", "more"]).ok();
+    assert_eq!(unilith.run(&["volume", "ls", "-q"]).ok().out, "");
+    unilith
+        .run(&["run", "--mount", "type=tmpfs,target=/x", "cpio:root.cpio", "/x"])
+        .fails_with(&["in memory"]);
+}
+
+#[test]
+fn prune_takes_what_has_ended_and_leaves_what_runs() {
+    let unilith = server();
+    run(&unilith, &["--name", "runs"]);
+    run(&unilith, &["--name", "ended"]);
+    unilith.run(&["stop", "ended"]).ok();
+    let all: serde_json::Value =
+        serde_json::from_str(&unilith.run(&["system", "df", "--json"]).ok().out).unwrap();
+    let machines = all.as_array().unwrap().iter().find(|r| r["what"] == "machines").unwrap();
+    assert!(machines["count"] == 2 && machines["reclaimable"].as_u64().unwrap() > 0, "{machines}");
+    unilith.run(&["system", "prune"]).fails_with(&["add -f"]);
+    unilith.run(&["system", "prune", "-f"]).ok().says("ended").says("freed");
+    assert_eq!(unilith.run(&["ps", "-a", "--format", "{{.Names}}"]).ok().out, "runs\n");
+}
+
+#[test]
+fn dockers_words_that_are_not_here_name_what_to_use_instead() {
+    let unilith = server();
+    unilith.run(&["pull", "redis"]).code(2).fails_with(&["no pull", "debian:PACKAGE"]);
+    unilith
+        .run(&["run", "--privileged", "redis"])
+        .code(2)
+        .fails_with(&["no flag --privileged", "kernel of its own"]);
+    unilith.run(&["version"]).ok().says("unilith ");
+    unilith.run(&["help", "ps"]).ok().says("--filter");
+}
