@@ -32,7 +32,10 @@ impl Rights {
     }
 
     pub const fn without(self, other: Rights) -> Rights {
-        Rights(self.0 & !other.0)
+        // What could be written could be read: a page that is mapped for reading only must stay readable, or the fault
+        // that mapped it comes again.
+        let readable = if self.0 & Rights::WRITE.0 != 0 { Rights::READ.0 } else { 0 };
+        Rights((self.0 | readable) & !other.0)
     }
 
     /// On x86 a page that can be written or executed can be read.

@@ -191,11 +191,14 @@ pub fn credentials_of(process: &Process) -> vfs::Credentials {
 /// Real ids of the calling process, which access(2) goes by.
 pub fn real_credentials() -> vfs::Credentials {
     let c = task::current().process.credentials.lock();
-    vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c) }
+    // As access(2) has it: root of the real id has what it may have, others have nothing.
+    let capabilities = if c.uid == 0 { c.capabilities.permitted } else { 0 };
+    vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c), capabilities }
 }
 
 fn from_process(c: &Credentials) -> vfs::Credentials {
-    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c) }
+    let capabilities = c.capabilities.effective;
+    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c), capabilities }
 }
 
 fn copy_groups(c: &Credentials) -> Vec<u32> {

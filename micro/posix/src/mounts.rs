@@ -8,7 +8,6 @@ use crate::terminals;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_boot::Volume;
 use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
@@ -20,7 +19,7 @@ use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
 /// Device number of the root file system.
 const ROOT_DEVICE: u64 = 1;
-static ROOT: Credentials = Credentials { uid: 0, gid: 0, groups: Vec::new() };
+static ROOT: Credentials = Credentials::root();
 const O_RDWR: u32 = 2;
 const O_WRONLY: u32 = 1;
 

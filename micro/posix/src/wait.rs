@@ -87,6 +87,13 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
     }
 }
 
+/// Between the pieces of a long call: does what is due and lets other threads run. True when a signal waits, and the call is
+/// to end with what it has done.
+pub fn take_a_break() -> bool {
+    sched::work();
+    task::current().has_signal()
+}
+
 /// When a call that may take `timeout_ns` is over. A call that was interrupted without a handler and is made again
 /// keeps the deadline it had: its answer must go through [`interrupted`].
 pub fn deadline_in(timeout_ns: u64) -> u64 {

@@ -2,11 +2,12 @@
 //! Open file descriptions.
 
 use crate::locks;
-use abi::{Result, errno::*};
+use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
+use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use vfs::{Dentry, notify};
 
@@ -55,6 +56,9 @@ pub struct Description {
     id: usize,
     is_seekable: bool,
     position: AtomicU64,
+    /// Somebody reads or writes at the position, which may wait for a disk or a host; the others wait for that.
+    is_moving: AtomicBool,
+    movers: WaitQueue,
     flags: AtomicU32,
     /// F_SETOWN: [`Owned`], packed; and F_SETSIG.
     owner: AtomicU64,
@@ -74,6 +78,8 @@ impl Description {
             file,
             place,
             position: AtomicU64::new(0),
+            is_moving: AtomicBool::new(false),
+            movers: WaitQueue::new(),
             flags: AtomicU32::new(flags & KEPT),
             owner: AtomicU64::new(0),
             signal: AtomicI32::new(0),
@@ -139,7 +145,20 @@ impl Description {
         self.position.store(position, Ordering::Relaxed);
     }
 
-    /// read(2): from the position on, which moves.
+    /// The position for as long as the answer lives; `None` while another thread has it. Of two threads that write, the
+    /// second goes on where the first ended (POSIX 2.9.7, Linux' f_pos_lock). Whoever waits does so on
+    /// [`Description::movers`].
+    #[inline]
+    pub fn hold_position(&self) -> Option<Moving<'_>> {
+        if self.is_moving.swap(true, Ordering::Acquire) { None } else { Some(Moving(self)) }
+    }
+
+    /// Woken when the position is free again.
+    pub fn movers(&self) -> &WaitQueue {
+        &self.movers
+    }
+
+    /// read(2): from the position on, which moves. The caller holds the position where threads share it.
     pub fn read(&self, to: &mut Sink<'_>) -> Result<usize> {
         if !self.may_read() {
             return Err(EBADF);
@@ -305,6 +324,19 @@ impl Description {
         match Arc::into_inner(self) {
             Some(last) => last.end(),
             None => Ok(()),
+        }
+    }
+}
+
+/// The right to move a description's position.
+pub struct Moving<'a>(&'a Description);
+
+impl Drop for Moving<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.is_moving.store(false, Ordering::Release);
+        if !self.0.movers.is_empty() {
+            self.0.movers.wake(Events::IN);
         }
     }
 }

@@ -16,5 +16,5 @@ mod description;
 pub mod locks;
 mod table;
 
-pub use description::{Description, Owned, OwnerKind, Watcher};
+pub use description::{Description, Moving, Owned, OwnerKind, Watcher};
 pub use table::Descriptors;

@@ -29,32 +29,53 @@ impl core::ops::BitOr for Access {
     }
 }
 
-/// On whose behalf files are used: the file-system ids of the thread.
+/// A right to ignore rules, by its number in capabilities(7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Capability {
+    Chown = 0,
+    DacOverride = 1,
+    DacReadSearch = 2,
+    Fowner = 3,
+    Fsetid = 4,
+    SysChroot = 18,
+    SysAdmin = 21,
+    SysResource = 24,
+    Mknod = 27,
+}
+
+/// On whose behalf files are used: the file-system ids of the thread, and its effective capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
+    pub capabilities: u64,
 }
 
 impl Credentials {
-    /// Root has CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_CHOWN and the rest.
-    pub fn is_root(&self) -> bool {
-        self.uid == 0
+    /// Root with every capability, as the kernel itself acts.
+    pub const fn root() -> Credentials {
+        Credentials { uid: 0, gid: 0, groups: Vec::new(), capabilities: u64::MAX }
+    }
+
+    /// User id 0 by itself allows nothing.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.capabilities >> capability as u32 & 1 != 0
     }
 
     pub fn is_in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// The owner, or root: who may change attributes (`EPERM` for others).
+    /// The owner, or who has CAP_FOWNER: who may change attributes (`EPERM` for others).
     pub fn owns(&self, stat: &Stat) -> bool {
-        self.is_root() || self.uid == stat.uid
+        self.has(Capability::Fowner) || self.uid == stat.uid
     }
 
-    /// `EACCES` unless the permission bits, or root's privilege, allow it.
+    /// `EACCES` unless the permission bits, or a capability, allow it.
     pub fn check(&self, stat: &Stat, want: Access) -> Result<()> {
-        if self.is_root() {
+        if self.has(Capability::DacOverride) {
             // CAP_DAC_OVERRIDE does not make a file executable that nobody may execute.
             let may_execute = stat.kind == FileType::Directory || stat.permissions & 0o111 != 0;
             return if want.contains(Access::EXECUTE) && !may_execute { Err(EACCES) } else { Ok(()) };
@@ -67,6 +88,32 @@ impl Credentials {
             0
         };
         let allowed = Access(stat.permissions >> shift & 7);
-        if allowed.contains(want) { Ok(()) } else { Err(EACCES) }
+        let searches = stat.kind == FileType::Directory && !want.contains(Access::WRITE);
+        let reads = self.has(Capability::DacReadSearch) && (searches || want == Access::READ);
+        if allowed.contains(want) || reads { Ok(()) } else { Err(EACCES) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_id_0_without_capabilities_is_held_to_the_permission_bits() {
+        let mut stat = Stat::new(FileType::Regular, 0o040);
+        stat.uid = 1;
+        let root = Credentials::root();
+        assert_eq!(root.check(&stat, Access::WRITE), Ok(()));
+        assert_eq!(root.check(&stat, Access::EXECUTE), Err(EACCES));
+        let bare = Credentials { capabilities: 0, ..Credentials::root() };
+        assert_eq!(bare.check(&stat, Access::READ), Ok(()), "of its group");
+        assert_eq!(bare.check(&stat, Access::WRITE), Err(EACCES));
+        assert!(!bare.owns(&stat) && root.owns(&stat));
+        let reader = Credentials { capabilities: 1 << 2, uid: 7, gid: 7, groups: Vec::new() };
+        assert_eq!(reader.check(&stat, Access::READ), Ok(()));
+        assert_eq!(reader.check(&stat, Access::READ | Access::WRITE), Err(EACCES));
+        stat.kind = FileType::Directory;
+        assert_eq!(reader.check(&stat, Access::READ | Access::EXECUTE), Ok(()));
+        assert_eq!(reader.check(&stat, Access::CHANGE), Err(EACCES));
     }
 }

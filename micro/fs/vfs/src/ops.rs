@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changes of the tree, with their permission checks in Linux' order.
 
-use crate::access::{Access, Credentials};
+use crate::access::{Access, Capability, Credentials};
 use crate::dentry::Dentry;
 use crate::mount::MountFlags;
 use crate::notify;
@@ -123,7 +123,7 @@ pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result
         FileType::CharDevice | FileType::BlockDevice if mount.has(MountFlags::NODEV) => return Err(EACCES),
         _ => {}
     }
-    if !who.is_root() || flags & O_NOATIME != 0 {
+    if !who.has(Capability::DacOverride) || flags & O_NOATIME != 0 {
         let stat = dentry.inode().stat()?;
         who.check(&stat, access)?;
         if flags & O_NOATIME != 0 && !who.owns(&stat) {
@@ -197,7 +197,7 @@ pub fn create(
 ) -> Result<Arc<Dentry>> {
     let (dir, name) = new_name(walk, path, kind == FileType::Directory)?;
     let owner = may_create(walk.who, &dir)?;
-    if matches!(kind, FileType::CharDevice | FileType::BlockDevice) && !walk.who.is_root() {
+    if matches!(kind, FileType::CharDevice | FileType::BlockDevice) && !walk.who.has(Capability::Mknod) {
         return Err(EPERM);
     }
     let mut permissions = permissions & 0o7777;
@@ -383,6 +383,6 @@ pub fn permissions_to_set(who: &Credentials, stat: &Stat, permissions: u32) -> R
     if !who.owns(stat) {
         return Err(EPERM);
     }
-    let keeps_group = who.is_root() || who.is_in_group(stat.gid);
+    let keeps_group = who.has(Capability::Fsetid) || who.is_in_group(stat.gid);
     Ok(permissions & 0o7777 & if keeps_group { u32::MAX } else { !S_ISGID })
 }

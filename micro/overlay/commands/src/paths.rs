@@ -40,7 +40,7 @@ impl Tree {
     pub fn for_path(path: &[u8]) -> core::result::Result<Tree, Failure> {
         let process = auxiliary::program().map_err(|e| Failure::new("").errno(e))?;
         let (root, working) = (process.files.root(), process.files.working());
-        let who = Credentials { uid: 0, gid: 0, groups: Vec::new() };
+        let who = Credentials::root();
         let tree = Tree { process, root, working, who };
         if leads_to_overlay(path) {
             tree.mount_overlay()?;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use api_fs::{FileType, Inode, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
 use descriptors::Description;
-use vfs::{Access, Dentry, notify, ops};
+use vfs::{Access, Capability, Dentry, notify, ops};
 
 const UTIME_NOW: i64 = 0x3fff_ffff;
 const UTIME_OMIT: i64 = 0x3fff_fffe;
@@ -88,9 +88,10 @@ impl Target {
         let who = files::credentials();
         let uid = (uid != u32::MAX).then_some(uid);
         let gid = (gid != u32::MAX).then_some(gid);
-        let may_uid = uid.is_none_or(|uid| who.is_root() || (who.uid == stat.uid && uid == stat.uid));
+        let may_uid =
+            uid.is_none_or(|uid| who.has(Capability::Chown) || (who.uid == stat.uid && uid == stat.uid));
         let may_gid = gid.is_none_or(|gid| {
-            who.is_root() || (who.uid == stat.uid && (gid == stat.gid || who.is_in_group(gid)))
+            who.has(Capability::Chown) || (who.uid == stat.uid && (gid == stat.gid || who.is_in_group(gid)))
         });
         if !may_uid || !may_gid {
             return Err(EPERM);
@@ -410,10 +411,14 @@ fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
         return who.check(&stat, access);
     }
     if name.starts_with(b"trusted.") {
-        return if who.is_root() { Ok(()) } else { Err(if writes { EPERM } else { ENODATA }) };
+        return if who.has(Capability::SysAdmin) {
+            Ok(())
+        } else {
+            Err(if writes { EPERM } else { ENODATA })
+        };
     }
     if name.starts_with(b"security.") {
-        return if !writes || who.is_root() { Ok(()) } else { Err(EPERM) };
+        return if !writes || who.has(Capability::SysAdmin) { Ok(()) } else { Err(EPERM) };
     }
     Err(EOPNOTSUPP)
 }

@@ -14,6 +14,7 @@ use descriptors::{
 };
 use pipe::PipeEnd;
 use ramfs::RamFile;
+use vfs::Capability;
 
 const F_DUPFD: i32 = 0;
 const F_GETFD: i32 = 1;
@@ -113,7 +114,7 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
         F_SETPIPE_SZ => {
             let size = u32::try_from(argument).map_err(|_| EINVAL)?;
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;
-            end.pipe().set_capacity(size as usize, files::credentials().is_root())
+            end.pipe().set_capacity(size as usize, files::credentials().has(Capability::SysResource))
         }
         F_GETPIPE_SZ => {
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;

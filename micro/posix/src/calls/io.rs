@@ -9,7 +9,7 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType};
 use api_user::{Sink, Source, read_iovec};
-use descriptors::Description;
+use descriptors::{Description, Moving};
 
 const SIGPIPE: i32 = 13;
 const SIGXFSZ: i32 = 25;
@@ -26,8 +26,27 @@ const RWF_APPEND: u32 = 16;
 /// RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND.
 const RWF_KNOWN: u32 = 31;
 
+/// The position of a description that has one, waited for while another thread moves it.
+#[inline]
+fn hold_position(description: &Description) -> Result<Option<Moving<'_>>> {
+    if !description.is_seekable() {
+        return Ok(None);
+    }
+    match description.hold_position() {
+        None => wait_for_position(description).map(Some),
+        held => Ok(held),
+    }
+}
+
+#[cold]
+fn wait_for_position(description: &Description) -> Result<Moving<'_>> {
+    let held = || description.hold_position().ok_or(EAGAIN);
+    wait::on_queue(description.movers(), Events::IN, wait::FOREVER, held)
+}
+
 /// Reads from a description into `to`, waiting as it says.
 pub fn read_from(description: &Description, to: &mut Sink<'_>) -> Result<usize> {
+    let _moving = hold_position(description)?;
     let blocking = !description.is_nonblocking();
     wait::for_file(&**description.file(), READABLE, blocking, wait::FOREVER, || description.read(to))
 }
@@ -81,6 +100,7 @@ pub fn write_at(description: &Description, offset: u64, from: &mut Source<'_>) -
 /// Writes `from` to a description, waiting as it says. A blocking write to a pipe or stream ends when all is written;
 /// `EPIPE` comes with SIGPIPE.
 pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usize> {
+    let _moving = hold_position(description)?;
     limit_write(description, None, from)?;
     let blocking = !description.is_nonblocking();
     let mut done = 0;

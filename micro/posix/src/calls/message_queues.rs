@@ -138,7 +138,7 @@ pub fn mq_unlink(call: &mut Call<'_>) -> Result<usize> {
         let mut queues = QUEUES.lock();
         let named = queues.get(&name).ok_or(ENOENT)?;
         // The directory of queues belongs to root and is sticky.
-        if !who.is_root() && !who.owns(&named.queue.stat()) {
+        if !who.owns(&named.queue.stat()) {
             return Err(EACCES);
         }
         queues.remove(&name)

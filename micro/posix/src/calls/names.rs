@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use api_fs::FileType;
 use api_user::UserPtr;
 use descriptors::Description;
-use vfs::{Access, Dentry, MountFlags, Walk, ops};
+use vfs::{Access, Capability, Dentry, MountFlags, Walk, ops};
 
 const AT_REMOVEDIR: u32 = 0x200;
 const AT_SYMLINK_FOLLOW: u32 = 0x400;
@@ -111,7 +111,7 @@ fn link_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Resu
     let old_path = read_path(old.1, flags & AT_EMPTY_PATH != 0)?;
     let new_path = read_path(new.1, false)?;
     let from = if old_path.is_empty() {
-        if !files::credentials().is_root() {
+        if !files::credentials().has(Capability::DacReadSearch) {
             return Err(ENOENT);
         }
         files::current().descriptors.get_any(old.0)?.place().cloned().ok_or(EXDEV)?
@@ -291,7 +291,7 @@ pub fn fchdir(call: &mut Call<'_>) -> Result<usize> {
 pub fn chroot(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(0), false)?;
     let dir = directory(lookup_at(AT_FDCWD, &path, true)?)?;
-    if !files::credentials().is_root() {
+    if !files::credentials().has(Capability::SysChroot) {
         return Err(EPERM);
     }
     files::current().set_root(dir);
@@ -328,7 +328,7 @@ fn kept_flags(flags: u64) -> MountFlags {
 
 /// mount(2): tmpfs, and MS_REMOUNT. Bind mounts and other file systems are refused.
 pub fn mount(call: &mut Call<'_>) -> Result<usize> {
-    if !files::credentials().is_root() {
+    if !files::credentials().has(Capability::SysAdmin) {
         return Err(EPERM);
     }
     let flags = call.arg(3);
@@ -358,7 +358,7 @@ pub fn mount(call: &mut Call<'_>) -> Result<usize> {
 
 pub fn umount2(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(1, MNT_DETACH | UMOUNT_NOFOLLOW | 1)?;
-    if !files::credentials().is_root() {
+    if !files::credentials().has(Capability::SysAdmin) {
         return Err(EPERM);
     }
     let path = read_path(call.ptr(0), false)?;

@@ -4,7 +4,7 @@
 
 use super::io::{read_from, write_at, write_to};
 use crate::call::Call;
-use crate::files;
+use crate::{files, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -99,7 +99,7 @@ pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
             Ok(written) => {
                 position.advance(&from, written);
                 done += written;
-                if written < n {
+                if written < n || wait::take_a_break() {
                     break Ok(done);
                 }
             }
@@ -308,6 +308,9 @@ pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
                 source.advance(&from, n);
                 target.advance(&to, n);
                 done += n;
+                if wait::take_a_break() {
+                    break;
+                }
             }
             Err(e) if done == 0 => return Err(e),
             Err(_) => break,

@@ -59,7 +59,7 @@ fn with_segments<T>(f: impl FnOnce(&mut Table<Segment>) -> Result<T>) -> Result<
     let gone = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 && o.value.mappings() == 0;
     let dead: alloc::vec::Vec<i32> =
         segments.objects.iter().filter(|(_, o)| gone(o)).map(|(id, _)| *id).collect();
-    let dead: alloc::vec::Vec<_> = dead.iter().filter_map(|id| segments.objects.remove(id)).collect();
+    let dead: alloc::vec::Vec<_> = dead.iter().filter_map(|id| segments.remove(*id)).collect();
     let result = f(&mut segments);
     drop(segments);
     drop(dead);
@@ -247,7 +247,9 @@ pub fn shmctl(call: &mut Call<'_>) -> Result<usize> {
                 let object = segments.by_id_mut(id)?;
                 object.permissions.check_owner()?;
                 object.permissions.mode |= SHM_DEST;
+                let permissions = object.permissions;
                 object.permissions.key = IPC_PRIVATE;
+                segments.forget_key(&permissions, id);
                 Ok(())
             })?;
             with_segments(|_| Ok(0))

@@ -88,15 +88,19 @@ struct Object<T> {
     value: Arc<T>,
 }
 
-/// All objects of a kind.
+/// All objects of a kind, by id, by index and by key: no call looks at all of them.
 struct Table<T> {
     objects: Map<i32, Object<T>>,
+    ids: Map<i32, i32>,
+    keys: Map<i32, i32>,
+    /// No index below is free.
+    lowest: i32,
     made: i32,
 }
 
 impl<T> Table<T> {
     const fn new() -> Table<T> {
-        Table { objects: Map::new(), made: 0 }
+        Table { objects: Map::new(), ids: Map::new(), keys: Map::new(), lowest: 0, made: 0 }
     }
 
     fn by_id(&self, id: i32) -> Result<&Object<T>> {
@@ -109,11 +113,28 @@ impl<T> Table<T> {
 
     /// The object with an index, as the *_STAT commands count them.
     fn by_index(&self, index: i32) -> Result<(i32, &Object<T>)> {
-        self.objects.iter().find(|(id, _)| *id % INDEXES == index).map(|(id, o)| (*id, o)).ok_or(EINVAL)
+        let id = *self.ids.get(&index).ok_or(EINVAL)?;
+        Ok((id, self.by_id(id)?))
     }
 
     fn highest_index(&self) -> usize {
-        self.objects.keys().map(|id| id % INDEXES).max().unwrap_or(0) as usize
+        self.ids.last_key_value().map_or(0, |(index, _)| *index as usize)
+    }
+
+    /// Takes an object out.
+    fn remove(&mut self, id: i32) -> Option<Object<T>> {
+        let object = self.objects.remove(&id)?;
+        self.ids.remove(&(id % INDEXES));
+        self.forget_key(&object.permissions, id);
+        self.lowest = self.lowest.min(id % INDEXES);
+        Some(object)
+    }
+
+    /// An object that is marked for removal is found by its key no more.
+    fn forget_key(&mut self, permissions: &Permissions, id: i32) {
+        if self.keys.get(&permissions.key) == Some(&id) {
+            self.keys.remove(&permissions.key);
+        }
     }
 
     /// What the *get calls do: finds the object with the key, which `fits` must agree to, or makes one.
@@ -125,8 +146,10 @@ impl<T> Table<T> {
         fits: impl FnOnce(&T) -> Result<()>,
         make: impl FnOnce(i32) -> Result<T>,
     ) -> Result<usize> {
-        let found = self.objects.iter().find(|(_, o)| key != IPC_PRIVATE && o.permissions.key == key);
-        if let Some((id, object)) = found {
+        let found = if key == IPC_PRIVATE { None } else { self.keys.get(&key) };
+        if let Some(id) = found
+            && let Some(object) = self.objects.get(id)
+        {
             if flags & (IPC_CREAT | IPC_EXCL) == IPC_CREAT | IPC_EXCL {
                 return Err(EEXIST);
             }
@@ -140,8 +163,16 @@ impl<T> Table<T> {
         if self.objects.len() >= most {
             return Err(ENOSPC);
         }
-        let used = |index: &i32| self.objects.keys().any(|id| id % INDEXES == *index);
-        let index = (0..INDEXES).find(|index| !used(index)).ok_or(ENOSPC)?;
+        let mut index = self.lowest;
+        for (used, _) in self.ids.range(&index..) {
+            if *used != index {
+                break;
+            }
+            index += 1;
+        }
+        if index >= INDEXES {
+            return Err(ENOSPC);
+        }
         // The highest sequence number keeps the id positive.
         let sequence = self.made % (i32::MAX / INDEXES);
         let id = sequence * INDEXES + index;
@@ -154,7 +185,12 @@ impl<T> Table<T> {
         let sequence = sequence as u16;
         let permissions = Permissions { key, uid, gid, creator_uid: uid, creator_gid: gid, mode, sequence };
         self.made = self.made.wrapping_add(1) & i32::MAX;
+        self.lowest = index + 1;
         self.objects.insert(id, Object { permissions, value });
+        self.ids.insert(index, id);
+        if key != IPC_PRIVATE {
+            self.keys.insert(key, id);
+        }
         Ok(id as usize)
     }
 }

@@ -259,7 +259,7 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             let removed = {
                 let mut queues = QUEUES.lock();
                 queues.by_id(id)?.permissions.check_owner()?;
-                queues.objects.remove(&id)
+                queues.remove(id)
             };
             if let Some(object) = removed {
                 object.value.state.lock().removed = true;

@@ -298,7 +298,7 @@ pub fn semctl(call: &mut Call<'_>) -> Result<usize> {
             let removed = {
                 let mut sets = SETS.lock();
                 sets.by_id(id)?.permissions.check_owner()?;
-                sets.objects.remove(&id)
+                sets.remove(id)
             };
             if let Some(object) = removed {
                 object.value.removed.store(true, Ordering::Relaxed);
