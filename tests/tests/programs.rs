@@ -122,6 +122,20 @@ fn sockets_of_the_machine_are_those_of_linux() {
 }
 
 #[test]
+fn what_threads_and_calls_share_is_kept_as_on_linux() {
+    passes("state.c", "all state tests passed");
+}
+
+/// More sockets than a table in one block would hold, and memory that is used up.
+#[test]
+fn a_hundred_thousand_sockets_and_full_memory_end_no_kernel() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2"], "exhaustion.c", &[]);
+    let words = ["-m", "512M", &program, "--", "fill"];
+    unilith.program_within(&words, PATIENCE).ok().says("all exhaustion tests passed");
+}
+
+#[test]
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");
 }

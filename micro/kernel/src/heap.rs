@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's heap, made of the allocator that was picked.
 
+use abi::PAGE_SIZE;
 use alloc_frames::{add_range, heap_give, heap_take};
 use api_alloc::{KernelHeap, Pages};
 use api_plat::MemoryRange;
@@ -12,6 +13,19 @@ use alloc_tlsf::Tlsf as Picked;
 
 #[global_allocator]
 static HEAP: KernelHeap<Picked> = KernelHeap::new(Picked::new(), Pages { take: heap_take, give: heap_give });
+
+/// What is left of pages and heap is less than half of the reserve: no call that makes something new is let in. The
+/// heap counts, for what it was given once it keeps.
+#[unsafe(no_mangle)]
+#[inline(never)] // one copy, not one in each of the calls that ask
+fn unilith_memory_is_low() -> bool {
+    let (free, reserve) = alloc_frames::spare();
+    if free >= reserve {
+        return false;
+    }
+    let heap = HEAP.statistics();
+    free as usize * PAGE_SIZE + (heap.total - heap.used) < reserve as usize * PAGE_SIZE / 2
+}
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_memory(free: &[MemoryRange]) {

@@ -4,7 +4,7 @@
 use crate::call::Call;
 use crate::cpu_time::{self, InKernel};
 use crate::{calls, overlay, task};
-use abi::{Errno, Result, errno::ENOSYS};
+use abi::{Errno, Result, errno::ENOMEM, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use api_trace::{Event, Point};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -60,10 +60,100 @@ macro_rules! left_out {
     };
 }
 
+/// A handler that is refused while memory is low.
+macro_rules! admitted {
+    ($handler:expr) => {{
+        const HANDLER: Option<Handler> = $handler;
+        fn admit(call: &mut Call<'_>) -> Result<usize> {
+            match HANDLER {
+                Some(_) if api_alloc::is_low() => Err(ENOMEM),
+                Some(handler) => handler(call),
+                None => Err(ENOSYS),
+            }
+        }
+        match HANDLER {
+            Some(_) => Some(admit as Handler),
+            None => None,
+        }
+    }};
+}
+
+/// The calls that make something of the kernel's which stays, by name: a program that repeats one of them is refused
+/// before the kernel has nothing left for itself.
+#[rustfmt::skip] // one line for each name
+macro_rules! guarded {
+    (open $handler:expr) => { admitted!($handler) };
+    (openat $handler:expr) => { admitted!($handler) };
+    (openat2 $handler:expr) => { admitted!($handler) };
+    (creat $handler:expr) => { admitted!($handler) };
+    (memfd_create $handler:expr) => { admitted!($handler) };
+    (pipe $handler:expr) => { admitted!($handler) };
+    (pipe2 $handler:expr) => { admitted!($handler) };
+    (dup $handler:expr) => { admitted!($handler) };
+    (dup2 $handler:expr) => { admitted!($handler) };
+    (dup3 $handler:expr) => { admitted!($handler) };
+    (fcntl $handler:expr) => { admitted!($handler) };
+    (flock $handler:expr) => { admitted!($handler) };
+    (socket $handler:expr) => { admitted!($handler) };
+    (socketpair $handler:expr) => { admitted!($handler) };
+    (accept $handler:expr) => { admitted!($handler) };
+    (accept4 $handler:expr) => { admitted!($handler) };
+    (connect $handler:expr) => { admitted!($handler) };
+    (bind $handler:expr) => { admitted!($handler) };
+    (listen $handler:expr) => { admitted!($handler) };
+    (sendmsg $handler:expr) => { admitted!($handler) };
+    (sendmmsg $handler:expr) => { admitted!($handler) };
+    (epoll_create $handler:expr) => { admitted!($handler) };
+    (epoll_create1 $handler:expr) => { admitted!($handler) };
+    (epoll_ctl $handler:expr) => { admitted!($handler) };
+    (eventfd $handler:expr) => { admitted!($handler) };
+    (eventfd2 $handler:expr) => { admitted!($handler) };
+    (signalfd $handler:expr) => { admitted!($handler) };
+    (signalfd4 $handler:expr) => { admitted!($handler) };
+    (timerfd_create $handler:expr) => { admitted!($handler) };
+    (timer_create $handler:expr) => { admitted!($handler) };
+    (inotify_init $handler:expr) => { admitted!($handler) };
+    (inotify_init1 $handler:expr) => { admitted!($handler) };
+    (inotify_add_watch $handler:expr) => { admitted!($handler) };
+    (mq_open $handler:expr) => { admitted!($handler) };
+    (mq_timedsend $handler:expr) => { admitted!($handler) };
+    (mkdir $handler:expr) => { admitted!($handler) };
+    (mkdirat $handler:expr) => { admitted!($handler) };
+    (mknod $handler:expr) => { admitted!($handler) };
+    (mknodat $handler:expr) => { admitted!($handler) };
+    (symlink $handler:expr) => { admitted!($handler) };
+    (symlinkat $handler:expr) => { admitted!($handler) };
+    (link $handler:expr) => { admitted!($handler) };
+    (linkat $handler:expr) => { admitted!($handler) };
+    (rename $handler:expr) => { admitted!($handler) };
+    (renameat $handler:expr) => { admitted!($handler) };
+    (renameat2 $handler:expr) => { admitted!($handler) };
+    (setxattr $handler:expr) => { admitted!($handler) };
+    (lsetxattr $handler:expr) => { admitted!($handler) };
+    (fsetxattr $handler:expr) => { admitted!($handler) };
+    (semget $handler:expr) => { admitted!($handler) };
+    (shmget $handler:expr) => { admitted!($handler) };
+    (shmat $handler:expr) => { admitted!($handler) };
+    (msgget $handler:expr) => { admitted!($handler) };
+    (msgsnd $handler:expr) => { admitted!($handler) };
+    (io_setup $handler:expr) => { admitted!($handler) };
+    (io_submit $handler:expr) => { admitted!($handler) };
+    (mmap $handler:expr) => { admitted!($handler) };
+    (mremap $handler:expr) => { admitted!($handler) };
+    (clone $handler:expr) => { admitted!($handler) };
+    (clone3 $handler:expr) => { admitted!($handler) };
+    (fork $handler:expr) => { admitted!($handler) };
+    (vfork $handler:expr) => { admitted!($handler) };
+    (pidfd_open $handler:expr) => { admitted!($handler) };
+    (rt_sigqueueinfo $handler:expr) => { admitted!($handler) };
+    (mount $handler:expr) => { admitted!($handler) };
+    ($other:ident $handler:expr) => { $handler };
+}
+
 macro_rules! handlers {
     ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {{
         let mut table: [Option<Handler>; NUMBERS] = [None; NUMBERS];
-        $(table[$number] = family!(handler $($handler)+);)*
+        $(table[$number] = guarded!($name family!(handler $($handler)+));)*
         table
     }};
 }

@@ -92,6 +92,11 @@ impl Frames {
         self.free
     }
 
+    /// Pages that [`Frames::new_frame`] leaves to the kernel's heap.
+    pub fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
     /// # Safety
     ///
     /// As for [`crate::add_range`].

@@ -55,6 +55,12 @@ pub fn statistics() -> (u64, u64) {
     (frames.total(), frames.free())
 }
 
+/// Free pages, and how many of them are left to the kernel's heap.
+pub fn spare() -> (u64, u64) {
+    let frames = FRAMES.lock();
+    (frames.free(), frames.reserve())
+}
+
 /// `count` contiguous pages (at most [`LARGEST`]), aligned to the next power of two; the physical address, or 0.
 /// Their bytes are whatever they were.
 pub fn take(count: usize) -> u64 {

@@ -8,6 +8,9 @@
 //! - A region, once added, belongs to the heap for ever.
 //! - Exclusive access is the caller's affair (`&mut self`); [`KernelHeap`] brings the lock.
 //! - Callers must not rely on the size of a block beyond what they asked for, nor on its address.
+//! - Whoever makes an object for a program or a peer asks [`is_low`] first and refuses with `ENOMEM`: pages of programs
+//!   and files end where the kernel's reserve begins, new objects end in the middle of it, and the rest is for what a
+//!   call that was let in allocates on its way, which cannot fail.
 //! - Blocks from [`KernelHeap::LARGE`] on come straight from pages and go back there, so that a passing need of the
 //!   kernel does not stay with the heap.
 //!
@@ -21,6 +24,45 @@
 
 use api_lock::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};
+
+#[cfg(not(feature = "host"))]
+unsafe extern "Rust" {
+    /// The kernel image provides it.
+    safe fn unilith_memory_is_low() -> bool;
+}
+
+/// True when memory is so short that nothing new may be made.
+#[cfg(not(feature = "host"))]
+#[inline]
+pub fn is_low() -> bool {
+    unilith_memory_is_low()
+}
+
+#[cfg(feature = "host")]
+pub use injected::{fail_after, is_low};
+
+/// Refusals that a test asks for.
+#[cfg(feature = "host")]
+mod injected {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Questions until one is answered with true; `usize::MAX`: never.
+    static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+    /// The question after the next `count` finds memory low, once. The answer says whether it was asked since.
+    pub fn fail_after(count: usize) -> bool {
+        LEFT.swap(count, Ordering::Relaxed) == usize::MAX
+    }
+
+    pub fn is_low() -> bool {
+        let next = |left: usize| match left {
+            usize::MAX => None,
+            0 => Some(usize::MAX),
+            left => Some(left - 1),
+        };
+        LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+    }
+}
 
 /// A page of memory.
 const PAGE: usize = 4096;

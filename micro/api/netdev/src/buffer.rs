@@ -30,6 +30,9 @@ pub struct Buffer {
 impl Buffer {
     /// An empty buffer; `None` when there is no memory.
     pub fn new(size: usize, headroom: usize) -> Option<Buffer> {
+        if api_alloc::is_low() {
+            return None;
+        }
         let mut memory = Vec::new();
         memory.try_reserve_exact(size).ok()?;
         memory.resize(size, 0);

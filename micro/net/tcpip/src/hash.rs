@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keyed hashing: quick for tables, cryptographic for what a stranger must not predict.
+//! Keyed hashing: quick for tables ([`crate::table`]), cryptographic for what a stranger must not predict.
 
 use core::hash::{BuildHasher, Hasher};
 use core::net::SocketAddrV4;
@@ -10,9 +10,6 @@ pub struct Tuple {
     pub local: SocketAddrV4,
     pub remote: SocketAddrV4,
 }
-
-/// A table that strangers cannot aim at: the key is random.
-pub type Table<K, V> = hashbrown::HashMap<K, V, Keyed>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed(u64);

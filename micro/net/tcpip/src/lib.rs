@@ -28,6 +28,7 @@ pub mod seq;
 pub mod slab;
 pub mod sockets;
 pub mod stack;
+pub mod table;
 pub mod tcp;
 pub mod udp;
 pub mod wheel;

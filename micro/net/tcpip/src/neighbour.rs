@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The ARP cache (RFC 826, RFC 1122 2.3.2): who has which Ethernet address, and the packets that wait for an answer.
 
-use crate::hash::{Keyed, Table};
+use crate::hash::Keyed;
+use crate::table::Table;
 use crate::wire::Mac;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -49,7 +50,7 @@ pub struct Neighbours {
 
 impl Neighbours {
     pub fn new(key: Keyed) -> Neighbours {
-        Neighbours { table: Table::with_hasher(key), last: None }
+        Neighbours { table: Table::new(key), last: None }
     }
 
     pub fn resolve(&mut self, now: u64, address: Ipv4Addr, packet: Outgoing) -> Resolution {
@@ -66,7 +67,9 @@ impl Neighbours {
             }
         }
         let fresh = Entry { state: State::Incomplete { tries: 0, waiting: VecDeque::new() }, asked: 0 };
-        let entry = self.table.entry(address).or_insert(fresh);
+        let Ok(entry) = self.table.get_or_insert_with(address, || fresh) else {
+            return Resolution::Wait(false);
+        };
         match &mut entry.state {
             State::Known { mac, confirmed } => {
                 if now < *confirmed + FRESH_NS {
@@ -109,7 +112,8 @@ impl Neighbours {
             }
             None => {
                 if create && self.table.len() < MOST_ENTRIES {
-                    self.table.insert(address, Entry { state: known, asked: 0 });
+                    // One that is not remembered is asked for again.
+                    let _ = self.table.insert(address, Entry { state: known, asked: 0 });
                 }
                 VecDeque::new()
             }

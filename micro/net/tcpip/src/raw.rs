@@ -106,7 +106,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub fn create(&mut self, shared: Arc<Shared>, protocol: u8, is_ping: bool) -> Id {
+    pub fn create(&mut self, shared: Arc<Shared>, protocol: u8, is_ping: bool) -> Result<Id> {
         self.sockets.insert(Socket {
             shared,
             protocol,
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_raw_socket_gets_what_its_protocol_and_filter_say() {
         let (mut raw, mut wakes) = (Raw::default(), Wakes::new());
-        let icmp = raw.create(Shared::new(), wire::PROTOCOL_ICMP, false);
+        let icmp = raw.create(Shared::new(), wire::PROTOCOL_ICMP, false).unwrap();
         raw.sockets.get_mut(icmp).unwrap().filter = 1 << ECHO_REQUEST;
         assert!(!raw.input(&header(wire::PROTOCOL_ICMP), &[ECHO_REQUEST, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
         assert!(!raw.input(&header(17), &[0; 8], &mut wakes));
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn an_icmp_datagram_socket_gets_the_answers_to_its_identifier() {
         let (mut raw, mut wakes) = (Raw::default(), Wakes::new());
-        let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true);
+        let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true).unwrap();
         raw.identify(ping, 0x1234).unwrap();
         assert_eq!(raw.identify(ping, 0x1234), Err(EADDRINUSE));
         assert!(!raw.input(&header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], &mut wakes));

@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn sockets_are_listed_with_their_states() {
         let mut stack = Stack::new([7; 24], 0);
-        stack.tcp.create(Shared::new());
-        stack.udp.create(Shared::new());
+        stack.tcp.create(Shared::new()).unwrap();
+        stack.udp.create(Shared::new()).unwrap();
         let states: Vec<(&str, &str)> = stack.sockets().iter().map(|s| (s.protocol, s.state)).collect();
         assert_eq!(states, [("tcp", "CLOSED"), ("udp", "UNCONN")]);
         assert!(stack.counters().contains(&("tcp_established", 0)));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Objects by number, where a number that was reused is told from its predecessor.
 
-use alloc::vec::Vec;
+use abi::{Result, errno::ENOBUFS};
+use segmented::SegmentedVec;
 
 /// Names one object for as long as it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,30 +13,44 @@ pub struct Id {
 
 struct Slot<T> {
     generation: u32,
+    /// Of a free slot the next free one.
+    next: u32,
     value: Option<T>,
 }
 
+/// No slot.
+const NONE: u32 = u32::MAX;
+
 pub struct Slab<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    slots: SegmentedVec<Slot<T>>,
+    free: u32,
+    length: usize,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { slots: Vec::new(), free: Vec::new() }
+        Slab { slots: SegmentedVec::new(), free: NONE, length: 0 }
     }
 }
 
 impl<T> Slab<T> {
-    pub fn insert(&mut self, value: T) -> Id {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, value: None });
-            (self.slots.len() - 1) as u32
-        });
+    /// `ENOBUFS` when there is no memory for another object.
+    pub fn insert(&mut self, value: T) -> Result<Id> {
+        let index = match self.free {
+            NONE => {
+                let slot = Slot { generation: 0, next: NONE, value: None };
+                self.slots.push(slot).map_err(|_| ENOBUFS)? as u32
+            }
+            index => index,
+        };
         let slot = &mut self.slots[index as usize];
+        if index == self.free {
+            self.free = slot.next;
+        }
         slot.generation = slot.generation.wrapping_add(1);
         slot.value = Some(value);
-        Id { index, generation: slot.generation }
+        self.length += 1;
+        Ok(Id { index, generation: slot.generation })
     }
 
     pub fn get(&self, id: Id) -> Option<&T> {
@@ -47,14 +62,17 @@ impl<T> Slab<T> {
     }
 
     pub fn remove(&mut self, id: Id) -> Option<T> {
+        let free = self.free;
         let slot = self.slots.get_mut(id.index as usize).filter(|s| s.generation == id.generation)?;
         let value = slot.value.take()?;
-        self.free.push(id.index);
+        slot.next = free;
+        self.free = id.index;
+        self.length -= 1;
         Some(value)
     }
 
     pub fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.length
     }
 
     pub fn is_empty(&self) -> bool {

@@ -2,11 +2,12 @@
 //! UDP (RFC 768, RFC 1122 4.1): sockets found by port, queues of datagrams bounded in bytes.
 
 use crate::families::{Families, addresses_overlap};
-use crate::hash::{Keyed, Secrets, Table, Tuple};
+use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, TTL};
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
+use crate::table::Table;
 use crate::tcp::ports::{EPHEMERAL, EPHEMERAL_COUNT};
 use crate::wire::{self, Ipv4, Sum};
 use abi::{Errno, Events, Result, errno::*};
@@ -137,11 +138,11 @@ pub struct Udp {
 
 impl Udp {
     pub fn new(secrets: Secrets) -> Udp {
-        let ports = Table::with_hasher(Keyed::new(secrets.table));
+        let ports = Table::new(Keyed::new(secrets.table));
         Udp { sockets: Slab::default(), ports, secrets, port_counter: 0 }
     }
 
-    pub fn create(&mut self, shared: Arc<Shared>) -> Id {
+    pub fn create(&mut self, shared: Arc<Shared>) -> Result<Id> {
         self.sockets.insert(Socket {
             shared,
             local: None,
@@ -199,8 +200,10 @@ impl Udp {
             }
         };
         let local = SocketAddrV4::new(*address.ip(), port);
+        let ids = self.ports.get_or_insert_with(port, Vec::new)?;
+        ids.try_reserve(1).map_err(|_| ENOBUFS)?;
+        ids.push(id);
         self.socket(id)?.local = Some(local);
-        self.ports.entry(port).or_default().push(id);
         Ok(local)
     }
 

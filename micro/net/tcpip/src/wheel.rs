@@ -4,6 +4,7 @@
 //! deadline that keeps moving back (retransmission) touches the wheel only when it is reached.
 
 use alloc::vec::Vec;
+use segmented::SegmentedVec;
 
 /// Nanoseconds a tick.
 pub const TICK_NS: u64 = 1_000_000;
@@ -18,7 +19,7 @@ const REACH: u64 = 1 << (BITS * LEVELS as u32);
 pub struct Wheel<K> {
     /// The tick that was expired last.
     tick: u64,
-    slots: Vec<Vec<(u64, K)>>,
+    slots: Vec<SegmentedVec<(u64, K)>>,
     /// One bit for each slot that is not empty.
     occupied: [u64; LEVELS],
     /// The answer of [`Wheel::next_ns`]: it is asked for far more often than it changes.
@@ -27,7 +28,7 @@ pub struct Wheel<K> {
 
 impl<K: Copy> Wheel<K> {
     pub fn new(now_ns: u64) -> Self {
-        let slots = (0..LEVELS * SLOTS).map(|_| Vec::new()).collect();
+        let slots = (0..LEVELS * SLOTS).map(|_| SegmentedVec::new()).collect();
         Wheel { tick: now_ns / TICK_NS, slots, occupied: [0; LEVELS], next_ns: None }
     }
 
@@ -36,22 +37,27 @@ impl<K: Copy> Wheel<K> {
         deadline_ns.div_ceil(TICK_NS)
     }
 
-    /// Sets a timer and returns the tick it fires at.
+    /// Sets a timer and returns the tick it fires at; 0 when there is no memory for it.
     pub fn set(&mut self, tick: u64, key: K) -> u64 {
         let tick = tick.clamp(self.tick + 1, self.tick + REACH - 1);
-        self.insert(tick, key);
+        if !self.insert(tick, key) {
+            return 0;
+        }
         self.next_ns = self.find_next_ns();
         tick
     }
 
-    fn insert(&mut self, tick: u64, key: K) {
+    fn insert(&mut self, tick: u64, key: K) -> bool {
         // The level is that of the highest digit in which the tick differs from the present one.
         let differing = (tick ^ self.tick).max(1);
         let level = ((63 - differing.leading_zeros()) / BITS) as usize;
         let level = level.min(LEVELS - 1);
         let slot = (tick >> (BITS * level as u32)) as usize % SLOTS;
-        self.slots[level * SLOTS + slot].push((tick, key));
+        if self.slots[level * SLOTS + slot].push((tick, key)).is_err() {
+            return false;
+        }
         self.occupied[level] |= 1 << slot;
+        true
     }
 
     /// When [`Wheel::expire`] has something to do next, in nanoseconds; at or before the first timer.
@@ -79,7 +85,7 @@ impl<K: Copy> Wheel<K> {
     }
 
     /// Moves on to `now` and appends what fired, with the tick it was set for.
-    pub fn expire(&mut self, now_ns: u64, fired: &mut Vec<(u64, K)>) {
+    pub fn expire(&mut self, now_ns: u64, fired: &mut SegmentedVec<(u64, K)>) {
         let now = now_ns / TICK_NS;
         while self.tick < now {
             // Jump to the next tick at which anything happens.
@@ -95,23 +101,28 @@ impl<K: Copy> Wheel<K> {
             let slot = next as usize % SLOTS;
             if self.occupied[0] >> slot & 1 == 1 {
                 self.occupied[0] &= !(1 << slot);
-                fired.append(&mut self.slots[slot]);
+                let mut entries = core::mem::take(&mut self.slots[slot]);
+                if fired.is_empty() {
+                    core::mem::swap(fired, &mut entries);
+                }
+                while let Some(entry) = entries.pop() {
+                    let _ = fired.push(entry);
+                }
             }
         }
         self.next_ns = self.find_next_ns();
     }
 
-    fn cascade(&mut self, level: usize, slot: usize, fired: &mut Vec<(u64, K)>) {
+    fn cascade(&mut self, level: usize, slot: usize, fired: &mut SegmentedVec<(u64, K)>) {
         if self.occupied[level] >> slot & 1 == 0 {
             return;
         }
         self.occupied[level] &= !(1 << slot);
-        let entries = core::mem::take(&mut self.slots[level * SLOTS + slot]);
-        for (tick, key) in entries {
-            if tick <= self.tick {
-                fired.push((tick, key));
-            } else {
-                self.insert(tick, key);
+        let mut entries = core::mem::take(&mut self.slots[level * SLOTS + slot]);
+        while let Some((tick, key)) = entries.pop() {
+            // What finds no memory on its way down fires now: an owner sets its timer again.
+            if tick <= self.tick || !self.insert(tick, key) {
+                let _ = fired.push((tick, key));
             }
         }
     }
@@ -131,13 +142,14 @@ mod tests {
         let mut seen = Vec::new();
         let mut steps = 0;
         while let Some(next) = wheel.next_ns() {
-            let mut fired = Vec::new();
+            let mut fired = SegmentedVec::new();
             wheel.expire(next, &mut fired);
-            for (tick, i) in fired {
+            while let Some((tick, i)) = fired.pop() {
                 assert_eq!(tick, ticks[i]);
                 assert_eq!(next / TICK_NS, tick, "fired late or early");
                 seen.push(i);
             }
+            seen.sort_unstable();
             steps += 1;
             assert!(steps < 200);
         }
@@ -150,7 +162,7 @@ mod tests {
         for i in 0..10_000u64 {
             wheel.set(i * 7 + 1, i);
         }
-        let mut fired = Vec::new();
+        let mut fired = SegmentedVec::new();
         wheel.expire(35_000 * TICK_NS, &mut fired);
         assert_eq!(fired.len(), 5000);
         assert!(fired.iter().all(|(tick, _)| *tick <= 35_000));

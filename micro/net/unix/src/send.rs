@@ -51,6 +51,9 @@ impl UnixSocket {
         if self.sent.load(Ordering::Relaxed) >= self.send_buffer() {
             return Err(EAGAIN);
         }
+        if api_alloc::is_low() {
+            return Err(ENOBUFS);
+        }
         self.sent.fetch_add(weight, Ordering::Relaxed);
         Ok(Charge::new(self.me.clone(), weight))
     }

@@ -55,16 +55,16 @@ pub struct DatagramSocket {
 }
 
 impl DatagramSocket {
-    pub fn new(net: Arc<Net>, domain: Domain) -> Arc<DatagramSocket> {
+    pub fn new(net: Arc<Net>, domain: Domain) -> Result<Arc<DatagramSocket>> {
         let shared = Shared::new();
         let id = net.look(|s| {
-            let id = s.udp.create(shared.clone());
+            let id = s.udp.create(shared.clone())?;
             if let Some(socket) = s.udp.sockets.get_mut(id) {
                 socket.families = domain.families();
             }
-            id
-        });
-        Arc::new(DatagramSocket {
+            Ok(id)
+        })?;
+        Ok(Arc::new(DatagramSocket {
             net,
             id,
             shared,
@@ -74,7 +74,7 @@ impl DatagramSocket {
             common: SpinLock::default(),
             wanted: SpinLock::default(),
             closed: AtomicBool::new(false),
-        })
+        }))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut UdpSocket) -> Result<R>) -> Result<R> {
@@ -231,16 +231,14 @@ impl Socket for DatagramSocket {
     }
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {
-        self.with(|s| {
-            if s.remote.is_none() {
-                return Err(ENOTCONN);
-            }
+        let connected = self.with(|s| {
             s.read_shut |= how.reads();
             s.write_shut |= how.writes();
-            Ok(())
+            Ok(s.remote.is_some())
         })?;
+        // Without a peer it counts all the same, and whoever waits finds out (Linux).
         self.shared.queue.wake_all(Events::IN | Events::OUT | Events::RDHUP | Events::HUP);
-        Ok(())
+        if connected { Ok(()) } else { Err(ENOTCONN) }
     }
 
     fn local_address(&self) -> Result<Address> {

@@ -43,11 +43,11 @@ impl Family for Inet {
             return Err(EINVAL);
         }
         match (kind, protocol) {
-            (Type::Stream, 0 | IPPROTO_TCP) => Ok(StreamSocket::new(self.0.clone(), self.1)),
-            (Type::Datagram, 0 | IPPROTO_UDP) => Ok(DatagramSocket::new(self.0.clone(), self.1)),
+            (Type::Stream, 0 | IPPROTO_TCP) => StreamSocket::new(self.0.clone(), self.1).map(|s| s as _),
+            (Type::Datagram, 0 | IPPROTO_UDP) => DatagramSocket::new(self.0.clone(), self.1).map(|s| s as _),
             // Whom Linux lets make these says ping_group_range: here, as in containers, everybody.
             (Type::Datagram, IPPROTO_ICMP) if self.1 == Domain::V4 => {
-                Ok(RawSocket::new(self.0.clone(), wire::PROTOCOL_ICMP, true))
+                RawSocket::new(self.0.clone(), wire::PROTOCOL_ICMP, true).map(|s| s as _)
             }
             (Type::Datagram, IPPROTO_ICMPV6) if self.1 == Domain::V6 => Err(EACCES),
             (Type::Stream | Type::Datagram, _) => Err(EPROTONOSUPPORT),
@@ -55,7 +55,7 @@ impl Family for Inet {
             // What travels over IPv6 never leaves the machine, and is TCP or UDP.
             (Type::Raw, _) if self.1 == Domain::V6 => Err(ESOCKTNOSUPPORT),
             (Type::Raw, _) if creator.uid != 0 => Err(EPERM),
-            (Type::Raw, 1..=255) => Ok(RawSocket::new(self.0.clone(), protocol as u8, false)),
+            (Type::Raw, 1..=255) => RawSocket::new(self.0.clone(), protocol as u8, false).map(|s| s as _),
             (Type::Raw, _) => Err(EPROTONOSUPPORT),
             (Type::SequencedPacket, _) => Err(ESOCKTNOSUPPORT),
         }

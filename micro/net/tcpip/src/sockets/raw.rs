@@ -49,10 +49,10 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    pub fn new(net: Arc<Net>, protocol: u8, is_ping: bool) -> Arc<RawSocket> {
+    pub fn new(net: Arc<Net>, protocol: u8, is_ping: bool) -> Result<Arc<RawSocket>> {
         let shared = Shared::new();
-        let id = net.look(|s| s.raw.create(shared.clone(), protocol, is_ping));
-        Arc::new(RawSocket {
+        let id = net.look(|s| s.raw.create(shared.clone(), protocol, is_ping))?;
+        Ok(Arc::new(RawSocket {
             net,
             id,
             shared,
@@ -62,7 +62,7 @@ impl RawSocket {
             kept: SpinLock::default(),
             wanted: SpinLock::default(),
             closed: AtomicBool::new(false),
-        })
+        }))
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut RawEntry) -> Result<R>) -> Result<R> {

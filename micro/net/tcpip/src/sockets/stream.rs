@@ -42,16 +42,16 @@ pub struct StreamSocket {
 }
 
 impl StreamSocket {
-    pub fn new(net: Arc<Net>, domain: Domain) -> Arc<StreamSocket> {
+    pub fn new(net: Arc<Net>, domain: Domain) -> Result<Arc<StreamSocket>> {
         let shared = Shared::new();
         let id = net.look(|s| {
-            let id = s.tcp.create(shared.clone());
+            let id = s.tcp.create(shared.clone())?;
             if let Some(entry) = s.tcp.sockets.get_mut(id) {
                 entry.families = domain.families();
             }
-            id
-        });
-        Self::of(net, id, shared, domain)
+            Ok(id)
+        })?;
+        Ok(Self::of(net, id, shared, domain))
     }
 
     fn of(net: Arc<Net>, id: Id, shared: Arc<Shared>, domain: Domain) -> Arc<StreamSocket> {
@@ -213,7 +213,11 @@ impl Socket for StreamSocket {
     }
 
     fn accept(&self) -> Result<(Arc<dyn Socket>, Address)> {
+        // Connections of this machine that found the queue full try again: the stack acts on it.
         let (id, shared, remote) = self.net.look(|s| s.tcp.accept(self.id))?;
+        if self.net.look(|s| s.tcp.has_work()) {
+            self.net.act(|_, _| ());
+        }
         let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain);
         Ok((socket, self.domain.show(remote, Families::V4)))
     }

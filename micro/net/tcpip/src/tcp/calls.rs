@@ -53,7 +53,9 @@ impl Tcp {
         let connection = entry.connection_mut().ok_or(ECONNABORTED)?;
         // What happened so far, the new owner sees by polling.
         connection.events = Events::NONE;
-        Ok((child, shared, connection.remote()))
+        let remote = connection.remote();
+        self.invite_refused(id);
+        Ok((child, shared, remote))
     }
 
     /// connect(2): `EINPROGRESS` first; `EALREADY`, `EISCONN` or the error of the attempt later.
@@ -76,6 +78,8 @@ impl Tcp {
                 **connection = fresh;
             }
             State::Closed => {}
+            // The first call after the attempt succeeded says so.
+            _ if core::mem::take(&mut connection.connecting) => return Ok(()),
             _ => return Err(EISCONN),
         }
         if remote.port() == 0 {
@@ -90,12 +94,13 @@ impl Tcp {
         let (tuple, above) = self.choose(now, route.source, bound, remote)?;
         let iss = self.initial_sequence(now, &tuple);
         let ts_offset = self.timestamp_offset(&tuple);
+        self.connect_tuple(tuple, id)?;
         let connection = self.connection(id)?;
         connection.tuple = tuple;
         connection.ts_offset = ts_offset;
+        connection.connecting = true;
         connection.start_sending(above.filter(|a| seq::lt(iss, *a)).unwrap_or(iss), now);
         connection.state = State::SynSent;
-        self.connections.insert(tuple, id);
         self.mark(id);
         Err(EINPROGRESS)
     }
@@ -116,6 +121,7 @@ impl Tcp {
         }
         match connection.send_room() {
             0 => Err(EAGAIN),
+            _ if api_alloc::is_low() => Err(ENOBUFS),
             room => Ok(room),
         }
     }
@@ -232,7 +238,10 @@ impl Tcp {
             Kind::Listener(_) => return Ok(()),
         };
         if connection.state == State::Closed {
+            // It counts all the same, and whoever waits finds out (Linux).
             connection.read_shut |= reads;
+            connection.happened(Events::IN | Events::OUT | Events::RDHUP | Events::HUP);
+            self.mark(id);
             return Err(ENOTCONN);
         }
         if matches!(connection.state, State::SynSent) {

@@ -61,6 +61,8 @@ pub struct Window {
     credit: u32,
     /// What Reno would have (RFC 9438 4.3).
     reno: u32,
+    /// The window before the last loss: until Reno would be there again it grows by less than a segment a round trip.
+    prior: u32,
 }
 
 impl Window {
@@ -73,6 +75,7 @@ impl Window {
             k_ms: 0,
             credit: 0,
             reno: 0,
+            prior: 0,
         }
     }
 
@@ -97,9 +100,11 @@ impl Window {
         let offset = offset.saturating_mul(mss);
         let base = self.largest.max(self.reno.min(self.largest.max(self.size)));
         let target = if t < self.k_ms { base.saturating_sub(offset) } else { base.saturating_add(offset) };
-        // Reno grows about one segment a round trip.
-        let reno_step = (u64::from(mss) * u64::from(bytes) / u64::from(self.reno.max(1))) as u32;
-        self.reno = self.reno.saturating_add(reno_step.max(1));
+        // RFC 9438 4.3: alpha = 3 (1 - beta) / (1 + beta) = 9/17 of a segment a round trip, one segment from where the
+        // loss was.
+        let (part, whole) = if self.reno < self.prior { (9, 17) } else { (1, 1) };
+        let step = u64::from(mss) * u64::from(bytes) * part / (u64::from(self.reno.max(1)) * whole);
+        self.reno = self.reno.saturating_add((step as u32).max(1));
         let target = target.max(self.reno).min(self.size.saturating_add(self.size / 2));
         if target > self.size {
             self.credit = self.credit.saturating_add(bytes);
@@ -113,6 +118,7 @@ impl Window {
 
     /// Loss was found: fast recovery begins with the new threshold.
     pub fn lost(&mut self, mss: u32) {
+        self.prior = self.size;
         // Fast convergence (RFC 9438 4.7).
         self.largest =
             if self.size < self.largest { (u64::from(self.size) * 17 / 20) as u32 } else { self.size };
@@ -280,6 +286,28 @@ mod tests {
             rtt.measured(100_000_000);
         }
         assert_eq!(rtt.timeout, 300_000_000, "variation counts as at least 200 ms");
+    }
+
+    #[test]
+    fn reno_is_estimated_as_rfc_9438_has_it() {
+        let mss = 1000;
+        let mut window = Window::new(mss);
+        window.size = 100 * mss;
+        window.lost(mss);
+        window.acknowledged(mss, mss, SECOND);
+        // One round trip: as many segments as are in flight.
+        let (before, round_trip) = (window.reno, window.reno / mss);
+        for _ in 0..round_trip {
+            window.acknowledged(mss, mss, SECOND + 1);
+        }
+        let grown = window.reno - before;
+        assert!((480..=535).contains(&grown), "9/17 of a segment, not {grown} bytes");
+        window.reno = window.prior;
+        let round_trip = window.reno / mss;
+        for _ in 0..round_trip {
+            window.acknowledged(mss, mss, SECOND + 2);
+        }
+        assert!((890..=1000).contains(&(window.reno - window.prior)));
     }
 
     #[test]

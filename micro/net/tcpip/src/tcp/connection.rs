@@ -218,6 +218,12 @@ pub struct Connection {
 
     /// No socket any more.
     pub orphan: bool,
+    /// connect(2) was called and has not said yet that it succeeded.
+    pub connecting: bool,
+    /// Counted among those that have its local port, with SO_REUSEADDR or without.
+    pub counted: Option<bool>,
+    /// What the window lets through goes although it is little: it was waited for long enough.
+    pub overdue: bool,
     /// What became possible since the socket layer was told.
     pub events: Events,
     pub retransmitted: u32,
@@ -280,6 +286,9 @@ impl Connection {
             data_at: 0,
             deadlines: Deadlines::default(),
             orphan: false,
+            connecting: false,
+            counted: None,
+            overdue: false,
             events: Events::NONE,
             retransmitted: 0,
         }

@@ -73,7 +73,8 @@ impl Connection {
             self.take_urgent(header, &payload, length);
         }
         if length > 0 {
-            if self.orphan && !self.peer_done {
+            let is_new = seq::lt(self.received, header.seq.wrapping_add(length as u32));
+            if self.orphan && !self.peer_done && is_new {
                 // Nobody will ever read it (RFC 9293 3.10.4, RFC 1122 4.2.2.13): the peer is told.
                 ip.recycle_packet(payload);
                 self.send_reset(ip, now);

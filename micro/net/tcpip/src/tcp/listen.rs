@@ -33,15 +33,32 @@ pub struct Listener {
     pub ready: VecDeque<Id>,
     requests: usize,
     pub events: Events,
+    /// Connections of this machine whose SYN found the queue full: they try again as soon as there is room.
+    refused: VecDeque<Id>,
 }
+
+/// Connections that are remembered as refused; others try again when their timer says so.
+const MAX_REFUSED: usize = 1024;
 
 impl Listener {
     pub fn new(settings: Settings, backlog: usize) -> Listener {
-        Listener { settings, backlog, ready: VecDeque::new(), requests: 0, events: Events::NONE }
+        Listener {
+            settings,
+            backlog,
+            ready: VecDeque::new(),
+            requests: 0,
+            events: Events::NONE,
+            refused: VecDeque::new(),
+        }
     }
 
     fn is_full(&self) -> bool {
         self.ready.len() > self.backlog
+    }
+
+    /// A connection was accepted: how many of those that were refused may try again, which is who.
+    pub(super) fn take_refused(&mut self) -> Option<Id> {
+        if self.is_full() { None } else { self.refused.pop_front() }
     }
 }
 
@@ -54,6 +71,19 @@ pub struct Request {
     retries: u8,
     tick: u64,
     sent_at: u64,
+    /// The handshake's last segment came, and the listener waits for data (TCP_DEFER_ACCEPT).
+    acknowledged: bool,
+}
+
+/// Linux' secs_to_retrans: how many SYN-ACKs pass before a listener that waits for data takes a connection without.
+pub fn deferrals(seconds: u32) -> u8 {
+    let (mut count, mut period, mut passed) = (0, 1, 0);
+    while passed < seconds && count < u8::MAX {
+        passed += period;
+        period = (period * 2).min(120);
+        count += 1;
+    }
+    count
 }
 
 impl Tcp {
@@ -114,6 +144,9 @@ impl Tcp {
             if !flags.has(Flags::SYN)
                 && let Some(request) = self.check_cookie(now, id, tuple, tcp)
             {
+                if api_alloc::is_low() {
+                    return ip.recycle_packet(packet);
+                }
                 return self.complete(ip, now, tuple, request, tcp, packet, length);
             }
             ip.recycle_packet(packet);
@@ -131,7 +164,8 @@ impl Tcp {
         let crowded = self.requests.len() >= MOST_REQUESTS;
         let Some(listener) = self.listener(id) else { return };
         if listener.is_full() {
-            return;
+            let opposite = Tuple { local: tuple.remote, remote: tuple.local };
+            return self.refuse_for_now(id, &opposite);
         }
         let cookies = crowded || listener.requests >= listener.backlog.max(8);
         let settings = listener.settings;
@@ -143,6 +177,7 @@ impl Tcp {
             retries: 0,
             tick: 0,
             sent_at: now,
+            acknowledged: false,
         };
         if cookies {
             request.iss = self.cookie(now, tuple, tcp);
@@ -154,7 +189,41 @@ impl Tcp {
         request.iss = self.initial_sequence(now, tuple);
         self.answer_syn(ip, now, tuple, &request, &settings, false);
         request.tick = self.wheel.set(Wheel::<Timer>::tick_of(now + SECOND), Timer::Request(*tuple));
-        self.requests.insert(*tuple, request);
+        // Without memory for the request, or for its timer, the SYN comes again.
+        if (request.tick == 0 || self.requests.insert(*tuple, request).is_err())
+            && let Some(listener) = self.listener(id)
+        {
+            listener.requests -= 1;
+        }
+    }
+
+    /// The queue is full: a remote peer's SYN is lost, as on Linux; a connection of this machine is remembered.
+    fn refuse_for_now(&mut self, id: Id, connection: &Tuple) {
+        let Some(&local) = self.connections.get(connection) else { return };
+        if let Some(listener) = self.listener(id)
+            && listener.refused.len() < MAX_REFUSED
+            && !listener.refused.contains(&local)
+            && listener.refused.try_reserve(1).is_ok()
+        {
+            listener.refused.push_back(local);
+        }
+    }
+
+    /// Connections of this machine that were refused send their SYN again: after accept(2).
+    pub(super) fn invite_refused(&mut self, id: Id) -> bool {
+        let mut invited = false;
+        let mut room = self.listener(id).map_or(0, |l| (l.backlog + 1).saturating_sub(l.ready.len()));
+        while room > 0 {
+            let Some(local) = self.listener(id).and_then(Listener::take_refused) else { return invited };
+            let Ok(connection) = self.connection(local) else { continue };
+            if connection.state == State::SynSent {
+                connection.next = connection.iss;
+                self.mark(local);
+                invited = true;
+                room -= 1;
+            }
+        }
+        invited
     }
 
     fn answer_syn(
@@ -200,23 +269,31 @@ impl Tcp {
     }
 
     pub(super) fn request_timer(&mut self, ip: &mut Ip, now: u64, tuple: &Tuple, tick: u64) {
+        let Some(request) = self.requests.get(tuple).filter(|request| request.tick == tick) else { return };
+        let (retries, waits, id) = (request.retries, request.acknowledged, request.listener);
+        let Some(listener) = self.listener(id) else { return };
+        let settings = listener.settings;
+        let limit = deferrals(settings.defer_accept);
         let Some(mut request) = self.requests.remove(tuple) else { return };
-        if request.tick != tick {
-            self.requests.insert(*tuple, request);
+        if retries >= RETRIES && (!waits || retries >= limit) {
+            if let Some(listener) = self.listener(id) {
+                listener.requests -= 1;
+            }
             return;
         }
-        let Some(listener) = self.listener(request.listener) else { return };
-        let settings = listener.settings;
-        if request.retries >= RETRIES {
-            listener.requests -= 1;
-            return;
+        // While data is waited for nothing is sent; the last time gives the peer's answer a chance (Linux).
+        if !waits || retries + 1 >= limit {
+            request.sent_at = now;
+            self.answer_syn(ip, now, tuple, &request, &settings, false);
         }
         request.retries += 1;
-        request.sent_at = now;
-        self.answer_syn(ip, now, tuple, &request, &settings, false);
-        let next = Wheel::<Timer>::tick_of(now + (SECOND << request.retries));
+        let next = Wheel::<Timer>::tick_of(now + (SECOND << request.retries.min(7)));
         request.tick = self.wheel.set(next, Timer::Request(*tuple));
-        self.requests.insert(*tuple, request);
+        if (request.tick == 0 || self.requests.insert(*tuple, request).is_err())
+            && let Some(listener) = self.listener(id)
+        {
+            listener.requests -= 1;
+        }
     }
 
     fn forget_request(&mut self, tuple: &Tuple) -> Option<Request> {
@@ -255,7 +332,8 @@ impl Tcp {
                 let settings = self.listener(id).map(|l| l.settings).unwrap_or_default();
                 if let Some(request) = self.requests.remove(tuple) {
                     self.answer_syn(ip, now, tuple, &request, &settings, false);
-                    self.requests.insert(*tuple, request);
+                    // Its place was free a moment ago.
+                    let _ = self.requests.insert(*tuple, request);
                 }
             }
             return;
@@ -273,13 +351,19 @@ impl Tcp {
             return ip.recycle_packet(packet);
         }
         let Some(listener) = self.listener(id) else { return ip.recycle_packet(packet) };
-        if listener.is_full() {
+        // The request stays, and its timer asks the peer again.
+        if listener.is_full() || api_alloc::is_low() {
             return ip.recycle_packet(packet);
         }
-        let defer = listener.settings.defer_accept > 0 && length == 0 && !flags.has(Flags::FIN);
-        if defer && self.requests.get(tuple).is_some_and(|r| r.retries < RETRIES) {
-            // TCP_DEFER_ACCEPT: the listener wants data first. The SYN-ACK's timer asks again, and the last answer is
-            // taken as it is.
+        let limit = deferrals(listener.settings.defer_accept);
+        if length == 0
+            && !flags.has(Flags::FIN)
+            && let Some(request) = self.requests.get_mut(tuple)
+            && request.retries < limit
+        {
+            // TCP_DEFER_ACCEPT: the listener wants data first, for as long as it said. Then the SYN-ACK goes once more, and
+            // the answer is taken as it is.
+            request.acknowledged = true;
             return ip.recycle_packet(packet);
         }
         match self.forget_request(tuple) {
@@ -326,8 +410,19 @@ impl Tcp {
         }
         connection.start_keep_alive(now);
         // The listener owns it until somebody accepts it.
-        let id = self.insert(Shared::new(), connection);
-        self.connections.insert(*tuple, id);
+        let Ok(id) = self.insert(Shared::new(), connection) else { return ip.recycle_packet(packet) };
+        let room = |l: &mut Listener| l.ready.try_reserve(1).is_ok();
+        let inherited =
+            self.sockets.get(request.listener).map(|l| (l.reuse_address, l.reuse_port, l.families));
+        if let (Some(entry), Some(inherited)) = (self.sockets.get_mut(id), inherited) {
+            (entry.reuse_address, entry.reuse_port, entry.families) = inherited;
+        }
+        if self.connect_tuple(*tuple, id).is_err() || !self.listener(request.listener).is_some_and(room) {
+            // As a full queue: the peer's data comes again, and finds nothing.
+            self.disconnect_tuple(tuple);
+            self.sockets.remove(id);
+            return ip.recycle_packet(packet);
+        }
         if let Some(listener) = self.listener(request.listener) {
             listener.ready.push_back(id);
             listener.events = listener.events | Events::IN | Events::RDNORM;
@@ -390,6 +485,6 @@ impl Tcp {
             options.window_scale = (bits & 15 != 15).then_some((bits & 15) as u8);
             options.sack_permitted = bits & 16 != 0;
         }
-        Some(Request { listener, irs, iss, options, retries: 1, tick: 0, sent_at: now })
+        Some(Request { listener, irs, iss, options, retries: 1, tick: 0, sent_at: now, acknowledged: true })
     }
 }

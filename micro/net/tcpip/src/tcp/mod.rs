@@ -22,15 +22,15 @@ pub mod timers;
 pub mod urgent;
 
 use crate::families::Families;
-use crate::hash::{Keyed, Secrets, Table, Tuple};
+use crate::hash::{Keyed, Secrets, Tuple};
 use crate::ip::Ip;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
+use crate::table::Table;
 use crate::wheel::Wheel;
 use crate::wire::{self, Flags, Ipv4, Options, Sum, Tcp as Header};
-use abi::Events;
+use abi::{Events, Result};
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_netdev::Incoming;
@@ -38,7 +38,9 @@ use connection::{Connection, Settings, State};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use input::After;
 use listen::{Listener, Request};
+use ordered::Map;
 use output::{Bare, send_bare};
+use segmented::SegmentedVec;
 use time_wait::TimeWait;
 
 /// What the wheel reminds us of.
@@ -92,12 +94,15 @@ pub struct Tcp {
     connections: Table<Tuple, Id>,
     requests: Table<Tuple, Request>,
     time_wait: Table<Tuple, TimeWait>,
-    /// In the order they expire.
-    time_wait_queue: VecDeque<(u64, Tuple)>,
+    /// In the order they expire: each record once.
+    time_wait_queue: Map<(u64, u64), Tuple>,
+    time_wait_number: u64,
     ports: Table<u16, Vec<Id>>,
+    /// What connections and records have of each local port.
+    local_ports: Table<u16, Vec<ports::LocalUse>>,
     wheel: Wheel<Timer>,
-    fired: Vec<(u64, Timer)>,
-    dirty: Vec<Id>,
+    fired: SegmentedVec<(u64, Timer)>,
+    dirty: SegmentedVec<Id>,
     secrets: Secrets,
     /// Advances ephemeral ports (RFC 6056).
     port_counter: u32,
@@ -110,14 +115,16 @@ impl Tcp {
         let key = Keyed::new(secrets.table);
         Tcp {
             sockets: Slab::default(),
-            connections: Table::with_hasher(key),
-            requests: Table::with_hasher(key),
-            time_wait: Table::with_hasher(key),
-            time_wait_queue: VecDeque::new(),
-            ports: Table::with_hasher(key),
+            connections: Table::new(key),
+            requests: Table::new(key),
+            time_wait: Table::new(key),
+            time_wait_queue: Map::new(),
+            time_wait_number: 0,
+            ports: Table::new(key),
+            local_ports: Table::new(key),
             wheel: Wheel::new(now),
-            fired: Vec::new(),
-            dirty: Vec::new(),
+            fired: SegmentedVec::new(),
+            dirty: SegmentedVec::new(),
             secrets,
             port_counter: 0,
             cookies_at: None,
@@ -129,20 +136,25 @@ impl Tcp {
         self.time_wait.len()
     }
 
+    /// Places in the queue of records that expire: as many as there are records.
+    pub fn time_wait_places(&self) -> usize {
+        self.time_wait_queue.len()
+    }
+
     /// Connections that listeners are about to have.
     pub fn request_count(&self) -> usize {
         self.requests.len()
     }
 
     /// A socket that is neither bound nor connected.
-    pub fn create(&mut self, shared: Arc<Shared>) -> Id {
+    pub fn create(&mut self, shared: Arc<Shared>) -> Result<Id> {
         let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let tuple = Tuple { local: nowhere, remote: nowhere };
         let connection = Connection::new(tuple, Settings::default());
         self.insert(shared, connection)
     }
 
-    fn insert(&mut self, shared: Arc<Shared>, connection: Connection) -> Id {
+    fn insert(&mut self, shared: Arc<Shared>, connection: Connection) -> Result<Id> {
         self.sockets.insert(Entry {
             shared,
             kind: Kind::Connection(Box::new(connection)),
@@ -219,8 +231,8 @@ impl Tcp {
         if let Some(entry) = self.sockets.get_mut(id)
             && !entry.dirty
         {
-            entry.dirty = true;
-            self.dirty.push(id);
+            // One that finds no room is looked after when it is touched again, or by its timer.
+            entry.dirty = self.dirty.push(id).is_ok();
         }
     }
 
@@ -238,9 +250,10 @@ impl Tcp {
             if after == After::TimeWait {
                 connection.send_ack(ip, now);
             }
-            let record = TimeWait::of(connection, now, half_closed && after == After::Stays);
+            let mut record = TimeWait::of(connection, now, half_closed && after == After::Stays);
             let tuple = connection.tuple;
             connection.finish(None);
+            record.reuse_address = self.sockets.get(id).is_some_and(|entry| entry.reuse_address);
             self.insert_time_wait(tuple, record);
         }
         self.mark(id);
@@ -250,13 +263,40 @@ impl Tcp {
     /// A connection is over: its addresses are free, and the entry goes when no socket refers to it.
     fn release(&mut self, id: Id) {
         let Some(entry) = self.sockets.get(id) else { return };
+        let owned = entry.owned;
         if let Some(connection) = entry.connection()
             && self.connections.get(&connection.tuple) == Some(&id)
         {
-            self.connections.remove(&connection.tuple);
+            let tuple = connection.tuple;
+            self.disconnect_tuple(&tuple);
         }
-        if !entry.owned {
+        if !owned {
             self.remove(id);
+        }
+    }
+
+    /// Enters a connection into the tables.
+    fn connect_tuple(&mut self, tuple: Tuple, id: Id) -> Result<()> {
+        self.connections.insert(tuple, id)?;
+        // A socket that is bound has its place among the bound.
+        let reusable = self.sockets.get(id).filter(|e| e.bound.is_none()).map(|e| e.reuse_address);
+        if let Some(reusable) = reusable {
+            if let Err(e) = self.count_port(tuple.local.port(), *tuple.local.ip(), reusable) {
+                self.connections.remove(&tuple);
+                return Err(e);
+            }
+            if let Some(connection) = self.sockets.get_mut(id).and_then(Entry::connection_mut) {
+                connection.counted = Some(reusable);
+            }
+        }
+        Ok(())
+    }
+
+    fn disconnect_tuple(&mut self, tuple: &Tuple) {
+        let Some(id) = self.connections.remove(tuple) else { return };
+        let connection = self.sockets.get_mut(id).and_then(Entry::connection_mut);
+        if let Some(reusable) = connection.and_then(|c| c.counted.take()) {
+            self.discount_port(tuple.local.port(), *tuple.local.ip(), reusable);
         }
     }
 
@@ -266,6 +306,11 @@ impl Tcp {
         {
             self.unlist(bound.port(), id);
         }
+    }
+
+    /// Something was touched and is to be looked after.
+    pub fn has_work(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Whatever was touched sends what it has to, sets its timer, and its owner hears of it.
@@ -298,7 +343,7 @@ impl Tcp {
     pub fn timers(&mut self, ip: &mut Ip, now: u64) {
         let mut fired = core::mem::take(&mut self.fired);
         self.wheel.expire(now, &mut fired);
-        for (tick, timer) in fired.drain(..) {
+        while let Some((tick, timer)) = fired.pop() {
             match timer {
                 Timer::Connection(id) => {
                     let Some(entry) = self.sockets.get_mut(id) else { continue };
@@ -320,7 +365,7 @@ impl Tcp {
 
     /// When [`Tcp::timers`] is to be called next.
     pub fn next_deadline(&self) -> Option<u64> {
-        let time_wait = self.time_wait_queue.front().map(|(at, _)| *at);
+        let time_wait = self.time_wait_queue.first_key_value().map(|((at, _), _)| *at);
         [self.wheel.next_ns(), time_wait].into_iter().flatten().min()
     }
 

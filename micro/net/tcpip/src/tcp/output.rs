@@ -204,7 +204,7 @@ impl Connection {
     fn may_send_small(&mut self, length: u32, unsent: u32) -> bool {
         if length < unsent {
             // The window cuts it: wait for more of it unless it is half of the largest we have seen.
-            return self.is_quiet() && length >= self.largest_window / 2;
+            return self.is_quiet() && (self.overdue || length >= self.largest_window / 2);
         }
         if self.fin || self.urgent.is_sending() {
             return true;

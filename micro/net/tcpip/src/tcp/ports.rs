@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Local ports: the rules of bind(2) and the choice of ephemeral ones.
 
-use super::{Kind, Tcp};
-use crate::families::addresses_overlap;
+use super::{Entry, Kind, Tcp};
+use crate::families::{Families, addresses_overlap};
 use crate::hash::Tuple;
 use crate::slab::Id;
 use abi::{Result, errno::*};
+use alloc::vec::Vec;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Linux' ip_local_port_range.
 pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32_768..=60_999;
 pub const EPHEMERAL_COUNT: u32 = (*EPHEMERAL.end() - *EPHEMERAL.start()) as u32 + 1;
 
+/// Connections and records of TIME-WAIT with one local port and address, of sockets that are not bound themselves: how
+/// many there are, so that bind(2) looks at addresses and not at connections.
+pub struct LocalUse {
+    address: Ipv4Addr,
+    families: Families,
+    /// They said SO_REUSEADDR.
+    reusable: bool,
+    count: u32,
+}
+
 impl Tcp {
     /// Linux' inet_csk_bind_conflict: whether `address` on this port is taken for the socket `id`.
     fn conflicts(&self, id: Id, address: SocketAddrV4) -> bool {
         let Some(entry) = self.sockets.get(id) else { return false };
+        if self.connections_conflict(entry, address) {
+            return true;
+        }
         let Some(others) = self.ports.get(&address.port()) else { return false };
         others.iter().filter(|other| **other != id).any(|other| {
             let Some(other) = self.sockets.get(*other) else { return false };
@@ -27,11 +41,59 @@ impl Tcp {
         })
     }
 
-    fn list(&mut self, id: Id, address: SocketAddrV4) {
-        self.ports.entry(address.port()).or_default().push(id);
+    /// Connections, or records of TIME-WAIT, have this local port.
+    fn is_connected_from(&self, port: u16) -> bool {
+        self.local_ports.contains_key(&port)
+    }
+
+    /// Whether one of them keeps the address from being bound: all do, except where both sides said SO_REUSEADDR.
+    fn connections_conflict(&self, entry: &Entry, address: SocketAddrV4) -> bool {
+        self.local_ports.get(&address.port()).into_iter().flatten().any(|used| {
+            !(entry.reuse_address && used.reusable)
+                && addresses_overlap((used.address, used.families), (*address.ip(), entry.families))
+        })
+    }
+
+    /// A connection or a record of TIME-WAIT has this local address from now on.
+    pub(super) fn count_port(&mut self, port: u16, address: Ipv4Addr, reusable: bool) -> Result<()> {
+        let used = self.local_ports.get_or_insert_with(port, Vec::new)?;
+        match used.iter_mut().find(|u| u.address == address && u.reusable == reusable) {
+            Some(used) => used.count += 1,
+            None => {
+                used.try_reserve(1).map_err(|_| ENOBUFS)?;
+                used.push(LocalUse {
+                    address,
+                    families: Families::of(address, Families::BOTH),
+                    reusable,
+                    count: 1,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// One less.
+    pub(super) fn discount_port(&mut self, port: u16, address: Ipv4Addr, reusable: bool) {
+        let Some(used) = self.local_ports.get_mut(&port) else { return };
+        if let Some(at) = used.iter().position(|u| u.address == address && u.reusable == reusable) {
+            used[at].count -= 1;
+            if used[at].count == 0 {
+                used.swap_remove(at);
+            }
+        }
+        if used.is_empty() {
+            self.local_ports.remove(&port);
+        }
+    }
+
+    fn list(&mut self, id: Id, address: SocketAddrV4) -> Result<()> {
+        let ids = self.ports.get_or_insert_with(address.port(), Vec::new)?;
+        ids.try_reserve(1).map_err(|_| ENOBUFS)?;
+        ids.push(id);
         if let Some(entry) = self.sockets.get_mut(id) {
             entry.bound = Some(address);
         }
+        Ok(())
     }
 
     pub(super) fn unlist(&mut self, port: u16, id: Id) {
@@ -54,8 +116,7 @@ impl Tcp {
             _ if self.conflicts(id, address) => return Err(EADDRINUSE),
             _ => address,
         };
-        self.list(id, address);
-        Ok(())
+        self.list(id, address)
     }
 
     /// A port nobody has bound.
@@ -66,12 +127,14 @@ impl Tcp {
         for _ in 0..EPHEMERAL_COUNT {
             self.port_counter = self.port_counter.wrapping_add(1);
             let port = EPHEMERAL.start() + (offset.wrapping_add(self.port_counter) % EPHEMERAL_COUNT) as u16;
-            let candidate = SocketAddrV4::new(address, port);
-            if !self.ports.contains_key(&port) && !self.conflicts(id, candidate) {
-                return Ok(candidate);
+            if !self.ports.contains_key(&port) && !self.is_connected_from(port) {
+                return Ok(SocketAddrV4::new(address, port));
             }
         }
-        Err(EADDRINUSE)
+        // Every port is somebody's: one that has it at another address only.
+        (EPHEMERAL.clone().map(|port| SocketAddrV4::new(address, port)))
+            .find(|candidate| !self.conflicts(id, *candidate))
+            .ok_or(EADDRINUSE)
     }
 
     /// listen(2): binds to a free port where bind(2) was not called, and checks that no other listener is in the way.
@@ -80,7 +143,7 @@ impl Tcp {
             Some(bound) => bound,
             None => {
                 let picked = self.pick(id, Ipv4Addr::UNSPECIFIED)?;
-                self.list(id, picked);
+                self.list(id, picked)?;
                 picked
             }
         };

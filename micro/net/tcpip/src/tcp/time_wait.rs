@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TIME-WAIT (RFC 9293 3.6.1), and FIN-WAIT-2 of connections nobody holds any more: 60 bytes each instead of a
-//! connection, first in first out, and no obstacle to a new connection that can be told apart (RFC 6191).
+//! connection, in the order they expire, and no obstacle to a new connection that can be told apart (RFC 6191).
 
 use super::Tcp;
 use super::connection::Connection;
@@ -13,13 +13,17 @@ use crate::wire::{Flags, Options, Tcp as Header};
 /// Linux' TCP_TIMEWAIT_LEN.
 const TIME_WAIT_NS: u64 = 60_000_000_000;
 /// Records kept; beyond, the oldest goes (Linux: tcp_max_tw_buckets).
-const MOST: usize = 16_384;
+const MAX_RECORDS: usize = 16_384;
+/// A record waits anew after a segment, but not more often than this.
+const RENEWAL_NS: u64 = 1_000_000_000;
 /// A connection of ours may take a record's place after this long, when timestamps tell the two apart (Linux:
 /// tcp_tw_reuse).
 const REUSE_NS: u64 = 1_000_000_000;
 
 pub struct TimeWait {
     expires: u64,
+    /// In the queue.
+    place: (u64, u64),
     created: u64,
     /// The peer's FIN is still to come.
     half_closed: bool,
@@ -29,6 +33,8 @@ pub struct TimeWait {
     timestamps: bool,
     ts_recent: u32,
     ts_offset: u32,
+    /// SO_REUSEADDR of the socket it was.
+    pub(super) reuse_address: bool,
 }
 
 impl TimeWait {
@@ -41,6 +47,7 @@ impl TimeWait {
         };
         TimeWait {
             expires: now + limit.clamp(1, TIME_WAIT_NS),
+            place: (0, 0),
             created: now,
             half_closed,
             received: connection.received,
@@ -49,36 +56,53 @@ impl TimeWait {
             timestamps: connection.timestamps,
             ts_recent: connection.ts_recent,
             ts_offset: connection.ts_offset,
+            reuse_address: false,
         }
     }
 }
 
 impl Tcp {
-    pub(super) fn insert_time_wait(&mut self, tuple: Tuple, record: TimeWait) {
-        while self.time_wait.len() >= MOST {
-            let Some((expires, old)) = self.time_wait_queue.pop_front() else { break };
-            if self.time_wait.get(&old).is_some_and(|r| r.expires == expires) {
-                self.time_wait.remove(&old);
-            }
+    pub(super) fn insert_time_wait(&mut self, tuple: Tuple, mut record: TimeWait) {
+        self.forget_time_wait(&tuple);
+        while self.time_wait.len() >= MAX_RECORDS {
+            let Some((_, oldest)) = self.time_wait_queue.first_key_value() else { break };
+            let oldest = *oldest;
+            self.forget_time_wait(&oldest);
         }
-        self.enlist(record.expires, tuple);
-        self.time_wait.insert(tuple, record);
+        record.place = self.enlist(record.expires, tuple);
+        let place = record.place;
+        // Without memory for the record the connection is over at once.
+        let (port, address, reusable) = (tuple.local.port(), *tuple.local.ip(), record.reuse_address);
+        if self.count_port(port, address, reusable).is_err() {
+            self.time_wait_queue.remove(&place);
+        } else if self.time_wait.insert(tuple, record).is_err() {
+            self.time_wait_queue.remove(&place);
+            self.discount_port(port, address, reusable);
+        }
     }
 
-    /// Nearly all are to expire last; a shorter time (TCP_LINGER2) finds its place from behind.
-    fn enlist(&mut self, expires: u64, tuple: Tuple) {
-        let behind = self.time_wait_queue.iter().rev().take_while(|(at, _)| *at > expires).count();
-        self.time_wait_queue.insert(self.time_wait_queue.len() - behind, (expires, tuple));
+    /// A record's place in the queue: each has one, so that what is waited for is bounded as the records are.
+    fn enlist(&mut self, expires: u64, tuple: Tuple) -> (u64, u64) {
+        self.time_wait_number += 1;
+        let place = (expires, self.time_wait_number);
+        self.time_wait_queue.insert(place, tuple);
+        place
+    }
+
+    fn forget_time_wait(&mut self, tuple: &Tuple) {
+        if let Some(record) = self.time_wait.remove(tuple) {
+            self.time_wait_queue.remove(&record.place);
+            self.discount_port(tuple.local.port(), *tuple.local.ip(), record.reuse_address);
+        }
     }
 
     pub(super) fn expire_time_wait(&mut self, now: u64) {
-        while let Some(&(expires, tuple)) = self.time_wait_queue.front() {
+        while let Some((&(expires, _), _)) = self.time_wait_queue.first_key_value() {
             if expires > now {
                 return;
             }
-            self.time_wait_queue.pop_front();
-            if self.time_wait.get(&tuple).is_some_and(|r| r.expires == expires) {
-                self.time_wait.remove(&tuple);
+            if let Some((_, tuple)) = self.time_wait_queue.pop_first() {
+                self.forget_time_wait(&tuple);
             }
         }
     }
@@ -101,13 +125,13 @@ impl Tcp {
         if flags.has(Flags::SYN) && !flags.has(Flags::RST) && !flags.has(Flags::ACK) {
             // RFC 6191 2: a later timestamp or a higher sequence number tells the new connection from the old.
             if newer == Some(true) || newer != Some(false) && seq::lt(record.received, tcp.seq) {
-                self.time_wait.remove(tuple);
+                self.forget_time_wait(tuple);
                 return true;
             }
         }
         if flags.has(Flags::RST) {
             if tcp.seq == record.received {
-                self.time_wait.remove(tuple);
+                self.forget_time_wait(tuple);
             }
             return false;
         }
@@ -117,7 +141,7 @@ impl Tcp {
         if record.half_closed && !old && flags.has(Flags::ACK) {
             if length > 0 && seq::lt(record.received, tcp.seq.wrapping_add(length as u32)) {
                 // Data nobody will read.
-                self.time_wait.remove(tuple);
+                self.forget_time_wait(tuple);
                 super::refuse(ip, now, tuple, tcp, length);
                 return false;
             }
@@ -135,7 +159,10 @@ impl Tcp {
             record.ts_recent = value;
         }
         // Our last acknowledgement was lost, or this is the FIN: acknowledge, and wait anew.
-        record.expires = now + TIME_WAIT_NS;
+        let renewed = now + TIME_WAIT_NS > record.expires + RENEWAL_NS;
+        if renewed {
+            record.expires = now + TIME_WAIT_NS;
+        }
         let timestamp = ((now / 1_000_000) as u32).wrapping_add(record.ts_offset);
         let bare = Bare {
             tuple,
@@ -151,8 +178,14 @@ impl Tcp {
             ttl: crate::ip::TTL,
         };
         send_bare(ip, now, &bare);
-        let expires = record.expires;
-        self.enlist(expires, *tuple);
+        if renewed {
+            let (expires, place) = (record.expires, record.place);
+            self.time_wait_queue.remove(&place);
+            let place = self.enlist(expires, *tuple);
+            if let Some(record) = self.time_wait.get_mut(tuple) {
+                record.place = place;
+            }
+        }
         false
     }
 
@@ -163,7 +196,7 @@ impl Tcp {
             None => Ok(None),
             Some(record) if record.timestamps && now >= record.created + REUSE_NS => {
                 let above = record.next.wrapping_add(65_535 + 2);
-                self.time_wait.remove(tuple);
+                self.forget_time_wait(tuple);
                 Ok(Some(above))
             }
             Some(_) => Err(()),

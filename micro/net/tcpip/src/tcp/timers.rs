@@ -35,9 +35,16 @@ impl Connection {
             if self.give_up_probing(now) {
                 return self.time_out(ip, now);
             }
-            self.send_probe(ip, now);
-            self.probes += 1;
-            self.deadlines.persist = Some(now + self.backed_off());
+            if self.window > 0 && !self.queue.is_empty() {
+                // A window that stays small would be waited for for ever (RFC 9293 3.8.6.2.1, the override time-out).
+                self.overdue = true;
+                self.output(ip, now);
+                self.overdue = false;
+            } else {
+                self.send_probe(ip, now);
+                self.probes += 1;
+                self.deadlines.persist = Some(now + self.backed_off());
+            }
         }
         if due(self.deadlines.keep_alive) && self.keep_alive(ip, now) == After::Closed {
             return After::Closed;

@@ -196,7 +196,8 @@ impl NetDevice for Device {
         let mut count = 0;
         while count < most && link.packets.first().is_some_and(|p| p.at <= now) {
             let bytes = link.packets.remove(0).bytes;
-            let mut first = Buffer::new(api_netdev::BUFFER_SIZE.max(bytes.len()), 0).unwrap();
+            // Without a buffer the packet is lost.
+            let Some(mut first) = Buffer::new(api_netdev::BUFFER_SIZE.max(bytes.len()), 0) else { continue };
             assert!(first.append(&bytes));
             packets.push_back(Incoming { first, more: Vec::new(), checksum_valid: false });
             count += 1;
@@ -245,11 +246,11 @@ pub struct Side {
 
 impl Side {
     pub fn stream(&self) -> Arc<StreamSocket> {
-        StreamSocket::new(self.net.clone(), Domain::V4)
+        StreamSocket::new(self.net.clone(), Domain::V4).unwrap()
     }
 
     pub fn datagram(&self) -> Arc<DatagramSocket> {
-        DatagramSocket::new(self.net.clone(), Domain::V4)
+        DatagramSocket::new(self.net.clone(), Domain::V4).unwrap()
     }
 
     pub fn at(&self, port: u16) -> Address {

@@ -194,7 +194,13 @@ pub fn connect(call: &mut Call<'_>) -> Result<usize> {
     }
     let error = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_ERROR as i32, &[])?;
     match api_socket::options::int(&error)? {
-        0 => Ok(0),
+        0 => {
+            // This call says that it succeeded, so the next one finds it connected.
+            if !socket.poll().intersects(Events::ERR | Events::HUP) {
+                let _ = socket.connect(&caller(), &address);
+            }
+            Ok(0)
+        }
         number => Err(abi::Errno(number as u16)),
     }
 }
