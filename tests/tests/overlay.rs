@@ -118,6 +118,26 @@ fn threads_memory_sockets_and_processor_shares_are_shown() {
 }
 
 #[test]
+fn every_process_is_listed_and_can_be_ended() {
+    let unilith = Unilith::new();
+    if !has_overlay() {
+        return;
+    }
+    let script = "sleep 1000 & wait $!; echo child ended with $?; sleep 1001";
+    let machine = unilith.start(&["busybox", "sh", "-c", script]);
+    let child = || {
+        let listed = exec(&unilith, &machine, &["ps"]).ok().out;
+        let line = listed.lines().find(|line| line.trim_end().ends_with("sleep"))?.to_string();
+        line.split_whitespace().next().map(String::from)
+    };
+    eventually("the child is listed", || child().is_some());
+    let number = child().expect("the child is listed");
+    exec(&unilith, &machine, &["kill", &number]).ok();
+    eventually("its parent has heard of it", || machine.log().contains("child ended with 143"));
+    exec(&unilith, &machine, &["kill", &number]).code(1).complains("No such process");
+}
+
+#[test]
 fn the_kernels_log_is_shown_and_its_level_changed() {
     let unilith = Unilith::new();
     if !has_overlay() {

@@ -8,6 +8,7 @@
 use crate::calls::signals::{self, SI_USER, SigInfo};
 use crate::mounts;
 use crate::process::Process;
+use crate::processes;
 use crate::task::Task;
 use abi::{Result, errno::ESRCH};
 use alloc::sync::Arc;
@@ -48,13 +49,13 @@ pub fn program() -> Result<Arc<Process>> {
     mounts::foreground().ok_or(ESRCH)
 }
 
-/// Sends a signal to the program, or to one of its threads, as kill(2) from outside would.
-pub fn signal(process: &Process, tid: Option<i32>, signal: i32) -> Result<()> {
+/// Sends a signal to the process of that number, or to the thread, as kill(2) from outside would.
+pub fn signal(id: i32, signal: i32) -> Result<()> {
     // A sender outside of the process' name space has number 0 (pid_namespaces(7)).
     let info = SigInfo::from_process(signal, SI_USER, 0, 0);
-    match tid {
-        Some(tid) => signals::send_to_task(&*process.task(tid).ok_or(ESRCH)?, info)?,
-        None => signals::send_to_process(process, info)?,
+    match processes::find(id) {
+        Some(process) => signals::send_to_process(&process, info)?,
+        None => signals::send_to_task(&*processes::task(id).ok_or(ESRCH)?, info)?,
     };
     Ok(())
 }

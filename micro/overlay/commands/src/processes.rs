@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual};
 use posix::calls::signals::{SIGNALS, SIGRTMIN};
 use posix::process::Process;
-use posix::{auxiliary, restart};
+use posix::{auxiliary, processes, restart};
 use sched::Thread;
 
 pub const COMMANDS: [Command; 3] = [
@@ -85,18 +85,19 @@ fn state(thread: &Thread, process: &Process) -> char {
     }
 }
 
-/// All threads: the program's by number, then the kernel's.
+/// All threads: those of the processes by number, then the kernel's.
 pub fn threads() -> Result<Vec<Row>, Failure> {
-    let process = auxiliary::program().map_err(failed(b""))?;
-    let tasks = process.tasks();
+    auxiliary::program().map_err(failed(b""))?;
+    let all = processes::all();
+    let tasks = all.iter().flat_map(|process| process.tasks().into_iter().map(move |task| (process, task)));
     let mut rows: Vec<Row> = Vec::new();
     let mut known: Vec<Arc<Thread>> = Vec::new();
-    for task in &tasks {
+    for (process, task) in tasks {
         let Some(thread) = task.thread() else { continue };
         rows.push(Row {
             tid: Some(task.tid),
             index: thread.index,
-            state: state(&thread, &process),
+            state: state(&thread, process),
             cpu_ns: task.cpu_ns(),
             name: String::from_utf8_lossy(&task.comm()).into_owned(),
         });
@@ -171,7 +172,7 @@ fn kill(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
             target => targets.push(target),
         }
     }
-    let process = auxiliary::program().map_err(failed(b""))?;
+    auxiliary::program().map_err(failed(b""))?;
     if targets.is_empty() {
         targets.push(b"1");
     }
@@ -182,8 +183,7 @@ fn kill(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
             let shown = String::from_utf8_lossy(target);
             return Err(Failure::usage(format!("{shown} is no number of a thread")));
         };
-        let thread = (tid != process.pid).then_some(tid);
-        if let Err(e) = auxiliary::signal(&process, thread, signal) {
+        if let Err(e) = auxiliary::signal(tid, signal) {
             session.fail(&Failure::about(target).errno(e))?;
             code = Failure::FAILED;
         }
