@@ -25,6 +25,9 @@ pub struct Args {
     /// Only machines under KVM: on a computer without one, in a machine that has one (docs/explanation/platforms.md)
     #[arg(long, conflicts_with_all = ["host", "system"])]
     kvm: bool,
+    /// Also what takes hours: thousands of starts, kernels that check themselves
+    #[arg(long, conflicts_with_all = ["host", "kvm"])]
+    long: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
 }
@@ -44,6 +47,9 @@ const ON_PROCESS_MACHINES: [&str; 10] = [
     "sqlite",
     "trace",
 ];
+
+/// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
+const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];
 
 /// What a part of the run came to.
 #[derive(Clone, Copy, Default)]
@@ -106,11 +112,11 @@ pub fn act(args: &Args) -> Result<u8> {
                 part("process machines", tests_of(&root, &tests, filter, &one_by_one, &machine))?;
             }
         }
-        // Marked so that `cargo test` alone does not build two kernels; they stay in the cache. Kernels that check
-        // themselves take half an hour each to build.
+        // Marked so that `cargo test` alone does not build two kernels; they stay in the cache.
         let tests = ["test", "--locked", "-p", "unilith-linux", "--test", "machines", "--no-fail-fast"];
-        let ignored = ["--ignored", "--test-threads=1", "--skip", "checks::"];
-        part("Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
+        let ignored = [&["--ignored", "--test-threads=1"], LONG].concat();
+        let ignored = if args.long { &ignored[..2] } else { &ignored[..] };
+        part("Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), ignored, &[]))?;
         let tests = [
             "test",
             "--locked",
@@ -125,7 +131,7 @@ pub fn act(args: &Args) -> Result<u8> {
             "suites",
             "--no-fail-fast",
         ];
-        part("programs of Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), &ignored, &[]))?;
+        part("programs of Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), ignored, &[]))?;
     }
     say!("{} passed, {} failed", total.passed, total.failed);
     Ok(u8::from(total.failed > 0))

@@ -6,11 +6,12 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 const PAGE: &str = "docs/explanation/ukl.md";
 /// Rows of its table: what, which patches, and the paper's size of it (UKL, EuroSys '23, section 5.1 and table 1).
-const ROWS: [(&str, std::ops::RangeInclusive<usize>, &str); 4] = [
+const ROWS: [(&str, std::ops::RangeInclusive<usize>, &str); 5] = [
     ("programs at CPL 0", 1..=5, "base model: 550 lines, 33 files; Kernel Mode Linux: 3177, 70"),
     ("all options", 1..=10, "base and all options: 1250 lines"),
     ("of these, shortcuts to TCP and devices", 9..=9, "a library of the program's, not counted"),
     ("programs that are linked into the kernel", 11..=13, "in the base model"),
+    ("changed code under emulation, at every level", 14..=14, "none"),
 ];
 
 /// Lines that a patch adds and the files it touches.
@@ -29,7 +30,7 @@ fn the_page_gives_the_size_of_the_series() {
     let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "patch")).collect();
     paths.sort();
     let all: Vec<String> = paths.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-    assert_eq!(all.len(), 13, "a patch was added or is gone: which row of the table is it of?");
+    assert_eq!(all.len(), 14, "a patch was added or is gone: which row of the table is it of?");
     let table: String = ROWS.iter().fold(
         "| | lines added | files changed | paper |\n| --- | --- | --- | --- |\n".into(),
         |table, row| {

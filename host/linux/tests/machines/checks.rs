@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs on kernels that check themselves: memory and entry code (`kasan`), locks (`lockdep`). What a check finds ends the
-//! machine and fails the test. `./unilith test` leaves these out: each kernel takes half an hour to build. By hand:
+//! machine and fails the test. Only `./unilith test --long` runs these: each kernel takes half an hour to build. By hand:
 //! `cargo test -p unilith-linux --test machines checks -- --ignored`.
 
 use crate::machine::{Machine, QEMU_MICROVM};

@@ -30,6 +30,19 @@ fn a_process_has_signals_threads_fork_exec_faults_and_tracing() {
     }
 }
 
+/// Without `CONFIG_TEXT_POKE_AGAIN` the kernel dies of its own breakpoint within some thousand changes.
+#[test]
+#[ignore = "builds Linux"]
+fn code_of_the_kernel_may_be_changed_while_another_processor_runs_it() {
+    for words in ["", "cpl0,byp"] {
+        let args = vec!["/bin/patching".into(), "2000".into()];
+        let machine = Machine::new(QEMU_MICROVM).level(level(words), 2).with_program("patching");
+        let run = machine.configure(|c| c.args = args).boot();
+        assert_eq!(run.console, "changed 4000 times\n");
+        assert_eq!(run.statuses.last(), Some(&Status::Exit { code: 0 }));
+    }
+}
+
 #[test]
 #[ignore = "builds Linux"]
 fn interrupts_and_faults_on_missing_stack_pages_do_no_harm() {

@@ -8,4 +8,5 @@ mod boot;
 mod checks;
 mod levels;
 mod linked;
+mod long;
 mod machine;
