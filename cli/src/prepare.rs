@@ -18,7 +18,7 @@ use std::{
 };
 use unilith_image::{
     Base, Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
-    signal_number,
+    is_own_volume, signal_number,
 };
 use unilith_linux::{PLACES, Recipe};
 use unilith_machine::{
@@ -482,9 +482,18 @@ fn add_project(project: &Manifest, publish: &mut Vec<Publish>, volumes: &mut Vec
     }
     for text in &project.volumes {
         let mount = volume(text, Path::new("."))?;
-        if !volumes.iter().any(|v| v.guest == mount.guest) {
-            volumes.push(mount);
+        // What the user gives the program at this place is the user's choice.
+        if volumes.iter().any(|v| v.guest == mount.guest) {
+            continue;
         }
+        if !is_own_volume(Path::new("."), text) {
+            let why = format!(
+                "{} is outside of the project; if the program is to have it: -v {text}",
+                mount.host.display()
+            );
+            return Err(Fault::new(format!("{PROJECT_FILE}: volumes: {why}")));
+        }
+        volumes.push(mount);
     }
     Ok(())
 }

@@ -267,6 +267,12 @@ fn a_project_file_with_a_mistake_is_named_with_its_line() {
     refused(&unilith, &[], &["unilith.toml", "unilith apps"]);
     fs::write(unilith.path("unilith.toml"), "program = \"x\"\nportz = 3\n").unwrap();
     refused(&unilith, &[], &["unilith.toml:2", "portz"]);
+    fs::write(
+        unilith.path("unilith.toml"),
+        "from = \"debian:hello\"\nfiles = { \"/x\" = \"/etc/shadow\" }\n",
+    )
+    .unwrap();
+    refused(&unilith, &[], &["unilith.toml", "/etc/shadow", "outside of the project"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::{
     base::{self, Parts},
     cache::{Cache, digest, hex},
-    catalogue, cpio, debian, elf,
+    catalogue, confine, cpio, debian, elf,
     error::{ErrorKind, ImageError, Result, fail},
     etc,
     facts::{Facts, Words},
@@ -126,6 +126,7 @@ impl Sources<'_> {
                 let name = path.canonicalize().unwrap_or_else(|_| path.clone());
                 let name = name.file_name().map_or("root".into(), |n| n.to_string_lossy().into_owned());
                 let manifest = if file.exists() { catalogue::read(&file)? } else { Manifest::default() };
+                confine::check(&manifest, path)?;
                 self.project(Project { manifest, folder: path.clone() }, &name)
             }
             other => self.single(other),
