@@ -22,8 +22,18 @@ use unilith_machine::{qemu, record::Platform};
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 12] = [
-    ("alloc", &[("tlsf", "alloc-tlsf"), ("buddy", "alloc-buddy")]),
+const CHOICES: [(&str, &[(&str, &str)]); 13] = [
+    (
+        "alloc",
+        &[
+            ("tlsf", "alloc-tlsf"),
+            ("buddy", "alloc-buddy"),
+            ("mimalloc", "alloc-mimalloc"),
+            ("tiny", "alloc-tiny"),
+            ("region", "alloc-region"),
+        ],
+    ),
+    ("heap-check", &[("off", ""), ("on", "heap-check")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
@@ -330,8 +340,11 @@ mod tests {
     #[test]
     fn an_unknown_choice_is_answered_with_the_known_ones() {
         let error = features(&set(&[("alloc", "slab")])).unwrap_err().message;
-        assert!(error.contains("alloc=slab") && error.contains("tlsf, buddy"), "{error}");
+        assert!(
+            error.contains("alloc=slab") && error.contains("tlsf, buddy, mimalloc, tiny, region"),
+            "{error}"
+        );
         let error = features(&set(&[("speed", "fast")])).unwrap_err().message;
-        assert!(error.contains("--set speed") && error.contains("alloc, sched"), "{error}");
+        assert!(error.contains("--set speed") && error.contains("alloc, heap-check, sched"), "{error}");
     }
 }

@@ -99,7 +99,11 @@ fn memory_that_cannot_be_enough_is_refused() {
 
 #[test]
 fn kernel_choices_that_do_not_exist_are_answered_with_those_that_do() {
-    refused(&unilith(), &["--set", "alloc=slab", "cpio:root.cpio", "/x"], &["alloc=slab", "tlsf, buddy"]);
+    refused(
+        &unilith(),
+        &["--set", "alloc=slab", "cpio:root.cpio", "/x"],
+        &["alloc=slab", "tlsf, buddy, mimalloc, tiny, region"],
+    );
     refused(&unilith(), &["--set", "colour=red", "cpio:root.cpio", "/x"], &["colour", "alloc, sched"]);
     refused(
         &unilith(),

@@ -19,36 +19,30 @@ fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_
     let unilith = Unilith::new();
     // Each kernel is built once and cached.
     let machine = unilith_tests::tested_machine();
-    for (alloc, other_alloc) in [("tlsf", "buddy"), ("buddy", "tlsf")] {
-        for (sched, own, other) in [("preemptive", "preempt", "coop"), ("cooperative", "coop", "preempt")] {
-            let (set_alloc, set_sched) = (format!("alloc={alloc}"), format!("sched={sched}"));
-            let name = format!("{alloc}-{sched}");
-            let mut run = unilith.command(&[
-                "run",
-                "--machine",
-                &machine,
-                "--name",
-                &name,
-                "--set",
-                &set_alloc,
-                "--set",
-                &set_sched,
-                "busybox",
-                "echo",
-                "hello",
-            ]);
-            finish(&mut run, BUILD_KERNEL).ok().says("hello");
-            let kernel = unilith.inspect(&name)["symbols"].as_str().unwrap().to_string();
-            let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out;
-            let has = |part: &str| symbols.lines().any(|l| l.contains(part));
-            assert!(
-                has(&format!("alloc_{alloc}::")) && !has(&format!("alloc_{other_alloc}::")),
-                "{name}: allocators"
-            );
-            assert!(
-                has(&format!("sched_{own}::")) && !has(&format!("sched_{other}::")),
-                "{name}: schedulers"
-            );
+    // Every value of each choice once: a kernel takes a minute to build.
+    let choices = [
+        ("tlsf", "preemptive", "off"),
+        ("buddy", "cooperative", "on"),
+        ("mimalloc", "preemptive", "off"),
+        ("tiny", "cooperative", "off"),
+        ("region", "preemptive", "off"),
+    ];
+    for (alloc, sched, check) in choices {
+        let set = [format!("alloc={alloc}"), format!("sched={sched}"), format!("heap-check={check}")];
+        let name = format!("{alloc}-{sched}");
+        let mut words = vec!["run", "--machine", &machine, "--name", &name];
+        words.extend(set.iter().flat_map(|choice| ["--set", choice]));
+        words.extend(["busybox", "echo", "hello"]);
+        finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says("hello");
+        let kernel = unilith.inspect(&name)["symbols"].as_str().unwrap().to_string();
+        let symbols = finish(Command::new("nm").args(["--demangle", &kernel]), BUILD_KERNEL).ok().out;
+        let has = |part: &str| symbols.lines().any(|l| l.contains(part));
+        for (other, ..) in choices {
+            assert_eq!(has(&format!("alloc_{other}::")), other == alloc, "{name}: {other}");
+        }
+        assert_eq!(has("alloc_checked::"), check == "on", "{name}: checks");
+        for (part, value) in [("sched_preempt::", "preemptive"), ("sched_coop::", "cooperative")] {
+            assert_eq!(has(part), value == sched, "{name}: {part}");
         }
     }
 }

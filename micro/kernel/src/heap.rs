@@ -6,13 +6,30 @@ use alloc_frames::{add_range, heap_give, heap_take};
 use api_alloc::{KernelHeap, Pages};
 use api_plat::MemoryRange;
 
+// Two picked heaps are two definitions of this name, which the compiler refuses.
 #[cfg(feature = "alloc-buddy")]
 use alloc_buddy::Buddy as Picked;
+#[cfg(feature = "alloc-mimalloc")]
+use alloc_mimalloc::Mimalloc as Picked;
+#[cfg(feature = "alloc-region")]
+use alloc_region::Bump as Picked;
+#[cfg(feature = "alloc-tiny")]
+use alloc_tiny::Tiny as Picked;
 #[cfg(feature = "alloc-tlsf")]
 use alloc_tlsf::Tlsf as Picked;
 
+#[cfg(not(feature = "heap-check"))]
+type Used = Picked;
+#[cfg(feature = "heap-check")]
+type Used = alloc_checked::Checked<Picked>;
+
+#[cfg(not(feature = "heap-check"))]
+const EMPTY: Used = Picked::new();
+#[cfg(feature = "heap-check")]
+const EMPTY: Used = alloc_checked::Checked::new(Picked::new());
+
 #[global_allocator]
-static HEAP: KernelHeap<Picked> = KernelHeap::new(Picked::new(), Pages { take: heap_take, give: heap_give });
+static HEAP: KernelHeap<Used> = KernelHeap::new(EMPTY, Pages { take: heap_take, give: heap_give });
 
 /// What is left of pages and heap is less than half of the reserve: no call that makes something new is let in. The
 /// heap counts, for what it was given once it keeps.

@@ -38,7 +38,11 @@ compile_error!(
 compile_error!("pick a platform: plat-pc or plat-process");
 #[cfg(not(any(feature = "sched-coop", feature = "sched-preempt")))]
 compile_error!("pick a scheduling policy: sched-coop or sched-preempt");
-#[cfg(all(feature = "alloc-buddy", feature = "alloc-tlsf"))]
-compile_error!("pick one heap: build with --no-default-features --features alloc-buddy,sched-preempt");
-#[cfg(not(any(feature = "alloc-buddy", feature = "alloc-tlsf")))]
-compile_error!("pick a heap: alloc-tlsf or alloc-buddy");
+#[cfg(not(any(
+    feature = "alloc-tlsf",
+    feature = "alloc-buddy",
+    feature = "alloc-mimalloc",
+    feature = "alloc-tiny",
+    feature = "alloc-region"
+)))]
+compile_error!("pick a heap: alloc-tlsf, alloc-buddy, alloc-mimalloc, alloc-tiny or alloc-region");

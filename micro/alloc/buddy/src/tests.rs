@@ -45,29 +45,6 @@ fn layout(size: usize, align: usize) -> Layout {
 }
 
 #[test]
-fn no_room_is_a_null_pointer() {
-    let mut heap = Buddy::new();
-    assert!(heap.alloc(layout(1, 1)).is_null());
-    let mut memory = Memory::new(4096);
-    memory.give(&mut heap);
-    assert!(heap.alloc(layout(4096, 8)).is_null());
-    assert!(heap.alloc(layout(isize::MAX as usize, 1)).is_null());
-    assert!(!heap.alloc(layout(1000, 8)).is_null());
-}
-
-#[test]
-fn a_region_of_the_size_asked_for_is_enough() {
-    for size in (1..5000).chain([65_536, 100_001]) {
-        for align in [1, 16, 64, 4096] {
-            let mut heap = Buddy::new();
-            let mut memory = Memory::new(heap.region_for(layout(size, align)));
-            memory.give(&mut heap);
-            assert!(!heap.alloc(layout(size, align)).is_null(), "{size} {align}");
-        }
-    }
-}
-
-#[test]
 fn random_traffic_keeps_the_invariants_and_the_contents() {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move |n: u64| {
@@ -110,4 +87,10 @@ fn random_traffic_keeps_the_invariants_and_the_contents() {
         }
     }
     assert_eq!(check(&heap), all);
+}
+
+#[test]
+fn the_contract_holds() {
+    alloc_contract::holds(Buddy::new);
+    alloc_contract::all_memory_comes_back(Buddy::new);
 }

@@ -88,29 +88,6 @@ fn all_memory_comes_back_as_one_block() {
 }
 
 #[test]
-fn no_room_is_a_null_pointer() {
-    let mut heap = Tlsf::new();
-    assert!(heap.alloc(layout(1, 1)).is_null());
-    let mut region = Region::new(4096);
-    region.give(&mut heap);
-    assert!(heap.alloc(layout(4096, 8)).is_null());
-    assert!(heap.alloc(layout(isize::MAX as usize - 64, 64)).is_null());
-    assert!(!heap.alloc(layout(3000, 8)).is_null());
-}
-
-#[test]
-fn a_region_of_the_size_asked_for_is_enough() {
-    for size in (1..5000).chain([65_536, 100_001]) {
-        for align in [1, 16, 64, 4096] {
-            let mut heap = Tlsf::new();
-            let mut region = Region::new(heap.region_for(layout(size, align)).next_multiple_of(16));
-            region.give(&mut heap);
-            assert!(!heap.alloc(layout(size, align)).is_null(), "{size} {align}");
-        }
-    }
-}
-
-#[test]
 fn random_traffic_keeps_the_invariants_and_the_contents() {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     let mut random = move |n: u64| {
@@ -148,4 +125,10 @@ fn random_traffic_keeps_the_invariants_and_the_contents() {
         }
         assert_eq!(heap.statistics().blocks, live.len());
     }
+}
+
+#[test]
+fn the_contract_holds() {
+    alloc_contract::holds(Tlsf::new);
+    alloc_contract::all_memory_comes_back(Tlsf::new);
 }

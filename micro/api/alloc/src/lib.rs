@@ -14,7 +14,8 @@
 //! - Blocks from [`KernelHeap::LARGE`] on come straight from pages and go back there, so that a passing need of the
 //!   kernel does not stay with the heap.
 //!
-//! `alloc-tlsf` and `alloc-buddy` implement it; the kernel picks one by cargo feature:
+//! `alloc-tlsf`, `alloc-buddy`, `alloc-mimalloc`, `alloc-tiny` and `alloc-region` implement it, `alloc-checked` finds
+//! misuse around each of them, and `alloc-contract` checks all of this. The kernel picks one by cargo feature:
 //!
 //! ```ignore
 //! #[global_allocator]
