@@ -104,7 +104,11 @@ fn kernel_choices_that_do_not_exist_are_answered_with_those_that_do() {
         &["--set", "alloc=slab", "cpio:root.cpio", "/x"],
         &["alloc=slab", "tlsf, buddy, mimalloc, tiny, region"],
     );
-    refused(&unilith(), &["--set", "colour=red", "cpio:root.cpio", "/x"], &["colour", "alloc, sched"]);
+    refused(
+        &unilith(),
+        &["--set", "colour=red", "cpio:root.cpio", "/x"],
+        &["colour", "alloc, heap-check, sched"],
+    );
     refused(
         &unilith(),
         &["--machine", "firecracker", "cpio:root.cpio", "/x"],

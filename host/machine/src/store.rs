@@ -75,7 +75,7 @@ impl Store {
     pub fn create(&self, spec: Spec) -> Result<Held, MachineError> {
         let machines = self.machines();
         for folder in [&self.folder, &machines] {
-            private::keep_directory(folder).map_err(MachineError::file("cannot use", folder))?;
+            private::keep_directory(folder).map_err(MachineError::file("cannot make or use", folder))?;
         }
         // Two that create at once must not choose one name.
         let gate = machines.join(".lock");

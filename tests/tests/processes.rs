@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Debian's programs of several processes: shells, Python's, nginx with workers, Redis that saves in the background, and
+//! PostgreSQL, each driven as its users drive it.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use unilith_tests::{Machine, PATIENCE, Unilith, client, slow_client};
+
+/// initdb and a recovery under software emulation, and building a kernel at first.
+const SLOW: Duration = Duration::from_secs(240);
+
+/// Waits until the machine's log holds the text as often as this.
+#[track_caller]
+fn wait_for_log(machine: &Machine, text: &str, times: usize) {
+    let end = Instant::now() + SLOW;
+    while machine.log().matches(text).count() < times {
+        assert!(Instant::now() < end, "`{text}` is not {times} times in the log:\n{}", machine.log());
+        sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn bash_runs_pipes_substitutions_traps_and_background_jobs() {
+    let script = r#"
+        trap 'echo bye' EXIT
+        seq 1 100 | grep -c 7
+        (exit 3); echo "status $?"
+        tr a-z A-Z <<< "here $(echo inner)"
+        { trap 'exit 5' TERM; echo up > /tmp/up; while :; do sleep 0.05; done; } &
+        while [ ! -s /tmp/up ]; do sleep 0.05; done
+        kill -TERM $!; wait $!; echo "job $?"
+        for i in 1 2 3; do echo $i & done | sort | paste -sd+
+    "#;
+    let ran = Unilith::new().program_within(&["debian:bash", "--", "-c", script], SLOW).ok();
+    assert_eq!(ran.out, "19\nstatus 3\nHERE INNER\njob 5\n1+2+3\nbye\n");
+}
+
+#[test]
+fn python_starts_programs_and_shares_work_among_processes() {
+    let program = r"
+import subprocess, multiprocessing, concurrent.futures as f
+def square(n): return n * n
+if __name__ == '__main__':
+    print(subprocess.run(['/bin/sh', '-c', 'cat; exit 4'], input=b'in', capture_output=True))
+    with multiprocessing.get_context('fork').Pool(3) as pool: print(pool.map(square, range(5)))
+    with f.ProcessPoolExecutor(2) as pool: print(sum(pool.map(square, range(10))))
+";
+    let ran = Unilith::new().program_within(&["-m", "256M", "python", "--", "-c", program], SLOW).ok();
+    ran.says("returncode=4, stdout=b'in'").says("[0, 1, 4, 9, 16]").says("285");
+}
+
+#[test]
+fn nginx_serves_with_workers_and_takes_new_ones_when_it_is_told() {
+    let unilith = Unilith::new();
+    let directives = "daemon off; error_log stderr notice;";
+    let program = ["--entrypoint", "/usr/sbin/nginx", "debian:nginx-light", "--", "-g", directives];
+    let all = [&["-m", "128M", "-p", "127.0.0.1::80"][..], &program].concat();
+    let machine = unilith.start(&all);
+    let url = format!("http://{}/", machine.at(80));
+    client("curl", &["-sS", "--max-time", "30", &url]).ok().says("Welcome to nginx!");
+    let worker = |log: &str| log.matches("start worker process ").count();
+    let before = worker(&machine.log());
+    assert!(before > 0, "{}", machine.log());
+    unilith.run(&["exec", &machine.id, "kill", "-HUP", "1"]).ok();
+    wait_for_log(&machine, "exited with code 0", 1);
+    client("curl", &["-sS", "--max-time", "30", &url]).ok().says("Welcome to nginx!");
+    assert!(worker(&machine.log()) > before, "{}", machine.log());
+}
+
+#[test]
+fn redis_saves_in_the_background_while_it_serves() {
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["-m", "160M", "-p", "127.0.0.1::6379", "redis"]);
+    let (host, port) = (machine.at(6379).ip().to_string(), machine.at(6379).port().to_string());
+    let cli = |words: &[&str]| client("redis-cli", &[&["-h", &host, "-p", &port], words].concat()).ok().out;
+    // 40 MB in 40,000 values.
+    let fill = "for i = 1, 40000 do redis.call('SET', 'key:' .. i, string.rep('x', 1000)) end";
+    cli(&["eval", fill, "0"]);
+    assert!(cli(&["bgsave"]).contains("Background saving started"));
+    let load = ["-h", &host, "-p", &port, "-q", "-n", "3000", "-c", "10", "-t", "set"];
+    slow_client("redis-benchmark", &load, PATIENCE).ok().says("requests per second");
+    let end = Instant::now() + SLOW;
+    while !cli(&["info", "persistence"]).contains("rdb_bgsave_in_progress:0") {
+        assert!(Instant::now() < end, "the save does not end");
+        sleep(Duration::from_millis(100));
+    }
+    let said = cli(&["info", "persistence"]);
+    assert!(said.contains("rdb_last_bgsave_status:ok") && said.contains("rdb_saves:1"), "{said}");
+    assert_eq!(cli(&["dbsize"]).trim(), "40001");
+}
+
+#[test]
+fn postgresql_serves_and_recovers_from_the_death_of_a_backend() {
+    let unilith = Unilith::new();
+    let script = "\
+        /usr/lib/postgresql/15/bin/initdb -D /tmp/data -A trust && \
+        echo 'host all all all trust' >> /tmp/data/pg_hba.conf && \
+        exec /usr/lib/postgresql/15/bin/postgres -D /tmp/data -c 'listen_addresses=*'";
+    let machine = unilith.start(&[
+        "-m",
+        "512M",
+        "-p",
+        "127.0.0.1::5432",
+        "-u",
+        "postgres",
+        "--entrypoint",
+        "/bin/sh",
+        "debian:postgresql-15",
+        "--",
+        "-c",
+        script,
+    ]);
+    let ready = "database system is ready to accept connections";
+    wait_for_log(&machine, ready, 1);
+    let (host, port) = (machine.at(5432).ip().to_string(), machine.at(5432).port().to_string());
+    let psql = |sql: &str| {
+        let words = ["-h", &host, "-p", &port, "-U", "postgres", "-At", "-v", "ON_ERROR_STOP=1", "-c", sql];
+        slow_client("psql", &words, SLOW)
+    };
+    psql("create table t as select n, md5(n::text) as m from generate_series(1, 20000) n").ok();
+    assert_eq!(psql("select count(*), count(distinct m) from t").ok().out.trim(), "20000|20000");
+    // One of its processes dies; as after `kill -9` on Linux, the server ends the others and recovers from its log.
+    let listed = unilith.run(&["exec", &machine.id, "ps"]).ok().out;
+    let pids = listed.lines().filter(|l| l.contains("postgres")).filter_map(|l| l.split_whitespace().next());
+    let victim = pids.filter_map(|pid| pid.parse::<u32>().ok()).find(|pid| *pid > 1).expect("its processes");
+    unilith.run(&["exec", &machine.id, "kill", "-KILL", &victim.to_string()]).ok();
+    wait_for_log(&machine, ready, 2);
+    assert_eq!(psql("select count(*), count(distinct m) from t").ok().out.trim(), "20000|20000");
+}
