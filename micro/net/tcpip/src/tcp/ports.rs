@@ -41,12 +41,7 @@ impl Tcp {
         })
     }
 
-    /// Connections, or records of TIME-WAIT, have this local port.
-    fn is_connected_from(&self, port: u16) -> bool {
-        self.local_ports.contains_key(&port)
-    }
-
-    /// Whether one of them keeps the address from being bound: all do, except where both sides said SO_REUSEADDR.
+    /// Whether a connection or a record of TIME-WAIT keeps the address from being bound: all do, except where both sides said SO_REUSEADDR.
     fn connections_conflict(&self, entry: &Entry, address: SocketAddrV4) -> bool {
         self.local_ports.get(&address.port()).into_iter().flatten().any(|used| {
             !(entry.reuse_address && used.reusable)
@@ -119,22 +114,34 @@ impl Tcp {
         self.list(id, address)
     }
 
-    /// A port nobody has bound.
+    /// Whether no socket and no connection has this port at an address that overlaps, whatever they said of reuse: Linux
+    /// shares no port with anybody who did not name it (inet_csk_find_open_port).
+    fn is_unused(&self, entry: &Entry, address: SocketAddrV4) -> bool {
+        let ours = (*address.ip(), entry.families);
+        let bound = self.ports.get(&address.port()).into_iter().flatten();
+        let mut bound =
+            bound.filter_map(|id| self.sockets.get(*id)).filter_map(|s| Some((*s.bound?.ip(), s.families)));
+        let mut connected = self.local_ports.get(&address.port()).into_iter().flatten();
+        !bound.any(|theirs| addresses_overlap(theirs, ours))
+            && !connected.any(|used| addresses_overlap((used.address, used.families), ours))
+    }
+
+    /// A port nobody has at this address. The next search begins where this one ended, so that ports in use are passed
+    /// over once a round and not once a search.
     fn pick(&mut self, id: Id, address: Ipv4Addr) -> Result<SocketAddrV4> {
         let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let seed = Tuple { local: SocketAddrV4::new(address, 0), remote: nowhere };
         let offset = self.secrets.prf(5, &seed, 0) as u32;
-        for _ in 0..EPHEMERAL_COUNT {
-            self.port_counter = self.port_counter.wrapping_add(1);
-            let port = EPHEMERAL.start() + (offset.wrapping_add(self.port_counter) % EPHEMERAL_COUNT) as u16;
-            if !self.ports.contains_key(&port) && !self.is_connected_from(port) {
-                return Ok(SocketAddrV4::new(address, port));
+        let entry = self.sockets.get(id).ok_or(EINVAL)?;
+        for tried in 1..=EPHEMERAL_COUNT {
+            let at = offset.wrapping_add(self.port_counter).wrapping_add(tried) % EPHEMERAL_COUNT;
+            let candidate = SocketAddrV4::new(address, EPHEMERAL.start() + at as u16);
+            if self.is_unused(entry, candidate) {
+                self.port_counter = self.port_counter.wrapping_add(tried);
+                return Ok(candidate);
             }
         }
-        // Every port is somebody's: one that has it at another address only.
-        (EPHEMERAL.clone().map(|port| SocketAddrV4::new(address, port)))
-            .find(|candidate| !self.conflicts(id, *candidate))
-            .ok_or(EADDRINUSE)
+        Err(EADDRINUSE)
     }
 
     /// listen(2): binds to a free port where bind(2) was not called, and checks that no other listener is in the way.
