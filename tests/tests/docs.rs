@@ -319,6 +319,14 @@ fn follow(page: &str) -> String {
 }
 
 #[test]
+fn the_page_about_postgresql_works_as_printed() {
+    let said = follow("how-to/postgresql.md");
+    for part in ["PostgreSQL 15", "INSERT 0 1", "kept", "ready to accept connections"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
 fn pages_about_the_overlay_work_as_printed() {
     if tested_kernel() != "micro" {
         return;

@@ -92,26 +92,11 @@ fn redis_saves_in_the_background_while_it_serves() {
 }
 
 #[test]
-fn postgresql_serves_and_recovers_from_the_death_of_a_backend() {
+fn postgresql_recovers_from_the_death_of_a_process_and_of_its_machine() {
     let unilith = Unilith::new();
-    let script = "\
-        /usr/lib/postgresql/15/bin/initdb -D /tmp/data -A trust && \
-        echo 'host all all all trust' >> /tmp/data/pg_hba.conf && \
-        exec /usr/lib/postgresql/15/bin/postgres -D /tmp/data -c 'listen_addresses=*'";
-    let machine = unilith.start(&[
-        "-m",
-        "512M",
-        "-p",
-        "127.0.0.1::5432",
-        "-u",
-        "postgres",
-        "--entrypoint",
-        "/bin/sh",
-        "debian:postgresql-15",
-        "--",
-        "-c",
-        script,
-    ]);
+    std::fs::create_dir(unilith.path("data")).expect("the scratch directory can be written");
+    let words = ["-p", "127.0.0.1::5432", "-v", "./data:/data", "postgresql"];
+    let machine = unilith.start(&words);
     let ready = "database system is ready to accept connections";
     wait_for_log(&machine, ready, 1);
     let (host, port) = (machine.at(5432).ip().to_string(), machine.at(5432).port().to_string());
@@ -127,5 +112,16 @@ fn postgresql_serves_and_recovers_from_the_death_of_a_backend() {
     let victim = pids.filter_map(|pid| pid.parse::<u32>().ok()).find(|pid| *pid > 1).expect("its processes");
     unilith.run(&["exec", &machine.id, "kill", "-KILL", &victim.to_string()]).ok();
     wait_for_log(&machine, ready, 2);
-    assert_eq!(psql("select count(*), count(distinct m) from t").ok().out.trim(), "20000|20000");
+    let count = "select count(*), count(distinct m) from t";
+    assert_eq!(psql(count).ok().out.trim(), "20000|20000");
+    // A machine that ends without a word to its server, and another one with the same data.
+    unilith.run(&["kill", &machine.id]).ok();
+    drop(machine);
+    let machine = unilith.start(&words);
+    wait_for_log(&machine, ready, 1);
+    let (host, port) = (machine.at(5432).ip().to_string(), machine.at(5432).port().to_string());
+    let words = ["-h", &host, "-p", &port, "-U", "postgres", "-At", "-c", count];
+    assert_eq!(slow_client("psql", &words, SLOW).ok().out.trim(), "20000|20000");
+    unilith.run(&["stop", &machine.id]).ok();
+    assert!(machine.log().contains("database system is shut down"), "{}", machine.log());
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 /// All packages of the base system, fetched once for all images.
-pub(crate) const PACKAGES: [&str; 19] = [
+pub(crate) const PACKAGES: [&str; 20] = [
     "base-files",
     "bash",
     "ca-certificates",
@@ -39,6 +39,7 @@ pub(crate) const PACKAGES: [&str; 19] = [
     "sed",
     "tar",
     "tzdata",
+    "util-linux",
 ];
 
 /// Packages of data alone, which every image gets: terminals, services' ports, the release's name, C.UTF-8.
