@@ -188,7 +188,7 @@ fn redis_with_ten_lines_changed_serves_by_the_kernels_tcp_and_not_by_system_call
 /// Three of the catalogue's programs in one machine: a shell that starts two servers, one of them whenever it ends.
 fn servers(unilith: &Unilith) {
     let mut settings = String::from(
-        "from = \"debian:redis-server\"\nwith = [\"debian:memcached\", \"debian:busybox-static\"]\nprogram = \"busybox\"\n\
+        "from = \"debian:redis-server\"\nbase = \"none\"\nwith = [\"debian:memcached\", \"debian:busybox-static\"]\nprogram = \"busybox\"\n\
          args = [\"sh\", \"-c\", \"while true; do redis-server --save '' --protected-mode no; done & memcached -u root -m 32 -t 2 & wait\"]\n\
          ports = [\"6379\", \"11211\"]\nmemory = \"192M\"\nready = { listening = 11211 }\n",
     );
