@@ -4,10 +4,10 @@
 //! Pages are not copied but shared until one of the two writes; their counts of handles say who is the last. What
 //! mappings of files share they go on sharing, for their pages come from the file.
 
-use crate::pager::{Machine, Pager};
+use crate::pager::Pager;
 use crate::space::{Inner, Space};
 use crate::text::Text;
-use crate::vma::{Backing, Tree, Vma};
+use crate::vma::{Backing, Vma};
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,24 +24,8 @@ impl Space {
 
 impl Inner {
     fn fork(&mut self) -> Result<Inner> {
-        let mut child = Inner {
-            tree: Tree::default(),
-            pager: Machine::new()?,
-            layout: self.layout,
-            limits: self.limits,
-            zero: self.zero.clone(),
-            brk_start: self.brk_start,
-            brk: self.brk,
-            pages: 0,
-            locked_pages: 0,
-            data_pages: 0,
-            own_resident: 0,
-            file_resident: 0,
-            peak_pages: 0,
-            peak_resident: 0,
-            lock_future: false,
-            changes: 0,
-        };
+        let mut child = Inner::empty(self.layout, self.limits, self.zero.clone())?;
+        (child.brk_start, child.brk) = (self.brk_start, self.brk);
         let zero = self.zero.physical();
         let Inner { tree, pager, .. } = self;
         let mut texts = Texts(Vec::new());

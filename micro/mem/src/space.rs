@@ -192,24 +192,7 @@ pub(crate) fn save(unsaved: Unsaved) {
 impl Space {
     /// An empty address space.
     pub fn new(layout: Layout, limits: Limits) -> Result<Arc<Space>> {
-        let inner = Inner {
-            tree: Tree::default(),
-            pager: Machine::new()?,
-            layout,
-            limits,
-            zero: Frame::new()?,
-            brk_start: 0,
-            brk: 0,
-            pages: 0,
-            locked_pages: 0,
-            data_pages: 0,
-            own_resident: 0,
-            file_resident: 0,
-            peak_pages: 0,
-            peak_resident: 0,
-            lock_future: false,
-            changes: 0,
-        };
+        let inner = Inner::empty(layout, limits, Frame::new()?)?;
         Ok(Space::with(inner))
     }
 
@@ -535,6 +518,28 @@ impl CloneFrame for core::mem::ManuallyDrop<Frame> {
 }
 
 impl Inner {
+    /// Without a mapping; `zero` is the page that reading untouched memory shows.
+    pub(crate) fn empty(layout: Layout, limits: Limits, zero: Frame) -> Result<Inner> {
+        Ok(Inner {
+            tree: Tree::default(),
+            pager: Machine::new()?,
+            layout,
+            limits,
+            zero,
+            brk_start: 0,
+            brk: 0,
+            pages: 0,
+            locked_pages: 0,
+            data_pages: 0,
+            own_resident: 0,
+            file_resident: 0,
+            peak_pages: 0,
+            peak_resident: 0,
+            lock_future: false,
+            changes: 0,
+        })
+    }
+
     /// The address a request gets.
     fn place(&mut self, request: &Request, length: u64) -> Result<u64> {
         let top = self.layout.mmap_base;
