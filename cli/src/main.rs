@@ -17,6 +17,7 @@ mod progress;
 mod repository;
 mod session;
 mod template;
+mod terminal;
 mod tracing;
 mod verbs;
 mod words;
@@ -71,7 +72,7 @@ enum Verb {
     Volume(verbs::volume::Args),
     /// What the cache takes of the disk, and giving it back
     System(verbs::system::Args),
-    /// Run a command of the overlay in a running machine
+    /// Run a program of the image, or a command of the overlay, in a running machine
     Exec(verbs::exec::Args),
     /// Give commands to a running machine at a prompt
     Attach(verbs::attach::Args),

@@ -595,16 +595,20 @@ fn mount(text: &str) -> Result<String> {
     Ok(format!("{source}:{target}{}", if read_only { ":ro" } else { "" }))
 }
 
-/// Files first, then `-e`, so that the command line wins.
 fn environment(flags: &Flags) -> Result<Vec<(String, String)>> {
+    variables(&flags.env_file, &flags.env)
+}
+
+/// Variables of files (`--env-file`) first, then those of `-e`, so that the command line wins.
+pub fn variables(files: &[PathBuf], words: &[String]) -> Result<Vec<(String, String)>> {
     let mut out = Vec::new();
-    for path in &flags.env_file {
+    for path in files {
         let text = fs::read_to_string(path).map_err(crate::fault::file("read", path))?;
         for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
             variable(line, &format!("{}: {line}", path.display()), &mut out)?;
         }
     }
-    for text in &flags.env {
+    for text in words {
         variable(text, &format!("-e {text}"), &mut out)?;
     }
     Ok(out)

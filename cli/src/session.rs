@@ -3,7 +3,7 @@
 
 use crate::{
     fault::{Fault, Result},
-    object,
+    object, terminal,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -17,10 +17,14 @@ use std::{
     thread,
 };
 use unilith_machine::store::{Machine, Store};
-use unilith_overlay::{Client, Event, Failure, How, Input};
+use unilith_overlay::{Client, Event, Failure, How, Input, Program, Running};
 
 /// What shells answer for a command that SIGINT ended.
 const INTERRUPTED: u8 = 130;
+/// What docker answers for a program whose container ended first (SIGKILL).
+const ENDED_WITH_MACHINE: u8 = 137;
+/// What shells answer for a program that SIGPIPE ended.
+const NOBODY_READS: u8 = 141;
 
 /// A running machine that has an overlay.
 pub fn find(store: &Store, name: &str) -> Result<Machine> {
@@ -102,34 +106,155 @@ impl Session {
         self.interrupts.aim(Some(running.input()));
         let feeder = Feeder::start(running.input(), sent.input)?;
         let name = String::from_utf8_lossy(command.first().map_or(&b""[..], AsRef::as_ref)).into_owned();
-        let mut explained = false;
-        let code = loop {
-            match running.next() {
-                Event::Out(bytes) => {
-                    if io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()).is_err() {
-                        // Nobody reads it any more (`| head`): as SIGPIPE does it.
-                        running.input().interrupt()?;
-                    }
-                }
-                // There is nowhere else to say that standard error is gone.
-                Event::Err(bytes) => drop(io::stderr().write_all(&bytes)),
-                Event::Failure(failure) => {
-                    complain(&name, &failure, json);
-                    explained = true;
-                }
-                Event::Exit(exit) => {
-                    if exit.how == How::Killed && !explained {
-                        eprintln!("unilith: {name} was ended by the kernel");
-                    }
-                    break exit.code;
-                }
-                Event::Lost(why) => return Err(Fault::new(format!("{name}: {why}"))),
+        let code = match copy(&running, &name, json) {
+            Ended::Code(code) => code,
+            Ended::Unread => {
+                // As SIGPIPE does it.
+                running.input().interrupt()?;
+                copy_no_more(&running)
             }
+            Ended::Lost(why) => return Err(Fault::new(format!("{name}: {why}"))),
         };
         self.interrupts.aim(None);
         drop(feeder);
         Ok(code)
     }
+
+    /// Runs a program of the image to its end and answers its exit code.
+    pub fn program(&self, program: &Program<'_>) -> Result<u8> {
+        let has_terminal = program.terminal.is_some();
+        let raw = (has_terminal && program.input).then(terminal::Raw::enter).flatten();
+        let running = self.client.program(program)?;
+        if let Some(raw) = &raw {
+            leave_raw_at_end(raw)?;
+        }
+        if has_terminal {
+            watch_size(running.input())?;
+        }
+        self.interrupts.aim(Some(running.input()));
+        let feeder = program.input.then(|| Feeder::start(running.input(), Vec::new())).transpose()?;
+        let name = String::from_utf8_lossy(program.arguments.first().copied().unwrap_or_default());
+        let mut first = None;
+        // What is printed of a failure is printed on a terminal that returns the carriage.
+        let ended = loop {
+            match running.next() {
+                Event::Failure(failure) => {
+                    first = Some(failure);
+                    break None;
+                }
+                event => {
+                    if let Some(ended) = one(event) {
+                        break Some(ended);
+                    }
+                }
+            }
+        };
+        drop(raw);
+        if let Some(failure) = &first {
+            complain(&name, failure, false);
+        }
+        self.interrupts.aim(None);
+        let ended = ended.unwrap_or_else(|| copy(&running, &name, false));
+        drop(feeder);
+        match ended {
+            Ended::Code(code) => Ok(code),
+            // The session ends with this process, and the program hears of that.
+            Ended::Unread => Ok(NOBODY_READS),
+            Ended::Lost(why) => {
+                Err(Fault { code: ENDED_WITH_MACHINE, ..Fault::new(format!("{name}: {why}")) })
+            }
+        }
+    }
+}
+
+/// How a command or program ended, as this process sees it.
+enum Ended {
+    Code(u8),
+    /// Nobody reads its output any more (`| head`).
+    Unread,
+    Lost(String),
+}
+
+/// Copies what one event brings; `None`: it goes on.
+fn one(event: Event) -> Option<Ended> {
+    match event {
+        Event::Out(bytes) => {
+            let written = io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush());
+            written.is_err().then_some(Ended::Unread)
+        }
+        Event::Err(bytes) => {
+            // There is nowhere else to say that standard error is gone.
+            let _ = io::stderr().write_all(&bytes);
+            None
+        }
+        Event::Failure(_) => None,
+        Event::Exit(exit) => Some(Ended::Code(exit.code)),
+        Event::Lost(why) => Some(Ended::Lost(why)),
+    }
+}
+
+/// Copies output until the command ends.
+fn copy(running: &Running, name: &str, json: bool) -> Ended {
+    let mut explained = false;
+    loop {
+        match running.next() {
+            Event::Failure(failure) => {
+                complain(name, &failure, json);
+                explained = true;
+            }
+            event => {
+                let killed = matches!(&event, Event::Exit(exit) if exit.how == How::Killed);
+                if killed && !explained {
+                    eprintln!("unilith: {name} was ended by the kernel");
+                }
+                if let Some(ended) = one(event) {
+                    return ended;
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the end of a command whose output nobody reads.
+fn copy_no_more(running: &Running) -> u8 {
+    loop {
+        match running.next() {
+            Event::Exit(exit) => return exit.code,
+            Event::Lost(_) => return INTERRUPTED,
+            _ => {}
+        }
+    }
+}
+
+/// Signals that end this process give the user's terminal back first.
+fn leave_raw_at_end(raw: &terminal::Raw) -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGTERM};
+    let undo = raw.undo();
+    let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGTERM]);
+    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for signals: {e}")))?;
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            undo();
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+/// Tells the machine each new size of the user's terminal.
+fn watch_size(input: Input) -> Result<()> {
+    let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGWINCH]);
+    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch the terminal: {e}")))?;
+    // It may have changed before the signal was watched.
+    input.resize(terminal::size())?;
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            if input.resize(terminal::size()).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
 }
 
 fn complain(command: &str, failure: &Failure, json: bool) {

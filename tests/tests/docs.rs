@@ -337,6 +337,7 @@ fn pages_about_the_overlay_work_as_printed() {
             &["changed while it ran", "from my computer", "worker_connections", "program_own", "0.0.0.0:80"]
                 [..],
         ),
+        ("how-to/shell.md", &["out\n", "hello from /tmp\n", "[overlay]", "GNU bash"]),
         ("how-to/read-logs.md", &["GET / HTTP/1.1", "GET /missing HTTP/1.1\" 404", "access.log"]),
         ("how-to/reconfigure.md", &["It works", "the new configuration"]),
         (

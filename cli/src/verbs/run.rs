@@ -10,7 +10,6 @@ use crate::{
     prepare::{self, Flags},
     verbs::supervise::Report,
 };
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::{
     fs::OpenOptions,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
@@ -146,7 +145,7 @@ fn foreground(mut machine: Held, run: &RunFlags) -> Result<u8> {
     // Without -i the program finds its input at its end, as with docker.
     let input: Box<dyn Read + Send> =
         if run.interactive { Box::new(io::stdin()) } else { Box::new(io::empty()) };
-    let raw = (run.tty && run.interactive).then(RawTerminal::enter).flatten();
+    let raw = (run.tty && run.interactive).then(crate::terminal::Raw::enter).flatten();
     let mut terminal = Terminal { raw: raw.is_some() };
     let result = supervisor::supervise(&mut machine, &crate::boot::files, Some(input), &mut terminal);
     drop(raw);
@@ -196,28 +195,6 @@ impl Watcher for Terminal {
 
     fn note(&mut self, text: &str) {
         self.say(text);
-    }
-}
-
-/// The user's terminal, passing every key on, until this is dropped.
-struct RawTerminal {
-    before: Termios,
-}
-
-impl RawTerminal {
-    fn enter() -> Option<RawTerminal> {
-        let before = tcgetattr(io::stdin()).ok()?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(io::stdin(), OptionalActions::Now, &raw).ok()?;
-        Some(RawTerminal { before })
-    }
-}
-
-impl Drop for RawTerminal {
-    fn drop(&mut self) {
-        // There is nothing left to do for a terminal that is gone.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::{LineError, Result, socket};
 use abi::Errno;
 use overlay_wire::{
-    Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD, Refused, Run, VERSION, Welcome, credit,
-    frame, read_credit,
+    Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD, PROGRAMS_SINCE, Program, Refused, Run,
+    Size, VERSION, Welcome, credit, frame, read_credit,
 };
 use std::{
     collections::HashMap,
@@ -144,9 +144,26 @@ impl Client {
         if arguments.len() > Run::MOST_ARGUMENTS as usize {
             return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
         }
-        let run = Run { json, columns, arguments }.encode();
-        if run.len() > MOST_PAYLOAD {
-            return Err(LineError::TooLong(run.len(), MOST_PAYLOAD));
+        self.ask(Kind::RUN, &Run { json, columns, arguments }.encode())
+    }
+
+    /// Starts a program of the machine's image as a process of its own, as `docker exec` does. It ends as a command does: its
+    /// exit code, or 128 and the number of the signal that ended it, is in [`Event::Exit`]; 127 with an [`Event::Failure`]
+    /// says that the image has no such program, 126 that it cannot run. When the client goes, the program is sent SIGHUP.
+    pub fn program(&self, program: &Program<'_>) -> Result<Running> {
+        if self.version < PROGRAMS_SINCE {
+            return Err(LineError::NoPrograms);
+        }
+        let words = program.arguments.len().max(program.environment.len());
+        if words > Run::MOST_ARGUMENTS as usize {
+            return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
+        }
+        self.ask(Kind::PROGRAM, &program.encode())
+    }
+
+    fn ask(&self, kind: Kind, payload: &[u8]) -> Result<Running> {
+        if payload.len() > MOST_PAYLOAD {
+            return Err(LineError::TooLong(payload.len(), MOST_PAYLOAD));
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, events) = channel();
@@ -155,7 +172,7 @@ impl Client {
             more: Condvar::new(),
         });
         lock(&self.shared.pending).insert(number, Pending { events: send, input: input.clone() });
-        self.shared.send(&frame(Kind::RUN, 0, number, &run))?;
+        self.shared.send(&frame(kind, 0, number, payload))?;
         let input = Input { shared: self.shared.clone(), number, credit: input };
         Ok(Running { events, input, read: AtomicU32::new(0), piece: self.window / 4 })
     }
@@ -405,7 +422,12 @@ impl Input {
         self.shared.send(&frame(Kind::STDIN_END, 0, self.number, b""))
     }
 
-    /// Asks the command to end.
+    /// The client's terminal has another size.
+    pub fn resize(&self, size: Size) -> Result<()> {
+        self.shared.send(&frame(Kind::RESIZE, 0, self.number, &size.encode()))
+    }
+
+    /// Asks the command to end; a program without a terminal gets SIGINT.
     pub fn interrupt(&self) -> Result<()> {
         self.shared.send(&frame(Kind::INTERRUPT, 0, self.number, b""))
     }
@@ -462,6 +484,35 @@ mod tests {
         let answer = client.run(&["cat", "a b"], true).unwrap();
         assert_eq!((answer.code, answer.out, answer.err), (3, b"out".to_vec(), b"err".to_vec()));
         assert_eq!(answer.failures[0].errno, Some("ENOENT"));
+    }
+
+    #[test]
+    fn a_program_travels_with_its_terminal_and_an_older_machine_is_not_asked() {
+        let speaking = |version| {
+            machine(move |f| match f.kind {
+                Kind::HELLO => {
+                    let w = Welcome { version, requests: 4, payload: 9, window: 8, kernel: b"test" };
+                    frame(Kind::WELCOME, 0, 0, &w.encode())
+                }
+                Kind::PROGRAM => {
+                    let program = Program::decode(f.payload).unwrap();
+                    frame(Kind::STDOUT, 0, f.request, program.arguments[0])
+                }
+                Kind::RESIZE => {
+                    let columns = Size::decode(f.payload).unwrap().columns as u8;
+                    frame(Kind::EXIT, 0, f.request, &Exit { code: columns, how: How::Ended }.encode())
+                }
+                _ => Vec::new(),
+            })
+        };
+        let program = Program { arguments: vec![b"/bin/sh"], ..Program::default() };
+        let old = Client::over(speaking(1)).unwrap();
+        assert!(matches!(old.program(&program), Err(LineError::NoPrograms)));
+        let client = Client::over(speaking(2)).unwrap();
+        let running = client.program(&program).unwrap();
+        assert_eq!(running.next(), Event::Out(b"/bin/sh".to_vec()));
+        running.input().resize(Size { columns: 132, rows: 50 }).unwrap();
+        assert_eq!(running.next(), Event::Exit(Exit { code: 132, how: How::Ended }));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's side of the line to a running machine.
 //!
-//! - [`client`]: a session: commands, their streams, their ends. What `unilith exec` and `attach` stand on.
+//! - [`client`]: a session: commands and programs of the image, their streams, their ends. What `unilith exec` and `attach`
+//!   stand on.
 //! - [`multiplexer`]: many clients at one machine's port; the machine's supervisor runs it.
 //! - [`socket`]: the socket in the machine's directory, which nobody but its owner may open.
 //!
@@ -14,7 +15,7 @@ pub mod multiplexer;
 pub mod socket;
 
 pub use client::{Client, Event, Failure, Input, Running};
-pub use overlay_wire::{Exit, How};
+pub use overlay_wire::{Exit, How, Program, Size};
 
 /// Why there is no answer. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,8 @@ pub enum LineError {
     TooLong(usize, usize),
     #[error("a command has at most {0} arguments")]
     TooMany(u32),
+    #[error("the machine was started by an older unilith, which starts no programs: start it again")]
+    NoPrograms,
     #[error("cannot make {path}: {source}", path = path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
 }

@@ -79,6 +79,13 @@ impl Files {
         }
     }
 
+    /// For a process that begins beside this one: the same tree, no descriptors, and this working directory.
+    pub fn beside(&self, working: Arc<Dentry>) -> Files {
+        let files = Files::new(self.namespace.clone(), self.memory);
+        files.set_working(working);
+        Files { memory_files: self.memory_files.clone(), ..files }
+    }
+
     /// Goes on with a copy of the descriptors where another process has them, too (execve, unshare).
     pub fn own_descriptors(&self) {
         if self.descriptors.is_shared() {

@@ -26,6 +26,7 @@ pub mod futex;
 mod load;
 pub mod mounts;
 mod out_of_memory;
+pub mod outside;
 pub mod overlay;
 pub mod proc;
 pub mod process;

@@ -54,7 +54,8 @@ pub struct Process {
 
 /// A process' place among the others. Parents hold their children, and children know their parent's number.
 pub struct Family {
-    /// Process id of the parent; 0 for the first process.
+    /// Process id of the parent; 0 for the first process, and for those that somebody outside started (`outside`) or that
+    /// such a process left behind.
     pub parent: AtomicI32,
     /// The signal the parent gets at the end; 0 for none.
     pub exit_signal: AtomicI32,
@@ -190,6 +191,11 @@ impl Process {
         let old = self.space.lock().take();
         drop(old);
         space.activate();
+        *self.space.lock() = Some(space);
+    }
+
+    /// The address space of a process that has not begun.
+    pub fn give_space(&self, space: Arc<Space>) {
         *self.space.lock() = Some(space);
     }
 

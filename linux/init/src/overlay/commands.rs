@@ -58,10 +58,10 @@ const COMMANDS: [Known; 14] = [
 ];
 /// The host's directory of this machine.
 const OVERLAY: &str = "/overlay";
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What shells answer for a name they do not know, and for what they cannot run.
-const UNKNOWN: u8 = 127;
-const REFUSED: u8 = 126;
+pub const UNKNOWN: u8 = 127;
+pub const REFUSED: u8 = 126;
 
 /// What a command comes to.
 pub enum Prepared {

@@ -6,10 +6,13 @@
 //! started. Commands are tools of a busybox that is in no directory of the machine, or programs of the image.
 
 mod commands;
+mod programs;
 mod request;
 
-use overlay_wire::{Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Refused, Run, WINDOW, Welcome, frame};
-use request::Request;
+use overlay_wire::{
+    Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
+};
+use request::{Request, Wanted};
 use rustix::process::Pid;
 use std::{
     collections::BTreeMap,
@@ -105,7 +108,14 @@ impl Line {
             Kind::HELLO => self.welcome(session, payload),
             Kind::PING => self.send(&frame(Kind::PONG, session, request, payload)),
             Kind::CLOSE => self.close(session),
-            Kind::RUN => self.run(session, request, payload),
+            Kind::RUN => {
+                let command = Run::decode(payload).ok().map(|run| Wanted::command(&run));
+                self.run(session, request, command);
+            }
+            Kind::PROGRAM => {
+                let program = Program::decode(payload).ok().map(|program| Wanted::program(&program));
+                self.run(session, request, program);
+            }
             _ => {
                 let found = lock(&self.sessions).get(&session).and_then(|r| r.get(&request)).cloned();
                 // One that has just ended: what was on its way to it is void.
@@ -156,11 +166,11 @@ impl Line {
         self.send(&frame(Kind::WELCOME, session, 0, &welcome.encode()));
     }
 
-    fn run(self: &Arc<Line>, session: u32, number: u32, payload: &[u8]) {
-        let Ok(run) = Run::decode(payload) else {
+    fn run(self: &Arc<Line>, session: u32, number: u32, wanted: Option<Wanted>) {
+        let Some(wanted) = wanted else {
             return self.refuse(session, Refused::PROTOCOL, "a command that is none");
         };
-        match self.add(session, number, &run) {
+        match self.add(session, number, wanted) {
             Ok(request) => {
                 let line = self.clone();
                 thread::spawn(move || request.serve(&line));
@@ -169,7 +179,7 @@ impl Line {
         }
     }
 
-    fn add(&self, session: u32, number: u32, run: &Run<'_>) -> Result<Arc<Request>, &'static str> {
+    fn add(&self, session: u32, number: u32, wanted: Wanted) -> Result<Arc<Request>, &'static str> {
         let mut sessions = lock(&self.sessions);
         let requests = sessions.get_mut(&session).ok_or("a command before a greeting")?;
         if number == 0 || requests.contains_key(&number) {
@@ -178,7 +188,7 @@ impl Line {
         if requests.len() >= MOST_REQUESTS {
             return Err("too many commands at once");
         }
-        let request = Arc::new(Request::new(session, number, run));
+        let request = Arc::new(Request::new(session, number, wanted));
         requests.insert(number, request.clone());
         Ok(request)
     }

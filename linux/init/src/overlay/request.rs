@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One command that runs: its process, its streams, its end.
 
-use super::{Line, commands, lock};
-use overlay_wire::{ErrorReport, Exit, How, Kind, Run, WINDOW, credit, frame, read_credit};
+use super::{Line, commands, lock, programs};
+use overlay_wire::{ErrorReport, Exit, How, Kind, Program, Run, WINDOW, credit, frame, read_credit};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::{
     ffi::OsString,
@@ -40,11 +40,27 @@ struct Flow {
     abandoned: bool,
 }
 
+/// What a client asked for.
+pub enum Wanted {
+    Command { json: bool, words: Vec<OsString> },
+    Program(programs::Wanted),
+}
+
+impl Wanted {
+    pub fn command(run: &Run<'_>) -> Wanted {
+        let words = run.arguments.iter().map(|a| OsString::from_vec(a.to_vec())).collect();
+        Wanted::Command { json: run.json, words }
+    }
+
+    pub fn program(program: &Program<'_>) -> Wanted {
+        Wanted::Program(programs::Wanted::new(program))
+    }
+}
+
 pub struct Request {
     pub session: u32,
     pub number: u32,
-    json: bool,
-    words: Vec<OsString>,
+    wanted: Wanted,
     flow: Mutex<Flow>,
     /// Notified when there is credit, or nobody waits any more.
     changed: Condvar,
@@ -53,14 +69,13 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn new(session: u32, number: u32, run: &Run<'_>) -> Request {
+    pub fn new(session: u32, number: u32, wanted: Wanted) -> Request {
         let (send, receive) = channel();
         let flow = Flow { credit: WINDOW, input_room: WINDOW, input: Some(send), ..Flow::default() };
         Request {
             session,
             number,
-            json: run.json,
-            words: run.arguments.iter().map(|a| OsString::from_vec(a.to_vec())).collect(),
+            wanted,
             flow: Mutex::new(flow),
             changed: Condvar::new(),
             input: Mutex::new(Some(receive)),
@@ -88,17 +103,20 @@ impl Request {
                 flow.input = None;
                 signal(flow.group, Signal::INT);
             }
+            // There is no terminal here.
+            Kind::RESIZE => {}
             _ => return Err("a frame of an unknown kind"),
         }
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Nobody waits for the answer any more: the command ends at once.
+    /// Nobody waits for the answer any more: the command ends at once, and a program hears of it.
     pub fn abandon(&self) {
         let mut flow = lock(&self.flow);
         (flow.interrupted, flow.abandoned, flow.input) = (true, true, None);
-        signal(flow.group, Signal::KILL);
+        let ends = matches!(self.wanted, Wanted::Command { .. });
+        signal(flow.group, if ends { Signal::KILL } else { Signal::HUP });
         self.changed.notify_all();
     }
 
@@ -121,8 +139,18 @@ impl Request {
     }
 
     fn run(self: &Arc<Request>, line: &Arc<Line>) -> Result<u8, (u8, String)> {
-        let (name, arguments) = self.words.split_first().ok_or((2, "no command".to_string()))?;
-        let prepared = commands::prepare(name, arguments, self.json, line.program)?;
+        let (json, words) = match &self.wanted {
+            Wanted::Command { json, words } => (*json, words),
+            Wanted::Program(wanted) => {
+                let mut command = wanted.prepare(line.program)?;
+                if wanted.detached {
+                    return programs::detach(&mut command).map(|()| 0);
+                }
+                return self.spawn(line, &mut command, wanted.input);
+            }
+        };
+        let (name, arguments) = words.split_first().ok_or((2, "no command".to_string()))?;
+        let prepared = commands::prepare(name, arguments, json, line.program)?;
         let (mut command, reads) = match prepared {
             commands::Prepared::Answer(text) => {
                 self.pour(line, Kind::STDOUT, text.as_bytes());
@@ -141,7 +169,7 @@ impl Request {
     ) -> Result<u8, (u8, String)> {
         command.stdin(if reads { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().map_err(|e| (126, format!("it cannot be started: {e}")))?;
+        let mut child = command.spawn().map_err(programs::failed)?;
         let group = Pid::from_child(&child);
         let is_interrupted = {
             let mut flow = lock(&self.flow);

@@ -73,6 +73,39 @@ pub trait Session {
     fn columns(&self) -> usize;
 }
 
+/// What the client of a program wants besides its streams, since it was asked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// The client is gone: nobody reads what the program prints.
+    pub is_gone: bool,
+    /// Ctrl-C of a client without a terminal.
+    pub interrupted: bool,
+    /// Columns and rows of the client's terminal.
+    pub size: Option<(u16, u16)>,
+}
+
+/// The client of a program of the image that runs as a process : unlike a [`Session`]'s, these calls do
+/// not wait for the client, so that one thread serves all streams of the program.
+pub trait Remote {
+    /// Bytes of output that the client takes now.
+    fn room(&self) -> usize;
+
+    /// Sends output, of which there is [`Remote::room`].
+    fn send(&self, stream: Stream, bytes: &[u8]);
+
+    /// Takes input: `None` when there is none yet, `Some(0)` at its end.
+    fn input(&self, to: &mut [u8]) -> Option<usize>;
+
+    /// What else came.
+    fn news(&self) -> News;
+
+    /// Woken when input, room or news came.
+    fn changed(&self) -> &api_sched::WaitQueue;
+
+    /// To be called in every loop: lets others run when this thread has had its time.
+    fn give_way(&self);
+}
+
 /// What an argument of a command may be, for completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completes {

@@ -19,6 +19,7 @@ mod terminal;
 
 pub use console::{poll_console, standard_streams};
 pub use control::{Caller, Control};
+pub use pty::Outside as OutsideTerminal;
 pub use pty::root as pts;
 
 use abi::{Result, errno::ENXIO};

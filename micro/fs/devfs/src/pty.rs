@@ -4,6 +4,10 @@
 //! What is written to the master is input of the line discipline, which the slave reads; what the slave writes, and
 //! the echo, is read from the master. The slave is locked until TIOCSPTLCK opens it, and gone with its master.
 
+mod outside;
+
+pub use outside::Outside;
+
 use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
@@ -158,6 +162,14 @@ impl Pair {
         Ok(0)
     }
 
+    /// The master is gone: whoever has the slave hears of it.
+    fn end(&self) {
+        PAIRS.lock().all.remove(&self.number);
+        self.state.lock().master_gone = true;
+        self.release_control().hang_up();
+        self.slave.wake_all(READABLE | WRITABLE | Events::HUP | Events::ERR);
+    }
+
     /// It controls nothing any more; what it controlled.
     fn release_control(&self) -> Control {
         core::mem::replace(&mut self.state.lock().control, Control::NOTHING)
@@ -219,8 +231,8 @@ fn in_pieces(
     Ok(done)
 }
 
-/// A new pair: its master.
-pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
+/// A new pair; the slave belongs to `owner`.
+fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>> {
     let mut pairs = PAIRS.lock();
     let number = (0..MOST).find(|n| !pairs.all.contains_key(n)).ok_or(ENOSPC)?;
     let now = Timespec::now();
@@ -228,16 +240,16 @@ pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
         number,
         device: pairs.device,
         state: SpinLock::new(State {
-            line: Line::with_size([0; 4]),
+            line: Line::with_size(size),
             output: VecDeque::new(),
-            locked: true,
+            locked,
             packets: false,
             slaves: 0,
             slave_gone: false,
             master_gone: false,
             control: Control::NOTHING,
             permissions: 0o620,
-            owner: (machine().owner)(),
+            owner,
             accessed: now,
             modified: now,
         }),
@@ -245,6 +257,12 @@ pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
         slave: WaitQueue::new(),
     });
     pairs.all.insert(number, pair.clone());
+    Ok(pair)
+}
+
+/// A new pair: its master.
+pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
+    let pair = new_pair((machine().owner)(), [0; 4], true)?;
     Ok(Arc::new(Master { pair, inode: inode.clone() }))
 }
 
@@ -336,10 +354,7 @@ impl File for Master {
     }
 
     fn close(&self) -> Result<()> {
-        PAIRS.lock().all.remove(&self.pair.number);
-        self.pair.state.lock().master_gone = true;
-        self.pair.release_control().hang_up();
-        self.pair.slave.wake_all(READABLE | WRITABLE | Events::HUP | Events::ERR);
+        self.pair.end();
         Ok(())
     }
 

@@ -9,6 +9,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod account;
 mod arguments;
 mod copy;
 mod directories;
@@ -19,6 +20,7 @@ mod memory;
 pub mod net;
 pub mod paths;
 mod processes;
+pub mod program;
 mod signals;
 mod time;
 mod top;

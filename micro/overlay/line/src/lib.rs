@@ -24,10 +24,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use api_overlay::{Outcome, Remote};
 use api_sched::{WaitKey, WaitQueue};
 use core::any::Any;
-use overlay_wire::{Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Refused, Run, WINDOW, Welcome, frame};
-use requests::{Answer, Books};
+use overlay_wire::{
+    Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
+};
+use requests::{Answer, Books, Wanted};
 
 /// A channel of bytes to the host: a virtio-console port, a socket.
 pub trait Transport: Send + Sync {
@@ -52,6 +55,8 @@ pub struct Setup {
     pub open: fn() -> Arc<dyn Transport>,
     /// Gives the running kernel thread what commands need, for as long as the answer lives; the error is one line.
     pub enter: fn() -> Result<Box<dyn Any>, String>,
+    /// Runs a program of the image to its end, with the client's streams.
+    pub program: fn(&dyn Remote, &Program<'_>) -> Outcome,
     /// What this kernel is, for the welcome.
     pub kernel: &'static str,
 }
@@ -93,6 +98,8 @@ impl Line {
             bytes = back;
             api_sched::park(u64::MAX);
         }
+        // Waiting here may have taken a wake-up that was for something else: the next wait does not wait.
+        api_sched::current().wake(Events::NONE);
     }
 
     fn heed(self: &Arc<Line>, frame: Frame<'_>) {
@@ -105,7 +112,11 @@ impl Line {
                 let ended = self.books.lock().close(session);
                 ended.iter().for_each(|request| request.abandon());
             }
-            Kind::RUN => self.run(session, request, payload),
+            Kind::RUN => {
+                let command = Run::decode(payload).ok().map(|run| Wanted::command(&run));
+                self.run(session, request, command);
+            }
+            Kind::PROGRAM => self.run(session, request, Wanted::program(payload)),
             _ => {
                 let found = self.books.lock().find(session, request);
                 let answer = match found {
@@ -157,11 +168,11 @@ impl Line {
         self.send(frame(Kind::WELCOME, session, 0, &welcome.encode()));
     }
 
-    fn run(self: &Arc<Line>, session: u32, request: u32, payload: &[u8]) {
-        let Ok(run) = Run::decode(payload) else {
+    fn run(self: &Arc<Line>, session: u32, request: u32, wanted: Option<Wanted>) {
+        let Some(wanted) = wanted else {
             return self.refuse(session, Refused::PROTOCOL, "a command that is none");
         };
-        let added = self.books.lock().add(session, request, &run);
+        let added = self.books.lock().add(session, request, wanted);
         match added {
             Ok(request) => worker::start(self, request),
             Err(text) => self.refuse(session, Refused::PROTOCOL, text),

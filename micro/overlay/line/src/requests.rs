@@ -6,8 +6,9 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use api_overlay::News;
 use api_sched::WaitQueue;
-use overlay_wire::{Kind, Run, WINDOW, read_credit};
+use overlay_wire::{Kind, Program, Run, Size, WINDOW, read_credit};
 
 /// Sessions at once: people and scripts at one machine.
 pub const MOST_SESSIONS: usize = 64;
@@ -35,29 +36,51 @@ struct Flow {
     interrupted: bool,
     /// Nobody waits for the answer any more.
     abandoned: bool,
+    /// The terminal's, if it changed since somebody asked.
+    size: Option<Size>,
 }
 
-/// One command that was asked for.
+/// What a client asked for.
+pub enum Wanted {
+    Command {
+        json: bool,
+        /// Width of the client's terminal, 0 without one.
+        columns: usize,
+        /// The name and its arguments.
+        arguments: Vec<Vec<u8>>,
+    },
+    /// The payload of a [`Program`], which was looked at.
+    Program(Vec<u8>),
+}
+
+impl Wanted {
+    pub fn command(run: &Run<'_>) -> Wanted {
+        let arguments = run.arguments.iter().map(|a| a.to_vec()).collect();
+        Wanted::Command { json: run.json, columns: run.columns.into(), arguments }
+    }
+
+    /// `None`: the payload is no program.
+    pub fn program(payload: &[u8]) -> Option<Wanted> {
+        Program::decode(payload).ok().map(|_| Wanted::Program(payload.to_vec()))
+    }
+}
+
+/// One command or program that was asked for.
 pub struct Request {
     pub session: u32,
     pub number: u32,
-    pub json: bool,
-    pub columns: usize,
-    /// The name and its arguments.
-    pub arguments: Vec<Vec<u8>>,
+    pub wanted: Wanted,
     flow: SpinLock<Flow>,
     /// Woken when input, credit or an interrupt came.
     changed: WaitQueue,
 }
 
 impl Request {
-    fn new(session: u32, number: u32, run: &Run<'_>) -> Request {
+    fn new(session: u32, number: u32, wanted: Wanted) -> Request {
         Request {
             session,
             number,
-            json: run.json,
-            columns: run.columns.into(),
-            arguments: run.arguments.iter().map(|a| a.to_vec()).collect(),
+            wanted,
             flow: SpinLock::new(Flow { input_room: WINDOW, credit: WINDOW, ..Flow::default() }),
             changed: WaitQueue::new(),
         }
@@ -85,6 +108,10 @@ impl Request {
             }
             Kind::STDIN_END => flow.input_ended = true,
             Kind::INTERRUPT => flow.interrupted = true,
+            Kind::RESIZE => match Size::decode(payload) {
+                Ok(size) => flow.size = Some(size),
+                Err(_) => return Answer::Refuse("a size that is none"),
+            },
             Kind::CREDIT => match read_credit(payload) {
                 Ok(bytes) if bytes <= WINDOW - flow.credit.min(WINDOW) => flow.credit += bytes,
                 _ => return Answer::Refuse("more credit than was used"),
@@ -110,6 +137,16 @@ impl Request {
 
     pub fn is_abandoned(&self) -> bool {
         self.flow.lock().abandoned
+    }
+
+    /// What else than input and credit came since the last time.
+    pub fn take_news(&self) -> News {
+        let mut flow = self.flow.lock();
+        News {
+            is_gone: flow.abandoned,
+            interrupted: core::mem::take(&mut flow.interrupted),
+            size: flow.size.take().map(|size| (size.columns, size.rows)),
+        }
     }
 
     /// Woken when input, credit or an interrupt came.
@@ -180,7 +217,7 @@ impl Books {
         core::mem::take(&mut self.requests)
     }
 
-    pub fn add(&mut self, session: u32, number: u32, run: &Run<'_>) -> Result<Arc<Request>, &'static str> {
+    pub fn add(&mut self, session: u32, number: u32, wanted: Wanted) -> Result<Arc<Request>, &'static str> {
         if !self.sessions.contains(&session) {
             return Err("a command before a greeting");
         }
@@ -191,7 +228,7 @@ impl Books {
         if own >= MOST_REQUESTS || self.requests.len() >= MOST_COMMANDS {
             return Err("too many commands at once");
         }
-        let request = Arc::new(Request::new(session, number, run));
+        let request = Arc::new(Request::new(session, number, wanted));
         self.requests.push(request.clone());
         Ok(request)
     }
@@ -212,14 +249,14 @@ mod tests {
     use overlay_wire::credit;
     use std::vec;
 
-    fn run() -> Run<'static> {
-        Run { json: false, columns: 80, arguments: vec![b"cat"] }
+    fn run() -> Wanted {
+        Wanted::command(&Run { json: false, columns: 80, arguments: vec![b"cat"] })
     }
 
     fn request() -> Arc<Request> {
         let mut books = Books::default();
         books.open(1).unwrap();
-        books.add(1, 1, &run()).unwrap()
+        books.add(1, 1, run()).unwrap()
     }
 
     #[test]
@@ -259,15 +296,31 @@ mod tests {
     }
 
     #[test]
+    fn news_are_told_once_and_the_last_size_counts() {
+        let request = request();
+        for columns in [80, 132] {
+            request.heed(Kind::RESIZE, &Size { columns, rows: 50 }.encode());
+        }
+        request.heed(Kind::INTERRUPT, b"");
+        let news = News { is_gone: false, interrupted: true, size: Some((132, 50)) };
+        assert_eq!(request.take_news(), news);
+        assert_eq!(request.take_news(), News::default());
+        assert!(matches!(request.heed(Kind::RESIZE, b"12"), Answer::Refuse(_)));
+        request.abandon();
+        assert!(request.take_news().is_gone && request.take_news().is_gone);
+        assert!(Wanted::program(b"none").is_none());
+    }
+
+    #[test]
     fn sessions_and_commands_are_limited_and_numbers_unique() {
         let mut books = Books::default();
-        assert!(books.add(1, 1, &run()).is_err(), "no session yet");
+        assert!(books.add(1, 1, run()).is_err(), "no session yet");
         books.open(1).unwrap();
-        let first = books.add(1, 1, &run()).unwrap();
-        assert!(books.add(1, 1, &run()).is_err() && books.add(1, 0, &run()).is_err());
+        let first = books.add(1, 1, run()).unwrap();
+        assert!(books.add(1, 1, run()).is_err() && books.add(1, 0, run()).is_err());
         books.remove(&first);
-        (1..=MOST_REQUESTS as u32).for_each(|n| drop(books.add(1, n, &run()).unwrap()));
-        assert!(books.add(1, 99, &run()).is_err());
+        (1..=MOST_REQUESTS as u32).for_each(|n| drop(books.add(1, n, run()).unwrap()));
+        assert!(books.add(1, 99, run()).is_err());
         (2..=MOST_SESSIONS as u32).for_each(|n| drop(books.open(n).unwrap()));
         assert!(books.open(1000).is_err());
         assert_eq!(books.close(1).len(), MOST_REQUESTS);
@@ -278,9 +331,9 @@ mod tests {
     fn a_session_that_is_opened_again_ends_what_ran_in_it() {
         let mut books = Books::default();
         books.open(5).unwrap();
-        let old = books.add(5, 1, &run()).unwrap();
+        let old = books.add(5, 1, run()).unwrap();
         assert_eq!(books.open(5).unwrap().len(), 1);
-        let new = books.add(5, 1, &run()).unwrap();
+        let new = books.add(5, 1, run()).unwrap();
         books.remove(&old);
         assert!(books.find(5, 1).is_some_and(|found| Arc::ptr_eq(&found, &new)));
         old.abandon();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads that run commands, and what a command sees of its client.
 
-use crate::requests::Request;
+use crate::requests::{Request, Wanted};
 use crate::{BUDGET_NS, Line, Registration};
 use abi::Events;
 use alloc::collections::VecDeque;
@@ -9,9 +9,10 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_overlay::{Command, Failure, Outcome, Session, Stop, Stream};
+use api_overlay::{Command, Failure, News, Outcome, Remote, Session, Stop, Stream};
+use api_sched::WaitQueue;
 use core::cell::{Cell, RefCell};
-use overlay_wire::{ErrorReport, Exit, How, Kind, credit, put_frame};
+use overlay_wire::{ErrorReport, Exit, How, Kind, Program, credit, put_frame};
 
 /// Output is collected up to this many bytes.
 const COLLECT: usize = 16 << 10;
@@ -99,13 +100,17 @@ impl Client {
     }
 
     fn run(&self) -> (Outcome, Option<&'static Command>) {
-        let arguments: Vec<&[u8]> = self.request.arguments.iter().map(Vec::as_slice).collect();
-        let Some((name, arguments)) = arguments.split_first() else {
-            return (Err(Failure::usage("no command")), None);
+        let (program, arguments) = match &self.request.wanted {
+            Wanted::Program(payload) => (Program::decode(payload).ok(), Vec::new()),
+            Wanted::Command { arguments, .. } => {
+                (None, arguments.iter().map(Vec::as_slice).collect::<Vec<&[u8]>>())
+            }
         };
-        let Some(command) = api_overlay::find(name) else {
-            let failure = Failure::new("").because("no such command; `help` lists them");
-            return (Err(failure.code(Failure::UNKNOWN)), None);
+        let command = arguments.first().and_then(|name| api_overlay::find(name));
+        // A word that is no command may be a program of the image.
+        let program = match command {
+            Some(_) => None,
+            None => Some(program.unwrap_or(Program { arguments: arguments.clone(), ..Program::default() })),
         };
         // What the thread needs for the command's time.
         let identity = match (self.line.setup.enter)() {
@@ -117,9 +122,13 @@ impl Client {
                 Failure::new("").because("the host does not hand the overlay's commands over").errno(e);
             return (Err(failure.code(Failure::REFUSED)), None);
         }
-        let outcome = (command.run)(self, arguments);
+        let outcome = match (command, program) {
+            (Some(command), _) => (command.run)(self, &arguments[1..]),
+            (None, Some(program)) => (self.line.setup.program)(self, &program),
+            (None, None) => Err(Failure::usage("no command")),
+        };
         drop(identity);
-        (outcome, Some(command))
+        (outcome, command)
     }
 
     /// Tells the client how it ended. The last output, the failure and the end travel together.
@@ -299,10 +308,55 @@ impl Session for Client {
     }
 
     fn json(&self) -> bool {
-        self.request.json
+        matches!(self.request.wanted, Wanted::Command { json: true, .. })
     }
 
     fn columns(&self) -> usize {
-        self.request.columns
+        match self.request.wanted {
+            Wanted::Command { columns, .. } => columns,
+            Wanted::Program(_) => 0,
+        }
+    }
+}
+
+impl Remote for Client {
+    fn room(&self) -> usize {
+        if self.request.is_abandoned() { 0 } else { self.request.credit().min(overlay_wire::MOST_PAYLOAD) }
+    }
+
+    fn send(&self, stream: Stream, bytes: &[u8]) {
+        self.request.use_credit(bytes.len());
+        let mut frame = Vec::with_capacity(overlay_wire::HEADER + bytes.len());
+        self.put(&mut frame, kind_of(stream), bytes);
+        self.line.send(frame);
+    }
+
+    fn input(&self, to: &mut [u8]) -> Option<usize> {
+        let taken = self.request.take_input(to);
+        self.read.set(self.read.get() + taken.unwrap_or(0));
+        // The first credit, of nothing, says that there is a reader at all.
+        let is_due = match taken {
+            None => self.read.get() > 0 || !self.asked.replace(true),
+            Some(_) => self.read.get() >= CREDIT_PIECE,
+        };
+        if is_due {
+            self.give_back();
+        }
+        taken
+    }
+
+    fn news(&self) -> News {
+        self.request.take_news()
+    }
+
+    fn changed(&self) -> &WaitQueue {
+        self.request.changed()
+    }
+
+    fn give_way(&self) {
+        if api_plat::now_ns().saturating_sub(self.since.get()) > BUDGET_NS {
+            sched::yield_now();
+            self.since.set(api_plat::now_ns());
+        }
     }
 }

@@ -26,6 +26,11 @@
 //! [`Kind::ERROR`], its end as [`Kind::EXIT`], after which the request's number is free. Several requests of a
 //! session run at once. [`Kind::CLOSE`] ends the session and what runs in it.
 //!
+//! [`Kind::PROGRAM`] starts a program of the machine's image instead, as a process of its own; it is a request like any other.
+//! With a terminal all it prints is [`Kind::STDOUT`], its keys are [`Kind::STDIN`], and [`Kind::RESIZE`] says when the terminal has
+//! another size; without one [`Kind::INTERRUPT`] is SIGINT to its process group. A session that ends hangs up (SIGHUP). A
+//! [`Kind::RUN`] whose first word is no command starts the program of that name, without input.
+//!
 //! Flow is controlled by credit: a request's output and input may each be ahead of their reader by the window that the
 //! welcome names, in bytes of payload; [`Kind::CREDIT`] gives back what was read. Failures and ends need no credit.
 //!
@@ -41,12 +46,17 @@ mod decoder;
 mod message;
 
 pub use decoder::{Decoder, Frame, check};
-pub use message::{ErrorReport, Exit, Hello, How, Malformed, Refused, Run, Welcome, credit, read_credit};
+pub use message::{
+    ErrorReport, Exit, Hello, How, Malformed, Program, Refused, Run, Size, Welcome, credit, read_credit,
+};
 
 use alloc::vec::Vec;
 
-/// Version of the conversation that this crate speaks.
-pub const VERSION: u16 = 1;
+/// Version of the conversation that this crate speaks. 2 has [`Kind::PROGRAM`] and [`Kind::RESIZE`];
+/// whoever speaks 1 only finds everything else unchanged.
+pub const VERSION: u16 = 2;
+/// The first version that has [`Kind::PROGRAM`].
+pub const PROGRAMS_SINCE: u16 = 2;
 /// First bytes of a frame.
 pub const MAGIC: [u8; 4] = *b"ULN\x01";
 /// Bytes of a header.
@@ -77,6 +87,10 @@ impl Kind {
     pub const CLOSE: Kind = Kind(7);
     /// Host: to be answered by [`Kind::PONG`] with the same payload, at once.
     pub const PING: Kind = Kind(8);
+    /// Host: starts a program of the machine's image as a process of its own ([`Program`]).
+    pub const PROGRAM: Kind = Kind(9);
+    /// Host: the client's terminal has another size ([`Size`]).
+    pub const RESIZE: Kind = Kind(10);
     /// Guest: the session is open ([`Welcome`]).
     pub const WELCOME: Kind = Kind(0x81);
     /// Guest: it is not, or not any more ([`Refused`]).
@@ -93,7 +107,7 @@ impl Kind {
     pub const PONG: Kind = Kind(0x88);
 
     /// Names of all kinds, for the reference and for messages.
-    pub const ALL: [(Kind, &'static str); 15] = [
+    pub const ALL: [(Kind, &'static str); 17] = [
         (Kind::HELLO, "HELLO"),
         (Kind::RUN, "RUN"),
         (Kind::STDIN, "STDIN"),
@@ -102,6 +116,8 @@ impl Kind {
         (Kind::CREDIT, "CREDIT"),
         (Kind::CLOSE, "CLOSE"),
         (Kind::PING, "PING"),
+        (Kind::PROGRAM, "PROGRAM"),
+        (Kind::RESIZE, "RESIZE"),
         (Kind::WELCOME, "WELCOME"),
         (Kind::REFUSED, "REFUSED"),
         (Kind::STDOUT, "STDOUT"),

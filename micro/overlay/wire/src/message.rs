@@ -42,6 +42,14 @@ impl<'a> Reader<'a> {
         let length = self.u32()?;
         self.take(length as usize)
     }
+
+    /// A list of bytes with their number in front; at most [`Run::MOST_ARGUMENTS`].
+    fn words(&mut self) -> Result<Vec<&'a [u8]>> {
+        match self.u32()? {
+            count if count <= Run::MOST_ARGUMENTS => (0..count).map(|_| self.bytes()).collect(),
+            _ => Err(Malformed),
+        }
+    }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -71,9 +79,10 @@ impl<'a> Hello<'a> {
         Ok(Hello { lowest: r.u16()?, highest: r.u16()?, client: r.bytes()? })
     }
 
-    /// The version both sides speak.
+    /// The highest version that both sides speak: each holds all of those before it.
     pub fn agree(&self) -> Option<u16> {
-        (self.lowest..=self.highest).contains(&VERSION).then_some(VERSION)
+        let common = self.highest.min(VERSION);
+        (self.lowest.max(1)..=common).contains(&common).then_some(common)
     }
 }
 
@@ -163,12 +172,95 @@ impl<'a> Run<'a> {
         let mut r = Reader(payload);
         let (flags, _) = (r.u8()?, r.u8()?);
         let columns = r.u16()?;
-        let count = r.u32()?;
-        if count == 0 || count > Run::MOST_ARGUMENTS {
+        let arguments = r.words()?;
+        if arguments.is_empty() {
             return Err(Malformed);
         }
-        let arguments: Result<Vec<&[u8]>> = (0..count).map(|_| r.bytes()).collect();
-        Ok(Run { json: flags & 1 != 0, columns, arguments: arguments? })
+        Ok(Run { json: flags & 1 != 0, columns, arguments })
+    }
+}
+
+/// The size of a terminal: `columns` u16, `rows` u16.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    pub columns: u16,
+    pub rows: u16,
+}
+
+impl Size {
+    pub fn encode(&self) -> [u8; 4] {
+        let ([a, b], [c, d]) = (self.columns.to_le_bytes(), self.rows.to_le_bytes());
+        [a, b, c, d]
+    }
+
+    pub fn decode(payload: &[u8]) -> Result<Size> {
+        let mut r = Reader(payload);
+        Ok(Size { columns: r.u16()?, rows: r.u16()? })
+    }
+}
+
+/// Starts a program of the image: `flags` u8 (1: terminal, 2: input, 4: detached), reserved u8, `columns` u16, `rows` u16,
+/// reserved u16, `user` bytes, `working` bytes (both may be empty), number of arguments u32, each argument's bytes, number
+/// of variables u32, each variable's bytes (`NAME=VALUE`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program<'a> {
+    /// The program's standard streams are a terminal of this size.
+    pub terminal: Option<Size>,
+    /// The client's input is the program's; else that is /dev/null.
+    pub input: bool,
+    /// The client does not wait for its end, and has none of its streams.
+    pub detached: bool,
+    /// `NAME|UID[:GROUP|GID]`; empty for the user of the machine's first process.
+    pub user: &'a [u8],
+    /// Working directory; empty for the one in which the first process started.
+    pub working: &'a [u8],
+    /// The program's name or path, and its arguments.
+    pub arguments: Vec<&'a [u8]>,
+    /// What is added to the environment of the first process.
+    pub environment: Vec<&'a [u8]>,
+}
+
+impl<'a> Program<'a> {
+    const TERMINAL: u8 = 1;
+    const INPUT: u8 = 2;
+    const DETACHED: u8 = 4;
+
+    pub fn encode(&self) -> Vec<u8> {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.terminal.is_some(), Program::TERMINAL)
+            | flag(self.input, Program::INPUT)
+            | flag(self.detached, Program::DETACHED);
+        let mut out = alloc::vec![flags, 0];
+        out.extend_from_slice(&self.terminal.unwrap_or_default().encode());
+        out.extend_from_slice(&[0; 2]);
+        put_bytes(&mut out, self.user);
+        put_bytes(&mut out, self.working);
+        for words in [&self.arguments, &self.environment] {
+            out.extend_from_slice(&(words.len() as u32).to_le_bytes());
+            words.iter().for_each(|word| put_bytes(&mut out, word));
+        }
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<Program<'a>> {
+        let mut r = Reader(payload);
+        let (flags, _) = (r.u8()?, r.u8()?);
+        let size = Size::decode(r.take(4)?)?;
+        r.u16()?;
+        let (user, working) = (r.bytes()?, r.bytes()?);
+        let (arguments, environment) = (r.words()?, r.words()?);
+        if arguments.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Program {
+            terminal: (flags & Program::TERMINAL != 0).then_some(size),
+            input: flags & Program::INPUT != 0,
+            detached: flags & Program::DETACHED != 0,
+            user,
+            working,
+            arguments,
+            environment,
+        })
     }
 }
 
@@ -278,14 +370,29 @@ mod tests {
     fn messages_survive_the_round_trip() {
         let hello = Hello { lowest: 1, highest: 3, client: b"attach" };
         assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
-        assert_eq!(hello.agree(), Some(1));
-        assert_eq!(Hello { lowest: 2, ..hello }.agree(), None);
+        assert_eq!(hello.agree(), Some(VERSION));
+        assert_eq!(Hello { lowest: 1, highest: 2, ..hello }.agree(), Some(2));
+        assert_eq!(Hello { lowest: 1, highest: 1, ..hello }.agree(), Some(1));
+        assert_eq!(Hello { lowest: VERSION + 1, highest: 9, ..hello }.agree(), None);
+        assert_eq!(Hello { lowest: 0, highest: 0, ..hello }.agree(), None);
         let welcome = Welcome { version: 1, requests: 8, payload: 9, window: 10, kernel: b"micro" };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
         let refused = Refused { code: Refused::CROWDED, text: b"full" };
         assert_eq!(Refused::decode(&refused.encode()), Ok(refused));
         let run = Run { json: true, columns: 80, arguments: vec![b"ls", b"", b"a b\0"] };
         assert_eq!(Run::decode(&run.encode()), Ok(run));
+        let program = Program {
+            terminal: Some(Size { columns: 80, rows: 24 }),
+            input: true,
+            detached: false,
+            user: b"postgres:4",
+            working: b"/tmp",
+            arguments: vec![b"sh", b"-c", b""],
+            environment: vec![b"A=b c"],
+        };
+        assert_eq!(Program::decode(&program.encode()), Ok(program));
+        let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };
+        assert_eq!(Program::decode(&bare.encode()), Ok(bare));
         let error = ErrorReport { errno: 2, is_usage: true, subject: b"/x", text: b"No such file" };
         assert_eq!(ErrorReport::decode(&error.encode()), Ok(error));
         for how in [How::Ended, How::Interrupted, How::Killed] {
@@ -309,13 +416,18 @@ mod tests {
             let _ =
                 (Hello::decode(bytes), Welcome::decode(bytes), Refused::decode(bytes), Exit::decode(bytes));
             let _ = (Run::decode(bytes), ErrorReport::decode(bytes), read_credit(bytes));
+            let _ = (Program::decode(bytes), Size::decode(bytes));
         };
-        for whole in [&run, &error] {
+        let arguments = vec![&b"sh"[..], b"-c"];
+        let program =
+            Program { user: b"me", arguments, environment: vec![b"A=b"], ..Program::default() }.encode();
+        assert!((0..program.len()).all(|n| Program::decode(&program[..n]).is_err()));
+        for whole in [&run, &error, &program] {
             (0..whole.len()).for_each(|n| decode_all(&whole[..n]));
         }
         assert!((0..run.len()).all(|n| Run::decode(&run[..n]).is_err()));
         fuzz::rounds(|random| {
-            let mut bytes = run.clone();
+            let mut bytes = if random.below(2) == 0 { run.clone() } else { program.clone() };
             for _ in 0..1 + random.below(4) {
                 let at = random.below(bytes.len());
                 bytes[at] = random.byte();

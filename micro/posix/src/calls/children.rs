@@ -330,18 +330,20 @@ pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
 }
 
 /// The process ends: its children get another parent, the nearest ancestor that asked for them (PR_SET_CHILD_SUBREAPER) or
-/// the first process.
+/// the first process; those of a process that was started from outside have none any more, and the kernel reaps them.
 pub fn give_away(process: &Process) {
     let children = core::mem::take(&mut *process.family.children.lock());
     if children.is_empty() {
         return;
     }
-    let Some(reaper) = reaper_above(process) else { return };
+    let reaper = reaper_above(process);
     for child in children {
-        child.family.parent.store(reaper.pid, Ordering::Relaxed);
+        child.family.parent.store(reaper.as_ref().map_or(0, |reaper| reaper.pid), Ordering::Relaxed);
         // Whatever it was to send its parent: the new one knows SIGCHLD.
         child.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);
-        reaper.family.children.lock().push(child.clone());
+        if let Some(reaper) = &reaper {
+            reaper.family.children.lock().push(child.clone());
+        }
         let signal = child.settings.lock().parent_death_signal();
         if signal != 0 {
             // A real-time signal may be refused for want of room.
@@ -350,14 +352,17 @@ pub fn give_away(process: &Process) {
             let _ = signals::send_to_process(&child, info);
         }
         let zombie = *child.family.zombie.lock();
-        if let Some(ended) = zombie
-            && !tell_end(&reaper, &child, &ended)
-        {
-            reap(&reaper, &child, &ended);
+        match (zombie, &reaper) {
+            (Some(ended), Some(reaper)) if !tell_end(reaper, &child, &ended) => {
+                reap(reaper, &child, &ended);
+            }
+            (Some(_), None) => processes::remove(&child),
+            _ => {}
         }
     }
 }
 
+/// `None` below a process that was started from outside.
 fn reaper_above(process: &Process) -> Option<Arc<Process>> {
     let mut at = processes::find(process.family.parent());
     while let Some(above) = at {
@@ -367,7 +372,7 @@ fn reaper_above(process: &Process) -> Option<Arc<Process>> {
         }
         at = processes::find(above.family.parent());
     }
-    processes::first()
+    None
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::identity::credentials::Credentials;
 use super::limits::RLIMIT_NPROC;
 use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use crate::call::Call;
-use crate::process::{Beginning, FIRST_PID, Process};
+use crate::process::{Beginning, Process};
 use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
@@ -172,7 +172,8 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
         return Err(EINVAL);
     }
     let parent = task::current();
-    if wanted.has(CLONE_PARENT) && parent.process.pid == FIRST_PID {
+    // A child could not be that of somebody outside.
+    if wanted.has(CLONE_PARENT) && parent.process.family.parent() == 0 {
         return Err(EINVAL);
     }
     if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_DETACHED | CLONE_THREAD) {

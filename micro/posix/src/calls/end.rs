@@ -117,12 +117,16 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     *process.family.zombie.lock() = Some(ended);
     process.family.change.lock().take();
     process.family.ended.wake_all(Events::ALL);
-    if let Some(parent) = processes::find(process.family.parent())
-        && !children::tell_end(&parent, process, &ended)
-    {
-        children::reap(&parent, process, &ended);
-        // A wait that has nobody left to wait for.
-        parent.family.changed.wake_all(Events::ALL);
+    match processes::find(process.family.parent()) {
+        Some(parent) => {
+            if !children::tell_end(&parent, process, &ended) {
+                children::reap(&parent, process, &ended);
+                // A wait that has nobody left to wait for.
+                parent.family.changed.wake_all(Events::ALL);
+            }
+        }
+        // Nobody in the machine waits for it (`outside`).
+        None => processes::remove(process),
     }
 }
 

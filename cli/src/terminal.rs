@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The user's terminal.
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use std::io;
+use unilith_overlay::Size;
+
+/// The user's terminal, passing every key on, until this is dropped.
+pub struct Raw {
+    before: Termios,
+}
+
+impl Raw {
+    /// `None` when standard input is no terminal.
+    pub fn enter() -> Option<Raw> {
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw).ok()?;
+        Some(Raw { before })
+    }
+
+    /// What leaves raw mode when this process ends without dropping it.
+    pub fn undo(&self) -> impl Fn() + Send + use<> {
+        let before = self.before.clone();
+        move || restore(&before)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        restore(&self.before);
+    }
+}
+
+fn restore(before: &Termios) {
+    // There is nothing left to do for a terminal that is gone.
+    let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+}
+
+/// The size of the user's terminal, looked for at input first; that of a usual one where there is none.
+pub fn size() -> Size {
+    let found = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout()));
+    found.map_or(Size { columns: 80, rows: 24 }, |size| Size { columns: size.ws_col, rows: size.ws_row })
+}

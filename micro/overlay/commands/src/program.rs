@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs of the image that a client of the line starts, as `docker exec` does: who they are, and their streams.
+//!
+//! One thread serves a program: it moves bytes between the client and the program's pipes, or its pseudo-terminal, and never
+//! takes more out of a pipe than the client has room for, so a client that does not read stops the program alone.
+
+use crate::account::{self, Account};
+use crate::paths::Tree;
+use abi::Events;
+use abi::errno::{EACCES, EAGAIN, ENOEXEC, ENOTDIR};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use api_fs::{File, Sink, Source};
+use api_overlay::{Failure, Outcome, Remote, Stop, Stream};
+use api_sched::{WaitKey, WaitQueue};
+use descriptors::Description;
+use devfs::OutsideTerminal;
+use overlay_wire::Program;
+use pipe::PipeEnd;
+use posix::auxiliary;
+use posix::outside::{self, Refusal, Wanted};
+use posix::process::Process;
+
+/// Where programs are looked for when the environment does not say (Docker's own default).
+const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The kind of terminal that a client has, unless it says another one: every image knows this one.
+const TERM: &[u8] = b"xterm";
+/// Bytes moved at once.
+const PIECE: usize = 16 << 10;
+/// Output that is still sent when the process has ended: the most that a pipe holds (`pipe::CAPACITY_LIMIT`). What it left
+/// behind could write for ever.
+const LAST_OUTPUT: usize = 1 << 20;
+const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
+const O_WRONLY: u32 = 1;
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGCONT: i32 = 18;
+/// The interrupt key, Ctrl-C.
+const VINTR: u8 = 3;
+
+/// Starts the program and serves it to its end.
+pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
+    let first = auxiliary::program().map_err(|e| Failure::new("").errno(e))?;
+    let beginning = first.restarts.first().ok_or_else(|| refused("the machine's program has not started"))?;
+    let account = match wanted.user {
+        b"" => None,
+        user => Some(account::find(user)?),
+    };
+    let working = match wanted.working {
+        b"" => beginning.working.clone(),
+        path => directory(path)?,
+    };
+    let environment = environment(&beginning.environment, wanted, account.as_ref());
+    let credentials = account.map_or_else(|| beginning.credentials.clone(), Account::credentials);
+    let paths = candidates(wanted.arguments[0], &environment);
+    let mut streams = Streams::new(&first, wanted, (credentials.uid, credentials.gid))
+        .map_err(|e| Failure::new("its standard streams").errno(e).code(Failure::REFUSED))?;
+    let asked = Wanted {
+        arguments: wanted.arguments.iter().map(|word| word.to_vec()).collect(),
+        environment,
+        working,
+        credentials,
+        streams: streams.programs.take().ok_or_else(|| refused("it has no standard streams"))?,
+        terminal: streams.terminal.as_deref(),
+    };
+    let process = outside::start(&first, asked, &paths).map_err(|refusal| explain(refusal, wanted))?;
+    if wanted.detached {
+        return Ok(0);
+    }
+    streams.serve(remote, &process)
+}
+
+fn refused(text: &'static str) -> Failure {
+    Failure::new("").because(text).code(Failure::REFUSED)
+}
+
+fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
+    let name = String::from_utf8_lossy(wanted.arguments[0]);
+    let is_bare = !name.contains('/');
+    let failure = Failure::new("");
+    match refusal {
+        Refusal::NotFound if is_bare => failure
+            .because("no such command, and no such program in the image; `help` lists the commands")
+            .code(Failure::UNKNOWN),
+        Refusal::NotFound => failure.because("no such program in the image").code(Failure::UNKNOWN),
+        Refusal::NoInterpreter => failure
+            .because("what it says runs it, an interpreter, is not in the image")
+            .code(Failure::UNKNOWN),
+        Refusal::OneProcess => failure
+            .because("a process machine with --cpus runs one process: leave --cpus out")
+            .code(Failure::REFUSED),
+        Refusal::Other(EACCES) => {
+            failure.errno(EACCES).because("not an executable file").code(Failure::REFUSED)
+        }
+        Refusal::Other(ENOEXEC) => {
+            failure.errno(ENOEXEC).because("not a program for x86-64 Linux").code(Failure::REFUSED)
+        }
+        Refusal::Other(EAGAIN) => failure
+            .errno(EAGAIN)
+            .because("the machine has no memory for another process: try more with -m")
+            .code(Failure::REFUSED),
+        Refusal::Other(errno) => failure.errno(errno).code(Failure::REFUSED),
+    }
+}
+
+/// The working directory that the client named.
+fn directory(path: &[u8]) -> Result<Arc<vfs::Dentry>, Failure> {
+    let failed = |e| Failure::about(path).errno(e).code(Failure::REFUSED);
+    let found = Tree::for_path(path)?.lookup(path, true).map_err(failed)?;
+    if found.is_directory() { Ok(found) } else { Err(failed(ENOTDIR)) }
+}
+
+fn name_of(variable: &[u8]) -> &[u8] {
+    variable.split(|byte| *byte == b'=').next().unwrap_or_default()
+}
+
+fn value_of<'a>(environment: &'a [Vec<u8>], name: &[u8]) -> Option<&'a [u8]> {
+    environment.iter().find(|entry| name_of(entry) == name).and_then(|entry| entry.get(name.len() + 1..))
+}
+
+/// The environment of the first process, with what the client adds.
+fn environment(first: &[Vec<u8>], wanted: &Program<'_>, account: Option<&Account>) -> Vec<Vec<u8>> {
+    let mut all = first.to_vec();
+    let mut set = |variable: Vec<u8>| match all.iter_mut().find(|old| name_of(old) == name_of(&variable)) {
+        Some(old) => *old = variable,
+        None => all.push(variable),
+    };
+    if let Some(account) = account {
+        set([b"HOME=", account.home.as_slice()].concat());
+    }
+    wanted.environment.iter().for_each(|variable| set(variable.to_vec()));
+    if wanted.terminal.is_some() && value_of(&all, b"TERM").is_none() {
+        all.push([b"TERM=", TERM].concat());
+    }
+    all
+}
+
+/// Where the program may be, the likeliest first.
+fn candidates(name: &[u8], environment: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    if name.contains(&b'/') {
+        return vec![name.to_vec()];
+    }
+    let path = value_of(environment, b"PATH").unwrap_or(PATH);
+    let join = |directory: &[u8]| match directory {
+        // POSIX, XBD 8.3: the working directory.
+        b"" => name.to_vec(),
+        directory => crate::paths::join(directory, name),
+    };
+    path.split(|byte| *byte == b':').map(join).collect()
+}
+
+/// A registration in a queue of waiters for as long as it lives.
+struct Registration<'a> {
+    queue: &'a WaitQueue,
+    key: WaitKey,
+}
+
+impl<'a> Registration<'a> {
+    fn new(queue: &'a WaitQueue) -> Registration<'a> {
+        Registration { queue, key: queue.add(api_sched::current(), Events::ALL, false) }
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.queue.remove(self.key);
+    }
+}
+
+/// The streams: the program's ends until it starts, and ours.
+struct Streams {
+    programs: Option<[Arc<Description>; 3]>,
+    terminal: Option<Box<OutsideTerminal>>,
+    /// The writing end of standard input; `None` behind its end, and with a terminal.
+    input: Option<Arc<PipeEnd>>,
+    /// The reading ends of standard output and error.
+    outputs: Vec<(Stream, Arc<PipeEnd>)>,
+    /// Input that waits for the program.
+    pending: Vec<u8>,
+    /// The client's input is the program's, and has not ended.
+    takes_input: bool,
+}
+
+impl Streams {
+    fn new(first: &Process, wanted: &Program<'_>, owner: (u32, u32)) -> abi::Result<Streams> {
+        let mut streams = Streams {
+            programs: None,
+            terminal: None,
+            input: None,
+            outputs: Vec::new(),
+            pending: Vec::new(),
+            takes_input: wanted.input && !wanted.detached,
+        };
+        let null = |flags| outside::device(first, b"/dev/null", flags);
+        if wanted.detached {
+            let all = null(O_RDWR)?;
+            streams.programs = Some([all.clone(), all.clone(), all]);
+        } else if let Some(size) = wanted.terminal {
+            let terminal = Box::new(OutsideTerminal::new(owner, size.rows, size.columns)?);
+            let all = outside::terminal(first, &terminal)?;
+            streams.programs = Some([all.clone(), all.clone(), all]);
+            streams.terminal = Some(terminal);
+        } else {
+            let input = match streams.takes_input {
+                true => {
+                    let (theirs, ours) = pipe::pipe();
+                    streams.input = Some(ours);
+                    Description::new(theirs, O_RDONLY, None)
+                }
+                false => null(O_RDONLY)?,
+            };
+            let [output, error] = [Stream::Out, Stream::Err].map(|stream| {
+                let (ours, theirs) = pipe::pipe();
+                streams.outputs.push((stream, ours));
+                Description::new(theirs, O_WRONLY, None)
+            });
+            streams.programs = Some([input, output, error]);
+        }
+        Ok(streams)
+    }
+
+    /// Moves bytes until the process has ended and what it wrote is sent, or the client is gone.
+    fn serve(&mut self, remote: &dyn Remote, process: &Arc<Process>) -> Outcome {
+        let terminal = self.terminal.take();
+        let terminal = terminal.as_deref();
+        let (input, outputs) = (self.input.clone(), self.outputs.clone());
+        let pipes = input.iter().chain(outputs.iter().map(|(_, end)| end)).filter_map(|end| end.wait_queue());
+        let queues = [remote.changed(), &process.family.ended];
+        let queues = queues.into_iter().chain(terminal.map(OutsideTerminal::queue)).chain(pipes);
+        let _registrations: Vec<Registration<'_>> = queues.map(Registration::new).collect();
+        let mut buffer = vec![0; PIECE];
+        let mut last = 0;
+        loop {
+            let news = remote.news();
+            if news.is_gone {
+                // A terminal hangs up when it is dropped.
+                if terminal.is_none() {
+                    outside::signal(process, SIGHUP);
+                    outside::signal(process, SIGCONT);
+                }
+                return Err(Stop.into());
+            }
+            match terminal {
+                Some(terminal) => {
+                    news.interrupted.then(|| terminal.write(&[VINTR]));
+                    news.size.inspect(|(columns, rows)| terminal.resize(*rows, *columns));
+                }
+                None => {
+                    news.interrupted.then(|| outside::signal(process, SIGINT));
+                }
+            }
+            // Before the streams are looked at: what it wrote was written before it ended.
+            let code = outside::code(process);
+            let mut moved = self.take_input(remote, terminal, &mut buffer);
+            let sent = self.send_output(remote, terminal, &mut buffer);
+            moved |= sent > 0;
+            if let Some(code) = code {
+                last += sent;
+                if last > LAST_OUTPUT || sent == 0 && remote.room() > 0 {
+                    return Ok(code);
+                }
+            }
+            if !moved {
+                api_sched::park(u64::MAX);
+            }
+            remote.give_way();
+        }
+    }
+
+    /// Hands the client's input to the program; true when there was some.
+    fn take_input(
+        &mut self,
+        remote: &dyn Remote,
+        terminal: Option<&OutsideTerminal>,
+        buffer: &mut [u8],
+    ) -> bool {
+        let mut moved = false;
+        if self.takes_input && self.pending.is_empty() {
+            match remote.input(buffer) {
+                None => {}
+                Some(0) => {
+                    self.takes_input = false;
+                    moved = true;
+                }
+                Some(count) => {
+                    self.pending.extend_from_slice(&buffer[..count]);
+                    moved = true;
+                }
+            }
+        }
+        let taken = match (terminal, &self.input) {
+            _ if self.pending.is_empty() => 0,
+            (Some(terminal), _) => terminal.write(&self.pending),
+            (None, Some(pipe)) => match pipe.write(0, &mut Source::kernel(&self.pending)) {
+                Err(EAGAIN) => 0,
+                Ok(count) => count,
+                // Nobody reads it any more: it is dropped, so that the client does not wait.
+                Err(_) => self.pending.len(),
+            },
+            (None, None) => self.pending.len(),
+        };
+        self.pending.drain(..taken);
+        if !self.takes_input
+            && self.pending.is_empty()
+            && let Some(pipe) = self.input.take()
+        {
+            // The program reads the end. Closing a pipe cannot fail.
+            let _ = pipe.close();
+        }
+        moved || taken > 0
+    }
+
+    /// Sends what the program wrote, as much as the client takes; how many bytes that were.
+    fn send_output(
+        &mut self,
+        remote: &dyn Remote,
+        terminal: Option<&OutsideTerminal>,
+        buffer: &mut [u8],
+    ) -> usize {
+        let mut sent = 0;
+        if let Some(terminal) = terminal {
+            let room = remote.room().min(buffer.len());
+            // Without anybody who has the terminal open there is nothing more to come: the end of the process says the rest.
+            if room > 0
+                && let Ok(count) = terminal.read(&mut buffer[..room])
+            {
+                remote.send(Stream::Out, &buffer[..count]);
+                sent = count;
+            }
+        }
+        for (stream, pipe) in &self.outputs {
+            let room = remote.room().min(buffer.len());
+            if room > 0
+                && let Ok(count @ 1..) = pipe.read(0, &mut Sink::kernel(&mut buffer[..room]))
+            {
+                remote.send(*stream, &buffer[..count]);
+                sent += count;
+            }
+        }
+        sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[Vec<u8>]) -> Vec<String> {
+        all.iter().map(|text| String::from_utf8(text.clone()).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_environment_is_the_first_process_with_what_the_client_adds() {
+        let first = [b"PATH=/bin".to_vec(), b"HOME=/".to_vec(), b"PATHS=x".to_vec()];
+        let wanted = Program {
+            terminal: Some(overlay_wire::Size::default()),
+            arguments: vec![b"sh"],
+            environment: vec![b"PATH=/opt:/bin", b"A=b=c"],
+            ..Program::default()
+        };
+        let all = environment(&first, &wanted, None);
+        assert_eq!(texts(&all), ["PATH=/opt:/bin", "HOME=/", "PATHS=x", "A=b=c", "TERM=xterm"]);
+        assert_eq!(value_of(&all, b"A"), Some(&b"b=c"[..]));
+        assert_eq!(value_of(&all, b"B"), None);
+        let account = Account { uid: 5, gid: 6, groups: vec![7], home: b"/home/me".to_vec() };
+        let all = environment(&first, &Program { terminal: None, ..wanted }, Some(&account));
+        assert_eq!(texts(&all), ["PATH=/opt:/bin", "HOME=/home/me", "PATHS=x", "A=b=c"]);
+    }
+
+    #[test]
+    fn a_bare_name_is_looked_for_where_the_environment_says() {
+        let all = candidates(b"sh", &[b"PATH=/a:/b/:".to_vec()]);
+        assert_eq!(texts(&all), ["/a/sh", "/b/sh", "sh"]);
+        assert_eq!(texts(&candidates(b"./sh", &[])), ["./sh"]);
+        assert_eq!(candidates(b"sh", &[])[1], b"/usr/local/bin/sh");
+    }
+}

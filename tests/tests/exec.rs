@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith exec`: programs of the image in a running machine, as docker's users start them, and how they are told from the
+//! overlay's commands.
+
+use rustix::process::Signal;
+use std::{
+    io::{Read, Write},
+    process::{Child, Stdio},
+};
+use unilith_tests::{Machine, Ran, Unilith, eventually, signal, terminal::Terminal};
+
+/// Nothing that is written is larger than what pipes and windows hold together.
+const LARGE: usize = 1 << 20;
+
+/// A machine whose first process is a shell with a child, which it waits for: it says what became of each.
+fn shell(unilith: &Unilith) -> Machine<'_> {
+    let script = "sleep 1000000 & while :; do wait -n -p who; echo \"waited $? for $who\"; done";
+    unilith.start(&["-e", "FROM=image", "-m", "256M", "debian:bash", "--", "-c", script])
+}
+
+#[track_caller]
+fn exec(unilith: &Unilith, words: &[&str]) -> Ran {
+    unilith.run(&[&["exec"], words].concat())
+}
+
+/// Runs it with these bytes as its input.
+fn with_input(unilith: &Unilith, words: &[&str], input: Vec<u8>) -> (Option<i32>, Vec<u8>) {
+    let mut command = unilith.command(&[&["exec"], words].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unilith runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || {
+        // A program that does not read all of it is no mistake of ours.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().expect("it can be waited for");
+    writer.join().expect("the writer ends");
+    (output.status.code(), output.stdout)
+}
+
+/// Processes of the machine, without the kernel's threads.
+fn processes(unilith: &Unilith, machine: &Machine) -> Vec<String> {
+    let listed = exec(unilith, &[&machine.id, "ps"]).ok().out;
+    let rows = listed.lines().skip(1).filter(|row| !row.trim_start().starts_with('-'));
+    rows.filter_map(|row| row.split_whitespace().last()).map(Into::into).collect()
+}
+
+/// Waits until nothing but the first process and its child is there, and says that neither heard of anything.
+#[track_caller]
+fn is_as_before(unilith: &Unilith, machine: &Machine) {
+    eventually("what was started is gone", || processes(unilith, machine) == ["bash", "sleep"]);
+    let count = "n=0; for p in /proc/[0-9]*; do n=$((n+1)); done; echo $n";
+    // Zombies have a directory as well: the two, and the shell that counts.
+    eventually("nothing is left to be reaped", || {
+        exec(unilith, &[&machine.id, "--", "sh", "-c", count]).ok().out == "3\n"
+    });
+    assert_eq!(machine.log(), "", "the first process waited for what is not its own");
+}
+
+#[test]
+fn a_program_of_the_image_runs_beside_the_first_one_as_with_docker() {
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let id = machine.id.as_str();
+    // Streams and exit codes.
+    let ran = exec(&unilith, &[id, "/bin/sh", "-c", "echo out; echo err >&2; exit 7"]).code(7);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("out\n", "err\n"));
+    exec(&unilith, &[id, "sh", "-c", "kill -KILL $$"]).code(137);
+    exec(&unilith, &[id, "sh", "-c", "kill -TERM $$"]).code(143);
+    exec(&unilith, &[id, "--program", "nothing"]).code(127).complains("no such program in the image");
+    exec(&unilith, &[id, "/none/nothing"]).code(127).complains("no such program in the image");
+    exec(&unilith, &[id, "/etc/passwd"]).code(126).complains("not an executable file");
+    exec(&unilith, &[id, "/etc"]).code(126).complains("not an executable file");
+    // Who it is, where it is, what it is told.
+    let tells = "echo $FROM $MORE $HOME; pwd; id -u; id -g; echo $PPID; readlink /proc/self/fd/0";
+    let ran = exec(&unilith, &["-e", "MORE=less", "-w", "/tmp", id, "sh", "-c", tells]).ok();
+    assert_eq!(ran.out, "image less /root\n/tmp\n0\n0\n0\n/dev/null\n");
+    let ran = exec(&unilith, &["-u", "daemon", id, "sh", "-c", tells]).ok();
+    assert_eq!(ran.out, "image /usr/sbin\n/\n1\n1\n0\n/dev/null\n");
+    assert_eq!(exec(&unilith, &["-u", "7:8", id, "sh", "-c", "id -u; id -g"]).ok().out, "7\n8\n");
+    exec(&unilith, &["-u", "nobody-knows", id, "true"]).code(126).complains("no user nobody-knows");
+    exec(&unilith, &["-w", "/none", id, "true"]).code(126).complains("No such file");
+    // Commands of the overlay, and programs of the same name.
+    exec(&unilith, &[id, "ps"]).ok().says("[overlay]");
+    exec(&unilith, &[id, "ls", "-l", "/etc/passwd"]).ok().says("/etc/passwd");
+    exec(&unilith, &[id, "--", "ls", "--version"]).ok().says("coreutils");
+    exec(&unilith, &[id, "nothing"]).code(127).complains("no such command").complains("`help` lists");
+    // In the background.
+    exec(&unilith, &["-d", id, "sh", "-c", "echo detached > /tmp/said; sleep 1000000; :"]).ok();
+    eventually("it runs", || exec(&unilith, &[id, "cat", "/tmp/said"]).out == "detached\n");
+    assert_eq!(processes(&unilith, &machine).len(), 4);
+    let kill = "for p in /proc/[0-9]*; do [ ${p#/proc/} -gt 2 ] && [ ${p#/proc/} != $$ ] && kill -9 ${p#/proc/}; done; :";
+    exec(&unilith, &[id, "sh", "-c", kill]).ok();
+    is_as_before(&unilith, &machine);
+}
+
+#[test]
+fn input_comes_through_a_pipe_with_its_end_and_without_i_there_is_none() {
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let id = machine.id.as_str();
+    let bytes: Vec<u8> = (0..LARGE as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let (code, back) = with_input(&unilith, &["-i", id, "cat"], bytes.clone());
+    assert!(code == Some(0) && back == bytes, "{code:?}, {} bytes", back.len());
+    // A program that reads a part of it, and one that ends before it was sent.
+    let (code, back) = with_input(&unilith, &["-i", id, "head", "-c", "3"], bytes.clone());
+    assert!(code == Some(0) && back == bytes[..3]);
+    assert_eq!(with_input(&unilith, &["-i", id, "sh", "-c", "exit 3"], bytes.clone()).0, Some(3));
+    assert_eq!(with_input(&unilith, &[id, "--", "cat"], b"not for it".to_vec()), (Some(0), Vec::new()));
+    exec(&unilith, &["-it", id, "sh"]).fails_with(&["-t needs a terminal"]);
+    is_as_before(&unilith, &machine);
+}
+
+#[test]
+fn a_shell_on_a_terminal_has_job_control_and_learns_of_its_size() {
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let words = ["exec", "-it", "-e", "PS1=> ", &machine.id, "bash", "--norc"];
+    let mut terminal = Terminal::start(&unilith.command(&words));
+    terminal.shows("", "> ");
+    terminal.shows("tty; stty size; echo $TERM-\r", "/dev/pts/0\n24 80\nxterm-");
+    // The foreground group has the keys; the shell gets the terminal back.
+    terminal.shows("sleep 1000000\r", "sleep 1000000\n");
+    terminal.shows("\x1a", "Stopped");
+    terminal.shows("jobs; fg\r", "sleep 1000000\nsleep 1000000\n");
+    terminal.shows("\x03", "^C");
+    terminal.shows("echo code $?\r", "code 130");
+    terminal.shows("sleep 1000000 & jobs\r", "Running");
+    terminal.shows("kill %1; wait\r", "Terminated");
+    // A line that is edited, and one that is given up.
+    terminal.shows("echo wrong\x15echo right\r", "\nright\n");
+    terminal.resize(50, 132);
+    terminal.shows("trap 'echo WINCH $(stty size)' WINCH; stty size\r", "50 132");
+    terminal.resize(30, 100);
+    terminal.shows("", "WINCH 30 100");
+    terminal.types("exit 5\r");
+    assert_eq!(terminal.ends().0, Some(5));
+    // The end of input ends a shell.
+    let mut terminal = Terminal::start(&unilith.command(&words));
+    terminal.shows("", "> ");
+    terminal.types("\x04");
+    assert_eq!(terminal.ends().0, Some(0));
+    is_as_before(&unilith, &machine);
+}
+
+/// Starts a program whose output nobody reads, or that waits.
+fn start(unilith: &Unilith, words: &[&str]) -> Child {
+    let mut command = unilith.command(&[&["exec"], words].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.spawn().expect("unilith runs")
+}
+
+/// Reads a line of what it prints.
+fn line(child: &mut Child) -> String {
+    let (mut out, mut byte) = (String::new(), [0]);
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    while stdout.read(&mut byte).expect("its output") == 1 && byte[0] != b'\n' {
+        out.push(byte[0].into());
+    }
+    out
+}
+
+#[test]
+fn a_client_that_goes_hangs_up_and_one_that_is_interrupted_interrupts() {
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let id = machine.id.as_str();
+    // With pipes, and with a terminal.
+    let waits = "trap 'echo hung up > /tmp/$1; exit' HUP; echo up; while :; do sleep 0.1; done";
+    let mut child = start(&unilith, &["-i", id, "sh", "-c", waits, "sh", "one"]);
+    assert_eq!(line(&mut child), "up");
+    signal(Signal::KILL, child.id());
+    child.wait().expect("it ended");
+    eventually("it hears of it", || exec(&unilith, &[id, "cat", "/tmp/one"]).out == "hung up\n");
+    let words = ["exec", "-it", id, "sh", "-c", waits, "sh", "two"];
+    let mut terminal = Terminal::start(&unilith.command(&words));
+    terminal.shows("", "up");
+    drop(terminal);
+    eventually("it hears of it", || exec(&unilith, &[id, "cat", "/tmp/two"]).out == "hung up\n");
+    // Ctrl-C without a terminal.
+    let asks = "trap 'echo asked; exit 9' INT; echo up; while :; do sleep 0.1; done";
+    let mut child = start(&unilith, &[id, "--", "sh", "-c", asks]);
+    assert_eq!(line(&mut child), "up");
+    signal(Signal::INT, child.id());
+    assert_eq!(line(&mut child), "asked");
+    assert_eq!(child.wait().expect("it ended").code(), Some(9));
+    // Nobody reads any more.
+    let line = format!("{} exec {id} -- yes | head -n 1", unilith_tests::root().join("unilith").display());
+    unilith_tests::finish(&mut unilith.shell(&line), unilith_tests::PATIENCE).ok().says("y\n");
+    is_as_before(&unilith, &machine);
+}
+
+#[test]
+fn many_programs_run_at_once_and_one_whose_client_does_not_read_stops_alone() {
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let id = machine.id.as_str();
+    let mut slow = start(&unilith, &[id, "--", "yes"]);
+    assert_eq!(line(&mut slow), "y");
+    let many: Vec<_> = (0..12)
+        .map(|n| start(&unilith, &["-i", id, "sh", "-c", &format!("read x; echo $x; exit {n}")]))
+        .collect();
+    for (n, mut child) in many.into_iter().enumerate() {
+        let mut stdin = child.stdin.take().expect("a pipe");
+        writeln!(stdin, "line {n}").expect("it reads");
+        drop(stdin);
+        assert_eq!(line(&mut child), format!("line {n}"));
+        assert_eq!(child.wait().expect("it ended").code(), Some(n as i32));
+    }
+    // What it left behind has nobody in the machine: the kernel reaps it, and its streams end with the program.
+    exec(&unilith, &[id, "sh", "-c", "(sleep 0.2; exit 4) & exit 6"]).code(6);
+    slow.kill().expect("it runs");
+    slow.wait().expect("it ended");
+    is_as_before(&unilith, &machine);
+}
+
+#[test]
+fn the_end_of_the_machine_ends_its_programs_and_one_that_has_ended_says_so() {
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let mut terminal = Terminal::start(&unilith.command(&["exec", "-it", &machine.id, "bash", "--norc"]));
+    terminal.shows("echo $((6*7))-\r", "42-");
+    unilith.run(&["kill", &machine.id]).ok();
+    let (code, shown) = terminal.ends();
+    assert!(code == Some(137) && shown.contains("the machine ended"), "{code:?} {shown:?}");
+    exec(&unilith, &["-it", &machine.id, "bash"]).fails_with(&["is not running"]);
+}
