@@ -23,6 +23,8 @@ mod native;
 mod nginx;
 #[path = "../overlay/mod.rs"]
 mod overlay;
+#[path = "../processes/processes.rs"]
+mod processes;
 #[path = "../programs.rs"]
 mod programs;
 #[path = "../redis/redis.rs"]
@@ -69,6 +71,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("boot", "from the start of QEMU to the first answer of Redis", boot::run),
     ("syscall", "nanoseconds a system call takes", programs::system_calls),
     ("fault", "nanoseconds the first touch of a page takes", programs::faults),
+    ("process-calls", "nanoseconds that fork, execve, wait and a pipe take", processes::run),
     ("redis", "requests a second over tap, pipelined and not", redis::run),
     ("nginx", "requests a second for a small page over tap", nginx::run),
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),
