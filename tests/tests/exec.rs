@@ -7,10 +7,17 @@ use std::{
     io::{Read, Write},
     process::{Child, Stdio},
 };
-use unilith_tests::{Machine, Ran, Unilith, eventually, signal, terminal::Terminal};
+use unilith_tests::{
+    Machine, Ran, Unilith, eventually, signal, terminal::Terminal, tested_kernel, tested_machine,
+};
 
 /// Nothing that is written is larger than what pipes and windows hold together.
 const LARGE: usize = 1 << 20;
+
+/// Linux machines have programs without a terminal (`overlay`), and another overlay.
+fn is_micro() -> bool {
+    tested_kernel() == "micro"
+}
 
 /// A machine whose first process is a shell with a child, which it waits for: it says what became of each.
 fn shell(unilith: &Unilith) -> Machine<'_> {
@@ -58,6 +65,9 @@ fn is_as_before(unilith: &Unilith, machine: &Machine) {
 
 #[test]
 fn a_program_of_the_image_runs_beside_the_first_one_as_with_docker() {
+    if !is_micro() {
+        return;
+    }
     let unilith = Unilith::new();
     let machine = shell(&unilith);
     let id = machine.id.as_str();
@@ -95,6 +105,9 @@ fn a_program_of_the_image_runs_beside_the_first_one_as_with_docker() {
 
 #[test]
 fn input_comes_through_a_pipe_with_its_end_and_without_i_there_is_none() {
+    if !is_micro() {
+        return;
+    }
     let unilith = Unilith::new();
     let machine = shell(&unilith);
     let id = machine.id.as_str();
@@ -112,6 +125,9 @@ fn input_comes_through_a_pipe_with_its_end_and_without_i_there_is_none() {
 
 #[test]
 fn a_shell_on_a_terminal_has_job_control_and_learns_of_its_size() {
+    if !is_micro() {
+        return;
+    }
     let unilith = Unilith::new();
     let machine = shell(&unilith);
     let words = ["exec", "-it", "-e", "PS1=> ", &machine.id, "bash", "--norc"];
@@ -161,6 +177,9 @@ fn line(child: &mut Child) -> String {
 
 #[test]
 fn a_client_that_goes_hangs_up_and_one_that_is_interrupted_interrupts() {
+    if !is_micro() {
+        return;
+    }
     let unilith = Unilith::new();
     let machine = shell(&unilith);
     let id = machine.id.as_str();
@@ -191,6 +210,9 @@ fn a_client_that_goes_hangs_up_and_one_that_is_interrupted_interrupts() {
 
 #[test]
 fn many_programs_run_at_once_and_one_whose_client_does_not_read_stops_alone() {
+    if !is_micro() {
+        return;
+    }
     let unilith = Unilith::new();
     let machine = shell(&unilith);
     let id = machine.id.as_str();
@@ -215,6 +237,9 @@ fn many_programs_run_at_once_and_one_whose_client_does_not_read_stops_alone() {
 
 #[test]
 fn the_end_of_the_machine_ends_its_programs_and_one_that_has_ended_says_so() {
+    if !is_micro() {
+        return;
+    }
     let unilith = Unilith::new();
     let machine = shell(&unilith);
     let mut terminal = Terminal::start(&unilith.command(&["exec", "-it", &machine.id, "bash", "--norc"]));
@@ -223,4 +248,15 @@ fn the_end_of_the_machine_ends_its_programs_and_one_that_has_ended_says_so() {
     let (code, shown) = terminal.ends();
     assert!(code == Some(137) && shown.contains("the machine ended"), "{code:?} {shown:?}");
     exec(&unilith, &["-it", &machine.id, "bash"]).fails_with(&["is not running"]);
+}
+
+#[test]
+fn a_machine_of_one_process_says_so() {
+    if !is_micro() || tested_machine() != "process" {
+        return;
+    }
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["--cpus", "2", "debian:bash", "--", "-c", "exec sleep 1000000"]);
+    exec(&unilith, &[&machine.id, "/bin/true"]).code(126).complains("leave --cpus out");
+    exec(&unilith, &[&machine.id, "ps"]).ok();
 }

@@ -330,6 +330,12 @@ fn a_linux_machine_answers_by_ordinary_processes() {
     run(&["uname", "-s"]).ok().says("Linux");
     run(&["sh", "-c", "exit 7"]).code(7);
     run(&["nope"]).code(127).complains("no such command");
+    // Programs of the image.
+    let program = |words: &[&str]| unilith.run(&[&["exec"], words].concat());
+    let version = ["-e", "A=b", "-w", "/tmp", &machine.id, "redis-server", "--version"];
+    program(&version).ok().says("Redis server");
+    program(&["-i", &machine.id, "nope"]).code(127).complains("no such program in the image");
+    program(&["-t", &machine.id, "redis-server"]).code(126).complains("leave -t out");
     run(&["cat", "/nope"]).code(1).complains("No such file");
     unilith.run(&["exec", "--json", &machine.id, "ps"]).code(126).complains("leave --json out");
     // Streams of any size go both ways whole.
