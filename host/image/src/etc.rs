@@ -100,6 +100,7 @@ pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
         ("/proc", 0o555),
         ("/root", 0o700),
         ("/run", 0o755),
+        ("/run/lock", 0o1777),
         ("/sys", 0o555),
         ("/tmp", 0o1777),
         ("/var", 0o755),
@@ -121,6 +122,15 @@ pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
     let mut texts = vec![("/etc/hosts", HOSTS)];
     if accounts {
         texts.extend([("/etc/passwd", PASSWD), ("/etc/group", GROUP), ("/etc/nsswitch.conf", NSSWITCH)]);
+    }
+    if accounts {
+        // Logins are noted in them where they are there (base-files makes them; group 43 is utmp).
+        for (path, mode) in [("/var/log/btmp", 0o660), ("/var/log/lastlog", 0o664), ("/var/log/wtmp", 0o664)]
+        {
+            if tree.walk(Path::new(path), false).is_none() {
+                tree.put_bytes(Path::new(path), *b"", Meta { mode, gid: 43, ..Meta::FILE })?;
+            }
+        }
     }
     for (path, text) in texts {
         if tree.walk(Path::new(path), false).is_none() {

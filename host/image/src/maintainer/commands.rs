@@ -5,6 +5,7 @@
 use super::{
     accounts,
     files::{self, Copy},
+    pam,
     shell::{Shell, Status},
     systemd, test,
 };
@@ -97,6 +98,7 @@ pub(super) fn run(shell: &mut Shell, name: &str, arguments: &[String]) -> Option
         }
         "mkdir" | "rmdir" | "rm" | "cp" | "mv" | "ln" | "touch" | "chown" | "chgrp" | "chmod" | "install"
         | "mktemp" => done(files::run(shell, short, &plain).is_some()),
+        "pam-auth-update" => done(pam::update(shell.tree).is_some()),
         "ucf" => done(ucf(shell, &plain).is_some()),
         "update-alternatives" => done(alternatives(shell, &plain).is_some()),
         "dpkg-statoverride" => done(override_rights(shell, &plain).is_some()),
@@ -357,7 +359,8 @@ fn usermod(tree: &mut Tree, arguments: &[&str]) -> Option<()> {
 
 /// ucf(1): configuration of /usr/share that is copied to /etc unless there is one.
 fn ucf(shell: &mut Shell, arguments: &[&str]) -> Option<()> {
-    let (_, operands) = options(arguments, &["src-dir", "state-dir", "debug", "d", "s", "S"]);
+    let valued = ["s", "P", "src-dir", "sum-file", "dest-dir", "package", "debconf-template", "state-dir"];
+    let (_, operands) = options(arguments, &valued);
     let [from, to] = operands[..] else { return Some(()) };
     let (from, to) = (shell.path(from), shell.path(to));
     let to = if shell.tree.is_directory(&to) { to.join(from.file_name()?) } else { to };

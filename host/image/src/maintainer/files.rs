@@ -165,7 +165,7 @@ pub(super) fn mode_of(text: &str, before: u32, directory: bool) -> Option<u32> {
 }
 
 fn mkdir(shell: &mut Shell, arguments: &[&str]) -> Option<()> {
-    let (options, operands) = options(arguments, &["m", "mode", "Z", "context"]);
+    let (options, operands) = options(arguments, &["m", "mode"]);
     let wanted = options.iter().rev().find(|(o, _)| matches!(*o, "m" | "mode"));
     let mode = wanted.and_then(|(_, m)| mode_of(m, 0o777, true)).unwrap_or(0o755);
     for path in operands {

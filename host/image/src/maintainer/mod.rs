@@ -10,6 +10,7 @@ mod accounts;
 mod commands;
 mod files;
 mod glob;
+mod pam;
 mod shell;
 mod syntax;
 mod systemd;

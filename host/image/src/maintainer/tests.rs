@@ -82,6 +82,61 @@ fn alternatives_with_variables_are_understood_and_the_highest_priority_wins() {
 }
 
 #[test]
+fn the_stacks_of_pam_are_made_of_its_profiles() {
+    let mut tree = tree();
+    for (path, text) in [
+        (
+            "/usr/share/pam/common-auth",
+            "# auth\n$auth_primary\nauth requisite pam_deny.so\nauth required pam_permit.so\n$auth_additional\n# end\n",
+        ),
+        (
+            "/usr/share/pam/common-session",
+            "$session_primary\nsession requisite pam_deny.so\n$session_additional\n",
+        ),
+        (
+            "/usr/share/pam/common-session-noninteractive",
+            "$session_nonint_primary\nsession requisite pam_deny.so\n$session_nonint_additional\n",
+        ),
+        (
+            "/usr/share/pam-configs/unix",
+            "Name: Unix\nDefault: yes\nPriority: 256\nAuth-Type: Primary\nAuth:\n\t[success=end default=ignore]\tpam_unix.so try_first_pass\n\
+             Auth-Initial:\n\t[success=end default=ignore]\tpam_unix.so\nSession-Type: Additional\nSession:\n\trequired\tpam_unix.so\n",
+        ),
+        (
+            "/usr/share/pam-configs/more",
+            "Name: More\nDefault: yes\nPriority: 128\nAuth-Type: Primary\nAuth:\n\t[success=end default=ignore]\tpam_more.so again\n\
+             Auth-Initial:\n\toptional pam_not_first.so\nSession-Type: Additional\nSession-Interactive-Only: yes\nSession:\n\toptional\tpam_motd.so\n",
+        ),
+        (
+            "/usr/share/pam-configs/not",
+            "Name: Not\nDefault: no\nPriority: 900\nAuth-Type: Primary\nAuth:\n\trequired\tpam_not.so\n",
+        ),
+    ] {
+        put(&mut tree, path, text);
+    }
+    assert_eq!(
+        postinst(&mut tree, "#!/bin/sh -e\npam-auth-update --root \"$DPKG_ROOT\" --package --force\n"),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        tree.text("/etc/pam.d/common-auth").as_deref(),
+        Some(
+            "# auth\nauth\t[success=2 default=ignore]\tpam_unix.so\nauth\t[success=1 default=ignore]\tpam_more.so again\n\
+             auth requisite pam_deny.so\nauth required pam_permit.so\n# end\n"
+        )
+    );
+    let session = |name: &str| tree.text(name).expect("a stack of sessions");
+    assert!(
+        session("/etc/pam.d/common-session")
+            .ends_with("session\trequired\tpam_unix.so\nsession\toptional\tpam_motd.so\n")
+    );
+    assert_eq!(
+        session("/etc/pam.d/common-session-noninteractive"),
+        "session\t[default=1]\t\t\tpam_permit.so\nsession requisite pam_deny.so\nsession\trequired\tpam_unix.so\n"
+    );
+}
+
+#[test]
 fn configuration_is_installed_and_debconfs_defaults_count() {
     let mut tree = tree();
     put(&mut tree, "/usr/share/x/server.xml", "<x/>");
@@ -91,7 +146,7 @@ fn configuration_is_installed_and_debconfs_defaults_count() {
         templates: Some("Template: x/port\nType: string\nDefault: 8080\n\nTemplate: x/ask\nType: boolean\n".into()),
         postinst: Some(
             "#!/bin/sh -e\n. /usr/share/debconf/confmodule\ndb_get x/port\nport=\"$RET\"\ndb_get x/ask || true\n\
-             if [ \"$RET\" = false ]; then asked=no; fi\nfor f in server.xml; do\n ucf --three-way /usr/share/x/$f /etc/x/$f\n chown root:www-data /etc/x/$f\n chmod 640 /etc/x/$f\ndone\n\
+             if [ \"$RET\" = false ]; then asked=no; fi\nfor f in server.xml; do\n mkdir -pZ /etc/x\n ucf --three-way --debconf-ok --sum-file /usr/share/x/$f.md5sum /usr/share/x/$f /etc/x/$f\n chown root:www-data /etc/x/$f\n chmod 640 /etc/x/$f\ndone\n\
              cat > /etc/default/x <<EOF\nPORT=$port\nASKED=\"$asked\"\nEOF\necho 'X=1' >> /etc/default/x\n\
              cp -r /usr/share/x/root /var/www/ROOT\nln -sf ../x /etc/y\nwhile read a b; do mkdir -p $b; done <<E\nq /srv/one\nq /srv/two\nE\n"
                 .into(),
