@@ -124,6 +124,39 @@ pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Resu
     Ok(kernel)
 }
 
+/// The micro kernel as an object that programs are linked with, from the cache or newly built.
+pub fn object(
+    platform: Platform,
+    features: &[&str],
+    workshop: &unilith_static::Workshop,
+    progress: &Progress,
+) -> Result<PathBuf> {
+    let (profile, feature) =
+        if platform.is_process() { ("kernel-process", "plat-process") } else { ("kernel", "plat-pc") };
+    let features: Vec<&str> = features.iter().copied().chain([feature, "linked"]).collect();
+    let root = repository::root()?;
+    let cache = unilith_machine::dirs::cache()?.join("kernels");
+    let folder = cache.join(digest(&root, &features)?);
+    // The linker scripts know it by this name.
+    let object = folder.join("kernel.o");
+    if object.is_file() {
+        return Ok(object);
+    }
+    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
+    let gate = cache.join(".lock");
+    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    if !object.is_file() {
+        progress.step("building the kernel that programs are linked with");
+        let what = ["rustc", "--lib", "--crate-type", "staticlib", "--profile", profile];
+        cargo(&root, &what, &features, progress)?;
+        let library = root.join("target").join(profile).join("libkernel_image.a");
+        let new = folder.join(format!(".new.{}.o", std::process::id()));
+        workshop.kernel_object(&library, &new).map_err(|e| Fault::new(e.to_string()))?;
+        fs::rename(&new, &object).map_err(file("keep the kernel in", &folder))?;
+    }
+    Ok(object)
+}
+
 /// Functions of the kernel that save and restore all vector registers, and code that runs in 32 bits before there is a
 /// program.
 const UNCHECKED: [&str; 10] = [
@@ -164,19 +197,15 @@ fn saved_vectors(elf: &[u8]) -> Result<u8> {
 }
 
 fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
+    // The profile of a binary has its name.
+    let what = ["build", "--bin", binary, "--profile", binary];
+    cargo(root, &what, features, progress)?;
+    Ok(root.join("target").join(binary).join(binary))
+}
+
+fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> Result<()> {
     let mut command = Command::new(repository::cargo());
-    command.current_dir(root).args([
-        "build",
-        "--locked",
-        "-p",
-        "kernel",
-        "--bin",
-        binary,
-        // The profile of a binary has its name.
-        "--profile",
-        binary,
-        "--no-default-features",
-    ]);
+    command.current_dir(root).args(what).args(["--locked", "-p", "kernel", "--no-default-features"]);
     command.args(["--features", &features.join(","), "--target-dir"]).arg(root.join("target"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| {
@@ -199,7 +228,7 @@ fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> R
         let said: Vec<String> = last.into();
         return Err(Fault::new(format!("the kernel does not build:\n{}", said.join("\n"))));
     }
-    Ok(root.join("target").join(binary).join(binary))
+    Ok(())
 }
 
 /// Puts a built kernel into the cache, as a whole or not at all.

@@ -9,6 +9,7 @@ mod fault;
 mod foreign;
 mod kernel;
 mod line;
+mod linked;
 mod names;
 mod object;
 mod output;
@@ -104,6 +105,10 @@ enum Verb {
     Test(verbs::test::Args),
     /// Run a comparison from bench/
     Bench(verbs::bench::Args),
+    /// A C compiler whose programs run on Linux and can be linked with the micro kernel (run --static): use it as a build's CC
+    Cc(verbs::cc::Args),
+    /// Show what an image of --static is made of
+    Size(verbs::size::Args),
     /// Build a Linux kernel step by step
     Linux(verbs::linux::Args),
     /// The supervisor of a detached machine; started by `run -d`
@@ -170,6 +175,8 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Doctor(args) => verbs::doctor::act(&args),
         Verb::Test(args) => verbs::test::act(&args),
         Verb::Bench(args) => verbs::bench::act(&args),
+        Verb::Cc(args) => verbs::cc::act(&args),
+        Verb::Size(args) => verbs::size::act(&args),
         Verb::Linux(args) => verbs::linux::act(&args),
         Verb::Completions(_) | Verb::Supervise(_) | Verb::Version(_) => Ok(0),
     }

@@ -20,7 +20,7 @@ use unilith_image::{
     Base, Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
     is_own_volume, signal_number,
 };
-use unilith_linux::{PLACES, Recipe};
+use unilith_linux::{PLACES, Recipe, Target};
 use unilith_machine::{
     accel,
     console_log::LogLimits,
@@ -113,6 +113,10 @@ pub struct Flags {
     /// become jumps), shortcut (straight to TCP and devices), ret (no IRET), rtc (threads run to completion)
     #[arg(long, value_name = "OPTIONS", default_value = "", hide_default_value = true)]
     pub ukl: String,
+    /// Link the program with the micro kernel into one image, which has the system calls that the program makes and no
+    /// others: a program that `unilith cc` linked, or one of the catalogue that has a recipe
+    #[arg(long)]
+    pub r#static: bool,
     /// What the machine is
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
@@ -201,6 +205,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             choice.split_once('=').ok_or_else(|| Fault::new(format!("--set {choice}: write KEY=VALUE")))?;
         set.insert(key.to_string(), value.to_string());
     }
+    if flags.r#static {
+        crate::linked::check(flags, &mut set)?;
+    }
     kernel::features(&set)?;
     if let Some(level) =
         flags.log.as_deref().filter(|l| !["error", "warn", "info", "debug", "trace"].contains(l))
@@ -215,7 +222,11 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
 
     let progress = Progress::new();
     let shown = program.name.as_deref().unwrap_or(".").to_string();
-    let linked = if options.linked() { linked_programs(flags, program, &progress)? } else { Vec::new() };
+    let linked = if options.linked() || flags.r#static {
+        linked_programs(flags, program, &progress)?
+    } else {
+        Vec::new()
+    };
     let image = gather(flags, program, env, linked, &progress)?;
     for warning in &image.warnings {
         eprintln!("unilith: {warning}");
@@ -232,6 +243,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         set.entry(key.clone()).or_insert_with(|| value.clone());
     }
     let kernel = match flags.kernel {
+        KernelKind::Micro if flags.r#static => {
+            crate::linked::kernel(flags, platform, &kernel::features(&set)?, &image, &progress)?
+        }
         KernelKind::Micro => kernel::micro(platform, &kernel::features(&set)?, &progress)?,
         KernelKind::Linux => {
             let built = crate::boot::workshop()?.prepare(&options, &progress);
@@ -386,7 +400,7 @@ pub fn gather(
     Ok(unilith_image::gather(&request, &cache()?, progress)?)
 }
 
-/// The programs of a catalogue entry or a project that have recipes, built so that they are linked into Linux; none where
+/// The programs of a catalogue entry or a project that have recipes, built so that they are linked with the kernel; none where
 /// it comes from elsewhere and has to be linked already.
 fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Result<Vec<Linked>> {
     let catalogue = catalogue()?;
@@ -403,29 +417,39 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
             _ => return Ok(Vec::new()),
         },
     };
-    if manifest.linked.is_empty() {
+    let builds = |manifest: &Manifest| match flags.r#static {
+        true if !manifest.r#static.is_empty() => manifest.r#static.clone(),
+        _ => manifest.linked.clone(),
+    };
+    let recipes = builds(&manifest);
+    if recipes.is_empty() {
         if !catalogue.contains(&name) {
             return Ok(Vec::new());
         }
-        let has = |n: &String| catalogue.entry(n).is_ok_and(|(manifest, _)| !manifest.linked.is_empty());
+        let has = |n: &String| catalogue.entry(n).is_ok_and(|(manifest, _)| !builds(&manifest).is_empty());
         let others: Vec<String> = catalogue.names().into_iter().filter(has).collect();
+        let instead = match flags.r#static {
+            true => "links it with the micro kernel: leave out --static",
+            false => "links it into Linux: run it unmodified with `--ukl cpl0`",
+        };
         return Err(Fault::new(format!(
-            "{name}: no recipe links it into Linux: run it unmodified with `--ukl cpl0`; there are recipes for {}",
+            "{name}: no recipe {instead}; there are recipes for {}",
             others.join(", ")
         )));
     }
+    let version = if flags.r#static { crate::linked::version(flags, progress)? } else { Vec::new() };
     let unilith =
         std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
     let workshop = crate::boot::workshop()?;
     // Each is at the place of its number, so that all of them can run at once.
-    if manifest.linked.len() > usize::from(PLACES) {
+    if recipes.len() > usize::from(PLACES) {
         return Err(Fault::new(format!("{name}: there are places for {PLACES} linked programs, not more")));
     }
-    let numbered = (0..PLACES).zip(&manifest.linked);
+    let numbered = (0..PLACES).zip(&recipes);
     let make = |(place, build): (u8, &Build)| {
         let name = if catalogue.contains(&name) { &name } else { &build.source };
-        let recipe =
-            Recipe { name, build, folder: &folder, place, unilith: &unilith, offline: flags.offline };
+        let into = if flags.r#static { Target::Micro(&version) } else { Target::Linux(place) };
+        let recipe = Recipe { name, build, folder: &folder, into, unilith: &unilith, offline: flags.offline };
         let file = workshop.program(&recipe, progress).map_err(|e| Fault::new(e.to_string()))?;
         Ok(Linked { file, program: build.program.clone() })
     };

@@ -327,6 +327,13 @@ fn the_page_about_postgresql_works_as_printed() {
 }
 
 #[test]
+fn the_page_about_one_image_works_as_printed() {
+    let said = follow("how-to/link-with-the-kernel.md");
+    assert_eq!(said.matches("one image\n").count(), 2, "on Linux, and with its kernel: {said}");
+    assert!(said.contains("posix") && said.contains("in all"), "{said}");
+}
+
+#[test]
 fn pages_about_the_overlay_work_as_printed() {
     if tested_kernel() != "micro" {
         return;

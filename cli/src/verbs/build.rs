@@ -65,6 +65,10 @@ pub fn act(mut args: Args) -> Result<u8> {
         let to = folder.join(name);
         fs::copy(from, &to).map_err(file("write", &to))?;
     }
+    if let Some(symbols) = spec.symbols.as_ref().filter(|_| flags.r#static) {
+        let to = folder.join("kernel.symbols");
+        fs::copy(symbols, &to).map_err(file("write", &to))?;
+    }
     let script = folder.join("run.sh");
     fs::write(&script, run_script(&spec)).map_err(file("write", &script))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))

@@ -70,6 +70,9 @@ pub struct Manifest {
     /// written as a table, several as an array of tables.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_several")]
     pub linked: Vec<Build>,
+    /// How to build the program so that it is linked with the micro kernel (`--static`), where `linked` will not do.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_several")]
+    pub r#static: Vec<Build>,
 }
 
 /// How a program is built from Debian's source.
@@ -302,7 +305,7 @@ impl Manifest {
                 "{path}: linked: of several programs, all but one say with `program` which they are"
             );
         }
-        for build in &manifest.linked {
+        for build in manifest.linked.iter().chain(&manifest.r#static) {
             let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
             for name in build.needs.iter().chain([&build.source]) {
                 if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(plain) {

@@ -31,7 +31,7 @@ mod source;
 pub use kernel::Kernel;
 pub use link::{Compiler, Language, Libc, Linked, Outcome, PLACES, linked};
 pub use options::{Clock, Console, Options};
-pub use recipe::Recipe;
+pub use recipe::{Recipe, Target};
 pub use source::Source;
 pub use unilith_image::{Cache, Progress, Quiet};
 

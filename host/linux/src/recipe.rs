@@ -37,12 +37,29 @@ pub struct Recipe<'a> {
     pub build: &'a Build,
     /// Where its patches are.
     pub folder: &'a Path,
-    /// As in [`Compiler`].
-    pub place: u8,
+    pub into: Target<'a>,
     /// The command whose `linux cc` is the compiler.
     pub unilith: &'a Path,
     /// Use only what is in the cache.
     pub offline: bool,
+}
+
+/// What the program is linked into.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// Linux, at this place (as in [`Compiler`]).
+    Linux(u8),
+    /// The micro kernel: by `unilith cc`, of which these bytes are the version.
+    Micro(&'a [u8]),
+}
+
+impl Target<'_> {
+    fn kernel(self) -> &'static str {
+        match self {
+            Target::Linux(_) => "Linux",
+            Target::Micro(_) => "the micro kernel",
+        }
+    }
 }
 
 impl Workshop {
@@ -100,7 +117,13 @@ impl Workshop {
             add(package.as_bytes());
             add(installed(package).unwrap_or_default().as_bytes());
         }
-        add(&self.link_inputs(compiler(recipe, Language::C))?);
+        match recipe.into {
+            Target::Linux(place) => add(&self.link_inputs(compiler(recipe, place, Language::C))?),
+            Target::Micro(version) => {
+                add(b"micro");
+                add(version);
+            }
+        }
         for patch in &build.patches {
             let patch = folder.join(patch);
             add(&fs::read(&patch).map_err(|e| LinuxError::io("read", &patch, &e))?);
@@ -119,7 +142,8 @@ impl Workshop {
             TOOLS.iter().filter(|(what, _)| is_missing(what)).map(|(_, package)| *package).collect();
         let needs = recipe.build.needs.iter().map(String::as_str);
         missing.extend(needs.filter(|package| installed(package).is_none()));
-        if recipe.build.libc == Libc::Musl && link::check_musl(Language::C).is_err() {
+        let is_for_linux = matches!(recipe.into, Target::Linux(_));
+        if is_for_linux && recipe.build.libc == Libc::Musl && link::check_musl(Language::C).is_err() {
             missing.push("musl-dev");
         }
         need(&missing, &format!("building {}", recipe.name), progress)
@@ -155,7 +179,11 @@ impl Workshop {
         }
 
         let jobs = thread::available_parallelism().map_or(1, usize::from);
-        progress.step(&format!("building {name} {} for being linked into Linux", package.version));
+        progress.step(&format!(
+            "building {name} {} for being linked into {}",
+            package.version,
+            recipe.into.kernel()
+        ));
         let mut shell = command("nice");
         shell
             .args(["-n", "19", "sh", "-euc", &build.build])
@@ -163,7 +191,11 @@ impl Workshop {
             .env("MAKEFLAGS", format!("-j{jobs}"));
         for (variable, language) in [("CC", Language::C), ("CXX", Language::Cpp)] {
             let script = work.join(variable.to_lowercase());
-            write_script(&script, &compiler_script(recipe.unilith, compiler(recipe, language)))?;
+            let text = match recipe.into {
+                Target::Linux(place) => compiler_script(recipe.unilith, compiler(recipe, place, language)),
+                Target::Micro(_) => quoted_script(recipe.unilith, "cc"),
+            };
+            write_script(&script, &text)?;
             shell.env(variable, script);
         }
         let done = follow(&mut shell, &log, &mut |_| ())?;
@@ -176,7 +208,11 @@ impl Workshop {
         }
         let made = source.join(&build.makes);
         let program = fs::read(&made).map_err(|_| failed(&format!("it made no {}", build.makes)))?;
-        if link::linked(&program) == link::Linked::No {
+        let is_linked = match recipe.into {
+            Target::Linux(_) => link::linked(&program) != link::Linked::No,
+            Target::Micro(_) => has_objects(&program),
+        };
+        if !is_linked {
             return Err(failed(&format!("{} was not linked with $CC", build.makes)));
         }
         // Without what debuggers read, which would be memory of the machine; names stay.
@@ -193,21 +229,31 @@ impl Workshop {
     }
 }
 
-fn compiler(recipe: &Recipe<'_>, language: Language) -> Compiler {
+/// Whether `unilith cc` linked the program (`unilith_static::objects_of`).
+fn has_objects(program: &[u8]) -> bool {
+    use object::Object as _;
+    object::File::parse(program).is_ok_and(|file| file.section_by_name(".unilith.objects").is_some())
+}
+
+fn compiler(recipe: &Recipe<'_>, place: u8, language: Language) -> Compiler {
     let libc = match recipe.build.libc {
         Libc::Glibc => link::Libc::Glibc,
         Libc::Musl => link::Libc::Musl,
     };
-    Compiler { language, libc, place: recipe.place }
+    Compiler { language, libc, place }
 }
 
 /// One word for makefiles and configure scripts, which do not all take more as a compiler.
 fn compiler_script(unilith: &Path, compiler: Compiler) -> String {
-    let unilith = unilith.display().to_string().replace('\'', r"'\''");
     let verb = if compiler.language == Language::Cpp { "c++" } else { "cc" };
     let libc = if compiler.libc == link::Libc::Musl { " --libc musl" } else { "" };
     let place = if compiler.place == 0 { String::new() } else { format!(" --place {}", compiler.place) };
-    format!("#!/bin/sh\nexec '{unilith}' linux {verb}{libc}{place} -- \"$@\"\n")
+    quoted_script(unilith, &format!("linux {verb}{libc}{place} --"))
+}
+
+fn quoted_script(unilith: &Path, words: &str) -> String {
+    let unilith = unilith.display().to_string().replace('\'', r"'\''");
+    format!("#!/bin/sh\nexec '{unilith}' {words} \"$@\"\n")
 }
 
 fn write_script(path: &Path, text: &str) -> Result<()> {

@@ -13,6 +13,8 @@ extern crate alloc;
 
 #[cfg(panic = "abort")]
 mod heap;
+#[cfg(all(panic = "abort", feature = "linked"))]
+mod linked;
 #[cfg(panic = "abort")]
 mod logger;
 #[cfg(panic = "abort")]

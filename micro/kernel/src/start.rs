@@ -38,14 +38,14 @@ fn first_thread() {
     let Some(boot) = boot else { return };
     #[cfg_attr(not(any(feature = "net-tcpip", feature = "overlay")), allow(unused_mut))]
     let mut devices = machine::devices();
-    #[cfg(feature = "net-tcpip")]
+    #[cfg(all(feature = "net-tcpip", not(feature = "linked")))]
     crate::network::start(&boot.config, &mut devices);
     #[cfg(feature = "overlay")]
     crate::overlay::start(&mut devices);
-    #[cfg(feature = "net-unix")]
-    unix_socket::register();
-    #[cfg(feature = "net-unix")]
-    posix::calls::sockets::initialise();
+    #[cfg(all(feature = "net-unix", not(feature = "linked")))]
+    start_unix();
+    #[cfg(feature = "linked")]
+    crate::linked::start_sockets(&boot.config, &mut devices);
     if let Err(reason) = devices.finish() {
         failed(reason);
     }
@@ -53,6 +53,12 @@ fn first_thread() {
         Ok(never) => match never {},
         Err(reason) => failed(reason),
     }
+}
+
+#[cfg(feature = "net-unix")]
+pub fn start_unix() {
+    unix_socket::register();
+    posix::calls::sockets::initialise();
 }
 
 #[panic_handler]

@@ -171,6 +171,9 @@ macro_rules! left_out_of_image {
 }
 syscall_table::system_calls!(left_out_of_image);
 
+#[cfg(feature = "linked")]
+mod linked;
+
 static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handlers);
 
 /// How often each number was asked for in vain.
@@ -191,11 +194,21 @@ pub fn watched() {
         || api_trace::is_on(Point::CallEntry)
         || api_trace::is_on(Point::CallExit);
     WATCHED.store(traced || cpu_time::is_on(), Ordering::Relaxed);
+    // A linked program calls these functions itself.
+    #[cfg(not(feature = "linked"))]
     crate::fast::enable(!traced && !api_trace::is_on(Point::Sample));
 }
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_syscall(frame: &mut Frame) {
+    #[cfg(feature = "linked")]
+    return linked::by_instruction(frame);
+    #[cfg(not(feature = "linked"))]
+    by_number(frame);
+}
+
+#[inline(always)]
+fn by_number(frame: &mut Frame) {
     let number = frame.rax;
     let result = invoke(number, frame);
     if api_plat::take_work() || result.is_none() {
@@ -323,15 +336,23 @@ fn leave(frame: &mut Frame, mut call: Option<(u64, Result<usize>)>) {
         task::current().wait_while_held();
         let restart = calls::signals::deliver(frame, call);
         call = match restart {
-            Some(number) => {
-                frame.rax = number;
-                invoke(number, frame).map(|result| (number, result))
-            }
+            Some(number) => make_again(number, frame).map(|result| (number, result)),
             None => None,
         };
         if !api_plat::take_work() && call.is_none_or(|(_, r)| !is_restart(r)) {
             return;
         }
+    }
+}
+
+/// Makes an interrupted call again, by what tells which: its number, or what [`linked`] has in place of one.
+fn make_again(call: u64, frame: &mut Frame) -> Option<Result<usize>> {
+    #[cfg(feature = "linked")]
+    return linked::again(call, frame);
+    #[cfg(not(feature = "linked"))]
+    {
+        frame.rax = call;
+        invoke(call, frame)
     }
 }
 

@@ -28,6 +28,20 @@ pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
     process.files.lookup(path, &files::credentials_of(process))
 }
 
+/// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
+/// start again. Of an image with a linked program it is that, whatever the path.
+pub fn prepare_first(
+    process: &Process,
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
+    #[cfg(feature = "linked")]
+    return crate::linked::prepare(process, name, arguments, environment);
+    #[cfg(not(feature = "linked"))]
+    find(process, &name).and_then(|file| prepare(process, file, name, arguments, environment))
+}
+
 /// Loads the program at `dentry`, which was named `name`, for the process; nothing of the process changes. Errors are
 /// execve(2)'s.
 pub fn prepare(
@@ -38,6 +52,18 @@ pub fn prepare(
     environment: Vec<Vec<u8>>,
 ) -> Result<Prepared> {
     let file = executable(process, &dentry)?;
+    prepare_file(process, dentry, file, name, arguments, environment)
+}
+
+/// As [`prepare`], with the pages of the file.
+pub(crate) fn prepare_file(
+    process: &Process,
+    dentry: Arc<Dentry>,
+    file: Arc<MappedFile>,
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
     let comm = name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let limits = limits(process);
     let mut random = [0; 48];

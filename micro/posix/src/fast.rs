@@ -38,30 +38,37 @@ fn current() -> &'static Task {
     task::current()
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getpid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     current().process.pid as u64
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_gettid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     current().tid as u64
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getppid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     current().process.family.parent() as u64
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     u64::from(current().process.credentials.lock().uid)
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_geteuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     u64::from(current().process.credentials.lock().euid)
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getgid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     u64::from(current().process.credentials.lock().gid)
 }
 
+#[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getegid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     u64::from(current().process.credentials.lock().egid)
 }

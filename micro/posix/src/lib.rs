@@ -18,11 +18,16 @@ pub mod auxiliary;
 pub mod call;
 pub mod calls;
 pub mod cpu_time;
+// Of an image with a linked program most of this is left out by the linker.
+#[cfg_attr(feature = "linked", allow(dead_code))]
 pub mod dispatch;
 pub mod exec;
+#[cfg_attr(feature = "linked", allow(dead_code))]
 mod fast;
 pub mod files;
 pub mod futex;
+#[cfg(feature = "linked")]
+mod linked;
 mod load;
 pub mod mounts;
 mod out_of_memory;

@@ -57,8 +57,7 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
         working: process.files.working(),
     });
     let name = path.clone().into_bytes();
-    let prepared = exec::find(process, &name)
-        .and_then(|file| exec::prepare(process, file, name, arguments, environment));
+    let prepared = exec::prepare_first(process, name, arguments, environment);
     let Prepared { space, loaded, file, comm } = prepared.map_err(|e| exec::reason(path, e))?;
     process.set_space(space);
     task::current().set_name(&comm);

@@ -13,5 +13,8 @@ pub const DATA_SEGMENT: u64 = if PROCESS { 0x2b } else { 16 };
 /// The kernel's image lies where sign-extended 32 bits reach it.
 pub const KERNEL_IN_LAST_2_GIB: bool = !PROCESS;
 
+/// What the addresses of the kernel's image are above its physical ones; on a process the image has none.
+pub const KERNEL_IMAGE: u64 = if PROCESS { 0 } else { 0xffff_ffff_8000_0000 };
+
 /// True when the machine is a process of Linux.
 pub const PROCESS: bool = cfg!(feature = "process");

@@ -184,6 +184,7 @@ unilith_do_work:
     mov dword ptr gs:[{GS_WORK}], 0
     mov rdi, rsp
     call unilith_kernel_work
+.globl unilith_leave
 unilith_leave:
     # From here on only this processor's own interrupts matter. Who wants something of this thread from now on asks for work,
     # which is looked at below, behind the point where the others may come in.

@@ -99,10 +99,8 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
     let name = first.arguments.first().ok_or(ENOENT)?.clone();
     process.files.set_working(first.working.clone());
     let old = core::mem::replace(&mut *process.credentials.lock(), first.credentials.clone());
-    let prepared = exec::find(&process, &name).and_then(|file| {
-        let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
-        exec::prepare(&process, file, name, arguments, environment)
-    });
+    let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
+    let prepared = exec::prepare_first(&process, name, arguments, environment);
     let replaced = prepared.and_then(|prepared| replace(frame, &process, prepared));
     if let Err(e) = replaced {
         *process.credentials.lock() = old;

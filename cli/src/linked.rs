@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--static`: the program and the micro kernel in one image (`host/static`).
+
+use crate::{
+    archive::Archive,
+    fault::{Fault, Result, file},
+    kernel::{self, Kernel},
+    prepare::{self, Flags},
+    progress::Progress,
+    repository,
+};
+use std::{collections::BTreeMap, fs};
+use unilith_image::Image;
+use unilith_machine::record::{KernelKind, Platform};
+use unilith_static::{Workshop, objects_of};
+
+pub fn workshop() -> Result<Workshop> {
+    Ok(Workshop::new(&repository::root()?, &prepare::cache()?))
+}
+
+/// Refuses what cannot be together, and chooses what `--static` goes without.
+pub fn check(flags: &Flags, set: &mut BTreeMap<String, String>) -> Result<()> {
+    if flags.kernel == KernelKind::Linux {
+        return Err(Fault::new(
+            "--static is for the micro kernel; with Linux it is --kernel linux --ukl base",
+        ));
+    }
+    if flags.trace {
+        return Err(Fault::new("--trace prints calls by number, which a program of --static does not make"));
+    }
+    match set.get("overlay").map(String::as_str) {
+        None | Some("off") => {}
+        Some(_) => {
+            return Err(Fault::new(
+                "--set overlay: a machine of --static has no overlay; leave out one of them",
+            ));
+        }
+    }
+    set.insert("overlay".into(), "off".into());
+    Ok(())
+}
+
+/// What `unilith cc` makes programs of, for the names under which they are kept.
+pub fn version(flags: &Flags, progress: &Progress) -> Result<Vec<u8>> {
+    let libc = workshop()?.libc(flags.offline, progress).map_err(|e| Fault::new(e.to_string()))?;
+    Ok(libc.folder.file_name().unwrap_or_default().as_encoded_bytes().to_vec())
+}
+
+/// The kernel with the image's program in it.
+pub fn kernel(
+    flags: &Flags,
+    platform: Platform,
+    features: &[&str],
+    image: &Image,
+    progress: &Progress,
+) -> Result<Kernel> {
+    let bytes = fs::read(&image.root).map_err(file("read", &image.root))?;
+    let path = image.config.args.first().map_or("", String::as_str);
+    let program = Archive::read(&bytes).and_then(|archive| archive.file(path).map(<[u8]>::to_vec));
+    let objects = program.as_deref().and_then(objects_of).ok_or_else(|| {
+        Fault::new(format!(
+            "{path} cannot be linked with the kernel: `unilith cc` did not link it; build it with CC='unilith cc'"
+        ))
+    })?;
+    let workshop = workshop()?;
+    let object = kernel::object(platform, features, &workshop, progress)?;
+    let script = if platform.is_process() { "process" } else { "pc" };
+    let linked = workshop.link(&object, script, &objects, flags.offline, progress);
+    let linked = linked.map_err(|e| Fault::new(format!("{path}: {e}")))?;
+    for warning in &linked.warnings {
+        eprintln!("unilith: {warning}");
+    }
+    Ok(Kernel { boot: linked.boot, symbols: linked.symbols })
+}

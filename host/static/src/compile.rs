@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith cc`: a C compiler for programs that are linked with the kernel later.
+//!
+//! It is the system's compiler with another C library. What it links runs on Linux as it is, which is what configure scripts and
+//! the programs' own tests want; the objects it is made of are in it too, in a section that is not loaded.
+
+use crate::{Result, StaticError, Workshop, command, libc::Libc, run};
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+use unilith_image::Progress;
+
+/// The section of a program with the objects that it was linked from.
+pub const SECTION: &str = ".unilith.objects";
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The compiler's own.
+    pub code: u8,
+    /// What compiler and linker wrote to standard error.
+    pub messages: String,
+}
+
+/// Arguments with which the compiler links no program.
+const NO_LINK: [&str; 11] =
+    ["-c", "-S", "-E", "-M", "-MM", "-fsyntax-only", "--version", "-v", "-shared", "-r", "-Wl,-r"];
+/// Arguments that ask for another form of program than this one, or for what is done at the end.
+const DROPPED: [&str; 11] = [
+    "-pie",
+    "-static-pie",
+    "-no-pie",
+    "-static",
+    "-fpie",
+    "-fPIE",
+    "-fpic",
+    "-fPIC",
+    "-rdynamic",
+    "-s",
+    "-flto",
+];
+/// What the linker may be told when it puts objects together; all else is about the program that it does not make yet.
+const LINKER_WORDS: [&str; 6] =
+    ["--start-group", "--end-group", "--whole-archive", "--no-whole-archive", "-Bstatic", "-L"];
+
+impl Workshop {
+    /// Runs the compiler with these arguments.
+    pub fn compile(&self, arguments: &[OsString], offline: bool, progress: &dyn Progress) -> Result<Outcome> {
+        let libc = self.libc(offline, progress)?;
+        let is = |words: &[&str], argument: &OsString| words.iter().any(|word| argument == OsStr::new(word));
+        let links = arguments.iter().any(is_input) && !arguments.iter().any(|a| is(&NO_LINK, a));
+        let given: Vec<&OsString> = arguments.iter().filter(|a| !is(&DROPPED, a)).collect();
+        if !links {
+            return finish(compiler(&libc)?.args(given));
+        }
+        let output = output(arguments);
+        let folder = tempfile::tempdir()
+            .map_err(|e| StaticError::io("make a folder in", &std::env::temp_dir(), &e))?;
+        let objects = folder.path().join("program.o");
+        let mut together = compiler(&libc)?;
+        together.args(["-r", "-nostdlib", "-L"]).arg(libc.folder.join("lib"));
+        let mut words = given.into_iter();
+        while let Some(word) = words.next() {
+            let text = word.to_string_lossy();
+            if word == "-o" {
+                words.next();
+            } else if let Some(told) = text.strip_prefix("-Wl,") {
+                if LINKER_WORDS.iter().any(|known| told.starts_with(known)) {
+                    together.arg(word);
+                }
+            } else if !text.starts_with("-o") || text == "-o" {
+                together.arg(word);
+            }
+        }
+        let outcome = finish(together.arg("-o").arg(&objects))?;
+        if outcome.code != 0 {
+            return Ok(outcome);
+        }
+        let mut link = command("ld");
+        link.args(["-static", "--gc-sections", "-z", "noexecstack", "--build-id=none", "-o"]).arg(&output);
+        link.args(around(&libc, &[objects.clone(), libc.lib("native.o")])?);
+        let linked = finish(&mut link)?;
+        let messages = outcome.messages + &linked.messages;
+        if linked.code != 0 {
+            return Ok(Outcome { code: linked.code, messages });
+        }
+        let mut add = command("objcopy");
+        add.arg("--add-section").arg(format!("{SECTION}={}", objects.display()));
+        run("keeping the objects", add.arg(&output))?;
+        Ok(Outcome { code: 0, messages })
+    }
+}
+
+/// What a link of a program takes: start files, these objects, and the libraries.
+pub fn around(libc: &Libc, objects: &[PathBuf]) -> Result<Vec<OsString>> {
+    let own = run("asking the compiler for its library", command("gcc").arg("-print-libgcc-file-name"))?;
+    let mut out: Vec<OsString> = vec![libc.lib("crt1.o").into(), libc.lib("crti.o").into()];
+    out.extend(objects.iter().map(|object| object.clone().into_os_string()));
+    out.extend(["--start-group".into(), libc.lib("libc.a").into(), own.trim().into(), "--end-group".into()]);
+    out.push(libc.lib("crtn.o").into());
+    Ok(out)
+}
+
+fn compiler(libc: &Libc) -> Result<Command> {
+    let own = run("asking the compiler for its headers", command("gcc").arg("-print-file-name=include"))?;
+    let mut out = Command::new("gcc");
+    out.args(["-nostdinc", "-isystem"]).arg(libc.folder.join("include")).args(["-isystem", own.trim()]);
+    out.args([
+        "-fno-pie",
+        "-fno-stack-protector",
+        "-ffunction-sections",
+        "-fdata-sections",
+        "-U_FORTIFY_SOURCE",
+    ]);
+    Ok(out)
+}
+
+/// Something that is compiled or linked, not an option.
+fn is_input(argument: &OsString) -> bool {
+    let text = argument.to_string_lossy();
+    let ending = text.rsplit_once('.').map_or("", |(_, ending)| ending);
+    !text.starts_with('-') && ["c", "s", "S", "o", "a", "lo"].contains(&ending)
+}
+
+fn output(arguments: &[OsString]) -> PathBuf {
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        if word == "-o" {
+            return words.next().map_or_else(|| "a.out".into(), PathBuf::from);
+        }
+        if let Some(path) = word.to_str().and_then(|w| w.strip_prefix("-o")).filter(|p| !p.is_empty()) {
+            return path.into();
+        }
+    }
+    "a.out".into()
+}
+
+fn finish(command: &mut Command) -> Result<Outcome> {
+    command.stdin(Stdio::inherit()).stdout(Stdio::inherit());
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| StaticError::new(format!("cannot run {program}: {e}")))?;
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1);
+    Ok(Outcome { code, messages })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn only_what_has_an_input_and_is_not_told_otherwise_is_linked() {
+        for (word, is) in [("a.c", true), ("lib/x.a", true), ("-lz.c", false), ("README", false)] {
+            assert_eq!(is_input(&word.into()), is, "{word}");
+        }
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(output(&words("a.c -o out -O2")), Path::new("out"));
+        assert_eq!(output(&words("a.c -oout")), Path::new("out"));
+        assert_eq!(output(&words("a.c")), Path::new("a.out"));
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one link of a program, its C library and the kernel.
+
+use crate::{
+    Result, StaticError, Workshop, command, compile, compile::SECTION, key, reach::Reach, read, run, write,
+};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+use std::{
+    collections::BTreeSet,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+use unilith_image::Progress;
+
+/// An image that was linked.
+#[derive(Clone, Debug)]
+pub struct Linked {
+    /// What boots.
+    pub boot: PathBuf,
+    /// The same with symbols.
+    pub symbols: PathBuf,
+    /// One sentence for each thing that the program calls and this machine does not do.
+    pub warnings: Vec<String>,
+}
+
+/// The objects of a program that `unilith cc` linked; `None` for any other file.
+pub fn objects_of(program: &[u8]) -> Option<Vec<u8>> {
+    let file = object::File::parse(program).ok()?;
+    Some(file.section_by_name(SECTION)?.data().ok()?.to_vec())
+}
+
+/// Where programs begin (`micro/kernel/linked.ld`).
+const PROGRAM: u64 = 0x40_0000;
+/// Sections of a kernel's objects that are nothing to a link, or are about unwinding, which it does not do.
+const USELESS: [&str; 8] = [
+    ".comment",
+    ".llvm*",
+    ".eh_frame",
+    ".rela.eh_frame",
+    ".gcc_except_table*",
+    ".rela.gcc_except_table*",
+    ".note.gnu*",
+    ".group",
+];
+
+impl Workshop {
+    /// Makes one relocatable object of the kernel's library. Only what has the kernel's prefix has a name outside of it: its
+    /// `memcpy` is not the program's.
+    pub fn kernel_object(&self, library: &Path, to: &Path) -> Result<()> {
+        let all = to.with_extension("all");
+        let mut together = command("ld");
+        run(
+            "putting the kernel together",
+            together.args(["-r", "--whole-archive", "-o"]).arg(&all).arg(library),
+        )?;
+        let mut localize = command("objcopy");
+        localize.args(["--wildcard", "--keep-global-symbol=unilith_*", "--strip-debug"]);
+        localize.args(USELESS.map(|name| format!("--remove-section={name}")));
+        run("hiding the kernel's names", localize.arg(&all).arg(to))?;
+        std::fs::remove_file(&all).map_err(|e| StaticError::io("remove", &all, &e))
+    }
+
+    /// Links the objects of a program with the kernel: `kernel` is a file named `kernel.o`. `script` is `process` or `pc`.
+    pub fn link(
+        &self,
+        kernel: &Path,
+        script: &str,
+        objects: &[u8],
+        offline: bool,
+        progress: &dyn Progress,
+    ) -> Result<Linked> {
+        let libc = self.libc(offline, progress)?;
+        let scripts = self.micro.join("kernel");
+        let file = format!("linked-{script}.ld");
+        let inputs = [
+            read(kernel)?,
+            objects.to_vec(),
+            read(&libc.lib("libc.a"))?,
+            read(&scripts.join(&file))?,
+            read(&scripts.join("linked.ld"))?,
+        ];
+        let folder = self.sub("images")?.join(key(inputs.iter().map(Vec::as_slice)));
+        let (boot, symbols, notes) =
+            (folder.join("kernel"), folder.join("kernel.symbols"), folder.join("warnings"));
+        if !notes.is_file() {
+            progress.step("linking the program with the kernel");
+            crate::appear(&folder, |new| {
+                let program = new.join("program.o");
+                write(&program, objects)?;
+                let to = new.join("kernel.symbols");
+                // With what it makes sockets of, as long as nobody knows that it makes none.
+                let starts = new.join("starts-kernel.o");
+                let has = exported(&inputs[0])?;
+                let start = |uses: &dyn Fn(&str) -> bool| {
+                    assemble(&new.join("starts.s"), &starts_of(&has, uses), &starts)
+                };
+                start(&|_| true)?;
+                let link = |more: &[PathBuf]| {
+                    let mut link = command("ld");
+                    link.arg("-L").arg(&scripts).arg("-T").arg(scripts.join(&file));
+                    link.args(["-static", "--gc-sections", "-z", "max-page-size=4096", "-z", "noexecstack"]);
+                    link.args(["-z", "norelro", "--build-id=none", "--no-warn-rwx-segments", "-o"]).arg(&to);
+                    link.arg(kernel)
+                        .arg(&starts)
+                        .args(more)
+                        .args(compile::around(&libc, std::slice::from_ref(&program))?);
+                    let output =
+                        link.output().map_err(|e| StaticError::new(format!("cannot run ld: {e}")))?;
+                    Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+                };
+                let mut more = Vec::new();
+                let (mut done, mut said) = link(&more)?;
+                let mut warnings = Vec::new();
+                let reach = Reach::new(&[(&program, objects), (&libc.lib("libc.a"), &inputs[2])])?;
+                if !done {
+                    let missing = missing_calls(&said);
+                    if missing.is_empty() {
+                        return Err(StaticError::new(failure(&said)));
+                    }
+                    let stubs = new.join("missing-kernel.o");
+                    assemble(&new.join("missing.s"), &refusals(&missing), &stubs)?;
+                    more.push(stubs);
+                    (done, said) = link(&more)?;
+                    warnings.extend(missing.iter().filter_map(|name| reach.warning(name)));
+                }
+                if !done {
+                    return Err(StaticError::new(failure(&said)));
+                }
+                let calls = exported(&read(&to)?)?;
+                start(&|call| calls.contains(call) || calls.contains("unilith_syscall_any"))?;
+                link(&more)?;
+                warnings.extend(reach.dlopen());
+                warnings.extend(reach.any());
+                let boot = new.join("kernel");
+                write(&boot, loaded(read(&to)?, script == "process")?)?;
+                // A process machine executes it as nobody, whatever this user's umask is.
+                std::fs::set_permissions(&boot, std::fs::Permissions::from_mode(0o755))
+                    .map_err(|e| StaticError::io("make executable", &boot, &e))?;
+                write(&new.join("warnings"), warnings.join("\n"))
+            })?;
+        }
+        let text = String::from_utf8_lossy(&read(&notes)?).into_owned();
+        Ok(Linked { boot, symbols, warnings: text.lines().map(str::to_string).collect() })
+    }
+}
+
+/// socket(2) and socketpair(2).
+const SOCKET: &str = "unilith_syscall_41";
+const SOCKETPAIR: &str = "unilith_syscall_53";
+
+/// What the kernel starts for the program (`micro/kernel/src/linked.rs`), if it is in this kernel and used.
+fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
+    let one = |part: &str, calls: &[&str]| {
+        let start = format!("unilith_{part}_start");
+        let is_used = kernel.contains(&start) && calls.iter().any(|call| uses(call));
+        let to = if is_used { start } else { format!("unilith_{part}_none") };
+        let name = format!("unilith_linked_{part}");
+        format!(".section .text.{name},\"ax\",@progbits\n.globl {name}\n{name}:\n\tjmp {to}\n")
+    };
+    one("network", &[SOCKET])
+        + &one("unix", &[SOCKET, SOCKETPAIR])
+        + ".section .note.GNU-stack,\"\",@progbits\n"
+}
+
+/// The names that an object or image defines for others.
+fn exported(elf: &[u8]) -> Result<BTreeSet<String>> {
+    let file = object::File::parse(elf).map_err(|e| StaticError::new(e.to_string()))?;
+    let defined = file.symbols().filter(|s| s.is_global() && s.is_definition());
+    Ok(defined.filter_map(|s| s.name().ok().map(str::to_string)).collect())
+}
+
+/// Names of system calls that the kernel has no handler for, from the linker's messages.
+fn missing_calls(said: &str) -> BTreeSet<String> {
+    let name = |line: &str| {
+        let (_, rest) = line.split_once("undefined reference to `unilith_call_")?;
+        Some(rest.split('\'').next()?.to_string())
+    };
+    said.lines().filter_map(name).collect()
+}
+
+/// The calls of these names answer ENOSYS.
+fn refusals(names: &BTreeSet<String>) -> String {
+    const ENOSYS: i32 = 38;
+    let one = |name: &String| {
+        format!(
+            ".section .text.unilith_missing.{name},\"ax\",@progbits\n.globl unilith_call_{name}\n\
+             unilith_call_{name}:\n\tmov $-{ENOSYS}, %rax\n\txor %edx, %edx\n\tret\n"
+        )
+    };
+    names.iter().map(one).collect::<String>() + ".section .note.GNU-stack,\"\",@progbits\n"
+}
+
+fn assemble(source: &Path, text: &str, to: &Path) -> Result<()> {
+    write(source, text)?;
+    run("assembling", command("gcc").arg("-c").arg(source).arg("-o").arg(to)).map(|_| ())
+}
+
+/// Why a link failed, in one line.
+fn failure(said: &str) -> String {
+    let undefined: BTreeSet<&str> = said
+        .lines()
+        .filter_map(|line| line.split_once("undefined reference to `")?.1.split('\'').next())
+        .collect();
+    if !undefined.is_empty() {
+        let names: Vec<&str> = undefined.into_iter().take(8).collect();
+        return format!("undefined: {}; the C library of --static is musl", names.join(", "));
+    }
+    if let Some(line) = said.lines().find(|line| line.contains("relocation truncated to fit")) {
+        let object = line.split(':').next().unwrap_or(line);
+        return format!("{object} was compiled for another place: compile it with `unilith cc`");
+    }
+    said.lines().find(|l| l.contains("error")).or(said.lines().last()).unwrap_or("ld gave no reason").into()
+}
+
+/// What boots of an image: headers and segments, without symbols. (`strip` refuses sections that are not loaded where they
+/// are.) `on_linux`: the loader puts the program's bytes where the image has them, for it knows no physical addresses.
+fn loaded(mut image: Vec<u8>, on_linux: bool) -> Result<Vec<u8>> {
+    const HEADER: usize = 56;
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
+    let table = word(&image, 32) as usize;
+    let count = usize::from(image.get(56).copied().unwrap_or_default());
+    if count == 0 || image.len() < table + count * HEADER {
+        return Err(StaticError::new("the image that was linked has no program headers"));
+    }
+    let mut end = table + count * HEADER;
+    for header in (0..count).map(|i| table + i * HEADER) {
+        end = end.max((word(&image, header + 8) + word(&image, header + 32)) as usize);
+        if on_linux && word(&image, header + 16) == PROGRAM {
+            let load = word(&image, header + 24);
+            image[header + 16..header + 24].copy_from_slice(&load.to_le_bytes());
+        }
+    }
+    image.truncate(end);
+    // e_shoff, and e_shentsize, e_shnum and e_shstrndx.
+    image[40..48].fill(0);
+    image[58..64].fill(0);
+    Ok(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_without_a_handler_are_told_from_what_is_undefined() {
+        let said = "ld: kernel.o: in function `unilith_syscall_59':\n(.text+0x5d): undefined reference to `unilith_call_execve'\n";
+        assert_eq!(missing_calls(said).into_iter().collect::<Vec<_>>(), ["execve"]);
+        let said = "program.o: in function `main':\n(.text.main+0x5): undefined reference to `deflate'\n";
+        assert!(missing_calls(said).is_empty());
+        assert_eq!(failure(said), "undefined: deflate; the C library of --static is musl");
+    }
+
+    #[test]
+    fn other_files_have_no_objects() {
+        assert_eq!(objects_of(b"#!/bin/sh\n"), None);
+        assert_eq!(objects_of(&std::fs::read(std::env::current_exe().unwrap()).unwrap()), None);
+    }
+}

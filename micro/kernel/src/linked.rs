@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The entries of a linked program, one for each row of the table of system calls. An entry of a call that this kernel has
+//! no handler for is there too; the linker names it where a program makes that call.
+//!
+//! What has to be started before the program runs is not reached from its calls: whoever links says whether the program
+//! makes sockets.
+
+use crate::machine::Devices;
+use api_plat::{BootConfig, Frame};
+use core::arch::global_asm;
+use core::mem::offset_of;
+use plat_x86::cpu::Cpu;
+
+macro_rules! entry {
+    ($number:literal getpid) => {
+        concat!("linked_fast ", $number, ", getpid\n")
+    };
+    ($number:literal gettid) => {
+        concat!("linked_fast ", $number, ", gettid\n")
+    };
+    ($number:literal getppid) => {
+        concat!("linked_fast ", $number, ", getppid\n")
+    };
+    ($number:literal getuid) => {
+        concat!("linked_fast ", $number, ", getuid\n")
+    };
+    ($number:literal geteuid) => {
+        concat!("linked_fast ", $number, ", geteuid\n")
+    };
+    ($number:literal getgid) => {
+        concat!("linked_fast ", $number, ", getgid\n")
+    };
+    ($number:literal getegid) => {
+        concat!("linked_fast ", $number, ", getegid\n")
+    };
+    ($number:literal $name:ident) => {
+        concat!("linked_call ", $number, ", ", stringify!($name), "\n")
+    };
+}
+
+macro_rules! entries {
+    ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {
+        global_asm!(
+            include_str!("linked.s"),
+            $(entry!($number $name),)*
+            "linked_call any, any",
+            SEVERAL = const !api_plat::KERNEL_IN_LAST_2_GIB as u32,
+            GS_FRAME = const offset_of!(Cpu, frame),
+            RSP = const offset_of!(Frame, rsp),
+            RIP = const offset_of!(Frame, rip),
+            RDI = const offset_of!(Frame, rdi),
+            RSI = const offset_of!(Frame, rsi),
+            RDX = const offset_of!(Frame, rdx),
+            R10 = const offset_of!(Frame, r10),
+            R9 = const offset_of!(Frame, r9),
+            R8 = const offset_of!(Frame, r8),
+            RBX = const offset_of!(Frame, rbx),
+            RBP = const offset_of!(Frame, rbp),
+            R12 = const offset_of!(Frame, r12),
+            R13 = const offset_of!(Frame, r13),
+            R14 = const offset_of!(Frame, r14),
+            R15 = const offset_of!(Frame, r15),
+            ORIG_RAX = const offset_of!(Frame, orig_rax),
+            RFLAGS = const offset_of!(Frame, rflags),
+            ENTRY = const offset_of!(Frame, entry),
+        );
+    };
+}
+syscall_table::system_calls!(entries);
+
+unsafe extern "Rust" {
+    // Jumps to one of two below, made by whoever links (`host/static/src/image.rs`).
+    safe fn unilith_linked_network(config: &BootConfig, devices: &mut Devices);
+    safe fn unilith_linked_unix();
+}
+
+/// Starts the families of sockets that the program can make.
+pub fn start_sockets(config: &BootConfig, devices: &mut Devices) {
+    unilith_linked_network(config, devices);
+    unilith_linked_unix();
+}
+
+#[cfg(feature = "net-tcpip")]
+#[unsafe(no_mangle)]
+fn unilith_network_start(config: &BootConfig, devices: &mut Devices) {
+    crate::network::start(config, devices);
+}
+
+#[unsafe(no_mangle)]
+fn unilith_network_none(_: &BootConfig, _: &mut Devices) {}
+
+#[cfg(feature = "net-unix")]
+#[unsafe(no_mangle)]
+fn unilith_unix_start() {
+    crate::start::start_unix();
+}
+
+#[unsafe(no_mangle)]
+fn unilith_unix_none() {}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Where a program that is linked with the kernel enters it: for each system call a function `unilith_syscall_NUMBER`, in a
+# section of its own, which leads to the call's handler alone (`posix/src/dispatch/linked.rs`).
+#
+# The program jumps here with the return address in RCX and arguments as for SYSCALL. It expects what a function call
+# leaves: callee-saved registers, and the result in RAX. Nothing here writes to the program's stack. The Frame
+# and the ways out are entry.s'; an interrupt that hits these instructions finds kernel code.
+
+.macro linked_frame
+    mov r11, rsp
+    mov rsp, gs:[{GS_FRAME}]
+    mov [rsp + {RSP}], r11
+    mov [rsp + {RIP}], rcx
+.endm
+
+.macro linked_call number, name
+.pushsection .text.unilith_linked.\name,"ax",@progbits
+.balign 16
+.globl unilith_syscall_\number
+.type unilith_syscall_\number, @function
+unilith_syscall_\number:
+    linked_frame
+    mov [rsp + {RDI}], rdi
+    mov [rsp + {RSI}], rsi
+    mov [rsp + {RDX}], rdx
+    mov [rsp + {R10}], r10
+    mov [rsp + {R9}], r9
+    mov [rsp + {R8}], r8
+    mov [rsp + {RBX}], rbx
+    mov [rsp + {RBP}], rbp
+    mov [rsp + {R12}], r12
+    mov [rsp + {R13}], r13
+    mov [rsp + {R14}], r14
+    mov [rsp + {R15}], r15
+    .ifc \number,any
+    mov [rsp + {ORIG_RAX}], rax
+    .else
+    mov qword ptr [rsp + {ORIG_RAX}], \number
+    .endif
+    mov qword ptr [rsp + {RFLAGS}], 0x202
+    mov qword ptr [rsp + {ENTRY}], 0
+    .if {SEVERAL}
+    cmp dword ptr [rip + unilith_several], 0
+    je 1f
+    call unilith_kernel_lock
+1:
+    .endif
+    mov rdi, rsp
+    call unilith_call_\name
+    test edx, edx
+    jnz unilith_leave
+    .if {SEVERAL}
+    cmp dword ptr [rip + unilith_several], 0
+    jne 2f
+    .endif
+    jmp unilith_fast_check
+    .if {SEVERAL}
+2:  mov rbx, rax
+    call unilith_kernel_unlock
+    mov rax, rbx
+    mov rbx, [rsp + {RBX}]
+    jmp unilith_fast_check
+    .endif
+.size unilith_syscall_\number, . - unilith_syscall_\number
+.popsection
+.endm
+
+# A call that only reads a number (`posix/src/fast.rs`): with one processor the Frame stays as it is.
+.macro linked_fast number, name
+.pushsection .text.unilith_linked.\name,"ax",@progbits
+.balign 16
+.globl unilith_syscall_\number
+.type unilith_syscall_\number, @function
+unilith_syscall_\number:
+    linked_frame
+    .if {SEVERAL}
+    cmp dword ptr [rip + unilith_several], 0
+    jne 1f
+    .endif
+    call unilith_fast_\name
+    jmp unilith_fast_check
+    .if {SEVERAL}
+1:  mov [rsp + {RBX}], rbx
+    call unilith_kernel_lock
+    call unilith_fast_\name
+    mov rbx, rax
+    call unilith_kernel_unlock
+    mov rax, rbx
+    mov rbx, [rsp + {RBX}]
+    jmp unilith_fast_check
+    .endif
+.size unilith_syscall_\number, . - unilith_syscall_\number
+.popsection
+.endm

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! System calls of a program that is linked with its kernel: each is a function of its own, `unilith_call_NAME`, which
+//! the linker finds by name. A call that the program does not make is in no image, nor is what only that call needs.
+//!
+//! The assembly of the kernel image (`linked.s`) enters these functions with the [`Frame`] of the call. It has the
+//! arguments and the callee-saved registers of the program; the others are lost to any function call.
+
+use super::{Handler, RESTART, RESTART_NO_HANDLER, leave};
+use crate::call::Call;
+use crate::cpu_time;
+use abi::{Result, errno::ENOMEM, errno::ENOSYS};
+use api_plat::{CODE_SEGMENT, DATA_SEGMENT, Entry, Frame, Status};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// RFLAGS of a program at a function call: interrupts on, and the bit that is always set.
+const FLAGS: u64 = 0x202;
+
+/// What the assembly goes on with: RAX for the program, or all of its registers from the Frame.
+#[repr(C)]
+pub struct Outcome {
+    rax: u64,
+    has_registers: u64,
+}
+
+#[inline(always)]
+fn serve(handler: Handler, frame: &mut Frame) -> Outcome {
+    if cpu_time::is_on() {
+        cpu_time::entered();
+    }
+    let mut call = Call { frame, keep_registers: false };
+    let result = handler(&mut call);
+    let keeps = call.keep_registers;
+    if cpu_time::is_on() {
+        cpu_time::left();
+    }
+    match result {
+        Ok(value) if !keeps => Outcome { rax: value as u64, has_registers: 0 },
+        Err(e) if !keeps && e != RESTART && e != RESTART_NO_HANDLER => {
+            Outcome { rax: e.to_return() as u64, has_registers: 0 }
+        }
+        _ => end(handler, frame, if keeps { None } else { Some(result) }),
+    }
+}
+
+/// The handler replaced the registers (`None`), or a signal interrupted the call.
+#[cold]
+#[inline(never)]
+fn end(handler: Handler, frame: &mut Frame, result: Option<Result<usize>>) -> Outcome {
+    if let Some(Err(e)) = result {
+        (frame.rax, frame.rcx, frame.r11) = (e.to_return() as u64, frame.rip, FLAGS);
+        (frame.cs, frame.ss, frame.rflags) = (CODE_SEGMENT, DATA_SEGMENT, FLAGS);
+        frame.entry = Entry::Call;
+        api_plat::request_work();
+    }
+    // A call that is made again is known by its handler, for there is no table of numbers.
+    leave(frame, result.map(|result| (handler as usize as u64, result)));
+    Outcome { rax: 0, has_registers: 1 }
+}
+
+/// Makes an interrupted call again; `handler` is what [`end`] gave.
+pub(super) fn again(handler: u64, frame: &mut Frame) -> Option<Result<usize>> {
+    // SAFETY: it is the address of a `Handler`. Between `end` and here it may have been in the frame of a signal, in the
+    // program's memory; program and kernel have the same rights, so no boundary is crossed.
+    let handler: Handler = unsafe { core::mem::transmute(handler as usize) };
+    let mut call = Call { frame, keep_registers: false };
+    let result = handler(&mut call);
+    if call.keep_registers {
+        return None;
+    }
+    if super::is_restart(result) {
+        api_plat::request_work();
+    }
+    frame.rax = result.map_or_else(|e| e.to_return() as u64, |value| value as u64);
+    Some(result)
+}
+
+/// The program has an instruction `syscall` of its own: nothing was linked for it.
+pub(super) fn by_instruction(frame: &mut Frame) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let number = frame.rax;
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        api_plat::status(&Status::Missing { number: number as u32 });
+        log::warn!(
+            "system call {number} by the instruction at {:#x} answers ENOSYS: a program that is linked with its kernel \
+             calls functions; make it through the C library",
+            frame.rip
+        );
+    }
+    frame.rax = ENOSYS.to_return() as u64;
+}
+
+macro_rules! export {
+    ($name:ident $($path:ident)+) => {
+        const _: () = {
+            #[unsafe(export_name = concat!("unilith_call_", stringify!($name)))]
+            extern "C" fn call(frame: &mut Frame) -> Outcome {
+                const HANDLER: Option<Handler> = guarded!($name Some(crate::calls::$($path)::+ as Handler));
+                match HANDLER {
+                    Some(handler) => serve(handler, frame),
+                    None => Outcome { rax: ENOSYS.to_return() as u64, has_registers: 0 },
+                }
+            }
+        };
+    };
+}
+
+macro_rules! one {
+    ($name:ident none) => {};
+    // Another program would make its system calls by number.
+    (execve $($path:ident)+) => {};
+    (execveat $($path:ident)+) => {};
+    ($name:ident sysv $($call:ident)+) => { #[cfg(feature = "sysv-ipc")] export!($name sysv $($call)+); };
+    ($name:ident aio $($call:ident)+) => { #[cfg(feature = "aio")] export!($name aio $($call)+); };
+    ($name:ident message_queues $($call:ident)+) => { #[cfg(feature = "mqueue")] export!($name message_queues $($call)+); };
+    ($name:ident inotify $($call:ident)+) => { #[cfg(feature = "inotify")] export!($name inotify $($call)+); };
+    ($name:ident $($path:ident)+) => { export!($name $($path)+); };
+}
+
+macro_rules! all {
+    ($($number:literal $name:ident $status:ident $note:literal $($handler:ident)::+;)*) => {
+        $(one!($name $($handler)+);)*
+    };
+}
+syscall_table::system_calls!(all);
+
+/// syscall(3) with a number that is no constant where it is called. Only an image that has such a call has this function, and
+/// with it the table of all handlers.
+#[unsafe(no_mangle)]
+extern "C" fn unilith_call_any(frame: &mut Frame) -> Outcome {
+    match super::HANDLERS.get(frame.orig_rax as usize) {
+        Some(Some(handler)) => serve(*handler, frame),
+        _ => Outcome { rax: ENOSYS.to_return() as u64, has_registers: 0 },
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The program that was linked with this kernel: an ELF file within the image (`micro/kernel/linked-*.ld`), which is mapped
+//! as any other is. Its text calls functions of the kernel at their addresses.
+
+use crate::exec::{self, Prepared};
+use crate::mounts;
+use crate::process::Process;
+use abi::{PAGE_SIZE, Result, errno::*};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::FileType;
+use api_lock::SpinLock;
+use api_mem::{Frame, PageSource};
+use api_plat::{KERNEL_IMAGE, PROCESS};
+use mem::MappedFile;
+use vfs::{Credentials, Dentry, Walk, ops};
+
+unsafe extern "C" {
+    /// The linker script's: where the kernel sees the file; its start and end are multiples of the page size.
+    static __program_start: u8;
+    static __program_end: u8;
+}
+
+fn bounds() -> (u64, u64) {
+    (&raw const __program_start as u64, &raw const __program_end as u64)
+}
+
+/// The file's pages.
+struct Pages {
+    /// Copies, by page: on a platform whose image is no part of the machine's memory.
+    copies: SpinLock<Vec<Option<Frame>>>,
+}
+
+impl PageSource for Pages {
+    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
+        let (start, end) = bounds();
+        if for_write {
+            return Err(EACCES);
+        }
+        let at = index.checked_mul(PAGE_SIZE as u64).and_then(|offset| start.checked_add(offset));
+        let at = at.filter(|at| *at < end).ok_or(EFAULT)?;
+        if !PROCESS {
+            // SAFETY: a page of the image, which is permanent.
+            return Ok(unsafe { Frame::from_raw(at - KERNEL_IMAGE) });
+        }
+        let mut copies = self.copies.lock();
+        if copies.is_empty() {
+            let pages = (end - start) as usize / PAGE_SIZE;
+            copies.try_reserve_exact(pages).map_err(|_| ENOMEM)?;
+            copies.resize(pages, None);
+        }
+        let copy = &mut copies[index as usize];
+        if copy.is_none() {
+            let frame = Frame::new()?;
+            // SAFETY: the image's own bytes, which nobody writes.
+            frame.write(0, unsafe { core::slice::from_raw_parts(at as *const u8, PAGE_SIZE) });
+            *copy = Some(frame);
+        }
+        copy.clone().ok_or(ENOMEM)
+    }
+
+    fn resident_page(&self, index: u64) -> Option<Frame> {
+        self.page(index, false).ok()
+    }
+
+    fn length(&self) -> u64 {
+        let (start, end) = bounds();
+        end - start
+    }
+}
+
+/// Loads the program, which was named `name`, for the process; as [`exec::prepare`].
+pub fn prepare(
+    process: &Process,
+    name: Vec<u8>,
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+) -> Result<Prepared> {
+    let dentry = place(process, &name)?;
+    let stat = dentry.inode().stat()?;
+    let source = Arc::new(Pages { copies: SpinLock::new(Vec::new()) });
+    let file = MappedFile { source, path: name.clone(), device: stat.device, inode: stat.inode };
+    exec::prepare_file(process, dentry, Arc::new(file), name, arguments, environment)
+}
+
+/// The file that stands for the program in the tree: the image's own, or an empty one, for /proc/self/exe.
+fn place(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
+    if let Ok(found) = exec::find(process, path) {
+        return Ok(found);
+    }
+    let path = core::str::from_utf8(path).map_err(|_| ENOENT)?;
+    let path = if path.starts_with('/') { String::from(path) } else { alloc::format!("/{path}") };
+    let namespace = &process.files.namespace;
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    if !folder.is_empty() {
+        mounts::directory(namespace, folder, 0o755).map_err(|_| ENOENT)?;
+    }
+    let root = namespace.root().topmost();
+    let who = Credentials::root();
+    ops::create(&Walk::new(&root, &root, &who), path.as_bytes(), FileType::Regular, 0o755, 0)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// What a program that is linked with its kernel can do as any other can: it prints the same wherever it runs.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static __thread int of_thread = 7;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static long sum;
+static volatile sig_atomic_t signals;
+static sigjmp_buf back;
+
+static void *add(void *each) {
+    of_thread += (int)(long)each;
+    for (int i = 0; i < 1000; i++) {
+        pthread_mutex_lock(&mutex);
+        sum += (long)each;
+        pthread_mutex_unlock(&mutex);
+    }
+    return (void *)(long)of_thread;
+}
+
+static void on_signal(int signal) {
+    signals += signal == SIGALRM;
+}
+
+static void on_fault(int signal) {
+    siglongjmp(back, signal);
+}
+
+static void threads(void) {
+    pthread_t made[8];
+    long results = 0;
+    for (long i = 0; i < 8; i++)
+        if (pthread_create(&made[i], NULL, add, (void *)i))
+            perror("pthread_create");
+    for (int i = 0; i < 8; i++) {
+        void *result;
+        pthread_join(made[i], &result);
+        results += (long)result;
+    }
+    printf("threads: %ld, their own %ld, mine %d\n", sum, results, of_thread);
+}
+
+// A call that waits is made again behind a handler with SA_RESTART, and ends with EINTR behind one without.
+static void interrupted(int flags) {
+    int ends[2];
+    char byte = 0;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+    struct itimerval soon = {.it_value = {.tv_usec = 20000}};
+    signals = 0;
+    if (pipe(ends) || sigaction(SIGALRM, &action, NULL))
+        perror("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        // It writes when the parent is sure to have been interrupted: both waited from the fork on.
+        poll(NULL, 0, 300);
+        _exit(write(ends[1], "x", 1) != 1);
+    }
+    setitimer(ITIMER_REAL, &soon, NULL);
+    ssize_t n = read(ends[0], &byte, 1);
+    int error = n < 0 ? errno : 0, status;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    printf("read: %zd %s, %d signal, child %d\n", n, error ? strerror(error) : "no error", (int)signals,
+           WEXITSTATUS(status));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void faults(void) {
+    struct sigaction action = {.sa_handler = on_fault};
+    sigaction(SIGSEGV, &action, NULL);
+    char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int signal = sigsetjmp(back, 1);
+    if (signal == 0)
+        *(volatile char *)page = 1;
+    printf("fault: %s\n", strsignal(signal));
+    // A bad pointer in a call is an error of the call.
+    printf("bad pointer: %s\n", write(1, page, 8) < 0 ? strerror(errno) : "none");
+    mprotect(page, 4096, PROT_READ | PROT_WRITE);
+    strcpy(page, "mapped");
+    printf("memory: %s\n", page);
+}
+
+static void files(void) {
+    char text[64] = "";
+    struct stat stat;
+    FILE *file = fopen("/tmp/linked", "w+");
+    if (!file)
+        return perror("/tmp/linked");
+    for (int i = 0; i < 1000; i++)
+        fprintf(file, "%d\n", i);
+    rewind(file);
+    while (fgets(text, sizeof text, file))
+        ;
+    fstat(fileno(file), &stat);
+    printf("file: %ld bytes, ends with %s", (long)stat.st_size, text);
+    fclose(file);
+    int gone = unlink("/tmp/linked");
+    printf("unlink: %d, %s\n", gone, access("/tmp/linked", F_OK) ? strerror(errno) : "there");
+}
+
+static void process(void) {
+    int variable = 1, status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        variable = 41;
+        _exit(variable + (getppid() > 0));
+    }
+    waitpid(child, &status, 0);
+    printf("child: %d, mine %d, pids differ %d\n", WEXITSTATUS(status), variable, child != getpid());
+}
+
+static void sockets(void) {
+    int ends[2];
+    char text[16] = "";
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+        return perror("socketpair");
+    struct pollfd poll_end = {.fd = ends[1], .events = POLLIN};
+    if (write(ends[0], "across", 6) != 6 || poll(&poll_end, 1, 1000) != 1 || read(ends[1], text, sizeof text) != 6)
+        perror("socketpair");
+    printf("socket: %s\n", text);
+}
+
+int main(int count, char **arguments) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    printf("arguments: %d %s, HOME %s\n", count, arguments[count - 1], getenv("HOME") ? "set" : "not set");
+    threads();
+    interrupted(SA_RESTART);
+    interrupted(0);
+    faults();
+    files();
+    process();
+    sockets();
+    double root = 0;
+    sscanf("2.5e1", "%lf", &root);
+    printf("%.3f %s\n", root / 3, getppid() >= 0 && getuid() == geteuid() ? "ids" : "no ids");
+    return count == 2 ? 5 : 0;
+}
