@@ -21,6 +21,9 @@ static __thread int of_thread = 7;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static long sum;
 static volatile sig_atomic_t signals;
+// To the child: write now. The handler writes to it where the call is made again.
+static int tell[2];
+static volatile sig_atomic_t handler_tells;
 static sigjmp_buf back;
 
 static void *add(void *each) {
@@ -34,7 +37,9 @@ static void *add(void *each) {
 }
 
 static void on_signal(int signal) {
-    signals += signal == SIGALRM;
+    signals = signal == SIGALRM;
+    if (handler_tells && write(tell[1], "x", 1) != 1)
+        _exit(9);
 }
 
 static void on_fault(int signal) {
@@ -55,30 +60,34 @@ static void threads(void) {
     printf("threads: %ld, their own %ld, mine %d\n", sum, results, of_thread);
 }
 
-// A call that waits is made again behind a handler with SA_RESTART, and ends with EINTR behind one without.
+// A call that waits is made again behind a handler with SA_RESTART, and ends with EINTR behind one without. Signals come
+// until one has hit the call.
 static void interrupted(int flags) {
-    int ends[2];
+    int ends[2], status;
     char byte = 0;
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
-    struct itimerval soon = {.it_value = {.tv_usec = 20000}};
+    struct itimerval soon = {.it_value = {.tv_usec = 20000}, .it_interval = {.tv_usec = 20000}}, never = {0};
     signals = 0;
-    if (pipe(ends) || sigaction(SIGALRM, &action, NULL))
+    handler_tells = flags == SA_RESTART;
+    if (pipe(ends) || pipe(tell) || sigaction(SIGALRM, &action, NULL))
         perror("pipe");
+    fflush(stdout);
     pid_t child = fork();
-    if (child == 0) {
-        // It writes when the parent is sure to have been interrupted: both waited from the fork on.
-        poll(NULL, 0, 300);
-        _exit(write(ends[1], "x", 1) != 1);
-    }
+    if (child == 0)
+        _exit(read(tell[0], &byte, 1) != 1 || write(ends[1], "x", 1) != 1);
     setitimer(ITIMER_REAL, &soon, NULL);
     ssize_t n = read(ends[0], &byte, 1);
-    int error = n < 0 ? errno : 0, status;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        ;
-    printf("read: %zd %s, %d signal, child %d\n", n, error ? strerror(error) : "no error", (int)signals,
+    int error = n < 0 ? errno : 0;
+    setitimer(ITIMER_REAL, &never, NULL);
+    if (!handler_tells && write(tell[1], "x", 1) != 1)
+        perror("write");
+    waitpid(child, &status, 0);
+    printf("read: %zd %s, signal %d, child %d\n", n, error ? strerror(error) : "no error", (int)signals,
            WEXITSTATUS(status));
-    close(ends[0]);
-    close(ends[1]);
+    for (int i = 0; i < 2; i++) {
+        close(ends[i]);
+        close(tell[i]);
+    }
 }
 
 static void faults(void) {
