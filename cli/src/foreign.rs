@@ -48,7 +48,7 @@ const VERBS: [(&str, &str); 30] = [
     ("ls", "use `unilith ps`"),
 ];
 
-const FLAGS: [(&str, &str); 26] = [
+const FLAGS: [(&str, &str); 25] = [
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
@@ -75,10 +75,6 @@ const FLAGS: [(&str, &str); 26] = [
     ("--log-driver", "use `unilith logs`"),
     ("--cidfile", "`unilith run -d` prints the id; --name gives a name"),
     ("--tmpfs", "all of a machine's root is in memory and writable already"),
-    (
-        "--ulimit",
-        "use `ulimit` in a shell, or prlimit(1), before the program: `sh -c 'ulimit -n 4096; exec PROGRAM'`",
-    ),
     ("--add-host", "put an /etc/hosts into the image: `files` of a unilith.toml"),
     (
         "--read-only",

@@ -102,6 +102,9 @@ pub struct Flags {
     /// Start the program again when it has ended: no, on-failure[:TIMES], always or unless-stopped; with -d
     #[arg(long, value_name = "WHEN", default_value = "no", hide_default_value = true, value_parser = restart)]
     pub restart: Restart,
+    /// Files and connections the program may have open: nofile=SOFT[:HARD]
+    #[arg(long, value_name = "nofile=SOFT[:HARD]", value_parser = ulimit)]
+    pub ulimit: Option<(u32, Option<u32>)>,
     /// Accepted for docker's users: the kernel does what an init would
     #[arg(long, hide = true)]
     pub init: bool,
@@ -155,6 +158,20 @@ fn kernel_kind(text: &str) -> std::result::Result<KernelKind, String> {
 
 fn stop_signal(text: &str) -> std::result::Result<u8, String> {
     signal_number(text).ok_or_else(|| "it is a signal's name or number, for example SIGQUIT".into())
+}
+
+/// Reads `nofile=SOFT[:HARD]`; of the other limits nothing is known here.
+fn ulimit(text: &str) -> std::result::Result<(u32, Option<u32>), String> {
+    const OTHERS: &str =
+        "write nofile=SOFT[:HARD]; other limits are a shell's: `sh -c 'ulimit -c 0; exec PROGRAM'`";
+    let value = text.strip_prefix("nofile=").ok_or(OTHERS)?;
+    let (soft, hard) = value.split_once(':').map_or((value, None), |(soft, hard)| (soft, Some(hard)));
+    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no number of files"));
+    let (soft, hard) = (number(soft)?, hard.map(number).transpose()?);
+    if hard.is_some_and(|hard| hard < soft) {
+        return Err("the hard limit is below the soft one".into());
+    }
+    Ok((soft, hard))
 }
 
 fn restart(text: &str) -> std::result::Result<Restart, String> {
@@ -215,6 +232,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         return Err(Fault::new(format!("--log {level}: it is one of error, warn, info, debug and trace")));
     }
 
+    if flags.kernel == KernelKind::Linux && flags.ulimit.is_some() {
+        return Err(Fault::new("--ulimit is for --kernel micro: Linux has ulimit in a shell"));
+    }
     if flags.kernel == KernelKind::Micro && !flags.ukl.is_empty() {
         return Err(Fault::new("--ukl is for Linux: add --kernel linux"));
     }
@@ -313,6 +333,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         labels,
         stop_timeout: flags.stop_timeout,
         restart: flags.restart,
+        open_files: flags
+            .ulimit
+            .or_else(|| config.manifest.as_ref().and_then(|m| Some((m.open_files?, None)))),
     };
     Ok(spec)
 }
@@ -688,6 +711,15 @@ mod tests {
         assert_eq!((unasked(false, None), unasked(true, None)), (80, 160));
         assert_eq!((unasked(false, Some(384 * MB)), unasked(true, Some(384 * MB))), (384, 384));
         assert_eq!((unasked(false, Some(32 * MB)), unasked(true, Some(32 * MB))), (32, 160));
+    }
+
+    #[test]
+    fn limits_of_open_files_are_read_and_others_say_where_they_are() {
+        assert_eq!(ulimit("nofile=4096"), Ok((4096, None)));
+        assert_eq!(ulimit("nofile=4096:8192"), Ok((4096, Some(8192))));
+        for (text, says) in [("nofile=2:1", "below"), ("nofile=x", "`x`"), ("core=0", "ulimit -c")] {
+            assert!(ulimit(text).unwrap_err().contains(says), "{text}");
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ static void limits(void)
 {
     struct rlimit old, limit;
     CHECK(getrlimit(RLIMIT_NOFILE, &old) == 0 && old.rlim_cur >= 256);
+    // Programs that close all they may have, or make a table for them, take what they find.
+    CHECK(old.rlim_cur <= 65536 && old.rlim_max > old.rlim_cur);
     limit = (struct rlimit){64, old.rlim_max};
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     int last = 0;

@@ -72,6 +72,33 @@ static void sockets(void)
     unlink(name.sun_path);
 }
 
+/* What interface a line of a table is about, after its title. */
+static int has_interface(const char *path, const char *name)
+{
+    char line[512], shown[32];
+    FILE *file = fopen(path, "r");
+    int found = 0;
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, " %31[^: \t]", shown) == 1)
+            found |= !strcmp(shown, name);
+    fclose(file);
+    return found;
+}
+
+static void interfaces(void)
+{
+    CHECK(has_interface("/proc/net/dev", "lo") && has_interface("/proc/net/route", "Iface"));
+    char line[512];
+    unsigned long long received = 0, packets = 0;
+    FILE *file = fopen("/proc/net/dev", "r");
+    while (fgets(line, sizeof line, file))
+        sscanf(line, " lo: %llu %llu", &received, &packets);
+    fclose(file);
+    // The sockets above have spoken to each other.
+    CHECK(packets > 0 && received > packets);
+}
+
 static void memory_by_process_id(void)
 {
     char from[] = "hello, world", to[16] = "";
@@ -114,6 +141,7 @@ static void a_process_directory_names_the_process(void)
 int main(void)
 {
     sockets();
+    interfaces();
     memory_by_process_id();
     memory_policies();
     a_process_directory_names_the_process();

@@ -37,3 +37,28 @@ fn a_package_starts_what_its_unit_says_with_the_users_and_directories_of_its_scr
         assert!(line.split_whitespace().nth(1) == Some(uid), "owned by {uid}: {line}");
     }
 }
+
+#[test]
+fn a_server_that_listens_on_loopback_as_installed_is_reached_by_its_published_port() {
+    let unilith = Unilith::new();
+    finish(&mut unilith.command(&["check", "debian:memcached"]), BUILD_KERNEL).ok();
+    let machine = unilith.start(&["-p", "127.0.0.1::11211", "debian:memcached"]);
+    let mut stream = connect(machine.published(11211));
+    stream.write_all(b"version\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("VERSION 1."), "{answer}");
+}
+
+#[test]
+fn a_unit_that_goes_to_the_background_is_started_in_the_foreground() {
+    let unilith = Unilith::new();
+    finish(&mut unilith.command(&["check", "debian:dnsmasq"]), BUILD_KERNEL).ok();
+    let machine = unilith.start(&["-p", "127.0.0.1::53", "debian:dnsmasq"]);
+    let mut stream = connect(machine.at(53));
+    // version.bind, class CHAOS, by TCP: its length first.
+    stream.write_all(b"\x00\x1e\x12\x34\0\0\0\x01\0\0\0\0\0\0\x07version\x04bind\0\0\x10\0\x03").unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[2..], [0x12, 0x34]);
+}

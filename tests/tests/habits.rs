@@ -51,7 +51,8 @@ fn an_ended_machine_starts_again_under_its_new_name() {
         .code(2)
         .fails_with(&["colour", "exit_code"]);
 
-    unilith.run(&["start", "front"]).ok();
+    let ran = unilith.run(&["start", "front"]).ok();
+    assert_eq!(ran.out, "front\n", "what the user called it, not an id");
     assert_eq!(state("{{.State.Status}} {{.Name}}"), "running front\n");
     unilith.run(&["restart", "front"]).ok();
     unilith.run(&["logs", "--tail", "all", "front"]).ok().says("hello\nbye\nhello\nbye\nhello\n");

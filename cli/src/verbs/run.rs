@@ -104,7 +104,12 @@ fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
         Some(name) => store.create(unilith_machine::record::Spec { name: name.clone(), ..spec })?,
         None => create_with_free_name(store, spec)?,
     };
-    if run.detach { detach(machine) } else { foreground(machine, run) }
+    if run.detach {
+        let id = machine.spec.id.clone();
+        detach(machine, &id)
+    } else {
+        foreground(machine, run)
+    }
 }
 
 /// Reads `--log-opt`, whose names are docker's.
@@ -216,8 +221,8 @@ fn say_ended(folder: &Path, spec: &Spec, code: u8) {
     }
 }
 
-/// Starts the supervisor and waits for its first reports.
-pub fn detach(machine: Held) -> Result<u8> {
+/// Starts the supervisor and waits for its first reports; prints `shown` when the machine is there.
+pub fn detach(machine: Held, shown: &str) -> Result<u8> {
     let (spec, folder) = (machine.spec.clone(), machine.folder.clone());
     let own_log = machine.folder.join("supervisor.log");
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&own_log);
@@ -295,7 +300,7 @@ pub fn detach(machine: Held) -> Result<u8> {
             }
         }
     }
-    say!("{}", spec.id);
+    say!("{shown}");
     if io::stdout().is_terminal() {
         eprintln!("unilith: it is called {0}; `unilith stop {0}` ends it", spec.name);
     }

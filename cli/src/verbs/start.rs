@@ -21,7 +21,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         if machine.state.phase != Phase::Exited {
             return Err(Fault::new(format!("machine {} is running already", machine.spec.name)));
         }
-        again(&machine)
+        again(&machine, name)
     })
 }
 
@@ -46,12 +46,12 @@ pub fn restart(store: &Store, args: &RestartArgs) -> Result<u8> {
         if machine.state.phase.is_alive() {
             super::stop::stop(store, &machine, args.time)?;
         }
-        again(&store.find(&machine.spec.id)?)
+        again(&store.find(&machine.spec.id)?, name)
     })
 }
 
-/// Starts a machine that has ended.
-fn again(machine: &Machine) -> Result<()> {
+/// Starts a machine that has ended; prints what the user called it, as docker does.
+fn again(machine: &Machine, called: &str) -> Result<()> {
     for (what, path) in [("image", &machine.spec.initrd), ("kernel", &machine.spec.kernel)] {
         if !path.exists() {
             return Err(Fault::new(format!(
@@ -66,7 +66,7 @@ fn again(machine: &Machine) -> Result<()> {
         return Err(MachineError::NotFound(machine.spec.name.clone()).into());
     };
     held.renew()?;
-    match super::run::detach(held)? {
+    match super::run::detach(held, called)? {
         0 => Ok(()),
         code => Err(Fault { code, message: format!("machine {} did not start", machine.spec.name) }),
     }

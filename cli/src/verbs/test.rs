@@ -132,6 +132,8 @@ pub fn act(args: &Args) -> Result<u8> {
             "observers",
             "--test",
             "suites",
+            "--test",
+            "trial",
             "--no-fail-fast",
         ];
         part("programs of Linux's levels", tests_of(&root, &tests, args.filter.as_deref(), ignored, &[]))?;

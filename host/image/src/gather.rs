@@ -13,7 +13,7 @@ use crate::{
     manifest::{Manifest, signal_number},
     pattern,
     request::{Base, Image, Linked, Progress, Reference, Request},
-    service,
+    service, services,
     tree::{Content, Kind, Meta, Tree},
 };
 use sha2::{Digest, Sha256};
@@ -27,7 +27,7 @@ use std::{
 };
 
 /// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
-const GATHERER: &str = "4";
+const GATHERER: &str = "5";
 
 /// Gathers what the request names. An image that is in the cache already is not written again.
 pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
@@ -352,6 +352,9 @@ impl Sources<'_> {
             unit.prepare(tree);
             facts.service = unit.service(tree);
         }
+        if let Some(known) = services::of(&names).filter(|_| !chosen) {
+            facts.service = known.service(facts.service.take());
+        }
         if let Some(set) = self.base_packages(extent.base)? {
             let mut parts = Parts::of(extent.base, tree, extent.zones)?;
             // A service that a shell starts.
@@ -533,6 +536,13 @@ fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debian::Unpacke
     };
     let mine = of(&own);
     let name = |path: &String| path.rsplit('/').next().unwrap_or(path).to_string();
+    // php for php-cli, by Debian's alternatives or as a file.
+    let short =
+        ["-cli", "-bin", "-core", "-nox", "-full", "-client"].iter().find_map(|e| package.strip_suffix(e));
+    if let Some(program) = short.filter(|short| mine.len() != 1 && facts.find(short).is_some()) {
+        facts.program = Some(program.to_string());
+        return;
+    }
     if mine.is_empty() {
         let direct = unpacked.depends.get(package).cloned().unwrap_or_default();
         let files: Vec<PathBuf> =

@@ -30,6 +30,7 @@ mod manifest;
 mod pattern;
 mod request;
 mod service;
+mod services;
 mod source;
 mod store;
 mod tree;

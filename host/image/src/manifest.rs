@@ -46,6 +46,8 @@ pub struct Manifest {
     /// `"64M"`.
     pub memory: Option<Size>,
     pub cpus: Option<u32>,
+    /// Files and connections that the program may have open unasked, as `--ulimit nofile=`.
+    pub open_files: Option<u32>,
     /// Name or number: `"SIGQUIT"`, `"3"`.
     pub stop_signal: Option<String>,
     pub ready: Option<Ready>,

@@ -8,6 +8,7 @@ use crate::{
 };
 use api_boot::{BootConfig, Volume};
 use std::path::PathBuf;
+use unilith_network::ports::Protocol;
 
 /// What depends on the kernel: made when the machine's connection is known.
 pub struct BootFiles {
@@ -29,10 +30,12 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     };
     let mut boot = BootConfig {
         hostname: Some(spec.hostname.clone()),
+        published: published(spec),
         env: spec.env.clone(),
         cwd: spec.cwd.clone(),
         uid: spec.uid,
         gid: spec.gid,
+        open_files: spec.open_files,
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
         epoch_ns: Some(now_ms() * 1_000_000),
         log: spec.log.clone(),
@@ -44,4 +47,13 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     };
     crate::link::describe(connection, &mut boot);
     boot
+}
+
+/// TCP ports of the machine that clients of this host are let through to.
+fn published(spec: &Spec) -> Vec<u16> {
+    let all = spec.publish.iter().chain(&spec.offer).filter(|p| p.protocol == Protocol::Tcp);
+    let mut ports: Vec<u16> = all.map(|p| p.guest).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
 }

@@ -194,6 +194,9 @@ pub struct Spec {
     pub stop_timeout: Option<u64>,
     #[serde(default)]
     pub restart: Restart,
+    /// Descriptors of the program, soft and hard; `None`: the kernel's.
+    #[serde(default)]
+    pub open_files: Option<(u32, Option<u32>)>,
 }
 
 /// How a machine came to its end.

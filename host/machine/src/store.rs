@@ -472,6 +472,7 @@ pub(crate) mod tests {
             labels: BTreeMap::new(),
             stop_timeout: None,
             restart: Restart::No,
+            open_files: None,
         }
     }
 

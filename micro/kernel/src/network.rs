@@ -114,6 +114,7 @@ pub fn start(config: &BootConfig, devices: &mut Devices) {
         );
     }
     net.act(|stack, _| {
+        stack.tcp.published.clone_from(&config.published);
         stack.attach(device);
         if let Some(configuration) = configuration {
             stack.configure(configuration);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a process has of the file tree: descriptors, root and working directory, umask.
 
+use crate::calls::limits::USUAL_DESCRIPTORS;
 use crate::process::{Credentials, Process};
 use crate::shared::Shared;
 use crate::task;
@@ -17,8 +18,6 @@ use vfs::{Dentry, Namespace, Walk};
 pub const AT_FDCWD: i32 = -100;
 /// O_CLOEXEC of open(2) and of most calls that make a descriptor.
 pub const O_CLOEXEC: u32 = 0o2000000;
-/// RLIMIT_NOFILE at start, as in `limits`.
-const DESCRIPTOR_LIMIT: u32 = 1 << 20;
 
 struct Places {
     root: Arc<Dentry>,
@@ -56,7 +55,7 @@ impl Files {
         let root = namespace.root().topmost();
         let places = SpinLock::new(Places { working: root.clone(), root });
         let position = Shared::new(Position { places, umask: AtomicU32::new(0o022) });
-        let descriptors = Shared::new(Descriptors::new(DESCRIPTOR_LIMIT));
+        let descriptors = Shared::new(Descriptors::new(USUAL_DESCRIPTORS));
         let memory_files = ramfs::tmpfs(new_device(), memory / 2, 0o1777, (0, 0));
         Files { namespace, descriptors, memory_files, memory, position }
     }

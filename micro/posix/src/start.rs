@@ -34,6 +34,9 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let files = Files::new(Arc::new(namespace), boot.memory);
     crate::mounts::prepare(&files, config.cwd.as_deref())?;
     let process = Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), files);
+    if let Some((soft, hard)) = config.open_files {
+        process.files.descriptors.set_limit(process.limits.set_descriptors(soft, hard).into());
+    }
     let tid = processes::allocate().map_err(|_| String::from("the first process has no number"))?;
     debug_assert_eq!(tid, FIRST_PID);
     processes::add(&process);

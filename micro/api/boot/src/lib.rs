@@ -11,10 +11,12 @@
 //! | `ip` | IPv4 address and prefix of the first network device, `10.0.2.15/24` |
 //! | `gw` | default IPv4 gateway |
 //! | `dns` | DNS servers, separated by commas |
+//! | `published` | TCP ports that the host publishes, separated by commas: their connections reach listeners on 127.0.0.1 as well |
 //! | `hostname` | host name |
 //! | `env.KEY` | one environment variable |
 //! | `cwd` | working directory of the program |
 //! | `uid`, `gid` | user and group of the program |
+//! | `nofile` | `SOFT` or `SOFT:HARD`: descriptors of the program (RLIMIT_NOFILE) |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; may repeat |
 //! | `epoch` | wall clock in nanoseconds since 1970 just before the machine was started, for machines that no hypervisor and no host tells the time |
 //! | `tz` | value of TZ where the image has no /etc/localtime |
@@ -78,12 +80,16 @@ pub struct BootConfig {
     pub ip: Option<Ipv4Prefix>,
     pub gateway: Option<[u8; 4]>,
     pub dns: Vec<[u8; 4]>,
+    /// TCP ports whose connections reach a listener on 127.0.0.1 where there is no other.
+    pub published: Vec<u16>,
     pub hostname: Option<String>,
     /// In order; later entries win.
     pub env: Vec<(String, String)>,
     pub cwd: Option<String>,
     pub uid: u32,
     pub gid: u32,
+    /// Soft limit of descriptors, and the hard one where it is said.
+    pub open_files: Option<(u32, Option<u32>)>,
     pub volumes: Vec<Volume>,
     pub epoch_ns: Option<u64>,
     pub tz: Option<String>,
@@ -169,6 +175,9 @@ impl BootConfig {
         if !self.dns.is_empty() {
             put("dns", &self.dns.iter().map(show_ipv4).collect::<Vec<_>>().join(","));
         }
+        if !self.published.is_empty() {
+            put("published", &self.published.iter().map(u16::to_string).collect::<Vec<_>>().join(","));
+        }
         let texts = [("hostname", &self.hostname), ("cwd", &self.cwd), ("tz", &self.tz), ("log", &self.log)];
         for (key, value) in texts {
             if let Some(value) = value {
@@ -179,6 +188,9 @@ impl BootConfig {
             if value != 0 {
                 put(key, &value.to_string());
             }
+        }
+        if let Some((soft, hard)) = self.open_files {
+            put("nofile", &hard.map_or(soft.to_string(), |hard| format!("{soft}:{hard}")));
         }
         for v in &self.volumes {
             put("vol", &format!("{}:{}{}", v.tag, v.path, if v.read_only { ":ro" } else { "" }));
@@ -251,6 +263,11 @@ impl BootConfig {
                     self.dns.push(address(server)?);
                 }
             }
+            "published" => {
+                for port in value.split(',') {
+                    self.published.push(port.parse().map_err(|_| bad(word, "ports"))?);
+                }
+            }
             "hostname" => self.hostname = Some(value),
             "cwd" => self.cwd = Some(value),
             "tz" => self.tz = Some(value),
@@ -258,6 +275,12 @@ impl BootConfig {
             "uid" => self.uid = u32::try_from(number()?).map_err(|_| bad(word, "a user id"))?,
             "gid" => self.gid = u32::try_from(number()?).map_err(|_| bad(word, "a group id"))?,
             "epoch" => self.epoch_ns = Some(number()?),
+            "nofile" => {
+                let (soft, hard) =
+                    value.split_once(':').map_or((value.as_str(), None), |(s, h)| (s, Some(h)));
+                let number = |text: &str| text.parse().map_err(|_| bad(word, "SOFT or SOFT:HARD"));
+                self.open_files = Some((number(soft)?, hard.map(number).transpose()?));
+            }
             "trace" => self.trace = value == "1",
             "tty" => self.tty = value == "1",
             "stop" => {
@@ -382,11 +405,13 @@ mod tests {
             ip: Some(Ipv4Prefix { address: [10, 0, 2, 15], length: 24 }),
             gateway: Some([10, 0, 2, 2]),
             dns: alloc::vec![[10, 0, 2, 3], [1, 1, 1, 1]],
+            published: alloc::vec![80, 443],
             hostname: Some("red is".into()),
             env: alloc::vec![("A".into(), "b c=%\n".into()), ("Ä".into(), "".into())],
             cwd: Some("/data dir".into()),
             uid: 33,
             gid: 34,
+            open_files: Some((4096, Some(8192))),
             volumes: alloc::vec![Volume { tag: "v0".into(), path: "/da:ta".into(), read_only: true }],
             epoch_ns: Some(1 << 60),
             tz: Some("UTC".into()),
@@ -410,9 +435,17 @@ mod tests {
 
     #[test]
     fn bad_values_are_named() {
-        for line in
-            ["ip=1.2.3.4 --", "ip=1.2.3/8 --", "gw=x --", "uid=-1 --", "stop=65 --", "vol=x --", "cwd=%zz --"]
-        {
+        for line in [
+            "ip=1.2.3.4 --",
+            "ip=1.2.3/8 --",
+            "gw=x --",
+            "uid=-1 --",
+            "stop=65 --",
+            "published=x --",
+            "nofile=1:x --",
+            "vol=x --",
+            "cwd=%zz --",
+        ] {
             let word = line.split(' ').next().unwrap();
             assert_eq!(BootConfig::decode(line).unwrap_err().word, word);
         }

@@ -90,6 +90,8 @@ pub struct Statistics {
     pub sent_bytes: u64,
     pub send_drops: u64,
     pub bad_packets: u64,
+    pub looped_packets: u64,
+    pub looped_bytes: u64,
 }
 
 /// The internet layer.
@@ -319,6 +321,8 @@ impl Ip {
                 first.append(f.bytes());
             });
         }
+        self.statistics.looped_packets += 1;
+        self.statistics.looped_bytes += first.len() as u64;
         self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: true });
     }
 

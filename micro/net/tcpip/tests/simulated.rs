@@ -5,7 +5,7 @@
 
 mod common;
 use abi::{Events, errno::*};
-use api_socket::{Shutdown, Socket};
+use api_socket::{Address, Shutdown, Socket, SocketAddressV4};
 use common::*;
 
 /// Sends `total` bytes each way at the same time and checks every one; returns the time it took.
@@ -403,4 +403,31 @@ fn datagrams_cross(world: &World) {
 #[test]
 fn an_idle_connection_is_small() {
     assert!(size_of::<tcpip::tcp::connection::Connection>() < 800);
+}
+
+#[test]
+fn a_published_port_reaches_a_listener_on_loopback_and_both_ends_are_loopbacks() {
+    let world = World::new(Faults { delay: MS, ..Faults::default() }, 0, 1);
+    let inside = world.a.stream();
+    let loopback = |port| Address::v4(SocketAddressV4 { address: [127, 0, 0, 1], port });
+    inside.bind(&caller(), &loopback(80)).unwrap();
+    inside.listen(&caller(), 5).unwrap();
+
+    let early = world.b.stream();
+    assert_eq!(early.connect(&caller(), &world.a.at(80)), Err(EINPROGRESS));
+    assert!(world.until(SECOND, || early.poll().contains(Events::ERR)), "it is not published yet");
+
+    world.a.net.look(|s| s.tcp.published.push(80));
+    let (client, server) = world.connect(&inside, 80);
+    assert_eq!(server.local_address().unwrap(), loopback(80));
+    let peer = server.peer_address().unwrap().as_v4().unwrap();
+    assert_eq!(peer.address, [127, 0, 0, 1]);
+    send(&*client, b"hello").unwrap();
+    assert!(world.until(SECOND, || server.poll().contains(Events::IN)));
+    assert_eq!(receive(&*server, 9).unwrap(), b"hello");
+
+    // One that listens on the machine's own address comes first.
+    let outside = world.a.listen(80, 5);
+    let (_client, server) = world.connect(&outside, 80);
+    assert_eq!(server.local_address().unwrap(), world.a.at(80));
 }

@@ -33,6 +33,12 @@ pub const RLIM_INFINITY: u64 = u64::MAX;
 /// Most descriptors of a process (Linux' default `fs.nr_open`).
 pub const MOST_DESCRIPTORS: u64 = 1 << 20;
 
+/// Descriptors of a process that did not ask for more, as systemd's and a login's: programs that close all they may have, or
+/// make a table for them, were written for it.
+pub const USUAL_DESCRIPTORS: u32 = 1024;
+/// What it may have without asking for the right to more.
+const USUAL_DESCRIPTORS_HARD: u64 = 1 << 19;
+
 /// `struct rlimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -48,14 +54,14 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// What Linux gives its first process, with the descriptors container engines give.
+    /// What Linux gives its first process, with the descriptors that systemd gives.
     fn default() -> Limits {
         let same = |n| Limit { soft: n, hard: n };
         let mut limits = [same(RLIM_INFINITY); LIMITS];
         limits[RLIMIT_STACK].soft = 8 << 20;
         limits[RLIMIT_CORE].soft = 0;
         limits[RLIMIT_NPROC] = same(30_000);
-        limits[RLIMIT_NOFILE] = same(MOST_DESCRIPTORS);
+        limits[RLIMIT_NOFILE] = Limit { soft: USUAL_DESCRIPTORS.into(), hard: USUAL_DESCRIPTORS_HARD };
         limits[RLIMIT_MEMLOCK] = same(8 << 20);
         limits[RLIMIT_SIGPENDING] = same(30_000);
         limits[RLIMIT_MSGQUEUE] = same(819_200);
@@ -91,6 +97,18 @@ impl Limits {
             data: self.soft(RLIMIT_DATA),
             locked: self.soft(RLIMIT_MEMLOCK),
         }
+    }
+
+    /// What the boot command line says of descriptors; the hard limit moves up to the soft one.
+    pub fn set_descriptors(&self, soft: u32, hard: Option<u32>) -> u32 {
+        let most = MOST_DESCRIPTORS as u32;
+        let limit = &mut self.all.lock()[RLIMIT_NOFILE];
+        let soft = soft.min(hard.unwrap_or(most)).min(most);
+        *limit = Limit {
+            soft: soft.into(),
+            hard: hard.map_or(limit.hard, u64::from).clamp(soft.into(), most.into()),
+        };
+        soft
     }
 
     /// Moves a soft limit on, whoever set it.
@@ -190,13 +208,23 @@ mod tests {
         let set = |soft, hard, privileged| {
             limits.change(RLIMIT_NOFILE, Some(Limit { soft, hard }), privileged).map(|before| before.soft)
         };
-        assert_eq!(set(100, 200, false), Ok(MOST_DESCRIPTORS));
+        assert_eq!(set(100, 200, false), Ok(USUAL_DESCRIPTORS.into()));
         assert_eq!(set(100, 201, false), Err(EPERM));
         assert_eq!(set(100, 201, true), Ok(100));
         assert_eq!(set(300, 201, true), Err(EINVAL));
         assert_eq!(set(1, MOST_DESCRIPTORS + 1, true), Err(EPERM));
         assert_eq!(limits.soft(RLIMIT_NOFILE), 100);
         assert_eq!(limits.change(LIMITS, None, true), Err(EINVAL));
+    }
+
+    #[test]
+    fn descriptors_of_the_command_line_never_exceed_the_kernels() {
+        let limits = Limits::default();
+        assert_eq!(limits.set_descriptors(4096, None), 4096);
+        assert_eq!(limits.both(RLIMIT_NOFILE), Limit { soft: 4096, hard: USUAL_DESCRIPTORS_HARD });
+        assert_eq!(limits.set_descriptors(4096, Some(100)), 100);
+        assert_eq!(limits.both(RLIMIT_NOFILE), Limit { soft: 100, hard: 100 });
+        assert_eq!(limits.set_descriptors(u32::MAX, None), MOST_DESCRIPTORS as u32);
     }
 
     #[test]

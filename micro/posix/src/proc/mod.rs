@@ -2,6 +2,7 @@
 //! What /proc and /sys say: the part of them that programs read.
 
 mod descriptors;
+mod interfaces;
 mod net;
 mod process;
 mod system;

@@ -2,7 +2,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{net, system, text};
+use super::{interfaces, net, system, text};
 use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
 use crate::calls::identity::check_access;
 use crate::cpu_time;
@@ -109,11 +109,8 @@ pub const ROWS: &[Row] = &[
     ("net/udp6", Entry::Text(|_| net::udp6())),
     ("net/if_inet6", Entry::Text(|_| net::interfaces6())),
     ("net/unix", Entry::Text(|_| net::unix())),
-    ("net/if_inet6", Entry::Fixed("")),
-    (
-        "net/route",
-        Entry::Fixed("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"),
-    ),
+    ("net/dev", Entry::Text(|_| interfaces::devices())),
+    ("net/route", Entry::Text(|_| interfaces::routes())),
 ];
 
 /// What a thread shows; the key is its number.

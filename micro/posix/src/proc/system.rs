@@ -108,6 +108,9 @@ pub const ROWS: &[Row] = &[
             "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n",
         ),
     ),
+    // There are no block devices.
+    ("partitions", Entry::Fixed("major minor  #blocks  name\n\n")),
+    ("diskstats", Entry::Fixed("")),
     ("locks", Entry::Text(|_| locks())),
     ("meminfo", Entry::Text(|_| meminfo())),
     ("cpuinfo", Entry::Text(|_| cpuinfo())),

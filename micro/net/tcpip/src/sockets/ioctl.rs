@@ -39,6 +39,17 @@ pub struct Interface {
     pub mtu: usize,
     pub mac: [u8; 6],
     pub flags: u32,
+    pub traffic: Traffic,
+}
+
+/// What went through an interface since boot.
+#[derive(Clone, Copy, Default)]
+pub struct Traffic {
+    pub received_packets: u64,
+    pub received_bytes: u64,
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub sent_dropped: u64,
 }
 
 impl Interface {
@@ -58,6 +69,7 @@ impl Interface {
 
 /// `lo`, and `eth0` when there is a device.
 pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
+    let seen = &stack.ip.statistics;
     let loopback = Interface {
         index: 1,
         name: "lo",
@@ -66,6 +78,13 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
         mtu: crate::ip::LOOPBACK_MTU + 1,
         mac: [0; 6],
         flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
+        traffic: Traffic {
+            received_packets: seen.looped_packets,
+            received_bytes: seen.looped_bytes,
+            sent_packets: seen.looped_packets,
+            sent_bytes: seen.looped_bytes,
+            sent_dropped: 0,
+        },
     };
     let configuration = stack.ip.configuration;
     let ethernet = stack.ip.info.map(|info| Interface {
@@ -76,6 +95,13 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
         mtu: info.mtu,
         mac: info.mac,
         flags: IFF_UP | IFF_BROADCAST | IFF_RUNNING | IFF_MULTICAST | IFF_LOWER_UP,
+        traffic: Traffic {
+            received_packets: seen.received_packets,
+            received_bytes: seen.received_bytes,
+            sent_packets: seen.sent_packets,
+            sent_bytes: seen.sent_bytes,
+            sent_dropped: seen.send_drops,
+        },
     });
     core::iter::once(loopback).chain(ethernet)
 }

@@ -28,6 +28,9 @@ pub const IPV6_ORIGDSTADDR: u32 = 74;
 const IPV6_TRANSPARENT: u32 = 75;
 const IPV6_FREEBIND: u32 = 78;
 
+/// RFC 8200 5: the smallest MTU of a link.
+const MIN_MTU: i32 = 1280;
+
 /// Options that are kept as they were set, with what they are before.
 const KEPT: [(u32, i32); 14] = [
     (IPV6_MULTICAST_IF, 0),
@@ -55,6 +58,11 @@ pub struct Options {
 impl Options {
     /// `ENOPROTOOPT` for options that are not kept.
     pub fn keep(&mut self, name: u32, value: &[u8]) -> Result<()> {
+        if name == IPV6_MTU {
+            // It bounds fragments of IPv6, which loopback alone speaks here: none is ever made.
+            let known = int(value).is_ok_and(|n| n == 0 || n >= MIN_MTU);
+            return if known { Ok(()) } else { Err(EINVAL) };
+        }
         if !KEPT.iter().any(|(kept, _)| *kept == name) {
             return Err(ENOPROTOOPT);
         }

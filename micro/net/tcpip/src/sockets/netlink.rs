@@ -120,6 +120,26 @@ fn name_attribute(interface: &Interface) -> Vec<u8> {
     name
 }
 
+/// `struct rtnl_link_stats64`: packets, bytes, errors, drops of both ways, and counters that no device here has.
+fn traffic(interface: &Interface) -> [u8; 200] {
+    let seen = &interface.traffic;
+    let mut out = [0; 200];
+    let counted = [
+        seen.received_packets,
+        seen.sent_packets,
+        seen.received_bytes,
+        seen.sent_bytes,
+        0,
+        0,
+        0,
+        seen.sent_dropped,
+    ];
+    for (to, number) in out.chunks_exact_mut(8).zip(counted) {
+        to.copy_from_slice(&number.to_ne_bytes());
+    }
+    out
+}
+
 fn link(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
     let kind: u16 = if interface.is_loopback() { 772 } else { 1 };
     let broadcast = if interface.is_loopback() { [0; 6] } else { [0xff; 6] };
@@ -135,6 +155,7 @@ fn link(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
         .attribute(4, &(interface.mtu as u32).to_ne_bytes())
         .attribute(1, &interface.mac)
         .attribute(2, &broadcast)
+        .attribute(23, &traffic(interface))
         .finish()
 }
 

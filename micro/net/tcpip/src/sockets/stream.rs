@@ -71,7 +71,7 @@ impl StreamSocket {
     fn local(&self) -> SocketAddrV4 {
         self.net.look(|s| {
             let entry = s.tcp.sockets.get(self.id);
-            let connected = entry.and_then(|e| e.connection()).map(|c| c.tuple.local);
+            let connected = entry.and_then(|e| Some(e.shown(e.connection()?.tuple.local)));
             connected
                 .filter(|l| l.port() != 0)
                 .or(entry.and_then(|e| e.bound))
@@ -251,9 +251,10 @@ impl Socket for StreamSocket {
 
     fn peer_address(&self) -> Result<Address> {
         self.net.look(|s| {
-            let connection = s.tcp.sockets.get(self.id).and_then(|e| e.connection()).ok_or(ENOTCONN)?;
+            let entry = s.tcp.sockets.get(self.id).ok_or(ENOTCONN)?;
+            let connection = entry.connection().ok_or(ENOTCONN)?;
             match connection.is_synchronised() {
-                true => Ok(self.domain.show(connection.remote(), Families::V4)),
+                true => Ok(self.domain.show(entry.shown(connection.remote()), Families::V4)),
                 false => Err(ENOTCONN),
             }
         })

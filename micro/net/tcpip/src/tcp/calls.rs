@@ -54,6 +54,7 @@ impl Tcp {
         // What happened so far, the new owner sees by polling.
         connection.events = Events::NONE;
         let remote = connection.remote();
+        let remote = entry.shown(remote);
         self.invite_refused(id);
         Ok((child, shared, remote))
     }

@@ -4,7 +4,7 @@
 
 use super::connection::{Connection, Settings, State, WINDOW_SCALE};
 use super::output::{Bare, send_bare};
-use super::{Kind, Tcp, Timer};
+use super::{Entry, Kind, Tcp, Timer};
 use crate::hash::Tuple;
 use crate::ip::Ip;
 use crate::seq;
@@ -15,6 +15,7 @@ use crate::wire::{Flags, Options, Tcp as Header};
 use abi::Events;
 use alloc::collections::VecDeque;
 use api_netdev::Incoming;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Half-open requests of all listeners (Linux: tcp_max_syn_backlog on a machine of this size); cookies beyond.
 const MOST_REQUESTS: usize = 1024;
@@ -88,8 +89,18 @@ pub fn deferrals(seconds: u32) -> u8 {
 
 impl Tcp {
     /// The listener for a segment: one bound to the address before one bound to all, and of those that share a port
-    /// (SO_REUSEPORT) one chosen by hash.
+    /// (SO_REUSEPORT) one chosen by hash. A published port without one has the listener that is bound to 127.0.0.1, because
+    /// Debian's servers are configured to listen there alone.
     pub(super) fn find_listener(&self, tuple: &Tuple) -> Option<Id> {
+        let inside = || {
+            let loopback = SocketAddrV4::new(Ipv4Addr::LOCALHOST, tuple.local.port());
+            let published = self.published.contains(&tuple.local.port());
+            published.then(|| self.listener_of(&Tuple { local: loopback, ..*tuple }))?
+        };
+        self.listener_of(tuple).or_else(inside)
+    }
+
+    fn listener_of(&self, tuple: &Tuple) -> Option<Id> {
         let ids = self.ports.get(&tuple.local.port())?;
         let mut best: Option<(bool, Id)> = None;
         let mut equals = 0;
@@ -414,8 +425,12 @@ impl Tcp {
         let room = |l: &mut Listener| l.ready.try_reserve(1).is_ok();
         let inherited =
             self.sockets.get(request.listener).map(|l| (l.reuse_address, l.reuse_port, l.families));
+        let loopback = |entry: &Entry| entry.bound.is_some_and(|bound| bound.ip().is_loopback());
+        let inside =
+            !tuple.local.ip().is_loopback() && self.sockets.get(request.listener).is_some_and(loopback);
         if let (Some(entry), Some(inherited)) = (self.sockets.get_mut(id), inherited) {
             (entry.reuse_address, entry.reuse_port, entry.families) = inherited;
+            entry.inside = inside;
         }
         if self.connect_tuple(*tuple, id).is_err() || !self.listener(request.listener).is_some_and(room) {
             // As a full queue: the peer's data comes again, and finds nothing.

@@ -67,6 +67,8 @@ pub struct Entry {
     pub reuse_port: bool,
     /// A socket of the program refers to it, or a listener's queue.
     pub owned: bool,
+    /// A client from outside reached a listener on 127.0.0.1 by a published port: to the program both ends are loopback's.
+    pub inside: bool,
     /// In the list of those to look after.
     dirty: bool,
     /// The tick the wheel has for it.
@@ -74,6 +76,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An address of its connection as the program sees it.
+    pub fn shown(&self, address: SocketAddrV4) -> SocketAddrV4 {
+        if self.inside { SocketAddrV4::new(Ipv4Addr::LOCALHOST, address.port()) } else { address }
+    }
+
     pub fn connection(&self) -> Option<&Connection> {
         match &self.kind {
             Kind::Connection(connection) => Some(connection),
@@ -106,6 +113,8 @@ pub struct Tcp {
     secrets: Secrets,
     /// Advances ephemeral ports (RFC 6056).
     port_counter: u32,
+    /// Ports whose connections reach listeners on 127.0.0.1 as well, because the host publishes them.
+    pub published: Vec<u16>,
     /// SYN cookies were sent last.
     cookies_at: Option<u64>,
 }
@@ -127,6 +136,7 @@ impl Tcp {
             dirty: SegmentedVec::new(),
             secrets,
             port_counter: 0,
+            published: Vec::new(),
             cookies_at: None,
         }
     }
@@ -163,6 +173,7 @@ impl Tcp {
             reuse_address: false,
             reuse_port: false,
             owned: true,
+            inside: false,
             dirty: false,
             armed: 0,
         })

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! /proc/net/dev and /proc/net/route (proc(5)): what rtnetlink(7) says, as text.
+
+use super::text;
+use abi::{Result, errno::*};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use api_fs::{Sink, Source};
+use api_socket::{Address, Credentials, Sending};
+
+const SOCK_RAW: u32 = 3;
+const NLM_F_REQUEST_DUMP: u16 = 0x301;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_STATS64: u16 = 23;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+/// Of `struct nlmsghdr`.
+const HEADER: usize = 16;
+/// Of `struct ifinfomsg` and of `struct rtmsg`.
+const LINK: usize = 16;
+const ROUTE: usize = 12;
+/// Flags of a route: it is up, it has a gateway.
+const RTF_UP: u32 = 1;
+const RTF_GATEWAY: u32 = 2;
+/// A dump of the two interfaces has some hundred bytes each.
+const REPLY: usize = 8192;
+/// Lines of the table of routes have one length.
+const ROUTE_LINE: usize = 127;
+
+/// A number of 4 bytes; 0 where there are fewer.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
+}
+
+/// The messages of one kind that a dump answers with, whole.
+fn dump(ask: u16, kind: u16) -> Result<Vec<Vec<u8>>> {
+    // A kernel without a network has no such family.
+    let socket = match api_socket::create(Credentials::default(), Address::NETLINK.into(), SOCK_RAW, 0) {
+        Err(EAFNOSUPPORT) => return Ok(Vec::new()),
+        socket => socket?,
+    };
+    let mut request = Vec::new();
+    request.extend_from_slice(&(HEADER as u32 + 1).to_ne_bytes());
+    request.extend_from_slice(&ask.to_ne_bytes());
+    request.extend_from_slice(&NLM_F_REQUEST_DUMP.to_ne_bytes());
+    // Number, port, and the family: any.
+    request.extend_from_slice(&[0; 9]);
+    socket.send(None, &Sending::default(), &mut Source::kernel(&request))?;
+    let mut buffer = alloc::vec![0; REPLY];
+    let mut out = Vec::new();
+    loop {
+        let mut left = match socket.receive(&mut Sink::kernel(&mut buffer), 0) {
+            Ok(received) => &buffer[..received.length.min(REPLY)],
+            Err(_) => return Ok(out),
+        };
+        while left.len() >= HEADER {
+            let length = (word(left, 0) as usize).clamp(HEADER, left.len());
+            if half(left, 4) == kind {
+                out.push(left[..length].to_vec());
+            }
+            left = &left[length.next_multiple_of(4).min(left.len())..];
+        }
+    }
+}
+
+/// An attribute of a message whose attributes begin at `start`.
+fn attribute(message: &[u8], start: usize, kind: u16) -> Option<&[u8]> {
+    let mut left = message.get(start..)?;
+    while left.len() >= 4 {
+        let length = usize::from(half(left, 0)).clamp(4, left.len());
+        if half(left, 2) == kind {
+            return Some(&left[4..length]);
+        }
+        left = &left[length.next_multiple_of(4).min(left.len())..];
+    }
+    None
+}
+
+fn name(link: &[u8]) -> String {
+    let bytes = attribute(link, HEADER + LINK, IFLA_IFNAME).unwrap_or_default();
+    String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
+}
+
+/// /proc/net/dev.
+pub fn devices() -> Result<Vec<u8>> {
+    let mut out = String::from(
+        "Inter-|   Receive                                                |  Transmit\n \
+         face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n",
+    );
+    for link in dump(RTM_GETLINK, RTM_NEWLINK)? {
+        let counters = attribute(&link, HEADER + LINK, IFLA_STATS64).unwrap_or_default();
+        let n = |index: usize| {
+            let bytes = counters.get(index * 8..index * 8 + 8).and_then(|b| b.try_into().ok());
+            bytes.map_or(0, u64::from_ne_bytes)
+        };
+        out += &format!(
+            "{:>6}: {:7} {:7} {:4} {:4} {:4} {:5} {:10} {:9} {:8} {:7} {:4} {:4} {:4} {:5} {:7} {:10}\n",
+            name(&link),
+            n(2),
+            n(0),
+            n(4),
+            n(6),
+            0,
+            0,
+            0,
+            n(8),
+            n(3),
+            n(1),
+            n(5),
+            n(7),
+            0,
+            0,
+            0,
+            0
+        );
+    }
+    text(out)
+}
+
+/// /proc/net/route.
+pub fn routes() -> Result<Vec<u8>> {
+    let links = dump(RTM_GETLINK, RTM_NEWLINK)?;
+    let title = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
+    let mut out = format!("{title:<ROUTE_LINE$}\n");
+    for route in dump(RTM_GETROUTE, RTM_NEWROUTE)? {
+        let number = |kind| attribute(&route, HEADER + ROUTE, kind).map(|bytes| word(bytes, 0));
+        let index = number(RTA_OIF).unwrap_or(0);
+        let interface = links.iter().find(|link| word(link, HEADER + 4) == index).map(|link| name(link));
+        let prefix = u32::from(route.get(HEADER + 1).copied().unwrap_or(0));
+        // In the order of the wire, as the addresses are.
+        let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0).to_be();
+        let gateway = number(RTA_GATEWAY);
+        let line = format!(
+            "{}\t{:08X}\t{:08X}\t{:04X}\t0\t0\t0\t{mask:08X}\t0\t0\t0",
+            interface.unwrap_or_default(),
+            number(RTA_DST).unwrap_or(0),
+            gateway.unwrap_or(0),
+            RTF_UP | if gateway.is_some() { RTF_GATEWAY } else { 0 },
+        );
+        out += &format!("{line:<ROUTE_LINE$}\n");
+    }
+    text(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_and_damaged_ones_end_the_search() {
+        let message = [0, 0, 0, 0, 5, 0, 1, 0, 7, 0, 0, 0, 8, 0, 3, 0, 1, 2, 3, 4];
+        assert_eq!(attribute(&message, 4, 1), Some(&[7][..]));
+        assert_eq!(attribute(&message, 4, 3), Some(&[1, 2, 3, 4][..]));
+        assert_eq!(attribute(&message, 4, 9), None);
+        assert_eq!(attribute(&[200, 0, 9, 0, 1], 0, 9), Some(&[1][..]));
+        assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 2, 0], 0, 9), None);
+        assert_eq!(attribute(&[], 4, 9), None);
+    }
+}
