@@ -30,6 +30,12 @@ const BUILD: Duration = Duration::from_secs(1800);
 /// Building one kernel with the command there, or fetching the packages of a program.
 pub const BUILD_KERNEL: Duration = Duration::from_secs(600);
 
+/// How many times slower than a computer this one is, by `UNILITH_TEST_SLOWNESS`: every limit here is multiplied by it.
+fn slowness() -> u32 {
+    let words = std::env::var("UNILITH_TEST_SLOWNESS").unwrap_or_else(|_| "1".into());
+    words.parse().unwrap_or_else(|e| panic!("UNILITH_TEST_SLOWNESS={words}: {e}"))
+}
+
 /// The repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_path_buf()
@@ -364,8 +370,8 @@ pub fn finish(command: &mut Command, patience: Duration) -> Ran {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
     let id = child.id();
-    let output =
-        wait(child, patience).unwrap_or_else(|| panic!("{command:?} (pid {id}) did not end in {patience:?}"));
+    let output = wait(child, patience * slowness())
+        .unwrap_or_else(|| panic!("{command:?} (pid {id}) did not end in {patience:?}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran {
         code: output.status.code(),
@@ -418,6 +424,7 @@ pub fn eventually(what: &str, question: impl FnMut() -> bool) {
 #[track_caller]
 pub fn eventually_within(patience: Duration, what: &str, mut question: impl FnMut() -> bool) {
     let begin = Instant::now();
+    let patience = patience * slowness();
     while !question() {
         assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -438,10 +445,11 @@ pub fn free_port() -> u16 {
 /// A connection with time limits, so that a machine that hangs fails the test.
 #[track_caller]
 pub fn connect(to: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(10))
+    let patience = PATIENCE * slowness();
+    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(10) * slowness())
         .unwrap_or_else(|e| panic!("cannot connect to {to}: {e}"));
     let limits =
-        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));
     limits.expect("time limits that are not zero");
     stream
 }

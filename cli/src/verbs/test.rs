@@ -22,11 +22,12 @@ pub struct Args {
     /// Only the whole-system tests
     #[arg(long, conflicts_with = "host")]
     system: bool,
-    /// Only machines under KVM: on a computer without one, in a machine that has one (docs/explanation/platforms.md)
+    /// Only machines under KVM, in a machine that emulates one (docs/explanation/platforms.md); with --long all whole-system
+    /// tests in it
     #[arg(long, conflicts_with_all = ["host", "system"])]
     kvm: bool,
     /// Also what takes hours: thousands of starts, kernels that check themselves
-    #[arg(long, conflicts_with_all = ["host", "kvm"])]
+    #[arg(long, conflicts_with = "host")]
     long: bool,
     /// Only tests whose name contains this
     filter: Option<String>,
@@ -74,7 +75,11 @@ pub fn act(args: &Args) -> Result<u8> {
     if args.kvm {
         let tests = ["test", "--locked", "--release", "-p", "unilith-tests", "--test", "kvm"];
         let harness = ["--test-threads=1", "--nocapture"];
-        let asked = [("UNILITH_TEST_KVM", "1")];
+        let programs = ON_PROCESS_MACHINES.join(" ");
+        let asked = [
+            ("UNILITH_TEST_KVM", if args.long { "suite" } else { "smoke" }),
+            ("UNILITH_TEST_KVM_FILES", &programs),
+        ];
         part("machines under KVM", tests_of(&root, &tests, args.filter.as_deref(), &harness, &asked))?;
         say!("{} passed, {} failed", total.passed, total.failed);
         return Ok(u8::from(total.failed > 0));
