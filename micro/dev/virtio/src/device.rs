@@ -5,6 +5,8 @@ use crate::{Queue, feature, mmio::Mmio, pci::Pci};
 use abi::{Result, errno::EIO, errno::ENODEV};
 use alloc::vec::Vec;
 use api_sched::Poller;
+use core::sync::atomic::{AtomicU8, Ordering};
+use plat_pc::Windows;
 
 /// What a device is (virtio 1.2, 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub(crate) enum Transport {
 pub struct Device {
     kind: Kind,
     transport: Transport,
+    /// What was last written to its status: reading it back costs an exit to the monitor.
+    status: AtomicU8,
 }
 
 macro_rules! on {
@@ -47,7 +51,12 @@ macro_rules! on {
 
 impl Device {
     pub(crate) fn new(kind: u16, transport: Transport) -> Device {
-        Device { kind: Kind(kind), transport }
+        Device { kind: Kind(kind), transport, status: AtomicU8::new(0) }
+    }
+
+    fn set_status(&self, status: u8) {
+        self.status.store(status, Ordering::Relaxed);
+        on!(self, t => t.set_status(status));
     }
 
     pub fn kind(&self) -> Kind {
@@ -57,24 +66,27 @@ impl Device {
     /// Resets the device and agrees on features: those of `wanted` that it offers, and version 1 where it has it.
     /// `ENODEV` when it refuses them.
     pub fn begin(&self, wanted: u64) -> Result<u64> {
-        on!(self, t => {
-            t.set_status(0);
+        self.set_status(0);
+        if let Transport::Pci(pci) = &self.transport {
             // A PCI device may take its time over a reset (4.1.4.3.1).
-            while t.status() != 0 {
+            while pci.status() != 0 {
                 core::hint::spin_loop();
             }
-            t.set_status(ACKNOWLEDGE | DRIVER);
+        }
+        self.set_status(ACKNOWLEDGE | DRIVER);
+        let features = on!(self, t => {
             let features = t.offered_features() & (wanted | feature::VERSION_1);
             t.accept_features(features);
-            if features & feature::VERSION_1 != 0 {
-                t.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
-                if t.status() & FEATURES_OK == 0 {
-                    t.set_status(FAILED);
-                    return Err(ENODEV);
-                }
+            features
+        });
+        if features & feature::VERSION_1 != 0 {
+            self.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
+            if on!(self, t => t.status()) & FEATURES_OK == 0 {
+                self.set_status(FAILED);
+                return Err(ENODEV);
             }
-            Ok(features)
-        })
+        }
+        Ok(features)
     }
 
     /// Makes queue `index`, of at most `most` descriptors, a power of two. `features` is what [`Device::begin`]
@@ -91,12 +103,12 @@ impl Device {
 
     /// The driver is ready.
     pub fn start(&self) {
-        on!(self, t => t.set_status(t.status() | DRIVER_OK));
+        self.set_status(self.status.load(Ordering::Relaxed) | DRIVER_OK);
     }
 
     /// The driver gives up.
     pub fn fail(&self) {
-        on!(self, t => t.set_status(FAILED));
+        self.set_status(FAILED);
     }
 
     /// One byte of the device's configuration.
@@ -149,6 +161,9 @@ pub(crate) fn queue_size(most_of_device: u16, most: u16) -> Result<u16> {
 
 /// Finds all devices: those in memory-mapped windows, else those on the PCI bus.
 pub fn discover() -> Vec<Device> {
-    let windows = plat_pc::virtio_windows();
-    if windows.is_empty() { crate::pci::discover() } else { crate::mmio::discover(&windows) }
+    match plat_pc::virtio_windows() {
+        Windows::Told(windows) => crate::mmio::discover(&windows, false),
+        Windows::Guessed(windows) => crate::mmio::discover(&windows, true),
+        Windows::None => crate::pci::discover(),
+    }
 }

@@ -24,7 +24,6 @@ const LEGACY_QUEUE_ALIGN: usize = 0x3c;
 const LEGACY_QUEUE_PAGE: usize = 0x40;
 const QUEUE_READY: usize = 0x44;
 const QUEUE_NOTIFY: usize = 0x50;
-const INTERRUPT_STATUS: usize = 0x60;
 const INTERRUPT_ACKNOWLEDGE: usize = 0x64;
 const STATUS: usize = 0x70;
 const QUEUE_DESCRIPTORS: usize = 0x80;
@@ -32,6 +31,10 @@ const QUEUE_DRIVER: usize = 0x90;
 const QUEUE_DEVICE: usize = 0xa0;
 const CONFIG_GENERATION: usize = 0xfc;
 const CONFIG: usize = 0x100;
+
+// Causes of an interrupt.
+const USED_BUFFER: u32 = 1;
+const CONFIGURATION_CHANGED: u32 = 1 << 1;
 
 /// "virt"
 const MAGIC_VALUE: u32 = 0x7472_6976;
@@ -52,13 +55,17 @@ fn write(base: u64, register: usize, value: u32) {
     unsafe { physical_to_virtual::<u32>(base + register as u64).write_volatile(value) }
 }
 
-/// The devices in those windows that have one.
-pub(crate) fn discover(windows: &[VirtioWindow]) -> Vec<Device> {
+/// The devices in those windows that have one, in the order of the windows. Windows that `are_guessed` are filled from the
+/// last one on, as QEMU does it, so the first empty one ends the search: a window costs an exit to the monitor.
+pub(crate) fn discover(windows: &[VirtioWindow], are_guessed: bool) -> Vec<Device> {
     let mut found = Vec::new();
-    for window in windows {
+    for window in windows.iter().rev() {
         let base = window.base;
         // An empty window has device 0.
         let kind = read(base, DEVICE_ID);
+        if kind == 0 && are_guessed && !found.is_empty() {
+            break;
+        }
         if kind == 0 || kind > u32::from(u16::MAX) || read(base, MAGIC) != MAGIC_VALUE {
             continue;
         }
@@ -73,6 +80,7 @@ pub(crate) fn discover(windows: &[VirtioWindow]) -> Vec<Device> {
         let transport = Mmio { base, line: window.line, legacy };
         found.push(Device::new(kind as u16, Transport::Mmio(transport)));
     }
+    found.reverse();
     found
 }
 
@@ -165,13 +173,11 @@ struct Target {
 }
 
 /// Interrupt context. The line is acknowledged before the poller looks at the queues, so what the device adds later
-/// raises it again.
+/// raises it again. The line is the device's own, so its status is not read first: each register costs an exit to the
+/// monitor, and acknowledging what is not there changes nothing.
 fn interrupt(target: usize) {
     // SAFETY: `on_interrupt` registered a target that lives for ever.
     let target = unsafe { &*(target as *const Target) };
-    let status = read(target.base, INTERRUPT_STATUS);
-    if status != 0 {
-        write(target.base, INTERRUPT_ACKNOWLEDGE, status);
-        api_sched::raise(target.poller);
-    }
+    write(target.base, INTERRUPT_ACKNOWLEDGE, USED_BUFFER | CONFIGURATION_CHANGED);
+    api_sched::raise(target.poller);
 }

@@ -3,8 +3,8 @@
 
 use crate::physical_to_virtual;
 use crate::windows::Line;
-use crate::x86::{self, outb, rdmsr};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::x86::{self, physical, rdmsr, wrmsr};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The vector of the local APIC's timer.
 pub const TIMER: usize = 32;
@@ -42,6 +42,15 @@ const IO_APIC_VERSION: u32 = 1;
 
 static BASE: AtomicU64 = AtomicU64::new(0);
 static DEADLINES: AtomicBool = AtomicBool::new(false);
+/// The identity register, which does not change.
+static IDENTITY: AtomicU32 = AtomicU32::new(0);
+
+// KVM's paravirtual end of interrupt (Linux Documentation/virt/kvm/x86/msr.rst and cpuid.rst).
+const KVM_FEATURE_PV_EOI: u32 = 1 << 6;
+const MSR_KVM_PV_EOI_EN: u32 = 0x4b56_4d04;
+/// Bit 0 is set by KVM alone and cleared by this processor alone, and KVM looks at it only while the processor is out of the
+/// machine. Where KVM has no such feature it stays 0.
+static ENDED_FOR_US: AtomicU32 = AtomicU32::new(0);
 
 /// The registers of a local APIC; tests put a strict one in its place ([`crate::strict`]).
 pub trait Registers {
@@ -66,48 +75,52 @@ impl Registers for Mapped {
     }
 }
 
-/// Masks the old PIC, whose interrupts would arrive as exceptions, and turns the local APIC on.
-pub fn initialize() {
-    // SAFETY: every PC has the register; 0x21 and 0xa1 are the PIC's masks, or nothing.
-    unsafe {
-        outb(0x21, 0xff);
-        outb(0xa1, 0xff);
-        BASE.store(rdmsr(x86::IA32_APIC_BASE) & 0x000f_ffff_ffff_f000, Ordering::Relaxed);
-    }
-    enable(&Mapped);
-}
-
-/// Turns the APIC on; its timer is a counter.
-fn enable(apic: &impl Registers) {
-    // The APIC is enabled before any entry is written: a disabled one keeps its entries masked, whatever is written
-    // (Intel SDM volume 3, 11.4.7.2). KVM does so; QEMU's software emulation does not.
-    apic.write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
-    apic.write(LINT0, MASKED);
-    apic.write(LINT1, MASKED);
-    apic.write(TIMER_DIVIDE, DIVIDE_BY_1);
-    apic.write(TIMER_ENTRY, TIMER as u32);
-}
-
-/// Changes the timer to interrupt at a value of the time-stamp counter. Its own counter stands still from then on.
-pub fn use_deadlines() {
-    set_deadline_mode(&Mapped);
+/// Turns the local APIC on. Its timer interrupts at a value of the time-stamp counter if `deadlines`, which the processor must
+/// have, else after a count. `kvm_features` are those of KVM.
+pub fn initialize(deadlines: bool, kvm_features: u32) {
+    // SAFETY: every processor with an APIC has the register.
+    let base = unsafe { rdmsr(x86::IA32_APIC_BASE) };
+    BASE.store(base & 0x000f_ffff_ffff_f000, Ordering::Relaxed);
+    enable(&Mapped, deadlines);
+    DEADLINES.store(deadlines, Ordering::Relaxed);
+    IDENTITY.store(Mapped.read(ID), Ordering::Relaxed);
     // A write to memory is not ordered before one to a model-specific register, and a deadline that comes first is
     // ignored (Intel SDM volume 3, 11.5.4.1).
     // SAFETY: orders memory accesses, nothing else.
     unsafe { core::arch::asm!("mfence", options(nostack, preserves_flags)) };
-    DEADLINES.store(true, Ordering::Relaxed);
+    if kvm_features & KVM_FEATURE_PV_EOI != 0 {
+        // SAFETY: KVM writes to the word, which is made for that.
+        unsafe { wrmsr(MSR_KVM_PV_EOI_EN, physical(&ENDED_FOR_US) | 1) };
+    }
 }
 
-fn set_deadline_mode(apic: &impl Registers) {
-    apic.write(TIMER_ENTRY, TSC_DEADLINE | TIMER as u32);
+/// Turns the APIC on.
+fn enable(apic: &impl Registers, deadlines: bool) {
+    // The APIC is enabled before any entry is written: a disabled one keeps its entries masked, whatever is written
+    // (Intel SDM volume 3, 11.4.7.2). KVM does so; QEMU's software emulation does not.
+    apic.write(SPURIOUS_VECTOR, ENABLE | SPURIOUS as u32);
+    // The old PIC, whose interrupts would arrive as exceptions, reaches the processor through this entry only.
+    apic.write(LINT0, MASKED);
+    apic.write(LINT1, MASKED);
+    if deadlines {
+        apic.write(TIMER_ENTRY, TSC_DEADLINE | TIMER as u32);
+    } else {
+        apic.write(TIMER_DIVIDE, DIVIDE_BY_1);
+        apic.write(TIMER_ENTRY, TIMER as u32);
+    }
 }
 
-/// Whether [`use_deadlines`] was called.
+/// Whether the timer interrupts at deadlines.
 pub fn uses_deadlines() -> bool {
     DEADLINES.load(Ordering::Relaxed)
 }
 
+/// Tells the APIC that the interrupt was handled, unless KVM needs no telling, which saves an exit: it sets a bit when it
+/// delivers such an interrupt, and takes a cleared bit for the end of it.
 pub fn end_of_interrupt() {
+    if ENDED_FOR_US.load(Ordering::Relaxed) & 1 != 0 && ENDED_FOR_US.swap(0, Ordering::AcqRel) & 1 != 0 {
+        return;
+    }
     Mapped.write(END_OF_INTERRUPT, 0);
 }
 
@@ -142,7 +155,7 @@ pub fn has_second_io_apic() -> bool {
 
 /// Address and data of a message-signalled interrupt for this processor (Intel SDM volume 3, 11.11).
 pub fn message(vector: u8) -> (u64, u32) {
-    (0xfee0_0000 | u64::from(Mapped.read(ID) >> 24) << 12, vector.into())
+    (0xfee0_0000 | u64::from(IDENTITY.load(Ordering::Relaxed) >> 24) << 12, vector.into())
 }
 
 /// True when one of the I/O APICs could have the line.
@@ -158,7 +171,7 @@ pub fn route(line: Line, trigger: Trigger, vector: u8) {
         Trigger::Edge => 0,
         Trigger::Level => 1 << 15 | 1 << 13,
     };
-    io_write(base, entry + 1, Mapped.read(ID) & 0xff00_0000);
+    io_write(base, entry + 1, IDENTITY.load(Ordering::Relaxed) & 0xff00_0000);
     io_write(base, entry, mode | u32::from(vector));
 }
 
@@ -170,7 +183,7 @@ mod tests {
     #[test]
     fn timer_interrupts_arrive_on_an_apic_that_is_as_strict_as_the_manual() {
         let apic = Apic::default();
-        enable(&apic);
+        enable(&apic, false);
         apic.write(TIMER_INITIAL, 1000);
         assert_eq!(apic.elapsed(400), None);
         assert_eq!(apic.read(TIMER_CURRENT), 600);
@@ -182,8 +195,7 @@ mod tests {
     #[test]
     fn counter_stands_still_once_deadlines_are_used() {
         let apic = Apic::default();
-        enable(&apic);
-        set_deadline_mode(&apic);
+        enable(&apic, true);
         apic.write(TIMER_INITIAL, 1000);
         assert_eq!(apic.read(TIMER_CURRENT), 0);
         assert_eq!(apic.elapsed(10_000), None);
@@ -193,7 +205,7 @@ mod tests {
     #[test]
     fn external_interrupts_of_the_old_pic_are_off() {
         let apic = Apic::default();
-        enable(&apic);
+        enable(&apic, false);
         assert!(apic.is_masked(LINT0) && apic.is_masked(LINT1));
     }
 

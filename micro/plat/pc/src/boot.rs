@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the first Rust code to the kernel's main function.
 
-use crate::windows::VirtioWindow;
+use crate::windows::{VirtioWindow, Windows};
 use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, pvh, serial, windows};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -12,9 +12,10 @@ use plat_x86::crash;
 #[unsafe(no_mangle)]
 extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     serial::initialize();
-    cpu::initialize();
-    apic::initialize();
-    clock::begin();
+    let processor = cpu::initialize();
+    let rate = clock::told(&processor);
+    apic::initialize(rate.is_some() && processor.tsc_deadline, processor.kvm_features);
+    clock::begin(rate);
     descriptors::initialize();
     paging::protect_image();
     // SAFETY: the address is the boot loader's, and nothing outside of the image was written.
@@ -49,11 +50,14 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
 
 static WINDOWS: SpinLock<Vec<VirtioWindow>> = SpinLock::new(Vec::new());
 
-/// Where virtio-mmio devices may be; empty on a machine with PCI.
-pub fn virtio_windows() -> Vec<VirtioWindow> {
+/// Where virtio-mmio devices may be.
+pub fn virtio_windows() -> Windows {
     let told = WINDOWS.lock().clone();
-    if !told.is_empty() || pci::is_there() {
-        return told;
+    if !told.is_empty() {
+        Windows::Told(told)
+    } else if pci::is_there() {
+        Windows::None
+    } else {
+        Windows::Guessed(windows::microvm(apic::has_second_io_apic()).collect())
     }
-    windows::microvm(apic::has_second_io_apic()).collect()
 }

@@ -8,12 +8,11 @@
 //! deadlines are times of the time-stamp counter, and with them its own counter stands still: they are used only where
 //! the rate is told.
 
-use crate::processor::{self, Instruction};
-use crate::x86::{without_interrupts, wrmsr};
+use crate::processor::Processor;
+use crate::x86::{physical, without_interrupts, wrmsr};
 use crate::{apic, asm, rtc};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use plat_x86::clock::ClockPage;
-use plat_x86::features::features;
+use plat_x86::clock::{ClockPage, wall_at_zero};
 use plat_x86::{crash, rdtsc};
 
 #[unsafe(no_mangle)]
@@ -51,11 +50,13 @@ pub fn tsc_at(ns: u64) -> u64 {
 }
 
 /// The rate when hypervisor or processor tell it.
-fn told() -> Option<u64> {
-    if let Some(rate) = kvm_clock() {
+pub fn told(processor: &Processor) -> Option<u64> {
+    if processor.kvm_features & KVM_FEATURE_CLOCKSOURCE2 != 0
+        && let Some(rate) = kvm_clock()
+    {
         return Some(rate);
     }
-    processor::tsc_hz(&Instruction).map(|hz| (1_000_000_000 << 32) / hz.max(1))
+    processor.tsc_hz.map(|hz| (1_000_000_000 << 32) / hz.max(1))
 }
 
 /// KVM's paravirtual clock (Linux Documentation/virt/kvm/x86/msr.rst): one per-processor structure.
@@ -93,49 +94,35 @@ const MSR_KVM_WALL_CLOCK_NEW: u32 = 0x4b56_4d00;
 const MSR_KVM_SYSTEM_TIME_NEW: u32 = 0x4b56_4d01;
 const KVM_FEATURE_CLOCKSOURCE2: u32 = 1 << 3;
 
-fn has_kvm_clock() -> bool {
-    processor::kvm_features(&Instruction) & KVM_FEATURE_CLOCKSOURCE2 != 0
-}
-
-fn physical<T>(of: &'static T) -> u64 {
-    core::ptr::from_ref(of) as u64 - crate::KERNEL_BASE
-}
-
+/// Has KVM fill both structures, once; answers the rate.
 fn kvm_clock() -> Option<u64> {
-    if !has_kvm_clock() {
-        return None;
-    }
-    // SAFETY: KVM writes to the structure, which is made for that, and stops when the register is cleared.
-    unsafe {
-        wrmsr(MSR_KVM_SYSTEM_TIME_NEW, physical(&KVM_TIME) | 1);
-        let multiplier = u64::from(KVM_TIME.tsc_to_system_mul.load(Ordering::Acquire));
-        let shift = KVM_TIME.tsc_shift_and_flags.load(Ordering::Relaxed) as i8;
-        wrmsr(MSR_KVM_SYSTEM_TIME_NEW, 0);
-        match multiplier {
-            0 => None,
-            m if shift >= 0 => Some(m << shift),
-            m => Some(m >> -shift),
-        }
-    }
-}
-
-/// KVM's wall clock at our zero.
-fn kvm_wall() -> Option<u64> {
-    if !has_kvm_clock() {
-        return None;
-    }
-    // SAFETY: KVM fills the structures once at each write.
+    // SAFETY: KVM writes to the structures, which are made for that: to the wall clock's at this moment, and to the other one
+    // until the register is cleared.
     unsafe {
         wrmsr(MSR_KVM_WALL_CLOCK_NEW, physical(&KVM_WALL));
         wrmsr(MSR_KVM_SYSTEM_TIME_NEW, physical(&KVM_TIME) | 1);
     }
+    let multiplier = u64::from(KVM_TIME.tsc_to_system_mul.load(Ordering::Acquire));
+    let shift = KVM_TIME.tsc_shift_and_flags.load(Ordering::Relaxed) as i8;
+    // SAFETY: as above.
+    unsafe { wrmsr(MSR_KVM_SYSTEM_TIME_NEW, 0) };
+    match multiplier {
+        0 => None,
+        m if shift >= 0 => Some(m << shift),
+        m => Some(m >> -shift),
+    }
+}
+
+/// The wall clock at our zero, by what [`kvm_clock`] was told: the wall clock at the paravirtual clock's zero, and what that
+/// clock showed at a value of the time-stamp counter, which may have been before this machine's first instruction.
+fn kvm_wall() -> Option<u64> {
     let seconds = u64::from(KVM_WALL.seconds.load(Ordering::Acquire));
     let wall = seconds * 1_000_000_000 + u64::from(KVM_WALL.nanoseconds.load(Ordering::Relaxed));
     let system = KVM_TIME.system_time.load(Ordering::Relaxed);
-    // SAFETY: as in `kvm_clock`.
-    unsafe { wrmsr(MSR_KVM_SYSTEM_TIME_NEW, 0) };
-    let now = unilith_plat_now_ns();
-    (seconds != 0).then(|| (wall + system).saturating_sub(now))
+    let then = KVM_TIME.tsc_timestamp.load(Ordering::Relaxed);
+    let rate = PAGE.rate.load(Ordering::Relaxed);
+    (seconds != 0)
+        .then(|| wall_at_zero(wall + system, then.wrapping_sub(asm::unilith_first_tsc) as i64, rate))
 }
 
 /// One reading of the APIC's counter with the time-stamp counter around it.
@@ -203,15 +190,10 @@ fn better_rate(end: Reading) -> Option<u64> {
 }
 
 /// Starts measuring unless the rate is told. The APIC is on.
-pub fn begin() {
+pub fn begin(told: Option<u64>) {
     PAGE.base_tsc.store(asm::unilith_first_tsc, Ordering::Relaxed);
-    match told() {
-        Some(rate) => {
-            PAGE.rate.store(rate, Ordering::Relaxed);
-            if features().tsc_deadline {
-                apic::use_deadlines();
-            }
-        }
+    match told {
+        Some(rate) => PAGE.rate.store(rate, Ordering::Relaxed),
         None => {
             apic::start_timer(u32::MAX);
             start_at(read_timer_well());

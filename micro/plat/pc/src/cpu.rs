@@ -2,7 +2,7 @@
 //! The processor's features, sleep, and FS base.
 
 use crate::asm;
-use crate::processor::{self, Instruction};
+use crate::processor::{self, Instruction, Processor};
 use crate::x86::{self, rdmsr, wrmsr};
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count;
@@ -10,8 +10,9 @@ use plat_x86::cpu::{self, Cpu};
 use plat_x86::crash;
 use plat_x86::features::{self, Features};
 
-/// Turns on what the program may use of the processor, and points GS and the system-call entry to the kernel.
-pub fn initialize() {
+/// Turns on what the program may use of the processor, and points GS and the system-call entry to the kernel. Answers what
+/// the processor says about itself.
+pub fn initialize() -> Processor {
     let found = match processor::read(&Instruction) {
         Ok(found) => found,
         Err(lack) => crash::fail(lack),
@@ -44,6 +45,7 @@ pub fn initialize() {
         wrmsr(x86::IA32_FMASK, 0x4500);
     }
     features::set(features);
+    found
 }
 
 /// What the host gives a machine beyond one is not used.

@@ -84,7 +84,7 @@ pub use plat_x86::asm::system_call_entry;
 pub use plat_x86::crash::{panic, print_backtrace};
 #[cfg(not(test))]
 pub use plat_x86::entropy::add_entropy;
-pub use windows::{Line, VirtioWindow};
+pub use windows::{Line, VirtioWindow, Windows};
 
 pub use api_plat::PHYS;
 /// Where the kernel image's physical address 0 would be.

@@ -32,16 +32,26 @@ impl Cpuid for Instruction {
     }
 }
 
-/// The answer, or zeros for a leaf beyond the last one: an Intel processor gives the last leaf's answer then (SDM volume
-/// 2, CPUID), which means something else.
-fn leaf(cpuid: &impl Cpuid, leaf: u32, subleaf: u32) -> CpuidResult {
-    let range = leaf & 0xffff_0000;
-    let last = cpuid.ask(range, 0).eax;
-    // The answer for the first leaf of a range that does not exist is not in that range.
-    if last & 0xffff_0000 != range || leaf > last {
-        return CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 };
+/// A processor's answers to the basic leaves. Each question costs an exit to a hypervisor, so each is asked once.
+struct Basic<'a, C> {
+    cpuid: &'a C,
+    last: u32,
+}
+
+impl<'a, C: Cpuid> Basic<'a, C> {
+    fn of(cpuid: &'a C) -> Basic<'a, C> {
+        Basic { cpuid, last: cpuid.ask(0, 0).eax }
     }
-    cpuid.ask(leaf, subleaf)
+
+    /// The answer, or zeros for a leaf beyond the last one: an Intel processor gives the last leaf's answer then (SDM
+    /// volume 2, CPUID), which means something else.
+    fn leaf(&self, leaf: u32) -> CpuidResult {
+        if leaf > self.last {
+            CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 }
+        } else {
+            self.cpuid.ask(leaf, 0)
+        }
+    }
 }
 
 /// What the kernel uses of a processor.
@@ -55,23 +65,34 @@ pub struct Processor {
     pub tsc_deadline: bool,
     pub rdrand: bool,
     pub rdseed: bool,
+    /// KVM's features (Linux Documentation/virt/kvm/x86/cpuid.rst); none where the hypervisor is another.
+    pub kvm_features: u32,
+    /// The rate of the time-stamp counter, where hypervisor or processor say it in numbers.
+    pub tsc_hz: Option<u64>,
 }
 
 /// Reads it; the error says what the machine must be given.
 pub fn read(cpuid: &impl Cpuid) -> Result<Processor, &'static str> {
-    let one = leaf(cpuid, 1, 0);
+    let basic = Basic::of(cpuid);
+    let one = basic.leaf(1);
     let has = |register: u32, bit: u32| register & 1 << bit != 0;
     if !has(one.edx, 24) || !has(one.edx, 26) {
         return Err("this processor has no SSE2; give the machine a better one (-cpu max)");
     }
-    let seven = leaf(cpuid, 7, 0);
+    let seven = basic.leaf(7);
     let xsave = has(one.ecx, 26);
     let fsgsbase = has(seven.ebx, 0);
-    let states = leaf(cpuid, 0xd, 0);
-    let xcr0 = if xsave { usable(u64::from(states.edx) << 32 | u64::from(states.eax)) } else { 0 };
+    let xcr0 = if xsave {
+        let states = basic.leaf(0xd);
+        usable(u64::from(states.edx) << 32 | u64::from(states.eax))
+    } else {
+        0
+    };
     // The keys' register is kept by XSAVE.
     let keys = has(seven.ecx, 3) && xcr0 & PKRU != 0;
     let bit = |has: bool, bit: u64| if has { bit } else { 0 };
+    // The leaves from this one on are the hypervisor's only where CPUID says that there is one.
+    let hypervisor = has(one.ecx, 31).then(|| cpuid.ask(HYPERVISOR, 0));
     Ok(Processor {
         cr4: bit(fsgsbase, CR4_FSGSBASE) | bit(xsave, CR4_OSXSAVE) | bit(keys, CR4_PKE),
         xcr0,
@@ -79,6 +100,8 @@ pub fn read(cpuid: &impl Cpuid) -> Result<Processor, &'static str> {
         tsc_deadline: has(one.ecx, 24),
         rdrand: has(one.ecx, 30),
         rdseed: has(seven.ebx, 18),
+        kvm_features: hypervisor.map_or(0, |h| kvm_features(cpuid, &h)),
+        tsc_hz: hypervisor.and_then(|h| told_hz(cpuid, &h)).or_else(|| crystal_hz(&basic.leaf(0x15))),
     })
 }
 
@@ -98,37 +121,25 @@ fn usable(offered: u64) -> u64 {
 /// First of a hypervisor's leaves.
 const HYPERVISOR: u32 = 0x4000_0000;
 
-/// The last leaf of a hypervisor that there is, with its signature.
-fn hypervisor(cpuid: &impl Cpuid) -> Option<CpuidResult> {
-    // The range is the hypervisor's only where CPUID says that there is one.
-    (leaf(cpuid, 1, 0).ecx & 1 << 31 != 0).then(|| cpuid.ask(HYPERVISOR, 0))
-}
-
-/// KVM's features (Linux Documentation/virt/kvm/x86/cpuid.rst); none where the hypervisor is another.
-pub fn kvm_features(cpuid: &impl Cpuid) -> u32 {
+fn kvm_features(cpuid: &impl Cpuid, hypervisor: &CpuidResult) -> u32 {
     // "KVMKVMKVM\0\0\0"
-    match hypervisor(cpuid) {
-        Some(h) if (h.ebx, h.ecx, h.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d) => {
-            cpuid.ask(HYPERVISOR + 1, 0).eax
-        }
+    match (hypervisor.ebx, hypervisor.ecx, hypervisor.edx) {
+        (0x4b4d_564b, 0x564b_4d56, 0x4d) => cpuid.ask(HYPERVISOR + 1, 0).eax,
         _ => 0,
     }
 }
 
-/// The rate of the time-stamp counter, where hypervisor or processor say it in numbers.
-pub fn tsc_hz(cpuid: &impl Cpuid) -> Option<u64> {
-    // VMware's leaf, which KVM's users have too (QEMU: `vmware-cpuid-freq`): EAX is in kHz.
+/// What VMware's leaf says, which KVM's users have too (QEMU: `vmware-cpuid-freq`): EAX is in kHz.
+fn told_hz(cpuid: &impl Cpuid, hypervisor: &CpuidResult) -> Option<u64> {
     const FREQUENCIES: u32 = HYPERVISOR + 0x10;
-    let told = hypervisor(cpuid)
-        .filter(|h| h.eax >= FREQUENCIES && h.eax & 0xffff_0000 == HYPERVISOR)
-        .map(|_| u64::from(cpuid.ask(FREQUENCIES, 0).eax) * 1000)
-        .filter(|hz| *hz != 0);
-    told.or_else(|| {
-        // SDM volume 2, CPUID: crystal in Hz (ECX) times EBX / EAX; each is 0 where it is not told.
-        let leaf = leaf(cpuid, 0x15, 0);
-        let known = leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0;
-        known.then(|| u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax))
-    })
+    let is_there = hypervisor.eax >= FREQUENCIES && hypervisor.eax & 0xffff_0000 == HYPERVISOR;
+    is_there.then(|| u64::from(cpuid.ask(FREQUENCIES, 0).eax) * 1000).filter(|hz| *hz != 0)
+}
+
+/// SDM volume 2, CPUID, leaf 0x15: crystal in Hz (ECX) times EBX / EAX; each is 0 where it is not told.
+fn crystal_hz(leaf: &CpuidResult) -> Option<u64> {
+    let known = leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0;
+    known.then(|| u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax))
 }
 
 #[cfg(test)]
@@ -193,7 +204,29 @@ mod tests {
         old.0.insert((2, 0), [u32::MAX; 4]);
         let found = read(&old).unwrap();
         assert!(!found.fsgsbase && !found.rdseed && found.cr4 == 0, "{found:?}");
-        assert_eq!(tsc_hz(&old), None);
+        assert_eq!(found.tsc_hz, None);
+    }
+
+    /// Counts the questions.
+    struct Counted(Fake, std::cell::RefCell<Vec<(u32, u32)>>);
+
+    impl Cpuid for Counted {
+        fn ask(&self, leaf: u32, subleaf: u32) -> CpuidResult {
+            self.1.borrow_mut().push((leaf, subleaf));
+            self.0.ask(leaf, subleaf)
+        }
+    }
+
+    #[test]
+    fn no_leaf_is_asked_for_twice() {
+        let leaves = [(1, [8, 0, 0, 0]), (0x10, [2_000_000, 0, 0, 0])];
+        let counted = Counted(under(b"KVMKVMKVM\0\0\0", &leaves), Vec::new().into());
+        read(&counted).unwrap();
+        let mut asked = counted.1.into_inner();
+        let all = asked.len();
+        asked.sort_unstable();
+        asked.dedup();
+        assert_eq!(asked.len(), all, "{asked:x?}");
     }
 
     #[test]
@@ -213,6 +246,14 @@ mod tests {
             fake.0.insert((HYPERVISOR + n, 0), *answer);
         }
         fake
+    }
+
+    fn kvm_features(fake: &Fake) -> u32 {
+        read(fake).unwrap().kvm_features
+    }
+
+    fn tsc_hz(fake: &Fake) -> Option<u64> {
+        read(fake).unwrap().tsc_hz
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Documentation/admin-guide/kernel-parameters.txt) to the command line; QEMU's microvm does so unless
 //! `auto-kernel-cmdline=off`, and its windows are then looked for where it has them.
 
+use alloc::vec::Vec;
+
 /// A global system interrupt: an input of the I/O APICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line(pub u8);
@@ -12,6 +14,16 @@ pub struct Line(pub u8);
 pub struct VirtioWindow {
     pub base: u64,
     pub line: Line,
+}
+
+/// What is known of the windows.
+pub enum Windows {
+    /// The monitor named them; some may be empty.
+    Told(Vec<VirtioWindow>),
+    /// Where QEMU's microvm has them. It fills them from the last one on.
+    Guessed(Vec<VirtioWindow>),
+    /// The machine has PCI instead.
+    None,
 }
 
 /// QEMU's microvm: windows of 512 bytes, and the input of the I/O APIC that belongs to the first. Two I/O APICs (the
@@ -61,7 +73,6 @@ fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::vec::Vec;
 
     #[test]
     fn words_of_the_monitor_do_not_reach_the_program() {

@@ -101,6 +101,11 @@ pub unsafe fn wrmsr(register: u32, value: u64) {
 
 pub use plat_x86::rdtsc;
 
+/// Where something in the kernel image is in physical memory.
+pub fn physical<T>(of: &'static T) -> u64 {
+    core::ptr::from_ref(of) as u64 - crate::KERNEL_BASE
+}
+
 /// Runs `f` with interrupts off, and leaves the flag as it was.
 #[inline]
 pub fn without_interrupts<T>(f: impl FnOnce() -> T) -> T {

@@ -22,6 +22,12 @@ fn scale(ticks: u64, rate: u64) -> u64 {
     ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
 }
 
+/// The wall clock at the clock's zero when it was `wall` so many ticks after that, or before it.
+pub fn wall_at_zero(wall: u64, ticks: i64, rate: u64) -> u64 {
+    let ns = scale(ticks.unsigned_abs(), rate);
+    if ticks < 0 { wall.saturating_add(ns) } else { wall.saturating_sub(ns) }
+}
+
 impl Default for ClockPage {
     fn default() -> Self {
         ClockPage::new()
@@ -70,10 +76,37 @@ impl ClockPage {
         });
     }
 
-    /// The time-stamp counter at `ns`.
+    /// The first value of the time-stamp counter at which [`ClockPage::now_ns`] is `ns` or later: a deadline that is one tick
+    /// early costs a second interrupt.
     pub fn tsc_at(&self, ns: u64) -> u64 {
         let after = u128::from(ns.saturating_sub(self.base_ns.load(Ordering::Relaxed)));
-        let ticks = (after << 32) / u128::from(self.rate.load(Ordering::Relaxed)).max(1);
+        let ticks = (after << 32).div_ceil(u128::from(self.rate.load(Ordering::Relaxed)).max(1));
         self.base_tsc.load(Ordering::Relaxed).saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_has_reached_a_deadline_when_the_counter_has() {
+        for rate in [1u64 << 32, (1 << 32) / 3, 1_431_655_766, 2_147_483_647, 9_876_543_210] {
+            let page = ClockPage::new();
+            page.rate.store(rate, Ordering::Relaxed);
+            page.base_tsc.store(1_000_003, Ordering::Relaxed);
+            for ns in (0..10_000).chain([1 << 33, (1 << 40) + 1, 86_400_000_000_007]) {
+                let ticks = page.tsc_at(ns) - 1_000_003;
+                assert!(scale(ticks, rate) >= ns, "{ns} at {rate}");
+                assert!(ticks == 0 || scale(ticks - 1, rate) < ns, "{ns} at {rate} could be earlier");
+            }
+        }
+    }
+
+    #[test]
+    fn wall_clock_is_told_of_a_moment_after_or_before_the_zero() {
+        let nanosecond_a_tick = 1 << 32;
+        assert_eq!(wall_at_zero(1_000, 300, nanosecond_a_tick), 700);
+        assert_eq!(wall_at_zero(1_000, -300, nanosecond_a_tick), 1_300);
     }
 }
