@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What /proc/net says of sockets, memory by process id, memory policies. Passes on Linux, in a network namespace of its
+// What /proc/net says of sockets, memory by process id, memory policies, descriptors
+// that are listed, terminals that are opened. Passes on Linux, in a network namespace of its
 // own and as root.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -138,6 +143,62 @@ static void a_process_directory_names_the_process(void)
     close(fd);
 }
 
+// As programs close what their children are not to have: listing and closing in turn, a few entries at a time.
+static void closing_what_is_listed(void)
+{
+    enum { OPEN = 100, HIGH = 300 };
+    int closed = 0;
+    for (int i = 0; i < OPEN; i++) CHECK(fcntl(0, F_DUPFD, HIGH + i) == HIGH + i);
+    int listing = open("/proc/self/fd", O_RDONLY | O_DIRECTORY);
+    CHECK(listing >= 0 && listing < HIGH);
+    char buffer[128];
+    for (;;) {
+        long n = syscall(SYS_getdents64, listing, buffer, sizeof buffer);
+        CHECK(n >= 0);
+        if (n == 0) break;
+        for (long at = 0; at < n; at += *(unsigned short *)(buffer + at + 16)) {
+            int fd = atoi(buffer + at + 19);
+            if (fd >= HIGH && fd < HIGH + OPEN) {
+                CHECK(close(fd) == 0);
+                closed++;
+            }
+        }
+    }
+    CHECK(closed == OPEN);
+    close(listing);
+}
+
+// The leader of a session without a terminal gets the one that it opens, unless it says that it wants none (open(2)).
+static void opening_a_terminal_makes_it_the_sessions(void)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY), status;
+    CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char name[32];
+        int number;
+        CHECK(ioctl(master, TIOCGPTN, &number) == 0);
+        snprintf(name, sizeof name, "/dev/pts/%d", number);
+        CHECK(setsid() == getpid());
+        CHECK(open("/dev/tty", O_RDWR) == -1 && errno == ENXIO);
+        int fd = open(name, O_RDWR | O_NOCTTY);
+        CHECK(fd >= 0 && open("/dev/tty", O_RDWR) == -1 && errno == ENXIO);
+        CHECK(open(name, O_WRONLY) >= 0 && open("/dev/tty", O_RDWR) == -1);
+        CHECK(open(name, O_RDWR) >= 0 && open("/dev/tty", O_RDWR) >= 0);
+        CHECK(tcgetsid(fd) == getpid() && tcgetpgrp(fd) == getpid());
+        // A second terminal controls nothing.
+        int other = posix_openpt(O_RDWR);
+        CHECK(other >= 0 && grantpt(other) == 0 && unlockpt(other) == 0 && ioctl(other, TIOCGPTN, &number) == 0);
+        snprintf(name, sizeof name, "/dev/pts/%d", number);
+        int second = open(name, O_RDWR);
+        CHECK(second >= 0 && tcgetsid(second) == -1 && errno == ENOTTY && tcgetsid(fd) == getpid());
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(master);
+}
+
 int main(void)
 {
     sockets();
@@ -145,6 +206,8 @@ int main(void)
     memory_by_process_id();
     memory_policies();
     a_process_directory_names_the_process();
+    closing_what_is_listed();
+    opening_a_terminal_makes_it_the_sessions();
     puts("all table tests passed");
     return 0;
 }

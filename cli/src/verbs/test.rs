@@ -36,10 +36,11 @@ pub struct Args {
 /// Whole-system tests that run on process machines as well. The others are of QEMU, of the command with a guest of a few
 /// bytes, of pages and packages, or would build further kernels (`kernel`, `overlay`: they pass there with
 /// UNILITH_TEST_MACHINE=process).
-const ON_PROCESS_MACHINES: [&str; 13] = [
+const ON_PROCESS_MACHINES: [&str; 15] = [
     "debian",
     "exec",
     "languages",
+    "lives",
     "memcached",
     "network",
     "nginx",
@@ -48,9 +49,13 @@ const ON_PROCESS_MACHINES: [&str; 13] = [
     "profile",
     "programs",
     "redis",
+    "servers",
     "sqlite",
     "trace",
 ];
+
+/// Tests of whole machines that have a module `long`.
+const WITH_LONG: [&str; 1] = ["lives"];
 
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];
@@ -119,6 +124,16 @@ pub fn act(args: &Args) -> Result<u8> {
                 let filter = args.filter.as_deref();
                 part("process machines", tests_of(&root, &tests, filter, &one_by_one, &machine))?;
             }
+        }
+        if args.long {
+            let mut tests = vec!["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
+            tests.extend(WITH_LONG.iter().flat_map(|name| ["--test", name]));
+            let harness = ["--ignored", "--test-threads=1", "--nocapture"];
+            let machine: &[(&str, &str)] = match support::lack_with(Network::Auto) {
+                Some(_) => &[],
+                None => &[("UNILITH_TEST_MACHINE", "process")],
+            };
+            part("what takes minutes", tests_of(&root, &tests, args.filter.as_deref(), &harness, machine))?;
         }
         // Marked so that `cargo test` alone does not build two kernels; they stay in the cache.
         let tests = ["test", "--locked", "-p", "unilith-linux", "--test", "machines", "--no-fail-fast"];

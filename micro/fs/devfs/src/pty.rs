@@ -36,6 +36,9 @@ const CHUNK: usize = 256;
 const SLAVES: u64 = 136;
 const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
 
+const O_ACCMODE: u32 = 0o3;
+const O_WRONLY: u32 = 0o1;
+const O_NOCTTY: u32 = 0o400;
 const TIOCPKT: u32 = 0x5420;
 const TIOCGETD: u32 = 0x5424;
 const TCSBRKP: u32 = 0x5425;
@@ -489,13 +492,19 @@ impl Inode for Node {
         Ok(stat)
     }
 
-    fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
-        let mut state = self.0.state.lock();
-        if state.locked || state.master_gone {
-            return Err(EIO);
+    fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
+        {
+            let mut state = self.0.state.lock();
+            if state.locked || state.master_gone {
+                return Err(EIO);
+            }
+            state.slaves += 1;
+            state.slave_gone = false;
         }
-        state.slaves += 1;
-        state.slave_gone = false;
+        if flags & O_NOCTTY == 0 && flags & O_ACCMODE != O_WRONLY && self.0.control().session == 0 {
+            // A session that has a terminal keeps it, and who leads none gets none: the file is opened all the same.
+            let _ = self.0.take_control();
+        }
         Ok(Arc::new(Slave { pair: self.0.clone(), inode: this.clone() }))
     }
 

@@ -13,6 +13,7 @@ extern crate std;
 
 use abi::{Errno, Result, errno::*};
 use alloc::borrow::ToOwned;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -54,17 +55,18 @@ pub enum Entry {
         lead: Lead,
     },
     Directory(&'static [Row]),
-    /// A directory of names that come and go.
+    /// A directory of numbers that come and go.
     Changing(&'static dyn Changing),
 }
 
 /// A path below a directory, and what it stands for. The directories on the way are there by being named.
 pub type Row = (&'static str, Entry);
 
-/// Names that come and go.
+/// Names that come and go: numbers, of processes, threads, descriptors. A number is its own place in the directory, so that a
+/// program that closes descriptors while it lists them (before `execve`) misses none.
 pub trait Changing: Send + Sync {
-    /// The names there are now.
-    fn names(&self, key: Key) -> Vec<String>;
+    /// Up to `most` of the numbers there are now, ascending, beginning with the first that is at least `from`.
+    fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32>;
     /// The entry of a name, and its key; `ENOENT` when there is none.
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
     /// The type of all its entries.
@@ -301,33 +303,35 @@ impl Inode for Node {
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
-        let entry = |(next, name, kind): (usize, &str, FileType)| DirEntry {
+        let entry = |place: u64, name: &str, kind: FileType| DirEntry {
             name: name.as_bytes().to_vec(),
             inode: number(self.number, name),
             kind,
-            next: next as u64 + 1,
+            next: place + 1,
         };
-        let from = from as usize;
-        match self.body {
-            Body::Table { rows, below } => {
-                let all = names(rows, below).enumerate().skip(from).take(most);
-                Ok(all.map(|(i, (name, body))| entry((i, name, body.kind()))).collect())
+        // The names of a table take the first places; a number's place is itself behind those.
+        let (rows, below, changing) = match self.body {
+            Body::Table { rows, below } => (rows, below, None),
+            Body::Both { rows, changing } => (rows, "", Some(changing)),
+            Body::Entry(Entry::Changing(changing)) => (&[][..], "", Some(changing)),
+            _ => return Err(ENOTDIR),
+        };
+        let mut all = Vec::new();
+        let mut fixed = 0;
+        for (name, body) in names(rows, below) {
+            if fixed >= from && all.len() < most {
+                all.push(entry(fixed, name, body.kind()));
             }
-            Body::Both { rows, changing } => {
-                let fixed: Vec<(&str, FileType)> =
-                    names(rows, "").map(|(name, body)| (name, body.kind())).collect();
-                let (more, kind) = (changing.names(self.key), changing.kind());
-                let all = fixed.into_iter().chain(more.iter().map(|name| (name.as_str(), kind)));
-                let all = all.enumerate().skip(from).take(most);
-                Ok(all.map(|(i, (name, kind))| entry((i, name, kind))).collect())
-            }
-            Body::Entry(Entry::Changing(changing)) => {
-                let (names, kind) = (changing.names(self.key), changing.kind());
-                let all = names.iter().enumerate().skip(from).take(most);
-                Ok(all.map(|(i, name)| entry((i, name, kind))).collect())
-            }
-            _ => Err(ENOTDIR),
+            fixed += 1;
         }
+        if let Some(changing) = changing
+            && let Ok(first) = u32::try_from(from.saturating_sub(fixed))
+        {
+            let numbers = changing.numbers(self.key, first, most - all.len());
+            let kind = changing.kind();
+            all.extend(numbers.into_iter().map(|n| entry(fixed + u64::from(n), &format!("{n}"), kind)));
+        }
+        Ok(all)
     }
 
     fn stat_fs(&self) -> Result<StatFs> {
@@ -401,14 +405,13 @@ impl File for OpenFile {
 mod tests {
     use super::*;
     use core::sync::atomic::{AtomicU32, Ordering};
-    use std::format;
 
     static COUNT: AtomicU32 = AtomicU32::new(0);
 
     struct Numbers;
     impl Changing for Numbers {
-        fn names(&self, _: Key) -> Vec<String> {
-            (0..3).map(|n| format!("{n}")).collect()
+        fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
+            (from..3).take(most).collect()
         }
         fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
             let number = name.parse().ok().filter(|n| *n < 3).ok_or(ENOENT)?;
@@ -533,6 +536,42 @@ mod tests {
         assert!(walk(&root, "version").is_ok() && walk(&root, "sys/kernel/count").is_ok());
         let names: Vec<String> = listed(&root).into_iter().map(|(name, ..)| name).collect();
         assert_eq!(names, ["version", "sys", "self", "task", "0", "1", "2"]);
+        // One at a time as well.
+        let mut alone = Vec::new();
+        let mut from = 0;
+        while let Some(entry) = root.list(from, 1).unwrap().pop() {
+            from = entry.next;
+            alone.push(String::from_utf8(entry.name).unwrap());
+        }
+        assert_eq!(alone, names);
+    }
+
+    #[test]
+    fn numbers_that_go_while_they_are_listed_hide_no_others() {
+        static FIRST: AtomicU32 = AtomicU32::new(0);
+        struct Closing;
+        impl Changing for Closing {
+            fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
+                (FIRST.load(Ordering::Relaxed).max(from)..100).take(most).collect()
+            }
+            fn entry(&self, _: Key, _: &str) -> Result<(Entry, Key)> {
+                Err(ENOENT)
+            }
+            fn kind(&self) -> FileType {
+                FileType::Symlink
+            }
+        }
+        let root = root(&[("fd", Entry::Changing(&Closing))], 5, 0x9fa0);
+        let directory = walk(&root, "fd").unwrap();
+        let (mut seen, mut from) = (Vec::new(), 0);
+        loop {
+            let entries = directory.list(from, 7).unwrap();
+            let Some(last) = entries.last() else { break };
+            from = last.next;
+            seen.extend(entries.iter().map(|e| String::from_utf8(e.name.clone()).unwrap()));
+            FIRST.store(seen.len() as u32, Ordering::Relaxed);
+        }
+        assert_eq!(seen, (0..100).map(|n| format!("{n}")).collect::<Vec<_>>());
     }
 
     #[test]

@@ -111,8 +111,10 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     process.leave_space();
     process.family.release_vfork_parent();
     process.forget_program();
-    sessions::process_ends(process);
+    sessions::leader_ends(process);
+    let groups = sessions::groups_at_risk(process);
     children::give_away(process);
+    sessions::tell_orphaned(process, &groups);
     let ended = Ended::new(status, process.usage(), peak, *task::current().name.lock());
     *process.family.zombie.lock() = Some(ended);
     process.family.change.lock().take();

@@ -9,7 +9,6 @@ use crate::files;
 use crate::process::Process;
 use abi::{Result, errno::*};
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Magic};
@@ -40,19 +39,17 @@ fn open(key: Key) -> Result<Arc<Description>> {
     process(key)?.files.descriptors.get_any(key as i32).map_err(|_| ENOENT)
 }
 
-fn names(of: Key) -> Vec<String> {
+fn numbers(of: Key, from: u32, most: usize) -> Vec<u32> {
     let Ok(process) = process(key_of(of, 0)) else { return Vec::new() };
-    let descriptors = &process.files.descriptors;
-    let mut out = Vec::new();
     if process.family.is_zombie() {
-        return out;
+        return Vec::new();
     }
-    let mut next = descriptors.next_open(0);
-    while let Some(fd) = next {
-        out.push(format!("{fd}"));
-        next = descriptors.next_open(fd as u32 + 1);
-    }
-    out
+    let descriptors = &process.files.descriptors;
+    let first = descriptors.next_open(from);
+    core::iter::successors(first, |fd| descriptors.next_open(*fd as u32 + 1))
+        .take(most)
+        .map(|fd| fd as u32)
+        .collect()
 }
 
 /// What readlink shows for a descriptor: its path, or its kind and number.
@@ -90,8 +87,8 @@ fn lead(fd: Key) -> Result<Magic> {
 pub struct Descriptors;
 
 impl Changing for Descriptors {
-    fn names(&self, key: Key) -> Vec<String> {
-        names(key)
+    fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
+        numbers(key, from, most)
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
@@ -108,8 +105,8 @@ impl Changing for Descriptors {
 pub struct Infos;
 
 impl Changing for Infos {
-    fn names(&self, key: Key) -> Vec<String> {
-        names(key)
+    fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
+        numbers(key, from, most)
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {

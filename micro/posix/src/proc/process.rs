@@ -27,8 +27,8 @@ const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
 pub struct Processes;
 
 impl Changing for Processes {
-    fn names(&self, _: Key) -> Vec<String> {
-        processes::all().iter().map(|process| format!("{}", process.pid)).collect()
+    fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
+        ascending(processes::all().iter().map(|process| process.pid), from, most)
     }
 
     fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
@@ -43,6 +43,11 @@ impl Changing for Processes {
     fn kind(&self) -> FileType {
         FileType::Directory
     }
+}
+
+/// At most this many of the numbers that are not below `from`; they come in ascending order.
+fn ascending(ids: impl Iterator<Item = i32>, from: u32, most: usize) -> Vec<u32> {
+    ids.map(|id| id as u32).filter(|id| *id >= from).take(most).collect()
 }
 
 /// The process a key is about; `ESRCH` when it is no more.
@@ -90,8 +95,6 @@ pub const ROWS: &[Row] = &[
     ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
     ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
     ("coredump_filter", ignored(|_| Ok(b"00000033\n".to_vec()))),
-    ("loginuid", Entry::Fixed("4294967295")),
-    ("sessionid", Entry::Fixed("4294967295")),
     ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
     ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
     ("setgroups", Entry::Fixed("allow\n")),
@@ -240,9 +243,9 @@ fn auxv(key: Key) -> Result<Vec<u8>> {
 struct Tasks;
 
 impl Changing for Tasks {
-    fn names(&self, key: Key) -> Vec<String> {
+    fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         let tasks = of(key).map(|process| process.tasks()).unwrap_or_default();
-        tasks.iter().map(|task| format!("{}", task.tid)).collect()
+        ascending(tasks.iter().map(|task| task.tid), from, most)
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {

@@ -7,6 +7,7 @@ use crate::calls::signals::{self, SIGCONT, SIGHUP, SigInfo};
 use crate::process::{FIRST_PID, Process};
 use crate::{processes, task};
 use abi::{Result, errno::*};
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 /// What a process belongs to.
@@ -99,9 +100,8 @@ pub fn setsid(_: &mut Call<'_>) -> Result<usize> {
     Ok(pid as usize)
 }
 
-/// The process ends: groups that nobody is left to continue hear of it when one of their processes is stopped (POSIX,
-/// _exit(), "Consequences of Process Termination").
-pub fn process_ends(process: &Process) {
+/// The leader of a session ends: its terminal hangs up.
+pub fn leader_ends(process: &Process) {
     if process.leads_session()
         && let Some((_, control)) = devfs::terminal_of(process.pid)
     {
@@ -109,20 +109,31 @@ pub fn process_ends(process: &Process) {
         control.signal(SIGHUP);
         control.signal(SIGCONT);
     }
-    let own = process.sessions.lock().group;
-    let mut groups = alloc::vec![own];
-    let session = process.sessions.lock().session;
+}
+
+/// The groups that somebody could continue so far and that may lose this process as the last who could: its own and its
+/// children's. To be asked before the children have another parent.
+pub fn groups_at_risk(process: &Process) -> Vec<i32> {
+    let own = *process.sessions.lock();
+    let mut groups = alloc::vec![own.group];
     for child in process.family.children.lock().iter() {
         let theirs = *child.sessions.lock();
-        if theirs.session == session && !groups.contains(&theirs.group) {
+        if theirs.session == own.session && !groups.contains(&theirs.group) {
             groups.push(theirs.group);
         }
     }
-    for group in groups {
+    groups.retain(|group| !processes::is_orphaned(*group, None));
+    groups
+}
+
+/// The process has ended and its children have their new parent, who may be one that can continue them: groups that nobody
+/// is left to continue hear of it when one of their processes is stopped (POSIX, _exit(), "Consequences of Process
+/// Termination").
+pub fn tell_orphaned(process: &Process, groups: &[i32]) {
+    for group in groups.iter().copied() {
         let members = processes::of_group(group);
         let stopped = members.iter().any(|m| m.pid != process.pid && m.signals.is_stopped());
-        let was_orphaned = processes::is_orphaned(group, None);
-        if stopped && !was_orphaned && processes::is_orphaned(group, Some(process.pid)) {
+        if stopped && processes::is_orphaned(group, Some(process.pid)) {
             for member in members.iter().filter(|member| member.pid != process.pid) {
                 for signal in [SIGHUP, SIGCONT] {
                     // A standard signal is never refused.

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes against Linux as a model, and against each other: the same schedules of forks, deaths, stops and waits run here and
+//! in the machine, and a database whose processes are killed all the time.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
+use unilith_tests::{Unilith, compile, eventually_within, finish, slow_client};
+
+/// A server under software emulation on a busy computer.
+const SLOW: Duration = Duration::from_secs(240);
+
+/// Runs schedules on Linux and in the machine; each outcome has to be the same.
+fn compare(first: u64, seeds: u32, steps: u32, patience: Duration) {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static"], "lives.c", &[]);
+    let words = [first.to_string(), seeds.to_string(), steps.to_string()];
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let linux = finish(Command::new(&program).args(&words), patience).ok().says("all lives are over");
+    let here = unilith.program_within(&[&[program.as_str(), "--"], &words[..]].concat(), patience).ok();
+    let mut seed = "";
+    for (line, (expected, found)) in linux.out.lines().zip(here.out.lines()).enumerate() {
+        if expected.starts_with("seed ") {
+            seed = expected;
+        }
+        assert_eq!(expected, found, "line {line}, of {seed}: Linux is on the left");
+    }
+    assert_eq!(linux.out.lines().count(), here.out.lines().count(), "after {seed}");
+}
+
+#[test]
+fn processes_live_and_die_in_the_machine_as_on_linux() {
+    compare(1, 40, 80, SLOW);
+}
+
+/// What takes minutes: `./unilith test --long`.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn thousands_of_schedules_end_as_on_linux() {
+        compare(1_000, 2_000, 120, Duration::from_secs(3600));
+    }
+
+    /// Clients insert rows and remember which were acknowledged; meanwhile one of the server's processes after the other is
+    /// killed, and each time the server recovers.
+    #[test]
+    #[ignore = "takes UNILITH_SOAK_MINUTES (10)"]
+    fn postgresql_loses_no_commit_while_its_processes_are_killed() {
+        let minutes = std::env::var("UNILITH_SOAK_MINUTES").map_or(10, |text| text.parse().expect("minutes"));
+        let unilith = Unilith::new();
+        fs::create_dir(unilith.path("data")).expect("the scratch directory can be written");
+        let machine = unilith.start(&["-p", "127.0.0.1::5432", "-v", "./data:/data", "postgresql"]);
+        let at = machine.at(5432);
+        let (host, port) = (at.ip().to_string(), at.port().to_string());
+        let psql = |sql: &str| {
+            let words =
+                ["-h", &host, "-p", &port, "-U", "postgres", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", sql];
+            slow_client("psql", &words, SLOW)
+        };
+        eventually_within(SLOW, "the server answers", || psql("select 1").code == Some(0));
+        psql("create table t (client int, n int, primary key (client, n))").ok();
+        let end = Instant::now() + Duration::from_secs(minutes * 60);
+        let (mut kills, mut random) = (0u32, 1u64);
+        let acknowledged: Vec<BTreeSet<u32>> = std::thread::scope(|scope| {
+            let client = |client: u32| {
+                let mut committed = BTreeSet::new();
+                for n in 0.. {
+                    if Instant::now() >= end {
+                        break;
+                    }
+                    if psql(&format!("insert into t values ({client}, {n})")).code == Some(0) {
+                        committed.insert(n);
+                    }
+                }
+                committed
+            };
+            let clients: Vec<_> = (0..3).map(|number| scope.spawn(move || client(number))).collect();
+            while Instant::now() < end {
+                let listed = unilith.run(&["exec", &machine.id, "ps"]).ok().out;
+                let lines = listed.lines().filter(|line| line.contains("postgres"));
+                let pids = lines.filter_map(|line| line.split_whitespace().next()?.parse::<u32>().ok());
+                let pids: Vec<u32> = pids.filter(|pid| *pid > 1).collect();
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if !pids.is_empty() {
+                    let victim = pids[(random >> 33) as usize % pids.len()];
+                    // It may have ended by itself.
+                    let killed = unilith.run(&["exec", &machine.id, "kill", "-KILL", &victim.to_string()]);
+                    kills += u32::from(killed.code == Some(0));
+                }
+                std::thread::sleep(Duration::from_millis(500 + random % 1500));
+            }
+            clients.into_iter().map(|client| client.join().expect("a client that is content")).collect()
+        });
+        eventually_within(SLOW, "the server has recovered", || psql("select 1").code == Some(0));
+        let there = psql("select client, n from t").ok().out;
+        let there: BTreeSet<(u32, u32)> = there
+            .lines()
+            .filter_map(|line| line.split_once('|'))
+            .map(|(client, n)| (client.parse().expect("a number"), n.parse().expect("a number")))
+            .collect();
+        let all: usize = acknowledged.iter().map(BTreeSet::len).sum();
+        let deaths = machine.log().matches("was terminated by signal 9").count();
+        eprintln!(
+            "{minutes} minutes: {kills} kills, {deaths} recoveries, {all} commits, {} rows",
+            there.len()
+        );
+        for (client, committed) in acknowledged.iter().enumerate() {
+            let lost: Vec<_> = committed.iter().filter(|n| !there.contains(&(client as u32, **n))).collect();
+            assert!(lost.is_empty(), "client {client} lost {lost:?}");
+        }
+        assert!(all > 100 && deaths as u64 > minutes, "{all} commits and {deaths} deaths prove nothing");
+    }
+}
