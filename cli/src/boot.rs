@@ -19,7 +19,9 @@ use unilith_machine::{
 pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
     let spec = &machine.spec;
     match spec.kernel_kind {
-        KernelKind::Micro => Ok(BootFiles { initrd: spec.initrd.clone(), append: config.encode() }),
+        KernelKind::Micro => {
+            Ok(BootFiles { initrd: spec.initrd.clone(), append: config.encode(), sites: None })
+        }
         KernelKind::Linux => {
             let workshop = workshop().map_err(|e| e.to_string())?;
             // Built before the machine was made; here it is only looked up.
@@ -30,7 +32,7 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             let made = linux.initial_ram_disk(&spec.initrd, config, tools.as_deref(), &initrd);
             made.map_err(|e| e.to_string())?;
             let clock = if spec.accel == Accel::Icount { Clock::Instructions } else { Clock::Host };
-            Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, clock, config) })
+            Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, clock, config), sites: None })
         }
     }
 }

@@ -111,6 +111,8 @@ enum Verb {
     Size(verbs::size::Args),
     /// Build a Linux kernel step by step
     Linux(verbs::linux::Args),
+    /// Make containers for Podman, Docker and others, in place of runc
+    Oci(verbs::oci::Args),
     /// The supervisor of a detached machine; started by `run -d`
     #[command(name = "__supervise", hide = true)]
     Supervise(verbs::supervise::Args),
@@ -136,6 +138,8 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Completions(args) => return verbs::completions::act::<Cli>(&args),
         Verb::Supervise(args) => return verbs::supervise::act(&args),
         Verb::Version(args) => return verbs::version::act(&args),
+        // Its containers are looked after by engines, who ask for each.
+        Verb::Oci(args) => return verbs::oci::act(args),
         _ => {}
     }
     let store = Store::open()?;
@@ -178,6 +182,6 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Cc(args) => verbs::cc::act(&args),
         Verb::Size(args) => verbs::size::act(&args),
         Verb::Linux(args) => verbs::linux::act(&args),
-        Verb::Completions(_) | Verb::Supervise(_) | Verb::Version(_) => Ok(0),
+        Verb::Completions(_) | Verb::Oci(_) | Verb::Supervise(_) | Verb::Version(_) => Ok(0),
     }
 }

@@ -312,6 +312,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         cwd: Some(config.cwd.clone()),
         uid: config.uid,
         gid: config.gid,
+        groups: Vec::new(),
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
         log: flags.log.clone(),
         log_limits: LogLimits::default(),
@@ -320,7 +321,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         tty: false,
         volumes,
         overlay,
-        network: flags.network,
+        network: flags.network.clone(),
         offer: offer(&image, &publish),
         publish,
         ready: match &config.ready {
@@ -389,7 +390,7 @@ fn automatic(flags: &Flags) -> (Platform, Option<String>) {
     if probe.works {
         return (Platform::Microvm, Some(format!("a virtual machine: {}", probe.why)));
     }
-    match support::lack_with(flags.network) {
+    match support::lack_with(&flags.network) {
         None => (Platform::Process, Some(format!("a process of this computer: {}", probe.why))),
         Some(lack) => {
             let why =

@@ -2,7 +2,7 @@
 //! The user's terminal.
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use std::io;
+use std::{io, os::fd::AsFd};
 use unilith_overlay::Size;
 
 /// The user's terminal, passing every key on, until this is dropped.
@@ -41,5 +41,11 @@ fn restore(before: &Termios) {
 /// The size of the user's terminal, looked for at input first; that of a usual one where there is none.
 pub fn size() -> Size {
     let found = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout()));
+    found.map_or(Size { columns: 80, rows: 24 }, |size| Size { columns: size.ws_col, rows: size.ws_row })
+}
+
+/// The size of a terminal; that of a usual one where nobody has set it.
+pub fn size_of(terminal: impl AsFd) -> Size {
+    let found = tcgetwinsize(terminal).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     found.map_or(Size { columns: 80, rows: 24 }, |size| Size { columns: size.ws_col, rows: size.ws_row })
 }

@@ -114,7 +114,7 @@ pub fn act(args: &Args) -> Result<u8> {
         // Two machines at a time on two processors: times stay meaningful.
         let one_by_one = ["--test-threads=1"];
         part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one, &[]))?;
-        match support::lack_with(Network::Auto) {
+        match support::lack_with(&Network::Auto) {
             Some(why) => say!("== process machines: skipped: {why}"),
             None => {
                 let mut tests =
@@ -129,7 +129,7 @@ pub fn act(args: &Args) -> Result<u8> {
             let mut tests = vec!["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
             tests.extend(WITH_LONG.iter().flat_map(|name| ["--test", name]));
             let harness = ["--ignored", "--test-threads=1", "--nocapture"];
-            let machine: &[(&str, &str)] = match support::lack_with(Network::Auto) {
+            let machine: &[(&str, &str)] = match support::lack_with(&Network::Auto) {
                 Some(_) => &[],
                 None => &[("UNILITH_TEST_MACHINE", "process")],
             };

@@ -3,7 +3,7 @@
 
 use crate::{
     base::{self, Parts},
-    cache::{Cache, digest, hex},
+    cache::{Cache, hex},
     catalogue, confine, cpio, debian, elf,
     error::{ErrorKind, ImageError, Result, fail},
     etc,
@@ -463,29 +463,13 @@ impl Sources<'_> {
             if !elf::is_elf(&bytes) {
                 continue;
             }
-            let table = self.table(&bytes)?;
+            let table = crate::sites::table(self.cache, &bytes)?;
             if !table.is_empty() {
                 let below = path.strip_prefix("/").unwrap_or(path);
                 tree.put_bytes(&Path::new("/.unilith/sites").join(below), table, Meta::FILE)?;
             }
         }
         Ok(())
-    }
-
-    /// The encoded table of one file; empty when there is nothing to say about it.
-    fn table(&self, bytes: &[u8]) -> Result<Vec<u8>> {
-        let folder = format!("sites-{}", unilith_rewrite::VERSION);
-        let name = digest(bytes);
-        if let Ok(known) = fs::read(self.cache.folder().join(&folder).join(&name))
-            && (known.is_empty() || api_sites::Sites::parse(&known).is_some())
-        {
-            return Ok(known);
-        }
-        // A file that cannot be analysed runs all the same: its system calls trap.
-        let sites = unilith_rewrite::scan(bytes).map(|scan| scan.sites).unwrap_or_default();
-        let table = if sites.is_empty() { Vec::new() } else { api_sites::encode(&sites) };
-        self.cache.put(&folder, &name, &table)?;
-        Ok(table)
     }
 }
 

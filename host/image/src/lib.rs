@@ -31,6 +31,7 @@ mod pattern;
 mod request;
 mod service;
 mod services;
+mod sites;
 mod source;
 mod store;
 mod tree;
@@ -43,6 +44,7 @@ pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
 pub use manifest::{Build, Libc, Manifest, Port, Ready, Size, State, Works, signal_number};
 pub use request::{Base, Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
+pub use sites::table_of as site_table;
 pub use source::SourcePackage;
 pub use store::{Cached, Part};
 /// How far the kernel implements a call.

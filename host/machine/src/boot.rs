@@ -9,6 +9,7 @@ use crate::{
 use api_boot::{BootConfig, Volume};
 use std::path::PathBuf;
 use unilith_network::ports::Protocol;
+use unilith_ninep::SiteTables;
 
 /// What depends on the kernel: made when the machine's connection is known.
 pub struct BootFiles {
@@ -16,6 +17,8 @@ pub struct BootFiles {
     pub initrd: PathBuf,
     /// The kernel's command line.
     pub append: String,
+    /// For process machines: finds the system-call sites of programs that are not in the initial RAM disk.
+    pub sites: Option<SiteTables>,
 }
 
 /// Makes the [`BootFiles`]; the error is one line.
@@ -36,6 +39,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         uid: spec.uid,
         gid: spec.gid,
         open_files: spec.open_files,
+        groups: spec.groups.clone(),
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
         epoch_ns: Some(now_ms() * 1_000_000),
         log: spec.log.clone(),

@@ -9,7 +9,7 @@ use crate::{
     descriptors::Shares,
     link::Link,
     privileges, qemu,
-    record::Spec,
+    record::{Mount, Spec},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -28,7 +28,7 @@ use std::{
     process::{Child, Command, Stdio},
     thread,
 };
-use unilith_ninep::{Access, Export};
+use unilith_ninep::{Access, Export, SiteTables};
 
 /// A machine's process that was started.
 pub struct Engine {
@@ -237,18 +237,19 @@ fn process(
     hand(root.as_fd(), "root=", "");
     hand(boot.as_fd(), "boot=", "");
     hand(status_end.as_fd(), "status=", "");
-    if let Some((word, device, mtu)) = link.for_process() {
-        let mac = qemu::mac_of(&spec.id).map(|octet| format!("{octet:02x}")).join(":");
+    if let Some((word, device, mac, mtu)) = link.for_process(spec) {
+        let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
         hand(device, &format!("{word}="), &format!(",{mac},{mtu}"));
     }
     let access = |read_only| if read_only { Access::ReadOnly } else { Access::All };
-    let volumes = spec.volumes.iter().map(|v| export(&v.host, access(v.read_only), shares.volume));
+    let volume = |v: &Mount| export(&v.host, access(v.read_only), files.sites.clone(), shares.volume);
+    let volumes = spec.volumes.iter().map(volume);
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {
         hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
     }
-    let files = overlay.as_ref().map(|overlay| export(overlay.files, Access::PlainFiles, shares.volume));
-    let files = files.transpose()?;
+    let plain = |overlay: &Overlay| export(overlay.files, Access::PlainFiles, None, shares.volume);
+    let files = overlay.as_ref().map(plain).transpose()?;
     if let (Some(overlay), Some(files)) = (&overlay, &files) {
         hand(overlay.socket, "line=", "");
         hand(files.as_fd(), &format!("9p={}:", qemu::OVERLAY_TAG), "");
@@ -283,9 +284,15 @@ fn unlisted(text: &str) -> io::Result<File> {
 }
 
 /// Serves a directory from a thread of its own; the machine's end.
-fn export(folder: &Path, access: Access, descriptors: usize) -> Result<UnixStream, MachineError> {
+fn export(
+    folder: &Path,
+    access: Access,
+    sites: Option<SiteTables>,
+    descriptors: usize,
+) -> Result<UnixStream, MachineError> {
     let export =
         Export::open(folder, access).map_err(MachineError::file("cannot open the volume", folder))?;
+    let export = export.with_sites(sites);
     let (mine, its) = pair()?;
     let folder = folder.to_path_buf();
     thread::spawn(move || {

@@ -65,6 +65,8 @@ pub enum MachineError {
     NoQemu,
     #[error("{0}")]
     Port(#[from] unilith_network::ports::PortError),
+    #[error("cannot take over the interface of the network namespace: {0}")]
+    Interface(std::io::Error),
     #[error("{0}")]
     Tap(#[from] unilith_network::tap::TapError),
     #[error(

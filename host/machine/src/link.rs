@@ -11,6 +11,7 @@ use std::{
 };
 use unilith_network::{
     dns,
+    interface::Interface,
     nat::{self, Forwarding, Rules},
     passt::{self, Passt},
     ports::{Listener, PortError, Publish, listen},
@@ -36,6 +37,14 @@ impl Link {
     /// Takes the host's ports and makes the connection. A port that cannot be had is the first error to be found.
     pub fn set_up(spec: &Spec) -> Result<Link, MachineError> {
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        if let Network::Interface(record) = &spec.network {
+            let taken = Interface::take(record).map_err(MachineError::Interface)?;
+            let (connection, device) = match taken {
+                Some((interface, device)) => (Connection::Interface { interface }, Some(device)),
+                None => (Connection::None, None),
+            };
+            return Ok(Link { connection, published, notes, device, listeners, _passt: None });
+        }
         if spec.network == Network::None {
             let connection = Connection::None;
             return Ok(Link { connection, published, notes, device: None, listeners, _passt: None });
@@ -70,7 +79,7 @@ impl Link {
             }
         }
         let tap = match spec.network {
-            Network::User | Network::None => None,
+            Network::User | Network::None | Network::Interface(_) => None,
             Network::Tap => Some(Tap::create(mtu(spec.platform))?),
             Network::Auto => match Tap::create(mtu(spec.platform)) {
                 Ok(tap) => Some(tap),
@@ -116,13 +125,15 @@ impl Link {
         }
     }
 
-    /// A process machine's side of it: the word for its kernel, the descriptor, which stays with `self`, and the MTU.
-    pub fn for_process(&self) -> Option<(&'static str, BorrowedFd<'_>, u16)> {
-        let (word, mtu) = match self.connection {
-            Connection::Tap { .. } => ("tap", mtu(Platform::Process)),
-            _ => ("stream", ETHERNET),
+    /// A process machine's side of it: the word for its kernel, the descriptor, which stays with `self`, the MAC and the MTU.
+    pub fn for_process(&self, spec: &Spec) -> Option<(&'static str, BorrowedFd<'_>, [u8; 6], u16)> {
+        let own = qemu::mac_of(&spec.id);
+        let (word, mac, mtu) = match &self.connection {
+            Connection::Tap { .. } => ("tap", own, mtu(Platform::Process)),
+            Connection::Interface { interface } => ("packet", interface.mac, interface.mtu),
+            _ => ("stream", own, ETHERNET),
         };
-        self.device.as_ref().map(|fd| (word, fd.as_fd(), mtu))
+        self.device.as_ref().map(|fd| (word, fd.as_fd(), mac, mtu))
     }
 
     /// The kernel's side of it.
@@ -181,6 +192,11 @@ pub fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
             boot.ip = Some(api_boot::Ipv4Prefix { address: passt::MACHINE.octets(), length: passt::PREFIX });
             boot.gateway = Some(passt::GATEWAY.octets());
             boot.dns = vec![passt::DNS.octets()];
+        }
+        Connection::Interface { interface } => {
+            let Interface { address, length, gateway, .. } = interface;
+            boot.ip = Some(api_boot::Ipv4Prefix { address: address.octets(), length: *length });
+            boot.gateway = gateway.map(|gateway| gateway.octets());
         }
         Connection::Tap { pair, .. } => {
             boot.ip = Some(api_boot::Ipv4Prefix { address: pair.guest.octets(), length: Pair::LENGTH });

@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
 };
-use unilith_network::{ports::Publish, subnet::Pair};
+use unilith_network::{interface::Interface, ports::Publish, subnet::Pair};
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
@@ -30,6 +30,9 @@ pub enum Platform {
 }
 
 impl Platform {
+    /// Most directories of the host, the overlay's among them.
+    pub const MAX_VOLUMES: usize = 16;
+
     pub fn is_process(self) -> bool {
         self == Platform::Process
     }
@@ -56,7 +59,7 @@ pub enum KernelKind {
 }
 
 /// How a machine is connected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// A tap device where this user may make one, else user-mode.
@@ -65,6 +68,8 @@ pub enum Network {
     Tap,
     User,
     None,
+    /// It takes over the interface of the supervisor's network namespace, whose address is kept in this file.
+    Interface(PathBuf),
 }
 
 /// A host directory in the machine.
@@ -164,6 +169,9 @@ pub struct Spec {
     pub cwd: Option<String>,
     pub uid: u32,
     pub gid: u32,
+    /// Further groups of the program's user.
+    #[serde(default)]
+    pub groups: Vec<u32>,
     pub hostname: String,
     pub log: Option<String>,
     /// How much of its output is kept.
@@ -267,6 +275,11 @@ pub enum Connection {
         #[serde(default)]
         helper: Helper,
     },
+    /// The machine has an interface's place on its link.
+    Interface {
+        #[serde(flatten)]
+        interface: Interface,
+    },
     None,
 }
 
@@ -339,6 +352,7 @@ impl State {
     pub fn address(&self) -> Option<std::net::Ipv4Addr> {
         match &self.connection {
             Some(Connection::Tap { pair, .. }) => Some(pair.guest),
+            Some(Connection::Interface { interface }) => Some(interface.address),
             _ => None,
         }
     }

@@ -456,6 +456,7 @@ pub(crate) mod tests {
             cwd: None,
             uid: 0,
             gid: 0,
+            groups: Vec::new(),
             hostname: "x".into(),
             log: None,
             log_limits: LogLimits::default(),

@@ -111,7 +111,7 @@ fn bring_up(name: &str, address: Ipv4Addr, network: Network, mtu: u16) -> io::Re
 }
 
 /// A request for the interface `name`, which the caller has made short enough.
-fn request(name: &str) -> libc::ifreq {
+pub(crate) fn request(name: &str) -> libc::ifreq {
     // SAFETY: `ifreq` is plain data for which all zeroes is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let room = request.ifr_name.len() - 1;
@@ -121,7 +121,7 @@ fn request(name: &str) -> libc::ifreq {
     request
 }
 
-fn sockaddr(address: Ipv4Addr) -> libc::sockaddr {
+pub(crate) fn sockaddr(address: Ipv4Addr) -> libc::sockaddr {
     let mut data = [0; 14];
     for (to, from) in data[2..6].iter_mut().zip(address.octets()) {
         *to = from as libc::c_char;
@@ -129,7 +129,7 @@ fn sockaddr(address: Ipv4Addr) -> libc::sockaddr {
     libc::sockaddr { sa_family: libc::AF_INET as libc::sa_family_t, sa_data: data }
 }
 
-fn ioctl(fd: RawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+pub(crate) fn ioctl(fd: RawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: `request` is a valid, initialised `ifreq` for the whole call, which is what every ioctl number used in this
     // module takes; the kernel writes at most one `ifreq` to it.
     let result = unsafe { libc::ioctl(fd, number, std::ptr::from_mut(request)) };

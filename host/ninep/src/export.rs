@@ -8,14 +8,19 @@ use rustix::{
 };
 use std::{
     collections::HashMap,
+    fs::File,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::Arc,
 };
 
 /// Flags of open that a client may set, besides the access mode.
 const OPEN_FLAGS: OFlags =
     OFlags::TRUNC.union(OFlags::APPEND).union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::RWMODE);
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// The attribute of a program file that holds its system-call sites. It is in none of the name spaces that files can have
+/// attributes in (xattr(7)), so nothing that is stored can be taken for it.
+pub const SITES: &[u8] = b"unilith.sites";
 /// Bits of a qid's path that hold the inode number; the rest tells file systems beneath the export apart.
 const INODE_BITS: u32 = 56;
 
@@ -31,19 +36,38 @@ pub enum Access {
     PlainFiles,
 }
 
-/// A directory that machines may see.
-#[derive(Debug)]
+/// Finds what a machine's kernel wants to know of a program file: the table of its system-call sites (`api-sites`), or
+/// nothing. The file is open for reading, and its bytes are not trusted.
+pub type SiteTables = Arc<dyn Fn(&File) -> Vec<u8> + Send + Sync>;
+
+/// A directory that machines may see, or a file.
 pub struct Export {
     root: OwnedFd,
     access: Access,
+    sites: Option<SiteTables>,
     /// File systems met so far, by device number, in that order.
     devices: HashMap<u64, u64>,
 }
 
 impl Export {
     pub fn open(path: &Path, access: Access) -> std::io::Result<Export> {
-        let root = fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Export { root, access, devices: HashMap::new() })
+        let root = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Export { root, access, sites: None, devices: HashMap::new() })
+    }
+
+    /// Tells the machine the system-call sites of the programs in it, as the attribute [`SITES`] of their files.
+    pub fn with_sites(self, sites: Option<SiteTables>) -> Export {
+        Export { sites, ..self }
+    }
+
+    /// What [`SITES`] of a file says.
+    pub fn site_table(&self, fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
+        let tables = self.sites.as_ref().ok_or(Errno::NODATA)?;
+        if FileType::from_raw_mode(self.stat(fd)?.st_mode) != FileType::RegularFile {
+            return Err(Errno::NODATA);
+        }
+        let file = File::from(self.open_again(fd, OFlags::RDONLY.bits())?);
+        Ok(tables(&file))
     }
 
     pub fn root(&self) -> Result<OwnedFd> {

@@ -24,7 +24,7 @@ mod fids;
 mod server;
 mod wire;
 
-pub use export::{Access, Export};
+pub use export::{Access, Export, SITES, SiteTables};
 
 use std::{
     io::{self, Read, Write},

@@ -3,7 +3,7 @@
 
 use crate::{
     MOST_MESSAGE,
-    export::{Export, MAX_ATTRIBUTE},
+    export::{Export, MAX_ATTRIBUTE, SITES},
     fids::{Fid, Fids, Opened},
     wire::{Answer, HEADER, IO_HEADER, Qid, Request, kind},
 };
@@ -402,6 +402,7 @@ impl Server {
         let fid = self.fids.get(from)?;
         let value = match name {
             b"" => self.export.attributes(fid.fd())?,
+            SITES => self.export.site_table(fid.fd())?,
             name => self.export.attribute(fid.fd(), name)?,
         };
         let path = rustix::io::fcntl_dupfd_cloexec(&fid.path, 0)?;

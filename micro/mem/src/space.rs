@@ -258,6 +258,12 @@ impl Space {
             self.store_shared(request.address, request.address.saturating_add(length))?;
         }
         let mut unsaved = Vec::new();
+        if request.rights.contains(Rights::EXECUTE)
+            && let Some((file, _)) = &request.file
+        {
+            // Under the lock nobody may wait for the host.
+            file.source.prepare_text();
+        }
         let mut inner = self.inner.lock();
         let start = inner.place(&request, length)?;
         let end = start + length;

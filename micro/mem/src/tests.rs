@@ -70,8 +70,10 @@ impl PageSource for TestFile {
         Ok(())
     }
 
-    fn sites(&self) -> Option<&[u8]> {
-        (!self.sites.is_empty()).then_some(&self.sites)
+    fn sites(&self, read: &mut dyn FnMut(&[u8])) {
+        if !self.sites.is_empty() {
+            read(&self.sites);
+        }
     }
 }
 

@@ -68,10 +68,18 @@ impl Text {
         if ENTRY.load(Ordering::Relaxed).is_null() || end - start > LONGEST_TEXT {
             return Ok(None);
         }
-        let Some(table) = file.source.sites().and_then(Sites::parse) else { return Ok(None) };
         let mut sites = Vec::new();
-        sites.try_reserve_exact(table.within(start, end).count()).map_err(|_| ENOMEM)?;
-        sites.extend(table.within(start, end));
+        let mut has_room = true;
+        file.source.sites(&mut |table| {
+            let Some(table) = Sites::parse(table) else { return };
+            has_room = sites.try_reserve_exact(table.within(start, end).count()).is_ok();
+            if has_room {
+                sites.extend(table.within(start, end));
+            }
+        });
+        if !has_room {
+            return Err(ENOMEM);
+        }
         if sites.is_empty() {
             return Ok(None);
         }

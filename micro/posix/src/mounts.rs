@@ -5,6 +5,7 @@ use crate::calls::signals::{self, SigInfo};
 use crate::files::{self, Files};
 use crate::process::Process;
 use crate::terminals;
+use abi::errno::EROFS;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -30,9 +31,14 @@ type Told<T> = Result<T, String>;
 pub fn tree(boot: &Boot) -> Told<Namespace> {
     // Half of the memory may hold files, as Linux' tmpfs has it.
     let limit = boot.memory / 2;
-    let root = ramfs::from_archive(boot.initrd, boot.initrd_physical, ROOT_DEVICE, limit)
-        .map_err(|e| format!("the root file system: {e}"))?;
-    let namespace = Namespace::new(root, "rootfs").map_err(|e| format!("the root file system: {e:?}"))?;
+    let namespace = match boot.config.volumes.iter().find(|volume| volume.path == "/") {
+        Some(volume) => root_volume(volume)?,
+        None => {
+            let root = ramfs::from_archive(boot.initrd, boot.initrd_physical, ROOT_DEVICE, limit)
+                .map_err(|e| format!("the root file system: {e}"))?;
+            Namespace::new(root, "rootfs").map_err(|e| format!("the root file system: {e:?}"))?
+        }
+    };
     devfs::connect(devfs::Machine {
         entropy: api_plat::entropy,
         write: api_plat::console_write,
@@ -61,7 +67,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
     mount(&namespace, "/proc", crate::proc::proc(files::new_device()), "proc", hidden)?;
     mount(&namespace, "/sys", crate::proc::sys(files::new_device()), "sysfs", hidden)?;
-    for volume in &boot.config.volumes {
+    for volume in boot.config.volumes.iter().filter(|volume| volume.path != "/") {
         mount_volume(&namespace, volume)?;
     }
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
@@ -89,38 +95,72 @@ fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
 /// Makes a file with this text; one that is there and not empty stays.
 fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
     directory(namespace, "/etc", 0o755)?;
-    let root = namespace.root().topmost();
-    let walk = Walk::new(&root, &root, &ROOT);
     let failed = |e| format!("{path}: {e:?}");
-    let dentry = match walk.lookup(path.as_bytes(), true) {
-        Ok(found) => found,
-        Err(_) => ops::create(&walk, path.as_bytes(), FileType::Regular, 0o644, 0).map_err(failed)?,
+    let dentry = match file(namespace, path, 0o644) {
+        // A root that nobody may change says what it says.
+        Err(EROFS) => return Ok(()),
+        found => found.map_err(failed)?,
     };
     let inode = dentry.inode();
     if dentry.kind() != FileType::Regular || inode.stat().map_err(failed)?.size > 0 {
         return Ok(());
     }
-    let file = inode.open(inode, O_WRONLY).map_err(failed)?;
+    let file = match inode.open(inode, O_WRONLY) {
+        Err(EROFS) => return Ok(()),
+        opened => opened.map_err(failed)?,
+    };
     file.write(0, &mut api_fs::Source::kernel(text.as_bytes())).map(|_| ()).map_err(failed)
 }
 
-/// Mounts a directory of the host.
-#[cfg(feature = "volumes")]
+/// The file of that path, made where it is missing.
+fn file(namespace: &Namespace, path: &str, permissions: u32) -> abi::Result<Arc<Dentry>> {
+    let root = namespace.root().topmost();
+    let walk = Walk::new(&root, &root, &ROOT);
+    match walk.lookup(path.as_bytes(), true) {
+        Err(_) => ops::create(&walk, path.as_bytes(), FileType::Regular, permissions, 0),
+        found => found,
+    }
+}
+
+/// Mounts a directory of the host, or a file.
 pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
-    let Volume { tag, path, read_only } = volume;
+    let Volume { tag, path, .. } = volume;
+    let root = volume_root(volume)?;
+    let failed = |e| format!("volume {path}: {e:?}");
+    let point = match root.kind().map_err(failed)? {
+        FileType::Directory => directory(namespace, path, 0o755)?,
+        _ => file(namespace, path, 0o644).map_err(failed)?,
+    };
+    let mounted = namespace.mount(&point, root, "9p", tag, volume_flags(volume));
+    mounted.map(|_| ()).map_err(failed)
+}
+
+/// The tree whose root is a directory of the host. What is mounted below `/` needs its mount points there where the
+/// machine may not make them.
+fn root_volume(volume: &Volume) -> Told<Namespace> {
+    let failed = |e| format!("the root file system: {e:?}");
+    let namespace = Namespace::new(volume_root(volume)?, "9p").map_err(failed)?;
+    namespace.remount(&namespace.root().topmost(), volume_flags(volume)).map_err(failed)?;
+    Ok(namespace)
+}
+
+fn volume_flags(volume: &Volume) -> MountFlags {
+    MountFlags(if volume.read_only { MountFlags::READ_ONLY } else { 0 })
+}
+
+/// The root directory of a volume.
+#[cfg(feature = "volumes")]
+fn volume_root(volume: &Volume) -> Told<Arc<dyn Inode>> {
+    let Volume { tag, path, .. } = volume;
     let channel = ninep::find(tag)
         .ok_or_else(|| format!("volume {path}: the machine has no 9p device with the tag {tag}"))?;
-    let root = ninep::attach(channel, files::new_device())
-        .map_err(|e| format!("volume {path}: the host's 9p server refuses it: {e:?}"))?;
-    let flags = MountFlags(if *read_only { MountFlags::READ_ONLY } else { 0 });
-    let point = directory(namespace, path, 0o755)?;
-    let mounted = namespace.mount(&point, root, "9p", tag, flags);
-    mounted.map(|_| ()).map_err(|e| format!("volume {path}: {e:?}"))
+    ninep::attach(channel, files::new_device())
+        .map_err(|e| format!("volume {path}: the host's 9p server refuses it: {e:?}"))
 }
 
 /// Without the file system for it.
 #[cfg(not(feature = "volumes"))]
-pub fn mount_volume(_: &Namespace, volume: &Volume) -> Told<()> {
+fn volume_root(volume: &Volume) -> Told<Arc<dyn Inode>> {
     Err(format!("volume {}: this kernel was built with --set volumes=off", volume.path))
 }
 

@@ -33,7 +33,9 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let namespace = crate::mounts::tree(&boot)?;
     let files = Files::new(Arc::new(namespace), boot.memory);
     crate::mounts::prepare(&files, config.cwd.as_deref())?;
-    let process = Process::new(FIRST_PID, Credentials::of(config.uid, config.gid), files);
+    let mut who = Credentials::of(config.uid, config.gid);
+    who.groups.clone_from(&config.groups);
+    let process = Process::new(FIRST_PID, who, files);
     if let Some((soft, hard)) = config.open_files {
         process.files.descriptors.set_limit(process.limits.set_descriptors(soft, hard).into());
     }

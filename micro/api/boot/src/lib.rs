@@ -17,6 +17,7 @@
 //! | `cwd` | working directory of the program |
 //! | `uid`, `gid` | user and group of the program |
 //! | `nofile` | `SOFT` or `SOFT:HARD`: descriptors of the program (RLIMIT_NOFILE) |
+//! | `groups` | its further groups, separated by commas |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; may repeat |
 //! | `epoch` | wall clock in nanoseconds since 1970 just before the machine was started, for machines that no hypervisor and no host tells the time |
 //! | `tz` | value of TZ where the image has no /etc/localtime |
@@ -90,6 +91,8 @@ pub struct BootConfig {
     pub gid: u32,
     /// Soft limit of descriptors, and the hard one where it is said.
     pub open_files: Option<(u32, Option<u32>)>,
+    /// Further groups of the program's user.
+    pub groups: Vec<u32>,
     pub volumes: Vec<Volume>,
     pub epoch_ns: Option<u64>,
     pub tz: Option<String>,
@@ -192,6 +195,9 @@ impl BootConfig {
         if let Some((soft, hard)) = self.open_files {
             put("nofile", &hard.map_or(soft.to_string(), |hard| format!("{soft}:{hard}")));
         }
+        if !self.groups.is_empty() {
+            put("groups", &self.groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+        }
         for v in &self.volumes {
             put("vol", &format!("{}:{}{}", v.tag, v.path, if v.read_only { ":ro" } else { "" }));
         }
@@ -274,6 +280,11 @@ impl BootConfig {
             "log" => self.log = Some(value),
             "uid" => self.uid = u32::try_from(number()?).map_err(|_| bad(word, "a user id"))?,
             "gid" => self.gid = u32::try_from(number()?).map_err(|_| bad(word, "a group id"))?,
+            "groups" => {
+                for group in value.split(',') {
+                    self.groups.push(group.parse().map_err(|_| bad(word, "group ids"))?);
+                }
+            }
             "epoch" => self.epoch_ns = Some(number()?),
             "nofile" => {
                 let (soft, hard) =
@@ -412,6 +423,7 @@ mod tests {
             uid: 33,
             gid: 34,
             open_files: Some((4096, Some(8192))),
+            groups: alloc::vec![35, 0],
             volumes: alloc::vec![Volume { tag: "v0".into(), path: "/da:ta".into(), read_only: true }],
             epoch_ns: Some(1 << 60),
             tz: Some("UTC".into()),
@@ -440,6 +452,7 @@ mod tests {
             "ip=1.2.3/8 --",
             "gw=x --",
             "uid=-1 --",
+            "groups=1,x --",
             "stop=65 --",
             "published=x --",
             "nofile=1:x --",

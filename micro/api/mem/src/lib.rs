@@ -256,10 +256,11 @@ pub trait PageSource: Send + Sync {
         Err(abi::errno::EOPNOTSUPP)
     }
 
-    /// System-call sites of the file's text (`api-sites` format), when known.
-    fn sites(&self) -> Option<&[u8]> {
-        None
-    }
+    /// Text of the file is about to be mapped: gets from elsewhere what [`PageSource::sites`] will show. May sleep.
+    fn prepare_text(&self) {}
+
+    /// Shows `read` the system-call sites of the file's text (`api-sites` format), when they are known. Does not sleep.
+    fn sites(&self, _read: &mut dyn FnMut(&[u8])) {}
 }
 
 #[cfg(all(test, feature = "host"))]

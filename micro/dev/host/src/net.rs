@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The network device: a tap with virtio-net headers (checksums and segmentation left to the host both ways), or a stream
-//! socket that carries whole frames.
+//! The network device: a tap or a packet socket with virtio-net headers (checksums and segmentation left to the host both
+//! ways), or a stream socket that carries whole frames.
 //!
 //! Packets leave together, when the stack rings: each is a call of the host now or later, but a client that is woken by the
 //! first finds the others without being woken again, and waking is dear. Nothing is copied on the way out. A received
@@ -94,7 +94,7 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
         // SAFETY: the request takes a number.
         unsafe { host::call(host::IOCTL, [fd as u64, TUNSETOFFLOAD, OFFLOADS, 0, 0, 0])? };
     }
-    let offloads = link == Link::Tap;
+    let offloads = link != Link::Stream;
     let info = Info {
         mac,
         // Frames of a stream must fit a buffer.
@@ -106,7 +106,7 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
     };
     let splitter = if link == Link::Stream { Some(Splitter::new()?) } else { None };
     let mut overflow = Vec::new();
-    let room = if link == Link::Tap { LARGEST + 14 } else { 0 };
+    let room = if offloads { LARGEST + 14 } else { 0 };
     overflow.try_reserve_exact(room).map_err(|_| ENOMEM)?;
     overflow.resize(room, 0);
     Ok(Arc::new(Network {
@@ -316,7 +316,7 @@ impl NetDevice for Network {
     fn transmit(&self, _queue: usize, packets: &mut VecDeque<Outgoing>) -> usize {
         let mut transmit = self.transmit.lock();
         match self.link {
-            Link::Tap => {
+            Link::Tap | Link::Packet => {
                 let count = packets.len();
                 transmit.held.append(packets);
                 let bytes: usize = transmit.held.iter().map(Outgoing::length).sum();
@@ -348,7 +348,7 @@ impl NetDevice for Network {
                 break;
             }
             let packet = match self.link {
-                Link::Tap => self.receive_tap(&mut receive),
+                Link::Tap | Link::Packet => self.receive_tap(&mut receive),
                 Link::Stream => self.receive_stream(&mut receive),
             };
             match packet {

@@ -200,14 +200,14 @@ impl Node {
     }
 
     /// The value of an attribute, or with an empty name the list of names.
-    fn read_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn read_xattr(&self, name: &[u8], limit: u64) -> Result<Vec<u8>> {
         let fid = self.client.new_fid();
         let request =
             self.client.request(kind::XATTRWALK).u32(self.fid().number()).u32(fid.number()).string(name);
         let size = self.client.call(request, |r| r.u64())?;
         // The server knows the handle now: a copy of its number that is given back.
         fid.now_live();
-        if size > XATTR_LIMIT {
+        if size > limit {
             return Err(E2BIG);
         }
         let mut out = Vec::new();
@@ -459,7 +459,7 @@ impl Inode for Node {
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.read_xattr(name)
+        self.read_xattr(name, XATTR_LIMIT)
     }
 
     fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
@@ -473,7 +473,7 @@ impl Inode for Node {
     }
 
     fn list_xattr(&self) -> Result<Vec<u8>> {
-        self.read_xattr(b"")
+        self.read_xattr(b"", XATTR_LIMIT)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -15,27 +15,35 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ordered::{Map, Set};
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// The attribute by which the host's server tells the system-call sites of a file (`api-sites`). No file system has it: its
+/// name space is none of Linux's.
+const SITES: &[u8] = b"unilith.sites";
+/// Most bytes of them: those of the largest programs take a tenth.
+const SITES_LIMIT: u64 = 4 << 20;
 /// Pages fetched at once around a fault.
 const CLUSTER: u64 = 16;
 
 pub struct NinePages {
-    _node: Arc<Node>,
+    node: Arc<Node>,
     /// Handles to read and write by; the descriptors they came from may be closed by now.
     fids: SpinLock<Vec<Arc<Fid>>>,
     pages: SpinLock<Map<u64, Frame>>,
     /// Pages that a mapping may have written to.
     writable: SpinLock<Set<u64>>,
     length: AtomicU64,
+    /// System-call sites, once they were asked for.
+    sites: SpinLock<Option<Arc<[u8]>>>,
 }
 
 impl NinePages {
     pub fn new(node: Arc<Node>, fid: Arc<Fid>, length: u64) -> Arc<NinePages> {
         Arc::new(NinePages {
-            _node: node,
+            node,
             fids: SpinLock::new(Vec::from([fid])),
             pages: SpinLock::new(Map::new()),
             writable: SpinLock::new(Set::new()),
             length: AtomicU64::new(length),
+            sites: SpinLock::new(None),
         })
     }
 
@@ -187,6 +195,21 @@ impl PageSource for NinePages {
 
     fn length(&self) -> u64 {
         self.length.load(Ordering::Relaxed)
+    }
+
+    /// A server of ours knows the sites ([`SITES`]); with any other the file's system calls trap.
+    fn prepare_text(&self) {
+        if self.sites.lock().is_none() {
+            let sites = self.node.read_xattr(SITES, SITES_LIMIT).unwrap_or_default();
+            *self.sites.lock() = Some(sites.into());
+        }
+    }
+
+    fn sites(&self, read: &mut dyn FnMut(&[u8])) {
+        let sites = self.sites.lock().clone();
+        if let Some(sites) = sites.filter(|sites| !sites.is_empty()) {
+            read(&sites);
+        }
     }
 
     fn write_back(&self, index: u64, frame: &Frame) -> Result<()> {

@@ -860,7 +860,9 @@ impl PageSource for Node {
         self.data().map_or(0, |data| data.lock().length)
     }
 
-    fn sites(&self) -> Option<&[u8]> {
-        self.data().ok().and_then(|data| data.lock().sites)
+    fn sites(&self, read: &mut dyn FnMut(&[u8])) {
+        if let Some(sites) = self.data().ok().and_then(|data| data.lock().sites) {
+            read(sites);
+        }
     }
 }

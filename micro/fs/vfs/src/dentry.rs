@@ -112,12 +112,15 @@ impl Dentry {
             self.mount.cache(&child);
             return Ok(child);
         }
+        // Whatever became of the name, what is mounted there covers it.
+        if let Some(known) = known.as_ref().filter(|known| known.is_mount_point()) {
+            return Ok(known.clone());
+        }
         match self.inode.lookup(name) {
             Ok(inode) => match known {
-                Some(known) if Arc::ptr_eq(&known.inode, &inode) || known.is_mount_point() => Ok(known),
+                Some(known) if Arc::ptr_eq(&known.inode, &inode) => Ok(known),
                 _ => self.adopt(name, inode),
             },
-            Err(ENOENT) if known.as_ref().is_some_and(|k| k.is_mount_point()) => known.ok_or(ENOENT),
             Err(e) => {
                 if e == ENOENT
                     && let Some(known) = known

@@ -7,6 +7,8 @@
 pub enum Link {
     /// A tap device with virtio-net headers.
     Tap,
+    /// A packet socket with virtio-net headers, bound to a device of the host.
+    Packet,
     /// A stream socket with a length of four bytes (big-endian) before each frame.
     Stream,
 }
@@ -79,8 +81,12 @@ impl<'a> Arguments<'a> {
                 "boot" => out.boot = descriptor(value).ok_or(bad("a descriptor"))?,
                 "status" => out.status = Some(descriptor(value).ok_or(bad("a descriptor"))?),
                 "line" => out.line = Some(descriptor(value).ok_or(bad("a descriptor"))?),
-                "tap" | "stream" => {
-                    let link = if key == "tap" { Link::Tap } else { Link::Stream };
+                "tap" | "packet" | "stream" => {
+                    let link = match key {
+                        "tap" => Link::Tap,
+                        "packet" => Link::Packet,
+                        _ => Link::Stream,
+                    };
                     let network = network(link, value).ok_or(bad("FD[,MAC[,MTU]]"))?;
                     if out.network.replace(network).is_some() {
                         return Err(bad("one network device"));
@@ -92,7 +98,7 @@ impl<'a> Arguments<'a> {
                     *slot = Some(volume.ok_or(bad("TAG:FD"))?);
                     count += 1;
                 }
-                _ => return Err(bad("memory, root, boot, cpus, status, tap, stream, line or 9p")),
+                _ => return Err(bad("memory, root, boot, cpus, status, tap, packet, stream, line or 9p")),
             }
         }
         match out {
@@ -142,6 +148,10 @@ mod tests {
         let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
         assert_eq!(a.network, Some(network));
         assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
+        assert_eq!(
+            parse("memory=8388608 root=3 boot=4 packet=6").unwrap().network.unwrap().link,
+            Link::Packet
+        );
         let network = parse("memory=8388608 root=3 boot=4 stream=6").unwrap().network;
         assert_eq!(network, Some(Network { link: Link::Stream, fd: 6, mac: None, mtu: 1500 }));
     }

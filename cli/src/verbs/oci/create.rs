@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `create` and `start`: this side of the keeper.
+
+use super::{Global, keeper::Said};
+use crate::fault::{Fault, Result, file};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+use unilith_container::{
+    bundle::Container,
+    cgroup::{self, Hierarchies},
+    hooks,
+    record::{Containers, Record, Status},
+};
+use unilith_machine::process::Process;
+
+/// The keeper's socket in the container's folder, on which `start` is said.
+pub const START: &str = "start.sock";
+/// The socket of `create`, on which the keeper says how far it is.
+pub const CREATE: &str = "create.sock";
+/// How long a keeper may take to prepare. A kernel that must be built first takes minutes.
+const PREPARATION: Duration = Duration::from_secs(600);
+const POLL: Duration = Duration::from_millis(2);
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The directory with config.json
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    bundle: PathBuf,
+    /// Socket that gets the terminal of a container with `process.terminal`
+    #[arg(long, value_name = "SOCKET")]
+    console_socket: Option<PathBuf>,
+    /// File that gets the number of the container's process
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    /// Descriptors to pass on: refused if there are any, a machine has none of the host's
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    preserve_fds: u32,
+    /// Accepted for engines that give it: a machine's root is no directory of the host's tree
+    #[arg(long, hide = true)]
+    no_pivot: bool,
+    /// Accepted for engines that give it: a machine has no keyring of the host's
+    #[arg(long, hide = true)]
+    no_new_keyring: bool,
+    id: String,
+}
+
+pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
+    if args.preserve_fds > 0 {
+        return Err(Fault::new("--preserve-fds: a machine has no descriptors of the host's"));
+    }
+    let container = Container::read(&args.bundle)?;
+    if container.terminal != args.console_socket.is_some() && !container.is_sandbox {
+        let why =
+            if container.terminal { "--console-socket is missing" } else { "process.terminal is false" };
+        return Err(Fault::new(format!("{why}: a terminal is given over the console socket")));
+    }
+    if !container.is_sandbox {
+        super::keeper::kernel()?;
+    }
+    let folder = all.reserve(&args.id)?;
+    let made = make(global, all, args, &container, &folder);
+    if made.is_err() {
+        // The first error is the one to report.
+        let _ = all.remove(&args.id);
+    }
+    made.map(|()| 0)
+}
+
+fn make(global: &Global, all: &Containers, args: &Args, container: &Container, folder: &Path) -> Result<()> {
+    let socket = folder.join(CREATE);
+    let listener = UnixListener::bind(&socket).map_err(file("make", &socket))?;
+    let mut keeper = Keeper(Some(spawn(global, args)?));
+    let pid = keeper.id();
+    let groups = match &container.cgroup {
+        Some(path) => Hierarchies::of_host().join(path, pid)?,
+        None => Vec::new(),
+    };
+    let result = (|| {
+        if let Some(resources) = &container.resources {
+            cgroup::limit(&groups, resources)?;
+        }
+        let mut line = keeper.meet(&listener)?;
+        // It is in its namespaces.
+        line.expect()?;
+        let process = Process::find(pid).ok_or_else(|| Fault::new("the container's process has ended"))?;
+        let record = Record::new(&args.id, container, pid, process.start, groups.clone());
+        run_hooks(container, &record)?;
+        line.say("go")?;
+        // Everything is ready for the program.
+        line.expect()?;
+        if let Some(path) = &args.pid_file {
+            fs::write(path, pid.to_string()).map_err(file("write", path))?;
+        }
+        Ok(all.save(&record)?)
+    })();
+    match &result {
+        Ok(()) => keeper.0 = None,
+        Err(_) => {
+            drop(keeper);
+            let _ = cgroup::remove(&groups);
+        }
+    }
+    result
+}
+
+/// Those that are to be run when the namespaces are there and the program is not.
+fn run_hooks(container: &Container, record: &Record) -> Result<()> {
+    let Some(hooks) = &container.hooks else { return Ok(()) };
+    let state = record.state(Status::Created).to_string();
+    // Deprecated, and what Docker's network is made by.
+    #[allow(deprecated)]
+    let prestart = hooks.prestart();
+    for (point, list) in [("prestart", prestart), ("createRuntime", hooks.create_runtime())] {
+        hooks::run(point, list.as_deref().unwrap_or_default(), &state)?;
+    }
+    Ok(())
+}
+
+fn spawn(global: &Global, args: &Args) -> Result<Child> {
+    let me =
+        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let mut command = Command::new(me);
+    command.arg("oci").arg("--root").arg(&global.root).args(["__keep", "--bundle"]).arg(&args.bundle);
+    if let Some(socket) = &args.console_socket {
+        command.arg("--console-socket").arg(socket);
+    }
+    // Its standard streams are the container's: those the engine gave us.
+    command
+        .arg(&args.id)
+        .spawn()
+        .map_err(|e| Fault::new(format!("cannot start the container's process: {e}")))
+}
+
+/// The keeper until it is the engine's: ended if something fails.
+pub struct Keeper(pub Option<Child>);
+
+impl Keeper {
+    pub fn id(&self) -> u32 {
+        self.0.as_ref().map_or(0, Child::id)
+    }
+
+    /// Waits until it connects.
+    pub fn meet(&mut self, listener: &UnixListener) -> Result<Line> {
+        let failed = |e: std::io::Error| Fault::new(format!("cannot hear of the container's process: {e}"));
+        listener.set_nonblocking(true).map_err(failed)?;
+        let until = Instant::now() + PREPARATION;
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).map_err(failed)?;
+                    stream.set_read_timeout(Some(PREPARATION)).map_err(failed)?;
+                    return Ok(Line(BufReader::new(stream)));
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(failed(e)),
+            }
+            let ended = self.0.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                return Err(Fault::new(format!("the container's process ended at once: {status}")));
+            }
+            if Instant::now() > until {
+                return Err(Fault::new("the container's process says nothing"));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The conversation with the keeper: lines.
+pub struct Line(BufReader<UnixStream>);
+
+impl Line {
+    fn say(&mut self, word: &str) -> Result<()> {
+        let said = self.0.get_mut().write_all(format!("{word}\n").as_bytes());
+        said.map_err(|e| Fault::new(format!("the container's process does not listen: {e}")))
+    }
+
+    /// Waits until it has done its next step.
+    pub fn expect(&mut self) -> Result<()> {
+        let mut text = String::new();
+        let read = self.0.read_line(&mut text);
+        match serde_json::from_str(&text) {
+            Ok(Said::Done) => Ok(()),
+            Ok(Said::Failed { code, message }) => Err(Fault { code, message }),
+            Err(_) => {
+                let why = read.err().map_or("it ended".into(), |e| e.to_string());
+                Err(Fault::new(format!("the container's process did not come so far: {why}")))
+            }
+        }
+    }
+}
+
+/// Says `start` to the keeper and waits until the program runs.
+pub fn start(all: &Containers, id: &str) -> Result<u8> {
+    let mut record = all.find(id)?;
+    match super::manage::status(&record) {
+        Status::Created => {}
+        Status::Stopped => {
+            return Err(Fault::new(format!("cannot start a container that has stopped: {id}")));
+        }
+        other => {
+            return Err(Fault::new(format!("cannot start a container that is {}: {id}", other.word())));
+        }
+    }
+    let socket = all.folder(id)?.join(START);
+    let stream = UnixStream::connect(&socket).map_err(file("reach the container by", &socket))?;
+    let mut line = Line(BufReader::new(stream));
+    record.started = true;
+    all.save(&record)?;
+    line.say("start")?;
+    line.expect()?;
+    let container = Container::read(&record.bundle)?;
+    if let Some(list) = container.hooks.as_ref().and_then(|hooks| hooks.poststart().as_ref()) {
+        // The program runs: a hook that fails is told, and does not end it (runtime.md, "Lifecycle").
+        if let Err(error) = hooks::run("poststart", list, &record.state(Status::Running).to_string()) {
+            eprintln!("unilith: {error}");
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `exec`: a further process in a container. For engines it is a process of the host as well, which stands for the one in the
+//! machine: it has its streams and ends with its code.
+
+use super::{
+    create::Keeper,
+    keeper::{Said, say},
+    manage,
+};
+use crate::{
+    fault::{Fault, Result, file},
+    terminal::size_of,
+};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::SIGWINCH;
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    thread,
+};
+use unilith_container::{
+    beneath::Root,
+    record::{Containers, Record, Status},
+    terminal,
+};
+use unilith_overlay::{Client, Event, Input, Program};
+
+/// The exit code of a process whose machine ended first, as one that was killed.
+const ENDED_WITH_MACHINE: u8 = 137;
+/// Longest description of a process.
+const MAX_PROCESS: u64 = 1 << 20;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The process as JSON (`process` of config.json)
+    #[arg(short, long, value_name = "FILE")]
+    process: Option<PathBuf>,
+    /// Socket that gets the terminal of a process with one
+    #[arg(long, value_name = "SOCKET")]
+    console_socket: Option<PathBuf>,
+    /// Do not wait for its end
+    #[arg(short, long)]
+    detach: bool,
+    /// File that gets the number of the host's process that stands for it
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    /// Give it a terminal
+    #[arg(short, long)]
+    tty: bool,
+    /// Its working directory
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// Set an environment variable; may repeat
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    env: Vec<String>,
+    /// The user it runs as
+    #[arg(short, long, value_name = "UID[:GID]")]
+    user: Option<String>,
+    id: String,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// The hidden half: what stands for the process.
+#[derive(clap::Args, Clone, Debug)]
+pub struct StandIn {
+    #[arg(long)]
+    number: u32,
+    #[arg(long)]
+    console_socket: Option<PathBuf>,
+    id: String,
+}
+
+/// What runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Process {
+    arguments: Vec<String>,
+    environment: Vec<String>,
+    working: String,
+    user: String,
+    terminal: bool,
+}
+
+impl Args {
+    fn read(&self) -> Result<Process> {
+        let Some(path) = &self.process else {
+            if self.command.is_empty() {
+                return Err(Fault::new("name a program, or a file with --process"));
+            }
+            return Ok(Process {
+                arguments: self.command.clone(),
+                environment: self.env.clone(),
+                working: self.cwd.as_ref().map_or(String::new(), |path| path.display().to_string()),
+                user: self.user.clone().unwrap_or_default(),
+                terminal: self.tty,
+            });
+        };
+        let length = fs::metadata(path).map_err(file("read", path))?.len();
+        if length > MAX_PROCESS {
+            return Err(Fault::new(format!("{}: {length} bytes are no process", path.display())));
+        }
+        let text = fs::read(path).map_err(file("read", path))?;
+        let process: unilith_container::Process =
+            serde_json::from_slice(&text).map_err(|e| Fault::new(format!("{}: {e}", path.display())))?;
+        let arguments = process.args().clone().filter(|a| !a.is_empty());
+        Ok(Process {
+            arguments: arguments
+                .ok_or_else(|| Fault::new(format!("{}: args names no program", path.display())))?,
+            environment: process.env().clone().unwrap_or_default(),
+            working: process.cwd().display().to_string(),
+            user: format!("{}:{}", process.user().uid(), process.user().gid()),
+            terminal: process.terminal().unwrap_or(false) || self.tty,
+        })
+    }
+}
+
+pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
+    let record = all.find(&args.id)?;
+    let status = manage::status(&record);
+    if status != Status::Running || record.is_sandbox {
+        let what = if record.is_sandbox { "holds a pod's namespaces only" } else { status.word() };
+        return Err(Fault::new(format!("cannot exec in container {}: it is {what}", record.id)));
+    }
+    let process = args.read()?;
+    let working = if process.working.is_empty() { Path::new("/") } else { Path::new(&process.working) };
+    if process.environment.iter().any(|entry| entry.starts_with("PATH="))
+        || process.arguments[0].contains('/')
+    {
+        // Said before anything is started, with the words that engines know.
+        Root::open(&record.root)?.find_program(&process.arguments[0], &process.environment, working)?;
+    }
+    if !args.detach && args.console_socket.is_none() {
+        return run(&record, &process, None, || Ok(()));
+    }
+    let folder = all.folder(&args.id)?;
+    let number = std::process::id();
+    let (description, socket) = (description(&folder, number), socket(&folder, number));
+    let text = serde_json::to_vec(&process).map_err(|e| Fault::new(e.to_string()))?;
+    fs::write(&description, text).map_err(file("write", &description))?;
+    let started = UnixListener::bind(&socket).map_err(file("make", &socket)).and_then(|listener| {
+        let mut child = Keeper(Some(spawn(root, args, number)?));
+        let mut line = child.meet(&listener)?;
+        line.expect()?;
+        if let Some(path) = &args.pid_file {
+            fs::write(path, child.id().to_string()).map_err(file("write", path))?;
+        }
+        Ok(child.0.take())
+    });
+    // Both were needed for the start only.
+    let _ = (fs::remove_file(&description), fs::remove_file(&socket));
+    let child = started?;
+    match child {
+        Some(mut child) if !args.detach => {
+            let status = child.wait().map_err(|e| Fault::new(format!("cannot wait for the process: {e}")))?;
+            Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(ENDED_WITH_MACHINE))
+        }
+        _ => Ok(0),
+    }
+}
+
+fn description(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("exec-{number}.json"))
+}
+
+fn socket(folder: &Path, number: u32) -> PathBuf {
+    folder.join(format!("exec-{number}.sock"))
+}
+
+fn spawn(root: &Path, args: &Args, number: u32) -> Result<Child> {
+    let me =
+        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let mut command = Command::new(me);
+    command.arg("oci").arg("--root").arg(root).args(["__exec", "--number", &number.to_string()]);
+    if let Some(socket) = &args.console_socket {
+        command.arg("--console-socket").arg(socket);
+    }
+    command.arg(&args.id).spawn().map_err(|e| Fault::new(format!("cannot start a process: {e}")))
+}
+
+/// What stands for the process on the host.
+pub fn stand_in(all: &Containers, args: &StandIn) -> Result<u8> {
+    rustix::process::setsid().map_err(|e| Fault::new(format!("cannot leave the session: {e}")))?;
+    let folder = all.folder(&args.id)?;
+    let path = socket(&folder, args.number);
+    let mut starter = UnixStream::connect(&path).map_err(file("reach", &path))?;
+    let mut told = false;
+    let result = (|| {
+        let record = all.find(&args.id)?;
+        let path = description(&folder, args.number);
+        let text = fs::read(&path).map_err(file("read", &path))?;
+        let process: Process = serde_json::from_slice(&text).map_err(|e| Fault::new(e.to_string()))?;
+        let terminal = args.console_socket.as_deref().map(terminal::give).transpose()?;
+        if let Some(terminal) = &terminal {
+            // The engine's resizing reaches this process, and its hanging up ends it.
+            let controlling = rustix::process::ioctl_tiocsctty(terminal);
+            controlling.map_err(|e| Fault::new(format!("the terminal: {e}")))?;
+        }
+        run(&record, &process, terminal, || {
+            told = true;
+            say(&mut starter, &Said::Done);
+            Ok(())
+        })
+    })();
+    match result {
+        Err(fault) if !told => {
+            say(&mut starter, &Said::Failed { code: fault.code, message: fault.message });
+            Ok(1)
+        }
+        result => result,
+    }
+}
+
+/// Runs the process in the machine with the streams of this one, or with a terminal, to its end.
+fn run(
+    record: &Record,
+    process: &Process,
+    terminal: Option<File>,
+    started: impl FnOnce() -> Result<()>,
+) -> Result<u8> {
+    let machine =
+        manage::machine(record).ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
+    let client = Client::connect(&machine.folder)?;
+    let size = match &terminal {
+        Some(terminal) => Some(size_of(terminal)),
+        None => process.terminal.then(crate::terminal::size),
+    };
+    let bytes = |list: &'_ [String]| list.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>();
+    let (arguments, environment) = (bytes(&process.arguments), bytes(&process.environment));
+    let running = client.program(&Program {
+        terminal: size,
+        input: true,
+        detached: false,
+        user: process.user.as_bytes(),
+        working: process.working.as_bytes(),
+        arguments: arguments.iter().map(Vec::as_slice).collect(),
+        environment: environment.iter().map(Vec::as_slice).collect(),
+    })?;
+    started()?;
+    let failed = |e: io::Error| Fault::new(format!("the terminal: {e}"));
+    let (mut out, mut err): (Box<dyn Write>, Box<dyn Write>) = match &terminal {
+        Some(terminal) => {
+            let (terminal, input) =
+                (terminal.try_clone().map_err(failed)?, terminal.try_clone().map_err(failed)?);
+            watch_size(terminal.try_clone().map_err(failed)?, running.input())?;
+            feed(input, running.input());
+            (Box::new(terminal.try_clone().map_err(failed)?), Box::new(terminal))
+        }
+        None => {
+            let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+            feed(File::from(input), running.input());
+            (Box::new(io::stdout()), Box::new(io::stderr()))
+        }
+    };
+    loop {
+        match running.next() {
+            // Whoever does not read any more does not want it.
+            Event::Out(bytes) => drop(out.write_all(&bytes).and_then(|()| out.flush())),
+            Event::Err(bytes) => drop(err.write_all(&bytes)),
+            Event::Failure(failure) => {
+                let _ = writeln!(err, "unilith: {}: {}", process.arguments[0], failure.text);
+            }
+            Event::Exit(exit) => return Ok(exit.code),
+            Event::Lost(_) => return Ok(ENDED_WITH_MACHINE),
+        }
+    }
+}
+
+/// Passes input on from a thread of its own, to its end or the program's.
+fn feed(mut from: File, to: Input) {
+    thread::spawn(move || {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match from.read(&mut buffer) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(length) if length > 0 => {
+                    if !to.write(&buffer[..length]).unwrap_or(false) {
+                        return;
+                    }
+                }
+                _ => {
+                    // The program may have ended already.
+                    let _ = to.end();
+                    return;
+                }
+            }
+        }
+    });
+}
+
+fn watch_size(terminal: File, to: Input) -> Result<()> {
+    let signals = signal_hook::iterator::Signals::new([SIGWINCH]);
+    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for signals: {e}")))?;
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            if to.resize(size_of(&terminal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The process that an engine takes for the container.
+
+use super::create::{CREATE, START};
+use crate::{
+    fault::{Fault, Result, file},
+    kernel, names, prepare,
+    progress::Progress,
+};
+use rustix::process::umask;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read, Write},
+    os::{
+        fd::AsFd,
+        unix::{
+            fs::DirBuilderExt,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use unilith_container::{
+    beneath::Root,
+    bundle::{self, Container},
+    namespace,
+    record::Containers,
+    terminal,
+};
+use unilith_machine::{
+    boot::BootFiles,
+    console_log::LogLimits,
+    output::Sinks,
+    record::{Accel, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Spec, now_ms},
+    store::{Held, Store},
+    supervisor::{self, Watcher},
+    support,
+};
+
+/// Memory of a container without a limit. What is not used costs nothing.
+const DEFAULT_MEMORY: u64 = 1 << 30;
+/// What of a limit the supervisor needs beside the machine.
+const BESIDE: u64 = 12 << 20;
+/// The least that the kernel and a small program can do with.
+const LEAST: u64 = 16 << 20;
+/// Name and value of the label by which a machine is known to be a container.
+pub const LABEL: &str = "oci";
+/// The exit code of a shell for a program that is not there, and for one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[arg(long)]
+    bundle: PathBuf,
+    #[arg(long)]
+    console_socket: Option<PathBuf>,
+    id: String,
+}
+
+/// What `create` and `start` are told.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Said {
+    Done,
+    Failed { code: u8, message: String },
+}
+
+/// Tells the other side; nobody listens any more if that fails.
+pub fn say(stream: &mut UnixStream, said: &Said) {
+    let text = serde_json::to_string(said).unwrap_or_default();
+    let _ = stream.write_all(format!("{text}\n").as_bytes());
+}
+
+pub fn act(all: &Containers, args: &Args) -> Result<u8> {
+    // The engine's terminal, where it has one, is not the container's.
+    rustix::process::setsid().map_err(|e| Fault::new(format!("cannot leave the session: {e}")))?;
+    let folder = all.folder(&args.id)?;
+    let socket = folder.join(CREATE);
+    let mut creator = UnixStream::connect(&socket).map_err(file("reach", &socket))?;
+    let prepared = prepare(all, args, &folder, &mut creator);
+    // Nobody can create it again, so nobody needs it.
+    let _ = fs::remove_file(&socket);
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(fault) => {
+            // `create` tells it; a second time would be in the container's output.
+            say(&mut creator, &Said::Failed { code: fault.code, message: fault.message });
+            return Ok(Outcome::FAILED);
+        }
+    };
+    say(&mut creator, &Said::Done);
+    drop(creator);
+    prepared.wait_and_run()
+}
+
+/// A container whose program waits for `start`.
+struct Prepared {
+    listener: UnixListener,
+    /// None: a sandbox, which holds the namespaces.
+    machine: Option<Machine>,
+}
+
+struct Machine {
+    held: Held,
+    input: Box<dyn Read + Send>,
+    output: File,
+    root: PathBuf,
+}
+
+fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStream) -> Result<Prepared> {
+    let container = Container::read(&args.bundle)?;
+    namespace::enter(&container.network)?;
+    say(creator, &Said::Done);
+    let mut go = String::new();
+    let heard =
+        BufReader::new(creator.try_clone().map_err(|e| Fault::new(e.to_string()))?).read_line(&mut go);
+    if heard.is_err() || go.trim() != "go" {
+        return Err(Fault::new("the container was given up while it was made"));
+    }
+    let socket = folder.join(START);
+    let listener = UnixListener::bind(&socket).map_err(file("make", &socket))?;
+    let machine = match container.is_sandbox {
+        true => None,
+        false => Some(machine(all, args, folder, &container)?),
+    };
+    Ok(Prepared { listener, machine })
+}
+
+fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) -> Result<Machine> {
+    check_choices(container)?;
+    let root = Root::open(&container.root)?;
+    let program =
+        root.find_program(&container.args[0], &container.env, &container.working).map_err(|error| {
+            let code = match error {
+                unilith_container::ContainerError::NotExecutable(_) => NOT_EXECUTABLE,
+                _ => NOT_FOUND,
+            };
+            Fault { code, message: error.to_string() }
+        })?;
+    let mut volumes =
+        vec![Mount { host: container.root.clone(), guest: "/".into(), read_only: container.read_only }];
+    // What the machine's kernel mounts, and what it makes where it may.
+    let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp"];
+    for own in if container.read_only { &own[..] } else { &own[..4] } {
+        root.make_mount_point(Path::new(own), true)?;
+    }
+    root.make_mount_point(&container.working, true)?;
+    // A mask of the engine's must not take rights away from what others are to use.
+    umask(rustix::fs::Mode::empty());
+    let scratch = folder.join("scratch");
+    let mut places: Vec<bundle::Bind> = Vec::new();
+    for (n, place) in container.scratch.iter().enumerate() {
+        let source = scratch.join(n.to_string());
+        let made = fs::create_dir_all(&scratch)
+            .and_then(|()| fs::DirBuilder::new().mode(place.mode).create(&source));
+        made.map_err(file("make", &source))?;
+        let destination = place.destination.clone();
+        places.push(bundle::Bind { source, destination, read_only: false, is_directory: true });
+    }
+    // In the order of their depth, so that none hides another.
+    places.extend(container.binds.iter().cloned());
+    places.sort_by_key(|place| place.destination.components().count());
+    for place in places {
+        if !place.destination.starts_with("/dev") {
+            root.make_mount_point(&place.destination, place.is_directory)?;
+        }
+        let guest = place.destination.to_string_lossy().into_owned();
+        volumes.push(Mount { host: place.source, guest, read_only: place.read_only });
+    }
+    // The overlay's files are one more.
+    if volumes.len() + 1 > Platform::MAX_VOLUMES {
+        let (count, most) = (volumes.len() - 1, Platform::MAX_VOLUMES - 2);
+        return Err(Fault::new(format!("the container has {count} mounts; a machine can have {most}")));
+    }
+    let archive = folder.join("root.cpio");
+    fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
+    let spec = spec(all, args, container, &program, volumes, archive)?;
+    let held = Store::open()?.create(spec)?;
+    let (input, output): (Box<dyn Read + Send>, File) = match &args.console_socket {
+        Some(socket) => {
+            let terminal = terminal::give(socket)?;
+            let again = terminal.try_clone().map_err(|e| Fault::new(format!("the terminal: {e}")))?;
+            (Box::new(terminal), again)
+        }
+        None => {
+            let out = io::stdout().as_fd().try_clone_to_owned();
+            let out = out.map_err(|e| Fault::new(format!("the container's standard output: {e}")))?;
+            (Box::new(io::stdin()), File::from(out))
+        }
+    };
+    Ok(Machine { held, input, output, root: container.root.clone() })
+}
+
+/// What annotations choose that this runtime does not have is refused, not passed over.
+fn check_choices(container: &Container) -> Result<()> {
+    for (key, known) in [("machine", "process"), ("kernel", "micro")] {
+        if let Some(other) = container.choice(key).filter(|choice| *choice != known) {
+            return Err(Fault::new(format!(
+                "annotation unilith.{key}={other}: containers can be {known} only"
+            )));
+        }
+    }
+    for key in ["ukl", "set"] {
+        if container.choice(key).is_some() {
+            return Err(Fault::new(format!("annotation unilith.{key}: containers have no such choice yet")));
+        }
+    }
+    Ok(())
+}
+
+fn spec(
+    all: &Containers,
+    args: &Args,
+    container: &Container,
+    program: &Path,
+    volumes: Vec<Mount>,
+    initrd: PathBuf,
+) -> Result<Spec> {
+    let network = match container.network {
+        bundle::Network::Host => Network::Auto,
+        _ => Network::Interface(all.interfaces()?.join(namespace::number()?.to_string())),
+    };
+    if let Some(lack) = support::lack_with(&network) {
+        return Err(Fault::new(format!("containers are machines that are processes, but {lack}")));
+    }
+    let kernel = kernel()?;
+    let memory = match container.memory {
+        Some(limit) => limit.saturating_sub(BESIDE).max(LEAST),
+        None => DEFAULT_MEMORY,
+    };
+    let environment = container.env.iter().filter_map(|entry| {
+        let (key, value) = entry.split_once('=')?;
+        Some((key.to_string(), value.to_string()))
+    });
+    let mut words = vec![program.to_string_lossy().into_owned()];
+    words.extend(container.args[1..].iter().cloned());
+    let label = container.args[0].rsplit('/').next().unwrap_or_default().to_string();
+    Ok(Spec {
+        id: names::id(),
+        name: args.id.clone(),
+        created_ms: now_ms(),
+        program: container.args[0].clone(),
+        label,
+        remove: false,
+        platform: Platform::Process,
+        choice: None,
+        accel: Accel::Tcg,
+        kernel_kind: KernelKind::Micro,
+        ukl: String::new(),
+        kernel: kernel.boot,
+        symbols: Some(kernel.symbols),
+        initrd,
+        memory: memory / 4096 * 4096,
+        cpus: 1,
+        args: words,
+        env: environment.collect(),
+        cwd: Some(container.working.to_string_lossy().into_owned()),
+        uid: container.uid,
+        gid: container.gid,
+        groups: container.groups.clone(),
+        hostname: container.hostname.clone().unwrap_or_else(|| args.id.chars().take(12).collect()),
+        log: None,
+        log_limits: LogLimits::default(),
+        trace: false,
+        stop_signal: 15,
+        tty: container.terminal,
+        volumes,
+        overlay: true,
+        network,
+        publish: Vec::new(),
+        offer: Vec::new(),
+        ready: Ready::Never,
+        reach: None,
+        labels: BTreeMap::from([(LABEL.into(), args.id.clone())]),
+        stop_timeout: None,
+        restart: Restart::No,
+        open_files: container.open_files,
+    })
+}
+
+/// The kernel of all containers. `create` asks for it first, outside of the container's limits: one that is not there yet is
+/// built by a compiler.
+pub fn kernel() -> Result<kernel::Kernel> {
+    kernel::micro(Platform::Process, &kernel::features(&BTreeMap::new())?, &Progress::new())
+}
+
+/// An archive of nothing, in the format "newc": the machine's root is a volume.
+fn empty_archive() -> Vec<u8> {
+    const NAME: &str = "TRAILER!!!\0";
+    let mut out = String::from("070701");
+    for field in 0..13 {
+        // The eleventh is the length of the name.
+        out.push_str(&format!("{:08x}", if field == 11 { NAME.len() } else { 0 }));
+    }
+    out.push_str(NAME);
+    let mut out = out.into_bytes();
+    out.resize(4096, 0);
+    out
+}
+
+impl Prepared {
+    fn wait_and_run(self) -> Result<u8> {
+        let (starter, _) =
+            self.listener.accept().map_err(|e| Fault::new(format!("cannot hear of `start`: {e}")))?;
+        drop(self.listener);
+        let mut starter = Some(starter);
+        if let Some(stream) = &starter {
+            let mut word = String::new();
+            // Whatever it is: nothing else is ever said here.
+            let _ = BufReader::new(stream).read_line(&mut word);
+        }
+        let Some(machine) = self.machine else {
+            if let Some(mut starter) = starter.take() {
+                say(&mut starter, &Said::Done);
+            }
+            return hold();
+        };
+        let Machine { mut held, input, output, root } = machine;
+        let cache = prepare::cache()?;
+        let sites = Arc::new(move |file: &File| unilith_image::site_table(&cache, file));
+        let boot = move |held: &Held, config: &api_boot::BootConfig| {
+            Ok(BootFiles {
+                initrd: held.spec.initrd.clone(),
+                append: config.encode(),
+                sites: Some(sites.clone()),
+            })
+        };
+        let mut engine = Engine { output: Some(output), starter };
+        let result = supervisor::supervise(&mut held, &boot, Some(input), &mut engine);
+        let outcome = result.unwrap_or_else(|error| Outcome::failed(error.to_string()));
+        if let Some(mut starter) = engine.starter.take() {
+            // It ended before the program ran.
+            let message =
+                outcome.reason.clone().unwrap_or_else(|| format!("{} did not start", root.display()));
+            say(&mut starter, &Said::Failed { code: 1, message });
+        }
+        if let Some(reason) = &outcome.reason {
+            eprintln!("unilith: {reason}");
+        }
+        Ok(outcome.code)
+    }
+}
+
+/// Holds the namespaces of a pod until it is told to end.
+fn hold() -> Result<u8> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]);
+    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for signals: {e}")))?;
+    signals.forever().next();
+    Ok(0)
+}
+
+/// What the engine sees and hears of the machine.
+struct Engine {
+    output: Option<File>,
+    starter: Option<UnixStream>,
+}
+
+impl Watcher for Engine {
+    fn sinks(&mut self) -> Sinks {
+        let mut output = self.output.take();
+        Sinks {
+            // An engine that does not read any more is gone.
+            console: Box::new(move |bytes| drop(output.as_mut().map(|out| out.write_all(bytes)))),
+            log: Box::new(|line| eprintln!("{line}")),
+        }
+    }
+
+    fn started(&mut self) {
+        if let Some(mut starter) = self.starter.take() {
+            say(&mut starter, &Said::Done);
+        }
+    }
+
+    fn ready(&mut self, _: &str) {}
+
+    fn note(&mut self, text: &str) {
+        eprintln!("unilith: {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_empty_archive_is_one() {
+        let bytes = empty_archive();
+        assert_eq!(&bytes[..6], b"070701");
+        assert_eq!(&bytes[110..121], b"TRAILER!!!\0");
+        assert_eq!(&bytes[6 + 11 * 8..6 + 12 * 8], b"0000000b");
+    }
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is done to containers that exist.
+
+use crate::{
+    fault::{Fault, Result, file},
+    output::say,
+};
+use rustix::process::Signal;
+use serde_json::json;
+use std::{
+    fs,
+    io::Read,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use unilith_container::{
+    ContainerError,
+    bundle::Container,
+    cgroup, hooks,
+    record::{Containers, Record, Status},
+};
+use unilith_image::signal_number;
+use unilith_machine::{
+    process::Process,
+    store::{Machine, Store},
+};
+
+/// How long what was killed may take to end.
+const LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);
+/// The newest version of the specification that this runtime knows.
+const VERSION: &str = "1.2.0";
+
+fn process(record: &Record) -> Process {
+    Process { pid: record.pid, start: record.start }
+}
+
+pub fn machine(record: &Record) -> Option<Machine> {
+    Store::open().ok()?.find(&record.id).ok()
+}
+
+/// How a container does.
+pub fn status(record: &Record) -> Status {
+    if !is_alive(record) {
+        return Status::Stopped;
+    }
+    if !record.started {
+        return Status::Created;
+    }
+    let paused = machine(record).is_some_and(|machine| crate::verbs::pause::is_paused(&machine));
+    if paused { Status::Paused } else { Status::Running }
+}
+
+/// Whether its process is there; one that has ended and waits for its engine is not.
+fn is_alive(record: &Record) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", record.pid)).unwrap_or_default();
+    let is_zombie = stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
+    process(record).is_alive() && !is_zombie
+}
+
+pub fn state(all: &Containers, id: &str) -> Result<u8> {
+    let record = all.find(id)?;
+    let text = serde_json::to_string_pretty(&record.state(status(&record))).unwrap_or_default();
+    say!("{text}");
+    Ok(0)
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Kill {
+    /// To all processes of the container
+    #[arg(short, long)]
+    all: bool,
+    id: String,
+    /// Name or number
+    #[arg(default_value = "SIGTERM")]
+    signal: String,
+}
+
+pub fn kill(all: &Containers, args: &Kill) -> Result<u8> {
+    let record = all.find(&args.id)?;
+    let unknown = || Fault::new(format!("unknown signal {:?}", args.signal));
+    let number = signal_number(&args.signal).ok_or_else(unknown)?;
+    let status = status(&record);
+    // Engines look for these words, and take it for done.
+    let gone = || Fault::new(format!("container not running: {} is {}", record.id, status.word()));
+    const KILL: u8 = 9;
+    match status {
+        // Asked before a container is deleted, whether it runs or not.
+        Status::Stopped if args.all => return Ok(0),
+        Status::Stopped => return Err(gone()),
+        // Nothing runs yet, and nothing of the container would take another signal.
+        Status::Created | Status::Running | Status::Paused
+            if record.is_sandbox || status == Status::Created =>
+        {
+            let signal = Signal::from_named_raw(i32::from(number)).ok_or_else(unknown)?;
+            if !process(&record).signal(signal) {
+                return Err(gone());
+            }
+        }
+        _ if number == KILL => {
+            // The supervisor ends the machine, and itself with the program's exit code.
+            if !process(&record).signal(Signal::QUIT) {
+                return Err(gone());
+            }
+        }
+        _ => send(&record, number)?,
+    }
+    Ok(0)
+}
+
+/// Sends a signal to the program, in its machine.
+fn send(record: &Record, number: u8) -> Result<()> {
+    let machine =
+        machine(record).ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
+    let client = unilith_overlay::Client::connect(&machine.folder)?;
+    let answer = client.run(&["kill".to_string(), format!("-{number}"), "1".to_string()], false)?;
+    match (answer.code, answer.failures.first()) {
+        (0, _) => Ok(()),
+        (_, Some(failure)) => Err(Fault::new(format!("{}: {}", failure.subject, failure.text))),
+        (code, None) => Err(Fault::new(format!("the machine refuses the signal ({code})"))),
+    }
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Delete {
+    /// One that runs as well
+    #[arg(short, long)]
+    force: bool,
+    id: String,
+}
+
+pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
+    let record = match all.find(&args.id) {
+        Ok(record) => record,
+        // Asked again by engines that clean up: gone is what they want. Half a container goes as well.
+        Err(ContainerError::NotFound(_)) if args.force => {
+            all.remove(&args.id)?;
+            return Ok(0);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let status = status(&record);
+    if status != Status::Stopped {
+        if !args.force {
+            let message =
+                format!("cannot delete container {} that is not stopped: {}", record.id, status.word());
+            return Err(Fault::new(message));
+        }
+        if let Some(machine) = machine(&record) {
+            crate::verbs::pause::resume(&machine);
+        }
+        let signal = if record.started && !record.is_sandbox { Signal::QUIT } else { Signal::KILL };
+        process(&record).signal(signal);
+        let until = Instant::now() + LIMIT;
+        while is_alive(&record) {
+            if Instant::now() > until {
+                process(&record).signal(Signal::KILL);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    let store = Store::open()?;
+    store.sweep()?;
+    if let Ok(machine) = store.find(&record.id)
+        && let Some(held) = machine.hold_when_free()?
+    {
+        held.remove()?;
+    }
+    cgroup::remove(&record.cgroups)?;
+    all.remove(&record.id)?;
+    // Hooks after the end are told of what is gone; one that fails is told and nothing more (runtime.md, "Lifecycle").
+    let hooks =
+        Container::read(&record.bundle).ok().and_then(|container| container.hooks?.poststop().clone());
+    if let Err(error) =
+        hooks::run("poststop", &hooks.unwrap_or_default(), &record.state(Status::Stopped).to_string())
+    {
+        eprintln!("unilith: {error}");
+    }
+    Ok(0)
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct List {
+    /// table or json
+    #[arg(short, long, default_value = "table", value_parser = ["table", "json"])]
+    format: String,
+    /// Ids only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn list(all: &Containers, args: &List) -> Result<u8> {
+    let records = all.list();
+    if args.quiet {
+        records.iter().for_each(|record| say!("{}", record.id));
+    } else if args.format == "json" {
+        let states: Vec<_> = records.iter().map(|record| record.state(status(record))).collect();
+        say!("{}", json!(states));
+    } else {
+        say!("{:<24} {:<8} {:<8} BUNDLE", "ID", "PID", "STATUS");
+        for record in &records {
+            let status = status(record);
+            let pid = if status == Status::Stopped { 0 } else { record.pid };
+            say!("{:<24} {:<8} {:<8} {}", record.id, pid, status.word(), record.bundle.display());
+        }
+    }
+    Ok(0)
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Ps {
+    /// table or json
+    #[arg(short, long, default_value = "table", value_parser = ["table", "json"])]
+    format: String,
+    id: String,
+    /// For ps(1) of the host, which knows nothing of what is in a machine
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    options: Vec<String>,
+}
+
+pub fn ps(all: &Containers, args: &Ps) -> Result<u8> {
+    let record = all.find(&args.id)?;
+    if status(&record) == Status::Stopped {
+        return Err(Fault::new(format!("container not running: {}", record.id)));
+    }
+    let engine = machine(&record).and_then(|machine| machine.state.process);
+    let pids: Vec<u32> = [record.pid].into_iter().chain(engine.map(|process| process.pid)).collect();
+    if args.format == "json" {
+        say!("{}", json!(pids));
+    } else {
+        say!("PID");
+        pids.iter().for_each(|pid| say!("{pid}"));
+    }
+    Ok(0)
+}
+
+pub fn pause(all: &Containers, id: &str, pause: bool) -> Result<u8> {
+    let record = all.find(id)?;
+    let wanted = if pause { Status::Running } else { Status::Paused };
+    let found = status(&record);
+    if found != wanted {
+        let (verb, is) = (if pause { "pause" } else { "resume" }, found.word());
+        return Err(Fault::new(format!("cannot {verb} container {id}: it is {is}, not {}", wanted.word())));
+    }
+    let process = machine(&record).and_then(|machine| machine.state.process);
+    let signal = if pause { Signal::STOP } else { Signal::CONT };
+    match process {
+        Some(process) if process.signal(signal) => Ok(0),
+        _ => Err(Fault::new(format!("container not running: {id}"))),
+    }
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Update {
+    /// Limits as JSON (LinuxResources); -: from standard input
+    #[arg(short, long, value_name = "FILE")]
+    resources: PathBuf,
+    id: String,
+}
+
+pub fn update(all: &Containers, args: &Update) -> Result<u8> {
+    let record = all.find(&args.id)?;
+    let mut text = String::new();
+    if args.resources.as_os_str() == "-" {
+        std::io::stdin().read_to_string(&mut text).map_err(|e| Fault::new(format!("standard input: {e}")))?;
+    } else {
+        text = fs::read_to_string(&args.resources).map_err(file("read", &args.resources))?;
+    }
+    let resources =
+        serde_json::from_str(&text).map_err(|e| Fault::new(format!("these are no resources: {e}")))?;
+    cgroup::limit(&record.cgroups, &resources)?;
+    Ok(0)
+}
+
+pub fn version() -> Result<u8> {
+    say!("unilith-runc version {}\nspec: {VERSION}", env!("CARGO_PKG_VERSION"));
+    Ok(0)
+}
+
+pub fn features() -> Result<u8> {
+    let features = json!({
+        "ociVersionMin": "1.0.0",
+        "ociVersionMax": VERSION,
+        "hooks": ["prestart", "createRuntime", "poststart", "poststop"],
+        "mountOptions": ["bind", "rbind", "ro", "rro", "rw"],
+        "linux": {
+            "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
+            "capabilities": [],
+            "cgroup": {"v1": true, "v2": true, "systemd": false, "systemdUser": false, "rdma": false},
+            "seccomp": {"enabled": false},
+            "apparmor": {"enabled": false},
+            "selinux": {"enabled": false},
+        },
+        "annotations": {"dev.unilith.version": env!("CARGO_PKG_VERSION")},
+    });
+    say!("{}", serde_json::to_string_pretty(&features).unwrap_or_default());
+    Ok(0)
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Spec {
+    /// The directory to write it to
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    bundle: PathBuf,
+}
+
+pub fn spec(args: &Spec) -> Result<u8> {
+    let path = args.bundle.join("config.json");
+    if path.exists() {
+        return Err(Fault::new(format!("{} exists; remove it first", path.display())));
+    }
+    let spec = json!({
+        "ociVersion": VERSION,
+        "process": {
+            "terminal": true,
+            "user": {"uid": 0, "gid": 0},
+            "args": ["sh"],
+            "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM=xterm"],
+            "cwd": "/",
+        },
+        "root": {"path": "rootfs", "readonly": true},
+        "hostname": "unilith",
+        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "linux": {"namespaces": [{"type": "pid"}, {"type": "network"}, {"type": "mount"}]},
+    });
+    let text = serde_json::to_string_pretty(&spec).unwrap_or_default();
+    fs::write(&path, text + "\n").map_err(file("write", &path))?;
+    Ok(0)
+}

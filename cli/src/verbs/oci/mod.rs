@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `unilith oci`, and the script `unilith-runc`: a container runtime as Podman, Docker, containerd and CRI-O call runc. Each
+//! container is a machine that is a process: its root is the bundle's directory over 9p, its network the interface that the
+//! engine made.
+//!
+//! The *keeper* is the process that engines take for the container: it is there after `create`, becomes the machine's
+//! supervisor at `start` and ends with the program's exit code.
+
+mod create;
+mod exec;
+mod keeper;
+mod manage;
+
+use crate::fault::{Fault, Result};
+use clap::Subcommand;
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+};
+use unilith_container::{ContainerError, record::Containers};
+
+/// Where containers are kept that nobody named a place for, as with runc.
+const ROOT: &str = "/run/unilith-runc";
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// Options in front of the verb.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Global {
+    /// Where the records of containers are
+    #[arg(long, value_name = "DIR", default_value = ROOT)]
+    root: PathBuf,
+    /// File that errors are written to as well
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// How: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+    /// Accepted for engines that give it
+    #[arg(long, hide = true)]
+    debug: bool,
+    /// Control groups made by systemd: refused, they are made through their files
+    #[arg(long, hide = true)]
+    systemd_cgroup: bool,
+    /// Accepted for engines that give it: a machine needs no rights of the host inside
+    #[arg(long, hide = true, value_name = "BOOL")]
+    rootless: Option<String>,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Verb {
+    /// Make a container of a bundle; its program waits for `start`
+    Create(create::Args),
+    /// Run the program of a container
+    Start(Id),
+    /// Show a container as JSON
+    State(Id),
+    /// Run a further process in a container
+    Exec(exec::Args),
+    /// Send a signal to a container's program
+    Kill(manage::Kill),
+    /// Remove what is left of a container
+    Delete(manage::Delete),
+    /// List containers
+    List(manage::List),
+    /// Show the host's processes of a container
+    Ps(manage::Ps),
+    /// Let a container stand still
+    Pause(Id),
+    /// Let a paused container go on
+    Resume(Id),
+    /// Change the limits of a container
+    Update(manage::Update),
+    /// Say what this runtime knows, as JSON
+    Features,
+    /// Say which runtime this is, in runc's form
+    Version,
+    /// Write a config.json to begin with
+    Spec(manage::Spec),
+    #[command(name = "__keep", hide = true)]
+    Keep(keeper::Args),
+    #[command(name = "__exec", hide = true)]
+    StandIn(exec::StandIn),
+    /// Everything else by its name
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Id {
+    id: String,
+}
+
+pub fn act(args: Args) -> Result<u8> {
+    let global = args.global.clone();
+    let result = run(args);
+    if let (Err(fault), Some(log)) = (&result, &global.log) {
+        note(log, global.log_format == "json", &fault.message);
+    }
+    result
+}
+
+fn run(args: Args) -> Result<u8> {
+    let Args { global, verb } = args;
+    if global.systemd_cgroup {
+        return Err(Fault::new(
+            "--systemd-cgroup: control groups are made through their files; set cgroup_manager = \"cgroupfs\" \
+            (Podman), native.cgroupdriver=cgroupfs (Docker) or SystemdCgroup = false (containerd)",
+        ));
+    }
+    let all = Containers::at(&global.root);
+    match verb {
+        Verb::Create(args) => create::act(&global, &all, &args),
+        Verb::Start(id) => create::start(&all, &id.id),
+        Verb::State(id) => manage::state(&all, &id.id),
+        Verb::Exec(args) => exec::act(&all, &global.root, &args),
+        Verb::StandIn(args) => exec::stand_in(&all, &args),
+        Verb::Kill(args) => manage::kill(&all, &args),
+        Verb::Delete(args) => manage::delete(&all, &args),
+        Verb::List(args) => manage::list(&all, &args),
+        Verb::Ps(args) => manage::ps(&all, &args),
+        Verb::Pause(id) => manage::pause(&all, &id.id, true),
+        Verb::Resume(id) => manage::pause(&all, &id.id, false),
+        Verb::Update(args) => manage::update(&all, &args),
+        Verb::Features => manage::features(),
+        Verb::Version => manage::version(),
+        Verb::Spec(args) => manage::spec(&args),
+        Verb::Keep(args) => keeper::act(&all, &args),
+        Verb::Other(words) => Err(Fault::new(format!(
+            "{}: this runtime has no such command; it has create, start, state, exec, kill, delete, list, ps, pause, resume, \
+            update, features and spec",
+            words.first().map_or("", String::as_str)
+        ))),
+    }
+}
+
+/// Writes an error where the engine looks for it. Nobody can be told if that fails.
+fn note(log: &Path, as_json: bool, message: &str) {
+    let line = match as_json {
+        true => serde_json::json!({"level": "error", "msg": message}).to_string(),
+        false => format!("level=error msg={message:?}"),
+    };
+    let file = OpenOptions::new().create(true).append(true).open(log);
+    let _ = file.and_then(|mut file| writeln!(file, "{line}"));
+}
+
+impl From<ContainerError> for Fault {
+    fn from(error: ContainerError) -> Fault {
+        Fault::new(error.to_string())
+    }
+}

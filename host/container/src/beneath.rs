@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names in a container's root. The image and the container made what is there, so every step is resolved as if the root
+//! were `/` (openat2(2), RESOLVE_IN_ROOT): a link to `/etc` is a link to the root's own.
+
+use crate::{ContainerError, Result, file};
+use rustix::{
+    fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
+
+/// Where programs are looked for when PATH is not set (runc and the shells).
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A container's root directory.
+#[derive(Debug)]
+pub struct Root {
+    folder: OwnedFd,
+    path: PathBuf,
+}
+
+impl Root {
+    pub fn open(path: &Path) -> Result<Root> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
+        Ok(Root { folder: folder.map_err(file("cannot use the root", path))?, path: path.into() })
+    }
+
+    fn at(&self, path: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        fs::openat2(&self.folder, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    }
+
+    fn kind(&self, path: &Path) -> Option<(FileType, u32)> {
+        let found = self.at(path, OFlags::PATH).ok()?;
+        let stat = fs::fstat(&found).ok()?;
+        Some((FileType::from_raw_mode(stat.st_mode), stat.st_mode))
+    }
+
+    /// Makes the directory or the empty file that something is to be mounted on, with what is above it, where it is missing.
+    pub fn make_mount_point(&self, path: &Path, is_directory: bool) -> Result<()> {
+        let failed = |e: Errno| file("cannot make the mount point", self.path.join(inside(path)))(e.into());
+        if self.kind(path).is_some() {
+            return Ok(());
+        }
+        let mut above = PathBuf::from("/");
+        let path = inside(path);
+        let names: Vec<_> = path.components().collect();
+        for (n, name) in names.iter().enumerate() {
+            let is_last = n + 1 == names.len();
+            let parent = self.at(&above, OFlags::PATH | OFlags::DIRECTORY).map_err(failed)?;
+            above.push(name);
+            if self.kind(&above).is_some() {
+                continue;
+            }
+            let name: &Path = name.as_ref();
+            let made = if is_last && !is_directory {
+                let flags =
+                    OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+            } else {
+                fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
+            };
+            match made {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The absolute path of a program as a shell would find it: in the directories of PATH, or from the working directory
+    /// where it has a slash. What cannot be run is said with runc's words.
+    pub fn find_program(&self, program: &str, environment: &[String], working: &Path) -> Result<PathBuf> {
+        let candidates: Vec<PathBuf> = if program.contains('/') {
+            vec![working.join(program)]
+        } else {
+            let path = environment.iter().rev().find_map(|entry| entry.strip_prefix("PATH="));
+            let path = path.unwrap_or(DEFAULT_PATH);
+            path.split(':').map(|folder| working.join(folder).join(program)).collect()
+        };
+        let mut refused = false;
+        for candidate in candidates {
+            match self.kind(&candidate) {
+                Some((FileType::RegularFile, mode)) if mode & 0o111 != 0 => return Ok(candidate),
+                Some(_) => refused = true,
+                None => {}
+            }
+        }
+        Err(if refused {
+            ContainerError::NotExecutable(program.into())
+        } else {
+            ContainerError::NoProgram(program.into())
+        })
+    }
+
+    /// Whether there is anything under this name.
+    pub fn has(&self, path: &Path) -> bool {
+        fs::statat(&self.folder, inside(path), AtFlags::SYMLINK_NOFOLLOW).is_ok() || self.kind(path).is_some()
+    }
+}
+
+/// The path without what would make it absolute or lead up.
+fn inside(path: &Path) -> PathBuf {
+    use std::path::Component;
+    path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn mount_points_are_made_in_the_root_whatever_links_are_there() {
+        let base = tempfile::tempdir().unwrap();
+        let (root, outside) = (base.path().join("root"), base.path().join("outside"));
+        std::fs::create_dir_all(root.join("usr")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        symlink(&outside, root.join("absolute")).unwrap();
+        symlink("../outside", root.join("upward")).unwrap();
+        symlink("/usr", root.join("fine")).unwrap();
+        let tree = Root::open(&root).unwrap();
+        tree.make_mount_point(Path::new("/etc/app/config"), false).unwrap();
+        tree.make_mount_point(Path::new("/data/../var/lib"), true).unwrap();
+        tree.make_mount_point(Path::new("/fine/lib"), true).unwrap();
+        assert!(root.join("etc/app/config").is_file() && root.join("usr/lib").is_dir());
+        // Either link leads to a name that the root has not, or has itself.
+        let _ = tree.make_mount_point(Path::new("/absolute/x"), true);
+        let _ = tree.make_mount_point(Path::new("/upward/x"), true);
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "something was made outside of the root");
+    }
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them_and_refused_with_runcs_words() {
+        let base = tempfile::tempdir().unwrap();
+        for (path, mode) in [("usr/bin/app", 0o755), ("srv/run.sh", 0o755), ("usr/bin/data", 0o644)] {
+            let path = base.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "x").unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let root = Root::open(base.path()).unwrap();
+        let find = |program: &str, path: &str| {
+            let found = root.find_program(program, &[format!("PATH={path}")], Path::new("/srv"));
+            found.map_err(|e| e.to_string())
+        };
+        assert_eq!(find("app", "/bin:/usr/bin").unwrap(), Path::new("/usr/bin/app"));
+        assert_eq!(find("./run.sh", "").unwrap(), Path::new("/srv/./run.sh"));
+        assert_eq!(find("/usr/bin/app", "").unwrap(), Path::new("/usr/bin/app"));
+        assert!(find("app", "/bin").unwrap_err().contains("executable file not found in $PATH"));
+        assert!(find("data", "/usr/bin").unwrap_err().contains("permission denied"));
+        assert!(find("/usr", "").unwrap_err().contains("permission denied"));
+        assert!(root.find_program("app", &[], Path::new("/")).is_ok());
+    }
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A bundle's `config.json` (runtime-spec 1.2, config.md), read into what a machine can be. What would weaken the container if
+//! it were passed over in silence is refused; what has no meaning for a machine, which has a kernel of its own, is listed in
+//! `docs/reference/oci.md`.
+
+use crate::{ContainerError, Result};
+use oci_spec::runtime::{Hooks, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Longest `config.json`: those of Kubernetes have some 30 kB.
+const MAX_CONFIG: u64 = 16 << 20;
+/// The annotation by which the CRI plug-in of containerd and CRI-O say what a container is for.
+const KIND: [&str; 2] = ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"];
+
+/// Where the container's network namespace comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// The host's: a machine cannot be in it and gets an address of its own behind it.
+    Host,
+    New,
+    At(PathBuf),
+}
+
+/// A file or directory of the host in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    pub source: PathBuf,
+    pub destination: PathBuf,
+    pub read_only: bool,
+    pub is_directory: bool,
+}
+
+/// An empty directory that goes with the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scratch {
+    pub destination: PathBuf,
+    pub mode: u32,
+}
+
+/// A container as its bundle describes it.
+#[derive(Clone, Debug)]
+pub struct Container {
+    pub version: String,
+    pub bundle: PathBuf,
+    pub root: PathBuf,
+    pub read_only: bool,
+    pub args: Vec<String>,
+    pub env: Vec<String>,
+    pub working: PathBuf,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    /// RLIMIT_NOFILE, soft and hard.
+    pub open_files: Option<(u32, Option<u32>)>,
+    pub terminal: bool,
+    pub hostname: Option<String>,
+    pub binds: Vec<Bind>,
+    pub scratch: Vec<Scratch>,
+    pub network: Network,
+    /// Bytes.
+    pub memory: Option<u64>,
+    pub cgroup: Option<PathBuf>,
+    pub resources: Option<LinuxResources>,
+    pub hooks: Option<Hooks>,
+    pub annotations: BTreeMap<String, String>,
+    /// It only holds a pod's namespaces.
+    pub is_sandbox: bool,
+}
+
+impl Container {
+    /// Reads and checks the bundle.
+    pub fn read(bundle: &Path) -> Result<Container> {
+        let bundle = bundle.canonicalize().map_err(crate::file("cannot use the bundle", bundle))?;
+        let path = bundle.join("config.json");
+        let length = fs::metadata(&path).map_err(crate::file("cannot read", &path))?.len();
+        if length > MAX_CONFIG {
+            return Err(ContainerError::Config(
+                path,
+                format!("it has {length} bytes; no container needs as many"),
+            ));
+        }
+        let text = fs::read_to_string(&path).map_err(crate::file("cannot read", &path))?;
+        Container::parse(&text, &bundle).map_err(|why| ContainerError::Config(path, why))
+    }
+
+    fn parse(text: &str, bundle: &Path) -> std::result::Result<Container, String> {
+        let spec: Spec = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let version = spec.version().clone();
+        if !version.starts_with("1.") {
+            return Err(format!("ociVersion {version:?}: this runtime knows 1.x"));
+        }
+        let root = spec.root().as_ref().ok_or("there is no root")?;
+        let process = spec.process().as_ref().ok_or("there is no process")?;
+        let args = process.args().clone().filter(|a| !a.is_empty()).ok_or("process.args names no program")?;
+        if !process.cwd().is_absolute() {
+            return Err(format!("process.cwd {:?} is not an absolute path", process.cwd()));
+        }
+        let nul = |text: &String| text.contains('\0');
+        let env = process.env().clone().unwrap_or_default();
+        if args.iter().chain(&env).any(nul) {
+            return Err("an argument or environment variable holds a NUL byte".into());
+        }
+        let mut container = Container {
+            version,
+            bundle: bundle.into(),
+            root: bundle.join(root.path()),
+            read_only: root.readonly().unwrap_or(false),
+            args,
+            env,
+            working: process.cwd().clone(),
+            uid: process.user().uid(),
+            gid: process.user().gid(),
+            groups: process.user().additional_gids().clone().unwrap_or_default(),
+            open_files: open_files(process),
+            terminal: process.terminal().unwrap_or(false),
+            hostname: spec.hostname().clone(),
+            binds: Vec::new(),
+            scratch: Vec::new(),
+            network: Network::Host,
+            memory: None,
+            cgroup: None,
+            resources: None,
+            hooks: spec.hooks().clone(),
+            annotations: spec.annotations().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            is_sandbox: false,
+        };
+        container.is_sandbox =
+            KIND.iter().any(|key| container.annotations.get(*key).is_some_and(|kind| kind == "sandbox"));
+        for mount in spec.mounts().iter().flatten() {
+            container.add_mount(mount)?;
+        }
+        if let Some(linux) = spec.linux() {
+            container.add_linux(linux)?;
+        }
+        Ok(container)
+    }
+
+    fn add_mount(&mut self, mount: &oci_spec::runtime::Mount) -> std::result::Result<(), String> {
+        let destination = mount.destination().clone();
+        let wrong = |why: &str| format!("the mount at {}: {why}", destination.display());
+        if !destination.is_absolute() {
+            return Err(wrong("the destination is not an absolute path"));
+        }
+        let options = mount.options().clone().unwrap_or_default();
+        let has = |word: &str| options.iter().any(|option| option == word);
+        let kind = mount.typ().as_deref().unwrap_or("none");
+        let is_bind = kind == "bind" || has("bind") || has("rbind");
+        // The kernel of the machine has its own.
+        let own = ["/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"];
+        if own.iter().any(|own| destination.starts_with(own)) || destination == Path::new("/dev") {
+            return Ok(());
+        }
+        match kind {
+            _ if is_bind => {
+                let source = mount.source().clone().ok_or_else(|| wrong("a bind has no source"))?;
+                let source = self.bundle.join(source);
+                let found =
+                    fs::metadata(&source).map_err(|e| wrong(&format!("{}: {e}", source.display())))?;
+                if !found.is_dir() && !found.is_file() {
+                    return Err(wrong(&format!(
+                        "{} is neither a file nor a directory: devices, sockets and pipes of the host are not in a machine",
+                        source.display()
+                    )));
+                }
+                let (read_only, is_directory) = (has("ro") || has("rro"), found.is_dir());
+                self.binds.push(Bind { source, destination, read_only, is_directory });
+            }
+            "tmpfs" => {
+                let mode = options.iter().find_map(|o| o.strip_prefix("mode="));
+                let mode = mode.map_or(Some(0o1777), |text| u32::from_str_radix(text, 8).ok());
+                let mode =
+                    mode.filter(|mode| *mode <= 0o7777).ok_or_else(|| wrong("mode= is no octal number"))?;
+                self.scratch.push(Scratch { destination, mode });
+            }
+            "proc" | "sysfs" | "devpts" | "mqueue" | "cgroup" | "cgroup2" => {}
+            other => return Err(wrong(&format!("a machine has no file system of the type {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn add_linux(&mut self, linux: &oci_spec::runtime::Linux) -> std::result::Result<(), String> {
+        for namespace in linux.namespaces().iter().flatten() {
+            match (namespace.typ(), namespace.path()) {
+                (LinuxNamespaceType::Network, Some(path)) => self.network = Network::At(path.clone()),
+                (LinuxNamespaceType::Network, None) => self.network = Network::New,
+                (LinuxNamespaceType::User, _) => {
+                    return Err(
+                        "linux.namespaces: a user namespace: a machine has users of its own, and its files \
+                        would belong to others than the engine expects; run without --userns"
+                            .into(),
+                    );
+                }
+                _ => {}
+            }
+        }
+        self.cgroup = linux.cgroups_path().clone();
+        self.resources = linux.resources().clone();
+        let memory = linux.resources().as_ref().and_then(|r| r.memory().as_ref()?.limit());
+        // -1 is no limit, and so is 0 for some engines.
+        self.memory = memory.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+        Ok(())
+    }
+
+    /// The word of an annotation of ours, `unilith.KEY` or `dev.unilith.KEY`.
+    pub fn choice(&self, key: &str) -> Option<&str> {
+        let names = [format!("unilith.{key}"), format!("dev.unilith.{key}")];
+        names.iter().find_map(|name| self.annotations.get(name)).map(String::as_str)
+    }
+}
+
+/// The one limit that programs are known to look at. What is beyond any number of descriptors is as good as the most.
+fn open_files(process: &oci_spec::runtime::Process) -> Option<(u32, Option<u32>)> {
+    let limits = process.rlimits().as_ref()?;
+    let limit = limits.iter().find(|limit| limit.typ() == PosixRlimitType::RlimitNofile)?;
+    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    Some((number(limit.soft()), Some(number(limit.hard()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn config() -> Value {
+        json!({
+            "ociVersion": "1.0.2-dev",
+            "process": {
+                "terminal": false,
+                "user": {"uid": 999, "gid": 998, "additionalGids": [1, 2]},
+                "args": ["redis-server", "--save", ""],
+                "env": ["PATH=/usr/bin", "A=b"],
+                "cwd": "/data",
+                "rlimits": [{"type": "RLIMIT_NPROC", "soft": 1, "hard": 2}, {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 20000}]
+            },
+            "root": {"path": "rootfs", "readonly": true},
+            "hostname": "c0",
+            "mounts": [
+                {"destination": "/proc", "type": "proc", "source": "proc"},
+                {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
+                {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup"},
+                {"destination": "/etc/x", "type": "bind", "source": "/etc/hostname", "options": ["rbind", "ro"]},
+                {"destination": "/data", "source": "/tmp", "options": ["rbind", "rw"]},
+                {"destination": "/run", "type": "tmpfs", "options": ["mode=755", "size=65536k"]}
+            ],
+            "linux": {
+                "namespaces": [{"type": "pid"}, {"type": "network", "path": "/run/netns/a"}],
+                "cgroupsPath": "/libpod_parent/libpod-c0",
+                "resources": {"memory": {"limit": 134217728}}
+            },
+            "annotations": {"unilith.machine": "process"}
+        })
+    }
+
+    fn parse(config: &Value) -> std::result::Result<Container, String> {
+        Container::parse(&config.to_string(), Path::new("/bundle"))
+    }
+
+    #[test]
+    fn a_bundle_as_podman_writes_it_is_read() {
+        let c = parse(&config()).unwrap();
+        assert_eq!((c.root.to_str(), c.read_only, c.uid, c.gid), (Some("/bundle/rootfs"), true, 999, 998));
+        assert_eq!((c.groups.as_slice(), c.memory), (&[1, 2][..], Some(128 << 20)));
+        assert_eq!(c.open_files, Some((1024, Some(20_000))));
+        assert_eq!(c.network, Network::At("/run/netns/a".into()));
+        let binds: Vec<_> = c.binds.iter().map(|b| (b.destination.to_str().unwrap(), b.read_only)).collect();
+        assert_eq!(binds, [("/etc/x", true), ("/data", false)]);
+        assert!(!c.binds[0].is_directory && c.binds[1].is_directory);
+        assert_eq!(c.scratch, [Scratch { destination: "/run".into(), mode: 0o755 }]);
+        assert_eq!(c.choice("machine"), Some("process"));
+    }
+
+    #[test]
+    fn what_a_machine_cannot_be_is_refused_by_its_name() {
+        for (pointer, value, says) in [
+            ("/ociVersion", json!("2.0"), "ociVersion"),
+            ("/process/args", json!([]), "names no program"),
+            ("/process/cwd", json!("data"), "absolute"),
+            ("/process/env", json!(["A=\0"]), "NUL"),
+            ("/mounts/3/source", json!("/no/such/file"), "/etc/x"),
+            ("/mounts/3/source", json!("/dev/null"), "devices"),
+            ("/mounts/5/type", json!("overlay"), "overlay"),
+            ("/mounts/5/options", json!(["mode=rw"]), "octal"),
+            ("/linux/namespaces/0/type", json!("user"), "user namespace"),
+        ] {
+            let mut config = config();
+            *config.pointer_mut(pointer).unwrap() = value;
+            let error = parse(&config).unwrap_err();
+            assert!(error.contains(says), "{pointer}: {error}");
+        }
+        for text in ["", "{", "[]", "{\"ociVersion\": 1}", "{\"ociVersion\": \"1.0.2\"}"] {
+            assert!(Container::parse(text, Path::new("/")).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_nothing_else() {
+        let text = config().to_string();
+        for at in (0..text.len()).step_by(3) {
+            let _ = Container::parse(&text[..at], Path::new("/"));
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 0x15;
+            if let Ok(text) = String::from_utf8(bytes) {
+                let _ = Container::parse(&text, Path::new("/"));
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Control groups of a container: version 1 (a hierarchy for each controller) and version 2 (one for all), through their files
+//! (Documentation/admin-guide/cgroup-v1, cgroup-v2.rst). The machine's process and its supervisor are in them, so what the
+//! engine measures and limits is the whole machine.
+
+use crate::{Result, file};
+use oci_spec::runtime::LinuxResources;
+use std::{
+    fs, io,
+    path::{Component, Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// How long the last process of a group may take to go.
+const LIMIT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Where the hierarchies are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// Mount point, and its controllers; none for the one of version 2.
+    mounts: Vec<(PathBuf, Vec<String>)>,
+}
+
+impl Hierarchies {
+    /// Those of this host.
+    pub fn of_host() -> Hierarchies {
+        Hierarchies::read(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    /// `table`: as /proc/PID/mountinfo (proc(5)).
+    fn read(table: &str) -> Hierarchies {
+        let mount = |line: &str| {
+            let (left, right) = line.split_once(" - ")?;
+            let place = left.split(' ').nth(4)?;
+            let mut right = right.split(' ');
+            let (kind, _, options) = (right.next()?, right.next()?, right.next()?);
+            let controllers = match kind {
+                "cgroup" => {
+                    options.split(',').filter(|o| *o != "rw" && *o != "ro").map(String::from).collect()
+                }
+                "cgroup2" => Vec::new(),
+                _ => return None,
+            };
+            Some((PathBuf::from(place), controllers))
+        };
+        let mut mounts: Vec<(PathBuf, Vec<String>)> = Vec::new();
+        for (place, controllers) in table.lines().filter_map(mount) {
+            // The same hierarchy may be mounted twice.
+            if !mounts.iter().any(|(_, known)| *known == controllers) {
+                mounts.push((place, controllers));
+            }
+        }
+        Hierarchies { mounts }
+    }
+
+    /// Makes the groups of a container and puts a process into them. Groups that are there are used.
+    pub fn join(&self, path: &Path, pid: u32) -> Result<Vec<PathBuf>> {
+        let below: PathBuf = path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
+        let mut made = Vec::new();
+        for (place, controllers) in &self.mounts {
+            let group = place.join(&below);
+            if controllers.iter().any(|c| c == "cpuset") {
+                make_cpuset(place, &below)?;
+            } else {
+                fs::create_dir_all(&group).map_err(file("cannot make the control group", &group))?;
+            }
+            let members = group.join("cgroup.procs");
+            fs::write(&members, pid.to_string()).map_err(file("cannot join", &members))?;
+            made.push(group);
+        }
+        Ok(made)
+    }
+}
+
+/// A new cpuset is empty, and nobody can join it until it has processors and memory of the one above it (cpusets.rst).
+fn make_cpuset(place: &Path, below: &Path) -> Result<()> {
+    let mut at = place.to_path_buf();
+    for name in below.components() {
+        let above = at.clone();
+        at.push(name);
+        match fs::create_dir(&at) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(file("cannot make the control group", &at)(e));
+            }
+            _ => {}
+        }
+        for part in ["cpuset.cpus", "cpuset.mems"] {
+            let mine = fs::read_to_string(at.join(part)).unwrap_or_default();
+            if mine.trim().is_empty() {
+                let value = fs::read_to_string(above.join(part)).unwrap_or_default();
+                fs::write(at.join(part), value.trim()).map_err(file("cannot write", at.join(part)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The file of a setting in whichever of the groups has it, and its value.
+type Setting = (&'static str, String);
+
+/// What the resources say, for both versions: only files that exist are written.
+fn settings(resources: &LinuxResources) -> Vec<Setting> {
+    let mut out: Vec<Setting> = Vec::new();
+    let or_max = |value: i64| if value < 0 { "max".to_string() } else { value.to_string() };
+    if let Some(memory) = resources.memory() {
+        if let Some(limit) = memory.limit() {
+            out.push(("memory.limit_in_bytes", limit.to_string()));
+            out.push(("memory.max", or_max(limit)));
+        }
+        if let Some(reservation) = memory.reservation() {
+            out.push(("memory.soft_limit_in_bytes", reservation.to_string()));
+            out.push(("memory.low", or_max(reservation)));
+        }
+        if let Some(swap) = memory.swap() {
+            out.push(("memory.memsw.limit_in_bytes", swap.to_string()));
+            // Version 2 counts swap apart.
+            let alone = if swap < 0 { -1 } else { (swap - memory.limit().unwrap_or(0)).max(0) };
+            out.push(("memory.swap.max", or_max(alone)));
+        }
+    }
+    if let Some(cpu) = resources.cpu() {
+        if let Some(shares) = cpu.shares().filter(|s| *s > 0) {
+            out.push(("cpu.shares", shares.to_string()));
+            // runc's and systemd's conversion of 2..262144 to 1..10000.
+            let weight = 1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
+            out.push(("cpu.weight", weight.to_string()));
+        }
+        if let Some(period) = cpu.period().filter(|p| *p > 0) {
+            out.push(("cpu.cfs_period_us", period.to_string()));
+        }
+        if let Some(quota) = cpu.quota() {
+            out.push(("cpu.cfs_quota_us", quota.to_string()));
+            let period = cpu.period().filter(|p| *p > 0).unwrap_or(100_000);
+            let quota = if quota <= 0 { "max".into() } else { quota.to_string() };
+            out.push(("cpu.max", format!("{quota} {period}")));
+        }
+        for (name, value) in [("cpuset.cpus", cpu.cpus()), ("cpuset.mems", cpu.mems())] {
+            out.extend(value.clone().filter(|v| !v.is_empty()).map(|value| (name, value)));
+        }
+    }
+    if let Some(limit) = resources.pids().map(|pids| pids.limit()) {
+        // The processes of the machine are its own; those of the host that carry it are few.
+        out.push(("pids.max", if limit <= 0 { "max".into() } else { limit.max(LEAST_PIDS).to_string() }));
+    }
+    out
+}
+
+/// Threads of a supervisor and processes of a machine that are there whatever the program does.
+const LEAST_PIDS: i64 = 128;
+
+/// Writes the limits to the groups.
+pub fn limit(groups: &[PathBuf], resources: &LinuxResources) -> Result<()> {
+    for (name, value) in settings(resources) {
+        for path in groups.iter().map(|group| group.join(name)).filter(|path| path.exists()) {
+            let written = fs::write(&path, &value).or_else(|error| {
+                // A limit of memory and the one of memory and swap must never cross, so the second is tried first then.
+                if name == "memory.limit_in_bytes" {
+                    let both = path.with_file_name("memory.memsw.limit_in_bytes");
+                    fs::write(both, &value).and_then(|()| fs::write(&path, &value))
+                } else {
+                    Err(error)
+                }
+            });
+            written.map_err(file("cannot write", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the groups once their processes are gone.
+pub fn remove(groups: &[PathBuf]) -> Result<()> {
+    let until = Instant::now() + LIMIT;
+    for group in groups {
+        loop {
+            match fs::remove_dir(group) {
+                Ok(()) => break,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+                Err(_) if Instant::now() < until => std::thread::sleep(POLL),
+                Err(e) => return Err(file("cannot remove the control group", group)(e)),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources(text: &str) -> LinuxResources {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn hierarchies_of_both_versions_are_found_once() {
+        let table = "30 25 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+            31 25 0:27 / /sys/fs/cgroup/memory rw shared:1 - cgroup cgroup rw,memory\n\
+            32 25 0:27 / /mnt/memory rw - cgroup cgroup rw,memory\n\
+            33 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+            34 25 0:29 / / rw - ext4 /dev/vda rw\n\nodd\n";
+        let found = Hierarchies::read(table);
+        let places: Vec<_> =
+            found.mounts.iter().map(|(place, c)| (place.to_str().unwrap(), c.len())).collect();
+        let wanted = [("/sys/fs/cgroup/cpu", 1), ("/sys/fs/cgroup/memory", 1), ("/sys/fs/cgroup/unified", 0)];
+        assert_eq!(places, wanted);
+    }
+
+    #[test]
+    fn a_container_joins_its_groups_and_is_limited_in_the_files_that_exist() {
+        let host = tempfile::tempdir().unwrap();
+        let (memory, set) = (host.path().join("memory"), host.path().join("cpuset"));
+        for folder in [&memory, &set] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(set.join("cpuset.cpus"), "0-1\n").unwrap();
+        fs::write(set.join("cpuset.mems"), "0\n").unwrap();
+        let mounts = vec![(memory.clone(), vec!["memory".into()]), (set.clone(), vec!["cpuset".into()])];
+        let groups = Hierarchies { mounts }.join(Path::new("/../pods/one"), 42).unwrap();
+        assert_eq!(groups, [memory.join("pods/one"), set.join("pods/one")]);
+        assert_eq!(fs::read_to_string(groups[0].join("cgroup.procs")).unwrap(), "42");
+        assert_eq!(fs::read_to_string(groups[1].join("cpuset.cpus")).unwrap(), "0-1");
+        fs::write(groups[0].join("memory.limit_in_bytes"), "").unwrap();
+        limit(&groups, &resources(r#"{"memory": {"limit": 1048576}, "cpu": {"shares": 512}}"#)).unwrap();
+        assert_eq!(fs::read_to_string(groups[0].join("memory.limit_in_bytes")).unwrap(), "1048576");
+        assert!(!groups[0].join("cpu.shares").exists(), "no file is made that was not there");
+    }
+
+    #[test]
+    fn limits_are_said_in_the_words_of_either_version() {
+        let all = settings(&resources(
+            r#"{"memory": {"limit": 100, "swap": 150}, "cpu": {"shares": 1024, "quota": 50000, "period": 100000}, "pids": {"limit": -1}}"#,
+        ));
+        let value = |name: &str| all.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str());
+        assert_eq!((value("memory.max"), value("memory.swap.max")), (Some("100"), Some("50")));
+        assert_eq!((value("cpu.weight"), value("cpu.max")), (Some("39"), Some("50000 100000")));
+        assert_eq!((value("cpu.cfs_quota_us"), value("pids.max")), (Some("50000"), Some("max")));
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an OCI runtime needs around a machine: the bundle and what of it a machine can be (runtime-spec 1.2), the control
+//! group and network namespace it belongs to, its terminal, hooks, and the records that one call leaves for the next.
+//!
+//! - [`bundle`]: `config.json`, checked: what is wrong or cannot be honoured is refused by its name
+//! - [`beneath`]: names in the container's root, none of which leads out of it
+//! - [`cgroup`]: control groups, version 1 and 2
+//! - [`namespace`]: the network namespace
+//! - [`terminal`]: the pseudo-terminal, given to the engine over its console socket
+//! - [`hooks`]: programs of the engine's that are run at points of the container's life
+//! - [`record`]: the containers below `--root`
+//!
+//! It knows nothing of machines; the command's `oci` joins the two.
+
+pub mod beneath;
+pub mod bundle;
+pub mod cgroup;
+pub mod hooks;
+pub mod namespace;
+pub mod record;
+pub mod terminal;
+
+/// A process as `exec --process` describes it.
+pub use oci_spec::runtime::Process;
+
+use std::path::PathBuf;
+
+/// Why a container cannot be made or handled, in one line. The words are runc's where engines look for them.
+#[derive(Debug, thiserror::Error)]
+pub enum ContainerError {
+    #[error("{doing} {path}: {source}", path = path.display())]
+    File { doing: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{0}: {1}")]
+    Config(PathBuf, String),
+    #[error("exec: \"{0}\": executable file not found in $PATH")]
+    NoProgram(String),
+    #[error("exec: \"{0}\": permission denied")]
+    NotExecutable(String),
+    #[error("container \"{0}\" does not exist")]
+    NotFound(String),
+    #[error("container with id exists: {0}")]
+    Exists(String),
+    #[error("invalid id format: {0:?}: an id has letters, digits, and _ + - . only, and is neither . nor ..")]
+    BadId(String),
+    #[error("{0}")]
+    Hook(String),
+    #[error("the {0} namespace: {1}")]
+    Namespace(&'static str, std::io::Error),
+    #[error("the terminal: {0}")]
+    Terminal(std::io::Error),
+}
+
+pub type Result<T> = std::result::Result<T, ContainerError>;
+
+/// For `map_err` after an operation on a file.
+fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> ContainerError {
+    let path = path.into();
+    move |source| ContainerError::File { doing, path, source }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The network namespace a container belongs to. Of the other namespaces a machine has no use: it has processes, mounts,
+//! users and a host name of its own.
+//!
+//! The unsafe code here is one unshare(2).
+
+use crate::{ContainerError, Result, bundle::Network};
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
+use std::{io, os::fd::AsFd};
+
+/// Puts the calling thread, and what it starts afterwards, into the namespace. To be called before other threads are there.
+pub fn enter(network: &Network) -> Result<()> {
+    let failed = |e| ContainerError::Namespace("network", e);
+    match network {
+        Network::Host => Ok(()),
+        Network::New => {
+            // SAFETY: gives this thread a network namespace of its own; nothing that it has open changes.
+            match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+                0 => Ok(()),
+                _ => Err(failed(io::Error::last_os_error())),
+            }
+        }
+        Network::At(path) => {
+            let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let entered =
+                opened.and_then(|fd| move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network)));
+            entered.map_err(|e| failed(io::Error::other(format!("{}: {e}", path.display()))))
+        }
+    }
+}
+
+/// Tells this thread's network namespace from all others that exist.
+pub fn number() -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net");
+    namespace.map(|m| m.ino()).map_err(|e| ContainerError::Namespace("network", e))
+}

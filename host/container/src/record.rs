@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The containers below `--root`: a directory each, with `container.json` and the socket on which `start` is said.
+
+use crate::{ContainerError, Result, bundle::Container, file};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// What one call of the runtime leaves for the next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    pub id: String,
+    pub version: String,
+    pub bundle: PathBuf,
+    pub root: PathBuf,
+    pub annotations: BTreeMap<String, String>,
+    /// The process that is the container for its engine, and its start in clock ticks since boot.
+    pub pid: u32,
+    pub start: u64,
+    /// Milliseconds since 1970.
+    pub created_ms: u64,
+    pub cgroups: Vec<PathBuf>,
+    pub is_sandbox: bool,
+    /// `start` was said.
+    pub started: bool,
+}
+
+/// How a container does, in the specification's words and `paused`, as runc says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Created,
+    Running,
+    Paused,
+    Stopped,
+}
+
+impl Status {
+    pub fn word(self) -> &'static str {
+        match self {
+            Status::Created => "created",
+            Status::Running => "running",
+            Status::Paused => "paused",
+            Status::Stopped => "stopped",
+        }
+    }
+}
+
+/// The folder of all containers of an engine.
+#[derive(Clone, Debug)]
+pub struct Containers(PathBuf);
+
+impl Containers {
+    pub fn at(root: &Path) -> Containers {
+        Containers(root.into())
+    }
+
+    /// The folder of one. The id becomes a file's name, so it is checked first.
+    pub fn folder(&self, id: &str) -> Result<PathBuf> {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "_+-.".contains(c);
+        if id.is_empty() || id.len() > 255 || !id.chars().all(fine) || id == "." || id == ".." {
+            return Err(ContainerError::BadId(id.into()));
+        }
+        Ok(self.0.join(id))
+    }
+
+    /// Where addresses of interfaces are kept, by namespace.
+    pub fn interfaces(&self) -> Result<PathBuf> {
+        let folder = self.0.join(".interfaces");
+        make_private(&folder)?;
+        Ok(folder)
+    }
+
+    /// Makes the folder of a new container; the id must be free.
+    pub fn reserve(&self, id: &str) -> Result<PathBuf> {
+        let folder = self.folder(id)?;
+        make_private(&self.0)?;
+        match fs::DirBuilder::new().mode(0o711).create(&folder) {
+            Ok(()) => Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Err(ContainerError::Exists(id.into())),
+            Err(e) => Err(file("cannot make", &folder)(e)),
+        }
+    }
+
+    pub fn find(&self, id: &str) -> Result<Record> {
+        let path = self.folder(id)?.join("container.json");
+        let text = match fs::read(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(ContainerError::NotFound(id.into()));
+            }
+            other => other.map_err(file("cannot read", &path))?,
+        };
+        serde_json::from_slice(&text).map_err(|e| ContainerError::Config(path, e.to_string()))
+    }
+
+    pub fn list(&self) -> Vec<Record> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut all: Vec<Record> =
+            entries.filter_map(|e| self.find(&e.file_name().to_string_lossy()).ok()).collect();
+        all.sort_by_key(|record| record.created_ms);
+        all
+    }
+
+    pub fn remove(&self, id: &str) -> Result<()> {
+        let folder = self.folder(id)?;
+        match fs::remove_dir_all(&folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(file("cannot remove", &folder)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the record as a whole.
+    pub fn save(&self, record: &Record) -> Result<()> {
+        let path = self.folder(&record.id)?.join("container.json");
+        let new = path.with_extension("new");
+        let text =
+            serde_json::to_vec(record).map_err(|e| ContainerError::Config(path.clone(), e.to_string()))?;
+        let mut options = fs::OpenOptions::new();
+        let written = options.write(true).create(true).truncate(true).mode(0o600).open(&new);
+        let written = written.and_then(|mut f| f.write_all(&text)).and_then(|()| fs::rename(&new, &path));
+        written.map_err(file("cannot write", &path))
+    }
+}
+
+impl Record {
+    pub fn new(id: &str, container: &Container, pid: u32, start: u64, cgroups: Vec<PathBuf>) -> Record {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        Record {
+            id: id.into(),
+            version: container.version.clone(),
+            bundle: container.bundle.clone(),
+            root: container.root.clone(),
+            annotations: container.annotations.clone(),
+            pid,
+            start,
+            created_ms: now,
+            cgroups,
+            is_sandbox: container.is_sandbox,
+            started: false,
+        }
+    }
+
+    /// The state as the specification has it (runtime.md, "State"), with what runc adds.
+    pub fn state(&self, status: Status) -> serde_json::Value {
+        let mut state = serde_json::json!({
+            "ociVersion": self.version,
+            "id": self.id,
+            "status": status.word(),
+            "bundle": self.bundle,
+            "rootfs": self.root,
+            "created": rfc3339(self.created_ms),
+            "owner": "",
+        });
+        // A process that has ended has no number.
+        state["pid"] = if status == Status::Stopped { 0.into() } else { self.pid.into() };
+        if !self.annotations.is_empty() {
+            state["annotations"] = serde_json::json!(self.annotations);
+        }
+        state
+    }
+}
+
+fn make_private(folder: &Path) -> Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(file("cannot make", folder))
+}
+
+/// A time as RFC 3339 has it, in UTC. The calendar is H. Hinnant's `civil_from_days`.
+fn rfc3339(ms: u64) -> String {
+    let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str) -> Record {
+        Record {
+            id: id.into(),
+            version: "1.0.2".into(),
+            bundle: "/bundle".into(),
+            root: "/bundle/rootfs".into(),
+            annotations: BTreeMap::new(),
+            pid: 7,
+            start: 8,
+            created_ms: 951_782_400_123,
+            cgroups: Vec::new(),
+            is_sandbox: false,
+            started: false,
+        }
+    }
+
+    #[test]
+    fn containers_are_kept_found_and_removed_and_an_id_is_no_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = Containers::at(&folder.path().join("root"));
+        all.reserve("one").unwrap();
+        assert!(all.reserve("one").unwrap_err().to_string().contains("container with id exists"));
+        assert!(all.find("one").unwrap_err().to_string().contains("does not exist"), "half made");
+        all.save(&record("one")).unwrap();
+        assert_eq!((all.find("one").unwrap().pid, all.list().len()), (7, 1));
+        for id in ["", ".", "..", "../one", "a/b", "a b", "a\n", "\u{e9}"] {
+            assert!(all.reserve(id).unwrap_err().to_string().contains("invalid id"), "{id:?}");
+        }
+        all.remove("one").unwrap();
+        all.remove("one").unwrap();
+        assert!(all.find("one").is_err() && all.list().is_empty());
+    }
+
+    #[test]
+    fn the_state_is_the_specifications() {
+        let state = record("one").state(Status::Running);
+        assert_eq!((state["status"].as_str(), state["pid"].as_u64()), (Some("running"), Some(7)));
+        assert_eq!((state["id"].as_str(), state["ociVersion"].as_str()), (Some("one"), Some("1.0.2")));
+        assert_eq!(state["created"], "2000-02-29T00:00:00.123Z");
+        assert_eq!(record("one").state(Status::Stopped)["pid"], 0);
+        assert_eq!(rfc3339(1_795_377_600_000), "2026-11-22T20:00:00.000Z");
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The interface of a network namespace, given over to a machine: what container engines (CNI, netavark, libnetwork) make.
+//!
+//! The machine takes the interface's place on its link: it has the same MAC and IPv4 address and sees every frame through a
+//! packet socket (packet(7)). The host's own stack in the namespace would answer the same packets, so the address is taken
+//! away from the interface. It is kept in a file, for the next machine of the same namespace: a container that is started
+//! again finds what the first one found.
+//!
+//! The unsafe code here calls ioctls with a fully initialised `struct ifreq`, and makes one packet socket.
+
+use crate::tap::{ioctl, request, sockaddr as inet};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, UdpSocket},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    path::Path,
+};
+
+/// What a machine must know to be on the interface's link in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    pub name: String,
+    pub mac: [u8; 6],
+    pub mtu: u16,
+    pub address: Ipv4Addr,
+    /// Bits of the network part.
+    pub length: u8,
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// Bytes the host keeps of frames that the machine has not read yet: more than a window of TCP's.
+const RECEIVE_BUFFER: libc::c_int = 4 << 20;
+const LOOPBACK: &str = "lo";
+
+impl Interface {
+    /// The interface of the calling thread's network namespace, without its address from now on; `None` when there is none
+    /// but the loopback. `record` is where its address is kept.
+    pub fn take(record: &Path) -> io::Result<Option<(Interface, OwnedFd)>> {
+        let known = fs::read(record).ok().and_then(|text| serde_json::from_slice::<Interface>(&text).ok());
+        let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let names = names()?;
+        let Some(name) = names.into_iter().find(|name| name != LOOPBACK) else { return Ok(None) };
+        let found = look(control.as_raw_fd(), &name)?;
+        // A record is of this interface if it was made of it: numbers of namespaces are used again.
+        let known = known.filter(|k| k.name == found.name && k.mac == found.mac);
+        let interface = match (found.address.is_unspecified(), known) {
+            (true, Some(known)) => known,
+            (true, None) => {
+                let why = format!("the interface {name} of its network namespace has no IPv4 address");
+                return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, why));
+            }
+            (false, _) => found,
+        };
+        let text = serde_json::to_vec(&interface)?;
+        fs::write(record, text)?;
+        let socket = packet_socket(index(control.as_raw_fd(), &name)?)?;
+        // Without this the host greets the machine's neighbours under an address of its own. Hosts without IPv6 lack the file.
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+        let mut none = request(&name);
+        none.ifr_ifru.ifru_addr = inet(Ipv4Addr::UNSPECIFIED);
+        ioctl(control.as_raw_fd(), libc::SIOCSIFADDR, &mut none)?;
+        Ok(Some((interface, socket)))
+    }
+}
+
+/// Names of the namespace's interfaces, in the order of /proc/net/dev.
+fn names() -> io::Result<Vec<String>> {
+    let text = fs::read_to_string("/proc/thread-self/net/dev")?;
+    let name = |line: &str| Some(line.split_once(':')?.0.trim().to_string());
+    Ok(text.lines().skip(2).filter_map(name).filter(|name| !is_template(name)).collect())
+}
+
+/// Devices that the kernel itself makes in every namespace, as templates of tunnels.
+fn is_template(name: &str) -> bool {
+    ["tunl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "sit0", "ip6tnl0", "ip6gre0"]
+        .contains(&name)
+}
+
+fn look(control: RawFd, name: &str) -> io::Result<Interface> {
+    let ask = |number: libc::c_ulong| {
+        let mut answer = request(name);
+        ioctl(control, number, &mut answer).map(|()| answer)
+    };
+    let hardware = ask(libc::SIOCGIFHWADDR)?;
+    // SAFETY: the request filled in this member of the union, which is plain bytes.
+    let hardware = unsafe { hardware.ifr_ifru.ifru_hwaddr }.sa_data;
+    let mut mac = [0; 6];
+    mac.iter_mut().zip(hardware).for_each(|(to, from)| *to = from as u8);
+    // SAFETY: as above, an int.
+    let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifr_ifru.ifru_mtu };
+    let address = match ask(libc::SIOCGIFADDR) {
+        Ok(answer) => address_of(&answer),
+        Err(e) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ipv4Addr::UNSPECIFIED,
+        Err(e) => return Err(e),
+    };
+    let length = match address.is_unspecified() {
+        true => 0,
+        false => u32::from(address_of(&ask(libc::SIOCGIFNETMASK)?)).leading_ones() as u8,
+    };
+    let gateway = gateway(&fs::read_to_string("/proc/thread-self/net/route")?, name);
+    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+    Ok(Interface { name: name.into(), mac, mtu, address, length, gateway })
+}
+
+/// The default route's gateway in a table as /proc/net/route shows it (proc(5)).
+fn gateway(table: &str, name: &str) -> Option<Ipv4Addr> {
+    let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
+    table.lines().skip(1).find_map(|line| {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [interface, destination, gateway, _, _, _, _, mask, ..] = columns.as_slice() else { return None };
+        let is_default = *interface == name && number(destination)? == 0 && number(mask)? == 0;
+        let gateway = number(gateway).filter(|g| is_default && *g != 0)?;
+        Some(Ipv4Addr::from(gateway))
+    })
+}
+
+/// A socket that has every frame of the interface but those it sends, each behind a virtio-net header.
+fn packet_socket(index: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: makes a descriptor that nobody else has. Protocol 0 hears nothing until it is bound to one interface.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was made just now.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+    // Linux before 4.20 lacks it: the machine would hear itself.
+    set(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+    // Beyond the host's limit where we may.
+    let _ = set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER));
+    // SAFETY: `sockaddr_ll` is plain data for which all zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is initialised and as long as said.
+    let bound = unsafe { libc::bind(fd, std::ptr::from_ref(&address).cast(), length) };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+}
+
+fn set(fd: RawFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option's value is an int that lives during the call.
+    let result = unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(&value).cast(), length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn index(control: RawFd, name: &str) -> io::Result<libc::c_int> {
+    let mut answer = request(name);
+    ioctl(control, libc::SIOCGIFINDEX, &mut answer)?;
+    // SAFETY: the request filled in this member of the union, an int.
+    Ok(unsafe { answer.ifr_ifru.ifru_ifindex })
+}
+
+fn address_of(answer: &libc::ifreq) -> Ipv4Addr {
+    // SAFETY: the requests this is used after filled in this member of the union, which is plain bytes.
+    let data = unsafe { answer.ifr_ifru.ifru_addr }.sa_data;
+    Ipv4Addr::from([2, 3, 4, 5].map(|i: usize| data[i] as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gateway_is_that_of_the_default_route_of_the_interface() {
+        let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
+            eth1\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+            eth0\t0000580A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n\
+            eth0\t00000000\t0100580A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n";
+        assert_eq!(gateway(table, "eth0"), Some(Ipv4Addr::new(10, 88, 0, 1)));
+        assert_eq!(gateway(table, "eth2"), None);
+        for damaged in ["", "x\n", "Iface\neth0\t00000000\n", "Iface\neth0 zz zz 0 0 0 0 zz\n"] {
+            assert_eq!(gateway(damaged, "eth0"), None, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn templates_of_tunnels_are_nobodys_interface() {
+        assert!(is_template("sit0") && !is_template("eth0"));
+        assert!(names().unwrap().contains(&LOOPBACK.to_string()));
+    }
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The container runtime (`unilith oci`), driven as engines drive runc: with bundles, records, pid files, a subreaper that
+//! waits for the container's process, and a network namespace with an interface in it. What Podman itself does with it is run
+//! by `./unilith test --long`, for its package alone is larger than everything else.
+
+use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
+use serde_json::{Value, json};
+use std::{
+    fs::{self, File},
+    os::unix::fs::symlink,
+    path::PathBuf,
+    process::{Command, Stdio},
+    time::Duration,
+};
+use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, is_skipped_on_process, signal};
+
+/// Tools of busybox in the container.
+const TOOLS: [&str; 9] = ["sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty"];
+
+/// An engine: a folder of containers, each with a bundle.
+struct Engine {
+    unilith: Unilith,
+    root: String,
+}
+
+/// `None` where containers cannot be made; says why.
+fn engine() -> Option<Engine> {
+    if is_skipped_on_process("containers are process machines in any case, and run once") {
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: network namespaces and control groups are made by root");
+        return None;
+    }
+    let unilith = Unilith::new();
+    let found = unilith.run(&["doctor", "--json"]).out;
+    let found: Value = serde_json::from_str(&found).expect("doctor prints JSON");
+    let process = found.as_array().into_iter().flatten().find(|f| f["what"] == "process machines");
+    if !process.is_some_and(|f| f["state"] == "good") {
+        eprintln!("skipped: process machines do not work here: {process:?}");
+        return None;
+    }
+    // As a shim or conmon: the container's process becomes our child when `create` has ended.
+    set_child_subreaper(Some(rustix::process::getpid())).expect("may be a subreaper");
+    let root = unilith.path("root").display().to_string();
+    Some(Engine { unilith, root })
+}
+
+impl Engine {
+    /// A bundle of busybox that runs this line of a shell; `change` has the last word.
+    fn bundle(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+        let folder = self.unilith.path(id);
+        let bin = folder.join("rootfs/bin");
+        fs::create_dir_all(&bin).expect("a folder can be made");
+        fs::copy("/bin/busybox", bin.join("busybox")).expect("busybox-static is installed");
+        TOOLS.iter().for_each(|tool| symlink("busybox", bin.join(tool)).expect("a link can be made"));
+        let mut config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "args": ["sh", "-c", line],
+                "env": ["PATH=/bin"],
+                "cwd": "/",
+            },
+            "root": {"path": "rootfs"},
+            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+            "linux": {"namespaces": [{"type": "pid"}, {"type": "network"}]},
+        });
+        change(&mut config);
+        fs::write(folder.join("config.json"), config.to_string()).expect("a file can be written");
+        folder
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        self.unilith.command(&[&["oci", "--root", &self.root], words].concat())
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        finish(&mut self.command(words), BUILD_KERNEL)
+    }
+
+    /// Creates a container whose output goes to a file of the bundle; its process is our child then.
+    fn create(&self, id: &str) -> std::process::ExitStatus {
+        let folder = self.unilith.path(id);
+        let out = File::create(folder.join("out")).expect("a file can be made");
+        let bundle = folder.display().to_string();
+        let pid_file = folder.join("pid").display().to_string();
+        let mut command = self.command(&["create", "--bundle", &bundle, "--pid-file", &pid_file, id]);
+        command.stdin(Stdio::null()).stderr(out.try_clone().expect("a descriptor is free")).stdout(out);
+        command.status().expect("the command is there")
+    }
+
+    fn out(&self, id: &str) -> String {
+        fs::read_to_string(self.unilith.path(id).join("out")).unwrap_or_default()
+    }
+
+    fn pid(&self, id: &str) -> Pid {
+        let text = fs::read_to_string(self.unilith.path(id).join("pid")).expect("create writes the pid file");
+        Pid::from_raw(text.parse().expect("a number")).expect("a process")
+    }
+
+    fn status(&self, id: &str) -> String {
+        let state = self.run(&["state", id]).ok().out;
+        let state: Value = serde_json::from_str(&state).expect("the state is JSON");
+        state["status"].as_str().expect("it has a status").to_string()
+    }
+
+    /// The exit code of the container's process, as its engine gets it.
+    fn wait(&self, id: &str) -> i32 {
+        let pid = self.pid(id);
+        let mut code = None;
+        eventually("the container's process ends", || {
+            let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("it is our child");
+            code = ended.and_then(|(_, status)| status.exit_status());
+            code.is_some()
+        });
+        code.unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_container_runs_on_its_bundles_directory_and_leaves_what_it_wrote() {
+    let Some(engine) = engine() else { return };
+    let config = engine.unilith.path("config-map");
+    fs::create_dir(&config).unwrap();
+    fs::write(config.join("key"), "from a ConfigMap").unwrap();
+    let single = engine.unilith.path("single");
+    fs::write(&single, "10.1.2.3 peer").unwrap();
+    let line = "id; cat /etc/map/key /etc/hosts; echo x > /etc/map/key; echo made > /made; cat /run/scratch/x; \
+        touch /run/scratch/x && echo scratch; exit 7";
+    engine.bundle("one", line, |config_json| {
+        config_json["process"]["user"] = json!({"uid": 0, "gid": 0, "additionalGids": [5, 77]});
+        config_json["hostname"] = json!("pod-1");
+        for mount in [
+            json!({"destination": "/etc/map", "type": "bind", "source": config, "options": ["rbind", "ro"]}),
+            json!({"destination": "/etc/hosts", "type": "bind", "source": single, "options": ["bind"]}),
+            json!({"destination": "/run/scratch", "type": "tmpfs", "options": ["mode=755"]}),
+        ] {
+            config_json["mounts"].as_array_mut().unwrap().push(mount);
+        }
+    });
+    assert!(engine.create("one").success(), "{}", engine.out("one"));
+    assert_eq!(engine.status("one"), "created");
+    assert_eq!(engine.out("one"), "", "nothing runs before start");
+    engine.run(&["start", "one"]).ok();
+    assert_eq!(engine.wait("one"), 7, "{}", engine.out("one"));
+    let out = engine.out("one");
+    for says in ["groups=5,77", "from a ConfigMap", "10.1.2.3 peer", "Read-only file system", "scratch"] {
+        assert!(out.contains(says), "no {says} in {out}");
+    }
+    let made = engine.unilith.path("one").join("rootfs/made");
+    assert_eq!(
+        fs::read_to_string(made).unwrap(),
+        "made\n",
+        "what it wrote is in the bundle, as runc leaves it"
+    );
+    assert_eq!(fs::read_to_string(config.join("key")).unwrap(), "from a ConfigMap");
+    assert_eq!(engine.status("one"), "stopped");
+    engine.run(&["start", "one"]).code(1).complains("stopped");
+    engine.run(&["delete", "one"]).ok();
+    engine.run(&["state", "one"]).code(1).complains("does not exist");
+    engine.run(&["delete", "--force", "one"]).ok();
+    assert_eq!(engine.unilith.machines_on_disk(), 0);
+}
+
+#[test]
+fn further_processes_signals_and_pauses_reach_a_running_container() {
+    let Some(engine) = engine() else { return };
+    engine.bundle("two", "trap 'echo got it; exit 5' USR1; echo up; while :; do sleep 0.1; done", |_| {});
+    assert!(engine.create("two").success(), "{}", engine.out("two"));
+    engine.run(&["exec", "two", "echo"]).code(1).complains("created");
+    engine.run(&["start", "two"]).ok();
+    eventually("it runs", || engine.out("two").contains("up"));
+    engine.run(&["exec", "two", "echo", "a further process"]).ok().says("a further process");
+    engine.run(&["exec", "two", "sh", "-c", "exit 3"]).code(3);
+    engine
+        .run(&["exec", "-e", "PATH=/bin", "two", "nothing"])
+        .code(1)
+        .complains("executable file not found in $PATH");
+    // As conmon and the shim do it.
+    let process = engine.unilith.path("process.json");
+    let pid_file = engine.unilith.path("exec.pid");
+    let description = json!({
+        "user": {"uid": 7, "gid": 8}, "args": ["sh", "-c", "id; cat"], "env": ["PATH=/bin"], "cwd": "/",
+    });
+    fs::write(&process, description.to_string()).unwrap();
+    let (process, pid_text) = (process.display().to_string(), pid_file.display().to_string());
+    let words = ["exec", "--process", &process, "--detach", "--pid-file", &pid_text, "two"];
+    let input = engine.unilith.path("input");
+    fs::write(&input, "through the input\n").unwrap();
+    let out = engine.unilith.path("exec.out");
+    let mut command = engine.command(&words);
+    command.stdin(File::open(&input).unwrap()).stdout(File::create(&out).unwrap());
+    assert!(command.status().unwrap().success());
+    assert!(fs::read_to_string(&pid_file).unwrap().parse::<i32>().is_ok());
+    let heard = || fs::read_to_string(&out).unwrap_or_default();
+    eventually("its output comes", || {
+        heard().contains("uid=7 gid=8") && heard().contains("through the input")
+    });
+
+    engine.run(&["pause", "two"]).ok();
+    assert_eq!(engine.status("two"), "paused");
+    engine.run(&["pause", "two"]).code(1).complains("paused");
+    engine.run(&["resume", "two"]).ok();
+    assert_eq!(engine.status("two"), "running");
+    engine.run(&["delete", "two"]).code(1).complains("not stopped");
+    engine.run(&["kill", "two", "NOSUCH"]).code(1).complains("unknown signal");
+    engine.run(&["kill", "two", "USR1"]).ok();
+    assert_eq!(engine.wait("two"), 5, "{}", engine.out("two"));
+    assert!(engine.out("two").contains("got it"));
+    engine.run(&["kill", "two", "9"]).code(1).complains("container not running");
+    engine.run(&["kill", "--all", "two", "9"]).ok();
+    engine.run(&["delete", "two"]).ok();
+}
+
+/// A network namespace with an interface, as an engine's network plug-in makes it; its other end is with us.
+struct Pod {
+    namespace: String,
+    outside: String,
+}
+
+impl Pod {
+    fn new() -> Pod {
+        let number = std::process::id();
+        let pod = Pod { namespace: format!("unilith-pod-{number}"), outside: format!("upod{number}") };
+        let Pod { namespace, outside } = &pod;
+        for line in [
+            format!("netns add {namespace}"),
+            format!("link add {outside} type veth peer name eth0 netns {namespace}"),
+            format!("addr add 10.213.7.1/24 dev {outside}"),
+            format!("link set {outside} up"),
+            format!("-n {namespace} addr add 10.213.7.2/24 dev eth0"),
+            format!("-n {namespace} link set eth0 up"),
+            format!("-n {namespace} link set lo up"),
+            format!("-n {namespace} route add default via 10.213.7.1"),
+        ] {
+            client("ip", &line.split(' ').collect::<Vec<_>>()).ok();
+        }
+        pod
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // With it goes the interface and its other end.
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
+#[test]
+fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::new();
+    let path = format!("/run/netns/{}", pod.namespace);
+    for id in ["first", "second"] {
+        let folder = engine.bundle(id, "exec httpd -f -p 80 -h /www", |config| {
+            config["linux"]["namespaces"][1] = json!({"type": "network", "path": path});
+        });
+        fs::create_dir(folder.join("rootfs/www")).unwrap();
+        fs::write(folder.join("rootfs/www/index.html"), format!("served by {id}")).unwrap();
+        assert!(engine.create(id).success(), "{}", engine.out(id));
+        engine.run(&["start", id]).ok();
+        let ran =
+            client("curl", &["-s", "--retry", "20", "--retry-connrefused", "-m", "20", "http://10.213.7.2/"]);
+        ran.ok().says(&format!("served by {id}"));
+        engine.run(&["kill", id, "KILL"]).ok();
+        assert_eq!(engine.wait(id), 137, "{}", engine.out(id));
+        engine.run(&["delete", id]).ok();
+    }
+}
+
+/// A container's name, what is wrong with its bundle, and what is said of it.
+type Case<'a> = (&'a str, &'a dyn Fn(&mut Value), &'a str);
+
+#[test]
+fn what_is_wrong_with_a_bundle_is_said_and_nothing_stays() {
+    let Some(engine) = engine() else { return };
+    let log = engine.unilith.path("log.json");
+    let log_text = log.display().to_string();
+    let cases: [Case; 6] = [
+        ("noprogram", &|c| c["process"]["args"] = json!(["nothing"]), "executable file not found in $PATH"),
+        ("noargs", &|c| c["process"]["args"] = json!([]), "names no program"),
+        ("noroot", &|c| c["root"]["path"] = json!("missing"), "cannot use the root"),
+        ("users", &|c| c["linux"]["namespaces"][0] = json!({"type": "user"}), "user namespace"),
+        ("nonet", &|c| c["linux"]["namespaces"][1] = json!({"type": "network", "path": "/no/ns"}), "/no/ns"),
+        ("kernel", &|c| c["annotations"] = json!({"unilith.kernel": "linux"}), "unilith.kernel=linux"),
+    ];
+    for (id, change, says) in cases {
+        let folder = engine.bundle(id, "echo never", change);
+        let bundle = folder.display().to_string();
+        let words = ["--log", &log_text, "--log-format", "json", "create", "--bundle", &bundle, id];
+        let ran = engine.run(&words).complains(says);
+        assert_ne!(ran.code, Some(0), "{id}: {ran}");
+        let logged = fs::read_to_string(&log).unwrap();
+        let last: Value = serde_json::from_str(logged.lines().last().unwrap()).expect("each line is JSON");
+        assert!(last["msg"].as_str().unwrap().contains(says) && last["level"] == "error", "{last}");
+        engine.run(&["state", id]).code(1).complains("does not exist");
+    }
+    engine.run(&["create", "--bundle", "/no/such/bundle", "x"]).code(1).complains("/no/such/bundle");
+    engine.run(&["state", "../x"]).code(1).complains("invalid id");
+    engine.run(&["checkpoint", "x"]).code(1).complains("no such command");
+    assert_eq!(engine.unilith.machines_on_disk(), 0);
+    let left = fs::read_dir(&engine.root).unwrap().flatten().map(|e| e.file_name());
+    assert_eq!(left.filter(|name| name != ".interfaces").count(), 0);
+}
+
+#[test]
+fn a_container_whose_process_is_killed_leaves_nothing_behind() {
+    let Some(engine) = engine() else { return };
+    engine.bundle("three", "echo up; sleep 1000", |_| {});
+    assert!(engine.create("three").success(), "{}", engine.out("three"));
+    engine.run(&["start", "three"]).ok();
+    eventually("it runs", || engine.out("three").contains("up"));
+    let pids = engine.run(&["ps", "--format", "json", "three"]).ok().out;
+    let pids: Vec<u64> = serde_json::from_str(&pids).unwrap();
+    assert!(pids.len() > 1, "the machine is a process of its own: {pids:?}");
+    signal(Signal::KILL, engine.pid("three").as_raw_nonzero().get() as u32);
+    eventually("the machine goes with it", || {
+        let _ = waitpid(Some(engine.pid("three")), WaitOptions::NOHANG);
+        !pids.iter().any(|pid| unilith_tests::is_alive(*pid))
+    });
+    assert_eq!(engine.status("three"), "stopped");
+    engine.run(&["delete", "three"]).ok();
+    assert_eq!(engine.unilith.machines_on_disk(), 0);
+}
+
+/// How long Podman may take for one command.
+const PODMAN: Duration = Duration::from_secs(60);
+
+#[test]
+#[ignore = "long: installs Podman"]
+fn podman_runs_it_in_place_of_runc() {
+    let Some(engine) = engine() else { return };
+    let installed = "command -v podman >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y \
+        --no-install-recommends podman conmon netavark aardvark-dns iptables";
+    finish(Command::new("sh").args(["-c", installed]), BUILD_KERNEL).ok();
+    let folder = engine.bundle("image", "", |_| {});
+    let state = engine.unilith.path("podman").display().to_string();
+    let settings = engine.unilith.path("containers.conf");
+    // Limits that this computer may not raise (Podman's defaults are above them).
+    let limit = "default_ulimits=[\"nofile=1024:1024\",\"nproc=4096:4096\"]";
+    fs::write(
+        &settings,
+        format!("[containers]\n{limit}\n[engine]\nruntime_supports_json=[\"unilith-runc\"]\n"),
+    )
+    .unwrap();
+    let namespace = format!("unilith-podman-{}", std::process::id());
+    client("ip", &["netns", "add", &namespace]).ok();
+    let runtime = unilith_tests::root().join("unilith-runc").display().to_string();
+    let podman = |words: &[&str]| {
+        let net = format!("--net=/run/netns/{namespace}");
+        let mut command = Command::new("nsenter");
+        command.args([&net, "--", "podman", "--root", &format!("{state}/storage"), "--runroot"]);
+        command.args([
+            &format!("{state}/run"),
+            "--tmpdir",
+            &format!("{state}/tmp"),
+            "--cgroup-manager",
+            "cgroupfs",
+        ]);
+        command.args(["--events-backend", "file", "--runtime", &runtime]).args(words);
+        command.env("CONTAINERS_CONF", &settings);
+        finish(&mut command, PODMAN)
+    };
+    let archive = engine.unilith.path("image.tar").display().to_string();
+    let root = folder.join("rootfs").display().to_string();
+    client("tar", &["-C", &root, "-cf", &archive, "."]).ok();
+    podman(&["import", &archive, "tools"]).ok();
+    podman(&["run", "--rm", "tools", "/bin/sh", "-c", "echo out; exit 7"]).code(7).says("out");
+    podman(&["run", "--rm", "tools", "/bin/nothing"]).code(127);
+    podman(&["run", "--rm", "--read-only", "tools", "/bin/touch", "/x"]).code(1).says("Read-only");
+    podman(&["run", "--rm", "-t", "tools", "/bin/tty"]).ok().says("/dev/");
+    podman(&[
+        "run",
+        "-d",
+        "--name",
+        "web",
+        "-p",
+        "18080:80",
+        "tools",
+        "/bin/httpd",
+        "-f",
+        "-p",
+        "80",
+        "-h",
+        "/bin",
+    ])
+    .ok();
+    let at = podman(&["inspect", "-f", "{{.NetworkSettings.IPAddress}}", "web"]).ok().out;
+    let url = format!("http://{}/busybox", at.trim());
+    let net = format!("--net=/run/netns/{namespace}");
+    client("nsenter", &[&net, "--", "curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", &url])
+        .ok()
+        .says("200");
+    podman(&["exec", "web", "/bin/echo", "inside"]).ok().says("inside");
+    podman(&["exec", "web", "/bin/sh", "-c", "exit 4"]).code(4);
+    podman(&["stats", "--no-stream", "web"]).ok().says("web");
+    podman(&["pause", "web"]).ok();
+    podman(&["unpause", "web"]).ok();
+    podman(&["diff", "web"]).ok();
+    podman(&["stop", "-t", "1", "web"]).ok();
+    podman(&["start", "web"]).ok();
+    podman(&["rm", "-f", "-t", "0", "web"]).ok();
+    podman(&["rmi", "-af"]).ok();
+    client("ip", &["netns", "delete", &namespace]).ok();
+}
