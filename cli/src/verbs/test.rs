@@ -55,7 +55,7 @@ const ON_PROCESS_MACHINES: [&str; 15] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 1] = ["lives"];
+const WITH_LONG: [&str; 2] = ["containers", "lives"];
 
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];

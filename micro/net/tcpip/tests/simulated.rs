@@ -427,7 +427,14 @@ fn a_published_port_reaches_a_listener_on_loopback_and_both_ends_are_loopbacks()
     assert_eq!(receive(&*server, 9).unwrap(), b"hello");
 
     // One that listens on the machine's own address comes first.
-    let outside = world.a.listen(80, 5);
+    let world = World::new(Faults { delay: MS, ..Faults::default() }, 0, 1);
+    world.a.net.look(|s| s.tcp.published.push(80));
+    let inside = world.a.stream();
+    inside.bind(&caller(), &loopback(80)).unwrap();
+    inside.listen(&caller(), 5).unwrap();
+    let outside = world.a.stream();
+    outside.bind(&caller(), &world.a.at(80)).unwrap();
+    outside.listen(&caller(), 5).unwrap();
     let (_client, server) = world.connect(&outside, 80);
     assert_eq!(server.local_address().unwrap(), world.a.at(80));
 }
