@@ -112,6 +112,11 @@ fn sockets_are_those_of_linux() {
 }
 
 #[test]
+fn threads_are_who_they_are_and_sockets_tell_it_as_on_linux() {
+    passes("likeness.c", "all likeness tests passed");
+}
+
+#[test]
 fn files_within_files_close_and_wake_as_on_linux() {
     passes("readiness.c", "all readiness tests passed");
 }

@@ -25,7 +25,7 @@ pub struct Prepared {
 
 /// Finds a program by its path, for [`prepare`].
 pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
-    process.files.lookup(path, &files::credentials_of(process))
+    process.files.lookup(path, &files::credentials_for(process))
 }
 
 /// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
@@ -71,7 +71,7 @@ pub(crate) fn prepare_file(
     let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|b| random[i * 8 + b]));
     let space = Space::new(Layout::new([word(0), word(1), word(2), word(3)], limits.stack), limits)?;
     let identity = {
-        let c = process.credentials.lock();
+        let c = crate::task::credentials_for(process).lock();
         Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid }
     };
     let loaded = loader::load(
@@ -93,7 +93,7 @@ pub(crate) fn prepare_file(
 
 /// A file that may be executed: `EACCES` (no right, or no regular file), `ENOEXEC` (no pages).
 fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
-    let who = files::credentials_of(process);
+    let who = files::credentials_for(process);
     let stat = dentry.inode().stat()?;
     if stat.kind != FileType::Regular {
         return Err(EACCES);

@@ -55,20 +55,20 @@ extern "C" fn unilith_fast_getppid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u6
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().process.credentials.lock().uid)
+    u64::from(current().credentials().lock().uid)
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_geteuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().process.credentials.lock().euid)
+    u64::from(current().credentials().lock().euid)
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getgid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().process.credentials.lock().gid)
+    u64::from(current().credentials().lock().gid)
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getegid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().process.credentials.lock().egid)
+    u64::from(current().credentials().lock().egid)
 }

@@ -184,27 +184,27 @@ pub fn get(fd: i32) -> Result<Arc<Description>> {
     current().descriptors.get(fd)
 }
 
-/// File-system ids of the calling process.
+/// File-system ids of the calling thread.
 pub fn credentials() -> vfs::Credentials {
-    credentials_of(&task::current().process)
+    of_files(&task::current().credentials().lock())
 }
 
-/// File-system ids of a process.
-pub fn credentials_of(process: &Process) -> vfs::Credentials {
-    from_process(&process.credentials.lock())
+/// The same of whoever runs a program in that process.
+pub fn credentials_for(process: &Process) -> vfs::Credentials {
+    of_files(&task::credentials_for(process).lock())
 }
 
-/// Real ids of the calling process, which access(2) goes by.
+fn of_files(c: &Credentials) -> vfs::Credentials {
+    let capabilities = c.capabilities.effective;
+    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c), capabilities }
+}
+
+/// Real ids of the calling thread, which access(2) goes by.
 pub fn real_credentials() -> vfs::Credentials {
-    let c = task::current().process.credentials.lock();
+    let c = task::current().credentials().lock();
     // As access(2) has it: root of the real id has what it may have, others have nothing.
     let capabilities = if c.uid == 0 { c.capabilities.permitted } else { 0 };
     vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c), capabilities }
-}
-
-fn from_process(c: &Credentials) -> vfs::Credentials {
-    let capabilities = c.capabilities.effective;
-    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c), capabilities }
 }
 
 fn copy_groups(c: &Credentials) -> Vec<u32> {

@@ -29,6 +29,7 @@ pub const FIRST_PID: i32 = 1;
 /// A process: from fork until it is waited for.
 pub struct Process {
     pub pid: i32,
+    /// Of its first thread: [`Task::credentials`].
     pub credentials: SpinLock<Credentials>,
     pub files: Files,
     pub signals: ProcessSignals,

@@ -5,7 +5,7 @@ use crate::calls::prctl::DEFAULT_TIMER_SLACK_NS;
 use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
-use crate::process::Process;
+use crate::process::{Credentials, Process};
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_sched::Waiter;
@@ -16,6 +16,8 @@ use sched::Thread;
 pub struct Task {
     pub tid: i32,
     pub process: Arc<Process>,
+    /// Of a thread that is not its process' first.
+    credentials: SpinLock<Credentials>,
     pub signals: TaskSignals,
     pub system_time: SystemTime,
     /// CLONE_CHILD_CLEARTID, set_tid_address: zeroed and woken when the thread ends.
@@ -39,6 +41,7 @@ impl Task {
         Arc::new(Task {
             tid,
             process,
+            credentials: SpinLock::default(),
             signals: TaskSignals::new(),
             system_time: SystemTime::default(),
             clear_child_tid: AtomicU64::new(0),
@@ -50,6 +53,21 @@ impl Task {
             held: AtomicBool::new(false),
             thread: SpinLock::new(None),
         })
+    }
+
+    /// The process goes by this thread's number.
+    pub fn is_first(&self) -> bool {
+        self.tid == self.process.pid
+    }
+
+    /// Users, groups and capabilities, which each thread has for itself (credentials(7)); the C library has all threads change
+    /// theirs. What others see of the process, and what [`crate::auxiliary`] acts with, are those of its first thread.
+    pub fn credentials(&self) -> &SpinLock<Credentials> {
+        if self.is_first() || self.tid == crate::auxiliary::TID {
+            &self.process.credentials
+        } else {
+            &self.credentials
+        }
     }
 
     /// Ties the task to the kernel thread that runs it; the process' table keeps the task alive until
@@ -136,6 +154,13 @@ pub fn current() -> &'static Task {
     // SAFETY: `attach` stored the pointer of an Arc that the process' table holds until the thread ends, and the
     // caller is that thread.
     unsafe { local.as_ref() }.expect("a system call on a kernel thread")
+}
+
+/// Credentials of whoever runs a program in the process: the running thread's where it is one of it, or else the process', which
+/// is about to begin.
+pub fn credentials_for(process: &Process) -> &SpinLock<Credentials> {
+    let task = current();
+    if core::ptr::eq(&*task.process, process) { task.credentials() } else { &process.credentials }
 }
 
 #[unsafe(no_mangle)]

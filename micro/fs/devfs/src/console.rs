@@ -5,12 +5,13 @@ use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::machine;
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETSF, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ,
-    TIOCSCTTY, TIOCSPGRP, Terminal,
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETS2, TCSETSF, TCSETSF2, TCXONC, TIOCGPGRP, TIOCGSID,
+    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
 };
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -166,7 +167,7 @@ fn write(from: &mut Source<'_>) -> Result<usize> {
     if machine.is_terminal && CONSOLE.with_line(|line| line.stops_background()) {
         control().check_change()?;
     }
-    let translates = machine.is_terminal && CONSOLE.with_line(|line| line.translates_newlines());
+    let processes = machine.is_terminal && CONSOLE.with_line(|line| line.processes_output());
     let mut done = 0;
     let mut chunk = [0; CHUNK];
     while from.remaining() > 0 {
@@ -177,19 +178,15 @@ fn write(from: &mut Source<'_>) -> Result<usize> {
             Err(_) => break,
         };
         done += n;
-        if !translates {
+        if !processes {
             (machine.write)(&chunk[..n]);
             continue;
         }
-        for piece in chunk[..n].split_inclusive(|b| *b == b'\n') {
-            match piece.strip_suffix(b"\n") {
-                Some(line) => {
-                    (machine.write)(line);
-                    (machine.write)(b"\r\n");
-                }
-                None => (machine.write)(piece),
-            }
-        }
+        let mut shown = Vec::with_capacity(2 * n);
+        CONSOLE.with_line(|line| {
+            chunk[..n].iter().for_each(|byte| line.output(*byte, &mut |byte| shown.push(byte)));
+        });
+        (machine.write)(&shown);
     }
     Ok(done)
 }
@@ -241,7 +238,7 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
         TIOCOUTQ => api_fs::write_user_int(argument, 0)?,
         TCFLSH => CONSOLE.state.lock().line.flush(),
         TCSBRK | TCXONC => {}
-        TCSETS..=TCSETSF => {
+        TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 => {
             control().check_change()?;
             return CONSOLE.settings(command, argument).unwrap_or(Err(ENOTTY));
         }

@@ -8,18 +8,25 @@ const ISTRIP: u32 = 0o40;
 const INLCR: u32 = 0o100;
 const IGNCR: u32 = 0o200;
 pub const ICRNL: u32 = 0o400;
+const IUTF8: u32 = 0o40000;
 pub const OPOST: u32 = 1;
 pub const ONLCR: u32 = 4;
+const OCRNL: u32 = 0o10;
+const ONOCR: u32 = 0o20;
+const ONLRET: u32 = 0o40;
 pub const ISIG: u32 = 1;
 pub const ICANON: u32 = 2;
 pub const ECHO: u32 = 0o10;
 const ECHOE: u32 = 0o20;
 const ECHOK: u32 = 0o40;
 const TOSTOP: u32 = 0o400;
+const ECHOCTL: u32 = 0o1000;
+const ECHOKE: u32 = 0o4000;
 const IEXTEN: u32 = 0o100000;
 const IXON: u32 = 0o2000;
-/// B38400, CS8, CREAD, HUPCL.
-const CFLAG: u32 = 0o2277;
+/// B38400, CS8, CREAD.
+const CFLAG: u32 = 0o277;
+const HUPCL: u32 = 0o2000;
 const VINTR: usize = 0;
 const VQUIT: usize = 1;
 const VERASE: usize = 2;
@@ -27,6 +34,9 @@ const VKILL: usize = 3;
 const VEOF: usize = 4;
 const VMIN: usize = 6;
 const VSUSP: usize = 10;
+const VEOL: usize = 11;
+const VWERASE: usize = 14;
+const VEOL2: usize = 16;
 const SIGINT: i32 = 2;
 const SIGQUIT: i32 = 3;
 const SIGTSTP: i32 = 20;
@@ -51,8 +61,8 @@ impl Termios {
     const START: Termios = Termios {
         input: ICRNL | IXON,
         output: OPOST | ONLCR,
-        control: CFLAG,
-        local: ISIG | ICANON | ECHO | ECHOE | ECHOK | IEXTEN,
+        control: CFLAG | HUPCL,
+        local: ISIG | ICANON | ECHO | ECHOE | ECHOK | ECHOCTL | ECHOKE | IEXTEN,
         line: 0,
         // INTR QUIT ERASE KILL EOF TIME MIN SWTC START STOP SUSP EOL REPRINT DISCARD WERASE LNEXT EOL2
         keys: [3, 28, 127, 21, 4, 0, 1, 0, 17, 19, 26, 0, 18, 15, 23, 22, 0, 0, 0],
@@ -96,12 +106,56 @@ pub struct Line {
     ends: VecDeque<usize>,
     /// The line being edited.
     editing: Vec<u8>,
+    /// Where on its line the next byte of output goes.
+    column: usize,
 }
 
 impl Line {
-    /// A newline of the program's is written as a carriage return and a newline.
-    pub fn translates_newlines(&self) -> bool {
-        self.termios.output & (OPOST | ONLCR) == OPOST | ONLCR
+    /// Something is done with output; else [`Line::output`] hands it on as it is.
+    pub fn processes_output(&self) -> bool {
+        self.termios.output & OPOST != 0
+    }
+
+    /// What the terminal shows of a byte that the program writes (Linux' do_output_char).
+    pub fn output(&mut self, byte: u8, put: &mut impl FnMut(u8)) {
+        let flags = self.termios.output;
+        let has = |flag: u32| flags & (OPOST | flag) == OPOST | flag;
+        match byte {
+            b'\n' => {
+                if has(ONLCR) {
+                    put(b'\r');
+                }
+                if has(ONLCR) || has(ONLRET) {
+                    self.column = 0;
+                }
+                put(byte);
+            }
+            b'\r' if has(ONOCR) && self.column == 0 => {}
+            b'\r' if has(OCRNL) => {
+                if has(ONLRET) {
+                    self.column = 0;
+                }
+                put(b'\n');
+            }
+            b'\r' => {
+                self.column = 0;
+                put(byte);
+            }
+            b'\t' => {
+                self.column = (self.column | 7) + 1;
+                put(byte);
+            }
+            8 => {
+                self.column = self.column.saturating_sub(1);
+                put(byte);
+            }
+            // Neither controls nor the rest of a character take a place.
+            _ => {
+                let continues = self.termios.input & IUTF8 != 0 && byte & 0xc0 == 0x80;
+                self.column += usize::from(!byte.is_ascii_control() && !continues);
+                put(byte);
+            }
+        }
     }
 
     /// Background processes that write are stopped.
@@ -121,7 +175,15 @@ impl Line {
             ready: VecDeque::new(),
             ends: VecDeque::new(),
             editing: Vec::new(),
+            column: 0,
         }
+    }
+
+    /// Of a pseudo-terminal, which does not hang up.
+    pub const fn of_pair(size: [u16; 4]) -> Line {
+        let mut line = Line::with_size(size);
+        line.termios.control = CFLAG;
+        line
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -169,9 +231,9 @@ impl Line {
             return;
         }
         if byte == keys[VERASE] && byte != 0 {
-            if self.editing.pop().is_some() && self.has(ECHO) {
-                effect.echo.extend_from_slice(b"\x08 \x08");
-            }
+            self.erase(effect);
+        } else if byte == keys[VWERASE] && byte != 0 && self.has(IEXTEN) {
+            self.erase_word(effect);
         } else if byte == keys[VKILL] && byte != 0 {
             for _ in 0..core::mem::take(&mut self.editing).len() {
                 if self.has(ECHO) {
@@ -180,13 +242,39 @@ impl Line {
             }
         } else if byte == keys[VEOF] && byte != 0 {
             self.finish();
-        } else if byte == b'\n' {
+        } else if byte == b'\n'
+            || byte != 0 && (byte == keys[VEOL] || byte == keys[VEOL2] && self.has(IEXTEN))
+        {
             self.echo(byte, effect);
             self.editing.push(byte);
             self.finish();
         } else if self.editing.len() + self.ready.len() < LIMIT {
             self.echo(byte, effect);
             self.editing.push(byte);
+        }
+    }
+
+    /// Takes the last character of the line away.
+    fn erase(&mut self, effect: &mut Effect) {
+        // The first byte of a character is none that continues one.
+        let continues = |byte: u8| self.termios.input & IUTF8 != 0 && byte & 0xc0 == 0x80;
+        let Some(start) = self.editing.iter().rposition(|byte| !continues(*byte)) else { return };
+        self.editing.truncate(start);
+        if self.has(ECHO) {
+            effect.echo.extend_from_slice(b"\x08 \x08");
+        }
+    }
+
+    /// Takes the last word away, and what is behind it.
+    fn erase_word(&mut self, effect: &mut Effect) {
+        let mut seen = false;
+        while let Some(last) = self.editing.last() {
+            let in_word = last.is_ascii_alphanumeric() || *last == b'_' || !last.is_ascii();
+            if seen && !in_word {
+                break;
+            }
+            seen |= in_word;
+            self.erase(effect);
         }
     }
 
@@ -200,6 +288,7 @@ impl Line {
             }
             b'\n' => effect.echo.push(byte),
             b'\t' | 32.. if byte != 127 => effect.echo.push(byte),
+            _ if !self.has(ECHOCTL) => effect.echo.push(byte),
             _ => effect.echo.extend_from_slice(&[b'^', byte ^ 0x40]),
         }
     }
@@ -280,6 +369,36 @@ mod tests {
         assert_eq!(line.readable(), Some(0), "end of file");
         assert_eq!(line.take(100), b"");
         assert_eq!(line.readable(), None);
+    }
+
+    #[test]
+    fn words_and_characters_are_erased_and_lines_end_where_they_are_told() {
+        let mut line = Line::new();
+        feed(&mut line, b"one two  \x17x\n");
+        assert_eq!(line.take(100), b"one x\n");
+        feed(&mut line, "a\u{fc}\x7f\x7fb\n".as_bytes());
+        assert_eq!(line.take(100), b"ab\n", "bytes are erased one by one");
+        line.set(Termios { input: ICRNL | IUTF8, ..line.termios });
+        feed(&mut line, "a\u{fc}\x7fb\n".as_bytes());
+        assert_eq!(line.take(100), b"ab\n", "characters are erased as a whole");
+        line.termios.keys[VEOL] = b'=';
+        feed(&mut line, b"key=value");
+        assert_eq!((line.take(100), line.readable()), (b"key=".to_vec(), None));
+    }
+
+    #[test]
+    fn output_is_processed_as_its_flags_say() {
+        let shown = |flags: u32, bytes: &[u8]| {
+            let mut line = Line::new();
+            line.termios.output = flags;
+            let mut out = Vec::new();
+            bytes.iter().for_each(|byte| line.output(*byte, &mut |b| out.push(b)));
+            out
+        };
+        assert_eq!(shown(OPOST | ONLCR, b"a\nb"), b"a\r\nb");
+        assert_eq!(shown(OPOST | OCRNL, b"a\rb"), b"a\nb");
+        assert_eq!(shown(OPOST | ONOCR, b"\ra\r\rb"), b"a\rb");
+        assert_eq!(shown(ONLCR | OCRNL, b"a\n\r"), b"a\n\r", "not without OPOST");
     }
 
     #[test]

@@ -11,8 +11,8 @@ pub use outside::Outside;
 use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETSF, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ,
-    TIOCSCTTY, TIOCSPGRP, Terminal,
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETS2, TCSETSF, TCSETSF2, TCXONC, TIOCGPGRP, TIOCGSID,
+    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
 };
 use crate::{device, machine};
 use abi::{Errno, Events, Result, errno::*};
@@ -243,7 +243,7 @@ fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>
         number,
         device: pairs.device,
         state: SpinLock::new(State {
-            line: Line::with_size(size),
+            line: Line::of_pair(size),
             output: VecDeque::new(),
             locked,
             packets: false,
@@ -397,13 +397,8 @@ impl File for Slave {
         };
         in_pieces(from, room, |bytes| {
             let mut state = self.pair.state.lock();
-            let translates = state.line.translates_newlines();
-            for byte in bytes {
-                if translates && *byte == b'\n' {
-                    state.output.push_back(b'\r');
-                }
-                state.output.push_back(*byte);
-            }
+            let State { line, output, .. } = &mut *state;
+            bytes.iter().for_each(|byte| line.output(*byte, &mut |shown| output.push_back(shown)));
             drop(state);
             self.pair.master.wake(READABLE);
             bytes.len()
@@ -448,7 +443,7 @@ impl File for Slave {
                 Ok(0)
             }
             TIOCSCTTY => self.pair.take_control(),
-            TCSETS..=TCSETSF => {
+            TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 => {
                 control.check_change()?;
                 self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY))
             }

@@ -8,6 +8,14 @@ use api_user::UserPtr;
 pub const TCGETS: u32 = 0x5401;
 pub const TCSETS: u32 = 0x5402;
 pub const TCSETSF: u32 = 0x5404;
+/// The same with `struct termios2`, which names the speeds as well.
+pub const TCGETS2: u32 = 0x802c_542a;
+pub const TCSETS2: u32 = 0x402c_542b;
+pub const TCSETSF2: u32 = 0x402c_542d;
+/// Bytes of struct termios2; both speeds are behind struct termios.
+const TERMIOS2_SIZE: usize = TERMIOS_SIZE + 8;
+/// What B38400 stands for.
+const SPEED: u32 = 38400;
 pub const TCSBRK: u32 = 0x5409;
 pub const TCXONC: u32 = 0x540a;
 pub const TCFLSH: u32 = 0x540b;
@@ -39,15 +47,30 @@ pub trait Terminal {
                 let raw = self.with_line(|line| line.termios.encode());
                 UserPtr::<u8>::new(argument).write_slice(&raw)
             }
-            TCSETS..=TCSETSF => UserPtr::<[u8; TERMIOS_SIZE]>::new(argument).read().map(|raw| {
-                self.with_line(|line| {
-                    if command == TCSETSF {
-                        line.flush();
-                    }
-                    line.set(Termios::decode(&raw));
-                });
-                self.set();
-            }),
+            TCGETS2 => {
+                let raw = self.with_line(|line| line.termios.encode());
+                let mut with_speeds = [0; TERMIOS2_SIZE];
+                with_speeds[..TERMIOS_SIZE].copy_from_slice(&raw);
+                with_speeds[TERMIOS_SIZE..][..4].copy_from_slice(&SPEED.to_ne_bytes());
+                with_speeds[TERMIOS_SIZE + 4..].copy_from_slice(&SPEED.to_ne_bytes());
+                UserPtr::<u8>::new(argument).write_slice(&with_speeds)
+            }
+            // No line has a speed: what a program says of them is not kept.
+            TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 => {
+                let has_speeds = (TCSETS2..=TCSETSF2).contains(&command);
+                let size = if has_speeds { TERMIOS2_SIZE } else { TERMIOS_SIZE };
+                let mut raw = [0; TERMIOS2_SIZE];
+                api_user::read_bytes(argument, &mut raw[..size]).map(|()| {
+                    let termios: [u8; TERMIOS_SIZE] = core::array::from_fn(|i| raw[i]);
+                    self.with_line(|line| {
+                        if matches!(command, TCSETSF | TCSETSF2) {
+                            line.flush();
+                        }
+                        line.set(Termios::decode(&termios));
+                    });
+                    self.set();
+                })
+            }
             TIOCGWINSZ => {
                 let size = self.with_line(|line| line.size);
                 UserPtr::<[u16; 4]>::new(argument).write(size)

@@ -190,6 +190,19 @@ impl Ip {
         Some(Route { source: configuration.address, next_hop, loopback: false, mtu: info.mtu })
     }
 
+    /// The way of what has that source address, if any: multicasts and broadcasts of a loopback address stay on that
+    /// interface.
+    pub fn route_from(&self, source: Option<Ipv4Addr>, destination: Ipv4Addr) -> Option<Route> {
+        match source {
+            Some(source)
+                if source.is_loopback() && (destination.is_multicast() || destination.is_broadcast()) =>
+            {
+                Some(Route { source, next_hop: destination, loopback: true, mtu: LOOPBACK_MTU })
+            }
+            _ => self.route(destination),
+        }
+    }
+
     /// Whether TCP may hand down packets larger than the MTU, and how large with the IP header.
     pub fn segmentation(&self, route: &Route) -> usize {
         match (route.loopback, self.info) {
@@ -205,7 +218,7 @@ impl Ip {
 
     /// Sends a packet that fits the MTU or is to be segmented by the device.
     pub fn send(&mut self, now: u64, header: &Header, mut payload: Payload) {
-        let Some(route) = self.route(header.destination) else {
+        let Some(route) = self.route_from(Some(header.source), header.destination) else {
             self.recycle(payload.head);
             return;
         };
@@ -261,7 +274,7 @@ impl Ip {
 
     /// Sends a datagram of any size, in fragments where the MTU asks for it (UDP and ICMP; `head` holds it all).
     pub fn send_datagram(&mut self, now: u64, header: &Header, head: Buffer, checksum: Option<usize>) {
-        let Some(route) = self.route(header.destination) else { return };
+        let Some(route) = self.route_from(Some(header.source), header.destination) else { return };
         if head.len() + wire::IPV4 <= route.mtu {
             return self.send(now, header, Payload { head, fragments: Vec::new(), checksum, segment: None });
         }

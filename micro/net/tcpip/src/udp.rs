@@ -25,6 +25,11 @@ pub const RECEIVE_DEFAULT: usize = 212_992;
 /// Bookkeeping counted for each datagram besides its buffer.
 const OVERHEAD: usize = 256;
 const MOST_ERRORS: usize = 16;
+/// Groups that a socket may be in (Linux' net.ipv4.igmp_max_memberships).
+const MAX_MEMBERSHIPS: usize = 20;
+/// Indices of `lo` and `eth0`.
+pub const LOOPBACK: i32 = 1;
+pub const ETHERNET: i32 = 2;
 
 /// A datagram waiting to be read.
 pub struct Datagram {
@@ -99,7 +104,13 @@ pub struct Socket {
     pub segment: usize,
     pub multicast_ttl: u8,
     pub multicast_loop: bool,
-    pub groups: Vec<Ipv4Addr>,
+    /// IP_MULTICAST_IF: where multicasts of an unbound socket leave, by the interface's address; and what the program gave.
+    pub multicast_source: Option<Ipv4Addr>,
+    pub multicast_address: Ipv4Addr,
+    /// Groups it is in, with the interface's index.
+    pub groups: Vec<(Ipv4Addr, i32)>,
+    /// What bind(2) was told: without it, or its port, a disconnected socket has neither.
+    pub asked: Option<SocketAddrV4>,
     pub read_shut: bool,
     pub write_shut: bool,
     pub drops: u32,
@@ -122,6 +133,12 @@ impl Socket {
         Some(datagram)
     }
 
+    /// The address that it sends with to there, where that is known: it decides which interface a multicast leaves by.
+    fn source_to(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
+        let chosen = self.multicast_source.filter(|_| destination.is_multicast());
+        chosen.or_else(|| self.local.map(|local| *local.ip()).filter(|ip| !ip.is_unspecified()))
+    }
+
     /// Puts a datagram back that was only looked at.
     pub fn unpop(&mut self, datagram: Datagram) {
         self.memory += datagram.memory();
@@ -134,12 +151,14 @@ pub struct Udp {
     ports: Table<u16, Vec<Id>>,
     secrets: Secrets,
     port_counter: u32,
+    /// Groups that sockets are in, with the interface's index and how many they are.
+    groups: Vec<(Ipv4Addr, i32, u32)>,
 }
 
 impl Udp {
     pub fn new(secrets: Secrets) -> Udp {
         let ports = Table::new(Keyed::new(secrets.table));
-        Udp { sockets: Slab::default(), ports, secrets, port_counter: 0 }
+        Udp { sockets: Slab::default(), ports, secrets, port_counter: 0, groups: Vec::new() }
     }
 
     pub fn create(&mut self, shared: Arc<Shared>) -> Result<Id> {
@@ -164,7 +183,10 @@ impl Udp {
             segment: 0,
             multicast_ttl: 1,
             multicast_loop: true,
+            multicast_source: None,
+            multicast_address: Ipv4Addr::UNSPECIFIED,
             groups: Vec::new(),
+            asked: None,
             read_shut: false,
             write_shut: false,
             drops: 0,
@@ -219,20 +241,87 @@ impl Udp {
             .ok_or(EADDRINUSE)
     }
 
+    /// IP_ADD_MEMBERSHIP.
+    pub fn join(&mut self, id: Id, group: Ipv4Addr, interface: i32) -> Result<()> {
+        let socket = self.sockets.get_mut(id).ok_or(EBADF)?;
+        if socket.groups.contains(&(group, interface)) {
+            return Err(EADDRINUSE);
+        }
+        if socket.groups.len() >= MAX_MEMBERSHIPS {
+            return Err(ENOBUFS);
+        }
+        socket.groups.try_reserve(1).map_err(|_| ENOMEM)?;
+        match self.groups.iter_mut().find(|(g, i, _)| (*g, *i) == (group, interface)) {
+            Some((.., members)) => *members += 1,
+            None => {
+                self.groups.try_reserve(1).map_err(|_| ENOMEM)?;
+                self.groups.push((group, interface, 1));
+            }
+        }
+        socket.groups.push((group, interface));
+        Ok(())
+    }
+
+    /// IP_DROP_MEMBERSHIP.
+    pub fn leave(&mut self, id: Id, group: Ipv4Addr, interface: i32) -> Result<()> {
+        let groups = &mut self.socket(id)?.groups;
+        let at = groups.iter().position(|known| *known == (group, interface)).ok_or(EADDRNOTAVAIL)?;
+        groups.swap_remove(at);
+        self.forget_member(group, interface);
+        Ok(())
+    }
+
+    fn forget_member(&mut self, group: Ipv4Addr, interface: i32) {
+        for (.., members) in self.groups.iter_mut().filter(|(g, i, _)| (*g, *i) == (group, interface)) {
+            *members -= 1;
+        }
+        self.groups.retain(|(.., members)| *members > 0);
+    }
+
+    /// Binds a socket that sends or connects unbound.
+    fn bind_itself(&mut self, id: Id) -> Result<SocketAddrV4> {
+        let asked = self.socket(id)?.asked.map_or(Ipv4Addr::UNSPECIFIED, |asked| *asked.ip());
+        self.bind(id, SocketAddrV4::new(asked, 0))
+    }
+
+    /// connect(2) with AF_UNSPEC: what bind(2) was not told goes with the peer (Linux' __udp_disconnect).
+    fn disconnect(&mut self, id: Id) -> Result<()> {
+        let socket = self.socket(id)?;
+        socket.remote = None;
+        let Some(local) = socket.local else { return Ok(()) };
+        match socket.asked {
+            Some(asked) if asked.port() != 0 => {
+                socket.local = Some(SocketAddrV4::new(*asked.ip(), local.port()));
+            }
+            _ => {
+                socket.local = None;
+                self.release(id, local.port());
+            }
+        }
+        Ok(())
+    }
+
+    /// The port is no longer this socket's.
+    fn release(&mut self, id: Id, port: u16) {
+        if let Some(ids) = self.ports.get_mut(&port) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.ports.remove(&port);
+            }
+        }
+    }
+
     /// connect(2): only remembers. `None` forgets.
     pub fn connect(&mut self, ip: &Ip, id: Id, remote: Option<SocketAddrV4>) -> Result<()> {
-        let Some(remote) = remote else {
-            self.socket(id)?.remote = None;
-            return Ok(());
-        };
+        let Some(remote) = remote else { return self.disconnect(id) };
         if ip.is_broadcast(*remote.ip()) && !self.socket(id)?.broadcast {
             return Err(EACCES);
         }
         let address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
-        let route = ip.route(address).ok_or(ENETUNREACH)?;
+        let route = ip.route_from(self.socket(id)?.source_to(address), address).ok_or(ENETUNREACH)?;
         let local = match self.socket(id)?.local {
             Some(local) => local,
-            None => self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
+            None => self.bind_itself(id)?,
         };
         let socket = self.socket(id)?;
         if local.ip().is_unspecified() {
@@ -290,10 +379,10 @@ impl Udp {
         if ip.is_broadcast(destination) && !socket.broadcast {
             return Err(EACCES);
         }
-        let route = ip.route(destination).ok_or(ENETUNREACH)?;
+        let route = ip.route_from(socket.source_to(destination), destination).ok_or(ENETUNREACH)?;
         let local = match socket.local {
             Some(local) => local,
-            None => self.bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?,
+            None => self.bind_itself(id)?,
         };
         let socket = self.socket(id)?;
         let source = match choice.source {
@@ -363,22 +452,26 @@ impl Udp {
 
     /// The sockets a datagram is for: of a unicast one the best match.
     fn targets(&self, from: SocketAddrV4, to: SocketAddrV4, everybody: bool) -> Vec<Id> {
+        // A group is heard once any socket is in it, by every socket bound there (Linux' IP_MULTICAST_ALL). What comes from a
+        // loopback address came by that interface.
+        let interface = if from.ip().is_loopback() { LOOPBACK } else { ETHERNET };
+        let is_heard = || self.groups.iter().any(|(g, i, _)| (g, *i) == (to.ip(), interface));
+        if to.ip().is_multicast() && !is_heard() {
+            return Vec::new();
+        }
         let mut best: Vec<Id> = Vec::new();
         let mut best_score = 0;
         for id in self.ports.get(&to.port()).into_iter().flatten() {
             let Some(socket) = self.sockets.get(*id) else { continue };
             let Some(local) = socket.local else { continue };
             let mut score = 1;
-            if to.ip().is_multicast() && !socket.groups.contains(to.ip()) {
-                continue;
-            }
             if local.ip() == to.ip() {
                 score += 1;
             } else if local.ip().is_unspecified() {
                 if !socket.families.has(*to.ip()) {
                     continue;
                 }
-            } else if !everybody {
+            } else {
                 continue;
             }
             match socket.remote {
@@ -442,13 +535,11 @@ impl Udp {
 
     pub fn close(&mut self, ip: &mut Ip, id: Id) {
         let Some(socket) = self.sockets.remove(id) else { return };
-        if let Some(local) = socket.local
-            && let Some(ids) = self.ports.get_mut(&local.port())
-        {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.ports.remove(&local.port());
-            }
+        if let Some(local) = socket.local {
+            self.release(id, local.port());
+        }
+        for (group, interface) in &socket.groups {
+            self.forget_member(*group, *interface);
         }
         socket.queue.into_iter().for_each(|d| ip.recycle_packet(d.data));
     }

@@ -73,7 +73,8 @@ impl UnixSocket {
         let mut sender: Option<Option<Credentials>> = None;
         let mut rights = None;
         let pass = self.passes_credentials();
-        while to.remaining() > 0 {
+        // A read of nothing, too, waits for a message and takes what travels with it.
+        loop {
             let mut message = {
                 let mut state = self.state.lock();
                 // A read ends where descriptors or another sender begin.
@@ -97,11 +98,11 @@ impl UnixSocket {
             if !message.rest().is_empty() {
                 self.state.lock().inbox.push_front(message);
                 if received.length == 0 {
-                    return moved.map(|_| Received::default());
+                    moved?;
                 }
                 break;
             }
-            if rights.is_some() {
+            if rights.is_some() || to.remaining() == 0 {
                 break;
             }
         }

@@ -277,6 +277,8 @@ impl Socket for UnixSocket {
             Some(listening) => (listening.backlog, listening.credentials) = (backlog, credentials),
             none => *none = Some(Listening { backlog, credentials, ready: VecDeque::new() }),
         }
+        // A listener is its own peer (Linux' init_peercred).
+        state.peer_credentials = Some(credentials);
         drop(state);
         self.room.wake_all(Events::ALL);
         Ok(())

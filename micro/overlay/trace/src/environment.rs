@@ -99,7 +99,7 @@ impl Environment for Machine<'_> {
 
     fn uid_gid(&self) -> u64 {
         let of = |t: &posix::task::Task| {
-            let credentials = t.process.credentials.try_lock()?;
+            let credentials = t.credentials().try_lock()?;
             Some(u64::from(credentials.gid) << 32 | u64::from(credentials.uid))
         };
         posix::task::running().and_then(of).unwrap_or(0)

@@ -193,7 +193,7 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
 fn check_count(process: &Process) -> Result<()> {
     let limit = process.limits.soft(RLIMIT_NPROC);
     let uid = {
-        let credentials = process.credentials.lock();
+        let credentials = task::current().credentials().lock();
         if may_exceed_limits(&credentials) {
             return Ok(());
         }
@@ -285,6 +285,9 @@ fn new_task(
 ) -> Arc<Task> {
     let child = Task::new(process.clone(), id, *parent.name.lock());
     child.signals.inherit(&parent.signals);
+    if !child.is_first() {
+        *child.credentials().lock() = parent.credentials().lock().clone();
+    }
     *child.memory_policy.lock() = *parent.memory_policy.lock();
     child.timer_slack_ns.store(parent.timer_slack_ns.load(Ordering::Relaxed), Ordering::Relaxed);
     if wanted.has(CLONE_CHILD_CLEARTID) {
@@ -344,7 +347,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     let child = Process::begin(
         pid,
         Beginning {
-            credentials: process.credentials.lock().clone(),
+            credentials: parent.credentials().lock().clone(),
             files: process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS)),
             signals: process.signals.fork(wanted.has(CLONE_SIGHAND), wanted.has(CLONE_CLEAR_SIGHAND)),
             limits: process.limits.duplicate(),

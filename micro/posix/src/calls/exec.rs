@@ -98,12 +98,14 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
     let first = process.restarts.first().ok_or(ESRCH)?;
     let name = first.arguments.first().ok_or(ENOENT)?.clone();
     process.files.set_working(first.working.clone());
-    let old = core::mem::replace(&mut *process.credentials.lock(), first.credentials.clone());
+    let own = task::current().credentials();
+    let old = core::mem::replace(&mut *own.lock(), first.credentials.clone());
     let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
     let prepared = exec::prepare_first(&process, name, arguments, environment);
     let replaced = prepared.and_then(|prepared| replace(frame, &process, prepared));
     if let Err(e) = replaced {
-        *process.credentials.lock() = old;
+        // Only a thread that was replaced has left its task.
+        *task::current().credentials().lock() = old;
         return Err(e);
     }
     // The program begins with its standard streams and nothing else open.
@@ -188,6 +190,7 @@ fn become_first(process: &Arc<Process>) {
     }
     let first = Task::new(process.clone(), process.pid, *old.name.lock());
     first.signals.inherit(&old.signals);
+    *process.credentials.lock() = old.credentials().lock().clone();
     *first.scheduling.lock() = *old.scheduling.lock();
     let tid = old.tid;
     if let Some(thread) = old.detach() {

@@ -151,7 +151,7 @@ impl Limits {
 }
 
 fn change(process: &Arc<Process>, resource: u32, new: Option<Limit>) -> Result<Limit> {
-    let privileged = task::current().process.credentials.lock().can(CAP_SYS_RESOURCE);
+    let privileged = task::current().credentials().lock().can(CAP_SYS_RESOURCE);
     let before = process.limits.change(resource as usize, new, privileged)?;
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
         process.files.descriptors.set_limit(new.soft);

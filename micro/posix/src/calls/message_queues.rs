@@ -55,7 +55,7 @@ static QUEUES: SpinLock<Map<Vec<u8>, Named>> = SpinLock::new(Map::new());
 static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
 
 fn is_privileged() -> bool {
-    task::current().process.credentials.lock().can(CAP_SYS_RESOURCE)
+    task::current().credentials().lock().can(CAP_SYS_RESOURCE)
 }
 
 /// A name as the C library passes it, without the slash at its start.
@@ -233,7 +233,7 @@ pub fn mq_notify(call: &mut Call<'_>) -> Result<usize> {
         SIGEV_SIGNAL => Box::new(move |outcome| {
             if outcome == Outcome::Message && signal != 0 {
                 let sender = &task::current().process;
-                let uid = sender.credentials.lock().uid;
+                let uid = task::current().credentials().lock().uid;
                 let info = SigInfo::from_process(signal, SI_MESGQ, sender.pid, uid).with_value(value);
                 // Nobody is left to hear that there was no room for the signal.
                 let _ = send_to_process(&process, info);

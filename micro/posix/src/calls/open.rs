@@ -20,6 +20,8 @@ const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_NONBLOCK: u32 = 0o4000;
 const O_DIRECTORY: u32 = 0o200000;
+/// open(2) and openat(2) of 64 bits set it themselves, and F_GETFL says so.
+const O_LARGEFILE: u32 = 0o100000;
 const O_NOFOLLOW: u32 = 0o400000;
 const O_PATH: u32 = 0o10000000;
 const O_TMPFILE: u32 = 0o20200000;
@@ -133,17 +135,19 @@ fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
 
 pub fn open(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(0), false)?;
-    open_at(AT_FDCWD, &path, call.uint(1), call.uint(2), Resolve::default()).map(|fd| fd as usize)
+    open_at(AT_FDCWD, &path, call.uint(1) | O_LARGEFILE, call.uint(2), Resolve::default())
+        .map(|fd| fd as usize)
 }
 
 pub fn openat(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(1), false)?;
-    open_at(call.int(0), &path, call.uint(2), call.uint(3), Resolve::default()).map(|fd| fd as usize)
+    open_at(call.int(0), &path, call.uint(2) | O_LARGEFILE, call.uint(3), Resolve::default())
+        .map(|fd| fd as usize)
 }
 
 pub fn creat(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(0), false)?;
-    let flags = O_CREAT | O_TRUNC | 1;
+    let flags = O_CREAT | O_TRUNC | O_LARGEFILE | 1;
     open_at(AT_FDCWD, &path, flags, call.uint(1), Resolve::default()).map(|fd| fd as usize)
 }
 

@@ -124,7 +124,7 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
         }
         None => {
             let sender = &task::current().process;
-            SigInfo::from_process(signal, SI_USER, sender.pid, sender.credentials.lock().uid)
+            SigInfo::from_process(signal, SI_USER, sender.pid, task::current().credentials().lock().uid)
         }
     };
     signals::send(&process, signal, |_| info)

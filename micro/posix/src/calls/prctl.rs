@@ -164,7 +164,7 @@ fn privileges(call: &Call<'_>) -> Result<usize> {
     /// SECBIT_KEEP_CAPS.
     const KEEP_CAPS: u64 = 1 << 4;
     let value = call.arg(1);
-    let mut credentials = task::current().process.credentials.lock();
+    let mut credentials = task::current().credentials().lock();
     let known = |capability: u64| capability <= u64::from(LAST_CAPABILITY);
     match call.uint(0) {
         linux::PR_SET_NO_NEW_PRIVS => {

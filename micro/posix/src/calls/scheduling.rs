@@ -149,7 +149,7 @@ fn thread(tid: i32) -> Result<Arc<Task>> {
 }
 
 fn may_raise() -> bool {
-    task::current().process.credentials.lock().can(CAP_SYS_NICE)
+    task::current().credentials().lock().can(CAP_SYS_NICE)
 }
 
 impl Task {
@@ -404,7 +404,7 @@ fn those(which: i32, who: i32, kinds: [i32; 3]) -> Result<Vec<Arc<Task>>> {
             processes::of_group(if who == 0 { process.sessions.lock().group } else { who })
         }
         _ if which == kinds[2] => {
-            let uid = if who == 0 { process.credentials.lock().uid } else { who as u32 };
+            let uid = if who == 0 { task::current().credentials().lock().uid } else { who as u32 };
             let mut all = processes::all();
             all.retain(|process| process.credentials.lock().uid == uid);
             all
@@ -419,8 +419,8 @@ fn check_change(task: &Task) -> Result<()> {
     if may_raise() {
         return Ok(());
     }
-    let euid = task::current().process.credentials.lock().euid;
-    let theirs = task.process.credentials.lock();
+    let euid = task::current().credentials().lock().euid;
+    let theirs = task.credentials().lock();
     if [theirs.uid, theirs.euid].contains(&euid) { Ok(()) } else { Err(EPERM) }
 }
 
@@ -471,7 +471,7 @@ mod io_class {
 }
 
 fn check_io_priority(priority: u32) -> Result<()> {
-    let may_be_real_time = || may_raise() || task::current().process.credentials.lock().can(CAP_SYS_ADMIN);
+    let may_be_real_time = || may_raise() || task::current().credentials().lock().can(CAP_SYS_ADMIN);
     match io_class(priority) {
         io_class::REAL_TIME if !may_be_real_time() => Err(EPERM),
         io_class::REAL_TIME | io_class::BEST_EFFORT | io_class::IDLE => Ok(()),

@@ -60,7 +60,7 @@ pub fn uname(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn read_name(call: &Call<'_>) -> Result<Vec<u8>> {
-    if !task::current().process.credentials.lock().can(CAP_SYS_ADMIN) {
+    if !task::current().credentials().lock().can(CAP_SYS_ADMIN) {
         return Err(EPERM);
     }
     let length = usize::try_from(call.int(1)).map_err(|_| EINVAL)?;
@@ -122,7 +122,7 @@ pub fn syslog(call: &mut Call<'_>) -> Result<usize> {
     const SIZE_BUFFER: i32 = 10;
     let kind = call.int(0);
     let free_for_all = [READ_ALL, SIZE_BUFFER].contains(&kind);
-    if !free_for_all && !task::current().process.credentials.lock().can(CAP_SYSLOG) {
+    if !free_for_all && !task::current().credentials().lock().can(CAP_SYSLOG) {
         return Err(EPERM);
     }
     match kind {
@@ -143,8 +143,7 @@ pub fn reboot(call: &mut Call<'_>) -> Result<usize> {
     const POWER_OFF: u32 = 0x4321_fedc;
     const CAD_ON: u32 = 0x89ab_cdef;
     const CAD_OFF: u32 = 0;
-    let process = &task::current().process;
-    if !process.credentials.lock().can(CAP_SYS_BOOT) {
+    if !task::current().credentials().lock().can(CAP_SYS_BOOT) {
         return Err(EPERM);
     }
     if call.uint(0) != MAGIC1 || !MAGIC2.contains(&call.uint(1)) {
@@ -160,7 +159,7 @@ pub fn reboot(call: &mut Call<'_>) -> Result<usize> {
 
 /// vhangup(2): there is no controlling terminal to hang up.
 pub fn vhangup(_: &mut Call<'_>) -> Result<usize> {
-    if task::current().process.credentials.lock().can(CAP_SYS_ADMIN) { Ok(0) } else { Err(EPERM) }
+    if task::current().credentials().lock().can(CAP_SYS_ADMIN) { Ok(0) } else { Err(EPERM) }
 }
 
 /// getrandom(2). The generator is seeded before the program starts, so no flag makes a difference.

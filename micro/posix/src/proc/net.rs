@@ -71,7 +71,7 @@ fn endpoint(family: u16, address: Result<Address>) -> (u16, String) {
 }
 
 fn uid() -> u32 {
-    crate::task::current().process.credentials.lock().uid
+    crate::task::current().credentials().lock().uid
 }
 
 /// A line, padded as Linux pads it.

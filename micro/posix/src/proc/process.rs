@@ -175,8 +175,7 @@ fn set_oom_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
     }
     let process = of(key)?;
     let now = &process.family.oom_adjustment;
-    if new < now.load(Ordering::Relaxed) && !task::current().process.credentials.lock().can(CAP_SYS_RESOURCE)
-    {
+    if new < now.load(Ordering::Relaxed) && !task::current().credentials().lock().can(CAP_SYS_RESOURCE) {
         return Err(EACCES);
     }
     now.store(new, Ordering::Relaxed);
@@ -379,7 +378,8 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let usage = usage(key)?;
     let used = task.as_ref().map_or_else(Default::default, |task| task.usage());
     let (letter, word) = state(&process, task.as_deref());
-    let c = process.credentials.lock().clone();
+    let of_task = task.as_ref().map(|task| task.credentials().lock().clone());
+    let c = of_task.unwrap_or_else(|| process.credentials.lock().clone());
     let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
     let mut out = format!(
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n\

@@ -6,11 +6,12 @@ use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::message;
 use super::options::{buffer_size, int_or_byte, time_to_live};
-use super::{IPPROTO_UDP, ioctl};
+use super::stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
+use super::{IPPROTO_UDP, ioctl, membership};
 use crate::families::{Families, LOOPBACK6};
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
-use crate::udp::{Datagram, LARGEST, Socket as UdpSocket};
+use crate::udp::{Datagram, ETHERNET, LARGEST, LOOPBACK, Socket as UdpSocket};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -51,6 +52,7 @@ pub struct DatagramSocket {
     kept: SpinLock<Kept>,
     common: SpinLock<Common>,
     wanted: SpinLock<Wanted>,
+    last_stamp: LastStamp,
     closed: AtomicBool,
 }
 
@@ -73,6 +75,7 @@ impl DatagramSocket {
             kept: SpinLock::default(),
             common: SpinLock::default(),
             wanted: SpinLock::default(),
+            last_stamp: LastStamp::default(),
             closed: AtomicBool::new(false),
         }))
     }
@@ -154,19 +157,25 @@ impl DatagramSocket {
         let drops = common.is_kept_on(linux::SO_RXQ_OVFL) && datagram.drops > 0;
         drop(common);
         add(drops, linux::SOL_SOCKET, linux::SO_RXQ_OVFL, &|| Vec::from(datagram.drops.to_ne_bytes()));
-        let index: i32 = if to.is_loopback() || to == LOOPBACK6 { 1 } else { 2 };
+        let by_loopback = to.is_loopback() || to == LOOPBACK6 || datagram.from.ip().is_loopback();
+        let index = if by_loopback { LOOPBACK } else { ETHERNET };
+        // What belongs to IPv4 is told of IPv4's datagrams, on sockets of both families.
+        let (is_v4, is_v6) = (to != LOOPBACK6, to == LOOPBACK6);
         // struct in_pktinfo: interface, local address, destination.
-        add(wanted.packet_info, IPPROTO_IP, linux::IP_PKTINFO, &|| {
-            [index.to_ne_bytes(), to.octets(), to.octets()].concat()
+        add(wanted.packet_info && is_v4, IPPROTO_IP, linux::IP_PKTINFO, &|| {
+            [index.to_ne_bytes(), self.own_address(to, by_loopback).octets(), to.octets()].concat()
         });
-        add(wanted.ttl, IPPROTO_IP, linux::IP_TTL, &|| from_int(ttl));
-        add(wanted.tos, IPPROTO_IP, linux::IP_TOS, &|| Vec::from([tos]));
+        add(wanted.ttl && is_v4, IPPROTO_IP, linux::IP_TTL, &|| from_int(ttl));
+        add(wanted.tos && is_v4, IPPROTO_IP, linux::IP_TOS, &|| Vec::from([tos]));
         let port = || self.with(|s| Ok(s.local.map_or(0, |local| local.port()))).unwrap_or(0);
         let shown = |domain: Domain| domain.show(SocketAddrV4::new(to, port()), Families::V4);
-        add(wanted.destination, IPPROTO_IP, linux::IP_ORIGDSTADDR, &|| shown(Domain::V4).bytes().into());
+        add(wanted.destination && is_v4, IPPROTO_IP, linux::IP_ORIGDSTADDR, &|| {
+            shown(Domain::V4).bytes().into()
+        });
         let ipv6 = self.ipv6.lock();
         let mut add = |wanted: u32, kind: u32, data: &dyn Fn() -> Vec<u8>| {
-            add(ipv6.wants(wanted), IPPROTO_IPV6, kind, data);
+            let is_told = is_v6 || kind == ipv6::IPV6_PKTINFO;
+            add(is_told && ipv6.wants(wanted), IPPROTO_IPV6, kind, data);
         };
         // struct in6_pktinfo: destination, interface.
         add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, &|| {
@@ -178,6 +187,17 @@ impl DatagramSocket {
         add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, &|| from_int(tos));
         add(ipv6::IPV6_ORIGDSTADDR, ipv6::IPV6_ORIGDSTADDR, &|| shown(self.domain).bytes().into());
         control
+    }
+
+    /// The address of this machine that something to there came to.
+    fn own_address(&self, to: Ipv4Addr, by_loopback: bool) -> Ipv4Addr {
+        match () {
+            () if by_loopback && !to.is_loopback() => Ipv4Addr::LOCALHOST,
+            () => self.net.look(|s| match s.ip.configuration {
+                Some(c) if !s.ip.is_own(to) => c.address,
+                _ => to,
+            }),
+        }
     }
 
     /// IP_MTU, IPV6_MTU: of the way to the peer.
@@ -210,8 +230,10 @@ impl Socket for DatagramSocket {
         self.net.look(|s| {
             s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.udp.bind(self.id, address);
-            if bound.is_err() {
-                s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = before;
+            let socket = s.udp.sockets.get_mut(self.id).ok_or(EBADF)?;
+            match bound {
+                Ok(_) => socket.asked = Some(address),
+                Err(_) => socket.families = before,
             }
             bound
         })?;
@@ -243,13 +265,14 @@ impl Socket for DatagramSocket {
 
     fn local_address(&self) -> Result<Address> {
         self.with(|s| {
-            let local = s.local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+            let local = s.local.or(s.asked).unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
             Ok(self.domain.show(local, s.families))
         })
     }
 
     fn peer_address(&self) -> Result<Address> {
-        self.with(|s| s.remote.map(|remote| self.show(remote)).ok_or(ENOTCONN))
+        // A peer without a port is none (Linux' inet_getname).
+        self.with(|s| s.remote.filter(|remote| remote.port() != 0).map(|r| self.show(r)).ok_or(ENOTCONN))
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
@@ -311,7 +334,8 @@ impl Socket for DatagramSocket {
             }
             match s.pop() {
                 Some(datagram) => Ok(Some(datagram)),
-                None if s.read_shut => Ok(None),
+                // Only those who would wait are told of the end (Linux' __skb_wait_for_more_packets).
+                None if s.read_shut && flags & linux::MSG_DONTWAIT == 0 => Ok(None),
                 None => Err(EAGAIN),
             }
         })?;
@@ -326,7 +350,10 @@ impl Socket for DatagramSocket {
         let received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { length } else { *moved.as_ref().unwrap_or(&0) },
             from: Some(self.show(datagram.from)),
-            control: self.control(&datagram),
+            control: {
+                self.last_stamp.received(self.common.lock().stamps.are_wanted(), datagram.stamp);
+                self.control(&datagram)
+            },
             flags: if moved.is_ok_and(|n| n < length) { linux::MSG_TRUNC } else { 0 },
         };
         self.net.look(|s| match s.udp.sockets.get_mut(self.id) {
@@ -344,7 +371,7 @@ impl Socket for DatagramSocket {
             };
             if let Some(result) = result {
                 return self.with(|s| {
-                    s.stamps = stamps;
+                    s.stamps = stamps || self.last_stamp.is_enabled();
                     result
                 });
             }
@@ -406,26 +433,12 @@ impl Socket for DatagramSocket {
                 Ok(())
             }),
             (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => self.with(|s| on().map(|v| s.multicast_loop = v)),
-            (IPPROTO_IP, linux::IP_MULTICAST_IF) => Ok(()),
+            (IPPROTO_IP, linux::IP_MULTICAST_IF) => {
+                self.net.look(|s| membership::leave_by(s, self.id, value))
+            }
             (IPPROTO_IP, linux::IP_ADD_MEMBERSHIP | linux::IP_DROP_MEMBERSHIP) => {
-                let group: [u8; 4] = value.get(..4).ok_or(EINVAL)?.try_into().map_err(|_| EINVAL)?;
-                let group = Ipv4Addr::from(group);
-                if !group.is_multicast() {
-                    return Err(EINVAL);
-                }
                 let join = name as u32 == linux::IP_ADD_MEMBERSHIP;
-                self.with(|s| match (join, s.groups.contains(&group)) {
-                    (true, true) => Err(EADDRINUSE),
-                    (true, false) => {
-                        s.groups.push(group);
-                        Ok(())
-                    }
-                    (false, true) => {
-                        s.groups.retain(|g| *g != group);
-                        Ok(())
-                    }
-                    (false, false) => Err(EADDRNOTAVAIL),
-                })
+                self.net.look(|s| membership::change(s, self.id, join, value))
             }
             _ => Err(ENOPROTOOPT),
         }
@@ -476,7 +489,7 @@ impl Socket for DatagramSocket {
                 (IPPROTO_IP, linux::IP_MULTICAST_TTL) => from_int(s.multicast_ttl),
                 (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => from_int(s.multicast_loop),
                 (IPPROTO_IP, linux::IP_RECVORIGDSTADDR) => from_int(wanted.destination),
-                (IPPROTO_IP, linux::IP_MULTICAST_IF) => Vec::from([0; 4]),
+                (IPPROTO_IP, linux::IP_MULTICAST_IF) => Vec::from(s.multicast_address.octets()),
                 (linux::SOL_UDP, UDP_CORK) => from_int(wanted.cork),
                 (linux::SOL_UDP, UDP_SEGMENT) => from_int(s.segment as i64),
                 (linux::SOL_UDP, UDP_GRO) => from_int(wanted.joins),
@@ -506,6 +519,13 @@ impl Socket for DatagramSocket {
                 ioctl::put_int(argument, next)
             }
             ioctl::TIOCOUTQ => ioctl::put_int(argument, 0),
+            SIOCGSTAMP | SIOCGSTAMPNS => {
+                self.with(|s| {
+                    s.stamps = true;
+                    Ok(())
+                })?;
+                self.last_stamp.write(argument, command == SIOCGSTAMPNS)
+            }
             _ => Err(ENOTTY),
         }
     }

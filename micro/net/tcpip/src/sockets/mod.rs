@@ -7,10 +7,12 @@ mod domain;
 mod ioctl;
 mod ipv6;
 mod kept;
+mod membership;
 mod message;
 mod netlink;
 mod options;
 mod raw;
+mod stamp;
 mod stream;
 
 use crate::stack::Net;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AF_NETLINK, NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
+//! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
 //! if_nameindex(3), and getaddrinfo(3) through them): dumps. Changes are refused with EPERM, anything else with
 //! EOPNOTSUPP, both as netlink errors.
 
@@ -16,7 +16,6 @@ use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int};
 use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
 use core::net::{Ipv4Addr, Ipv6Addr};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -31,16 +30,24 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 /// Longest request taken.
 const REQUEST_MOST: usize = 8192;
+/// Answers that wait for a reader; who asks for more has `ENOBUFS`.
+const MAX_REPLIES: usize = 256;
+const NETLINK_ROUTE: u32 = 0;
+const NETLINK_KOBJECT_UEVENT: u32 = 15;
+/// Where Linux begins to look for a port when the process' own is taken, downwards.
+const FIRST_PORT: u32 = (-4097i32) as u32;
+
+/// Port ids in use: with the protocol, the one of each socket.
+type Ports = SpinLock<Vec<(u32, u32)>>;
 
 pub struct Netlink {
     net: Arc<Net>,
-    /// Port ids: the first socket has the process id, as on Linux.
-    next: AtomicU32,
+    ports: Arc<Ports>,
 }
 
 impl Netlink {
     pub fn new(net: Arc<Net>) -> Netlink {
-        Netlink { net, next: AtomicU32::new(0) }
+        Netlink { net, ports: Arc::default() }
     }
 }
 
@@ -53,15 +60,24 @@ impl Family for Netlink {
         if !matches!(kind, Type::Raw | Type::Datagram) {
             return Err(ESOCKTNOSUPPORT);
         }
-        if protocol != 0 {
+        if !matches!(protocol, NETLINK_ROUTE | NETLINK_KOBJECT_UEVENT) {
             return Err(EPROTONOSUPPORT);
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let port = if number == 0 { creator.pid } else { 0xffff_f000 - number };
+        // A process' first socket has its number for a port (netlink(7)).
+        let port = {
+            let mut used = self.ports.lock();
+            used.try_reserve(1).map_err(|_| ENOBUFS)?;
+            let mut candidates = core::iter::once(creator.pid).chain((0..=FIRST_PORT).rev());
+            let port = candidates.find(|port| !used.contains(&(protocol, *port))).ok_or(ENOBUFS)?;
+            used.push((protocol, port));
+            port
+        };
         Ok(Arc::new(NetlinkSocket {
             net: self.net.clone(),
             kind,
+            protocol,
             port,
+            ports: self.ports.clone(),
             replies: SpinLock::default(),
             common: SpinLock::default(),
             queue: WaitQueue::new(),
@@ -72,7 +88,9 @@ impl Family for Netlink {
 struct NetlinkSocket {
     net: Arc<Net>,
     kind: Type,
+    protocol: u32,
     port: u32,
+    ports: Arc<Ports>,
     replies: SpinLock<VecDeque<Vec<u8>>>,
     common: SpinLock<Common>,
     queue: WaitQueue,
@@ -281,6 +299,12 @@ impl NetlinkSocket {
     }
 }
 
+impl Drop for NetlinkSocket {
+    fn drop(&mut self) {
+        self.ports.lock().retain(|used| *used != (self.protocol, self.port));
+    }
+}
+
 impl Socket for NetlinkSocket {
     fn family(&self) -> u16 {
         Address::NETLINK
@@ -312,6 +336,13 @@ impl Socket for NetlinkSocket {
     fn send(&self, _caller: Option<&Caller<'_>>, _message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         if from.remaining() > REQUEST_MOST {
             return Err(EMSGSIZE);
+        }
+        if self.protocol != NETLINK_ROUTE {
+            // Nobody listens in the kernel.
+            return Err(ECONNREFUSED);
+        }
+        if self.replies.lock().len() >= MAX_REPLIES {
+            return Err(ENOBUFS);
         }
         let bytes = from.take_vec(REQUEST_MOST)?;
         let mut rest = &bytes[..];
@@ -362,7 +393,8 @@ impl Socket for NetlinkSocket {
         Ok(match name as u32 {
             linux::SO_TYPE => from_int(self.kind as u32),
             linux::SO_DOMAIN => from_int(Address::NETLINK),
-            linux::SO_PROTOCOL | linux::SO_ERROR | linux::SO_ACCEPTCONN => from_int(0),
+            linux::SO_PROTOCOL => from_int(self.protocol),
+            linux::SO_ERROR | linux::SO_ACCEPTCONN => from_int(0),
             linux::SO_SNDBUF | linux::SO_RCVBUF => from_int(212_992),
             name => return self.common.lock().get(name).ok_or(ENOPROTOOPT),
         })

@@ -48,7 +48,9 @@ pub fn time_to_live(value: &[u8]) -> Result<u8> {
 
 /// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)).
 pub fn buffer_size(value: &[u8], least: i32) -> Result<usize> {
-    Ok(int(value)?.clamp(least, 4 << 20) as usize * 2)
+    // A negative size is a very large one.
+    let size = (int(value)? as u32).min(4 << 20) as i32;
+    Ok(size.max(least) as usize * 2)
 }
 
 pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Result<()> {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capabilities (capabilities(7)): capget(2), capset(2), and the sets prctl(2) changes.
 
-use super::process_of;
 use crate::call::Call;
-use crate::task;
+use crate::{processes, task};
 use abi::{Result, errno::*};
 use api_user::UserPtr;
 
@@ -74,6 +73,14 @@ impl Capabilities {
         }
     }
 
+    /// execve(2) of a file without capabilities (capabilities(7), "Transformation of capabilities during execve()" and
+    /// "Capabilities and execution of programs by root"), with the ids that the program has.
+    pub fn program_starts(&mut self, uid: u32, euid: u32) {
+        self.permitted = if uid == 0 || euid == 0 { self.inheritable | self.bounding } else { self.ambient };
+        self.effective = if euid == 0 { self.permitted } else { self.ambient };
+        self.keep = false;
+    }
+
     /// capset(2)'s rules.
     fn set(&mut self, effective: u64, permitted: u64, inheritable: u64) -> Result<()> {
         let may_add = self.effective >> CAP_SETPCAP & 1 != 0;
@@ -126,8 +133,10 @@ pub fn capget(call: &mut Call<'_>) -> Result<usize> {
     if pid < 0 {
         return Err(EINVAL);
     }
-    let process = process_of(pid)?;
-    let caps = process.credentials.lock().capabilities;
+    let caps = match pid {
+        0 => task::current().credentials().lock().capabilities,
+        _ => processes::task(pid).ok_or(ESRCH)?.credentials().lock().capabilities,
+    };
     if let Some(data) = data {
         for i in 0..count as u64 {
             let half = |set: u64| (set >> (32 * i)) as u32;
@@ -154,7 +163,7 @@ pub fn capset(call: &mut Call<'_>) -> Result<usize> {
         }
     }
     let [effective, permitted, inheritable] = sets.map(|set| set & ALL);
-    task.process.credentials.lock().capabilities.set(effective, permitted, inheritable)?;
+    task.credentials().lock().capabilities.set(effective, permitted, inheritable)?;
     Ok(0)
 }
 
@@ -174,6 +183,16 @@ mod tests {
         let mut keeping = Capabilities { keep: true, ..Capabilities::of_user(0) };
         keeping.user_changes([0, 0, 0], [1000, 1000, 1000]);
         assert_eq!((keeping.effective, keeping.permitted), (0, ALL));
+    }
+
+    #[test]
+    fn a_program_starts_with_those_of_root_or_the_ambient_ones() {
+        let mut caps = Capabilities { effective: 0, permitted: 1, bounding: 6, ..Capabilities::of_user(0) };
+        caps.program_starts(0, 0);
+        assert_eq!((caps.effective, caps.permitted), (6, 6));
+        let mut caps = Capabilities { inheritable: 3, ambient: 2, keep: true, ..Capabilities::of_user(0) };
+        caps.program_starts(1000, 1000);
+        assert_eq!((caps.effective, caps.permitted, caps.ambient, caps.keep), (2, 2, 2, false));
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl Credentials {
     pub fn program_starts(&mut self) {
         (self.suid, self.fsuid) = (self.euid, self.euid);
         (self.sgid, self.fsgid) = (self.egid, self.egid);
+        self.capabilities.program_starts(self.uid, self.euid);
     }
 
     /// Has the capability.

@@ -44,7 +44,7 @@ pub fn check_access(target: &Process, capability: u32) -> Result<()> {
         return Ok(());
     }
     let (uid, gid, may) = {
-        let c = own.credentials.lock();
+        let c = task::current().credentials().lock();
         (c.uid, c.gid, c.can(capability))
     };
     let c = target.credentials.lock();

@@ -13,7 +13,7 @@ use api_lock::Guard;
 const MOST_GROUPS: u32 = 65_536;
 
 fn credentials() -> Guard<'static, Credentials> {
-    task::current().process.credentials.lock()
+    task::current().credentials().lock()
 }
 
 /// getuid(2).

@@ -23,8 +23,8 @@ fn number(signal: i32) -> Result<Option<i32>> {
 }
 
 fn from_caller(signal: i32, code: i32) -> SigInfo {
-    let process = &task::current().process;
-    SigInfo::from_process(signal, code, process.pid, process.credentials.lock().uid)
+    let task = task::current();
+    SigInfo::from_process(signal, code, task.process.pid, task.credentials().lock().uid)
 }
 
 /// Sends as kill(2) does, or only asks whether the caller could.
@@ -52,7 +52,7 @@ pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
         return Ok(());
     }
     let (uid, euid) = {
-        let c = sender.credentials.lock();
+        let c = task::current().credentials().lock();
         if c.can(CAP_KILL) {
             return Ok(());
         }

@@ -322,7 +322,7 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
 /// Sends a signal to the running thread, as if by itself (SIGPIPE of a write, for one).
 pub fn send_to_current(signal: i32) {
     let task = task::current();
-    let uid = task.process.credentials.lock().uid;
+    let uid = task.credentials().lock().uid;
     let info = SigInfo::from_process(signal, SI_USER, task.process.pid, uid);
     // A standard signal is never refused for want of room.
     let _ = send_to_task(task, info);

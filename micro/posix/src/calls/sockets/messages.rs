@@ -2,11 +2,13 @@
 //! Sending and receiving: send and recv in their four forms each, control messages, descriptors that travel.
 
 use super::address::{read_address, write_address};
-use super::{Target, caller, credentials, deadline, waiting};
+use super::{Target, caller, deadline, waiting};
 use crate::call::Call;
+use crate::calls::identity::capabilities::{CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
 use crate::calls::signals;
 use crate::files;
 use crate::wait::{FOREVER, for_file};
+use crate::{processes, task};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::vec::Vec;
@@ -95,6 +97,8 @@ fn receive(target: &Target, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
     let file = &**target.0.file();
     let blocking = !target.0.is_nonblocking() && flags & (linux::MSG_DONTWAIT | linux::MSG_ERRQUEUE) == 0;
     let readable = Events::IN | Events::RDNORM;
+    // The socket is told that nobody waits.
+    let flags = if target.0.is_nonblocking() { flags | linux::MSG_DONTWAIT } else { flags };
     let all = flags & linux::MSG_WAITALL != 0
         && flags & linux::MSG_PEEK == 0
         && blocking
@@ -189,14 +193,28 @@ fn read_rights(data: &[u8], to: &mut Vec<Right>) -> Result<()> {
     Ok(())
 }
 
-/// Only root may claim to be somebody else.
+/// Which ids a sender may claim (unix(7), SCM_CREDENTIALS): its own of any kind, or with a capability those of others; the process
+/// must be there.
 fn read_credentials(data: &[u8]) -> Result<Credentials> {
-    if data.len() < 12 {
+    if data.len() != size_of::<[u32; 3]>() {
         return Err(EINVAL);
     }
     let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
-    let (claimed, own) = (Credentials { pid: word(0), uid: word(4), gid: word(8) }, credentials());
-    if claimed != own && own.uid != 0 { Err(EPERM) } else { Ok(claimed) }
+    let claimed = Credentials { pid: word(0), uid: word(4), gid: word(8) };
+    let own = task::current().process.pid as u32;
+    {
+        let c = task::current().credentials().lock();
+        let is_own = claimed.pid == own || c.can(CAP_SYS_ADMIN);
+        let has_user = [c.uid, c.euid, c.suid].contains(&claimed.uid) || c.can(CAP_SETUID);
+        let has_group = [c.gid, c.egid, c.sgid].contains(&claimed.gid) || c.can(CAP_SETGID);
+        if !(is_own && has_user && has_group) {
+            return Err(EPERM);
+        }
+    }
+    if claimed.pid != own && processes::with_thread(claimed.pid as i32).is_none() {
+        return Err(ESRCH);
+    }
+    if claimed.uid == u32::MAX || claimed.gid == u32::MAX { Err(EINVAL) } else { Ok(claimed) }
 }
 
 /// Encodes control messages into the program's buffer; the bytes used, and whether something did not fit.

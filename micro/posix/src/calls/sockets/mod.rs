@@ -44,14 +44,14 @@ impl Target {
 /// Process and effective ids of the caller.
 fn credentials() -> Credentials {
     let process = &task::current().process;
-    let c = process.credentials.lock();
+    let c = task::current().credentials().lock();
     Credentials { pid: process.pid as u32, uid: c.euid, gid: c.egid }
 }
 
 /// Process and real ids.
 fn sender() -> Credentials {
     let process = &task::current().process;
-    let c = process.credentials.lock();
+    let c = task::current().credentials().lock();
     Credentials { pid: process.pid as u32, uid: c.uid, gid: c.gid }
 }
 

@@ -41,7 +41,7 @@ struct Permissions {
 impl Permissions {
     /// `EACCES` unless the caller has all rights of `wanted` in one class of them.
     fn check(&self, wanted: u32) -> Result<()> {
-        let c = task::current().process.credentials.lock();
+        let c = task::current().credentials().lock();
         let wanted = wanted >> 6 | wanted >> 3 | wanted;
         let in_group = |gid: u32| c.egid == gid || c.groups.contains(&gid);
         let granted = if c.euid == self.uid || c.euid == self.creator_uid {
@@ -56,7 +56,7 @@ impl Permissions {
 
     /// `EPERM` unless the caller may remove it or change whose it is.
     fn check_owner(&self) -> Result<()> {
-        let c = task::current().process.credentials.lock();
+        let c = task::current().credentials().lock();
         let owns = c.euid == self.uid || c.euid == self.creator_uid || c.can(CAP_SYS_ADMIN);
         if owns { Ok(()) } else { Err(EPERM) }
     }
@@ -178,7 +178,7 @@ impl<T> Table<T> {
         let id = sequence * INDEXES + index;
         let value = Arc::new(make(id)?);
         let (uid, gid) = {
-            let c = task::current().process.credentials.lock();
+            let c = task::current().credentials().lock();
             (c.euid, c.egid)
         };
         let mode = flags & 0o777;

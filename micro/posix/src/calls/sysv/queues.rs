@@ -238,7 +238,7 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             // msg_qbytes is the twelfth word.
             let most_bytes = call.ptr::<u64>(2).add(11).read()?;
             permissions.check_owner()?;
-            if most_bytes > MOST_BYTES && !task::current().process.credentials.lock().can(CAP_SYS_RESOURCE) {
+            if most_bytes > MOST_BYTES && !task::current().credentials().lock().can(CAP_SYS_RESOURCE) {
                 return Err(EPERM);
             }
             permissions.set(call.ptr(2))?;

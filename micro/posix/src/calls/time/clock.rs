@@ -172,7 +172,7 @@ pub fn clock_settime(call: &mut Call<'_>) -> Result<usize> {
 
 /// Sets the wall clock: `EPERM` without CAP_SYS_TIME, `EINVAL` for a time that puts the machine's start before 1970.
 fn set_realtime(time: u64) -> Result<usize> {
-    if !process().credentials.lock().can(CAP_SYS_TIME) {
+    if !crate::task::current().credentials().lock().can(CAP_SYS_TIME) {
         return Err(EPERM);
     }
     let wall = time.checked_sub(api_plat::now_ns()).filter(|_| time <= LATEST).ok_or(EINVAL)?;

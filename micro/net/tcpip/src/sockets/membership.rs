@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Multicast by ip(7): which interface a group is joined on, and which one multicasts leave by.
+
+use super::ioctl::{Interface, interfaces};
+use crate::slab::Id;
+use crate::stack::Stack;
+use abi::{Errno, Result, errno::*};
+use core::net::Ipv4Addr;
+
+/// A field of `struct ip_mreq`, `struct ip_mreqn` or `struct in_addr`.
+fn address(value: &[u8], at: usize) -> Ipv4Addr {
+    value.get(at..at + 4).map_or(Ipv4Addr::UNSPECIFIED, |b| Ipv4Addr::new(b[0], b[1], b[2], b[3]))
+}
+
+/// The interface of that index, or where that is 0 the one with that address; `None` when neither is given.
+fn named(stack: &Stack, index: i32, address: Ipv4Addr, missing: Errno) -> Result<Option<Interface>> {
+    if index == 0 && address.is_unspecified() {
+        return Ok(None);
+    }
+    let is_wanted = |i: &Interface| match index {
+        0 => i.address == Some(address) || i.is_loopback() && address.is_loopback(),
+        index => i.index == index,
+    };
+    interfaces(stack).find(is_wanted).map(Some).ok_or(missing)
+}
+
+fn index_of(value: &[u8]) -> i32 {
+    value.get(8..12).map_or(0, |b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
+}
+
+/// IP_MULTICAST_IF: the address that multicasts leave with, and what the program gave.
+pub fn leave_by(stack: &mut Stack, id: Id, value: &[u8]) -> Result<()> {
+    // A lone address, or one behind the group, which does not count.
+    let given = match value.len() {
+        0..4 => return Err(EINVAL),
+        4..8 => address(value, 0),
+        _ => address(value, 4),
+    };
+    let interface = named(stack, index_of(value), given, EADDRNOTAVAIL)?;
+    let socket = stack.udp.sockets.get_mut(id).ok_or(EBADF)?;
+    socket.multicast_source =
+        interface.and_then(|i| if given.is_unspecified() { i.address } else { Some(given) });
+    socket.multicast_address = given;
+    Ok(())
+}
+
+/// IP_ADD_MEMBERSHIP and IP_DROP_MEMBERSHIP.
+pub fn change(stack: &mut Stack, id: Id, join: bool, value: &[u8]) -> Result<()> {
+    if value.len() < 8 {
+        return Err(EINVAL);
+    }
+    let group = address(value, 0);
+    if !group.is_multicast() {
+        return Err(EINVAL);
+    }
+    let interface = match named(stack, index_of(value), address(value, 4), ENODEV)? {
+        Some(interface) => interface.index,
+        // The one that the group is reached by.
+        None if stack.ip.route(group).is_some() => interfaces(stack).last().map_or(0, |i| i.index),
+        None => return Err(ENODEV),
+    };
+    match join {
+        true => stack.udp.join(id, group, interface),
+        false => stack.udp.leave(id, group, interface),
+    }
+}

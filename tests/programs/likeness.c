@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Who a thread is, and what datagram, netlink and UNIX sockets tell: cases in which this kernel once differed from Linux.
+#define _GNU_SOURCE
+#include "check.h"
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/netlink.h>
+#include <linux/sockios.h>
+#include <asm/termbits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FAILS(call, error) (errno = 0, (call) == -1 && errno == (error))
+
+static struct sockaddr_in at(const char *address, int port) {
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
+    CHECK(inet_pton(AF_INET, address, &to.sin_addr) == 1);
+    return to;
+}
+
+static struct sockaddr_in name_of(int fd) {
+    struct sockaddr_in name;
+    socklen_t length = sizeof name;
+    CHECK(getsockname(fd, (void *)&name, &length) == 0);
+    return name;
+}
+
+static void *becomes_another(void *unused) {
+    CHECK(syscall(SYS_setresgid, 1001, 1001, 1001) == 0 && syscall(SYS_setresuid, 1000, 1000, 1000) == 0);
+    CHECK(getuid() == 1000 && getgid() == 1001 && FAILS(syscall(SYS_setuid, 0), EPERM));
+    struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct sets[2];
+    CHECK(syscall(SYS_capget, &header, sets) == 0 && sets[0].effective == 0 && sets[0].permitted == 0);
+    // A process that it makes is what the thread is.
+    pid_t child = fork();
+    if (child == 0)
+        _exit(getuid() == 1000 && geteuid() == 1000 ? 0 : 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return unused;
+}
+
+static void threads_are_who_they_are(void) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, becomes_another, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(getuid() == 0 && getgid() == 0);
+    struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct sets[2];
+    CHECK(syscall(SYS_capget, &header, sets) == 0 && sets[0].effective != 0);
+}
+
+// capabilities(7): what a program that is run gets.
+static void ambient_capabilities_are_kept(const char *self) {
+    pid_t child = fork();
+    if (child == 0) {
+        struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+        struct __user_cap_data_struct sets[2];
+        CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0 && syscall(SYS_capget, &header, sets) == 0);
+        sets[0].inheritable |= 1 << CAP_NET_BIND_SERVICE;
+        CHECK(syscall(SYS_capset, &header, sets) == 0 && syscall(SYS_setuid, 65534) == 0);
+        CHECK(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_BIND_SERVICE, 0, 0) == 0);
+        execl(self, self, "ambient", (char *)NULL);
+        _exit(2);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static int has_ambient(void) {
+    struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct sets[2];
+    CHECK(syscall(SYS_capget, &header, sets) == 0);
+    unsigned only = 1 << CAP_NET_BIND_SERVICE;
+    CHECK(sets[0].effective == only && sets[0].permitted == only && sets[1].effective == 0);
+    return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, CAP_NET_BIND_SERVICE, 0, 0) == 1 ? 0 : 1;
+}
+
+static int claim(int fd, struct ucred who) {
+    char control[CMSG_SPACE(sizeof who)] = { 0 }, byte = 'x';
+    struct iovec part = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_CREDENTIALS, header->cmsg_len = CMSG_LEN(sizeof who);
+    memcpy(CMSG_DATA(header), &who, sizeof who);
+    return sendmsg(fd, &message, 0);
+}
+
+static void *claims_without_capabilities(void *pair) {
+    struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct none[2] = { 0 };
+    CHECK(syscall(SYS_capset, &header, none) == 0);
+    int fd = *(int *)pair;
+    CHECK(claim(fd, (struct ucred){ getpid(), 0, 0 }) == 1);
+    CHECK(FAILS(claim(fd, (struct ucred){ getppid(), 0, 0 }), EPERM));
+    CHECK(FAILS(claim(fd, (struct ucred){ getpid(), 7, 0 }), EPERM) && FAILS(claim(fd, (struct ucred){ getpid(), 0, 7 }), EPERM));
+    return NULL;
+}
+
+static void unix_credentials(void) {
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    CHECK(claim(pair[0], (struct ucred){ getpid(), 7, 8 }) == 1 && FAILS(claim(pair[0], (struct ucred){ -1, 0, 0 }), ESRCH));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, claims_without_capabilities, &pair[0]) == 0 && pthread_join(thread, NULL) == 0);
+    close(pair[0]), close(pair[1]);
+    // A listener's peer is itself.
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un name = { AF_UNIX, "\0likeness" };
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    CHECK(getsockopt(listener, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid == 0 && peer.uid == (uid_t)-1);
+    CHECK(bind(listener, (void *)&name, sizeof(sa_family_t) + 9) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockopt(listener, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid == getpid() && peer.uid == 0);
+    close(listener);
+}
+
+// A read of nothing waits for a message and takes the descriptors that came with it.
+static void descriptors_come_with_nothing(void) {
+    int pair[2], sent = 0, got;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && FAILS(recv(pair[1], &got, 0, MSG_DONTWAIT), EAGAIN));
+    char control[CMSG_SPACE(sizeof sent)] = { 0 }, byte = 'x';
+    struct iovec part = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof sent);
+    memcpy(CMSG_DATA(header), &sent, sizeof sent);
+    CHECK(sendmsg(pair[0], &message, 0) == 1);
+    memset(control, 0, sizeof control);
+    struct msghdr empty = { .msg_control = control, .msg_controllen = sizeof control };
+    CHECK(recvmsg(pair[1], &empty, 0) == 0 && (header = CMSG_FIRSTHDR(&empty)) && header->cmsg_type == SCM_RIGHTS);
+    memcpy(&got, CMSG_DATA(header), sizeof got);
+    CHECK(close(got) == 0 && read(pair[1], &byte, 1) == 1 && byte == 'x');
+    close(pair[0]), close(pair[1]);
+}
+
+static void datagrams_disconnect(void) {
+    int peer = socket(AF_INET, SOCK_DGRAM, 0), fd = socket(AF_INET, SOCK_DGRAM, 0);
+    struct sockaddr_in any = at("0.0.0.0", 0), nobody = { .sin_family = AF_UNSPEC }, there = at("127.0.0.1", 0);
+    socklen_t length = sizeof there;
+    CHECK(bind(peer, (void *)&there, sizeof there) == 0);
+    there = name_of(peer);
+    // Bound by connect: all of it goes.
+    CHECK(connect(fd, (void *)&there, sizeof there) == 0 && name_of(fd).sin_port != 0);
+    CHECK(name_of(fd).sin_addr.s_addr == htonl(INADDR_LOOPBACK) && connect(fd, (void *)&nobody, sizeof nobody) == 0);
+    CHECK(name_of(fd).sin_port == 0 && name_of(fd).sin_addr.s_addr == 0 && FAILS(getpeername(fd, (void *)&nobody, &length), ENOTCONN));
+    CHECK(FAILS(send(fd, "x", 1, 0), EDESTADDRREQ) && sendto(fd, "x", 1, 0, (void *)&there, sizeof there) == 1);
+    close(fd);
+    // Bound by bind(2) to any address and a port: the port stays.
+    fd = socket(AF_INET, SOCK_DGRAM, 0);
+    int taken = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(bind(taken, (void *)&any, sizeof any) == 0);
+    int port = ntohs(name_of(taken).sin_port);
+    close(taken);
+    any = at("0.0.0.0", port);
+    nobody.sin_family = AF_UNSPEC;
+    CHECK(bind(fd, (void *)&any, sizeof any) == 0 && connect(fd, (void *)&there, sizeof there) == 0);
+    CHECK(name_of(fd).sin_addr.s_addr == htonl(INADDR_LOOPBACK) && connect(fd, (void *)&nobody, sizeof nobody) == 0);
+    CHECK(name_of(fd).sin_addr.s_addr == 0 && ntohs(name_of(fd).sin_port) == port);
+    // A peer without a port is none.
+    struct sockaddr_in portless = at("127.0.0.1", 0);
+    CHECK(connect(fd, (void *)&portless, sizeof portless) == 0 && FAILS(getpeername(fd, (void *)&nobody, &length), ENOTCONN));
+    // The end of input is told to whoever would wait, not to others.
+    char byte;
+    CHECK(recv(peer, &byte, 1, 0) == 1 && connect(peer, (void *)&any, sizeof any) == 0 && shutdown(peer, SHUT_RD) == 0);
+    CHECK(FAILS(recv(peer, &byte, 1, MSG_DONTWAIT), EAGAIN) && recv(peer, &byte, 1, 0) == 0);
+    int most = -1, value;
+    length = sizeof value;
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &most, sizeof most) == 0 && getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &value, &length) == 0);
+    CHECK(value >= 2 * 212992);
+    close(peer), close(fd);
+}
+
+static void datagrams_are_stamped(void) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), one = 1;
+    struct sockaddr_in self = at("127.0.0.1", 0);
+    CHECK(bind(fd, (void *)&self, sizeof self) == 0);
+    self = name_of(fd);
+    struct timeval first, second, now;
+    char byte;
+    CHECK(FAILS(ioctl(fd, SIOCGSTAMP_OLD, &first), ENOENT));
+    CHECK(sendto(fd, "x", 1, 0, (void *)&self, sizeof self) == 1 && recv(fd, &byte, 1, 0) == 1);
+    CHECK(ioctl(fd, SIOCGSTAMP_OLD, &first) == 0 && ioctl(fd, SIOCGSTAMP_OLD, &second) == 0);
+    CHECK(first.tv_sec == second.tv_sec && first.tv_usec == second.tv_usec && first.tv_usec < 1000000);
+    CHECK(gettimeofday(&now, NULL) == 0 && !timercmp(&first, &now, >));
+    struct timespec fine;
+    CHECK(ioctl(fd, SIOCGSTAMPNS_OLD, &fine) == 0 && fine.tv_sec == first.tv_sec);
+    close(fd);
+    // Who has stamps as messages has none by ioctl.
+    fd = socket(AF_INET, SOCK_DGRAM, 0);
+    self = at("127.0.0.1", 0);
+    CHECK(bind(fd, (void *)&self, sizeof self) == 0 && setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &one, sizeof one) == 0);
+    self = name_of(fd);
+    CHECK(sendto(fd, "x", 1, 0, (void *)&self, sizeof self) == 1 && recv(fd, &byte, 1, 0) == 1);
+    CHECK(FAILS(ioctl(fd, SIOCGSTAMP_OLD, &first), ENOENT));
+    close(fd);
+}
+
+static int receiver(const char *address, int port) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), one = 1;
+    struct sockaddr_in name = at(address, port);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 && bind(fd, (void *)&name, sizeof name) == 0);
+    return fd;
+}
+
+static void groups_on_loopback(void) {
+    int first = receiver("0.0.0.0", 0), port = ntohs(name_of(first).sin_port), second = receiver("0.0.0.0", port);
+    int elsewhere = receiver("127.0.0.1", port), sender = socket(AF_INET, SOCK_DGRAM, 0), one = 1;
+    struct sockaddr_in group = at("224.0.2.1", port), local = at("127.0.0.1", 0);
+    struct ip_mreq join = { group.sin_addr, local.sin_addr };
+    char byte;
+    // The address that is sent from, or IP_MULTICAST_IF, says that a multicast stays here.
+    CHECK(bind(sender, (void *)&local, sizeof local) == 0);
+    CHECK(sendto(sender, "a", 1, 0, (void *)&group, sizeof group) == 1 && FAILS(recv(first, &byte, 1, MSG_DONTWAIT), EAGAIN));
+    CHECK(FAILS(setsockopt(first, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, 4), EINVAL));
+    struct ip_mreqn unknown = { group.sin_addr, { 0 }, 1000 };
+    CHECK(FAILS(setsockopt(first, IPPROTO_IP, IP_ADD_MEMBERSHIP, &unknown, sizeof unknown), ENODEV));
+    CHECK(FAILS(setsockopt(first, IPPROTO_IP, IP_MULTICAST_IF, &unknown, sizeof unknown), EADDRNOTAVAIL));
+    CHECK(setsockopt(first, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join) == 0);
+    CHECK(FAILS(setsockopt(first, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join), EADDRINUSE));
+    CHECK(sendto(sender, "b", 1, 0, (void *)&group, sizeof group) == 1);
+    // Once one is a member all that are bound to any address hear it; who is bound to another address does not.
+    CHECK(recv(first, &byte, 1, 0) == 1 && byte == 'b' && recv(second, &byte, 1, 0) == 1 && byte == 'b');
+    CHECK(FAILS(recv(elsewhere, &byte, 1, MSG_DONTWAIT), EAGAIN));
+    int unbound = socket(AF_INET, SOCK_DGRAM, 0);
+    struct ip_mreqn leave_by = { .imr_address = local.sin_addr, .imr_ifindex = 1 };
+    CHECK(setsockopt(unbound, IPPROTO_IP, IP_MULTICAST_IF, &leave_by, sizeof leave_by) == 0);
+    CHECK(setsockopt(first, IPPROTO_IP, IP_PKTINFO, &one, sizeof one) == 0 && connect(unbound, (void *)&group, sizeof group) == 0);
+    CHECK(name_of(unbound).sin_addr.s_addr == htonl(INADDR_LOOPBACK) && send(unbound, "c", 1, 0) == 1);
+    char control[100];
+    struct iovec part = { &byte, 1 };
+    struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+    CHECK(recvmsg(first, &message, 0) == 1 && byte == 'c');
+    struct in_pktinfo info;
+    memcpy(&info, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof info);
+    CHECK(info.ipi_ifindex == 1 && info.ipi_spec_dst.s_addr == htonl(INADDR_LOOPBACK) && info.ipi_addr.s_addr == group.sin_addr.s_addr);
+    CHECK(setsockopt(first, IPPROTO_IP, IP_DROP_MEMBERSHIP, &join, sizeof join) == 0);
+    CHECK(FAILS(setsockopt(first, IPPROTO_IP, IP_DROP_MEMBERSHIP, &join, sizeof join), EADDRNOTAVAIL));
+    CHECK(recv(second, &byte, 1, 0) == 1 && byte == 'c' && send(unbound, "d", 1, 0) == 1);
+    CHECK(FAILS(recv(first, &byte, 1, MSG_DONTWAIT), EAGAIN) && FAILS(recv(second, &byte, 1, MSG_DONTWAIT), EAGAIN));
+    // Broadcasts take the option, and stay here when they come from here.
+    struct sockaddr_in all = at("255.255.255.255", port);
+    CHECK(FAILS(sendto(sender, "e", 1, 0, (void *)&all, sizeof all), EACCES));
+    CHECK(setsockopt(sender, SOL_SOCKET, SO_BROADCAST, &one, sizeof one) == 0 && sendto(sender, "e", 1, 0, (void *)&all, sizeof all) == 1);
+    CHECK(recv(first, &byte, 1, 0) == 1 && byte == 'e' && recv(second, &byte, 1, 0) == 1 && byte == 'e');
+    CHECK(FAILS(recv(elsewhere, &byte, 1, MSG_DONTWAIT), EAGAIN));
+    close(first), close(second), close(elsewhere), close(sender), close(unbound);
+}
+
+static unsigned port_of_netlink(int fd) {
+    struct sockaddr_nl name;
+    socklen_t length = sizeof name;
+    CHECK(getsockname(fd, (void *)&name, &length) == 0);
+    return name.nl_pid;
+}
+
+static void netlink_ports(void) {
+    for (int round = 0; round < 3; round++) {
+        struct sockaddr_nl name = { .nl_family = AF_NETLINK };
+        int first = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE), second = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+        CHECK(bind(first, (void *)&name, sizeof name) == 0 && bind(second, (void *)&name, sizeof name) == 0);
+        CHECK(port_of_netlink(first) == (unsigned)getpid() && port_of_netlink(second) != (unsigned)getpid());
+        close(first), close(second);
+    }
+    int events = socket(AF_NETLINK, SOCK_DGRAM, NETLINK_KOBJECT_UEVENT), value;
+    socklen_t length = sizeof value;
+    CHECK(getsockopt(events, SOL_SOCKET, SO_PROTOCOL, &value, &length) == 0 && value == NETLINK_KOBJECT_UEVENT);
+    CHECK(FAILS(recv(events, &value, sizeof value, MSG_DONTWAIT), EAGAIN));
+    close(events);
+}
+
+// What the slave writes, as the master reads it.
+static void shown(int master, int slave, const char *written, const char *expected) {
+    char got[100];
+    CHECK(write(slave, written, strlen(written)) == (ssize_t)strlen(written));
+    ssize_t length = read(master, got, sizeof got);
+    CHECK(length == (ssize_t)strlen(expected) && !memcmp(got, expected, length));
+}
+
+// What the master writes, as the slave reads it: a line.
+static void taken(int master, int slave, const char *written, const char *expected) {
+    char got[100];
+    CHECK(write(master, written, strlen(written)) == (ssize_t)strlen(written));
+    ssize_t length = read(slave, got, sizeof got);
+    CHECK(length == (ssize_t)strlen(expected) && !memcmp(got, expected, length));
+}
+
+static void terminals(void) {
+    int master = open("/dev/ptmx", O_RDWR | O_NOCTTY);
+    CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0 && fcntl(master, F_GETFL) == (O_RDWR | 0x8000));
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    struct termios settings;
+    struct termios2 both;
+    CHECK(ioctl(slave, TCGETS, &settings) == 0 && ioctl(slave, TCGETS2, &both) == 0);
+    CHECK(settings.c_cflag == (B38400 | CS8 | CREAD) && both.c_cflag == settings.c_cflag && both.c_ospeed == 38400);
+    CHECK(settings.c_lflag == (ISIG | ICANON | ECHO | ECHOE | ECHOK | ECHOCTL | ECHOKE | IEXTEN) && settings.c_iflag == (ICRNL | IXON));
+    CHECK(both.c_lflag == settings.c_lflag && !memcmp(both.c_cc, settings.c_cc, sizeof settings.c_cc));
+    shown(master, slave, "a\nb\rc", "a\r\nb\rc");
+    both.c_lflag &= ~ECHO, both.c_oflag = OPOST | OCRNL, both.c_cc[VEOL] = '=';
+    CHECK(ioctl(slave, TCSETS2, &both) == 0);
+    shown(master, slave, "a\nb\rc", "a\nb\nc");
+    taken(master, slave, "key=", "key=");
+    taken(master, slave, "one two\027three\n", "one three\n");
+    taken(master, slave, "\303\274\177x\n", "\303x\n");
+    both.c_iflag |= IUTF8, both.c_oflag = OPOST | ONOCR;
+    CHECK(ioctl(slave, TCSETS2, &both) == 0);
+    taken(master, slave, "\303\274\177x\n", "x\n");
+    shown(master, slave, "a\r", "a\r");
+    shown(master, slave, "\r\rb\r\r", "b\r");
+    close(slave), close(master);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "ambient"))
+        return has_ambient();
+    threads_are_who_they_are();
+    ambient_capabilities_are_kept("/proc/self/exe");
+    unix_credentials();
+    descriptors_come_with_nothing();
+    datagrams_disconnect();
+    datagrams_are_stamped();
+    groups_on_loopback();
+    netlink_ports();
+    terminals();
+    puts("all likeness tests passed");
+}
