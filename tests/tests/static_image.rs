@@ -80,7 +80,10 @@ fn what_nobody_calls_is_not_in_the_image() {
         "#include <sys/socket.h>\nint main(void) { return socket(AF_INET, SOCK_STREAM, 0) < 0; }\n",
     );
     assert!(watches.contains("inotify::") && !quiet.contains("inotify"), "{quiet}");
-    assert!(serves.contains("tcpip::tcp") && !quiet.contains("tcpip"), "{quiet}");
+    // An empty function may go by the name of any other that is empty as well, so the crate's name alone says nothing.
+    for part in ["tcpip::tcp", "tcpip::udp", "tcpip::ip"] {
+        assert!(serves.contains(part) && !quiet.contains(part), "{part}: {quiet}");
+    }
     // No table of calls, and none of these: nobody forks, waits or polls here.
     for name in ["HANDLERS", "unilith_call_fork", "unilith_call_wait4", "unilith_call_epoll_wait"] {
         assert!(!quiet.contains(name), "{name}");

@@ -167,8 +167,14 @@ mod tests {
 
     #[test]
     fn an_address_that_is_about_to_be_free_is_waited_for() {
-        let before = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = before.local_addr().unwrap();
+        // The number of a datagram socket may be somebody's stream.
+        let (before, address) = std::iter::repeat_with(|| {
+            let before = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = before.local_addr().unwrap();
+            (before, address)
+        })
+        .find(|(_, address)| std::net::TcpListener::bind(address).is_ok())
+        .unwrap();
         let ends = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));
             drop(before);
