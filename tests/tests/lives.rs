@@ -49,8 +49,7 @@ fn compare(first: u64, seeds: u32, steps: u32, patience: Duration) {
 
 #[test]
 fn processes_live_and_die_in_the_machine_as_on_linux() {
-    // In schedule 1 a stopped process with SIGHUP pending is killed: here it dies of the former (docs/explanation/processes.md).
-    compare(2, 39, 80, SLOW);
+    compare(1, 40, 80, SLOW);
 }
 
 /// What takes minutes: `./unilith test --long`.

@@ -252,10 +252,14 @@ impl TaskSignals {
     }
 }
 
-/// Takes the next signal of `wanted` that is pending for the thread or for the process.
+/// Takes the next signal of `wanted` that is pending for the thread or for the process. SIGKILL comes before all others,
+/// whatever their numbers and whoever they are for: what it ends has died of it.
 pub(super) fn take(task: &Task, wanted: SignalSet) -> Option<SigInfo> {
-    let taken = task.signals.with_queue(|queue| queue.take(wanted));
-    let taken = taken.or_else(|| task.process.signals.with_queue(|queue| queue.take(wanted)));
+    let next = |wanted| {
+        let taken = task.signals.with_queue(|queue| queue.take(wanted));
+        taken.or_else(|| task.process.signals.with_queue(|queue| queue.take(wanted)))
+    };
+    let taken = next(wanted & bit(SIGKILL)).or_else(|| next(wanted));
     taken.map(|info| crate::calls::time::posix_timers::signal_taken(&task.process, info))
 }
 
