@@ -129,7 +129,7 @@ impl Session {
             leave_raw_at_end(raw)?;
         }
         if has_terminal {
-            watch_size(running.input())?;
+            terminal::watch_size(running.input(), terminal::size)?;
         }
         self.interrupts.aim(Some(running.input()));
         let feeder = program.input.then(|| Feeder::start(running.input(), Vec::new())).transpose()?;
@@ -236,22 +236,6 @@ fn leave_raw_at_end(raw: &terminal::Raw) -> Result<()> {
         if let Some(signal) = signals.forever().next() {
             undo();
             std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
-}
-
-/// Tells the machine each new size of the user's terminal.
-fn watch_size(input: Input) -> Result<()> {
-    let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGWINCH]);
-    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch the terminal: {e}")))?;
-    // It may have changed before the signal was watched.
-    input.resize(terminal::size())?;
-    thread::spawn(move || {
-        for _ in signals.forever() {
-            if input.resize(terminal::size()).is_err() {
-                return;
-            }
         }
     });
     Ok(())

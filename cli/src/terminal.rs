@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The user's terminal.
 
+use crate::fault::{Fault, Result};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use std::{io, os::fd::AsFd};
-use unilith_overlay::Size;
+use std::{io, os::fd::AsFd, thread};
+use unilith_overlay::{Input, Size};
 
 /// The user's terminal, passing every key on, until this is dropped.
 pub struct Raw {
@@ -42,6 +43,22 @@ fn restore(before: &Termios) {
 pub fn size() -> Size {
     let found = tcgetwinsize(io::stdin()).or_else(|_| tcgetwinsize(io::stdout()));
     found.map_or(Size { columns: 80, rows: 24 }, |size| Size { columns: size.ws_col, rows: size.ws_row })
+}
+
+/// Tells the machine each new size of a terminal, which `size` looks up.
+pub fn watch_size(input: Input, size: impl Fn() -> Size + Send + 'static) -> Result<()> {
+    let signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGWINCH]);
+    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch the terminal: {e}")))?;
+    // It may have changed before the signal was watched.
+    input.resize(size())?;
+    thread::spawn(move || {
+        for _ in signals.forever() {
+            if input.resize(size()).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
 }
 
 /// The size of a terminal; that of a usual one where nobody has set it.

@@ -9,10 +9,9 @@ use super::{
 };
 use crate::{
     fault::{Fault, Result, file},
-    terminal::size_of,
+    terminal::{size_of, watch_size},
 };
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::SIGWINCH;
 use std::{
     fs::{self, File},
     io::{self, Read, Write},
@@ -248,7 +247,8 @@ fn run(
         Some(terminal) => {
             let (terminal, input) =
                 (terminal.try_clone().map_err(failed)?, terminal.try_clone().map_err(failed)?);
-            watch_size(terminal.try_clone().map_err(failed)?, running.input())?;
+            let sized = terminal.try_clone().map_err(failed)?;
+            watch_size(running.input(), move || size_of(&sized))?;
             feed(input, running.input());
             (Box::new(terminal.try_clone().map_err(failed)?), Box::new(terminal))
         }
@@ -292,17 +292,4 @@ fn feed(mut from: File, to: Input) {
             }
         }
     });
-}
-
-fn watch_size(terminal: File, to: Input) -> Result<()> {
-    let signals = signal_hook::iterator::Signals::new([SIGWINCH]);
-    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for signals: {e}")))?;
-    thread::spawn(move || {
-        for _ in signals.forever() {
-            if to.resize(size_of(&terminal)).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
 }
