@@ -213,7 +213,7 @@ fn translate(tap: &Tap, spec: &Spec) -> Result<bool, String> {
     let forwarding = Forwarding::of_host().and_then(|f| f.turn_on(&spec.id, &tap.name));
     if let Err(error) = forwarding {
         // The tables are of no use then. That they cannot be removed either is the smaller of the two messages.
-        let _ = nat::tear_down(&nft, &spec.id);
+        let _ = nat::tear_down(&nft, &tap.name, &spec.id);
         return Err(format!("cannot turn on IPv4 forwarding: {error}"));
     }
     Ok(true)

@@ -390,10 +390,10 @@ impl Held {
 
     /// Removes what the network set-up left that does not go away with QEMU by itself.
     pub fn tear_down_network(&mut self) {
-        if let Some(Connection::Tap { translated: true, .. }) = &self.state.connection {
-            let removed = nat::nft().map(|nft| nat::tear_down(&nft, &self.spec.id));
+        if let Some(Connection::Tap { device, translated: true, .. }) = &self.state.connection {
+            let removed = nat::nft().map(|nft| nat::tear_down(&nft, device, &self.spec.id));
             if let Some(Err(error)) = removed {
-                let note = format!("the nftables tables unilith_{} are left behind: {error}", self.spec.id);
+                let note = format!("the nftables tables {device}_{} are left behind: {error}", self.spec.id);
                 self.state.notes.push(note);
             }
             if let Err(error) = Forwarding::of_host().and_then(|f| f.release(&self.spec.id)) {

@@ -7,14 +7,14 @@
 //!
 //! Forwarding is a setting of the whole host, whichever user and state directory a machine belongs to ([`Forwarding`]).
 
-use crate::subnet::Pair;
+use crate::{subnet::Pair, tap};
 use std::{
     fs::{self, File, OpenOptions},
     io,
     io::Write,
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 /// Where Linux keeps the switch.
@@ -35,7 +35,8 @@ pub fn nft() -> Option<PathBuf> {
 /// One machine's link, as its rules name it.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The machine's id. Devices' names are used again as soon as a machine has ended, its tables may still be there then.
+    /// The machine's id, letters and digits. Devices' names are used again as soon as a machine has ended, its tables may
+    /// still be there then.
     pub machine: &'a str,
     pub device: &'a str,
     pub pair: Pair,
@@ -43,19 +44,25 @@ pub struct Rules<'a> {
 }
 
 impl Rules<'_> {
+    /// Names the device before the machine: whose rules they are and which device they bind is read from a list of names.
+    fn table(self) -> String {
+        table(self.device, self.machine)
+    }
+
     fn text(self) -> String {
-        let Rules { machine, device, pair, mac } = self;
+        let Rules { machine: _, device, pair, mac } = self;
+        let table = self.table();
         let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
         let guest = pair.guest;
         format!(
-            "table netdev unilith_{machine} {{
+            "table netdev {table} {{
  chain from_machine {{
   type filter hook ingress device \"{device}\" priority 0; policy drop;
   ether saddr {mac} ether type arp arp saddr ether {mac} arp saddr ip {guest} accept
   ether saddr {mac} ether type ip ip saddr {guest} accept
  }}
 }}
-table ip unilith_{machine} {{
+table ip {table} {{
  chain to_machine {{
   type filter hook forward priority 0; policy accept;
   oifname \"{device}\" ct state != {{ established, related }} drop
@@ -70,18 +77,56 @@ table ip unilith_{machine} {{
     }
 }
 
-/// Makes the tables of a machine. Its device must be there.
-pub fn set_up(nft: &Path, rules: Rules) -> io::Result<()> {
-    run(nft, &rules.text())
+fn table(device: &str, machine: &str) -> String {
+    format!("{device}_{machine}")
 }
 
-/// Removes what [`set_up`] made. Tables that are gone already are no error.
-pub fn tear_down(nft: &Path, machine: &str) -> io::Result<()> {
-    // Declaring it first makes the deletion succeed whether or not it exists.
-    let gone = |family: &str| {
-        format!("table {family} unilith_{machine} {{}}\ndelete table {family} unilith_{machine}\n")
+/// Makes the tables of a machine, whose device must be there and the caller's.
+///
+/// Tables of devices that are gone, and those of an earlier device of this name, are removed in the same transaction. They
+/// stay behind a supervisor that was killed, and their rules bind whatever has the device's name: a new machine would be cut off.
+pub fn set_up(nft: &Path, rules: Rules) -> io::Result<()> {
+    let listed = Command::new(nft).args(["list", "tables"]).stdin(Stdio::null()).output()?;
+    if !listed.status.success() {
+        return Err(failure(&listed));
+    }
+    let present = |device: &str| Path::new(DEVICES).join(device).exists();
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let stale = stale(&listed, rules.device, present);
+    let removals: String = stale.iter().map(|(family, table)| removal(family, table)).collect();
+    run(nft, &(removals + &rules.text()))
+}
+
+/// Tables of ours in what `nft list tables` printed that belong to `device`, or to devices that are not `present`: family
+/// and name of each.
+fn stale<'a>(listed: &'a str, device: &str, present: impl Fn(&str) -> bool) -> Vec<(&'a str, &'a str)> {
+    let ours = |line: &'a str| -> Option<(&'a str, &'a str, &'a str)> {
+        let mut words = line.split_whitespace();
+        let (Some("table"), Some(family @ ("netdev" | "ip")), Some(table)) =
+            (words.next(), words.next(), words.next())
+        else {
+            return None;
+        };
+        let (owner, _) = table.split_once('_')?;
+        let number = owner.strip_prefix(tap::PREFIX)?;
+        (!number.is_empty() && number.bytes().all(|c| c.is_ascii_digit())).then_some((family, table, owner))
     };
-    run(nft, &(gone("netdev") + &gone("ip")))
+    let tables = listed.lines().filter_map(ours);
+    tables
+        .filter(|(.., owner)| *owner == device || !present(owner))
+        .map(|(family, table, _)| (family, table))
+        .collect()
+}
+
+/// Removes what [`set_up`] made for this machine and device. Tables that are gone already are no error.
+pub fn tear_down(nft: &Path, device: &str, machine: &str) -> io::Result<()> {
+    let table = table(device, machine);
+    run(nft, &(removal("netdev", &table) + &removal("ip", &table)))
+}
+
+/// Declaring a table first makes its deletion succeed whether or not it exists.
+fn removal(family: &str, table: &str) -> String {
+    format!("table {family} {table} {{}}\ndelete table {family} {table}\n")
 }
 
 fn run(nft: &Path, rules: &str) -> io::Result<()> {
@@ -98,8 +143,12 @@ fn run(nft: &Path, rules: &str) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
+    Err(failure(&output))
+}
+
+fn failure(output: &Output) -> io::Error {
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("nft: {}", said.lines().next().unwrap_or("failed without a message"))))
+    io::Error::other(format!("nft: {}", said.lines().next().unwrap_or("failed without a message")))
 }
 
 /// The host's IPv4 forwarding while machines need it: turned on by the first, and back to what it was by the last.
@@ -233,6 +282,15 @@ mod tests {
         assert_eq!(value(&f), "0");
     }
 
+    #[test]
+    fn tables_of_ours_are_stale_with_their_device() {
+        let listed = "table ip filter\ntable netdev unilith0_aa\ntable ip unilith0_aa\ntable ip unilith1_bb\n\
+                      table ip unilith2_cc\ntable inet unilith2_dd\ntable ip unilith_x\ntable ip unilith2x_y\ntable ip\n";
+        let present = |device: &str| device != "unilith2";
+        let found = stale(listed, "unilith0", present);
+        assert_eq!(found, [("netdev", "unilith0_aa"), ("ip", "unilith0_aa"), ("ip", "unilith2_cc")]);
+    }
+
     /// An Ethernet frame with a UDP datagram (RFC 768; no checksum, which IPv4 allows), behind an empty virtio header.
     fn frame(from_mac: [u8; 6], from: [u8; 4], to: [u8; 4], port: u16, text: &[u8]) -> Vec<u8> {
         let mut ip = vec![0x45, 0, 0, (28 + text.len()) as u8, 0, 0, 0, 0, 64, 17, 0, 0];
@@ -257,7 +315,12 @@ mod tests {
         };
         let mac = [0x52, 0x55, 1, 2, 3, 4];
         let machine = format!("test{}", std::process::id());
-        set_up(&nft, Rules { machine: &machine, device: &tap.name, pair: tap.pair, mac }).unwrap();
+        // A machine that had this device before, whose supervisor was killed: its rules would let nobody else send.
+        let before = format!("before{}", std::process::id());
+        let rules =
+            Rules { machine: &before, device: &tap.name, pair: tap.pair, mac: [0x52, 0x55, 0, 0, 0, 1] };
+        set_up(&nft, rules).unwrap();
+        set_up(&nft, Rules { machine: &machine, mac, ..rules }).unwrap();
         let host = UdpSocket::bind((tap.pair.host, 0)).unwrap();
         host.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let (to, port) = (tap.pair.host.octets(), host.local_addr().unwrap().port());
@@ -271,7 +334,7 @@ mod tests {
         send(mac, own, b"own");
         let mut buffer = [0; 100];
         let length = host.recv(&mut buffer);
-        tear_down(&nft, &machine).unwrap();
+        tear_down(&nft, &tap.name, &machine).unwrap();
         assert_eq!(String::from_utf8_lossy(&buffer[..length.unwrap()]), "own");
     }
 }

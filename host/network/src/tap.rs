@@ -40,6 +40,9 @@ pub enum TapError {
     Setup { name: String, source: io::Error },
 }
 
+/// What devices' names begin with; a number follows.
+pub(crate) const PREFIX: &str = "unilith";
+
 /// Devices of one range that are tried before giving up; far more machines than one host runs.
 const MOST_DEVICES: u32 = 4096;
 
@@ -59,7 +62,7 @@ impl Tap {
                 if routes.iter().any(|r| r.overlaps(pair.network())) {
                     continue;
                 }
-                let name = format!("unilith{}", first + n);
+                let name = format!("{PREFIX}{}", first + n);
                 match open(&name) {
                     Ok(fd) => return configure(name, pair, fd, mtu),
                     Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {}
@@ -75,7 +78,7 @@ impl Tap {
 /// Whether this process may make tap devices, and why not.
 pub fn allowed() -> Result<(), io::Error> {
     // A device without a name of its own: the kernel picks one, and it goes with the descriptor.
-    open("unilith%d").map(drop)
+    open(&format!("{PREFIX}%d")).map(drop)
 }
 
 fn configure(name: String, pair: Pair, fd: OwnedFd, mtu: u16) -> Result<Tap, TapError> {
