@@ -52,6 +52,43 @@ fn nothing_is_lost_when_threads_do_everything_at_once() {
     }
 }
 
+/// Runs `tests/programs/storm.c`, a program of several processes, on so many processors.
+#[track_caller]
+fn processes_run(cpus: &str, words: &[&str]) -> Ran {
+    let unilith = Unilith::new();
+    let program =
+        compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread"], "storm.c", &[]);
+    let machine = ["--machine", "process", "--network", "none", "--cpus", cpus, &program];
+    unilith.program_within(&[&machine[..], words].concat(), Duration::from_secs(180)).ok()
+}
+
+#[test]
+fn two_processes_run_at_the_same_time() {
+    for cpus in ["2", "4"] {
+        processes_run(cpus, &["together"]).says("together");
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_processes_do_everything_at_once() {
+    for (cpus, rounds) in [("1", "8"), ("2", "16"), ("4", "40")] {
+        processes_run(cpus, &["storm", rounds]).says("storm over");
+    }
+}
+
+/// What was made for programs of several processes holds on several processors.
+#[test]
+fn processes_are_linux_s_on_several_processors() {
+    for cpus in ["2", "4"] {
+        let unilith = Unilith::new();
+        let program =
+            compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread"], "processes.c", &[]);
+        let words = ["--machine", "process", "--network", "none", "--cpus", cpus, &program];
+        let ran = unilith.program_within(&words, Duration::from_secs(180)).ok();
+        ran.says("all process tests passed");
+    }
+}
+
 #[test]
 fn four_threads_of_memcached_serve_twenty_clients_on_two_processors() {
     let unilith = Unilith::new();

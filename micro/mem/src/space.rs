@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
-use api_plat::{Access, FaultOutcome};
+use api_plat::{Access, FaultOutcome, MOST_CPUS};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Most mappings (vm.max_map_count).
@@ -128,10 +128,17 @@ pub(crate) struct Inner {
     pub changes: u64,
 }
 
-/// The address space that is active. A kernel thread finds the one of whoever ran before it.
-static CURRENT: SpinLock<Option<Arc<Space>>> = SpinLock::new(None);
+/// The address space that is active on each processor. A kernel thread finds the one of whoever ran there before it.
+static CURRENT: [SpinLock<Option<Arc<Space>>>; MOST_CPUS] = [const { SpinLock::new(None) }; MOST_CPUS];
 /// The same as an address: every switch of threads asks.
-static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+static ACTIVE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_CPUS];
+
+/// The index of the running processor.
+#[inline]
+fn here() -> usize {
+    // Only process machines have several; tests on the host have no processor's block.
+    if cfg!(feature = "process") { api_plat::cpu() as usize } else { 0 }
+}
 
 /// The running thread's address space.
 ///
@@ -144,19 +151,26 @@ pub fn current() -> Arc<Space> {
 
 /// The address space that is active; `None` before the first, and when a process has ended until another one's thread runs.
 pub fn active() -> Option<Arc<Space>> {
-    CURRENT.lock().clone()
+    CURRENT[here()].lock().clone()
 }
 
-/// There may be more than one address space at a time. The processors of a process of Linux show one together.
+/// There may be more than one address space at a time. A platform without page tables of its own may be able to show only one.
+#[cfg(feature = "process")]
 pub fn may_be_several() -> bool {
-    !cfg!(feature = "process") || api_plat::cpus() == 1
+    api_plat::pages::may_be_several()
 }
 
-/// No address space is active any more. For the thread that ends its process, before it lets go of the space.
+#[cfg(not(feature = "process"))]
+pub fn may_be_several() -> bool {
+    true
+}
+
+/// No address space is active any more on this processor. For the thread that ends its process, before it lets go of the space,
+/// and for one of several processors that has nothing to do: a space that ends elsewhere is not kept.
 pub fn deactivate() {
-    if ACTIVE.swap(0, Ordering::Relaxed) != 0 {
+    if ACTIVE[here()].swap(0, Ordering::Relaxed) != 0 {
         Machine::deactivate();
-        let old = CURRENT.lock().take();
+        let old = CURRENT[here()].lock().take();
         drop(old);
     }
 }
@@ -204,15 +218,15 @@ impl Space {
     /// Makes it the running processor's address space.
     pub fn activate(self: &Arc<Space>) {
         self.inner.lock().pager.activate();
-        ACTIVE.store(Arc::as_ptr(self) as usize, Ordering::Relaxed);
-        let old = CURRENT.lock().replace(self.clone());
+        ACTIVE[here()].store(Arc::as_ptr(self) as usize, Ordering::Relaxed);
+        let old = CURRENT[here()].lock().replace(self.clone());
         drop(old);
     }
 
     /// The running thread, or the one that runs next, goes on in this address space. Cheap where it is active already.
     #[inline]
     pub fn enter(self: &Arc<Space>) {
-        if ACTIVE.load(Ordering::Relaxed) != Arc::as_ptr(self) as usize {
+        if ACTIVE[here()].load(Ordering::Relaxed) != Arc::as_ptr(self) as usize {
             self.activate();
         }
     }

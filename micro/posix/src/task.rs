@@ -164,6 +164,11 @@ pub fn credentials_for(process: &Process) -> &SpinLock<Credentials> {
 }
 
 #[unsafe(no_mangle)]
+fn unilith_processor_idles() {
+    mem::deactivate();
+}
+
+#[unsafe(no_mangle)]
 fn unilith_thread_resumed(local: *mut ()) {
     // SAFETY: as in `current`; kernel threads have a null pointer.
     if let Some(task) = unsafe { (local as *const Task).as_ref() } {

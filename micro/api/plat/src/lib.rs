@@ -305,6 +305,13 @@ pub mod pages {
         fn unilith_plat_unmap_pages(address: u64, length: u64);
         safe fn unilith_plat_enter_space(space: u64) -> bool;
         safe fn unilith_plat_leave_space(space: u64);
+        fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64);
+        safe fn unilith_plat_shows_several_spaces() -> bool;
+    }
+
+    /// More than one address space can be there: each processor finds one that it can enter, whatever the others are in.
+    pub fn may_be_several() -> bool {
+        unilith_plat_shows_several_spaces()
     }
 
     /// Goes on where the address space is shown, whose name is any number but 0: the calls above are about it from here on. True
@@ -347,6 +354,16 @@ pub mod pages {
     pub unsafe fn unmap(address: u64, length: u64) {
         // SAFETY: by the caller's word.
         unsafe { unilith_plat_unmap_pages(address, length) }
+    }
+
+    /// Takes pages away from an address space that another processor is in.
+    ///
+    /// # Safety
+    ///
+    /// As for [`map`].
+    pub unsafe fn unmap_in(space: u64, address: u64, length: u64) {
+        // SAFETY: by the caller's word.
+        unsafe { unilith_plat_unmap_in_space(space, address, length) }
     }
 }
 

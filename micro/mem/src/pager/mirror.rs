@@ -19,14 +19,20 @@ use crate::{PAGE, USER_END};
 use abi::Result;
 use alloc::vec::Vec;
 use api_mem::Frame;
+use api_plat::MOST_CPUS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The tables whose pages the host shows; 0 before the first.
-static ACTIVE: AtomicU64 = AtomicU64::new(0);
+/// For each processor the tables whose pages the host shows it; 0 for none.
+static ACTIVE: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
+
+/// The running processor's.
+fn active() -> &'static AtomicU64 {
+    &ACTIVE[api_plat::cpu() as usize]
+}
 
 /// The top-level table of the address space that the host shows.
 pub fn root() -> Option<u64> {
-    let root = ACTIVE.load(Ordering::Relaxed);
+    let root = active().load(Ordering::Relaxed);
     (root != 0).then_some(root)
 }
 
@@ -95,7 +101,20 @@ fn protection(rights: Rights) -> u32 {
 
 impl Mirror {
     fn is_active(&self) -> bool {
-        ACTIVE.load(Ordering::Relaxed) == self.tables.root()
+        active().load(Ordering::Relaxed) == self.tables.root()
+    }
+
+    /// The running processor is not in this space, and what the host shows of a range is no longer true. Where another processor
+    /// is in the space, its pages go at once, because its threads may be using them; otherwise before the space goes on.
+    fn forget(&mut self, start: u64, end: u64) {
+        let root = self.tables.root();
+        if ACTIVE.iter().any(|active| active.load(Ordering::Relaxed) == root) {
+            // SAFETY: a range of the program's.
+            unsafe { api_plat::pages::unmap_in(root, start, end - start) };
+            self.is_whole = false;
+        } else {
+            self.stale.add(start, end);
+        }
     }
 
     /// Adds a page to the run, or begins another one.
@@ -209,7 +228,7 @@ impl Pager for Mirror {
 
     fn activate(&mut self) {
         let is_shown = api_plat::pages::enter(self.tables.root());
-        ACTIVE.store(self.tables.root(), Ordering::Relaxed);
+        active().store(self.tables.root(), Ordering::Relaxed);
         let stale = core::mem::take(&mut self.stale);
         if !is_shown {
             self.is_whole = false;
@@ -234,8 +253,8 @@ impl Pager for Mirror {
     }
 
     fn deactivate() {
-        // Nothing of the program runs before the next space is active, and the host shows that one then.
-        ACTIVE.store(0, Ordering::Relaxed);
+        // Nothing of the program runs here before the next space is active, and the host shows that one then.
+        active().store(0, Ordering::Relaxed);
     }
 
     fn show_again(&mut self, address: u64) {
@@ -281,7 +300,7 @@ impl Pager for Mirror {
             });
         match self.is_active() {
             true => runs.into_iter().for_each(|run| self.protect_run(run)),
-            false => self.stale.add(start, end),
+            false => self.forget(start, end),
         }
         result
     }
@@ -330,7 +349,7 @@ impl Pager for Mirror {
     fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame> {
         self.flush();
         if !self.is_active() {
-            self.stale.add(address, address + PAGE);
+            self.forget(address, address + PAGE);
         }
         let old = self.tables.replace(address, frame, rights, own);
         if let Some(page) = self.tables.page(address) {
@@ -360,7 +379,7 @@ impl Pager for Mirror {
             });
             runs.into_iter().for_each(|run| self.protect_run(run));
         } else {
-            self.stale.add(start, end);
+            self.forget(start, end);
         }
         self.tables.protect(start, end, &mut |page| rights(page));
         let mut written = Vec::new();
@@ -384,7 +403,7 @@ impl Pager for Mirror {
             }
             self.gone = (start, end);
         } else if !self.is_active() {
-            self.stale.add(start, end);
+            self.forget(start, end);
         }
         self.tables.take(start, end, batch)
     }
@@ -401,7 +420,7 @@ impl Pager for Mirror {
         for (address, rights) in cleaned {
             match self.is_active() {
                 true => self.protect_run((address, address + PAGE, rights)),
-                false => self.stale.add(address, address + PAGE),
+                false => self.forget(address, address + PAGE),
             }
             self.tables.protect(address, address + PAGE, &mut |_| rights);
         }
@@ -417,7 +436,8 @@ impl Pager for Mirror {
 
     fn flush(&mut self) {
         let run = core::mem::replace(&mut self.run, NOTHING);
-        if run.length == 0 {
+        // What is not shown here appears when it is touched.
+        if run.length == 0 || !self.is_active() {
             return;
         }
         // SAFETY: a range of the program's.
@@ -431,8 +451,9 @@ impl Pager for Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        if self.is_active() {
-            ACTIVE.store(0, Ordering::Relaxed);
+        let root = self.tables.root();
+        for active in ACTIVE.iter().filter(|active| active.load(Ordering::Relaxed) == root) {
+            active.store(0, Ordering::Relaxed);
         }
         api_plat::pages::leave(self.tables.root());
     }

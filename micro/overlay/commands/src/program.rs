@@ -91,7 +91,9 @@ fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
             .because("what it says runs it, an interpreter, is not in the image")
             .code(Failure::UNKNOWN),
         Refusal::OneProcess => failure
-            .because("a process machine with --cpus runs one process: leave --cpus out")
+            .because(
+                "this process machine runs one process: the host allows it no namespaces; leave --cpus out",
+            )
             .code(Failure::REFUSED),
         Refusal::Other(EACCES) => {
             failure.errno(EACCES).because("not an executable file").code(Failure::REFUSED)

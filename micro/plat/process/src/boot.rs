@@ -150,7 +150,7 @@ extern "C" fn unilith_process_main(stack: *const u64, first_tsc: u64) -> ! {
     clock::finish();
     let memory = arguments.memory;
     *BOOT.lock() = Some(Boot { config, initrd, memory, initrd_physical: memory::ARCHIVE });
-    let kernel_stack = match host_processes::initialize().and_then(|()| first_stack()) {
+    let kernel_stack = match host_processes::initialize(arguments.cpus).and_then(|()| first_stack()) {
         Ok(kernel_stack) => kernel_stack,
         Err(reason) => crash::fail(reason),
     };

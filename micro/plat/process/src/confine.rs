@@ -3,7 +3,7 @@
 
 use crate::arguments::Arguments;
 use crate::filter::{Filter, Instruction, Machine, filter};
-use crate::{domain, host, memory, processors, template};
+use crate::{domain, host, host_processes, memory, processors, template};
 use abi::errno::EACCES;
 use plat_x86::{asm, features};
 
@@ -72,7 +72,7 @@ pub fn allowed() -> Filter {
         closed: domain::closed_text(),
         variables: domain::variables(),
         by_call: !fsgsbase,
-        several: processors::several().then(processors::process),
+        several: processors::several().then(|| host_processes::thread(0, 0)),
         in_turns: template::is_there(),
     })
 }

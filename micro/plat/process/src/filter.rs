@@ -58,9 +58,9 @@ pub const STACK_BYTES: u64 = 32 << 10;
 
 /// The signal that tells a processor of work: SIGURG, which does nothing by default.
 pub const KICK: u32 = 23;
-/// What may be asked of futex(2): FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG.
+/// What may be asked of futex(2) in one host process: FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG.
 pub const FUTEXES: [u32; 2] = [128, 129];
-/// The same between host processes: without that flag.
+/// The same where there are several: without that flag.
 pub const SHARED_FUTEXES: [u32; 2] = [0, 1];
 /// And of membarrier(2): MEMBARRIER_CMD_PRIVATE_EXPEDITED and MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
 pub const BARRIERS: [u32; 2] = [1 << 3, 1 << 5];
@@ -250,7 +250,7 @@ pub struct Machine {
     pub by_call: bool,
     /// Of several processors: the number of the process they are threads of.
     pub several: Option<u32>,
-    /// It has several host processes, one at a time of which runs.
+    /// It has several host processes.
     pub in_turns: bool,
 }
 
@@ -308,10 +308,12 @@ pub fn filter(machine: &Machine) -> Filter {
         f.allow_if(host::ARCH_PRCTL, &[(low(0), Must::BeOneOf(codes))]);
     }
     if let Some(process) = machine.several {
-        let [wait, wake] = FUTEXES;
-        f.allow_if(host::FUTEX, &[(low(1), Must::BeOneOf([wait, wake, wake]))]);
-        // A signal for a processor of this machine, which it expects.
-        f.allow_if(host::TGKILL, &[(low(0), Must::Be(process)), (low(2), Must::Be(KICK))]);
+        if !machine.in_turns {
+            let [wait, wake] = FUTEXES;
+            f.allow_if(host::FUTEX, &[(low(1), Must::BeOneOf([wait, wake, wake]))]);
+            // A signal for a processor of this machine, which it expects.
+            f.allow_if(host::TGKILL, &[(low(0), Must::Be(process)), (low(2), Must::Be(KICK))]);
+        }
         let [memory, code] = BARRIERS;
         f.allow_if(host::MEMBARRIER, &[(low(0), Must::BeOneOf([memory, code, code]))]);
     }
@@ -423,6 +425,32 @@ mod tests {
         ] {
             assert_eq!(run(&one, number, X86_64, arguments), TRAP);
             assert_eq!(run(&two, number, X86_64, arguments), with_two, "{number} {arguments:?}");
+        }
+    }
+
+    #[test]
+    fn processors_of_several_host_processes_find_each_other() {
+        let text = TEXT..TEXT + 0x10_0000;
+        let closed = text.clone();
+        let (several, in_turns) = (Some(77), true);
+        let f = filter(&Machine {
+            files: [3, 4],
+            text,
+            closed,
+            variables: VARIABLES,
+            by_call: false,
+            several,
+            in_turns,
+        });
+        let asks = |number, arguments| run(&f, number, X86_64, arguments) == ALLOW;
+        assert!(asks(host::FUTEX, [0; 6]) && asks(host::FUTEX, [0, 1, 1, 0, 0, 0]));
+        // A private futex would wait for one address space only, and FUTEX_REQUEUE is nobody's.
+        assert!(!asks(host::FUTEX, [0, 128, 0, 0, 0, 0]) && !asks(host::FUTEX, [0, 3, 1, 0, 0, 0]));
+        assert!(asks(host::TGKILL, [78, 79, KICK.into(), 0, 0, 0]));
+        assert!(!asks(host::TGKILL, [77, 78, 9, 0, 0, 0]));
+        assert!(asks(host::MEMBARRIER, [8, 0, 0, 0, 0, 0]) && !asks(host::MEMBARRIER, [16, 0, 0, 0, 0, 0]));
+        for number in [host::CLONE, host::PRCTL, host::TIMER_CREATE, host::SIGALTSTACK] {
+            assert!(!asks(number, [0; 6]), "{number}");
         }
     }
 

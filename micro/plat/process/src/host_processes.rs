@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Host processes: each shows one address space of the program, and one of them runs at a time.
+//! Host processes: each shows one address space of the program, and each processor runs one of them at a time.
 //!
 //! A process of the host has one address space, and giving it other pages costs a call for each piece of memory. So a second
 //! space gets a host process of its own, as a processor has tags for the spaces its TLB knows (PCID). All of them have the
@@ -12,13 +12,18 @@
 //! machine. A space that none of them shows any more gets the one that was left longest ago, whose pages of the program are
 //! unmapped first.
 //!
+//! With several processors each host process has a thread for each of them, and each processor hands itself over alone: from
+//! its thread in one process to its thread in the next. So two processors may be in one process, when threads of one program
+//! run on both, or in different ones. All of this happens under the kernel's lock ([`crate::processors`]), which goes over with
+//! the processor. A process that another processor is in is never given another space.
+//!
 //! What a host process has for itself: pages of the program; kernel stacks that it has touched (the first touch is a signal,
 //! [`crate::stack::show_here`]); pages that stand for traced text; its alternate stack; its timer.
 
 use crate::host::{self, TimeSpec};
-use crate::{code, idle, memory, stack, template};
+use crate::{code, idle, memory, processors, stack, template};
 use api_lock::SpinLock;
-use api_plat::{FpuState, USER_END};
+use api_plat::{FpuState, MOST_CPUS, USER_END};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use plat_x86::cpu::CPUS;
 use plat_x86::features;
@@ -26,18 +31,29 @@ use plat_x86::features;
 /// Most host processes, with the one that the machine was started as: number 0.
 pub const MOST: usize = 32;
 
-/// For each a futex: not 0 while it runs.
+/// For each of their threads a futex, by [`turn_of`]: not 0 while it runs.
 #[unsafe(no_mangle)]
-static unilith_turns: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-/// For each: not 0 when it shows pages of a space that is gone. It unmaps them before it runs again, or while it waits.
+static unilith_turns: [AtomicU32; MOST * MOST_CPUS] = [const { AtomicU32::new(0) }; MOST * MOST_CPUS];
+/// For each: not 0 when it shows pages of a space that is gone. They are unmapped before a space is shown there again; with one
+/// processor it does that while it waits.
 #[unsafe(no_mangle)]
 static unilith_soiled: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 /// The end of the machine, which is the end of process 0: [`ENDS`] and the exit code.
 #[unsafe(no_mangle)]
 static unilith_machine_end: AtomicU32 = AtomicU32::new(0);
 const ENDS: u32 = 0x100;
-/// The numbers that the host has for them.
-static PIDS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+/// The numbers that the host has for their threads. The first one's is the process' as well.
+static THREADS: [Threads; MOST] = [const { [const { AtomicU32::new(0) }; MOST_CPUS] }; MOST];
+type Threads = [AtomicU32; MOST_CPUS];
+/// The assembly takes the host process out of the number of a turn by a mask and a shift.
+pub const MASK: usize = MOST - 1;
+pub const SHIFT: u32 = MOST.ilog2();
+const _: () = assert!(MOST.is_power_of_two());
+
+/// The number of the turn of a host process' thread for a processor.
+pub fn turn_of(process: usize, cpu: usize) -> usize {
+    cpu << SHIFT | process & MASK
+}
 
 struct Pool {
     /// For each process the space it shows; 0: none.
@@ -49,8 +65,8 @@ struct Pool {
     made: usize,
     /// There will be no more.
     is_full: bool,
-    /// Extended registers on their way from one to the next.
-    fpu: Option<FpuState>,
+    /// Extended registers of each processor on their way from one to the next.
+    fpu: [Option<FpuState>; MOST_CPUS],
 }
 
 static POOL: SpinLock<Pool> = SpinLock::new(Pool {
@@ -59,31 +75,44 @@ static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     count: 0,
     made: 1,
     is_full: false,
-    fpu: None,
+    fpu: [const { None }; MOST_CPUS],
 });
 
-/// RSP of the kernel while it goes from one process to the next.
+/// RSP of the kernel while a processor goes from one process to the next.
 #[unsafe(no_mangle)]
-static unilith_handed_stack: AtomicU64 = AtomicU64::new(0);
+static unilith_handed_stacks: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
 
 unsafe extern "C" {
-    /// Wakes process `to`, which goes on here; this one waits.
+    /// Wakes the thread whose turn is `to`, which goes on here; this one waits.
     fn unilith_hand_over(to: u64, from: u64);
 }
 
-/// The number of the host process that runs.
+/// The number of the host process that the processor is in.
 pub fn current() -> usize {
-    CPUS[0].owner.load(Ordering::Relaxed) as usize
+    of(api_plat::cpu() as usize)
 }
 
-/// The numbers of process and thread `index`, as the host counts.
-pub fn pid(index: usize) -> u32 {
-    PIDS[index].load(Ordering::Relaxed)
+fn of(cpu: usize) -> usize {
+    CPUS[cpu].owner.load(Ordering::SeqCst) as usize
 }
 
-/// Process `index` is `pid`.
-pub fn note_pid(index: usize, pid: u32) {
-    PIDS[index].store(pid, Ordering::Relaxed);
+/// The host's number of the thread of process `index` for a processor.
+pub fn thread(index: usize, cpu: usize) -> u32 {
+    THREADS[index][cpu].load(Ordering::Relaxed)
+}
+
+pub fn note_thread(index: usize, cpu: usize, thread: u32) {
+    THREADS[index][cpu].store(thread, Ordering::Relaxed);
+}
+
+/// A signal for what a processor runs, behind what it is to find.
+pub fn signal(cpu: usize) {
+    let process = of(cpu);
+    let arguments =
+        [thread(process, 0).into(), thread(process, cpu).into(), crate::signals::KICK.into(), 0, 0, 0];
+    // SAFETY: a signal that has a handler. When the processor has gone to another process meanwhile, which it does in the kernel,
+    // it looks for work on its way out.
+    let _ = unsafe { host::call(host::TGKILL, arguments) };
 }
 
 impl Pool {
@@ -91,7 +120,30 @@ impl Pool {
         self.spaces[..self.made].iter().position(|shown| *shown == space)
     }
 
-    /// The process that is to show a space that none shows; `here` runs.
+    /// A processor but the running one is in it.
+    fn is_in_use(index: usize) -> bool {
+        let here = api_plat::cpu();
+        (0..api_plat::cpus()).any(|cpu| cpu != here && of(cpu as usize) == index)
+    }
+
+    /// Makes one more; false where there is none to be had.
+    fn make(&mut self) -> bool {
+        if !self.is_full && self.made < MOST {
+            match template::request(self.made) {
+                Ok(threads) => {
+                    for (cpu, thread) in threads.into_iter().enumerate() {
+                        note_thread(self.made, cpu, thread);
+                    }
+                    self.made += 1;
+                    return true;
+                }
+                Err(_) => self.is_full = true,
+            }
+        }
+        false
+    }
+
+    /// The process that is to show a space that none shows; the processor is in `here`.
     fn choose(&mut self, here: usize) -> usize {
         if self.spaces[here] == 0 {
             return here;
@@ -99,17 +151,12 @@ impl Pool {
         if let Some(free) = self.find(0) {
             return free;
         }
-        if !self.is_full && self.made < MOST {
-            match template::request(self.made) {
-                Ok(pid) => {
-                    note_pid(self.made, pid);
-                    self.made += 1;
-                    return self.made - 1;
-                }
-                Err(_) => self.is_full = true,
-            }
+        if self.make() {
+            return self.made - 1;
         }
-        let oldest = (0..self.made).min_by_key(|index| self.entered[*index]).unwrap_or(here);
+        // There are at least as many as processors, or one for all.
+        let left = (0..self.made).filter(|index| !Self::is_in_use(*index));
+        let oldest = left.min_by_key(|index| self.entered[*index]).unwrap_or(here);
         unilith_soiled[oldest].store(1, Ordering::Relaxed);
         oldest
     }
@@ -149,6 +196,30 @@ fn unilith_plat_leave_space(space: u64) {
     }
 }
 
+/// Several spaces can be shown at once: each processor finds a host process, whatever the others are in.
+#[unsafe(no_mangle)]
+fn unilith_plat_shows_several_spaces() -> bool {
+    let cpus = api_plat::cpus() as usize;
+    let mut pool = POOL.lock();
+    while cpus > 1 && pool.made < cpus && pool.make() {}
+    cpus == 1 || pool.made >= cpus
+}
+
+/// Takes pages away from a space that another processor is in: this one goes there, and back.
+#[unsafe(no_mangle)]
+fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) {
+    let here = current();
+    let mut pool = POOL.lock();
+    let Some(there) = pool.find(space) else { return };
+    if there != here {
+        hand_over(&mut pool, there, here);
+    }
+    memory::unmap(address, length);
+    if there != here {
+        hand_over(&mut pool, here, there);
+    }
+}
+
 /// Pages below are never mapped.
 pub const LOWEST: u64 = 1 << 16;
 
@@ -157,16 +228,16 @@ fn unmap_all() {
 }
 
 fn hand_over(pool: &mut Pool, to: usize, here: usize) {
-    let fs_base = api_plat::fs_base();
-    if let Some(state) = &mut pool.fpu {
+    let (fs_base, cpu) = (api_plat::fs_base(), api_plat::cpu() as usize);
+    if let Some(state) = &mut pool.fpu[cpu] {
         api_plat::save_fpu(state);
     }
     idle::leave(here);
-    // Signals that hit `here` from now on are not the machine's, and what they were to tell is looked for on arrival.
-    CPUS[0].owner.store(to as u32, Ordering::SeqCst);
-    // SAFETY: `to` waits for its turn. It goes on behind this call, with the same stack.
-    unsafe { unilith_hand_over(to as u64, here as u64) };
-    if let Some(state) = &pool.fpu {
+    // Signals that hit `here` from now on are not the processor's, and what they were to tell is looked for on arrival.
+    CPUS[cpu].owner.store(to as u32, Ordering::SeqCst);
+    // SAFETY: the processor's thread in `to` waits for its turn. It goes on behind this call, with the same stack.
+    unsafe { unilith_hand_over(turn_of(to, cpu) as u64, turn_of(here, cpu) as u64) };
+    if let Some(state) = &pool.fpu[cpu] {
         api_plat::load_fpu(state);
     }
     features::set_fs_base(fs_base);
@@ -175,22 +246,24 @@ fn hand_over(pool: &mut Pool, to: usize, here: usize) {
     idle::arrive(to);
 }
 
-/// Before the first space: process 0 runs.
-pub fn initialize() -> core::result::Result<(), &'static str> {
-    let state = api_plat::new_fpu_state().map_err(|_| "no memory for extended registers")?;
+/// Before the first space: so many processors are in process 0.
+pub fn initialize(cpus: u32) -> core::result::Result<(), &'static str> {
     let mut pool = POOL.lock();
-    pool.fpu = Some(state);
+    for cpu in 0..cpus as usize {
+        let state = api_plat::new_fpu_state().map_err(|_| "no memory for extended registers")?;
+        pool.fpu[cpu] = Some(state);
+        unilith_turns[turn_of(0, cpu)].store(1, Ordering::Relaxed);
+    }
     pool.is_full = !template::is_there();
     // SAFETY: asks for a number.
     let pid =
         unsafe { host::call(host::GETPID, [0; 6]) }.map_err(|_| "the host has no number for the machine")?;
-    note_pid(0, pid as u32);
-    unilith_turns[0].store(1, Ordering::Relaxed);
+    note_thread(0, 0, pid as u32);
     Ok(())
 }
 
-/// A signal of the host hit a process that does not run. What asks the machine for something is passed on to the one that
-/// does; the rest is late.
+/// A signal of the host hit a process that its processor is not in. What asks the machine for something is passed on; the rest
+/// is late.
 #[unsafe(no_mangle)]
 extern "C" fn unilith_process_foreign_signal(signal: u32) {
     use crate::signals::{KICK, SIGCHLD, SIGINT, SIGTERM, TIMER};
@@ -198,10 +271,9 @@ extern "C" fn unilith_process_foreign_signal(signal: u32) {
         TIMER | KICK => {}
         SIGINT | SIGTERM => {
             crate::console::stop();
-            CPUS[0].work.store(1, Ordering::SeqCst);
-            let pid = u64::from(pid(current()));
-            // SAFETY: a signal that has a handler.
-            let _ = unsafe { host::call(host::TGKILL, [pid, pid, KICK.into(), 0, 0, 0]) };
+            let cpu = api_plat::cpu() as usize;
+            CPUS[cpu].work.store(1, Ordering::SeqCst);
+            processors::wake(cpu);
         }
         SIGCHLD => lost(),
         // Waiting raises no exception: somebody changed what it stands on.
@@ -218,9 +290,10 @@ pub fn lost() -> ! {
 pub fn end(code: u8) -> ! {
     if template::me() != 0 {
         unilith_machine_end.store(ENDS | u32::from(code), Ordering::SeqCst);
-        unilith_turns[0].store(1, Ordering::SeqCst);
-        // SAFETY: wakes process 0, which touches no memory of anybody.
-        let _ = unsafe { host::call(host::FUTEX, [unilith_turns[0].as_ptr() as u64, 1, 1, 0, 0, 0]) };
+        let turn = &unilith_turns[turn_of(0, api_plat::cpu() as usize)];
+        turn.store(1, Ordering::SeqCst);
+        // SAFETY: wakes this processor's thread of process 0, which touches no memory of anybody.
+        let _ = unsafe { host::call(host::FUTEX, [turn.as_ptr() as u64, 1, 1, 0, 0, 0]) };
         loop {
             let _ = host::poll(&mut [], Some(TimeSpec::of_ns(1_000_000_000)));
         }

@@ -2,7 +2,7 @@
 # From one host process to the next: the stack goes on there, so from the moment it is woken nothing here uses one.
 
 .pushsection .text.unilith_gate,"ax",@progbits
-# rdi = the process that goes on, rsi = this one.
+# rdi = the turn of the thread that goes on, rsi = this one's: the processor's number above that of the host process.
 .balign 16
 .globl unilith_hand_over, unilith_wait_for_turn
 unilith_hand_over:
@@ -13,7 +13,10 @@ unilith_hand_over:
     push r14
     push r15
     lea rbx, [rip + unilith_turns]
-    mov [rip + unilith_handed_stack], rsp
+    mov rax, rsi
+    shr rax, {SHIFT}
+    lea rcx, [rip + unilith_handed_stacks]
+    mov [rcx + rax * 8], rsp
     mov dword ptr [rbx + rsi * 4], 0
     mov dword ptr [rbx + rdi * 4], 1
     mov r13, rsi
@@ -23,17 +26,22 @@ unilith_hand_over:
     mov eax, {FUTEX}
     syscall
     mov rdi, r13
-# rdi = this process, which has no stack. It waits for its turn.
+# rdi = the turn of this thread, which has no stack. It waits for it.
 unilith_wait_for_turn:
     mov r13, rdi
     lea rbx, [rip + unilith_turns]
     lea rbx, [rbx + r13 * 4]
+    mov eax, r13d
+    and eax, {MASK}
     lea r12, [rip + unilith_soiled]
-    lea r12, [r12 + r13 * 4]
+    lea r12, [r12 + rax * 4]
 1:  cmp dword ptr [rbx], 0
     jne 3f
     cmp dword ptr [r12], 0
     je 2f
+    # Another processor may be in this process, or enter it: then it is done under the kernel's lock.
+    cmp dword ptr [rip + unilith_several], 0
+    jne 2f
     # While others run: the pages of a space that is gone. Where the host refuses, the next one who enters sees to it.
     mov edi, {LOWEST}
     movabs rsi, {PROGRAM}
@@ -53,7 +61,9 @@ unilith_wait_for_turn:
 3:  mov edi, [rip + unilith_machine_end]
     test edi, edi
     jnz 4f
-    mov rsp, [rip + unilith_handed_stack]
+    shr r13, {SHIFT}
+    lea rcx, [rip + unilith_handed_stacks]
+    mov rsp, [rcx + r13 * 8]
     pop r15
     pop r14
     pop r13

@@ -9,6 +9,7 @@
 use crate::host::{self, POLLIN, PollFd, TimeSpec};
 use crate::host_processes::MOST as MOST_HOST;
 use crate::processors;
+use abi::errno::EAGAIN;
 use api_plat::{Frame, MOST_CPUS, upcall};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use plat_x86::cpu::{self, CPUS, Cpu};
@@ -64,18 +65,19 @@ static WAITS: [Waits; MOST_CPUS] = [const {
     Waits { deadline: AtomicU64::new(u64::MAX), armed: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) }
 }; MOST_CPUS];
 
-/// When the timer of each host process expires; of the one that runs it is in [`WAITS`].
-static ARMED: [AtomicU64; MOST_HOST] = [const { AtomicU64::new(u64::MAX) }; MOST_HOST];
+/// When the timer of each processor in each host process expires; of the one that it is in it is in [`WAITS`].
+static ARMED: [Armed; MOST_HOST] = [const { [const { AtomicU64::new(u64::MAX) }; MOST_CPUS] }; MOST_HOST];
+type Armed = [AtomicU64; MOST_CPUS];
 
 /// Another host process goes on, with a timer of its own.
 pub fn leave(number: usize) {
-    ARMED[number].store(here().armed.load(Ordering::Relaxed), Ordering::Relaxed);
+    ARMED[number][api_plat::cpu() as usize].store(here().armed.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
 /// Host process `number` goes on: its timer may be armed from the last time.
 pub fn arrive(number: usize) {
     let now = api_plat::now_ns();
-    let armed = ARMED[number].load(Ordering::Relaxed);
+    let armed = ARMED[number][api_plat::cpu() as usize].load(Ordering::Relaxed);
     here().armed.store(if armed > now { armed } else { u64::MAX }, Ordering::Relaxed);
     ensure(now);
 }
@@ -150,12 +152,13 @@ impl Slot {
 pub fn initialize() -> Result<(), &'static str> {
     const GETTID: u32 = 186;
     // SAFETY: asks for a number.
-    let made = unsafe { host::call(GETTID, [0; 6]) }.and_then(|thread| new_timer(thread as u32));
+    let made = unsafe { host::call(GETTID, [0; 6]) }.and_then(|thread| new_timer(0, thread as u32));
     made.map_err(|_| "the host refuses a timer")
 }
 
-/// Makes the timer of the running processor, which is this thread of the host.
-pub fn new_timer(thread: u32) -> abi::Result<()> {
+/// Makes the timer of processor `index`, which is that thread of the host. It has the processor's number in every host process,
+/// because the block of the processor, where assembly looks for it, is the same in all: `EAGAIN` where the host counts otherwise.
+pub fn new_timer(index: usize, thread: u32) -> abi::Result<()> {
     const SIGEV_THREAD_ID: u64 = 4;
     // `struct sigevent`: value; signal and kind of notification; the thread; the rest.
     let mut event = [0u64; 8];
@@ -165,13 +168,8 @@ pub fn new_timer(thread: u32) -> abi::Result<()> {
     let arguments = [host::CLOCK_MONOTONIC.into(), event.as_ptr() as u64, &raw mut id as u64, 0, 0, 0];
     // SAFETY: the host reads the structure and writes the number.
     unsafe { host::call(host::TIMER_CREATE, arguments)? };
-    block().timer.store(id, Ordering::Relaxed);
-    Ok(())
-}
-
-/// The number of the timer of the running processor.
-pub fn timer() -> u32 {
-    block().timer.load(Ordering::Relaxed)
+    CPUS[index].timer.store(id, Ordering::Relaxed);
+    if id as usize == index { Ok(()) } else { Err(EAGAIN) }
 }
 
 fn block() -> &'static Cpu {

@@ -38,6 +38,8 @@ global_asm!(
     FUTEX_WAIT = const SHARED_FUTEXES[0],
     FUTEX_WAKE = const SHARED_FUTEXES[1],
     MUNMAP = const host::MUNMAP,
+    MASK = const host_processes::MASK,
+    SHIFT = const host_processes::SHIFT,
     LOWEST = const host_processes::LOWEST,
     PROGRAM = const api_plat::USER_END - host_processes::LOWEST,
     EXIT_GROUP = const host::EXIT_GROUP,

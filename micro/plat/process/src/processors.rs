@@ -9,11 +9,14 @@
 //!
 //! A processor is told of work by a word in its block and a signal ([`KICK`]), or, while it waits for nothing else, by
 //! that word alone, which is a futex.
+//!
+//! Each host process ([`crate::host_processes`]) has a thread for every processor. Those of the first one are made by [`start`],
+//! those of the others by the same code in [`make_threads`], before their host calls are filtered.
 
-use crate::filter::{BARRIERS, FUTEXES, KICK};
+use crate::filter::{BARRIERS, FUTEXES, SHARED_FUTEXES};
 use crate::host::{self, MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, TimeSpec};
-use crate::{confine, idle, signals};
-use api_plat::{MOST_CPUS, upcall};
+use crate::{confine, host_processes, idle, signals, template};
+use api_plat::upcall;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use plat_x86::cpu::{self, CPUS};
@@ -69,20 +72,22 @@ pub extern "C" fn unilith_kernel_unlock() {
     }
 }
 
-const FUTEX_WAIT: u32 = FUTEXES[0];
-const FUTEX_WAKE: u32 = FUTEXES[1];
+/// FUTEX_WAIT and FUTEX_WAKE, as far as processors may be in other host processes.
+fn futexes() -> [u32; 2] {
+    if template::is_there() { SHARED_FUTEXES } else { FUTEXES }
+}
 
 /// Sleeps while the word has the value, until it is woken, a signal comes or the time is over.
 fn futex_wait(word: &AtomicU32, value: u32, limit: Option<TimeSpec>) {
     let limit = limit.as_ref().map_or(0, |limit| core::ptr::from_ref(limit) as u64);
-    let arguments = [word.as_ptr() as u64, FUTEX_WAIT.into(), value.into(), limit, 0, 0];
+    let arguments = [word.as_ptr() as u64, futexes()[0].into(), value.into(), limit, 0, 0];
     // SAFETY: the host reads the word and the time. Whoever calls looks at the word again, whatever the answer.
     let _ = unsafe { host::call(host::FUTEX, arguments) };
 }
 
 /// Wakes one that sleeps on the word.
 fn futex_wake(word: &AtomicU32) {
-    let arguments = [word.as_ptr() as u64, FUTEX_WAKE.into(), 1, 0, 0, 0];
+    let arguments = [word.as_ptr() as u64, futexes()[1].into(), 1, 0, 0, 0];
     // SAFETY: touches no memory.
     let _ = unsafe { host::call(host::FUTEX, arguments) };
 }
@@ -92,27 +97,17 @@ pub fn sleep(limit: Option<TimeSpec>) {
     futex_wait(&CPUS[api_plat::cpu() as usize].work, 0, limit);
 }
 
-/// Process and thread ids, by the host's count.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
-static THREADS: [AtomicU32; MOST_CPUS] = [const { AtomicU32::new(0) }; MOST_CPUS];
-
-/// The number of this process.
-pub fn process() -> u32 {
-    PROCESS.load(Ordering::Relaxed)
-}
-
 /// Asks the processor for work. What it is to find was stored before, by who holds the lock.
 #[unsafe(no_mangle)]
 pub fn unilith_plat_kick(cpu: u32) {
     let index = cpu as usize;
     CPUS[index].work.store(1, Ordering::SeqCst);
-    if idle::sleeps(index) {
-        return futex_wake(&CPUS[index].work);
-    }
-    let thread = THREADS[index].load(Ordering::Relaxed);
-    let arguments = [process().into(), thread.into(), KICK.into(), 0, 0, 0];
-    // SAFETY: a signal that has a handler.
-    let _ = unsafe { host::call(host::TGKILL, arguments) };
+    wake(index);
+}
+
+/// A processor whose word says that work is wanted looks at it.
+pub fn wake(index: usize) {
+    if idle::sleeps(index) { futex_wake(&CPUS[index].work) } else { host_processes::signal(index) }
 }
 
 #[unsafe(no_mangle)]
@@ -127,7 +122,7 @@ fn unilith_plat_barrier(code: bool) {
 const STACKS: u64 = 0x7048_0000_0000;
 const PART: u64 = 64 << 10;
 
-/// Its alternate stack: start and bytes.
+/// The alternate stack of a thread but the first: start and bytes.
 fn alternate_stack(index: usize) -> (u64, u64) {
     (STACKS + index as u64 * 3 * PART + 2 * PART, PART)
 }
@@ -173,6 +168,10 @@ extern "C" fn begin(index: usize) -> ! {
     }
     READY.fetch_add(1, Ordering::Release);
     futex_wake(&READY);
+    if template::me() != 0 {
+        // The kernel's variables are about to become the machine's.
+        template::wait_for_turn(index);
+    }
     // From here on it holds the lock until it has something to do.
     unilith_kernel_lock();
     upcall::unilith_kernel_cpu()
@@ -186,35 +185,40 @@ fn prepare(index: usize) -> abi::Result<()> {
     unsafe { host::call(host::ARCH_PRCTL, [ARCH_SET_GS, cpu::block(index), 0, 0, 0, 0])? };
     // SAFETY: asks for a number.
     let thread = unsafe { host::call(GETTID, [0; 6])? };
-    THREADS[index].store(thread as u32, Ordering::Relaxed);
+    host_processes::note_thread(template::me(), index, thread as u32);
     let (start, bytes) = alternate_stack(index);
     signals::use_stack(start, bytes)?;
-    idle::new_timer(thread as u32)?;
     confine::dispatch()
 }
 
 /// Starts the other processors, which wait until the kernel, whose lock the caller holds from now on, lets them in. Before
 /// the host's calls are filtered. The error is a sentence for the user.
 pub fn start(count: u32) -> Result<(), &'static str> {
-    const GETPID: u32 = 39;
-    if count <= 1 {
-        return Ok(());
+    if count > 1 {
+        LOCK.store(HELD, Ordering::Relaxed);
+        note(count);
+        make_threads()?;
     }
-    let refused = "the host refuses threads: try --cpus 1";
-    // SAFETY: asks for a number, and registers for barriers.
-    unsafe {
-        let process = host::call(GETPID, [0; 6]).map_err(|_| refused)?;
-        PROCESS.store(process as u32, Ordering::Relaxed);
-        THREADS[0].store(process as u32, Ordering::Relaxed);
-        // The number of registering is twice that of the barrier.
-        for barrier in BARRIERS {
-            host::call(host::MEMBARRIER, [u64::from(barrier) * 2, 0, 0, 0, 0, 0])
-                .map_err(|_| "the host has no membarrier (CONFIG_MEMBARRIER): try --cpus 1")?;
-        }
-    }
-    LOCK.store(HELD, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Notes how many there are, in the kernel's variables.
+pub fn note(count: u32) {
     COUNT.store(count, Ordering::Relaxed);
-    unilith_several.store(1, Ordering::Relaxed);
+    unilith_several.store(u32::from(count > 1), Ordering::Relaxed);
+}
+
+/// Makes what this host process has for each processor but the first: a thread and its timer. The error is a sentence for the
+/// user.
+pub fn make_threads() -> Result<(), &'static str> {
+    let count = COUNT.load(Ordering::Relaxed);
+    let refused = "the host refuses threads: try --cpus 1";
+    // The number of registering is twice that of the barrier.
+    for barrier in BARRIERS {
+        // SAFETY: registers for barriers.
+        unsafe { host::call(host::MEMBARRIER, [u64::from(barrier) * 2, 0, 0, 0, 0, 0]) }
+            .map_err(|_| "the host has no membarrier (CONFIG_MEMBARRIER): try --cpus 1")?;
+    }
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     for index in 1..count as usize {
         let first = STACKS + index as u64 * 3 * PART + PART;
@@ -236,6 +240,10 @@ pub fn start(count: u32) -> Result<(), &'static str> {
             break;
         }
         futex_wait(&READY, ready, None);
+    }
+    for index in 1..count as usize {
+        let thread = host_processes::thread(template::me(), index);
+        idle::new_timer(index, thread).map_err(|_| "the host refuses timers: try --cpus 1")?;
     }
     if REFUSED.load(Ordering::Relaxed) { Err(refused) } else { Ok(()) }
 }

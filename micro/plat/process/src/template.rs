@@ -12,13 +12,14 @@
 //! after the other. The end of any of them is the end of the template, which is the end of the machine.
 
 use crate::arguments::Arguments;
-use crate::filter::Filter;
+use crate::filter::{Filter, SHARED_FUTEXES};
 use crate::host::{self, MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-use crate::host_processes::MOST;
+use crate::host_processes::{self, MOST};
 use crate::memory::Shares;
-use crate::{boot, confine, idle, memory, signals};
+use crate::{boot, confine, idle, memory, processors, signals};
 use abi::{Result, errno::EAGAIN, errno::EINTR};
-use core::sync::atomic::{AtomicI32, Ordering};
+use api_plat::MOST_CPUS;
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use plat_x86::asm::Label;
 
 /// The machine's end of the socket.
@@ -28,6 +29,23 @@ static SOCKET: AtomicI32 = AtomicI32::new(-1);
 pub const PRIVATE: u64 = 0x7049_0000_0000;
 pub const ALTERNATE: u64 = PRIVATE + 0x1000;
 pub const ALTERNATE_BYTES: u64 = 64 << 10;
+
+/// Not 0 when the threads of the process may go on: the filter is there. A futex, in the page of the process' number.
+const GO: *mut AtomicU32 = (PRIVATE + 8) as *mut AtomicU32;
+
+/// A thread of a process that is being made waits until the filter is there, and then for the turn of its processor. It touches
+/// no variable of the kernel.
+#[inline(always)]
+pub fn wait_for_turn(cpu: usize) -> ! {
+    let turn = host_processes::turn_of(me(), cpu) as u64;
+    // SAFETY: the page is this process' own, and the wait reads what it is meant to read.
+    unsafe {
+        while (*GO).load(Ordering::Acquire) == 0 {
+            let _ = host::call(host::FUTEX, [GO as u64, SHARED_FUTEXES[0].into(), 0, 0, 0, 0]);
+        }
+        unilith_wait_for_turn(turn)
+    }
+}
 
 /// The number of this host process.
 pub fn me() -> usize {
@@ -55,29 +73,40 @@ pub fn socket() -> i32 {
     SOCKET.load(Ordering::Relaxed)
 }
 
-/// Answers of a process that was made: its number in the host's count, or 0 where the host refused it something.
-type Answer = [u8; 4];
+/// Answer of a process that was made: the host's numbers of its threads, the process' first, or 0 where the host refused it
+/// something.
+type Threads = [u32; MOST_CPUS];
+type Answer = [u8; 4 * MOST_CPUS];
 
-/// Makes host process number `index`; its number in the host's count. It waits for its turn.
-pub fn request(index: usize) -> Result<u32> {
+fn encode(threads: Threads) -> Answer {
+    let mut answer: Answer = [0; 4 * MOST_CPUS];
+    for (bytes, thread) in answer.chunks_exact_mut(4).zip(threads) {
+        bytes.copy_from_slice(&thread.to_ne_bytes());
+    }
+    answer
+}
+
+/// Makes host process number `index`; the host's numbers of its threads. They wait for their turns.
+pub fn request(index: usize) -> Result<Threads> {
     let socket = socket();
     if socket < 0 {
         return Err(EAGAIN);
     }
     host::write_all(socket, &[index as u8]);
-    let mut answer: Answer = [0; 4];
+    let mut answer: Answer = [0; 4 * MOST_CPUS];
     loop {
         match host::read(socket, &mut answer) {
             Err(EINTR) => {}
-            Ok(4) => break,
+            Ok(n) if n == answer.len() => break,
             // The template is gone.
             _ => return Err(EAGAIN),
         }
     }
-    match u32::from_ne_bytes(answer) {
-        0 => Err(EAGAIN),
-        pid => Ok(pid),
+    let mut threads = [0; MOST_CPUS];
+    for (thread, bytes) in threads.iter_mut().zip(answer.chunks_exact(4)) {
+        *thread = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
+    if threads[0] == 0 { Err(EAGAIN) } else { Ok(threads) }
 }
 
 const SIGCHLD: u64 = 17;
@@ -91,7 +120,7 @@ pub fn start(arguments: &Arguments<'_>, memory: i32) -> i32 {
     const SOCK_SEQPACKET: u64 = 5;
     // SAFETY: asks for a number.
     let is_first = unsafe { host::call(host::GETPID, [0; 6]) } == Ok(1);
-    if !is_first || arguments.cpus > 1 {
+    if !is_first {
         return -1;
     }
     let mut pair = [0i32; 2];
@@ -120,7 +149,7 @@ fn fork() -> Result<usize> {
 
 unsafe extern "C" {
     safe static unilith_template_child: Label;
-    fn unilith_wait_for_turn(number: u64) -> !;
+    fn unilith_wait_for_turn(turn: u64) -> !;
 }
 
 /// Ends with the process that made it, and with the first one of its own that ends.
@@ -135,6 +164,7 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
     // The same as in the machine, in this process' own copy of the kernel's variables.
     note(pair[0]);
     memory::note(memory, arguments.memory, arguments.root);
+    processors::note(arguments.cpus);
     // SAFETY: gives a right away.
     let confined = unsafe { host::call(host::PRCTL, [PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0]) };
     let tied = tie().and(confined).and(signals::end_with_children(unilith_template_child.address()));
@@ -156,7 +186,7 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
             Ok(0) => become_process(&shares, pair, number),
             Ok(_) => {}
             Err(_) => {
-                host::write_all(pair[1], &[0; 4]);
+                host::write_all(pair[1], &encode([0; MOST_CPUS]));
             }
         }
     }
@@ -170,8 +200,8 @@ fn run(arguments: &Arguments<'_>, memory: i32, pair: [i32; 2]) -> ! {
 /// before the filter.
 fn become_process(shares: &Shares, pair: [i32; 2], number: usize) -> ! {
     let prepared = prepare(shares, number);
-    let pid = prepared.as_ref().map_or(0, |(_, pid)| *pid);
-    host::write_all(pair[1], &pid.to_ne_bytes());
+    let threads = prepared.as_ref().map_or([0; MOST_CPUS], |(_, threads)| *threads);
+    host::write_all(pair[1], &encode(threads));
     // SAFETY: the template's end of the socket is nothing to this process.
     let _ = unsafe { host::call(host::CLOSE, [pair[1] as u64, 0, 0, 0, 0, 0]) };
     let Ok((filter, _)) = prepared else {
@@ -184,28 +214,30 @@ fn become_process(shares: &Shares, pair: [i32; 2], number: usize) -> ! {
     // SAFETY: neither the filter nor what comes behind relies on the variables: the filter is on this stack, which nobody
     // else sees, and the wait reads what it is meant to read.
     unsafe {
-        if shares.map_variables().is_err() || program.install(false).is_err() {
+        if shares.map_variables().is_err() || program.install(true).is_err() {
             host::leave(1);
         }
-        unilith_wait_for_turn(number as u64)
+        (*GO).store(1, Ordering::Release);
+        let _ = host::call(host::FUTEX, [GO as u64, SHARED_FUTEXES[1].into(), MOST_CPUS as u64, 0, 0, 0]);
     }
+    wait_for_turn(0)
 }
 
-/// All that a host process has for itself, and what it shares but for the kernel's variables: its filter, and its number in the
-/// host's count.
-fn prepare(shares: &Shares, number: usize) -> Result<(Filter, u32)> {
+/// All that a host process has for itself, and what it shares but for the kernel's variables: its filter, and the numbers of its
+/// threads in the host's count.
+fn prepare(shares: &Shares, number: usize) -> Result<(Filter, Threads)> {
     tie()?;
     make_private(number)?;
     // SAFETY: asks for a number.
     let pid = unsafe { host::call(host::GETPID, [0; 6]) }? as u32;
     boot::set_gs_base(0)?;
     signals::initialize()?;
-    idle::new_timer(pid)?;
-    // All set their timer by the same number.
-    if idle::timer() != 0 {
-        return Err(EAGAIN);
-    }
+    idle::new_timer(0, pid)?;
     confine::dispatch()?;
+    host_processes::note_thread(number, 0, pid);
+    if processors::several() {
+        processors::make_threads().map_err(|_| EAGAIN)?;
+    }
     shares.map().map_err(|_| EAGAIN)?;
-    Ok((confine::allowed(), pid))
+    Ok((confine::allowed(), core::array::from_fn(|cpu| host_processes::thread(number, cpu))))
 }

@@ -419,7 +419,8 @@ fn no_second_process() -> abi::Errno {
     static TOLD: AtomicBool = AtomicBool::new(false);
     if !TOLD.swap(true, Ordering::Relaxed) {
         log::error!(
-            "a process machine with --cpus runs one process: leave --cpus out for programs that fork"
+            "a process machine with --cpus runs one process where the host allows it no namespaces: leave --cpus out for \
+             programs that fork"
         );
         api_plat::status(&Status::Missing { number: 57 });
     }

@@ -207,6 +207,7 @@ pub fn start_other() -> ! {
 /// What a processor does that has nothing to do. The thread is parked all the time.
 fn idle() {
     loop {
+        unilith_processor_idles();
         schedule();
     }
 }
@@ -512,6 +513,8 @@ fn take_over(next: &Thread) {
 unsafe extern "Rust" {
     /// The layer above learns that a thread with this local pointer runs next (pending signals ask for work).
     safe fn unilith_thread_resumed(local: *mut ());
+    /// One of several processors has nothing to do: it keeps nothing of the process whose thread ran there last.
+    safe fn unilith_processor_idles();
 }
 
 /// The slice of the thread that runs now or next.
