@@ -36,6 +36,11 @@ fn slowness() -> u32 {
     words.parse().unwrap_or_else(|e| panic!("UNILITH_TEST_SLOWNESS={words}: {e}"))
 }
 
+/// A limit that only ends a hang, on a computer as slow as this one.
+pub fn limit(of: Duration) -> Duration {
+    of * slowness()
+}
+
 /// The repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository").to_path_buf()
@@ -370,7 +375,7 @@ pub fn finish(command: &mut Command, patience: Duration) -> Ran {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
     let id = child.id();
-    let output = wait(child, patience * slowness())
+    let output = wait(child, limit(patience))
         .unwrap_or_else(|| panic!("{command:?} (pid {id}) did not end in {patience:?}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ran {
@@ -424,7 +429,7 @@ pub fn eventually(what: &str, question: impl FnMut() -> bool) {
 #[track_caller]
 pub fn eventually_within(patience: Duration, what: &str, mut question: impl FnMut() -> bool) {
     let begin = Instant::now();
-    let patience = patience * slowness();
+    let patience = limit(patience);
     while !question() {
         assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -445,8 +450,8 @@ pub fn free_port() -> u16 {
 /// A connection with time limits, so that a machine that hangs fails the test.
 #[track_caller]
 pub fn connect(to: SocketAddr) -> TcpStream {
-    let patience = PATIENCE * slowness();
-    let stream = TcpStream::connect_timeout(&to, Duration::from_secs(10) * slowness())
+    let patience = limit(PATIENCE);
+    let stream = TcpStream::connect_timeout(&to, limit(Duration::from_secs(10)))
         .unwrap_or_else(|e| panic!("cannot connect to {to}: {e}"));
     let limits =
         stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));

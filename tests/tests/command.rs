@@ -7,7 +7,7 @@ use std::{
     net::TcpListener,
     time::{Duration, Instant},
 };
-use unilith_tests::{Unilith, eventually, finish, free_port, guest::Script, is_alive, root, signal};
+use unilith_tests::{Unilith, eventually, finish, free_port, guest::Script, is_alive, limit, root, signal};
 
 const RUN: [&str; 3] = ["run", "cpio:root.cpio", "/x"];
 
@@ -83,7 +83,7 @@ fn a_program_that_does_not_heed_stop_is_ended_in_time() {
     unilith.run(&["run", "-d", "--name", "deaf", "cpio:root.cpio", "/x"]).ok();
     let begin = Instant::now();
     unilith.run(&["stop", "-t", "1", "deaf"]).ok();
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert!(begin.elapsed() < limit(Duration::from_secs(5)));
     unilith.run(&["wait", "deaf"]).ok().says("137");
 }
 

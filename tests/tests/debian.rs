@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{Read, Write};
-use unilith_tests::{BUILD_KERNEL, Unilith, connect, finish};
+use unilith_tests::{BUILD_KERNEL, Unilith, connect, eventually, finish};
 
 #[test]
 fn a_package_starts_what_its_unit_says_with_the_users_and_directories_of_its_scripts() {
@@ -43,11 +43,16 @@ fn a_server_that_listens_on_loopback_as_installed_is_reached_by_its_published_po
     let unilith = Unilith::new();
     finish(&mut unilith.command(&["check", "debian:memcached"]), BUILD_KERNEL).ok();
     let machine = unilith.start(&["-p", "127.0.0.1::11211", "debian:memcached"]);
-    let mut stream = connect(machine.published(11211));
-    stream.write_all(b"version\r\nquit\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("VERSION 1."), "{answer}");
+    let version = || {
+        let mut stream = connect(machine.published(11211));
+        let mut answer = String::new();
+        stream
+            .write_all(b"version\r\nquit\r\n")
+            .and_then(|()| stream.read_to_string(&mut answer))
+            .map(|_| answer)
+    };
+    // `run -d` does not wait for a slow start without end, and the port's other side is there before the server.
+    eventually("memcached answers", || version().is_ok_and(|answer| answer.starts_with("VERSION 1.")));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! `tests/kvm/smoke` or `tests/kvm/suite` runs in it. What the rig prints is printed as it comes.
 
 use std::{
-    io::{BufRead, BufReader},
-    path::Path,
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -17,26 +18,59 @@ fn asked() -> Option<String> {
 
 /// Gathering the rig, building Linux for it, and every check on a busy computer.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// All whole-system tests on one kind of machine.
-const SUITE: Duration = Duration::from_secs(5 * 3600);
+/// One file of whole-system tests, the rig's start included.
+const FILE: Duration = Duration::from_secs(2 * 3600);
 /// Files of tests of programs, whose machines are of the kind that is asked for; the others name theirs.
 const OF_PROGRAMS: &str = "UNILITH_TEST_KVM_FILES";
+/// Which files run, as a part of `KIND/FILE` (`microvm/redis`); all without it.
+const ONLY: &str = "UNILITH_TEST_KVM_ONLY";
+/// Files whose failure says most about KVM, before the others: a run of all takes hours and may be ended before its end.
+const FIRST: [&str; 10] = [
+    "programs",
+    "processes",
+    "network",
+    "redis",
+    "sqlite",
+    "nginx",
+    "memcached",
+    "command",
+    "debian",
+    "platform",
+];
 
-/// Runs a command of the rig and passes its lines on; fails the test unless it ends well.
-#[track_caller]
-fn rig(words: &[&str], env: &[(&str, &str)], limit: Duration) {
+/// How a command of the rig ended, and the lines in which a test harness sums up.
+struct Ended {
+    well: bool,
+    sums: Vec<String>,
+    took: Duration,
+}
+
+/// Runs a command of the rig and passes its lines on.
+fn try_rig(words: &[&str], env: &[(&str, &str)], limit: Duration) -> Ended {
     let begin = Instant::now();
     let mut command = Command::new("timeout");
     command.arg(limit.as_secs().to_string()).arg(root().join("tests/kvm/rig"));
     command.args(words).envs(env.iter().copied()).current_dir(root()).stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the rig can be started");
     let out = child.stdout.take().expect("its output is ours");
+    let mut sums = Vec::new();
     for line in BufReader::new(out).lines() {
         // A byte that is no text ends nothing.
-        println!("rig {:4} s: {}", begin.elapsed().as_secs(), line.unwrap_or_else(|e| e.to_string()));
+        let line = line.unwrap_or_else(|e| e.to_string());
+        println!("rig {:4} s: {line}", begin.elapsed().as_secs());
+        if let Some(sum) = line.strip_prefix("test result: ") {
+            sums.push(sum.to_string());
+        }
     }
     let status = child.wait().expect("a child can be waited for");
-    assert!(status.success(), "the rig ended with {status} after {:?}", begin.elapsed());
+    Ended { well: status.success(), sums, took: begin.elapsed() }
+}
+
+/// The same for a command that is to end well.
+#[track_caller]
+fn rig(words: &[&str], env: &[(&str, &str)], limit: Duration) {
+    let ended = try_rig(words, env, limit);
+    assert!(ended.well, "the rig's command failed after {:?}", ended.took);
 }
 
 /// What runs in the rig is built and fetched out here, where that is quick.
@@ -48,7 +82,40 @@ fn build(words: &[&[&str]]) {
     }
 }
 
-/// The whole-system tests in the rig on one kind of machine: all but this file, or those of programs only.
+/// What passed on one commit, a line for each `KIND/FILE`: a run that was ended goes on where it was. With uncommitted changes
+/// nothing is known.
+struct Passed(Option<PathBuf>);
+
+impl Passed {
+    fn of_this_commit() -> Passed {
+        let git = |words: &[&str]| {
+            let ran = finish(Command::new("git").args(words).current_dir(root()), BUILD_KERNEL).ok();
+            ran.out.trim().to_string()
+        };
+        if !git(&["status", "--porcelain"]).is_empty() {
+            println!("there are uncommitted changes: all files run, and none is remembered");
+            return Passed(None);
+        }
+        let folder = root().join("target/kvm-suite");
+        fs::create_dir_all(&folder).expect("the build directory can be written");
+        Passed(Some(folder.join(git(&["rev-parse", "--short=12", "HEAD"]))))
+    }
+
+    fn has(&self, file: &str) -> bool {
+        let text = self.0.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+        text.lines().any(|line| line.split(": ").next() == Some(file))
+    }
+
+    fn add(&self, file: &str, ended: &Ended) {
+        let Some(path) = &self.0 else { return };
+        let mut list = fs::File::options().create(true).append(true).open(path).expect("the list opens");
+        writeln!(list, "{file}: {} s, {}", ended.took.as_secs(), ended.sums.join(" "))
+            .expect("it takes a line");
+    }
+}
+
+/// The whole-system tests in the rig on one kind of machine: all but this file, or those of programs only. Each file runs in a
+/// rig of its own, so that none finds what another one left.
 fn suite(machine: &str, programs_only: bool) {
     if asked().as_deref() != Some("suite") {
         eprintln!(
@@ -57,22 +124,42 @@ fn suite(machine: &str, programs_only: bool) {
         return;
     }
     let of_programs = std::env::var(OF_PROGRAMS).expect("./unilith test --kvm --long names them");
+    let only = std::env::var(ONLY).unwrap_or_default();
     let cargo = std::env::var("UNILITH_CARGO").unwrap_or_else(|_| "cargo".into());
     let build = ["test", "--locked", "--release", "-p", "unilith-tests", "--no-run", "--message-format=json"];
     let built = finish(Command::new(cargo).args(build).current_dir(root()), LIMIT).ok().out;
     let messages = built.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let programs: Vec<String> = messages
+    let mut programs: Vec<(String, String)> = messages
         .filter(|m| m["target"]["kind"][0] == "test")
-        .filter(|m| {
-            let name = m["target"]["name"].as_str().unwrap_or_default();
-            name != "kvm" && (!programs_only || of_programs.split(' ').any(|n| n == name))
+        .filter_map(|m| {
+            let text = |value: &serde_json::Value| value.as_str().map(str::to_string);
+            Some((text(&m["target"]["name"])?, text(&m["executable"])?))
         })
-        .filter_map(|m| m["executable"].as_str().map(str::to_string))
+        .filter(|(name, _)| name != "kvm" && (!programs_only || of_programs.split(' ').any(|n| n == name)))
         .collect();
     assert!(!programs.is_empty(), "cargo names no test programs");
-    let mut words = vec!["run", "tests/kvm/suite"];
-    words.extend(programs.iter().map(String::as_str));
-    rig(&words, &[("UNILITH_TEST_MACHINE", machine), ("RIG_MEMORY", "8G")], SUITE);
+    programs.sort_by_key(|(name, _)| FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len()));
+    let passed = Passed::of_this_commit();
+    let mut failed = Vec::new();
+    for (name, program) in programs {
+        let file = format!("{machine}/{name}");
+        if !file.contains(&only) {
+            continue;
+        }
+        if passed.has(&file) {
+            println!("{file}: passed on this commit before");
+            continue;
+        }
+        let env = [("UNILITH_TEST_MACHINE", machine), ("RIG_MEMORY", "8G")];
+        let ended = try_rig(&["run", "tests/kvm/suite", &program], &env, FILE);
+        println!("{file}: {} after {:?}", if ended.well { "passed" } else { "FAILED" }, ended.took);
+        if ended.well {
+            passed.add(&file, &ended);
+        } else {
+            failed.push(file);
+        }
+    }
+    assert!(failed.is_empty(), "not passed in the rig: {}", failed.join(", "));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, client, eventually, finish, overlay::redis, root,
+    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, client, eventually, finish, limit, overlay::redis, root,
 };
 
 /// Runs a command in the machine.
@@ -206,7 +206,7 @@ fn several_commands_run_at_once_and_one_that_runs_for_ever_is_interrupted() {
         eventually("an interrupted command has ended", || child.try_wait().unwrap().is_some());
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
-    assert!(begin.elapsed() < Duration::from_secs(20));
+    assert!(begin.elapsed() < limit(Duration::from_secs(20)));
     // A client that is killed leaves nothing behind.
     let mut killed = start(&["top"]);
     std::thread::sleep(Duration::from_millis(500));

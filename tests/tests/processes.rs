@@ -2,11 +2,8 @@
 //! Debian's programs of several processes: shells, Python's, nginx with workers, Redis that saves in the background, and
 //! PostgreSQL, each driven as its users drive it.
 
-use std::{
-    thread::sleep,
-    time::{Duration, Instant},
-};
-use unilith_tests::{Machine, PATIENCE, Unilith, client, slow_client};
+use std::time::Duration;
+use unilith_tests::{Machine, PATIENCE, Unilith, client, eventually_within, slow_client};
 
 /// initdb and a recovery under software emulation, and building a kernel at first.
 const SLOW: Duration = Duration::from_secs(240);
@@ -14,11 +11,8 @@ const SLOW: Duration = Duration::from_secs(240);
 /// Waits until the machine's log holds the text as often as this.
 #[track_caller]
 fn wait_for_log(machine: &Machine, text: &str, times: usize) {
-    let end = Instant::now() + SLOW;
-    while machine.log().matches(text).count() < times {
-        assert!(Instant::now() < end, "`{text}` is not {times} times in the log:\n{}", machine.log());
-        sleep(Duration::from_millis(100));
-    }
+    let what = format!("`{text}` is {times} times in the log");
+    eventually_within(SLOW, &what, || machine.log().matches(text).count() >= times);
 }
 
 #[test]
@@ -81,11 +75,9 @@ fn redis_saves_in_the_background_while_it_serves() {
     assert!(cli(&["bgsave"]).contains("Background saving started"));
     let load = ["-h", &host, "-p", &port, "-q", "-n", "3000", "-c", "10", "-t", "set"];
     slow_client("redis-benchmark", &load, PATIENCE).ok().says("requests per second");
-    let end = Instant::now() + SLOW;
-    while !cli(&["info", "persistence"]).contains("rdb_bgsave_in_progress:0") {
-        assert!(Instant::now() < end, "the save does not end");
-        sleep(Duration::from_millis(100));
-    }
+    eventually_within(SLOW, "the save has ended", || {
+        cli(&["info", "persistence"]).contains("rdb_bgsave_in_progress:0")
+    });
     let said = cli(&["info", "persistence"]);
     assert!(said.contains("rdb_last_bgsave_status:ok") && said.contains("rdb_saves:1"), "{said}");
     assert_eq!(cli(&["dbsize"]).trim(), "40001");
