@@ -31,7 +31,7 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             let tools = spec.overlay.then(tools).transpose().map_err(|e| e.to_string())?;
             let made = linux.initial_ram_disk(&spec.initrd, config, tools.as_deref(), &initrd);
             made.map_err(|e| e.to_string())?;
-            let clock = if spec.accel == Accel::Icount { Clock::Instructions } else { Clock::Host };
+            let clock = if spec.accel == Some(Accel::Icount) { Clock::Instructions } else { Clock::Host };
             Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, clock, config), sites: None })
         }
     }

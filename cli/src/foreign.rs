@@ -48,7 +48,7 @@ const VERBS: [(&str, &str); 30] = [
     ("ls", "use `unilith ps`"),
 ];
 
-const FLAGS: [(&str, &str); 25] = [
+const FLAGS: [(&str, &str); 22] = [
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
@@ -74,12 +74,6 @@ const FLAGS: [(&str, &str); 25] = [
     ("--userns", "a machine has its own users only"),
     ("--log-driver", "use `unilith logs`"),
     ("--cidfile", "`unilith run -d` prints the id; --name gives a name"),
-    ("--tmpfs", "all of a machine's root is in memory and writable already"),
-    ("--add-host", "put an /etc/hosts into the image: `files` of a unilith.toml"),
-    (
-        "--read-only",
-        "the root is the machine's own copy in memory: what the program writes there is gone with it",
-    ),
 ];
 
 /// What to use instead of a verb.

@@ -10,6 +10,7 @@ mod foreign;
 mod kernel;
 mod line;
 mod linked;
+mod mounts;
 mod names;
 mod object;
 mod output;

@@ -5,15 +5,16 @@ use crate::{
     fault::{Fault, Result},
     kernel,
     line::Program,
+    mounts::{self, Mounted, volume},
     names,
     progress::Progress,
-    repository, verbs,
+    repository,
 };
 use clap::{Args, ValueEnum};
 use std::{
     collections::BTreeMap,
     fs,
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
 };
 use unilith_image::{
@@ -23,6 +24,7 @@ use unilith_image::{
 use unilith_linux::{PLACES, Recipe, Target};
 use unilith_machine::{
     accel,
+    boot::HOST_GATEWAY,
     console_log::LogLimits,
     record::{Accel, KernelKind, Mount, Network, Platform, Ready, Restart, Spec, now_ms},
     support,
@@ -60,12 +62,25 @@ pub struct Flags {
     /// Publish all ports that the program is known to serve, on free ports of this host
     #[arg(short = 'P', long)]
     pub publish_all: bool,
-    /// Mount a directory of this host, or a volume by its name: HOST:PATH[:ro] or NAME:PATH[:ro]; may repeat
+    /// Mount a directory or file of this host, or a volume by its name: HOST:PATH[:ro] or NAME:PATH[:ro]; may repeat
     #[arg(short, long, value_name = "HOST:PATH")]
     pub volume: Vec<String>,
-    /// The same as words: type=bind|volume,source=HOST,target=PATH[,readonly]; may repeat
+    /// The same as words: type=bind|volume,source=HOST,target=PATH[,readonly], or
+    /// type=tmpfs,target=PATH[,tmpfs-size=SIZE]; may repeat
     #[arg(long, value_name = "WORDS")]
     pub mount: Vec<String>,
+    /// Mount a file system in memory: PATH[:size=SIZE,mode=MODE,exec]; may repeat
+    #[arg(long, value_name = "PATH")]
+    pub tmpfs: Vec<String>,
+    /// The program may not write to its root file system, only to volumes and what is in memory
+    #[arg(long)]
+    pub read_only: bool,
+    /// A line for the program's /etc/hosts: NAME:ADDRESS; the address host-gateway is this host; may repeat
+    #[arg(long, value_name = "NAME:ADDRESS")]
+    pub add_host: Vec<String>,
+    /// A DNS server to ask instead of this host's
+    #[arg(long, value_name = "ADDRESS")]
+    pub dns: Vec<Ipv4Addr>,
     /// Set an environment variable (KEY alone: with the value it has here); may repeat
     #[arg(short, long, value_name = "KEY=VALUE")]
     pub env: Vec<String>,
@@ -208,9 +223,14 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let mut volumes: Vec<Mount> =
         flags.volume.iter().map(|v| volume(v, Path::new("."))).collect::<Result<_>>()?;
+    let mut tmpfs = flags.tmpfs.iter().map(|text| mounts::tmpfs(text)).collect::<Result<Vec<_>>>()?;
     for words in &flags.mount {
-        volumes.push(volume(&mount(words)?, Path::new("."))?);
+        match mounts::mount(words)? {
+            Mounted::Volume(text) => volumes.push(volume(&text, Path::new("."))?),
+            Mounted::Memory(memory) => tmpfs.push(memory),
+        }
     }
+    let hosts = flags.add_host.iter().map(|text| host(text)).collect::<Result<Vec<_>>>()?;
     let mut labels = BTreeMap::new();
     for label in &flags.label {
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
@@ -295,10 +315,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         remove: false,
         platform,
         choice,
-        // Nothing is to be found out for a machine that uses neither.
+        // A process is emulated by nothing, whatever was asked for.
         accel: match flags.accel {
-            None if platform.is_process() => Accel::Tcg,
-            accel => accel.unwrap_or_else(|| accel::probe().accel()),
+            _ if platform.is_process() => None,
+            accel => Some(accel.unwrap_or_else(|| accel::probe().accel())),
         },
         kernel_kind: flags.kernel,
         ukl: flags.ukl.clone(),
@@ -320,6 +340,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         stop_signal: flags.stop_signal.unwrap_or(config.stop_signal),
         tty: false,
         volumes,
+        tmpfs,
+        read_only: flags.read_only,
+        hosts,
+        dns: flags.dns.clone(),
         overlay,
         network: flags.network.clone(),
         offer: offer(&image, &publish),
@@ -577,70 +601,20 @@ fn bounds(image: u64, linux: bool, known: Option<u64>) -> (u64, u64) {
     (image + LEAST_BESIDE_IMAGE + kernel, unasked)
 }
 
-/// Reads one `-v`; relative host paths start at `base`.
-fn volume(text: &str, base: &Path) -> Result<Mount> {
-    let wrong = |why: &str| Fault::new(format!("-v {text}: {why}"));
-    let (rest, read_only) = match text.strip_suffix(":ro") {
-        Some(rest) => (rest, true),
-        None => (text.strip_suffix(":rw").unwrap_or(text), false),
-    };
-    let (host, guest) = rest.rsplit_once(':').ok_or_else(|| wrong("write HOST:PATH or HOST:PATH:ro"))?;
-    if !guest.starts_with('/') {
-        return Err(wrong("the path in the machine must be absolute"));
+/// Reads one `--add-host`.
+fn host(text: &str) -> Result<(String, String)> {
+    let wrong = |why: &str| Fault { code: 2, message: format!("--add-host {text}: {why}") };
+    let parts = text.split_once(['=', ':']);
+    let (name, address) = parts.ok_or_else(|| wrong("write NAME:ADDRESS"))?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    if name.is_empty() || !name.chars().all(is_name) {
+        return Err(wrong("a name has letters, digits, - . _ only"));
     }
-    // As with docker a bare name is a volume's, unless a directory here has it.
-    let named = names::is_valid(host) && !base.join(host).is_dir();
-    let path = if named { verbs::volume::make(host)? } else { base.join(host) };
-    let host = path.canonicalize().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            wrong(&format!("{} does not exist; make it first: mkdir -p {0}", path.display()))
-        }
-        _ => wrong(&format!("{}: {e}", path.display())),
-    })?;
-    if !host.is_dir() {
-        return Err(wrong(&format!(
-            "{} is not a directory; mount the directory it is in, or put it into the image with `files` of a unilith.toml",
-            path.display()
-        )));
+    let inner = address.strip_prefix('[').and_then(|a| a.strip_suffix(']')).unwrap_or(address);
+    if address != HOST_GATEWAY && inner.parse::<IpAddr>().is_err() {
+        return Err(wrong(&format!("`{address}` is neither an address nor {HOST_GATEWAY}")));
     }
-    let access = if read_only { rustix::fs::Access::READ_OK } else { rustix::fs::Access::WRITE_OK };
-    if rustix::fs::access(&host, access).is_err() {
-        return Err(wrong(&if read_only {
-            format!("you may not read {}", path.display())
-        } else {
-            format!("{} is read-only for you; add :ro, or choose a directory you may write", path.display())
-        }));
-    }
-    Ok(Mount { host, guest: guest.to_string(), read_only })
-}
-
-/// The words of `--mount` as `-v` has them.
-fn mount(text: &str) -> Result<String> {
-    let wrong = |why: &str| Fault { code: 2, message: format!("--mount {text}: {why}") };
-    let (mut kind, mut source, mut target, mut read_only) = ("volume", None, None, false);
-    for word in text.split(',') {
-        let (key, value) = word.split_once('=').unwrap_or((word, ""));
-        match key {
-            "type" => kind = value,
-            "source" | "src" => source = Some(value),
-            "target" | "destination" | "dst" => target = Some(value),
-            "readonly" | "ro" => read_only = value != "false",
-            "bind-propagation" | "consistency" | "volume-nocopy" => {}
-            _ => return Err(wrong(&format!("there is no `{key}`; write type, source, target and readonly"))),
-        }
-    }
-    let target = target.ok_or_else(|| wrong("say target=PATH"))?;
-    let source = match kind {
-        "bind" => {
-            let source = source.ok_or_else(|| wrong("say source=HOST"))?;
-            // Never the name of a volume.
-            if source.contains('/') { source.to_string() } else { format!("./{source}") }
-        }
-        "volume" => source.ok_or_else(|| wrong("say source=NAME"))?.to_string(),
-        "tmpfs" => return Err(wrong("all of a machine's root is in memory and writable already")),
-        other => return Err(wrong(&format!("`{other}` is neither bind nor volume"))),
-    };
-    Ok(format!("{source}:{target}{}", if read_only { ":ro" } else { "" }))
+    Ok((name.to_string(), inner.to_string()))
 }
 
 fn environment(flags: &Flags) -> Result<Vec<(String, String)>> {
@@ -680,28 +654,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volumes_that_cannot_work_are_named_before_anything_starts() {
-        let here = Path::new(".");
-        for (text, says) in [
-            ("/tmp", "write HOST:PATH"),
-            ("/tmp:data", "absolute"),
-            ("/no/such/place:/data", "does not exist"),
-            ("/proc/self/status:/data", "not a directory"),
-        ] {
-            let error = volume(text, here).unwrap_err().message;
-            assert!(error.contains(&format!("-v {text}")) && error.contains(says), "{error}");
-        }
-        assert!(volume("/proc:/data:ro", here).unwrap().read_only);
-    }
-
-    #[test]
-    fn mounts_as_words_are_those_of_v() {
-        assert_eq!(mount("type=bind,source=data,target=/data,readonly").unwrap(), "./data:/data:ro");
-        assert_eq!(mount("src=cache,dst=/c").unwrap(), "cache:/c");
+    fn lines_for_etc_hosts_have_a_name_and_an_address() {
+        let of = |text| host(text).map_err(|fault| fault.message);
+        let pair = |name: &str, address: &str| Ok((name.to_string(), address.to_string()));
+        assert_eq!(of("db:10.0.0.1"), pair("db", "10.0.0.1"));
+        assert_eq!(of("db=[::1]"), pair("db", "::1"));
+        assert_eq!(of("db:::1"), pair("db", "::1"));
+        assert_eq!(of("me:host-gateway"), pair("me", "host-gateway"));
         for (text, says) in
-            [("type=tmpfs,target=/x", "in memory"), ("type=bind,target=/x", "source"), ("x=y", "no `x`")]
+            [("db", "NAME:ADDRESS"), ("d\nb:10.0.0.1", "letters"), (":10.0.0.1", "letters"), ("db:x", "`x`")]
         {
-            assert!(mount(text).unwrap_err().message.contains(says), "{text}");
+            assert!(of(text).unwrap_err().contains(says), "{text}");
         }
     }
 

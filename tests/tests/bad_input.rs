@@ -48,7 +48,11 @@ fn ports_that_are_none_are_refused() {
 fn volumes_that_are_not_there_or_cannot_be_written_are_refused() {
     let unilith = unilith();
     refused(&unilith, &["-v", "./nothing:/data", "cpio:root.cpio", "/x"], &["./nothing", "does not exist"]);
-    refused(&unilith, &["-v", "/proc/version:/data", "cpio:root.cpio", "/x"], &["not a directory"]);
+    refused(
+        &unilith,
+        &["-v", "/dev/null:/data", "cpio:root.cpio", "/x"],
+        &["neither a directory nor a file"],
+    );
     refused(&unilith, &["-v", "data", "cpio:root.cpio", "/x"], &["HOST:PATH"]);
 }
 

@@ -112,8 +112,9 @@ fn volumes_have_names_and_are_not_removed_while_a_machine_has_them() {
     unilith.run(&["volume", "rm", "notes", "more"]).ok();
     assert_eq!(unilith.run(&["volume", "ls", "-q"]).ok().out, "");
     unilith
-        .run(&["run", "--mount", "type=tmpfs,target=/x", "cpio:root.cpio", "/x"])
-        .fails_with(&["in memory"]);
+        .run(&["run", "--mount", "type=tmpfs,source=a,target=/x", "cpio:root.cpio", "/x"])
+        .code(2)
+        .fails_with(&["empty at first"]);
 }
 
 #[test]
@@ -129,6 +130,27 @@ fn prune_takes_what_has_ended_and_leaves_what_runs() {
     unilith.run(&["system", "prune"]).fails_with(&["add -f"]);
     unilith.run(&["system", "prune", "-f"]).ok().says("ended").says("freed");
     assert_eq!(unilith.run(&["ps", "-a", "--format", "{{.Names}}"]).ok().out, "runs\n");
+}
+
+#[test]
+fn logs_are_shown_with_their_times_and_by_them() {
+    let unilith = server();
+    run(&unilith, &["--name", "web"]);
+    eventually("it has printed", || unilith.run(&["logs", "web"]).out == "hello\n");
+    unilith.run(&["stop", "web"]).ok();
+    let times = |flags: &[&str]| -> Vec<(String, String)> {
+        let out = unilith.run(&[&["logs", "-t"], flags, &["web"]].concat()).ok().out;
+        out.lines().filter_map(|line| line.split_once(' ')).map(|(t, l)| (t.into(), l.into())).collect()
+    };
+    let all = times(&[]);
+    let texts = |lines: &[(String, String)]| lines.iter().map(|(_, l)| l.clone()).collect::<Vec<_>>();
+    assert_eq!(texts(&all), ["hello", "bye"]);
+    assert!(all[0].0.ends_with('Z') && all[0].0 <= all[1].0, "{all:?}");
+    assert_eq!(times(&["--since", &all[0].0]), all);
+    assert_eq!(times(&["--tail", "1"]), all[1..]);
+    assert_eq!(texts(&times(&["--until", "1h"])), [""; 0], "what is that old was not there");
+    assert_eq!(unilith.run(&["logs", "--since", "10m", "web"]).ok().out, "hello\nbye\n");
+    unilith.run(&["logs", "--since", "soon", "web"]).code(2).fails_with(&["--since", "`soon`", "10m"]);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn the_log_of_a_machine_that_prints_for_ever_has_a_limit() {
         fs::read_dir(&folder)
             .unwrap()
             .flatten()
-            .filter(|e| e.file_name().to_string_lossy().contains("console"))
+            .filter(|e| e.file_name().to_string_lossy().contains("console.log"))
     };
     for _ in 0..50 {
         let size: u64 = logs().filter_map(|e| Some(e.metadata().ok()?.len())).sum();

@@ -15,7 +15,7 @@ use std::{
 };
 use unilith_machine::{
     boot, link, qemu,
-    record::{Connection, Helper, KernelKind, Network, Spec},
+    record::{Accel, Connection, Helper, KernelKind, Network, Spec},
 };
 
 #[derive(clap::Args, Clone, Debug)]
@@ -53,6 +53,12 @@ pub fn act(mut args: Args) -> Result<u8> {
         _ => flags,
     };
     let spec = prepare::prepare(&flags, &program)?;
+    if let Some(file) = spec.volumes.iter().find(|v| v.host.is_file()) {
+        return Err(Fault::new(format!(
+            "build -v {}: QEMU alone has no volumes that are files; give it the directory, or put the file into the image with `files` of a unilith.toml",
+            file.host.display()
+        )));
+    }
     let folder = output.unwrap_or_else(|| PathBuf::from(&spec.label));
     if fs::read_dir(&folder).is_ok_and(|mut d| d.next().is_some()) && !folder.join("run.sh").is_file() {
         return Err(Fault::new(format!(
@@ -91,7 +97,7 @@ fn run_script(spec: &Spec) -> String {
     let ports = spec.publish.iter().chain(&spec.offer).copied().collect();
     let line = qemu::Line {
         platform: spec.platform,
-        accel: spec.accel,
+        accel: spec.accel.unwrap_or(Accel::Tcg),
         processor: qemu::processor(),
         memory: spec.memory,
         cpus: spec.cpus,

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith logs`: what the program and the kernel printed, and what the user was told.
 
-use crate::fault::{Result, file};
+use crate::fault::{Fault, Result, file};
 use std::{
     io::{self, ErrorKind, Write},
     time::{Duration, Instant},
 };
-use unilith_machine::{console_log::LogReader, store::Store};
+use unilith_machine::{
+    console_log::{LogReader, Period},
+    record::now_ms,
+    store::Store,
+    times,
+};
 
 /// How often `-f` looks for more.
 const POLL: Duration = Duration::from_millis(50);
@@ -19,6 +24,15 @@ pub struct Args {
     /// Only so many of the last lines, or `all`
     #[arg(short = 'n', long, value_name = "LINES", value_parser = lines)]
     tail: Option<usize>,
+    /// Begin each line with the time at which it was printed
+    #[arg(short, long)]
+    timestamps: bool,
+    /// Only lines since then: 2026-11-23T01:02:03Z, seconds since 1970, or how long ago, as 10m
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only lines until then
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
     machine: String,
 }
 
@@ -30,10 +44,20 @@ fn lines(text: &str) -> std::result::Result<usize, String> {
 }
 
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
+    let now = now_ms();
+    let time = |flag: &str, text: &Option<String>| {
+        let parsed = text.as_ref().map(|text| times::parse(text, now)).transpose();
+        parsed.map_err(|why| Fault { code: 2, message: format!("--{flag}: {why}") })
+    };
+    let period = Period {
+        since: time("since", &args.since)?,
+        until: time("until", &args.until)?,
+        shown: args.timestamps,
+    };
     let machine = store.find(&args.machine)?;
     let path = machine.console_log();
     // A machine that failed before it could print anything has no log: the reader finds nothing.
-    let mut log = LogReader::open(&machine.folder, args.tail).map_err(file("read", &path))?;
+    let mut log = LogReader::open(&machine.folder, args.tail).map_err(file("read", &path))?.within(period);
     loop {
         // Asked before reading: what an ended machine has printed is in the file.
         let ended = !args.follow || machine.wait(Some(Instant::now()))?.is_some();

@@ -60,12 +60,36 @@ impl Cache {
         Ok(Pending { temporary, target: folder.join(name), file })
     }
 
+    /// Keeps the packages of the cache where they are for as long as the lease is held; waits while somebody removes some.
+    pub(crate) fn lease_packages(&self) -> Result<Lease> {
+        let (path, file) = self.packages_lock()?;
+        file.lock_shared().map_err(|e| ImageError::io("lock", &path, &e))?;
+        Ok(Lease { _lock: file })
+    }
+
+    /// The right to remove packages; `None` while somebody unpacks them, or where nothing can be locked.
+    pub(crate) fn may_remove_packages(&self) -> Option<Lease> {
+        let (_, file) = self.packages_lock().ok()?;
+        file.try_lock().is_ok().then(|| Lease { _lock: file })
+    }
+
+    fn packages_lock(&self) -> Result<(PathBuf, fs::File)> {
+        let path = self.sub("debian")?.join("archives.lock");
+        let file = fs::File::create(&path).map_err(|e| ImageError::io("lock", &path, &e))?;
+        Ok((path, file))
+    }
+
     /// Writes a whole small file.
     pub(crate) fn put(&self, folder: &str, name: &str, data: &[u8]) -> Result<PathBuf> {
         let mut pending = self.begin(folder, name)?;
         pending.write(data)?;
         pending.finish()
     }
+}
+
+/// A lock on the cache's packages, released when it is dropped.
+pub(crate) struct Lease {
+    _lock: fs::File,
 }
 
 /// A file of the cache while it is written; dropped before [`Pending::finish`], it is gone.

@@ -7,7 +7,7 @@
 
 use crate::{
     archive::{self, Rules},
-    cache::{Cache, digest},
+    cache::{Cache, Lease, digest},
     error::{ErrorKind, ImageError, Result, fail},
     maintainer::Scripts,
     request::Progress,
@@ -108,6 +108,8 @@ struct Resolved {
 pub(crate) struct Set {
     pub packages: Vec<Package>,
     pub warnings: Vec<String>,
+    /// Until they are unpacked nobody removes them.
+    _lease: Lease,
 }
 
 /// What installing would fetch.
@@ -381,6 +383,8 @@ pub(crate) fn resolve(
     progress: &dyn Progress,
 ) -> Result<Set> {
     let apt = Apt::open(cache)?;
+    // Before anything is found to be there.
+    let lease = cache.lease_packages()?;
     let record_name = format!("{}.json", &digest(wanted.join(",").as_bytes())[..32]);
     let record_path = cache.sub("debian/resolved")?.join(&record_name);
     let known = fs::read(&record_path).ok().and_then(|b| serde_json::from_slice::<Resolved>(&b).ok());
@@ -388,31 +392,31 @@ pub(crate) fn resolve(
     if let Some(record) = known.as_ref()
         && (offline || age(&record_path).is_some_and(|age| age < FRESH))
     {
-        return Ok(Set { packages: record.packages.clone(), warnings: Vec::new() });
+        return Ok(Set { packages: record.packages.clone(), warnings: Vec::new(), _lease: lease });
     }
     if offline {
         fail!(Offline, "debian:{} is not in the cache; run it once with a network", wanted.join(","));
     }
     match fetch_all(&apt, wanted, progress) {
-        Ok(set) => {
-            let record = Resolved { packages: set.packages.clone() };
+        Ok((packages, warnings)) => {
+            let record = Resolved { packages: packages.clone() };
             let text =
                 serde_json::to_vec(&record).map_err(|e| ImageError::new(ErrorKind::Io, e.to_string()))?;
             cache.put("debian/resolved", &record_name, &text)?;
-            Ok(set)
+            Ok(Set { packages, warnings, _lease: lease })
         }
         // Without a network, what was fetched before still runs.
         Err(error) => match known {
             Some(record) if error.kind == ErrorKind::Packages => {
                 let warning = format!("the packages fetched before are used: {error}");
-                Ok(Set { packages: record.packages, warnings: vec![warning] })
+                Ok(Set { packages: record.packages, warnings: vec![warning], _lease: lease })
             }
             _ => Err(error),
         },
     }
 }
 
-fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<Set> {
+fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<(Vec<Package>, Vec<String>)> {
     apt.configure(wanted)?;
     let mut warnings: Vec<String> = apt.update(progress, false)?.into_iter().collect();
     let mut plan = apt.plan(wanted)?;
@@ -432,7 +436,7 @@ fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<Se
         let name = file.split('_').next().unwrap_or(&file).to_string();
         packages.push(Package { name, sha256: digest(&bytes), file, stamp: stamp(&path) });
     }
-    Ok(Set { packages, warnings })
+    Ok((packages, warnings))
 }
 
 /// Whether a path of a package is left out of images.

@@ -4,7 +4,7 @@
 use crate::{
     base::{self, Parts},
     cache::{Cache, hex},
-    catalogue, confine, cpio, debian, elf,
+    catalogue, choose, confine, cpio, debian, elf,
     error::{ErrorKind, ImageError, Result, fail},
     etc,
     facts::{Facts, Words},
@@ -346,7 +346,7 @@ impl Sources<'_> {
         let unit = if chosen { None } else { service::of_packages(&names, &unpacked) };
         if !chosen {
             facts.learn(tree);
-            choose(&mut facts, &names, &mut unpacked);
+            choose::choose(&mut facts, &names, &mut unpacked);
         }
         if let Some(unit) = &unit {
             unit.prepare(tree);
@@ -501,71 +501,6 @@ impl cpio::Sink for Archive {
 /// The path with its directories' links followed and its last name as it is.
 pub(crate) fn canonical(tree: &Tree, path: &Path) -> PathBuf {
     tree.walk(path, false).map_or_else(|| path.to_path_buf(), |(real, _)| real)
-}
-
-/// Which program of a set of packages runs: the one named as the package, the one of a dependency that the package's
-/// name begins with (nginx-light), else the only one it has.
-fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debian::Unpacked) {
-    let package = packages.first().map_or("", String::as_str);
-    if facts.find(package).is_some() {
-        facts.program = Some(package.to_string());
-        return;
-    }
-    let own: Vec<PathBuf> = packages.iter().filter_map(|n| unpacked.files.remove(n)).flatten().collect();
-    let commands = facts.commands();
-    // A package may still say /bin where the command is in /usr/bin: the last directory and the name decide.
-    let ends = |p: &Path| p.iter().rev().take(2).map(|n| n.to_os_string()).collect::<Vec<_>>();
-    let of = |files: &[PathBuf]| -> Vec<&String> {
-        commands.iter().filter(|c| files.iter().any(|o| ends(o) == ends(Path::new(c)))).collect()
-    };
-    let mine = of(&own);
-    let name = |path: &String| path.rsplit('/').next().unwrap_or(path).to_string();
-    // php for php-cli, by Debian's alternatives or as a file.
-    let short =
-        ["-cli", "-bin", "-core", "-nox", "-full", "-client"].iter().find_map(|e| package.strip_suffix(e));
-    if let Some(program) = short.filter(|short| mine.len() != 1 && facts.find(short).is_some()) {
-        facts.program = Some(program.to_string());
-        return;
-    }
-    if mine.is_empty() {
-        let direct = unpacked.depends.get(package).cloned().unwrap_or_default();
-        let files: Vec<PathBuf> =
-            direct.iter().filter_map(|d| unpacked.files.get(d)).flatten().cloned().collect();
-        let begins = |c: &&&String| {
-            let name = name(c);
-            name.len() > 2
-                && package.strip_prefix(&name).is_some_and(|r| r.starts_with(|c: char| !c.is_alphabetic()))
-        };
-        let all = of(&files);
-        if let Some(program) = all.iter().filter(begins).max_by_key(|c| c.len()) {
-            facts.program = Some((**program).clone());
-            return;
-        }
-    }
-    match &mine[..] {
-        [only] => facts.program = Some((*only).clone()),
-        [] => {
-            let others: Vec<String> = commands.iter().map(name).take(12).collect();
-            facts.no_program = match others.is_empty() {
-                true => format!(
-                    "the package {package} has no program (nothing executable in usr/bin or usr/sbin); name one that has"
-                ),
-                false => format!(
-                    "the package {package} has no program of its own; its dependencies have {}: name one, as in `unilith run debian:{package} -- {}`",
-                    others.join(", "),
-                    others[0]
-                ),
-            };
-        }
-        several => {
-            let names: Vec<String> = several.iter().map(|p| name(p)).collect();
-            facts.no_program = format!(
-                "the package {package} has several programs: {}; name one, as in `unilith run debian:{package} -- {}`",
-                names.join(", "),
-                names[0]
-            );
-        }
-    }
 }
 
 fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {

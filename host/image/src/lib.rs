@@ -14,6 +14,7 @@ mod base;
 mod cache;
 mod catalogue;
 mod check;
+mod choose;
 mod confine;
 mod cpio;
 mod debian;

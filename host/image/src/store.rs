@@ -129,11 +129,13 @@ impl Cache {
     }
 
     /// Removes images and packages, those used longest ago first, until all of them together take no more than `budget`
-    /// bytes. What is `in_use`, and what was used just now, stays. Returns the bytes that were freed.
+    /// bytes. What is `in_use`, what was used just now, and all packages while another command unpacks some, stays. Returns
+    /// the bytes that were freed.
     pub fn trim(&self, budget: u64, in_use: &BTreeSet<PathBuf>) -> u64 {
         let mut files: Vec<(SystemTime, PathBuf, u64)> =
             self.roots().into_iter().map(|i| (i.used, i.path, i.size)).collect();
-        for entry in fs::read_dir(self.folder().join("debian/archives")).into_iter().flatten().flatten() {
+        let packages = self.folder().join("debian/archives");
+        for entry in fs::read_dir(&packages).into_iter().flatten().flatten() {
             if let Ok(metadata) = entry.metadata()
                 && metadata.is_file()
                 && let Ok(used) = metadata.accessed()
@@ -144,12 +146,15 @@ impl Cache {
         let mut total: u64 = files.iter().map(|f| f.2).sum();
         let before = total;
         files.sort();
+        // Held to the end: what is asked for meanwhile is fetched again, not found half removed.
+        let removal = if total > budget { self.may_remove_packages() } else { None };
         for (used, path, size) in files {
             if total <= budget {
                 break;
             }
             let recent = used.elapsed().is_ok_and(|age| age < RECENT) || used > SystemTime::now();
-            if !recent && !in_use.contains(&path) && fs::remove_file(&path).is_ok() {
+            let leased = removal.is_none() && path.starts_with(&packages);
+            if !recent && !leased && !in_use.contains(&path) && fs::remove_file(&path).is_ok() {
                 total -= size;
             }
         }
@@ -193,6 +198,25 @@ mod tests {
         let then = SystemTime::now() - Duration::from_secs(age);
         fs::File::open(&path).unwrap().set_modified(then).unwrap();
         path
+    }
+
+    #[test]
+    fn packages_stay_while_a_command_unpacks_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::new(folder.path());
+        let package = cache.put("debian/archives", "x_1_amd64.deb", &[0; 1000]).unwrap();
+        let then = SystemTime::now() - Duration::from_secs(9000);
+        let times = fs::FileTimes::new().set_accessed(then).set_modified(then);
+        fs::File::open(&package).unwrap().set_times(times).unwrap();
+        let image = put(&cache, "old", 1000, 9000);
+        let (lease, other) = (cache.lease_packages().unwrap(), cache.lease_packages().unwrap());
+        assert_eq!(cache.trim(0, &BTreeSet::new()), 1000, "the image goes all the same");
+        assert!(package.exists() && !image.exists());
+        drop(lease);
+        assert_eq!(cache.trim(0, &BTreeSet::new()), 0);
+        drop(other);
+        assert_eq!(cache.trim(0, &BTreeSet::new()), 1000);
+        assert!(!package.exists());
     }
 
     #[test]

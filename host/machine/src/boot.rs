@@ -6,10 +6,13 @@ use crate::{
     record::{Connection, Spec, now_ms},
     store::Held,
 };
-use api_boot::{BootConfig, Volume};
+use api_boot::{BootConfig, Tmpfs, Volume};
 use std::path::PathBuf;
 use unilith_network::ports::Protocol;
 use unilith_ninep::SiteTables;
+
+/// What docker calls this host's address in `--add-host`.
+pub const HOST_GATEWAY: &str = "host-gateway";
 
 /// What depends on the kernel: made when the machine's connection is known.
 pub struct BootFiles {
@@ -30,6 +33,14 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         tag: qemu::volume_tag(n),
         path: mount.guest.clone(),
         read_only: mount.read_only,
+        // The server of process machines exports files as well as directories.
+        file: !spec.platform.is_process() && mount.host.is_file(),
+    };
+    let tmpfs = |t: &crate::record::Memory| Tmpfs {
+        path: t.guest.clone(),
+        size: t.size.unwrap_or(0),
+        mode: t.mode,
+        exec: t.exec,
     };
     let mut boot = BootConfig {
         hostname: Some(spec.hostname.clone()),
@@ -41,6 +52,8 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         open_files: spec.open_files,
         groups: spec.groups.clone(),
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
+        tmpfs: spec.tmpfs.iter().map(tmpfs).collect(),
+        read_only: spec.read_only,
         epoch_ns: Some(now_ms() * 1_000_000),
         log: spec.log.clone(),
         trace: spec.trace,
@@ -50,7 +63,22 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         ..BootConfig::default()
     };
     crate::link::describe(connection, &mut boot);
+    // On a tap device the relay at the machine's gateway asks these servers.
+    if !spec.dns.is_empty() && !matches!(connection, Connection::Tap { .. }) {
+        boot.dns = spec.dns.iter().map(std::net::Ipv4Addr::octets).collect();
+    }
+    boot.hosts = hosts(spec, boot.gateway);
     boot
+}
+
+/// Lines for /etc/hosts. The host itself is the machine's gateway.
+fn hosts(spec: &Spec, gateway: Option<[u8; 4]>) -> Vec<String> {
+    let address = |text: &str| match (text, gateway) {
+        (HOST_GATEWAY, gateway) => gateway.map(|octets| std::net::Ipv4Addr::from(octets).to_string()),
+        (address, _) => Some(address.to_string()),
+    };
+    let line = |(name, to): &(String, String)| Some(format!("{}\t{name}", address(to)?));
+    spec.hosts.iter().filter_map(line).collect()
 }
 
 /// TCP ports of the machine that clients of this host are let through to.

@@ -2,9 +2,14 @@
 //! `console.log`: what the program and the kernel print, in files that take turns.
 //!
 //! The newest bytes are in `console.log`. When that is full it becomes `console.log.1`, that one `console.log.2`, and the
-//! oldest is removed, so that a machine that prints for ever takes no more of the disk than its [`LogLimits`] say.
+//! oldest is removed, so that a machine that prints for ever takes no more of the disk than its [`LogLimits`] say. Beside
+//! each file are the times of what is in it ([`crate::console_times`]).
 
-use crate::private;
+use crate::{
+    console_times::{Clock, Times},
+    private,
+};
+use crate::{record::now_ms, times::timestamp};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -45,7 +50,7 @@ pub fn newest(folder: &Path) -> PathBuf {
 }
 
 /// The n-th file, counted from the newest, which is 0.
-fn numbered(folder: &Path, n: u32) -> PathBuf {
+pub(crate) fn numbered(folder: &Path, n: u32) -> PathBuf {
     if n == 0 { newest(folder) } else { folder.join(format!("{NAME}.{n}")) }
 }
 
@@ -56,23 +61,31 @@ pub struct ConsoleLog {
     limits: LogLimits,
     file: File,
     length: u64,
+    times: Clock,
 }
 
 impl ConsoleLog {
     pub fn open(folder: &Path, limits: LogLimits) -> io::Result<ConsoleLog> {
         let file = private::append(&newest(folder))?;
         let length = file.metadata()?.len();
-        Ok(ConsoleLog { folder: folder.into(), limits, file, length })
+        let times = Clock::begin(folder, file.metadata()?.ino(), limits.size);
+        Ok(ConsoleLog { folder: folder.into(), limits, file, length, times })
     }
 
     /// Adds bytes. A failure loses them: a full disk must not stop the program.
     pub fn write(&mut self, bytes: &[u8]) {
+        self.write_at(bytes, now_ms());
+    }
+
+    fn write_at(&mut self, bytes: &[u8], now: u64) {
         for part in bytes.chunks(usize::try_from(self.limits.size.max(1)).unwrap_or(usize::MAX)) {
             if self.length > 0 && self.length + part.len() as u64 > self.limits.size && self.rotate().is_err()
             {
                 // Without a file for it the newest output is lost, not the limit.
                 continue;
             }
+            // Before the bytes: a reader that finds them finds their time.
+            self.times.tick(self.length, now);
             if self.file.write_all(part).is_ok() {
                 self.length += part.len() as u64;
             }
@@ -83,6 +96,7 @@ impl ConsoleLog {
         if self.limits.files <= 1 {
             self.file.set_len(0)?;
             self.length = 0;
+            self.times = Clock::begin(&self.folder, self.file.metadata()?.ino(), self.limits.size);
             return Ok(());
         }
         // Opened before anything is moved: without a descriptor to spare the old one stays in use.
@@ -95,6 +109,8 @@ impl ConsoleLog {
             }
         }
         fs::rename(&fresh, newest(&self.folder))?;
+        self.times.rotate(self.limits.files);
+        self.times = Clock::begin(&self.folder, file.metadata()?.ino(), self.limits.size);
         (self.file, self.length) = (file, 0);
         Ok(())
     }
@@ -105,6 +121,26 @@ impl ConsoleLog {
 pub struct LogReader {
     folder: PathBuf,
     file: Option<File>,
+    /// Which lines, and how they are shown; `None`: the bytes as they are.
+    times: Option<Selection>,
+}
+
+/// Lines by their time.
+#[derive(Clone, Debug, Default)]
+pub struct Period {
+    /// Milliseconds since 1970.
+    pub since: Option<u64>,
+    pub until: Option<u64>,
+    /// Each line begins with its time.
+    pub shown: bool,
+}
+
+#[derive(Debug, Default)]
+struct Selection {
+    period: Period,
+    times: Times,
+    /// Whether the line that is being read is shown; `None`: the next byte begins a line.
+    line: Option<bool>,
 }
 
 impl LogReader {
@@ -118,7 +154,7 @@ impl LogReader {
                 Err(e) => return Err(e),
             }
         }
-        let mut reader = LogReader { folder: folder.into(), file: None };
+        let mut reader = LogReader { folder: folder.into(), file: None, times: None };
         let Some(mut wanted) = tail else {
             reader.file = files.pop();
             return Ok(reader);
@@ -141,6 +177,13 @@ impl LogReader {
         Ok(reader)
     }
 
+    /// Only lines of a period, or lines with their times.
+    pub fn within(mut self, period: Period) -> LogReader {
+        let is_plain = period.since.is_none() && period.until.is_none() && !period.shown;
+        self.times = (!is_plain).then(|| Selection { period, ..Selection::default() });
+        self
+    }
+
     /// Writes out what has been added since the last call.
     pub fn copy(&mut self, out: &mut impl Write) -> io::Result<()> {
         loop {
@@ -155,11 +198,11 @@ impl LogReader {
             if file.stream_position()? > file.metadata()?.len() {
                 file.seek(SeekFrom::Start(0))?;
             }
-            io::copy(file, out)?;
+            pour(file, &self.folder, self.times.as_mut(), out)?;
             let Some(next) = self.successor()? else { return Ok(()) };
             // What was added between the last read and the change of files.
             if let Some(file) = &mut self.file {
-                io::copy(file, out)?;
+                pour(file, &self.folder, self.times.as_mut(), out)?;
             }
             self.file = Some(next);
         }
@@ -179,6 +222,57 @@ impl LogReader {
             }
         }
         Ok(newer)
+    }
+}
+
+/// Copies the rest of a file, or the lines of it that are wanted.
+fn pour(
+    file: &mut File,
+    folder: &Path,
+    selection: Option<&mut Selection>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let Some(selection) = selection else { return io::copy(file, out).map(drop) };
+    let mut at = file.stream_position()?;
+    let inode = file.metadata()?.ino();
+    let mut piece = vec![0; PIECE as usize];
+    loop {
+        let length = file.read(&mut piece)?;
+        if length == 0 {
+            return Ok(());
+        }
+        // After the bytes, whose times were written before them.
+        selection.times.read(folder, inode);
+        selection.show(at, &piece[..length], out)?;
+        at += length as u64;
+    }
+}
+
+impl Selection {
+    /// Bytes of a file from that offset on.
+    fn show(&mut self, mut at: u64, mut bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let length = bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |n| n + 1);
+            let (line, rest) = bytes.split_at(length);
+            let is_shown = match self.line {
+                Some(is_shown) => is_shown,
+                None => {
+                    let time = self.times.of(at);
+                    let Period { since, until, shown } = self.period;
+                    let wanted = since.is_none_or(|s| time >= s) && until.is_none_or(|u| time <= u);
+                    if wanted && shown {
+                        write!(out, "{} ", timestamp(time))?;
+                    }
+                    wanted
+                }
+            };
+            if is_shown {
+                out.write_all(line)?;
+            }
+            self.line = (!line.ends_with(b"\n")).then_some(is_shown);
+            (at, bytes) = (at + length as u64, rest);
+        }
+        Ok(())
     }
 }
 
@@ -250,10 +344,55 @@ mod tests {
             log.write(format!("line {n}\n").as_bytes());
         }
         log.write(&[b'z'; 1000]);
-        let sizes: Vec<u64> =
-            fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).collect();
-        assert!(sizes.len() == 3 && sizes.iter().all(|size| *size <= 100), "{sizes:?}");
+        let files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap()).collect();
+        for file in &files {
+            let is_log = file.file_name().to_string_lossy().starts_with(NAME);
+            let size = file.metadata().unwrap().len();
+            assert!(size <= if is_log { 100 } else { 4096 + 8 }, "{file:?}: {size}");
+        }
+        assert_eq!(files.len(), 6, "three logs, and the times of each: {files:?}");
         assert_eq!(read(folder.path(), None), "z".repeat(300));
+    }
+
+    #[test]
+    fn lines_have_the_time_at_which_they_began_in_all_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = ConsoleLog::open(folder.path(), LogLimits { size: 16, files: 9 }).unwrap();
+        for (n, text) in ["one\n", "tw", "o\nthree\n", "four\nfive\n", "six"].into_iter().enumerate() {
+            log.write_at(text.as_bytes(), 1000 * (n as u64 + 1));
+        }
+        let read = |period: Period| {
+            let mut out = Vec::new();
+            LogReader::open(folder.path(), None).unwrap().within(period).copy(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let shown = Period { shown: true, ..Period::default() };
+        let seconds = |n: u32| format!("1970-01-01T00:00:0{n}.000Z");
+        let expected = [(1, "one\n"), (2, "two\n"), (3, "three\n"), (4, "four\n"), (4, "five\n"), (5, "six")];
+        let expected: String = expected.iter().map(|(n, text)| format!("{} {text}", seconds(*n))).collect();
+        assert_eq!(read(shown), expected);
+        assert_eq!(read(Period { since: Some(4000), ..Period::default() }), "four\nfive\nsix");
+        assert_eq!(read(Period { until: Some(2000), ..Period::default() }), "one\ntwo\n");
+        assert_eq!(read(Period::default()), "one\ntwo\nthree\nfour\nfive\nsix");
+    }
+
+    #[test]
+    fn a_reader_that_follows_shows_each_line_once_with_its_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = ConsoleLog::open(folder.path(), LogLimits { size: 64, files: 4 }).unwrap();
+        let shown = Period { shown: true, ..Period::default() };
+        let mut reader = LogReader::open(folder.path(), None).unwrap().within(shown);
+        let (mut out, mut expected) = (Vec::new(), String::new());
+        for n in 0..100 {
+            let line = format!("{n}\n");
+            log.write_at(line.as_bytes(), n * 1000);
+            expected += &format!("{} {line}", timestamp(n * 1000));
+            if n % 7 == 0 {
+                reader.copy(&mut out).unwrap();
+            }
+        }
+        reader.copy(&mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     descriptors::Shares,
     link::Link,
     privileges, qemu,
-    record::{Mount, Spec},
+    record::{Accel, Mount, Spec},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -126,7 +126,7 @@ fn emulator(
     let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
     let line = qemu::Line {
         platform: spec.platform,
-        accel: spec.accel,
+        accel: spec.accel.unwrap_or(Accel::Tcg),
         processor: qemu::processor(),
         memory: spec.memory,
         cpus: spec.cpus,

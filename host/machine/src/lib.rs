@@ -24,10 +24,12 @@ pub mod accel;
 mod backlog;
 pub mod boot;
 pub mod console_log;
+mod console_times;
 pub mod contained;
 mod descriptors;
 pub mod dirs;
 pub mod engine;
+pub mod file_volumes;
 pub mod lines;
 pub mod link;
 pub mod output;
@@ -39,6 +41,7 @@ pub mod record;
 pub mod store;
 pub mod supervisor;
 pub mod support;
+pub mod times;
 
 /// Why a machine could not be started, found or stopped. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +82,8 @@ pub enum MachineError {
     Boot(String),
     #[error("{0}")]
     Qemu(String),
+    #[error("{0}")]
+    FileVolume(String),
     #[error("{0}")]
     Overlay(#[from] unilith_overlay::LineError),
     #[error("cannot serve the published ports: {0}")]

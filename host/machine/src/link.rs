@@ -143,12 +143,13 @@ impl Link {
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
     /// machine, and serves the ports and names of a tap device from a thread that lives as long as the process.
-    pub fn serve(&mut self, limits: Limits) -> Result<(), MachineError> {
+    /// `servers` answer the machine's questions for names; none: those of this host.
+    pub fn serve(&mut self, limits: Limits, servers: &[Ipv4Addr]) -> Result<(), MachineError> {
         self.device = None;
         let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
         let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
-        let servers = dns::host_servers();
+        let servers = if servers.is_empty() { dns::host_servers() } else { servers.to_vec() };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

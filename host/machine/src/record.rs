@@ -72,12 +72,23 @@ pub enum Network {
     Interface(PathBuf),
 }
 
-/// A host directory in the machine.
+/// A host directory in the machine, or a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     pub host: PathBuf,
     pub guest: String,
     pub read_only: bool,
+}
+
+/// A file system in the machine's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub guest: String,
+    /// Bytes; `None`: half of the machine's memory.
+    pub size: Option<u64>,
+    pub mode: u32,
+    /// Programs on it may be executed.
+    pub exec: bool,
 }
 
 /// When a program counts as ready.
@@ -151,7 +162,8 @@ pub struct Spec {
     /// What was chosen for the user, and why: "a process, for there is no /dev/kvm".
     #[serde(default)]
     pub choice: Option<String>,
-    pub accel: Accel,
+    /// What QEMU runs the machine with; a process has none.
+    pub accel: Option<Accel>,
     pub kernel_kind: KernelKind,
     /// How Linux runs the program: the words of `--ukl`.
     #[serde(default)]
@@ -183,6 +195,17 @@ pub struct Spec {
     /// The program's standard streams are a terminal.
     pub tty: bool,
     pub volumes: Vec<Mount>,
+    #[serde(default)]
+    pub tmpfs: Vec<Memory>,
+    /// The program may not write to its root file system.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Names and addresses for the program's /etc/hosts.
+    #[serde(default)]
+    pub hosts: Vec<(String, String)>,
+    /// DNS servers of the user's choice; none: those of this host.
+    #[serde(default)]
+    pub dns: Vec<std::net::Ipv4Addr>,
     /// `unilith exec` and `unilith attach` work.
     #[serde(default)]
     pub overlay: bool,

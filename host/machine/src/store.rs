@@ -323,6 +323,11 @@ impl Held {
         self.folder.join("initrd")
     }
 
+    /// Where QEMU's machines find files that are volumes, each alone in a directory; removed when the machine ends.
+    pub fn file_exports(&self) -> PathBuf {
+        self.folder.join("exports")
+    }
+
     /// Makes a machine that has ended as it was before it started; what it printed stays.
     pub fn renew(&mut self) -> Result<(), MachineError> {
         let path = self.folder.join("lock");
@@ -374,6 +379,7 @@ impl Held {
         self.state.finished_ms = Some(now_ms());
         // Most machines have none.
         let _ = fs::remove_file(self.initrd());
+        let _ = fs::remove_dir_all(self.file_exports());
         let text = serde_json::to_vec(&outcome).unwrap_or_default();
         self.state.outcome = Some(outcome);
         let saved = self.save();
@@ -443,7 +449,7 @@ pub(crate) mod tests {
             remove: false,
             platform: Platform::Microvm,
             choice: None,
-            accel: Accel::Tcg,
+            accel: Some(Accel::Tcg),
             kernel_kind: KernelKind::Micro,
             ukl: String::new(),
             kernel: "/kernel".into(),
@@ -464,6 +470,10 @@ pub(crate) mod tests {
             stop_signal: 15,
             tty: false,
             volumes: Vec::new(),
+            tmpfs: Vec::new(),
+            read_only: false,
+            hosts: Vec::new(),
+            dns: Vec::new(),
             overlay: false,
             network: Network::None,
             publish: Vec::new(),

@@ -12,6 +12,7 @@ use crate::{
     console_log::{self, ConsoleLog},
     descriptors::Shares,
     engine::{self, Handle},
+    file_volumes,
     lines::printable,
     link::Link,
     output::{self, Message, Messages, Sinks, Sources},
@@ -132,7 +133,8 @@ impl Supervision {
         let line = overlay.as_ref().map(Overlay::for_machine);
         // The overlay's directory is one more.
         let shares = Shares::take(machine.spec.volumes.len() + 1);
-        let engine = engine::start(&machine.spec, files, &link, line, shares)?;
+        let placed = file_volumes::place(machine)?;
+        let engine = engine::start(&placed, files, &link, line, shares)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
         }
@@ -171,7 +173,7 @@ impl Supervision {
             exited: None,
             awaiting,
         };
-        supervision.link.serve(shares.of_proxy())?;
+        supervision.link.serve(shares.of_proxy(), &machine.spec.dns)?;
         Ok(supervision)
     }
 

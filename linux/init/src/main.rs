@@ -76,6 +76,8 @@ fn run(port: &StatusPort) -> Result<Status, String> {
     mounts::wall_clock(&config)?;
     network::set_up(&config)?;
     mounts::volumes(&config)?;
+    mounts::tmpfs(&config)?;
+    mounts::seal_root(&config)?;
     let program = program::start(&config)?;
     port.report(&Status::Started { kernel_ns: mounts::since_boot() });
     listening::watch(port);

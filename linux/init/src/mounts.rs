@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! File systems, clock and the machine's end.
 
-use api_boot::BootConfig;
+use api_boot::{BootConfig, Tmpfs, VOLUME_FILE};
 use rustix::{
-    mount::{MountFlags, mount},
+    mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount},
     system::{RebootCommand, reboot},
     time::{ClockId, Timespec, clock_gettime, clock_settime},
 };
-use std::{ffi::CString, fs, os::unix::fs::PermissionsExt, process, thread, time::Duration};
+use std::{ffi::CString, fs, os::unix::fs::PermissionsExt, path::Path, process, thread, time::Duration};
 
 const NANOSECONDS: u64 = 1_000_000_000;
 /// Bytes a 9p request may carry. The largest the virtio transport takes is 125 pages (net/9p/trans_virtio.c).
@@ -72,18 +72,56 @@ pub fn since_boot() -> u64 {
     now.tv_sec as u64 * NANOSECONDS + now.tv_nsec as u64
 }
 
-/// The host's directories, over 9p.
+/// Where an export is mounted for a moment whose file is the volume.
+const EXPORT: &str = "/.unilith-export";
+
+/// The host's directories and files, over 9p.
 pub fn volumes(config: &BootConfig) -> Result<(), String> {
     for volume in &config.volumes {
-        folder(&volume.path, 0o755)?;
+        let failed = |e: std::io::Error| format!("the volume {} at {}: {e}", volume.tag, volume.path);
+        let at = if volume.file { EXPORT } else { volume.path.as_str() };
+        folder(at, 0o755)?;
         let flags = if volume.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
         // cache=mmap: programs map files shared (databases do), which 9p without any cache refuses.
         let data = format!("trans=virtio,version=9p2000.L,cache=mmap,msize={NINEP_MESSAGE}");
         let data = CString::new(data).map_err(|e| e.to_string())?;
-        mount(volume.tag.as_str(), volume.path.as_str(), "9p", flags, data.as_c_str())
-            .map_err(|e| format!("the volume {} at {}: {e}", volume.tag, volume.path))?;
+        mount(volume.tag.as_str(), at, "9p", flags, data.as_c_str()).map_err(|e| failed(e.into()))?;
+        if !volume.file {
+            continue;
+        }
+        if fs::metadata(&volume.path).is_err() {
+            if let Some(above) = Path::new(&volume.path).parent().and_then(Path::to_str) {
+                folder(above, 0o755)?;
+            }
+            fs::write(&volume.path, b"").map_err(failed)?;
+        }
+        mount_bind(format!("{EXPORT}/{VOLUME_FILE}"), volume.path.as_str()).map_err(|e| failed(e.into()))?;
+        // The bind mount keeps the file.
+        unmount(EXPORT, UnmountFlags::DETACH).map_err(|e| failed(e.into()))?;
+        fs::remove_dir(EXPORT).map_err(failed)?;
     }
     Ok(())
+}
+
+/// File systems in memory that the user asked for.
+pub fn tmpfs(config: &BootConfig) -> Result<(), String> {
+    for Tmpfs { path, size, mode, exec } in &config.tmpfs {
+        folder(path, 0o755)?;
+        let data = if *size == 0 { format!("mode={mode:o}") } else { format!("mode={mode:o},size={size}") };
+        let data = CString::new(data).map_err(|e| e.to_string())?;
+        let noexec = if *exec { MountFlags::empty() } else { MountFlags::NOEXEC };
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | noexec;
+        mount("tmpfs", path.as_str(), "tmpfs", flags, data.as_c_str()).map_err(|e| format!("{path}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Makes the root file system read-only, after everything that is made in it.
+pub fn seal_root(config: &BootConfig) -> Result<(), String> {
+    if !config.read_only {
+        return Ok(());
+    }
+    mount_remount("/", MountFlags::BIND | MountFlags::RDONLY, c"").map_err(|e| format!("/: {e}"))
 }
 
 /// The machine's end where no device ends it at once.

@@ -34,6 +34,11 @@ fn names(config: &BootConfig) -> Result<(), String> {
             &format!("127.0.0.1 localhost {name}\n::1 localhost ip6-localhost ip6-loopback\n"),
         )?;
     }
+    if !config.hosts.is_empty() {
+        let known = fs::read_to_string("/etc/hosts").map_err(|e| format!("/etc/hosts: {e}"))?;
+        let lines: String = config.hosts.iter().map(|line| format!("{line}\n")).collect();
+        write("/etc/hosts", &(known + &lines))?;
+    }
     if config.dns.is_empty() {
         return Ok(());
     }

@@ -91,11 +91,12 @@ pub(crate) fn prepare_file(
     Ok(Prepared { space, loaded, file: dentry, comm })
 }
 
-/// A file that may be executed: `EACCES` (no right, or no regular file), `ENOEXEC` (no pages).
+/// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ENOEXEC` (no pages).
 fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
     let who = files::credentials_for(process);
     let stat = dentry.inode().stat()?;
-    if stat.kind != FileType::Regular {
+    let forbidden = dentry.mount().flags().has(vfs::MountFlags::NOEXEC);
+    if stat.kind != FileType::Regular || forbidden {
         return Err(EACCES);
     }
     who.check(&stat, Access::EXECUTE)?;

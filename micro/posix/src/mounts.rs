@@ -9,7 +9,7 @@ use abi::errno::EROFS;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
-use api_boot::Volume;
+use api_boot::{Tmpfs, Volume};
 use api_fs::{FileType, Inode};
 use api_lock::SpinLock;
 use api_plat::Boot;
@@ -73,7 +73,20 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
         directory(&namespace, path, permissions)?;
     }
+    for Tmpfs { path, size, mode, exec } in &boot.config.tmpfs {
+        let limit = if *size == 0 { limit } else { *size };
+        let root = ramfs::tmpfs(files::new_device(), limit, *mode, (0, 0));
+        let noexec = if *exec { 0 } else { MountFlags::NOEXEC };
+        let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | noexec);
+        mount(&namespace, path, root, "tmpfs", flags)?;
+    }
     configure(&namespace, &boot.config)?;
+    // The last step: mount points and configuration are made above.
+    if boot.config.read_only {
+        namespace
+            .remount(&namespace.root().topmost(), MountFlags(MountFlags::READ_ONLY))
+            .map_err(|e| format!("the root file system: {e:?}"))?;
+    }
     Ok(namespace)
 }
 
@@ -89,11 +102,29 @@ fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
     if let Some(name) = &config.hostname {
         provide(namespace, "/etc/hostname", &format!("{name}\n"))?;
     }
+    if !config.hosts.is_empty() {
+        provide(namespace, "/etc/hosts", "127.0.0.1\tlocalhost\n")?;
+        let mut lines = String::new();
+        for line in &config.hosts {
+            lines.push_str(line);
+            lines.push('\n');
+        }
+        append(namespace, "/etc/hosts", &lines)?;
+    }
     Ok(())
 }
 
 /// Makes a file with this text; one that is there and not empty stays.
 fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
+    write(namespace, path, text, false)
+}
+
+/// Adds this text to the end of a file.
+fn append(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
+    write(namespace, path, text, true)
+}
+
+fn write(namespace: &Namespace, path: &str, text: &str, append: bool) -> Told<()> {
     directory(namespace, "/etc", 0o755)?;
     let failed = |e| format!("{path}: {e:?}");
     let dentry = match file(namespace, path, 0o644) {
@@ -102,14 +133,15 @@ fn provide(namespace: &Namespace, path: &str, text: &str) -> Told<()> {
         found => found.map_err(failed)?,
     };
     let inode = dentry.inode();
-    if dentry.kind() != FileType::Regular || inode.stat().map_err(failed)?.size > 0 {
+    let size = inode.stat().map_err(failed)?.size;
+    if dentry.kind() != FileType::Regular || (size > 0 && !append) {
         return Ok(());
     }
     let file = match inode.open(inode, O_WRONLY) {
         Err(EROFS) => return Ok(()),
         opened => opened.map_err(failed)?,
     };
-    file.write(0, &mut api_fs::Source::kernel(text.as_bytes())).map(|_| ()).map_err(failed)
+    file.write(size, &mut api_fs::Source::kernel(text.as_bytes())).map(|_| ()).map_err(failed)
 }
 
 /// The file of that path, made where it is missing.
@@ -129,7 +161,12 @@ pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
     let failed = |e| format!("volume {path}: {e:?}");
     let point = match root.kind().map_err(failed)? {
         FileType::Directory => directory(namespace, path, 0o755)?,
-        _ => file(namespace, path, 0o644).map_err(failed)?,
+        _ => {
+            if let Some((above, _)) = path.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
+                directory(namespace, above, 0o755)?;
+            }
+            file(namespace, path, 0o644).map_err(failed)?
+        }
     };
     let mounted = namespace.mount(&point, root, "9p", tag, volume_flags(volume));
     mounted.map(|_| ()).map_err(failed)
@@ -148,14 +185,18 @@ fn volume_flags(volume: &Volume) -> MountFlags {
     MountFlags(if volume.read_only { MountFlags::READ_ONLY } else { 0 })
 }
 
-/// The root directory of a volume.
+/// The root directory of a volume, or the file that it is.
 #[cfg(feature = "volumes")]
 fn volume_root(volume: &Volume) -> Told<Arc<dyn Inode>> {
     let Volume { tag, path, .. } = volume;
     let channel = ninep::find(tag)
         .ok_or_else(|| format!("volume {path}: the machine has no 9p device with the tag {tag}"))?;
-    ninep::attach(channel, files::new_device())
-        .map_err(|e| format!("volume {path}: the host's 9p server refuses it: {e:?}"))
+    let failed = |e| format!("volume {path}: the host's 9p server refuses it: {e:?}");
+    let root = ninep::attach(channel, files::new_device()).map_err(failed)?;
+    if !volume.file {
+        return Ok(root);
+    }
+    root.lookup(api_boot::VOLUME_FILE.as_bytes()).map_err(failed)
 }
 
 /// Without the file system for it.

@@ -107,7 +107,10 @@ fn volumes_are_mounted_read_only_when_asked() {
     std::fs::write(folder.path().join("in"), "from the host").unwrap();
     for read_only in [false, true] {
         let run = Machine::new(QEMU_Q35)
-            .configure(|c| c.volumes = vec![Volume { tag: "v0".into(), path: "/data/dir".into(), read_only }])
+            .configure(|c| {
+                c.volumes =
+                    vec![Volume { tag: "v0".into(), path: "/data/dir".into(), read_only, file: false }]
+            })
             .with_volume("v0", folder.path())
             .shell("cat /data/dir/in; echo from the machine > /data/dir/out");
         assert!(run.console.starts_with("from the host"), "{}", run.console);

@@ -18,7 +18,10 @@
 //! | `uid`, `gid` | user and group of the program |
 //! | `nofile` | `SOFT` or `SOFT:HARD`: descriptors of the program (RLIMIT_NOFILE) |
 //! | `groups` | its further groups, separated by commas |
-//! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; may repeat |
+//! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; `TAG/file:PATH`: the file of that name in the export; may repeat |
+//! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), MODE in octal digits; may repeat |
+//! | `root` | `ro`: the program may not write to the root file system |
+//! | `host` | a line for /etc/hosts; may repeat |
 //! | `epoch` | wall clock in nanoseconds since 1970 just before the machine was started, for machines that no hypervisor and no host tells the time |
 //! | `tz` | value of TZ where the image has no /etc/localtime |
 //! | `log` | kernel log level: error, warn, info, debug |
@@ -65,7 +68,10 @@ pub struct Ipv4Prefix {
     pub length: u8,
 }
 
-/// A host directory mounted over 9p.
+/// The name of the only file in the export of a volume that is a file.
+pub const VOLUME_FILE: &str = "file";
+
+/// A host directory mounted over 9p, or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     /// The 9p mount tag of the virtio device.
@@ -73,6 +79,21 @@ pub struct Volume {
     /// Absolute path in the machine.
     pub path: String,
     pub read_only: bool,
+    /// The export is a directory, and [`VOLUME_FILE`] in it is what is mounted: QEMU exports directories only.
+    pub file: bool,
+}
+
+/// A file system in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tmpfs {
+    /// Absolute path in the machine.
+    pub path: String,
+    /// Bytes it may hold; 0: half of the memory.
+    pub size: u64,
+    /// Permissions of its root.
+    pub mode: u32,
+    /// Programs on it may be executed.
+    pub exec: bool,
 }
 
 /// Everything the command line says. See the crate documentation for the keys.
@@ -94,6 +115,11 @@ pub struct BootConfig {
     /// Further groups of the program's user.
     pub groups: Vec<u32>,
     pub volumes: Vec<Volume>,
+    pub tmpfs: Vec<Tmpfs>,
+    /// The program may not write to the root file system.
+    pub read_only: bool,
+    /// Lines for /etc/hosts.
+    pub hosts: Vec<String>,
     pub epoch_ns: Option<u64>,
     pub tz: Option<String>,
     pub log: Option<String>,
@@ -199,7 +225,18 @@ impl BootConfig {
             put("groups", &self.groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
         }
         for v in &self.volumes {
-            put("vol", &format!("{}:{}{}", v.tag, v.path, if v.read_only { ":ro" } else { "" }));
+            let (file, ro) = (if v.file { "/file" } else { "" }, if v.read_only { ":ro" } else { "" });
+            put("vol", &format!("{}{file}:{}{ro}", v.tag, v.path));
+        }
+        for t in &self.tmpfs {
+            let exec = if t.exec { ":exec" } else { "" };
+            put("tmpfs", &format!("{}:{}:{:o}{exec}", t.path, t.size, t.mode));
+        }
+        if self.read_only {
+            put("root", "ro");
+        }
+        for line in &self.hosts {
+            put("host", line);
         }
         if let Some(epoch) = self.epoch_ns {
             put("epoch", &epoch.to_string());
@@ -302,11 +339,28 @@ impl BootConfig {
                 let (rest, read_only) =
                     value.strip_suffix(":ro").map_or((value.as_str(), false), |r| (r, true));
                 let (tag, path) = rest.split_once(':').ok_or_else(|| bad(word, "TAG:PATH or TAG:PATH:ro"))?;
+                let (tag, file) = tag.strip_suffix("/file").map_or((tag, false), |tag| (tag, true));
                 if !path.starts_with('/') {
                     return Err(bad(word, "an absolute path in the machine"));
                 }
-                self.volumes.push(Volume { tag: tag.to_string(), path: path.to_string(), read_only });
+                self.volumes.push(Volume { tag: tag.to_string(), path: path.to_string(), read_only, file });
             }
+            "tmpfs" => {
+                let (rest, exec) =
+                    value.strip_suffix(":exec").map_or((value.as_str(), false), |rest| (rest, true));
+                let mut parts = rest.rsplitn(3, ':');
+                let (mode, size, path) = (parts.next(), parts.next(), parts.next());
+                let mode = mode.and_then(|m| u32::from_str_radix(m, 8).ok()).filter(|m| *m <= 0o7777);
+                let size = size.and_then(|s| s.parse().ok());
+                let path = path.filter(|p| p.starts_with('/'));
+                let (Some(path), Some(size), Some(mode)) = (path, size, mode) else {
+                    return Err(bad(word, "PATH:SIZE:MODE"));
+                };
+                self.tmpfs.push(Tmpfs { path: path.to_string(), size, mode, exec });
+            }
+            "root" if value == "ro" => self.read_only = true,
+            "root" => return Err(bad(word, "ro")),
+            "host" => self.hosts.push(value),
             _ => match key.strip_prefix("env.") {
                 Some(name) => {
                     let name = decode(name).ok_or_else(|| bad(word, "percent-encoded UTF-8"))?;
@@ -424,7 +478,15 @@ mod tests {
             gid: 34,
             open_files: Some((4096, Some(8192))),
             groups: alloc::vec![35, 0],
-            volumes: alloc::vec![Volume { tag: "v0".into(), path: "/da:ta".into(), read_only: true }],
+            volumes: alloc::vec![Volume {
+                tag: "v0".into(),
+                path: "/da:ta".into(),
+                read_only: true,
+                file: true
+            }],
+            tmpfs: alloc::vec![Tmpfs { path: "/a:b".into(), size: 1 << 20, mode: 0o1777, exec: true }],
+            read_only: true,
+            hosts: alloc::vec!["10.0.0.1\tdb db.local".into()],
             epoch_ns: Some(1 << 60),
             tz: Some("UTC".into()),
             log: Some("debug".into()),

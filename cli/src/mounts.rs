@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a program finds beside its image: `-v`, `--mount` and `--tmpfs`.
+
+use crate::{
+    fault::{Fault, Result},
+    names, verbs,
+};
+use std::path::Path;
+use unilith_image::Size;
+use unilith_machine::record::{Memory, Mount};
+
+/// Reads one `-v`; relative host paths start at `base`.
+pub fn volume(text: &str, base: &Path) -> Result<Mount> {
+    let wrong = |why: &str| Fault::new(format!("-v {text}: {why}"));
+    let (rest, read_only) = match text.strip_suffix(":ro") {
+        Some(rest) => (rest, true),
+        None => (text.strip_suffix(":rw").unwrap_or(text), false),
+    };
+    let (host, guest) = rest.rsplit_once(':').ok_or_else(|| wrong("write HOST:PATH or HOST:PATH:ro"))?;
+    if !guest.starts_with('/') {
+        return Err(wrong("the path in the machine must be absolute"));
+    }
+    // As with docker a bare name is a volume's, unless a directory here has it.
+    let named = names::is_valid(host) && !base.join(host).exists();
+    let path = if named { verbs::volume::make(host)? } else { base.join(host) };
+    let host = path.canonicalize().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            wrong(&format!("{} does not exist; make it first: mkdir -p {0}", path.display()))
+        }
+        _ => wrong(&format!("{}: {e}", path.display())),
+    })?;
+    let kind = host.metadata().map_err(|e| wrong(&format!("{}: {e}", path.display())))?.file_type();
+    if !kind.is_dir() && !kind.is_file() {
+        return Err(wrong(&format!("{} is neither a directory nor a file", path.display())));
+    }
+    let access = if read_only { rustix::fs::Access::READ_OK } else { rustix::fs::Access::WRITE_OK };
+    if rustix::fs::access(&host, access).is_err() {
+        return Err(wrong(&if read_only {
+            format!("you may not read {}", path.display())
+        } else {
+            format!("{} is read-only for you; add :ro, or choose one you may write", path.display())
+        }));
+    }
+    Ok(Mount { host, guest: guest.to_string(), read_only })
+}
+
+/// What a `--mount` asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Mounted {
+    /// A directory, file or volume, as `-v` says it.
+    Volume(String),
+    Memory(Memory),
+}
+
+/// Reads the words of one `--mount`.
+pub fn mount(text: &str) -> Result<Mounted> {
+    let wrong = |why: &str| Fault { code: 2, message: format!("--mount {text}: {why}") };
+    let (mut kind, mut source, mut target, mut read_only) = ("volume", None, None, false);
+    let (mut size, mut mode) = (None, None);
+    for word in text.split(',') {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "type" => kind = value,
+            "source" | "src" => source = Some(value),
+            "target" | "destination" | "dst" => target = Some(value),
+            "readonly" | "ro" => read_only = value != "false",
+            "tmpfs-size" => size = Some(memory_size(value).map_err(|e| wrong(&e))?),
+            "tmpfs-mode" => mode = Some(octal(value).map_err(|e| wrong(&e))?),
+            "bind-propagation" | "consistency" | "volume-nocopy" => {}
+            _ => {
+                return Err(wrong(&format!(
+                    "there is no `{key}`; write type, source, target, readonly, tmpfs-size and tmpfs-mode"
+                )));
+            }
+        }
+    }
+    let target = target.ok_or_else(|| wrong("say target=PATH"))?;
+    if kind != "tmpfs" && (size.is_some() || mode.is_some()) {
+        return Err(wrong("tmpfs-size and tmpfs-mode are for type=tmpfs"));
+    }
+    let source = match kind {
+        "bind" => {
+            let source = source.ok_or_else(|| wrong("say source=HOST"))?;
+            // Never the name of a volume.
+            if source.contains('/') { source.to_string() } else { format!("./{source}") }
+        }
+        "volume" => source.ok_or_else(|| wrong("say source=NAME"))?.to_string(),
+        "tmpfs" if source.is_some() || read_only => {
+            return Err(wrong("a tmpfs is empty at first: it has no source, and readonly would leave it so"));
+        }
+        "tmpfs" => {
+            let guest = absolute(target).map_err(|e| wrong(&e))?;
+            return Ok(Mounted::Memory(Memory {
+                guest,
+                size,
+                mode: mode.unwrap_or(TMPFS_MODE),
+                exec: false,
+            }));
+        }
+        other => return Err(wrong(&format!("`{other}` is none of bind, volume and tmpfs"))),
+    };
+    Ok(Mounted::Volume(format!("{source}:{target}{}", if read_only { ":ro" } else { "" })))
+}
+
+/// Everybody may write there, and remove what is theirs: docker's and Linux' own.
+const TMPFS_MODE: u32 = 0o1777;
+
+/// Reads one `--tmpfs`: `PATH[:OPTION,...]`.
+pub fn tmpfs(text: &str) -> Result<Memory> {
+    let wrong = |why: &str| Fault { code: 2, message: format!("--tmpfs {text}: {why}") };
+    let (path, options) = text.split_once(':').unwrap_or((text, ""));
+    let guest = absolute(path).map_err(|e| wrong(&e))?;
+    let mut memory = Memory { guest, size: None, mode: TMPFS_MODE, exec: false };
+    for option in options.split(',').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("size", value)) => memory.size = Some(memory_size(value).map_err(|e| wrong(&e))?),
+            Some(("mode", value)) => memory.mode = octal(value).map_err(|e| wrong(&e))?,
+            None if option == "exec" => memory.exec = true,
+            None if option == "noexec" => memory.exec = false,
+            // What it is in any case.
+            None if ["rw", "nosuid", "nodev"].contains(&option) => {}
+            _ => return Err(wrong(&format!("there is no `{option}`; write size=SIZE, mode=MODE and exec"))),
+        }
+    }
+    Ok(memory)
+}
+
+fn absolute(path: &str) -> std::result::Result<String, String> {
+    match path {
+        "/" => Err("the root file system is the image's".into()),
+        path if path.starts_with('/') => Ok(path.into()),
+        _ => Err("the path in the machine must be absolute".into()),
+    }
+}
+
+fn memory_size(text: &str) -> std::result::Result<u64, String> {
+    match text.parse::<Size>() {
+        Ok(Size(0)) => Err("a size of 0 holds nothing".into()),
+        size => size.map(|size| size.0),
+    }
+}
+
+fn octal(text: &str) -> std::result::Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
+    mode.ok_or_else(|| format!("mode `{text}`: expected octal digits, for example 1777"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_cannot_work_are_named_before_anything_starts() {
+        let here = Path::new(".");
+        for (text, says) in [
+            ("/tmp", "write HOST:PATH"),
+            ("/tmp:data", "absolute"),
+            ("/no/such/place:/data", "does not exist"),
+            ("/dev/null:/data", "neither a directory nor a file"),
+        ] {
+            let error = volume(text, here).unwrap_err().message;
+            assert!(error.contains(&format!("-v {text}")) && error.contains(says), "{error}");
+        }
+        assert!(volume("/proc:/data:ro", here).unwrap().read_only);
+    }
+
+    #[test]
+    fn mounts_as_words_are_those_of_v() {
+        let volume = |text: &str| Mounted::Volume(text.into());
+        assert_eq!(mount("type=bind,source=data,target=/data,readonly").unwrap(), volume("./data:/data:ro"));
+        assert_eq!(mount("src=cache,dst=/c").unwrap(), volume("cache:/c"));
+        let memory = Memory { guest: "/x".into(), size: Some(1 << 20), mode: 0o700, exec: false };
+        let words = "type=tmpfs,target=/x,tmpfs-size=1m,tmpfs-mode=700";
+        assert_eq!(mount(words).unwrap(), Mounted::Memory(memory));
+        for (text, says) in [
+            ("type=tmpfs,target=/", "root file system"),
+            ("type=tmpfs,source=a,target=/x", "empty at first"),
+            ("source=a,target=/x,tmpfs-size=1m", "type=tmpfs"),
+            ("type=bind,target=/x", "source"),
+            ("type=npipe,target=/x", "`npipe`"),
+            ("x=y", "no `x`"),
+        ] {
+            assert!(mount(text).unwrap_err().message.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn file_systems_in_memory_have_a_size_and_a_mode() {
+        let of = |text: &str| tmpfs(text).map(|m| (m.size, m.mode, m.exec));
+        assert_eq!(of("/x").unwrap(), (None, 0o1777, false));
+        assert_eq!(of("/x:rw,size=64k,mode=0755,exec").unwrap(), (Some(64 << 10), 0o755, true));
+        for (text, says) in
+            [("x", "absolute"), ("/x:size=0", "nothing"), ("/x:mode=9", "octal"), ("/x:uid=1", "`uid=1`")]
+        {
+            assert!(tmpfs(text).unwrap_err().message.contains(says), "{text}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a program finds beside its image: files and file systems in memory, a root it may not write, names of its own.
+
+use std::fs;
+use unilith_tests::{Ran, Unilith, tested_machine};
+
+fn run(unilith: &Unilith, flags: &[&str], script: &str) -> Ran {
+    unilith.program(&[flags, &["busybox", "sh", "-c", script]].concat())
+}
+
+#[test]
+fn a_file_of_the_host_is_a_file_of_the_machine() {
+    let unilith = Unilith::new();
+    let (settings, secret) = (unilith.path("a settings"), unilith.path("secret"));
+    fs::write(&settings, "colour=red\n").unwrap();
+    fs::write(&secret, "told nobody\n").unwrap();
+    let volume = format!("{}:/etc/app/settings", settings.display());
+    let script =
+        "cat /etc/app/settings; ls /etc/app; echo size=9 >> /etc/app/settings; cat /etc/app/settings";
+    run(&unilith, &["-v", &volume], script).ok().says("colour=red\nsettings\ncolour=red\nsize=9\n");
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "colour=red\nsize=9\n", "it is the host's file");
+
+    // In place of one that the image has, and as words.
+    let mount = format!("type=bind,source={},target=/etc/passwd,readonly", settings.display());
+    let script = "head -n 1 /etc/passwd; echo x 2>/dev/null >> /etc/passwd || echo refused; \
+                  rm /etc/passwd 2>/dev/null || echo busy";
+    run(&unilith, &["--mount", &mount], script).ok().says("colour=red\nrefused\nbusy\n");
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "colour=red\nsize=9\n");
+}
+
+#[test]
+fn a_root_that_is_read_only_leaves_volumes_and_what_is_in_memory() {
+    let unilith = Unilith::new();
+    let data = unilith.path("data");
+    fs::create_dir(&data).unwrap();
+    let volume = format!("{}:/data", data.display());
+    let script = "for d in / /etc /tmp /data /cache /dev/shm; do \
+                  if echo x 2>/dev/null > $d/new; then echo $d yes; else echo $d no; fi; done; \
+                  cat /etc/hostname; grep -c 'tmpfs /cache tmpfs' /proc/mounts";
+    let flags = ["--read-only", "--tmpfs", "/cache", "-v", &volume, "--hostname", "sealed"];
+    let says = "/ no\n/etc no\n/tmp no\n/data yes\n/cache yes\n/dev/shm yes\nsealed\n1\n";
+    run(&unilith, &flags, script).ok().says(says);
+    assert_eq!(fs::read_to_string(data.join("new")).unwrap(), "x\n");
+}
+
+#[test]
+fn a_file_system_in_memory_has_the_size_and_mode_that_were_asked_for() {
+    let unilith = Unilith::new();
+    let script = "stat -c '%a %A' /small /other; cp /usr/bin/busybox /small; /small/busybox true 2>/dev/null || echo noexec; \
+                  cp /usr/bin/busybox /other; /other/busybox echo runs; \
+                  dd if=/dev/zero of=/other/fill bs=64k count=100 2>/dev/null || echo full";
+    let flags = ["--tmpfs", "/small:mode=700", "--tmpfs", "/other:size=4m,exec"];
+    let said = run(&unilith, &flags, script).ok();
+    said.says("700 drwx------\n1777 drwxrwxrwt\n").says("noexec\nruns\nfull\n");
+    let mount = "type=tmpfs,target=/run/it,tmpfs-size=1m";
+    run(&unilith, &["--mount", mount], "df -k /run/it | tail -n 1").ok().says("1024").says("/run/it");
+}
+
+#[test]
+fn names_and_servers_of_the_users_choice_are_the_programs() {
+    let unilith = Unilith::new();
+    let flags = ["--add-host", "db.example:10.9.8.7", "--add-host", "me:host-gateway"];
+    let script = "cat /etc/hosts; ip route | sed -n 's/^default via \\([0-9.]*\\).*/gateway \\1/p'";
+    let said = run(&unilith, &flags, script).ok().says("10.9.8.7\tdb.example\n").says("localhost");
+    let gateway = said.out.lines().find_map(|l| l.strip_prefix("gateway ")).map(str::to_string);
+    if let Some(gateway) = gateway {
+        said.says(&format!("{gateway}\tme\n"));
+    }
+    run(&unilith, &["--network", "none", "--dns", "192.0.2.9"], "cat /etc/resolv.conf")
+        .ok()
+        .says("nameserver 192.0.2.9\n");
+    unilith.run(&["run", "--add-host", "db:nowhere", "busybox", "true"]).code(2).fails_with(&["`nowhere`"]);
+}
+
+#[test]
+fn a_process_is_not_said_to_be_emulated() {
+    let unilith = Unilith::new();
+    let machine = unilith.start(&["busybox", "sleep", "1000000"]);
+    let accel = unilith.inspect(&machine.id)["accel"].clone();
+    assert_eq!(accel.is_null(), tested_machine() == "process", "{accel}");
+}
