@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The container runtime (`unilith oci`), driven as engines drive runc: with bundles, records, pid files, a subreaper that
-//! waits for the container's process, and a network namespace with an interface in it. What Podman itself does with it is run
-//! by `./unilith test --long`, for its package alone is larger than everything else.
+//! waits for the container's process, and a network namespace with an interface in it. What Podman and Docker themselves do with
+//! it is run by `./unilith test --long`, for their packages are larger than everything else.
 
 use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
+    io::Read,
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -15,7 +16,8 @@ use std::{
 use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, signal};
 
 /// Tools of busybox in the container.
-const TOOLS: [&str; 9] = ["sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty"];
+const TOOLS: [&str; 11] =
+    ["sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty", "nslookup", "wget"];
 
 /// An engine: a folder of containers, each with a bundle.
 struct Engine {
@@ -274,6 +276,64 @@ fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
     }
 }
 
+/// A server of names for a test's namespace: every name has the same address.
+const NAMES: &str = "
+import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(('127.0.0.11', 53))
+print('up', flush=True)
+while True:
+    question, client = server.recvfrom(512)
+    head = question[:2] + b'\\x81\\x80' + question[4:6] + b'\\0\\1\\0\\0\\0\\0' + question[12:]
+    server.sendto(head + b'\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x3c\\0\\4' + bytes([10, 213, 7, 1]), client)
+";
+
+#[test]
+fn names_are_resolved_by_the_server_on_the_loopback_of_the_containers_namespace() {
+    let Some(mut engine) = engine() else { return };
+    // Engines have longer paths than the address of a socket has room for (unix(7)).
+    engine.root = engine.unilith.path(&"long".repeat(40)).display().to_string();
+    let pod = Pod::new();
+    let path = pod.path();
+    let mut server = Command::new("nsenter")
+        .args([&format!("--net={path}"), "--", "python3", "-c", NAMES])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("nsenter and python3 are there");
+    let mut up = [0; 3];
+    server.stdout.as_mut().expect("it is piped").read_exact(&mut up).expect("the server begins");
+    let resolv_conf = engine.unilith.path("resolv.conf");
+    fs::write(&resolv_conf, "search test\nnameserver 127.0.0.11\noptions ndots:0\n").unwrap();
+    // As `docker run --init`: the program is a file of the engine's.
+    let init = engine.unilith.path("init");
+    fs::copy("/bin/busybox", &init).unwrap();
+    engine.bundle("names", "", |config| {
+        config["process"]["args"] =
+            json!(["/sbin/busybox", "sh", "-c", "cat /etc/resolv.conf; nslookup -type=a peer.test"]);
+        config["linux"]["namespaces"][1] = json!({"type": "network", "path": path});
+        for (source, destination) in [(&resolv_conf, "/etc/resolv.conf"), (&init, "/sbin/busybox")] {
+            let mount =
+                json!({"destination": destination, "type": "bind", "source": source, "options": ["ro"]});
+            config["mounts"].as_array_mut().unwrap().push(mount);
+        }
+    });
+    let created = engine.create("names");
+    assert!(created.success(), "{}", engine.out("names"));
+    engine.run(&["start", "names"]).ok();
+    let code = engine.wait("names");
+    // It is our own, and nothing else ends it.
+    let _ = (server.kill(), server.wait());
+    let out = engine.out("names");
+    assert!(out.contains("nameserver 10.213.7.254") && out.contains("options ndots:0"), "{out}");
+    assert!(out.contains("10.213.7.1") && code == 0, "{code}: {out}");
+    assert_eq!(
+        fs::read_to_string(&resolv_conf).unwrap().lines().count(),
+        3,
+        "the engine's file is as it was"
+    );
+    engine.run(&["delete", "names"]).ok();
+}
+
 /// A container's name, what is wrong with its bundle, and what is said of it.
 type Case<'a> = (&'a str, &'a dyn Fn(&mut Value), &'a str);
 
@@ -408,4 +468,128 @@ fn podman_runs_it_in_place_of_runc() {
     podman(&["rm", "-f", "-t", "0", "web"]).ok();
     podman(&["rmi", "-af"]).ok();
     client("ip", &["netns", "delete", &namespace]).ok();
+}
+
+/// What Docker is made of, unpacked and not installed: its package would start it.
+const UNPACK_DOCKER: &str = "set -e; cd $0; apt-get download -q docker.io containerd runc; \
+    for package in *.deb; do dpkg -x $package .; rm $package; done; \
+    if ! command -v iptables >/dev/null || ! ldconfig -p | grep -q libdevmapper.so.1.02.1; then \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends iptables libdevmapper1.02.1 libsystemd0; fi";
+
+/// Docker's daemon in a network namespace of its own; ended with it.
+struct Docker {
+    folder: PathBuf,
+    bin: String,
+    namespace: String,
+    daemon: Child,
+}
+
+impl Docker {
+    fn start(folder: PathBuf) -> Docker {
+        let unpacked = folder.join("unpacked");
+        fs::create_dir_all(&unpacked).unwrap();
+        finish(Command::new("sh").args(["-c", UNPACK_DOCKER]).arg(&unpacked), BUILD_KERNEL).ok();
+        let bin = unpacked.join("usr/bin").display().to_string();
+        let sbin = unpacked.join("usr/sbin").display().to_string();
+        let path = format!("{sbin}:{bin}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        let namespace = format!("unilith-docker-{}", std::process::id());
+        client("ip", &["netns", "add", &namespace]).ok();
+        let net = format!("--net=/run/netns/{namespace}");
+        for line in ["ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1"] {
+            client("nsenter", &[&[net.as_str(), "--"], &line.split(' ').collect::<Vec<_>>()[..]].concat())
+                .ok();
+        }
+        let at = |name: &str| folder.join(name).display().to_string();
+        let runtime = format!("unilith={}", unilith_tests::root().join("unilith-runc").display());
+        let daemon = Command::new("nsenter")
+            .args([&net, "--", "dockerd", "-H", &format!("unix://{}", at("docker.sock"))])
+            .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "-p", &at("docker.pid")])
+            .args(["--add-runtime", &runtime, "--default-runtime", "unilith"])
+            .env("PATH", path)
+            .stdout(File::create(folder.join("log")).unwrap())
+            .stderr(File::create(folder.join("errors")).unwrap())
+            .spawn()
+            .expect("nsenter is there");
+        let mut docker = Docker { folder, bin, namespace, daemon };
+        eventually("Docker's daemon answers", || {
+            let ended = docker.daemon.try_wait().expect("it is our child");
+            let why = fs::read_to_string(docker.folder.join("errors")).unwrap_or_default();
+            assert!(ended.is_none(), "Docker's daemon has ended: {:?}", why.lines().last());
+            docker.run(&["version"]).code == Some(0)
+        });
+        docker
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        let socket = format!("unix://{}/docker.sock", self.folder.display());
+        finish(Command::new(format!("{}/docker", self.bin)).args(["-H", &socket]).args(words), PODMAN)
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        if let Ok(None) = self.daemon.try_wait() {
+            signal(Signal::TERM, self.daemon.id());
+            let _ = self.daemon.wait();
+        }
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
+#[test]
+#[ignore = "long: unpacks Docker"]
+fn docker_runs_it_in_place_of_runc() {
+    let Some(engine) = engine() else { return };
+    let folder = engine.bundle("image", "", |_| {});
+    let docker = Docker::start(engine.unilith.path("docker"));
+    let archive = engine.unilith.path("image.tar").display().to_string();
+    let root = folder.join("rootfs").display().to_string();
+    client("tar", &["-C", &root, "-cf", &archive, "."]).ok();
+    docker.run(&["import", &archive, "tools"]).ok();
+    docker
+        .run(&["run", "--rm", "tools", "/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
+        .code(7)
+        .says("out");
+    docker.run(&["run", "--rm", "tools", "/bin/nothing"]).code(127);
+    docker.run(&["run", "--rm", "-t", "tools", "/bin/tty"]).ok().says("/dev/");
+    docker
+        .run(&["run", "--rm", "-u", "7:8", "-h", "pod", "-e", "A=b", "tools", "/bin/id"])
+        .ok()
+        .says("uid=7 gid=8");
+    docker.run(&["network", "create", "front"]).ok();
+    let web = ["--name", "web", "--network", "front", "tools", "/bin/httpd", "-f", "-p", "80", "-h", "/bin"];
+    docker.run(&[&["run", "-d", "-p", "18080:80"], &web[..]].concat()).ok();
+    // By its name on the network, through Docker's own server of names, and from the host by the published port.
+    let fetch = [
+        "run",
+        "--rm",
+        "--network",
+        "front",
+        "tools",
+        "/bin/wget",
+        "-q",
+        "-O",
+        "/dev/null",
+        "http://web/busybox",
+    ];
+    docker.run(&fetch).ok();
+    let net = format!("--net=/run/netns/{}", docker.namespace);
+    let url = "http://127.0.0.1:18080/busybox";
+    client("nsenter", &[&net, "--", "curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", url])
+        .ok()
+        .says("200");
+    docker.run(&["exec", "web", "/bin/echo", "inside"]).ok().says("inside");
+    docker.run(&["exec", "web", "/bin/sh", "-c", "echo kept > /made; exit 4"]).code(4);
+    docker.run(&["commit", "web", "snapshot"]).ok();
+    docker.run(&["run", "--rm", "snapshot", "/bin/cat", "/made"]).ok().says("kept");
+    docker.run(&["diff", "web"]).ok().says("A /made");
+    docker.run(&["stats", "--no-stream", "web"]).ok().says("web");
+    docker.run(&["pause", "web"]).ok();
+    docker.run(&["ps"]).ok().says("Paused");
+    docker.run(&["unpause", "web"]).ok();
+    docker.run(&["stop", "-t", "1", "web"]).ok();
+    docker.run(&["start", "web"]).ok();
+    docker.run(&["rm", "-f", "web"]).ok();
+    docker.run(&["network", "rm", "front"]).ok();
+    assert_eq!(docker.run(&["ps", "-aq"]).ok().out.trim(), "");
 }

@@ -2,7 +2,7 @@
 //! Names in a container's root. The image and the container made what is there, so every step is resolved as if the root
 //! were `/` (openat2(2), RESOLVE_IN_ROOT): a link to `/etc` is a link to the root's own.
 
-use crate::{ContainerError, Result, file};
+use crate::{ContainerError, Result, bundle::Bind, file};
 use rustix::{
     fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags},
     io::Errno,
@@ -74,8 +74,15 @@ impl Root {
     }
 
     /// The absolute path of a program as a shell would find it: in the directories of PATH, or from the working directory
-    /// where it has a slash. What cannot be run is said with runc's words.
-    pub fn find_program(&self, program: &str, environment: &[String], working: &Path) -> Result<PathBuf> {
+    /// where it has a slash; engines mount programs of theirs (`docker run --init`). What cannot be run is said with runc's
+    /// words.
+    pub fn find_program(
+        &self,
+        binds: &[Bind],
+        program: &str,
+        environment: &[String],
+        working: &Path,
+    ) -> Result<PathBuf> {
         let candidates: Vec<PathBuf> = if program.contains('/') {
             vec![working.join(program)]
         } else {
@@ -85,7 +92,7 @@ impl Root {
         };
         let mut refused = false;
         for candidate in candidates {
-            match self.kind(&candidate) {
+            match mounted(binds, &candidate).unwrap_or_else(|| self.kind(&candidate)) {
                 Some((FileType::RegularFile, mode)) if mode & 0o111 != 0 => return Ok(candidate),
                 Some(_) => refused = true,
                 None => {}
@@ -102,6 +109,16 @@ impl Root {
     pub fn has(&self, path: &Path) -> bool {
         fs::statat(&self.folder, inside(path), AtFlags::SYMLINK_NOFOLLOW).is_ok() || self.kind(path).is_some()
     }
+}
+
+/// What is at a path that a bind covers.
+fn mounted(binds: &[Bind], path: &Path) -> Option<Option<(FileType, u32)>> {
+    let covers = binds.iter().filter(|bind| path.starts_with(&bind.destination));
+    let bind = covers.max_by_key(|bind| bind.destination.components().count())?;
+    let rest = path.strip_prefix(&bind.destination).ok()?;
+    let source = if rest.as_os_str().is_empty() { bind.source.clone() } else { bind.source.join(rest) };
+    let found = fs::stat(&source).ok();
+    Some(found.map(|stat| (FileType::from_raw_mode(stat.st_mode), stat.st_mode)))
 }
 
 /// The path without what would make it absolute or lead up.
@@ -145,8 +162,16 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
         let root = Root::open(base.path()).unwrap();
+        let bind = |source: &str, destination: &str| Bind {
+            source: base.path().join(source),
+            destination: destination.into(),
+            read_only: true,
+            is_directory: false,
+        };
+        // What is mounted hides what is below it.
+        let binds = [bind("srv/run.sh", "/sbin/init"), bind("srv", "/opt"), bind("usr/bin", "/opt/bin")];
         let find = |program: &str, path: &str| {
-            let found = root.find_program(program, &[format!("PATH={path}")], Path::new("/srv"));
+            let found = root.find_program(&binds, program, &[format!("PATH={path}")], Path::new("/srv"));
             found.map_err(|e| e.to_string())
         };
         assert_eq!(find("app", "/bin:/usr/bin").unwrap(), Path::new("/usr/bin/app"));
@@ -155,6 +180,10 @@ mod tests {
         assert!(find("app", "/bin").unwrap_err().contains("executable file not found in $PATH"));
         assert!(find("data", "/usr/bin").unwrap_err().contains("permission denied"));
         assert!(find("/usr", "").unwrap_err().contains("permission denied"));
-        assert!(root.find_program("app", &[], Path::new("/")).is_ok());
+        assert_eq!(find("init", "/bin:/sbin").unwrap(), Path::new("/sbin/init"));
+        assert!(find("/opt/run.sh", "").is_ok() && find("/opt/bin/app", "").is_ok());
+        assert!(find("/opt/bin/data", "").unwrap_err().contains("permission denied"));
+        assert!(find("/opt/bin/run.sh", "").unwrap_err().contains("not found"));
+        assert!(root.find_program(&[], "app", &[], Path::new("/")).is_ok());
     }
 }

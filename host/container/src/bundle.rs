@@ -3,7 +3,7 @@
 //! it were passed over in silence is refused; what has no meaning for a machine, which has a kernel of its own, is listed in
 //! `docs/reference/oci.md`.
 
-use crate::{ContainerError, Result};
+use crate::{ContainerError, Result, namespace};
 use oci_spec::runtime::{Hooks, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec};
 use std::{
     collections::BTreeMap,
@@ -185,6 +185,7 @@ impl Container {
     fn add_linux(&mut self, linux: &oci_spec::runtime::Linux) -> std::result::Result<(), String> {
         for namespace in linux.namespaces().iter().flatten() {
             match (namespace.typ(), namespace.path()) {
+                (LinuxNamespaceType::Network, Some(path)) if namespace::is_own(path) => {}
                 (LinuxNamespaceType::Network, Some(path)) => self.network = Network::At(path.clone()),
                 (LinuxNamespaceType::Network, None) => self.network = Network::New,
                 (LinuxNamespaceType::User, _) => {
@@ -271,6 +272,13 @@ mod tests {
         assert!(!c.binds[0].is_directory && c.binds[1].is_directory);
         assert_eq!(c.scratch, [Scratch { destination: "/run".into(), mode: 0o755 }]);
         assert_eq!(c.choice("machine"), Some("process"));
+    }
+
+    #[test]
+    fn the_namespace_that_everybody_is_in_is_the_hosts() {
+        let mut config = config();
+        config["linux"]["namespaces"][1]["path"] = json!("/proc/self/ns/net");
+        assert_eq!(parse(&config).unwrap().network, Network::Host);
     }
 
     #[test]

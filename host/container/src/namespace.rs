@@ -9,7 +9,9 @@ use rustix::{
     fs::{Mode, OFlags},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
-use std::{io, os::fd::AsFd};
+use std::{io, os::fd::AsFd, path::Path};
+
+const OWN: &str = "/proc/thread-self/ns/net";
 
 /// Puts the calling thread, and what it starts afterwards, into the namespace. To be called before other threads are there.
 pub fn enter(network: &Network) -> Result<()> {
@@ -32,9 +34,16 @@ pub fn enter(network: &Network) -> Result<()> {
     }
 }
 
+/// Whether the file is the calling thread's own network namespace: engines name it for `--network host`.
+pub fn is_own(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let number = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    number(path).is_some_and(|theirs| number(Path::new(OWN)) == Some(theirs))
+}
+
 /// Tells this thread's network namespace from all others that exist.
 pub fn number() -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net");
+    let namespace = std::fs::metadata(OWN);
     namespace.map(|m| m.ino()).map_err(|e| ContainerError::Namespace("network", e))
 }

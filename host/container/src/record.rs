@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The containers below `--root`: a directory each, with `container.json` and the socket on which `start` is said.
 
-use crate::{ContainerError, Result, bundle::Container, file};
+use crate::{ContainerError, Result, bundle::Container, file, namespace};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -69,11 +69,11 @@ impl Containers {
         Ok(self.0.join(id))
     }
 
-    /// Where addresses of interfaces are kept, by namespace.
-    pub fn interfaces(&self) -> Result<PathBuf> {
+    /// Where the address of the interface of the calling thread's network namespace is kept.
+    pub fn interface_record(&self) -> Result<PathBuf> {
         let folder = self.0.join(".interfaces");
         make_private(&folder)?;
-        Ok(folder)
+        Ok(folder.join(namespace::number()?.to_string()))
     }
 
     /// Makes the folder of a new container; the id must be free.

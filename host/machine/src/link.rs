@@ -6,8 +6,10 @@ use crate::{
     record::{Connection, Helper, Network, Platform, Spec},
 };
 use std::{
+    io,
     net::Ipv4Addr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
 };
 use unilith_network::{
     dns,
@@ -16,6 +18,7 @@ use unilith_network::{
     passt::{self, Passt},
     ports::{Listener, PortError, Publish, listen},
     proxy::{self, Limits, Route},
+    resolver::Resolver,
     subnet::Pair,
     tap::{self, Tap, TapError},
 };
@@ -29,6 +32,8 @@ pub struct Link {
     /// The tap device, or the machine's end of passt's socket.
     device: Option<OwnedFd>,
     listeners: Vec<Listener>,
+    /// Of an interface that was taken over.
+    resolver: Option<Resolver>,
     /// Ends when it is dropped.
     _passt: Option<Passt>,
 }
@@ -37,17 +42,11 @@ impl Link {
     /// Takes the host's ports and makes the connection. A port that cannot be had is the first error to be found.
     pub fn set_up(spec: &Spec) -> Result<Link, MachineError> {
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-        if let Network::Interface(record) = &spec.network {
-            let taken = Interface::take(record).map_err(MachineError::Interface)?;
-            let (connection, device) = match taken {
-                Some((interface, device)) => (Connection::Interface { interface }, Some(device)),
-                None => (Connection::None, None),
-            };
-            return Ok(Link { connection, published, notes, device, listeners, _passt: None });
+        if let Network::Interface { record, server } = &spec.network {
+            return Link::take_over(record, *server).map_err(MachineError::Interface);
         }
         if spec.network == Network::None {
-            let connection = Connection::None;
-            return Ok(Link { connection, published, notes, device: None, listeners, _passt: None });
+            return Ok(Link::to(Connection::None));
         }
         for mut port in spec.publish.iter().copied() {
             listeners.push(listen(&mut port)?);
@@ -79,7 +78,7 @@ impl Link {
             }
         }
         let tap = match spec.network {
-            Network::User | Network::None | Network::Interface(_) => None,
+            Network::User | Network::None | Network::Interface { .. } => None,
             Network::Tap => Some(Tap::create(mtu(spec.platform))?),
             Network::Auto => match Tap::create(mtu(spec.platform)) {
                 Ok(tap) => Some(tap),
@@ -102,7 +101,7 @@ impl Link {
                 }
             };
             let connection = Connection::User { helper };
-            return Ok(Link { connection, published, notes, device, listeners, _passt: passt });
+            return Ok(Link { published, notes, device, listeners, _passt: passt, ..Link::to(connection) });
         };
         let translated = match translate(&tap, spec) {
             Ok(translated) => translated,
@@ -112,7 +111,21 @@ impl Link {
             }
         };
         let connection = Connection::Tap { device: tap.name, pair: tap.pair, translated };
-        Ok(Link { connection, published, notes, device: Some(tap.fd), listeners, _passt: None })
+        Ok(Link { published, notes, device: Some(tap.fd), listeners, ..Link::to(connection) })
+    }
+
+    fn take_over(record: &Path, server: Option<Ipv4Addr>) -> io::Result<Link> {
+        let Some((interface, device)) = Interface::take(record, server.is_some())? else {
+            return Ok(Link::to(Connection::None));
+        };
+        let resolver = server.map(|server| Resolver::new(&interface, server)).transpose()?.flatten();
+        let connection = Connection::Interface { interface };
+        Ok(Link { device: Some(device), resolver, ..Link::to(connection) })
+    }
+
+    fn to(connection: Connection) -> Link {
+        let (published, notes, listeners) = (Vec::new(), Vec::new(), Vec::new());
+        Link { connection, published, notes, device: None, listeners, resolver: None, _passt: None }
     }
 
     /// QEMU's side of it. The descriptor stays with `self`.
@@ -142,24 +155,27 @@ impl Link {
     }
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
-    /// machine, and serves the ports and names of a tap device from a thread that lives as long as the process.
-    /// `servers` answer the machine's questions for names; none: those of this host.
+    /// machine, and serves the ports and names of a tap device, or the names of an interface, from a thread that lives as
+    /// long as the process. `servers` answer the machine's questions for names; none: those of this host.
     pub fn serve(&mut self, limits: Limits, servers: &[Ipv4Addr]) -> Result<(), MachineError> {
         self.device = None;
+        if let Some(resolver) = self.resolver.take() {
+            return in_background("resolver", resolver.serve());
+        }
         let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
         let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
         let servers = if servers.is_empty() { dns::host_servers() } else { servers.to_vec() };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(MachineError::Proxy)?;
-        std::thread::Builder::new()
-            .name("proxy".into())
-            .spawn(move || runtime.block_on(serve(routes, pair, servers, limits)))
-            .map_err(MachineError::Proxy)?;
-        Ok(())
+        in_background("proxy", serve(routes, pair, servers, limits))
     }
+}
+
+/// Runs it in a thread of its own, which begins in the network namespace of this one.
+fn in_background(name: &str, work: impl Future<Output = ()> + Send + 'static) -> Result<(), MachineError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(MachineError::Proxy)?;
+    let thread = std::thread::Builder::new().name(name.into());
+    thread.spawn(move || runtime.block_on(work)).map(drop).map_err(MachineError::Proxy)
 }
 
 /// What every network takes.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::Ipv4Addr,
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -68,8 +69,13 @@ pub enum Network {
     Tap,
     User,
     None,
-    /// It takes over the interface of the supervisor's network namespace, whose address is kept in this file.
-    Interface(PathBuf),
+    /// It takes over the interface of the supervisor's network namespace.
+    Interface {
+        /// The file that its address is kept in.
+        record: PathBuf,
+        /// The name server on the namespace's loopback, if there is one: it answers at [`Interface::resolver`].
+        server: Option<Ipv4Addr>,
+    },
 }
 
 /// A host directory in the machine, or a file.
@@ -372,7 +378,7 @@ pub struct State {
 
 impl State {
     /// The machine's own address, where the host can reach it.
-    pub fn address(&self) -> Option<std::net::Ipv4Addr> {
+    pub fn address(&self) -> Option<Ipv4Addr> {
         match &self.connection {
             Some(Connection::Tap { pair, .. }) => Some(pair.guest),
             Some(Connection::Interface { interface }) => Some(interface.address),

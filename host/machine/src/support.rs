@@ -45,7 +45,7 @@ pub fn lacks() -> Vec<String> {
 /// The first reason why a process machine with this network does not work here; `None`: it does.
 pub fn lack_with(network: &Network) -> Option<String> {
     let link = || match network {
-        Network::Tap | Network::None | Network::Interface(_) => None,
+        Network::Tap | Network::None | Network::Interface { .. } => None,
         Network::Auto if tap::allowed().is_ok() => None,
         Network::Auto | Network::User => passt::works().err(),
     };

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 /// As long as glibc's resolver waits for one server (`resolv.conf(5)`, `timeout`).
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// A server may close a connection that is idle for a few seconds (RFC 7766 6.2.3); no exchange takes longer than this.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(60);
 /// Questions over UDP at once; each has one descriptor and the room of one message.
@@ -24,7 +24,7 @@ pub const MAX_CONNECTIONS: usize = 16;
 const PREDECESSOR: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(20);
 /// Largest DNS message over UDP that EDNS0 senders announce in practice is 4096; leave room (RFC 6891 6.2.5).
-const LARGEST_MESSAGE: usize = 8192;
+pub(crate) const LARGEST_MESSAGE: usize = 8192;
 
 /// The IPv4 servers of a `resolv.conf(5)`.
 pub fn servers(resolv_conf: &str) -> Vec<Ipv4Addr> {

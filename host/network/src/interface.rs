@@ -6,14 +6,16 @@
 //! away from the interface. It is kept in a file, for the next machine of the same namespace: a container that is started
 //! again finds what the first one found.
 //!
-//! The unsafe code here calls ioctls with a fully initialised `struct ifreq`, and makes one packet socket.
+//! The unsafe code here reads members of the union in `struct ifreq`.
+
+pub(crate) mod packet;
 
 use crate::tap::{ioctl, request, sockaddr as inet};
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
     net::{Ipv4Addr, UdpSocket},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     path::Path,
 };
 
@@ -29,14 +31,12 @@ pub struct Interface {
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// Bytes the host keeps of frames that the machine has not read yet: more than a window of TCP's.
-const RECEIVE_BUFFER: libc::c_int = 4 << 20;
 const LOOPBACK: &str = "lo";
 
 impl Interface {
-    /// The interface of the calling thread's network namespace, without its address from now on; `None` when there is none
-    /// but the loopback. `record` is where its address is kept.
-    pub fn take(record: &Path) -> io::Result<Option<(Interface, OwnedFd)>> {
+    /// The interface of the calling thread's network namespace; `None` when there is none but the loopback. `record` is
+    /// where its address is kept, if it was taken before.
+    pub fn find(record: &Path) -> io::Result<Option<Interface>> {
         let known = fs::read(record).ok().and_then(|text| serde_json::from_slice::<Interface>(&text).ok());
         let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let names = names()?;
@@ -52,15 +52,37 @@ impl Interface {
             }
             (false, _) => found,
         };
+        Ok(Some(interface))
+    }
+
+    /// [`Interface::find`], without its address from now on, and a socket for the frames of its link. `with_resolver`: those
+    /// of a [`Resolver`](crate::resolver::Resolver) too.
+    pub fn take(record: &Path, with_resolver: bool) -> io::Result<Option<(Interface, OwnedFd)>> {
+        let Some(interface) = Interface::find(record)? else { return Ok(None) };
         let text = serde_json::to_vec(&interface)?;
         fs::write(record, text)?;
-        let socket = packet_socket(index(control.as_raw_fd(), &name)?)?;
+        let socket = packet::machine(&interface, with_resolver)?;
+        let (control, name) = (UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?, &interface.name);
         // Without this the host greets the machine's neighbours under an address of its own. Hosts without IPv6 lack the file.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
-        let mut none = request(&name);
+        let mut none = request(name);
         none.ifr_ifru.ifru_addr = inet(Ipv4Addr::UNSPECIFIED);
         ioctl(control.as_raw_fd(), libc::SIOCSIFADDR, &mut none)?;
         Ok(Some((interface, socket)))
+    }
+
+    /// The address on the link at which the machine asks for names, where the namespace's server is out of its reach: the
+    /// last of the network, which engines give out last. `None`: too small a network, or it is the machine's own or the gateway's.
+    pub fn resolver(&self) -> Option<Ipv4Addr> {
+        let hosts = u32::MAX.checked_shr(self.length.into()).filter(|hosts| *hosts > 2)?;
+        let last = Ipv4Addr::from((u32::from(self.address) | hosts) - 1);
+        (last != self.address && Some(last) != self.gateway).then_some(last)
+    }
+
+    /// The MAC of that address: locally administered, and as much the link's only one as the machine's.
+    pub fn resolver_mac(&self) -> [u8; 6] {
+        let [.., c, d, e, f] = self.mac;
+        [0x06, 0x55, c, d, e, f]
     }
 }
 
@@ -115,40 +137,7 @@ fn gateway(table: &str, name: &str) -> Option<Ipv4Addr> {
     })
 }
 
-/// A socket that has every frame of the interface but those it sends, each behind a virtio-net header.
-fn packet_socket(index: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: makes a descriptor that nobody else has. Protocol 0 hears nothing until it is bound to one interface.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was made just now.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-    // Linux before 4.20 lacks it: the machine would hear itself.
-    set(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    // Beyond the host's limit where we may.
-    let _ = set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)
-        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER));
-    // SAFETY: `sockaddr_ll` is plain data for which all zeroes is a valid value.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    address.sll_ifindex = index;
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address is initialised and as long as said.
-    let bound = unsafe { libc::bind(fd, std::ptr::from_ref(&address).cast(), length) };
-    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
-}
-
-fn set(fd: RawFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the option's value is an int that lives during the call.
-    let result = unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(&value).cast(), length) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn index(control: RawFd, name: &str) -> io::Result<libc::c_int> {
+pub(crate) fn index(control: RawFd, name: &str) -> io::Result<libc::c_int> {
     let mut answer = request(name);
     ioctl(control, libc::SIOCGIFINDEX, &mut answer)?;
     // SAFETY: the request filled in this member of the union, an int.
@@ -176,6 +165,23 @@ mod tests {
         for damaged in ["", "x\n", "Iface\neth0\t00000000\n", "Iface\neth0 zz zz 0 0 0 0 zz\n"] {
             assert_eq!(gateway(damaged, "eth0"), None, "{damaged}");
         }
+    }
+
+    #[test]
+    fn the_resolver_is_at_the_last_address_of_the_network_that_nobody_has() {
+        let at = |address: [u8; 4], length, gateway: [u8; 4]| {
+            let (address, gateway) = (address.into(), Some(gateway.into()));
+            let (name, mac) = ("eth0".into(), [2, 0x42, 1, 2, 3, 4]);
+            Interface { name, mac, mtu: 1500, address, length, gateway }.resolver().map(|a| a.octets())
+        };
+        assert_eq!(at([172, 19, 0, 2], 16, [172, 19, 0, 1]), Some([172, 19, 255, 254]));
+        assert_eq!(at([10, 0, 0, 254], 24, [10, 0, 0, 1]), None);
+        assert_eq!(at([10, 0, 0, 2], 24, [10, 0, 0, 254]), None);
+        assert_eq!(at([10, 0, 0, 1], 29, [10, 0, 0, 2]), Some([10, 0, 0, 6]));
+        assert_eq!(at([10, 0, 0, 2], 30, [10, 0, 0, 1]), None, "both of its addresses are taken");
+        assert_eq!(at([10, 0, 0, 2], 31, [10, 0, 0, 3]), None);
+        assert_eq!(at([10, 0, 0, 2], 32, [10, 0, 0, 1]), None);
+        assert_eq!(at([10, 0, 0, 2], 0, [10, 0, 0, 1]), Some([255, 255, 255, 254]));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!   installed, QEMU's own.
 //!
 //! A machine that is a container has neither: it takes over the interface that somebody made for it in a network namespace
-//! ([`interface`]).
+//! ([`interface`]), and names are resolved by the namespace's own server, if that is on its loopback ([`resolver`]).
 //!
 //! [`ports`] holds what both share: the notation of `-p`, and the check that a host port is free.
 //!
@@ -23,5 +23,6 @@ pub mod nat;
 pub mod passt;
 pub mod ports;
 pub mod proxy;
+pub mod resolver;
 pub mod subnet;
 pub mod tap;

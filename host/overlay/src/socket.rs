@@ -27,9 +27,8 @@ pub fn listen(folder: &Path) -> Result<UnixListener> {
     // Between bind and chmod anybody could connect: in a directory that nobody else enters nobody can.
     let hidden = folder.join(".overlay.new");
     let made = DirBuilder::new().mode(0o700).create(&hidden).and_then(|()| {
-        let short = Short::new(&hidden, "s")?;
-        let listener = UnixListener::bind(short.path())?;
         let bound = hidden.join("s");
+        let listener = bind_at(&bound)?;
         fs::set_permissions(&bound, Permissions::from_mode(0o600))?;
         fs::rename(&bound, &path)?;
         fs::remove_dir(&hidden)?;
@@ -50,19 +49,33 @@ pub fn files(folder: &Path) -> Result<PathBuf> {
 
 /// Connects to a machine's socket.
 pub fn connect(folder: &Path) -> io::Result<UnixStream> {
-    UnixStream::connect(Short::new(folder, NAME)?.path())
+    connect_at(&folder.join(NAME))
 }
 
-/// A short name for a file: the path of a socket has room for 107 bytes (unix(7)), a state directory may be longer.
+/// Makes a socket at a path of any length.
+pub fn bind_at(path: &Path) -> io::Result<UnixListener> {
+    UnixListener::bind(Short::new(path)?.path())
+}
+
+/// Connects to a socket at a path of any length.
+pub fn connect_at(path: &Path) -> io::Result<UnixStream> {
+    UnixStream::connect(Short::new(path)?.path())
+}
+
+/// A short name for a file: the address of a socket has room for 107 bytes (unix(7)), and directories of machines and
+/// containers are where users and engines want them.
 struct Short {
     path: PathBuf,
     _folder: File,
 }
 
 impl Short {
-    fn new(folder: &Path, name: &str) -> io::Result<Short> {
-        let folder = File::open(folder)?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()));
+    fn new(path: &Path) -> io::Result<Short> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let folder = File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
         Ok(Short { path, _folder: folder })
     }
 

@@ -8,7 +8,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 use unilith_container::{
@@ -18,6 +18,7 @@ use unilith_container::{
     record::{Containers, Record, Status},
 };
 use unilith_machine::process::Process;
+use unilith_overlay::socket::{bind_at, connect_at};
 
 /// The keeper's socket in the container's folder, on which `start` is said.
 pub const START: &str = "start.sock";
@@ -74,7 +75,7 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
 
 fn make(global: &Global, all: &Containers, args: &Args, container: &Container, folder: &Path) -> Result<()> {
     let socket = folder.join(CREATE);
-    let listener = UnixListener::bind(&socket).map_err(file("make", &socket))?;
+    let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let mut keeper = Keeper(Some(spawn(global, args)?));
     let pid = keeper.id();
     let groups = match &container.cgroup {
@@ -129,6 +130,8 @@ fn spawn(global: &Global, args: &Args) -> Result<Child> {
     command.arg("oci").arg("--root").arg(&global.root).args(["__keep", "--bundle"]).arg(&args.bundle);
     if let Some(socket) = &args.console_socket {
         command.arg("--console-socket").arg(socket);
+        // Containers' shims read what this command prints until nobody has it open any more.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     }
     // Its standard streams are the container's: those the engine gave us.
     command
@@ -219,7 +222,7 @@ pub fn start(all: &Containers, id: &str) -> Result<u8> {
         }
     }
     let socket = all.folder(id)?.join(START);
-    let stream = UnixStream::connect(&socket).map_err(file("reach the container by", &socket))?;
+    let stream = connect_at(&socket).map_err(file("reach the container by", &socket))?;
     let mut line = Line(BufReader::new(stream));
     record.started = true;
     all.save(&record)?;

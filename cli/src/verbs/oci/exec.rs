@@ -15,20 +15,21 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
     io::{self, Read, Write},
-    os::{
-        fd::AsFd,
-        unix::net::{UnixListener, UnixStream},
-    },
+    os::fd::AsFd,
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::{Child, Command, Stdio},
     thread,
 };
 use unilith_container::{
     beneath::Root,
+    bundle::Container,
     record::{Containers, Record, Status},
     terminal,
 };
-use unilith_overlay::{Client, Event, Input, Program};
+use unilith_overlay::{
+    Client, Event, Input, Program,
+    socket::{bind_at, connect_at},
+};
 
 /// The exit code of a process whose machine ended first, as one that was killed.
 const ENDED_WITH_MACHINE: u8 = 137;
@@ -133,7 +134,9 @@ pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
         || process.arguments[0].contains('/')
     {
         // Said before anything is started, with the words that engines know.
-        Root::open(&record.root)?.find_program(&process.arguments[0], &process.environment, working)?;
+        let binds = Container::read(&record.bundle)?.binds;
+        let root = Root::open(&record.root)?;
+        root.find_program(&binds, &process.arguments[0], &process.environment, working)?;
     }
     if !args.detach && args.console_socket.is_none() {
         return run(&record, &process, None, || Ok(()));
@@ -143,7 +146,7 @@ pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {
     let (description, socket) = (description(&folder, number), socket(&folder, number));
     let text = serde_json::to_vec(&process).map_err(|e| Fault::new(e.to_string()))?;
     fs::write(&description, text).map_err(file("write", &description))?;
-    let started = UnixListener::bind(&socket).map_err(file("make", &socket)).and_then(|listener| {
+    let started = bind_at(&socket).map_err(file("make", &socket)).and_then(|listener| {
         let mut child = Keeper(Some(spawn(root, args, number)?));
         let mut line = child.meet(&listener)?;
         line.expect()?;
@@ -179,6 +182,8 @@ fn spawn(root: &Path, args: &Args, number: u32) -> Result<Child> {
     command.arg("oci").arg("--root").arg(root).args(["__exec", "--number", &number.to_string()]);
     if let Some(socket) = &args.console_socket {
         command.arg("--console-socket").arg(socket);
+        // Containers' shims read what this command prints until nobody has it open any more.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     }
     command.arg(&args.id).spawn().map_err(|e| Fault::new(format!("cannot start a process: {e}")))
 }
@@ -188,7 +193,7 @@ pub fn stand_in(all: &Containers, args: &StandIn) -> Result<u8> {
     rustix::process::setsid().map_err(|e| Fault::new(format!("cannot leave the session: {e}")))?;
     let folder = all.folder(&args.id)?;
     let path = socket(&folder, args.number);
-    let mut starter = UnixStream::connect(&path).map_err(file("reach", &path))?;
+    let mut starter = connect_at(&path).map_err(file("reach", &path))?;
     let mut told = false;
     let result = (|| {
         let record = all.find(&args.id)?;

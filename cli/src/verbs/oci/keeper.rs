@@ -13,6 +13,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
+    net::Ipv4Addr,
     os::{
         fd::AsFd,
         unix::{
@@ -39,6 +40,8 @@ use unilith_machine::{
     supervisor::{self, Watcher},
     support,
 };
+use unilith_network::{dns, interface::Interface};
+use unilith_overlay::socket::{bind_at, connect_at};
 
 /// Memory of a container without a limit. What is not used costs nothing.
 const DEFAULT_MEMORY: u64 = 1 << 30;
@@ -48,6 +51,8 @@ const BESIDE: u64 = 12 << 20;
 const LEAST: u64 = 16 << 20;
 /// Name and value of the label by which a machine is known to be a container.
 pub const LABEL: &str = "oci";
+/// The file that says whom programs ask for names (resolv.conf(5)).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The exit code of a shell for a program that is not there, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
@@ -79,7 +84,7 @@ pub fn act(all: &Containers, args: &Args) -> Result<u8> {
     rustix::process::setsid().map_err(|e| Fault::new(format!("cannot leave the session: {e}")))?;
     let folder = all.folder(&args.id)?;
     let socket = folder.join(CREATE);
-    let mut creator = UnixStream::connect(&socket).map_err(file("reach", &socket))?;
+    let mut creator = connect_at(&socket).map_err(file("reach", &socket))?;
     let prepared = prepare(all, args, &folder, &mut creator);
     // Nobody can create it again, so nobody needs it.
     let _ = fs::remove_file(&socket);
@@ -121,7 +126,7 @@ fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStrea
         return Err(Fault::new("the container was given up while it was made"));
     }
     let socket = folder.join(START);
-    let listener = UnixListener::bind(&socket).map_err(file("make", &socket))?;
+    let listener = bind_at(&socket).map_err(file("make", &socket))?;
     let machine = match container.is_sandbox {
         true => None,
         false => Some(machine(all, args, folder, &container)?),
@@ -132,8 +137,9 @@ fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStrea
 fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) -> Result<Machine> {
     check_choices(container)?;
     let root = Root::open(&container.root)?;
-    let program =
-        root.find_program(&container.args[0], &container.env, &container.working).map_err(|error| {
+    let program = root
+        .find_program(&container.binds, &container.args[0], &container.env, &container.working)
+        .map_err(|error| {
             let code = match error {
                 unilith_container::ContainerError::NotExecutable(_) => NOT_EXECUTABLE,
                 _ => NOT_FOUND,
@@ -160,8 +166,13 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
         let destination = place.destination.clone();
         places.push(bundle::Bind { source, destination, read_only: false, is_directory: true });
     }
+    let names = Names::of(all, folder, container)?;
     // In the order of their depth, so that none hides another.
     places.extend(container.binds.iter().cloned());
+    if let Some(names) = &names {
+        let asked = places.iter_mut().filter(|place| place.destination == Path::new(RESOLV_CONF));
+        asked.for_each(|place| place.source = names.resolv_conf.clone());
+    }
     places.sort_by_key(|place| place.destination.components().count());
     for place in places {
         if !place.destination.starts_with("/dev") {
@@ -177,11 +188,14 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
     }
     let archive = folder.join("root.cpio");
     fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
-    let spec = spec(all, args, container, &program, volumes, archive)?;
+    let server = names.map(|names| names.server);
+    let spec = spec(all, args, container, &program, volumes, archive, server)?;
     let held = Store::open()?.create(spec)?;
     let (input, output): (Box<dyn Read + Send>, File) = match &args.console_socket {
         Some(socket) => {
             let terminal = terminal::give(socket)?;
+            // What is to be said of the machine is said where its program is seen.
+            rustix::stdio::dup2_stderr(&terminal).map_err(|e| Fault::new(format!("the terminal: {e}")))?;
             let again = terminal.try_clone().map_err(|e| Fault::new(format!("the terminal: {e}")))?;
             (Box::new(terminal), again)
         }
@@ -192,6 +206,32 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
         }
     };
     Ok(Machine { held, input, output, root: container.root.clone() })
+}
+
+/// The name server on the loopback of the container's namespace, which the machine asks at an address of its link.
+struct Names {
+    server: Ipv4Addr,
+    /// The engine's file with that address in it.
+    resolv_conf: PathBuf,
+}
+
+impl Names {
+    /// `None`: the engine names no such server, or the machine has no link to ask over.
+    fn of(all: &Containers, folder: &Path, container: &Container) -> Result<Option<Names>> {
+        let bind = container.binds.iter().find(|bind| bind.destination == Path::new(RESOLV_CONF));
+        let Some(bind) = bind.filter(|_| container.network != bundle::Network::Host) else { return Ok(None) };
+        let text = fs::read_to_string(&bind.source).map_err(file("read", &bind.source))?;
+        let Some(server) = dns::servers(&text).first().copied().filter(Ipv4Addr::is_loopback) else {
+            return Ok(None);
+        };
+        let found = Interface::find(&all.interface_record()?);
+        let found = found.map_err(|e| Fault::new(format!("cannot look at the network namespace: {e}")))?;
+        let Some(address) = found.and_then(|interface| interface.resolver()) else { return Ok(None) };
+        let resolv_conf = folder.join("resolv.conf");
+        let text = text.replace(&server.to_string(), &address.to_string());
+        fs::write(&resolv_conf, text).map_err(file("write", &resolv_conf))?;
+        Ok(Some(Names { server, resolv_conf }))
+    }
 }
 
 /// What annotations choose that this runtime does not have is refused, not passed over.
@@ -218,10 +258,11 @@ fn spec(
     program: &Path,
     volumes: Vec<Mount>,
     initrd: PathBuf,
+    server: Option<Ipv4Addr>,
 ) -> Result<Spec> {
     let network = match container.network {
         bundle::Network::Host => Network::Auto,
-        _ => Network::Interface(all.interfaces()?.join(namespace::number()?.to_string())),
+        _ => Network::Interface { record: all.interface_record()?, server },
     };
     if let Some(lack) = support::lack_with(&network) {
         return Err(Fault::new(format!("containers are machines that are processes, but {lack}")));
