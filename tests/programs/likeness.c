@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Who a thread is, and what datagram, netlink and UNIX sockets tell: cases in which this kernel once differed from Linux.
+// Who a thread is, what sockets of all kinds tell, and how files, pipes and watches end: cases in which this kernel once differed from Linux.
 #define _GNU_SOURCE
 #include "check.h"
 #include <arpa/inet.h>
@@ -8,13 +8,20 @@
 #include <linux/netlink.h>
 #include <linux/sockios.h>
 #include <asm/termbits.h>
+#include <dirent.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -295,6 +302,11 @@ static void taken(int master, int slave, const char *written, const char *expect
     CHECK(length == (ssize_t)strlen(expected) && !memcmp(got, expected, length));
 }
 
+static void *writes_one(void *master) {
+    CHECK(write((long)master, "w", 1) == 1);
+    return NULL;
+}
+
 static void terminals(void) {
     int master = open("/dev/ptmx", O_RDWR | O_NOCTTY);
     CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0 && fcntl(master, F_GETFL) == (O_RDWR | 0x8000));
@@ -317,7 +329,151 @@ static void terminals(void) {
     taken(master, slave, "\303\274\177x\n", "x\n");
     shown(master, slave, "a\r", "a\r");
     shown(master, slave, "\r\rb\r\r", "b\r");
+    // Too long a line keeps its beginning and its end; flushing makes room for who waits, and is told in packet mode.
+    static char line[5000];
+    memset(line, 'M', sizeof line);
+    CHECK(fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK) == 0 && write(master, line, 4200) == 4200 && write(master, "\n", 1) == 1);
+    CHECK(read(slave, line, sizeof line) == 4096 && line[4094] == 'M' && line[4095] == '\n');
+    both.c_lflag &= ~(ECHO | ICANON);
+    CHECK(ioctl(slave, TCSETS2, &both) == 0);
+    while (write(master, line, sizeof line) > 0)
+        ;
+    CHECK(errno == EAGAIN && fcntl(master, F_SETFL, O_RDWR) == 0);
+    pthread_t writer;
+    CHECK(pthread_create(&writer, NULL, writes_one, (void *)(long)master) == 0);
+    CHECK(ioctl(slave, TCFLSH, TCIFLUSH) == 0 && pthread_join(writer, NULL) == 0);
+    char status;
+    struct pollfd watched = { master, POLLIN | POLLPRI, 0 };
+    CHECK(ioctl(master, TIOCPKT, &(int){ 1 }) == 0 && ioctl(slave, TCFLSH, TCIFLUSH) == 0);
+    CHECK(poll(&watched, 1, 60000) == 1 && watched.revents == (POLLIN | POLLPRI) && read(master, &status, 1) == 1 && status == TIOCPKT_FLUSHREAD);
+    CHECK(ioctl(slave, TCFLSH, TCIOFLUSH) == 0 && read(master, &status, 1) == 1 && status == (TIOCPKT_FLUSHREAD | TIOCPKT_FLUSHWRITE));
+    CHECK(poll(&watched, 1, 0) == 0);
     close(slave), close(master);
+}
+
+static short wait_for(int fd, short events) {
+    struct pollfd one = { fd, events, 0 };
+    CHECK(poll(&one, 1, 60000) == 1);
+    return one.revents;
+}
+
+static int error_of(int fd) {
+    int error = -1;
+    CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof error }) == 0);
+    return error;
+}
+
+// tcp(7) and connect(2): what a socket answers before, during and after an attempt that fails.
+static void connections_that_fail(void) {
+    char byte;
+    struct sockaddr_in nowhere = at("127.0.0.1", 0);
+    int silent = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(bind(silent, (void *)&nowhere, sizeof nowhere) == 0);
+    nowhere = name_of(silent);
+    CHECK(FAILS(recv(fd, &byte, 0, 0), ENOTCONN) && FAILS(recv(fd, &byte, 1, 0), ENOTCONN));
+    CHECK(FAILS(connect(fd, (void *)&nowhere, sizeof nowhere), EINPROGRESS) && wait_for(fd, POLLOUT) & POLLHUP);
+    CHECK(error_of(fd) == ECONNREFUSED && read(fd, &byte, 1) == 0);
+    CHECK(FAILS(connect(fd, (void *)&nowhere, sizeof nowhere), ECONNABORTED) && FAILS(read(fd, &byte, 1), ENOTCONN));
+    CHECK(FAILS(connect(fd, (void *)&nowhere, sizeof nowhere), EINPROGRESS) && wait_for(fd, POLLOUT) & POLLERR);
+    CHECK(FAILS(recv(fd, &byte, 1, MSG_PEEK), ECONNREFUSED) && recv(fd, &byte, 1, MSG_PEEK) == 0 && read(fd, &byte, 1) == 0);
+    // A call that waited tells it itself, and the next is a new attempt.
+    CHECK(close(fd) == 0 && (fd = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && FAILS(connect(fd, (void *)&nowhere, sizeof nowhere), ECONNREFUSED));
+    CHECK(error_of(fd) == 0 && FAILS(read(fd, &byte, 1), ENOTCONN) && FAILS(connect(fd, (void *)&nowhere, sizeof nowhere), ECONNREFUSED));
+    // A listener whose queue is full does not answer; the attempt ends by shutdown(2).
+    CHECK(listen(silent, 0) == 0);
+    int first = socket(AF_INET, SOCK_STREAM, 0), second = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(connect(first, (void *)&nowhere, sizeof nowhere) == 0 && FAILS(connect(second, (void *)&nowhere, sizeof nowhere), EINPROGRESS));
+    CHECK(shutdown(second, SHUT_RD) == 0 && wait_for(second, 0) == (POLLERR | POLLHUP) && error_of(second) == ECONNRESET);
+    // A connection that is over stays one.
+    int accepted = accept(silent, NULL, NULL);
+    CHECK(accepted >= 0 && close(accepted) == 0 && read(first, &byte, 1) == 0 && shutdown(first, SHUT_WR) == 0);
+    CHECK(FAILS(connect(first, (void *)&nowhere, sizeof nowhere), EISCONN));
+    close(first), close(second), close(fd), close(silent);
+}
+
+// TCP_INQ tells what is left, of which the end is one byte; TCP_WINDOW_CLAMP has a least value.
+static void streams_tell_what_is_left(void) {
+    struct sockaddr_in here = at("127.0.0.1", 0);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0), on = 1, clamp = 1, left;
+    CHECK(bind(listener, (void *)&here, sizeof here) == 0 && listen(listener, 1) == 0);
+    here = name_of(listener);
+    CHECK(connect(fd, (void *)&here, sizeof here) == 0);
+    int accepted = accept(listener, NULL, NULL);
+    CHECK(accepted >= 0 && setsockopt(accepted, IPPROTO_TCP, TCP_INQ, &on, sizeof on) == 0);
+    CHECK(write(fd, "12345678", 8) == 8 && close(fd) == 0);
+    while (ioctl(accepted, FIONREAD, &left) == 0 && left < 8)
+        usleep(1000);
+    CHECK(wait_for(accepted, POLLRDHUP) & POLLRDHUP);
+    for (int expected = 6; expected > 0; expected = expected == 6 ? 1 : 0) {
+        char bytes[8], control[64];
+        struct iovec part = { bytes, expected == 6 ? 3 : 5 };
+        struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control };
+        CHECK(recvmsg(accepted, &message, 0) == (ssize_t)part.iov_len);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        CHECK(header && header->cmsg_level == IPPROTO_TCP && header->cmsg_type == TCP_CM_INQ && header->cmsg_len == CMSG_LEN(sizeof left));
+        memcpy(&left, CMSG_DATA(header), sizeof left);
+        CHECK(left == expected);
+    }
+    CHECK(setsockopt(accepted, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, sizeof clamp) == 0);
+    CHECK(getsockopt(accepted, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, &(socklen_t){ sizeof clamp }) == 0 && clamp == 1152);
+    close(accepted), close(listener);
+}
+
+// Ends of files: those that lseek(2) does not know, and the last position that there is.
+static void ends_of_files(void) {
+    char byte;
+    int cpus = open("/proc/cpuinfo", O_RDONLY), dir = open("/tmp", O_RDONLY | O_DIRECTORY), fd = open("/tmp/end", O_CREAT | O_RDWR, 0600);
+    int pipes[2];
+    CHECK(lseek(cpus, 0, SEEK_CUR) == 0 && FAILS(lseek(cpus, 0, SEEK_END), EINVAL) && lseek(cpus, 7, SEEK_SET) == 7);
+    CHECK(lseek(dir, 0, SEEK_CUR) == 0 && (FAILS(lseek(dir, 0, SEEK_END), EINVAL) || lseek(dir, 0, SEEK_END) == 0x7fffffffffffffff));
+    loff_t last = 0x7ffffffffffffffe;
+    CHECK(FAILS(pread(fd, (char[8]){ 0 }, 8, last), EINVAL) && FAILS(pwrite(fd, "12345678", 8, last), EINVAL) && pread(fd, &byte, 1, last) == 0);
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "12345678", 8) == 8);
+    CHECK(FAILS(splice(pipes[0], NULL, fd, &last, 3, 0), EINVAL) && FAILS(sendfile(pipes[1], fd, &last, 3), EINVAL) && FAILS(sendfile(pipes[1], fd, NULL, -1), EINVAL));
+    CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0x7ffffffffffff000) == MAP_FAILED && errno == EOVERFLOW);
+    void *last_page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0x7fffffffffffe000);
+    CHECK(last_page != MAP_FAILED && munmap(last_page, 4096) == 0);
+    close(cpus), close(dir), close(fd), close(pipes[0]), close(pipes[1]), unlink("/tmp/end");
+}
+
+// splice(2) into a pipe that is partly full ends where that is full, and does not begin before a page of it is free.
+static void pipes_that_fill(void) {
+    static char page[8192];
+    int from[2], to[2];
+    CHECK(pipe(from) == 0 && pipe(to) == 0 && fcntl(to[1], F_SETPIPE_SZ, 8192) == 8192);
+    CHECK(write(from[1], page, 8192) == 8192 && write(to[1], page, 4096) == 4096);
+    CHECK(splice(from[0], NULL, to[1], NULL, 8192, 0) == 4096);
+    CHECK(FAILS(splice(from[0], NULL, to[1], NULL, 4096, SPLICE_F_NONBLOCK), EAGAIN) && read(to[0], page, 4000) == 4000);
+    CHECK(FAILS(splice(from[0], NULL, to[1], NULL, 4096, SPLICE_F_NONBLOCK), EAGAIN) && read(to[0], page, 96) == 96);
+    CHECK(splice(from[0], NULL, to[1], NULL, 4096, 0) == 4096 && close(to[0]) == 0);
+    CHECK(write(from[1], "x", 1) == 1 && signal(SIGPIPE, SIG_IGN) != SIG_ERR && FAILS(splice(from[0], NULL, to[1], NULL, 1, 0), EPIPE));
+    signal(SIGPIPE, SIG_DFL), close(to[1]), close(from[0]), close(from[1]);
+}
+
+static void heard(int instance, int watch, uint32_t mask) {
+    struct inotify_event event;
+    CHECK(read(instance, &event, sizeof event) == sizeof event);
+    if (event.wd != watch || event.mask != mask)
+        printf("watch %d mask %x, expected %d %x\n", event.wd, event.mask, watch, mask);
+    CHECK(event.wd == watch && event.mask == mask);
+}
+
+// inotify(7): who lists a directory has read it; a removed file is gone when nobody has it open.
+static void watches_hear_the_end(void) {
+    char byte;
+    CHECK(mkdir("/tmp/watched", 0700) == 0);
+    int instance = inotify_init1(IN_NONBLOCK), fd = open("/tmp/watched/file", O_CREAT | O_RDWR, 0600);
+    int dir = inotify_add_watch(instance, "/tmp/watched", IN_ACCESS | IN_DELETE_SELF), file = inotify_add_watch(instance, "/tmp/watched/file", IN_ATTRIB | IN_DELETE_SELF);
+    DIR *listing = opendir("/tmp/watched");
+    CHECK(readdir(listing) != NULL);
+    heard(instance, dir, IN_ACCESS | IN_ISDIR);
+    CHECK(unlink("/tmp/watched/file") == 0);
+    heard(instance, file, IN_ATTRIB);
+    CHECK(FAILS(read(instance, &byte, 1), EAGAIN) && close(fd) == 0);
+    heard(instance, file, IN_DELETE_SELF), heard(instance, file, IN_IGNORED);
+    CHECK(rmdir("/tmp/watched") == 0 && FAILS(read(instance, &byte, 1), EAGAIN) && closedir(listing) == 0);
+    heard(instance, dir, IN_DELETE_SELF), heard(instance, dir, IN_IGNORED);
+    CHECK(FAILS(read(instance, &byte, 1), EAGAIN) && close(instance) == 0);
 }
 
 int main(int argc, char **argv) {
@@ -332,5 +488,11 @@ int main(int argc, char **argv) {
     groups_on_loopback();
     netlink_ports();
     terminals();
+    mkdir("/tmp", 0777);
+    connections_that_fail();
+    streams_tell_what_is_left();
+    ends_of_files();
+    pipes_that_fill();
+    watches_hear_the_end();
     puts("all likeness tests passed");
 }

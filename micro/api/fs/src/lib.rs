@@ -189,7 +189,12 @@ pub trait File: Any + Send + Sync {
         false
     }
 
-    /// Bytes in the file, for SEEK_END and O_APPEND.
+    /// Where SEEK_END counts from; `EINVAL` where the end is not known before it is read (sequence files of /proc).
+    fn seek_end(&self) -> Result<u64> {
+        self.size()
+    }
+
+    /// Bytes in the file, for O_APPEND.
     fn size(&self) -> Result<u64> {
         Ok(self.stat()?.size)
     }

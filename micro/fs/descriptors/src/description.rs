@@ -168,6 +168,7 @@ impl Description {
             return Ok(self.used(n, notify::ACCESS));
         }
         let at = self.position();
+        check_range(at, to.remaining())?;
         let n = self.file.read(at, to)?;
         self.set_position(at + n as u64);
         Ok(self.used(n, notify::ACCESS))
@@ -188,6 +189,7 @@ impl Description {
             n
         } else {
             let at = self.position();
+            check_range(at, from.remaining())?;
             let n = self.file.write(at, from)?;
             self.set_position(at + n as u64);
             n
@@ -203,6 +205,7 @@ impl Description {
         if !self.may_read() {
             return Err(EBADF);
         }
+        check_range(offset, to.remaining())?;
         let n = self.file.read(offset, to)?;
         Ok(self.used(n, notify::ACCESS))
     }
@@ -218,6 +221,7 @@ impl Description {
         let n = if self.flags() & O_APPEND != 0 {
             self.file.append(from)?.0
         } else {
+            check_range(offset, from.remaining())?;
             self.file.write(offset, from)?
         };
         self.after_write(n)
@@ -325,6 +329,15 @@ impl Description {
             Some(last) => last.end(),
             None => Ok(()),
         }
+    }
+}
+
+/// `EINVAL` for bytes beyond the last position that there is, 2^63 - 1 (Linux' `rw_verify_area`).
+#[inline]
+pub fn check_range(offset: u64, count: usize) -> Result<()> {
+    match offset.checked_add(count as u64) {
+        Some(end) if end <= i64::MAX as u64 => Ok(()),
+        _ => Err(EINVAL),
     }
 }
 

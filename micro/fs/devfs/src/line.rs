@@ -248,7 +248,8 @@ impl Line {
             self.echo(byte, effect);
             self.editing.push(byte);
             self.finish();
-        } else if self.editing.len() + self.ready.len() < LIMIT {
+        } else if self.editing.len() + self.ready.len() < LIMIT - 1 {
+            // The last place is that of the end of the line.
             self.echo(byte, effect);
             self.editing.push(byte);
         }

@@ -40,6 +40,8 @@ const O_ACCMODE: u32 = 0o3;
 const O_WRONLY: u32 = 0o1;
 const O_NOCTTY: u32 = 0o400;
 const TIOCPKT: u32 = 0x5420;
+const TIOCPKT_FLUSHREAD: u8 = 1;
+const TIOCPKT_FLUSHWRITE: u8 = 2;
 const TIOCGETD: u32 = 0x5424;
 const TCSBRKP: u32 = 0x5425;
 const TIOCGPTN: u32 = 0x8004_5430;
@@ -58,6 +60,8 @@ struct State {
     locked: bool,
     /// TIOCPKT: each read of the master begins with a byte of status.
     packets: bool,
+    /// What the master has not read yet of the slave's flushes (TIOCPKT_*).
+    status: u8,
     slaves: usize,
     /// The last slave was closed, and none opened since.
     slave_gone: bool,
@@ -128,13 +132,23 @@ impl Pair {
             _ => return Err(EINVAL),
         };
         let (output, line) = if reads_output { (reads, writes) } else { (writes, reads) };
-        let mut state = self.state.lock();
-        if output {
-            state.output.clear();
+        {
+            let mut state = self.state.lock();
+            if output {
+                state.output.clear();
+            }
+            if line {
+                state.line.flush();
+            }
+            if state.packets && !reads_output {
+                let read = if reads { TIOCPKT_FLUSHREAD } else { 0 };
+                let write = if writes { TIOCPKT_FLUSHWRITE } else { 0 };
+                state.status |= read | write;
+            }
         }
-        if line {
-            state.line.flush();
-        }
+        // There is room again for what waits to be written, and perhaps a status to be read.
+        self.master.wake_all(WRITABLE | READABLE | Events::PRI);
+        self.slave.wake_all(WRITABLE);
         Ok(0)
     }
 
@@ -247,6 +261,7 @@ fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>
             output: VecDeque::new(),
             locked,
             packets: false,
+            status: 0,
             slaves: 0,
             slave_gone: false,
             master_gone: false,
@@ -286,6 +301,11 @@ impl File for Master {
         let most = to.remaining().min(CHUNK * 16);
         let bytes: Vec<u8> = {
             let mut state = self.pair.state.lock();
+            if state.packets && state.status != 0 && most > 0 {
+                let status = core::mem::take(&mut state.status);
+                drop(state);
+                return to.put(&[status]);
+            }
             if state.output.is_empty() {
                 // What was written before the last slave went is read first.
                 return Err(if state.slave_gone { EIO } else { EAGAIN });
@@ -312,8 +332,10 @@ impl File for Master {
 
     fn poll(&self) -> Events {
         let state = self.pair.state.lock();
+        let has_status = state.packets && state.status != 0;
         Events::NONE
-            .with(READABLE, !state.output.is_empty())
+            .with(READABLE, has_status || !state.output.is_empty())
+            .with(Events::PRI, has_status)
             .with(WRITABLE, state.line.has_room())
             .with(Events::HUP, state.slave_gone)
     }
@@ -335,7 +357,11 @@ impl File for Master {
             TIOCGPTLCK => answer(self.pair.state.lock().locked.into()),
             TIOCPKT => {
                 let packets = flag()?;
-                self.pair.state.lock().packets = packets;
+                let mut state = self.pair.state.lock();
+                if !state.packets {
+                    state.status = 0;
+                }
+                state.packets = packets;
                 Ok(0)
             }
             TIOCGPKT => answer(self.pair.state.lock().packets.into()),

@@ -384,6 +384,14 @@ impl File for OpenFile {
         Ok(0)
     }
 
+    fn seek_end(&self) -> Result<u64> {
+        match self.node.body.kind() {
+            FileType::Directory => Ok(0),
+            // Linux' sequence files are made while they are read.
+            _ => Err(EINVAL),
+        }
+    }
+
     fn stat(&self) -> Result<Stat> {
         self.node.stat()
     }

@@ -5,7 +5,7 @@ use crate::data::Place;
 use crate::node::{FILE_LIMIT, Node};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
+use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Stat};
 use api_mem::PageSource;
 use core::any::Any;
 
@@ -177,6 +177,11 @@ impl File for RamFile {
 
     fn size(&self) -> Result<u64> {
         Ok(self.node.length())
+    }
+
+    fn seek_end(&self) -> Result<u64> {
+        // A directory's end is not counted in bytes (Linux' dcache_dir_lseek).
+        if self.node.kind()? == FileType::Directory { Err(EINVAL) } else { self.size() }
     }
 
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64> {

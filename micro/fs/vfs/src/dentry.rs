@@ -2,6 +2,7 @@
 //! Names in the tree.
 
 use crate::mount::Mount;
+use crate::notify;
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -27,6 +28,8 @@ pub struct Dentry {
     kind: FileType,
     link: SpinLock<Link>,
     unlinked: AtomicBool,
+    /// Somebody watches the inode, which had no name left when this one was removed.
+    is_watched_to_the_end: AtomicBool,
     children: SpinLock<Map<Box<[u8]>, Weak<Dentry>>>,
     /// Root of the mount that covers this directory.
     cover: SpinLock<Option<Arc<Dentry>>>,
@@ -47,6 +50,7 @@ impl Dentry {
             inode,
             link: SpinLock::new(Link { parent, name: name.into() }),
             unlinked: AtomicBool::new(false),
+            is_watched_to_the_end: AtomicBool::new(false),
             children: SpinLock::new(Map::new()),
             cover: SpinLock::new(None),
             is_covered: AtomicBool::new(false),
@@ -84,6 +88,11 @@ impl Dentry {
     /// True when the name was removed, or never was.
     pub fn is_unlinked(&self) -> bool {
         self.unlinked.load(Ordering::Relaxed)
+    }
+
+    /// Watches of the inode hear when this dentry, its last, goes.
+    pub(crate) fn tell_when_gone(&self) {
+        self.is_watched_to_the_end.store(true, Ordering::Relaxed);
     }
 
     /// Last component of the path; empty for the root of a mount.
@@ -282,6 +291,9 @@ impl Drop for Dentry {
     fn drop(&mut self) {
         // Iteratively: a chain of a thousand parents must not become a thousand nested drops.
         let this: *const Dentry = self;
+        if *self.is_watched_to_the_end.get_mut() {
+            notify::gone(&self.inode);
+        }
         let link = self.link.get_mut();
         let Some(mut parent) = link.parent.take() else { return };
         parent.forget(&core::mem::take(&mut link.name), this);

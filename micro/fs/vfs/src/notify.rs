@@ -111,17 +111,25 @@ pub(crate) fn name(dir: &Arc<Dentry>, name: &[u8], mask: u32, is_directory: bool
     }
 }
 
-/// A file lost a name: the number of its links is an attribute, and without any it is gone.
-pub(crate) fn unlinked(inode: &Arc<dyn Inode>, is_directory: bool) {
+/// A file lost a name: the number of its links is an attribute. Without any it is gone as soon as nobody has it open,
+/// of which the last holder of the name tells ([`gone`]).
+pub(crate) fn unlinked(victim: &Dentry) {
     if !is_watched() {
         return;
     }
-    if !is_directory {
+    let inode = victim.inode();
+    if !victim.is_directory() {
         tell(inode, ATTRIB, 0, None, false);
         if inode.stat().is_ok_and(|stat| stat.links > 0) {
             return;
         }
     }
+    victim.tell_when_gone();
+}
+
+/// Nobody holds a file any more that had lost its last name.
+#[cold]
+pub(crate) fn gone(inode: &Arc<dyn Inode>) {
     for watch in watches_of(inode) {
         watch.happened(DELETE_SELF, 0, None, false);
         watch.gone();

@@ -269,7 +269,9 @@ pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
     }
     dir.inode().unlink(&name, directory)?;
     victim.unlinked();
-    notify::unlinked(victim.inode(), directory);
+    notify::unlinked(&victim);
+    // Unless it is open, the file is gone before its directory is told (Linux' d_delete_notify).
+    drop(victim);
     notify::name(&dir, &name, notify::DELETE, directory);
     Ok(())
 }
@@ -343,7 +345,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
             moving.moved(&target.dir, &to_name);
             notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name));
             if let Some(there) = there {
-                notify::unlinked(there.inode(), there.is_directory());
+                notify::unlinked(&there);
             }
         }
     }

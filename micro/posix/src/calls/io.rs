@@ -288,7 +288,7 @@ pub fn lseek(call: &mut Call<'_>) -> Result<usize> {
     let base = match whence {
         SEEK_SET => 0,
         SEEK_CUR => description.position(),
-        SEEK_END => description.file().size()?,
+        SEEK_END => description.file().seek_end()?,
         SEEK_DATA | SEEK_HOLE => {
             let from = u64::try_from(offset).map_err(|_| ENXIO)?;
             let found = description.file().seek_data(from, whence == SEEK_HOLE)?;

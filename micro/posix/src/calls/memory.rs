@@ -76,6 +76,11 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         return Err(ENOMEM);
     }
     if let Some(description) = file {
+        // A file ends where its positions do (Linux' `file_mmap_ok`).
+        let beyond = (i64::MAX as u64).checked_sub(length).is_none_or(|last| offset / PAGE > last / PAGE);
+        if beyond && description.file().stat()?.kind == FileType::Regular {
+            return Err(EOVERFLOW);
+        }
         if request.shared && rights.contains(Rights::WRITE) && !description.may_write() {
             return Err(EACCES);
         }

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use api_fs::FileType;
 use api_user::UserPtr;
 use descriptors::Description;
+use vfs::notify;
 use vfs::{Access, Capability, Dentry, MountFlags, Walk, ops};
 
 const AT_REMOVEDIR: u32 = 0x200;
@@ -182,6 +183,12 @@ fn listed(description: &Description, root: &Arc<Dentry>) -> Result<Vec<Listed>> 
 /// Fills the buffer with entries that `encode` writes; `EINVAL` when not even the first fits.
 fn list(call: &Call<'_>, encode: fn(&Listed, &mut Vec<u8>)) -> Result<usize> {
     let description = files::get(call.int(0))?;
+    let done = list_from(&description, call, encode)?;
+    description.happened(notify::ACCESS);
+    Ok(done)
+}
+
+fn list_from(description: &Description, call: &Call<'_>, encode: fn(&Listed, &mut Vec<u8>)) -> Result<usize> {
     let is_directory = description.place().is_some_and(|place| place.is_directory());
     if !is_directory {
         return Err(ENOTDIR);
@@ -195,7 +202,7 @@ fn list(call: &Call<'_>, encode: fn(&Listed, &mut Vec<u8>)) -> Result<usize> {
     let mut done = 0;
     let mut record = Vec::new();
     loop {
-        let entries = listed(&description, &root)?;
+        let entries = listed(description, &root)?;
         if entries.is_empty() {
             return Ok(done);
         }

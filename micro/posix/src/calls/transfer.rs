@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::FileType;
 use api_user::{Sink, Source, UserPtr, read_iovec};
-use descriptors::Description;
+use descriptors::{Description, check_range};
 use pipe::PipeEnd;
 
 const SPLICE_F_NONBLOCK: u32 = 2;
@@ -18,6 +18,7 @@ const SPLICE_KNOWN: u32 = 15;
 const O_APPEND: u32 = 0o2000;
 /// Bytes moved at a time.
 const CHUNK: usize = 65536;
+const PAGE: usize = 4096;
 /// As Linux' MAX_RW_COUNT.
 const LIMIT: usize = 0x7fff_f000;
 
@@ -42,6 +43,15 @@ impl Position {
         }
         let at = u64::try_from(pointer.read()?).map_err(|_| EINVAL)?;
         Ok(Position::Pointer(pointer, at))
+    }
+
+    /// `EINVAL` where `count` bytes reach beyond the last position.
+    fn check(&self, description: &Description, count: usize) -> Result<()> {
+        match self {
+            Position::Pointer(_, at) => check_range(*at, count),
+            Position::Own if description.is_seekable() => check_range(description.position(), count),
+            Position::Own => Ok(()),
+        }
     }
 
     fn fill(&mut self, from: &Description, to: &mut [u8]) -> Result<usize> {
@@ -82,6 +92,7 @@ pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let mut position = Position::read(call.ptr(2), &from)?;
+    position.check(&from, call.size(3))?;
     let count = call.size(3).min(LIMIT);
     let mut bytes = buffer(count.min(CHUNK))?;
     let mut done = 0;
@@ -153,17 +164,34 @@ pub fn splice(call: &mut Call<'_>) -> Result<usize> {
                 return Err(EINVAL);
             }
             let mut position = Position::read(call.ptr(3), &to)?;
+            position.check(&to, count)?;
             let n = splice_out(&from, source, &to, &mut position, count, nonblocking)?;
             position.store()?;
             Ok(n)
         }
         (None, Some(target)) => {
             let mut position = Position::read(call.ptr(1), &from)?;
+            position.check(&from, count)?;
             let n = splice_in(&from, &mut position, &to, target, count, nonblocking)?;
             position.store()?;
             Ok(n)
         }
     }
+}
+
+/// Waits until whole pages fit into a pipe, and says how many bytes they are: what is spliced begins a page of its own,
+/// so that a page with room at its end is full (Linux' `pipe_full`).
+fn wait_for_room(to: &Description, target: &PipeEnd, nonblocking: bool) -> Result<usize> {
+    let room = || {
+        let used = target.pipe().length().next_multiple_of(PAGE);
+        match target.pipe().capacity().saturating_sub(used) {
+            // Without a reader it is the write that fails.
+            0 if to.file().poll().contains(Events::ERR) => Ok(PAGE),
+            0 => Err(EAGAIN),
+            room => Ok(room),
+        }
+    };
+    on_pipe(to, nonblocking, Events::OUT, room)
 }
 
 /// Out of a pipe: looks first, and takes out what the other side took.
@@ -180,6 +208,11 @@ fn splice_out(
     if n == 0 {
         return Ok(0);
     }
+    // What is moved to another pipe ends where that is full.
+    let n = match pipe_end(to) {
+        Some(target) => n.min(wait_for_room(to, target, nonblocking)?),
+        None => n,
+    };
     let mut data = Source::kernel(&bytes[..n]);
     let written = match position {
         Position::Pointer(_, at) => write_at(to, *at, &mut data)?,
@@ -203,11 +236,7 @@ fn splice_in(
     count: usize,
     nonblocking: bool,
 ) -> Result<usize> {
-    let room = || match target.pipe().capacity().saturating_sub(target.pipe().length()) {
-        0 => Err(EAGAIN),
-        room => Ok(room),
-    };
-    let room = on_pipe(to, nonblocking, Events::OUT, room)?;
+    let room = wait_for_room(to, target, nonblocking)?;
     let mut bytes = buffer(count.min(CHUNK).min(room))?;
     let n = position.fill(from, &mut bytes)?;
     if n == 0 {

@@ -45,6 +45,8 @@ const STREAMS: [Known; 14] = [
     (IPPROTO_TCP, linux::TCP_INQ, 0, 1),
 ];
 
+const LEAST_CLAMP: i32 = 2304 / 2;
+
 /// What was set.
 #[derive(Debug, Default)]
 pub struct Kept(Vec<(u32, u32, i32)>);
@@ -54,6 +56,9 @@ impl Kept {
     pub fn set(&mut self, stream: bool, level: i32, name: i32, value: &[u8]) -> Option<Result<()>> {
         let (level, name, _, most) = known(stream, level, name)?;
         let keep = int_or_byte(value).and_then(|n| if (0..=most).contains(&n) { Ok(n) } else { Err(EINVAL) });
+        // A window has no less than half of the smallest buffer (Linux' SOCK_MIN_RCVBUF), or no limit.
+        let is_clamp = (level, name) == (IPPROTO_TCP, linux::TCP_WINDOW_CLAMP);
+        let keep = keep.map(|n| if is_clamp && n > 0 { n.max(LEAST_CLAMP) } else { n });
         Some(keep.map(|n| {
             self.0.retain(|(l, k, _)| (*l, *k) != (level, name));
             self.0.push((level, name, n));

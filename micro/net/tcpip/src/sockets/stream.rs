@@ -19,7 +19,7 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::Common;
-use api_socket::{Address, Caller, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -38,6 +38,8 @@ pub struct StreamSocket {
     kept: SpinLock<Kept>,
     /// SO_RCVLOWAT, where poll finds it.
     low_water: AtomicU32,
+    /// TCP_INQ: a message says how much is left to read.
+    tells_queue: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -64,6 +66,7 @@ impl StreamSocket {
             ipv6: SpinLock::default(),
             kept: SpinLock::default(),
             low_water: AtomicU32::new(1),
+            tells_queue: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
     }
@@ -155,6 +158,20 @@ impl StreamSocket {
             self.net.act(|_, _| ());
         }
         moved
+    }
+
+    /// The control message of TCP_INQ (tcp(7)): the bytes left to read, of which the end of data is one.
+    fn control(&self) -> Vec<Control> {
+        if !self.tells_queue.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let left = self.net.look(|s| {
+            let connection = s.tcp.sockets.get(self.id).and_then(|e| e.connection());
+            connection.map_or(0, |c| c.readable_bytes() + usize::from(c.peer_done))
+        });
+        let data = api_socket::options::from_int(left as i64);
+        let (level, kind) = (IPPROTO_TCP as i32, linux::TCP_INQ as i32);
+        Vec::from([Control::Other { level, kind, data }])
     }
 
     fn receive_urgent(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
@@ -292,7 +309,10 @@ impl Socket for StreamSocket {
         if flags & linux::MSG_PEEK != 0 {
             let bytes = self.net.look(|s| s.tcp.peek(self.id, limit))?.unwrap_or_default();
             let length = if discard { bytes.len() } else { to.put(&bytes)? };
-            return Ok(Received { length, ..Received::default() });
+            return Ok(Received { length, control: self.control(), ..Received::default() });
+        }
+        if limit == 0 && self.net.look(|s| s.tcp.is_unconnected(self.id)) {
+            return Err(ENOTCONN);
         }
         let mut done = 0;
         while done < limit {
@@ -303,7 +323,7 @@ impl Socket for StreamSocket {
                 Err(_) => break,
             }
         }
-        Ok(Received { length: done, ..Received::default() })
+        Ok(Received { length: done, control: self.control(), ..Received::default() })
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
@@ -329,6 +349,9 @@ impl Socket for StreamSocket {
             return Ok(());
         }
         if let Some(result) = self.kept.lock().set(true, level, name, value) {
+            if result.is_ok() && (level as u32, name as u32) == (IPPROTO_TCP, linux::TCP_INQ) {
+                self.tells_queue.store(api_socket::options::int(value)? != 0, Ordering::Relaxed);
+            }
             return result;
         }
         options::set_stream(&self.net, self.id, level, name, value)

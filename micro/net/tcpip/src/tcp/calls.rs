@@ -66,18 +66,15 @@ impl Tcp {
         let Kind::Connection(connection) = &mut entry.kind else { return Err(EISCONN) };
         match connection.state {
             State::SynSent | State::SynReceived => return Err(EALREADY),
-            State::Closed if connection.remote().port() != 0 => {
-                if let Some(error) = connection.error.take() {
-                    return Err(error);
-                }
-                // The attempt failed before: a new one may be made.
-                let settings = connection.settings;
-                let fresh = Connection::new(
-                    crate::hash::Tuple { local: no_address(), remote: no_address() },
-                    settings,
-                );
-                **connection = fresh;
+            // The attempt failed. This call says so, even where SO_ERROR or a read said why before, and the next one is
+            // a new attempt.
+            State::Closed if connection.connecting => {
+                let error = connection.error.take().unwrap_or(ECONNABORTED);
+                **connection = Connection::unconnected(connection.settings);
+                return Err(error);
             }
+            // It was connected, and remains so to connect(2) when the connection is over.
+            State::Closed if connection.remote().port() != 0 => return Err(EISCONN),
             State::Closed => {}
             // The first call after the attempt succeeded says so.
             _ if core::mem::take(&mut connection.connecting) => return Ok(()),
@@ -163,6 +160,11 @@ impl Tcp {
         Self::nothing_there(connection)
     }
 
+    /// Neither connected nor about to be.
+    pub fn is_unconnected(&mut self, id: Id) -> bool {
+        self.connection(id).is_ok_and(|c| c.state == State::Closed && c.remote().port() == 0 && !c.read_shut)
+    }
+
     /// Why there is nothing to read.
     fn nothing_there<T>(connection: &mut Connection) -> Result<Option<T>> {
         if let Some(error) = connection.error.take() {
@@ -171,8 +173,8 @@ impl Tcp {
         match connection.state {
             // Even before there is a connection: shutdown(2) fails then, and counts.
             _ if connection.read_shut => Ok(None),
-            // Not connected yet, or the attempt failed.
-            State::Closed if connection.remote().port() == 0 || !connection.was_open => Err(ENOTCONN),
+            // After an attempt that failed there is nothing more to come, once the error was told.
+            State::Closed if connection.remote().port() == 0 => Err(ENOTCONN),
             _ if connection.peer_done => Ok(None),
             State::Closed => Ok(None),
             _ => Err(EAGAIN),
@@ -224,9 +226,22 @@ impl Tcp {
         connection.finish(None);
         self.release(id);
         let connection = self.connection(id)?;
-        let tuple = crate::hash::Tuple { local: no_address(), remote: no_address() };
-        *connection = Connection::new(tuple, settings);
+        *connection = Connection::unconnected(settings);
         connection.happened(Events::HUP);
+        self.mark(id);
+        Ok(())
+    }
+
+    /// shutdown(2) before there is a connection: the attempt ends, of which SO_ERROR tells, and so does the call that waits
+    /// for it (Linux' tcp_disconnect).
+    fn end_attempt(&mut self, id: Id) -> Result<()> {
+        self.connection(id)?.finish(None);
+        self.release(id);
+        let connection = self.connection(id)?;
+        *connection = Connection::unconnected(connection.settings);
+        connection.connecting = true;
+        connection.error = Some(ECONNRESET);
+        connection.happened(Events::IN | Events::OUT | Events::ERR | Events::HUP);
         self.mark(id);
         Ok(())
     }
@@ -246,9 +261,7 @@ impl Tcp {
             return Err(ENOTCONN);
         }
         if matches!(connection.state, State::SynSent) {
-            connection.finish(None);
-            self.release(id);
-            return Ok(());
+            return self.end_attempt(id);
         }
         if reads {
             connection.read_shut = true;
@@ -271,8 +284,7 @@ impl Tcp {
         if let Some(entry) = self.sockets.get_mut(id)
             && let Kind::Listener(listener) = &entry.kind
         {
-            let tuple = crate::hash::Tuple { local: no_address(), remote: no_address() };
-            entry.kind = Kind::Connection(Box::new(Connection::new(tuple, listener.settings)));
+            entry.kind = Kind::Connection(Box::new(Connection::unconnected(listener.settings)));
             if let Some(connection) = entry.connection_mut() {
                 connection.happened(Events::HUP | Events::IN);
             }
@@ -328,8 +340,4 @@ pub enum Push {
 pub enum Bytes<'a> {
     Few(&'a [u8]),
     Many(Vec<u8>),
-}
-
-fn no_address() -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)
 }

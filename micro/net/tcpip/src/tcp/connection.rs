@@ -8,7 +8,7 @@ use crate::hash::Tuple;
 use crate::seq;
 use crate::wire;
 use abi::{Errno, Events};
-use core::net::SocketAddrV4;
+use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Receive buffer unless SO_RCVBUF was set: the window offered, not memory taken.
 pub const RECEIVE_DEFAULT: usize = 512 * 1024;
@@ -141,9 +141,6 @@ pub struct Connection {
     pub tuple: Tuple,
     pub settings: Settings,
     pub error: Option<Errno>,
-    /// The other side has answered: this is, or was, a connection.
-    pub was_open: bool,
-
     // Send sequence space.
     pub iss: u32,
     pub una: u32,
@@ -230,6 +227,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// That of a socket that is not connected.
+    pub fn unconnected(settings: Settings) -> Connection {
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        Connection::new(Tuple { local: nowhere, remote: nowhere }, settings)
+    }
+
     pub fn new(tuple: Tuple, settings: Settings) -> Connection {
         let mss = 536;
         Connection {
@@ -237,7 +240,6 @@ impl Connection {
             tuple,
             settings,
             error: None,
-            was_open: false,
             iss: 0,
             una: 0,
             next: 0,
@@ -308,7 +310,6 @@ impl Connection {
 
     /// Sets the receive sequence space behind the peer's SYN.
     pub fn start_receiving(&mut self, irs: u32) {
-        self.was_open = true;
         self.irs = irs;
         self.received = irs.wrapping_add(1);
         self.edge = self.received;

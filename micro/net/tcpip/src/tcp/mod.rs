@@ -158,10 +158,7 @@ impl Tcp {
 
     /// A socket that is neither bound nor connected.
     pub fn create(&mut self, shared: Arc<Shared>) -> Result<Id> {
-        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        let tuple = Tuple { local: nowhere, remote: nowhere };
-        let connection = Connection::new(tuple, Settings::default());
-        self.insert(shared, connection)
+        self.insert(shared, Connection::unconnected(Settings::default()))
     }
 
     fn insert(&mut self, shared: Arc<Shared>, connection: Connection) -> Result<Id> {
