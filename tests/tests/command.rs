@@ -188,7 +188,9 @@ fn the_line_on_readiness_says_how_to_reach_the_program() {
 #[test]
 fn build_writes_a_directory_that_boots_without_unilith() {
     let unilith = ends_with("exit 7");
-    unilith.run(&["build", "-o", "out", "cpio:root.cpio", "/x"]).ok().says("out");
+    unilith.run(&["build", "--dns", "192.0.2.9", "-o", "out", "cpio:root.cpio", "/x"]).ok().says("out");
+    let script = fs::read_to_string(unilith.path("out/run.sh")).unwrap();
+    assert!(script.contains("dns=192.0.2.9"), "{script}");
     let ran = finish(&mut std::process::Command::new(unilith.path("out/run.sh")), Duration::from_secs(30));
     assert_eq!(ran.code(7).out, "out\n");
     unilith.run(&["build", "-o", ".", "cpio:root.cpio", "/x"]).fails_with(&["not empty", "-o"]);

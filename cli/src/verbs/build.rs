@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use unilith_machine::{
-    boot, link, qemu,
+    boot, qemu,
     record::{Accel, Connection, Helper, KernelKind, Network, Spec},
 };
 
@@ -91,7 +91,6 @@ fn run_script(spec: &Spec) -> String {
         Connection::User { helper: Helper::Qemu }
     };
     let mut boot = boot::boot_config(spec, &connection);
-    link::describe(&connection, &mut boot);
     // The script may be used at any later time; the machine then starts at QEMU's clock.
     boot.epoch_ns = None;
     let ports = spec.publish.iter().chain(&spec.offer).copied().collect();

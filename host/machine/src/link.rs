@@ -149,11 +149,6 @@ impl Link {
         self.device.as_ref().map(|fd| (word, fd.as_fd(), mac, mtu))
     }
 
-    /// The kernel's side of it.
-    pub fn describe(&self, boot: &mut api_boot::BootConfig) {
-        describe(&self.connection, boot);
-    }
-
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
     /// machine, and serves the ports and names of a tap device, or the names of an interface, from a thread that lives as
     /// long as the process. `servers` answer the machine's questions for names; none: those of this host.
@@ -202,7 +197,7 @@ async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>, limits: L
 }
 
 /// Settings of the kernel for a connection.
-pub fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
+pub(crate) fn describe(connection: &Connection, boot: &mut api_boot::BootConfig) {
     match connection {
         Connection::None => {}
         Connection::User { .. } => {
