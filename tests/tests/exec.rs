@@ -251,12 +251,17 @@ fn the_end_of_the_machine_ends_its_programs_and_one_that_has_ended_says_so() {
 }
 
 #[test]
-fn a_machine_of_one_process_says_so() {
+fn a_process_machine_with_several_processors_runs_further_programs_or_says_why_not() {
     if !is_micro() || tested_machine() != "process" {
         return;
     }
     let unilith = Unilith::new();
     let machine = unilith.start(&["--cpus", "2", "debian:bash", "--", "-c", "exec sleep 1000000"]);
-    exec(&unilith, &[&machine.id, "/bin/true"]).code(126).complains("leave --cpus out");
+    let pipeline = exec(&unilith, &[&machine.id, "bash", "-c", "echo $((6*7)) | cat"]);
+    if unilith.inspect(&machine.id)["state"]["isolation"] == "filter-only" {
+        pipeline.code(126).complains("leave --cpus out");
+    } else {
+        assert_eq!(pipeline.ok().out, "42\n");
+    }
     exec(&unilith, &[&machine.id, "ps"]).ok();
 }
