@@ -487,7 +487,7 @@ struct Docker {
 impl Docker {
     fn start(folder: PathBuf) -> Docker {
         let unpacked = folder.join("unpacked");
-        fs::create_dir_all(&unpacked).unwrap();
+        fs::create_dir_all(&unpacked).expect("a folder can be made");
         finish(Command::new("sh").args(["-c", UNPACK_DOCKER]).arg(&unpacked), BUILD_KERNEL).ok();
         let bin = unpacked.join("usr/bin").display().to_string();
         let sbin = unpacked.join("usr/sbin").display().to_string();
@@ -506,8 +506,8 @@ impl Docker {
             .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "-p", &at("docker.pid")])
             .args(["--add-runtime", &runtime, "--default-runtime", "unilith"])
             .env("PATH", path)
-            .stdout(File::create(folder.join("log")).unwrap())
-            .stderr(File::create(folder.join("errors")).unwrap())
+            .stdout(File::create(folder.join("log")).expect("a file can be made"))
+            .stderr(File::create(folder.join("errors")).expect("a file can be made"))
             .spawn()
             .expect("nsenter is there");
         let mut docker = Docker { folder, bin, namespace, daemon };
