@@ -2,6 +2,7 @@
 //! The containers below `--root`: a directory each, with `container.json` and the socket on which `start` is said.
 
 use crate::{ContainerError, Result, bundle::Container, file, namespace};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -147,13 +148,15 @@ impl Record {
 
     /// The state as the specification has it (runtime.md, "State"), with what runc adds.
     pub fn state(&self, status: Status) -> serde_json::Value {
+        let created = i64::try_from(self.created_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let created = format!("{:.3}", created.unwrap_or_default());
         let mut state = serde_json::json!({
             "ociVersion": self.version,
             "id": self.id,
             "status": status.word(),
             "bundle": self.bundle,
             "rootfs": self.root,
-            "created": rfc3339(self.created_ms),
+            "created": created,
             "owner": "",
         });
         // A process that has ended has no number.
@@ -167,21 +170,6 @@ impl Record {
 
 fn make_private(folder: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o711).create(folder).map_err(file("cannot make", folder))
-}
-
-/// A time as RFC 3339 has it, in UTC. The calendar is H. Hinnant's `civil_from_days`.
-fn rfc3339(ms: u64) -> String {
-    let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
 #[cfg(test)]
@@ -228,6 +216,5 @@ mod tests {
         assert_eq!((state["id"].as_str(), state["ociVersion"].as_str()), (Some("one"), Some("1.0.2")));
         assert_eq!(state["created"], "2000-02-29T00:00:00.123Z");
         assert_eq!(record("one").state(Status::Stopped)["pid"], 0);
-        assert_eq!(rfc3339(1_795_377_600_000), "2026-11-22T20:00:00.000Z");
     }
 }

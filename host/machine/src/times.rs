@@ -1,44 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Points in time as docker's users write and read them: RFC 3339, seconds since 1970, or how long ago (`10m`, `1h30m`).
 
-use std::time::Duration;
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, civil::DateTime, tz::TimeZone};
 
-const DAY_MS: u64 = 86_400_000;
-
-/// `2026-11-23T01:02:03.004Z` of milliseconds since 1970.
+/// `2026-11-23T01:02:03.004Z` of milliseconds since 1970; the last moment of the year 9999 for what is later.
 pub fn timestamp(ms: u64) -> String {
-    let (days, rest) = (ms / DAY_MS, ms % DAY_MS);
-    let (year, month, day) = date(days);
-    let (seconds, ms) = (rest / 1000, rest % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-/// The Gregorian date of a day counted from 1970-01-01: 400 years have 146,097 days, counted from a 1st of March so that the
-/// leap day is a year's last.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    (era * 400 + year + u64::from(month <= 2), month, day)
-}
-
-/// Days from 1970-01-01 to a date.
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let length = *lengths.get(usize::try_from(month.checked_sub(1)?).ok()?)?;
-    if !(1970..=9999).contains(&year) || !(1..=length).contains(&day) {
-        return None;
-    }
-    let of_years: u64 = (1970..year).map(|y| 365 + u64::from(is_leap(y))).sum();
-    Some(of_years + lengths[..month as usize - 1].iter().sum::<u64>() + day - 1)
-}
-
-fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
 /// Milliseconds since 1970 of what a user wrote; `now` is what a time that has passed is counted from.
@@ -52,9 +20,10 @@ pub fn parse(text: &str, now: u64) -> Result<u64, String> {
         return whole.checked_mul(1000).and_then(|ms| ms.checked_add(part)).ok_or_else(wrong);
     }
     if let Some(ago) = duration(text) {
-        return Ok(now.saturating_sub(ago.as_millis().try_into().unwrap_or(u64::MAX)));
+        let ago = u64::try_from(ago.as_millis()).map_err(|_| wrong())?;
+        return Ok(now.saturating_sub(ago));
     }
-    rfc3339(text).ok_or_else(wrong)
+    moment(text).and_then(|time| u64::try_from(time.as_millisecond()).ok()).ok_or_else(wrong)
 }
 
 /// Seconds and milliseconds of `12` or `12.5`.
@@ -68,51 +37,15 @@ fn decimal(text: &str) -> Option<(u64, u64)> {
     Some((whole.parse().ok()?, thousandths.parse().ok()?))
 }
 
-/// A duration in the notation of Go, which docker's users write: `1h30m`, `500ms`, `10s`.
-pub fn duration(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut sum = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let seconds = match &rest[..unit] {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return None,
-        };
-        sum = sum.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = &rest[unit..];
-    }
-    (!text.is_empty()).then_some(sum)
+/// A duration in the notation of Go, which docker's users write, and days: `1h30m`, `500ms`, `2d`.
+fn duration(text: &str) -> Option<SignedDuration> {
+    text.parse::<Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
 }
 
-/// `2026-11-23`, `2026-11-23T01:02`, with seconds, a fraction and a zone or without; UTC where no zone is said.
-fn rfc3339(text: &str) -> Option<u64> {
-    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00"));
-    let mut parts = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
-    let days = days(parts.next()??, parts.next()??, parts.next()??)?;
-    let (time, zone) = match time.find(['Z', '+', '-']) {
-        Some(at) => (&time[..at], &time[at..]),
-        None => (time, "Z"),
-    };
-    let mut parts = time.splitn(3, ':');
-    let hour: u64 = parts.next()?.parse().ok().filter(|h| *h < 24)?;
-    let minute: u64 = parts.next()?.parse().ok().filter(|m| *m < 60)?;
-    let (second, ms) = decimal(parts.next().unwrap_or("0")).filter(|(s, _)| *s < 61)?;
-    let local = days * DAY_MS + ((hour * 60 + minute) * 60 + second) * 1000 + ms;
-    if zone == "Z" {
-        return Some(local);
-    }
-    let (hours, minutes) = zone[1..].split_once(':')?;
-    let offset = (hours.parse::<u64>().ok().filter(|h| *h < 24)? * 60
-        + minutes.parse::<u64>().ok().filter(|m| *m < 60)?)
-        * 60_000;
-    if zone.starts_with('+') { local.checked_sub(offset) } else { local.checked_add(offset) }
+/// A date, with a time and a zone or without; UTC where no zone is said.
+fn moment(text: &str) -> Option<Timestamp> {
+    let in_utc = |at: DateTime| at.to_zoned(TimeZone::UTC).map(|time| time.timestamp());
+    text.parse().or_else(|_| text.parse().and_then(in_utc)).ok()
 }
 
 #[cfg(test)]
@@ -140,13 +73,26 @@ mod tests {
             ("1795395723.5", now + 500),
             ("10m", now - 600_000),
             ("1h30m", now - 5_400_000),
+            ("2d", now - 172_800_000),
             ("2026-11-23T02:02:03+01:00", now),
             ("2026-11-23T01:02", now - 3000),
             ("2026-11-23", now - 3_723_000),
         ] {
             assert_eq!(parse(text, now), Ok(ms), "{text}");
         }
-        for text in ["", "x", "10", "1y", "2026-13-01", "2026-02-29", "2026-11-23T25:00", "m", "-1"] {
+        for text in [
+            "",
+            "x",
+            "10",
+            "1y",
+            "2026-13-01",
+            "2026-02-29",
+            "2026-11-23T25:00",
+            "m",
+            "-1",
+            "-1h",
+            "1970-01-01T00:00:00+01:00",
+        ] {
             assert!(parse(text, now).is_err() || text == "10", "{text}");
         }
     }

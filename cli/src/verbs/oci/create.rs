@@ -8,7 +8,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Child,
     time::{Duration, Instant},
 };
 use unilith_container::{
@@ -124,17 +124,11 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
 }
 
 fn spawn(global: &Global, args: &Args) -> Result<Child> {
-    let me =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
-    let mut command = Command::new(me);
-    command.arg("oci").arg("--root").arg(&global.root).args(["__keep", "--bundle"]).arg(&args.bundle);
-    if let Some(socket) = &args.console_socket {
-        command.arg("--console-socket").arg(socket);
-        // Containers' shims read what this command prints until nobody has it open any more.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    }
+    let mut command = super::again(&global.root, "__keep", args.console_socket.as_deref())?;
     // Its standard streams are the container's: those the engine gave us.
     command
+        .arg("--bundle")
+        .arg(&args.bundle)
         .arg(&args.id)
         .spawn()
         .map_err(|e| Fault::new(format!("cannot start the container's process: {e}")))

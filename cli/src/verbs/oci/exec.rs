@@ -17,7 +17,7 @@ use std::{
     io::{self, Read, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Child,
     thread,
 };
 use unilith_container::{
@@ -176,15 +176,8 @@ fn socket(folder: &Path, number: u32) -> PathBuf {
 }
 
 fn spawn(root: &Path, args: &Args, number: u32) -> Result<Child> {
-    let me =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
-    let mut command = Command::new(me);
-    command.arg("oci").arg("--root").arg(root).args(["__exec", "--number", &number.to_string()]);
-    if let Some(socket) = &args.console_socket {
-        command.arg("--console-socket").arg(socket);
-        // Containers' shims read what this command prints until nobody has it open any more.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    }
+    let mut command = super::again(root, "__exec", args.console_socket.as_deref())?;
+    command.args(["--number", &number.to_string()]);
     command.arg(&args.id).spawn().map_err(|e| Fault::new(format!("cannot start a process: {e}")))
 }
 

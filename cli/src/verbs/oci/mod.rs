@@ -17,6 +17,7 @@ use std::{
     fs::OpenOptions,
     io::Write,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 use unilith_container::{ContainerError, record::Containers};
 
@@ -155,4 +156,18 @@ impl From<ContainerError> for Fault {
     fn from(error: ContainerError) -> Fault {
         Fault::new(error.to_string())
     }
+}
+
+/// This command once more, with a verb of its own use, as what stands for a process of the container on the host.
+fn again(root: &Path, verb: &str, console_socket: Option<&Path>) -> Result<Command> {
+    let me =
+        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let mut command = Command::new(me);
+    command.arg("oci").arg("--root").arg(root).arg(verb);
+    if let Some(socket) = console_socket {
+        command.arg("--console-socket").arg(socket);
+        // Containers' shims read what this command prints until nobody has it open any more.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    }
+    Ok(command)
 }

@@ -378,6 +378,13 @@ mod tests {
         filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several, in_turns })
     }
 
+    fn machine_of_several_host_processes(several: Option<u32>) -> Filter {
+        let text = TEXT..TEXT + 0x10_0000;
+        let closed = text.clone();
+        let (by_call, in_turns) = (false, true);
+        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several, in_turns })
+    }
+
     /// Flags of a mapping that is allowed.
     const SHARED: u64 = (MAP_FIXED | MAP_SHARED | MAP_NORESERVE) as u64;
     const TEXT: u64 = USER_END + 0x20_1000;
@@ -430,18 +437,7 @@ mod tests {
 
     #[test]
     fn processors_of_several_host_processes_find_each_other() {
-        let text = TEXT..TEXT + 0x10_0000;
-        let closed = text.clone();
-        let (several, in_turns) = (Some(77), true);
-        let f = filter(&Machine {
-            files: [3, 4],
-            text,
-            closed,
-            variables: VARIABLES,
-            by_call: false,
-            several,
-            in_turns,
-        });
+        let f = machine_of_several_host_processes(Some(77));
         let asks = |number, arguments| run(&f, number, X86_64, arguments) == ALLOW;
         assert!(asks(host::FUTEX, [0; 6]) && asks(host::FUTEX, [0, 1, 1, 0, 0, 0]));
         // A private futex would wait for one address space only, and FUTEX_REQUEUE is nobody's.
@@ -482,17 +478,7 @@ mod tests {
 
     #[test]
     fn host_processes_wake_each_other_and_are_made_by_none_of_them() {
-        let text = TEXT..TEXT + 0x10_0000;
-        let closed = text.clone();
-        let f = filter(&Machine {
-            files: [3, 4],
-            text,
-            closed,
-            variables: VARIABLES,
-            by_call: false,
-            several: None,
-            in_turns: true,
-        });
+        let f = machine_of_several_host_processes(None);
         let asks = |number, arguments| run(&f, number, X86_64, arguments) == ALLOW;
         assert!(asks(host::FUTEX, [0, 0, 0, 0, 0, 0]) && asks(host::FUTEX, [0, 1, 1, 0, 0, 0]));
         assert!(!asks(host::FUTEX, [0, 3, 1, 0, 0, 0]) && !asks(host::FUTEX, [0, 128, 1, 0, 0, 0]));
