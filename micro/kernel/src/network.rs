@@ -3,7 +3,7 @@
 //!
 //! While packets keep coming there are no interrupts: the stack is polled whenever the program waits or asks what it
 //! could wait for, which is also when queued packets get their doorbell. A program that does neither is interrupted
-//! by a timer. Only when nothing was found is the device asked for an interrupt.
+//! by a timer. Only when nothing was found, or a single packet, is the device asked for an interrupt.
 
 use crate::machine::Devices;
 use abi::Events;
@@ -15,7 +15,7 @@ use api_sched::{Poller, TimerId, Waiter};
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use tcpip::ip::Configuration;
-use tcpip::stack::{Host, Net};
+use tcpip::stack::{Host, Net, Next};
 
 /// How long packets wait at most while the program computes.
 const BACKSTOP_NS: u64 = 1_000_000;
@@ -81,12 +81,10 @@ fn network() -> Option<Arc<Network>> {
 fn poll() {
     let Some(network) = network() else { return };
     loop {
-        if network.net.poll() {
-            network.net.host.soon();
-            return;
-        }
-        if network.net.arm_interrupt() {
-            return;
+        match network.net.poll() {
+            Next::Poll => return network.net.host.soon(),
+            Next::Interrupt if network.net.arm_interrupt() => return,
+            Next::Interrupt => {}
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Info {
     pub segmentation: usize,
     /// Most [`Fragment`]s one packet may have.
     pub fragments: usize,
+    /// A packet interrupts the program at once while it computes. False where a timer looks for packets then.
+    pub interrupts: bool,
 }
 
 /// A checksum left to the device: the ones' complement sum from `start` to the end of the packet goes to

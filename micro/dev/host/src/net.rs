@@ -103,6 +103,7 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
         transmit_checksum: offloads,
         segmentation: if offloads { LARGEST } else { 0 },
         fragments: FRAGMENTS,
+        interrupts: false,
     };
     let splitter = if link == Link::Stream { Some(Splitter::new()?) } else { None };
     let mut overflow = Vec::new();

@@ -7,7 +7,7 @@ use abi::Result;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use api_sched::Poller;
-use plat_pc::{Line, Trigger, VirtioWindow, physical_to_virtual};
+use plat_pc::{Line, VirtioWindow, physical_to_virtual};
 
 const MAGIC: usize = 0x00;
 const VERSION: usize = 0x04;
@@ -147,7 +147,7 @@ impl Mmio {
     pub fn on_interrupt(&self, poller: Poller) -> Result<()> {
         // Lives as long as the machine.
         let target = Box::leak(Box::new(Target { base: self.base, poller }));
-        plat_pc::route(self.line, Trigger::Edge, interrupt, core::ptr::from_ref(target) as usize)
+        plat_pc::route(self.line, interrupt, core::ptr::from_ref(target) as usize)
     }
 
     pub fn config_generation(&self) -> u32 {

@@ -104,6 +104,7 @@ pub fn start(device: Device) -> Result<Arc<Network>> {
         transmit_checksum: checksum,
         segmentation: if checksum && features & F_HOST_TSO4 != 0 { LARGEST } else { 0 },
         fragments: FRAGMENTS,
+        interrupts: true,
     };
     let receive = device.queue(0, QUEUE_SIZE, features)?;
     let mut transmit = device.queue(1, QUEUE_SIZE, features)?;

@@ -446,6 +446,11 @@ impl Ip {
         self.unannounced > 0 || !self.queue.is_empty()
     }
 
+    /// True when packets interrupt a program that computes.
+    pub fn has_interrupts(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.info().interrupts)
+    }
+
     /// True when the device had no room for all packets.
     pub fn is_backed_up(&self) -> bool {
         !self.queue.is_empty()

@@ -19,6 +19,7 @@ use api_lock::SpinLock;
 use api_netdev::{Buffer, Incoming, NetDevice};
 use api_sched::WaitQueue;
 use core::net::{Ipv4Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Packets taken from the device at once.
 const BURST: usize = 64;
@@ -297,17 +298,51 @@ pub trait Host: Send + Sync {
     fn listening(&self, udp: bool, port: u16);
 }
 
+/// A packet is alone when none came, or none was sent, for so long before it.
+const ALONE_NS: u64 = 1_000_000;
+
+/// When the last packet of one direction was seen.
+struct Last(AtomicU64);
+
+impl Last {
+    /// A packet is seen now: was it alone?
+    fn is_alone(&self, now: u64) -> bool {
+        now.saturating_sub(self.0.swap(now, Ordering::Relaxed)) >= ALONE_NS
+    }
+}
+
+/// How the stack learns of the next packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The device is to interrupt ([`Net::arm_interrupt`]): nothing came, or a packet that was alone.
+    Interrupt,
+    /// Packets keep coming: [`Net::poll`] looks for them when the program pauses, and soon.
+    Poll,
+}
+
 /// The stack behind its lock.
+///
+/// Packets that follow each other closely share interrupts and doorbells, which takes a timer, for the program may compute
+/// instead of pausing. One packet a millisecond, as a single client sends them, shares nothing: it gets an interrupt and a
+/// doorbell of its own, because the timer would cost more exits to the hypervisor than it saves.
 pub struct Net {
     stack: SpinLock<Stack>,
     armed: SpinLock<u64>,
+    received: Last,
+    sent: Last,
     pub host: Box<dyn Host>,
 }
 
 impl Net {
     pub fn new(host: Box<dyn Host>, seed: [u8; 24]) -> Arc<Net> {
         let now = host.now_ns();
-        Arc::new(Net { stack: SpinLock::new(Stack::new(seed, now)), armed: SpinLock::new(u64::MAX), host })
+        Arc::new(Net {
+            stack: SpinLock::new(Stack::new(seed, now)),
+            armed: SpinLock::new(u64::MAX),
+            received: Last(AtomicU64::new(0)),
+            sent: Last(AtomicU64::new(0)),
+            host,
+        })
     }
 
     /// Looks at or changes the stack without letting it act.
@@ -325,7 +360,10 @@ impl Net {
         let mut stack = self.stack.lock();
         let result = f(&mut stack, now);
         stack.settle(now);
-        let waiting = stack.ip.pump(announce);
+        let mut waiting = stack.ip.pump(announce);
+        if waiting && stack.ip.has_interrupts() && self.sent.is_alone(now) {
+            waiting = stack.ip.pump(true);
+        }
         let wakes = if stack.has_wakes() { stack.take_wakes() } else { Vec::new() };
         let next = stack.next_deadline().unwrap_or(u64::MAX);
         drop(stack);
@@ -349,17 +387,19 @@ impl Net {
         result
     }
 
-    /// Takes what the device has received, sends what waits, and does what is due. True when there was work: more may
-    /// have come meanwhile.
-    pub fn poll(&self) -> bool {
+    /// Takes what the device has received, sends what waits, and does what is due.
+    pub fn poll(&self) -> Next {
+        let now = self.host.now_ns();
         {
-            let now = self.host.now_ns();
             let mut armed = self.armed.lock();
             if *armed <= now {
                 *armed = u64::MAX;
             }
         }
-        self.run(true, |stack, now| stack.receive(now)) > 0
+        let (count, interrupts) =
+            self.run(true, |stack, now| (stack.receive(now), stack.ip.has_interrupts()));
+        let is_alone = count > 0 && self.received.is_alone(now) && count == 1;
+        if count == 0 || interrupts && is_alone { Next::Interrupt } else { Next::Poll }
     }
 
     /// Asks the device for an interrupt; false when packets wait already.

@@ -7,6 +7,7 @@ mod common;
 use abi::{Events, errno::*};
 use api_socket::{Address, Shutdown, Socket, SocketAddressV4};
 use common::*;
+use tcpip::stack::Next;
 
 /// Sends `total` bytes each way at the same time and checks every one; returns the time it took.
 fn exchange(world: &World, total: usize, seed: u64) -> u64 {
@@ -437,4 +438,29 @@ fn a_published_port_reaches_a_listener_on_loopback_and_both_ends_are_loopbacks()
     outside.listen(&caller(), 5).unwrap();
     let (_client, server) = world.connect(&outside, 80);
     assert_eq!(server.local_address().unwrap(), world.a.at(80));
+}
+
+#[test]
+fn a_packet_that_is_alone_shares_neither_doorbell_nor_interrupt() {
+    let world = World::new(Faults::default(), 0, 3);
+    let server = world.a.datagram();
+    server.bind(&caller(), &world.a.at(53)).unwrap();
+    let client = world.b.datagram();
+    client.connect(&caller(), &world.a.at(53)).unwrap();
+    send(&*client, b"resolves the address").unwrap();
+    world.run(SECOND);
+    receive(&*server, 100).unwrap();
+    let waited = || world.b.soon.load(std::sync::atomic::Ordering::Relaxed);
+    for _ in 0..3 {
+        world.run(SECOND);
+        let before = waited();
+        send(&*client, b"one").unwrap();
+        assert_eq!(waited(), before, "a single packet does not wait for others");
+        assert_eq!(world.a.net.poll(), Next::Interrupt);
+        assert_eq!(receive(&*server, 10), Ok(b"one".to_vec()));
+        send(&*client, b"two").unwrap();
+        assert_eq!(waited(), before + 1, "the next one waits for more");
+        assert_eq!(world.a.net.poll(), Next::Poll);
+        assert_eq!(receive(&*server, 10), Ok(b"two".to_vec()));
+    }
 }

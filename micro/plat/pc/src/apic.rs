@@ -11,15 +11,6 @@ pub const TIMER: usize = 32;
 /// The vector of interrupts that the local APIC took back; its low four bits are set, as old APICs want.
 pub const SPURIOUS: usize = 47;
 
-/// How an interrupt line signals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
-    /// ISA and virtio-mmio: rising edge.
-    Edge,
-    /// PCI INTx: low while it lasts. The line may be shared.
-    Level,
-}
-
 const ID: u64 = 0x20;
 const END_OF_INTERRUPT: u64 = 0xb0;
 const SPURIOUS_VECTOR: u64 = 0xf0;
@@ -163,16 +154,12 @@ pub fn has_line(line: Line) -> bool {
     usize::from(line.0 / IO_APIC_LINES) < IO_APICS.len()
 }
 
-/// Lets a line raise `vector` on this processor.
-pub fn route(line: Line, trigger: Trigger, vector: u8) {
+/// Lets the rising edge of a line raise `vector` on this processor, as ISA's and virtio-mmio's lines do.
+pub fn route(line: Line, vector: u8) {
     let base = IO_APICS[usize::from(line.0 / IO_APIC_LINES)];
     let entry = 0x10 + 2 * u32::from(line.0 % IO_APIC_LINES);
-    let mode = match trigger {
-        Trigger::Edge => 0,
-        Trigger::Level => 1 << 15 | 1 << 13,
-    };
     io_write(base, entry + 1, IDENTITY.load(Ordering::Relaxed) & 0xff00_0000);
-    io_write(base, entry, mode | u32::from(vector));
+    io_write(base, entry, vector.into());
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupt vectors and who handles them.
 
-use crate::apic::{SPURIOUS, TIMER, Trigger};
+use crate::apic::{SPURIOUS, TIMER};
 use crate::windows::Line;
 use crate::{apic, timer};
 use abi::{Result, errno::EINVAL, errno::ENOSPC};
@@ -37,30 +37,34 @@ pub fn allocate_vector(handler: Handler, data: usize) -> Result<u8> {
     Ok(vector as u8)
 }
 
-/// Lets the line call `handler(data)`. `EINVAL` for a line no I/O APIC has.
-pub fn route(line: Line, trigger: Trigger, handler: Handler, data: usize) -> Result<()> {
+/// Lets the line, which interrupts at its rising edge, call `handler(data)`. `EINVAL` for a line no I/O APIC has.
+pub fn route(line: Line, handler: Handler, data: usize) -> Result<()> {
     if !apic::has_line(line) {
         return Err(EINVAL);
     }
     let vector = allocate_vector(handler, data)?;
-    apic::route(line, trigger, vector);
+    apic::route(line, vector);
     Ok(())
 }
 
-/// Calls the handler and acknowledges the interrupt, which hit code with these registers.
+/// Acknowledges the interrupt, which hit code with these registers, and calls the handler.
+///
+/// The acknowledgement comes first. KVM lets this processor end an interrupt without an exit only until the next exit
+/// ([`apic::end_of_interrupt`]), and a handler that writes to its device makes one. All interrupts are edges or messages, which
+/// do not come again because their device still waits, and interrupts stay off until the handler has returned.
 pub fn handle(vector: usize, hit: &Frame) {
-    match vector {
-        TIMER => timer::expired(hit),
-        SPURIOUS => return,
-        _ => {
-            let slot = &SLOTS[vector];
-            let handler = slot.handler.load(Ordering::Acquire);
-            if !handler.is_null() {
-                // SAFETY: only `allocate_vector` stores there, and it stores a `Handler`.
-                let handler: Handler = unsafe { core::mem::transmute(handler) };
-                handler(slot.data.load(Ordering::Relaxed));
-            }
-        }
+    if vector == SPURIOUS {
+        return;
     }
     apic::end_of_interrupt();
+    if vector == TIMER {
+        return timer::expired(hit);
+    }
+    let slot = &SLOTS[vector];
+    let handler = slot.handler.load(Ordering::Acquire);
+    if !handler.is_null() {
+        // SAFETY: only `allocate_vector` stores there, and it stores a `Handler`.
+        let handler: Handler = unsafe { core::mem::transmute(handler) };
+        handler(slot.data.load(Ordering::Relaxed));
+    }
 }

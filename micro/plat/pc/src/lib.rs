@@ -69,7 +69,6 @@ mod trap;
 mod windows;
 pub mod x86;
 
-pub use apic::Trigger;
 #[cfg(not(test))]
 pub use apic::message;
 #[cfg(not(test))]

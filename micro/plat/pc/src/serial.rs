@@ -4,7 +4,6 @@
 //! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
 //! the port's receive interrupt is off, and a break still interrupts.
 
-use crate::apic::Trigger;
 use crate::interrupt;
 use crate::windows::Line;
 use crate::x86::{inb, outb};
@@ -125,7 +124,7 @@ fn unilith_plat_console_read(to: &mut [u8]) -> usize {
 #[unsafe(no_mangle)]
 fn unilith_plat_on_console(handler: fn()) {
     let first = HANDLER.swap(handler as *mut (), Ordering::AcqRel).is_null();
-    if first && let Err(e) = interrupt::route(LINE, Trigger::Edge, interrupted, 0) {
+    if first && let Err(e) = interrupt::route(LINE, interrupted, 0) {
         log::error!("console: no interrupt vector: {e:?}");
     }
     // SAFETY: as above.

@@ -231,7 +231,11 @@ pub fn unpark(thread: &Thread) {
             // A thread with a priority may have to take the processor from another one.
             if several() {
                 find_a_place(thread);
-            } else if cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0 {
+            } else if !core::ptr::eq(thread, running())
+                && (cpu().slice_end.load(Ordering::Relaxed) == u64::MAX || rank.priority != 0)
+            {
+                // A thread that sleeps on the one processor idles in `schedule`, which takes the next thread from the queue. It
+                // is no rival of itself: a slice for it would set a timer, and interrupt it for nothing, at each wake-up.
                 company_came();
             }
         }

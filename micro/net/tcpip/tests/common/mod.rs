@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tcpip::ip::Configuration;
 use tcpip::sockets::{DatagramSocket, Domain, StreamSocket};
-use tcpip::stack::{Host, Net};
+use tcpip::stack::{Host, Net, Next};
 use tcpip::wire::{Ipv4, Sum};
 
 pub const MS: u64 = 1_000_000;
@@ -221,6 +221,7 @@ impl NetDevice for Device {
 struct Clock {
     now: Arc<AtomicU64>,
     timer: Arc<AtomicU64>,
+    soon: Arc<AtomicU64>,
 }
 
 impl Host for Clock {
@@ -232,7 +233,9 @@ impl Host for Clock {
         self.timer.store(deadline_ns, Ordering::Relaxed);
     }
 
-    fn soon(&self) {}
+    fn soon(&self) {
+        self.soon.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn listening(&self, _udp: bool, _port: u16) {}
 }
@@ -241,6 +244,8 @@ pub struct Side {
     pub net: Arc<Net>,
     pub device: Arc<Device>,
     timer: Arc<AtomicU64>,
+    /// How often packets were left to wait for a doorbell.
+    pub soon: Arc<AtomicU64>,
     pub address: Ipv4Addr,
 }
 
@@ -293,6 +298,7 @@ impl World {
                 transmit_checksum: segmentation > 0,
                 segmentation,
                 fragments: 17,
+                interrupts: true,
             };
             let device = Arc::new(Device {
                 info,
@@ -305,7 +311,8 @@ impl World {
                 filter: Mutex::new(None),
             });
             let timer = Arc::new(AtomicU64::new(u64::MAX));
-            let host = Clock { now: clock.clone(), timer: timer.clone() };
+            let soon = Arc::new(AtomicU64::new(0));
+            let host = Clock { now: clock.clone(), timer: timer.clone(), soon: soon.clone() };
             let mut key = [me as u8 + 7; 24];
             key[..8].copy_from_slice(&seed.to_ne_bytes());
             let net = Net::new(Box::new(host), key);
@@ -314,7 +321,7 @@ impl World {
                 s.attach(device.clone());
                 s.configure(Configuration { address, prefix: 24, gateway: None });
             });
-            Side { net, device, timer, address }
+            Side { net, device, timer, soon, address }
         };
         World { clock: clock.clone(), a: side(0), b: side(1), links, faults }
     }
@@ -327,7 +334,7 @@ impl World {
     pub fn step(&self, most: u64) {
         let until = self.now() + most;
         loop {
-            let worked = self.a.net.poll() | self.b.net.poll();
+            let worked = [&self.a, &self.b].map(|side| side.net.poll() == Next::Poll).contains(&true);
             let due = self
                 .links
                 .iter()
