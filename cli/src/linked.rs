@@ -42,8 +42,7 @@ pub fn check(flags: &Flags, set: &mut BTreeMap<String, String>) -> Result<()> {
 
 /// What `unilith cc` makes programs of, for the names under which they are kept.
 pub fn version(flags: &Flags, progress: &Progress) -> Result<Vec<u8>> {
-    let libc = workshop()?.libc(flags.offline, progress).map_err(|e| Fault::new(e.to_string()))?;
-    Ok(libc.folder.file_name().unwrap_or_default().as_encoded_bytes().to_vec())
+    workshop()?.version(flags.offline, progress).map_err(|e| Fault::new(e.to_string()))
 }
 
 /// The kernel with the image's program in it.

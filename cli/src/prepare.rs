@@ -488,6 +488,7 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
     let version = if flags.r#static { crate::linked::version(flags, progress)? } else { Vec::new() };
     let unilith =
         std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let libraries = catalogue.libraries()?;
     let workshop = crate::boot::workshop()?;
     // Each is at the place of its number, so that all of them can run at once.
     if recipes.len() > usize::from(PLACES) {
@@ -497,7 +498,8 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
     let make = |(place, build): (u8, &Build)| {
         let name = if catalogue.contains(&name) { &name } else { &build.source };
         let into = if flags.r#static { Target::Micro(&version) } else { Target::Linux(place) };
-        let recipe = Recipe { name, build, folder: &folder, into, unilith: &unilith, offline: flags.offline };
+        let (unilith, offline) = (unilith.as_path(), flags.offline);
+        let recipe = Recipe { name, build, libraries: &libraries, folder: &folder, into, unilith, offline };
         let file = workshop.program(&recipe, progress).map_err(|e| Fault::new(e.to_string()))?;
         Ok(Linked { file, program: build.program.clone() })
     };

@@ -72,7 +72,9 @@ fn read(path: &str) -> String {
 /// The recipe of a settings file.
 fn recipe(path: &str) -> String {
     let text = read(path);
-    text.split_once("[linked]").map(|(_, recipe)| recipe.to_string()).expect("it has a recipe")
+    let (_, recipe) = text.split_once("[linked]").expect("it has a recipe");
+    // Up to the next table, that of `--static`.
+    recipe.split_once("\n[").map_or(recipe, |(recipe, _)| recipe).to_string()
 }
 
 /// Makes the scratch directory a project.

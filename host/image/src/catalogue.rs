@@ -3,7 +3,7 @@
 
 use crate::{
     error::{ErrorKind, ImageError, Result},
-    manifest::Manifest,
+    manifest::{Libraries, Manifest, parse_libraries},
 };
 use std::{
     fs,
@@ -45,6 +45,13 @@ impl Catalogue {
             return Err(self.unknown(name));
         }
         Ok((read(&self.file(name))?, self.folder.join(name)))
+    }
+
+    /// How libraries are built from source for programs that are not linked with Debian's C library.
+    pub fn libraries(&self) -> Result<Libraries> {
+        let path = self.folder.join("libraries.toml");
+        let text = fs::read_to_string(&path).map_err(|e| ImageError::io("read", &path, &e))?;
+        parse_libraries(&text, &path)
     }
 
     /// The error for a name that is neither here nor a file: says what is close, and what else could be meant.

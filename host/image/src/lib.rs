@@ -43,7 +43,9 @@ pub use check::{Need, Report, check};
 pub use confine::is_own_volume;
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
-pub use manifest::{Build, Libc, Manifest, Port, Ready, Size, State, Works, signal_number};
+pub use manifest::{
+    Build, Libc, Libraries, Library, Manifest, Port, Ready, Size, State, Works, signal_number,
+};
 pub use request::{Base, Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
 pub use sites::table_of as site_table;
 pub use source::SourcePackage;

@@ -100,6 +100,71 @@ pub struct Build {
     pub makes: String,
 }
 
+/// A library that Debian has compiled for its own C library alone: how it is built for another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Library {
+    /// The source package.
+    pub source: String,
+    /// Debian's packages that it needs beside a C compiler and make; those that have a recipe themselves are built too.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// Lines of shell, run in the unpacked source, that put `include` and `lib` below `$PREFIX`.
+    pub build: String,
+    /// The library that they make, a path below `$PREFIX`.
+    pub makes: String,
+}
+
+/// Libraries by the names of Debian's packages.
+pub type Libraries = BTreeMap<String, Library>;
+
+/// Reads the catalogue's file of libraries.
+pub fn parse_libraries(text: &str, path: &Path) -> Result<Libraries> {
+    let libraries: Libraries = from_text(text, path)?;
+    for (name, library) in &libraries {
+        let table = format!("{}: {name}", path.display());
+        are_packages(&table, library.needs.iter().chain([&library.source, name]))?;
+        are_below(&table, "makes", [&library.makes], "$PREFIX")?;
+    }
+    Ok(libraries)
+}
+
+/// Reads TOML; the error names file and line.
+fn from_text<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
+    match toml::from_str(text) {
+        Ok(read) => Ok(read),
+        Err(error) => {
+            let line =
+                error.span().map_or(1, |s| 1 + text.bytes().take(s.start).filter(|b| *b == b'\n').count());
+            fail!(Settings, "{}:{line}: {}", path.display(), error.message())
+        }
+    }
+}
+
+fn are_packages<'a>(table: &str, names: impl IntoIterator<Item = &'a String>) -> Result<()> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    for name in names {
+        if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(plain) {
+            fail!(Settings, "{table}: `{name}` is not the name of a Debian package");
+        }
+    }
+    Ok(())
+}
+
+fn are_below<'a>(
+    table: &str,
+    key: &str,
+    paths: impl IntoIterator<Item = &'a String>,
+    folder: &str,
+) -> Result<()> {
+    for path in paths {
+        if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| part == "..") {
+            fail!(Settings, "{table}: {key} `{path}`: expected a path below {folder}");
+        }
+    }
+    Ok(())
+}
+
 fn one_or_several<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Vec<Build>, D::Error> {
     struct Builds;
     impl<'de> Visitor<'de> for Builds {
@@ -264,15 +329,7 @@ impl Serialize for Size {
 impl Manifest {
     /// Reads and checks a settings file; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Manifest> {
-        let manifest: Manifest = match toml::from_str(text) {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                let line = error
-                    .span()
-                    .map_or(1, |s| 1 + text.bytes().take(s.start).filter(|b| *b == b'\n').count());
-                fail!(Settings, "{}:{line}: {}", path.display(), error.message());
-            }
-        };
+        let manifest: Manifest = from_text(text, path)?;
         let path = path.display();
         let absolute = manifest
             .files
@@ -308,20 +365,10 @@ impl Manifest {
             );
         }
         for build in manifest.linked.iter().chain(&manifest.r#static) {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-            for name in build.needs.iter().chain([&build.source]) {
-                if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.chars().all(plain) {
-                    fail!(Settings, "{path}: linked: `{name}` is not the name of a Debian package");
-                }
-            }
-            let below =
-                |name: &str| !name.is_empty() && !name.starts_with('/') && name.split('/').all(|p| p != "..");
-            if !below(&build.makes) {
-                fail!(Settings, "{path}: linked: makes `{}`: expected a path below the source", build.makes);
-            }
-            if let Some(name) = build.patches.iter().find(|name| !below(name)) {
-                fail!(Settings, "{path}: linked: patches `{name}`: expected a path below this file's folder");
-            }
+            let table = format!("{path}: linked");
+            are_packages(&table, build.needs.iter().chain([&build.source]))?;
+            are_below(&table, "makes", [&build.makes], "the source")?;
+            are_below(&table, "patches", &build.patches, "this file's folder")?;
         }
         Ok(manifest)
     }
@@ -443,5 +490,28 @@ mod tests {
         let several = parse(&format!("{one}\n{one}\nprogram = \"luac\"")).unwrap().linked;
         assert_eq!(several[1].program.as_deref(), Some("luac"));
         assert!(parse(&patched("../b.patch")).unwrap_err().contains("below this file's folder"));
+    }
+
+    #[test]
+    fn libraries_are_named_as_debians_packages() {
+        let parse = |text: &str| parse_libraries(text, Path::new("libraries.toml")).map_err(|e| e.message);
+        let text =
+            |makes: &str| format!("[zlib1g-dev]\nsource = \"zlib\"\nbuild = \"make\"\nmakes = \"{makes}\"\n");
+        assert_eq!(parse(&text("lib/libz.a")).unwrap()["zlib1g-dev"].source, "zlib");
+        let error = parse(&text("/lib/libz.a")).unwrap_err();
+        assert!(
+            error.starts_with("libraries.toml: zlib1g-dev: makes") && error.contains("$PREFIX"),
+            "{error}"
+        );
+        let error = parse(&format!("{}program = \"z\"\n", text("z"))).unwrap_err();
+        assert!(error.starts_with("libraries.toml:5: ") && error.contains("program"), "{error}");
+        assert!(parse(&text("z").replace("zlib1g-dev", "\"-o\"")).unwrap_err().contains("a Debian package"));
+    }
+
+    #[test]
+    fn the_catalogues_libraries_can_be_read() {
+        let libraries =
+            crate::Catalogue::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../../apps")).libraries();
+        assert!(libraries.unwrap().contains_key("zlib1g-dev"));
     }
 }

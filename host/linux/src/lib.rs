@@ -22,6 +22,7 @@ mod command;
 mod config;
 mod init;
 mod kernel;
+mod library;
 mod link;
 mod options;
 mod patches;

@@ -8,6 +8,7 @@
 use crate::{
     Compiler, Language, LinuxError, Options, Progress, Result, Workshop,
     command::{command, follow, is_complaint, run},
+    library::BuiltLibrary,
     link,
     source::{is_missing, need},
 };
@@ -18,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
     thread,
 };
-use unilith_image::{Build, ImageError, Libc, SourcePackage};
+use unilith_image::{Build, ImageError, Libc, Libraries, SourcePackage};
 
 /// What every build takes: the program or file to look for, and Debian's package that has it.
 const TOOLS: [(&str, &str); 5] = [
@@ -35,6 +36,8 @@ pub struct Recipe<'a> {
     /// For messages.
     pub name: &'a str,
     pub build: &'a Build,
+    /// What is built for another C library than Debian's.
+    pub libraries: &'a Libraries,
     /// Where its patches are.
     pub folder: &'a Path,
     pub into: Target<'a>,
@@ -65,10 +68,13 @@ impl Target<'_> {
 impl Workshop {
     /// The linked program of a recipe; from the cache when nothing that it is made from has changed.
     pub fn program(&self, recipe: &Recipe<'_>, progress: &dyn Progress) -> Result<PathBuf> {
-        let of_image = |e: ImageError| LinuxError::new(e.message);
-        let find = SourcePackage::find(&recipe.build.source, &self.cache, recipe.offline, progress);
-        let found = find.map_err(of_image)?;
-        let kept = self.kept(recipe, &found)?;
+        let find = |source: &str| {
+            let found = SourcePackage::find(source, &self.cache, recipe.offline, progress);
+            found.map_err(of_image)
+        };
+        let found = find(&recipe.build.source)?;
+        let libraries = self.libraries(recipe, &mut |source| find(source))?;
+        let kept = self.kept(recipe, &found, &libraries)?;
         if self.is_current(&kept, progress)? {
             return Ok(kept);
         }
@@ -78,12 +84,22 @@ impl Workshop {
         }
         // One at a time, for each takes all processors; another command may have built this one meanwhile.
         let _lock = self.lock("programs", "is building a program", progress)?;
-        self.need_for(recipe, progress)?;
-        let (package, description) = found.fetch(&self.cache, progress).map_err(of_image)?;
+        self.need_for(recipe, &libraries, progress)?;
         // The archive may have moved on, and a library that was installed for this is one of its inputs.
-        let kept = self.kept(recipe, &package)?;
+        let fetch = |found: &SourcePackage| found.fetch(&self.cache, progress).map_err(of_image);
+        let (package, description) = fetch(&found)?;
+        let mut descriptions = Vec::new();
+        let libraries = self.libraries(recipe, &mut |source| {
+            let (package, description) = fetch(&find(source)?)?;
+            descriptions.push(description);
+            Ok(package)
+        })?;
+        let kept = self.kept(recipe, &package, &libraries)?;
         if !self.is_current(&kept, progress)? {
-            self.make_program(recipe, &package, &description, &kept, progress)?;
+            for (library, description) in libraries.iter().zip(&descriptions) {
+                self.make_library(recipe, library, &libraries, description, progress)?;
+            }
+            self.make_program(recipe, &package, &description, &libraries, &kept, progress)?;
         }
         Ok(kept)
     }
@@ -101,7 +117,12 @@ impl Workshop {
     }
 
     /// Where the program is, once it is built.
-    fn kept(&self, recipe: &Recipe<'_>, package: &SourcePackage) -> Result<PathBuf> {
+    fn kept(
+        &self,
+        recipe: &Recipe<'_>,
+        package: &SourcePackage,
+        libraries: &[BuiltLibrary<'_>],
+    ) -> Result<PathBuf> {
         let Recipe { name, build, folder, .. } = recipe;
         let mut hash = Sha256::new();
         // Lengths keep the boundary between two inputs part of what is hashed.
@@ -115,7 +136,12 @@ impl Workshop {
         }
         for package in &build.needs {
             add(package.as_bytes());
-            add(installed(package).unwrap_or_default().as_bytes());
+            if !libraries.iter().any(|library| library.name == package) {
+                add(installed(package).unwrap_or_default().as_bytes());
+            }
+        }
+        for library in libraries {
+            add(library.prefix.as_os_str().as_encoded_bytes());
         }
         match recipe.into {
             Target::Linux(place) => add(&self.link_inputs(compiler(recipe, place, Language::C))?),
@@ -137,10 +163,17 @@ impl Workshop {
         Ok(self.sub("programs")?.join(key).join(file))
     }
 
-    fn need_for(&self, recipe: &Recipe<'_>, progress: &dyn Progress) -> Result<()> {
+    fn need_for(
+        &self,
+        recipe: &Recipe<'_>,
+        libraries: &[BuiltLibrary<'_>],
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let mut missing: Vec<&str> =
             TOOLS.iter().filter(|(what, _)| is_missing(what)).map(|(_, package)| *package).collect();
-        let needs = recipe.build.needs.iter().map(String::as_str);
+        let all = recipe.build.needs.iter().chain(libraries.iter().flat_map(|library| &library.recipe.needs));
+        let is_built = |package: &&str| libraries.iter().any(|library| library.name == *package);
+        let needs = all.map(String::as_str).filter(|package| !is_built(package));
         missing.extend(needs.filter(|package| installed(package).is_none()));
         let is_for_linux = matches!(recipe.into, Target::Linux(_));
         if is_for_linux && recipe.build.libc == Libc::Musl && link::check_musl(Language::C).is_err() {
@@ -154,58 +187,22 @@ impl Workshop {
         recipe: &Recipe<'_>,
         package: &SourcePackage,
         description: &Path,
+        libraries: &[BuiltLibrary<'_>],
         kept: &Path,
         progress: &dyn Progress,
     ) -> Result<()> {
         let Recipe { name, build, .. } = recipe;
-        let folder = self.sub("programs")?;
-        let of_source = |what: &str| folder.join(format!("{}.{what}", build.source));
-        let (work, log) = (of_source("build"), of_source("log"));
-        clear(&work)?;
-        fs::create_dir_all(&work).map_err(|e| LinuxError::io("make", &work, &e))?;
-        progress.step(&format!("unpacking {name} {}", package.version));
-        let source = work.join("source");
-        // apt has verified it already.
-        let mut unpack = command("dpkg-source");
-        unpack.args(["--no-check", "--extract"]).arg(description).arg(&source);
-        run(&format!("unpacking the source of {name}"), &mut unpack)?;
-        for patch in &build.patches {
-            let file = fs::File::open(recipe.folder.join(patch));
-            let file = file.map_err(|e| LinuxError::io("read", &recipe.folder.join(patch), &e))?;
-            // What has moved is found; what has changed is not guessed at.
-            let mut apply = command("patch");
-            apply.args(["--strip=1", "--batch", "--forward", "--fuzz=0"]).current_dir(&source).stdin(file);
-            run(&format!("applying {patch} to the source of {name}"), &mut apply)?;
-        }
-
-        let jobs = thread::available_parallelism().map_or(1, usize::from);
-        progress.step(&format!(
-            "building {name} {} for being linked into {}",
-            package.version,
-            recipe.into.kernel()
-        ));
-        let mut shell = command("nice");
-        shell
-            .args(["-n", "19", "sh", "-euc", &build.build])
-            .current_dir(&source)
-            .env("MAKEFLAGS", format!("-j{jobs}"));
-        for (variable, language) in [("CC", Language::C), ("CXX", Language::Cpp)] {
-            let script = work.join(variable.to_lowercase());
-            let text = match recipe.into {
-                Target::Linux(place) => compiler_script(recipe.unilith, compiler(recipe, place, language)),
-                Target::Micro(_) => quoted_script(recipe.unilith, "cc"),
-            };
-            write_script(&script, &text)?;
-            shell.env(variable, script);
-        }
-        let done = follow(&mut shell, &log, &mut |_| ())?;
-        let failed = |why: &str| {
-            LinuxError::new(format!("cannot build {name}: {why}; the whole log is {}", log.display()))
+        let lines = Lines {
+            name,
+            package,
+            description,
+            patches: build.patches.iter().map(|patch| recipe.folder.join(patch)).collect(),
+            text: &build.build,
+            prefix: None,
         };
-        if !done {
-            let text = fs::read(&log).map_err(|e| LinuxError::io("read", &log, &e))?;
-            return Err(failed(cause(&String::from_utf8_lossy(&text))));
-        }
+        let (work, log) = self.run_lines(recipe, &lines, libraries, progress)?;
+        let (folder, source) = (self.sub("programs")?, work.join("source"));
+        let failed = |why: &str| failed(name, why, &log);
         let made = source.join(&build.makes);
         let program = fs::read(&made).map_err(|_| failed(&format!("it made no {}", build.makes)))?;
         let is_linked = match recipe.into {
@@ -227,6 +224,94 @@ impl Workshop {
         fs::rename(&new, target).map_err(|e| LinuxError::io("write", target, &e))?;
         clear(&work)
     }
+
+    /// Unpacks a source and runs a recipe's lines there; its folder, which holds `source`, and the log.
+    pub(crate) fn run_lines(
+        &self,
+        recipe: &Recipe<'_>,
+        lines: &Lines<'_>,
+        libraries: &[BuiltLibrary<'_>],
+        progress: &dyn Progress,
+    ) -> Result<(PathBuf, PathBuf)> {
+        let Lines { name, package, .. } = lines;
+        let folder = self.sub("programs")?;
+        let of_source = |what: &str| folder.join(format!("{}.{what}", package.name));
+        let (work, log) = (of_source("build"), of_source("log"));
+        clear(&work)?;
+        fs::create_dir_all(&work).map_err(|e| LinuxError::io("make", &work, &e))?;
+        progress.step(&format!("unpacking {name} {}", package.version));
+        let source = work.join("source");
+        // apt has verified it already.
+        let mut unpack = command("dpkg-source");
+        unpack.args(["--no-check", "--extract"]).arg(lines.description).arg(&source);
+        run(&format!("unpacking the source of {name}"), &mut unpack)?;
+        for patch in &lines.patches {
+            let file = fs::File::open(patch).map_err(|e| LinuxError::io("read", patch, &e))?;
+            // What has moved is found; what has changed is not guessed at.
+            let mut apply = command("patch");
+            apply.args(["--strip=1", "--batch", "--forward", "--fuzz=0"]).current_dir(&source).stdin(file);
+            run(&format!("applying {} to the source of {name}", patch.display()), &mut apply)?;
+        }
+
+        let jobs = thread::available_parallelism().map_or(1, usize::from);
+        progress.step(&format!(
+            "building {name} {} for being linked into {}",
+            package.version,
+            recipe.into.kernel()
+        ));
+        let mut shell = command("nice");
+        shell
+            .args(["-n", "19", "sh", "-euc", lines.text])
+            .current_dir(&source)
+            .env("MAKEFLAGS", format!("-j{jobs}"));
+        for (variable, language) in [("CC", Language::C), ("CXX", Language::Cpp)] {
+            let script = work.join(variable.to_lowercase());
+            let text = match recipe.into {
+                Target::Linux(place) => compiler_script(recipe.unilith, compiler(recipe, place, language)),
+                Target::Micro(_) => micro_script(recipe.unilith, libraries),
+            };
+            write_script(&script, &text)?;
+            shell.env(variable, script);
+        }
+        match recipe.into {
+            Target::Linux(_) => shell.env("TRY_CC", "cc"),
+            Target::Micro(_) => {
+                let found: Vec<PathBuf> =
+                    libraries.iter().map(|library| library.prefix.join("lib/pkgconfig")).collect();
+                let found = std::env::join_paths(found).map_err(|e| LinuxError::new(e.to_string()))?;
+                shell.env("TRY_CC", work.join("cc")).env("PKG_CONFIG_LIBDIR", found)
+            }
+        };
+        if let Some(prefix) = lines.prefix {
+            shell.env("PREFIX", prefix);
+        }
+        if !follow(&mut shell, &log, &mut |_| ())? {
+            let text = fs::read(&log).map_err(|e| LinuxError::io("read", &log, &e))?;
+            return Err(failed(name, cause(&String::from_utf8_lossy(&text)), &log));
+        }
+        Ok((work, log))
+    }
+}
+
+/// What [`Workshop::run_lines`] runs, and in which source.
+pub(crate) struct Lines<'a> {
+    /// For messages.
+    pub name: &'a str,
+    pub package: &'a SourcePackage,
+    /// The package's `.dsc`.
+    pub description: &'a Path,
+    pub patches: Vec<PathBuf>,
+    pub text: &'a str,
+    /// Where a library is put.
+    pub prefix: Option<&'a Path>,
+}
+
+fn of_image(error: ImageError) -> LinuxError {
+    LinuxError::new(error.message)
+}
+
+pub(crate) fn failed(name: &str, why: &str, log: &Path) -> LinuxError {
+    LinuxError::new(format!("cannot build {name}: {why}; the whole log is {}", log.display()))
 }
 
 /// Whether `unilith cc` linked the program (`unilith_static::objects_of`).
@@ -251,9 +336,22 @@ fn compiler_script(unilith: &Path, compiler: Compiler) -> String {
     quoted_script(unilith, &format!("linux {verb}{libc}{place} --"))
 }
 
+/// The compiler with these libraries, before all that a build system says.
+fn micro_script(unilith: &Path, libraries: &[BuiltLibrary<'_>]) -> String {
+    let words = libraries.iter().map(|library| {
+        let prefix = quoted(&library.prefix);
+        format!(" -isystem {prefix}/include -L{prefix}/lib")
+    });
+    quoted_script(unilith, &format!("cc{}", words.collect::<String>()))
+}
+
+/// One word of a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
 fn quoted_script(unilith: &Path, words: &str) -> String {
-    let unilith = unilith.display().to_string().replace('\'', r"'\''");
-    format!("#!/bin/sh\nexec '{unilith}' {words} \"$@\"\n")
+    format!("#!/bin/sh\nexec {} {words} \"$@\"\n", quoted(unilith))
 }
 
 fn write_script(path: &Path, text: &str) -> Result<()> {
@@ -262,7 +360,7 @@ fn write_script(path: &Path, text: &str) -> Result<()> {
         .map_err(|e| LinuxError::io("write", path, &e))
 }
 
-fn clear(folder: &Path) -> Result<()> {
+pub(crate) fn clear(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(LinuxError::io("remove", folder, &e)),
         _ => Ok(()),

@@ -4,7 +4,7 @@
 //! It is the system's compiler with another C library. What it links runs on Linux as it is, which is what configure scripts and
 //! the programs' own tests want; the objects it is made of are in it too, in a section that is not loaded.
 
-use crate::{Result, StaticError, Workshop, command, libc::Libc, run};
+use crate::{Result, StaticError, Workshop, command, key, libc::Libc, run};
 use std::{
     ffi::{OsStr, OsString},
     path::PathBuf,
@@ -46,6 +46,13 @@ const LINKER_WORDS: [&str; 6] =
     ["--start-group", "--end-group", "--whole-archive", "--no-whole-archive", "-Bstatic", "-L"];
 
 impl Workshop {
+    /// What tells this compiler and its C library from all others, for the names under which their programs are kept.
+    pub fn version(&self, offline: bool, progress: &dyn Progress) -> Result<Vec<u8>> {
+        let libc = self.libc(offline, progress)?;
+        let own = include_bytes!("compile.rs");
+        Ok(key([libc.folder.as_os_str().as_encoded_bytes(), own]).into_bytes())
+    }
+
     /// Runs the compiler with these arguments.
     pub fn compile(&self, arguments: &[OsString], offline: bool, progress: &dyn Progress) -> Result<Outcome> {
         let libc = self.libc(offline, progress)?;
@@ -112,6 +119,9 @@ fn compiler(libc: &Libc) -> Result<Command> {
         "-fno-stack-protector",
         "-ffunction-sections",
         "-fdata-sections",
+        // Nobody unwinds a program in C; for debuggers -g describes the stack apart.
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
         "-U_FORTIFY_SOURCE",
     ]);
     Ok(out)

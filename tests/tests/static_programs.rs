@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs of the catalogue, built from Debian's source with musl and linked with the micro kernel into one image
+//! (`run --static`), driven by their own clients. What they answer is compared with what Debian's own binaries answer.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    path::PathBuf,
+    time::Duration,
+};
+use unilith_tests::{
+    Machine, Ran, Unilith, client, connect, eventually, finish,
+    memcached::{Client, serves},
+    root, slow_client, tested_kernel, tested_machine,
+};
+
+/// Building musl, the kernel, libraries and a program from nothing.
+const BUILD: Duration = Duration::from_secs(1800);
+const SCRATCH: &str = "the scratch directory can be written";
+
+fn is_left_out() -> bool {
+    let other = tested_kernel() != "micro";
+    if other {
+        eprintln!("skipped: --static is for the micro kernel");
+    }
+    other
+}
+
+/// A program of the catalogue as one image, to its end.
+fn run(unilith: &Unilith, words: &[&str]) -> Ran {
+    let flags = ["run", "--rm", "--static", "--machine", &tested_machine()];
+    finish(&mut unilith.command(&[&flags[..], words].concat()), BUILD)
+}
+
+/// The same in the background; it serves when this returns.
+fn start<'a>(unilith: &'a Unilith, words: &[&str]) -> Machine<'a> {
+    let flags = ["run", "-d", "--static", "--machine", &tested_machine()];
+    let ran = finish(&mut unilith.command(&[&flags[..], words].concat()), BUILD).ok();
+    // The command waits only so long for a machine on a busy computer.
+    eventually("the program serves", || unilith.run(&["ps"]).out.contains("ready"));
+    unilith.machine(ran.out.trim())
+}
+
+/// What a server sends for these bytes, until it closes the connection.
+fn answers(machine: &Machine, port: u16, asked: &[u8]) -> Vec<u8> {
+    let mut stream = connect(machine.at(port));
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has timeouts");
+    // What is asked fits into the buffers on the way; it ends with a request to close.
+    stream.write_all(asked).expect("the server takes what it is asked");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the server answers and closes");
+    answer
+}
+
+#[track_caller]
+fn are_the_same(linked: &[u8], unmodified: &[u8], least: usize) {
+    assert!(linked.len() >= least, "only {} bytes: {:?}", linked.len(), String::from_utf8_lossy(linked));
+    if let Some(at) = linked.iter().zip(unmodified).position(|(a, b)| a != b) {
+        let near = |all: &[u8]| {
+            String::from_utf8_lossy(&all[at.saturating_sub(60)..all.len().min(at + 60)]).into_owned()
+        };
+        panic!("other bytes from {at} on: {:?}, unmodified: {:?}", near(linked), near(unmodified));
+    }
+    assert_eq!(linked.len(), unmodified.len(), "one answer is the beginning of the other");
+}
+
+/// A new folder of the test, and the words that make it the program's `/data`.
+fn data(unilith: &Unilith) -> (PathBuf, String) {
+    let folder = unilith.path("data");
+    fs::create_dir(&folder).expect(SCRATCH);
+    let volume = format!("{}:/data", folder.display());
+    (folder, volume)
+}
+
+fn cli(machine: &Machine, words: &[&str]) -> Ran {
+    let at = machine.at(6379);
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
+    client("redis-cli", &[&["-h", &host, "-p", &port], words].concat())
+}
+
+/// Nothing that depends on time, chance or the allocator. Numbers in decimal are the C library's work.
+const OF_REDIS: &str = "set greeting hello\nget greeting\nincrby n 41\nincr n\nincrbyfloat n 3.14159\nincrbyfloat n 1e-17\n\
+    rpush l c b a\nsort l alpha\nzadd z 0.1 two 1e300 one -inf three 3.0000000000000004 four\nzrange z 0 -1 withscores\n\
+    zadd z incr 0.2 two\nhset h a 1 b 2\nhgetall h\nhincrbyfloat h a 1.1\nsetbit bits 100 1\nbitcount bits\n\
+    pfadd hll a b c a\npfcount hll\nobject encoding n\nobject encoding z\nlpush wrong:type\nget z\nmulti\nget n\nexec\n\
+    eval \"return {redis.call('get', KEYS[1]), #ARGV, string.format('%.17g %q %5.2f', 1/3, 'x', 2.5), tostring(2^53)}\" 1 n x y\n\
+    xadd s 1-1 field value\nxrange s - +\ngeoadd g 13.361389 38.115556 Palermo 15.087269 37.502669 Catania\n\
+    geodist g Palermo Catania km\ngeopos g Palermo\nsetrange big 70000 end\ngetrange big 0 -1\ndump z\ndump l\ndump n\ndbsize\n\
+    nosuchcommand a b\nset a\nquit\n";
+
+#[test]
+fn redis_answers_what_debians_own_does_and_saves_what_it_has() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let (folder, volume) = data(&unilith);
+    let words = ["-p", "127.0.0.1::6379", "-v", &volume, "redis"];
+    let machine = start(&unilith, &words);
+    cli(&machine, &["ping"]).ok().says("PONG");
+    cli(&machine, &["info", "memory"]).ok().says("mem_allocator:libc");
+    let linked = answers(&machine, 6379, OF_REDIS.as_bytes());
+    let at = machine.at(6379);
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
+    for pipeline in ["1", "16"] {
+        let words = ["-h", &host, "-p", &port, "-c", "20", "-n", "4800", "-P", pipeline];
+        let load = [&words[..], &["-t", "set,get,incr,lpush", "-q"]].concat();
+        let ran = slow_client("redis-benchmark", &load, Duration::from_secs(300)).ok();
+        assert_eq!(ran.out.matches("requests per second").count(), 4, "{ran}");
+    }
+    cli(&machine, &["get", "counter:__rand_int__"]).ok().says("9600");
+    // A child writes the file.
+    cli(&machine, &["bgsave"]).ok().says("Background saving started");
+    let state = |key: &str| cli(&machine, &["info", "persistence"]).ok().out.contains(key);
+    eventually("the child has written the file", || state("rdb_bgsave_in_progress:0"));
+    assert!(state("rdb_last_bgsave_status:ok") && folder.join("dump.rdb").is_file());
+    let size = cli(&machine, &["dbsize"]).ok().out;
+    // The server closes the connection without an answer.
+    cli(&machine, &["shutdown", "nosave"]);
+    unilith.run(&["wait", &machine.id]).ok().says("0");
+    drop(machine);
+
+    // Debian's own binary reads that file.
+    let machine = unilith.start(&words);
+    assert_eq!(cli(&machine, &["dbsize"]).ok().out, size);
+    cli(&machine, &["get", "counter:__rand_int__"]).ok().says("9600");
+    cli(&machine, &["flushall"]).ok();
+    are_the_same(&linked, &answers(&machine, 6379, OF_REDIS.as_bytes()), 70_000);
+}
+
+/// Regular expressions (PCRE2, compiled to machine code as it is able to), compression (zlib) and threads that read files.
+const SETTINGS: &str = "daemon off; master_process off; error_log stderr; pid /run/nginx.pid; pcre_jit on;\n\
+    thread_pool default threads=2; events { }\n\
+    http { access_log off; types { text/plain txt; } default_type text/plain; aio threads; sendfile on;\n\
+    gzip_min_length 1; gzip_types *; gzip_comp_level 6; server { listen 80; root /data;\n\
+    location ~ \"^/word/(?<word>[a-z]+)/(?<number>\\d{1,3})$\" { return 200 \"$word=$number $args $http_user_agent\\n\"; }\n\
+    location ~* \\.(gif|png)$ { return 404 \"no pictures\\n\"; }\n\
+    location /short/ { rewrite ^/short/(.*)$ /word/$1/7 last; } location /packed/ { alias /data/; gzip on; } } }";
+
+/// One request after the other on one connection, which the last one ends.
+fn of_nginx() -> String {
+    let mut asked = String::new();
+    for (path, more) in [
+        ("/text", ""),
+        ("/text", "Range: bytes=1000-1999\r\n"),
+        ("/text", "Range: bytes=-5,0-4\r\n"),
+        ("/word/abc/123?x=y", "User-Agent: a test\r\n"),
+        ("/word/abc/1234", ""),
+        ("/short/quick", ""),
+        ("/A.PNG", ""),
+        ("/packed/text", "Accept-Encoding: gzip\r\n"),
+        ("/nothing", ""),
+        ("/../secret", ""),
+    ] {
+        asked += &format!("GET {path} HTTP/1.1\r\nHost: here\r\n{more}\r\n");
+    }
+    asked + "HEAD /text HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+}
+
+#[test]
+fn nginx_serves_what_debians_own_does() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let machine = start(&unilith, &["-p", "127.0.0.1::80", "nginx"]);
+    let page = fs::read_to_string(root().join("apps/nginx/index.html")).expect("the catalogue has a page");
+    let url = format!("http://{}/", machine.at(80));
+    assert_eq!(client("curl", &["-sS", "--max-time", "30", &url]).ok().out, page);
+    let ran = slow_client("wrk", &["-t1", "-c32", "-d5s", &url], Duration::from_secs(90)).ok();
+    let ran = ran.says("Requests/sec");
+    assert!(!ran.out.contains("Non-2xx") && !ran.out.contains("Socket errors"), "{ran}");
+    unilith.run(&["stop", &machine.id]).ok();
+    unilith.run(&["wait", &machine.id]).ok().says("0");
+    drop(machine);
+
+    let (folder, volume) = data(&unilith);
+    let text: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
+    fs::write(folder.join("text"), &text).expect(SCRATCH);
+    fs::write(folder.join("settings"), SETTINGS).expect(SCRATCH);
+    let words = ["-p", "127.0.0.1::80", "-v", &volume, "nginx", "--", "-c", "/data/settings"];
+    let asked = |machine: &Machine| {
+        let answer = answers(machine, 80, of_nginx().as_bytes());
+        // The time of the answer is in a line of its own.
+        let lines = answer.split_inclusive(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"Date: "));
+        lines.flatten().copied().collect::<Vec<u8>>()
+    };
+    let linked = asked(&start(&unilith, &words));
+    let seen = String::from_utf8_lossy(&linked);
+    for expected in [
+        "abc=123 x=y a test\n",
+        "quick=7  \n",
+        "no pictures",
+        "Content-Encoding: gzip",
+        "multipart/byteranges",
+    ] {
+        assert!(seen.contains(expected), "{expected}: {seen}");
+    }
+    are_the_same(&linked, &asked(&unilith.start(&words)), text.len());
+}
+
+/// Values as long as a page and longer than a packet, versions of values, numbers, mistakes.
+fn of_memcached() -> String {
+    let (page, long) = ("p".repeat(4096), "0123456789".repeat(6000));
+    format!(
+        "set a 5 0 3\r\nabc\r\nget a\r\ngets a\r\ncas a 0 0 1 999999\r\nx\r\nappend a 0 0 2\r\nde\r\nprepend a 0 0 1\r\n_\r\nget a b\r\n\
+         set n 0 0 2\r\n41\r\nincr n 1\r\ndecr n 100\r\nincr n 18446744073709551615\r\nincr a 1\r\nset p 0 0 4096\r\n{page}\r\n\
+         set l 0 0 60000\r\n{long}\r\nget p l\r\nadd a 0 0 1\r\ny\r\nreplace none 0 0 1\r\ny\r\ntouch a 0\r\ntouch none 0\r\ngat 0 a\r\n\
+         delete a\r\ndelete a\r\nget a\r\nmg l s v\r\nmn\r\nnonsense\r\nset bad -1 x 1\r\nverbosity 0\r\nflush_all\r\nget p\r\nquit\r\n"
+    )
+}
+
+#[test]
+fn memcached_serves_by_four_threads_what_debians_own_does() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let words = ["-p", "127.0.0.1::11211", "memcached"];
+    let asked = |machine: &Machine| answers(machine, 11211, of_memcached().as_bytes());
+    let machine = start(&unilith, &words);
+    let linked = asked(&machine);
+    serves(machine.at(11211), 8, 100);
+    let stats = Client::new(machine.at(11211)).stats();
+    for expected in ["STAT threads 4", "STAT curr_items 800"] {
+        assert!(stats.contains(&expected.to_string()), "{stats:?}");
+    }
+    unilith.run(&["stop", &machine.id]).ok();
+    drop(machine);
+    are_the_same(&linked, &asked(&unilith.start(&words)), 124_000);
+}
+
+#[test]
+fn sqlite_says_what_debians_own_does_and_keeps_it_on_a_volume() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    run(&unilith, &["sqlite", "--", ":memory:", "select 1"]).ok().says("1\n");
+    let (folder, volume) = data(&unilith);
+    let sql = "create table t(id integer primary key, text text, number real);\
+               with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)\
+               insert into t select i, 'row ' || i, i / 7.0 from n; create index by_text on t(text);\
+               begin; delete from t where id % 2; rollback; delete from t where id % 10 = 0; vacuum;\
+               select count(*), sum(id), max(text), sum(number), avg(number) from t; pragma integrity_check;\
+               select printf('%.17g %e %.3f', 1.0/3, 1e-7, 2.5), round(2.675, 2), 1e308 * 10, upper('abc');\
+               select json_group_array(number) from (select number from t order by text desc limit 5);\
+               select date(2460000.5), strftime('%Y-%m-%d %H:%M:%f', 1.5e9, 'unixepoch'), quote(x'00ff'), 'a' like 'A';\
+               create virtual table words using fts5(body); insert into words select text from t;\
+               select count(*) from words where words match 'row AND 1999*'; explain query plan select * from t where text = 'x';";
+    let own = |file: &str| {
+        unilith.program(&["-v", &volume, "sqlite", "--", &format!("/data/{file}"), sql]).ok().out
+    };
+    let ran = run(&unilith, &["-v", &volume, "sqlite", "--", "/data/linked.db", sql]).ok();
+    are_the_same(ran.out.as_bytes(), own("own.db").as_bytes(), 280);
+    let database = folder.join("linked.db").display().to_string();
+    client("sqlite3", &[&database, "pragma integrity_check; select count(*) from t;"]).ok().says("ok\n18000");
+    run(&unilith, &["sqlite", "--", ":memory:", "select missing;"]).code(1).says("no such column");
+}
