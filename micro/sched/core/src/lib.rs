@@ -22,10 +22,12 @@
 #![no_std]
 extern crate alloc;
 
+mod load;
 mod pollers;
 mod run;
 mod thread;
 
+pub use load::measure_load_at;
 pub use pollers::run_pollers;
 pub use run::{
     current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park, prepare_others,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processor: what runs on it and how it changes hands.
 
+use crate::load;
 use crate::pollers::{run_pollers, unilith_sched_run_deferred as run_deferred};
 use crate::thread::{DEAD, NOWHERE, PARKED, RUNNABLE, Start, Thread};
 use abi::{Result, errno::EAGAIN};
@@ -380,6 +381,7 @@ pub fn is_at_work() -> bool {
 fn schedule() {
     let previous = current();
     let begin = charge(previous);
+    load::measure(begin, false);
     let here = api_plat::cpu();
     let mut idled = false;
     let next = loop {
@@ -418,6 +420,9 @@ fn schedule() {
         wake_idle(unilith_sched_waiting);
     }
     let since = if idled { api_plat::now_ns() } else { begin };
+    if idled {
+        load::measure(since, true);
+    }
     cpu().since.store(since, Ordering::Relaxed);
     start_slice(&next);
     if idled || !core::ptr::eq(&*next, previous) {
