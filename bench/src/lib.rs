@@ -15,6 +15,8 @@ mod statistics;
 
 #[path = "../boot/boot.rs"]
 mod boot;
+#[path = "../exits/exits.rs"]
+mod exits;
 #[path = "../memory/memory.rs"]
 mod memory;
 #[path = "../native/native.rs"]
@@ -96,6 +98,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("ukl-memcached", "of these: 99th percentile of memcached, 4 to 40 connections", ukl::network::memcached),
     ("ukl-echo", "of these: mean and 99th percentile of a TCP echo server", ukl::network::echo),
     ("ukl-fio", "of these: random reads and writes of a disk, one at a time", ukl::disk::run),
+    ("exits", "how often the processor leaves a machine under KVM, by KVM's count", exits::run),
     ("memory", "the least memory Redis answers in, and what QEMU takes of the host's", memory::run),
 ];
 

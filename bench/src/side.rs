@@ -16,14 +16,27 @@ pub enum Side {
     Linux,
     /// The micro kernel as a process.
     Process,
+    /// The micro kernel on an ordinary PC.
+    MicroQ35,
 }
 
 impl Side {
+    /// The head of its column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Micro => "micro",
+            Side::Linux => "linux",
+            Side::Process => "process",
+            Side::MicroQ35 => "micro, q35",
+        }
+    }
+
     fn words(self) -> [&'static str; 4] {
         let (kernel, machine) = match self {
             Side::Micro => ("micro", "microvm"),
             Side::Linux => ("linux", "microvm"),
             Side::Process => ("micro", "process"),
+            Side::MicroQ35 => ("micro", "qemu"),
         };
         ["--kernel", kernel, "--machine", machine]
     }
@@ -156,7 +169,12 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// Starts the program and waits until it serves.
     pub fn start(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
-        Machine::launch(options, side, None, words)
+        Machine::launch(options, side, None, words, &["ready"])
+    }
+
+    /// Starts any program, and waits until it runs.
+    pub fn start_any(options: &'a Options, side: Side, words: &[&str]) -> Result<Machine<'a>> {
+        Machine::launch(options, side, None, words, &["running", "ready"])
     }
 
     /// The same for the program of a project (`unilith.toml` in a folder).
@@ -166,7 +184,7 @@ impl<'a> Machine<'a> {
         project: Option<&Path>,
         words: &[&str],
     ) -> Result<Machine<'a>> {
-        Machine::launch(options, side, project, words)
+        Machine::launch(options, side, project, words, &["ready"])
     }
 
     fn launch(
@@ -174,6 +192,7 @@ impl<'a> Machine<'a> {
         side: Side,
         project: Option<&Path>,
         words: &[&str],
+        phases: &[&str],
     ) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -184,7 +203,7 @@ impl<'a> Machine<'a> {
         for _ in 0..300 {
             machine.refresh()?;
             match machine.text("phase").as_deref() {
-                Some("ready") => return Ok(machine),
+                Some(phase) if phases.contains(&phase) => return Ok(machine),
                 Some("exited") => {
                     let reason =
                         machine.state["outcome"]["reason"].as_str().unwrap_or("it ended").to_string();
@@ -217,6 +236,18 @@ impl<'a> Machine<'a> {
     /// Where its socket is.
     pub fn folder(&self) -> Result<PathBuf> {
         folder_of(self.options, &self.name)
+    }
+
+    /// Waits until the program has printed the text: so many times 100 ms.
+    pub fn wait_for_output(&self, text: &str, patience: u32) -> Result<()> {
+        for _ in 0..patience {
+            let output = unilith(self.options, &["logs", &self.name])?;
+            if String::from_utf8_lossy(&output.stdout).contains(text) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err(format!("{} did not print `{text}`", self.name))
     }
 
     /// The machine's own address, reached over tap.
