@@ -62,12 +62,12 @@ impl Files {
 
     /// For a new process: the same descriptors (CLONE_FILES) or a copy of them, and the same root, working directory and
     /// umask (CLONE_FS) or a copy.
-    pub fn fork(&self, shares_descriptors: bool, shares_position: bool) -> Files {
-        Files {
+    pub fn fork(&self, shares_descriptors: bool, shares_position: bool) -> Result<Files> {
+        Ok(Files {
             namespace: self.namespace.clone(),
             descriptors: match shares_descriptors {
                 true => self.descriptors.share(),
-                false => Shared::new(self.descriptors.duplicate()),
+                false => Shared::new(self.descriptors.duplicate()?),
             },
             memory_files: self.memory_files.clone(),
             memory: self.memory,
@@ -75,7 +75,7 @@ impl Files {
                 true => self.position.share(),
                 false => Shared::new(self.position.duplicate()),
             },
-        }
+        })
     }
 
     /// For a process that begins beside this one: the same tree, no descriptors, and this working directory.
@@ -86,10 +86,11 @@ impl Files {
     }
 
     /// Goes on with a copy of the descriptors where another process has them, too (execve, unshare).
-    pub fn own_descriptors(&self) {
+    pub fn own_descriptors(&self) -> Result<()> {
         if self.descriptors.is_shared() {
-            self.descriptors.replace(self.descriptors.duplicate());
+            self.descriptors.replace(self.descriptors.duplicate()?);
         }
+        Ok(())
     }
 
     /// As [`Files::own_descriptors`] for root, working directory and umask.
@@ -104,9 +105,11 @@ impl Files {
         if !self.descriptors.leave() {
             return;
         }
-        while let Some(fd) = self.descriptors.next_open(0) {
+        let mut next = 0;
+        while let Some(fd) = self.descriptors.next_open(next) {
             // Nobody is left to hear of an error.
             let _ = self.descriptors.remove(fd).and_then(crate::calls::open::end);
+            next = fd as u32 + 1;
         }
     }
 

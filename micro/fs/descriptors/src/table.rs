@@ -56,6 +56,7 @@ impl Table {
         if index >= self.slots.len() {
             let more = (index + 1).next_multiple_of(64) - self.slots.len();
             self.slots.try_reserve(more).map_err(|_| ENOMEM)?;
+            self.open.try_reserve(more / 64).map_err(|_| ENOMEM)?;
             self.slots.resize(self.slots.len() + more, None);
             self.open.resize(self.slots.len() / 64, 0);
         }
@@ -177,18 +178,29 @@ impl Descriptors {
         rest.iter().position(Option::is_some).map(|i| fd as i32 + i as i32)
     }
 
-    /// For execve: takes away what is marked close-on-exec, one at a time, until `None`.
-    pub fn remove_marked(&self) -> Option<(i32, Arc<Description>)> {
+    /// For execve: takes away the first descriptor at or behind `fd` that is marked close-on-exec.
+    pub fn remove_marked(&self, fd: u32) -> Option<(i32, Arc<Description>)> {
         let mut table = self.table.lock();
-        let index = table.slots.iter().position(|s| s.as_ref().is_some_and(|s| s.close_on_exec))?;
+        let rest = table.slots.get(fd as usize..)?;
+        let marked = rest.iter().position(|s| s.as_ref().is_some_and(|s| s.close_on_exec))?;
+        let index = fd as usize + marked;
         table.take(index).map(|slot| (index as i32, slot.description))
     }
 
-    /// A copy for a process of its own (CLONE_FILES absent, unshare).
-    pub fn duplicate(&self) -> Descriptors {
+    /// How many numbers are open.
+    pub fn count(&self) -> usize {
+        self.table.lock().open.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// A copy for a process of its own (CLONE_FILES absent, unshare); `ENOMEM` when there is no block as long as the table.
+    pub fn duplicate(&self) -> Result<Descriptors> {
         let table = self.table.lock();
-        let copy = Table { slots: table.slots.clone(), open: table.open.clone(), lowest: table.lowest };
-        Descriptors { table: SpinLock::new(copy), limit: AtomicU32::new(self.limit()) }
+        let mut copy = Table { lowest: table.lowest, ..Table::default() };
+        copy.slots.try_reserve_exact(table.slots.len()).map_err(|_| ENOMEM)?;
+        copy.open.try_reserve_exact(table.open.len()).map_err(|_| ENOMEM)?;
+        copy.slots.extend_from_slice(&table.slots);
+        copy.open.extend_from_slice(&table.open);
+        Ok(Descriptors { table: SpinLock::new(copy), limit: AtomicU32::new(self.limit()) })
     }
 }
 
@@ -249,8 +261,12 @@ mod tests {
         assert_eq!(table.insert(d.clone(), false), Err(EMFILE));
         assert_eq!(table.insert_from(d.clone(), false, 130), Err(EINVAL));
         assert_eq!(table.close_on_exec(7), Ok(true));
-        assert_eq!(table.remove_marked().map(|(fd, _)| fd), Some(7));
-        assert!(table.remove_marked().is_none());
+        assert_eq!(table.count(), 130);
+        assert!(table.remove_marked(8).is_none());
+        assert_eq!(table.remove_marked(0).map(|(fd, _)| fd), Some(7));
+        assert!(table.remove_marked(0).is_none());
+        let copy = table.duplicate().unwrap();
+        assert_eq!((copy.count(), copy.limit()), (129, 130));
         for fd in [-1, 7, 130, i32::MAX] {
             assert_eq!(table.get(fd).err(), Some(EBADF));
         }

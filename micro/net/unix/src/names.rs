@@ -7,10 +7,13 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_socket::{Address, Caller, Type};
+use core::sync::atomic::{AtomicU32, Ordering};
 use ordered::Map;
 
 /// Longest path in a `sockaddr_un`.
 const PATH_MOST: usize = 108;
+/// Names that autobind chooses from.
+const NAMES: u32 = 0x10_0000;
 
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +64,10 @@ pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) ->
 
 /// An abstract name of five hexadecimal digits that nobody has (unix(7), "Autobind feature").
 pub fn autobind(socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
-    for number in 0..0x10_0000u32 {
+    // Where the last search ended: a name that was used lately is found taken by none of the next.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..NAMES {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % NAMES;
         let name = alloc::format!("{number:05x}").into_bytes();
         let key = Key::Abstract(socket.kind as u32, name.clone());
         if insert(key.clone(), socket).is_ok() {

@@ -348,7 +348,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
         pid,
         Beginning {
             credentials: parent.credentials().lock().clone(),
-            files: process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS)),
+            files: process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?,
             signals: process.signals.fork(wanted.has(CLONE_SIGHAND), wanted.has(CLONE_CLEAR_SIGHAND)),
             limits: process.limits.duplicate(),
             sessions: *process.sessions.lock(),

@@ -110,9 +110,11 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
     }
     // The program begins with its standard streams and nothing else open.
     let descriptors = &process.files.descriptors;
-    while let Some(fd) = descriptors.next_open(FIRST_OWN) {
+    let mut next = FIRST_OWN;
+    while let Some(fd) = descriptors.next_open(next) {
         // As with execve nobody is told of errors.
         let _ = descriptors.remove(fd).and_then(|description| description.close());
+        next = fd as u32 + 1;
     }
     process.files.set_umask(FIRST_UMASK);
     task::current().signals.set_blocked(0);
@@ -127,6 +129,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
         space.sync_all()?;
     }
     let fpu = api_plat::new_fpu_state()?;
+    process.files.own_descriptors()?;
     end_other_threads(process)?;
 
     // From here on there is no way back.
@@ -134,10 +137,11 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     let task = task::current();
     // Robust futexes and CLONE_CHILD_CLEARTID concern the memory that the process leaves.
     super::futex::thread_ends(task);
-    process.files.own_descriptors();
-    while let Some((_, description)) = process.files.descriptors.remove_marked() {
+    let mut next = 0;
+    while let Some((fd, description)) = process.files.descriptors.remove_marked(next) {
         // As on Linux, nobody is told of errors.
         let _ = super::open::end(description);
+        next = fd as u32 + 1;
     }
     process.signals.reset_handlers();
     process.timers.program_ends();

@@ -16,6 +16,7 @@ use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int};
 use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
 use core::net::{Ipv4Addr, Ipv6Addr};
+use ordered::Set;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -30,19 +31,72 @@ const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 /// Longest request taken.
 const REQUEST_MOST: usize = 8192;
-/// Answers that wait for a reader; who asks for more has `ENOBUFS`.
-const MAX_REPLIES: usize = 256;
+/// Bytes of answers that wait for a reader, Linux' usual receive buffer; whoever asks for more has `ENOBUFS`.
+const MAX_WAITING: usize = 212_992;
+/// What an answer costs beside its bytes.
+const REPLY_OVERHEAD: usize = 64;
 const NETLINK_ROUTE: u32 = 0;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
 /// Where Linux begins to look for a port when the process' own is taken, downwards.
 const FIRST_PORT: u32 = (-4097i32) as u32;
 
-/// Port ids in use: with the protocol, the one of each socket.
-type Ports = SpinLock<Vec<(u32, u32)>>;
+/// Port ids in use.
+#[derive(Default)]
+struct Ports {
+    /// With the protocol, the one of each socket.
+    used: Set<(u32, u32)>,
+    /// Where the search for the next port begins, below [`FIRST_PORT`]: it goes on where the last one ended.
+    next: u32,
+}
+
+impl Ports {
+    /// The port of a new socket.
+    fn take(&mut self, protocol: u32, pid: u32) -> u32 {
+        let mut port = pid;
+        while !self.used.insert((protocol, port)) {
+            port = FIRST_PORT - self.next % (FIRST_PORT / 2);
+            self.next = self.next.wrapping_add(1);
+        }
+        port
+    }
+}
+
+/// Answers in the order they are read.
+#[derive(Default)]
+struct Replies {
+    waiting: VecDeque<Vec<u8>>,
+    /// What they cost.
+    bytes: usize,
+}
+
+impl Replies {
+    fn has_room(&self) -> bool {
+        self.bytes < MAX_WAITING && !api_alloc::is_low()
+    }
+
+    fn push(&mut self, reply: Vec<u8>) -> Result<()> {
+        self.waiting.try_reserve(1).map_err(|_| ENOBUFS)?;
+        self.bytes += reply.len() + REPLY_OVERHEAD;
+        self.waiting.push_back(reply);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Option<Vec<u8>> {
+        let reply = self.waiting.pop_front()?;
+        self.bytes -= reply.len() + REPLY_OVERHEAD;
+        Some(reply)
+    }
+
+    /// Puts back what [`Replies::pop`] took.
+    fn unread(&mut self, reply: Vec<u8>) {
+        self.bytes += reply.len() + REPLY_OVERHEAD;
+        self.waiting.push_front(reply);
+    }
+}
 
 pub struct Netlink {
     net: Arc<Net>,
-    ports: Arc<Ports>,
+    ports: Arc<SpinLock<Ports>>,
 }
 
 impl Netlink {
@@ -64,14 +118,7 @@ impl Family for Netlink {
             return Err(EPROTONOSUPPORT);
         }
         // A process' first socket has its number for a port (netlink(7)).
-        let port = {
-            let mut used = self.ports.lock();
-            used.try_reserve(1).map_err(|_| ENOBUFS)?;
-            let mut candidates = core::iter::once(creator.pid).chain((0..=FIRST_PORT).rev());
-            let port = candidates.find(|port| !used.contains(&(protocol, *port))).ok_or(ENOBUFS)?;
-            used.push((protocol, port));
-            port
-        };
+        let port = self.ports.lock().take(protocol, creator.pid);
         Ok(Arc::new(NetlinkSocket {
             net: self.net.clone(),
             kind,
@@ -90,8 +137,8 @@ struct NetlinkSocket {
     kind: Type,
     protocol: u32,
     port: u32,
-    ports: Arc<Ports>,
-    replies: SpinLock<VecDeque<Vec<u8>>>,
+    ports: Arc<SpinLock<Ports>>,
+    replies: SpinLock<Replies>,
     common: SpinLock<Common>,
     queue: WaitQueue,
 }
@@ -224,7 +271,7 @@ fn route(
 }
 
 impl NetlinkSocket {
-    fn answer(&self, request: &[u8]) {
+    fn answer(&self, request: &[u8]) -> Result<()> {
         let word =
             |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
         let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
@@ -268,16 +315,16 @@ impl NetlinkSocket {
             16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)),
             _ if kind < 16 => {
                 if flags & NLM_F_ACK != 0 {
-                    self.push(self.error(Errno(0), request));
+                    self.push(self.error(Errno(0), request))?;
                 }
-                return;
+                return Ok(());
             }
             _ => return self.push(self.error(EOPNOTSUPP, request)),
         }
         if !reply.is_empty() {
-            self.push(reply);
+            self.push(reply)?;
         }
-        self.push(Message::new(NLMSG_DONE, NLM_F_MULTI, seq, self.port).put(&[0; 4]).finish());
+        self.push(Message::new(NLMSG_DONE, NLM_F_MULTI, seq, self.port).put(&[0; 4]).finish())
     }
 
     fn error(&self, errno: Errno, request: &[u8]) -> Vec<u8> {
@@ -288,8 +335,8 @@ impl NetlinkSocket {
             .finish()
     }
 
-    fn push(&self, reply: Vec<u8>) {
-        self.replies.lock().push_back(reply);
+    fn push(&self, reply: Vec<u8>) -> Result<()> {
+        self.replies.lock().push(reply)
     }
 
     fn address(&self, port: u32) -> Address {
@@ -301,7 +348,7 @@ impl NetlinkSocket {
 
 impl Drop for NetlinkSocket {
     fn drop(&mut self) {
-        self.ports.lock().retain(|used| *used != (self.protocol, self.port));
+        self.ports.lock().used.remove(&(self.protocol, self.port));
     }
 }
 
@@ -341,7 +388,7 @@ impl Socket for NetlinkSocket {
             // Nobody listens in the kernel.
             return Err(ECONNREFUSED);
         }
-        if self.replies.lock().len() >= MAX_REPLIES {
+        if !self.replies.lock().has_room() {
             return Err(ENOBUFS);
         }
         let bytes = from.take_vec(REQUEST_MOST)?;
@@ -351,7 +398,11 @@ impl Socket for NetlinkSocket {
             if length < 16 || length > rest.len() {
                 break;
             }
-            self.answer(&rest[..length]);
+            // One message may hold many requests.
+            if !self.replies.lock().has_room() {
+                return Err(ENOBUFS);
+            }
+            self.answer(&rest[..length])?;
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
         self.queue.wake(Events::IN | Events::RDNORM);
@@ -359,11 +410,11 @@ impl Socket for NetlinkSocket {
     }
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
-        let reply = self.replies.lock().pop_front().ok_or(EAGAIN)?;
+        let reply = self.replies.lock().pop().ok_or(EAGAIN)?;
         let moved = to.put(&reply);
         let length = reply.len();
         if flags & linux::MSG_PEEK != 0 || moved.is_err() {
-            self.replies.lock().push_front(reply);
+            self.replies.lock().unread(reply);
         }
         let moved = moved?;
         Ok(Received {
@@ -401,13 +452,18 @@ impl Socket for NetlinkSocket {
     }
 
     fn poll(&self) -> Events {
-        let some = !self.replies.lock().is_empty();
+        let some = !self.replies.lock().waiting.is_empty();
         (Events::OUT | Events::WRNORM).with(Events::IN | Events::RDNORM, some)
     }
 
     fn post(&self, message: &[u8]) -> Result<()> {
         if !message.is_empty() {
-            self.replies.lock().push_back(message.to_vec());
+            let mut replies = self.replies.lock();
+            if !replies.has_room() {
+                return Err(ENOBUFS);
+            }
+            replies.push(message.to_vec())?;
+            drop(replies);
             self.queue.wake(Events::IN | Events::RDNORM);
         }
         Ok(())
