@@ -84,7 +84,6 @@ pub const ROWS: &[Row] = &[
     ("sys/net/ipv4/tcp_rmem", Entry::Fixed("4096\t131072\t6291456\n")),
     ("sys/net/ipv4/tcp_wmem", Entry::Fixed("4096\t16384\t4194304\n")),
     ("sys/net/ipv4/tcp_keepalive_time", Entry::Fixed("7200\n")),
-    ("sys/net/ipv6/conf/all/disable_ipv6", Entry::Fixed("1\n")),
     ("sys/kernel/osrelease", Entry::Text(|_| text(format!("{RELEASE}\n")))),
     ("sys/kernel/version", Entry::Text(|_| text(format!("{VERSION}\n")))),
     (
