@@ -38,6 +38,8 @@ const QUEUE_DRIVER: u64 = 0x28;
 const QUEUE_DEVICE: u64 = 0x30;
 
 const NO_VECTOR: u16 = 0xffff;
+/// Bytes of an entry of the MSI-X table.
+const MSIX_ENTRY: u32 = 16;
 
 pub(crate) struct Pci {
     /// Physical addresses of the structures.
@@ -77,14 +79,17 @@ impl Pci {
             if id == CAPABILITY_MSIX {
                 let place = function.read(at + 4);
                 msix = at;
-                table = function.bar(place as u8 & 7).map_or(0, |bar| bar + u64::from(place & !7));
+                let length = ((function.read(at) >> 16 & 0x7ff) + 1) * MSIX_ENTRY;
+                table = function.structure(place as u8 & 7, place & !7, length).unwrap_or(0);
             }
             if id != CAPABILITY_VENDOR {
                 continue;
             }
             let kind = (function.read(at) >> 24) as u8;
-            let Some(bar) = function.bar(function.read(at + 4) as u8) else { continue };
-            let address = bar + u64::from(function.read(at + 8));
+            let (offset, length) = (function.read(at + 8), function.read(at + 12));
+            let Some(address) = function.structure(function.read(at + 4) as u8, offset, length) else {
+                continue;
+            };
             match kind {
                 COMMON if common == 0 => common = address,
                 NOTIFY if notify == 0 => {

@@ -7,6 +7,8 @@ use core::arch::asm;
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
+/// PWT and PCD: memory of a device.
+const UNCACHED: u64 = 3 << 3;
 const LARGE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -15,6 +17,10 @@ const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Where the image begins, and the most it may cover: page tables for this much are part of it.
 const IMAGE: u64 = 2 << 20;
 const IMAGE_TABLES: usize = 3;
+
+const LARGE_PAGE: u64 = 2 << 20;
+/// Windows of devices lie below this: as far as 46 bits of an address reach, as processors without five-level paging have.
+const WINDOWS_END: u64 = 1 << 46;
 
 type Table = [u64; 512];
 
@@ -130,6 +136,46 @@ fn take_low_page(free: &mut crate::ranges::Ranges) -> Option<u64> {
     let MemoryRange { start, .. } = *free.as_slice().first().filter(|r| r.start < 4 << 30)?;
     free.remove(start, start + 4096);
     Some(start)
+}
+
+/// Shows the kernel a window of a device, where firmware placed it beyond the physical map. False: there is no memory for
+/// its page tables, or no processor has such an address. Only while the machine starts: other address spaces copy the
+/// kernel's half when they are made.
+pub fn show_window(start: u64, length: u64) -> bool {
+    let Some(end) = start.checked_add(length).filter(|end| *end <= WINDOWS_END) else { return false };
+    if end <= mapped_at_start() {
+        return true;
+    }
+    let mut pages = (start & !(LARGE_PAGE - 1)..end).step_by(LARGE_PAGE as usize);
+    // SAFETY: the kernel's own table, which nobody else writes while the machine starts.
+    pages.all(|page| unsafe { show_page(page) })
+}
+
+/// # Safety
+///
+/// Nobody else writes the kernel's tables.
+unsafe fn show_page(page: u64) -> bool {
+    // SAFETY: by the caller's word; tables are in the physical map, and what was not mapped is in no TLB.
+    unsafe {
+        let mut table = asm::unilith_pml4.address() as *mut Table;
+        // The physical map begins with entry 256.
+        for index in [256 + (page >> 39), page >> 30 & 511] {
+            let entry = &mut (*table)[index as usize];
+            if *entry & PRESENT == 0 {
+                let Ok(frame) = api_mem::Frame::new() else { return false };
+                *entry = frame.into_raw() | WRITABLE | PRESENT;
+            }
+            if *entry & LARGE != 0 {
+                return true;
+            }
+            table = physical_to_virtual(*entry & ADDRESS);
+        }
+        let entry = &mut (*table)[(page >> 21 & 511) as usize];
+        if *entry & PRESENT == 0 {
+            *entry = page | NO_EXECUTE | GLOBAL | LARGE | UNCACHED | WRITABLE | PRESENT;
+        }
+        true
+    }
 }
 
 /// Empties the whole TLB, global entries included.

@@ -142,8 +142,14 @@ impl Function {
         registers
     }
 
-    /// Physical address of memory window `i`; `None` when it has none, or lies where the kernel cannot see it.
-    pub fn bar(self, i: u8) -> Option<u64> {
+    /// Physical address of a structure of so many bytes in memory window `i`, which the kernel sees from now on; `None` when
+    /// there is no such window, or it lies where the kernel cannot see it.
+    pub fn structure(self, i: u8, offset: u32, length: u32) -> Option<u64> {
+        let start = self.bar(i)?.checked_add(offset.into())?;
+        crate::paging::show_window(start, length.into()).then_some(start)
+    }
+
+    fn bar(self, i: u8) -> Option<u64> {
         if i >= 6 {
             return None;
         }
@@ -154,6 +160,6 @@ impl Function {
         }
         let high = if low & 6 == 4 && i < 5 { self.read(register + 4) } else { 0 };
         let address = u64::from(high) << 32 | u64::from(low & !15);
-        (address != 0 && address < crate::paging::mapped_at_start()).then_some(address)
+        (address != 0).then_some(address)
     }
 }

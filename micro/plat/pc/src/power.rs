@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The status port, and the end of the machine.
+//! The status port, or what takes its place, and the end of the machine.
 
-use crate::x86::{outb, outl, outw};
+use crate::serial::unilith_machine_write_raw;
+use crate::x86::{inb, outb, outl, outw};
 use api_boot::{EXIT_PORT, STATUS_PORT, Status};
 use core::arch::asm;
 use core::fmt::Write;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 struct Port;
 
@@ -15,8 +17,28 @@ impl Write for Port {
     }
 }
 
+const UNKNOWN: u8 = 0;
+const HEARD: u8 = 1;
+const UNHEARD: u8 = 2;
+static LISTENER: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether a host reads the status port: QEMU's debug console answers its own number, an empty port something else. On
+/// a computer of its own the machine says what a person has to know on its console.
+fn is_heard() -> bool {
+    if LISTENER.load(Ordering::Relaxed) == UNKNOWN {
+        // SAFETY: nothing else is at this port.
+        let answer = unsafe { inb(STATUS_PORT) };
+        let heard = u16::from(answer) == STATUS_PORT;
+        LISTENER.store(if heard { HEARD } else { UNHEARD }, Ordering::Relaxed);
+    }
+    LISTENER.load(Ordering::Relaxed) == HEARD
+}
+
 #[unsafe(no_mangle)]
 fn unilith_plat_status_write(bytes: &[u8]) {
+    if !is_heard() {
+        return unilith_machine_write_raw(bytes.strip_prefix(b"log ").unwrap_or(bytes));
+    }
     for byte in bytes {
         // SAFETY: the status port has no other effect than that the host reads the byte.
         unsafe { outb(STATUS_PORT, *byte) };
@@ -25,8 +47,14 @@ fn unilith_plat_status_write(bytes: &[u8]) {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_status(status: &Status) {
-    // The port cannot fail.
-    let _ = writeln!(Port, "{status}");
+    use Status::{Failed, Log, OutOfMemory, Signal};
+    let concerns_a_person = matches!(status, Failed { .. } | Log { .. } | OutOfMemory { .. } | Signal { .. });
+    // Neither port can fail.
+    if is_heard() {
+        let _ = writeln!(Port, "{status}");
+    } else if concerns_a_person {
+        let _ = writeln!(Port, "unilith: {status}");
+    }
 }
 
 #[unsafe(no_mangle)]

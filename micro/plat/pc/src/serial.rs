@@ -75,7 +75,7 @@ fn call_handler() {
 
 /// Writes without the lock: for crash reports, when nothing else runs any more.
 #[unsafe(no_mangle)]
-fn unilith_machine_write_raw(bytes: &[u8]) {
+pub fn unilith_machine_write_raw(bytes: &[u8]) {
     for chunk in bytes.chunks(FIFO) {
         // QEMU takes bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
         while line_status() & TRANSMITTER_EMPTY == 0 {
