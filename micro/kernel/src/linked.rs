@@ -70,24 +70,24 @@ syscall_table::system_calls!(entries);
 
 unsafe extern "Rust" {
     // Jumps to one of two below, made by whoever links (`host/static/src/image.rs`).
-    safe fn unilith_linked_network(config: &BootConfig, devices: &mut Devices);
+    safe fn unilith_linked_network(config: &mut BootConfig, devices: &mut Devices);
     safe fn unilith_linked_unix();
 }
 
 /// Starts the families of sockets that the program can make.
-pub fn start_sockets(config: &BootConfig, devices: &mut Devices) {
+pub fn start_sockets(config: &mut BootConfig, devices: &mut Devices) {
     unilith_linked_network(config, devices);
     unilith_linked_unix();
 }
 
 #[cfg(feature = "net-tcpip")]
 #[unsafe(no_mangle)]
-fn unilith_network_start(config: &BootConfig, devices: &mut Devices) {
+fn unilith_network_start(config: &mut BootConfig, devices: &mut Devices) {
     crate::network::start(config, devices);
 }
 
 #[unsafe(no_mangle)]
-fn unilith_network_none(_: &BootConfig, _: &mut Devices) {}
+fn unilith_network_none(_: &mut BootConfig, _: &mut Devices) {}
 
 #[cfg(feature = "net-unix")]
 #[unsafe(no_mangle)]

@@ -89,8 +89,9 @@ fn poll() {
     }
 }
 
-/// Starts the stack with the first network device of `devices`, which is taken out.
-pub fn start(config: &BootConfig, devices: &mut Devices) {
+/// Starts the stack with the first network device of `devices`, which is taken out. Where a server of the network gives the
+/// address, `config` says it afterwards.
+pub fn start(config: &mut BootConfig, devices: &mut Devices) {
     let mut seed = [0; 24];
     api_plat::entropy(&mut seed);
     let alarm = || Arc::new(Alarm { armed: AtomicBool::new(false) });
@@ -106,7 +107,7 @@ pub fn start(config: &BootConfig, devices: &mut Devices) {
         prefix: ip.length,
         gateway: config.gateway.map(Ipv4Addr::from),
     });
-    if configuration.is_none() {
+    if configuration.is_none() && !config.dhcp {
         log::warn!(
             "the machine has a network device but the boot command line gives it no address (ip=A.B.C.D/N)"
         );
@@ -119,7 +120,58 @@ pub fn start(config: &BootConfig, devices: &mut Devices) {
         }
     });
     api_sched::raise(poller);
+    if config.dhcp {
+        lease(config, &net);
+    }
 }
+
+#[cfg(not(feature = "dhcp"))]
+fn lease(_: &BootConfig, _: &Arc<Net>) {
+    log::error!("the boot command line says ip=dhcp, and this kernel was built without it (--set dhcp=on)");
+}
+
+/// How long a program waits for the machine's address before it starts without.
+#[cfg(feature = "dhcp")]
+const PATIENCE_NS: u64 = 30_000_000_000;
+
+/// Asks a server for the address, and waits for it: programs look at it once, when they start.
+#[cfg(feature = "dhcp")]
+fn lease(config: &mut BootConfig, net: &Arc<Net>) {
+    let mut random = [0; 4];
+    api_plat::entropy(&mut random);
+    let name = config.hostname.as_deref().unwrap_or("");
+    net.act(|stack, now| {
+        if let Some(info) = stack.ip.info {
+            stack.start_dhcp(tcpip::dhcp::Client::new(now, info.mac, u32::from_ne_bytes(random), name));
+        }
+    });
+    let until = api_plat::now_ns() + PATIENCE_NS;
+    let lease = loop {
+        if let Some(lease) = net.look(|stack| stack.lease()) {
+            break lease;
+        }
+        let now = api_plat::now_ns();
+        if now >= until {
+            log::warn!(
+                "no DHCP server has answered; the program starts without an address, which is asked for further"
+            );
+            return;
+        }
+        api_sched::park(until.min(now + LOOK_NS));
+    };
+    let configuration = lease.configuration;
+    let address = configuration.address.octets();
+    config.ip = Some(api_plat::Ipv4Prefix { address, length: configuration.prefix });
+    config.gateway = configuration.gateway.map(|gateway| gateway.octets());
+    if config.dns.is_empty() {
+        config.dns = lease.servers.iter().flatten().map(Ipv4Addr::octets).collect();
+    }
+    log::info!("the address is {}/{} by DHCP", configuration.address, configuration.prefix);
+}
+
+/// How often it is looked for an address that is awaited.
+#[cfg(feature = "dhcp")]
+const LOOK_NS: u64 = 10_000_000;
 
 /// Lets the overlay's `net` command look at the stack.
 #[cfg(feature = "overlay")]

@@ -35,17 +35,18 @@ fn failed(reason: String) -> ! {
 /// Becomes the program's first thread.
 fn first_thread() {
     let boot = BOOT.lock().take();
-    let Some(boot) = boot else { return };
+    #[cfg_attr(not(any(feature = "net-tcpip", feature = "linked")), allow(unused_mut))]
+    let Some(mut boot) = boot else { return };
     #[cfg_attr(not(any(feature = "net-tcpip", feature = "overlay")), allow(unused_mut))]
     let mut devices = machine::devices();
     #[cfg(all(feature = "net-tcpip", not(feature = "linked")))]
-    crate::network::start(&boot.config, &mut devices);
+    crate::network::start(&mut boot.config, &mut devices);
     #[cfg(feature = "overlay")]
     crate::overlay::start(&mut devices);
     #[cfg(all(feature = "net-unix", not(feature = "linked")))]
     start_unix();
     #[cfg(feature = "linked")]
-    crate::linked::start_sockets(&boot.config, &mut devices);
+    crate::linked::start_sockets(&mut boot.config, &mut devices);
     if let Err(reason) = devices.finish() {
         failed(reason);
     }

@@ -8,7 +8,7 @@
 //!
 //! | key | value |
 //! | --- | --- |
-//! | `ip` | IPv4 address and prefix of the first network device, `10.0.2.15/24` |
+//! | `ip` | IPv4 address and prefix of the first network device, `10.0.2.15/24`; `dhcp`: address, gateway and DNS servers are what a DHCP server says |
 //! | `gw` | default IPv4 gateway |
 //! | `dns` | DNS servers, separated by commas |
 //! | `published` | TCP ports that the host publishes, separated by commas: their connections reach listeners on 127.0.0.1 as well |
@@ -100,6 +100,8 @@ pub struct Tmpfs {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootConfig {
     pub ip: Option<Ipv4Prefix>,
+    /// Address, gateway and DNS servers, as far as they are not said here, come from a DHCP server.
+    pub dhcp: bool,
     pub gateway: Option<[u8; 4]>,
     pub dns: Vec<[u8; 4]>,
     /// TCP ports whose connections reach a listener on 127.0.0.1 where there is no other.
@@ -195,6 +197,9 @@ impl BootConfig {
             encode(&mut out, value);
             out.push(' ');
         };
+        if self.dhcp {
+            put("ip", "dhcp");
+        }
         if let Some(ip) = &self.ip {
             put("ip", &format!("{}/{}", show_ipv4(&ip.address), ip.length));
         }
@@ -294,6 +299,7 @@ impl BootConfig {
         let number = || value.parse::<u64>().map_err(|_| bad(word, "a number"));
         let address = |text: &str| parse_ipv4(text).ok_or_else(|| bad(word, "an IPv4 address"));
         match key {
+            "ip" if value == "dhcp" => self.dhcp = true,
             "ip" => {
                 let (a, length) = value.split_once('/').ok_or_else(|| bad(word, "ADDRESS/PREFIX"))?;
                 let length = length.parse().ok().filter(|n| *n <= 32);
@@ -468,6 +474,7 @@ mod tests {
     fn full() -> BootConfig {
         BootConfig {
             ip: Some(Ipv4Prefix { address: [10, 0, 2, 15], length: 24 }),
+            dhcp: true,
             gateway: Some([10, 0, 2, 2]),
             dns: alloc::vec![[10, 0, 2, 3], [1, 1, 1, 1]],
             published: alloc::vec![80, 443],

@@ -27,7 +27,7 @@
 //! - Panics of the kernel end the machine with a report on the console and [`Status::Failed`].
 #![no_std]
 
-pub use api_boot::{BootConfig, Status};
+pub use api_boot::{BootConfig, Ipv4Prefix, Status};
 
 /// How the program entered the kernel, and so how it is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -316,6 +316,29 @@ impl Ip {
         self.recycle(head);
     }
 
+    /// Sends a UDP datagram with its header to all hosts, from nobody: there is no address yet.
+    #[cfg(feature = "dhcp")]
+    pub fn send_from_nobody(&mut self, now: u64, mut head: Buffer) {
+        let (source, destination) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
+        self.identification = self.identification.wrapping_add(1);
+        let ip = Ipv4 {
+            source,
+            destination,
+            protocol: wire::PROTOCOL_UDP,
+            ttl: TTL,
+            tos: 0,
+            id: self.identification,
+            dont_fragment: false,
+            more_fragments: false,
+            fragment_offset: 0,
+            header: wire::IPV4,
+            total: wire::IPV4 + head.len(),
+        };
+        let Some(to) = head.prepend(wire::IPV4) else { return };
+        ip.put(to);
+        self.hand_to_link(now, destination, Outgoing::plain(head));
+    }
+
     /// The packet comes back in as one piece; its checksum needs no proof.
     fn loop_back(&mut self, payload: Payload) {
         if self.loopback.len() >= MOST_LOOPBACK {

@@ -4,6 +4,7 @@
 //!
 //! - [`stack`] is the whole: [`stack::Net`] behind its lock, [`stack::Host`] what it needs of the kernel;
 //! - [`wire`] knows the formats, [`ip`] the way out, [`tcp`], [`udp`] and [`icmp`] the transports;
+//! - `dhcp` asks the network for its address, where that is built in;
 //! - [`sockets`] implements `api-socket` on top.
 //!
 //! No packet costs a search: connections and ports are found by hash, timers are in a wheel. Everything below
@@ -16,6 +17,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(feature = "dhcp")]
+pub mod dhcp;
 pub mod families;
 pub mod hash;
 pub mod icmp;

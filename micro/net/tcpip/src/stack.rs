@@ -51,6 +51,8 @@ pub struct Stack {
     wakes: Wakes,
     incoming: VecDeque<Incoming>,
     arp_at: Option<u64>,
+    #[cfg(feature = "dhcp")]
+    dhcp: Option<crate::dhcp::Client>,
 }
 
 impl Stack {
@@ -67,6 +69,8 @@ impl Stack {
             wakes: Vec::new(),
             incoming: VecDeque::new(),
             arp_at: None,
+            #[cfg(feature = "dhcp")]
+            dhcp: None,
         }
     }
 
@@ -96,6 +100,8 @@ impl Stack {
     /// Lets everything that was touched send, lets loopback deliver, and does what is due.
     pub fn settle(&mut self, now: u64) {
         if self.next_deadline().is_some_and(|at| at <= now) {
+            #[cfg(feature = "dhcp")]
+            self.poll_dhcp(now);
             self.tcp.timers(&mut self.ip, now);
             if self.arp_at.is_some_and(|at| at <= now) {
                 self.arp(now);
@@ -140,7 +146,11 @@ impl Stack {
 
     /// When [`Stack::settle`] is to be called at the latest.
     pub fn next_deadline(&self) -> Option<u64> {
-        [self.tcp.next_deadline(), self.arp_at].into_iter().flatten().min()
+        #[cfg(feature = "dhcp")]
+        let dhcp = self.dhcp.as_ref().map(|client| client.next_deadline());
+        #[cfg(not(feature = "dhcp"))]
+        let dhcp = None;
+        [self.tcp.next_deadline(), self.arp_at, dhcp].into_iter().flatten().min()
     }
 
     /// Those to wake, once the lock is released.
@@ -184,6 +194,7 @@ impl Stack {
         };
         self.ip.statistics.received_bytes += header.total as u64;
         let wanted = self.ip.is_own(header.destination)
+            || self.is_offered(&header)
             || self.ip.is_broadcast(header.destination)
             || header.destination.is_multicast();
         if !wanted {
@@ -220,6 +231,8 @@ impl Stack {
                     self.ip.recycle_packet(packet);
                 }
             }
+            #[cfg(feature = "dhcp")]
+            wire::PROTOCOL_UDP if self.is_for_dhcp(&packet) => self.dhcp_input(now, header, packet),
             wire::PROTOCOL_UDP => {
                 if !self.udp.input(&mut self.ip, header, packet, &mut self.wakes)
                     && let Some(quote) = quote
@@ -258,6 +271,104 @@ impl Stack {
             }
             _ => {}
         }
+    }
+}
+
+/// How the address of the device comes from a server of the network.
+#[cfg(feature = "dhcp")]
+impl Stack {
+    /// Has the client look for an address.
+    pub fn start_dhcp(&mut self, client: crate::dhcp::Client) {
+        self.dhcp = Some(client);
+    }
+
+    /// The address the device has from a server, if it has one.
+    pub fn lease(&self) -> Option<crate::dhcp::Lease> {
+        self.dhcp.as_ref().and_then(|client| client.lease().copied())
+    }
+
+    /// Servers may send to an address before it is ours.
+    fn is_offered(&self, header: &Ipv4) -> bool {
+        self.dhcp.is_some() && self.ip.configuration.is_none() && header.protocol == wire::PROTOCOL_UDP
+    }
+
+    fn is_for_dhcp(&self, packet: &Incoming) -> bool {
+        let port = crate::dhcp::CLIENT_PORT;
+        let is_its = |udp: wire::Udp| udp.destination == port && udp.source == crate::dhcp::SERVER_PORT;
+        self.dhcp.is_some() && wire::Udp::parse(packet.first.bytes()).is_some_and(is_its)
+    }
+
+    fn dhcp_input(&mut self, now: u64, header: &Ipv4, mut packet: Incoming) {
+        let sound = crate::udp::unwrap(header, &mut packet).is_some();
+        let whole = if sound { flat(&packet) } else { None };
+        self.ip.recycle_packet(packet);
+        let (Some(client), Some(message)) = (&mut self.dhcp, whole) else {
+            self.ip.statistics.bad_packets += 1;
+            return;
+        };
+        if let Some(change) = client.input(now, message.bytes()) {
+            self.change_address(change);
+        }
+    }
+
+    fn poll_dhcp(&mut self, now: u64) {
+        let Some(client) = &mut self.dhcp else { return };
+        let (message, change) = client.poll(now);
+        if let Some(message) = message {
+            self.send_dhcp(now, &message);
+        }
+        if let Some(change) = change {
+            self.change_address(change);
+        }
+    }
+
+    fn send_dhcp(&mut self, now: u64, message: &crate::dhcp::Message) {
+        // Without memory the next try sends it.
+        let Some(mut head) = self.ip.buffer() else { return };
+        let length = wire::UDP + message.bytes().len();
+        let udp = wire::Udp {
+            source: crate::dhcp::CLIENT_PORT,
+            destination: crate::dhcp::SERVER_PORT,
+            length,
+            checksum: 0,
+        };
+        let mut bytes = [0; wire::UDP];
+        udp.put(&mut bytes);
+        if !head.append(&bytes) || !head.append(message.bytes()) {
+            return self.ip.recycle(head);
+        }
+        match self.ip.configuration {
+            Some(ours) => {
+                let header = crate::ip::Header {
+                    source: ours.address,
+                    destination: message.to.unwrap_or(Ipv4Addr::BROADCAST),
+                    protocol: wire::PROTOCOL_UDP,
+                    tos: 0,
+                    ttl: crate::ip::TTL,
+                };
+                self.ip.send_datagram(now, &header, head, Some(UDP_CHECKSUM));
+            }
+            None => self.ip.send_from_nobody(now, head),
+        }
+    }
+
+    fn change_address(&mut self, change: crate::dhcp::Change) {
+        match change {
+            crate::dhcp::Change::Bound(lease) if self.ip.configuration == Some(lease.configuration) => {}
+            crate::dhcp::Change::Bound(lease) => self.configure(lease.configuration),
+            crate::dhcp::Change::Lost => self.ip.configuration = None,
+        }
+    }
+}
+
+/// Where the checksum is in a UDP header.
+#[cfg(feature = "dhcp")]
+const UDP_CHECKSUM: usize = 6;
+
+#[cfg(not(feature = "dhcp"))]
+impl Stack {
+    fn is_offered(&self, _: &Ipv4) -> bool {
+        false
     }
 }
 

@@ -407,30 +407,11 @@ impl Udp {
     /// A datagram came in; `packet` begins with the UDP header. False: nobody listens there (`quote` may be sent
     /// back).
     pub fn input(&mut self, ip: &mut Ip, header: &Ipv4, mut packet: Incoming, wakes: &mut Wakes) -> bool {
-        let Some(udp) = wire::Udp::parse(packet.first.bytes()) else {
+        let Some(udp) = unwrap(header, &mut packet) else {
             ip.statistics.bad_packets += 1;
             ip.recycle_packet(packet);
             return true;
         };
-        let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
-        let mut bad = udp.length > there;
-        if !bad && !packet.checksum_valid && udp.checksum != 0 {
-            let mut sum = Sum::pseudo(header.source, header.destination, wire::PROTOCOL_UDP, udp.length);
-            let mut left = udp.length;
-            for buffer in core::iter::once(&packet.first).chain(&packet.more) {
-                let n = buffer.len().min(left);
-                sum.add(&buffer.bytes()[..n]);
-                left -= n;
-            }
-            bad = !matches!(sum.finish(), 0 | 0xffff);
-        }
-        if bad {
-            ip.statistics.bad_packets += 1;
-            ip.recycle_packet(packet);
-            return true;
-        }
-        crate::stack::cut(&mut packet, udp.length);
-        packet.first.trim_front(wire::UDP);
         let from = SocketAddrV4::new(header.source, udp.source);
         let to = SocketAddrV4::new(header.destination, udp.destination);
         let everybody = header.destination.is_multicast() || ip.is_broadcast(header.destination);
@@ -543,6 +524,30 @@ impl Udp {
         }
         socket.queue.into_iter().for_each(|d| ip.recycle_packet(d.data));
     }
+}
+
+/// Takes the header off a datagram and cuts it to its length. `None`: damaged.
+pub fn unwrap(header: &Ipv4, packet: &mut Incoming) -> Option<wire::Udp> {
+    let udp = wire::Udp::parse(packet.first.bytes())?;
+    let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
+    if udp.length > there {
+        return None;
+    }
+    if !packet.checksum_valid && udp.checksum != 0 {
+        let mut sum = Sum::pseudo(header.source, header.destination, wire::PROTOCOL_UDP, udp.length);
+        let mut left = udp.length;
+        for buffer in core::iter::once(&packet.first).chain(&packet.more) {
+            let n = buffer.len().min(left);
+            sum.add(&buffer.bytes()[..n]);
+            left -= n;
+        }
+        if !matches!(sum.finish(), 0 | 0xffff) {
+            return None;
+        }
+    }
+    crate::stack::cut(packet, udp.length);
+    packet.first.trim_front(wire::UDP);
+    Some(udp)
 }
 
 fn copy(packet: &Incoming) -> Option<Incoming> {
