@@ -22,7 +22,7 @@ use unilith_machine::{qemu, record::Platform};
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 13] = [
+const CHOICES: [(&str, &[(&str, &str)]); 14] = [
     (
         "alloc",
         &[
@@ -36,6 +36,8 @@ const CHOICES: [(&str, &[(&str, &str)]); 13] = [
     ("heap-check", &[("off", ""), ("on", "heap-check")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
+    // Machines of `run` are told their address by the host.
+    ("dhcp", &[("off", ""), ("on", "dhcp")]),
     ("unix", &[("on", "net-unix"), ("off", "")]),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     ("overlay", &[("on", "overlay"), ("off", ""), ("echo", "overlay-echo")]),
@@ -147,7 +149,7 @@ pub fn object(
     let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
     if !object.is_file() {
         progress.step("building the kernel that programs are linked with");
-        let what = ["rustc", "--lib", "--crate-type", "staticlib", "--profile", profile];
+        let what = ["rustc", "-p", "kernel", "--lib", "--crate-type", "staticlib", "--profile", profile];
         cargo(&root, &what, &features, progress)?;
         let library = root.join("target").join(profile).join("libkernel_image.a");
         let new = folder.join(format!(".new.{}.o", std::process::id()));
@@ -196,16 +198,38 @@ fn saved_vectors(elf: &[u8]) -> Result<u8> {
     u8::try_from(symbol.address()).map_err(|_| unreadable())
 }
 
+/// The stub that UEFI firmware starts, from the cache or newly built: an ELF file.
+pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
+    let root = repository::root()?;
+    let cache = unilith_machine::dirs::cache()?.join("kernels");
+    let folder = cache.join(digest(&root, &["efi-stub"])?);
+    let stub = folder.join("efi-stub");
+    if stub.is_file() {
+        return Ok(stub);
+    }
+    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
+    let gate = cache.join(".lock");
+    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    if !stub.is_file() {
+        progress.step("building the UEFI stub");
+        cargo(&root, &["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"], &[], progress)?;
+        let new = folder.join(format!(".new.{}", std::process::id()));
+        fs::copy(root.join("target/kernel/efi-stub"), &new).map_err(file("copy the stub to", &new))?;
+        fs::rename(&new, &stub).map_err(file("keep the stub in", &folder))?;
+    }
+    Ok(stub)
+}
+
 fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
     // The profile of a binary has its name.
-    let what = ["build", "--bin", binary, "--profile", binary];
+    let what = ["build", "-p", "kernel", "--bin", binary, "--profile", binary];
     cargo(root, &what, features, progress)?;
     Ok(root.join("target").join(binary).join(binary))
 }
 
 fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> Result<()> {
     let mut command = Command::new(repository::cargo());
-    command.current_dir(root).args(what).args(["--locked", "-p", "kernel", "--no-default-features"]);
+    command.current_dir(root).args(what).args(["--locked", "--no-default-features"]);
     command.args(["--features", &features.join(","), "--target-dir"]).arg(root.join("target"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| {

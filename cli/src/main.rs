@@ -5,6 +5,7 @@
 mod archive;
 mod backtrace;
 mod boot;
+mod disk;
 mod fault;
 mod foreign;
 mod kernel;

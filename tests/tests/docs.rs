@@ -334,6 +334,15 @@ fn the_page_about_one_image_works_as_printed() {
 }
 
 #[test]
+fn the_page_about_disks_works_as_printed() {
+    if tested_kernel() != "micro" {
+        return;
+    }
+    let said = follow("how-to/boot-from-disk.md");
+    assert!(said.contains("hello from a disk"), "{said}");
+}
+
+#[test]
 fn pages_about_the_overlay_work_as_printed() {
     if tested_kernel() != "micro" {
         return;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith build`: a directory with kernel, root file system and `run.sh`, which boots with plain QEMU and needs nothing
-//! of Unilith.
+//! of Unilith; or a disk ([`crate::disk`]).
 
 use crate::output::say;
 use crate::{
+    disk::Signer,
     fault::{Fault, Result, file},
     line::Line,
     prepare::{self, Flags, MachineKind},
@@ -33,15 +34,29 @@ struct BuildFlags {
     /// The directory to write; default: the program's name
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Write a disk instead that a computer with UEFI firmware boots; the name's end says the format: .img or .raw,
+    /// .qcow2, .vmdk, .vhd
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    disk: Option<PathBuf>,
+    /// Sign what the firmware starts, for Secure Boot: the private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "disk", requires = "sign_cert")]
+    sign_key: Option<PathBuf>,
+    /// The key's certificate (PEM), which the firmware knows
+    #[arg(long, value_name = "FILE", requires = "sign_key")]
+    sign_cert: Option<PathBuf>,
 }
 
 pub fn act(mut args: Args) -> Result<u8> {
     let program = args.line.program("build", &mut args.image)?;
-    let BuildFlags { flags, output } = args.image;
+    let BuildFlags { flags, output, disk, sign_key, sign_cert } = args.image;
     if flags.kernel != KernelKind::Micro {
         return Err(Fault::new(
             "build --kernel linux is not there yet: its settings are part of the RAM disk of one run",
         ));
+    }
+    if let Some(disk) = disk {
+        let signer = sign_key.zip(sign_cert).map(|(key, certificate)| Signer { key, certificate });
+        return crate::disk::write(flags, &program, &disk, signer.as_ref());
     }
     let flags = match flags.machine {
         MachineKind::Process => {

@@ -1,49 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The PVH start information (Xen `public/arch-x86/hvm/start_info.h`).
+//! Reads the PVH start information.
 
 use crate::{physical_to_virtual, ranges::Ranges};
 use core::mem::size_of;
+use pvh::{MAGIC, MapEntry, Module, RAM, StartInfo};
 
-const MAGIC: u32 = 0x336e_c578;
-/// `XEN_HVM_MEMMAP_TYPE_RAM`
-const RAM: u32 = 1;
 /// Most bytes of a command line that are read: programs' arguments and environment are in it.
 const COMMAND_LINE_MOST: usize = 64 << 10;
 /// Most entries of the memory map that are read.
 const MAP_MOST: u32 = 128;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct StartInfo {
-    magic: u32,
-    version: u32,
-    flags: u32,
-    modules: u32,
-    module_list: u64,
-    command_line: u64,
-    rsdp: u64,
-    memory_map: u64,
-    memory_map_entries: u32,
-    reserved: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Module {
-    address: u64,
-    size: u64,
-    command_line: u64,
-    reserved: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct MapEntry {
-    address: u64,
-    size: u64,
-    kind: u32,
-    reserved: u32,
-}
 
 /// What the start information says.
 pub struct Machine {
