@@ -140,6 +140,31 @@ fn a_hundred_thousand_sockets_and_full_memory_end_no_kernel() {
     unilith.program_within(&words, PATIENCE).ok().says("all exhaustion tests passed");
 }
 
+/// In a machine so small that memory is what ends it: the call is refused, or a process is ended, if need be the first one and
+/// with it the machine. The kernel has no fault of its own.
+#[test]
+fn objects_of_every_kind_are_refused_when_memory_ends() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "objects.c", &[]);
+    let kinds = [
+        "terminals",
+        "attributes",
+        "semaphores",
+        "messages",
+        "advice",
+        "locks",
+        "loopback",
+        "netlink",
+        "datagrams",
+    ];
+    for kind in kinds {
+        let ran = unilith.program_within(&["-m", "48M", &program, kind], PATIENCE);
+        let is_refused = ran.code == Some(0) && ran.out.contains("all object tests passed");
+        let is_ended = ran.err.contains("ran out of memory: it had 48 MiB");
+        assert!((is_refused || is_ended) && !ran.err.contains("panic"), "{kind}: {ran}");
+    }
+}
+
 #[test]
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");

@@ -89,7 +89,7 @@ impl Space {
         if !inner.tree.covers(address, end) {
             return Err(ENOMEM);
         }
-        inner.change(address, end, |traits| traits.sealed = true);
+        inner.change(address, end, |traits| traits.sealed = true)?;
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Space {
             return Err(ENOMEM);
         }
         let mapped = inner.tree.covers(start, end);
-        inner.change(start, end, |traits| traits.locked = locked);
+        inner.change(start, end, |traits| traits.locked = locked)?;
         drop(inner);
         if locked && populate {
             self.populate(start, end);
@@ -200,11 +200,17 @@ impl Space {
         }
         inner.lock_future = future;
         if let Some(locked) = now {
-            inner.change(0, USER_END, |traits| traits.locked = locked);
+            inner.change(0, USER_END, |traits| traits.locked = locked)?;
             drop(inner);
             if locked && populate {
-                let parts: Vec<_> = self.lock().tree.iter().map(|(start, vma)| (start, vma.end)).collect();
-                parts.into_iter().for_each(|(start, end)| self.populate(start, end));
+                let mut at = 0;
+                loop {
+                    let next =
+                        self.lock().tree.first_overlap(at, USER_END).map(|(start, vma)| (start, vma.end));
+                    let Some((start, end)) = next else { break };
+                    self.populate(start, end);
+                    at = end;
+                }
             }
         }
         Ok(())
@@ -294,17 +300,19 @@ impl Space {
 }
 
 impl Inner {
-    /// Changes traits in a range, keeping the count of locked pages.
-    fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut Traits)) {
+    /// Changes traits in a range, keeping the count of locked pages; `ENOMEM` when mappings cannot be split, and nothing is
+    /// changed.
+    fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(&mut Traits)) -> Result<()> {
         let mut locked = 0i64;
         self.tree.change(start, end, |from, vma| {
             let before = vma.traits.locked;
             change(&mut vma.traits);
             let pages = ((vma.end - from) / PAGE) as i64;
             locked += (i64::from(vma.traits.locked) - i64::from(before)) * pages;
-        });
+        })?;
         self.locked_pages = self.locked_pages.wrapping_add_signed(locked);
         self.changes += 1;
+        Ok(())
     }
 
     fn advise(
@@ -344,11 +352,11 @@ impl Inner {
                 }
                 Advice::WipeOnFork(true) if !anonymous => return Err(EINVAL),
                 _ if kernel => {}
-                Advice::Large => self.change(from, to, |t| t.large = Large::Always),
-                Advice::Small => self.change(from, to, |t| t.large = Large::Never),
-                Advice::Fork(fork) => self.change(from, to, |t| t.no_fork = !fork),
-                Advice::WipeOnFork(wipe) => self.change(from, to, |t| t.wipe_on_fork = wipe),
-                Advice::Dump(dump) => self.change(from, to, |t| t.no_dump = !dump),
+                Advice::Large => self.change(from, to, |t| t.large = Large::Always)?,
+                Advice::Small => self.change(from, to, |t| t.large = Large::Never)?,
+                Advice::Fork(fork) => self.change(from, to, |t| t.no_fork = !fork)?,
+                Advice::WipeOnFork(wipe) => self.change(from, to, |t| t.wipe_on_fork = wipe)?,
+                Advice::Dump(dump) => self.change(from, to, |t| t.no_dump = !dump)?,
             }
             at = to;
         }

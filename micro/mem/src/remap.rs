@@ -143,8 +143,8 @@ impl Inner {
             self.pager.split(at + PAGE)?;
             at += LARGE;
         }
-        self.tree.cut(from);
-        self.tree.cut(from + old);
+        self.tree.cut(from)?;
+        self.tree.cut(from + old)?;
         let (start, vma) = self.tree.find(from).ok_or(EFAULT)?;
         let mut moved: Vma = vma.clone();
         if let Some((_, index)) = vma.file_page(start, from)

@@ -5,7 +5,7 @@ use crate::layout::{LOWEST, Layout};
 use crate::pager::{Batch, Machine, Pager};
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
-use crate::vma::{Backing, MappedFile, Traits, Tree, Vma};
+use crate::vma::{Backing, MAX_MAPPINGS, MappedFile, Traits, Tree, Vma};
 use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -14,9 +14,6 @@ use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::{Access, FaultOutcome, MOST_CPUS};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-/// Most mappings (vm.max_map_count).
-const MOST_MAPPINGS: usize = 65_530;
 
 /// Where a new mapping goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -601,7 +598,7 @@ impl Inner {
             Place::Fixed => self.mapped_in(start, start + length) / PAGE,
             _ => 0,
         };
-        if self.tree.len() + 2 > MOST_MAPPINGS {
+        if self.tree.len() + 2 > MAX_MAPPINGS {
             return Err(ENOMEM);
         }
         if self.pages + pages - replaced > self.limits.address_space / PAGE {
@@ -667,13 +664,10 @@ impl Inner {
             return Ok(());
         }
         self.check_sealed(start, end)?;
-        if self.tree.len() + 1 > MOST_MAPPINGS {
-            return Err(ENOMEM);
-        }
         self.pager.split(start)?;
         self.pager.split(end)?;
-        self.tree.cut(start);
-        self.tree.cut(end);
+        self.tree.cut(start)?;
+        self.tree.cut(end)?;
         let mut stubs = None;
         while let Some((first, _)) = self.tree.next(start).filter(|(first, _)| *first < end) {
             let Some(vma) = self.tree.remove(first) else { break };
@@ -732,9 +726,6 @@ impl Inner {
     fn protect(&mut self, start: u64, end: u64, rights: Rights) -> Result<()> {
         self.pager.split(start)?;
         self.pager.split(end)?;
-        if self.tree.len() + 2 > MOST_MAPPINGS {
-            return Err(ENOMEM);
-        }
         // Memory that becomes writable counts as data from now on.
         let mut gained = 0i64;
         self.tree.change(start, end, |from, vma| {
@@ -742,7 +733,7 @@ impl Inner {
             let before = data(&vma.traits);
             vma.traits.rights = rights;
             gained += (i64::from(data(&vma.traits)) - i64::from(before)) * ((vma.end - from) / PAGE) as i64;
-        });
+        })?;
         self.data_pages = self.data_pages.wrapping_add_signed(gained);
         self.changes += 1;
         let mut at = start;

@@ -2,11 +2,14 @@
 //! Mappings of the program's memory, and the tree they are kept in.
 
 use crate::{Rights, Text};
-use abi::PAGE_SIZE;
+use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_mem::PageSource;
 use ordered::{Iter, Map};
+
+/// Most mappings of an address space, as on Linux (vm.max_map_count).
+pub(crate) const MAX_MAPPINGS: usize = 65_530;
 
 /// A file as it is mapped: its pages, and what /proc/self/maps says of it.
 pub struct MappedFile {
@@ -179,15 +182,20 @@ impl Tree {
         true
     }
 
-    /// Splits the mapping that reaches over `at`.
-    pub fn cut(&mut self, at: u64) {
+    /// Splits the mapping that reaches over `at`; `ENOMEM` when there are as many as there may be, or memory is short.
+    pub fn cut(&mut self, at: u64) -> Result<()> {
+        let is_full = self.map.len() >= MAX_MAPPINGS;
         if let Some((start, vma)) = self.find_mut(at)
             && start < at
         {
+            if is_full || api_alloc::is_low() {
+                return Err(ENOMEM);
+            }
             let tail = vma.tail(start, at);
             vma.end = at;
             self.map.insert(at, tail);
         }
+        Ok(())
     }
 
     /// Adds a mapping where nothing is, and joins it with its neighbours where they are alike.
@@ -235,17 +243,20 @@ impl Tree {
         }
     }
 
-    /// Changes every mapping of the range; both ends are cut first and joined afterwards.
-    pub fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(u64, &mut Vma)) {
-        self.cut(start);
-        self.cut(end);
-        let mut keys = Vec::new();
-        for (start, vma) in self.map.range_mut(start..end) {
-            change(*start, vma);
-            keys.push(*start);
+    /// Changes every mapping of the range; both ends are cut first and joined afterwards. `ENOMEM` as for [`Tree::cut`], and
+    /// nothing is changed.
+    pub fn change(&mut self, start: u64, end: u64, mut change: impl FnMut(u64, &mut Vma)) -> Result<()> {
+        let cut = self.cut(start).and_then(|()| self.cut(end));
+        if cut.is_ok() {
+            self.map.range_mut(start..end).for_each(|(start, vma)| change(*start, vma));
         }
-        keys.push(end);
-        keys.into_iter().for_each(|start| self.join(start));
+        // A mapping that joins the one before it is gone, so the next is looked for each time.
+        let mut at = Some(start);
+        while let Some(start) = at {
+            self.join(start);
+            at = self.map.range(start + 1..=end).next().map(|(next, _)| *next);
+        }
+        cut
     }
 
     /// Moves the start of the mapping at `start` down to `to`.

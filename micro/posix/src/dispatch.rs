@@ -134,6 +134,8 @@ macro_rules! guarded {
     (semget $handler:expr) => { admitted!($handler) };
     (shmget $handler:expr) => { admitted!($handler) };
     (shmat $handler:expr) => { admitted!($handler) };
+    (semop $handler:expr) => { admitted!($handler) };
+    (semtimedop $handler:expr) => { admitted!($handler) };
     (msgget $handler:expr) => { admitted!($handler) };
     (msgsnd $handler:expr) => { admitted!($handler) };
     (io_setup $handler:expr) => { admitted!($handler) };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The line discipline of a terminal (termios(3)): editing, echo, signal keys.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{TryReserveError, VecDeque};
 use alloc::vec::Vec;
 
 const ISTRIP: u32 = 0o40;
@@ -202,6 +202,13 @@ impl Line {
         self.room() > 0
     }
 
+    /// Makes room for that many bytes of input: [`Line::input`] of them asks for no memory.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), TryReserveError> {
+        self.editing.try_reserve(bytes)?;
+        self.ends.try_reserve(bytes)?;
+        self.ready.try_reserve(self.editing.len() + bytes)
+    }
+
     /// Takes one byte of input.
     pub fn input(&mut self, byte: u8, effect: &mut Effect) {
         let input = self.termios.input;
@@ -295,9 +302,9 @@ impl Line {
     }
 
     fn finish(&mut self) {
-        let line = core::mem::take(&mut self.editing);
-        self.ends.push_back(line.len());
-        self.ready.extend(line);
+        self.ends.push_back(self.editing.len());
+        self.ready.extend(&self.editing);
+        self.editing.clear();
     }
 
     /// What may be read now: `None` means wait.

@@ -32,6 +32,8 @@ pub const MOST: u32 = 4096;
 /// What the slave wrote and nobody read (Linux' tty_buffer_set_limit of ptys).
 const OUTPUT: usize = 8192;
 const CHUNK: usize = 256;
+/// Bytes that the terminal shows for one that a program writes: a tab's.
+const MAX_SHOWN: usize = 8;
 /// Device number of the first slave.
 const SLAVES: u64 = 136;
 const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
@@ -96,12 +98,14 @@ fn number_of(pair: &Pair) -> u64 {
 }
 
 impl Pair {
-    /// Bytes for the line discipline; what of them was taken.
-    fn input(&self, bytes: &[u8]) -> usize {
+    /// Bytes for the line discipline, [`CHUNK`] at most; what of them was taken. An echo that nobody reads has a limit: what
+    /// is beyond it is lost, as on Linux.
+    fn input(&self, bytes: &[u8]) -> Result<usize> {
         let mut effect = Effect::default();
         let mut taken = 0;
         let control = {
             let mut state = self.state.lock();
+            state.line.reserve(bytes.len()).map_err(|_| ENOMEM)?;
             for byte in bytes {
                 if !state.line.has_room() {
                     break;
@@ -109,7 +113,10 @@ impl Pair {
                 state.line.input(*byte, &mut effect);
                 taken += 1;
             }
-            state.output.extend(&effect.echo);
+            let room = OUTPUT.saturating_sub(state.output.len()).min(effect.echo.len());
+            if state.output.try_reserve(room).is_ok() {
+                state.output.extend(&effect.echo[..room]);
+            }
             state.control
         };
         if let Some(signal) = effect.signal {
@@ -119,7 +126,7 @@ impl Pair {
         if !effect.echo.is_empty() {
             self.master.wake(READABLE);
         }
-        taken
+        Ok(taken)
     }
 
     /// TCFLSH of a side that reads `output`, or else the line: TCIFLUSH (0) is what it would read, TCOFLUSH (1) what
@@ -232,15 +239,16 @@ impl Terminal for Pair {
 fn in_pieces(
     from: &mut Source<'_>,
     room: impl Fn() -> Result<usize>,
-    put: impl Fn(&[u8]) -> usize,
+    put: impl Fn(&[u8]) -> Result<usize>,
 ) -> Result<usize> {
     let mut done = 0;
     let mut chunk = [0; CHUNK];
     while from.remaining() > 0 {
         let room = room().and_then(|room| if room == 0 { Err(EAGAIN) } else { Ok(room.min(CHUNK)) });
-        match room.and_then(|room| from.take(&mut chunk[..room])) {
+        let taken = room.and_then(|room| from.take(&mut chunk[..room]));
+        match taken.and_then(|n| if n == 0 { Ok(0) } else { put(&chunk[..n]) }) {
             Ok(0) => break,
-            Ok(n) => done += put(&chunk[..n]),
+            Ok(n) => done += n,
             Err(e) if done == 0 => return Err(e),
             Err(_) => break,
         }
@@ -424,10 +432,11 @@ impl File for Slave {
         in_pieces(from, room, |bytes| {
             let mut state = self.pair.state.lock();
             let State { line, output, .. } = &mut *state;
+            output.try_reserve(bytes.len() * MAX_SHOWN).map_err(|_| ENOMEM)?;
             bytes.iter().for_each(|byte| line.output(*byte, &mut |shown| output.push_back(shown)));
             drop(state);
             self.pair.master.wake(READABLE);
-            bytes.len()
+            Ok(bytes.len())
         })
     }
 

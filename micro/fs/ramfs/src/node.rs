@@ -39,6 +39,14 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 type Xattrs = Map<Vec<u8>, Vec<u8>>;
 
+/// `ENOMEM` when there is no memory for it.
+fn copy_of(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
 struct Meta {
     permissions: u32,
     uid: u32,
@@ -781,7 +789,7 @@ impl Inode for Node {
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         let meta = self.meta.lock();
-        meta.xattrs.as_ref().and_then(|x| x.get(name)).cloned().ok_or(ENODATA)
+        copy_of(meta.xattrs.as_ref().and_then(|x| x.get(name)).ok_or(ENODATA)?)
     }
 
     fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
@@ -798,7 +806,7 @@ impl Inode for Node {
         if used + name.len() + value.len() > XATTR_LIMIT {
             return Err(ENOSPC);
         }
-        xattrs.insert(name.to_vec(), value.to_vec());
+        xattrs.insert(copy_of(name)?, copy_of(value)?);
         meta.changed = Timespec::now();
         Ok(())
     }
@@ -814,6 +822,8 @@ impl Inode for Node {
     fn list_xattr(&self) -> Result<Vec<u8>> {
         let meta = self.meta.lock();
         let mut out = Vec::new();
+        let length = meta.xattrs.iter().flat_map(|x| x.keys()).map(|name| name.len() + 1).sum();
+        out.try_reserve_exact(length).map_err(|_| ENOMEM)?;
         for name in meta.xattrs.iter().flat_map(|x| x.keys()) {
             out.extend_from_slice(name);
             out.push(0);

@@ -147,7 +147,8 @@ impl Ip {
 
     /// Takes a buffer back.
     pub fn recycle(&mut self, buffer: Buffer) {
-        if buffer.size() == BUFFER_SIZE && self.pool.len() < MOST_POOLED {
+        let is_wanted = buffer.size() == BUFFER_SIZE && self.pool.len() < MOST_POOLED;
+        if is_wanted && self.pool.try_reserve(1).is_ok() {
             self.pool.push(buffer);
         }
     }
@@ -357,6 +358,9 @@ impl Ip {
                 first.append(f.bytes());
             });
         }
+        if self.loopback.try_reserve(1).is_err() {
+            return self.recycle(first);
+        }
         self.statistics.looped_packets += 1;
         self.statistics.looped_bytes += first.len() as u64;
         self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: true });
@@ -391,7 +395,7 @@ impl Ip {
     }
 
     fn enqueue(&mut self, packet: Outgoing) {
-        if self.queue.len() >= MOST_QUEUED {
+        if self.queue.len() >= MOST_QUEUED || self.queue.try_reserve(1).is_err() {
             self.statistics.send_drops += 1;
             self.recycle(packet.head);
             return;

@@ -169,7 +169,8 @@ impl Raw {
             bytes.extend_from_slice(payload);
             let (from, to, ttl, tos) = (header.source, header.destination, header.ttl, header.tos);
             let packet = Packet { from, to, ttl, tos, bytes };
-            if socket.memory + packet.memory() <= socket.receive_buffer {
+            let fits = socket.memory + packet.memory() <= socket.receive_buffer;
+            if fits && socket.queue.try_reserve(1).is_ok() {
                 socket.memory += packet.memory();
                 socket.queue.push_back(packet);
                 wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));

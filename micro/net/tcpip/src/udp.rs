@@ -482,7 +482,8 @@ impl Udp {
 
     fn deliver(&mut self, ip: &mut Ip, id: Id, mut datagram: Datagram, wakes: &mut Wakes) {
         let Some(socket) = self.sockets.get_mut(id) else { return ip.recycle_packet(datagram.data) };
-        if socket.memory + datagram.memory() > socket.receive_buffer.max(4096) {
+        let is_full = socket.memory + datagram.memory() > socket.receive_buffer.max(4096);
+        if is_full || socket.queue.try_reserve(1).is_err() {
             socket.drops = socket.drops.wrapping_add(1);
             return ip.recycle_packet(datagram.data);
         }

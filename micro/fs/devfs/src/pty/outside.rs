@@ -51,7 +51,13 @@ impl Outside {
 
     /// Types; how many of the bytes were taken.
     pub fn write(&self, bytes: &[u8]) -> usize {
-        self.0.input(bytes)
+        bytes
+            .chunks(super::CHUNK)
+            .try_fold(0, |done, piece| match self.0.input(piece) {
+                Ok(taken) if taken == piece.len() => Ok(done + taken),
+                taken => Err(done + taken.unwrap_or(0)),
+            })
+            .unwrap_or_else(|done| done)
     }
 
     /// The terminal has another size: the foreground hears of it (SIGWINCH).

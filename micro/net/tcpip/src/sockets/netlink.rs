@@ -143,46 +143,57 @@ struct NetlinkSocket {
     queue: WaitQueue,
 }
 
-/// A message under construction.
-struct Message(Vec<u8>);
+/// A message under construction, or that there is no memory for it.
+struct Message(Result<Vec<u8>>);
 
 impl Message {
     fn new(kind: u16, flags: u16, seq: u32, port: u32) -> Message {
-        let mut bytes = Vec::from([0; 4]);
-        bytes.extend_from_slice(&kind.to_ne_bytes());
-        bytes.extend_from_slice(&flags.to_ne_bytes());
-        bytes.extend_from_slice(&seq.to_ne_bytes());
-        bytes.extend_from_slice(&port.to_ne_bytes());
-        Message(bytes)
+        Message(Ok(Vec::new()))
+            .put(&[0; 4])
+            .put(&kind.to_ne_bytes())
+            .put(&flags.to_ne_bytes())
+            .put(&seq.to_ne_bytes())
+            .put(&port.to_ne_bytes())
     }
 
     fn put(mut self, bytes: &[u8]) -> Message {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    /// A route attribute, padded to 4 bytes.
-    fn attribute(mut self, kind: u16, data: &[u8]) -> Message {
-        self.0.extend_from_slice(&(4 + data.len() as u16).to_ne_bytes());
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        self.0.extend_from_slice(data);
-        while !self.0.len().is_multiple_of(4) {
-            self.0.push(0);
+        if let Ok(so_far) = &mut self.0
+            && let Err(error) = append(so_far, bytes)
+        {
+            self.0 = Err(error);
         }
         self
     }
 
-    fn finish(mut self) -> Vec<u8> {
-        let length = self.0.len() as u32;
-        self.0[..4].copy_from_slice(&length.to_ne_bytes());
-        self.0
+    /// A route attribute, padded to 4 bytes.
+    fn attribute(self, kind: u16, data: &[u8]) -> Message {
+        let padding = data.len().next_multiple_of(4) - data.len();
+        self.put(&(4 + data.len() as u16).to_ne_bytes())
+            .put(&kind.to_ne_bytes())
+            .put(data)
+            .put(&[0; 3][..padding])
+    }
+
+    /// The name of an interface, ended by a zero.
+    fn name(self, kind: u16, interface: &Interface) -> Message {
+        let mut name = [0; 16];
+        let length = interface.name.len().min(name.len() - 1);
+        name[..length].copy_from_slice(&interface.name.as_bytes()[..length]);
+        self.attribute(kind, &name[..=length])
+    }
+
+    fn finish(self) -> Result<Vec<u8>> {
+        let mut bytes = self.0?;
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        Ok(bytes)
     }
 }
 
-fn name_attribute(interface: &Interface) -> Vec<u8> {
-    let mut name = Vec::from(interface.name.as_bytes());
-    name.push(0);
-    name
+fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    to.try_reserve(bytes.len()).map_err(|_| ENOBUFS)?;
+    to.extend_from_slice(bytes);
+    Ok(())
 }
 
 /// `struct rtnl_link_stats64`: packets, bytes, errors, drops of both ways, and counters that no device here has.
@@ -205,7 +216,7 @@ fn traffic(interface: &Interface) -> [u8; 200] {
     out
 }
 
-fn link(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
+fn link(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
     let kind: u16 = if interface.is_loopback() { 772 } else { 1 };
     let broadcast = if interface.is_loopback() { [0; 6] } else { [0xff; 6] };
     Message::new(RTM_NEWLINK, NLM_F_MULTI, seq, port)
@@ -214,7 +225,7 @@ fn link(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
         .put(&interface.index.to_ne_bytes())
         .put(&interface.flags.to_ne_bytes())
         .put(&[0; 4])
-        .attribute(3, &name_attribute(interface))
+        .name(3, interface)
         .attribute(13, &1000u32.to_ne_bytes())
         .attribute(16, &[if interface.is_loopback() { 0 } else { 6 }])
         .attribute(4, &(interface.mtu as u32).to_ne_bytes())
@@ -224,7 +235,7 @@ fn link(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
         .finish()
 }
 
-fn address(interface: &Interface, address: Ipv4Addr, seq: u32, port: u32) -> Vec<u8> {
+fn address(interface: &Interface, address: Ipv4Addr, seq: u32, port: u32) -> Result<Vec<u8>> {
     // Scope: 254 host, 0 universe; IFA_F_PERMANENT.
     let scope = if interface.is_loopback() { 254 } else { 0 };
     let message = Message::new(RTM_NEWADDR, NLM_F_MULTI, seq, port)
@@ -234,11 +245,11 @@ fn address(interface: &Interface, address: Ipv4Addr, seq: u32, port: u32) -> Vec
         .attribute(2, &address.octets());
     let message =
         if interface.is_loopback() { message } else { message.attribute(4, &interface.broadcast().octets()) };
-    message.attribute(3, &name_attribute(interface)).attribute(8, &0x80u32.to_ne_bytes()).finish()
+    message.name(3, interface).attribute(8, &0x80u32.to_ne_bytes()).finish()
 }
 
 /// `::1`, the only address of AF_INET6.
-fn loopback6(interface: &Interface, seq: u32, port: u32) -> Vec<u8> {
+fn loopback6(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
     Message::new(RTM_NEWADDR, NLM_F_MULTI, seq, port)
         .put(&[10, 128, 0x80, 254])
         .put(&interface.index.to_ne_bytes())
@@ -254,7 +265,7 @@ fn route(
     gateway: Option<Ipv4Addr>,
     seq: u32,
     port: u32,
-) -> Vec<u8> {
+) -> Result<Vec<u8>> {
     let scope = if gateway.is_some() { 0 } else { 253 };
     let mut message = Message::new(RTM_NEWROUTE, NLM_F_MULTI, seq, port)
         // family, lengths, tos, table main, protocol boot or kernel, scope, unicast.
@@ -277,57 +288,67 @@ impl NetlinkSocket {
         let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
         let seq = word(8);
         let family = request.get(16).copied().unwrap_or(0);
-        let all: Vec<Interface> = self.net.look(|s| interfaces(s).collect());
+        let mut all: Vec<Interface> = Vec::new();
+        self.net.look(|s| {
+            for interface in interfaces(s) {
+                all.try_reserve(1).map_err(|_| ENOBUFS)?;
+                all.push(interface);
+            }
+            Ok(())
+        })?;
         let mut reply = Vec::new();
         let dump = flags & NLM_F_DUMP != 0;
         match kind {
-            RTM_GETLINK if dump => all.iter().for_each(|i| reply.extend(link(i, seq, self.port))),
+            RTM_GETLINK if dump => {
+                for interface in &all {
+                    append(&mut reply, &link(interface, seq, self.port)?)?;
+                }
+            }
             RTM_GETLINK => {
                 let index = word(20) as i32;
-                match all.iter().find(|i| i.index == index) {
-                    Some(interface) => reply.extend(link(interface, seq, self.port)),
-                    None => reply.extend(self.error(ENODEV, request)),
-                }
-                return self.push(reply);
+                return self.push(match all.iter().find(|i| i.index == index) {
+                    Some(interface) => link(interface, seq, self.port)?,
+                    None => self.error(ENODEV, request)?,
+                });
             }
             RTM_GETADDR if matches!(family, 0 | 2 | 10) => {
                 for interface in &all {
                     if let Some(a) = interface.address.filter(|_| family != 10) {
-                        reply.extend(address(interface, a, seq, self.port));
+                        append(&mut reply, &address(interface, a, seq, self.port)?)?;
                     }
                 }
                 for interface in all.iter().filter(|i| i.is_loopback() && family != 2) {
-                    reply.extend(loopback6(interface, seq, self.port));
+                    append(&mut reply, &loopback6(interface, seq, self.port)?)?;
                 }
             }
             RTM_GETROUTE if family == 0 || family == 2 => {
                 let configuration = self.net.look(|s| s.ip.configuration);
                 if let Some(c) = configuration {
                     if c.gateway.is_some() {
-                        reply.extend(route(None, c.address, c.gateway, seq, self.port));
+                        append(&mut reply, &route(None, c.address, c.gateway, seq, self.port)?)?;
                     }
                     let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
-                    reply.extend(route(Some((network, c.prefix)), c.address, None, seq, self.port));
+                    append(&mut reply, &route(Some((network, c.prefix)), c.address, None, seq, self.port)?)?;
                 }
             }
             RTM_GETADDR | RTM_GETROUTE => {}
             // New, delete, set.
-            16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)),
+            16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)?),
             _ if kind < 16 => {
                 if flags & NLM_F_ACK != 0 {
-                    self.push(self.error(Errno(0), request))?;
+                    self.push(self.error(Errno(0), request)?)?;
                 }
                 return Ok(());
             }
-            _ => return self.push(self.error(EOPNOTSUPP, request)),
+            _ => return self.push(self.error(EOPNOTSUPP, request)?),
         }
         if !reply.is_empty() {
             self.push(reply)?;
         }
-        self.push(Message::new(NLMSG_DONE, NLM_F_MULTI, seq, self.port).put(&[0; 4]).finish())
+        self.push(Message::new(NLMSG_DONE, NLM_F_MULTI, seq, self.port).put(&[0; 4]).finish()?)
     }
 
-    fn error(&self, errno: Errno, request: &[u8]) -> Vec<u8> {
+    fn error(&self, errno: Errno, request: &[u8]) -> Result<Vec<u8>> {
         let seq = request.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
         Message::new(NLMSG_ERROR, 0, seq, self.port)
             .put(&(-i32::from(errno.0)).to_ne_bytes())
@@ -462,7 +483,9 @@ impl Socket for NetlinkSocket {
             if !replies.has_room() {
                 return Err(ENOBUFS);
             }
-            replies.push(message.to_vec())?;
+            let mut reply = Vec::new();
+            append(&mut reply, message)?;
+            replies.push(reply)?;
             drop(replies);
             self.queue.wake(Events::IN | Events::RDNORM);
         }

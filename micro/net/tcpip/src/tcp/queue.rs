@@ -55,7 +55,8 @@ impl SendQueue {
             memory.extend_from_slice(bytes);
         } else {
             let mut memory = Vec::new();
-            if memory.try_reserve_exact(bytes.len().next_power_of_two().max(128)).is_err() {
+            let length = bytes.len().next_power_of_two().max(128);
+            if memory.try_reserve_exact(length).is_err() || self.chunks.try_reserve(1).is_err() {
                 return false;
             }
             memory.extend_from_slice(bytes);

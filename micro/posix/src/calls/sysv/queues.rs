@@ -114,6 +114,9 @@ pub fn msgsnd(call: &mut Call<'_>) -> Result<usize> {
         if full {
             return Err(EAGAIN);
         }
+        if state.messages.try_reserve(1).is_err() {
+            return Ok(Err(ENOMEM));
+        }
         state.messages.extend(message.take());
         state.bytes += length as u64;
         (state.sent, state.sender) = (now(), task::current().process.pid);

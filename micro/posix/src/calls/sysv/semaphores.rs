@@ -57,8 +57,13 @@ static SETS: SpinLock<Table<Set>> = SpinLock::new(Table::new());
 
 /// A process ends.
 pub fn process_ends(pid: i32) {
-    let sets: Vec<Arc<Set>> = SETS.lock().objects.values().map(|object| object.value.clone()).collect();
-    sets.iter().for_each(|set| set.undo(pid));
+    let mut id = 0;
+    loop {
+        let next = SETS.lock().objects.range(id..).next().map(|(id, object)| (*id, object.value.clone()));
+        let Some((found, set)) = next else { return };
+        set.undo(pid);
+        id = found + 1;
+    }
 }
 
 /// `struct sembuf`.

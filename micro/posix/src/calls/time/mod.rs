@@ -16,6 +16,7 @@ pub mod timerfd;
 
 use alloc::sync::Arc;
 use api_lock::SpinLock;
+use core::sync::atomic::AtomicI32;
 use ordered::Map;
 
 pub use clock::realtime_ns;
@@ -26,6 +27,8 @@ pub struct ProcessTimers {
     cpu_limit: SpinLock<Option<Arc<cpu_limit::CpuLimit>>>,
     intervals: SpinLock<[Option<Arc<itimers::IntervalTimer>>; 3]>,
     posix: SpinLock<Map<i32, Arc<posix_timers::PosixTimer>>>,
+    /// The id that the next one is to have, unless it is taken.
+    next_id: AtomicI32,
 }
 
 impl ProcessTimers {

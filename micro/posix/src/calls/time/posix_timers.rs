@@ -121,8 +121,13 @@ pub fn timer_create(call: &mut Call<'_>) -> Result<usize> {
         if timers.len() >= MOST_TIMERS {
             return Err(EAGAIN);
         }
-        // The lowest free id, as Linux gives them out mostly.
-        let id = (0..).find(|id| !timers.contains_key(id)).ok_or(EAGAIN)?;
+        // Ids go on where the last one ended, as on Linux: a search from the start would look at all timers.
+        let id = loop {
+            let id = process.timers.next_id.fetch_add(1, Relaxed) & i32::MAX;
+            if !timers.contains_key(&id) {
+                break id;
+            }
+        };
         // Without an event: SIGALRM with the id as its value (timer_create(2)).
         let (notify, value) = event.unwrap_or((Notify::Process(SIGALRM), id as u64));
         let timer = Arc::new_cyclic(|owner| PosixTimer {
