@@ -331,6 +331,10 @@ fn the_page_about_one_image_works_as_printed() {
     let said = follow("how-to/link-with-the-kernel.md");
     assert_eq!(said.matches("one image\n").count(), 2, "on Linux, and with its kernel: {said}");
     assert!(said.contains("posix") && said.contains("in all"), "{said}");
+    assert!(
+        said.contains("Ready to accept connections") && said.contains("\n1\n"),
+        "Redis and SQLite: {said}"
+    );
 }
 
 #[test]
