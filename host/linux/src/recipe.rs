@@ -196,7 +196,7 @@ impl Workshop {
             name,
             package,
             description,
-            patches: build.patches.iter().map(|patch| recipe.folder.join(patch)).collect(),
+            patches: build.patches.iter().map(|patch| (patch.as_str(), recipe.folder.join(patch))).collect(),
             text: &build.build,
             prefix: None,
         };
@@ -245,12 +245,12 @@ impl Workshop {
         let mut unpack = command("dpkg-source");
         unpack.args(["--no-check", "--extract"]).arg(lines.description).arg(&source);
         run(&format!("unpacking the source of {name}"), &mut unpack)?;
-        for patch in &lines.patches {
-            let file = fs::File::open(patch).map_err(|e| LinuxError::io("read", patch, &e))?;
+        for (patch, path) in &lines.patches {
+            let file = fs::File::open(path).map_err(|e| LinuxError::io("read", path, &e))?;
             // What has moved is found; what has changed is not guessed at.
             let mut apply = command("patch");
             apply.args(["--strip=1", "--batch", "--forward", "--fuzz=0"]).current_dir(&source).stdin(file);
-            run(&format!("applying {} to the source of {name}", patch.display()), &mut apply)?;
+            run(&format!("applying {patch} to the source of {name}"), &mut apply)?;
         }
 
         let jobs = thread::available_parallelism().map_or(1, usize::from);
@@ -300,7 +300,8 @@ pub(crate) struct Lines<'a> {
     pub package: &'a SourcePackage,
     /// The package's `.dsc`.
     pub description: &'a Path,
-    pub patches: Vec<PathBuf>,
+    /// As the recipe names them, and where they are.
+    pub patches: Vec<(&'a str, PathBuf)>,
     pub text: &'a str,
     /// Where a library is put.
     pub prefix: Option<&'a Path>,
