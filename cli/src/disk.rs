@@ -80,24 +80,28 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
 fn sign(efi: &[u8], path: &Path, signer: &Signer) -> Result<Vec<u8>> {
     let (plain, signed) = (sibling(path, "efi"), sibling(path, "signed.efi"));
     fs::write(&plain, efi).map_err(file("write", &plain))?;
-    let output = Command::new("sbsign")
-        .arg("--key")
-        .arg(&signer.key)
-        .arg("--cert")
-        .arg(&signer.certificate)
-        .arg("--output")
-        .args([&signed, &plain])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| Fault::new(format!("cannot run sbsign: {e}; as root: apt-get install -y sbsigntool")));
-    let signature = output.and_then(|output| match output.status.success() {
-        true => fs::read(&signed).map_err(file("read", &signed)),
-        false => Err(Fault::new(format!("sbsign: {}", String::from_utf8_lossy(&output.stderr).trim()))),
-    });
+    let mut command = Command::new("sbsign");
+    command.arg("--key").arg(&signer.key).arg("--cert").arg(&signer.certificate);
+    command.arg("--output").args([&signed, &plain]);
+    let signature =
+        run(command, "sbsigntool").and_then(|()| fs::read(&signed).map_err(file("read", &signed)));
     for scratch in [plain, signed] {
         let _ = fs::remove_file(scratch);
     }
     signature
+}
+
+/// Runs a tool of a Debian package; what it complains of is the error.
+fn run(mut command: Command, package: &str) -> Result<()> {
+    let tool = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| Fault::new(format!("cannot run {tool}: {e}; as root: apt-get install -y {package}")))?;
+    if !output.status.success() {
+        return Err(Fault::new(format!("{tool}: {}", String::from_utf8_lossy(&output.stderr).trim())));
+    }
+    Ok(())
 }
 
 fn fault(error: unilith_disk::DiskError) -> Fault {
@@ -153,19 +157,10 @@ fn finish(raw: &Path, path: &Path, format: &str) -> Result<()> {
         return fs::rename(raw, path).map_err(file("write", path));
     }
     let converted = sibling(path, format);
-    let output = Command::new("qemu-img")
-        .args(["convert", "-f", "raw", "-O", format])
-        .args([raw, &converted])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| {
-            Fault::new(format!("cannot run qemu-img: {e}; as root: apt-get install -y qemu-utils"))
-        })?;
-    let done = if output.status.success() {
-        fs::rename(&converted, path).map_err(file("write", path))
-    } else {
-        Err(Fault::new(format!("qemu-img: {}", String::from_utf8_lossy(&output.stderr).trim())))
-    };
+    let mut command = Command::new("qemu-img");
+    command.args(["convert", "-f", "raw", "-O", format]).args([raw, &converted]);
+    let done =
+        run(command, "qemu-utils").and_then(|()| fs::rename(&converted, path).map_err(file("write", path)));
     let _ = fs::remove_file(&converted);
     done.and_then(|()| fs::remove_file(raw).map_err(file("remove", raw)))
 }

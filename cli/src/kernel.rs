@@ -136,27 +136,44 @@ pub fn object(
     let (profile, feature) =
         if platform.is_process() { ("kernel-process", "plat-process") } else { ("kernel", "plat-pc") };
     let features: Vec<&str> = features.iter().copied().chain([feature, "linked"]).collect();
-    let root = repository::root()?;
-    let cache = unilith_machine::dirs::cache()?.join("kernels");
-    let folder = cache.join(digest(&root, &features)?);
     // The linker scripts know it by this name.
-    let object = folder.join("kernel.o");
-    if object.is_file() {
-        return Ok(object);
-    }
-    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
-    let gate = cache.join(".lock");
-    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
-    if !object.is_file() {
+    kept("kernel.o", &features, |root, new| {
         progress.step("building the kernel that programs are linked with");
         let what = ["rustc", "-p", "kernel", "--lib", "--crate-type", "staticlib", "--profile", profile];
-        cargo(&root, &what, &features, progress)?;
+        cargo(root, &what, &features, progress)?;
         let library = root.join("target").join(profile).join("libkernel_image.a");
-        let new = folder.join(format!(".new.{}.o", std::process::id()));
-        workshop.kernel_object(&library, &new).map_err(|e| Fault::new(e.to_string()))?;
-        fs::rename(&new, &object).map_err(file("keep the kernel in", &folder))?;
+        workshop.kernel_object(&library, new).map_err(|e| Fault::new(e.to_string()))
+    })
+}
+
+/// The stub that UEFI firmware starts, from the cache or newly built: an ELF file.
+pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
+    kept("efi-stub", &["efi-stub"], |root, new| {
+        progress.step("building the UEFI stub");
+        cargo(root, &["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"], &[], progress)?;
+        fs::copy(root.join("target/kernel/efi-stub"), new).map(drop).map_err(file("copy the stub to", new))
+    })
+}
+
+/// A file that is built from `micro/`, from the cache, or made by `make` below the repository's root and kept.
+fn kept(name: &str, features: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
+    let root = repository::root()?;
+    let cache = unilith_machine::dirs::cache()?.join("kernels");
+    let folder = cache.join(digest(&root, features)?);
+    let target = folder.join(name);
+    if target.is_file() {
+        return Ok(target);
     }
-    Ok(object)
+    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
+    // One build at a time: cargo's output file has one name for all sets of features.
+    let gate = cache.join(".lock");
+    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    if !target.is_file() {
+        let new = folder.join(format!(".new.{}.{name}", std::process::id()));
+        make(&root, &new)?;
+        fs::rename(&new, &target).map_err(file("write", &target))?;
+    }
+    Ok(target)
 }
 
 /// Functions of the kernel that save and restore all vector registers, and code that runs in 32 bits before there is a
@@ -196,28 +213,6 @@ fn saved_vectors(elf: &[u8]) -> Result<u8> {
     let file = object::File::parse(elf).map_err(|_| unreadable())?;
     let symbol = file.symbol_by_name("unilith_frame_vectors").ok_or_else(unreadable)?;
     u8::try_from(symbol.address()).map_err(|_| unreadable())
-}
-
-/// The stub that UEFI firmware starts, from the cache or newly built: an ELF file.
-pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
-    let root = repository::root()?;
-    let cache = unilith_machine::dirs::cache()?.join("kernels");
-    let folder = cache.join(digest(&root, &["efi-stub"])?);
-    let stub = folder.join("efi-stub");
-    if stub.is_file() {
-        return Ok(stub);
-    }
-    fs::create_dir_all(&folder).map_err(file("make", &folder))?;
-    let gate = cache.join(".lock");
-    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
-    if !stub.is_file() {
-        progress.step("building the UEFI stub");
-        cargo(&root, &["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"], &[], progress)?;
-        let new = folder.join(format!(".new.{}", std::process::id()));
-        fs::copy(root.join("target/kernel/efi-stub"), &new).map_err(file("copy the stub to", &new))?;
-        fs::rename(&new, &stub).map_err(file("keep the stub in", &folder))?;
-    }
-    Ok(stub)
 }
 
 fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
