@@ -117,6 +117,11 @@ fn threads_are_who_they_are_and_sockets_tell_it_as_on_linux() {
 }
 
 #[test]
+fn settings_locks_and_lists_of_objects_are_those_of_linux() {
+    passes("settings.c", "all settings tests passed");
+}
+
+#[test]
 fn files_within_files_close_and_wake_as_on_linux() {
     passes("readiness.c", "all readiness tests passed");
 }

@@ -4,9 +4,10 @@
 use crate::layout::LOWEST;
 use crate::pager::{Batch, LARGE, Pager};
 use crate::space::{Inner, Request, Space, Unsaved, save, whole_pages};
-use crate::vma::{Backing, Vma};
+use crate::vma::{Backing, MappedFile, Vma};
 use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// What mremap is asked for.
@@ -60,6 +61,40 @@ impl Space {
             self.populate(start, start + new);
         }
         Ok(start)
+    }
+}
+
+impl Space {
+    /// remap_file_pages(2): from `page` of its file on, the part of a shared mapping shows other pages, with the same rights.
+    /// `EINVAL` where not all of it is mapped shared from one file.
+    pub fn remap_pages(&self, address: u64, length: u64, page: u64, populate: bool) -> Result<()> {
+        let end = address.checked_add(length).filter(|end| *end > address).ok_or(EINVAL)?;
+        page.checked_add(length / PAGE).ok_or(EINVAL)?;
+        let request = {
+            let inner = self.lock();
+            let (start, first) =
+                inner.tree.find(address).filter(|(_, vma)| vma.traits.shared).ok_or(EINVAL)?;
+            let (file, _) = first.file_page(start, address).ok_or(EINVAL)?;
+            let traits = first.traits;
+            let alike = |vma: &Vma| {
+                let same_file = |(other, _): (&Arc<MappedFile>, u64)| Arc::ptr_eq(other, file);
+                vma.traits == traits && vma.file_page(0, 0).is_some_and(same_file)
+            };
+            if !inner.tree.covers(address, end) || !inner.tree.within(start, end).all(|(_, vma)| alike(vma)) {
+                return Err(EINVAL);
+            }
+            Request {
+                shared: true,
+                most: traits.most,
+                locked: traits.locked,
+                ..Request::anonymous(length, traits.rights).of(file.clone(), page).at(address)
+            }
+        };
+        self.map(request)?;
+        if populate {
+            self.populate(address, end);
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::layout::{LOWEST, Layout};
 use crate::pager::{Batch, Machine, Pager};
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
-use crate::vma::{Backing, MAX_MAPPINGS, MappedFile, Traits, Tree, Vma};
+use crate::vma::{Backing, MappedFile, Traits, Tree, Vma, max_mappings};
 use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -250,6 +250,11 @@ impl Space {
 
     pub fn layout(&self) -> Layout {
         self.inner.lock().layout
+    }
+
+    /// How much the program may lock from now on, in bytes.
+    pub fn set_lock_limit(&self, bytes: u64) {
+        self.inner.lock().limits.locked = bytes;
     }
 
     pub fn set_limits(&self, limits: Limits) {
@@ -598,7 +603,7 @@ impl Inner {
             Place::Fixed => self.mapped_in(start, start + length) / PAGE,
             _ => 0,
         };
-        if self.tree.len() + 2 > MAX_MAPPINGS {
+        if self.tree.len() + 2 > max_mappings() {
             return Err(ENOMEM);
         }
         if self.pages + pages - replaced > self.limits.address_space / PAGE {

@@ -6,10 +6,20 @@ use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_mem::PageSource;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use ordered::{Iter, Map};
 
-/// Most mappings of an address space, as on Linux (vm.max_map_count).
-pub(crate) const MAX_MAPPINGS: usize = 65_530;
+/// Most mappings of an address space (vm.max_map_count), with Linux' default.
+static MAX_MAPPINGS: AtomicUsize = AtomicUsize::new(65_530);
+
+pub fn max_mappings() -> usize {
+    MAX_MAPPINGS.load(Ordering::Relaxed)
+}
+
+/// For all address spaces; those that have more keep them.
+pub fn set_max_mappings(count: usize) {
+    MAX_MAPPINGS.store(count, Ordering::Relaxed);
+}
 
 /// A file as it is mapped: its pages, and what /proc/self/maps says of it.
 pub struct MappedFile {
@@ -184,7 +194,7 @@ impl Tree {
 
     /// Splits the mapping that reaches over `at`; `ENOMEM` when there are as many as there may be, or memory is short.
     pub fn cut(&mut self, at: u64) -> Result<()> {
-        let is_full = self.map.len() >= MAX_MAPPINGS;
+        let is_full = self.map.len() >= max_mappings();
         if let Some((start, vma)) = self.find_mut(at)
             && start < at
         {

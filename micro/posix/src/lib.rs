@@ -37,6 +37,8 @@ pub mod proc;
 pub mod process;
 pub mod processes;
 pub mod restart;
+#[cfg(feature = "sysv-ipc")]
+pub mod settings;
 mod shared;
 pub mod start;
 pub mod task;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a thread is to Linux.
 
-use crate::calls::prctl::DEFAULT_TIMER_SLACK_NS;
+use crate::calls::prctl::TimerSlack;
 use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
@@ -27,8 +27,7 @@ pub struct Task {
     /// PR_SET_NAME: 15 bytes and a NUL.
     pub name: SpinLock<[u8; 16]>,
     pub scheduling: SpinLock<Scheduling>,
-    /// PR_SET_TIMERSLACK; timers are exact whatever it says.
-    pub timer_slack_ns: AtomicU64,
+    pub timer_slack: TimerSlack,
     /// set_mempolicy: policy and nodes.
     pub memory_policy: SpinLock<(u32, u64)>,
     /// It is not to leave the kernel (`overlay::Held`).
@@ -48,7 +47,7 @@ impl Task {
             robust_list: AtomicU64::new(0),
             name: SpinLock::new(name),
             scheduling: SpinLock::new(Scheduling::default()),
-            timer_slack_ns: AtomicU64::new(DEFAULT_TIMER_SLACK_NS),
+            timer_slack: TimerSlack::default(),
             memory_policy: SpinLock::new((0, 0)),
             held: AtomicBool::new(false),
             thread: SpinLock::new(None),

@@ -247,9 +247,13 @@ impl Inode for Node {
         }
     }
 
-    fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
-        if self.body.kind() == FileType::Symlink {
-            return Err(ELOOP);
+    /// `EACCES`, for the superuser as well, when a file that says what cannot be changed is opened for writing.
+    fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
+        const O_ACCMODE: u32 = 3;
+        match self.body {
+            body if body.kind() == FileType::Symlink => return Err(ELOOP),
+            Body::Entry(Entry::Fixed(_) | Entry::Text(_)) if flags & O_ACCMODE != 0 => return Err(EACCES),
+            _ => {}
         }
         let node = self.this.upgrade().ok_or(EIO)?;
         Ok(Arc::new(OpenFile { node, inode: this.clone(), text: SpinLock::new(None) }))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! clone(2), clone3(2), fork(2), vfork(2), set_tid_address(2): new threads and new processes.
+//! clone(2), clone3(2), fork(2), vfork(2), unshare(2), set_tid_address(2): new threads and new processes.
 
 use super::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use super::identity::credentials::Credentials;
@@ -29,6 +29,7 @@ const CLONE_PARENT: u64 = 0x8000;
 const CLONE_THREAD: u64 = 0x1_0000;
 const CLONE_NEWNS: u64 = 0x2_0000;
 const CLONE_SYSVSEM: u64 = 0x4_0000;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_SETTLS: u64 = 0x8_0000;
 const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
@@ -162,9 +163,6 @@ pub fn vfork(call: &mut Call<'_>) -> Result<usize> {
 /// Checks the flags as Linux' copy_process does, in its order.
 fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     let needs = |flag: u64, other: u64| wanted.has(flag) && !wanted.has(other);
-    if wanted.has(NAMESPACES) {
-        return Err(EINVAL);
-    }
     if needs(CLONE_THREAD, CLONE_SIGHAND) || needs(CLONE_SIGHAND, CLONE_VM) {
         return Err(EINVAL);
     }
@@ -179,6 +177,7 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_DETACHED | CLONE_THREAD) {
         return Err(EINVAL);
     }
+    check_namespaces(wanted.flags)?;
     check_count(&parent.process)?;
     if !wanted.has(CLONE_THREAD) {
         return start_process(call, parent, &wanted);
@@ -187,6 +186,41 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
         return Err(EINVAL);
     }
     start_thread(call, parent, &wanted)
+}
+
+/// The answers of a Linux without namespaces: `EPERM` for callers that may not have any but those of users, else `EINVAL`.
+fn check_namespaces(flags: u64) -> Result<()> {
+    if flags & NAMESPACES == 0 {
+        return Ok(());
+    }
+    let privileged = task::current().credentials().lock().can(CAP_SYS_ADMIN);
+    Err(if !privileged && flags & NAMESPACES & !CLONE_NEWUSER != 0 { EPERM } else { EINVAL })
+}
+
+/// unshare(2): descriptors, root, working directory and umask that another process has, too, become the caller's own. Threads
+/// of one process have them together.
+pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
+    const TOGETHER: u64 = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
+    let flags = call.arg(0);
+    if flags & !(NAMESPACES | TOGETHER | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM) != 0 {
+        return Err(EINVAL);
+    }
+    let process = &task::current().process;
+    let of_threads = TOGETHER | CLONE_FS | CLONE_FILES;
+    if flags & of_threads != 0 && process.thread_count() > 1 {
+        return Err(EINVAL);
+    }
+    if flags & (CLONE_SIGHAND | CLONE_VM) != 0 && process.signals.shares_actions() {
+        return Err(EINVAL);
+    }
+    check_namespaces(flags)?;
+    if flags & CLONE_FS != 0 {
+        process.files.own_position();
+    }
+    if flags & CLONE_FILES != 0 {
+        process.files.own_descriptors()?;
+    }
+    Ok(0)
 }
 
 /// RLIMIT_NPROC counts the threads of all processes of the user (getrlimit(2)).
@@ -289,7 +323,7 @@ fn new_task(
         *child.credentials().lock() = parent.credentials().lock().clone();
     }
     *child.memory_policy.lock() = *parent.memory_policy.lock();
-    child.timer_slack_ns.store(parent.timer_slack_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+    child.timer_slack.inherit(&parent.timer_slack);
     if wanted.has(CLONE_CHILD_CLEARTID) {
         child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
     }

@@ -196,6 +196,7 @@ fn become_first(process: &Arc<Process>) {
     first.signals.inherit(&old.signals);
     *process.credentials.lock() = old.credentials().lock().clone();
     *first.scheduling.lock() = *old.scheduling.lock();
+    first.timer_slack.keep(&old.timer_slack);
     let tid = old.tid;
     if let Some(thread) = old.detach() {
         first.attach(&thread);

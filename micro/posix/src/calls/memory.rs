@@ -2,7 +2,9 @@
 //! The program's memory: mmap(2) and its family, brk(2), madvise(2), mlock(2), membarrier(2), protection keys.
 
 use crate::call::Call;
-use crate::files;
+use crate::calls::identity::capabilities::CAP_IPC_LOCK;
+use crate::calls::limits::RLIMIT_MEMLOCK;
+use crate::{files, task};
 use abi::{Result, errno::*, linux::general::*};
 use alloc::sync::Arc;
 use api_fs::FileType;
@@ -71,6 +73,9 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         MAP_SHARED_VALIDATE if file.is_some() => true,
         _ => return Err(EINVAL),
     };
+    if request.locked {
+        allow_locking()?;
+    }
     if flags & MAP_HUGETLB != 0 {
         // No pages were set aside for it (vm.nr_hugepages is 0).
         return Err(ENOMEM);
@@ -189,6 +194,16 @@ pub fn mremap(call: &mut Call<'_>) -> Result<usize> {
     mem::current().remap(ask).map(|address| address as usize)
 }
 
+/// remap_file_pages(2): Linux' own emulation, a mapping for each piece.
+pub fn remap_file_pages(call: &mut Call<'_>) -> Result<usize> {
+    let (address, length) = (call.arg(0) & !(PAGE - 1), call.arg(1) & !(PAGE - 1));
+    if call.arg(2) != 0 {
+        return Err(EINVAL);
+    }
+    let populate = call.uint(4) & MAP_NONBLOCK == 0;
+    mem::current().remap_pages(address, length, call.arg(3), populate).map(|()| 0)
+}
+
 /// madvise(2).
 pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
     let (address, length) = (call.arg(0), call.arg(1));
@@ -266,14 +281,31 @@ pub fn msync(call: &mut Call<'_>) -> Result<usize> {
     mem::current().sync(call.arg(0), length, flags & MS_INVALIDATE != 0).map(|()| 0)
 }
 
+/// Tells the address space how much the caller may lock: everything with CAP_IPC_LOCK, else RLIMIT_MEMLOCK; `EPERM` for
+/// callers that may lock nothing.
+fn allow_locking() -> Result<()> {
+    let task = task::current();
+    let limit = match task.credentials().lock().can(CAP_IPC_LOCK) {
+        true => u64::MAX,
+        false => task.process.limits.soft(RLIMIT_MEMLOCK),
+    };
+    if limit == 0 {
+        return Err(EPERM);
+    }
+    mem::current().set_lock_limit(limit);
+    Ok(())
+}
+
 /// mlock(2).
 pub fn mlock(call: &mut Call<'_>) -> Result<usize> {
+    allow_locking()?;
     mem::current().set_locked(call.arg(0), call.arg(1), true, true).map(|()| 0)
 }
 
 /// mlock2(2).
 pub fn mlock2(call: &mut Call<'_>) -> Result<usize> {
     let on_fault = call.flags(2, MLOCK_ONFAULT)? != 0;
+    allow_locking()?;
     mem::current().set_locked(call.arg(0), call.arg(1), true, !on_fault).map(|()| 0)
 }
 
@@ -288,6 +320,7 @@ pub fn mlockall(call: &mut Call<'_>) -> Result<usize> {
     if flags & (MCL_CURRENT | MCL_FUTURE) == 0 {
         return Err(EINVAL);
     }
+    allow_locking()?;
     let now = (flags & MCL_CURRENT != 0).then_some(true);
     let populate = flags & MCL_ONFAULT == 0;
     mem::current().set_all_locked(now, flags & MCL_FUTURE != 0, populate).map(|()| 0)

@@ -186,7 +186,9 @@ pub fn ppoll(call: &mut Call<'_>) -> Result<usize> {
 
 /// Linux stores the time that is left; a fault there is ignored, as in Linux. `unit` is nanoseconds a fraction.
 fn write_back(pointer: UserPtr<[i64; 2]>, deadline: u64, unit: u64) {
-    if let Some(pointer) = pointer.non_null() {
+    if let Some(pointer) = pointer.non_null()
+        && !crate::task::current().process.settings.lock().keeps_timeouts()
+    {
         let left = remaining(deadline);
         let value = [(left / NS_PER_SECOND) as i64, (left % NS_PER_SECOND / unit) as i64];
         let _ = pointer.write(value);

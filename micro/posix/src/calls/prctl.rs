@@ -2,13 +2,14 @@
 //! prctl(2) and personality(2).
 
 use crate::call::Call;
-use crate::calls::identity::capabilities::{CAP_SETPCAP, LAST_CAPABILITY};
+use crate::calls::identity::capabilities::{CAP_SETPCAP, KEEP_CAPS, LAST_CAPABILITY};
 use crate::calls::signals::SIGNALS;
 use crate::task;
 use abi::linux::prctl as linux;
 use abi::{Result, errno::*};
 use api_lock::SpinLock;
 use api_user::UserPtr;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// What prctl sets for the whole process and nothing but prctl reads.
 #[derive(Clone, Copy, Debug)]
@@ -48,14 +49,54 @@ impl Settings {
         self.parent_death_signal as i32
     }
 
+    /// personality(2) with STICKY_TIMEOUTS: select(2) and its like leave the time limit as it was.
+    pub fn keeps_timeouts(&self) -> bool {
+        const STICKY_TIMEOUTS: u32 = 0x400_0000;
+        self.personality & STICKY_TIMEOUTS != 0
+    }
+
     /// PR_SET_CHILD_SUBREAPER.
     pub fn is_subreaper(&self) -> bool {
         self.child_subreaper
     }
 }
 
-/// Linux' default of PR_SET_TIMERSLACK, in nanoseconds.
-pub const DEFAULT_TIMER_SLACK_NS: u64 = 50_000;
+/// PR_SET_TIMERSLACK of a thread, in nanoseconds; timers are exact whatever it says.
+pub struct TimerSlack {
+    now: AtomicU64,
+    /// What its parent had when the thread was made: 0 goes back to it.
+    default: AtomicU64,
+}
+
+impl Default for TimerSlack {
+    fn default() -> Self {
+        const LINUX_DEFAULT: u64 = 50_000;
+        TimerSlack { now: AtomicU64::new(LINUX_DEFAULT), default: AtomicU64::new(LINUX_DEFAULT) }
+    }
+}
+
+impl TimerSlack {
+    /// For a thread that `parent` makes.
+    pub fn inherit(&self, parent: &TimerSlack) {
+        self.now.store(parent.get(), Ordering::Relaxed);
+        self.default.store(parent.get(), Ordering::Relaxed);
+    }
+
+    /// For the thread that goes on in another program.
+    pub fn keep(&self, before: &TimerSlack) {
+        self.now.store(before.get(), Ordering::Relaxed);
+        self.default.store(before.default.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, ns: u64) {
+        let default = self.default.load(Ordering::Relaxed);
+        self.now.store(if ns as i64 <= 0 { default } else { ns }, Ordering::Relaxed);
+    }
+}
 
 fn settings() -> &'static SpinLock<Settings> {
     &task::current().process.settings
@@ -139,13 +180,10 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
             answer(settings().lock().memory_error_policy)
         }
         linux::PR_SET_TIMERSLACK => {
-            let slack = if value == 0 || value as i64 <= 0 { DEFAULT_TIMER_SLACK_NS } else { value };
-            task::current().timer_slack_ns.store(slack, core::sync::atomic::Ordering::Relaxed);
+            task::current().timer_slack.set(value);
             Ok(0)
         }
-        linux::PR_GET_TIMERSLACK => {
-            answer(task::current().timer_slack_ns.load(core::sync::atomic::Ordering::Relaxed))
-        }
+        linux::PR_GET_TIMERSLACK => answer(task::current().timer_slack.get()),
         linux::PR_GET_TID_ADDRESS => call.ptr(1).write(task::current().clear_child_tid()).map(|()| 0),
         // The statistical kind is the only one there is.
         linux::PR_GET_TIMING => Ok(linux::PR_TIMING_STATISTICAL as usize),
@@ -161,8 +199,6 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
 
 /// The options that change what the process may do.
 fn privileges(call: &Call<'_>) -> Result<usize> {
-    /// SECBIT_KEEP_CAPS.
-    const KEEP_CAPS: u64 = 1 << 4;
     let value = call.arg(1);
     let mut credentials = task::current().credentials().lock();
     let known = |capability: u64| capability <= u64::from(LAST_CAPABILITY);
@@ -179,18 +215,12 @@ fn privileges(call: &Call<'_>) -> Result<usize> {
             rest_is_zero(call, 1)?;
             answer(credentials.no_new_privileges)
         }
-        linux::PR_GET_KEEPCAPS => answer(credentials.capabilities.keep),
+        linux::PR_GET_KEEPCAPS => answer(credentials.capabilities.secure_bits & KEEP_CAPS != 0),
         linux::PR_SET_KEEPCAPS if value > 1 => Err(EINVAL),
-        linux::PR_SET_KEEPCAPS => {
-            credentials.capabilities.keep = value == 1;
-            Ok(0)
-        }
-        linux::PR_GET_SECUREBITS => answer(if credentials.capabilities.keep { KEEP_CAPS } else { 0 }),
-        linux::PR_SET_SECUREBITS if value & !KEEP_CAPS != 0 || !credentials.can(CAP_SETPCAP) => Err(EPERM),
-        linux::PR_SET_SECUREBITS => {
-            credentials.capabilities.keep = value != 0;
-            Ok(0)
-        }
+        linux::PR_SET_KEEPCAPS => credentials.capabilities.set_keep(value == 1).map(|()| 0),
+        linux::PR_GET_SECUREBITS => answer(credentials.capabilities.secure_bits),
+        linux::PR_SET_SECUREBITS if !credentials.can(CAP_SETPCAP) => Err(EPERM),
+        linux::PR_SET_SECUREBITS => credentials.capabilities.set_secure_bits(value).map(|()| 0),
         linux::PR_CAPBSET_READ | linux::PR_CAPBSET_DROP if !known(value) => Err(EINVAL),
         linux::PR_CAPBSET_READ => answer(credentials.capabilities.bounding >> value & 1),
         linux::PR_CAPBSET_DROP if !credentials.can(CAP_SETPCAP) => Err(EPERM),
@@ -214,10 +244,7 @@ fn privileges(call: &Call<'_>) -> Result<usize> {
             match which {
                 linux::PR_CAP_AMBIENT_IS_SET => return answer(caps.ambient >> capability & 1),
                 linux::PR_CAP_AMBIENT_LOWER => caps.ambient &= !bit,
-                linux::PR_CAP_AMBIENT_RAISE if caps.permitted & caps.inheritable & bit == 0 => {
-                    return Err(EPERM);
-                }
-                linux::PR_CAP_AMBIENT_RAISE => caps.ambient |= bit,
+                linux::PR_CAP_AMBIENT_RAISE => caps.raise_ambient(capability)?,
                 _ => return Err(EINVAL),
             }
             Ok(0)

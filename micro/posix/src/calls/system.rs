@@ -42,7 +42,7 @@ pub fn host_name() -> Vec<u8> {
     if name.is_empty() { b"unilith".to_vec() } else { name }
 }
 
-fn domain_name() -> Vec<u8> {
+pub fn domain_name() -> Vec<u8> {
     let name = DOMAIN_NAME.lock().clone();
     if name.is_empty() { b"(none)".to_vec() } else { name }
 }
@@ -72,6 +72,28 @@ fn read_name(call: &Call<'_>) -> Result<Vec<u8>> {
         name.truncate(end);
     }
     Ok(name)
+}
+
+/// A name that was written to /proc/sys/kernel; `EPERM` without CAP_SYS_ADMIN, which every writer of the superuser's has
+/// but one that gave it up.
+fn written_name(name: &[u8]) -> Result<Vec<u8>> {
+    if !task::current().credentials().lock().can(CAP_SYS_ADMIN) {
+        return Err(EPERM);
+    }
+    let end = name.iter().position(|byte| matches!(byte, 0 | b'\n')).unwrap_or(name.len());
+    Ok(name[..end.min(NAME_BYTES)].to_vec())
+}
+
+/// /proc/sys/kernel/hostname.
+pub fn store_host_name(name: &[u8]) -> Result<()> {
+    *HOST_NAME.lock() = written_name(name)?;
+    Ok(())
+}
+
+/// /proc/sys/kernel/domainname.
+pub fn store_domain_name(name: &[u8]) -> Result<()> {
+    *DOMAIN_NAME.lock() = written_name(name)?;
+    Ok(())
 }
 
 /// sethostname(2).

@@ -2,17 +2,23 @@
 //! /proc outside of the processes (proc(5)).
 
 use super::text;
-use crate::calls::system::{RELEASE, VERSION, host_name, memory};
+use crate::calls::system::{
+    RELEASE, VERSION, domain_name, host_name, memory as machine_memory, store_domain_name, store_host_name,
+};
+#[cfg(feature = "sysv-ipc")]
+use crate::calls::sysv::{memory, queues, semaphores};
 use crate::cpu_time::Usage;
+#[cfg(feature = "sysv-ipc")]
+use crate::settings;
 use crate::{cpu_time, files, load, processes, task};
-use abi::{PAGE_SIZE, Result};
+use abi::{PAGE_SIZE, Result, errno::EINVAL};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use core::fmt::Write;
 use descriptors::locks::{self, Listed, Owner};
-use procfs::{Entry, Row};
+use procfs::{Entry, Key, Row};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
@@ -46,11 +52,30 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/yama/ptrace_scope", Entry::Fixed("1\n")),
     ("sys/kernel/perf_event_paranoid", Entry::Fixed("4\n")),
     ("sys/kernel/pty/max", Entry::Fixed("4096\n")),
-    ("sys/kernel/shmmax", Entry::Fixed("18446744073692774399\n")),
-    ("sys/kernel/sem", Entry::Fixed("32000\t1024000000\t500\t32000\n")),
+    ("sys/kernel/tainted", Entry::Fixed("0\n")),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/msgmax", settings::entry!(queues::MAX_MESSAGE)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/msgmnb", settings::entry!(queues::QUEUE_BYTES)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/msgmni", settings::entry!(queues::MAX_QUEUES)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/shmmax", settings::entry!(memory::MAX_SEGMENT_BYTES)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/shmall", settings::entry!(memory::MAX_PAGES)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/shmmni", settings::entry!(memory::MAX_SEGMENTS)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/sem", settings::entry!(semaphores::LIMITS)),
+    #[cfg(feature = "sysv-ipc")]
+    ("sysvipc/msg", Entry::Text(|_| queues::listing())),
+    #[cfg(feature = "sysv-ipc")]
+    ("sysvipc/sem", Entry::Text(|_| semaphores::listing())),
+    #[cfg(feature = "sysv-ipc")]
+    ("sysvipc/shm", Entry::Text(|_| memory::listing())),
     ("sys/vm/overcommit_memory", Entry::Fixed("1\n")),
     ("sys/vm/overcommit_ratio", Entry::Fixed("50\n")),
-    ("sys/vm/max_map_count", Entry::Fixed("65530\n")),
+    ("sys/vm/max_map_count", Entry::File { text: max_mappings, store: set_max_mappings, permissions: 0o644 }),
     ("sys/vm/swappiness", Entry::Fixed("0\n")),
     ("sys/vm/mmap_min_addr", Entry::Fixed("65536\n")),
     ("sys/fs/file-max", Entry::Fixed("9223372036854775807\n")),
@@ -88,11 +113,19 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/version", Entry::Text(|_| text(format!("{VERSION}\n")))),
     (
         "sys/kernel/hostname",
-        Entry::Text(|_| {
-            let mut name = host_name();
-            name.push(b'\n');
-            Ok(name)
-        }),
+        Entry::File {
+            text: |_| Ok(line(host_name())),
+            store: |_, name| store_host_name(name),
+            permissions: 0o644,
+        },
+    ),
+    (
+        "sys/kernel/domainname",
+        Entry::File {
+            text: |_| Ok(line(domain_name())),
+            store: |_, name| store_domain_name(name),
+            permissions: 0o644,
+        },
     ),
     ("sys/kernel/random/uuid", Entry::Text(|_| text(uuid(random())))),
     ("sys/kernel/random/boot_id", Entry::Text(|_| text(uuid(boot_id())))),
@@ -123,6 +156,21 @@ pub const ROWS: &[Row] = &[
     ("loadavg", Entry::Text(|_| loadavg())),
     ("vmstat", Entry::Text(|_| vmstat())),
 ];
+
+fn line(mut text: Vec<u8>) -> Vec<u8> {
+    text.push(b'\n');
+    text
+}
+
+fn max_mappings(_: Key) -> Result<Vec<u8>> {
+    text(format!("{}\n", mem::max_mappings()))
+}
+
+fn set_max_mappings(_: Key, bytes: &[u8]) -> Result<()> {
+    let number = core::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    mem::set_max_mappings(number.filter(|n| *n <= i32::MAX as u32).ok_or(EINVAL)? as usize);
+    Ok(())
+}
 
 /// Numbers, kinds, owners, files (device and inode) and ranges of the locks that are held (proc(5)).
 fn locks() -> Result<Vec<u8>> {
@@ -175,7 +223,7 @@ fn uuid(mut bytes: [u8; 16]) -> String {
 
 fn meminfo() -> Result<Vec<u8>> {
     let (_, free_pages) = alloc_frames::statistics();
-    let total = memory() / 1024;
+    let total = machine_memory() / 1024;
     let free = free_pages * PAGE_SIZE as u64 / 1024;
     let mut out = String::new();
     let lines = [
@@ -205,6 +253,19 @@ fn meminfo() -> Result<Vec<u8>> {
         if name == "VmallocTotal" {
             out.push_str("HugePages_Total:       0\nHugePages_Free:        0\n");
         }
+    }
+    text(out)
+}
+
+/// The same of the machine's only memory node.
+pub fn node_memory() -> Result<Vec<u8>> {
+    let (_, free_pages) = alloc_frames::statistics();
+    let total = machine_memory() / 1024;
+    let free = free_pages * PAGE_SIZE as u64 / 1024;
+    let mut out = String::new();
+    for (name, kib) in [("MemTotal:", total), ("MemFree:", free), ("MemUsed:", total.saturating_sub(free))] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "Node 0 {name:<15} {kib:>8} kB");
     }
     text(out)
 }

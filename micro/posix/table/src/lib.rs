@@ -269,7 +269,7 @@ macro_rules! system_calls {
             213 epoll_create Full "" poll::epoll_create;
             214 epoll_ctl_old Refused "never implemented by Linux" none;
             215 epoll_wait_old Refused "never implemented by Linux" none;
-            216 remap_file_pages Refused "deprecated by Linux: programs map pieces instead" none;
+            216 remap_file_pages Full "" memory::remap_file_pages;
             217 getdents64 Full "" names::getdents64;
             218 set_tid_address Full "" clone::set_tid_address;
             219 restart_syscall Full "" signals::restart_syscall;
@@ -325,7 +325,7 @@ macro_rules! system_calls {
             269 faccessat Full "" stat::faccessat;
             270 pselect6 Full "" poll::pselect6;
             271 ppoll Full "" poll::ppoll;
-            272 unshare Refused "no namespaces" none;
+            272 unshare Partial "no namespaces; threads of one process keep files and places together" clone::unshare;
             273 set_robust_list Full "" futex::set_robust_list;
             274 get_robust_list Full "" futex::get_robust_list;
             275 splice Full "" transfer::splice;

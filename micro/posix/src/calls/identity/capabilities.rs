@@ -13,6 +13,7 @@ pub const CAP_KILL: u32 = 5;
 pub const CAP_SETGID: u32 = 6;
 pub const CAP_SETUID: u32 = 7;
 pub const CAP_SETPCAP: u32 = 8;
+pub const CAP_IPC_LOCK: u32 = 14;
 pub const CAP_IPC_OWNER: u32 = 15;
 pub const CAP_SYS_PTRACE: u32 = 19;
 pub const CAP_SYS_ADMIN: u32 = 21;
@@ -36,9 +37,17 @@ pub struct Capabilities {
     pub inheritable: CapabilitySet,
     pub bounding: CapabilitySet,
     pub ambient: CapabilitySet,
-    /// PR_SET_KEEPCAPS.
-    pub keep: bool,
+    /// PR_SET_SECUREBITS.
+    pub secure_bits: u32,
 }
+
+/// SECBIT_NOROOT, _NO_SETUID_FIXUP, _KEEP_CAPS, _NO_CAP_AMBIENT_RAISE; the bit above each locks it.
+const NO_ROOT: u32 = 1;
+const NO_USER_CHANGES: u32 = 1 << 2;
+pub const KEEP_CAPS: u32 = 1 << 4;
+const NO_AMBIENT_RAISE: u32 = 1 << 6;
+const SECURE_BITS: u32 = NO_ROOT | NO_USER_CHANGES | KEEP_CAPS | NO_AMBIENT_RAISE;
+const SECURE_LOCKS: u32 = SECURE_BITS << 1;
 
 impl Capabilities {
     /// Of a process that starts with this effective user.
@@ -47,11 +56,49 @@ impl Capabilities {
         Capabilities { effective: own, permitted: own, bounding: ALL, ..Capabilities::default() }
     }
 
+    fn is_secured(&self, bit: u32) -> bool {
+        self.secure_bits & bit != 0
+    }
+
+    /// PR_SET_SECUREBITS for callers with CAP_SETPCAP: `EPERM` for bits that are locked, locks that would go, and bits that
+    /// there are not.
+    pub fn set_secure_bits(&mut self, bits: u64) -> Result<()> {
+        let (old, new) = (self.secure_bits, u32::try_from(bits).map_err(|_| EPERM)?);
+        let locks = old & SECURE_LOCKS;
+        if locks >> 1 & (old ^ new) != 0 || locks & !new != 0 || new & !(SECURE_BITS | SECURE_LOCKS) != 0 {
+            return Err(EPERM);
+        }
+        self.secure_bits = new;
+        Ok(())
+    }
+
+    /// PR_SET_KEEPCAPS.
+    pub fn set_keep(&mut self, keep: bool) -> Result<()> {
+        if self.is_secured(KEEP_CAPS << 1) {
+            return Err(EPERM);
+        }
+        self.secure_bits = self.secure_bits & !KEEP_CAPS | if keep { KEEP_CAPS } else { 0 };
+        Ok(())
+    }
+
+    /// PR_CAP_AMBIENT_RAISE: `EPERM` for what the program may not have or hand on.
+    pub fn raise_ambient(&mut self, capability: u64) -> Result<()> {
+        let bit = 1 << capability;
+        if self.permitted & self.inheritable & bit == 0 || self.is_secured(NO_AMBIENT_RAISE) {
+            return Err(EPERM);
+        }
+        self.ambient |= bit;
+        Ok(())
+    }
+
     /// capabilities(7), "Effect of user ID changes on capabilities": the real, effective and saved user ids before
     /// and after.
     pub fn user_changes(&mut self, before: [u32; 3], after: [u32; 3]) {
+        if self.is_secured(NO_USER_CHANGES) {
+            return;
+        }
         if before.contains(&0) && !after.contains(&0) {
-            if !self.keep {
+            if !self.is_secured(KEEP_CAPS) {
                 self.permitted = 0;
                 self.effective = 0;
             }
@@ -67,6 +114,7 @@ impl Capabilities {
     /// The same for the file-system user id.
     pub fn files_user_changes(&mut self, before: u32, after: u32) {
         match (before, after) {
+            _ if self.is_secured(NO_USER_CHANGES) => {}
             (0, 1..) => self.effective &= !FILES,
             (1.., 0) => self.effective |= self.permitted & FILES,
             _ => {}
@@ -76,9 +124,11 @@ impl Capabilities {
     /// execve(2) of a file without capabilities (capabilities(7), "Transformation of capabilities during execve()" and
     /// "Capabilities and execution of programs by root"), with the ids that the program has.
     pub fn program_starts(&mut self, uid: u32, euid: u32) {
-        self.permitted = if uid == 0 || euid == 0 { self.inheritable | self.bounding } else { self.ambient };
-        self.effective = if euid == 0 { self.permitted } else { self.ambient };
-        self.keep = false;
+        let has_root = |id: u32| id == 0 && !self.is_secured(NO_ROOT);
+        let (any, effective) = (has_root(uid) || has_root(euid), has_root(euid));
+        self.permitted = if any { self.inheritable | self.bounding } else { self.ambient };
+        self.effective = if effective { self.permitted } else { self.ambient };
+        self.secure_bits &= !KEEP_CAPS;
     }
 
     /// capset(2)'s rules.
@@ -180,7 +230,7 @@ mod tests {
         assert_eq!(caps.effective, ALL);
         caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
         assert_eq!((caps.effective, caps.permitted), (0, 0));
-        let mut keeping = Capabilities { keep: true, ..Capabilities::of_user(0) };
+        let mut keeping = Capabilities { secure_bits: KEEP_CAPS, ..Capabilities::of_user(0) };
         keeping.user_changes([0, 0, 0], [1000, 1000, 1000]);
         assert_eq!((keeping.effective, keeping.permitted), (0, ALL));
     }
@@ -190,9 +240,10 @@ mod tests {
         let mut caps = Capabilities { effective: 0, permitted: 1, bounding: 6, ..Capabilities::of_user(0) };
         caps.program_starts(0, 0);
         assert_eq!((caps.effective, caps.permitted), (6, 6));
-        let mut caps = Capabilities { inheritable: 3, ambient: 2, keep: true, ..Capabilities::of_user(0) };
+        let mut caps =
+            Capabilities { inheritable: 3, ambient: 2, secure_bits: KEEP_CAPS, ..Capabilities::of_user(0) };
         caps.program_starts(1000, 1000);
-        assert_eq!((caps.effective, caps.permitted, caps.ambient, caps.keep), (2, 2, 2, false));
+        assert_eq!((caps.effective, caps.permitted, caps.ambient, caps.secure_bits), (2, 2, 2, 0));
     }
 
     #[test]
@@ -204,5 +255,20 @@ mod tests {
         assert_eq!(caps.set(4, 3, 0), Err(EPERM));
         assert_eq!(caps.set(1, 1, 8), Err(EPERM), "inheritable without CAP_SETPCAP");
         assert_eq!(Capabilities::of_user(1000).set(1, 1, 0), Err(EPERM));
+    }
+
+    #[test]
+    fn secure_bits_take_roots_privileges_and_can_be_locked() {
+        let mut caps = Capabilities::of_user(0);
+        let all = u64::from(NO_ROOT | NO_USER_CHANGES | NO_AMBIENT_RAISE | NO_ROOT << 1);
+        assert_eq!(caps.set_secure_bits(all | 1 << 8), Err(EPERM));
+        assert_eq!(caps.set_secure_bits(all), Ok(()));
+        assert_eq!(caps.set_secure_bits(0), Err(EPERM), "a lock");
+        caps.inheritable = 2;
+        assert_eq!(caps.raise_ambient(1), Err(EPERM));
+        caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
+        assert_eq!(caps.effective, ALL);
+        caps.program_starts(0, 0);
+        assert_eq!((caps.effective, caps.permitted), (0, 0));
     }
 }

@@ -69,6 +69,11 @@ impl ProcessSignals {
         (those(|a| a.handler == SIG_IGN), those(|a| a.handler > SIG_IGN))
     }
 
+    /// Another process has the same actions (CLONE_SIGHAND).
+    pub fn shares_actions(&self) -> bool {
+        self.actions.is_shared()
+    }
+
     /// Tells actions apart that processes share (kcmp(2)).
     pub fn actions_address(&self) -> usize {
         self.actions.address()

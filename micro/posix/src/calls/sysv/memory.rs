@@ -4,10 +4,14 @@
 use super::*;
 use crate::call::Call;
 use crate::files;
+use crate::settings::Setting;
 use abi::PAGE_SIZE;
 use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use api_fs::{Inode, SetAttr};
 use api_lock::SpinLock;
+use core::fmt::Write;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use mem::{MappedFile, Place, Request, Rights};
 
@@ -24,9 +28,12 @@ const SHM_STAT_ANY: i32 = 15;
 /// Bits of a segment's mode: it goes with its last mapping; it is locked.
 const SHM_DEST: u32 = 0o1000;
 const SHM_LOCKED: u32 = 0o2000;
-/// Linux' SHMMNI and SHMMAX.
-const MOST_SEGMENTS: usize = 4096;
-const LARGEST: u64 = u64::MAX - (1 << 24);
+/// /proc/sys/kernel/shmmni, shmmax and shmall.
+pub static MAX_SEGMENTS: [Setting; 1] = [Setting::new(4096, 0, INDEXES as u64)];
+pub static MAX_SEGMENT_BYTES: [Setting; 1] = [Setting::new(UNLIMITED, 0, u64::MAX)];
+pub static MAX_PAGES: [Setting; 1] = [Setting::new(UNLIMITED, 0, u64::MAX)];
+/// Linux' default of both: as much as leaves room to add to it.
+const UNLIMITED: u64 = u64::MAX - (1 << 24);
 const PAGE: u64 = PAGE_SIZE as u64;
 
 struct Segment {
@@ -51,15 +58,22 @@ impl Segment {
     }
 }
 
+impl Drop for Segment {
+    fn drop(&mut self) {
+        ALL_PAGES.fetch_sub(self.size.div_ceil(PAGE), Ordering::Relaxed);
+    }
+}
+
+/// Pages of all segments.
+static ALL_PAGES: AtomicU64 = AtomicU64::new(0);
 static SEGMENTS: SpinLock<Table<Segment>> = SpinLock::new(Table::new());
 
 /// The table, without the segments whose last mapping went after IPC_RMID.
 fn with_segments<T>(f: impl FnOnce(&mut Table<Segment>) -> Result<T>) -> Result<T> {
     let mut segments = SEGMENTS.lock();
     let gone = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 && o.value.mappings() == 0;
-    let dead: alloc::vec::Vec<i32> =
-        segments.objects.iter().filter(|(_, o)| gone(o)).map(|(id, _)| *id).collect();
-    let dead: alloc::vec::Vec<_> = dead.iter().filter_map(|id| segments.remove(*id)).collect();
+    let dead: Vec<i32> = segments.objects.iter().filter(|(_, o)| gone(o)).map(|(id, _)| *id).collect();
+    let dead: Vec<_> = dead.iter().filter_map(|id| segments.remove(*id)).collect();
     let result = f(&mut segments);
     drop(segments);
     drop(dead);
@@ -76,6 +90,7 @@ fn make(id: i32, key: i32, size: u64) -> Result<Segment> {
     let inode: Arc<dyn Inode> = node;
     let source = inode.open(&inode, 2)?.page_source()?;
     let path = format!("/SYSV{:08x} (deleted)", key as u32).into_bytes();
+    ALL_PAGES.fetch_add(size.div_ceil(PAGE), Ordering::Relaxed);
     Ok(Segment {
         file: Arc::new(MappedFile { source, path, device, inode: id as u64 }),
         size,
@@ -92,9 +107,12 @@ pub fn shmget(call: &mut Call<'_>) -> Result<usize> {
     let (key, size, flags) = (call.int(0), call.arg(1), call.uint(2));
     let fits = |segment: &Segment| if size > segment.size { Err(EINVAL) } else { Ok(()) };
     with_segments(|segments| {
-        segments.get(key, flags, MOST_SEGMENTS, fits, |id| {
-            if size == 0 || size > LARGEST {
+        segments.get(key, flags, MAX_SEGMENTS[0].get() as usize, fits, |id| {
+            if size == 0 || size > MAX_SEGMENT_BYTES[0].get() {
                 return Err(EINVAL);
+            }
+            if ALL_PAGES.load(Ordering::Relaxed) + size.div_ceil(PAGE) > MAX_PAGES[0].get() {
+                return Err(ENOSPC);
             }
             // No pages were set aside for it (vm.nr_hugepages is 0).
             if flags & SHM_HUGETLB != 0 {
@@ -197,17 +215,8 @@ pub fn shmctl(call: &mut Call<'_>) -> Result<usize> {
         IPC_INFO => {
             let highest = with_segments(|segments| Ok(segments.highest_index()))?;
             // struct shminfo64: largest, smallest, most, most of a process, pages of all.
-            call.ptr(2).write([
-                LARGEST,
-                1,
-                MOST_SEGMENTS as u64,
-                MOST_SEGMENTS as u64,
-                LARGEST,
-                0,
-                0,
-                0,
-                0,
-            ])?;
+            let (count, bytes) = (MAX_SEGMENTS[0].get(), MAX_SEGMENT_BYTES[0].get());
+            call.ptr(2).write([bytes, 1, count, count, MAX_PAGES[0].get(), 0, 0, 0, 0])?;
             Ok(highest)
         }
         SHM_INFO => {
@@ -264,4 +273,40 @@ pub fn shmctl(call: &mut Call<'_>) -> Result<usize> {
         }),
         _ => Err(EINVAL),
     }
+}
+
+/// /proc/sysvipc/shm.
+pub fn listing() -> Result<Vec<u8>> {
+    let mut out = String::from(
+        "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      \
+         ctime                   rss                  swap\n",
+    );
+    with_segments(|segments| {
+        for (id, object) in &segments.objects {
+            let (p, s) = (&object.permissions, &object.value);
+            let at = |time: &AtomicU64| time.load(Ordering::Relaxed);
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                out,
+                "{:10} {id:10}  {:4o} {:21} {:5} {:5}  {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10} {:21} {:21}",
+                p.key,
+                p.mode,
+                s.size,
+                s.creator,
+                s.last.load(Ordering::Relaxed),
+                s.mappings(),
+                p.uid,
+                p.gid,
+                p.creator_uid,
+                p.creator_gid,
+                at(&s.attached),
+                at(&s.detached),
+                at(&s.changed),
+                s.size.next_multiple_of(PAGE),
+                0,
+            );
+        }
+        Ok(())
+    })?;
+    Ok(out.into_bytes())
 }

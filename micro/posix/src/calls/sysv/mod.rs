@@ -111,9 +111,9 @@ impl<T> Table<T> {
         self.objects.get_mut(&id).ok_or(EINVAL)
     }
 
-    /// The object with an index, as the *_STAT commands count them.
+    /// The object with an index, as the *_STAT commands count them; an id has the index in its low bits.
     fn by_index(&self, index: i32) -> Result<(i32, &Object<T>)> {
-        let id = *self.ids.get(&index).ok_or(EINVAL)?;
+        let id = *self.ids.get(&(index % INDEXES)).ok_or(EINVAL)?;
         Ok((id, self.by_id(id)?))
     }
 

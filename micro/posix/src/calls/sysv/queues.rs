@@ -5,13 +5,16 @@ use super::*;
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Source;
+use core::fmt::Write;
 
 const MSG_NOERROR: u32 = 0o10000;
 const MSG_EXCEPT: u32 = 0o20000;
@@ -19,10 +22,10 @@ const MSG_COPY: u32 = 0o40000;
 const MSG_STAT: i32 = 11;
 const MSG_INFO: i32 = 12;
 const MSG_STAT_ANY: i32 = 13;
-/// Linux' MSGMNI, MSGMAX and MSGMNB.
-const MOST_QUEUES: usize = 32000;
-const LONGEST: usize = 8192;
-const MOST_BYTES: u64 = 16384;
+/// /proc/sys/kernel/msgmni, msgmax and msgmnb.
+pub static MAX_QUEUES: [Setting; 1] = [Setting::new(32000, 0, INDEXES as u64)];
+pub static MAX_MESSAGE: [Setting; 1] = [Setting::new(8192, 0, i32::MAX as u64)];
+pub static QUEUE_BYTES: [Setting; 1] = [Setting::new(16384, 0, i32::MAX as u64)];
 
 struct Message {
     kind: i64,
@@ -54,10 +57,10 @@ pub fn msgget(call: &mut Call<'_>) -> Result<usize> {
     QUEUES.lock().get(
         call.int(0),
         call.uint(1),
-        MOST_QUEUES,
+        MAX_QUEUES[0].get() as usize,
         |_| Ok(()),
         |_| {
-            let state = State { most_bytes: MOST_BYTES, changed: now(), ..State::default() };
+            let state = State { most_bytes: QUEUE_BYTES[0].get(), changed: now(), ..State::default() };
             Ok(Queue { state: SpinLock::new(state), wait: WaitQueue::new() })
         },
     )
@@ -98,7 +101,7 @@ fn wait_for<T>(
 pub fn msgsnd(call: &mut Call<'_>) -> Result<usize> {
     let (id, length, flags) = (call.int(0), call.size(2), call.uint(3));
     let kind = call.ptr::<i64>(1).read()?;
-    if length > LONGEST || id < 0 || kind < 1 {
+    if length as u64 > MAX_MESSAGE[0].get() || id < 0 || kind < 1 {
         return Err(EINVAL);
     }
     let bytes = Source::user(call.arg(1).wrapping_add(8), length)?.take_vec(length)?;
@@ -200,12 +203,13 @@ fn information(queues: &Table<Queue>, used: bool) -> [u32; 8] {
     let sum = |of: fn(&State) -> u64| {
         queues.objects.values().map(|o| of(&o.value.state.lock())).sum::<u64>() as u32
     };
+    let (queues_most, bytes) = (MAX_QUEUES[0].get() as u32, QUEUE_BYTES[0].get() as u32);
     let (pool, map, total) = if used {
         (queues.objects.len() as u32, sum(|s| s.messages.len() as u64), sum(|s| s.bytes))
     } else {
-        (MOST_QUEUES as u32 * MOST_BYTES as u32 / 1024, MOST_BYTES as u32, MOST_BYTES as u32)
+        (queues_most.wrapping_mul(bytes) / 1024, bytes, bytes)
     };
-    [pool, map, LONGEST as u32, MOST_BYTES as u32, MOST_QUEUES as u32, 16, total, 0xffff]
+    [pool, map, MAX_MESSAGE[0].get() as u32, bytes, queues_most, 16, total, 0xffff]
 }
 
 /// msgctl(2).
@@ -241,7 +245,9 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             // msg_qbytes is the twelfth word.
             let most_bytes = call.ptr::<u64>(2).add(11).read()?;
             permissions.check_owner()?;
-            if most_bytes > MOST_BYTES && !task::current().credentials().lock().can(CAP_SYS_RESOURCE) {
+            if most_bytes > QUEUE_BYTES[0].get()
+                && !task::current().credentials().lock().can(CAP_SYS_RESOURCE)
+            {
                 return Err(EPERM);
             }
             permissions.set(call.ptr(2))?;
@@ -272,4 +278,34 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
         }
         _ => Err(EINVAL),
     }
+}
+
+/// /proc/sysvipc/msg.
+pub fn listing() -> Result<Vec<u8>> {
+    let mut out = String::from(
+        "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      \
+         ctime\n",
+    );
+    for (id, object) in &QUEUES.lock().objects {
+        let (p, s) = (&object.permissions, object.value.state.lock());
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{:10} {id:10}  {:4o}  {:10} {:10} {:5} {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10}",
+            p.key,
+            p.mode,
+            s.bytes,
+            s.messages.len(),
+            s.sender,
+            s.receiver,
+            p.uid,
+            p.gid,
+            p.creator_uid,
+            p.creator_gid,
+            s.sent,
+            s.received,
+            s.changed,
+        );
+    }
+    Ok(out.into_bytes())
 }

@@ -5,12 +5,15 @@ use super::*;
 use crate::call::Call;
 use crate::calls::time::duration::from_timespec;
 use crate::dispatch::RESTART;
+use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
+use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Plain;
+use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const GETPID: i32 = 11;
@@ -23,10 +26,14 @@ const SETALL: i32 = 17;
 const SEM_STAT: i32 = 18;
 const SEM_INFO: i32 = 19;
 const SEM_STAT_ANY: i32 = 20;
-/// Linux' SEMMNI, SEMMSL, SEMOPM and SEMVMX.
-const MOST_SETS: usize = 32000;
-const MOST_SEMAPHORES: usize = 32000;
-const MOST_OPERATIONS: usize = 500;
+/// /proc/sys/kernel/sem: semaphores of a set (SEMMSL) and of all (SEMMNS), operations of a call (SEMOPM), sets (SEMMNI).
+pub static LIMITS: [Setting; 4] = [
+    Setting::new(32000, 0, 65536),
+    Setting::new(1_024_000_000, 0, i32::MAX as u64),
+    Setting::new(500, 0, i32::MAX as u64),
+    Setting::new(32000, 0, INDEXES as u64),
+];
+/// Linux' SEMVMX.
 const MOST_VALUE: i32 = 32767;
 const SEM_UNDO: u16 = 0x1000;
 
@@ -53,6 +60,14 @@ struct Set {
     changed: AtomicU64,
 }
 
+impl Drop for Set {
+    fn drop(&mut self) {
+        ALL_SEMAPHORES.fetch_sub(self.state.lock().semaphores.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Semaphores of all sets.
+static ALL_SEMAPHORES: AtomicU64 = AtomicU64::new(0);
 static SETS: SpinLock<Table<Set>> = SpinLock::new(Table::new());
 
 /// A process ends.
@@ -81,15 +96,19 @@ unsafe impl Plain for Operation {}
 /// semget(2).
 pub fn semget(call: &mut Call<'_>) -> Result<usize> {
     let (key, count, flags) = (call.int(0), call.int(1), call.uint(2));
-    let count = usize::try_from(count).ok().filter(|count| *count <= MOST_SEMAPHORES).ok_or(EINVAL)?;
+    let count = usize::try_from(count).ok().filter(|count| *count as u64 <= LIMITS[0].get()).ok_or(EINVAL)?;
     let fits = |set: &Set| if count > set.state.lock().semaphores.len() { Err(EINVAL) } else { Ok(()) };
-    SETS.lock().get(key, flags, MOST_SETS, fits, |_| {
+    SETS.lock().get(key, flags, LIMITS[3].get() as usize, fits, |_| {
         if count == 0 {
             return Err(EINVAL);
+        }
+        if ALL_SEMAPHORES.load(Ordering::Relaxed) + count as u64 > LIMITS[1].get() {
+            return Err(ENOSPC);
         }
         let mut semaphores = Vec::new();
         semaphores.try_reserve_exact(count).map_err(|_| ENOMEM)?;
         semaphores.resize(count, Semaphore::default());
+        ALL_SEMAPHORES.fetch_add(count as u64, Ordering::Relaxed);
         Ok(Set {
             state: SpinLock::new(State { semaphores, sleepers: Vec::new(), undo: Map::new() }),
             wait: WaitQueue::new(),
@@ -164,7 +183,7 @@ fn operate(call: &Call<'_>, timeout: UserPtr<[i64; 2]>) -> Result<usize> {
     if count == 0 || id < 0 {
         return Err(EINVAL);
     }
-    if count > MOST_OPERATIONS {
+    if count as u64 > LIMITS[2].get() {
         return Err(E2BIG);
     }
     let operations = call.ptr::<Operation>(1).read_vec(count)?;
@@ -236,19 +255,8 @@ pub fn semtimedop(call: &mut Call<'_>) -> Result<usize> {
 fn information(sets: &Table<Set>, used: bool) -> [i32; 10] {
     let count: usize = sets.objects.values().map(|o| o.value.state.lock().semaphores.len()).sum();
     let (usz, aem) = if used { (sets.objects.len() as i32, count as i32) } else { (20, MOST_VALUE) };
-    let all = (MOST_SETS * MOST_SEMAPHORES) as i32;
-    [
-        all,
-        MOST_SETS as i32,
-        all,
-        all,
-        MOST_SEMAPHORES as i32,
-        MOST_OPERATIONS as i32,
-        500,
-        usz,
-        MOST_VALUE,
-        aem,
-    ]
+    let [of_set, all, operations, sets] = LIMITS.each_ref().map(|limit| limit.get() as i32);
+    [all, sets, all, all, of_set, operations, 500, usz, MOST_VALUE, aem]
 }
 
 /// `struct semid64_ds`.
@@ -375,4 +383,29 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
     set.changed.store(now(), Ordering::Relaxed);
     set.changed();
     Ok(0)
+}
+
+/// /proc/sysvipc/sem.
+pub fn listing() -> Result<Vec<u8>> {
+    let mut out = String::from(
+        "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n",
+    );
+    for (id, object) in &SETS.lock().objects {
+        let (p, set) = (&object.permissions, &object.value);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{:10} {id:10}  {:4o} {:10} {:5} {:5} {:5} {:5} {:10} {:10}",
+            p.key,
+            p.mode,
+            set.state.lock().semaphores.len(),
+            p.uid,
+            p.gid,
+            p.creator_uid,
+            p.creator_gid,
+            set.operated.load(Ordering::Relaxed),
+            set.changed.load(Ordering::Relaxed),
+        );
+    }
+    Ok(out.into_bytes())
 }

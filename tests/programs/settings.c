@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Settings below /proc/sys, objects of System V IPC as lists, and what a process may give up, lock and share: run as the superuser.
+#define _GNU_SOURCE
+#include "check.h"
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/securebits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FAILS(call, error) (errno = 0, (call) == -1 && errno == (error))
+
+// MSG_STAT_ANY, SEM_STAT_ANY and SHM_STAT_ANY.
+enum { MESSAGES_ANY = 13, SEMAPHORES_ANY = 20, MEMORY_ANY = 15 };
+
+static char *contents(const char *path) {
+    static char text[1 << 16];
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0);
+    ssize_t length = 0, n;
+    while ((n = read(fd, text + length, sizeof text - 1 - length)) > 0)
+        length += n;
+    CHECK(n == 0 && close(fd) == 0);
+    text[length] = 0;
+    return text;
+}
+
+static int store(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY);
+    if (fd < 0)
+        return errno;
+    int error = write(fd, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : errno;
+    close(fd);
+    return error;
+}
+
+// What a child that does not come back with 0 found wrong is printed by itself.
+static void in_child(void (*what)(void)) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        what();
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static int is_listed(const char *path, int id) {
+    char *line = strtok(contents(path), "\n");
+    while ((line = strtok(NULL, "\n")) != NULL) {
+        int key, found;
+        CHECK(sscanf(line, "%d %d", &key, &found) == 2);
+        if (found == id)
+            return 1;
+    }
+    return 0;
+}
+
+static void objects_are_listed_and_have_indexes(void) {
+    struct msqid_ds queue;
+    struct semid_ds set;
+    struct shmid_ds segment;
+    // The second one's id is more than its index.
+    CHECK(msgctl(msgget(IPC_PRIVATE, 0600), IPC_RMID, NULL) == 0);
+    CHECK(semctl(semget(IPC_PRIVATE, 1, 0600), 0, IPC_RMID) == 0);
+    CHECK(shmctl(shmget(IPC_PRIVATE, 1, 0600), IPC_RMID, NULL) == 0);
+    int q = msgget(IPC_PRIVATE, 0600), s = semget(IPC_PRIVATE, 3, 0600), m = shmget(IPC_PRIVATE, 5000, 0600);
+    CHECK(q >= 0 && s >= 0 && m >= 0);
+    CHECK(is_listed("/proc/sysvipc/msg", q) && is_listed("/proc/sysvipc/sem", s) && is_listed("/proc/sysvipc/shm", m));
+    CHECK(msgctl(q, MESSAGES_ANY, &queue) == q);
+    CHECK(semctl(s, 0, SEMAPHORES_ANY, &set) == s && set.sem_nsems == 3);
+    CHECK(shmctl(m, MEMORY_ANY, &segment) == m && segment.shm_segsz == 5000);
+    CHECK(msgctl(q, IPC_RMID, NULL) == 0 && semctl(s, 0, IPC_RMID) == 0 && shmctl(m, IPC_RMID, NULL) == 0);
+    CHECK(!is_listed("/proc/sysvipc/msg", q) && !is_listed("/proc/sysvipc/sem", s) && !is_listed("/proc/sysvipc/shm", m));
+}
+
+static void limits_are_what_is_written(void) {
+    char before[64];
+    strncpy(before, contents("/proc/sys/kernel/msgmni"), sizeof before - 1);
+    CHECK(store("/proc/sys/kernel/msgmni", "0\n") == 0 && atoi(contents("/proc/sys/kernel/msgmni")) == 0);
+    CHECK(FAILS(msgget(IPC_PRIVATE, 0600), ENOSPC));
+    CHECK(store("/proc/sys/kernel/msgmni", "-1\n") == EINVAL && store("/proc/sys/kernel/msgmni", "many") == EINVAL);
+    CHECK(store("/proc/sys/kernel/msgmni", before) == 0);
+
+    strncpy(before, contents("/proc/sys/kernel/shmmax"), sizeof before - 1);
+    CHECK(store("/proc/sys/kernel/shmmax", "8192") == 0 && FAILS(shmget(IPC_PRIVATE, 8193, 0600), EINVAL));
+    CHECK(store("/proc/sys/kernel/shmmax", before) == 0);
+
+    strncpy(before, contents("/proc/sys/kernel/sem"), sizeof before - 1);
+    CHECK(store("/proc/sys/kernel/sem", "4") == 0 && FAILS(semget(IPC_PRIVATE, 5, 0600), EINVAL));
+    int values[4];
+    CHECK(sscanf(contents("/proc/sys/kernel/sem"), "%d %d %d %d", &values[0], &values[1], &values[2], &values[3]) == 4);
+    CHECK(values[0] == 4 && values[3] > 4);
+    CHECK(store("/proc/sys/kernel/sem", before) == 0);
+
+    // A file that only tells something cannot be opened for more, whoever asks.
+    CHECK(store("/proc/sys/kernel/ostype", "Plan 9") == EACCES);
+    CHECK(atoi(contents("/proc/sys/kernel/tainted")) >= 0);
+}
+
+static void names_are_those_of_uname(void) {
+    struct utsname name;
+    CHECK(store("/proc/sys/kernel/domainname", "example.net\n") == 0 && uname(&name) == 0);
+    CHECK(strcmp(name.domainname, "example.net") == 0);
+    CHECK(setdomainname("example.org", 11) == 0);
+    CHECK(strcmp(contents("/proc/sys/kernel/domainname"), "example.org\n") == 0);
+}
+
+static void locks_of_memory(void) {
+    long page = sysconf(_SC_PAGESIZE);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    struct rlimit none = { 0, page };
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &none) == 0);
+    // CAP_IPC_LOCK is more than any limit.
+    CHECK(mlock(memory, 2 * page) == 0 && munlock(memory, 2 * page) == 0);
+    CHECK(syscall(SYS_setuid, 65534) == 0);
+    CHECK(FAILS(mlock(memory, page), EPERM) && FAILS(mlockall(MCL_CURRENT), EPERM));
+    CHECK(mmap(NULL, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0) == MAP_FAILED && errno == EPERM);
+    struct rlimit one = { page, page };
+    CHECK(setrlimit(RLIMIT_MEMLOCK, &one) == 0);
+    CHECK(FAILS(mlock(memory, 2 * page), ENOMEM) && mlock(memory, page) == 0);
+}
+
+static void secure_bits(void) {
+    int bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_CAP_AMBIENT_RAISE;
+    CHECK(FAILS(prctl(PR_SET_SECUREBITS, 1 << 20), EPERM));
+    CHECK(prctl(PR_SET_SECUREBITS, bits) == 0 && prctl(PR_GET_SECUREBITS) == bits);
+    CHECK(FAILS(prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP), EPERM));
+    struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
+    struct __user_cap_data_struct sets[2];
+    CHECK(syscall(SYS_capget, &header, sets) == 0);
+    sets[0].inheritable |= 1 << CAP_CHOWN;
+    CHECK(syscall(SYS_capset, &header, sets) == 0);
+    CHECK(FAILS(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_CHOWN, 0, 0), EPERM));
+    CHECK(syscall(SYS_setuid, 65534) == 0 && syscall(SYS_capget, &header, sets) == 0);
+    CHECK(sets[0].effective & 1 << CAP_CHOWN);
+}
+
+static void timer_slack(void) {
+    CHECK(prctl(PR_SET_TIMERSLACK, 70000) == 0 && prctl(PR_GET_TIMERSLACK) == 70000);
+    pid_t child = fork();
+    if (child == 0) {
+        // 0 is what the parent had when this process was made.
+        CHECK(prctl(PR_SET_TIMERSLACK, 90000) == 0 && prctl(PR_SET_TIMERSLACK, 0) == 0);
+        exit(prctl(PR_GET_TIMERSLACK) == 70000 ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(prctl(PR_SET_TIMERSLACK, 0) == 0 && prctl(PR_GET_TIMERSLACK) != 70000);
+}
+
+static void unshared(void) {
+    CHECK(FAILS(unshare(1), EINVAL));
+    int number = dup(0);
+    CHECK(number >= 0 && close(number) == 0);
+    // A child that has the same descriptors and working directory, until it does not want to.
+    pid_t child = syscall(SYS_clone, CLONE_FILES | CLONE_FS | SIGCHLD, NULL, NULL, NULL, 0L);
+    if (child == 0) {
+        int wrong = unshare(CLONE_FILES | CLONE_FS) != 0 || dup(0) != number || chdir("/proc") != 0;
+        _exit(wrong);
+    }
+    int status;
+    char place[256];
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(FAILS(fcntl(number, F_GETFD), EBADF) && getcwd(place, sizeof place) && strcmp(place, "/proc") != 0);
+    CHECK(syscall(SYS_setuid, 65534) == 0);
+    CHECK(FAILS(syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, 0L), EPERM));
+    CHECK(FAILS(unshare(CLONE_NEWUTS), EPERM));
+}
+
+static void pages_are_mapped_anew(void) {
+    long page = sysconf(_SC_PAGESIZE);
+    int fd = memfd_create("pages", 0);
+    CHECK(fd >= 0 && ftruncate(fd, 4 * page) == 0);
+    char *memory = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(memory != MAP_FAILED);
+    for (int i = 0; i < 4; i++)
+        memory[i * page] = 'a' + i;
+    CHECK(syscall(SYS_remap_file_pages, memory + page, page, 0, 3, 0) == 0);
+    CHECK(memory[0] == 'a' && memory[page] == 'd' && memory[2 * page] == 'c');
+    memory[page] = 'z';
+    CHECK(memory[3 * page] == 'z');
+    CHECK(FAILS(syscall(SYS_remap_file_pages, memory, page, PROT_READ, 0, 0), EINVAL));
+    char *own = mmap(NULL, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(own != MAP_FAILED && FAILS(syscall(SYS_remap_file_pages, own, page, 0, 0, 0), EINVAL));
+}
+
+static void sticky_timeouts(void) {
+    struct timeval limit = { 0, 2000 };
+    CHECK(personality(STICKY_TIMEOUTS) >= 0 && select(0, NULL, NULL, NULL, &limit) == 0);
+    CHECK(limit.tv_sec == 0 && limit.tv_usec == 2000);
+    CHECK(personality(0) >= 0 && select(0, NULL, NULL, NULL, &limit) == 0 && limit.tv_usec == 0);
+}
+
+int main(void) {
+    objects_are_listed_and_have_indexes();
+    limits_are_what_is_written();
+    names_are_those_of_uname();
+    in_child(locks_of_memory);
+    in_child(secure_bits);
+    in_child(timer_slack);
+    in_child(unshared);
+    pages_are_mapped_anew();
+    in_child(sticky_timeouts);
+    printf("all settings tests passed\n");
+    return 0;
+}
