@@ -2,6 +2,7 @@
 //! `unilith build --disk`: a disk that a computer with UEFI firmware boots.
 
 use crate::{
+    connect,
     fault::{Fault, Result, file},
     kernel,
     line::Program,
@@ -17,6 +18,7 @@ use std::{
 };
 use unilith_machine::{
     boot,
+    networks::mode,
     record::{Connection, Network},
 };
 
@@ -33,7 +35,7 @@ pub struct Signer {
 pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signer>) -> Result<u8> {
     let format = format(path)?;
     refuse_what_wants_a_host(&flags)?;
-    let network = flags.network.clone();
+    let (network, _) = connect::read(&flags)?;
     let mut flags = Flags { machine: MachineKind::Qemu, ..flags };
     // Both are channels to the host of a virtual machine.
     let connected = network != Network::None;
@@ -133,7 +135,8 @@ fn refuse_what_wants_a_host(flags: &Flags) -> Result<()> {
     if !flags.publish.is_empty() || flags.publish_all {
         return refused("-p", "on a computer of its own there is no host that publishes ports; leave it out");
     }
-    if flags.network == Network::User || flags.network == Network::Tap {
+    let is_network_for_all = |word: &String| matches!(mode(word), Some(Network::Auto | Network::None));
+    if !flags.network.iter().all(is_network_for_all) {
         return refused(
             "--network",
             "it is `auto`, which asks the network for an address by DHCP, or `none`",

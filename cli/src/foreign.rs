@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 30] = [
+const VERBS: [(&str, &str); 29] = [
     (
         "pull",
         "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
@@ -36,7 +36,6 @@ const VERBS: [(&str, &str); 30] = [
         "container",
         "the verbs are `unilith ps`, `unilith inspect`, `unilith rm` and so on, without `container`",
     ),
-    ("network", "each machine has a network of its own with this host; `unilith run -p` publishes its ports"),
     ("compose", "a unilith.toml in a directory is one program's project: see docs/how-to/project.md"),
     ("swarm", "there are no clusters"),
     ("service", "there are no clusters; `unilith run -d --restart always` keeps a program running"),
@@ -48,7 +47,7 @@ const VERBS: [(&str, &str); 30] = [
     ("ls", "use `unilith ps`"),
 ];
 
-const FLAGS: [(&str, &str); 22] = [
+const FLAGS: [(&str, &str); 25] = [
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
@@ -57,11 +56,14 @@ const FLAGS: [(&str, &str); 22] = [
     ("--platform", "programs are x86-64"),
     ("--gpus", "there are no devices of this host in machines"),
     ("--device", "there are no devices of this host in machines"),
-    ("--net", "use --network auto, tap, user or none"),
     (
         "--link",
-        "reach another machine by its address: `unilith inspect -f '{{.NetworkSettings.IPAddress}}' NAME`",
+        "give both machines --network NAME: they reach each other by name (`unilith network create NAME`)",
     ),
+    ("--ip", "addresses are chosen; machines of one network find each other by name"),
+    ("--subnet", "a network has no range of its own; UNILITH_NETWORK names the one for all machines"),
+    ("--gateway", "a network has no range of its own; UNILITH_NETWORK names the one for all machines"),
+    ("--internal", "a machine without a way out has `run --network none`"),
     ("--volumes-from", "give the same -v to both"),
     ("--env-host", "use -e NAME for each variable"),
     ("--health-cmd", "a server is ready when it listens; `ready` of a unilith.toml says otherwise"),

@@ -5,6 +5,7 @@
 mod archive;
 mod backtrace;
 mod boot;
+mod connect;
 mod disk;
 mod fault;
 mod foreign;
@@ -73,6 +74,8 @@ enum Verb {
     Images(verbs::images::Args),
     /// List, make and remove directories of this host that have a name
     Volume(verbs::volume::Args),
+    /// List, make and remove networks, whose machines reach each other by name
+    Network(verbs::network::Args),
     /// What the cache takes of the disk, and giving it back
     System(verbs::system::Args),
     /// Run a program of the image, or a command of the overlay, in a running machine
@@ -166,6 +169,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Cp(args) => verbs::cp::act(&store, &args),
         Verb::Images(args) => verbs::images::act(&store, &args),
         Verb::Volume(args) => verbs::volume::act(&store, &args),
+        Verb::Network(args) => verbs::network::act(&store, &args),
         Verb::System(args) => verbs::system::act(&store, &args),
         Verb::Exec(args) => verbs::exec::act(&store, &args),
         Verb::Attach(args) => verbs::attach::act(&store, &args),

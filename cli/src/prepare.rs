@@ -142,9 +142,13 @@ pub struct Flags {
     /// and with on|off: dhcp, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// How the machine is connected: auto, tap, user or none
-    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = network)]
-    pub network: Network,
+    /// How the machine is connected: auto, tap, user or none; or a network of `unilith network create`, whose machines
+    /// reach each other and find each other by name; may repeat
+    #[arg(long, value_name = "MODE|NAME", alias = "net")]
+    pub network: Vec<String>,
+    /// A further name of the machine in its networks; may repeat
+    #[arg(long, value_name = "NAME")]
+    pub network_alias: Vec<String>,
     /// Use KVM or software emulation (tcg) whatever the probe says; icount: a clock that counts instructions
     #[arg(long, value_name = "HOW", value_parser = accelerator)]
     pub accel: Option<Accel>,
@@ -193,16 +197,6 @@ fn restart(text: &str) -> std::result::Result<Restart, String> {
     text.parse()
 }
 
-fn network(text: &str) -> std::result::Result<Network, String> {
-    match text {
-        "auto" => Ok(Network::Auto),
-        "tap" => Ok(Network::Tap),
-        "user" => Ok(Network::User),
-        "none" => Ok(Network::None),
-        _ => Err("it is one of auto, tap, user and none".into()),
-    }
-}
-
 fn accelerator(text: &str) -> std::result::Result<Accel, String> {
     match text {
         "kvm" => Ok(Accel::Kvm),
@@ -214,7 +208,8 @@ fn accelerator(text: &str) -> std::result::Result<Accel, String> {
 
 /// A machine's description, with a new id and a generated name.
 pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
-    let (platform, choice) = platform(flags)?;
+    let (network, networks) = crate::connect::read(flags)?;
+    let (platform, choice) = platform(flags, &network)?;
     let env = environment(flags)?;
     // What is wrong with the words of the command line is said before long work begins.
     let mut publish = Vec::new();
@@ -345,7 +340,8 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         hosts,
         dns: flags.dns.clone(),
         overlay,
-        network: flags.network.clone(),
+        network,
+        networks,
         offer: offer(&image, &publish),
         publish,
         ready: match &config.ready {
@@ -376,9 +372,9 @@ pub fn catalogue() -> Result<Catalogue> {
 }
 
 /// What the machine is, and for `auto` why.
-fn platform(flags: &Flags) -> Result<(Platform, Option<String>)> {
+fn platform(flags: &Flags, network: &Network) -> Result<(Platform, Option<String>)> {
     let platform = match flags.machine {
-        MachineKind::Auto => return Ok(automatic(flags)),
+        MachineKind::Auto => return Ok(automatic(flags, network)),
         MachineKind::Microvm => Platform::Microvm,
         MachineKind::Qemu => Platform::Q35,
         MachineKind::Process => {
@@ -402,7 +398,7 @@ fn platform(flags: &Flags) -> Result<(Platform, Option<String>)> {
 }
 
 /// A virtual machine where KVM works, else a process machine, else a virtual machine under software emulation.
-fn automatic(flags: &Flags) -> (Platform, Option<String>) {
+fn automatic(flags: &Flags, network: &Network) -> (Platform, Option<String>) {
     // A kernel of the user's own is for a PC unless --machine says something else, and --accel is about QEMU.
     let must_be_virtual = flags.kernel == KernelKind::Linux
         || flags.accel.is_some()
@@ -414,7 +410,7 @@ fn automatic(flags: &Flags) -> (Platform, Option<String>) {
     if probe.works {
         return (Platform::Microvm, Some(format!("a virtual machine: {}", probe.why)));
     }
-    match support::lack_with(&flags.network) {
+    match support::lack_with(network) {
         None => (Platform::Process, Some(format!("a process of this computer: {}", probe.why))),
         Some(lack) => {
             let why =

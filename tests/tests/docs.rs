@@ -327,6 +327,16 @@ fn the_page_about_postgresql_works_as_printed() {
 }
 
 #[test]
+fn the_page_about_networks_works_as_printed() {
+    if rustix::process::geteuid().is_root() {
+        let said = follow("how-to/networks.md");
+        assert!(said.contains("store.shop") && said.contains("\"address\": \"1"), "{said}");
+    } else {
+        eprintln!("skipped: networks take root, as the page says");
+    }
+}
+
+#[test]
 fn the_page_about_one_image_works_as_printed() {
     let said = follow("how-to/link-with-the-kernel.md");
     assert_eq!(said.matches("one image\n").count(), 2, "on Linux, and with its kernel: {said}");

@@ -68,6 +68,12 @@ pub fn act(mut args: Args) -> Result<u8> {
         _ => flags,
     };
     let spec = prepare::prepare(&flags, &program)?;
+    if let Some(network) = spec.networks.first() {
+        return Err(Fault::new(format!(
+            "--network {}: the script that build writes starts one machine; networks are for `unilith run`",
+            network.name
+        )));
+    }
     if let Some(file) = spec.volumes.iter().find(|v| v.host.is_file()) {
         return Err(Fault::new(format!(
             "build -v {}: QEMU alone has no volumes that are files; give it the directory, or put the file into the image with `files` of a unilith.toml",

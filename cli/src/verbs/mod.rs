@@ -16,6 +16,7 @@ pub mod images;
 pub mod inspect;
 pub mod linux;
 pub mod logs;
+pub mod network;
 pub mod oci;
 pub mod overlay;
 pub mod pause;

@@ -32,6 +32,7 @@ pub mod engine;
 pub mod file_volumes;
 pub mod lines;
 pub mod link;
+pub mod networks;
 pub mod output;
 mod private;
 mod privileges;
@@ -62,6 +63,16 @@ pub enum MachineError {
     Ambiguous(String, String),
     #[error("machine {0} is running; stop it first or use `unilith rm -f {0}`")]
     Running(String),
+    #[error(
+        "no network is called `{0}`; `unilith network ls` lists them, `unilith network create {0}` makes it"
+    )]
+    NoNetwork(String),
+    #[error("there is a network `{0}` already")]
+    NetworkInUse(String),
+    #[error("network {0} is used by {1}: stop that first")]
+    NetworkHasMachines(String, String),
+    #[error("the machine cannot be in a network: {0}")]
+    CannotJoin(String),
     #[error("machine {0} is not running")]
     NotRunning(String),
     #[error("qemu-system-x86_64 is not installed; as root: apt-get install -y qemu-system-x86")]

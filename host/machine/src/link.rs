@@ -12,8 +12,9 @@ use std::{
     path::Path,
 };
 use unilith_network::{
-    dns,
+    dns::{self, Lookup},
     interface::Interface,
+    members::{self, Members},
     nat::{self, Forwarding, Rules},
     passt::{self, Passt},
     ports::{Listener, PortError, Publish, listen},
@@ -32,6 +33,8 @@ pub struct Link {
     /// The tap device, or the machine's end of passt's socket.
     device: Option<OwnedFd>,
     listeners: Vec<Listener>,
+    /// The name relay's on a tap device.
+    names: Option<dns::Sockets>,
     /// Of an interface that was taken over.
     resolver: Option<Resolver>,
     /// Ends when it is dropped.
@@ -41,6 +44,10 @@ pub struct Link {
 impl Link {
     /// Takes the host's ports and makes the connection. A port that cannot be had is the first error to be found.
     pub fn set_up(spec: &Spec) -> Result<Link, MachineError> {
+        let must_join = !spec.networks.is_empty();
+        if must_join && let Some(lack) = members::lack() {
+            return Err(MachineError::CannotJoin(lack));
+        }
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         if let Network::Interface { record, server } = &spec.network {
             return Link::take_over(record, *server).map_err(MachineError::Interface);
@@ -105,13 +112,15 @@ impl Link {
         };
         let translated = match translate(&tap, spec) {
             Ok(translated) => translated,
+            Err(error) if must_join => return Err(MachineError::CannotJoin(error)),
             Err(error) => {
                 notes.push(format!("the machine cannot reach beyond this host: {error}"));
                 false
             }
         };
+        let names = dns::take(tap.pair.host);
         let connection = Connection::Tap { device: tap.name, pair: tap.pair, translated };
-        Ok(Link { published, notes, device: Some(tap.fd), listeners, ..Link::to(connection) })
+        Ok(Link { published, notes, device: Some(tap.fd), listeners, names, ..Link::to(connection) })
     }
 
     fn take_over(record: &Path, server: Option<Ipv4Addr>) -> io::Result<Link> {
@@ -125,7 +134,16 @@ impl Link {
 
     fn to(connection: Connection) -> Link {
         let (published, notes, listeners) = (Vec::new(), Vec::new(), Vec::new());
-        Link { connection, published, notes, device: None, listeners, resolver: None, _passt: None }
+        Link {
+            connection,
+            published,
+            notes,
+            device: None,
+            listeners,
+            names: None,
+            resolver: None,
+            _passt: None,
+        }
     }
 
     /// QEMU's side of it. The descriptor stays with `self`.
@@ -151,8 +169,14 @@ impl Link {
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
     /// machine, and serves the ports and names of a tap device, or the names of an interface, from a thread that lives as
-    /// long as the process. `servers` answer the machine's questions for names; none: those of this host.
-    pub fn serve(&mut self, limits: Limits, servers: &[Ipv4Addr]) -> Result<(), MachineError> {
+    /// long as the process. `names` answers the machine's questions for names that it knows, `servers` all others; none: those
+    /// of this host.
+    pub fn serve(
+        &mut self,
+        limits: Limits,
+        servers: &[Ipv4Addr],
+        names: Option<Lookup>,
+    ) -> Result<(), MachineError> {
         self.device = None;
         if let Some(resolver) = self.resolver.take() {
             return in_background("resolver", resolver.serve());
@@ -161,7 +185,8 @@ impl Link {
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
         let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
         let servers = if servers.is_empty() { dns::host_servers() } else { servers.to_vec() };
-        in_background("proxy", serve(routes, pair, servers, limits))
+        let taken = self.names.take();
+        in_background("proxy", serve(routes, pair, taken, servers, names, limits))
     }
 }
 
@@ -185,12 +210,19 @@ fn mtu(platform: Platform) -> u16 {
     if platform.is_process() { tap::LARGEST_MTU } else { ETHERNET }
 }
 
-async fn serve(routes: Vec<Route>, pair: Pair, servers: Vec<Ipv4Addr>, limits: Limits) {
+async fn serve(
+    routes: Vec<Route>,
+    pair: Pair,
+    taken: Option<dns::Sockets>,
+    servers: Vec<Ipv4Addr>,
+    names: Option<Lookup>,
+    limits: Limits,
+) {
     // The sockets are bound already; what can still fail is switching them to non-blocking, which it never does on Linux.
     if let Err(error) = proxy::serve(routes, pair.guest, limits) {
         eprintln!("unilith: cannot serve the published ports: {error}");
     }
-    if let Err(error) = dns::serve(pair.host, servers).await {
+    if let Err(error) = dns::serve(pair.host, taken, servers, names).await {
         eprintln!("unilith: names will not resolve in the machine: {error}");
     }
     std::future::pending::<()>().await
@@ -220,7 +252,12 @@ pub(crate) fn describe(connection: &Connection, boot: &mut api_boot::BootConfig)
 
 fn translate(tap: &Tap, spec: &Spec) -> Result<bool, String> {
     let nft = nat::nft().ok_or("nftables is not installed (apt-get install nftables)")?;
-    let rules = Rules { machine: &spec.id, device: &tap.name, pair: tap.pair, mac: qemu::mac_of(&spec.id) };
+    let ids: Vec<&str> = spec.networks.iter().map(|n| n.id.as_str()).collect();
+    // Most machines are in none, and hosts on which groups cannot be set have no networks.
+    let join = || Members::of_host().and_then(|m| m.join(&tap.name, &ids)).map_err(|e| e.to_string());
+    let networks = if ids.is_empty() { 0 } else { join()? };
+    let mac = qemu::mac_of(&spec.id);
+    let rules = Rules { machine: &spec.id, device: &tap.name, pair: tap.pair, mac, networks };
     nat::set_up(&nft, rules).map_err(|e| e.to_string())?;
     let forwarding = Forwarding::of_host().and_then(|f| f.turn_on(&spec.id, &tap.name));
     if let Err(error) = forwarding {

@@ -78,6 +78,16 @@ pub enum Network {
     },
 }
 
+/// A network that a machine is in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Joined {
+    pub name: String,
+    /// A network that is made again under the same name is another one.
+    pub id: String,
+    /// Names of the machine there, beside its own.
+    pub aliases: Vec<String>,
+}
+
 /// A host directory in the machine, or a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
@@ -216,6 +226,9 @@ pub struct Spec {
     #[serde(default)]
     pub overlay: bool,
     pub network: Network,
+    /// Machines of these networks reach each other; the machine has a tap device then.
+    #[serde(default)]
+    pub networks: Vec<Joined>,
     /// Ports the user wants published: an error if they cannot be had.
     pub publish: Vec<Publish>,
     /// Ports the program is known to serve: published where they are free.

@@ -71,21 +71,29 @@ impl Store {
         self.folder.join("machines")
     }
 
-    /// Makes the directory of a new machine and takes its lock. The name must be free.
-    pub fn create(&self, spec: Spec) -> Result<Held, MachineError> {
+    /// Held by whoever makes or names a machine or a network: two that do so at once must not choose one name.
+    pub(crate) fn gate(&self) -> Result<File, MachineError> {
         let machines = self.machines();
         for folder in [&self.folder, &machines] {
             private::keep_directory(folder).map_err(MachineError::file("cannot make or use", folder))?;
         }
-        // Two that create at once must not choose one name.
         let gate = machines.join(".lock");
-        let gate = private::create(&gate)
+        private::create(&gate)
             .and_then(|f| f.lock().map(|()| f))
-            .map_err(MachineError::file("cannot lock", &gate))?;
+            .map_err(MachineError::file("cannot lock", &gate))
+    }
+
+    /// Makes the directory of a new machine and takes its lock. The name must be free.
+    pub fn create(&self, spec: Spec) -> Result<Held, MachineError> {
+        let gate = self.gate()?;
+        // One that was removed since the machine was thought of.
+        for network in &spec.networks {
+            self.network(&network.id).map_err(|_| MachineError::NoNetwork(network.name.clone()))?;
+        }
         if let Some(other) = self.list()?.into_iter().find(|m| m.spec.name == spec.name) {
             return Err(MachineError::NameInUse(spec.name, other.spec.id, other.state.phase.word()));
         }
-        let folder = machines.join(&spec.id);
+        let folder = self.machines().join(&spec.id);
         private::make_directory(&folder).map_err(MachineError::file("cannot make", &folder))?;
         let lock = take_lock(&folder.join("lock"))?;
         let held = Held { folder, spec, state: State::default(), lock };
@@ -101,10 +109,7 @@ impl Store {
 
     /// Gives a machine another name, which must be free. Its supervisor goes on under the old one in its messages.
     pub fn rename(&self, machine: &Machine, name: &str) -> Result<(), MachineError> {
-        let gate = self.machines().join(".lock");
-        let gate = File::create(&gate)
-            .and_then(|f| f.lock().map(|()| f))
-            .map_err(MachineError::file("cannot lock", &gate))?;
+        let gate = self.gate()?;
         if let Some(other) = self.list()?.into_iter().find(|m| m.spec.name == name) {
             return Err(MachineError::NameInUse(name.into(), other.spec.id, other.state.phase.word()));
         }
@@ -309,6 +314,12 @@ impl Held {
         Ok(Held { folder: machine.folder, spec: machine.spec, state: machine.state, lock })
     }
 
+    /// The store that it is in.
+    pub fn store(&self) -> Store {
+        let folder = self.folder.parent().and_then(Path::parent).unwrap_or(&self.folder);
+        Store { folder: folder.into() }
+    }
+
     /// The open lock file, to be inherited by a supervisor.
     pub fn lock(&self) -> &File {
         &self.lock
@@ -415,12 +426,12 @@ fn take_lock(path: &Path) -> Result<File, MachineError> {
     Ok(file)
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
 /// Replaces the file as a whole, so that readers see the old or the new one.
-fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), MachineError> {
+pub(crate) fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), MachineError> {
     let temporary = path.with_extension("new");
     let text =
         serde_json::to_vec_pretty(value).map_err(|e| MachineError::file("cannot write", path)(e.into()))?;
@@ -476,6 +487,7 @@ pub(crate) mod tests {
             dns: Vec::new(),
             overlay: false,
             network: Network::None,
+            networks: Vec::new(),
             publish: Vec::new(),
             offer: Vec::new(),
             ready: Ready::Any,

@@ -33,7 +33,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use unilith_network::ports::Protocol;
+use unilith_network::{dns::Lookup, ports::Protocol};
 
 /// How long the program has to end itself after the machine was asked to stop. A second request ends it at once.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -115,6 +115,11 @@ impl Supervision {
     ) -> Result<Supervision, MachineError> {
         let log = ConsoleLog::open(&machine.folder, machine.spec.log_limits)
             .map_err(MachineError::file("cannot write", &machine.console_log()))?;
+        // One that was removed since the machine was made.
+        for network in &machine.spec.networks {
+            let found = machine.store().network(&network.id);
+            found.map_err(|_| MachineError::NoNetwork(network.name.clone()))?;
+        }
         let link = Link::set_up(&machine.spec)?;
         machine.state.connection = Some(link.connection.clone());
         machine.state.published = link.published.clone();
@@ -173,7 +178,10 @@ impl Supervision {
             exited: None,
             awaiting,
         };
-        supervision.link.serve(shares.of_proxy(), &machine.spec.dns)?;
+        let (store, own) = (machine.store(), machine.spec.clone());
+        let names = (!own.networks.is_empty())
+            .then(|| Box::new(move |name: &str| store.addresses(&own, name)) as Lookup);
+        supervision.link.serve(shares.of_proxy(), &machine.spec.dns, names)?;
         Ok(supervision)
     }
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A DNS relay on the host's end of a machine's link, so that names resolve in a machine as they do on the host, with
-//! or without address translation. It copies messages and reads none of them. The machine is not trusted: the relay has a
-//! number of questions and connections at once, beyond which datagrams are lost and connections wait.
+//! or without address translation. Names of machines of its networks are answered here; all else is copied. The machine is not
+//! trusted: the relay has a number of questions and connections at once, beyond which datagrams are lost and connections wait.
 
-use crate::proxy;
-use std::{io, net::Ipv4Addr, net::SocketAddr, sync::Arc, time::Duration, time::Instant};
+use crate::{proxy, question};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 use tokio::{
-    io::copy_bidirectional,
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, UdpSocket},
     sync::Semaphore,
     time::{sleep, timeout},
@@ -37,35 +42,108 @@ pub fn host_servers() -> Vec<Ipv4Addr> {
     servers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
 }
 
-/// Relays to the first of `servers` from `address`:53 until the runtime ends. Must be called inside a runtime.
-pub async fn serve(address: Ipv4Addr, servers: Vec<Ipv4Addr>) -> io::Result<()> {
-    let Some(server) = servers.first() else { return Ok(()) };
-    let to = SocketAddr::from((*server, 53));
-    let (socket, listener) = bind(SocketAddr::from((address, 53))).await?;
-    tokio::spawn(relay_connections(listener, to));
-    tokio::spawn(relay_questions(Arc::new(socket), to));
+/// The addresses of a name, which is in lower case; `None`: it is not known here.
+pub type Lookup = Box<dyn FnMut(&str) -> Option<Vec<Ipv4Addr>> + Send>;
+
+/// Whoever answers questions.
+#[derive(Clone)]
+struct Answers {
+    /// One look at a time: whatever a machine asks keeps one processor of the host busy and no more.
+    names: Option<Arc<Mutex<Lookup>>>,
+    /// The server for all other names.
+    server: Option<SocketAddr>,
+}
+
+impl Answers {
+    /// The answer to a message that is not for the server.
+    async fn own(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let names = self.names.clone()?;
+        let message = message.to_vec();
+        let has_server = self.server.is_some();
+        let look = move || {
+            let question = question::read(&message)?;
+            let found = names.lock().ok()?(&question.name);
+            match found {
+                Some(addresses) => Some(question.answer(&addresses)),
+                None => (!has_server).then(|| question.failed()),
+            }
+        };
+        tokio::task::spawn_blocking(look).await.ok()?
+    }
+}
+
+/// The sockets of a relay.
+pub struct Sockets(std::net::UdpSocket, std::net::TcpListener);
+
+/// Takes `address`:53, so that what a machine asks as soon as it runs waits for the relay. `None`: somebody else has it yet.
+pub fn take(address: Ipv4Addr) -> Option<Sockets> {
+    let (datagrams, streams) =
+        (std::net::UdpSocket::bind((address, 53)).ok()?, std::net::TcpListener::bind((address, 53)).ok()?);
+    (datagrams.set_nonblocking(true).is_ok() && streams.set_nonblocking(true).is_ok())
+        .then_some(Sockets(datagrams, streams))
+}
+
+/// Answers for `names`, and relays other questions to the first of `servers`, until the runtime ends: at `taken`, else at
+/// `address`:53 as soon as that is free. Must be called inside a runtime.
+pub async fn serve(
+    address: Ipv4Addr,
+    taken: Option<Sockets>,
+    servers: Vec<Ipv4Addr>,
+    names: Option<Lookup>,
+) -> io::Result<()> {
+    let server = servers.first().map(|server| SocketAddr::from((*server, 53)));
+    let answers = Answers { names: names.map(|names| Arc::new(Mutex::new(names))), server };
+    if answers.names.is_none() && answers.server.is_none() {
+        return Ok(());
+    }
+    let (socket, listener) = match taken {
+        Some(Sockets(socket, listener)) => (UdpSocket::from_std(socket)?, TcpListener::from_std(listener)?),
+        None => bind(SocketAddr::from((address, 53))).await?,
+    };
+    tokio::spawn(relay_connections(listener, answers.clone()));
+    tokio::spawn(relay_questions(Arc::new(socket), answers));
     Ok(())
 }
 
-async fn relay_connections(listener: TcpListener, to: SocketAddr) {
+async fn relay_connections(listener: TcpListener, answers: Answers) {
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // It is never closed.
     while let Ok(permit) = connections.clone().acquire_owned().await {
-        let Ok((mut client, _)) = listener.accept().await else {
+        let Ok((client, _)) = listener.accept().await else {
             sleep(proxy::RETRY).await;
             continue;
         };
+        let answers = answers.clone();
         tokio::spawn(async move {
-            if let Ok(Ok(mut server)) = timeout(ANSWER_LIMIT, TcpStream::connect(to)).await {
-                // Either end going away ends the exchange.
-                let _ = timeout(CONNECTION_LIMIT, copy_bidirectional(&mut client, &mut server)).await;
-            }
+            // Either end going away ends the exchange.
+            let _ = timeout(CONNECTION_LIMIT, exchange(client, answers)).await;
             drop(permit);
         });
     }
 }
 
-async fn relay_questions(socket: Arc<UdpSocket>, to: SocketAddr) {
+/// Answers what is for names known here; from the first other question on the connection is the server's.
+async fn exchange(mut client: TcpStream, answers: Answers) -> io::Result<()> {
+    let mut first = Vec::new();
+    while answers.names.is_some() {
+        // RFC 1035 4.2.2: each message behind its length.
+        let length = client.read_u16().await?;
+        let mut message = vec![0; usize::from(length)];
+        client.read_exact(&mut message).await?;
+        let Some(answer) = answers.own(&message).await else {
+            first = [&length.to_be_bytes()[..], &message].concat();
+            break;
+        };
+        client.write_all(&[&(answer.len() as u16).to_be_bytes()[..], &answer].concat()).await?;
+    }
+    let Some(to) = answers.server else { return Ok(()) };
+    let Ok(server) = timeout(ANSWER_LIMIT, TcpStream::connect(to)).await else { return Ok(()) };
+    let mut server = server?;
+    server.write_all(&first).await?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+async fn relay_questions(socket: Arc<UdpSocket>, answers: Answers) {
     let questions = Arc::new(Semaphore::new(MAX_QUESTIONS));
     let mut buffer = vec![0; LARGEST_MESSAGE];
     loop {
@@ -75,9 +153,14 @@ async fn relay_questions(socket: Arc<UdpSocket>, to: SocketAddr) {
         };
         // A resolver whose question is lost asks again.
         let Ok(permit) = questions.clone().try_acquire_owned() else { continue };
-        let (socket, question) = (socket.clone(), buffer[..length].to_vec());
+        let (socket, question, answers) = (socket.clone(), buffer[..length].to_vec(), answers.clone());
         tokio::spawn(async move {
-            relay(socket, question, client, to).await;
+            match (answers.own(&question).await, answers.server) {
+                // A resolver whose answer is lost asks again.
+                (Some(answer), _) => drop(socket.send_to(&answer, client).await),
+                (None, Some(to)) => relay(socket, question, client, to).await,
+                (None, None) => {}
+            }
             drop(permit);
         });
     }
@@ -136,7 +219,8 @@ mod tests {
         let at = relay.local_addr().unwrap();
         relay.set_nonblocking(true).unwrap();
         in_background(move || async move {
-            relay_questions(Arc::new(UdpSocket::from_std(relay).unwrap()), to).await;
+            let answers = Answers { names: None, server: Some(to) };
+            relay_questions(Arc::new(UdpSocket::from_std(relay).unwrap()), answers).await;
         });
         let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         // The server leaves them without an answer.
@@ -163,6 +247,50 @@ mod tests {
         let (_, from) = server.recv_from(&mut buffer).unwrap();
         server.send_to(b"there", from).unwrap();
         assert_eq!(client.recv(&mut buffer).unwrap(), 5);
+    }
+
+    #[test]
+    fn names_known_here_are_answered_over_both_protocols_and_others_are_the_servers() {
+        use std::io::{Read, Write};
+        let server = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let to = server.local_addr().unwrap();
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (at, stream_at) = (socket.local_addr().unwrap(), listener.local_addr().unwrap());
+        socket.set_nonblocking(true).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        in_background(move || async move {
+            let names: Lookup = Box::new(|name| (name == "redis").then(|| vec![Ipv4Addr::new(10, 44, 0, 2)]));
+            let answers = Answers { names: Some(Arc::new(Mutex::new(names))), server: Some(to) };
+            tokio::spawn(relay_connections(TcpListener::from_std(listener).unwrap(), answers.clone()));
+            relay_questions(Arc::new(UdpSocket::from_std(socket).unwrap()), answers).await;
+        });
+        let question = |name: &[u8]| {
+            let length = [name.len() as u8];
+            [&[0, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0], &length[..], name, &[0, 0, 1, 0, 1]].concat()
+        };
+        let known = question(b"redis");
+        let client = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut buffer = [0; 512];
+        client.send_to(&known, at).unwrap();
+        let length = client.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[length - 4..length], [10, 44, 0, 2]);
+        let mut stream = std::net::TcpStream::connect(stream_at).unwrap();
+        // Twice: the connection stays.
+        for _ in 0..2 {
+            stream.write_all(&[&(known.len() as u16).to_be_bytes()[..], &known].concat()).unwrap();
+            let mut answer = vec![0; 2 + length];
+            stream.read_exact(&mut answer).unwrap();
+            assert_eq!(answer[2..], buffer[..length]);
+        }
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let other = question(b"example");
+        client.send_to(&other, at).unwrap();
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(buffer[..length], other);
+        server.send_to(b"answer", from).unwrap();
+        assert_eq!(client.recv(&mut buffer).unwrap(), 6);
     }
 
     #[test]

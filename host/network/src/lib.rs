@@ -13,16 +13,20 @@
 //! A machine that is a container has neither: it takes over the interface that somebody made for it in a network namespace
 //! ([`interface`]), and names are resolved by the namespace's own server, if that is on its loopback ([`resolver`]).
 //!
+//! Machines of one network reach each other ([`members`]) and know each other's names ([`question`]); this takes tap devices.
+//!
 //! [`ports`] holds what both share: the notation of `-p`, and the check that a host port is free.
 //!
 //! Depends on no other crate of this repository. `unilith-machine` and the command depend on it.
 
 pub mod dns;
 pub mod interface;
+pub mod members;
 pub mod nat;
 pub mod passt;
 pub mod ports;
 pub mod proxy;
+pub mod question;
 pub mod resolver;
 pub mod subnet;
 pub mod tap;

@@ -2,8 +2,9 @@
 //! The rules of a machine on a tap device, and its way out: nftables tables of its own, gone with the machine.
 //!
 //! The machine is not trusted. Frames that do not carry its own addresses are dropped where they enter the host (RFC 2827),
-//! so that it is neither another machine nor anybody's gateway. Nothing that others begin is forwarded to it: machines, and
-//! hosts that route through this one, reach the ports it publishes and no others. The host itself reaches all of them.
+//! so that it is neither another machine nor anybody's gateway. Nothing that others begin is forwarded to it but what comes
+//! from machines of its own networks ([`crate::members`]): others, and hosts that route through this one, reach the ports it
+//! publishes and no others. The host itself reaches all of them.
 //!
 //! Forwarding is a setting of the whole host, whichever user and state directory a machine belongs to ([`Forwarding`]).
 
@@ -23,7 +24,12 @@ const IP_FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 const RUN: &str = "/run/unilith";
 /// What identifies the network namespace, which has a switch of its own.
 const NAMESPACE: &str = "/proc/self/ns/net";
-const DEVICES: &str = "/sys/class/net";
+pub(crate) const DEVICES: &str = "/sys/class/net";
+
+/// A folder of this network namespace, for what its machines must agree on until the host restarts.
+pub(crate) fn run_folder(what: &str) -> io::Result<PathBuf> {
+    Ok(Path::new(RUN).join(format!("{what}-{}", fs::metadata(NAMESPACE)?.ino())))
+}
 
 /// Finds `nft`, which ordinary users do not have on their PATH.
 pub fn nft() -> Option<PathBuf> {
@@ -41,6 +47,8 @@ pub struct Rules<'a> {
     pub device: &'a str,
     pub pair: Pair,
     pub mac: [u8; 6],
+    /// The bits of its networks ([`crate::members`]).
+    pub networks: u32,
 }
 
 impl Rules<'_> {
@@ -50,10 +58,17 @@ impl Rules<'_> {
     }
 
     fn text(self) -> String {
-        let Rules { machine: _, device, pair, mac } = self;
+        let Rules { machine: _, device, pair, mac, networks } = self;
         let table = self.table();
         let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
         let guest = pair.guest;
+        let prefix = tap::PREFIX;
+        let members = match networks {
+            0 => String::new(),
+            bits => format!(
+                "  oifname \"{device}\" iifname \"{prefix}*\" meta iifgroup & {bits:#x} != 0x0 accept\n"
+            ),
+        };
         format!(
             "table netdev {table} {{
  chain from_machine {{
@@ -65,11 +80,11 @@ impl Rules<'_> {
 table ip {table} {{
  chain to_machine {{
   type filter hook forward priority 0; policy accept;
-  oifname \"{device}\" ct state != {{ established, related }} drop
+{members}  oifname \"{device}\" ct state != {{ established, related }} drop
  }}
  chain out {{
   type nat hook postrouting priority 100;
-  ip saddr {guest} oifname != \"{device}\" masquerade
+  ip saddr {guest} oifname != \"{prefix}*\" masquerade
  }}
 }}
 "
@@ -164,8 +179,7 @@ pub struct Forwarding {
 impl Forwarding {
     /// Of this network namespace.
     pub fn of_host() -> io::Result<Forwarding> {
-        let namespace = fs::metadata(NAMESPACE)?.ino();
-        let folder = Path::new(RUN).join(format!("forwarding-{namespace}"));
+        let folder = run_folder("forwarding")?;
         Ok(Forwarding { folder, switch: IP_FORWARD.into(), devices: DEVICES.into() })
     }
 
@@ -317,8 +331,13 @@ mod tests {
         let machine = format!("test{}", std::process::id());
         // A machine that had this device before, whose supervisor was killed: its rules would let nobody else send.
         let before = format!("before{}", std::process::id());
-        let rules =
-            Rules { machine: &before, device: &tap.name, pair: tap.pair, mac: [0x52, 0x55, 0, 0, 0, 1] };
+        let rules = Rules {
+            machine: &before,
+            device: &tap.name,
+            pair: tap.pair,
+            mac: [0x52, 0x55, 0, 0, 0, 1],
+            networks: 0,
+        };
         set_up(&nft, rules).unwrap();
         set_up(&nft, Rules { machine: &machine, mac, ..rules }).unwrap();
         let host = UdpSocket::bind((tap.pair.host, 0)).unwrap();

@@ -323,6 +323,7 @@ fn spec(
         labels: BTreeMap::from([(LABEL.into(), args.id.clone())]),
         stop_timeout: None,
         restart: Restart::No,
+        networks: Vec::new(),
         open_files: container.open_files,
     })
 }
