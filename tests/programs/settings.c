@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
+#include <mqueue.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FAILS(call, error) (errno = 0, (call) == -1 && errno == (error))
@@ -209,7 +211,83 @@ static void sticky_timeouts(void) {
     CHECK(personality(0) >= 0 && select(0, NULL, NULL, NULL, &limit) == 0 && limit.tv_usec == 0);
 }
 
-int main(void) {
+// What a process used whose end nobody asked for is nobody's.
+static void children_that_are_ignored(void) {
+    CHECK(signal(SIGCHLD, SIG_IGN) == SIG_DFL);
+    pid_t child = fork();
+    if (child == 0) {
+        long size = 64 << 20;
+        char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(memory != MAP_FAILED);
+        memset(memory, 1, size);
+        _exit(0);
+    }
+    CHECK(FAILS(waitpid(child, NULL, 0), ECHILD));
+    struct rusage usage;
+    CHECK(getrusage(RUSAGE_CHILDREN, &usage) == 0 && usage.ru_maxrss == 0);
+}
+
+static void clocks(void) {
+    // The coarse clocks go one way, whether the kernel or the vDSO is asked.
+    for (int i = 0; i < 20000; i++) {
+        struct timespec first, second;
+        CHECK(clock_gettime(CLOCK_MONOTONIC_COARSE, &first) == 0);
+        CHECK(syscall(SYS_clock_gettime, CLOCK_MONOTONIC_COARSE, &second) == 0);
+        CHECK(second.tv_sec > first.tv_sec || (second.tv_sec == first.tv_sec && second.tv_nsec >= first.tv_nsec));
+    }
+    // The processor time of another process.
+    clockid_t clock;
+    struct timespec used;
+    CHECK(clock_getcpuclockid(getppid(), &clock) == 0 && clock_gettime(clock, &used) == 0);
+    CHECK(used.tv_sec > 0 || used.tv_nsec > 0);
+    CHECK(clock_getcpuclockid(1 << 21, &clock) == ESRCH);
+}
+
+static void too_much(const char *self) {
+    // 300,000 strings are too many, though few bytes.
+    static char *many[300002];
+    many[0] = (char *)self;
+    for (int i = 1; i <= 300000; i++)
+        many[i] = "x";
+    CHECK(FAILS(execv(self, many), E2BIG));
+    int fd = memfd_create("short", 0);
+    CHECK(fd >= 0 && mmap(NULL, -4096UL, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENOMEM);
+}
+
+static void message_queues(void) {
+    char before[64];
+    strncpy(before, contents("/proc/sys/fs/mqueue/msg_max"), sizeof before - 1);
+    CHECK(store("/proc/sys/fs/mqueue/msg_max", "20") == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct mq_attr attributes = { .mq_maxmsg = 20, .mq_msgsize = 100 };
+        CHECK(syscall(SYS_setuid, 65534) == 0);
+        mqd_t queue = mq_open("/settings", O_CREAT | O_EXCL | O_RDWR, 0600, &attributes);
+        CHECK(queue >= 0 && mq_getattr(queue, &attributes) == 0 && attributes.mq_maxmsg == 20);
+        CHECK(mq_unlink("/settings") == 0);
+        attributes.mq_maxmsg = 21;
+        CHECK(FAILS(mq_open("/settings", O_CREAT | O_EXCL | O_RDWR, 0600, &attributes), EINVAL));
+        exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(store("/proc/sys/fs/mqueue/msg_max", before) == 0);
+}
+
+static void undo_lists(void) {
+    // Processes that undo nothing have none, and are alike in that.
+    enum { CONTEXTS = 5, LISTS = 6 };
+    CHECK(syscall(SYS_kcmp, getpid(), getppid(), CONTEXTS, 0, 0) == 0);
+    CHECK(syscall(SYS_kcmp, getpid(), getppid(), LISTS, 0, 0) == 0);
+    int set = semget(IPC_PRIVATE, 1, 0600);
+    struct sembuf one = { 0, 1, SEM_UNDO };
+    CHECK(set >= 0 && semop(set, &one, 1) == 0);
+    CHECK(syscall(SYS_kcmp, getpid(), getppid(), LISTS, 0, 0) > 0);
+    CHECK(semctl(set, 0, IPC_RMID) == 0);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 1);
     objects_are_listed_and_have_indexes();
     limits_are_what_is_written();
     names_are_those_of_uname();
@@ -219,6 +297,11 @@ int main(void) {
     in_child(unshared);
     pages_are_mapped_anew();
     in_child(sticky_timeouts);
+    in_child(children_that_are_ignored);
+    in_child(clocks);
+    in_child(undo_lists);
+    message_queues();
+    too_much(argv[0]);
     printf("all settings tests passed\n");
     return 0;
 }

@@ -37,7 +37,7 @@ pub mod proc;
 pub mod process;
 pub mod processes;
 pub mod restart;
-#[cfg(feature = "sysv-ipc")]
+#[cfg(any(feature = "sysv-ipc", feature = "mqueue"))]
 pub mod settings;
 mod shared;
 pub mod start;

@@ -216,14 +216,20 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
     Err(if none { ECHILD } else { EAGAIN })
 }
 
-/// The parent was told of the end, or does not want to be: nothing is left of the process.
-pub fn reap(parent: &Process, child: &Arc<Process>, ended: &Ended) {
+/// The parent does not want to be told of the end: nothing is left of the process, and what it used is nobody's
+/// (getrusage(2), RUSAGE_CHILDREN).
+pub fn forget(parent: &Process, child: &Arc<Process>) {
     parent.family.children.lock().retain(|other| !Arc::ptr_eq(other, child));
+    processes::remove(child);
+}
+
+/// The parent was told of the end: what the process used is counted with it.
+fn reap(parent: &Process, child: &Arc<Process>, ended: &Ended) {
     *parent.family.children_used.lock() += ended.used;
     *parent.family.children_used.lock() += *child.family.children_used.lock();
     let peak = ended.peak.max(child.family.children_peak.load(Ordering::Relaxed));
     parent.family.children_peak.fetch_max(peak, Ordering::Relaxed);
-    processes::remove(child);
+    forget(parent, child);
 }
 
 /// Waits; `None` with WNOHANG when there is nothing yet.

@@ -122,7 +122,7 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     match processes::find(process.family.parent()) {
         Some(parent) => {
             if !children::tell_end(&parent, process, &ended) {
-                children::reap(&parent, process, &ended);
+                children::forget(&parent, process);
                 // A wait that has nobody left to wait for.
                 parent.family.changed.wake_all(Events::ALL);
             }

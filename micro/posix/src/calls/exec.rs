@@ -218,10 +218,12 @@ fn read_strings(array: UserPtr<u64>, room: &mut usize) -> Result<Vec<Vec<u8>>> {
         if pointer == 0 {
             return Ok(strings);
         }
-        let string = UserPtr::<u8>::new(pointer).read_cstr(LONGEST_STRING, E2BIG)?;
+        // As on Linux, strings that memory has no room for are too many.
+        let too_many = |e| if e == ENOMEM { E2BIG } else { e };
+        let string = UserPtr::<u8>::new(pointer).read_cstr(LONGEST_STRING, E2BIG).map_err(too_many)?;
         // The pointer counts too.
         *room = room.checked_sub(string.len() + 1 + size_of::<u64>()).ok_or(E2BIG)?;
-        strings.try_reserve(1).map_err(|_| ENOMEM)?;
+        strings.try_reserve(1).map_err(|_| E2BIG)?;
         strings.push(string);
     }
 }

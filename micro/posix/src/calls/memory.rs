@@ -57,6 +57,10 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
     if (offset / PAGE).checked_add(pages).is_none_or(|end| end > u64::MAX / PAGE) {
         return Err(EOVERFLOW);
     }
+    // Before the file is asked whether it reaches so far.
+    if length > mem::USER_END {
+        return Err(ENOMEM);
+    }
     let mut rights = Rights::from_prot(prot);
     let mut request = Request {
         address,

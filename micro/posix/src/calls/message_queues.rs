@@ -7,6 +7,7 @@ use super::signals::{SI_MESGQ, SIGNALS, SigInfo, send_to_process};
 use super::time::duration::from_timespec;
 use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
+use crate::settings::Setting;
 use crate::{task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::boxed::Box;
@@ -35,12 +36,14 @@ const COOKIE: usize = 32;
 const WOKEN_UP: u8 = 1;
 const REMOVED: u8 = 2;
 
-// The values of /proc/sys/fs/mqueue.
-pub const DEFAULT: Attributes = Attributes { messages: 10, size: 8192 };
-const MOST: Attributes = DEFAULT;
+/// /proc/sys/fs/mqueue: queues_max; messages and their size, at most and of a queue that is made without attributes.
+pub static MAX_QUEUES: [Setting; 1] = [Setting::new(256, 0, i32::MAX as u64)];
+pub static MAX_MESSAGES: [Setting; 1] = [Setting::new(10, 1, HARD_MOST.messages as u64)];
+pub static MAX_SIZE: [Setting; 1] = [Setting::new(8192, 128, HARD_MOST.size as u64)];
+pub static DEFAULT_MESSAGES: [Setting; 1] = [Setting::new(10, 1, HARD_MOST.messages as u64)];
+pub static DEFAULT_SIZE: [Setting; 1] = [Setting::new(8192, 128, HARD_MOST.size as u64)];
 /// What CAP_SYS_RESOURCE may have (`HARD_MSGMAX`, `HARD_MSGSIZEMAX`).
 const HARD_MOST: Attributes = Attributes { messages: 65536, size: 16 << 20 };
-pub const MOST_QUEUES: usize = 256;
 /// Linux' `sizeof(struct msg_msg)` and `sizeof(struct posix_msg_tree_node)`, which RLIMIT_MSGQUEUE counts.
 const MESSAGE_OVERHEAD: u64 = 48;
 const PRIORITY_OVERHEAD: u64 = 48;
@@ -53,6 +56,10 @@ struct Named {
 
 static QUEUES: SpinLock<Map<Vec<u8>, Named>> = SpinLock::new(Map::new());
 static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
+
+fn attributes_of(messages: &[Setting; 1], size: &[Setting; 1]) -> Attributes {
+    Attributes { messages: messages[0].get() as usize, size: size[0].get() as usize }
+}
 
 fn is_privileged() -> bool {
     task::current().credentials().lock().can(CAP_SYS_RESOURCE)
@@ -71,7 +78,7 @@ fn read_name(pointer: UserPtr<u8>) -> Result<Vec<u8>> {
 type RawAttributes = [i64; 8];
 
 fn check_attributes(raw: RawAttributes) -> Result<Attributes> {
-    let limit = if is_privileged() { HARD_MOST } else { MOST };
+    let limit = if is_privileged() { HARD_MOST } else { attributes_of(&MAX_MESSAGES, &MAX_SIZE) };
     let within = |value: i64, most: usize| {
         usize::try_from(value).ok().filter(|value| (1..=most).contains(value)).ok_or(EINVAL)
     };
@@ -110,13 +117,21 @@ pub fn mq_open(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result<Arc<Queue>> {
-    let attributes = attributes.map_or(Ok(DEFAULT), check_attributes)?;
+    let attributes = match attributes {
+        Some(raw) => check_attributes(raw)?,
+        // Not more than the most (mq_overview(7)).
+        None => {
+            let (usual, most) =
+                (attributes_of(&DEFAULT_MESSAGES, &DEFAULT_SIZE), attributes_of(&MAX_MESSAGES, &MAX_SIZE));
+            Attributes { messages: usual.messages.min(most.messages), size: usual.size.min(most.size) }
+        }
+    };
     let process = &task::current().process;
     let who = files::credentials();
     let bytes = cost(attributes);
     let privileged = is_privileged();
     let mut queues = QUEUES.lock();
-    if queues.len() >= MOST_QUEUES && !privileged {
+    if queues.len() as u64 >= MAX_QUEUES[0].get() && !privileged {
         return Err(ENOSPC);
     }
     let used: u64 = queues.values().map(|named| named.bytes).sum();

@@ -145,6 +145,16 @@ pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
     files::current().descriptors.insert(description, true).map(|fd| fd as usize)
 }
 
+/// What tells lists of SEM_UNDO apart; processes that undo nothing have none.
+fn undo_list(process: &Process) -> usize {
+    #[cfg(feature = "sysv-ipc")]
+    if super::sysv::semaphores::undoes(process.pid) {
+        return process.pid as usize;
+    }
+    let _ = process;
+    0
+}
+
 /// kcmp(2).
 pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
     const FILE: i32 = 0;
@@ -172,7 +182,9 @@ pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
         FILES => (a.files.descriptors.address(), b.files.descriptors.address()),
         FS => (a.files.position_address(), b.files.position_address()),
         SIGHAND => (a.signals.actions_address(), b.signals.actions_address()),
-        IO | SYSVSEM => (a.pid as usize, b.pid as usize),
+        // None has a context of its own.
+        IO => (0, 0),
+        SYSVSEM => (undo_list(&a), undo_list(&b)),
         _ => return Err(EINVAL),
     };
     Ok(match first.cmp(&second) {

@@ -2,13 +2,15 @@
 //! /proc outside of the processes (proc(5)).
 
 use super::text;
+#[cfg(feature = "mqueue")]
+use crate::calls::message_queues;
 use crate::calls::system::{
     RELEASE, VERSION, domain_name, host_name, memory as machine_memory, store_domain_name, store_host_name,
 };
 #[cfg(feature = "sysv-ipc")]
 use crate::calls::sysv::{memory, queues, semaphores};
 use crate::cpu_time::Usage;
-#[cfg(feature = "sysv-ipc")]
+#[cfg(any(feature = "sysv-ipc", feature = "mqueue"))]
 use crate::settings;
 use crate::{cpu_time, files, load, processes, task};
 use abi::{PAGE_SIZE, Result, errno::EINVAL};
@@ -79,11 +81,16 @@ pub const ROWS: &[Row] = &[
     ("sys/vm/swappiness", Entry::Fixed("0\n")),
     ("sys/vm/mmap_min_addr", Entry::Fixed("65536\n")),
     ("sys/fs/file-max", Entry::Fixed("9223372036854775807\n")),
-    ("sys/fs/mqueue/queues_max", Entry::Fixed("256\n")),
-    ("sys/fs/mqueue/msg_max", Entry::Fixed("10\n")),
-    ("sys/fs/mqueue/msgsize_max", Entry::Fixed("8192\n")),
-    ("sys/fs/mqueue/msg_default", Entry::Fixed("10\n")),
-    ("sys/fs/mqueue/msgsize_default", Entry::Fixed("8192\n")),
+    #[cfg(feature = "mqueue")]
+    ("sys/fs/mqueue/queues_max", settings::entry!(message_queues::MAX_QUEUES)),
+    #[cfg(feature = "mqueue")]
+    ("sys/fs/mqueue/msg_max", settings::entry!(message_queues::MAX_MESSAGES)),
+    #[cfg(feature = "mqueue")]
+    ("sys/fs/mqueue/msgsize_max", settings::entry!(message_queues::MAX_SIZE)),
+    #[cfg(feature = "mqueue")]
+    ("sys/fs/mqueue/msg_default", settings::entry!(message_queues::DEFAULT_MESSAGES)),
+    #[cfg(feature = "mqueue")]
+    ("sys/fs/mqueue/msgsize_default", settings::entry!(message_queues::DEFAULT_SIZE)),
     ("sys/fs/nr_open", Entry::Fixed("1048576\n")),
     ("sys/fs/pipe-max-size", Entry::Fixed("1048576\n")),
     ("sys/fs/protected_symlinks", Entry::Fixed("0\n")),

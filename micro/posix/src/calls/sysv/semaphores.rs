@@ -81,6 +81,12 @@ pub fn process_ends(pid: i32) {
     }
 }
 
+/// The process did something with SEM_UNDO.
+pub fn undoes(pid: i32) -> bool {
+    let of_process = |set: &Set| set.state.lock().undo.range((pid, 0)..(pid, usize::MAX)).next().is_some();
+    SETS.lock().objects.values().any(|object| of_process(&object.value))
+}
+
 /// `struct sembuf`.
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -7,6 +7,7 @@ use crate::calls::children;
 use crate::calls::identity::capabilities::CAP_SYS_TIME;
 use crate::cpu_time;
 use crate::process::Process;
+use crate::processes;
 use crate::task::{self, Task};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -35,6 +36,8 @@ pub enum Clock {
     Tai,
     /// Processor time of the process.
     Process,
+    /// Processor time of another process; it can be read.
+    OtherProcess(i32),
     /// Processor time of the process outside of the kernel.
     ProcessUser,
     /// Processor time of the thread with this id; 0: the caller.
@@ -68,7 +71,7 @@ impl Clock {
             _ if id & PER_THREAD != 0 && id & KIND == USER => Clock::ThreadUser(!(id >> 3)),
             _ if id & PER_THREAD != 0 => Clock::Thread(!(id >> 3)),
             _ => match !(id >> 3) {
-                pid if pid != 0 && pid != task::current().process.pid => return Err(EINVAL),
+                pid if pid != 0 && pid != task::current().process.pid => Clock::OtherProcess(pid),
                 _ if id & KIND == USER => Clock::ProcessUser,
                 _ => Clock::Process,
             },
@@ -77,19 +80,22 @@ impl Clock {
 
     /// Counts processor time: it stands still while nothing runs.
     pub fn is_cpu(self) -> bool {
-        matches!(self, Clock::Process | Clock::ProcessUser | Clock::Thread(_) | Clock::ThreadUser(_))
+        use Clock::{OtherProcess, Process, ProcessUser, Thread, ThreadUser};
+        matches!(self, Process | OtherProcess(_) | ProcessUser | Thread(_) | ThreadUser(_))
     }
 
     /// Since 1970, since boot, or of processor time, in nanoseconds. `EINVAL` for a thread that is no more.
     pub fn now(self, process: &Process) -> Result<u64> {
         Ok(match self {
-            Clock::Realtime | Clock::RealtimeAlarm | Clock::Tai => realtime_ns(),
-            Clock::Monotonic | Clock::MonotonicRaw | Clock::Boottime | Clock::BoottimeAlarm => {
-                api_plat::now_ns()
-            }
-            Clock::RealtimeCoarse => realtime_ns() / TICK_NS * TICK_NS,
-            Clock::MonotonicCoarse => api_plat::now_ns() / TICK_NS * TICK_NS,
+            // The coarse ones are as fine as the others, here and in the vDSO: a reader of both sees them go one way.
+            Clock::Realtime | Clock::RealtimeAlarm | Clock::RealtimeCoarse | Clock::Tai => realtime_ns(),
+            Clock::Monotonic
+            | Clock::MonotonicRaw
+            | Clock::MonotonicCoarse
+            | Clock::Boottime
+            | Clock::BoottimeAlarm => api_plat::now_ns(),
             Clock::Process => process.cpu_ns(),
+            Clock::OtherProcess(pid) => processes::find(pid).ok_or(EINVAL)?.cpu_ns(),
             Clock::Thread(0) => task::current().cpu_ns(),
             Clock::Thread(tid) => process.task(tid).ok_or(EINVAL)?.cpu_ns(),
             Clock::ProcessUser => {
@@ -150,8 +156,9 @@ pub fn clock_gettime(call: &mut Call<'_>) -> Result<usize> {
 /// clock_getres(2).
 pub fn clock_getres(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
+    // Of a thread or process that is no more there is no clock.
+    clock.now(process())?;
     if let Some(pointer) = call.ptr(1).non_null() {
-        clock.now(process())?;
         pointer.write(to_timespec(clock.resolution()))?;
     }
     Ok(0)

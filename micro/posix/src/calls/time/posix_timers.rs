@@ -107,6 +107,8 @@ pub fn timer_create(call: &mut Call<'_>) -> Result<usize> {
     let clock = Clock::from_id(call.int(0))?;
     match clock {
         Clock::MonotonicRaw | Clock::RealtimeCoarse | Clock::MonotonicCoarse => return Err(EOPNOTSUPP),
+        // What another process uses wakes nobody.
+        Clock::OtherProcess(_) => return Err(EOPNOTSUPP),
         // Linux needs a clock device that wakes a sleeping machine.
         Clock::RealtimeAlarm | Clock::BoottimeAlarm => return Err(EOPNOTSUPP),
         _ => {}
