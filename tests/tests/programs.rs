@@ -114,6 +114,7 @@ fn sockets_are_those_of_linux() {
 #[test]
 fn threads_are_who_they_are_and_sockets_tell_it_as_on_linux() {
     passes("likeness.c", "all likeness tests passed");
+    passes("likeness_files.c", "all likeness tests of files passed");
 }
 
 #[test]

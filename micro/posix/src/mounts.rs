@@ -16,7 +16,7 @@ use api_plat::Boot;
 use api_sched::PollerSlot;
 use core::sync::atomic::{AtomicI32, Ordering};
 use descriptors::Description;
-use vfs::{Credentials, Dentry, MountFlags, Namespace, Walk, ops};
+use vfs::{Capability, Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 
 /// Device number of the root file system.
 const ROOT_DEVICE: u64 = 1;
@@ -54,6 +54,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         },
         is_terminal: boot.config.tty,
     });
+    api_fs::register_keeps_set_id(|| files::credentials().has(Capability::Fsetid));
     STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
     CONSOLE.set(api_sched::add_poller(serve_console));
     api_plat::on_console(|| CONSOLE.raise());

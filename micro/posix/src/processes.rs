@@ -6,6 +6,7 @@ use crate::task::Task;
 use abi::{Result, errno::EAGAIN};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_fs::Inode;
 use api_lock::SpinLock;
 use mem::Space;
 use ordered::Map;
@@ -115,6 +116,12 @@ pub fn task(tid: i32) -> Option<Arc<Task>> {
 /// All of them, by number, zombies included.
 pub fn all() -> Vec<Arc<Process>> {
     TABLE.lock().all.values().cloned().collect()
+}
+
+/// Whether a process runs the program in that file: nobody may write to it then (ETXTBSY).
+pub fn run_file(inode: &Arc<dyn Inode>) -> bool {
+    let runs = |process: &Arc<Process>| process.program().is_some_and(|p| Arc::ptr_eq(p.file.inode(), inode));
+    TABLE.lock().all.values().any(runs)
 }
 
 /// How many there are, zombies included.

@@ -19,6 +19,7 @@ extern crate alloc;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_lock::SpinLock;
 use api_mem::PageSource;
 use api_sched::WaitQueue;
 pub use api_user::{Sink, Source};
@@ -26,6 +27,19 @@ use core::any::Any;
 
 /// Longest name in a directory (Linux `NAME_MAX`).
 pub const NAME_MAX: usize = 255;
+
+static KEEPS_SET_ID: SpinLock<Option<fn() -> bool>> = SpinLock::new(None);
+
+/// Makes known how to tell whether the caller of a system call has CAP_FSETID.
+pub fn register_keeps_set_id(keeps: fn() -> bool) {
+    *KEEPS_SET_ID.lock() = Some(keeps);
+}
+
+/// Whether a write by the caller leaves the bits of set-user-id and set-group-id: the right of CAP_FSETID (capabilities(7)).
+pub fn keeps_set_id() -> bool {
+    let keeps = *KEEPS_SET_ID.lock();
+    keeps.is_some_and(|keeps| keeps())
+}
 
 /// File type bits of `st_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,8 @@ pub trait Family: Send + Sync {
         kind: Type,
         protocol: u32,
     ) -> Result<(Arc<dyn Socket>, Arc<dyn Socket>)> {
-        let _ = (creator, kind, protocol);
+        // What there is no socket for is that error, as of socket(2).
+        self.create(creator, kind, protocol)?;
         Err(EOPNOTSUPP)
     }
 

@@ -5,7 +5,7 @@
 //! A request that conflicts answers `EAGAIN`; whoever wants to wait uses [`queue`].
 
 use crate::Description;
-use abi::{Events, Result, errno::EAGAIN};
+use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
@@ -43,6 +43,7 @@ impl Lock {
 
 #[derive(Default)]
 struct Held {
+    /// The locks of one owner stand together, by where they start: the order in which F_GETLK looks for one in the way.
     records: Vec<Lock>,
     /// flock: whole files, by description; independent of record locks.
     flocks: Vec<Lock>,
@@ -143,15 +144,14 @@ impl FileLocks {
         self.held.lock().records.iter().find(|l| l.conflicts(wanted)).copied()
     }
 
-    /// F_SETLK: takes the lock (or changes what the owner has there); `EAGAIN` when another's is in the way.
+    /// F_SETLK: takes the lock (or changes what the owner has there); `EAGAIN` when another's is in the way, `ENOLCK`
+    /// when there is no memory for it.
     pub fn set(&self, wanted: Lock, description: &Description) -> Result<()> {
         let mut held = self.held.lock();
         if held.records.iter().any(|l| l.conflicts(&wanted)) {
             return Err(EAGAIN);
         }
-        let downgrades = carve(&mut held.records, &wanted);
-        held.records.push(wanted);
-        merge(&mut held.records, wanted.owner, wanted.exclusive);
+        let downgrades = change(&mut held.records, &wanted, true)?;
         drop(held);
         description.note_locks();
         if downgrades {
@@ -160,11 +160,24 @@ impl FileLocks {
         Ok(())
     }
 
+    /// F_SETLKW: as [`FileLocks::set`], with [`Waiter`] told whom the caller waits for; `EDEADLK` when that owner waits
+    /// for the caller in turn.
+    pub fn set_or_wait(&self, wanted: Lock, description: &Description, waiter: &Waiter) -> Result<()> {
+        match self.set(wanted, description) {
+            Err(EAGAIN) => match self.obstacle(&wanted).map(|lock| lock.owner) {
+                Some(Owner::Process(holder)) => waiter.waits_for(holder).and(Err(EAGAIN)),
+                _ => Err(EAGAIN),
+            },
+            done => done,
+        }
+    }
+
     /// F_SETLK with F_UNLCK.
-    pub fn clear(&self, range: Lock) {
-        if carve(&mut self.held.lock().records, &range) {
+    pub fn clear(&self, range: Lock) -> Result<()> {
+        if change(&mut self.held.lock().records, &range, false)? {
             self.queue.wake_all(Events::ALL);
         }
+        Ok(())
     }
 
     /// flock(2): shared or exclusive; `EAGAIN` when another description's is in the way. Changing the kind gives
@@ -201,47 +214,79 @@ impl FileLocks {
     }
 }
 
-/// Takes the range out of the owner's locks, splitting them where needed; true when anything was given back.
-fn carve(records: &mut Vec<Lock>, range: &Lock) -> bool {
+/// Takes the range out of the owner's locks, splitting them where needed, and with `add` makes it a lock of the owner's, joined
+/// with those of its kind that touch it. True when anything was given back.
+fn change(records: &mut Vec<Lock>, range: &Lock, add: bool) -> Result<bool> {
+    let first = records.iter().position(|l| l.owner == range.owner).unwrap_or(records.len());
+    let old = records[first..].iter().take_while(|l| l.owner == range.owner).count();
+    let mut new: Vec<Lock> = Vec::new();
+    // One lock may become two, and the range is another one.
+    new.try_reserve_exact(old + 2).map_err(|_| ENOLCK)?;
+    records.try_reserve(2).map_err(|_| ENOLCK)?;
     let mut gave = false;
-    let mut rest = Vec::new();
-    records.retain_mut(|lock| {
-        if lock.owner != range.owner || !lock.overlaps(range) {
-            return true;
+    for lock in &records[first..first + old] {
+        if !lock.overlaps(range) {
+            new.push(*lock);
+            continue;
         }
         gave = true;
-        if range.end < lock.end {
-            rest.push(Lock { start: range.end, ..*lock });
-        }
         if lock.start < range.start {
-            lock.end = range.start;
-            return true;
+            new.push(Lock { end: range.start, ..*lock });
         }
-        false
-    });
-    records.append(&mut rest);
-    gave
-}
-
-/// Joins the owner's locks of one kind that touch.
-fn merge(records: &mut Vec<Lock>, owner: Owner, exclusive: bool) {
-    let mut mine: Vec<Lock> = Vec::new();
-    records.retain(|l| {
-        let is_mine = l.owner == owner && l.exclusive == exclusive;
-        if is_mine {
-            mine.push(*l);
-        }
-        !is_mine
-    });
-    mine.sort_by_key(|l| l.start);
-    let mut merged: Vec<Lock> = Vec::new();
-    for lock in mine {
-        match merged.last_mut() {
-            Some(last) if lock.start <= last.end => last.end = last.end.max(lock.end),
-            _ => merged.push(lock),
+        if range.end < lock.end {
+            new.push(Lock { start: range.end, ..*lock });
         }
     }
-    records.append(&mut merged);
+    if add {
+        new.insert(new.partition_point(|l| l.start < range.start), *range);
+    }
+    new.dedup_by(|next, last| {
+        let joins = next.exclusive == last.exclusive && next.start == last.end;
+        if joins {
+            last.end = next.end;
+        }
+        joins
+    });
+    records.splice(first..first + old, new);
+    Ok(gave)
+}
+
+/// Which threads wait for record locks: of which process, and the process that holds the lock.
+static WAITING: SpinLock<Map<i32, (i32, i32)>> = SpinLock::new(Map::new());
+
+/// How many processes are followed that wait for one another, as on Linux (MAX_DEADLK_ITERATIONS).
+const MAX_WAITERS_FOLLOWED: usize = 10;
+
+/// A thread that waits for a record lock, until this is dropped.
+pub struct Waiter {
+    thread: i32,
+    process: i32,
+}
+
+impl Waiter {
+    pub fn new(thread: i32, process: i32) -> Waiter {
+        Waiter { thread, process }
+    }
+
+    fn waits_for(&self, holder: i32) -> Result<()> {
+        let mut waiting = WAITING.lock();
+        let mut next = holder;
+        for _ in 0..MAX_WAITERS_FOLLOWED {
+            let Some((_, behind)) = waiting.values().find(|(process, _)| *process == next) else { break };
+            if *behind == self.process {
+                return Err(EDEADLK);
+            }
+            next = *behind;
+        }
+        waiting.insert(self.thread, (self.process, holder));
+        Ok(())
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        WAITING.lock().remove(&self.thread);
+    }
 }
 
 #[cfg(test)]
@@ -280,14 +325,45 @@ mod tests {
         let (inode, d) = file();
         let locks = of(&inode);
         locks.set(lock(0, 100, true, 1), &d).unwrap();
-        locks.clear(lock(40, 60, true, 1));
+        locks.clear(lock(40, 60, true, 1)).unwrap();
         assert_eq!(locks.set(lock(40, 60, true, 2), &d), Ok(()));
         assert_eq!(locks.set(lock(39, 60, true, 2), &d), Err(EAGAIN));
-        locks.clear(lock(40, 60, true, 2));
+        locks.clear(lock(40, 60, true, 2)).unwrap();
         locks.set(lock(40, 60, true, 1), &d).unwrap();
         assert_eq!(locks.held.lock().records, [lock(0, 100, true, 1)]);
         locks.set(lock(10, 20, false, 1), &d).unwrap();
         assert_eq!(locks.held.lock().records.len(), 3);
+    }
+
+    #[test]
+    fn the_lock_in_the_way_is_the_first_of_its_owner() {
+        let (inode, d) = file();
+        let locks = of(&inode);
+        locks.set(lock(10, 15, true, 1), &d).unwrap();
+        locks.set(lock(1, 6, false, 1), &d).unwrap();
+        assert_eq!(locks.obstacle(&lock(0, u64::MAX, true, 2)), Some(lock(1, 6, false, 1)));
+        locks.set(lock(5, 12, false, 1), &d).unwrap();
+        assert_eq!(locks.held.lock().records, [lock(1, 12, false, 1), lock(12, 15, true, 1)]);
+        process_closed(&inode, 1);
+    }
+
+    #[test]
+    fn processes_that_wait_for_one_another_are_told() {
+        let (inode, d) = file();
+        let locks = of(&inode);
+        for pid in 101..=103 {
+            locks.set(lock(pid as u64, pid as u64 + 1, true, pid), &d).unwrap();
+        }
+        let wait = |pid: i32, behind: u64, waiter: &Waiter| {
+            locks.set_or_wait(lock(behind, behind + 1, true, pid), &d, waiter)
+        };
+        let [first, second, third] = [101, 102, 103].map(|pid| Waiter::new(pid, pid));
+        assert_eq!(wait(101, 102, &first), Err(EAGAIN));
+        assert_eq!(wait(102, 103, &second), Err(EAGAIN));
+        assert_eq!(wait(103, 101, &third), Err(EDEADLK));
+        drop(first);
+        assert_eq!(wait(103, 101, &third), Err(EAGAIN), "the first gave up");
+        (101..=103).for_each(|pid| process_closed(&inode, pid));
     }
 
     #[test]

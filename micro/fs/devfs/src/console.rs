@@ -5,8 +5,8 @@ use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::machine;
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETS2, TCSETSF, TCSETSF2, TCXONC, TIOCGPGRP, TIOCGSID,
-    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ, TIOCSCTTY,
+    TIOCSPGRP, Terminal, changes_settings,
 };
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -238,7 +238,7 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
         TIOCOUTQ => api_fs::write_user_int(argument, 0)?,
         TCFLSH => CONSOLE.state.lock().line.flush(),
         TCSBRK | TCXONC => {}
-        TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 => {
+        _ if changes_settings(command) => {
             control().check_change()?;
             return CONSOLE.settings(command, argument).unwrap_or(Err(ENOTTY));
         }

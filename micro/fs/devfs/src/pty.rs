@@ -11,8 +11,8 @@ pub use outside::Outside;
 use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCSETS, TCSETS2, TCSETSF, TCSETSF2, TCXONC, TIOCGPGRP, TIOCGSID,
-    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, Terminal,
+    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ, TIOCSCTTY,
+    TIOCSPGRP, Terminal, changes_settings,
 };
 use crate::{device, machine};
 use abi::{Errno, Events, Result, errno::*};
@@ -478,7 +478,7 @@ impl File for Slave {
                 Ok(0)
             }
             TIOCSCTTY => self.pair.take_control(),
-            TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 => {
+            _ if changes_settings(command) => {
                 control.check_change()?;
                 self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY))
             }

@@ -2,7 +2,7 @@
 //! What the console and pseudo-terminals answer alike (ioctl_tty(2)).
 
 use crate::line::{Line, TERMIOS_SIZE, Termios};
-use abi::Result;
+use abi::{Result, errno::EINVAL};
 use api_user::UserPtr;
 
 pub const TCGETS: u32 = 0x5401;
@@ -12,6 +12,17 @@ pub const TCSETSF: u32 = 0x5404;
 pub const TCGETS2: u32 = 0x802c_542a;
 pub const TCSETS2: u32 = 0x402c_542b;
 pub const TCSETSF2: u32 = 0x402c_542d;
+/// The same with System V's `struct termio`: flags of 16 bits and the first eight keys.
+pub const TCGETA: u32 = 0x5405;
+const TCSETA: u32 = 0x5406;
+const TCSETAF: u32 = 0x5408;
+/// Bytes of struct termio, the last of which is padding.
+const TERMIO_SIZE: usize = 18;
+const TERMIO_KEYS: usize = 8;
+const TIOCSETD: u32 = 0x5423;
+const TIOCGETD: u32 = 0x5424;
+/// The one line discipline there is.
+const N_TTY: i32 = 0;
 /// Bytes of struct termios2; both speeds are behind struct termios.
 const TERMIOS2_SIZE: usize = TERMIOS_SIZE + 8;
 /// What B38400 stands for.
@@ -29,6 +40,36 @@ pub const TIOCSWINSZ: u32 = 0x5414;
 pub const FIONREAD: u32 = 0x541b;
 pub const TIOCGSID: u32 = 0x5429;
 pub const SIGWINCH: i32 = 28;
+
+/// Whether a request changes the settings.
+pub fn changes_settings(command: u32) -> bool {
+    matches!(command, TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 | TCSETA..=TCSETAF)
+}
+
+/// `struct termio` of these settings.
+fn encode_short(termios: &Termios) -> [u8; TERMIO_SIZE] {
+    let mut out = [0; TERMIO_SIZE];
+    for (i, word) in [termios.input, termios.output, termios.control, termios.local].into_iter().enumerate() {
+        out[i * 2..i * 2 + 2].copy_from_slice(&(word as u16).to_ne_bytes());
+    }
+    out[8] = termios.line;
+    out[9..9 + TERMIO_KEYS].copy_from_slice(&termios.keys[..TERMIO_KEYS]);
+    out
+}
+
+/// These settings with what a `struct termio` says.
+fn with_short(mut termios: Termios, raw: &[u8; TERMIO_SIZE]) -> Termios {
+    let low = |before: u32, i: usize| {
+        before & 0xffff_0000 | u32::from(u16::from_ne_bytes([raw[i * 2], raw[i * 2 + 1]]))
+    };
+    termios.input = low(termios.input, 0);
+    termios.output = low(termios.output, 1);
+    termios.control = low(termios.control, 2);
+    termios.local = low(termios.local, 3);
+    termios.line = raw[8];
+    termios.keys[..TERMIO_KEYS].copy_from_slice(&raw[9..9 + TERMIO_KEYS]);
+    termios
+}
 
 /// A line discipline and who has to know of its changes.
 pub trait Terminal {
@@ -55,6 +96,28 @@ pub trait Terminal {
                 with_speeds[TERMIOS_SIZE + 4..].copy_from_slice(&SPEED.to_ne_bytes());
                 UserPtr::<u8>::new(argument).write_slice(&with_speeds)
             }
+            TCGETA => {
+                let raw = self.with_line(|line| encode_short(&line.termios));
+                UserPtr::<u8>::new(argument).write_slice(&raw)
+            }
+            TCSETA..=TCSETAF => {
+                let mut raw = [0; TERMIO_SIZE];
+                api_user::read_bytes(argument, &mut raw).map(|()| {
+                    self.with_line(|line| {
+                        if command == TCSETAF {
+                            line.flush();
+                        }
+                        line.set(with_short(line.termios, &raw));
+                    });
+                    self.set();
+                })
+            }
+            TIOCGETD => UserPtr::<i32>::new(argument).write(N_TTY),
+            TIOCSETD => match UserPtr::<i32>::new(argument).read() {
+                Ok(N_TTY) => Ok(()),
+                Ok(_) => Err(EINVAL),
+                Err(e) => Err(e),
+            },
             // No line has a speed: what a program says of them is not kept.
             TCSETS..=TCSETSF | TCSETS2..=TCSETSF2 => {
                 let has_speeds = (TCSETS2..=TCSETSF2).contains(&command);

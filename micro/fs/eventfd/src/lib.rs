@@ -11,7 +11,7 @@ use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The largest value of the counter.
+/// The largest value that write(2) may make of the counter. One more, the overflow of eventfd(2), is the kernel's alone to make.
 const LIMIT: u64 = u64::MAX - 1;
 
 /// A counter that is a file.
@@ -25,6 +25,15 @@ pub struct EventFd {
 impl EventFd {
     pub fn new(initial: u32, is_semaphore: bool) -> Arc<EventFd> {
         Arc::new(EventFd { count: AtomicU64::new(initial as u64), is_semaphore, queue: WaitQueue::new() })
+    }
+
+    /// Counts an event of the kernel's own (asynchronous I/O): this never waits, and one too many is the overflow that poll(2)
+    /// shows as POLLERR.
+    pub fn signal(&self) {
+        let add = |count: u64| Some(count.saturating_add(1));
+        let before = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let overflows = before.is_ok_and(|count| count >= LIMIT);
+        self.queue.wake(Events::IN.with(Events::ERR, overflows));
     }
 
     pub fn count(&self) -> u64 {
@@ -75,7 +84,10 @@ impl File for EventFd {
 
     fn poll(&self) -> Events {
         let count = self.count();
-        Events::NONE.with(Events::IN, count > 0).with(Events::OUT, count < LIMIT)
+        Events::NONE
+            .with(Events::IN, count > 0)
+            .with(Events::OUT, count < LIMIT)
+            .with(Events::ERR, count > LIMIT)
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
@@ -119,7 +131,9 @@ mod tests {
         assert_eq!(write(&e, 1), Err(EAGAIN));
         assert_eq!(e.poll(), Events::IN);
         assert_eq!(e.read(0, &mut Sink::kernel(&mut [0; 7])), Err(EINVAL));
-        assert_eq!(read(&e), Ok(LIMIT));
+        e.signal();
+        assert_eq!(e.poll(), Events::IN.with(Events::ERR, true));
+        assert_eq!(read(&e), Ok(u64::MAX));
         assert_eq!(e.poll(), Events::OUT);
     }
 }

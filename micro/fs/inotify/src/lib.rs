@@ -48,6 +48,8 @@ const KNOWN: u32 = ALL_EVENTS
     | IN_Q_OVERFLOW
     | IN_IGNORED
     | notify::IS_DIR;
+/// What /proc/PID/fdinfo shows of a mask.
+const SHOWN: u32 = ALL_EVENTS | IN_EXCL_UNLINK | IN_ONESHOT;
 const FIONREAD: u32 = 0x541b;
 /// `struct inotify_event` without its name.
 const HEADER: usize = 16;
@@ -94,7 +96,8 @@ impl Watch for Mark {
         if event & mask & ALL_EVENTS == 0 || (is_unlinked && mask & IN_EXCL_UNLINK != 0) {
             return;
         }
-        instance.push(Event { watch: self.number, mask: event, cookie, name: name.unwrap_or(&[]).to_vec() });
+        let name = name.unwrap_or(&[]).to_vec();
+        instance.push(Event { watch: self.number, mask: event & !notify::SAME_DIRECTORY, cookie, name });
         if mask & IN_ONESHOT != 0 {
             self.gone();
         }
@@ -184,6 +187,16 @@ impl Instance {
         self.push(Event { watch: number, mask: IN_IGNORED, cookie: 0, name: Vec::new() });
         notify::tidy();
         Ok(())
+    }
+
+    /// Shows number, device, inode and mask of each watch (/proc/PID/fdinfo).
+    pub fn watched(&self, mut show: impl FnMut(i32, u64, u64, u32)) {
+        let watches: Vec<Arc<Mark>> = self.state.lock().watches.values().cloned().collect();
+        for mark in watches {
+            if let Ok(stat) = mark.inode.stat() {
+                show(mark.number, stat.device, stat.inode, mark.mask.load(Ordering::Relaxed) & SHOWN);
+            }
+        }
     }
 
     fn push(&self, event: Event) {

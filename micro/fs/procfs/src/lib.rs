@@ -11,7 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-use abi::{Errno, Result, errno::*};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
@@ -19,7 +19,9 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{DirEntry, File, FileType, Inode, Magic, SetAttr, Sink, Source, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
+use api_sched::WaitQueue;
 use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ordered::Map;
 
 /// Which of several alike an entry is about (a thread, a descriptor): what [`Changing::entry`] gave it, handed down to
@@ -41,6 +43,11 @@ pub enum Entry {
     Fixed(&'static str),
     /// A file for reading.
     Text(Text),
+    /// A file for reading whose changes poll(2) tells: how many there were, and the queue that is woken by the next.
+    Watched {
+        text: Text,
+        changes: fn() -> (u64, &'static WaitQueue),
+    },
     /// A file that may be written to.
     File {
         text: Text,
@@ -127,7 +134,9 @@ impl Body {
             | Body::Both { .. }
             | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
             Body::Entry(Entry::Link(_) | Entry::Magic { .. }) => FileType::Symlink,
-            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::File { .. }) => FileType::Regular,
+            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::Watched { .. } | Entry::File { .. }) => {
+                FileType::Regular
+            }
         }
     }
 }
@@ -195,10 +204,19 @@ impl Node {
         })
     }
 
+    fn changes(&self) -> Option<(u64, &'static WaitQueue)> {
+        match self.body {
+            Body::Entry(Entry::Watched { changes, .. }) => Some(changes()),
+            _ => None,
+        }
+    }
+
     fn text(&self) -> Result<Vec<u8>> {
         match self.body {
             Body::Entry(Entry::Fixed(text)) => Ok(text.as_bytes().to_vec()),
-            Body::Entry(Entry::Text(text) | Entry::File { text, .. }) => text(self.key),
+            Body::Entry(Entry::Text(text) | Entry::Watched { text, .. } | Entry::File { text, .. }) => {
+                text(self.key)
+            }
             _ => Err(EISDIR),
         }
     }
@@ -256,7 +274,8 @@ impl Inode for Node {
             _ => {}
         }
         let node = self.this.upgrade().ok_or(EIO)?;
-        Ok(Arc::new(OpenFile { node, inode: this.clone(), text: SpinLock::new(None) }))
+        let seen = AtomicU64::new(node.changes().map_or(0, |(count, _)| count));
+        Ok(Arc::new(OpenFile { node, inode: this.clone(), text: SpinLock::new(None), seen }))
     }
 
     /// Attributes are fixed; O_TRUNC of a file that is written to is no error.
@@ -352,6 +371,8 @@ struct OpenFile {
     inode: Arc<dyn Inode>,
     /// What is being read.
     text: SpinLock<Option<Arc<Vec<u8>>>>,
+    /// Changes that were told.
+    seen: AtomicU64,
 }
 
 impl File for OpenFile {
@@ -378,6 +399,18 @@ impl File for OpenFile {
         let bytes = from.take_vec(WRITE_LIMIT)?;
         store(self.node.key, &bytes)?;
         Ok(bytes.len())
+    }
+
+    /// A change is told once: to whoever asks first (Linux' mounts_poll).
+    fn poll(&self) -> Events {
+        let count = self.node.changes().map(|(count, _)| count);
+        let is_new = count.is_some_and(|count| self.seen.swap(count, Ordering::Relaxed) != count);
+        let ready = Events::IN | Events::OUT | Events::RDNORM | Events::WRNORM;
+        ready.with(Events::ERR | Events::PRI, is_new)
+    }
+
+    fn wait_queue(&self) -> Option<&WaitQueue> {
+        self.node.changes().map(|(_, queue)| queue)
     }
 
     fn is_seekable(&self) -> bool {

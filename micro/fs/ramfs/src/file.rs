@@ -215,7 +215,7 @@ impl File for RamFile {
             _ => return Err(EOPNOTSUPP),
         }
         let before = self.node.length();
-        self.node.may_write(&self.node.data()?.lock(), if keep_size { 0 } else { end })?;
+        self.node.may_extend(&self.node.data()?.lock(), if keep_size { 0 } else { end })?;
         self.node.may_grow_by(offset / PAGE, end.div_ceil(PAGE))?;
         for index in offset / PAGE..end.div_ceil(PAGE) {
             self.node.page_at(index)?;

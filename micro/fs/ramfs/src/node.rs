@@ -16,6 +16,9 @@ use core::any::Any;
 use core::sync::atomic::Ordering;
 use ordered::Map;
 
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o010;
 /// F_SEAL_SEAL: no more seals. What every file but a memfd with MFD_ALLOW_SEALING has.
 pub const SEAL_SEAL: u32 = 1;
 const SEAL_SHRINK: u32 = 2;
@@ -388,11 +391,16 @@ impl Node {
 
     pub(crate) fn modified(&self) {
         let now = Timespec::now();
+        let has_set_id = self.meta.lock().permissions & (S_ISUID | S_ISGID) != 0;
+        let keeps_set_id = !has_set_id || api_fs::keeps_set_id();
         let mut meta = self.meta.lock();
         meta.modified = now;
         meta.changed = now;
-        // A write by anybody takes the set-user-id bits away (the caller's privilege is not known here).
-        meta.permissions &= !0o6000;
+        if !keeps_set_id {
+            // Without S_IXGRP the group's bit means mandatory locks, and stays.
+            let group = if meta.permissions & S_IXGRP != 0 { S_ISGID } else { 0 };
+            meta.permissions &= !(S_ISUID | group);
+        }
     }
 
     /// The page at `index`, made where there is none yet.
@@ -533,8 +541,12 @@ impl Node {
     }
 
     pub(crate) fn may_write(&self, data: &Data, end: u64) -> Result<()> {
-        let grows = end > data.length && data.seals & SEAL_GROW != 0;
-        if data.seals & WRITE_SEALS != 0 || grows { Err(EPERM) } else { Ok(()) }
+        if data.seals & WRITE_SEALS != 0 { Err(EPERM) } else { self.may_extend(data, end) }
+    }
+
+    /// fallocate(2) writes nothing: of the seals F_SEAL_GROW alone forbids it.
+    pub(crate) fn may_extend(&self, data: &Data, end: u64) -> Result<()> {
+        if end > data.length && data.seals & SEAL_GROW != 0 { Err(EPERM) } else { Ok(()) }
     }
 
     /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.

@@ -25,7 +25,7 @@ mod walk;
 
 pub use access::{Access, Capability, Credentials};
 pub use dentry::Dentry;
-pub use mount::{Mount, MountFlags, Namespace};
+pub use mount::{Mount, MountFlags, Namespace, mount_changes};
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 
 #[cfg(test)]

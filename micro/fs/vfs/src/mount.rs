@@ -2,13 +2,14 @@
 //! Mounted file systems.
 
 use crate::dentry::{Dentry, NOT_CACHED};
-use abi::{Result, errno::*};
+use abi::{Events, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use api_lock::SpinLock;
-use core::sync::atomic::{AtomicU32, Ordering};
+use api_sched::WaitQueue;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Dentries of one mount that are kept although nobody uses them.
 const CACHED: usize = 2048;
@@ -101,6 +102,20 @@ impl Mount {
     }
 }
 
+/// How often the mounts changed, and who wants to hear of the next time.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+static WATCHERS: WaitQueue = WaitQueue::new();
+
+/// How often the mounts changed, and the queue that is woken when they change again.
+pub fn mount_changes() -> (u64, &'static WaitQueue) {
+    (CHANGES.load(Ordering::Relaxed), &WATCHERS)
+}
+
+fn mounts_changed() {
+    CHANGES.fetch_add(1, Ordering::Relaxed);
+    WATCHERS.wake_all(Events::ERR | Events::PRI);
+}
+
 struct Mounted {
     mount: Arc<Mount>,
     root: Arc<Dentry>,
@@ -170,6 +185,7 @@ impl Namespace {
         let root = Dentry::root(mount.clone(), inode)?;
         self.mounts.lock().push(Mounted { mount, root: root.clone() });
         point.set_cover(Some(root.clone()));
+        mounts_changed();
         Ok(root)
     }
 
@@ -179,6 +195,7 @@ impl Namespace {
             return Err(EINVAL);
         }
         at.mount().flags.store(flags.0, Ordering::Relaxed);
+        mounts_changed();
         Ok(())
     }
 
@@ -215,6 +232,7 @@ impl Namespace {
             index.map(|i| mounts.remove(i))
         };
         drop(gone);
+        mounts_changed();
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub const CREATE: u32 = 0x100;
 pub const DELETE: u32 = 0x200;
 pub const DELETE_SELF: u32 = 0x400;
 pub const MOVE_SELF: u32 = 0x800;
+/// With the events of a move: from one name of a directory to another of the same (Linux' FS_RENAME). Not told to inotify.
+pub const SAME_DIRECTORY: u32 = 0x1000_0000;
 /// The event is about a directory.
 pub const IS_DIR: u32 = 0x4000_0000;
 
@@ -150,6 +152,7 @@ pub(crate) fn moved(moving: &Arc<Dentry>, from: (&Arc<Dentry>, &[u8]), to: (&Arc
     }
     let cookie = COOKIE.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let directory = if moving.is_directory() { IS_DIR } else { 0 };
+    let directory = if Arc::ptr_eq(from.0, to.0) { directory | SAME_DIRECTORY } else { directory };
     tell(from.0.inode(), MOVED_FROM | directory, cookie, Some(from.1), false);
     tell(to.0.inode(), MOVED_TO | directory, cookie, Some(to.1), false);
     tell(moving.inode(), MOVE_SELF, 0, None, false);

@@ -2,7 +2,7 @@
 //! Asynchronous I/O (io_setup(2) and its kin). What is submitted is done at once, as Linux does for files that need no
 //! waiting for a disk; its result waits to be fetched.
 
-use super::io::{read_from, write_at, write_to};
+use super::io::{RWF_KNOWN, RWF_NOWAIT, read_from, write_at, write_to};
 use super::signals::with_mask;
 use super::time::duration::from_timespec;
 use crate::call::Call;
@@ -21,7 +21,9 @@ use mem::{Request, Rights};
 use ordered::Map;
 
 /// Linux' fs.aio-max-nr.
-const MOST_EVENTS: u32 = 65536;
+pub const MOST_EVENTS: u32 = 65536;
+/// More than this is no number of events (Linux' ioctx_alloc).
+const MAX_ASKED: u32 = 0x1000_0000 / size_of::<Event>() as u32;
 const PREAD: u16 = 0;
 const PWRITE: u16 = 1;
 const FSYNC: u16 = 2;
@@ -82,6 +84,9 @@ pub fn program_ends(pid: i32) {
 pub fn io_setup(call: &mut Call<'_>) -> Result<usize> {
     let (most, pointer) = (call.uint(0), call.ptr::<u64>(1));
     if pointer.read()? != 0 || most == 0 {
+        return Err(EINVAL);
+    }
+    if most > MAX_ASKED {
         return Err(EINVAL);
     }
     if most > MOST_EVENTS {
@@ -148,9 +153,8 @@ fn submit(context: &Context, at: u64) -> Result<()> {
     };
     context.done.lock().push_back([control.data, at, result as u64, 0]);
     context.wait.wake(Events::IN);
-    if let Some(told) = told {
-        // A counter that is full has been seen to count.
-        let _ = told.file().write(0, &mut Source::kernel(&1u64.to_ne_bytes()));
+    if let Some(counter) = told.as_ref().and_then(|told| told.file().as_any().downcast_ref::<EventFd>()) {
+        counter.signal();
     }
     Ok(())
 }
@@ -164,15 +168,21 @@ fn operate(description: &Description, control: &Control) -> Result<Result<usize>
         return Err(EBADF);
     }
     let (address, length) = (control.buffer, control.length as usize);
-    let read = |to: &mut Sink<'_>| {
-        if description.is_seekable() { description.read_at(offset, to) } else { read_from(description, to) }
+    if control.rw_flags & !RWF_KNOWN != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    let may_wait = control.rw_flags & RWF_NOWAIT == 0;
+    let read = |to: &mut Sink<'_>| match description.is_seekable() {
+        true => description.read_at(offset, to),
+        false if may_wait => read_from(description, to),
+        false => description.read(to),
     };
-    let write = |from: &mut Source<'_>| {
-        if description.is_seekable() {
-            write_at(description, offset, from)
-        } else {
-            write_to(description, from)
-        }
+    let write = |from: &mut Source<'_>| match description.is_seekable() {
+        true if may_wait => write_at(description, offset, from),
+        // A file does not promise to take bytes without waiting for memory, as of pwritev2(2).
+        true => Err(EOPNOTSUPP),
+        false if may_wait => write_to(description, from),
+        false => description.write(from),
     };
     Ok(match control.operation {
         PREAD => read(&mut Sink::user(address, length)?),

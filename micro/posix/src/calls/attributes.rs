@@ -252,6 +252,9 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
     }
     files::credentials().check(&stat, Access::WRITE)?;
     target.may_change()?;
+    if crate::processes::run_file(&target.inode) {
+        return Err(ETXTBSY);
+    }
     if size > stat.size {
         check_file_size(size)?;
     }
@@ -360,7 +363,7 @@ pub fn sync_file_range(call: &mut Call<'_>) -> Result<usize> {
     if call.long(1) < 0 || call.long(2) < 0 || call.uint(3) & !SYNC_FILE_RANGE_KNOWN != 0 {
         return Err(EINVAL);
     }
-    if !description.is_seekable() {
+    if !matches!(description.file().stat()?.kind, FileType::Regular | FileType::Directory) {
         return Err(ESPIPE);
     }
     description.file().sync(true).map(|()| 0)
@@ -383,7 +386,7 @@ pub fn readahead(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_read() {
         return Err(EBADF);
     }
-    if description.file().page_source().is_err() {
+    if description.file().stat()?.kind != FileType::Regular || description.file().page_source().is_err() {
         return Err(EINVAL);
     }
     Ok(0)

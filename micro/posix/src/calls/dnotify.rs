@@ -40,7 +40,7 @@ fn events(wanted: u32) -> u32 {
         (DN_MODIFY, notify::MODIFY),
         (DN_CREATE, notify::CREATE | notify::MOVED_TO),
         (DN_DELETE, notify::DELETE | notify::MOVED_FROM),
-        (DN_RENAME, notify::MOVED_FROM),
+        (DN_RENAME, notify::SAME_DIRECTORY),
         (DN_ATTRIB, notify::ATTRIB),
     ]
     .into_iter()

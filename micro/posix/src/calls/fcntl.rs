@@ -10,7 +10,7 @@ use api_fs::FileType;
 use api_user::UserPtr;
 use descriptors::{
     Description,
-    locks::{self, Lock, Owner},
+    locks::{self, Lock, Owner, Waiter},
 };
 use pipe::PipeEnd;
 use ramfs::RamFile;
@@ -227,14 +227,21 @@ fn set_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
     let Some(inode) = description.inode() else { return Ok(0) };
     let locks = locks::of(inode);
     if kind == F_UNLCK {
-        locks.clear(wanted);
-        return Ok(0);
+        return locks.clear(wanted).map(|()| 0);
     }
-    match locks.set(wanted, description) {
-        Err(EAGAIN) if matches!(command, F_SETLKW | F_OFD_SETLKW) => {
-            wait::on_queue(&locks.queue, Events::ALL, wait::FOREVER, || locks.set(wanted, description))?;
+    match command {
+        F_SETLKW => {
+            let thread = task::current();
+            let waiter = Waiter::new(thread.tid, thread.process.pid);
+            let take = || locks.set_or_wait(wanted, description, &waiter);
+            wait::on_queue(&locks.queue, Events::ALL, wait::FOREVER, take)?;
         }
-        done => done?,
+        // Linux does not look for deadlocks of open file descriptions.
+        F_OFD_SETLKW => {
+            let take = || locks.set(wanted, description);
+            wait::on_queue(&locks.queue, Events::ALL, wait::FOREVER, take)?;
+        }
+        _ => locks.set(wanted, description)?,
     }
     Ok(0)
 }

@@ -21,10 +21,10 @@ const SEEK_CUR: u32 = 1;
 const SEEK_END: u32 = 2;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-const RWF_NOWAIT: u32 = 8;
+pub const RWF_NOWAIT: u32 = 8;
 const RWF_APPEND: u32 = 16;
 /// RWF_HIPRI, RWF_DSYNC, RWF_SYNC, RWF_NOWAIT, RWF_APPEND.
-const RWF_KNOWN: u32 = 31;
+pub const RWF_KNOWN: u32 = 31;
 
 /// The position of a description that has one, waited for while another thread moves it.
 #[inline]

@@ -13,7 +13,9 @@ pub mod dnotify;
 pub mod end;
 pub mod exec;
 pub mod fcntl;
+pub mod file_systems;
 pub mod futex;
+pub mod handles;
 pub mod identity;
 #[cfg(feature = "inotify")]
 pub mod inotify;

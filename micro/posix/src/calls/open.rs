@@ -4,7 +4,7 @@
 use super::attributes::unmap_behind;
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD, O_CLOEXEC};
-use crate::{task, wait};
+use crate::{processes, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use api_fs::{File, FileType, Inode, Stat};
 use api_user::UserPtr;
 use core::any::Any;
 use descriptors::{Description, Descriptors, locks};
-use vfs::{Dentry, Resolve, Walk, notify, ops};
+use vfs::{Access, Dentry, Resolve, Walk, notify, ops};
 
 const O_ACCMODE: u32 = 0o3;
 const O_CREAT: u32 = 0o100;
@@ -97,10 +97,7 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
     let mut flags = flags;
     if flags & O_PATH != 0 {
         flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-        let dentry = ops::open(&walk, path, flags, 0)?.dentry;
-        let file = Arc::new(PathFile(dentry.inode().clone()));
-        let description = Description::new(file, flags, Some(dentry));
-        return files.descriptors.insert(description, flags & O_CLOEXEC != 0);
+        return install(ops::open(&walk, path, flags, 0)?.dentry, flags);
     }
     if flags & O_TMPFILE == O_TMPFILE {
         if flags & O_ACCMODE == 0 || flags & O_CREAT != 0 {
@@ -119,7 +116,18 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
     install(opened.dentry, flags)
 }
 
-fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
+/// A descriptor for what was found and may be opened.
+pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
+    if flags & O_PATH != 0 {
+        let flags = flags & (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        let file = Arc::new(PathFile(dentry.inode().clone()));
+        let description = Description::new(file, flags, Some(dentry));
+        return files::current().descriptors.insert(description, flags & O_CLOEXEC != 0);
+    }
+    let writes = ops::wanted(flags).contains(Access::WRITE);
+    if writes && dentry.kind() == FileType::Regular && processes::run_file(dentry.inode()) {
+        return Err(ETXTBSY);
+    }
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
     let file = open_inode(&dentry, flags)?;
     if let Some(before) = &before {
@@ -222,6 +230,9 @@ pub fn close_range(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(2, CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC)?;
     if first > last {
         return Err(EINVAL);
+    }
+    if flags & CLOSE_RANGE_UNSHARE != 0 {
+        files::current().own_descriptors()?;
     }
     let descriptors = &files::current().descriptors;
     let mut next = first;

@@ -117,11 +117,19 @@ pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
             Err(e) => break Err(e),
         }
     };
-    if done > 0 {
-        position.store()?;
-        return Ok(done);
-    }
-    result
+    // Linux tells the position whatever came of the transfer.
+    position.store()?;
+    if done > 0 { Ok(done) } else { result }
+}
+
+/// Whether splice(2) moves bytes to and from such a file: files with contents, streams and devices; no directories, and nothing
+/// that is read and written in records (eventfd, timerfd and their like).
+fn can_be_spliced(description: &Description) -> Result<bool> {
+    Ok(match description.file().stat()?.kind {
+        FileType::Directory => false,
+        FileType::Regular => description.is_seekable(),
+        _ => true,
+    })
 }
 
 fn pipe_end(description: &Description) -> Option<&PipeEnd> {
@@ -158,6 +166,8 @@ pub fn splice(call: &mut Call<'_>) -> Result<usize> {
     }
     match (source, target) {
         (None, None) => Err(EINVAL),
+        (Some(_), None) if !can_be_spliced(&to)? => Err(EINVAL),
+        (None, Some(_)) if !can_be_spliced(&from)? => Err(EINVAL),
         (Some(a), Some(b)) if Arc::ptr_eq(a.pipe(), b.pipe()) => Err(EINVAL),
         (Some(source), _) => {
             if to.flags() & O_APPEND != 0 && to.is_seekable() {

@@ -2,6 +2,7 @@
 //! /proc outside of the processes (proc(5)).
 
 use super::text;
+use crate::calls::file_systems;
 #[cfg(feature = "mqueue")]
 use crate::calls::message_queues;
 use crate::calls::system::{
@@ -138,12 +139,7 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/random/boot_id", Entry::Text(|_| text(uuid(boot_id())))),
     ("sys/fs/file-nr", Entry::Fixed("64\t0\t9223372036854775807\n")),
     ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
-    (
-        "filesystems",
-        Entry::Fixed(
-            "nodev\trootfs\nnodev\ttmpfs\nnodev\tdevtmpfs\nnodev\tdevpts\nnodev\tproc\nnodev\tsysfs\nnodev\t9p\n",
-        ),
-    ),
+    ("filesystems", Entry::Text(|_| text(file_systems::list()))),
     ("cmdline", Entry::Fixed("\n")),
     ("swaps", Entry::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
     (

@@ -189,10 +189,10 @@ macro_rules! system_calls {
             133 mknod Full "" names::mknod;
             134 uselib Refused "removed from Linux for x86-64" none;
             135 personality Partial "remembered only" prctl::personality;
-            136 ustat Refused "deprecated by Linux" none;
+            136 ustat Full "" file_systems::ustat;
             137 statfs Full "" stat::statfs;
             138 fstatfs Full "" stat::fstatfs;
-            139 sysfs Refused "deprecated by Linux" none;
+            139 sysfs Full "" file_systems::sysfs;
             140 getpriority Full "" scheduling::getpriority;
             141 setpriority Full "" scheduling::setpriority;
             142 sched_setparam Full "" scheduling::sched_setparam;
@@ -356,8 +356,8 @@ macro_rules! system_calls {
             300 fanotify_init Refused "no file notifications" none;
             301 fanotify_mark Refused "no file notifications" none;
             302 prlimit64 Full "" limits::prlimit64;
-            303 name_to_handle_at Refused "file handles are for file servers" none;
-            304 open_by_handle_at Refused "file handles are for file servers" none;
+            303 name_to_handle_at Partial "of file systems in memory" handles::name_to_handle_at;
+            304 open_by_handle_at Partial "of file systems in memory" handles::open_by_handle_at;
             305 clock_adjtime Partial "reads; the clock is set, not adjusted" time::clock::clock_adjtime;
             306 syncfs Full "" attributes::syncfs;
             307 sendmmsg Full "" sockets::sendmmsg;

@@ -440,6 +440,11 @@ impl Socket for DatagramSocket {
                 let join = name as u32 == linux::IP_ADD_MEMBERSHIP;
                 self.net.look(|s| membership::change(s, self.id, join, value))
             }
+            (IPPROTO_IP, linux::MCAST_JOIN_GROUP | linux::MCAST_LEAVE_GROUP) => {
+                let join = name as u32 == linux::MCAST_JOIN_GROUP;
+                let request = membership::from_group_request(value)?;
+                self.net.look(|s| membership::change(s, self.id, join, &request))
+            }
             _ => Err(ENOPROTOOPT),
         }
     }

@@ -144,7 +144,7 @@ pub fn interface(net: &Net, command: u32, argument: u64) -> Result<usize> {
         | linux::SIOCGIFHWADDR
         | SIOCGIFTXQLEN => {}
         linux::SIOCSIFFLAGS | linux::SIOCSIFADDR | linux::SIOCSIFNETMASK | linux::SIOCSIFMTU => {
-            return Err(EPERM);
+            return UserPtr::<[u8; IFREQ]>::new(argument).read().and(Err(EPERM));
         }
         _ => return Err(ENOTTY),
     }

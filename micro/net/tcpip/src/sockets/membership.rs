@@ -44,6 +44,22 @@ pub fn leave_by(stack: &mut Stack, id: Id, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// The `struct ip_mreqn` that says what a `struct group_req` (RFC 3678 5.1) says: interface, and the group's socket address.
+pub fn from_group_request(value: &[u8]) -> Result<[u8; 12]> {
+    const SIZE: usize = 8 + 128;
+    const AF_INET: u16 = 2;
+    if value.len() < SIZE {
+        return Err(EINVAL);
+    }
+    if value[8..10] != AF_INET.to_ne_bytes() {
+        return Err(EADDRNOTAVAIL);
+    }
+    let mut request = [0; 12];
+    request[..4].copy_from_slice(&value[12..16]);
+    request[8..].copy_from_slice(&value[..4]);
+    Ok(request)
+}
+
 /// IP_ADD_MEMBERSHIP and IP_DROP_MEMBERSHIP.
 pub fn change(stack: &mut Stack, id: Id, join: bool, value: &[u8]) -> Result<()> {
     if value.len() < 8 {

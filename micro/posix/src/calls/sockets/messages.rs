@@ -134,7 +134,10 @@ pub fn recvfrom(call: &mut Call<'_>) -> Result<usize> {
 fn put_sender(_target: &Target, received: &Received, at: u64, length_at: u64) -> Result<()> {
     match &received.from {
         Some(address) => write_address(address, at, length_at),
-        None => UserPtr::<i32>::new(length_at).write(0),
+        None => {
+            let length_at = UserPtr::<i32>::new(length_at);
+            if length_at.read()? < 0 { Err(EINVAL) } else { length_at.write(0) }
+        }
     }
 }
 

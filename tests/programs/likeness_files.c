@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Locks, descriptors, transfers, terminals and sockets: cases of the Linux Test Project in which this kernel once differed from Linux.
+#define _GNU_SOURCE
+#include "check.h"
+#include <asm/termbits.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/aio_abi.h>
+#include <linux/close_range.h>
+#include <linux/fs.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FAILS(call, error) (errno = 0, (call) == -1 && errno == (error))
+
+static int ends_well(pid_t child) {
+    int status;
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
+static int lock(int fd, int command, short type, off_t start, off_t length) {
+    struct flock range = { .l_type = type, .l_start = start, .l_len = length };
+    return fcntl(fd, command, &range);
+}
+
+static void the_first_lock_is_in_the_way(void) {
+    int fd = open("locked", O_RDWR | O_CREAT, 0644);
+    CHECK(fd >= 0 && lock(fd, F_SETLK, F_WRLCK, 10, 5) == 0 && lock(fd, F_SETLK, F_RDLCK, 1, 5) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock range = { .l_type = F_WRLCK };
+        CHECK(fcntl(fd, F_GETLK, &range) == 0 && range.l_type == F_RDLCK && range.l_start == 1 && range.l_len == 5);
+        CHECK(range.l_pid == getppid());
+        _exit(0);
+    }
+    CHECK(ends_well(child) && close(fd) == 0);
+}
+
+// Who would wait for a process that waits for it is told.
+static void deadlocks_of_locks_are_found(void) {
+    int fd = open("locked", O_RDWR), ready[2];
+    CHECK(fd >= 0 && pipe(ready) == 0 && lock(fd, F_SETLK, F_WRLCK, 0, 1) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(lock(fd, F_SETLK, F_WRLCK, 1, 1) == 0 && write(ready[1], "x", 1) == 1);
+        CHECK(lock(fd, F_SETLKW, F_WRLCK, 0, 1) == 0);
+        _exit(0);
+    }
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1);
+    // The child waits, or is about to: then this process waits until the child is the one that is told.
+    for (;;) {
+        char path[64], text[4096] = "";
+        snprintf(path, sizeof path, "/proc/%d/stat", child);
+        int stat = open(path, O_RDONLY);
+        CHECK(stat >= 0 && read(stat, text, sizeof text - 1) > 0 && close(stat) == 0);
+        if (strstr(text, ") S "))
+            break;
+        sched_yield();
+    }
+    CHECK(FAILS(lock(fd, F_SETLKW, F_WRLCK, 1, 1), EDEADLK) && lock(fd, F_SETLK, F_UNLCK, 0, 1) == 0);
+    CHECK(ends_well(child) && lock(fd, F_SETLK, F_WRLCK, 1, 1) == 0);
+    close(fd), close(ready[0]), close(ready[1]);
+}
+
+static void a_shared_table_is_left_before_it_is_closed(void) {
+    int fd = open("/", O_PATH);
+    pid_t child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        CHECK(syscall(SYS_close_range, fd, fd, CLOSE_RANGE_UNSHARE) == 0 && FAILS(fcntl(fd, F_GETFD), EBADF));
+        _exit(0);
+    }
+    CHECK(ends_well(child) && fcntl(fd, F_GETFD) == 0 && close(fd) == 0);
+}
+
+static int64_t result_of(aio_context_t context, struct iocb *control) {
+    struct io_event event;
+    CHECK(syscall(SYS_io_submit, context, 1, &control) == 1 && syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1);
+    return event.res;
+}
+
+static void asynchronous_operations_count_and_do_not_wait(void) {
+    aio_context_t context = 0;
+    CHECK(FAILS(syscall(SYS_io_setup, -1, &context), EINVAL) && syscall(SYS_io_setup, 2, &context) == 0);
+    int counter = eventfd(0, EFD_NONBLOCK), fd = open("data", O_RDWR | O_CREAT | O_TRUNC, 0644), ends[2];
+    uint64_t most = UINT64_MAX - 1, count;
+    CHECK(write(counter, &most, sizeof most) == sizeof most);
+    struct iocb control = { .aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE, .aio_buf = (uintptr_t) "data", .aio_nbytes = 4 };
+    control.aio_flags = IOCB_FLAG_RESFD, control.aio_resfd = counter;
+    CHECK(result_of(context, &control) == 4);
+    struct pollfd poller = { counter, POLLIN, 0 };
+    CHECK(poll(&poller, 1, -1) == 1 && poller.revents == (POLLIN | POLLERR));
+    CHECK(read(counter, &count, sizeof count) == sizeof count && count == UINT64_MAX);
+    char byte;
+    CHECK(pipe(ends) == 0);
+    control = (struct iocb){ .aio_fildes = ends[0], .aio_lio_opcode = IOCB_CMD_PREAD, .aio_buf = (uintptr_t)&byte, .aio_nbytes = 1 };
+    control.aio_rw_flags = RWF_NOWAIT;
+    CHECK(result_of(context, &control) == -EAGAIN);
+    CHECK(syscall(SYS_io_destroy, context) == 0);
+    close(counter), close(fd), close(ends[0]), close(ends[1]);
+}
+
+static void a_program_that_runs_is_not_written_to(void) {
+    CHECK(FAILS(open("/proc/self/exe", O_WRONLY), ETXTBSY) && FAILS(truncate("/proc/self/exe", 0), ETXTBSY));
+}
+
+static void transfers_check_what_they_are_given(void) {
+    int from = open("data", O_RDONLY), to = open("copy", O_WRONLY | O_CREAT, 0644), ends[2], pair[2];
+    off_t *position = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(FAILS(sendfile(to, from, position, 1), EFAULT) && munmap(position, 4096) == 0);
+    int counter = eventfd(1, 0), directory = open(".", O_RDONLY), zero = open("/dev/zero", O_RDWR);
+    CHECK(pipe(ends) == 0 && FAILS(splice(ends[0], NULL, counter, NULL, 1, 0), EINVAL));
+    CHECK(FAILS(splice(counter, NULL, ends[1], NULL, 8, 0), EINVAL) && FAILS(splice(directory, NULL, ends[1], NULL, 1, 0), EINVAL));
+    CHECK(FAILS(readahead(zero, 0, 1), EINVAL) && FAILS(sync_file_range(zero, 0, 1, SYNC_FILE_RANGE_WRITE), ESPIPE));
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && write(pair[0], "x", 1) == 1);
+    struct sockaddr name;
+    socklen_t length = -1;
+    char byte;
+    CHECK(FAILS(recvfrom(pair[1], &byte, 1, 0, &name, &length), EINVAL));
+    for (int i = 0; i < 2; i++)
+        close(ends[i]), close(pair[i]);
+    close(from), close(to), close(counter), close(directory), close(zero);
+}
+
+static volatile sig_atomic_t notices;
+
+static void noticed(int signal) {
+    (void)signal;
+    notices++;
+}
+
+// DN_RENAME is about names that change, not about files that come and go.
+static void a_move_elsewhere_is_no_rename(void) {
+    signal(SIGIO, noticed);
+    CHECK(mkdir("inner", 0755) == 0 && close(open("moved", O_CREAT | O_WRONLY, 0644)) == 0);
+    int here = open(".", O_RDONLY), inner = open("inner", O_RDONLY);
+    CHECK(fcntl(here, F_NOTIFY, DN_RENAME | DN_MULTISHOT) == 0 && fcntl(inner, F_NOTIFY, DN_RENAME | DN_MULTISHOT) == 0);
+    CHECK(rename("moved", "inner/moved") == 0 && notices == 0);
+    CHECK(rename("inner", "within") == 0 && notices == 1 && rename("within/moved", "within/else") == 0 && notices == 2);
+    CHECK(unlink("within/else") == 0 && rmdir("within") == 0);
+    close(here), close(inner);
+    signal(SIGIO, SIG_DFL);
+}
+
+static void watches_are_shown(void) {
+    int fd = inotify_init1(0), number, mask;
+    CHECK(inotify_add_watch(fd, ".", IN_MODIFY | IN_ONESHOT) == 1);
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+    FILE *info = fopen(path, "r");
+    int found = 0;
+    while (fgets(line, sizeof line, info))
+        found |= sscanf(line, "inotify wd:%x ino:%*x sdev:%*x mask:%x", &number, &mask) == 2;
+    CHECK(found && number == 1 && mask == (int)(IN_MODIFY | IN_ONESHOT) && fclose(info) == 0 && close(fd) == 0);
+}
+
+static unsigned mode_of(int fd) {
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0);
+    return stat.st_mode & 07777;
+}
+
+// CAP_FSETID: root's writes leave the bits, those of others take them away.
+static void who_may_keeps_set_user_id(void) {
+    int fd = open("owned", O_RDWR | O_CREAT, 0666);
+    CHECK(fchmod(fd, 06777) == 0 && write(fd, "x", 1) == 1 && mode_of(fd) == 06777);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(setuid(65534) == 0 && write(fd, "x", 1) == 1 && mode_of(fd) == 0777);
+        _exit(0);
+    }
+    CHECK(ends_well(child) && fchmod(fd, 02767) == 0 && close(fd) == 0);
+}
+
+struct short_settings {
+    unsigned short input, output, control, local;
+    unsigned char line, keys[8];
+};
+
+static void terminals_have_two_sizes_of_settings(void) {
+    int master = open("/dev/ptmx", O_RDWR | O_NOCTTY), unlocked = 0, number;
+    CHECK(master >= 0 && ioctl(master, TIOCSPTLCK, &unlocked) == 0 && ioctl(master, TIOCGPTN, &number) == 0);
+    char path[32];
+    snprintf(path, sizeof path, "/dev/pts/%d", number);
+    int slave = open(path, O_RDWR | O_NOCTTY), discipline = 1;
+    struct short_settings settings;
+    struct termios long_settings;
+    CHECK(slave >= 0 && ioctl(slave, TCGETA, &settings) == 0 && settings.keys[VINTR] == 3 && settings.local & ECHO);
+    settings.local &= ~ECHO, settings.keys[VEOF] = 5;
+    CHECK(ioctl(slave, TCSETAW, &settings) == 0 && ioctl(slave, TCGETS, &long_settings) == 0);
+    CHECK(!(long_settings.c_lflag & ECHO) && long_settings.c_cc[VEOF] == 5 && long_settings.c_cc[VSUSP] == 26);
+    CHECK(FAILS(ioctl(slave, TCGETA, NULL), EFAULT) && FAILS(ioctl(slave, TCSETA, NULL), EFAULT));
+    CHECK(ioctl(slave, TIOCGETD, &discipline) == 0 && discipline == 0 && ioctl(slave, TIOCSETD, &discipline) == 0);
+    discipline = 29;
+    CHECK(FAILS(ioctl(slave, TIOCSETD, &discipline), EINVAL));
+    close(slave), close(master);
+}
+
+static void groups_are_joined_by_interface(void) {
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    struct group_req request = { .gr_interface = 1 };
+    struct sockaddr_in *group = (void *)&request.gr_group;
+    group->sin_family = AF_INET, group->sin_addr.s_addr = htonl(0xe0000001 + 0x100);
+    CHECK(setsockopt(fd, IPPROTO_IP, MCAST_JOIN_GROUP, &request, sizeof request) == 0);
+    CHECK(FAILS(setsockopt(fd, IPPROTO_IP, MCAST_JOIN_GROUP, &request, sizeof request), EADDRINUSE));
+    CHECK(setsockopt(fd, IPPROTO_IP, MCAST_LEAVE_GROUP, &request, sizeof request) == 0);
+    CHECK(FAILS(setsockopt(fd, IPPROTO_IP, MCAST_LEAVE_GROUP, &request, sizeof request), EADDRNOTAVAIL));
+    CHECK(FAILS(ioctl(fd, SIOCSIFFLAGS, (void *)-1), EFAULT) && close(fd) == 0);
+    int pair[2];
+    CHECK(FAILS(socketpair(AF_INET, SOCK_DGRAM, IPPROTO_TCP, pair), EPROTONOSUPPORT));
+    CHECK(FAILS(socketpair(AF_INET, SOCK_DGRAM, IPPROTO_UDP, pair), EOPNOTSUPP));
+}
+
+static void files_sealed_against_writes_may_grow(void) {
+    int fd = memfd_create("sealed", MFD_ALLOW_SEALING);
+    CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0 && FAILS(write(fd, "x", 1), EPERM) && fallocate(fd, 0, 0, 8192) == 0);
+    CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) == 0 && FAILS(fallocate(fd, 0, 0, 16384), EPERM) && close(fd) == 0);
+}
+
+// A change is told once to each open file.
+static void changes_of_mounts_are_told(void) {
+    int mounts = open("/proc/self/mounts", O_RDONLY), events = epoll_create1(0);
+    struct epoll_event event = { .events = EPOLLPRI };
+    CHECK(epoll_ctl(events, EPOLL_CTL_ADD, mounts, &event) == 0 && epoll_wait(events, &event, 1, 0) == 0);
+    CHECK(mkdir("mounted", 0755) == 0 && mount("tmpfs", "mounted", "tmpfs", 0, NULL) == 0);
+    CHECK(epoll_wait(events, &event, 1, -1) == 1 && event.events == (EPOLLPRI | EPOLLERR));
+    CHECK(epoll_wait(events, &event, 1, 0) == 0 && umount("mounted") == 0 && epoll_wait(events, &event, 1, -1) == 1);
+    CHECK(rmdir("mounted") == 0 && close(mounts) == 0 && close(events) == 0);
+}
+
+// A handle finds its file under every name, and not when it is gone.
+static void handles_outlive_names(void) {
+    struct {
+        struct file_handle head;
+        unsigned char bytes[128];
+    } handle = { .head.handle_bytes = 0 };
+    int mount, here = open(".", O_RDONLY), fd;
+    CHECK(close(open("named", O_CREAT | O_WRONLY, 0644)) == 0);
+    CHECK(FAILS(name_to_handle_at(AT_FDCWD, "named", &handle.head, &mount, 0), EOVERFLOW) && handle.head.handle_bytes > 0);
+    CHECK(FAILS(name_to_handle_at(AT_FDCWD, "nothing", &handle.head, &mount, 0), ENOENT));
+    CHECK(name_to_handle_at(AT_FDCWD, "named", &handle.head, &mount, 0) == 0 && rename("named", "renamed") == 0);
+    fd = open_by_handle_at(here, &handle.head, O_RDWR);
+    CHECK(fd >= 0 && write(fd, "x", 1) == 1 && close(fd) == 0);
+    struct stat stat;
+    CHECK(lstat("renamed", &stat) == 0 && stat.st_size == 1 && unlink("renamed") == 0);
+    CHECK(FAILS(open_by_handle_at(here, &handle.head, O_RDONLY), ESTALE));
+    int proc = open("/proc/version", O_RDONLY);
+    CHECK(FAILS(open_by_handle_at(proc, &handle.head, O_RDONLY), ESTALE) && close(proc) == 0 && close(here) == 0);
+}
+
+// Calls that no C library has any more.
+static void old_calls_tell_of_file_systems(void) {
+    char name[64];
+    long count = syscall(SYS_sysfs, 3), number = syscall(SYS_sysfs, 1, "tmpfs");
+    CHECK(number >= 0 && number < count && syscall(SYS_sysfs, 2, number, name) == 0 && strcmp(name, "tmpfs") == 0);
+    CHECK(FAILS(syscall(SYS_sysfs, 1, "nonesuch"), EINVAL) && FAILS(syscall(SYS_sysfs, 2, -1, name), EINVAL));
+    struct stat stat;
+    unsigned char room[32];
+    CHECK(lstat("/tmp", &stat) == 0 && syscall(SYS_ustat, stat.st_dev, room) == 0 && *(int *)room > 0);
+    CHECK(FAILS(syscall(SYS_ustat, stat.st_dev, (void *)-1), EFAULT) && FAILS(syscall(SYS_ustat, 0xfffff, room), EINVAL));
+}
+
+int main(void) {
+    CHECK(mkdir("/tmp/likeness", 0755) == 0 && chdir("/tmp/likeness") == 0);
+    the_first_lock_is_in_the_way();
+    deadlocks_of_locks_are_found();
+    a_shared_table_is_left_before_it_is_closed();
+    asynchronous_operations_count_and_do_not_wait();
+    a_program_that_runs_is_not_written_to();
+    transfers_check_what_they_are_given();
+    a_move_elsewhere_is_no_rename();
+    watches_are_shown();
+    who_may_keeps_set_user_id();
+    terminals_have_two_sizes_of_settings();
+    groups_are_joined_by_interface();
+    files_sealed_against_writes_may_grow();
+    changes_of_mounts_are_told();
+    handles_outlive_names();
+    old_calls_tell_of_file_systems();
+    puts("all likeness tests of files passed");
+    return 0;
+}
