@@ -2,6 +2,7 @@
 // Settings below /proc/sys, objects of System V IPC as lists, and what a process may give up, lock and share: run as the superuser.
 #define _GNU_SOURCE
 #include "check.h"
+#include <elf.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
@@ -19,6 +20,7 @@
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -286,6 +288,53 @@ static void undo_lists(void) {
     CHECK(semctl(set, 0, IPC_RMID) == 0);
 }
 
+static char mark[] = "what the process knew";
+
+// The bytes at an address in a core file; NULL when it has none.
+static const char *in_core(const char *file, const void *address) {
+    const Elf64_Ehdr *elf = (const void *)file;
+    const Elf64_Phdr *parts = (const void *)(file + elf->e_phoff);
+    for (int i = 0; i < elf->e_phnum; i++)
+        if (parts[i].p_type == PT_LOAD && (Elf64_Addr)address - parts[i].p_vaddr < parts[i].p_filesz)
+            return file + parts[i].p_offset + ((Elf64_Addr)address - parts[i].p_vaddr);
+    return NULL;
+}
+
+static int aborted(rlim_t limit, int forbidden) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct rlimit core = { limit, limit };
+        CHECK(setrlimit(RLIMIT_CORE, &core) == 0 && prctl(PR_SET_DUMPABLE, !forbidden) == 0);
+        mark[0] = 'W';
+        abort();
+    }
+    siginfo_t info;
+    int status;
+    CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0 && info.si_status == SIGABRT);
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(info.si_code == (WCOREDUMP(status) ? CLD_DUMPED : CLD_KILLED));
+    return WCOREDUMP(status);
+}
+
+static void core_files(void) {
+    char place[] = "/tmp/core-XXXXXX";
+    CHECK(mkdtemp(place) && chdir(place) == 0);
+    CHECK(!aborted(0, 0) && !aborted(RLIM_INFINITY, 1) && access("core", F_OK) == -1);
+    CHECK(aborted(RLIM_INFINITY, 0));
+    int fd = open("core", O_RDONLY);
+    struct stat file;
+    CHECK(fd >= 0 && fstat(fd, &file) == 0 && (file.st_mode & 0777) == 0600);
+    const char *core = mmap(NULL, file.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    CHECK(core != MAP_FAILED && memcmp(core, ELFMAG, SELFMAG) == 0 && ((const Elf64_Ehdr *)core)->e_type == ET_CORE);
+    const char *found = in_core(core, mark);
+    CHECK(found && strcmp(found, "What the process knew") == 0);
+    CHECK(munmap((void *)core, file.st_size) == 0 && close(fd) == 0);
+    // The limit is one of bytes.
+    CHECK(aborted(8192, 0) && stat("core", &file) == 0 && file.st_size <= 8192);
+    CHECK(unlink("core") == 0 && chdir("/") == 0 && rmdir(place) == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 1);
     objects_are_listed_and_have_indexes();
@@ -300,6 +349,7 @@ int main(int argc, char **argv) {
     in_child(children_that_are_ignored);
     in_child(clocks);
     in_child(undo_lists);
+    core_files();
     message_queues();
     too_much(argv[0]);
     printf("all settings tests passed\n");

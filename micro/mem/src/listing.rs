@@ -20,6 +20,8 @@ pub struct Listed {
     pub offset: u64,
     pub device: u64,
     pub inode: u64,
+    /// MADV_DONTDUMP.
+    pub no_dump: bool,
     /// Path of the file, or `[heap]` and the like; empty for anonymous memory.
     pub name: Vec<u8>,
 }
@@ -99,6 +101,7 @@ impl Space {
                 offset: 0,
                 device: 0,
                 inode: 0,
+                no_dump: vma.traits.no_dump,
                 name: vma.name.as_bytes().to_vec(),
             };
             if let Backing::File { file, index } = &vma.backing {

@@ -77,6 +77,8 @@ pub struct Family {
     pub has_run_program: AtomicBool,
     /// Written to /proc/PID/oom_score_adj.
     pub oom_adjustment: AtomicI32,
+    /// A signal ended it, and there is a core file.
+    pub left_core: AtomicBool,
     /// ru_maxrss of children that were waited for, in bytes.
     pub children_peak: AtomicU64,
 }
@@ -95,6 +97,7 @@ impl Family {
             vfork_parent: SpinLock::new(None),
             has_run_program: AtomicBool::new(false),
             oom_adjustment: AtomicI32::new(0),
+            left_core: AtomicBool::new(false),
             children_peak: AtomicU64::new(0),
         }
     }

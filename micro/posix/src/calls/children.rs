@@ -27,11 +27,15 @@ const THREADS: u32 = WNOTHREAD | WALL | WCLONE;
 
 const CLD_EXITED: i32 = 1;
 const CLD_KILLED: i32 = 2;
+const CLD_DUMPED: i32 = 3;
 const CLD_STOPPED: i32 = 5;
 const CLD_CONTINUED: i32 = 6;
 /// What `si_status` says of a child that goes on, and wait4's status of it.
 const SIGCONT: i32 = 18;
 const CONTINUED: i32 = 0xffff;
+
+/// The bit of wait4's status that tells of a core file.
+const CORE_DUMPED: i32 = 0x80;
 
 /// What became of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub struct Ended {
     pub code: u8,
     /// The signal that ended it; 0 when it exited.
     pub signal: u8,
+    /// It left a core file.
+    pub core: bool,
     pub used: Usage,
     /// Most memory it had at a time, in bytes.
     pub peak: u64,
@@ -47,14 +53,14 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub fn new(status: &Status, used: Usage, peak: u64, name: [u8; 16]) -> Ended {
+    pub fn new(status: &Status, core: bool, used: Usage, peak: u64, name: [u8; 16]) -> Ended {
         let (code, signal) = match status {
             Status::Exit { code } => (*code, 0),
             Status::Signal { number } => (0, *number),
             // Nothing else ends a process that is not the first.
             _ => (0, signals::SIGKILL as u8),
         };
-        Ended { code, signal, used, peak, name }
+        Ended { code, signal, core: core && signal != 0, used, peak, name }
     }
 
     /// The name without its padding.
@@ -66,6 +72,7 @@ impl Ended {
     pub fn wait_status(&self) -> i32 {
         match self.signal {
             0 => i32::from(self.code) << 8,
+            signal if self.core => i32::from(signal) | CORE_DUMPED,
             signal => signal.into(),
         }
     }
@@ -93,6 +100,7 @@ impl Told {
     fn ended(child: &Process, ended: &Ended) -> Told {
         let (code, status) = match ended.signal {
             0 => (CLD_EXITED, i32::from(ended.code)),
+            signal if ended.core => (CLD_DUMPED, i32::from(signal)),
             signal => (CLD_KILLED, i32::from(signal)),
         };
         Told { used: ended.used, peak: ended.peak, ..Told::of(child, code, status) }
@@ -120,6 +128,7 @@ impl Told {
             CLD_EXITED => (self.status & 0xff) << 8,
             CLD_STOPPED => self.status << 8 | 0x7f,
             CLD_CONTINUED => CONTINUED,
+            CLD_DUMPED => self.status | CORE_DUMPED,
             _ => self.status,
         }
     }
@@ -400,7 +409,7 @@ mod tests {
     #[test]
     fn a_process_ends_with_a_code_or_by_a_signal() {
         let of = |status| {
-            let ended = Ended::new(&status, Usage::default(), 0, [0; 16]);
+            let ended = Ended::new(&status, false, Usage::default(), 0, [0; 16]);
             (ended.code, ended.signal)
         };
         assert_eq!(of(Status::Exit { code: 3 }), (3, 0));

@@ -115,7 +115,8 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     let groups = sessions::groups_at_risk(process);
     children::give_away(process);
     sessions::tell_orphaned(process, &groups);
-    let ended = Ended::new(status, process.usage(), peak, *task::current().name.lock());
+    let core = process.family.left_core.load(Ordering::Relaxed);
+    let ended = Ended::new(status, core, process.usage(), peak, *task::current().name.lock());
     *process.family.zombie.lock() = Some(ended);
     process.family.change.lock().take();
     process.family.ended.wake_all(Events::ALL);

@@ -55,6 +55,11 @@ impl Settings {
         self.personality & STICKY_TIMEOUTS != 0
     }
 
+    /// PR_SET_DUMPABLE.
+    pub fn may_be_dumped(&self) -> bool {
+        self.dumpable == 1
+    }
+
     /// PR_SET_CHILD_SUBREAPER.
     pub fn is_subreaper(&self) -> bool {
         self.child_subreaper

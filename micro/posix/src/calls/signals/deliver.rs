@@ -4,7 +4,7 @@
 use super::action::{Action, SA_RESETHAND, SA_RESTART, SIG_DFL, SIG_IGN};
 use super::info::SigInfo;
 use super::set::*;
-use super::{crash, frame, state};
+use super::{core_file, crash, frame, state};
 use crate::calls::children::{self, Change};
 use crate::calls::end::end_process;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
@@ -13,6 +13,7 @@ use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::EINTR};
 use api_plat::{Frame, Status};
+use core::sync::atomic::Ordering;
 
 /// A call that was interrupted, and when it is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +128,9 @@ fn do_default(task: &Task, registers: &Frame, info: SigInfo) {
             // Other processes' parents are told, and know what to say of it.
             if task.process.pid == FIRST_PID {
                 crash::report(task, registers, &info);
+            }
+            if core_file::dump(task, registers, &info) {
+                task.process.family.left_core.store(true, Ordering::Relaxed);
             }
             end_process(Status::Signal { number: signal as u8 })
         }

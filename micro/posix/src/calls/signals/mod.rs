@@ -7,6 +7,7 @@
 //! docs/explanation/signals.md tells the story.
 
 mod action;
+mod core_file;
 mod crash;
 mod deliver;
 mod exception;
