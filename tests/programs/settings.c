@@ -5,11 +5,13 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/futex.h>
 #include <linux/securebits.h>
 #include <mqueue.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -288,6 +290,19 @@ static void undo_lists(void) {
     CHECK(semctl(set, 0, IPC_RMID) == 0);
 }
 
+static void barriers(void) {
+    enum { PRIVATE = 8, REGISTER = 16 };
+    CHECK(FAILS(syscall(SYS_membarrier, PRIVATE, 0), EPERM));
+    CHECK(syscall(SYS_membarrier, REGISTER, 0) == 0 && syscall(SYS_membarrier, PRIVATE, 0) == 0);
+}
+
+static void words_of_nobody(void) {
+    uint32_t *none = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), word = 0;
+    CHECK(none != MAP_FAILED && FAILS(syscall(SYS_futex, none, FUTEX_WAKE, 1, NULL, NULL, 0), EFAULT));
+    CHECK(syscall(SYS_futex, none, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0);
+    CHECK(FAILS(syscall(SYS_futex, &word, FUTEX_CMP_REQUEUE, 1, 1L, none, 0), EFAULT));
+}
+
 static char mark[] = "what the process knew";
 
 // The bytes at an address in a core file; NULL when it has none.
@@ -349,6 +364,8 @@ int main(int argc, char **argv) {
     in_child(children_that_are_ignored);
     in_child(clocks);
     in_child(undo_lists);
+    in_child(barriers);
+    words_of_nobody();
     core_files();
     message_queues();
     too_much(argv[0]);

@@ -148,6 +148,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid);
     process.credentials.lock().program_starts();
+    process.settings.lock().program_starts();
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);

@@ -148,11 +148,17 @@ fn sleep(sleeper: &futex::Sleeper, deadline_ns: u64) -> Result<()> {
     }
 }
 
+/// A word that several processes use is known by the page that it is on: `EFAULT` where there is none to be had.
+fn reachable(word: Word) -> Result<()> {
+    if word.private { Ok(()) } else { read(word).map(|_| ()) }
+}
+
 fn wake(word: Word, most: u32, bits: u32) -> Result<usize> {
     if bits == 0 {
         return Err(EINVAL);
     }
     aligned(word)?;
+    reachable(word)?;
     Ok(futex::wake(word.key(), most, bits))
 }
 
@@ -162,6 +168,8 @@ fn requeue(from: Word, to: Word, wake: u32, move_most: u32, expected: Option<u32
     if (wake | move_most) as i32 <= -1 {
         return Err(EINVAL);
     }
+    reachable(from)?;
+    reachable(to)?;
     if let Some(expected) = expected
         && read(from)? != expected
     {

@@ -341,6 +341,7 @@ pub fn membarrier(call: &mut Call<'_>) -> Result<usize> {
     const GLOBAL: i32 = 1;
     const EXPEDITED: i32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
     const SYNC_CORE: i32 = 1 << 5 | 1 << 6;
+    const PRIVATE: i32 = 1 << 3 | 1 << 5;
     const REGISTRATIONS: i32 = 1 << 2 | 1 << 4 | 1 << 6;
     if call.uint(1) != 0 {
         return Err(EINVAL);
@@ -349,9 +350,16 @@ pub fn membarrier(call: &mut Call<'_>) -> Result<usize> {
     match call.int(0) {
         QUERY => Ok(known as usize),
         command if command.count_ones() == 1 && command & known != 0 => {
-            if command & REGISTRATIONS == 0 {
-                api_plat::barrier(command & SYNC_CORE != 0);
+            let settings = &task::current().process.settings;
+            if command & REGISTRATIONS != 0 {
+                settings.lock().register_barriers(command as u32);
+                return Ok(0);
             }
+            // A private one's registration is the bit above it.
+            if command & PRIVATE != 0 && !settings.lock().has_barriers((command as u32) << 1) {
+                return Err(EPERM);
+            }
+            api_plat::barrier(command & SYNC_CORE != 0);
             Ok(0)
         }
         _ => Err(EINVAL),

@@ -22,6 +22,8 @@ pub struct Settings {
     /// PR_MCE_KILL_EARLY, _LATE or _DEFAULT: nothing but memory errors asks, and the machine tells of none.
     memory_error_policy: u32,
     personality: u32,
+    /// Commands of membarrier(2) that registered the process.
+    barriers: u32,
 }
 
 impl Default for Settings {
@@ -34,6 +36,7 @@ impl Default for Settings {
             io_flusher: false,
             memory_error_policy: linux::PR_MCE_KILL_DEFAULT,
             personality: 0,
+            barriers: 0,
         }
     }
 }
@@ -42,6 +45,19 @@ impl Settings {
     /// What a new process starts with.
     pub fn inherited(&self) -> Settings {
         Settings { parent_death_signal: 0, child_subreaper: false, ..*self }
+    }
+
+    pub fn register_barriers(&mut self, command: u32) {
+        self.barriers |= command;
+    }
+
+    pub fn has_barriers(&self, command: u32) -> bool {
+        self.barriers & command != 0
+    }
+
+    /// execve(2): memory that was never registered, and that may be dumped.
+    pub fn program_starts(&mut self) {
+        (self.barriers, self.dumpable) = (0, 1);
     }
 
     /// What it gets when its parent ends; 0 for nothing.
