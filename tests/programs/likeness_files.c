@@ -277,6 +277,43 @@ static void old_calls_tell_of_file_systems(void) {
     CHECK(FAILS(syscall(SYS_ustat, stat.st_dev, (void *)-1), EFAULT) && FAILS(syscall(SYS_ustat, 0xfffff, room), EINVAL));
 }
 
+// MSG_MORE holds bytes back until more come, whatever was acknowledged meanwhile; or until its timer, which is short: one of many times
+// it must be seen.
+static void what_more_follows_is_held(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), held = 0;
+    struct sockaddr_in name = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t length = sizeof name;
+    CHECK(bind(listener, (void *)&name, sizeof name) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (void *)&name, &length) == 0);
+    for (int i = 0; i < 100 && !held; i++) {
+        int from = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(connect(from, (void *)&name, sizeof name) == 0);
+        int to = accept(listener, NULL, NULL);
+        char bytes[64] = "";
+        CHECK(send(from, bytes, 16, 0) == 16 && recv(to, bytes, 64, 0) == 16 && send(from, bytes, 16, MSG_MORE) == 16);
+        int early = recv(to, bytes, 64, MSG_DONTWAIT);
+        CHECK(send(from, bytes, 1, 0) == 1);
+        held = early == -1 && recv(to, bytes, 64, 0) == 17;
+        close(from), close(to);
+    }
+    CHECK(held && close(listener) == 0);
+}
+
+static unsigned long number_in(const char *path) {
+    char text[32] = "";
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0 && close(fd) == 0);
+    return strtoul(text, NULL, 10);
+}
+
+static void limits_are_told(void) {
+    aio_context_t context = 0, none = 0;
+    unsigned long before = number_in("/proc/sys/fs/aio-nr"), most = number_in("/proc/sys/fs/aio-max-nr");
+    CHECK(syscall(SYS_io_setup, 64, &context) == 0 && number_in("/proc/sys/fs/aio-nr") >= before + 64);
+    CHECK(FAILS(syscall(SYS_io_setup, most * 2 + 1, &none), EAGAIN) && syscall(SYS_io_destroy, context) == 0);
+    CHECK(number_in("/proc/sys/fs/pipe-max-size") >= 65536);
+}
+
 int main(void) {
     CHECK(mkdir("/tmp/likeness", 0755) == 0 && chdir("/tmp/likeness") == 0);
     the_first_lock_is_in_the_way();
@@ -294,6 +331,8 @@ int main(void) {
     changes_of_mounts_are_told();
     handles_outlive_names();
     old_calls_tell_of_file_systems();
+    what_more_follows_is_held();
+    limits_are_told();
     puts("all likeness tests of files passed");
     return 0;
 }

@@ -37,7 +37,6 @@ pub mod proc;
 pub mod process;
 pub mod processes;
 pub mod restart;
-#[cfg(any(feature = "sysv-ipc", feature = "mqueue"))]
 pub mod settings;
 mod shared;
 pub mod start;

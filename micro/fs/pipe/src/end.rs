@@ -365,14 +365,14 @@ mod tests {
         assert!(!w.poll().intersects(Events::OUT));
         assert_eq!(write(&*w, &vec![1; 5000]), Ok(536));
         assert_eq!(write(&*w, &vec![1; 5000]), Err(EAGAIN));
-        assert_eq!(w.pipe().set_capacity(4096, false), Err(EBUSY));
+        assert_eq!(w.pipe().set_capacity(4096, crate::HARD_LIMIT), Err(EBUSY));
         assert_eq!(read(&*r, 4095).unwrap().len(), 4095);
         assert!(!w.poll().intersects(Events::OUT));
         assert_eq!(read(&*r, 1).unwrap().len(), 1);
         assert!(w.poll().contains(Events::OUT));
-        assert_eq!(w.pipe().set_capacity(100_000, false), Ok(131_072));
-        assert_eq!(w.pipe().set_capacity(2 << 20, false), Err(EPERM));
-        assert_eq!(w.pipe().set_capacity(2 << 20, true), Ok(2 << 20));
+        assert_eq!(w.pipe().set_capacity(100_000, 1 << 20), Ok(131_072));
+        assert_eq!(w.pipe().set_capacity(2 << 20, 1 << 20), Err(EPERM));
+        assert_eq!(w.pipe().set_capacity(2 << 20, crate::HARD_LIMIT), Ok(2 << 20));
     }
 
     #[test]

@@ -28,10 +28,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const PIPE_BUF: usize = 4096;
 /// Capacity of a new pipe.
 pub const DEFAULT_CAPACITY: usize = 65536;
-/// Largest capacity for others than root (Linux' fs.pipe-max-size).
-pub const CAPACITY_LIMIT: usize = 1 << 20;
 /// Largest capacity at all.
-const HARD_LIMIT: usize = 1 << 31;
+pub const HARD_LIMIT: usize = 1 << 31;
 
 struct State {
     buffer: Buffer,
@@ -78,14 +76,13 @@ impl Pipe {
         self.state.lock().capacity
     }
 
-    /// F_SETPIPE_SZ: a power of two of at least a page. `EPERM` above [`CAPACITY_LIMIT`] without privilege, `EBUSY`
-    /// when more is in it than would fit.
-    pub fn set_capacity(&self, wanted: usize, privileged: bool) -> abi::Result<usize> {
+    /// F_SETPIPE_SZ: a power of two of at least a page. `EPERM` above `limit`, `EBUSY` when more is in it than would fit.
+    pub fn set_capacity(&self, wanted: usize, limit: usize) -> abi::Result<usize> {
         if wanted > HARD_LIMIT {
             return Err(abi::errno::EINVAL);
         }
         let capacity = wanted.max(abi::PAGE_SIZE).next_power_of_two();
-        if capacity > CAPACITY_LIMIT && !privileged {
+        if capacity > limit {
             return Err(abi::errno::EPERM);
         }
         let mut state = self.state.lock();

@@ -30,7 +30,7 @@ const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 const TERM: &[u8] = b"xterm";
 /// Bytes moved at once.
 const PIECE: usize = 16 << 10;
-/// Output that is still sent when the process has ended: the most that a pipe holds (`pipe::CAPACITY_LIMIT`). What it left
+/// Output that is still sent when the process has ended: the most that a pipe holds (fs.pipe-max-size). What it left
 /// behind could write for ever.
 const LAST_OUTPUT: usize = 1 << 20;
 const O_RDONLY: u32 = 0;

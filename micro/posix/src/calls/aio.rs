@@ -7,6 +7,7 @@ use super::signals::with_mask;
 use super::time::duration::from_timespec;
 use crate::call::Call;
 use crate::dispatch::RESTART;
+use crate::settings::Setting;
 use crate::{files, task, wait};
 use abi::{Events, PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -15,13 +16,16 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::{Plain, Sink, Source, UserPtr, read_iovec};
+use core::sync::atomic::{AtomicU64, Ordering};
 use descriptors::Description;
 use eventfd::EventFd;
 use mem::{Request, Rights};
 use ordered::Map;
 
-/// Linux' fs.aio-max-nr.
-pub const MOST_EVENTS: u32 = 65536;
+/// /proc/sys/fs/aio-max-nr: events that all contexts may have room for.
+pub static MAX_EVENTS: [Setting; 1] = [Setting::new(65536, 0, u32::MAX as u64)];
+/// /proc/sys/fs/aio-nr: those that they have room for.
+static EVENTS: AtomicU64 = AtomicU64::new(0);
 /// More than this is no number of events (Linux' ioctx_alloc).
 const MAX_ASKED: u32 = 0x1000_0000 / size_of::<Event>() as u32;
 const PREAD: u16 = 0;
@@ -62,6 +66,26 @@ struct Context {
     wait: WaitQueue,
 }
 
+impl Context {
+    /// `EAGAIN` when all contexts together would have too much room.
+    fn new(most: u32) -> Result<Context> {
+        let fits = |events: u64| Some(events + u64::from(most)).filter(|sum| *sum <= MAX_EVENTS[0].get());
+        EVENTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| EAGAIN)?;
+        Ok(Context { most: most as usize, done: SpinLock::default(), wait: WaitQueue::new() })
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        EVENTS.fetch_sub(self.most as u64, Ordering::Relaxed);
+    }
+}
+
+/// How many events all contexts have room for.
+pub fn events() -> u64 {
+    EVENTS.load(Ordering::Relaxed)
+}
+
 /// By process and id, which is the address of a page of the program: libraries look there for a ring they may read
 /// themselves, and find none.
 static CONTEXTS: SpinLock<Map<(i32, u64), Arc<Context>>> = SpinLock::new(Map::new());
@@ -89,12 +113,9 @@ pub fn io_setup(call: &mut Call<'_>) -> Result<usize> {
     if most > MAX_ASKED {
         return Err(EINVAL);
     }
-    if most > MOST_EVENTS {
-        return Err(EAGAIN);
-    }
+    let context = Context::new(most)?;
     let rights = Rights::READ.with(Rights::WRITE);
     let id = mem::current().map(Request { name: "[aio]", ..Request::anonymous(PAGE_SIZE as u64, rights) })?;
-    let context = Context { most: most as usize, done: SpinLock::default(), wait: WaitQueue::new() };
     CONTEXTS.lock().insert(own(id), Arc::new(context));
     if let Err(e) = pointer.write(id) {
         destroy(id)?;

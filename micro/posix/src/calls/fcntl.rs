@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
 
-use super::async_io;
+use super::{async_io, special};
 use crate::call::Call;
 use crate::{files, processes, task, wait};
 use abi::{Events, Result, errno::*};
@@ -14,7 +14,6 @@ use descriptors::{
 };
 use pipe::PipeEnd;
 use ramfs::RamFile;
-use vfs::Capability;
 
 const F_DUPFD: i32 = 0;
 const F_GETFD: i32 = 1;
@@ -114,7 +113,7 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
         F_SETPIPE_SZ => {
             let size = u32::try_from(argument).map_err(|_| EINVAL)?;
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;
-            end.pipe().set_capacity(size as usize, files::credentials().has(Capability::SysResource))
+            end.pipe().set_capacity(size as usize, special::pipe_limit())
         }
         F_GETPIPE_SZ => {
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;

@@ -3,13 +3,14 @@
 
 use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
+use crate::settings::Setting;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode};
 use api_user::UserPtr;
 use descriptors::Description;
 use eventfd::EventFd;
-use vfs::Dentry;
+use vfs::{Capability, Dentry};
 
 const O_NONBLOCK: u32 = 0o4000;
 const O_DIRECT: u32 = 0o40000;
@@ -21,9 +22,26 @@ const MFD_KNOWN: u32 = 3 | 8 | 16;
 /// Longest name of a memfd.
 const MFD_NAME_MAX: usize = 249;
 
+/// /proc/sys/fs/pipe-max-size: the largest capacity of pipes of others than the superuser.
+pub static PIPE_MAX_SIZE: [Setting; 1] =
+    [Setting::new(1 << 20, abi::PAGE_SIZE as u64, pipe::HARD_LIMIT as u64)];
+
+/// The largest capacity that a pipe of the caller may have.
+pub fn pipe_limit() -> usize {
+    match files::credentials().has(Capability::SysResource) {
+        true => pipe::HARD_LIMIT,
+        // A capacity is a power of two, and so is what is written there (Linux rounds it up at once).
+        false => (PIPE_MAX_SIZE[0].get() as usize).next_power_of_two(),
+    }
+}
+
 fn make_pipe(to: UserPtr<[i32; 2]>, flags: u32) -> Result<usize> {
     let files = files::current();
     let (reader, writer) = pipe::pipe();
+    if PIPE_MAX_SIZE[0].get() < pipe::DEFAULT_CAPACITY as u64 {
+        let limit = pipe_limit();
+        writer.pipe().set_capacity(pipe::DEFAULT_CAPACITY.min(limit), limit)?;
+    }
     writer.flags_changed(flags);
     let r = files.install(reader, flags)?;
     let undo = |fd: i32| {

@@ -2,7 +2,8 @@
 //! /proc outside of the processes (proc(5)).
 
 use super::text;
-use crate::calls::file_systems;
+#[cfg(feature = "aio")]
+use crate::calls::aio;
 #[cfg(feature = "mqueue")]
 use crate::calls::message_queues;
 use crate::calls::system::{
@@ -10,8 +11,8 @@ use crate::calls::system::{
 };
 #[cfg(feature = "sysv-ipc")]
 use crate::calls::sysv::{memory, queues, semaphores};
+use crate::calls::{file_systems, special};
 use crate::cpu_time::Usage;
-#[cfg(any(feature = "sysv-ipc", feature = "mqueue"))]
 use crate::settings;
 use crate::{cpu_time, files, load, processes, task};
 use abi::{PAGE_SIZE, Result, errno::EINVAL};
@@ -93,7 +94,11 @@ pub const ROWS: &[Row] = &[
     #[cfg(feature = "mqueue")]
     ("sys/fs/mqueue/msgsize_default", settings::entry!(message_queues::DEFAULT_SIZE)),
     ("sys/fs/nr_open", Entry::Fixed("1048576\n")),
-    ("sys/fs/pipe-max-size", Entry::Fixed("1048576\n")),
+    ("sys/fs/pipe-max-size", settings::entry!(special::PIPE_MAX_SIZE)),
+    #[cfg(feature = "aio")]
+    ("sys/fs/aio-max-nr", settings::entry!(aio::MAX_EVENTS)),
+    #[cfg(feature = "aio")]
+    ("sys/fs/aio-nr", Entry::Text(|_| text(format!("{}\n", aio::events())))),
     ("sys/fs/protected_symlinks", Entry::Fixed("0\n")),
     ("sys/fs/inotify/max_queued_events", Entry::Fixed("16384\n")),
     ("sys/fs/inotify/max_user_instances", Entry::Fixed("128\n")),

@@ -128,7 +128,7 @@ impl StreamSocket {
         let push = |rest: usize| match flags {
             _ if rest > 0 => Push::More,
             _ if flags & linux::MSG_OOB != 0 => Push::Urgent,
-            _ if flags & linux::MSG_MORE != 0 => Push::More,
+            _ if flags & linux::MSG_MORE != 0 => Push::Held,
             _ => Push::Now,
         };
         let n = from.remaining().min(room);

@@ -141,7 +141,7 @@ impl Tcp {
         if how == Push::Urgent {
             connection.urgent.send(connection.data_end());
         }
-        connection.pushed(ip, now, how == Push::More);
+        connection.pushed(ip, now, how);
         self.mark(id);
         Ok(())
     }
@@ -330,8 +330,10 @@ impl Tcp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Push {
     Now,
-    /// More follow (MSG_MORE).
+    /// More follow at once: the same call has them.
     More,
+    /// More follow in another call (MSG_MORE): a segment that is not full waits for it, or for the cork's timer.
+    Held,
     /// The last of them is urgent (MSG_OOB).
     Urgent,
 }

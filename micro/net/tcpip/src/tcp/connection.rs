@@ -196,6 +196,8 @@ pub struct Connection {
     pub board: Scoreboard,
     pub recovery: Option<Recovery>,
     pub duplicates: u32,
+    /// The last bytes that were queued wait for more (MSG_MORE).
+    pub is_held: bool,
     /// Bytes recovery may send again whatever it believes to be in the network.
     pub repair_credit: u32,
     /// Time-outs in a row without progress.
@@ -277,6 +279,7 @@ impl Connection {
             board: Scoreboard::default(),
             recovery: None,
             duplicates: 0,
+            is_held: false,
             repair_credit: 0,
             retries: 0,
             progress_at: 0,

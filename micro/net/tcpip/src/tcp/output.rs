@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sending: what goes out now, in which segments.
 
+use super::calls::Push;
 use super::connection::{Ack, Connection, Recovery, State, WINDOW_SCALE};
 use super::queue::COPY_MOST;
 use crate::hash::Tuple;
@@ -209,7 +210,7 @@ impl Connection {
         if self.fin || self.urgent.is_sending() {
             return true;
         }
-        if self.settings.cork {
+        if self.settings.cork || self.is_held {
             return false;
         }
         self.settings.no_delay || !seq::lt(self.una, self.small_end)
@@ -438,12 +439,14 @@ impl Connection {
     }
 
     /// Data was queued: sends, and sets the cork's timer when it held something back.
-    pub fn pushed(&mut self, ip: &mut Ip, now: u64, more: bool) {
-        let cork = self.settings.cork;
-        self.settings.cork |= more;
+    pub fn pushed(&mut self, ip: &mut Ip, now: u64, how: Push) {
+        let before = self.is_held;
+        self.is_held = matches!(how, Push::More | Push::Held);
         self.output(ip, now);
-        self.settings.cork = cork;
-        if (cork || more) && seq::lt(self.next, self.data_end()) {
+        let holds = self.settings.cork || self.is_held;
+        // An acknowledgement that comes meanwhile releases nothing that waits for another call.
+        self.is_held = how == Push::Held || how == Push::More && before;
+        if holds && seq::lt(self.next, self.data_end()) {
             self.deadlines.cork.get_or_insert(now + CORK_NS);
         }
     }

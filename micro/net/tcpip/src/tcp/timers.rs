@@ -51,6 +51,7 @@ impl Connection {
         }
         if due(self.deadlines.cork) {
             self.deadlines.cork = None;
+            self.is_held = false;
             let cork = core::mem::replace(&mut self.settings.cork, false);
             self.output(ip, now);
             self.settings.cork = cork;
