@@ -10,6 +10,7 @@
 #include <sys/sysinfo.h>
 #include <sys/time.h>
 #include <sys/times.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <linux/futex.h>
@@ -183,6 +184,29 @@ static void *runs_laps(void *number)
     return NULL;
 }
 
+// A loop without end, before which nobody goes: who wants to end it gets its turn all the same.
+static void endless_loops_can_be_ended(void)
+{
+    struct sched_param fifo = {.sched_priority = 80};
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    int status, child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(sched_setscheduler(0, SCHED_FIFO, &fifo) == 0);
+        for (;;)
+            ;
+    }
+    for (int i = 0; i < 3; i++) {
+        usleep(300000);
+        CHECK(waitpid(child, &status, WNOHANG) == 0);
+    }
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
 static void higher_priorities_go_first(void)
 {
     pthread_t threads[4];
@@ -345,6 +369,7 @@ int main(void)
 {
     times_are_told_apart();
     virtual_time_stands_still_in_the_kernel();
+    endless_loops_can_be_ended();
     higher_priorities_go_first();
     attributes_are_checked();
     waiters_are_requeued_to_a_priority_futex();

@@ -43,12 +43,17 @@ struct Entry {
     interest: Events,
     /// Woken alone, first come first served (`accept` of several threads, EPOLLEXCLUSIVE).
     exclusive: bool,
-    waiter: Arc<dyn Waiter>,
+    /// `None` of one that was removed.
+    waiter: Option<Arc<dyn Waiter>>,
 }
 
 struct Entries {
     next_key: u64,
+    /// In the order of their keys. Less than half of them are removed ones, so that thousands of waiters come and go in a time
+    /// each that hardly depends on how many they are.
     list: Vec<Entry>,
+    /// How many are not removed.
+    live: usize,
 }
 
 /// The waiters of one object, in the order they came.
@@ -64,7 +69,7 @@ impl Default for WaitQueue {
 
 impl WaitQueue {
     pub const fn new() -> Self {
-        WaitQueue { entries: SpinLock::new(Entries { next_key: 0, list: Vec::new() }) }
+        WaitQueue { entries: SpinLock::new(Entries { next_key: 0, list: Vec::new(), live: 0 }) }
     }
 
     /// Registers for `interest` (ERR and HUP are always included).
@@ -73,18 +78,23 @@ impl WaitQueue {
         let key = entries.next_key;
         entries.next_key += 1;
         let interest = interest | Events::ERR | Events::HUP;
-        entries.list.push(Entry { key, interest, exclusive, waiter });
+        entries.list.push(Entry { key, interest, exclusive, waiter: Some(waiter) });
+        entries.live += 1;
         WaitKey(key)
     }
 
     pub fn remove(&self, key: WaitKey) {
         let mut entries = self.entries.lock();
-        if let Some(i) = entries.list.iter().position(|e| e.key == key.0) {
-            // Keep the order: exclusive waiters are served first come first served.
-            let entry = entries.list.remove(i);
-            drop(entries);
-            drop(entry);
+        let Ok(index) = entries.list.binary_search_by_key(&key.0, |e| e.key) else { return };
+        let waiter = entries.list[index].waiter.take();
+        entries.live -= usize::from(waiter.is_some());
+        if entries.live * 2 <= entries.list.len() {
+            // The order stays: exclusive waiters are served first come first served.
+            entries.list.retain(|e| e.waiter.is_some());
         }
+        drop(entries);
+        // Its end may take locks of its own.
+        drop(waiter);
     }
 
     /// Wakes everybody interested in one of `events`, but of the exclusive waiters only as many as it takes until one
@@ -110,13 +120,17 @@ impl WaitQueue {
             let mut count = 0;
             {
                 let entries = self.entries.lock();
-                if entries.list.is_empty() {
+                if entries.live == 0 {
                     return used;
                 }
-                let from = next;
+                let from = match next {
+                    0 => 0,
+                    next => entries.list.partition_point(|e| e.key < next),
+                };
                 let end = *end.get_or_insert(entries.next_key);
-                let rest = entries.list.iter().skip_while(|e| e.key < from).take_while(|e| e.key < end);
+                let rest = entries.list[from..].iter().take_while(|e| e.key < end);
                 for entry in rest.filter(|e| e.interest.intersects(events)) {
+                    let Some(waiter) = &entry.waiter else { continue };
                     if count == woken.len() {
                         break;
                     }
@@ -124,7 +138,7 @@ impl WaitQueue {
                     if entry.exclusive && used_alone {
                         continue;
                     }
-                    woken[count] = Some((entry.waiter.clone(), entry.exclusive));
+                    woken[count] = Some((waiter.clone(), entry.exclusive));
                     count += 1;
                 }
             }
@@ -142,7 +156,7 @@ impl WaitQueue {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.lock().list.is_empty()
+        self.entries.lock().live == 0
     }
 }
 
@@ -191,6 +205,10 @@ pub mod policy {
         pub safe fn unilith_sched_change(cpus: u64, thread: ThreadIndex, rank: Rank);
         /// The next thread to run on the processor, taken off the queue.
         pub safe fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex>;
+        /// As the one before, but only a thread without priority.
+        pub safe fn unilith_sched_pick_other(cpu: u32) -> Option<ThreadIndex>;
+        /// A thread without priority waits for the processor.
+        pub safe fn unilith_sched_other_waits(cpu: u32) -> bool;
         /// How long a thread may run before it is preempted, in nanoseconds; `None`: until it blocks.
         pub safe fn unilith_sched_slice(rank: Rank) -> Option<u64>;
         /// True when another thread waits for the processor.

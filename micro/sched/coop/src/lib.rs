@@ -36,6 +36,17 @@ fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex> {
     queue.remove(index).map(|(thread, _)| thread)
 }
 
+/// Here nobody goes before another one, so nobody needs a share that is kept for him.
+#[unsafe(no_mangle)]
+fn unilith_sched_pick_other(_cpu: u32) -> Option<ThreadIndex> {
+    None
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_other_waits(_cpu: u32) -> bool {
+    false
+}
+
 #[unsafe(no_mangle)]
 fn unilith_sched_slice(_rank: Rank) -> Option<u64> {
     None

@@ -25,6 +25,7 @@ extern crate alloc;
 mod load;
 mod pollers;
 mod run;
+mod share;
 mod thread;
 
 pub use load::measure_load_at;

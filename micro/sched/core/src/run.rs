@@ -3,6 +3,7 @@
 
 use crate::load;
 use crate::pollers::{run_pollers, unilith_sched_run_deferred as run_deferred};
+use crate::share::Share;
 use crate::thread::{DEAD, NOWHERE, PARKED, RUNNABLE, Start, Thread};
 use abi::{Result, errno::EAGAIN};
 use alloc::sync::Arc;
@@ -10,8 +11,9 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::MOST_CPUS;
 use api_sched::policy::{
-    Place, Rivals, ThreadIndex, unilith_sched_change, unilith_sched_enqueue, unilith_sched_pick,
-    unilith_sched_rivals, unilith_sched_slice, unilith_sched_waiting,
+    Place, Rivals, ThreadIndex, unilith_sched_change, unilith_sched_enqueue, unilith_sched_other_waits,
+    unilith_sched_pick, unilith_sched_pick_other, unilith_sched_rivals, unilith_sched_slice,
+    unilith_sched_waiting,
 };
 use api_sched::{TimerId, Waiter};
 use api_trace::{Event, Leaves, Point};
@@ -38,6 +40,7 @@ struct Cpu {
     /// Ended; freed by the next thread, which no longer runs on its stack.
     leaving: AtomicPtr<Thread>,
     slice_end: AtomicU64,
+    share: Share,
     /// Since when the current thread's processor time counts.
     since: AtomicU64,
     timer_expired: AtomicBool,
@@ -58,6 +61,7 @@ static CPUS: [Cpu; MOST_CPUS] = [const {
         fpu_owner: AtomicPtr::new(core::ptr::null_mut()),
         leaving: AtomicPtr::new(core::ptr::null_mut()),
         slice_end: AtomicU64::new(u64::MAX),
+        share: Share::new(),
         since: AtomicU64::new(0),
         timer_expired: AtomicBool::new(false),
         timer_armed: AtomicU64::new(u64::MAX),
@@ -377,6 +381,12 @@ pub fn is_at_work() -> bool {
     current().state.load(Ordering::Relaxed) == RUNNABLE
 }
 
+fn pick(here: u32) -> Option<ThreadIndex> {
+    let others_first = cpu().share.others_until(api_plat::now_ns) != 0;
+    let other = if others_first { unilith_sched_pick_other(here) } else { None };
+    other.or_else(|| unilith_sched_pick(here))
+}
+
 /// Gives the processor to the next runnable thread; idles until there is one.
 fn schedule() {
     let previous = current();
@@ -386,7 +396,7 @@ fn schedule() {
     let mut idled = false;
     let next = loop {
         run_deferred();
-        if let Some(index) = unilith_sched_pick(here) {
+        if let Some(index) = pick(here) {
             match handle(index) {
                 Some(next) => break next,
                 None => continue,
@@ -529,13 +539,21 @@ unsafe extern "Rust" {
 /// The slice of the thread that runs now or next.
 fn start_slice(thread: &Thread) {
     let rank = thread.rank();
-    let end = match unilith_sched_rivals(api_plat::cpu(), rank) {
+    let here = api_plat::cpu();
+    cpu().share.begins(rank.priority, api_plat::now_ns);
+    let slice = || match unilith_sched_slice(rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
+        u64::MAX => u64::MAX,
+        slice => api_plat::now_ns() + slice,
+    };
+    let end = match unilith_sched_rivals(here, rank) {
+        Rivals::Better if rank.priority == 0 && cpu().share.others_until(api_plat::now_ns) != 0 => {
+            slice().min(cpu().share.others_until(|| 0))
+        }
+        Rivals::None if rank.priority != 0 && unilith_sched_waiting(here) => cpu().share.preferred_until(),
         // Alone on the processor a thread needs no timer interrupt; `unpark` starts the slice when company comes.
         Rivals::None => u64::MAX,
-        Rivals::Equal => match unilith_sched_slice(rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
-            u64::MAX => u64::MAX,
-            slice => api_plat::now_ns() + slice,
-        },
+        Rivals::Equal if rank.priority != 0 => slice().min(cpu().share.preferred_until()),
+        Rivals::Equal => slice(),
         Rivals::Better => {
             cpu().slice_end.store(0, Ordering::Relaxed);
             return api_plat::request_work();
@@ -637,8 +655,21 @@ pub fn work() {
             return schedule();
         }
     }
-    if api_plat::now_ns() >= cpu().slice_end.load(Ordering::Relaxed) {
-        match unilith_sched_rivals(api_plat::cpu(), current().rank()) {
+    let now = api_plat::now_ns();
+    if now >= cpu().slice_end.load(Ordering::Relaxed) {
+        let (here, rank) = (api_plat::cpu(), current().rank());
+        let share = &cpu().share;
+        match unilith_sched_rivals(here, rank) {
+            // It is their turn, and this one's slice among them.
+            Rivals::Better if rank.priority == 0 && share.others_until(|| now) != 0 => {
+                enqueue_current(Place::Back)
+            }
+            Rivals::None | Rivals::Equal if rank.priority != 0 && now >= share.preferred_until() => {
+                if !share.is_used_up(unilith_sched_other_waits(here), now) {
+                    return start_slice(current());
+                }
+                enqueue_current(Place::Front);
+            }
             // Another processor took them.
             Rivals::None => return cpu().slice_end.store(u64::MAX, Ordering::Relaxed),
             Rivals::Equal => enqueue_current(Place::Back),

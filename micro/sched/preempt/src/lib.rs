@@ -62,6 +62,18 @@ impl Queue {
         self.0.remove(index).map(|waits| waits.thread)
     }
 
+    /// The first without priority that may run on the processor. They are the last of all.
+    fn first_other(&self, cpu: u32) -> Option<usize> {
+        let begin = self.0.partition_point(|waits| waits.priority != 0);
+        let index = self.0.range(begin..).position(|waits| waits.cpus >> cpu & 1 != 0)?;
+        Some(begin + index)
+    }
+
+    fn pick_other(&mut self, cpu: u32) -> Option<ThreadIndex> {
+        let index = self.first_other(cpu)?;
+        self.0.remove(index).map(|waits| waits.thread)
+    }
+
     fn rivals(&self, cpu: u32, running: Rank) -> Rivals {
         match self.first(cpu).map(|index| self.0[index].priority) {
             Some(first) if first > running.priority => Rivals::Better,
@@ -101,6 +113,16 @@ fn unilith_sched_pick(cpu: u32) -> Option<ThreadIndex> {
 }
 
 #[unsafe(no_mangle)]
+fn unilith_sched_pick_other(cpu: u32) -> Option<ThreadIndex> {
+    QUEUE.lock().pick_other(cpu)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_other_waits(cpu: u32) -> bool {
+    QUEUE.lock().first_other(cpu).is_some()
+}
+
+#[unsafe(no_mangle)]
 fn unilith_sched_slice(rank: Rank) -> Option<u64> {
     slice(rank)
 }
@@ -136,6 +158,8 @@ mod tests {
         assert_eq!(queue.rivals(0, of(8)), Rivals::Better);
         assert_eq!(queue.rivals(0, of(9)), Rivals::Equal);
         assert_eq!(queue.rivals(0, of(10)), Rivals::None);
+        assert_eq!((queue.pick_other(0), queue.pick_other(1)), (Some(1), None));
+        queue.enter(Waits { thread: 1, priority: 0, cpus: 1 }, Place::Front);
         queue.change(Waits { thread: 1, priority: 10, cpus: 1 });
         queue.change(Waits { thread: 77, priority: 10, cpus: 1 });
         assert_eq!(queue.pick(0), Some(1));
