@@ -181,6 +181,9 @@ pub(crate) fn whole_pages(length: u64) -> Result<u64> {
     }
 }
 
+/// Where the program's part ends on Linux.
+const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+
 /// End of a range; `error` unless it is page-aligned and the program's.
 pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<u64> {
     if !address.is_multiple_of(PAGE) {
@@ -356,6 +359,10 @@ impl Space {
 
     /// munmap. `EINVAL` unless the address is page-aligned, the length above zero, and the range the program's.
     pub fn unmap(&self, address: u64, length: u64) -> Result<()> {
+        // Where the program's part ends before Linux' (a process machine), nothing is mapped behind it.
+        let is_beyond = |end: u64| (USER_END..=TASK_SIZE).contains(&end);
+        let reach = abi::page_up(length).and_then(|length| address.checked_add(length));
+        let length = if reach.is_some_and(is_beyond) { USER_END.saturating_sub(address) } else { length };
         let end = range_end(address, length, EINVAL)?;
         if end == address {
             return Err(EINVAL);

@@ -302,7 +302,7 @@ pub mod pages {
     unsafe extern "Rust" {
         fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> abi::Result<()>;
         fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> abi::Result<()>;
-        fn unilith_plat_unmap_pages(address: u64, length: u64);
+        fn unilith_plat_unmap_pages(address: u64, length: u64) -> bool;
         safe fn unilith_plat_enter_space(space: u64) -> bool;
         safe fn unilith_plat_leave_space(space: u64);
         fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64);
@@ -346,12 +346,13 @@ pub mod pages {
         unsafe { unilith_plat_protect_pages(address, length, rights) }
     }
 
-    /// Takes pages away.
+    /// Takes pages away. False when the host had no room for what it shows on both sides of them: all of the program's pages
+    /// went then.
     ///
     /// # Safety
     ///
     /// As for [`map`].
-    pub unsafe fn unmap(address: u64, length: u64) {
+    pub unsafe fn unmap(address: u64, length: u64) -> bool {
         // SAFETY: by the caller's word.
         unsafe { unilith_plat_unmap_pages(address, length) }
     }

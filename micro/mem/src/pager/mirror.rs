@@ -92,6 +92,8 @@ const FEW_TABLES: u64 = 32;
 /// because each is a call of the host.
 const AROUND: u64 = 128 << 10;
 const RUNS_AROUND: usize = 6;
+/// The host shows nothing of the program below.
+const LOWEST: u64 = PAGE * 16;
 
 fn protection(rights: Rights) -> u32 {
     // Every page that can be written or executed can be read on x86; PROT_* have these bits.
@@ -151,9 +153,9 @@ impl Mirror {
         self.flush();
         if !self.is_whole && self.is_active() {
             let (runs, all) = self.runs(0, USER_END, usize::MAX);
+            self.is_whole = all;
             self.add_runs(&runs);
             self.flush();
-            self.is_whole = all;
         }
         let mut run = (0, 0, 0);
         self.tables.visit(0, USER_END, &mut |address, page| {
@@ -176,11 +178,33 @@ impl Mirror {
     fn protect_run(&mut self, (start, end, rights): (u64, u64, Rights)) {
         // SAFETY: a range of the program's. The host refuses where it does not show all of it, or has no room for one more
         // mapping; what it shows then goes, and appears anew when it is touched.
-        unsafe {
-            if api_plat::pages::protect(start, end - start, protection(rights)).is_err() {
-                api_plat::pages::unmap(start, end - start);
-                self.is_whole = false;
-            }
+        if unsafe { api_plat::pages::protect(start, end - start, protection(rights)) }.is_err() {
+            self.hide(start, end);
+            self.is_whole = false;
+        }
+    }
+
+    /// Takes a range of the active space out of what the host shows.
+    fn hide(&mut self, start: u64, end: u64) {
+        // SAFETY: a range of the program's.
+        let is_exact = unsafe { api_plat::pages::unmap(start, end - start) };
+        self.is_whole &= is_exact;
+    }
+
+    /// Maps a run. Where the host has as many mappings as it allows (vm.max_map_count) all that it shows of the space goes, and
+    /// appears anew when it is touched: the account is here, and the host's mappings are to it what a TLB is to page tables.
+    fn map_run(&mut self, run: Run) {
+        let map = || {
+            // SAFETY: a range of the program's.
+            unsafe { api_plat::pages::map(run.address, run.physical, run.length, protection(run.rights)) }
+        };
+        if map().is_ok() {
+            return;
+        }
+        self.hide(LOWEST, USER_END);
+        self.is_whole = false;
+        if map().is_err() {
+            out_of_mappings();
         }
     }
 
@@ -211,10 +235,10 @@ impl Mirror {
     }
 }
 
-/// There is no way to tell the program: on Linux a page fault needs no mapping of its own.
+/// Not even for one: the kernel's own are all that is left, which are few.
 #[cold]
 fn out_of_mappings() -> ! {
-    let reason = "the host has no room for another mapping of the program's memory: raise vm.max_map_count";
+    let reason = "the host has no room for a mapping of the program's memory: raise vm.max_map_count";
     api_plat::power_off(&api_plat::Status::Failed { reason: reason.into() })
 }
 
@@ -240,13 +264,11 @@ impl Pager for Mirror {
                 self.is_whole = true;
             }
         } else if stale.all {
-            // SAFETY: everything below `USER_END` is the program's.
-            unsafe { api_plat::pages::unmap(PAGE * 16, USER_END - PAGE * 16) };
+            self.hide(LOWEST, USER_END);
             self.is_whole = false;
         } else {
             for (start, end) in &stale.ranges[..stale.count] {
-                // SAFETY: a range of the program's.
-                unsafe { api_plat::pages::unmap(*start, end - start) };
+                self.hide(*start, *end);
                 self.is_whole = false;
             }
         }
@@ -398,8 +420,7 @@ impl Pager for Mirror {
         if self.is_active() && !(from <= start && end <= to) {
             // Most of what a program replaces by something else it never touched.
             if self.tables.holds(start, end) {
-                // SAFETY: a range of the program's.
-                unsafe { api_plat::pages::unmap(start, end - start) };
+                self.hide(start, end);
             }
             self.gone = (start, end);
         } else if !self.is_active() {
@@ -440,12 +461,7 @@ impl Pager for Mirror {
         if run.length == 0 || !self.is_active() {
             return;
         }
-        // SAFETY: a range of the program's.
-        let mapped =
-            unsafe { api_plat::pages::map(run.address, run.physical, run.length, protection(run.rights)) };
-        if mapped.is_err() {
-            out_of_mappings();
-        }
+        self.map_run(run);
     }
 }
 

@@ -214,6 +214,7 @@ fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) {
     if there != here {
         hand_over(&mut pool, there, here);
     }
+    // Whether more went than these its pager need not know: it takes a space of which others took pages for shown in part.
     memory::unmap(address, length);
     if there != here {
         hand_over(&mut pool, here, there);

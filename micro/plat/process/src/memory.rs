@@ -7,6 +7,7 @@
 
 use crate::arguments::MOST;
 use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_SHARED, PROT_READ, PROT_WRITE};
+use crate::host_processes::LOWEST;
 use crate::{code, domain, stack};
 use abi::errno::{EAGAIN, EBUSY};
 use abi::{PAGE_SIZE, Result};
@@ -357,22 +358,22 @@ fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> Result<
 }
 
 #[unsafe(no_mangle)]
-fn unilith_plat_unmap_pages(address: u64, length: u64) {
-    unmap(address, length);
+fn unilith_plat_unmap_pages(address: u64, length: u64) -> bool {
+    unmap(address, length)
 }
 
-/// Takes pages of the program away.
-pub fn unmap(address: u64, length: u64) {
+/// Takes pages of the program away; false when all of them went, because the host would have had to split a mapping and has
+/// no room for one more (vm.max_map_count).
+pub fn unmap(address: u64, length: u64) -> bool {
     change(address, length);
-    // SAFETY: as above. The host refuses only when it would have to split its last mapping (vm.max_map_count).
-    let unmapped = unsafe { host::call(host::MUNMAP, [address, length, 0, 0, 0, 0]) };
-    if unmapped.is_err() {
-        // What is left would be memory that the program still sees: it goes by replacing it with pages that are inaccessible.
-        // SAFETY: as above.
-        let replaced =
-            unsafe { host::map(address, length, 0, MAP_SHARED | MAP_NORESERVE, descriptors()[0], 0) };
-        if replaced.is_err() {
-            plat_x86::crash::fail("the host cannot unmap the program's memory (vm.max_map_count)");
-        }
+    // SAFETY: as above.
+    let call = |start: u64, length: u64| unsafe { host::call(host::MUNMAP, [start, length, 0, 0, 0, 0]) };
+    if call(address, length).is_ok() {
+        return true;
     }
+    // No mapping lies across an end of the program's part, so nothing is split.
+    if call(LOWEST, USER_END - LOWEST).is_err() {
+        plat_x86::crash::fail("the host cannot unmap the program's memory");
+    }
+    false
 }
