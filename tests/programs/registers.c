@@ -142,6 +142,34 @@ static void *noise(void *pipe_end)
     return NULL;
 }
 
+static void begin_alignment_checks(void)
+{
+    __asm__ volatile("pushfq\norq $0x40000, (%%rsp)\npopfq" ::: "memory", "cc");
+}
+
+static void end_alignment_checks(void)
+{
+    __asm__ volatile("pushfq\nandq $~0x40000, (%%rsp)\npopfq" ::: "memory", "cc");
+}
+
+// A program that wants its own accesses aligned asks nothing of the kernel's, which are made on odd addresses here.
+static void calls_are_made_with_alignment_checks(void)
+{
+    static char odd[512], name[16];
+    int ends[2];
+    struct vectors in = {0}, out;
+    char *path = memcpy(name + 1, "/tmp", 5);
+    CHECK(pipe(ends) == 0);
+    begin_alignment_checks();
+    long written = call(SYS_write, ends[1], (long)(odd + 1), 301, &in, &out);
+    long read = call(SYS_read, ends[0], (long)(odd + 3), 301, &in, &out);
+    long named = call(SYS_uname, (long)(odd + 1), 0, 0, &in, &out);
+    long told = call(SYS_clock_gettime, CLOCK_MONOTONIC, (long)(odd + 5), 0, &in, &out);
+    long opened = call(SYS_open, (long)path, O_RDONLY, 0, &in, &out);
+    end_alignment_checks();
+    CHECK(written == 301 && read == 301 && named == 0 && told == 0 && opened > 0);
+}
+
 int main(void)
 {
     unsigned a, b, c, d;
@@ -198,6 +226,7 @@ int main(void)
     while (read(ends[0], fresh, 65536) > 0)
         ;
     CHECK(pthread_join(other, NULL) == 0);
+    calls_are_made_with_alignment_checks();
     printf("all register tests passed\n");
     return 0;
 }

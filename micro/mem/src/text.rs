@@ -163,8 +163,14 @@ impl Text {
         let mut code = [0u8; SLOT as usize];
         let lea = before;
         let jump = lea + 7;
-        let tail = jump + 14;
-        let length = if after == 0 { tail } else { tail + after + JUMP_LENGTH };
+        // The address behind the jump is aligned where there is room: programs may have such accesses checked (RFLAGS.AC).
+        let length_from = |address: usize| match after {
+            0 => address + 8,
+            _ => address + 8 + after + JUMP_LENGTH,
+        };
+        let aligned = (jump + JUMP_INDIRECT).next_multiple_of(8);
+        let address = if length_from(aligned) > code.len() { jump + JUMP_INDIRECT } else { aligned };
+        let (tail, length) = (address + 8, length_from(address));
         if length > code.len() {
             return None;
         }
@@ -175,9 +181,10 @@ impl Text {
         // lea rcx, [rip + resume]
         code[lea..lea + 3].copy_from_slice(&[0x48, 0x8d, 0x0d]);
         code[lea + 3..jump].copy_from_slice(&relative(stub + jump as u64, resume)?);
-        // jmp [rip + 0], and the address behind it: the kernel is out of reach of a relative jump.
-        code[jump..jump + 6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
-        code[jump + 6..tail].copy_from_slice(&call_entry(site.number)?.to_le_bytes());
+        // jmp [rip + n], and the address behind it: the kernel is out of reach of a relative jump.
+        code[jump..jump + JUMP_INDIRECT].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
+        code[jump + 2] = (address - jump - JUMP_INDIRECT) as u8;
+        code[address..tail].copy_from_slice(&call_entry(site.number)?.to_le_bytes());
         if after != 0 {
             self.bytes(page, frame, offset + before as u64 + 2, &mut code[tail..tail + after])?;
             let back = tail + after;
@@ -204,6 +211,9 @@ impl Text {
         }
     }
 }
+
+/// Bytes of `jmp [rip + n]`.
+const JUMP_INDIRECT: usize = 6;
 
 /// The displacement from the end of an instruction, if it can be reached.
 fn relative(from: u64, to: u64) -> Option<[u8; 4]> {

@@ -44,22 +44,22 @@ fn sites_become_jumps_to_stubs_that_enter_the_kernel_and_come_back() {
     assert_eq!(s.listing().len(), 2, "text and its stubs");
     let stub = jump_target(&s, a + 0x100);
     assert!(stub.abs_diff(a) < 1 << 31);
-    let code = bytes(&s, stub, 5 + 7 + 14);
+    let code = bytes(&s, stub, 5 + 7 + 6 + 6 + 8);
     assert_eq!(code[..5], [0xb8, 39, 0, 0, 0], "the instruction before the call");
     assert_eq!(code[5..8], [0x48, 0x8d, 0x0d]);
     let resume = (stub + 12).wrapping_add_signed(i32::from_le_bytes(code[8..12].try_into().unwrap()).into());
     assert_eq!(resume, a + 0x107, "RCX is the address behind the syscall");
-    assert_eq!(code[12..18], [0xff, 0x25, 0, 0, 0, 0]);
-    assert_eq!(u64::from_le_bytes(code[18..26].try_into().unwrap()), entry(Some(39)));
+    assert_eq!(code[12..18], [0xff, 0x25, 6, 0, 0, 0], "the address is aligned");
+    assert_eq!(u64::from_le_bytes(code[24..32].try_into().unwrap()), entry(Some(39)));
     assert_eq!(bytes(&s, a + 0x105, 2), [0x0f, 0x05], "an unexpected jump to the call still traps");
 
     let stub = jump_target(&s, a + 0x2010);
-    let code = bytes(&s, stub, 7 + 14 + 4 + 5);
+    let code = bytes(&s, stub, 7 + 6 + 3 + 8 + 4 + 5);
     let resume = (stub + 7).wrapping_add_signed(i32::from_le_bytes(code[3..7].try_into().unwrap()).into());
-    assert_eq!(resume, stub + 21);
-    assert_eq!(u64::from_le_bytes(code[13..21].try_into().unwrap()), entry(None));
-    assert_eq!(code[21..25], [0x48, 0x89, 0xc3, 0x90], "the instructions after the call");
-    assert_eq!(jump_target(&s, stub + 25), a + 0x2016);
+    assert_eq!(resume, stub + 24);
+    assert_eq!(u64::from_le_bytes(code[16..24].try_into().unwrap()), entry(None));
+    assert_eq!(code[24..28], [0x48, 0x89, 0xc3, 0x90], "the instructions after the call");
+    assert_eq!(jump_target(&s, stub + 28), a + 0x2016);
 
     assert_eq!(bytes(&s, a + 0xffd, 7), [0xb8, 1, 0, 0, 0, 0x0f, 0x05], "across a page: left to trap");
     let mut original = [0; 2];
