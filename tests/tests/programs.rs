@@ -171,6 +171,32 @@ fn objects_of_every_kind_are_refused_when_memory_ends() {
     }
 }
 
+/// One kind after the other in one machine: what each took serves the next.
+#[test]
+fn memory_that_the_kernel_took_for_a_program_is_free_when_that_has_ended() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "objects.c", &[]);
+    let kinds = ["tcp", "udp", "clocks", "datagrams", "attributes", "messages", "advice", "locks"];
+    let words = [&["-m", "64M", &program], &kinds[..]].concat();
+    unilith.program_within(&words, PATIENCE).ok().says("all object tests passed");
+}
+
+/// Whoever has the memory ends, and neither a call nor a signal of another process fails for want of a page.
+#[test]
+fn the_kernel_waits_for_its_pages_when_memory_ends() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "victims.c", &[]);
+    unilith.program_within(&["-m", "64M", &program], PATIENCE).ok().says("beside 6 victims");
+}
+
+/// A process of the host has fewer mappings than a machine's program may have pieces of memory.
+#[test]
+fn memory_in_more_pieces_than_a_host_has_mappings_for_is_all_there() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "scattered.c", &[]);
+    unilith.program_within(&["-m", "768M", &program], PATIENCE).ok().says("all scattered pages are right");
+}
+
 #[test]
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");

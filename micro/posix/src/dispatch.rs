@@ -3,7 +3,7 @@
 
 use crate::call::Call;
 use crate::cpu_time::{self, InKernel};
-use crate::{calls, overlay, task};
+use crate::{calls, out_of_memory, overlay, task};
 use abi::{Errno, Result, errno::ENOMEM, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use api_trace::{Event, Point};
@@ -66,13 +66,31 @@ macro_rules! admitted {
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
             match HANDLER {
-                Some(_) if api_alloc::is_low() => Err(ENOMEM),
+                Some(_) if api_alloc::is_low() && !out_of_memory::relieve(task::current()) => Err(ENOMEM),
                 Some(handler) => handler(call),
                 None => Err(ENOSYS),
             }
         }
         match HANDLER {
             Some(_) => Some(admit as Handler),
+            None => None,
+        }
+    }};
+}
+
+/// A handler that changes what is there, for which the kernel may need a little more: others end for it while memory is low, and
+/// if nobody can it is for the handler to refuse.
+macro_rules! relieved {
+    ($handler:expr) => {{
+        const HANDLER: Option<Handler> = $handler;
+        fn relieve(call: &mut Call<'_>) -> Result<usize> {
+            if api_alloc::is_low() {
+                out_of_memory::relieve(task::current());
+            }
+            HANDLER.map_or(Err(ENOSYS), |handler| handler(call))
+        }
+        match HANDLER {
+            Some(_) => Some(relieve as Handler),
             None => None,
         }
     }};
@@ -142,6 +160,9 @@ macro_rules! guarded {
     (io_submit $handler:expr) => { admitted!($handler) };
     (mmap $handler:expr) => { admitted!($handler) };
     (mremap $handler:expr) => { admitted!($handler) };
+    (munmap $handler:expr) => { relieved!($handler) };
+    (mprotect $handler:expr) => { relieved!($handler) };
+    (madvise $handler:expr) => { relieved!($handler) };
     (clone $handler:expr) => { admitted!($handler) };
     (clone3 $handler:expr) => { admitted!($handler) };
     (fork $handler:expr) => { admitted!($handler) };
@@ -397,9 +418,16 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
         api_trace::hit(Event::PageFault { address, access });
     }
     let _time = InKernel::enter();
-    let outcome = calls::memory::page_fault(address, access);
-    if let (FaultOutcome::Resolved, Some(task)) = (outcome, task::running()) {
-        task.system_time.faulted();
+    let task = task::running();
+    loop {
+        let outcome = calls::memory::page_fault(address, access);
+        match (outcome, task) {
+            (FaultOutcome::Resolved, Some(task)) => task.system_time.faulted(),
+            // Whether the program touched the page or the kernel on its behalf: what is written for it (a signal's frame, the
+            // result of a call) must not fail because another process has the memory.
+            (FaultOutcome::OutOfMemory, Some(task)) if out_of_memory::make_room(task) => continue,
+            _ => {}
+        }
+        return outcome;
     }
-    outcome
 }

@@ -6,7 +6,7 @@
 //! goes with it; then the machine says how much memory it had.
 
 use crate::calls::end;
-use crate::calls::signals::SIGKILL;
+use crate::calls::signals::{self, SIGKILL};
 use crate::process::{FIRST_PID, Process};
 use crate::processes;
 use crate::task::Task;
@@ -38,25 +38,58 @@ pub fn score(process: &Process) -> u64 {
     ((points * 1000 / total.max(1) + 1000) * 2 / 3).min(2000)
 }
 
+/// What a descriptor costs the kernel, roughly, with what is behind it: four of them count as a page, or else a process that
+/// only has the kernel make objects would outlive all others. Linux counts pages alone.
+const DESCRIPTORS_OF_A_PAGE: usize = 4;
+
 /// The process to end; `None` for the first one.
 fn choose() -> Option<Arc<Process>> {
     let total = api_mem::statistics().0;
     let weighed = processes::all().into_iter().filter_map(|process| {
         let share = if process.pid == FIRST_PID { 4 } else { 1 };
-        Some((weight(&process, total)? / share, process))
+        let made = (process.files.descriptors.count() / DESCRIPTORS_OF_A_PAGE) as i64;
+        Some(((weight(&process, total)? + made) / share, process))
     });
     let victim = weighed.max_by_key(|(weight, _)| *weight).map(|(_, process)| process);
     victim.filter(|process| process.pid != FIRST_PID)
 }
 
-/// A thread of the program touched memory and there is no page for it. Another process' end lets it try again; its own, or
-/// the machine's, does not come back from here.
-pub fn touched(task: &Task, rip: u64) {
+/// How long the victim's end is waited for: it may need what the waiting thread holds, which then has to do without the page.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// The running thread touched memory of the program, in the program or on a call's behalf in the kernel, and there is no page
+/// for it. True when another process has ended, so that it is worth trying again; false when its own is to end, on its way
+/// out of the kernel. The machine's end does not come back from here.
+pub fn make_room(task: &Task) -> bool {
+    if task.process.is_ending() {
+        return false;
+    }
     let Some(victim) = choose() else {
         let given = crate::calls::system::memory();
-        log::error!("out of memory at {rip:#x}: give the machine more than {} MiB", given >> 20);
+        log::error!("out of memory: give the machine more than {} MiB", given >> 20);
         end::end_machine(Status::OutOfMemory { given });
     };
+    begin(&victim);
+    if core::ptr::eq(&*victim, &*task.process) {
+        signals::end_thread(task);
+        return false;
+    }
+    wait_for(&victim, task)
+}
+
+/// The running thread's call makes something that the kernel keeps, and memory is low. True when another process has ended for
+/// it; false when that would be its own or the first one: then the call is refused, which a program can live with.
+pub fn relieve(task: &Task) -> bool {
+    match choose() {
+        Some(victim) if !task.process.is_ending() && !core::ptr::eq(&*victim, &*task.process) => {
+            begin(&victim);
+            wait_for(&victim, task)
+        }
+        _ => false,
+    }
+}
+
+fn begin(victim: &Process) {
     if !victim.is_ending() {
         let name = victim.main_task().map(|task| task.comm()).unwrap_or_default();
         let resident = victim.space().map_or(0, |space| space.usage().resident());
@@ -67,13 +100,18 @@ pub fn touched(task: &Task, rip: u64) {
             resident >> 20
         );
     }
-    let status = Status::Signal { number: SIGKILL as u8 };
-    if core::ptr::eq(&*victim, &*task.process) {
-        end::end_process(status);
-    }
-    end::begin(&victim, status);
-    // The victim runs, ends, and gives back what it had.
-    while !victim.family.is_zombie() && processes::find(victim.pid).is_some() && !task.has_signal() {
+    end::begin(victim, Status::Signal { number: SIGKILL as u8 });
+}
+
+/// The victim runs, ends, and gives back what it had. False when it does not in time, or the waiting thread is to end.
+fn wait_for(victim: &Process, task: &Task) -> bool {
+    let is_there = || !victim.family.is_zombie() && processes::find(victim.pid).is_some();
+    let deadline = api_plat::now_ns() + PATIENCE_NS;
+    while is_there() && !task.process.is_ending() {
+        if api_plat::now_ns() > deadline {
+            return false;
+        }
         sched::yield_now();
     }
+    !task.process.is_ending()
 }

@@ -66,9 +66,16 @@ pub fn newest() -> i32 {
 
 /// `EAGAIN` when there are as many processes as the machine's memory is for, or little of it is left.
 pub fn may_begin() -> Result<()> {
-    let (total, free) = api_mem::statistics();
     let count = TABLE.lock().all.len() as u64;
-    if count >= most() || free < PAGES_LEFT.min(total / 16) { Err(EAGAIN) } else { Ok(()) }
+    let has_pages = || {
+        let (total, free) = api_mem::statistics();
+        free >= PAGES_LEFT.min(total / 16)
+    };
+    if !has_pages() {
+        // Objects that are gone may have left the heap large.
+        api_alloc::trim();
+    }
+    if count >= most() || !has_pages() { Err(EAGAIN) } else { Ok(()) }
 }
 
 /// Most processes.

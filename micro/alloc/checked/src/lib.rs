@@ -134,6 +134,11 @@ unsafe impl<H: Heap> Heap for Checked<H> {
         }
     }
 
+    fn take_empty(&mut self) -> Option<(*mut u8, usize)> {
+        self.release_all();
+        self.heap.take_empty()
+    }
+
     fn region_for(&self, layout: Layout) -> usize {
         self.heap.region_for(with_guard(layout).unwrap_or(layout))
     }
@@ -157,6 +162,7 @@ mod tests {
     #[test]
     fn the_contract_holds() {
         alloc_contract::holds(checked);
+        alloc_contract::empty_regions_are_handed_back(checked);
     }
 
     /// A heap with 64 KiB and a block of 40 bytes.

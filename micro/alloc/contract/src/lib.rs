@@ -221,3 +221,42 @@ pub fn all_memory_comes_back<H: Heap>(new: fn() -> H) {
     }
     assert_eq!(longest(&mut heap), before);
 }
+
+/// A heap that hands regions back: one with a live block stays, the others go as they were added, and serve again.
+pub fn empty_regions_are_handed_back<H: Heap>(new: fn() -> H) {
+    let mut memory: Vec<Memory> = (0..4).map(|_| Memory::new(64 << 10)).collect();
+    let mut heap = new();
+    assert!(heap.take_empty().is_none());
+    memory.iter_mut().for_each(|region| region.give(&mut heap));
+    let begin = heap.statistics();
+    let mut live: Vec<Live> = Vec::new();
+    loop {
+        let layout = layout(1000, 16);
+        let block = heap.alloc(layout);
+        if block.is_null() {
+            break;
+        }
+        live.push(Live { block, layout, fill: 0 });
+    }
+    assert!(heap.take_empty().is_none());
+    let last = live.swap_remove(live.len() / 2);
+    live.into_iter().for_each(|block| block.free(&mut heap));
+    let mut back: Vec<(usize, usize)> = Vec::new();
+    while let Some((start, length)) = heap.take_empty() {
+        let start = start as usize;
+        let is_whole = |memory: &Memory| memory.range() == (start..start + length);
+        assert!(memory.iter().any(is_whole) && !(start..start + length).contains(&(last.block as usize)));
+        back.push((start, length));
+    }
+    assert_eq!(back.len(), 3);
+    last.free(&mut heap);
+    back.extend(heap.take_empty().map(|(start, length)| (start as usize, length)));
+    assert_eq!((heap.statistics().total, heap.statistics().used, heap.statistics().blocks), (0, 0, 0));
+    assert!(heap.alloc(layout(16, 16)).is_null());
+    for (start, length) in back {
+        // SAFETY: memory of the test, which the heap has handed back.
+        unsafe { heap.add_region(start as *mut u8, length) };
+    }
+    assert_eq!(heap.statistics(), begin);
+    assert!(!heap.alloc(layout(16, 16)).is_null());
+}

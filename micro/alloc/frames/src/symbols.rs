@@ -3,13 +3,30 @@
 
 use crate::{FRAMES, PAGE, PHYS, copy, untouched, zero};
 
+unsafe extern "Rust" {
+    /// The kernel image provides it: the heap gives back what it no longer needs. False when that is nothing.
+    safe fn unilith_heap_reclaim() -> bool;
+}
+
+/// One page, from the heap if there is no other.
+#[inline]
+fn new_frame() -> u64 {
+    let physical = FRAMES.lock().new_frame();
+    if physical != 0 { physical } else { new_frame_from_heap() }
+}
+
+#[cold]
+fn new_frame_from_heap() -> u64 {
+    if unilith_heap_reclaim() { FRAMES.lock().new_frame() } else { 0 }
+}
+
 fn at(physical: u64) -> *mut u8 {
     (physical as usize + PHYS) as *mut u8
 }
 
 #[unsafe(no_mangle)]
 fn unilith_frame_new() -> u64 {
-    let physical = FRAMES.lock().new_frame();
+    let physical = new_frame();
     if physical != 0 && !untouched::take(physical) {
         // SAFETY: a fresh page, ours alone.
         unsafe { zero(at(physical), PAGE) }
@@ -19,7 +36,7 @@ fn unilith_frame_new() -> u64 {
 
 #[unsafe(no_mangle)]
 fn unilith_frame_copy(of: u64) -> u64 {
-    let physical = FRAMES.lock().new_frame();
+    let physical = new_frame();
     if physical != 0 {
         untouched::take(physical);
         // SAFETY: a fresh page, and one the caller holds a count of.
@@ -50,7 +67,10 @@ fn unilith_frame_bytes(physical: u64) -> *mut u8 {
 
 #[unsafe(no_mangle)]
 fn unilith_frames_take_zeroed(count: usize) -> u64 {
-    let physical = FRAMES.lock().take(count);
+    let mut physical = FRAMES.lock().take(count);
+    if physical == 0 && unilith_heap_reclaim() {
+        physical = FRAMES.lock().take(count);
+    }
     if physical != 0 {
         // Neighbours that were used before are zeroed together.
         let (mut used, end) = (physical, physical + (count * PAGE) as u64);

@@ -57,6 +57,9 @@ const HEADER: usize = size_of::<Header>();
 /// A free block must hold its links.
 const SHORTEST: usize = size_of::<Links>();
 
+/// No region is looked for among shorter free blocks: one of 16 pages has few of these to pass over.
+const SHORTEST_REGION: usize = 32 * 1024;
+
 /// The allocator.
 pub struct Tlsf {
     first: u64,
@@ -303,6 +306,33 @@ unsafe impl Heap for Tlsf {
             self.statistics.blocks -= 1;
             self.release(block);
         }
+    }
+
+    fn take_empty(&mut self) -> Option<(*mut u8, usize)> {
+        // Regions are longer than the blocks of the first lists.
+        let (shortest, _) = class_of(SHORTEST_REGION);
+        for (i, lists) in self.lists.iter().enumerate().skip(shortest) {
+            if self.first >> i & 1 == 0 {
+                continue;
+            }
+            for head in lists {
+                let mut block = *head;
+                while !block.is_null() {
+                    // SAFETY: lists hold free blocks; one between the start and the end of a region is all of it.
+                    unsafe {
+                        if (*block).before.is_null() && length(after(block)) == 0 {
+                            let size = length(block) + 2 * HEADER;
+                            self.remove(block);
+                            self.statistics.total -= size;
+                            self.statistics.used -= 2 * HEADER;
+                            return Some((block.cast(), size));
+                        }
+                        block = (*links(block)).next;
+                    }
+                }
+            }
+        }
+        None
     }
 
     fn region_for(&self, layout: Layout) -> usize {

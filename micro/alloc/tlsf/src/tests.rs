@@ -131,4 +131,5 @@ fn random_traffic_keeps_the_invariants_and_the_contents() {
 fn the_contract_holds() {
     alloc_contract::holds(Tlsf::new);
     alloc_contract::all_memory_comes_back(Tlsf::new);
+    alloc_contract::empty_regions_are_handed_back(Tlsf::new);
 }

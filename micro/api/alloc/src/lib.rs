@@ -5,7 +5,8 @@
 //!
 //! - A [`Heap`] hands out blocks of the regions it was given and of nothing else. It never asks for memory, never
 //!   blocks and never panics: no room is a null pointer. [`KernelHeap`] around it adds regions when it says so.
-//! - A region, once added, belongs to the heap for ever.
+//! - A region, once added, belongs to the heap until [`Heap::take_empty`] hands it back. [`KernelHeap::reclaim`] asks for
+//!   those when pages are short, so that what a program made the kernel allocate serves others when it is gone.
 //! - Exclusive access is the caller's affair (`&mut self`); [`KernelHeap`] brings the lock.
 //! - Callers must not rely on the size of a block beyond what they asked for, nor on its address.
 //! - Whoever makes an object for a program or a peer asks [`is_low`] first and refuses with `ENOMEM`: pages of programs
@@ -38,6 +39,21 @@ unsafe extern "Rust" {
 pub fn is_low() -> bool {
     unilith_memory_is_low()
 }
+
+#[cfg(not(feature = "host"))]
+unsafe extern "Rust" {
+    safe fn unilith_heap_trim();
+}
+
+/// Gives back what the heap no longer needs, where that is much: a process has ended and what it had made is gone.
+#[cfg(not(feature = "host"))]
+pub fn trim() {
+    unilith_heap_trim();
+}
+
+/// The host's heap is its own affair.
+#[cfg(feature = "host")]
+pub fn trim() {}
 
 #[cfg(feature = "host")]
 pub use injected::{fail_after, is_low};
@@ -89,7 +105,8 @@ pub unsafe trait Heap {
     ///
     /// # Safety
     ///
-    /// `length` bytes at `start` are readable, writable, used by nobody else, and stay so for ever.
+    /// `length` bytes at `start` are readable, writable, used by nobody else, and stay so until [`Heap::take_empty`] returns
+    /// them.
     unsafe fn add_region(&mut self, start: *mut u8, length: usize);
 
     /// A block for `layout` (size above zero), or null when there is no room.
@@ -101,6 +118,12 @@ pub unsafe trait Heap {
     ///
     /// `block` came from [`Heap::alloc`] of this heap with this layout and was not freed since.
     unsafe fn free(&mut self, block: *mut u8, layout: Layout);
+
+    /// A region without a live block, as it was added, which the heap forgets; `None` when there is none, or when the heap
+    /// cannot tell. Costs time for each longer free block, and nothing while it is not asked for.
+    fn take_empty(&mut self) -> Option<(*mut u8, usize)> {
+        None
+    }
 
     /// How long a fresh region must be for `layout` to fit.
     fn region_for(&self, layout: Layout) -> usize;
@@ -128,6 +151,11 @@ impl<H> KernelHeap<H> {
     pub const LARGE: usize = 32 * 1024;
     /// The least the heap grows by: one region serves many small blocks.
     const GROWTH: usize = 64 * 1024;
+    /// The most, where the block does not ask for more: one block that stays keeps its whole region.
+    const MAX_GROWTH: usize = 256 * 1024;
+
+    /// So many free bytes are kept for the next objects rather than given back.
+    const SPARE: usize = 1024 * 1024;
 
     pub const fn new(heap: H, pages: Pages) -> Self {
         KernelHeap { heap: SpinLock::new(heap), pages }
@@ -141,18 +169,45 @@ impl<H: Heap> KernelHeap<H> {
 
     #[cold]
     fn grow(&self, heap: &mut H, layout: Layout) -> bool {
-        // An eighth of what it has keeps the number of regions logarithmic.
         let least = heap.region_for(layout).div_ceil(PAGE);
-        let most = (heap.statistics().total / 8).max(Self::GROWTH).div_ceil(PAGE).max(least);
+        let most =
+            (heap.statistics().total / 8).clamp(Self::GROWTH, Self::MAX_GROWTH).div_ceil(PAGE).max(least);
         for count in [most, least] {
             let start = (self.pages.take)(count);
             if !start.is_null() {
-                // SAFETY: the pages are ours alone and are never given back.
+                // SAFETY: the pages are ours alone, until the heap hands the region back.
                 unsafe { heap.add_region(start, count * PAGE) };
                 return true;
             }
         }
         false
+    }
+
+    /// [`KernelHeap::reclaim`], where more than a quarter of a heap that is not small is free.
+    pub fn trim(&self) {
+        let Statistics { total, used, .. } = self.statistics();
+        if total - used > (total / 4).max(Self::SPARE) {
+            self.reclaim();
+        }
+    }
+
+    /// Gives regions without a live block back to where pages come from; how many pages these were. Takes the heap's lock:
+    /// the source of pages must not call it.
+    #[cold]
+    pub fn reclaim(&self) -> usize {
+        let mut pages = 0;
+        loop {
+            let Some((start, length)) = self.heap.lock().take_empty() else { return pages };
+            (self.pages.give)(start, length / PAGE);
+            pages += length / PAGE;
+        }
+    }
+
+    /// A block of pages of its own.
+    fn take_large(&self, layout: Layout) -> *mut u8 {
+        let count = layout.size().div_ceil(PAGE);
+        let block = (self.pages.take)(count);
+        if block.is_null() && self.reclaim() > 0 { (self.pages.take)(count) } else { block }
     }
 
     fn is_large(layout: &Layout) -> bool {
@@ -165,7 +220,7 @@ impl<H: Heap> KernelHeap<H> {
 unsafe impl<H: Heap + Send> GlobalAlloc for KernelHeap<H> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if Self::is_large(&layout) {
-            return (self.pages.take)(layout.size().div_ceil(PAGE));
+            return self.take_large(layout);
         }
         let mut heap = self.heap.lock();
         let block = heap.alloc(layout);

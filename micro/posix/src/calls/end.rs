@@ -111,6 +111,8 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     process.leave_space();
     process.family.release_vfork_parent();
     process.forget_program();
+    // What it made the kernel allocate is gone.
+    api_alloc::trim();
     sessions::leader_ends(process);
     let groups = sessions::groups_at_risk(process);
     children::give_away(process);

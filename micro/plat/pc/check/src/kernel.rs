@@ -55,6 +55,11 @@ fn unilith_kernel_memory(free: &[MemoryRange]) {
 }
 
 #[unsafe(no_mangle)]
+fn unilith_heap_reclaim() -> bool {
+    HEAP.reclaim() > 0
+}
+
+#[unsafe(no_mangle)]
 fn unilith_kernel_main(boot: Boot) -> ! {
     say!("main after {} ns, {} MiB", api_plat::now_ns(), boot.memory >> 20);
     let what = boot.config.args.first().map_or("hello", |s| s.as_str());

@@ -28,7 +28,8 @@ pub fn exception(frame: &mut Frame, exception: Exception) {
         address: exception.address,
     };
     if exception.fault == Some(FaultOutcome::OutOfMemory) {
-        return crate::out_of_memory::touched(task, frame.rip);
+        // The process is to end, or memory may have come meanwhile and the instruction is tried again.
+        return;
     }
     if let Some(info) = signal_of(&exception, frame.rip, || floating_point_code(task, &exception)) {
         state::force(task, info);
