@@ -57,6 +57,11 @@ fn processes_are_those_of_linux() {
 }
 
 #[test]
+fn threads_are_traced_as_on_linux() {
+    passes("ptrace.c", "all ptrace tests passed");
+}
+
+#[test]
 fn a_program_is_replaced_whatever_its_threads_do() {
     passes("exec.c", "all exec tests passed");
 }

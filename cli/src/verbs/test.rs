@@ -50,6 +50,7 @@ const ON_PROCESS_MACHINES: [&str; 19] = [
     "processes",
     "profile",
     "programs",
+    "ptrace",
     "redis",
     "servers",
     "sqlite",

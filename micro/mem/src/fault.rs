@@ -439,7 +439,7 @@ impl Inner {
             }
             return RESOLVED;
         }
-        let text = view.text.as_ref().filter(|text| text.has_sites(index));
+        let text = view.text.as_ref().filter(|text| !self.traced && text.has_sites(index));
         if write || text.is_some() {
             let Ok(copy) = frame.duplicate() else { return NO_MEMORY };
             if let Some(text) = text {

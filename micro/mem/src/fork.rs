@@ -26,6 +26,7 @@ impl Inner {
     fn fork(&mut self) -> Result<Inner> {
         let mut child = Inner::empty(self.layout, self.limits, self.zero.clone())?;
         (child.brk_start, child.brk) = (self.brk_start, self.brk);
+        child.traced = self.traced;
         let zero = self.zero.physical();
         let Inner { tree, pager, .. } = self;
         let mut texts = Texts(Vec::new());

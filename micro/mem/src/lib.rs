@@ -32,6 +32,7 @@ mod rights;
 mod shared;
 mod space;
 mod text;
+mod traced;
 mod vma;
 
 pub use advise::Advice;

@@ -123,6 +123,8 @@ pub(crate) struct Inner {
     pub lock_future: bool,
     /// Pages were in use while the lock was free: the count of changes tells.
     pub changes: u64,
+    /// System calls of the text are not patched (`traced`).
+    pub traced: bool,
 }
 
 /// The address space that is active on each processor. A kernel thread finds the one of whoever ran there before it.
@@ -566,6 +568,7 @@ impl Inner {
             peak_resident: 0,
             lock_future: false,
             changes: 0,
+            traced: false,
         })
     }
 

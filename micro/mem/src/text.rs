@@ -109,6 +109,27 @@ impl Text {
         from..to.max(from)
     }
 
+    /// Pages of the file that have sites, in order.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = u64> + '_ {
+        let page = |i: usize| u64::from(self.sites[i].offset) / PAGE;
+        (0..self.sites.len()).filter(move |i| *i == 0 || page(i - 1) != page(*i)).map(page)
+    }
+
+    /// Where the program would be without its stub, for an address in one; `None` for other addresses.
+    pub(crate) fn original(&self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.stubs)?;
+        let site = self.sites.get((offset / SLOT) as usize)?;
+        let at = self.origin.wrapping_add(site.offset.into());
+        let (before, after, inside) = (u64::from(site.before), u64::from(site.after), offset % SLOT);
+        let tail = before + 7 + 14;
+        Some(match inside {
+            _ if inside < before => at + inside,
+            // Before the call was made, for RCX does not survive it either way.
+            _ if inside < tail => at + before,
+            _ => at + before + 2 + (inside - tail).min(after),
+        })
+    }
+
     pub(crate) fn has_sites(&self, page: u64) -> bool {
         !self.on_page(page).is_empty()
     }
@@ -196,7 +217,13 @@ impl Text {
 
     /// Puts the bytes of the file back where a jump is: the page moves to an address the stubs do not know.
     pub(crate) fn unpatch(&self, page: u64, copy: &Frame) {
-        let Some(original) = self.file.source.resident_page(page) else { return };
+        if let Some(original) = self.file.source.resident_page(page) {
+            self.unpatch_from(page, copy, &original);
+        }
+    }
+
+    /// The same, with the page of the file.
+    pub(crate) fn unpatch_from(&self, page: u64, copy: &Frame, original: &Frame) {
         for index in self.on_page(page) {
             let site = self.sites[index];
             let (at, mut bytes) = ((u64::from(site.offset) % PAGE) as usize, [0u8; JUMP_LENGTH]);

@@ -213,7 +213,8 @@ pub fn set_trace(on: bool) {
 
 /// Who looks at calls has changed: while somebody does, every call takes the full path, which keeps all registers.
 pub fn watched() {
-    let traced = TRACE.load(Ordering::Relaxed)
+    let traced = calls::ptrace::is_anybody_traced()
+        || TRACE.load(Ordering::Relaxed)
         || api_trace::is_on(Point::CallEntry)
         || api_trace::is_on(Point::CallExit);
     WATCHED.store(traced || cpu_time::is_on(), Ordering::Relaxed);
@@ -235,7 +236,7 @@ fn by_number(frame: &mut Frame) {
     let number = frame.rax;
     let result = invoke(number, frame);
     if api_plat::take_work() || result.is_none() {
-        leave(frame, result.map(|r| (number, r)));
+        leave(frame, result.map(|r| (frame.orig_rax, r)));
     }
     if WATCHED.load(Ordering::Relaxed) {
         cpu_time::left();
@@ -257,21 +258,28 @@ fn unilith_kernel_overlay_call(frame: &mut Frame) {
 
 /// Runs the handler and stores its result in RAX; `None` when the handler replaced the registers, else the error.
 fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
+    let mut number = number;
     if WATCHED.load(Ordering::Relaxed) {
-        comes_in(number, frame);
+        number = comes_in(number, frame);
     }
     let mut call = Call { frame, keep_registers: false };
     let result = match HANDLERS.get(number as usize) {
         Some(Some(handler)) => handler(&mut call),
-        _ => missing(number),
+        _ => missing(number, call.frame),
     };
     let keep = call.keep_registers;
     if WATCHED.load(Ordering::Relaxed) {
-        goes_out(number, frame, &result);
+        return goes_out(number, frame, result, keep);
     }
     if keep {
         return None;
     }
+    store(result, frame);
+    Some(result)
+}
+
+#[inline(always)]
+fn store(result: Result<usize>, frame: &mut Frame) {
     frame.rax = match result {
         Ok(value) => value as u64,
         Err(e) => {
@@ -282,31 +290,51 @@ fn invoke(number: u64, frame: &mut Frame) -> Option<Result<usize>> {
             e.to_return() as u64
         }
     };
-    Some(result)
 }
 
 #[cold]
-fn comes_in(number: u64, frame: &Frame) {
+fn comes_in(number: u64, frame: &mut Frame) -> u64 {
     cpu_time::entered();
     if api_trace::is_on(Point::CallEntry) {
         let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
         api_trace::hit(Event::CallEntry { number, arguments });
     }
+    match task::running() {
+        Some(task) if task.tracing.is_on() => calls::ptrace::stop::call_enters(task, frame, number),
+        _ => number,
+    }
 }
 
 #[cold]
-fn goes_out(number: u64, frame: &Frame, result: &Result<usize>) {
+fn goes_out(number: u64, frame: &mut Frame, result: Result<usize>, keep: bool) -> Option<Result<usize>> {
     if TRACE.load(Ordering::Relaxed) {
-        trace(number, frame, result);
+        trace(number, frame, &result);
     }
     if api_trace::is_on(Point::CallExit) {
         let result = result.map_or_else(|e| e.to_return() as u64, |value| value as u64);
         api_trace::hit(Event::CallExit { number, result });
     }
+    if !keep {
+        store(result, frame);
+    }
+    match task::running() {
+        // What the tracer left in the registers counts.
+        Some(task) if task.tracing.is_on() => {
+            calls::ptrace::stop::call_leaves(task, frame);
+            match calls::ptrace::stop::interrupted(frame) {
+                Some((_, result)) => Some(result),
+                None => (!keep).then_some(Ok(frame.rax as usize)),
+            }
+        }
+        _ => (!keep).then_some(result),
+    }
 }
 
 #[cold]
-fn missing(number: u64) -> Result<usize> {
+fn missing(number: u64, frame: &Frame) -> Result<usize> {
+    if number == calls::ptrace::stop::NO_CALL {
+        return Ok(frame.rax as usize);
+    }
     if let Some(count) = MISSING.get(number as usize)
         && count.fetch_add(1, Ordering::Relaxed) == 0
     {
@@ -374,7 +402,7 @@ fn make_again(call: u64, frame: &mut Frame) -> Option<Result<usize>> {
     return linked::again(call, frame);
     #[cfg(not(feature = "linked"))]
     {
-        frame.rax = call;
+        (frame.rax, frame.orig_rax) = (call, call);
         invoke(call, frame)
     }
 }

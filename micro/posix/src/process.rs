@@ -6,6 +6,7 @@ pub use crate::calls::identity::credentials::Credentials;
 use crate::calls::identity::sessions::Sessions;
 use crate::calls::limits::Limits;
 use crate::calls::prctl::Settings;
+use crate::calls::ptrace::state::Tracee;
 use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
 use crate::cpu_time::Usage;
@@ -51,6 +52,8 @@ pub struct Process {
     program: SpinLock<Option<Arc<Program>>>,
     space: SpinLock<Option<Arc<Space>>>,
     pub restarts: Restarts,
+    /// Threads of other processes that it traces.
+    pub tracees: SpinLock<Vec<Tracee>>,
 }
 
 /// A process' place among the others. Parents hold their children, and children know their parent's number.
@@ -79,6 +82,10 @@ pub struct Family {
     pub oom_adjustment: AtomicI32,
     /// A signal ended it, and there is a core file.
     pub left_core: AtomicBool,
+    /// The process that traces the first thread; 0 for none.
+    pub traced_by: AtomicI32,
+    /// The parent's thread that made it.
+    pub maker: AtomicI32,
     /// ru_maxrss of children that were waited for, in bytes.
     pub children_peak: AtomicU64,
 }
@@ -99,6 +106,8 @@ impl Family {
             oom_adjustment: AtomicI32::new(0),
             left_core: AtomicBool::new(false),
             children_peak: AtomicU64::new(0),
+            traced_by: AtomicI32::new(0),
+            maker: AtomicI32::new(parent),
         }
     }
 
@@ -180,6 +189,7 @@ impl Process {
             program: SpinLock::new(from.program),
             space: SpinLock::new(from.space),
             restarts: Restarts::default(),
+            tracees: SpinLock::new(Vec::new()),
         })
     }
 

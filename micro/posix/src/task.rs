@@ -2,6 +2,7 @@
 //! What a thread is to Linux.
 
 use crate::calls::prctl::TimerSlack;
+use crate::calls::ptrace::state::Tracing;
 use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
@@ -19,6 +20,7 @@ pub struct Task {
     /// Of a thread that is not its process' first.
     credentials: SpinLock<Credentials>,
     pub signals: TaskSignals,
+    pub tracing: Tracing,
     pub system_time: SystemTime,
     /// CLONE_CHILD_CLEARTID, set_tid_address: zeroed and woken when the thread ends.
     pub clear_child_tid: AtomicU64,
@@ -42,6 +44,7 @@ impl Task {
             process,
             credentials: SpinLock::default(),
             signals: TaskSignals::new(),
+            tracing: Tracing::default(),
             system_time: SystemTime::default(),
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
@@ -95,7 +98,14 @@ impl Task {
     #[inline]
     pub fn has_signal(&self) -> bool {
         let restarts = self.process.restarts.is_asked() && self.tid != crate::auxiliary::TID;
-        self.signals.is_pending(&self.process.signals) || restarts
+        let pending = self.signals.is_pending(&self.process.signals) && self.is_to_look();
+        pending || restarts || self.tracing.wants_stop()
+    }
+
+    /// What is pending concerns it: a thread that its tracer let go on passes a stop of its process.
+    #[cold]
+    fn is_to_look(&self) -> bool {
+        !self.tracing.passes_stop() || self.signals.has_pending(&self.process.signals)
     }
 
     /// Called by the thread itself on its way out of the kernel.

@@ -33,6 +33,8 @@ pub type Text = fn(Key) -> Result<Vec<u8>>;
 pub type Store = fn(Key, &[u8]) -> Result<()>;
 /// Where a magic link leads.
 pub type Lead = fn(Key) -> Result<Magic>;
+/// Opens a file that has this inode.
+pub type Open = fn(Key, &Arc<dyn Inode>) -> Result<Arc<dyn File>>;
 /// Largest write that is taken.
 const WRITE_LIMIT: usize = 4096;
 
@@ -52,6 +54,11 @@ pub enum Entry {
     File {
         text: Text,
         store: Store,
+        permissions: u32,
+    },
+    /// A file that is no text: what is opened reads and writes by itself.
+    Opens {
+        open: Open,
         permissions: u32,
     },
     /// A symbolic link by its text.
@@ -134,9 +141,13 @@ impl Body {
             | Body::Both { .. }
             | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
             Body::Entry(Entry::Link(_) | Entry::Magic { .. }) => FileType::Symlink,
-            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::Watched { .. } | Entry::File { .. }) => {
-                FileType::Regular
-            }
+            Body::Entry(
+                Entry::Fixed(_)
+                | Entry::Text(_)
+                | Entry::Watched { .. }
+                | Entry::File { .. }
+                | Entry::Opens { .. },
+            ) => FileType::Regular,
         }
     }
 }
@@ -226,7 +237,7 @@ impl Inode for Node {
     fn stat(&self) -> Result<Stat> {
         let kind = self.body.kind();
         let permissions = match self.body {
-            Body::Entry(Entry::File { permissions, .. }) => permissions,
+            Body::Entry(Entry::File { permissions, .. } | Entry::Opens { permissions, .. }) => permissions,
             _ if kind == FileType::Regular => 0o444,
             _ if kind == FileType::Directory => 0o555,
             _ => 0o777,
@@ -272,6 +283,9 @@ impl Inode for Node {
             body if body.kind() == FileType::Symlink => return Err(ELOOP),
             Body::Entry(Entry::Fixed(_) | Entry::Text(_)) if flags & O_ACCMODE != 0 => return Err(EACCES),
             _ => {}
+        }
+        if let Body::Entry(Entry::Opens { open, .. }) = self.body {
+            return open(self.key, this);
         }
         let node = self.this.upgrade().ok_or(EIO)?;
         let seen = AtomicU64::new(node.changes().map_or(0, |(count, _)| count));

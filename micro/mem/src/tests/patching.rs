@@ -144,3 +144,76 @@ fn stubs_that_the_program_replaced_are_not_written() {
     assert_eq!(bytes(&s, a + 0x100, 1), [0xb8], "the call traps");
     assert_eq!(load(&s, stubs), Ok(0));
 }
+
+#[test]
+fn a_traced_space_shows_its_own_bytes_and_so_does_its_child() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped.clone(), 0)).unwrap();
+    let stub = jump_target(&s, a + 0x100);
+    s.start_tracing().unwrap();
+    assert_eq!(bytes(&s, a + 0x100, 7), [0xb8, 39, 0, 0, 0, 0x0f, 0x05], "touched before");
+    assert_eq!(bytes(&s, a + 0x2010, 6), [0x0f, 0x05, 0x48, 0x89, 0xc3, 0x90], "touched for the first time");
+    assert_eq!(bytes(&s, stub, 5), [0xb8, 39, 0, 0, 0], "a thread may still be in a stub");
+    let child = s.fork().unwrap();
+    assert_eq!(bytes(&child, a + 0x100, 1), [0xb8]);
+    assert_eq!(bytes(&child, a + 0x2010, 1), [0x0f]);
+}
+
+#[test]
+fn an_address_in_a_stub_is_one_in_the_text() {
+    set_call_entry(entry);
+    let s = space();
+    let (_, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    let (first, last) = (jump_target(&s, a + 0x100), jump_target(&s, a + 0x2010));
+    let is = |stub: u64, offsets: &[(u64, u64)]| {
+        for (offset, expected) in offsets {
+            assert_eq!(s.original_address(stub + offset), a + expected, "{offset} behind {stub:#x}");
+        }
+    };
+    // mov, lea, jmp.
+    is(first, &[(0, 0x100), (5, 0x105), (12, 0x105)]);
+    // lea, jmp, the two instructions behind the call, and the jump back.
+    is(last, &[(0, 0x2010), (7, 0x2010), (21, 0x2012), (24, 0x2015), (25, 0x2016)]);
+    is(a, &[(0, 0)]);
+}
+
+#[test]
+fn a_breakpoint_is_in_a_copy() {
+    set_call_entry(entry);
+    let s = space();
+    let (file, mapped) = text();
+    let a = s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0)).unwrap();
+    s.start_tracing().unwrap();
+    let child = s.fork().unwrap();
+    s.poke(a + 0x102, &[0xcc]).unwrap();
+    s.poke(a + PAGE + 0x10, &[0xcc]).unwrap();
+    let mut seen = [0; 3];
+    s.peek(a + 0x101, &mut seen).unwrap();
+    assert_eq!(seen, [39, 0xcc, 0]);
+    assert_eq!(bytes(&child, a + 0x102, 1), [0]);
+    file.pages[0].read(0x102, &mut seen[..1]);
+    assert_eq!(seen[0], 0, "the file is untouched");
+    assert_eq!(store(&s, a + 0x102, 0), Err(MAPPED), "the program may not write it");
+    assert_eq!(bytes(&s, a + PAGE + 0x10, 1), [0xcc]);
+}
+
+#[test]
+fn a_tracer_reaches_what_is_mapped_and_nothing_else() {
+    let s = space();
+    let a = s.map(Request::anonymous(2 * PAGE, RW)).unwrap();
+    store(&s, a, 7).unwrap();
+    s.protect(a, PAGE, Rights::NONE, false).unwrap();
+    let mut seen = [1; 2];
+    s.peek(a, &mut seen).unwrap();
+    assert_eq!(seen, [7, 0]);
+    s.poke(a, &[9]).unwrap();
+    s.peek(a, &mut seen).unwrap();
+    assert_eq!(seen[0], 9);
+    assert_eq!(s.peek(a + 2 * PAGE - 1, &mut seen), Err(EIO));
+    assert_eq!(s.poke(0xffff_8000_0000_0000, &[1]), Err(EIO));
+    assert_eq!(s.peek(u64::MAX, &mut seen), Err(EIO));
+    assert_eq!(s.peek(crate::USER_END - 1, &mut seen), Err(EIO));
+}

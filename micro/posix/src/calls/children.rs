@@ -2,11 +2,13 @@
 //! Waiting for children (wait(2)), and what parents are told of them.
 
 use super::pidfd;
+use super::ptrace::{self, wait::News};
 use super::signals::{self, SIGCHLD, SIGNALS, SigInfo};
 use super::time::duration::to_timeval;
 use crate::call::Call;
 use crate::cpu_time::Usage;
 use crate::process::{FIRST_PID, Process};
+use crate::task::Task;
 use crate::{processes, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -28,6 +30,7 @@ const THREADS: u32 = WNOTHREAD | WALL | WCLONE;
 const CLD_EXITED: i32 = 1;
 const CLD_KILLED: i32 = 2;
 const CLD_DUMPED: i32 = 3;
+const CLD_TRAPPED: i32 = 4;
 const CLD_STOPPED: i32 = 5;
 const CLD_CONTINUED: i32 = 6;
 /// What `si_status` says of a child that goes on, and wait4's status of it.
@@ -68,6 +71,15 @@ impl Ended {
         self.name.iter().copied().take_while(|byte| *byte != 0).collect()
     }
 
+    /// `si_code` and `si_status`.
+    pub fn code_and_status(&self) -> (i32, i32) {
+        match self.signal {
+            0 => (CLD_EXITED, i32::from(self.code)),
+            signal if self.core => (CLD_DUMPED, i32::from(signal)),
+            signal => (CLD_KILLED, i32::from(signal)),
+        }
+    }
+
     /// As wait4(2) has it.
     pub fn wait_status(&self) -> i32 {
         match self.signal {
@@ -98,11 +110,7 @@ struct Told {
 
 impl Told {
     fn ended(child: &Process, ended: &Ended) -> Told {
-        let (code, status) = match ended.signal {
-            0 => (CLD_EXITED, i32::from(ended.code)),
-            signal if ended.core => (CLD_DUMPED, i32::from(signal)),
-            signal => (CLD_KILLED, i32::from(signal)),
-        };
+        let (code, status) = ended.code_and_status();
         Told { used: ended.used, peak: ended.peak, ..Told::of(child, code, status) }
     }
 
@@ -122,11 +130,17 @@ impl Told {
         Told { pid: child.pid, uid, code, status, used, peak }
     }
 
+    /// Of a traced thread. (wait4 tells all of a stop's code, and so does waitid.)
+    fn of_thread(self, task: &Task, why: i32) -> Told {
+        let code = if why != 0 { CLD_TRAPPED } else { self.code };
+        Told { pid: task.tid, code, ..self }
+    }
+
     /// As wait4 has it.
     fn wait_status(&self) -> i32 {
         match self.code {
             CLD_EXITED => (self.status & 0xff) << 8,
-            CLD_STOPPED => self.status << 8 | 0x7f,
+            CLD_STOPPED | CLD_TRAPPED => self.status << 8 | 0x7f,
             CLD_CONTINUED => CONTINUED,
             CLD_DUMPED => self.status | CORE_DUMPED,
             _ => self.status,
@@ -177,6 +191,14 @@ enum Which {
 }
 
 impl Which {
+    /// The same of a thread that is traced.
+    fn includes_thread(self, task: &Task) -> bool {
+        match self {
+            Which::Pid(pid) => task.tid == pid,
+            _ => self.includes(&task.process),
+        }
+    }
+
     fn includes(self, child: &Process) -> bool {
         match self {
             Which::Any => true,
@@ -187,16 +209,36 @@ impl Which {
 }
 
 /// A child that was made with another signal than SIGCHLD is waited for by __WCLONE or __WALL only.
-fn is_for(child: &Process, options: u32) -> bool {
+/// What the caller traces is always waited for.
+fn is_for(parent: &Process, child: &Process, options: u32) -> bool {
     let is_clone = child.family.exit_signal.load(Ordering::Relaxed) != SIGCHLD;
-    options & WALL != 0 || is_clone == (options & WCLONE != 0)
+    let traces = child.family.traced_by.load(Ordering::Relaxed) == parent.pid;
+    options & WALL != 0 || traces || is_clone == (options & WCLONE != 0)
 }
 
 /// What there is to tell now. `EAGAIN` when nothing yet, `ECHILD` when nothing ever will be.
 fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
     let children: Vec<Arc<Process>> = parent.family.children.lock().clone();
     let mut none = true;
-    for child in children.iter().filter(|child| which.includes(child) && is_for(child, options)) {
+    for task in ptrace::wait::tracees(parent).iter().filter(|task| which.includes_thread(task)) {
+        none = false;
+        let news = ptrace::wait::news(parent, task, options & WEXITED != 0, options & WNOWAIT != 0);
+        let told = match news {
+            None => continue,
+            Some(News::Stopped { code, why }) => {
+                Told::of(&task.process, CLD_TRAPPED, code).of_thread(task, why)
+            }
+            Some(News::Ended(ended)) => Told::ended(&task.process, &ended).of_thread(task, 0),
+        };
+        return Ok(told);
+    }
+    for child in children.iter().filter(|child| which.includes(child) && is_for(parent, child, options)) {
+        // Its tracer hears of it, and only then its parent.
+        let tracer = child.family.traced_by.load(Ordering::Relaxed);
+        if tracer != 0 && tracer != parent.pid {
+            none = false;
+            continue;
+        }
         let zombie = *child.family.zombie.lock();
         match zombie {
             Some(ended) if options & WEXITED != 0 => {
@@ -208,6 +250,9 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
             // Nothing else will ever be told of it.
             Some(_) => continue,
             None => none = false,
+        }
+        if tracer != 0 {
+            continue;
         }
         let change = *child.family.change.lock();
         let wanted = match change {
@@ -239,6 +284,21 @@ fn reap(parent: &Process, child: &Arc<Process>, ended: &Ended) {
     let peak = ended.peak.max(child.family.children_peak.load(Ordering::Relaxed));
     parent.family.children_peak.fetch_max(peak, Ordering::Relaxed);
     forget(parent, child);
+}
+
+/// The process has ended: its parent is told, or nothing is left of it.
+pub fn tell_or_reap(process: &Arc<Process>, ended: &Ended) {
+    match processes::find(process.family.parent()) {
+        Some(parent) => {
+            if !tell_end(&parent, process, ended) {
+                forget(&parent, process);
+                // A wait that has nobody left to wait for.
+                parent.family.changed.wake_all(Events::ALL);
+            }
+        }
+        // Nobody in the machine waits for it (`outside`).
+        None => processes::remove(process),
+    }
 }
 
 /// Waits; `None` with WNOHANG when there is nothing yet.
@@ -366,7 +426,10 @@ pub fn give_away(process: &Process) {
                 SigInfo::from_process(signal, signals::SI_USER, process.pid, process.credentials.lock().uid);
             let _ = signals::send_to_process(&child, info);
         }
-        let zombie = *child.family.zombie.lock();
+        let traced_by = child.family.traced_by.load(Ordering::Relaxed);
+        // One that its tracer has yet to hear of is not the new parent's before.
+        let zombie =
+            if traced_by == 0 || traced_by == process.pid { *child.family.zombie.lock() } else { None };
         match (zombie, &reaper) {
             (Some(ended), Some(reaper)) if !tell_end(reaper, &child, &ended) => {
                 reap(reaper, &child, &ended);

@@ -4,6 +4,9 @@
 use super::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use super::identity::credentials::Credentials;
 use super::limits::RLIMIT_NPROC;
+use super::ptrace;
+use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
+use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
 use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use crate::call::Call;
 use crate::process::{Beginning, Process};
@@ -17,6 +20,9 @@ use api_user::UserPtr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use mem::Space;
 use sched::{Start, Thread};
+
+/// RFLAGS.TF
+const TRAP_FLAG: u64 = 0x100;
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;
@@ -297,6 +303,10 @@ impl Drop for Unborn {
 fn spawn(frame: &Frame, wanted: &Wanted) -> Result<Arc<Thread>> {
     let mut frame = *frame;
     frame.rax = 0;
+    // A step of the parent's is not the child's.
+    if task::current().tracing.is_on() {
+        frame.rflags &= !TRAP_FLAG;
+    }
     frame.entry = Entry::Call;
     if wanted.stack != 0 {
         frame.rsp = wanted.stack;
@@ -338,8 +348,12 @@ fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<u
     let mut number = Number::new()?;
     let tid = number.id;
     let thread = spawn(call.frame, wanted)?;
+    let (event, tracee) = traced(parent, wanted)?;
     let child = new_task(process, tid, parent, &thread, wanted);
-    process.add(child);
+    process.add(child.clone());
+    if let Some(tracee) = tracee {
+        tracee.begin(&child);
+    }
     number.keep();
     // A bad pointer does not undo the thread (Linux ignores both results as well).
     if wanted.has(CLONE_PARENT_SETTID) {
@@ -349,7 +363,32 @@ fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<u
         let _ = UserPtr::<i32>::new(wanted.child_tid).write(tid);
     }
     sched::unpark(&thread);
+    tell_tracer(call, parent, event, tid);
     Ok(tid as usize)
+}
+
+/// The event that the caller's tracer sees, its option, and what makes the child a tracee as well.
+type Traced = (Option<(i32, u32)>, Option<ptrace::NewTracee>);
+
+/// What ptrace(2) makes of a clone.
+fn traced(parent: &Task, wanted: &Wanted) -> Result<Traced> {
+    if !parent.tracing.is_on() {
+        return Ok((None, None));
+    }
+    let (event, option) = match wanted.exit_signal {
+        _ if wanted.has(CLONE_VFORK) => (EVENT_VFORK, O_TRACEVFORK),
+        SIGCHLD if !wanted.has(CLONE_THREAD) => (EVENT_FORK, O_TRACEFORK),
+        _ => (EVENT_CLONE, O_TRACECLONE),
+    };
+    let option = if wanted.has(CLONE_UNTRACED) { 0 } else { option };
+    let tracee = ptrace::NewTracee::of(parent, option, wanted.has(CLONE_PTRACE))?;
+    Ok((Some((event, option)), tracee))
+}
+
+fn tell_tracer(call: &mut Call<'_>, parent: &Task, event: Option<(i32, u32)>, id: i32) {
+    if let Some((event, option)) = event {
+        ptrace::stop::event(parent, call.frame, event, option, id as u64);
+    }
 }
 
 /// The address space of a new process.
@@ -374,6 +413,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     let space = new_space(process, wanted)?;
     let thread = spawn(call.frame, wanted)?;
     let unborn = Unborn(Some(thread.clone()));
+    let (event, tracee) = traced(parent, wanted)?;
     let (parent_pid, exit_signal) = match wanted.has(CLONE_PARENT) {
         true => (process.family.parent(), process.family.exit_signal.load(Ordering::Relaxed)),
         false => (process.pid, wanted.exit_signal),
@@ -419,7 +459,8 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
         let _ = space.write(wanted.child_tid, &pid.to_ne_bytes());
     }
     drop(space);
-    child.add(task);
+    child.family.maker.store(parent.tid, Ordering::Relaxed);
+    child.add(task.clone());
     number.keep();
     // The process has the number as well as its first thread.
     processes::add(&child);
@@ -428,9 +469,15 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     if wanted.has(CLONE_VFORK) {
         *child.family.vfork_parent.lock() = Some(api_sched::current());
     }
+    if let Some(tracee) = tracee {
+        tracee.begin(&task);
+    }
+    drop(task);
     unborn.begin();
+    tell_tracer(call, parent, event, pid);
     if wanted.has(CLONE_VFORK) {
         wait_for_vfork(parent, &child);
+        ptrace::stop::event(parent, call.frame, EVENT_VFORK_DONE, O_TRACEVFORKDONE, pid as u64);
     }
     Ok(pid as usize)
 }

@@ -3,7 +3,7 @@
 
 use super::children::{self, Ended};
 use super::identity::sessions;
-use super::signals;
+use super::{ptrace, signals};
 use crate::call::Call;
 use crate::process::{FIRST_PID, Process};
 use crate::processes;
@@ -15,13 +15,17 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// exit(2): the calling thread; the process with the last one.
 pub fn exit(call: &mut Call<'_>) -> Result<usize> {
-    end_thread(call.int(0) as u8)
+    let code = call.int(0) as u8;
+    ptrace::stop::ends(task::current(), call.frame, Some(&Status::Exit { code }));
+    end_thread(code)
 }
 
 /// exit_group(2).
 pub fn exit_group(call: &mut Call<'_>) -> Result<usize> {
     let code = call.int(0) as u8;
-    end_process(Status::Exit { code })
+    let status = Status::Exit { code };
+    ptrace::stop::ends(task::current(), call.frame, Some(&status));
+    end_process(status)
 }
 
 /// Ends the calling thread's process.
@@ -74,6 +78,19 @@ pub fn end_thread(code: u8) -> ! {
     super::futex::thread_ends(task);
     signals::thread_ends(task);
     let process = task.process.clone();
+    let status = process.outcome().unwrap_or(Status::Exit { code });
+    if ptrace::is_anybody_traced() || !process.tracees.lock().is_empty() {
+        ptrace::wait::thread_ends(
+            task,
+            Ended::new(
+                &status,
+                process.family.left_core.load(Ordering::Relaxed),
+                task.usage(),
+                0,
+                *task.name.lock(),
+            ),
+        );
+    }
     if process.thread_count() == 1 {
         process.begin_end(Status::Exit { code });
         let status = process.outcome().unwrap_or(Status::Exit { code });
@@ -122,16 +139,8 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     *process.family.zombie.lock() = Some(ended);
     process.family.change.lock().take();
     process.family.ended.wake_all(Events::ALL);
-    match processes::find(process.family.parent()) {
-        Some(parent) => {
-            if !children::tell_end(&parent, process, &ended) {
-                children::forget(&parent, process);
-                // A wait that has nobody left to wait for.
-                parent.family.changed.wake_all(Events::ALL);
-            }
-        }
-        // Nobody in the machine waits for it (`outside`).
-        None => processes::remove(process),
+    if !ptrace::wait::process_ends(process, &ended) {
+        children::tell_or_reap(process, &ended);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::call::Call;
 use crate::calls::open::read_path;
+use crate::calls::ptrace;
 use crate::calls::signals::{self, SIGCHLD};
 use crate::calls::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use crate::dispatch::RESTART;
@@ -86,8 +87,12 @@ impl Strings {
 fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
     let process = task::current().process.clone();
     let prepared = exec::prepare(&process, file, name, strings.arguments, strings.environment)?;
+    let old_tid = task::current().tid;
+    let number = call.frame.orig_rax;
     replace(call.frame, &process, prepared)?;
     call.keep_registers = true;
+    call.frame.orig_rax = number;
+    ptrace::stop::program_starts(task::current(), call.frame, old_tid);
     Ok(0)
 }
 
@@ -129,6 +134,9 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
         space.sync_all()?;
     }
     let fpu = api_plat::new_fpu_state()?;
+    if process.tasks().iter().any(|task| task.tracing.is_on()) {
+        space.start_tracing()?;
+    }
     process.files.own_descriptors()?;
     end_other_threads(process)?;
 
@@ -202,6 +210,7 @@ fn become_first(process: &Arc<Process>) {
     if let Some(thread) = old.detach() {
         first.attach(&thread);
     }
+    ptrace::state::becomes(old, &first);
     // The number is the process' and now this thread's as well.
     processes::retain(process.pid);
     process.add(first);

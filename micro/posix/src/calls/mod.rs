@@ -31,6 +31,7 @@ pub mod pidfd;
 pub mod poll;
 pub mod prctl;
 pub mod process_memory;
+pub mod ptrace;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;

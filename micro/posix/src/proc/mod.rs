@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod interfaces;
+mod memory;
 mod net;
 mod process;
 mod system;

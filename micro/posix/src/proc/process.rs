@@ -2,7 +2,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{interfaces, net, system, text};
+use super::{interfaces, memory, net, system, text};
 use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
 use crate::calls::identity::check_access;
 use crate::cpu_time;
@@ -85,6 +85,7 @@ pub const ROWS: &[Row] = &[
     ),
     ("auxv", Entry::Text(auxv)),
     ("maps", Entry::Text(maps)),
+    ("mem", MEM),
     ("smaps_rollup", Entry::Text(smaps_rollup)),
     ("statm", Entry::Text(statm)),
     ("limits", Entry::Text(limits)),
@@ -123,6 +124,7 @@ const THREAD: &[Row] = &[
     ("status", Entry::Text(status)),
     ("wchan", Entry::Fixed("0")),
     ("maps", shared(|_| Ok(b"../../maps".to_vec()))),
+    ("mem", MEM),
     ("fd", shared(|_| Ok(b"../../fd".to_vec()))),
     ("limits", shared(|_| Ok(b"../../limits".to_vec()))),
     ("mounts", shared(|_| Ok(b"../../mounts".to_vec()))),
@@ -133,6 +135,10 @@ const THREAD: &[Row] = &[
     ("statm", shared(|_| Ok(b"../../statm".to_vec()))),
 ];
 
+const MEM: Entry = Entry::Opens {
+    open: |key, inode| traceable(key).and_then(|process| memory::open(&process, inode)),
+    permissions: 0o600,
+};
 const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
 
 /// The key of what is about the process and not about one of its threads.
@@ -299,6 +305,7 @@ fn state(process: &Process, task: Option<&Task>) -> (char, &'static str) {
     let sleeps = |task: &Task| task.thread().is_some_and(|thread| thread.is_parked());
     match task {
         None => ('Z', "zombie"),
+        Some(task) if task.tracing.is_stopped() => ('t', "tracing stop"),
         Some(_) if process.signals.is_stopped() => ('T', "stopped"),
         Some(task) if sleeps(task) => ('S', "sleeping"),
         Some(_) => ('R', "running"),
@@ -382,13 +389,14 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let c = of_task.unwrap_or_else(|| process.credentials.lock().clone());
     let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
     let mut out = format!(
-        "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t0\n\
+        "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups}\n",
         shown_name(key)?,
         process.files.umask(),
         process.pid,
         (key & !WHOLE) as i32,
         process.family.parent(),
+        task.as_ref().map_or(0, |task| task.tracing.tracer()),
         c.uid,
         c.euid,
         c.suid,

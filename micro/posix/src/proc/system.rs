@@ -53,7 +53,7 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/seccomp/actions_avail", Entry::Fixed("\n")),
     ("sys/kernel/random/entropy_avail", Entry::Fixed("256\n")),
     ("sys/kernel/random/poolsize", Entry::Fixed("256\n")),
-    ("sys/kernel/yama/ptrace_scope", Entry::Fixed("1\n")),
+    ("sys/kernel/yama/ptrace_scope", Entry::Fixed("0\n")),
     ("sys/kernel/perf_event_paranoid", Entry::Fixed("4\n")),
     ("sys/kernel/pty/max", Entry::Fixed("4096\n")),
     ("sys/kernel/tainted", Entry::Fixed("0\n")),

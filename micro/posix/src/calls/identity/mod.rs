@@ -36,8 +36,8 @@ pub fn process_of(id: i32) -> Result<Arc<Process>> {
     processes::with_thread(id).ok_or(ESRCH)
 }
 
-/// `EPERM` unless the caller may look into the process or change it: all of its ids are the caller's real ones, or the
-/// caller may with `capability` (ptrace(2), "Ptrace access mode checking", with real ids).
+/// `EPERM` unless the caller may look into the process or change it: all of its ids are the caller's real ones and it is
+/// dumpable (PR_SET_DUMPABLE), or the caller may with `capability` (ptrace(2), "Ptrace access mode checking", with real ids).
 pub fn check_access(target: &Process, capability: u32) -> Result<()> {
     let own = &task::current().process;
     if core::ptr::eq(&**own, target) {
@@ -49,5 +49,6 @@ pub fn check_access(target: &Process, capability: u32) -> Result<()> {
     };
     let c = target.credentials.lock();
     let same = [c.uid, c.euid, c.suid] == [uid; 3] && [c.gid, c.egid, c.sgid] == [gid; 3];
-    if same || may { Ok(()) } else { Err(EPERM) }
+    let dumpable = target.settings.lock().may_be_dumped();
+    if (same && dumpable) || may { Ok(()) } else { Err(EPERM) }
 }

@@ -7,6 +7,7 @@ use super::set::*;
 use super::{core_file, crash, frame, state};
 use crate::calls::children::{self, Change};
 use crate::calls::end::end_process;
+use crate::calls::ptrace;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
 use crate::process::FIRST_PID;
 use crate::processes;
@@ -60,11 +61,14 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
     let mut interrupted = Interrupted::new(call, signals.again.lock().take());
     let mut handled = false;
     loop {
-        while task.process.signals.is_stopped() && !task.process.is_ending() {
-            sched::park(u64::MAX);
+        let may_stop = task.process.signals.is_stopped() || task.tracing.is_on();
+        if may_stop && ptrace::stop::wait_while_stopped(task, registers) {
+            interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);
         }
         // The process ends, or another thread runs another program (execve): this one's end has come.
         if task.process.is_ending() || task.process.only().is_some_and(|only| only != task.tid) {
+            let status = task.process.outcome();
+            ptrace::stop::ends(task, registers, status.as_ref());
             crate::calls::end::end_thread(0);
         }
         if task.process.restarts.take() {
@@ -74,7 +78,15 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
                 return None;
             }
         }
-        let Some(info) = state::take(task, !signals.blocked()) else { break };
+        let Some(mut info) = state::take(task, !signals.blocked()) else { break };
+        if task.tracing.is_on() && info.signal() != SIGKILL {
+            let (delivered, changed) = ptrace::stop::signal_arrives(task, registers, info);
+            if changed {
+                interrupted = Interrupted::new(ptrace::stop::interrupted(registers), None);
+            }
+            let Some(delivered) = delivered else { continue };
+            info = delivered;
+        }
         let signal = info.signal();
         let action = task.process.signals.action(signal);
         match action.handler {
@@ -97,6 +109,7 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
                     Ok(()) => {
                         let blocked = signals.blocked();
                         signals.set_blocked(frame::handler_mask(blocked, &action, signal));
+                        ptrace::stop::handler_entered(task, registers);
                     }
                     Err(_) => state::force_bad_frame(task, signal),
                 }
@@ -107,6 +120,9 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
     if let Some(mask) = signals.take_saved_mask() {
         signals.set_blocked(mask);
     }
+    if task.tracing.is_on() && interrupted.is_none() {
+        ptrace::stop::leaves(task, registers);
+    }
     if handled || interrupted.is_none() {
         signals.set_resume(None);
     }
@@ -114,16 +130,21 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
 }
 
 /// signal(7), "Signal dispositions".
-fn do_default(task: &Task, registers: &Frame, info: SigInfo) {
+fn do_default(task: &Task, registers: &mut Frame, info: SigInfo) {
     let signal = info.signal();
     match default_action(signal) {
         DefaultAction::Ignore | DefaultAction::Continue => {}
         DefaultAction::Stop if signal != SIGSTOP && is_in_orphaned_group(task) => {}
         DefaultAction::Stop => {
-            task.process.signals.set_stopped(true);
+            task.process.signals.set_stopped(signal);
+            task.process.tasks().iter().for_each(|task| task.tracing.stop_changes(task, true));
             children::changes(&task.process, Change::Stopped(signal));
         }
-        DefaultAction::Terminate => end_process(Status::Signal { number: signal as u8 }),
+        DefaultAction::Terminate => {
+            let status = Status::Signal { number: signal as u8 };
+            ptrace::stop::ends(task, registers, Some(&status));
+            end_process(status)
+        }
         DefaultAction::Core => {
             // Other processes' parents are told, and know what to say of it.
             if task.process.pid == FIRST_PID {
@@ -132,7 +153,9 @@ fn do_default(task: &Task, registers: &Frame, info: SigInfo) {
             if core_file::dump(task, registers, &info) {
                 task.process.family.left_core.store(true, Ordering::Relaxed);
             }
-            end_process(Status::Signal { number: signal as u8 })
+            let status = Status::Signal { number: signal as u8 };
+            ptrace::stop::ends(task, registers, Some(&status));
+            end_process(status)
         }
     }
 }

@@ -5,6 +5,7 @@ use super::fpu;
 use super::info::{SI_KERNEL, SigInfo};
 use super::set::*;
 use super::state::{self, Trap};
+use crate::calls::ptrace;
 use crate::task::{self, Task};
 use api_plat::{Exception, FaultOutcome, Frame};
 
@@ -27,6 +28,10 @@ pub fn exception(frame: &mut Frame, exception: Exception) {
         error: exception.error | if is_page_fault { FROM_USER } else { 0 },
         address: exception.address,
     };
+    const DEBUG: u8 = 1;
+    if exception.vector == DEBUG && !ptrace::stop::stepped(task, frame) {
+        return;
+    }
     if exception.fault == Some(FaultOutcome::OutOfMemory) {
         // The process is to end, or memory may have come meanwhile and the instruction is tried again.
         return;

@@ -168,6 +168,8 @@ fn restore_registers(frame: &mut Frame, words: &[u64; WORDS]) -> Option<()> {
         rsp: r[15],
         rip: r[16],
         rflags: frame.rflags & !USER_FLAGS | r[17] & USER_FLAGS,
+        // No call is left to be made again by what a tracer sees.
+        orig_rax: u64::MAX,
         entry: Entry::Full,
         ..*frame
     };

@@ -11,7 +11,7 @@ mod core_file;
 mod crash;
 mod deliver;
 mod exception;
-mod fpu;
+pub mod fpu;
 mod frame;
 mod info;
 mod mask;
@@ -36,5 +36,6 @@ pub use set::*;
 pub use signalfd::{signalfd, signalfd4};
 pub use stack::sigaltstack;
 pub use state::{
-    ProcessSignals, TaskSignals, end_thread, send_to_current, send_to_process, send_to_task, thread_ends,
+    ProcessSignals, TaskSignals, end_thread, force, raise, send_to_current, send_to_process, send_to_task,
+    thread_ends,
 };

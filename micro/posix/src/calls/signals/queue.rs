@@ -18,6 +18,11 @@ impl Queue {
         Queue { pending: 0, infos: Vec::new() }
     }
 
+    /// What pending signals say about themselves, in the order they came.
+    pub fn infos(&self) -> &[SigInfo] {
+        &self.infos
+    }
+
     pub fn pending(&self) -> SignalSet {
         self.pending
     }

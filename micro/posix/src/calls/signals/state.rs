@@ -15,10 +15,11 @@ use crate::shared::Shared;
 use crate::task::{self, Task};
 use abi::{Events, Result};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::FpuState;
 use api_sched::WaitQueue;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 /// The part of signal handling that a process has.
 pub struct ProcessSignals {
@@ -26,7 +27,8 @@ pub struct ProcessSignals {
     pending: AtomicU64,
     shared: SpinLock<Queue>,
     actions: Shared<SpinLock<[Action; SIGNALS as usize]>>,
-    stopped: AtomicBool,
+    /// The signal that stopped it; 0 while it runs.
+    stopped: AtomicI32,
 }
 
 /// Woken when any signal arrives anywhere, for signalfd: a descriptor tells whoever reads it of the reader's signals.
@@ -43,7 +45,7 @@ impl ProcessSignals {
             pending: AtomicU64::new(0),
             shared: SpinLock::new(Queue::new()),
             actions,
-            stopped: AtomicBool::new(false),
+            stopped: AtomicI32::new(0),
         }
     }
 
@@ -113,11 +115,17 @@ impl ProcessSignals {
 
     /// Stopped by SIGSTOP or the like: no thread goes on until SIGCONT or SIGKILL.
     pub fn is_stopped(&self) -> bool {
+        self.stopped_by() != 0
+    }
+
+    /// The signal that stopped it; 0 while it runs.
+    pub fn stopped_by(&self) -> i32 {
         self.stopped.load(Relaxed)
     }
 
-    pub(super) fn set_stopped(&self, stopped: bool) {
-        self.stopped.store(stopped, Relaxed);
+    /// Stopped by a signal, or running (0).
+    pub(super) fn set_stopped(&self, by: i32) {
+        self.stopped.store(by, Relaxed);
         self.with_queue(|_| ());
     }
 
@@ -127,6 +135,11 @@ impl ProcessSignals {
         let stop = if self.is_stopped() { bit(SIGSTOP) } else { 0 };
         self.pending.store(queue.pending() | stop, Relaxed);
         result
+    }
+
+    /// What pending signals say about themselves.
+    pub fn infos(&self) -> Vec<SigInfo> {
+        self.shared.lock().infos().to_vec()
     }
 
     /// What is pending for the process as a whole.
@@ -242,6 +255,28 @@ impl TaskSignals {
         result
     }
 
+    /// As [`TaskSignals::is_pending`], but for a stop of the process.
+    pub fn has_pending(&self, process: &ProcessSignals) -> bool {
+        (self.pending() | process.pending()) & !self.blocked() != 0
+    }
+
+    /// What pending signals say about themselves.
+    pub fn infos(&self) -> Vec<SigInfo> {
+        self.queue.lock().infos().to_vec()
+    }
+
+    /// The mask as its tracer sees it: not that of a call which changes it for its own time.
+    pub fn shown_mask(&self) -> SignalSet {
+        let saved = *self.saved_mask.lock();
+        saved.unwrap_or_else(|| self.blocked())
+    }
+
+    /// The tracer of the stopped thread changes its mask.
+    pub fn set_blocked_by_tracer(&self, set: SignalSet) {
+        self.saved_mask.lock().take();
+        self.blocked.store(set & !UNBLOCKABLE, Relaxed);
+    }
+
     /// What is pending for this thread alone.
     pub fn pending(&self) -> SignalSet {
         self.queue.lock().pending()
@@ -316,8 +351,11 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
         discard(process, bit(SIGCONT));
     } else if signal == SIGCONT || signal == SIGKILL {
         discard(process, STOPS);
+        if signal == SIGCONT {
+            process.tasks().iter().for_each(|task| task.tracing.stop_changes(task, false));
+        }
         if process.signals.is_stopped() {
-            process.signals.set_stopped(false);
+            process.signals.set_stopped(0);
             process.tasks().iter().for_each(|task| task.interrupt());
             if signal == SIGCONT {
                 crate::calls::children::changes(process, Change::Continued);
@@ -325,7 +363,8 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
         }
     }
     let held = (task.signals.blocked() | task.signals.waited.load(Relaxed)) & bit(signal) != 0;
-    held || !process.signals.action(signal).ignores(signal)
+    // A tracer sees every signal.
+    held || task.tracing.is_on() || !process.signals.action(signal).ignores(signal)
 }
 
 /// Sends a signal to the running thread, as if by itself (SIGPIPE of a write, for one).
@@ -339,7 +378,7 @@ pub fn send_to_current(signal: i32) {
 
 /// Raises a signal that the thread cannot go on without: blocked or ignored, it ends the program (Linux'
 /// `force_sig_info`).
-pub(super) fn force(task: &Task, info: SigInfo) {
+pub fn force(task: &Task, info: SigInfo) {
     let signal = info.signal();
     let process = &task.process;
     let blocked = task.signals.blocked() & bit(signal) != 0;
@@ -351,6 +390,13 @@ pub(super) fn force(task: &Task, info: SigInfo) {
     // A standard signal is never refused for want of room.
     let _ = task.signals.with_queue(|queue| queue.push(info, usize::MAX));
     api_plat::request_work();
+}
+
+/// A signal for one thread that no action and no sender's rights keep away: a tracer's.
+pub fn raise(task: &Task, info: SigInfo) {
+    // A standard signal is never refused for want of room.
+    let _ = task.signals.with_queue(|queue| queue.push(info, usize::MAX));
+    task.interrupt();
 }
 
 /// The frame of a handler for `signal` could not be written or read: SIGSEGV, and no second try for SIGSEGV itself.
@@ -376,7 +422,7 @@ pub(super) fn while_waiting_for<T>(task: &Task, set: SignalSet, wait: impl FnOnc
 /// Makes another thread of the process look whether it is to end ([`Process::only`], [`Process::is_ending`]), whatever it
 /// is doing.
 pub fn end_thread(task: &Task) {
-    task.process.signals.set_stopped(false);
+    task.process.signals.set_stopped(0);
     // A standard signal is never refused for want of room.
     let _ = task.signals.with_queue(|queue| queue.push(SigInfo::from_kernel(SIGKILL), usize::MAX));
     task.interrupt();

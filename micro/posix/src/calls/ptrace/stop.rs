@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where a traced thread stands still, and how it goes on (ptrace(2), "Stopped states"). Everything here is done by the
+//! thread itself, in the kernel, on its way in or out.
+
+use super::registers::TRAP_FLAG;
+use super::state::*;
+use crate::calls::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
+use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::processes;
+use crate::task::Task;
+use abi::{Result, errno::ENOSYS};
+use api_plat::{Frame, Status};
+use core::sync::atomic::Ordering::Relaxed;
+
+pub const EVENT_FORK: i32 = 1;
+pub const EVENT_VFORK: i32 = 2;
+pub const EVENT_CLONE: i32 = 3;
+pub const EVENT_EXEC: i32 = 4;
+pub const EVENT_VFORK_DONE: i32 = 5;
+pub const EVENT_EXIT: i32 = 6;
+pub const EVENT_STOP: i32 = 128;
+
+const CLD_TRAPPED: i32 = 4;
+const CLD_STOPPED: i32 = 5;
+/// `si_code` of a step over a system call, and into a handler.
+const TRAP_BRKPT: i32 = 1;
+/// Of a system-call stop with PTRACE_O_TRACESYSGOOD.
+pub const CALL_STOP: i32 = SIGTRAP | 0x80;
+/// PTRACE_GETEVENTMSG of a system-call stop.
+pub const CALL_ENTERS: u64 = 1;
+pub const CALL_LEAVES: u64 = 2;
+/// The number of a call that is not made: RAX is what the tracer left there.
+pub const NO_CALL: u64 = u64::MAX - 1;
+
+/// A SIGTRAP of the tracee's own, which is what stops of ptrace look like.
+fn trap_info(task: &Task, code: i32) -> SigInfo {
+    let uid = task.credentials().lock().uid;
+    SigInfo::from_process(SIGTRAP, code, task.tid, uid)
+}
+
+/// The signal that a stop was about to deliver; 0 for other stops.
+pub fn signal_of_delivery(stop: &Stop) -> i32 {
+    if stop.why == CLD_TRAPPED && stop.code < 0x80 && stop.info.is_some_and(|info| info.code() != stop.code) {
+        stop.code
+    } else {
+        0
+    }
+}
+
+fn is_killed(task: &Task) -> bool {
+    let pending = task.signals.pending() | task.process.signals.pending();
+    pending & bit(SIGKILL) != 0 || task.process.is_ending()
+}
+
+/// Stands still until the tracer lets it go on, or it is killed. Answers the signal that the tracer gave, and whether
+/// registers were changed.
+fn stop(
+    task: &Task,
+    frame: &mut Frame,
+    code: i32,
+    why: i32,
+    info: Option<SigInfo>,
+    message: u64,
+) -> (i32, bool) {
+    if is_killed(task) || frame.entry.is_overlay() {
+        return (0, false);
+    }
+    normalise(task, frame);
+    let tracer = task.tracing.with(|traced| {
+        traced.registers.save(frame);
+        traced.stop = Some(Stop { code, why, info, told: false, listens: false });
+        traced.message = message;
+        traced.signal = 0;
+        traced.wants_trap = false;
+        if code >> 8 == EVENT_STOP {
+            traced.notify = false;
+        }
+        traced.tracer
+    });
+    let Some(tracer) = tracer else { return (0, false) };
+    tell(task, tracer, code, why);
+    loop {
+        // A seized thread that only listens comes back to tell that something changed.
+        let goes_on = task.tracing.with(|traced| {
+            if traced.stop.is_some_and(|stop| stop.listens && (traced.notify || traced.wants_trap)) {
+                traced.stop = None;
+            }
+            traced.stop.is_none()
+        });
+        if goes_on.unwrap_or(true) {
+            break;
+        }
+        if is_killed(task) {
+            task.tracing.with(|traced| traced.stop = None);
+            break;
+        }
+        sched::park(u64::MAX);
+    }
+    let outcome = task.tracing.with(|traced| (traced.signal, traced.registers.restore(frame)));
+    task.tracing.forget_released();
+    // The way out looks whether it is to make a single step, and the tracer may have sent or blocked signals.
+    api_plat::request_work();
+    outcome.unwrap_or((0, false))
+}
+
+/// The registers as they would be if no call were patched and the kernel did not step: what a tracer is to see.
+fn normalise(task: &Task, frame: &mut Frame) {
+    if let Some(space) = task.process.space() {
+        let rip = space.original_address(frame.rip);
+        if frame.rcx == frame.rip {
+            frame.rcx = rip;
+        }
+        frame.rip = rip;
+    }
+    if task.tracing.steps.swap(false, Relaxed) {
+        frame.rflags &= !TRAP_FLAG;
+    }
+}
+
+/// SIGCHLD for the tracer, and a wait that looks.
+fn tell(task: &Task, tracer: i32, code: i32, why: i32) {
+    let Some(tracer) = processes::find(tracer) else { return };
+    if tracer.signals.wants_stops() {
+        let uid = task.credentials().lock().uid;
+        let status = if why == CLD_STOPPED { code & 0x7f } else { code };
+        let info = SigInfo::child(signals::SIGCHLD, why, task.tid, uid, status, [0, 0]);
+        // A standard signal is never refused.
+        let _ = signals::send_to_process(&tracer, info);
+    }
+    wake(&tracer);
+}
+
+/// How the tracer let the thread go on.
+fn resume(task: &Task) -> Resume {
+    task.tracing.with(|traced| traced.resume).unwrap_or(Resume::Freely)
+}
+
+/// A call begins: the number of the one to make, or [`NO_CALL`].
+pub fn call_enters(task: &Task, frame: &mut Frame, number: u64) -> u64 {
+    let how = resume(task);
+    if frame.entry.is_overlay() || !matches!(how, Resume::ToCall | Resume::ShowingCalls) {
+        return number;
+    }
+    frame.orig_rax = number;
+    frame.rax = ENOSYS.to_return() as u64;
+    let signal = call_stop(task, frame, CALL_ENTERS);
+    if signal != 0 {
+        send(task, signal);
+    }
+    if is_killed(task) || how == Resume::ShowingCalls || (frame.orig_rax as i32) < 0 {
+        return NO_CALL;
+    }
+    frame.orig_rax as i32 as u64
+}
+
+/// A call ends, with its result in the frame. What it came to when the tracer has changed that.
+pub fn call_leaves(task: &Task, frame: &mut Frame) {
+    if frame.entry.is_overlay() {
+        return;
+    }
+    match resume(task) {
+        Resume::ToCall => {
+            let signal = call_stop(task, frame, CALL_LEAVES);
+            if signal != 0 {
+                send(task, signal);
+            }
+        }
+        // The trap flag does not survive a call, and the step is over.
+        Resume::Step => {
+            if task.tracing.steps.swap(false, Relaxed) {
+                frame.rflags &= !TRAP_FLAG;
+            }
+            signals::force(task, SigInfo::fault(SIGTRAP, TRAP_BRKPT, frame.rip));
+        }
+        _ => {}
+    }
+}
+
+fn call_stop(task: &Task, frame: &mut Frame, message: u64) -> i32 {
+    let code = if task.tracing.has_option(O_TRACESYSGOOD) { CALL_STOP } else { SIGTRAP };
+    stop(task, frame, code, CLD_TRAPPED, Some(trap_info(task, code)), message).0
+}
+
+/// The tracer gave a signal where none was delivered: it comes as if the thread had sent it to itself.
+fn send(task: &Task, signal: i32) {
+    let uid = task.credentials().lock().uid;
+    // A real-time signal may be refused for want of room.
+    let _ = signals::send_to_task(task, SigInfo::from_process(signal, SI_USER, task.process.pid, uid));
+}
+
+/// A stop that tells of an event, if the tracer wants it (`option`).
+pub fn event(task: &Task, frame: &mut Frame, event: i32, option: u32, message: u64) -> bool {
+    if !task.tracing.has_option(option) {
+        return false;
+    }
+    let code = SIGTRAP | event << 8;
+    stop(task, frame, code, CLD_TRAPPED, Some(trap_info(task, code)), message);
+    true
+}
+
+/// Another program runs: its first stop.
+pub fn program_starts(task: &Task, frame: &mut Frame, old_tid: i32) {
+    if task.tracing.is_on() && !event(task, frame, EVENT_EXEC, O_TRACEEXEC, old_tid as u64) {
+        let seized = task.tracing.with(|traced| traced.seized).unwrap_or(false);
+        if !seized {
+            send(task, SIGTRAP);
+        }
+    }
+}
+
+/// A signal is about to be delivered: what the tracer makes of it, and whether it changed registers.
+pub fn signal_arrives(task: &Task, frame: &mut Frame, info: SigInfo) -> (Option<SigInfo>, bool) {
+    let number = info.signal();
+    let told = task.tracing.with(|traced| traced.tracer);
+    let (signal, changed) = stop(task, frame, number, CLD_TRAPPED, Some(info), 0);
+    if signal == 0 {
+        return (None, changed);
+    }
+    // PTRACE_SETSIGINFO counts for the signal that it was.
+    let shown = task.tracing.with(|traced| traced.new_info.take()).flatten().unwrap_or(info);
+    if signal == shown.signal() {
+        return (Some(shown), changed);
+    }
+    let tracer = told.unwrap_or(0);
+    let uid = processes::find(tracer).map_or(0, |tracer| tracer.credentials.lock().uid);
+    let info = SigInfo::from_process(signal, SI_USER, tracer, uid);
+    if task.signals.blocked() & bit(signal) != 0 {
+        let _ = signals::send_to_task(task, info);
+        return (None, changed);
+    }
+    (Some(info), changed)
+}
+
+/// A handler was entered: a single step ends there.
+pub fn handler_entered(task: &Task, frame: &mut Frame) {
+    if task.tracing.is_on() && resume(task) == Resume::Step {
+        stop(task, frame, SIGTRAP, CLD_TRAPPED, Some(trap_info(task, SIGTRAP)), 0);
+    }
+}
+
+/// Stands still while its process is stopped, unless its tracer lets it go on, and for the tracer's requests to stop. True
+/// when the tracer changed registers.
+pub fn wait_while_stopped(task: &Task, frame: &mut Frame) -> bool {
+    let mut changed = false;
+    loop {
+        let process = &task.process;
+        if process.is_ending() || process.only().is_some_and(|only| only != task.tid) {
+            return changed;
+        }
+        let stopped_by = process.signals.stopped_by();
+        if !task.tracing.is_on() {
+            if stopped_by == 0 {
+                return changed;
+            }
+            sched::park(u64::MAX);
+            continue;
+        }
+        let (seized, passes, asked) = task
+            .tracing
+            .with(|t| (t.seized, t.passes_stop, t.seized && (t.wants_trap || t.notify)))
+            .unwrap_or_default();
+        let participates = stopped_by != 0 && !passes;
+        if !participates && !asked {
+            return changed;
+        }
+        let signal = if stopped_by != 0 { stopped_by } else { SIGTRAP };
+        if participates {
+            task.tracing.with(|traced| traced.passes_stop = true);
+        }
+        changed |= if seized {
+            let code = signal | EVENT_STOP << 8;
+            let uid = task.credentials().lock().uid;
+            let info = SigInfo::from_process(signal, code, task.tid, uid);
+            let why = if stopped_by != 0 { CLD_STOPPED } else { CLD_TRAPPED };
+            stop(task, frame, code, why, Some(info), 0).1
+        } else {
+            let (given, changed) = stop(task, frame, signal, CLD_STOPPED, None, 0);
+            if given != 0 && given != SIGSTOP {
+                send(task, given);
+            }
+            changed
+        };
+    }
+}
+
+/// On the way out, behind everything else: the trap flag for a single step.
+pub fn leaves(task: &Task, frame: &mut Frame) {
+    if resume(task) != Resume::Step || frame.rflags & TRAP_FLAG != 0 {
+        return;
+    }
+    task.tracing.with(|traced| traced.registers.complete_running(frame));
+    // A step begins in the text, not in a stub.
+    normalise(task, frame);
+    frame.rflags |= TRAP_FLAG;
+    task.tracing.steps.store(true, Relaxed);
+}
+
+/// The trap of a single step came. False when there is no tracer any more, and the program is not to hear of it.
+pub fn stepped(task: &Task, frame: &mut Frame) -> bool {
+    let steps = task.tracing.steps.swap(false, Relaxed);
+    if steps {
+        frame.rflags &= !TRAP_FLAG;
+    }
+    !steps || task.tracing.is_on()
+}
+
+/// The call that is to be made again by what the tracer left in the registers: it may have put aside an interrupted call, let
+/// the thread run something else, and put the registers back.
+pub fn interrupted(frame: &Frame) -> Option<(u64, Result<usize>)> {
+    let result = [RESTART, RESTART_NO_HANDLER].into_iter().find(|e| frame.rax == e.to_return() as u64)?;
+    let number = frame.orig_rax as i32;
+    (number >= 0).then_some((number as u64, Err(result)))
+}
+
+/// The thread is about to end, with this if its process does as well.
+pub fn ends(task: &Task, frame: &mut Frame, status: Option<&Status>) {
+    let code = match status {
+        Some(Status::Exit { code }) => u64::from(*code) << 8,
+        Some(Status::Signal { number }) => u64::from(*number),
+        _ => 0,
+    };
+    event(task, frame, EVENT_EXIT, O_TRACEEXIT, code);
+}
