@@ -368,6 +368,10 @@ fn pages_about_the_overlay_work_as_printed() {
                 [..],
         ),
         ("how-to/shell.md", &["out\n", "hello from /tmp\n", "[overlay]", "GNU bash"]),
+        (
+            "how-to/strace.md",
+            &["execve(\"/usr/bin/cat\", ", "openat(AT_FDCWD, \"/etc/debian_version\"", "#1  0x", "$1 = 21"],
+        ),
         ("how-to/read-logs.md", &["GET / HTTP/1.1", "GET /missing HTTP/1.1\" 404", "access.log"]),
         ("how-to/reconfigure.md", &["It works", "the new configuration"]),
         (
