@@ -208,7 +208,7 @@ impl Registers {
     /// The whole area in standard format (NT_X86_XSTATE), which says by itself what is enabled.
     pub fn extended(&self) -> Result<Vec<u8>> {
         let mut area = Vec::new();
-        let bytes = self.fpu.bytes();
+        let bytes = &self.fpu.bytes()[..self.extended_bytes()];
         area.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
         area.extend_from_slice(bytes);
         area[ENABLED..HEADER].fill(0);
@@ -216,8 +216,13 @@ impl Registers {
         Ok(area)
     }
 
+    /// What the processor has, without what the kernel's area is rounded up by: tracers know the size to the byte.
     pub fn extended_bytes(&self) -> usize {
-        self.fpu.bytes().len()
+        let most = self.fpu.bytes().len();
+        match fpu::features() {
+            0 => most,
+            _ => most.min(core::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize),
+        }
     }
 
     /// Sets the FXSAVE area, or its beginning. `EINVAL` for bits that the processor would refuse.
@@ -250,7 +255,9 @@ impl Registers {
         fpu::accept(&mut area, fpu::Extent::Full(length), fpu::features(), mask).ok_or(EINVAL)?;
         // Which bits MXCSR has is the processor's to say: the next check goes by it.
         area[MXCSR_MASK..MXCSR_MASK + 4].copy_from_slice(&self.fpu.bytes()[MXCSR_MASK..MXCSR_MASK + 4]);
-        self.fpu.bytes_mut().copy_from_slice(&area);
+        let own = self.fpu.bytes_mut();
+        own[length..].fill(0);
+        own[..length].copy_from_slice(&area);
         self.fpu_changed = true;
         Ok(())
     }
