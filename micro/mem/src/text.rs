@@ -121,7 +121,7 @@ impl Text {
         let site = self.sites.get((offset / SLOT) as usize)?;
         let at = self.origin.wrapping_add(site.offset.into());
         let (before, after, inside) = (u64::from(site.before), u64::from(site.after), offset % SLOT);
-        let tail = before + 7 + 14;
+        let tail = Layout::of(*site).tail as u64;
         Some(match inside {
             _ if inside < before => at + inside,
             // Before the call was made, for RCX does not survive it either way.
@@ -183,15 +183,7 @@ impl Text {
         let (before, after) = (usize::from(site.before), usize::from(site.after));
         let mut code = [0u8; SLOT as usize];
         let lea = before;
-        let jump = lea + 7;
-        // The address behind the jump is aligned where there is room: programs may have such accesses checked (RFLAGS.AC).
-        let length_from = |address: usize| match after {
-            0 => address + 8,
-            _ => address + 8 + after + JUMP_LENGTH,
-        };
-        let aligned = (jump + JUMP_INDIRECT).next_multiple_of(8);
-        let address = if length_from(aligned) > code.len() { jump + JUMP_INDIRECT } else { aligned };
-        let (tail, length) = (address + 8, length_from(address));
+        let Layout { jump, address, tail, length } = Layout::of(site);
         if length > code.len() {
             return None;
         }
@@ -236,6 +228,29 @@ impl Text {
                 copy.write(at, &bytes);
             }
         }
+    }
+}
+
+/// Where the parts of a stub lie behind the copied instructions and the LEA: the jump, the address that it takes, what is copied
+/// from behind the call, and the end.
+struct Layout {
+    jump: usize,
+    address: usize,
+    tail: usize,
+    length: usize,
+}
+
+impl Layout {
+    fn of(site: Site) -> Layout {
+        let (after, jump) = (usize::from(site.after), usize::from(site.before) + 7);
+        let at = |address: usize| {
+            let tail = address + 8;
+            let length = if after == 0 { tail } else { tail + after + JUMP_LENGTH };
+            Layout { jump, address, tail, length }
+        };
+        // The address is aligned where there is room: programs may have such accesses checked (RFLAGS.AC).
+        let aligned = at((jump + JUMP_INDIRECT).next_multiple_of(8));
+        if aligned.length > SLOT as usize { at(jump + JUMP_INDIRECT) } else { aligned }
     }
 }
 

@@ -176,7 +176,7 @@ fn an_address_in_a_stub_is_one_in_the_text() {
     // mov, lea, jmp.
     is(first, &[(0, 0x100), (5, 0x105), (12, 0x105)]);
     // lea, jmp, the two instructions behind the call, and the jump back.
-    is(last, &[(0, 0x2010), (7, 0x2010), (21, 0x2012), (24, 0x2015), (25, 0x2016)]);
+    is(last, &[(0, 0x2010), (7, 0x2010), (24, 0x2012), (27, 0x2015), (28, 0x2016)]);
     is(a, &[(0, 0)]);
 }
 
