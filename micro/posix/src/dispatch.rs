@@ -66,7 +66,9 @@ macro_rules! admitted {
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
             match HANDLER {
-                Some(_) if api_alloc::is_low() && !out_of_memory::relieve(task::current()) => Err(ENOMEM),
+                Some(_) if api_alloc::is_low() && !crate::out_of_memory::relieve(crate::task::current()) => {
+                    Err(ENOMEM)
+                }
                 Some(handler) => handler(call),
                 None => Err(ENOSYS),
             }
@@ -85,7 +87,7 @@ macro_rules! relieved {
         const HANDLER: Option<Handler> = $handler;
         fn relieve(call: &mut Call<'_>) -> Result<usize> {
             if api_alloc::is_low() {
-                out_of_memory::relieve(task::current());
+                crate::out_of_memory::relieve(crate::task::current());
             }
             HANDLER.map_or(Err(ENOSYS), |handler| handler(call))
         }
