@@ -198,6 +198,13 @@ pub trait File: Any + Send + Sync {
         Ok((n, end + n as u64))
     }
 
+    /// Lines of its own in /proc/PID/fdinfo (proc_pid_fdinfo(5)). In the file's own crate, so that an image in which nobody opens
+    /// such files has none of it.
+    fn show_info(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        let _ = out;
+        Ok(())
+    }
+
     /// True when the file has positions: lseek, pread and pwrite work. Otherwise they answer ESPIPE.
     fn is_seekable(&self) -> bool {
         false

@@ -189,16 +189,6 @@ impl Instance {
         Ok(())
     }
 
-    /// Shows number, device, inode and mask of each watch (/proc/PID/fdinfo).
-    pub fn watched(&self, mut show: impl FnMut(i32, u64, u64, u32)) {
-        let watches: Vec<Arc<Mark>> = self.state.lock().watches.values().cloned().collect();
-        for mark in watches {
-            if let Ok(stat) = mark.inode.stat() {
-                show(mark.number, stat.device, stat.inode, mark.mask.load(Ordering::Relaxed) & SHOWN);
-            }
-        }
-    }
-
     fn push(&self, event: Event) {
         {
             let mut state = self.state.lock();
@@ -220,6 +210,16 @@ impl Instance {
 }
 
 impl File for Instance {
+    fn show_info(&self, out: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        let watches: Vec<Arc<Mark>> = self.state.lock().watches.values().cloned().collect();
+        for mark in watches {
+            let Ok(Stat { inode, device, .. }) = mark.inode.stat() else { continue };
+            let (watch, mask) = (mark.number, mark.mask.load(Ordering::Relaxed) & SHOWN);
+            writeln!(out, "inotify wd:{watch:x} ino:{inode:x} sdev:{device:x} mask:{mask:x} ignored_mask:0")?;
+        }
+        Ok(())
+    }
+
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         let mut done = 0;
         loop {

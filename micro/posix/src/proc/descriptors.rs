@@ -140,14 +140,6 @@ fn info(fd: Key) -> Result<Vec<u8>> {
             let _ = writeln!(out, "tfd: {fd:8} events: {events:8x} data: {data:16x}");
         });
     }
-    #[cfg(feature = "inotify")]
-    if let Some(instance) = description.file().as_any().downcast_ref::<inotify::Instance>() {
-        instance.watched(|watch, device, inode, mask| {
-            let _ = writeln!(
-                out,
-                "inotify wd:{watch:x} ino:{inode:x} sdev:{device:x} mask:{mask:x} ignored_mask:0"
-            );
-        });
-    }
+    let _ = description.file().show_info(&mut out);
     text(out)
 }
