@@ -101,6 +101,24 @@ fn a_machine_that_is_always_started_again_stays_ended_when_it_is_stopped() {
     unilith.run(&["ps", "-a", "--format", "{{.State}}"]).ok().says("exited");
 }
 
+/// Between two starts nothing runs, and the supervisor is there.
+#[test]
+fn a_machine_that_fails_and_is_started_again_without_end_is_stopped_and_removed() {
+    let unilith = Unilith::with_guest(
+        &Script::new().status("started 1000").print("no such file\n").status("exit 7").end(),
+    );
+    for end in [&["rm", "-f"][..], &["stop"]] {
+        run(&unilith, &["--name", "fails", "--restart", "always"]);
+        eventually("it was started again", || {
+            unilith.run(&["logs", "fails"]).out.matches("no such file").count() > 2
+        });
+        unilith.run(&[end, &["fails"]].concat()).ok();
+    }
+    unilith.run(&["ps", "-a", "--format", "{{.State}}"]).ok().says("exited");
+    unilith.run(&["rm", "fails"]).ok();
+    assert_eq!(unilith.run(&["ps", "-aq"]).ok().out, "");
+}
+
 #[test]
 fn volumes_have_names_and_are_not_removed_while_a_machine_has_them() {
     let unilith = server();

@@ -62,7 +62,7 @@ fn again(machine: &Machine, called: &str) -> Result<()> {
             )));
         }
     }
-    let Some(mut held) = machine.hold_when_free()? else {
+    let Some(mut held) = machine.hold_when_free(None)? else {
         return Err(MachineError::NotFound(machine.spec.name.clone()).into());
     };
     held.renew()?;

@@ -3,8 +3,11 @@
 
 use crate::fault::{Fault, Result};
 use crate::output::say;
-use std::time::Duration;
-use unilith_machine::store::{Machine, Store};
+use std::time::{Duration, Instant};
+use unilith_machine::{
+    MachineError,
+    store::{Machine, Store},
+};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -28,7 +31,14 @@ pub fn stop(store: &Store, machine: &Machine, seconds: Option<u64>) -> Result<()
     machine.note_stop()?;
     super::pause::resume(machine);
     let seconds = seconds.or(machine.spec.stop_timeout).unwrap_or(10);
-    Ok(machine.stop(store, false, Duration::from_secs(seconds))?)
+    match machine.stop(store, false, Duration::from_secs(seconds)) {
+        // It has ended, and its supervisor was about to start it again.
+        Err(MachineError::NotRunning(_)) if machine.try_hold()?.is_none() => {
+            machine.hold_when_free(Some(Instant::now() + Duration::from_secs(seconds)))?;
+            Ok(())
+        }
+        result => Ok(result?),
+    }
 }
 
 #[derive(clap::Args, Clone, Debug)]

@@ -244,11 +244,20 @@ impl Machine {
         }
     }
 
-    /// The machine with its lock once its supervisor, which is about to end, has let go; `None` if it removed the machine.
-    pub fn hold_when_free(&self) -> Result<Option<Held>, MachineError> {
-        while self.folder.join("machine.json").exists() {
+    /// Whether nobody has removed it.
+    pub fn exists(&self) -> bool {
+        self.folder.join("machine.json").exists()
+    }
+
+    /// The machine with its lock once its supervisor, which is about to end, has let go; `None` if it removed the machine, or
+    /// holds it at the deadline.
+    pub fn hold_when_free(&self, deadline: Option<Instant>) -> Result<Option<Held>, MachineError> {
+        while self.exists() {
             if let Some(held) = self.try_hold()? {
                 return Ok(Some(held));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break;
             }
             std::thread::sleep(POLL);
         }

@@ -162,7 +162,7 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     let store = Store::open()?;
     store.sweep()?;
     if let Ok(machine) = store.find(&record.id)
-        && let Some(held) = machine.hold_when_free()?
+        && let Some(held) = machine.hold_when_free(None)?
     {
         held.remove()?;
     }
