@@ -84,6 +84,43 @@ fn user_mode_networking_needs_no_root_and_leaves_nothing_after_kill_9() {
     unilith.run(&["ps", "-a"]).ok().says("exited (137)");
 }
 
+/// On whatever network is chosen without a word.
+#[test]
+fn a_server_that_is_started_again_has_its_port_again() {
+    let unilith = Unilith::new();
+    if !is_there(&unilith) {
+        return;
+    }
+    let (port, machine) = (free_port().to_string(), unilith_tests::tested_machine());
+    let publish = format!("127.0.0.1:{port}:6379");
+    let redis = |words: &[&str]| {
+        slow_client("redis-cli", &[&["-p", &port], words].concat(), Duration::from_secs(10)).out
+    };
+    unilith
+        .run(&[
+            "run",
+            "-d",
+            "--machine",
+            &machine,
+            "--name",
+            "front",
+            "--restart",
+            "always",
+            "-p",
+            &publish,
+            "redis",
+        ])
+        .ok();
+    for _ in 0..2 {
+        eventually("it answers", || redis(&["ping"]) == "PONG\n");
+        redis(&["set", "seen", "yes"]);
+        redis(&["shutdown", "nosave"]);
+        eventually("another one answers", || redis(&["exists", "seen"]) == "0\n");
+    }
+    unilith.run(&["rm", "-f", "front"]).ok();
+    assert!(TcpListener::bind(("127.0.0.1", port.parse().unwrap())).is_ok(), "the port is free");
+}
+
 #[test]
 fn a_port_that_needs_root_is_published_as_one_that_does_not() {
     let unilith = Unilith::new();

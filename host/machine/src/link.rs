@@ -10,7 +10,9 @@ use std::{
     net::Ipv4Addr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
+    thread::JoinHandle,
 };
+use tokio::sync::oneshot;
 use unilith_network::{
     dns::{self, Lookup},
     interface::Interface,
@@ -37,6 +39,7 @@ pub struct Link {
     names: Option<dns::Sockets>,
     /// Of an interface that was taken over.
     resolver: Option<Resolver>,
+    serving: Option<Serving>,
     /// Ends when it is dropped.
     _passt: Option<Passt>,
 }
@@ -142,6 +145,7 @@ impl Link {
             listeners,
             names: None,
             resolver: None,
+            serving: None,
             _passt: None,
         }
     }
@@ -169,7 +173,7 @@ impl Link {
 
     /// To be called when the machine has started: gives up the descriptor, so that the device or passt goes with the
     /// machine, and serves the ports and names of a tap device, or the names of an interface, from a thread that lives as
-    /// long as the process. `names` answers the machine's questions for names that it knows, `servers` all others; none: those
+    /// long as the link. `names` answers the machine's questions for names that it knows, `servers` all others; none: those
     /// of this host.
     pub fn serve(
         &mut self,
@@ -179,23 +183,54 @@ impl Link {
     ) -> Result<(), MachineError> {
         self.device = None;
         if let Some(resolver) = self.resolver.take() {
-            return in_background("resolver", resolver.serve());
+            self.serving = Some(Serving::begin("resolver", resolver.serve())?);
+            return Ok(());
         }
         let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
         let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
         let servers = if servers.is_empty() { dns::host_servers() } else { servers.to_vec() };
         let taken = self.names.take();
-        in_background("proxy", serve(routes, pair, taken, servers, names, limits))
+        self.serving = Some(Serving::begin("proxy", serve(routes, pair, taken, servers, names, limits))?);
+        Ok(())
     }
 }
 
-/// Runs it in a thread of its own, which begins in the network namespace of this one.
-fn in_background(name: &str, work: impl Future<Output = ()> + Send + 'static) -> Result<(), MachineError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(MachineError::Proxy)?;
-    let thread = std::thread::Builder::new().name(name.into());
-    thread.spawn(move || runtime.block_on(work)).map(drop).map_err(MachineError::Proxy)
+/// Work in a thread of its own, which begins in the network namespace of this one. It ends when this goes, and gives up its
+/// sockets: a machine that is started again by the same process wants the same ports.
+#[derive(Debug)]
+struct Serving {
+    /// Dropped to end it.
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    fn begin(name: &str, work: impl Future<Output = ()> + Send + 'static) -> Result<Serving, MachineError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(MachineError::Proxy)?;
+        let (end, ended) = oneshot::channel::<()>();
+        let serve = move || {
+            runtime.spawn(work);
+            // Nothing is sent: the other side goes.
+            let _ = runtime.block_on(ended);
+            // A name that is being looked up has no end in sight.
+            runtime.shutdown_background();
+        };
+        let thread =
+            std::thread::Builder::new().name(name.into()).spawn(serve).map_err(MachineError::Proxy)?;
+        Ok(Serving { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What every network takes.
