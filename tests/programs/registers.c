@@ -142,32 +142,59 @@ static void *noise(void *pipe_end)
     return NULL;
 }
 
-static void begin_alignment_checks(void)
+static void set_flag(unsigned long flag)
 {
-    __asm__ volatile("pushfq\norq $0x40000, (%%rsp)\npopfq" ::: "memory", "cc");
+    __asm__ volatile("pushfq\norq %0, (%%rsp)\npopfq" ::"r"(flag) : "memory", "cc");
 }
 
-static void end_alignment_checks(void)
+static void clear_flag(unsigned long flag)
 {
-    __asm__ volatile("pushfq\nandq $~0x40000, (%%rsp)\npopfq" ::: "memory", "cc");
+    __asm__ volatile("pushfq\nandq %0, (%%rsp)\npopfq" ::"r"(~flag) : "memory", "cc");
 }
 
-// A program that wants its own accesses aligned asks nothing of the kernel's, which are made on odd addresses here.
-static void calls_are_made_with_alignment_checks(void)
+static void traced(int signal)
+{
+    (void)signal;
+}
+
+enum { TRAP = 1 << 8, DIRECTION = 1 << 10, NESTED = 1 << 14, ALIGNMENT = 1 << 18 };
+
+// Flags are the program's: that it wants its own accesses aligned, its instructions counted or its strings backwards asks
+// nothing of the kernel, whose accesses are made on odd addresses here.
+static void calls_are_made_with_flag(unsigned long flag)
 {
     static char odd[512], name[16];
+    static char pages[3 * 4096] __attribute__((aligned(4096)));
     int ends[2];
     struct vectors in = {0}, out;
     char *path = memcpy(name + 1, "/tmp", 5);
     CHECK(pipe(ends) == 0);
-    begin_alignment_checks();
+    memset(pages, 'p', sizeof pages);
+    for (int i = 0; i < 301; i++)
+        odd[1 + i] = (char)i;
+    set_flag(flag);
     long written = call(SYS_write, ends[1], (long)(odd + 1), 301, &in, &out);
+    set_flag(flag);
     long read = call(SYS_read, ends[0], (long)(odd + 3), 301, &in, &out);
-    long named = call(SYS_uname, (long)(odd + 1), 0, 0, &in, &out);
-    long told = call(SYS_clock_gettime, CLOCK_MONOTONIC, (long)(odd + 5), 0, &in, &out);
+    set_flag(flag);
+    long named = call(SYS_uname, (long)(pages + 1), 0, 0, &in, &out);
+    set_flag(flag);
+    long told = call(SYS_clock_gettime, CLOCK_MONOTONIC, (long)(odd + 405), 0, &in, &out);
+    set_flag(flag);
     long opened = call(SYS_open, (long)path, O_RDONLY, 0, &in, &out);
-    end_alignment_checks();
-    CHECK(written == 301 && read == 301 && named == 0 && told == 0 && opened > 0);
+    set_flag(flag);
+    long mine = call(SYS_getpid, 0, 0, 0, &in, &out);
+    set_flag(flag);
+    long random = call(SYS_getrandom, (long)(pages + 4096), 4096, 0, &in, &out);
+    clear_flag(flag);
+    CHECK(written == 301 && read == 301 && named == 0 && told == 0 && opened > 0 && random == 4096 && mine == getpid());
+    for (int i = 0; i < 301; i++)
+        CHECK(odd[3 + i] == (char)i);
+    CHECK(!memcmp(pages + 1, "Linux", 6) && pages[0] == 'p');
+    // Nothing in front of it or behind it was written.
+    for (int i = 2048; i < 4096; i++)
+        CHECK(pages[i] == 'p' && pages[i + 6144] == 'p');
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && close((int)opened) == 0);
 }
 
 int main(void)
@@ -226,7 +253,12 @@ int main(void)
     while (read(ends[0], fresh, 65536) > 0)
         ;
     CHECK(pthread_join(other, NULL) == 0);
-    calls_are_made_with_alignment_checks();
+    calls_are_made_with_flag(ALIGNMENT);
+    calls_are_made_with_flag(DIRECTION);
+    calls_are_made_with_flag(NESTED);
+    action.sa_handler = traced;
+    CHECK(sigaction(SIGTRAP, &action, NULL) == 0);
+    calls_are_made_with_flag(TRAP);
     printf("all register tests passed\n");
     return 0;
 }

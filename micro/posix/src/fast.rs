@@ -2,7 +2,7 @@
 //! Calls that only read a number: entered without saving vector registers (see `api_plat::set_fast_call`).
 //!
 //! Each function must compile to code without vector instructions, callees included; the test
-//! `fast_calls_touch_no_vector_register` disassembles the image. The table of calls has a handler for each of them
+//! `fast_calls_touch_no_vector_register_and_no_strings` disassembles the image. The table of calls has a handler for each of them
 //! as well, for tracing.
 
 use crate::task::{self, Task};

@@ -229,7 +229,7 @@ pub type FastCall = extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
 /// # Safety
 ///
 /// Neither `call` nor anything it calls touches a vector register: it is `#[unsafe(no_mangle)]`, its name begins with
-/// `unilith_fast_`, and the test `fast_calls_touch_no_vector_register` disassembles it. It does not block, but for
+/// `unilith_fast_`, and the test `fast_calls_touch_no_vector_register_and_no_strings` disassembles it. It does not block, but for
 /// faults of its copies to and from the program's memory.
 pub unsafe fn set_fast_call(number: u32, call: FastCall) {
     // SAFETY: by the caller's word.

@@ -36,7 +36,7 @@ extern "C" fn unilith_pc_interrupt(frame: &mut Frame, vector: u32) -> u64 {
 }
 
 /// An exception; on the exception stack with interrupts off. Answers where the [`Trap`] is that
-/// [`unilith_trap`] handles, on a stack where that may block; does not return for faults of the kernel.
+/// [`unilith_trap`] handles, on a stack where that may block, or 0 to go back; does not return for faults of the kernel.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.unilith_gate")]
 extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> u64 {
@@ -51,6 +51,9 @@ extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> 
     };
     if matches!(vector, 2 | 8 | 18) {
         crash::exception(frame, vector, error, cr2);
+    }
+    if overlay.is_none() && trap::clear_flag(frame, vector) {
+        return 0;
     }
     let address = if vector == PAGE_FAULT { cr2 } else { 0 };
     match overlay {

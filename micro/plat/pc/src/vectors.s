@@ -82,6 +82,8 @@ unilith_exception:
     mov esi, eax
     mov rdx, cr2
     call unilith_pc_exception
+    test rax, rax
+    jz unilith_resume
     # RAX: the Trap, moved off the exception stack.
     jmp unilith_handle_trap
 

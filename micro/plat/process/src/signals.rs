@@ -43,9 +43,6 @@ const SIGSYS: u32 = 31;
 const WORK: u32 = 300;
 const CALL: u32 = 301;
 const GENERAL_PROTECTION: u32 = 13;
-const ALIGNMENT_CHECK: u32 = 17;
-/// RFLAGS: accesses that are not aligned are faults, in ring 3, where this kernel runs as well.
-const AC: u64 = 1 << 18;
 
 const SYS_SECCOMP: i32 = 1;
 const SYS_USER_DISPATCH: i32 = 2;
@@ -256,9 +253,9 @@ extern "C" fn unilith_process_signal(
                 // This host process had not touched the stack before.
                 return 0;
             }
-            if vector == ALIGNMENT_CHECK && matches!(origin(&mut context.general()), Origin::Kernel) {
-                // The program called with the flag set, which a jump into the kernel does not clear.
-                context.rflags &= !AC;
+            let mut frame = context.general();
+            if overlay.is_none() && trap::clear_flag(&mut frame, vector) {
+                context.rflags = frame.rflags;
                 return 0;
             }
             exception(context, overlay, vector, context.error, address)

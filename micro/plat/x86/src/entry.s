@@ -104,9 +104,11 @@ unilith_entry_end:
     movups [rsp + \below + 240], xmm15
 .endm
 
-# Completes the Frame of a system call; RSP is 8 below it. Vector registers: `api_plat::FRAME_VECTORS`.
+# Completes the Frame of a system call; RSP is 8 below it. Vector registers: `api_plat::FRAME_VECTORS`. A program may jump
+# here with the direction flag set, which the kernel's copies would follow; an audited call has no string instruction.
 .balign 16
 unilith_save_rest:
+    cld
     mov [rsp + 8 + {RAX}], rax
     mov [rsp + 8 + {RCX}], rcx
     mov [rsp + 8 + {RBX}], rbx

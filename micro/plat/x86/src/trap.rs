@@ -16,12 +16,21 @@ pub struct Trap {
 }
 
 pub const PAGE_FAULT: u32 = 14;
+const DEBUG: u32 = 1;
+const GENERAL_PROTECTION: u32 = 13;
+const ALIGNMENT_CHECK: u32 = 17;
 /// Stands for a system call of an overlay program, which has no vector of its own.
 pub const SYSTEM_CALL: u32 = 256;
 /// Of a page fault's error code: the page is there and may not be used so.
 const PRESENT: u64 = 1;
 /// RFLAGS.IF
 const INTERRUPTS: u64 = 0x200;
+/// RFLAGS.TF: an exception behind each instruction.
+const TRAP_FLAG: u64 = 1 << 8;
+/// RFLAGS.NT: IRET in 64-bit mode refuses to run (SDM 2A, IRET).
+const NESTED_TASK: u64 = 1 << 14;
+/// RFLAGS.AC: accesses must be aligned, where the kernel is not privileged.
+const ALIGNMENT_CHECKS: u64 = 1 << 18;
 /// The red zone of the System V ABI (3.2.2): bytes below RSP that an interrupted function may use.
 const RED_ZONE: u64 = 128;
 
@@ -59,6 +68,22 @@ pub fn origin(frame: &mut Frame) -> Origin {
         }
     }
     Origin::Kernel
+}
+
+/// Clears the program's flag that an instruction of the kernel ran into: a jump into the kernel leaves all flags as they are,
+/// where SYSCALL clears those in IA32_FMASK. Answers whether there was one; the kernel goes on where it was then.
+pub fn clear_flag(frame: &mut Frame, vector: u32) -> bool {
+    let flag = match vector {
+        DEBUG => TRAP_FLAG,
+        GENERAL_PROTECTION => NESTED_TASK,
+        ALIGNMENT_CHECK => ALIGNMENT_CHECKS,
+        _ => return false,
+    };
+    let found = frame.rflags & flag != 0 && !matches!(origin(frame), Origin::Program);
+    if found {
+        frame.rflags &= !flag;
+    }
+    found
 }
 
 /// Copies a program's frame to the top of the running thread's kernel stack, which is empty while the program runs.
