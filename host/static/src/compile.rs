@@ -87,7 +87,7 @@ impl Workshop {
         }
         let mut link = command("ld");
         link.args(["-static", "--gc-sections", "-z", "noexecstack", "--build-id=none", "-o"]).arg(&output);
-        link.args(around(&libc, &[objects.clone(), libc.lib("native.o")])?);
+        link.args(around(&libc, &[objects.clone(), libc.lib("native.o")], "native")?);
         let linked = finish(&mut link)?;
         let messages = outcome.messages + &linked.messages;
         if linked.code != 0 {
@@ -100,11 +100,13 @@ impl Workshop {
     }
 }
 
-/// What a link of a program takes: start files, these objects, and the libraries.
-pub fn around(libc: &Libc, objects: &[PathBuf]) -> Result<Vec<OsString>> {
+/// What a link of a program takes: start files, these objects, and the libraries. `side`: `native` for a program of Linux, `linked`
+/// for one with a kernel.
+pub fn around(libc: &Libc, objects: &[PathBuf], side: &str) -> Result<Vec<OsString>> {
     let own = run("asking the compiler for its library", command("gcc").arg("-print-libgcc-file-name"))?;
     let mut out: Vec<OsString> = vec![libc.lib("crt1.o").into(), libc.lib("crti.o").into()];
     out.extend(objects.iter().map(|object| object.clone().into_os_string()));
+    out.push(libc.lib(&format!("libunilith-{side}.a")).into());
     out.extend(["--start-group".into(), libc.lib("libc.a").into(), own.trim().into(), "--end-group".into()]);
     out.push(libc.lib("crtn.o").into());
     Ok(out)

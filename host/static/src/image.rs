@@ -100,10 +100,11 @@ impl Workshop {
                     link.arg("-L").arg(&scripts).arg("-T").arg(scripts.join(&file));
                     link.args(["-static", "--gc-sections", "-z", "max-page-size=4096", "-z", "noexecstack"]);
                     link.args(["-z", "norelro", "--build-id=none", "--no-warn-rwx-segments", "-o"]).arg(&to);
-                    link.arg(kernel)
-                        .arg(&starts)
-                        .args(more)
-                        .args(compile::around(&libc, std::slice::from_ref(&program))?);
+                    link.arg(kernel).arg(&starts).args(more).args(compile::around(
+                        &libc,
+                        std::slice::from_ref(&program),
+                        "linked",
+                    )?);
                     let output =
                         link.output().map_err(|e| StaticError::new(format!("cannot run ld: {e}")))?;
                     Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
@@ -127,10 +128,14 @@ impl Workshop {
                     return Err(StaticError::new(failure(&said)));
                 }
                 let calls = exported(&read(&to)?)?;
-                start(&|call| calls.contains(call) || calls.contains("unilith_syscall_any"))?;
+                let any = calls.contains(ANY);
+                start(&|call| calls.contains(call) || any && call.starts_with(SYSCALL))?;
                 link(&more)?;
                 warnings.extend(reach.dlopen());
                 warnings.extend(reach.any());
+                if calls.contains(RAW) && calls.contains("unilith_network_start") {
+                    warnings.extend(reach.stack_has_device());
+                }
                 let boot = new.join("kernel");
                 write(&boot, loaded(read(&to)?, script == "process")?)?;
                 // A process machine executes it as nobody, whatever this user's umask is.
@@ -148,6 +153,12 @@ impl Workshop {
 const SOCKET: &str = "unilith_syscall_41";
 const SOCKETPAIR: &str = "unilith_syscall_53";
 
+/// What the names of all system calls begin with, and one with any number.
+const SYSCALL: &str = "unilith_syscall_";
+const ANY: &str = "unilith_syscall_any";
+/// unilith_netdev_open of `unilith/netdev.h`.
+const RAW: &str = "unilith_raw_open";
+
 /// What the kernel starts for the program (`micro/kernel/src/linked.rs`), if it is in this kernel and used.
 fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
     let one = |part: &str, calls: &[&str]| {
@@ -159,6 +170,7 @@ fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
     };
     one("network", &[SOCKET])
         + &one("unix", &[SOCKET, SOCKETPAIR])
+        + &one("raw", &[RAW])
         + ".section .note.GNU-stack,\"\",@progbits\n"
 }
 

@@ -29,7 +29,7 @@ const TOOLS: [(&str, &str); 6] = [
     ("/usr/include/linux/version.h", "linux-libc-dev"),
 ];
 
-/// A built C library: `include`, and in `lib` `libc.a`, the start files and `native.o`.
+/// A built C library: `include`, and in `lib` `libc.a`, the start files, `native.o` and the raw APIs' `libunilith-*.a`.
 #[derive(Clone, Debug)]
 pub struct Libc {
     pub folder: PathBuf,
@@ -47,10 +47,15 @@ impl Workshop {
         let of_image = |e: unilith_image::ImageError| StaticError::new(e.message);
         let package = SourcePackage::find("musl", &self.cache, offline, progress).map_err(of_image)?;
         let changes = files(&self.micro.join("libc/musl"))?;
+        let raw = Raw {
+            headers: files(&self.micro.join("raw/include"))?,
+            program: files(&self.micro.join("raw/program"))?,
+        };
         let folder = |package: &SourcePackage| -> Result<PathBuf> {
             let digest = package.digest();
             let mut parts = vec![digest.as_bytes(), FLAGS.as_bytes()];
-            parts.extend(changes.iter().flat_map(|(name, bytes)| [name.as_bytes(), bytes.as_slice()]));
+            let all = changes.iter().chain(&raw.headers).chain(&raw.program);
+            parts.extend(all.flat_map(|(name, bytes)| [name.as_bytes(), bytes.as_slice()]));
             Ok(self.sub("musl")?.join(key(parts)))
         };
         let kept = folder(&package)?;
@@ -72,7 +77,10 @@ impl Workshop {
                 "building musl {} for programs that are linked with the kernel",
                 package.version
             ));
-            appear(&kept, |new| build(&description, &changes, new))?;
+            appear(&kept, |new| {
+                build(&description, &changes, new)?;
+                raw.build(new)
+            })?;
         }
         Ok(Libc { folder: kept })
     }
@@ -93,6 +101,47 @@ fn need(progress: &dyn Progress) -> Result<()> {
     let mut install = command("apt-get");
     install.args(["install", "--yes", "--quiet=2", "--no-install-recommends"]).args(&missing);
     run("installing", install.env("DEBIAN_FRONTEND", "noninteractive")).map(|_| ())
+}
+
+/// The raw APIs (`micro/raw`): their headers, and what a program has of them with a kernel and without.
+struct Raw {
+    headers: BTreeMap<String, Vec<u8>>,
+    program: BTreeMap<String, Vec<u8>>,
+}
+
+impl Raw {
+    /// Adds headers and libraries to a C library.
+    fn build(&self, new: &Path) -> Result<()> {
+        let put = |folder: &Path, files: &BTreeMap<String, Vec<u8>>| {
+            files.iter().try_for_each(|(name, bytes)| {
+                let path = folder.join(name);
+                let folder = path.parent().unwrap_or(folder);
+                fs::create_dir_all(folder).map_err(|e| StaticError::io("make", folder, &e))?;
+                write(&path, bytes)
+            })
+        };
+        let include = new.join("include");
+        put(&include, &self.headers)?;
+        let work = tempfile::tempdir_in(new).map_err(|e| StaticError::io("make a folder in", new, &e))?;
+        put(work.path(), &self.program)?;
+        for (source, side) in [("linked.s", "linked"), ("native.c", "native")] {
+            let object = work.path().join(source).with_extension("o");
+            let mut compile = command("gcc");
+            compile.args([
+                "-Os",
+                "-fno-pie",
+                "-fno-stack-protector",
+                "-ffunction-sections",
+                "-nostdinc",
+                "-isystem",
+            ]);
+            compile.arg(&include).arg("-c").arg(work.path().join(source)).arg("-o").arg(&object);
+            run("compiling the raw APIs' library", &mut compile)?;
+            let archive = new.join("lib").join(format!("libunilith-{side}.a"));
+            run("packing the raw APIs' library", command("ar").arg("rcsD").arg(archive).arg(&object))?;
+        }
+        Ok(())
+    }
 }
 
 /// The files of a folder by their paths in it.

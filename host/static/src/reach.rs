@@ -135,6 +135,16 @@ impl Reach {
         ))
     }
 
+    /// The program drives a network device and makes sockets.
+    pub fn stack_has_device(&self) -> Option<String> {
+        const SOCKET: &str = "unilith_syscall_41";
+        let who = self.who(SOCKET).or_else(|| self.who("unilith_syscall_any"))?;
+        Some(format!(
+            "{who}: so the kernel's TCP/IP has the first network device and unilith_netdev_open of it answers EBUSY; leave TCP/IP \
+             out with --set net=none"
+        ))
+    }
+
     /// A number of a system call is no constant.
     pub fn any(&self) -> Option<String> {
         let who = self.who("unilith_syscall_any")?;

@@ -25,6 +25,8 @@ mod machine;
 mod network;
 #[cfg(all(panic = "abort", feature = "overlay"))]
 mod overlay;
+#[cfg(all(panic = "abort", feature = "linked"))]
+mod raw;
 #[cfg(panic = "abort")]
 mod start;
 

@@ -44,6 +44,14 @@ macro_rules! entries {
             include_str!("linked.s"),
             $(entry!($number $name),)*
             "linked_call any, any",
+            "linked_raw count",
+            "linked_raw open",
+            "linked_raw listening",
+            "linked_raw allocate",
+            "linked_raw free",
+            "linked_raw rx_burst",
+            "linked_raw tx_burst",
+            "linked_function unilith_raw_wait, raw_wait, -1",
             SEVERAL = const !api_plat::KERNEL_IN_LAST_2_GIB as u32,
             GS_FRAME = const offset_of!(Cpu, frame),
             RSP = const offset_of!(Frame, rsp),
@@ -69,25 +77,29 @@ macro_rules! entries {
 syscall_table::system_calls!(entries);
 
 unsafe extern "Rust" {
-    // Jumps to one of two below, made by whoever links (`host/static/src/image.rs`).
-    safe fn unilith_linked_network(config: &mut BootConfig, devices: &mut Devices);
+    // Jumps to one of two below or in `raw.rs`, made by whoever links (`host/static/src/image.rs`).
+    safe fn unilith_linked_network(config: &mut BootConfig, devices: &mut Devices) -> bool;
     safe fn unilith_linked_unix();
+    safe fn unilith_linked_raw(config: &BootConfig, devices: &mut Devices, stack_has_one: bool);
 }
 
-/// Starts the families of sockets that the program can make.
-pub fn start_sockets(config: &mut BootConfig, devices: &mut Devices) {
-    unilith_linked_network(config, devices);
+/// Starts the families of sockets that the program can make, and gives it the devices that it drives itself.
+pub fn start(config: &mut BootConfig, devices: &mut Devices) {
+    let stack_has_one = unilith_linked_network(config, devices);
     unilith_linked_unix();
+    unilith_linked_raw(config, devices, stack_has_one);
 }
 
 #[cfg(feature = "net-tcpip")]
 #[unsafe(no_mangle)]
-fn unilith_network_start(config: &mut BootConfig, devices: &mut Devices) {
-    crate::network::start(config, devices);
+fn unilith_network_start(config: &mut BootConfig, devices: &mut Devices) -> bool {
+    crate::network::start(config, devices)
 }
 
 #[unsafe(no_mangle)]
-fn unilith_network_none(_: &mut BootConfig, _: &mut Devices) {}
+fn unilith_network_none(_: &mut BootConfig, _: &mut Devices) -> bool {
+    false
+}
 
 #[cfg(feature = "net-unix")]
 #[unsafe(no_mangle)]

@@ -14,11 +14,16 @@
 .endm
 
 .macro linked_call number, name
+    linked_function unilith_syscall_\number, \name, \number
+.endm
+
+# `number`: what the Frame says of which call this is; `any`: the number is in RAX.
+.macro linked_function symbol, name, number
 .pushsection .text.unilith_linked.\name,"ax",@progbits
 .balign 16
-.globl unilith_syscall_\number
-.type unilith_syscall_\number, @function
-unilith_syscall_\number:
+.globl \symbol
+.type \symbol, @function
+\symbol:
     linked_frame
     mov [rsp + {RDI}], rdi
     mov [rsp + {RSI}], rsi
@@ -61,34 +66,50 @@ unilith_syscall_\number:
     mov rbx, [rsp + {RBX}]
     jmp unilith_fast_check
     .endif
-.size unilith_syscall_\number, . - unilith_syscall_\number
+.size \symbol, . - \symbol
 .popsection
 .endm
 
-# A call that only reads a number (`posix/src/fast.rs`): with one processor the Frame stays as it is.
+# A call that only reads a number (`posix/src/fast.rs`).
 .macro linked_fast number, name
+    linked_short unilith_syscall_\number, unilith_fast_\name, \name
+.endm
+
+# A function of the raw APIs that does not block, by the C calling convention (micro/raw).
+.macro linked_raw name
+    linked_short unilith_raw_\name, unilith_raw_serve_\name, raw_\name
+.endm
+
+# With one processor the Frame stays as it is. At most three arguments.
+.macro linked_short symbol, to, name
 .pushsection .text.unilith_linked.\name,"ax",@progbits
 .balign 16
-.globl unilith_syscall_\number
-.type unilith_syscall_\number, @function
-unilith_syscall_\number:
+.globl \symbol
+.type \symbol, @function
+\symbol:
     linked_frame
     .if {SEVERAL}
     cmp dword ptr [rip + unilith_several], 0
     jne 1f
     .endif
-    call unilith_fast_\name
+    call \to
     jmp unilith_fast_check
     .if {SEVERAL}
 1:  mov [rsp + {RBX}], rbx
+    mov [rsp + {RDI}], rdi
+    mov [rsp + {RSI}], rsi
+    mov [rsp + {RDX}], rdx
     call unilith_kernel_lock
-    call unilith_fast_\name
+    mov rdi, [rsp + {RDI}]
+    mov rsi, [rsp + {RSI}]
+    mov rdx, [rsp + {RDX}]
+    call \to
     mov rbx, rax
     call unilith_kernel_unlock
     mov rax, rbx
     mov rbx, [rsp + {RBX}]
     jmp unilith_fast_check
     .endif
-.size unilith_syscall_\number, . - unilith_syscall_\number
+.size \symbol, . - \symbol
 .popsection
 .endm

@@ -89,9 +89,9 @@ fn poll() {
     }
 }
 
-/// Starts the stack with the first network device of `devices`, which is taken out. Where a server of the network gives the
-/// address, `config` says it afterwards.
-pub fn start(config: &mut BootConfig, devices: &mut Devices) {
+/// Starts the stack with the first network device of `devices`, which is taken out; whether there is one. Where a server of the
+/// network gives the address, `config` says it afterwards.
+pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     let mut seed = [0; 24];
     api_plat::entropy(&mut seed);
     let alarm = || Arc::new(Alarm { armed: AtomicBool::new(false) });
@@ -100,7 +100,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) {
     let poller = api_sched::add_poller(poll);
     *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));
     tcpip::sockets::register(&net);
-    let Some(device) = devices.network() else { return };
+    let Some(device) = devices.network(true) else { return false };
     api_netdev::NetDevice::on_interrupt(&*device, poller);
     let configuration = config.ip.as_ref().map(|ip| Configuration {
         address: Ipv4Addr::from(ip.address),
@@ -123,6 +123,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) {
     if config.dhcp {
         lease(config, &net);
     }
+    true
 }
 
 #[cfg(not(feature = "dhcp"))]

@@ -46,7 +46,7 @@ fn first_thread() {
     #[cfg(all(feature = "net-unix", not(feature = "linked")))]
     start_unix();
     #[cfg(feature = "linked")]
-    crate::linked::start_sockets(&mut boot.config, &mut devices);
+    crate::linked::start(&mut boot.config, &mut devices);
     if let Err(reason) = devices.finish() {
         failed(reason);
     }

@@ -198,6 +198,8 @@ syscall_table::system_calls!(left_out_of_image);
 
 #[cfg(feature = "linked")]
 mod linked;
+#[cfg(feature = "linked")]
+pub use linked::{Outcome, serve};
 
 static HANDLERS: [Option<Handler>; NUMBERS] = syscall_table::system_calls!(handlers);
 

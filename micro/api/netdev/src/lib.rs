@@ -46,6 +46,8 @@ pub struct Info {
     pub segmentation: usize,
     /// Most [`Fragment`]s one packet may have.
     pub fragments: usize,
+    /// Bytes in front of a frame that the device writes its own header to when it transmits; at most [`HEADROOM`]`.device`.
+    pub headroom: usize,
     /// A packet interrupts the program at once while it computes. False where a timer looks for packets then.
     pub interrupts: bool,
 }

@@ -26,7 +26,7 @@ const GSO_TCPV4: u8 = 1;
 
 const TUNSETOFFLOAD: u64 = 0x4004_54d0;
 const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
-/// TUN_F_CSUM, TUN_F_TSO4: the host may leave both to us. Taps that stay keep it, so it is always set.
+/// TUN_F_CSUM, TUN_F_TSO4: the host may leave both to us. Taps that stay keep it, so it is always set, or cleared.
 const OFFLOADS: u64 = 1 | 2;
 
 /// Largest IP packet.
@@ -74,8 +74,9 @@ pub struct Network {
 
 static POLLER: PollerSlot = PollerSlot::new();
 
-/// Prepares the descriptor.
-pub fn start(given: Given) -> Result<Arc<Network>> {
+/// Prepares the descriptor. Without `offloads` a tap's checksums are complete and its frames have one buffer, both ways; a packet
+/// socket's are what other programs of the host make them.
+pub fn start(given: Given, offloads: bool) -> Result<Arc<Network>> {
     let Given { link, fd, .. } = given;
     let mut mac = [0; 6];
     match given.mac {
@@ -92,9 +93,12 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
         // SAFETY: the request reads an int.
         unsafe { host::ioctl(fd, TUNSETVNETHDRSZ, &mut size)? };
         // SAFETY: the request takes a number.
-        unsafe { host::call(host::IOCTL, [fd as u64, TUNSETOFFLOAD, OFFLOADS, 0, 0, 0])? };
+        unsafe {
+            host::call(host::IOCTL, [fd as u64, TUNSETOFFLOAD, if offloads { OFFLOADS } else { 0 }, 0, 0, 0])?
+        };
     }
-    let offloads = link != Link::Stream;
+    let has_header = link != Link::Stream;
+    let offloads = has_header && offloads;
     let info = Info {
         mac,
         // Frames of a stream must fit a buffer.
@@ -103,11 +107,12 @@ pub fn start(given: Given) -> Result<Arc<Network>> {
         transmit_checksum: offloads,
         segmentation: if offloads { LARGEST } else { 0 },
         fragments: FRAGMENTS,
+        headroom: 0,
         interrupts: false,
     };
     let splitter = if link == Link::Stream { Some(Splitter::new()?) } else { None };
     let mut overflow = Vec::new();
-    let room = if offloads { LARGEST + 14 } else { 0 };
+    let room = if has_header { LARGEST + 14 } else { 0 };
     overflow.try_reserve_exact(room).map_err(|_| ENOMEM)?;
     overflow.resize(room, 0);
     Ok(Arc::new(Network {

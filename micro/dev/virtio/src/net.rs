@@ -72,10 +72,12 @@ pub struct Network {
     started: SpinLock<bool>,
 }
 
-/// Agrees with the device; it starts to work with [`NetDevice::on_interrupt`].
-pub fn start(device: Device) -> Result<Arc<Network>> {
-    let plain = F_CSUM | F_GUEST_CSUM | F_MTU | F_MAC | F_HOST_TSO4 | F_MRG_RXBUF;
-    let wanted = plain | F_GUEST_TSO4 | F_ANY_LAYOUT | feature::EVENT_IDX;
+/// Agrees with the device; it starts to work with [`NetDevice::on_interrupt`]. Without `offloads` checksums are complete and
+/// frames have one buffer, both ways.
+pub fn start(device: Device, offloads: bool) -> Result<Arc<Network>> {
+    let plain = F_MTU | F_MAC | F_MRG_RXBUF | F_ANY_LAYOUT | feature::EVENT_IDX;
+    let left = if offloads { F_CSUM | F_GUEST_CSUM | F_HOST_TSO4 | F_GUEST_TSO4 } else { 0 };
+    let wanted = plain | left;
     let mut features = device.begin(wanted)?;
     if features & F_MRG_RXBUF == 0 && features & F_GUEST_TSO4 != 0 {
         // Large packets would need large buffers.
@@ -104,6 +106,7 @@ pub fn start(device: Device) -> Result<Arc<Network>> {
         transmit_checksum: checksum,
         segmentation: if checksum && features & F_HOST_TSO4 != 0 { LARGEST } else { 0 },
         fragments: FRAGMENTS,
+        headroom: header,
         interrupts: true,
     };
     let receive = device.queue(0, QUEUE_SIZE, features)?;

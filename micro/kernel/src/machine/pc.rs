@@ -2,10 +2,10 @@
 //! A PC: its devices are virtio devices.
 
 use alloc::string::String;
-#[cfg(any(feature = "volumes", feature = "net-tcpip", feature = "overlay"))]
+#[cfg(any(feature = "volumes", feature = "net-tcpip", feature = "overlay", feature = "linked"))]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-#[cfg(feature = "net-tcpip")]
+#[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
 #[cfg(feature = "volumes")]
 use api_plat::Access;
@@ -65,11 +65,11 @@ pub fn devices() -> Devices {
 }
 
 impl Devices {
-    /// The first network device, started.
-    #[cfg(feature = "net-tcpip")]
-    pub fn network(&mut self) -> Option<Arc<dyn NetDevice>> {
+    /// The first network device that nobody has taken, started.
+    #[cfg(any(feature = "net-tcpip", feature = "linked"))]
+    pub fn network(&mut self, offloads: bool) -> Option<Arc<dyn NetDevice>> {
         let index = self.0.iter().position(|d| d.kind() == Kind::NETWORK)?;
-        match virtio::net::start(self.0.remove(index)) {
+        match virtio::net::start(self.0.remove(index), offloads) {
             Ok(device) => Some(device),
             Err(e) => {
                 log::error!("the network device does not start: {e:?}");

@@ -2,9 +2,9 @@
 //! A process of Linux: its devices are descriptors that the tender gave it.
 
 use alloc::string::String;
-#[cfg(any(feature = "net-tcpip", feature = "overlay"))]
+#[cfg(any(feature = "net-tcpip", feature = "overlay", feature = "linked"))]
 use alloc::sync::Arc;
-#[cfg(feature = "net-tcpip")]
+#[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
 use plat_process::Arguments;
 pub use plat_process::{panic, system_call_entry};
@@ -38,10 +38,10 @@ pub fn devices() -> Devices {
 }
 
 impl Devices {
-    /// The network device, started.
-    #[cfg(feature = "net-tcpip")]
-    pub fn network(&mut self) -> Option<Arc<dyn NetDevice>> {
-        match hostdev::net::start(self.0?.network?) {
+    /// The network device, started. There is one.
+    #[cfg(any(feature = "net-tcpip", feature = "linked"))]
+    pub fn network(&mut self, offloads: bool) -> Option<Arc<dyn NetDevice>> {
+        match hostdev::net::start(self.0?.network?, offloads) {
             Ok(device) => Some(device),
             Err(e) => {
                 log::error!("the network device does not start: {e:?}");

@@ -22,8 +22,9 @@ pub struct Outcome {
     has_registers: u64,
 }
 
+/// Serves a function of the kernel's that a linked program calls and that may block.
 #[inline(always)]
-fn serve(handler: Handler, frame: &mut Frame) -> Outcome {
+pub fn serve(handler: Handler, frame: &mut Frame) -> Outcome {
     if cpu_time::is_on() {
         cpu_time::entered();
     }

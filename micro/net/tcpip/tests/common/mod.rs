@@ -298,6 +298,7 @@ impl World {
                 transmit_checksum: segmentation > 0,
                 segmentation,
                 fragments: 17,
+                headroom: 0,
                 interrupts: true,
             };
             let device = Arc::new(Device {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The raw APIs' functions as a linked program calls them: `linked.s` enters these, `micro/raw` serves them.
+
+use crate::machine::Devices;
+use abi::Result;
+use abi::errno::{EAGAIN, EINTR};
+use api_plat::{BootConfig, Frame, Ipv4Prefix, Status};
+use posix::Call;
+use posix::dispatch::{Outcome, RESTART, serve};
+use raw::netdev::{self, Given};
+
+#[unsafe(no_mangle)]
+fn unilith_raw_start(config: &BootConfig, devices: &mut Devices, stack_has_one: bool) {
+    if stack_has_one {
+        netdev::add(None);
+    }
+    // A host gives the first device its address; the others have none.
+    let mut given = if stack_has_one { Given::default() } else { given(config) };
+    while !(stack_has_one && cfg!(feature = "plat-process"))
+        && let Some(device) = devices.network(false)
+    {
+        netdev::add(Some((device, core::mem::take(&mut given))));
+        if cfg!(feature = "plat-process") {
+            break;
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_raw_none(_: &BootConfig, _: &mut Devices, _: bool) {}
+
+fn given(config: &BootConfig) -> Given {
+    let Some(Ipv4Prefix { address, length }) = &config.ip else { return Given::default() };
+    let netmask = u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0);
+    Given { address: *address, netmask: netmask.to_be_bytes(), gateway: config.gateway.unwrap_or_default() }
+}
+
+fn answer(result: Result<usize>) -> usize {
+    result.unwrap_or_else(|e| e.to_return())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_count() -> usize {
+    netdev::count()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_open(device: u32, info: u64) -> usize {
+    answer(netdev::open(device as usize, info))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_listening(is_udp: i32, port: u16) -> usize {
+    api_plat::status(&Status::Listening { udp: is_udp != 0, port });
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_allocate(device: u32, packets: u64, count: u32) -> usize {
+    answer(netdev::allocate(device as usize, packets, count as usize))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_free(device: u32, packets: u64, count: u32) -> usize {
+    answer(netdev::free(device as usize, packets, count as usize))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_rx_burst(device: u32, packets: u64, count: u32) -> usize {
+    answer(netdev::rx_burst(device as usize, packets, count as usize))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_tx_burst(device: u32, packets: u64, count: u32) -> usize {
+    answer(netdev::tx_burst(device as usize, packets, count as usize))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_call_raw_wait(frame: &mut Frame) -> Outcome {
+    serve(wait, frame)
+}
+
+fn wait(call: &mut Call<'_>) -> Result<usize> {
+    let (device, timeout_ns) = (call.uint(0) as usize, call.long(1));
+    let deadline = match u64::try_from(timeout_ns) {
+        Ok(timeout_ns) => api_plat::now_ns().saturating_add(timeout_ns),
+        Err(_) => posix::wait::FOREVER,
+    };
+    match posix::wait::on_queue(netdev::waiters(), abi::Events::IN, deadline, || netdev::ready(device)) {
+        Err(EAGAIN) => Ok(0),
+        Err(RESTART) => Err(EINTR),
+        done => done,
+    }
+}

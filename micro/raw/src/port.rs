@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One open device: its buffers, and which of them the program has.
+
+use abi::{Result, errno::EINVAL, errno::EMSGSIZE};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_netdev::{BUFFER_SIZE, Buffer, Incoming, NetDevice, Outgoing};
+
+/// Packets that one call takes or gives at most.
+pub const BURST: usize = 64;
+/// Buffers of a device: both rings of a virtio device (256 each) full, and as many again with the program.
+pub const BUFFERS: usize = 1024;
+/// Where an allocated packet begins: the device's header and what the program puts in front fit.
+pub const START: usize = 128;
+/// Receive buffers are given to the device in batches, for that may ring a doorbell.
+const REFILL: usize = 32;
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+
+/// `struct unilith_packet`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub data: u64,
+    pub length: u32,
+    pub buffer: u16,
+    pub flags: u16,
+}
+
+impl Packet {
+    pub const SIZE: usize = 16;
+
+    pub fn from_bytes(bytes: &[u8; Packet::SIZE]) -> Packet {
+        let value = u128::from_le_bytes(*bytes);
+        Packet {
+            data: value as u64,
+            length: (value >> 64) as u32,
+            buffer: (value >> 96) as u16,
+            flags: (value >> 112) as u16,
+        }
+    }
+
+    pub fn to_bytes(self) -> [u8; Packet::SIZE] {
+        let high = u64::from(self.length) | u64::from(self.buffer) << 32 | u64::from(self.flags) << 48;
+        (u128::from(self.data) | u128::from(high) << 64).to_le_bytes()
+    }
+}
+
+/// UNILITH_PACKET_CHECKED.
+const CHECKED: u16 = 1;
+
+pub struct Port {
+    device: Arc<dyn NetDevice>,
+    /// Buffers that the program has, by number. There is a number for every buffer.
+    with_program: Vec<Option<Buffer>>,
+    numbers: Vec<u16>,
+    /// Buffers that nobody has.
+    pool: Vec<Buffer>,
+    /// Buffers there are, wherever.
+    made: usize,
+    incoming: VecDeque<Incoming>,
+    outgoing: VecDeque<Outgoing>,
+    /// Numbers of the packets in `outgoing`.
+    offered: Vec<u16>,
+    /// For packets on their way to or from the program's memory, which is not touched with a lock held.
+    pub scratch: Vec<u8>,
+    has_dropped: bool,
+}
+
+impl Port {
+    /// `None` when there is no memory.
+    pub fn new(device: Arc<dyn NetDevice>) -> Option<Port> {
+        let mut with_program = Vec::new();
+        with_program.try_reserve_exact(BUFFERS).ok()?;
+        with_program.resize_with(BUFFERS, || None);
+        let mut numbers = Vec::new();
+        numbers.try_reserve_exact(BUFFERS).ok()?;
+        numbers.extend((0..BUFFERS as u16).rev());
+        let mut pool = Vec::new();
+        pool.try_reserve_exact(BUFFERS).ok()?;
+        let mut scratch = Vec::new();
+        scratch.try_reserve_exact(BURST * Packet::SIZE).ok()?;
+        let mut port = Port {
+            device,
+            with_program,
+            numbers,
+            pool,
+            made: 0,
+            incoming: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            offered: Vec::new(),
+            scratch,
+            has_dropped: false,
+        };
+        port.incoming.try_reserve_exact(BURST).ok()?;
+        port.outgoing.try_reserve_exact(BURST).ok()?;
+        port.offered.try_reserve_exact(BURST).ok()?;
+        port.refill();
+        Some(port)
+    }
+
+    pub fn device(&self) -> &Arc<dyn NetDevice> {
+        &self.device
+    }
+
+    /// Makes sure of that many buffers in the pool, as far as there may be so many.
+    fn stock(&mut self, wanted: usize) {
+        while self.pool.len() < wanted && self.made < BUFFERS {
+            let Some(buffer) = Buffer::new(BUFFER_SIZE, 0) else { break };
+            self.made += 1;
+            self.pool.push(buffer);
+        }
+    }
+
+    fn refill(&mut self) {
+        let wanted = self.device.wanted(0);
+        self.stock(wanted);
+        if !self.pool.is_empty() {
+            self.device.refill(0, &mut self.pool);
+        }
+    }
+
+    /// Takes a burst from the device.
+    pub fn look(&mut self) -> bool {
+        if !self.incoming.is_empty() {
+            return true;
+        }
+        let count = self.device.receive(0, &mut self.incoming, BURST);
+        let wanted = self.device.wanted(0);
+        if wanted >= REFILL || count == 0 && wanted > 0 {
+            self.refill();
+        }
+        count > 0
+    }
+
+    /// Hands a buffer to the program.
+    fn give(&mut self, mut buffer: Buffer, flags: u16) -> Packet {
+        let length = buffer.len() as u32;
+        let data = buffer.bytes_mut().as_mut_ptr() as u64;
+        // Numbers are as many as buffers.
+        let number = self.numbers.pop().unwrap_or_default();
+        self.with_program[usize::from(number)] = Some(buffer);
+        Packet { data, length, buffer: number, flags }
+    }
+
+    /// The next packet that came.
+    pub fn receive(&mut self) -> Option<Packet> {
+        loop {
+            let Incoming { first, mut more, checksum_valid } = self.incoming.pop_front()?;
+            if !more.is_empty() || first.len() < ETHERNET {
+                self.pool.push(first);
+                self.pool.append(&mut more);
+                if !core::mem::replace(&mut self.has_dropped, true) {
+                    log::warn!("netdev: frames shorter than a header or longer than a buffer are dropped");
+                }
+                continue;
+            }
+            return Some(self.give(first, if checksum_valid { CHECKED } else { 0 }));
+        }
+    }
+
+    /// An empty packet.
+    pub fn allocate(&mut self) -> Option<Packet> {
+        if self.pool.is_empty() {
+            self.device.reclaim(0, &mut self.pool);
+            self.stock(BURST);
+        }
+        let mut buffer = self.pool.pop()?;
+        buffer.reset(START);
+        Some(self.give(buffer, 0))
+    }
+
+    fn take(&mut self, number: u16) -> Result<Buffer> {
+        let buffer = self.with_program.get_mut(usize::from(number)).and_then(Option::take).ok_or(EINVAL)?;
+        self.numbers.push(number);
+        Ok(buffer)
+    }
+
+    pub fn free(&mut self, packet: Packet) -> Result<()> {
+        let buffer = self.take(packet.buffer)?;
+        self.pool.push(buffer);
+        Ok(())
+    }
+
+    /// What of its buffer a packet is, if the device may send it.
+    fn window(&mut self, packet: Packet) -> Result<core::ops::Range<usize>> {
+        let info = self.device.info();
+        let (headroom, most) = (info.headroom, info.mtu + ETHERNET);
+        let slot = self.with_program.get_mut(usize::from(packet.buffer)).and_then(Option::as_mut);
+        let memory = slot.ok_or(EINVAL)?.memory_mut();
+        let start = packet.data.wrapping_sub(memory.as_ptr() as u64);
+        let (size, length) = (memory.len() as u64, u64::from(packet.length));
+        if start < headroom as u64 || start > size || length > size - start {
+            return Err(EINVAL);
+        }
+        if length < ETHERNET as u64 || length > most as u64 {
+            return Err(EMSGSIZE);
+        }
+        Ok(start as usize..(start + length) as usize)
+    }
+
+    /// Puts a packet behind those to send.
+    pub fn offer(&mut self, packet: Packet) -> Result<()> {
+        let window = self.window(packet)?;
+        if let Some(mut buffer) = self.with_program[usize::from(packet.buffer)].take() {
+            buffer.set_window(window);
+            self.outgoing.push_back(Outgoing::plain(buffer));
+            self.offered.push(packet.buffer);
+        }
+        Ok(())
+    }
+
+    /// Sends what was offered; how many the device took. The others are the program's again.
+    pub fn send(&mut self) -> usize {
+        self.device.reclaim(0, &mut self.pool);
+        let count = self.device.transmit(0, &mut self.outgoing);
+        self.device.flush(0);
+        for (n, number) in self.offered.drain(..).enumerate() {
+            match n < count {
+                true => self.numbers.push(number),
+                false => {
+                    self.with_program[usize::from(number)] =
+                        self.outgoing.pop_front().map(|packet| packet.head)
+                }
+            }
+        }
+        count
+    }
+}

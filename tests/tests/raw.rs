@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Raw APIs: programs in C that are linked with the kernel and drive the network device themselves (`unilith/netdev.h`,
+//! `examples/raw`), asked by clients of the host.
+
+use std::{
+    net::{SocketAddr, UdpSocket},
+    process::Command,
+    time::Duration,
+};
+use unilith_tests::{BUILD_KERNEL, Machine, PATIENCE, Unilith, finish, root, tested_kernel, tested_machine};
+
+fn is_left_out() -> bool {
+    let other = tested_kernel() != "micro";
+    if other {
+        eprintln!("skipped: --static is for the micro kernel");
+    }
+    other
+}
+
+/// Compiles a program with `unilith cc`; its path.
+fn compile(unilith: &Unilith, source: &str, more: &[&str]) -> String {
+    let name = source.rsplit('/').next().unwrap_or(source).trim_end_matches(".c");
+    let target = unilith.path(name).display().to_string();
+    let source = root().join(source).display().to_string();
+    let words = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &target, &source];
+    // The first one builds the C library.
+    finish(&mut unilith.command(&[&words[..], more].concat()), BUILD_KERNEL).ok();
+    target
+}
+
+/// Starts a program as one image with its kernel; it serves when this returns.
+fn start<'a>(unilith: &'a Unilith, name: &str, program: &str) -> Machine<'a> {
+    let flags = ["run", "-d", "--static", "--name", name, "--machine", &tested_machine(), program];
+    // The first one builds the kernel.
+    finish(&mut unilith.command(&flags), BUILD_KERNEL).ok();
+    unilith.machine(name)
+}
+
+/// What a server answers to a request. Datagrams may be lost, and these requests may be made again.
+fn ask(socket: &UdpSocket, request: &[u8]) -> Vec<u8> {
+    let mut answer = [0; 2048];
+    for _ in 0..PATIENCE.as_secs() {
+        socket.send(request).expect("the machine can be reached");
+        if let Ok(length) = socket.recv(&mut answer) {
+            return answer[..length].to_vec();
+        }
+    }
+    panic!("no answer to {:?}", String::from_utf8_lossy(request));
+}
+
+fn client(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    socket.connect(to).expect("the machine's address");
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket has a time-out");
+    socket
+}
+
+#[test]
+fn an_echo_server_without_a_stack_answers_clients_of_the_host() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let machine = start(&unilith, "echo", &compile(&unilith, "examples/raw/echo.c", &[]));
+    let socket = client(machine.at(7));
+    for length in [0, 1, 2, 17, 1000, 1472] {
+        let bytes: Vec<u8> = (0..length).map(|n| n as u8 ^ length as u8).collect();
+        assert_eq!(ask(&socket, &bytes), bytes, "{length} bytes");
+    }
+    // More at once than a burst: they come back in order.
+    for burst in 0..20u32 {
+        let numbers: Vec<u32> = (0..100).map(|n| burst * 100 + n).collect();
+        numbers.iter().for_each(|n| drop(socket.send(&n.to_le_bytes())));
+        let mut answer = [0; 4];
+        let mut came = Vec::new();
+        while came.last() != numbers.last() && socket.recv(&mut answer).is_ok() {
+            came.push(u32::from_le_bytes(answer));
+        }
+        assert!(!came.is_empty() && came.is_sorted() && came.iter().all(|n| numbers.contains(n)), "{came:?}");
+    }
+    // An ordinary address: ARP is answered, and nothing else (there is no ICMP here).
+    assert!(unilith.run(&["ps"]).ok().out.contains("ready"));
+}
+
+#[test]
+fn the_store_answers_the_same_by_sockets_in_batches_and_raw() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let mut requests: Vec<Vec<u8>> = [
+        "g nobody", "s", "", "x y", "g ", "s key", "s a b", "g a", "s a ", "g a", "s  a", "g a b", "s a b c",
+        "g a",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into();
+    for n in 0..300u32 {
+        let key = n.wrapping_mul(2_654_435_761) % 120;
+        requests.push(format!("s key-{key} {n} {}", "v".repeat((n % 80) as usize)).into_bytes());
+        requests.push(format!("g key-{}", key / 2).into_bytes());
+    }
+    requests.push([b"s ", &[b'k'; 31][..], b" ", &[b'v'; 91]].concat());
+    requests.push([b"g ", &[b'k'; 31][..]].concat());
+    requests.push([b"s ", &[b'k'; 32][..], b" v"].concat());
+    requests.push([b"s k ", &[b'v'; 92][..]].concat());
+    requests.push(vec![b's'; 1472]);
+    let mut all = Vec::new();
+    for stage in ["store_sockets", "store_batches", "store_raw"] {
+        let program = compile(&unilith, &format!("examples/raw/{stage}.c"), &[]);
+        let machine = start(&unilith, &stage.replace('_', "-"), &program);
+        let socket = client(machine.at(7000));
+        all.push(requests.iter().map(|request| ask(&socket, request)).collect::<Vec<_>>());
+    }
+    assert!(all[0].contains(&b"ok".to_vec()) && all[0].contains(&b"v b c".to_vec()), "{:?}", all[0]);
+    assert!(all.iter().all(|answers| answers == &all[0]));
+}
+
+#[test]
+fn bad_calls_are_answered_and_a_packet_belongs_to_one() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "tests/programs/netdev.c", &[]);
+    let run = |more: &[&str], program: &str| {
+        let flags = ["run", "--rm", "--static", "--machine", &tested_machine()];
+        finish(&mut unilith.command(&[&flags[..], more, &[program]].concat()), BUILD_KERNEL)
+    };
+    run(&[], &program).ok().says("all of it\n");
+    // Beside a stack that has the device: said when it is linked, and when it runs.
+    let program = compile(&unilith, "tests/programs/netdev.c", &["-DWITH_SOCKET"]);
+    let ran = run(&[], &program).ok().says("open: Resource busy\n");
+    ran.complains("main calls socket: so the kernel's TCP/IP has the first network device")
+        .complains("--set net=none");
+    // Without a device there is none.
+    let text = "#include <stdio.h>\n#include <unilith/netdev.h>\n\
+        int main(void) { struct unilith_netdev_info i; printf(\"%d %d\\n\", unilith_netdev_count(), unilith_netdev_open(0, &i)); }\n";
+    let source = unilith.path("none.c");
+    std::fs::write(&source, text).expect("a file");
+    let program = compile(&unilith, &source.display().to_string(), &[]);
+    run(&["--network", "none"], &program).ok().says("0 -19\n");
+}
+
+#[test]
+fn a_raw_program_that_has_no_kernel_in_it_says_how_to_run_it() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "examples/raw/echo.c", &[]);
+    let reason = "its kernel must be linked to it: unilith run --static";
+    finish(&mut Command::new(&program), PATIENCE).code(78).complains(reason);
+    let ran = unilith.program(&["--network", "none", &program]).code(78);
+    assert!(ran.out.contains(reason), "{ran}");
+}
+
+#[test]
+fn a_raw_program_has_no_stack_in_its_image() {
+    if is_left_out() || tested_machine() == "process" {
+        eprintln!("build writes images of virtual machines; those of a process machine have the same names");
+        return;
+    }
+    let unilith = Unilith::new();
+    let names = |source: &str| {
+        let program = compile(&unilith, source, &[]);
+        let folder = unilith.path("image").display().to_string();
+        finish(&mut unilith.command(&["build", "--static", "-o", &folder, &program]), BUILD_KERNEL).ok();
+        unilith.run(&["size", "--json", &folder]).ok().out
+    };
+    let (raw, sockets) = (names("examples/raw/echo.c"), names("examples/raw/store_sockets.c"));
+    for part in ["tcpip::tcp", "tcpip::udp", "tcpip::ip"] {
+        assert!(sockets.contains(part) && !raw.contains(part), "{part}: {raw}");
+    }
+    assert!(raw.contains("raw::port") && !sockets.contains("raw::port"), "{sockets}");
+}
