@@ -16,8 +16,10 @@ use std::{
 use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, signal};
 
 /// Tools of busybox in the container.
-const TOOLS: [&str; 11] =
-    ["sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty", "nslookup", "wget"];
+const TOOLS: [&str; 13] = [
+    "sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty", "nslookup", "wget", "mkdir",
+    "hostname",
+];
 
 /// An engine: a folder of containers, each with a bundle.
 struct Engine {
@@ -110,7 +112,9 @@ impl Engine {
         let mut code = None;
         eventually("the container's process ends", || {
             let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("it is our child");
-            code = ended.and_then(|(_, status)| status.exit_status());
+            code = ended.and_then(|(_, status)| {
+                status.exit_status().or_else(|| Some(128 + status.terminating_signal()?))
+            });
             code.is_some()
         });
         code.unwrap_or_default()
@@ -274,6 +278,65 @@ fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
         assert_eq!(engine.wait(id), 137, "{}", engine.out(id));
         engine.run(&["delete", id]).ok();
     }
+}
+
+#[test]
+fn containers_of_a_pod_have_its_name_and_one_of_them_its_interface_and_its_loopback() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::new();
+    let path = pod.path();
+    engine.bundle("sandbox", "", |config| {
+        config["process"]["args"] = json!(["/pause"]);
+        config["hostname"] = json!("web-0");
+        config["linux"]["namespaces"][1] = json!({"type": "network", "path": path});
+        config["annotations"] = json!({"io.kubernetes.cri.container-type": "sandbox"});
+    });
+    assert!(engine.create("sandbox").success(), "{}", engine.out("sandbox"));
+    engine.run(&["start", "sandbox"]).ok();
+    let holder = engine.pid("sandbox").as_raw_nonzero();
+    let bundle = |id: &str, line: &str| {
+        engine.bundle(id, line, |config| {
+            config["linux"]["namespaces"] = json!([
+                {"type": "network", "path": format!("/proc/{holder}/ns/net")},
+                {"type": "uts", "path": format!("/proc/{holder}/ns/uts")},
+            ]);
+            config["annotations"] = json!({
+                "io.kubernetes.cri.container-type": "container",
+                "io.kubernetes.cri.container-name": id,
+                "dev.unilith.offline": "shipper",
+            });
+        })
+    };
+    bundle("web", "mkdir /www; hostname > /www/index.html; exec httpd -f -p 80 -h /www");
+    assert!(engine.create("web").success(), "{}", engine.out("web"));
+    engine.run(&["start", "web"]).ok();
+    let again = ["--retry", "20", "--retry-connrefused", "-s", "-m", "20"];
+    client("curl", &[&again[..], &["http://10.213.7.2/"]].concat()).ok().says("web-0");
+    // As `kubectl port-forward`: from the host's side of the namespace, an answer longer than a segment.
+    fs::write(engine.unilith.path("web").join("rootfs/www/long"), "x".repeat(300_000)).unwrap();
+    let enter = [&format!("--net={path}"), "--", "curl"];
+    let url = ["http://127.0.0.1/long"];
+    let ran = client("nsenter", &[&enter[..], &again[..], &url].concat()).ok();
+    assert_eq!(ran.out.len(), 300_000);
+    client("nsenter", &[&enter[..], &["-s", "-m", "20", "http://127.0.0.1:81/"]].concat()).code(7);
+
+    bundle("second", "echo never");
+    assert!(!engine.create("second").success());
+    let said = engine.out("second");
+    assert!(
+        said.contains("another container has the interface") && said.contains("dev.unilith.offline"),
+        "{said}"
+    );
+    bundle("shipper", "hostname");
+    assert!(engine.create("shipper").success(), "{}", engine.out("shipper"));
+    engine.run(&["start", "shipper"]).ok();
+    assert_eq!(engine.wait("shipper"), 0, "{}", engine.out("shipper"));
+    assert!(engine.out("shipper").contains("web-0"), "{}", engine.out("shipper"));
+    for id in ["web", "sandbox"] {
+        engine.run(&["kill", id, "KILL"]).ok();
+        assert_eq!(engine.wait(id), 137, "{}", engine.out(id));
+    }
+    ["shipper", "web", "sandbox"].iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
 }
 
 /// A server of names for a test's namespace: every name has the same address.

@@ -16,6 +16,9 @@ const MAX_CONFIG: u64 = 16 << 20;
 /// The annotation by which the CRI plug-in of containerd and CRI-O say what a container is for.
 const KIND: [&str; 2] = ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"];
 
+/// The annotations by which they say what a container is called in its pod.
+const NAME: [&str; 2] = ["io.kubernetes.cri.container-name", "io.kubernetes.container.name"];
+
 /// Where the container's network namespace comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -58,6 +61,8 @@ pub struct Container {
     pub open_files: Option<(u32, Option<u32>)>,
     pub terminal: bool,
     pub hostname: Option<String>,
+    /// The process whose host name it has, where it has none of its own: that of its pod.
+    pub host_of: Option<u32>,
     pub binds: Vec<Bind>,
     pub scratch: Vec<Scratch>,
     pub network: Network,
@@ -118,6 +123,7 @@ impl Container {
             open_files: open_files(process),
             terminal: process.terminal().unwrap_or(false),
             hostname: spec.hostname().clone(),
+            host_of: None,
             binds: Vec::new(),
             scratch: Vec::new(),
             network: Network::Host,
@@ -195,6 +201,7 @@ impl Container {
                             .into(),
                     );
                 }
+                (LinuxNamespaceType::Uts, Some(path)) => self.host_of = process_of(path),
                 _ => {}
             }
         }
@@ -206,11 +213,29 @@ impl Container {
         Ok(())
     }
 
+    /// Whether its pod's annotation `unilith.offline`, a list of names with commas between them, has its name: it gets no
+    /// interface.
+    pub fn is_offline(&self) -> bool {
+        let name = NAME.iter().find_map(|key| self.annotations.get(*key));
+        let names = self.choice("offline").unwrap_or_default();
+        name.is_some_and(|name| names.split(',').any(|listed| listed.trim() == name))
+    }
+
+    /// Whether it is one of a pod's containers.
+    pub fn is_in_pod(&self) -> bool {
+        KIND.iter().any(|key| self.annotations.get(*key).is_some_and(|kind| kind == "container"))
+    }
+
     /// The word of an annotation of ours, `unilith.KEY` or `dev.unilith.KEY`.
     pub fn choice(&self, key: &str) -> Option<&str> {
         let names = [format!("unilith.{key}"), format!("dev.unilith.{key}")];
         names.iter().find_map(|name| self.annotations.get(name)).map(String::as_str)
     }
+}
+
+/// The process of a namespace's path in /proc (namespaces(7)).
+fn process_of(namespace: &Path) -> Option<u32> {
+    namespace.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()
 }
 
 /// The one limit that programs are known to look at. What is beyond any number of descriptors is as good as the most.
@@ -279,6 +304,25 @@ mod tests {
         let mut config = config();
         config["linux"]["namespaces"][1]["path"] = json!("/proc/self/ns/net");
         assert_eq!(parse(&config).unwrap().network, Network::Host);
+    }
+
+    #[test]
+    fn a_container_of_a_pod_names_the_pods_process_and_may_be_offline() {
+        let mut config = config();
+        config["linux"]["namespaces"][0] = json!({"type": "uts", "path": "/proc/4711/ns/uts"});
+        let annotations = [
+            ("io.kubernetes.cri.container-type", "container"),
+            ("io.kubernetes.cri.container-name", "shipper"),
+            ("dev.unilith.offline", "reloader, shipper"),
+        ];
+        annotations.into_iter().for_each(|(key, value)| config["annotations"][key] = json!(value));
+        let c = parse(&config).unwrap();
+        assert_eq!((c.host_of, c.is_in_pod(), c.is_offline(), c.is_sandbox), (Some(4711), true, true, false));
+        config["annotations"]["io.kubernetes.cri.container-name"] = json!("ship");
+        assert!(!parse(&config).unwrap().is_offline());
+        for path in ["/proc/self/ns/uts", "/run/utsns/4711", "/proc", ""] {
+            assert_eq!(process_of(Path::new(path)), None, "{path}");
+        }
     }
 
     #[test]

@@ -46,6 +46,11 @@ pub enum ContainerError {
     Hook(String),
     #[error("the {0} namespace: {1}")]
     Namespace(&'static str, std::io::Error),
+    #[error(
+        "another container has the interface of this network namespace, and a machine has it alone: give each container \
+        that needs the network a pod of its own, or name those that need none in the pod's annotation dev.unilith.offline"
+    )]
+    InterfaceTaken,
     #[error("the terminal: {0}")]
     Terminal(std::io::Error),
 }

@@ -28,6 +28,8 @@ pub struct Record {
     pub created_ms: u64,
     pub cgroups: Vec<PathBuf>,
     pub is_sandbox: bool,
+    #[serde(default)]
+    pub hostname: Option<String>,
     /// `start` was said.
     pub started: bool,
 }
@@ -107,6 +109,27 @@ impl Containers {
         all
     }
 
+    /// The host name of a container: its own, or that of the container whose process it shares it with.
+    pub fn hostname(&self, container: &Container) -> Option<String> {
+        let shared = || {
+            let pid = container.host_of?;
+            self.list().into_iter().find(|record| record.pid == pid)?.hostname
+        };
+        container.hostname.clone().or_else(shared)
+    }
+
+    /// Takes the interface of the calling thread's network namespace for one machine, until the file is closed.
+    pub fn claim_interface(&self) -> Result<fs::File> {
+        let path = self.interface_record()?;
+        let opened = fs::File::options().read(true).append(true).create(true).open(&path);
+        let file = opened.map_err(file("cannot open", &path))?;
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(ContainerError::InterfaceTaken),
+            Err(e) => Err(ContainerError::Namespace("network", e.into())),
+        }
+    }
+
     pub fn remove(&self, id: &str) -> Result<()> {
         let folder = self.folder(id)?;
         match fs::remove_dir_all(&folder) {
@@ -142,6 +165,7 @@ impl Record {
             created_ms: now,
             cgroups,
             is_sandbox: container.is_sandbox,
+            hostname: container.hostname.clone(),
             started: false,
         }
     }
@@ -188,6 +212,7 @@ mod tests {
             created_ms: 951_782_400_123,
             cgroups: Vec::new(),
             is_sandbox: false,
+            hostname: Some("pod".into()),
             started: false,
         }
     }

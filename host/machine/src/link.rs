@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use unilith_network::{
     dns::{self, Lookup},
     interface::Interface,
+    loopback::Loopback,
     members::{self, Members},
     nat::{self, Forwarding, Rules},
     passt::{self, Passt},
@@ -39,6 +40,7 @@ pub struct Link {
     names: Option<dns::Sockets>,
     /// Of an interface that was taken over.
     resolver: Option<Resolver>,
+    loopback: Option<Loopback>,
     serving: Option<Serving>,
     /// Ends when it is dropped.
     _passt: Option<Passt>,
@@ -52,8 +54,8 @@ impl Link {
             return Err(MachineError::CannotJoin(lack));
         }
         let (mut published, mut listeners, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-        if let Network::Interface { record, server } = &spec.network {
-            return Link::take_over(record, *server).map_err(MachineError::Interface);
+        if let Network::Interface { record, server, loopback } = &spec.network {
+            return Link::take_over(record, *server, *loopback).map_err(MachineError::Interface);
         }
         if spec.network == Network::None {
             return Ok(Link::to(Connection::None));
@@ -126,13 +128,21 @@ impl Link {
         Ok(Link { published, notes, device: Some(tap.fd), listeners, names, ..Link::to(connection) })
     }
 
-    fn take_over(record: &Path, server: Option<Ipv4Addr>) -> io::Result<Link> {
-        let Some((interface, device)) = Interface::take(record, server.is_some())? else {
+    fn take_over(record: &Path, server: Option<Ipv4Addr>, loopback: bool) -> io::Result<Link> {
+        let Some((interface, device)) = Interface::take(record, server.is_some() || loopback)? else {
             return Ok(Link::to(Connection::None));
         };
+        let mut notes = Vec::new();
+        let loopback = loopback.then(|| Loopback::new(&interface)).transpose().unwrap_or_else(|error| {
+            notes.push(format!(
+                "what connects to the loopback of the pod (kubectl port-forward) does not reach the machine: {error}"
+            ));
+            None
+        });
+        let loopback = loopback.flatten();
         let resolver = server.map(|server| Resolver::new(&interface, server)).transpose()?.flatten();
         let connection = Connection::Interface { interface };
-        Ok(Link { device: Some(device), resolver, ..Link::to(connection) })
+        Ok(Link { device: Some(device), notes, resolver, loopback, ..Link::to(connection) })
     }
 
     fn to(connection: Connection) -> Link {
@@ -145,6 +155,7 @@ impl Link {
             listeners,
             names: None,
             resolver: None,
+            loopback: None,
             serving: None,
             _passt: None,
         }
@@ -184,6 +195,10 @@ impl Link {
         self.device = None;
         if let Some(resolver) = self.resolver.take() {
             self.serving = Some(Serving::begin("resolver", resolver.serve())?);
+            return Ok(());
+        }
+        if let Some(loopback) = self.loopback.take() {
+            self.serving = Some(Serving::begin("loopback", loopback.serve())?);
             return Ok(());
         }
         let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };

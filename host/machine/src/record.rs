@@ -75,6 +75,9 @@ pub enum Network {
         record: PathBuf,
         /// The name server on the namespace's loopback, if there is one: it answers at [`Interface::resolver`].
         server: Option<Ipv4Addr>,
+        /// What of the host connects to the namespace's loopback reaches the machine.
+        #[serde(default)]
+        loopback: bool,
     },
 }
 
@@ -261,10 +264,22 @@ pub struct Outcome {
 impl Outcome {
     /// The code of docker and podman for "the tool failed, not the program".
     pub const FAILED: u8 = 125;
+    const OUT_OF_MEMORY: &str = "the machine ran out of memory";
 
     /// The end of a machine that nobody looked after any more.
     pub fn abandoned() -> Outcome {
         Outcome { code: 137, reason: Some("its supervisor was killed".into()) }
+    }
+
+    /// The program wanted more memory than the machine had: `memory`, in bytes.
+    pub fn out_of_memory(memory: u64) -> Outcome {
+        let (had, more) = (memory >> 20, (memory >> 20).next_power_of_two() * 2);
+        let reason = format!("{}: it had {had} MiB; try -m {more}M", Outcome::OUT_OF_MEMORY);
+        Outcome { code: 137, reason: Some(reason) }
+    }
+
+    pub fn is_out_of_memory(&self) -> bool {
+        self.reason.as_ref().is_some_and(|reason| reason.starts_with(Outcome::OUT_OF_MEMORY))
     }
 
     pub fn failed(reason: impl Into<String>) -> Outcome {

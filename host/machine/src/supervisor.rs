@@ -335,14 +335,7 @@ impl Supervision {
                 let reason = format!("the program was ended by signal {number} ({})", signal_name(number));
                 self.last = Some(Outcome { code: 128u8.wrapping_add(number), reason: Some(reason) });
             }
-            Status::OutOfMemory { .. } => {
-                let reason = format!(
-                    "the machine ran out of memory: it had {} MiB; try -m {}M",
-                    memory >> 20,
-                    (memory >> 20).next_power_of_two() * 2
-                );
-                self.last = Some(Outcome { code: 137, reason: Some(reason) });
-            }
+            Status::OutOfMemory { .. } => self.last = Some(Outcome::out_of_memory(memory)),
             Status::Failed { reason } => self.last = Some(Outcome::failed(reason)),
         }
     }

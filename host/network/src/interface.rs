@@ -10,7 +10,10 @@
 
 pub(crate) mod packet;
 
-use crate::tap::{ioctl, request, sockaddr as inet};
+use crate::{
+    loopback,
+    tap::{ioctl, request, sockaddr as inet},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs, io,
@@ -40,7 +43,9 @@ impl Interface {
         let known = fs::read(record).ok().and_then(|text| serde_json::from_slice::<Interface>(&text).ok());
         let control = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         let names = names()?;
-        let Some(name) = names.into_iter().find(|name| name != LOOPBACK) else { return Ok(None) };
+        let Some(name) = names.into_iter().find(|name| name != LOOPBACK && name != loopback::DEVICE) else {
+            return Ok(None);
+        };
         let found = look(control.as_raw_fd(), &name)?;
         // A record is of this interface if it was made of it: numbers of namespaces are used again.
         let known = known.filter(|k| k.name == found.name && k.mac == found.mac);
@@ -55,13 +60,13 @@ impl Interface {
         Ok(Some(interface))
     }
 
-    /// [`Interface::find`], without its address from now on, and a socket for the frames of its link. `with_resolver`: those
-    /// of a [`Resolver`](crate::resolver::Resolver) too.
-    pub fn take(record: &Path, with_resolver: bool) -> io::Result<Option<(Interface, OwnedFd)>> {
+    /// [`Interface::find`], without its address from now on, and a socket for the frames of its link. `with_neighbour`: those
+    /// of a [`Resolver`](crate::resolver::Resolver) or a [`Loopback`](crate::loopback::Loopback) too.
+    pub fn take(record: &Path, with_neighbour: bool) -> io::Result<Option<(Interface, OwnedFd)>> {
         let Some(interface) = Interface::find(record)? else { return Ok(None) };
         let text = serde_json::to_vec(&interface)?;
         fs::write(record, text)?;
-        let socket = packet::machine(&interface, with_resolver)?;
+        let socket = packet::machine(&interface, with_neighbour)?;
         let (control, name) = (UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?, &interface.name);
         // Without this the host greets the machine's neighbours under an address of its own. Hosts without IPv6 lack the file.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
@@ -77,6 +82,15 @@ impl Interface {
         let hosts = u32::MAX.checked_shr(self.length.into()).filter(|hosts| *hosts > 2)?;
         let last = Ipv4Addr::from((u32::from(self.address) | hosts) - 1);
         (last != self.address && Some(last) != self.gateway).then_some(last)
+    }
+
+    /// The network's own address, as which the host's stack in the namespace speaks to the machine: it is on the link, and
+    /// nobody is given it. `None`: too small a network, or an engine gave it out all the same.
+    pub fn host_side(&self) -> Option<Ipv4Addr> {
+        u32::MAX.checked_shr(self.length.into()).filter(|hosts| *hosts > 2)?;
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.length)).unwrap_or(0);
+        let first = Ipv4Addr::from(u32::from(self.address) & mask);
+        (first != self.address && Some(first) != self.gateway && !first.is_unspecified()).then_some(first)
     }
 
     /// The MAC of that address: locally administered, and as much the link's only one as the machine's.

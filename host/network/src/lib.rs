@@ -12,6 +12,7 @@
 //!
 //! A machine that is a container has neither: it takes over the interface that somebody made for it in a network namespace
 //! ([`interface`]), and names are resolved by the namespace's own server, if that is on its loopback ([`resolver`]).
+//! In a pod, what connects to the namespace's loopback reaches it ([`loopback`]).
 //!
 //! Machines of one network reach each other ([`members`]) and know each other's names ([`question`]); this takes tap devices.
 //!
@@ -21,6 +22,7 @@
 
 pub mod dns;
 pub mod interface;
+pub mod loopback;
 pub mod members;
 pub mod nat;
 pub mod passt;

@@ -66,7 +66,7 @@ impl Resolver {
     /// calling thread's namespace, in which [`Resolver::serve`] must run as well.
     pub fn new(interface: &Interface, server: Ipv4Addr) -> io::Result<Option<Resolver>> {
         let Some(address) = interface.resolver() else { return Ok(None) };
-        let link = Arc::new(File::from(packet::resolver(interface, address)?));
+        let link = Arc::new(File::from(packet::neighbour(interface, address, false)?));
         let server = SocketAddr::from((server, DNS));
         let (mac, mtu) = (interface.resolver_mac(), usize::from(interface.mtu));
         Ok(Some(Resolver { link, address, mac, mtu, server }))
@@ -119,24 +119,32 @@ async fn ask(question: &[u8], server: SocketAddr) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// The answer to a frame that asks who has the address (RFC 826).
+pub(crate) fn address_answer(frame: &[u8], address: Ipv4Addr, mac: [u8; 6]) -> Option<[u8; 42]> {
+    let (sender, packet) = (frame.get(6..12)?, frame.get(ETHERNET..42)?);
+    // Ethernet, IPv4, addresses of 6 and 4 bytes, a request, for this address.
+    let is_request = frame[12..ETHERNET] == TYPE_ARP
+        && packet[..8] == [0, 1, 8, 0, 6, 4, 0, 1]
+        && packet[24..28] == address.octets();
+    let mut answer = [0; 42];
+    answer[..6].copy_from_slice(sender);
+    answer[6..12].copy_from_slice(&mac);
+    answer[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+    answer[22..28].copy_from_slice(&mac);
+    answer[28..32].copy_from_slice(&address.octets());
+    answer[32..42].copy_from_slice(&packet[8..18]);
+    is_request.then_some(answer)
+}
+
 /// Reads a frame. Its checksums are not looked at: it came from this computer, where they may be left to a device.
 fn asked(frame: &[u8], address: Ipv4Addr, mac: [u8; 6]) -> Option<Asked<'_>> {
+    if let Some(answer) = address_answer(frame, address, mac) {
+        return Some(Asked::Address(answer));
+    }
     let sender: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
     let (kind, packet) = (frame.get(12..ETHERNET)?, frame.get(ETHERNET..)?);
     let number = |at: usize| Some(u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?));
     let ip = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
-    if kind == TYPE_ARP {
-        // RFC 826: Ethernet, IPv4, addresses of 6 and 4 bytes, a request, for this address.
-        let is_request = packet.get(..8)? == [0, 1, 8, 0, 6, 4, 0, 1] && ip(24)? == address;
-        let mut answer = [0; 42];
-        answer[..6].copy_from_slice(&sender);
-        answer[6..12].copy_from_slice(&mac);
-        answer[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
-        answer[22..28].copy_from_slice(&mac);
-        answer[28..32].copy_from_slice(&address.octets());
-        answer[32..42].copy_from_slice(packet.get(8..18)?);
-        return is_request.then_some(Asked::Address(answer));
-    }
     let first = *packet.first()?;
     let header = usize::from(first & 15) * 4;
     // A question in fragments is longer than any resolver's.

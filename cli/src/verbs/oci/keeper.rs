@@ -27,7 +27,7 @@ use std::{
 use unilith_container::{
     beneath::Root,
     bundle::{self, Container},
-    namespace,
+    cgroup, namespace,
     record::Containers,
     terminal,
 };
@@ -98,7 +98,13 @@ pub fn act(all: &Containers, args: &Args) -> Result<u8> {
     };
     say(&mut creator, &Said::Done);
     drop(creator);
-    prepared.wait_and_run()
+    let outcome = prepared.wait_and_run()?;
+    if outcome.is_out_of_memory()
+        && let Ok(record) = all.find(&args.id)
+    {
+        cgroup::run_out_of_memory(&record.cgroups);
+    }
+    Ok(outcome.code)
 }
 
 /// A container whose program waits for `start`.
@@ -113,6 +119,8 @@ struct Machine {
     input: Box<dyn Read + Send>,
     output: File,
     root: PathBuf,
+    /// Its interface is nobody else's until this is closed.
+    _claim: Option<File>,
 }
 
 fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStream) -> Result<Prepared> {
@@ -136,6 +144,8 @@ fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStrea
 
 fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) -> Result<Machine> {
     check_choices(container)?;
+    let has_link = container.network != bundle::Network::Host && !container.is_offline();
+    let claim = has_link.then(|| all.claim_interface()).transpose()?;
     let root = Root::open(&container.root)?;
     let program = root
         .find_program(&container.binds, &container.args[0], &container.env, &container.working)
@@ -205,7 +215,7 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
             (Box::new(io::stdin()), File::from(out))
         }
     };
-    Ok(Machine { held, input, output, root: container.root.clone() })
+    Ok(Machine { held, input, output, root: container.root.clone(), _claim: claim })
 }
 
 /// The name server on the loopback of the container's namespace, which the machine asks at an address of its link.
@@ -262,7 +272,12 @@ fn spec(
 ) -> Result<Spec> {
     let network = match container.network {
         bundle::Network::Host => Network::Auto,
-        _ => Network::Interface { record: all.interface_record()?, server },
+        _ if container.is_offline() => Network::None,
+        _ => {
+            // Engines forward ports of pods to the loopback of their namespace. Where a name server is on it, it stays.
+            let loopback = container.is_in_pod() && server.is_none();
+            Network::Interface { record: all.interface_record()?, server, loopback }
+        }
     };
     if let Some(lack) = support::lack_with(&network) {
         return Err(Fault::new(format!("containers are machines that are processes, but {lack}")));
@@ -302,7 +317,7 @@ fn spec(
         uid: container.uid,
         gid: container.gid,
         groups: container.groups.clone(),
-        hostname: container.hostname.clone().unwrap_or_else(|| args.id.chars().take(12).collect()),
+        hostname: all.hostname(container).unwrap_or_else(|| args.id.chars().take(12).collect()),
         log: None,
         log_limits: LogLimits::default(),
         trace: false,
@@ -349,7 +364,7 @@ fn empty_archive() -> Vec<u8> {
 }
 
 impl Prepared {
-    fn wait_and_run(self) -> Result<u8> {
+    fn wait_and_run(self) -> Result<Outcome> {
         let (starter, _) =
             self.listener.accept().map_err(|e| Fault::new(format!("cannot hear of `start`: {e}")))?;
         drop(self.listener);
@@ -365,7 +380,7 @@ impl Prepared {
             }
             return hold();
         };
-        let Machine { mut held, input, output, root } = machine;
+        let Machine { mut held, input, output, root, _claim } = machine;
         let cache = prepare::cache()?;
         let sites = Arc::new(move |file: &File| unilith_image::site_table(&cache, file));
         let boot = move |held: &Held, config: &api_boot::BootConfig| {
@@ -387,17 +402,17 @@ impl Prepared {
         if let Some(reason) = &outcome.reason {
             eprintln!("unilith: {reason}");
         }
-        Ok(outcome.code)
+        Ok(outcome)
     }
 }
 
 /// Holds the namespaces of a pod until it is told to end.
-fn hold() -> Result<u8> {
+fn hold() -> Result<Outcome> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]);
     let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for signals: {e}")))?;
     signals.forever().next();
-    Ok(0)
+    Ok(Outcome { code: 0, reason: None })
 }
 
 /// What the engine sees and hears of the machine.

@@ -20,12 +20,12 @@ const ALL: u32 = u32::MAX;
 const NONE: u32 = 0;
 
 /// A socket that has every frame of the interface but those this computer sends, each behind a virtio-net header.
-/// `with_resolver`: those of the interface's resolver all the same.
-pub fn machine(interface: &Interface, with_resolver: bool) -> io::Result<OwnedFd> {
+/// `with_neighbour`: those of the interface's resolver or host side all the same.
+pub fn machine(interface: &Interface, with_neighbour: bool) -> io::Result<OwnedFd> {
     let socket = make(0)?;
     let fd = socket.as_raw_fd();
     set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
-    if with_resolver {
+    if with_neighbour {
         filter(fd, &frames_for_machine(interface.resolver_mac()))?;
     } else {
         // Linux before 4.20 lacks it: the machine would hear itself.
@@ -38,10 +38,14 @@ pub fn machine(interface: &Interface, with_resolver: bool) -> io::Result<OwnedFd
     Ok(socket)
 }
 
-/// A socket that hears what the machine sends to the resolver's `address` and asks of it; it does not block.
-pub fn resolver(interface: &Interface, address: Ipv4Addr) -> io::Result<OwnedFd> {
+/// A socket that hears what the machine sends to `address` and asks of it; it does not block. `with_header`: each frame is
+/// behind a virtio-net header, as the machine sent it; else checksums may be missing.
+pub fn neighbour(interface: &Interface, address: Ipv4Addr, with_header: bool) -> io::Result<OwnedFd> {
     let socket = make(libc::SOCK_NONBLOCK)?;
-    filter(socket.as_raw_fd(), &frames_for_resolver(address))?;
+    if with_header {
+        set(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
+    }
+    filter(socket.as_raw_fd(), &frames_for_neighbour(address))?;
     bind(socket.as_raw_fd(), &interface.name)?;
     Ok(socket)
 }
@@ -117,7 +121,7 @@ fn frames_for_machine(mac: [u8; 6]) -> [libc::sock_filter; 8] {
 }
 
 /// What is sent to this address, and requests for it (ARP).
-fn frames_for_resolver(address: Ipv4Addr) -> [libc::sock_filter; 11] {
+fn frames_for_neighbour(address: Ipv4Addr) -> [libc::sock_filter; 11] {
     let address = u32::from(address);
     [
         load(libc::BPF_B, KIND),
