@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 29] = [
+const VERBS: [(&str, &str); 28] = [
     (
         "pull",
         "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
@@ -36,7 +36,6 @@ const VERBS: [(&str, &str); 29] = [
         "container",
         "the verbs are `unilith ps`, `unilith inspect`, `unilith rm` and so on, without `container`",
     ),
-    ("compose", "a unilith.toml in a directory is one program's project: see docs/how-to/project.md"),
     ("swarm", "there are no clusters"),
     ("service", "there are no clusters; `unilith run -d --restart always` keeps a program running"),
     ("stack", "there are no clusters"),
@@ -47,7 +46,7 @@ const VERBS: [(&str, &str); 29] = [
     ("ls", "use `unilith ps`"),
 ];
 
-const FLAGS: [(&str, &str); 25] = [
+const FLAGS: [(&str, &str); 24] = [
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
@@ -66,7 +65,6 @@ const FLAGS: [(&str, &str); 25] = [
     ("--internal", "a machine without a way out has `run --network none`"),
     ("--volumes-from", "give the same -v to both"),
     ("--env-host", "use -e NAME for each variable"),
-    ("--health-cmd", "a server is ready when it listens; `ready` of a unilith.toml says otherwise"),
     ("--shm-size", "/dev/shm is part of the machine's memory: use -m"),
     ("--memory-swap", "machines do not swap: use -m"),
     ("--cpu-shares", "use --cpus"),

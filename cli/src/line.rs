@@ -68,7 +68,7 @@ impl Line {
 }
 
 /// Flags alone, without a program.
-fn read<F: clap::Args>(words: impl IntoIterator<Item = String>) -> Result<F> {
+pub fn read<F: clap::Args>(words: impl IntoIterator<Item = String>) -> Result<F> {
     let command =
         clap::Command::new("unilith").disable_version_flag(true).disable_help_flag(true).no_binary_name(true);
     let found = F::augment_args(command).try_get_matches_from(words);

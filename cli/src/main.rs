@@ -9,6 +9,7 @@ mod connect;
 mod disk;
 mod fault;
 mod foreign;
+mod health;
 mod kernel;
 mod line;
 mod linked;
@@ -92,6 +93,8 @@ enum Verb {
     Overlay(verbs::overlay::Args),
     /// Debug a machine that is a process with gdb
     Gdb(verbs::gdb::Args),
+    /// Machines that belong together, as a compose file describes them
+    Compose(verbs::compose::Args),
     /// Everything known about machines, as JSON
     Inspect(verbs::inspect::Args),
     /// Wait until machines end and print their exit codes
@@ -178,6 +181,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Profile(args) => verbs::profile::act(&store, &args),
         Verb::Overlay(args) => verbs::overlay::act(&store, &args),
         Verb::Gdb(args) => verbs::gdb::act(&store, &args),
+        Verb::Compose(args) => verbs::compose::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),
         Verb::Wait(args) => verbs::wait::act(&store, &args),
         Verb::Check(args) => verbs::check::act(args),

@@ -117,6 +117,8 @@ pub struct Flags {
     /// Start the program again when it has ended: no, on-failure[:TIMES], always or unless-stopped; with -d
     #[arg(long, value_name = "WHEN", default_value = "no", hide_default_value = true, value_parser = restart)]
     pub restart: Restart,
+    #[command(flatten)]
+    pub health: crate::health::Flags,
     /// Files and connections the program may have open: nofile=SOFT[:HARD]
     #[arg(long, value_name = "nofile=SOFT[:HARD]", value_parser = ulimit)]
     pub ulimit: Option<(u32, Option<u32>)>,
@@ -299,6 +301,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     drop(progress);
 
+    let health = flags.health.check(overlay)?;
     let memory = memory(flags, &image)?;
     let config = &image.config;
     let spec = Spec {
@@ -354,6 +357,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         labels,
         stop_timeout: flags.stop_timeout,
         restart: flags.restart,
+        health,
         open_files: flags
             .ulimit
             .or_else(|| config.manifest.as_ref().and_then(|m| Some((m.open_files?, None)))),

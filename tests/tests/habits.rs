@@ -172,6 +172,31 @@ fn logs_are_shown_with_their_times_and_by_them() {
 }
 
 #[test]
+fn a_machine_between_two_starts_counts_as_running_and_is_restarted_at_once() {
+    let unilith = Unilith::with_guest(
+        &Script::new().status("started 1000").print("no such file\n").status("exit 7").end(),
+    );
+    run(&unilith, &["--name", "fails", "--restart", "always"]);
+    let waits = || {
+        eventually("it waits for its next start", || {
+            unilith.run(&["ps", "-a", "--format", "{{.Status}}"]).ok().out.starts_with("restarting (7)")
+        });
+    };
+    waits();
+    // It may have been started meanwhile, and then runs for a moment.
+    eventually("start leaves it to its policy", || {
+        let ran = unilith.run(&["start", "fails"]);
+        ran.out == "fails\n" && ran.err.contains("by its restart policy")
+    });
+    waits();
+    unilith.run(&["restart", "fails"]).ok().says("fails");
+    waits();
+    unilith.run(&["kill", "fails"]).ok().says("fails");
+    unilith.run(&["ps", "-a", "--format", "{{.Status}}"]).ok().says("exited (7)");
+    unilith.run(&["stop", "fails"]).fails_with(&["fails", "not running"]);
+}
+
+#[test]
 fn dockers_words_that_are_not_here_name_what_to_use_instead() {
     let unilith = server();
     unilith.run(&["pull", "redis"]).code(2).fails_with(&["no pull", "debian:PACKAGE"]);

@@ -110,6 +110,36 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     session::Session::open(&machine)?.program(&program)
 }
 
+/// A program of the image that somebody else than `exec`'s user asks for.
+pub struct Request {
+    pub machine: String,
+    pub command: Vec<String>,
+    /// On this command's terminal, if it has one.
+    pub terminal: bool,
+    pub detach: bool,
+    pub env: Vec<String>,
+    pub user: Option<String>,
+    pub workdir: Option<String>,
+}
+
+pub fn program(store: &Store, request: Request) -> Result<u8> {
+    let tty = request.terminal && io::stdin().is_terminal() && io::stdout().is_terminal();
+    let args = Args {
+        interactive: !request.detach,
+        tty,
+        detach: request.detach,
+        env: request.env,
+        env_file: Vec::new(),
+        user: request.user,
+        workdir: request.workdir,
+        program: true,
+        json: false,
+        machine: request.machine,
+        command: request.command.into_iter().map(OsString::from).collect(),
+    };
+    act(store, &args)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use crate::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use unilith_machine::{
-    record::{Spec, State},
+    record::{Health, Spec, State},
     store::Store,
 };
 
@@ -29,6 +29,9 @@ struct Entry {
     #[serde(flatten)]
     spec: Spec,
     state: State,
+    /// What health checks have found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health_state: Option<Health>,
     /// Names of `state.missing_calls`.
     missing_calls: Vec<&'static str>,
     log: std::path::PathBuf,
@@ -47,6 +50,15 @@ fn with_docker_names(entry: &Entry) -> Result<Value> {
     });
     if let (Some(Value::Object(known)), Value::Object(more)) = (value.get_mut("state"), more) {
         known.extend(more);
+        if let Some(health) = &entry.health_state {
+            known.insert(
+                "health".into(),
+                json!({
+                    "status": crate::health::word(health.status),
+                    "failing_streak": health.failing_streak,
+                }),
+            );
+        }
     }
     let address = state.address().filter(|_| phase.is_alive()).map(|a| a.to_string()).unwrap_or_default();
     value["network_settings"] = json!({"ip_address": address, "ports": state.published});
@@ -68,6 +80,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         let missing_calls = machine.state.missing_calls.iter().map(name).collect();
         entries.push(Entry {
             missing_calls,
+            health_state: machine.health(),
             log: machine.console_log(),
             spec: machine.spec,
             state: machine.state,

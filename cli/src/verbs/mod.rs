@@ -8,6 +8,7 @@ pub mod build;
 pub mod cc;
 pub mod check;
 pub mod completions;
+pub mod compose;
 pub mod cp;
 pub mod doctor;
 pub mod exec;

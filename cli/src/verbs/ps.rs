@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     /// Only machines that fit: name=TEXT, id=TEXT, program=TEXT, status=running|exited|paused|created, exited=CODE,
-    /// label=KEY[=VALUE]; may repeat
+    /// label=KEY[=VALUE], health=healthy|unhealthy|starting|none; may repeat
     #[arg(short, long, value_name = "KEY=VALUE")]
     filter: Vec<String>,
     /// Only these fields, e.g. {{.Names}} {{.Status}} {{.Ports}}; `table` before them prints a header
@@ -48,6 +48,7 @@ enum Filter {
     Status(String),
     Exited(u8),
     Label(String, Option<String>),
+    Health(String),
 }
 
 impl Filter {
@@ -70,7 +71,14 @@ impl Filter {
                 Some((key, value)) => Filter::Label(key.into(), Some(value.into())),
                 None => Filter::Label(value.into(), None),
             },
-            _ => return Err(wrong("the key is name, id, program, status, exited or label")),
+            "health" => {
+                let known = ["starting", "healthy", "unhealthy", "none"];
+                if !known.contains(&value) {
+                    return Err(wrong(&format!("it is one of {}", known.join(", "))));
+                }
+                Filter::Health(value.into())
+            }
+            _ => return Err(wrong("the key is name, id, program, status, exited, label or health")),
         })
     }
 
@@ -84,6 +92,9 @@ impl Filter {
             Filter::Status(word) if word == "running" => state.phase.is_alive() && !is_paused(machine),
             Filter::Status(word) if word == "paused" => is_paused(machine),
             Filter::Status(word) => state.phase.word() == word,
+            Filter::Health(word) => {
+                machine.health().map_or("none", |h| crate::health::word(h.status)) == word.as_str()
+            }
             Filter::Exited(code) => state.outcome.as_ref().is_some_and(|o| o.code == *code),
             Filter::Label(key, value) => {
                 spec.labels.get(key).is_some_and(|v| value.as_ref().is_none_or(|wanted| wanted == v))
@@ -191,17 +202,23 @@ fn row(machine: &Machine) -> Row<'_> {
     }
 }
 
-fn status(machine: &Machine) -> String {
+pub fn status(machine: &Machine) -> String {
     let state = &machine.state;
     let since =
         |ms: Option<u64>| duration(now_ms().saturating_sub(ms.unwrap_or(machine.spec.created_ms)) / 1000);
     match (&state.outcome, state.phase) {
+        (Some(outcome), _) if machine.is_restarting() => {
+            format!("restarting ({}) {} ago", outcome.code, since(state.finished_ms))
+        }
         (Some(outcome), _) => format!("exited ({}) {} ago", outcome.code, since(state.finished_ms)),
         (None, Phase::Created) => "created".into(),
         (None, phase) if is_paused(machine) => {
             format!("{} for {} (paused)", phase.word(), since(state.started_ms))
         }
-        (None, phase) => format!("{} for {}", phase.word(), since(state.started_ms)),
+        (None, phase) => {
+            let health = machine.health().map_or("", |h| crate::health::words(h.status));
+            format!("{} for {}{health}", phase.word(), since(state.started_ms))
+        }
     }
 }
 

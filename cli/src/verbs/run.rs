@@ -65,7 +65,7 @@ pub struct RunFlags {
     #[arg(short, long)]
     tty: bool,
     #[command(flatten)]
-    flags: Flags,
+    pub flags: Flags,
 }
 
 pub fn act(store: &Store, mut args: Args) -> Result<u8> {
@@ -74,6 +74,22 @@ pub fn act(store: &Store, mut args: Args) -> Result<u8> {
 }
 
 fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
+    let machine = make(store, run, program, |_| {})?;
+    if run.detach {
+        let id = machine.spec.id.clone();
+        detach(machine, Some(&id))
+    } else {
+        foreground(machine, run)
+    }
+}
+
+/// A machine that is ready to be started, with what `change` does to its description.
+pub fn make(
+    store: &Store,
+    run: &RunFlags,
+    program: &Program,
+    change: impl FnOnce(&mut Spec),
+) -> Result<Held> {
     if let Some(name) = run.name.as_deref().filter(|n| !names::is_valid(n)) {
         return Err(Fault::new(format!(
             "--name {name}: a name begins with a letter or digit and has letters, digits, _ . - only"
@@ -100,15 +116,10 @@ fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
         return Err(Fault { code: 2, message: format!("--restart: {why}") });
     }
     super::system::keep_budget(store)?;
-    let machine = match &run.name {
-        Some(name) => store.create(unilith_machine::record::Spec { name: name.clone(), ..spec })?,
-        None => create_with_free_name(store, spec)?,
-    };
-    if run.detach {
-        let id = machine.spec.id.clone();
-        detach(machine, &id)
-    } else {
-        foreground(machine, run)
+    change(&mut spec);
+    match &run.name {
+        Some(name) => Ok(store.create(Spec { name: name.clone(), ..spec })?),
+        None => create_with_free_name(store, spec),
     }
 }
 
@@ -147,6 +158,7 @@ fn create_with_free_name(store: &Store, mut spec: unilith_machine::record::Spec)
 }
 
 fn foreground(mut machine: Held, run: &RunFlags) -> Result<u8> {
+    crate::health::watch(&machine.store(), &machine);
     // Without -i the program finds its input at its end, as with docker.
     let input: Box<dyn Read + Send> =
         if run.interactive { Box::new(io::stdin()) } else { Box::new(io::empty()) };
@@ -221,8 +233,8 @@ fn say_ended(folder: &Path, spec: &Spec, code: u8) {
     }
 }
 
-/// Starts the supervisor and waits for its first reports; prints `shown` when the machine is there.
-pub fn detach(machine: Held, shown: &str) -> Result<u8> {
+/// Starts the supervisor and waits for its first reports; prints `shown`, if anything, when the machine is there.
+pub fn detach(machine: Held, shown: Option<&str>) -> Result<u8> {
     let (spec, folder) = (machine.spec.clone(), machine.folder.clone());
     let own_log = machine.folder.join("supervisor.log");
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&own_log);
@@ -300,6 +312,7 @@ pub fn detach(machine: Held, shown: &str) -> Result<u8> {
             }
         }
     }
+    let Some(shown) = shown else { return Ok(0) };
     say!("{shown}");
     if io::stdout().is_terminal() {
         eprintln!("unilith: it is called {0}; `unilith stop {0}` ends it", spec.name);

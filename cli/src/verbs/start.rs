@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith start` and `unilith restart`: a machine that has ended runs again, with the same image, name and settings.
 
-use crate::fault::{Fault, Result};
-use std::time::Duration;
+use crate::{
+    fault::{Fault, Result},
+    output::say,
+};
+use std::time::{Duration, Instant};
 use unilith_machine::{
     MachineError,
     record::Phase,
-    store::{Machine, Store},
+    store::{Held, Machine, Store},
 };
+
+/// How often is looked whether a supervisor has let go of its machine.
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -43,15 +49,19 @@ pub fn restart(store: &Store, args: &RestartArgs) -> Result<u8> {
                 machine.spec.name
             )));
         }
-        if machine.state.phase.is_alive() {
-            super::stop::stop(store, &machine, args.time)?;
-        }
+        // One that its policy is about to start again is started at once.
+        drop(super::stop::end(store, &machine, false, super::stop::grace(&machine, args.time))?);
         again(&store.find(&machine.spec.id)?, name)
     })
 }
 
 /// Starts a machine that has ended; prints what the user called it, as docker does.
 fn again(machine: &Machine, called: &str) -> Result<()> {
+    start(machine, Some(called))
+}
+
+/// Starts a machine that has ended.
+pub fn start(machine: &Machine, shown: Option<&str>) -> Result<()> {
     for (what, path) in [("image", &machine.spec.initrd), ("kernel", &machine.spec.kernel)] {
         if !path.exists() {
             return Err(Fault::new(format!(
@@ -62,13 +72,33 @@ fn again(machine: &Machine, called: &str) -> Result<()> {
             )));
         }
     }
-    let Some(mut held) = machine.hold_when_free(None)? else {
-        return Err(MachineError::NotFound(machine.spec.name.clone()).into());
+    let Some(mut held) = hold(machine)? else {
+        // As with docker: its restart policy starts it again, and counts as running meanwhile.
+        eprintln!("unilith: machine {} is being started again by its restart policy", machine.spec.name);
+        if let Some(shown) = shown {
+            say!("{shown}");
+        }
+        return Ok(());
     };
     held.renew()?;
-    match super::run::detach(held, called)? {
+    match super::run::detach(held, shown)? {
         0 => Ok(()),
         code => Err(Fault { code, message: format!("machine {} did not start", machine.spec.name) }),
+    }
+}
+
+/// The machine once its supervisor, which is about to end, has let go; `None`: that starts it again by itself.
+fn hold(machine: &Machine) -> Result<Option<Held>> {
+    loop {
+        if let Some(held) = machine.hold_when_free(Some(Instant::now() + POLL))? {
+            return Ok(Some(held));
+        }
+        // Removed, by a supervisor or by a user.
+        let gone = || MachineError::NotFound(machine.spec.name.clone());
+        let machine = machine.again().ok_or_else(gone)?;
+        if machine.state.phase != Phase::Exited || machine.is_restarting() {
+            return Ok(None);
+        }
     }
 }
 

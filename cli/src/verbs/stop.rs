@@ -6,8 +6,11 @@ use crate::output::say;
 use std::time::{Duration, Instant};
 use unilith_machine::{
     MachineError,
-    store::{Machine, Store},
+    store::{Held, Machine, Store},
 };
+
+/// How long a supervisor that was told to end has to let go of its machine before it is told again.
+const POLL: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -28,16 +31,44 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
 
 /// Asks the program of a machine to end, and ends the machine when it does not.
 pub fn stop(store: &Store, machine: &Machine, seconds: Option<u64>) -> Result<()> {
-    machine.note_stop()?;
-    super::pause::resume(machine);
-    let seconds = seconds.or(machine.spec.stop_timeout).unwrap_or(10);
-    match machine.stop(store, false, Duration::from_secs(seconds)) {
-        // It has ended, and its supervisor was about to start it again.
-        Err(MachineError::NotRunning(_)) if machine.try_hold()?.is_none() => {
-            machine.hold_when_free(Some(Instant::now() + Duration::from_secs(seconds)))?;
-            Ok(())
+    if machine.try_hold()?.is_some() {
+        return Err(MachineError::NotRunning(machine.spec.name.clone()).into());
+    }
+    end(store, machine, false, grace(machine, seconds))?;
+    Ok(())
+}
+
+/// How long the program has to end itself: what this command was told, else what `run` was told, else docker's.
+pub fn grace(machine: &Machine, seconds: Option<u64>) -> Duration {
+    Duration::from_secs(seconds.or(machine.spec.stop_timeout).unwrap_or(10))
+}
+
+/// Ends the machine for good and waits until its supervisor has let go; `None` if that removed the machine. The wish is noted
+/// again and again: a supervisor that starts the machine anew at this very moment forgets what was noted before.
+pub fn end(store: &Store, machine: &Machine, hard: bool, grace: Duration) -> Result<Option<Held>> {
+    loop {
+        let machine = match store.find(&machine.spec.id) {
+            Ok(machine) => machine,
+            Err(MachineError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(held) = machine.try_hold()? {
+            return Ok(Some(held));
         }
-        result => Ok(result?),
+        // Its supervisor may remove the folder meanwhile.
+        if let Err(error) = machine.note_stop()
+            && machine.exists()
+        {
+            return Err(error.into());
+        }
+        super::pause::resume(&machine);
+        match machine.stop(store, hard, grace) {
+            Ok(()) | Err(MachineError::NotRunning(_) | MachineError::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(held) = machine.hold_when_free(Some(Instant::now() + POLL))? {
+            return Ok(Some(held));
+        }
     }
 }
 
@@ -58,9 +89,10 @@ pub fn kill(store: &Store, args: &KillArgs) -> Result<u8> {
     };
     super::for_each_name(&args.machines, |name| {
         let machine = store.find(name)?;
-        machine.note_stop()?;
-        super::pause::resume(&machine);
-        machine.stop(store, hard, Duration::from_secs(10))?;
+        if machine.try_hold()?.is_some() {
+            return Err(MachineError::NotRunning(machine.spec.name).into());
+        }
+        end(store, &machine, hard, Duration::from_secs(10))?;
         say!("{name}");
         Ok(())
     })

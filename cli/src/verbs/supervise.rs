@@ -45,6 +45,7 @@ pub fn act(args: &Args) -> Result<u8> {
         io::stdin().as_fd().try_clone_to_owned().map_err(|e| Fault::new(format!("no lock given: {e}")))?;
     let store = Store::open()?;
     let mut machine = Held::inherit(&store, &args.id, File::from(lock))?;
+    crate::health::watch(&store, &machine);
     let mut starts = 0;
     let outcome = loop {
         let input: Option<Box<dyn io::Read + Send>> = Some(Box::new(io::empty()));
@@ -53,9 +54,13 @@ pub fn act(args: &Args) -> Result<u8> {
         if machine.is_to_stay_ended() || !machine.spec.restart.again(&outcome, starts) {
             break outcome;
         }
+        machine.state.restarting = true;
+        machine.save()?;
         // For `unilith logs`.
         backtrace::explain(&machine, &outcome);
         if !pause(&machine, starts) {
+            machine.state.restarting = false;
+            machine.save()?;
             break outcome;
         }
         starts += 1;

@@ -68,6 +68,11 @@ pub fn make(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Whether there is a volume of this name.
+pub fn exists(name: &str) -> Result<bool> {
+    Ok(names::is_valid(name) && folder()?.join(name).is_dir())
+}
+
 fn find(store: &Store, name: &str) -> Result<Volume> {
     let mountpoint = folder()?.join(name);
     if !names::is_valid(name) || !mountpoint.is_dir() {

@@ -247,9 +247,59 @@ pub struct Spec {
     pub stop_timeout: Option<u64>,
     #[serde(default)]
     pub restart: Restart,
+    #[serde(default)]
+    pub health: Option<HealthCheck>,
     /// Descriptors of the program, soft and hard; `None`: the kernel's.
     #[serde(default)]
     pub open_files: Option<(u32, Option<u32>)>,
+}
+
+/// How a program is asked whether it is well. Times are milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthCheck {
+    /// A program of the image and its arguments; it is well when that ends with 0.
+    pub command: Vec<String>,
+    pub interval: u64,
+    pub timeout: u64,
+    /// How often in a row it may fail.
+    pub retries: u32,
+    /// As long after its start failures do not count.
+    pub start_period: u64,
+    /// As `interval`, within the start period.
+    pub start_interval: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wellness {
+    /// Nothing has been found out yet.
+    #[default]
+    Starting,
+    Healthy,
+    Unhealthy,
+}
+
+/// One question whether a program is well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checked {
+    pub started_ms: u64,
+    pub finished_ms: u64,
+    /// None: it did not end in time.
+    pub exit_code: Option<i32>,
+    /// The beginning of what it printed.
+    pub output: String,
+}
+
+/// What checks found: `health.json`, written by the supervisor's checking thread alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub status: Wellness,
+    /// Failures in a row.
+    pub failing_streak: u32,
+    /// The last ones.
+    pub log: Vec<Checked>,
+    /// The start of the machine that this is about.
+    pub of_start_ms: Option<u64>,
 }
 
 /// How a machine came to its end.
@@ -400,6 +450,9 @@ pub struct State {
     pub ready_in_ms: Option<u64>,
     pub finished_ms: Option<u64>,
     pub outcome: Option<Outcome>,
+    /// It has ended, and its supervisor waits before it starts it again, as the restart policy says.
+    #[serde(default)]
+    pub restarting: bool,
     /// What the user was told and may want to read again.
     pub notes: Vec<String>,
 }

@@ -8,7 +8,7 @@
 use crate::{
     MachineError, console_log, private,
     process::Process,
-    record::{Connection, Outcome, Phase, Spec, State, now_ms},
+    record::{Connection, Health, Outcome, Phase, Spec, State, now_ms},
 };
 use rustix::process::Signal;
 use std::{
@@ -48,6 +48,8 @@ const HALF_MADE: Duration = Duration::from_secs(60);
 const SUPERVISOR_LIMIT: Duration = Duration::from_secs(5);
 /// The file in a machine's directory that says that a user ended it.
 const STAY_ENDED: &str = "stopped";
+/// The file in a machine's directory that says what health checks have found.
+const HEALTH: &str = "health.json";
 /// How often a waiting command looks.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -214,6 +216,24 @@ impl Machine {
         console_log::newest(&self.folder)
     }
 
+    /// The machine as it is now; `None`: it has been removed.
+    pub fn again(&self) -> Option<Machine> {
+        Machine::load(self.folder.clone())
+    }
+
+    /// What health checks have found; `None`: there are none, or the machine has ended.
+    pub fn health(&self) -> Option<Health> {
+        self.spec.health.as_ref().filter(|_| self.state.phase.is_alive())?;
+        let found: Option<Health> = read_json(&self.folder.join(HEALTH));
+        // What was found before it was started again is of no interest.
+        Some(found.filter(|h| h.of_start_ms == self.state.started_ms).unwrap_or_default())
+    }
+
+    /// Writes what health checks have found.
+    pub fn save_health(&self, health: &Health) -> Result<(), MachineError> {
+        write_json(&self.folder.join(HEALTH), health)
+    }
+
     /// Where a user's wish is kept that the machine stays ended, whatever its restart policy says.
     fn stay_ended(&self) -> PathBuf {
         self.folder.join(STAY_ENDED)
@@ -242,6 +262,11 @@ impl Machine {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(MachineError::file("cannot lock", &path)(e)),
         }
+    }
+
+    /// Whether it has ended and its supervisor, which lives, is about to start it again.
+    pub fn is_restarting(&self) -> bool {
+        self.state.restarting && matches!(self.try_hold(), Ok(None))
     }
 
     /// Whether nobody has removed it.
@@ -504,6 +529,7 @@ pub(crate) mod tests {
             labels: BTreeMap::new(),
             stop_timeout: None,
             restart: Restart::No,
+            health: None,
             open_files: None,
         }
     }

@@ -339,6 +339,7 @@ fn spec(
         stop_timeout: None,
         restart: Restart::No,
         networks: Vec::new(),
+        health: None,
         open_files: container.open_files,
     })
 }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The machines of a project that are there already.
+
+use super::load::Loaded;
+use crate::{
+    fault::{Fault, Result, file},
+    output::say,
+    verbs::stop,
+};
+use std::fs;
+use unilith_machine::{
+    dirs,
+    lines::printable,
+    networks::Named,
+    record::Phase,
+    store::{Machine, Store},
+};
+
+/// docker's labels.
+pub const PROJECT: &str = "com.docker.compose.project";
+pub const SERVICE: &str = "com.docker.compose.service";
+pub const NUMBER: &str = "com.docker.compose.container-number";
+pub const HASH: &str = "com.docker.compose.config-hash";
+
+fn label<'a>(machine: &'a Machine, key: &str) -> &'a str {
+    machine.spec.labels.get(key).map_or("", String::as_str)
+}
+
+pub fn service(machine: &Machine) -> &str {
+    label(machine, SERVICE)
+}
+
+pub fn number(machine: &Machine) -> u32 {
+    label(machine, NUMBER).parse().unwrap_or(0)
+}
+
+pub fn hash(machine: &Machine) -> &str {
+    label(machine, HASH)
+}
+
+/// All machines of the project, those of one service by number.
+pub fn all(store: &Store, project: &str) -> Result<Vec<Machine>> {
+    let mut machines = store.list()?;
+    machines.retain(|m| label(m, PROJECT) == project);
+    machines.sort_by_key(|m| (service(m).to_string(), number(m)));
+    Ok(machines)
+}
+
+/// The machines of these services, in the order in which services start; none named: of all in the file.
+pub fn of(store: &Store, loaded: &Loaded, services: &[String]) -> Result<Vec<Machine>> {
+    for name in services {
+        loaded.service(name)?;
+    }
+    let all = all(store, &loaded.name)?;
+    let order = loaded.project.services.iter().map(|s| &s.name);
+    let meant = order.filter(|name| services.is_empty() || services.contains(name));
+    Ok(meant.flat_map(|name| all.iter().filter(move |m| service(m) == name.as_str())).cloned().collect())
+}
+
+/// Machines of the project whose services are not in the file any more.
+pub fn orphans(store: &Store, loaded: &Loaded) -> Result<Vec<Machine>> {
+    let mut all = all(store, &loaded.name)?;
+    all.retain(|m| !loaded.project.services.iter().any(|s| s.name == service(m)));
+    Ok(all)
+}
+
+pub fn one(store: &Store, loaded: &Loaded, name: &str, wanted: u32) -> Result<Machine> {
+    let found = of(store, loaded, &[name.to_string()])?;
+    let machine = found.into_iter().find(|m| number(m) == wanted && m.state.phase.is_alive());
+    machine.ok_or_else(|| {
+        Fault::new(format!(
+            "service {name} has no machine {wanted} that runs; `unilith compose ps -a` lists them"
+        ))
+    })
+}
+
+/// Whether the machine runs, is being started, or waits for its restart policy to start it again.
+pub fn is_alive(machine: &Machine) -> bool {
+    machine.state.outcome.is_none() && machine.state.phase != Phase::Exited || machine.is_restarting()
+}
+
+pub fn list(
+    store: &Store,
+    loaded: &Loaded,
+    with_ended: bool,
+    quiet: bool,
+    services: &[String],
+) -> Result<u8> {
+    let mut rows = vec![["NAME", "PROGRAM", "SERVICE", "STATUS", "PORTS"].map(String::from).to_vec()];
+    for machine in of(store, loaded, services)?.iter().filter(|m| with_ended || is_alive(m)) {
+        if quiet {
+            say!("{}", machine.spec.id);
+            continue;
+        }
+        let ports = machine.state.published.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let ports = if is_alive(machine) { ports.join(", ") } else { String::new() };
+        let (name, program) = (machine.spec.name.clone(), machine.spec.program.clone());
+        rows.push(vec![name, program, service(machine).into(), crate::verbs::ps::status(machine), ports]);
+    }
+    if !quiet {
+        crate::verbs::print_table(&rows);
+    }
+    Ok(0)
+}
+
+/// Asks those that run to end, the last service first.
+pub fn stop(store: &Store, machines: &[Machine], timeout: Option<u64>) -> Result<()> {
+    for machine in machines.iter().rev() {
+        // Asked again: one may have ended meanwhile, or waits for its next start.
+        let Some(machine) = machine.again() else { continue };
+        drop(stop::end(store, &machine, false, stop::grace(&machine, timeout))?);
+        eprintln!("unilith: {} stopped", machine.spec.name);
+    }
+    Ok(())
+}
+
+pub fn remove(store: &Store, machines: &[Machine], timeout: Option<u64>) -> Result<()> {
+    let alive: Vec<Machine> = machines.iter().filter(|m| is_alive(m)).cloned().collect();
+    stop(store, &alive, timeout)?;
+    for machine in machines.iter().rev() {
+        let Some(machine) = machine.again() else { continue };
+        crate::verbs::rm::remove(store, &machine, &machine.spec.name, true)?;
+        eprintln!("unilith: {} removed", machine.spec.name);
+    }
+    Ok(())
+}
+
+pub fn start(store: &Store, loaded: &Loaded, services: &[String]) -> Result<u8> {
+    let found = of(store, loaded, services)?;
+    if found.is_empty() {
+        return Err(Fault::new(format!(
+            "project {} has no machines; `unilith compose up` makes them",
+            loaded.name
+        )));
+    }
+    for machine in found.iter().filter(|m| !is_alive(m)) {
+        crate::verbs::start::start(machine, None)?;
+        eprintln!("unilith: {} started", machine.spec.name);
+    }
+    Ok(0)
+}
+
+pub fn down(
+    store: &Store,
+    loaded: &Loaded,
+    volumes: bool,
+    remove_orphans: bool,
+    timeout: Option<u64>,
+) -> Result<u8> {
+    let mut found = of(store, loaded, &[])?;
+    let anonymous: Vec<_> =
+        found.iter().flat_map(|m| m.spec.volumes.iter().map(|v| v.host.clone())).collect();
+    let orphans = orphans(store, loaded)?;
+    if remove_orphans {
+        found.extend(orphans);
+    } else {
+        orphans.iter().for_each(say_orphan);
+    }
+    remove(store, &found, timeout)?;
+    for network in of_project(store, &loaded.name)? {
+        // An orphan's, which goes with it.
+        if store.members(&network)?.iter().any(is_alive) {
+            eprintln!("unilith: network {} is still used", network.name);
+            continue;
+        }
+        store.remove_network(&network)?;
+        eprintln!("unilith: network {} removed", network.name);
+    }
+    let kept = kept_folder(store, &loaded.name);
+    if kept.exists() {
+        fs::remove_dir_all(&kept).map_err(file("remove", &kept))?;
+    }
+    if !volumes {
+        return Ok(0);
+    }
+    let folder = dirs::data()?.join("volumes");
+    let names =
+        loaded.project.volumes.iter().filter(|v| !v.external).map(|v| folder.join(loaded.real_name(v)));
+    let nameless = format!("{}-nameless-", loaded.name);
+    let is_nameless = |path: &std::path::PathBuf| {
+        path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&nameless))
+    };
+    for path in names.chain(anonymous.into_iter().filter(is_nameless)).filter(|path| path.is_dir()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let user = store.list()?.into_iter().find(|m| m.spec.volumes.iter().any(|v| v.host == path));
+        if let Some(user) = user {
+            eprintln!("unilith: volume {name} is still used by {}", user.spec.name);
+            continue;
+        }
+        fs::remove_dir_all(&path).map_err(file("remove", &path))?;
+        eprintln!("unilith: volume {name} removed");
+    }
+    Ok(0)
+}
+
+pub fn say_orphan(machine: &Machine) {
+    eprintln!(
+        "unilith: {} is of the service {}, which is not in the file any more; --remove-orphans removes it",
+        machine.spec.name,
+        printable(service(machine))
+    );
+}
+
+/// Where texts of secrets and configs are that have no file of their own.
+pub fn kept_folder(store: &Store, project: &str) -> std::path::PathBuf {
+    store.shared().join("compose").join(project)
+}
+
+/// The networks that were made for the project.
+pub fn of_project(store: &Store, project: &str) -> Result<Vec<Named>> {
+    let mut networks = store.networks()?;
+    networks.retain(|n| n.labels.get(PROJECT).is_some_and(|p| p == project));
+    Ok(networks)
+}
