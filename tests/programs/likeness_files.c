@@ -314,7 +314,22 @@ static void limits_are_told(void) {
     CHECK(number_in("/proc/sys/fs/pipe-max-size") >= 65536);
 }
 
+// null_lseek and noop_llseek of Linux' drivers/char: every offset is the same place.
+static void devices_have_no_places(void) {
+    static const char *const names[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom"};
+    for (int i = 0; i < 4; i++) {
+        int fd = open(names[i], O_RDWR);
+        char byte;
+        CHECK(fd >= 0);
+        CHECK(lseek(fd, -5, SEEK_SET) == 0 && lseek(fd, -1, SEEK_END) == 0 && lseek(fd, INT64_MIN, SEEK_CUR) == 0);
+        CHECK(read(fd, &byte, 1) >= 0 && lseek(fd, 7, SEEK_CUR) == 0 && lseek(fd, 9, SEEK_DATA) == 0);
+        CHECK(lseek(fd, 0, 17) == -1 && errno == EINVAL);
+        CHECK(close(fd) == 0);
+    }
+}
+
 int main(void) {
+    devices_have_no_places();
     CHECK(mkdir("/tmp/likeness", 0755) == 0 && chdir("/tmp/likeness") == 0);
     the_first_lock_is_in_the_way();
     deadlocks_of_locks_are_found();

@@ -203,6 +203,11 @@ fn memory_in_more_pieces_than_a_host_has_mappings_for_is_all_there() {
 }
 
 #[test]
+fn what_proc_tells_of_memory_and_of_others_sockets_is_true() {
+    passes("maps.c", "all tests of maps passed");
+}
+
+#[test]
 fn sockets_of_ipv6_serve_both_families() {
     passes("ipv6.c", "all IPv6 tests passed");
 }

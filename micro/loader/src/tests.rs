@@ -131,7 +131,7 @@ fn a_static_program_has_its_segments_bss_and_stack() {
     assert_eq!(read(&s, 0x40_0000, 4), b"\x7fELF");
     assert_eq!(read(&s, 0x40_30ff, 2), [0xaa, 0], "the bss starts inside a page");
     assert_eq!(read(&s, 0x40_57ff, 1), [0]);
-    let lines = s.listing();
+    let lines = s.listing().unwrap();
     let rights: Vec<_> = lines.iter().map(|l| (l.start, l.end, l.rights)).collect();
     let (rw, rx) = (Rights::READ.with(Rights::WRITE), Rights::READ.with(Rights::EXECUTE));
     assert_eq!(
@@ -261,7 +261,7 @@ fn this_very_test_program_can_be_loaded() {
     let files = HashMap::from([(linker.into(), file(linker, &bytes))]);
     let s = space();
     run(&s, file("/test", &std::fs::read(path).unwrap()), &files).unwrap();
-    assert!(s.listing().iter().all(|l| !l.rights.contains(Rights::WRITE.with(Rights::EXECUTE))));
+    assert!(s.listing().unwrap().iter().all(|l| !l.rights.contains(Rights::WRITE.with(Rights::EXECUTE))));
 }
 
 /// Mutates headers of good programs; `UNILITH_FUZZ_SECONDS=600` runs that long instead of 10^5 cases.
@@ -317,7 +317,7 @@ fn no_file_whatsoever_makes_the_loader_panic_or_leave_the_programs_half() {
             loaded += 1;
             assert!(result.entry < USER_END && result.stack < USER_END);
         }
-        for line in s.listing() {
+        for line in s.listing().unwrap() {
             assert!(line.start >= 0x1_0000 && line.end <= USER_END && line.start < line.end);
         }
     }

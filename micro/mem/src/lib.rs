@@ -37,7 +37,7 @@ mod vma;
 
 pub use advise::Advice;
 pub use layout::Layout;
-pub use listing::{Listed, Usage};
+pub use listing::{Listed, Residence, Usage, VmFlags};
 pub use pager::root;
 pub use remap::Remap;
 pub use rights::Rights;

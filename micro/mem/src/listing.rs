@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the program can read about its memory: /proc/self/maps, status, statm.
 
-use crate::pager::Pager;
-use crate::space::Space;
-use crate::vma::{Backing, MappedFile};
-use crate::{PAGE, Rights};
+use crate::fault::borrowed;
+use crate::pager::{Machine, Page, Pager};
+use crate::space::{Inner, Space};
+use crate::vma::{Backing, Large, MappedFile, Vma};
+use crate::{PAGE, Rights, USER_END};
+use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -24,6 +26,13 @@ pub struct Listed {
     pub no_dump: bool,
     /// Path of the file, or `[heap]` and the like; empty for anonymous memory.
     pub name: Vec<u8>,
+}
+
+impl Listed {
+    /// A copy; `ENOMEM` where there is no room for the name.
+    pub fn try_clone(&self) -> Result<Listed> {
+        Ok(Listed { name: copied(&self.name)?, ..*self })
+    }
 }
 
 impl fmt::Display for Listed {
@@ -49,6 +58,158 @@ impl fmt::Display for Listed {
         // A newline in a path would look like another line.
         let name = alloc::string::String::from_utf8_lossy(&self.name);
         name.chars().try_for_each(|c| if c == '\n' { f.write_str("\\012") } else { write!(f, "{c}") })
+    }
+}
+
+/// Bits of /proc/PID/pagemap.
+const PAGE_SOFT_DIRTY: u64 = 1 << 55;
+const PAGE_ALONE: u64 = 1 << 56;
+const PAGE_OF_FILE: u64 = 1 << 61;
+const PAGE_PRESENT: u64 = 1 << 63;
+
+fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
+fn listed(start: u64, vma: &Vma) -> Result<Listed> {
+    let (mut offset, mut device, mut inode, mut name) = (0, 0, 0, vma.name.as_bytes());
+    if let Backing::File { file, index } = &vma.backing {
+        offset = index * PAGE;
+        (device, inode, name) = (file.device, file.inode, &file.path);
+    }
+    Ok(Listed {
+        start,
+        end: vma.end,
+        rights: vma.traits.rights,
+        shared: vma.traits.shared && !matches!(vma.backing, Backing::Fixed),
+        offset,
+        device,
+        inode,
+        no_dump: vma.traits.no_dump,
+        name: copied(name)?,
+    })
+}
+
+/// Address spaces that a page is in, this one included. A page of a file has a handle of the file's besides; of permanent ones
+/// nobody counts.
+fn sharers(page: &Page) -> u64 {
+    match (borrowed(page.physical).handles(), page.own) {
+        (u32::MAX, _) => 1,
+        (handles, true) => u64::from(handles),
+        (handles, false) => u64::from(handles).saturating_sub(1),
+    }
+    .max(1)
+}
+
+/// What of a mapping is in memory, in bytes, and what it is (proc_pid_smaps(5)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residence {
+    /// Each page divided by the address spaces that have it.
+    pub proportional: u64,
+    pub proportional_dirty: u64,
+    pub shared_clean: u64,
+    pub shared_dirty: u64,
+    pub private_clean: u64,
+    pub private_dirty: u64,
+    pub referenced: u64,
+    pub anonymous: u64,
+    /// In large pages.
+    pub large: u64,
+    pub is_locked: bool,
+    pub flags: VmFlags,
+}
+
+impl Residence {
+    /// Rss.
+    pub fn resident(&self) -> u64 {
+        self.shared_clean + self.shared_dirty + self.private_clean + self.private_dirty
+    }
+
+    /// Adds another mapping's sizes.
+    pub fn add(&mut self, other: &Residence) {
+        self.proportional += other.proportional;
+        self.proportional_dirty += other.proportional_dirty;
+        self.shared_clean += other.shared_clean;
+        self.shared_dirty += other.shared_dirty;
+        self.private_clean += other.private_clean;
+        self.private_dirty += other.private_dirty;
+        self.referenced += other.referenced;
+        self.anonymous += other.anonymous;
+        self.large += other.large;
+    }
+
+    fn of(pager: &mut Machine, start: u64, vma: &Vma, zero: u64) -> Residence {
+        let mut sum =
+            Residence { is_locked: vma.traits.locked, flags: VmFlags::of(vma), ..Residence::default() };
+        pager.visit(start, vma.end, &mut |_, page| {
+            // The page of zeros stands for memory that nobody has written yet.
+            if page.physical == zero {
+                return false;
+            }
+            let sharers = sharers(page);
+            let dirty = page.dirty || page.own;
+            let counter = match (sharers > 1, dirty) {
+                (true, false) => &mut sum.shared_clean,
+                (true, true) => &mut sum.shared_dirty,
+                (false, false) => &mut sum.private_clean,
+                (false, true) => &mut sum.private_dirty,
+            };
+            *counter += PAGE;
+            sum.proportional += PAGE / sharers;
+            sum.proportional_dirty += if dirty { PAGE / sharers } else { 0 };
+            sum.referenced += if page.accessed || dirty { PAGE } else { 0 };
+            sum.anonymous += if page.own { PAGE } else { 0 };
+            sum.large += if page.large { PAGE } else { 0 };
+            false
+        });
+        sum
+    }
+}
+
+/// Gets a mapping, and what tells of its pages; answers whether to go on.
+pub type Seen<'a> = dyn FnMut(&Listed, &mut dyn FnMut() -> Residence) -> Result<bool> + 'a;
+
+/// The line `VmFlags` of smaps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VmFlags([&'static str; 17]);
+
+impl VmFlags {
+    fn of(vma: &Vma) -> VmFlags {
+        let traits = &vma.traits;
+        let (rights, most) = (traits.rights, traits.most);
+        let when = |holds: bool, name| if holds { name } else { "" };
+        VmFlags([
+            when(rights.contains(Rights::READ), "rd"),
+            when(rights.contains(Rights::WRITE), "wr"),
+            when(rights.contains(Rights::EXECUTE), "ex"),
+            when(traits.shared, "sh"),
+            when(most.contains(Rights::READ), "mr"),
+            when(most.contains(Rights::WRITE), "mw"),
+            when(most.contains(Rights::EXECUTE), "me"),
+            when(traits.shared, "ms"),
+            when(traits.grows_down, "gd"),
+            when(traits.locked, "lo"),
+            when(traits.no_fork, "dc"),
+            when(!traits.shared && !traits.no_reserve && rights.contains(Rights::WRITE), "ac"),
+            when(traits.no_reserve, "nr"),
+            when(traits.wipe_on_fork, "wf"),
+            when(traits.no_dump, "dd"),
+            match traits.large {
+                Large::Always => "hg",
+                Large::Never => "nh",
+                Large::WherePaying => "",
+            },
+            "sd",
+        ])
+    }
+}
+
+impl fmt::Display for VmFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().filter(|flag| !flag.is_empty()).try_for_each(|flag| write!(f, "{flag} "))
     }
 }
 
@@ -88,29 +249,56 @@ impl Usage {
 }
 
 impl Space {
-    /// All mappings, in ascending order.
-    pub fn listing(&self) -> Vec<Listed> {
-        let inner = self.lock();
-        let mut out = Vec::with_capacity(inner.tree.len());
-        for (start, vma) in inner.tree.iter() {
-            let mut line = Listed {
-                start,
-                end: vma.end,
-                rights: vma.traits.rights,
-                shared: vma.traits.shared && !matches!(vma.backing, Backing::Fixed),
-                offset: 0,
-                device: 0,
-                inode: 0,
-                no_dump: vma.traits.no_dump,
-                name: vma.name.as_bytes().to_vec(),
-            };
-            if let Backing::File { file, index } = &vma.backing {
-                line.offset = index * PAGE;
-                (line.device, line.inode, line.name) = (file.device, file.inode, file.path.clone());
+    /// Calls the function for each mapping from `from` on, in ascending order, until it answers false. It can ask what of the
+    /// mapping is in memory. The space is locked meanwhile: the function must not touch the program's memory.
+    pub fn each_mapping(&self, from: u64, seen: &mut Seen<'_>) -> Result<()> {
+        let mut inner = self.lock();
+        let zero = inner.zero.physical();
+        let Inner { tree, pager, .. } = &mut *inner;
+        for (start, vma) in tree.within(from, USER_END) {
+            let line = listed(*start, vma)?;
+            if !seen(&line, &mut || Residence::of(pager, *start, vma, zero))? {
+                break;
             }
-            out.push(line);
         }
-        out
+        Ok(())
+    }
+
+    /// All mappings, in ascending order. There may be more than a block of the kernel's has room for: `ENOMEM`.
+    pub fn listing(&self) -> Result<Vec<Listed>> {
+        let inner = self.lock();
+        let mut out = Vec::new();
+        out.try_reserve_exact(inner.tree.len()).map_err(|_| ENOMEM)?;
+        for (start, vma) in inner.tree.iter() {
+            out.push(listed(start, vma)?);
+        }
+        Ok(out)
+    }
+
+    /// The mapping with `address`; `None` where there is none, or no memory for its name.
+    pub fn mapping_at(&self, address: u64) -> Option<Listed> {
+        let inner = self.lock();
+        let (start, vma) = inner.tree.find(address)?;
+        listed(start, vma).ok()
+    }
+
+    /// What /proc/PID/pagemap says of each page from `address` on, as far as `out` reaches (proc_pid_pagemap(5)). Frame numbers
+    /// are left out unless `with_frames`.
+    pub fn page_map(&self, address: u64, with_frames: bool, out: &mut [u64]) {
+        out.fill(0);
+        let mut inner = self.lock();
+        let end = address.saturating_add(out.len() as u64 * PAGE).min(USER_END);
+        let Inner { tree, pager, .. } = &mut *inner;
+        for (start, vma) in tree.within(address, end) {
+            let from_file = matches!(vma.backing, Backing::File { .. } | Backing::Fixed);
+            pager.visit((*start).max(address), vma.end.min(end), &mut |at, page| {
+                let frame = if with_frames { page.physical / PAGE } else { 0 };
+                let file = if from_file && !page.own { PAGE_OF_FILE } else { 0 };
+                let alone = if page.own && sharers(page) == 1 { PAGE_ALONE } else { 0 };
+                out[((at - address) / PAGE) as usize] = frame | file | alone | PAGE_PRESENT | PAGE_SOFT_DIRTY;
+                false
+            });
+        }
     }
 
     /// Files that are mapped from their first byte on, each once with where that is, in ascending order.

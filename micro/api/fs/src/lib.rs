@@ -210,6 +210,11 @@ pub trait File: Any + Send + Sync {
         false
     }
 
+    /// False for devices where every offset is the same place: lseek takes any and answers 0 (null(4), random(4)).
+    fn has_places(&self) -> bool {
+        true
+    }
+
     /// Where SEEK_END counts from; `EINVAL` where the end is not known before it is read (sequence files of /proc).
     fn seek_end(&self) -> Result<u64> {
         self.size()

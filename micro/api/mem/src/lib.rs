@@ -102,6 +102,11 @@ impl Frame {
         unilith_frame_count(self.0) == 1
     }
 
+    /// How many handles there are, entries of page tables among them; `u32::MAX` where [`Frame::is_permanent`] holds.
+    pub fn handles(&self) -> u32 {
+        unilith_frame_count(self.0)
+    }
+
     /// True for a page that is never reused, such as those of the initial RAM disk.
     pub fn is_permanent(&self) -> bool {
         unilith_frame_count(self.0) == u32::MAX

@@ -12,6 +12,7 @@ use api_fs::Inode;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use ordered::Map;
+use segmented::SegmentedVec;
 
 /// Whose lock it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,18 +83,23 @@ pub struct Listed {
     pub whole: bool,
 }
 
-/// All locks that are held.
-pub fn all() -> Vec<Listed> {
-    let files: Vec<Arc<FileLocks>> = FILES.lock().values().cloned().collect();
-    let mut out = Vec::new();
-    for file in &files {
+/// All locks that are held; `ENOMEM` where there are more than can be listed.
+pub fn all() -> Result<SegmentedVec<Listed>> {
+    let mut files = SegmentedVec::new();
+    for locks in FILES.lock().values() {
+        files.push(locks.clone()).map_err(|_| ENOMEM)?;
+    }
+    let mut out = SegmentedVec::new();
+    for i in 0..files.len() {
+        let file: &Arc<FileLocks> = &files[i];
         let held = file.held.lock();
         let records = held.records.iter().map(|lock| (*lock, false));
         let flocks = held.flocks.iter().map(|lock| (*lock, true));
-        let listed = |(lock, whole)| Listed { inode: file.inode.clone(), lock, whole };
-        out.extend(records.chain(flocks).map(listed));
+        for (lock, whole) in records.chain(flocks) {
+            out.push(Listed { inode: file.inode.clone(), lock, whole }).map_err(|_| ENOMEM)?;
+        }
     }
-    out
+    Ok(out)
 }
 
 /// Forgets files without locks and without waiters.

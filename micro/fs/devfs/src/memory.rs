@@ -87,6 +87,10 @@ impl File for MemoryDevice {
         true
     }
 
+    fn has_places(&self) -> bool {
+        false
+    }
+
     fn size(&self) -> Result<u64> {
         Ok(0)
     }

@@ -11,6 +11,10 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod output;
+
+pub use output::Output;
+
 use abi::{Errno, Events, Result, errno::*};
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -29,6 +33,9 @@ use ordered::Map;
 pub type Key = u64;
 /// Makes the text of a file, or the target of a link.
 pub type Text = fn(Key) -> Result<Vec<u8>>;
+/// As [`Text`], for what has no bound: a program decides how many lines there are. It may be made a part at a time, as it is
+/// read, by [`Output::from`] and [`Output::go_on_at`].
+pub type Lines = fn(Key, &mut Output) -> Result<()>;
 /// Takes what was written to a file.
 pub type Store = fn(Key, &[u8]) -> Result<()>;
 /// Where a magic link leads.
@@ -45,9 +52,11 @@ pub enum Entry {
     Fixed(&'static str),
     /// A file for reading.
     Text(Text),
+    /// A file for reading, of any length.
+    Lines(Lines),
     /// A file for reading whose changes poll(2) tells: how many there were, and the queue that is woken by the next.
     Watched {
-        text: Text,
+        lines: Lines,
         changes: fn() -> (u64, &'static WaitQueue),
     },
     /// A file that may be written to.
@@ -144,6 +153,7 @@ impl Body {
             Body::Entry(
                 Entry::Fixed(_)
                 | Entry::Text(_)
+                | Entry::Lines(_)
                 | Entry::Watched { .. }
                 | Entry::File { .. }
                 | Entry::Opens { .. },
@@ -222,14 +232,16 @@ impl Node {
         }
     }
 
-    fn text(&self) -> Result<Vec<u8>> {
+    /// The part of the text that begins where an earlier one said that it goes on, or 0.
+    fn text(&self, from: u64) -> Result<Output> {
+        let mut out = Output::part(from);
         match self.body {
-            Body::Entry(Entry::Fixed(text)) => Ok(text.as_bytes().to_vec()),
-            Body::Entry(Entry::Text(text) | Entry::Watched { text, .. } | Entry::File { text, .. }) => {
-                text(self.key)
-            }
-            _ => Err(EISDIR),
+            Body::Entry(Entry::Fixed(text)) => out.add(text.as_bytes())?,
+            Body::Entry(Entry::Text(text) | Entry::File { text, .. }) => out.add(&text(self.key)?)?,
+            Body::Entry(Entry::Lines(lines) | Entry::Watched { lines, .. }) => lines(self.key, &mut out)?,
+            _ => return Err(EISDIR),
         }
+        Ok(out)
     }
 }
 
@@ -281,7 +293,9 @@ impl Inode for Node {
         const O_ACCMODE: u32 = 3;
         match self.body {
             body if body.kind() == FileType::Symlink => return Err(ELOOP),
-            Body::Entry(Entry::Fixed(_) | Entry::Text(_)) if flags & O_ACCMODE != 0 => return Err(EACCES),
+            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::Lines(_)) if flags & O_ACCMODE != 0 => {
+                return Err(EACCES);
+            }
             _ => {}
         }
         if let Body::Entry(Entry::Opens { open, .. }) = self.body {
@@ -383,8 +397,8 @@ impl Inode for Node {
 struct OpenFile {
     node: Arc<Node>,
     inode: Arc<dyn Inode>,
-    /// What is being read.
-    text: SpinLock<Option<Arc<Vec<u8>>>>,
+    /// What is being read, and the offset at which this part of the text begins.
+    text: SpinLock<Option<(u64, Arc<Output>)>>,
     /// Changes that were told.
     seen: AtomicU64,
 }
@@ -392,16 +406,18 @@ struct OpenFile {
 impl File for OpenFile {
     fn read(&self, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
         let current = self.text.lock().clone();
-        let current = match current {
-            Some(current) if offset != 0 => current,
-            _ => {
-                let made = Arc::new(self.node.text()?);
-                *self.text.lock() = Some(made.clone());
-                made
-            }
+        let (mut start, mut text) = match current {
+            Some((start, text)) if offset != 0 && offset >= start => (start, text),
+            _ => (0, Arc::new(self.node.text(0)?)),
         };
-        let rest = usize::try_from(offset).ok().and_then(|o| current.get(o..)).unwrap_or(&[]);
-        to.put(rest)
+        while offset >= start + text.length()
+            && let Some(next) = text.next()
+        {
+            start += text.length();
+            text = Arc::new(self.node.text(next)?);
+        }
+        *self.text.lock() = Some((start, text.clone()));
+        text.copy(offset - start, to)
     }
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
@@ -535,6 +551,42 @@ mod tests {
         assert_eq!(read(&file, 1), b"");
         assert_eq!(inode.stat().unwrap().size, 0);
         assert_eq!(file.write(0, &mut Source::kernel(b"1")), Err(EACCES));
+    }
+
+    #[test]
+    fn a_long_text_is_made_in_parts() {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        fn count(_: Key, out: &mut Output) -> Result<()> {
+            MADE.fetch_add(1, Ordering::Relaxed);
+            for n in out.from()..50_000 {
+                out.print(format_args!("{n}\n"))?;
+                if out.go_on_at(n + 1) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+        let whole: String = (0..50_000).map(|n| format!("{n}\n")).collect();
+        let root = root(&[("count", Entry::Lines(count))], 5, 0x9fa0);
+        let inode = walk(&root, "count").unwrap();
+        let file = inode.open(&inode, 0).unwrap();
+        let mut out = alloc::vec![0; 30_011];
+        let mut all = Vec::new();
+        loop {
+            let n = file.read(all.len() as u64, &mut Sink::kernel(&mut out)).unwrap();
+            all.extend_from_slice(&out[..n]);
+            if n == 0 {
+                break;
+            }
+        }
+        assert!(all == whole.as_bytes());
+        assert_eq!(MADE.load(Ordering::Relaxed), 5);
+        // Forwards over parts, and back.
+        for offset in [200_000, 70_000, 288_889, 288_890, 500_000] {
+            let n = file.read(offset, &mut Sink::kernel(&mut out[..10])).unwrap();
+            let rest = whole.as_bytes().get(offset as usize..).unwrap_or(&[]);
+            assert_eq!(out[..n], rest[..rest.len().min(10)]);
+        }
     }
 
     #[test]

@@ -59,8 +59,7 @@ fn target(run: &Run, address: u64) -> String {
     if let Some(name) = resolve::describe(address) {
         return format!("the application's memory at {address:#x}, {name}");
     }
-    let is_mapped = mem::current().listing().iter().any(|l| (l.start..l.end).contains(&address));
-    if is_mapped {
+    if mem::current().mapping_at(address).is_some() {
         format!("the application's memory at {address:#x}")
     } else {
         format!("{address:#x}, where nothing is mapped")

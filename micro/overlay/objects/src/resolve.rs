@@ -125,9 +125,7 @@ pub fn describe(address: u64) -> Option<String> {
         return Some(format!("{function}+{:#x} ({file})", address - symbol.address));
     }
     // Code without a name, if it is the file's at all.
-    let mappings = mem::current().listing();
-    let is_of_file =
-        mappings.iter().any(|l| (l.start..l.end).contains(&address) && l.name == mapped.file.path);
+    let is_of_file = mem::current().mapping_at(address).is_some_and(|here| here.name == mapped.file.path);
     is_of_file.then(|| format!("{file}+{:#x}", address - mapped.start))
 }
 

@@ -285,6 +285,9 @@ pub fn lseek(call: &mut Call<'_>) -> Result<usize> {
             _ => Ok(0),
         };
     }
+    if !description.file().has_places() {
+        return if whence > SEEK_HOLE { Err(EINVAL) } else { Ok(0) };
+    }
     let base = match whence {
         SEEK_SET => 0,
         SEEK_CUR => description.position(),

@@ -348,7 +348,7 @@ pub fn sched_yield(_: &mut Call<'_>) -> Result<usize> {
 }
 
 /// The processors there are, a bit each.
-fn all_cpus() -> u64 {
+pub fn all_cpus() -> u64 {
     (1 << api_plat::cpus()) - 1
 }
 

@@ -12,11 +12,10 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{FileType, Magic};
-use core::fmt::Write;
 use descriptors::Description;
 use epoll::Epoll;
 use eventfd::EventFd;
-use procfs::{Changing, Entry, Key};
+use procfs::{Changing, Entry, Key, Output};
 
 const O_CLOEXEC: u32 = 0o2000000;
 
@@ -112,7 +111,7 @@ impl Changing for Infos {
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
         let fd = key_of(key, number(name)?);
         open(fd)?;
-        Ok((Entry::Text(info), fd))
+        Ok((Entry::Lines(info), fd))
     }
 
     fn kind(&self) -> FileType {
@@ -120,26 +119,28 @@ impl Changing for Infos {
     }
 }
 
-fn info(fd: Key) -> Result<Vec<u8>> {
+fn info(fd: Key, out: &mut Output) -> Result<()> {
     let description = open(fd)?;
     let on_exec = process(fd)?.files.descriptors.close_on_exec(fd as i32).unwrap_or(false);
     let flags = description.flags() | if on_exec { O_CLOEXEC } else { 0 };
     let mount = description.place().map_or(0, |place| place.mount().id());
     let inode = description.file().stat()?.inode;
-    let mut out =
-        format!("pos:\t{}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{inode}\n", description.position());
+    let position = description.position();
+    out.print(format_args!("pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t{inode}\n"))?;
     if let Some(counter) = description.file().as_any().downcast_ref::<EventFd>() {
-        let _ = writeln!(out, "eventfd-count: {:16x}", counter.count());
+        out.print(format_args!("eventfd-count: {:16x}\n", counter.count()))?;
     }
     if let Some(pidfd) = description.file().as_any().downcast_ref::<PidFd>() {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "Pid:\t{0}\nNSpid:\t{0}", pidfd.shown_pid());
+        out.print(format_args!("Pid:\t{0}\nNSpid:\t{0}\n", pidfd.shown_pid()))?;
     }
+    let mut watched = Ok(());
     if let Some(epoll) = description.file().as_any().downcast_ref::<Epoll>() {
         epoll.watched(|fd, events, data| {
-            let _ = writeln!(out, "tfd: {fd:8} events: {events:8x} data: {data:16x}");
+            if watched.is_ok() {
+                watched = out.print(format_args!("tfd: {fd:8} events: {events:8x} data: {data:16x}\n"));
+            }
         });
     }
-    let _ = description.file().show_info(&mut out);
-    text(out)
+    watched?;
+    description.file().show_info(out).map_err(|_| ENOMEM)
 }

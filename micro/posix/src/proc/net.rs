@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /proc/net (proc(5)): the sockets of the program's descriptors. Connections nobody has accepted yet, and those that
+//! /proc/net (proc(5)): the sockets of all processes' descriptors. Connections nobody has accepted yet, and those that
 //! outlive their descriptor, are not listed.
 
 use super::text;
-use crate::files;
+use crate::processes;
 use abi::Result;
 use abi::linux::net as linux;
 use alloc::format;
@@ -13,6 +13,8 @@ use alloc::vec::Vec;
 use api_socket::{Address, Socket, Type};
 use core::fmt::Write;
 use descriptors::Description;
+use ordered::Set;
+use procfs::Output;
 
 const IPPROTO_TCP: i32 = 6;
 /// What a socket's state is called in these tables (`include/net/tcp_states.h`): UDP uses two of TCP's.
@@ -26,21 +28,34 @@ const ACCEPTS: u32 = 0x1_0000;
 const TCP_LINE: usize = 149;
 const UDP_LINE: usize = 127;
 
-/// A socket of a family and type, with its inode number; each once, however many descriptors it has.
-fn sockets(family: u16, kinds: &[Type]) -> Vec<(u64, Arc<dyn Socket>)> {
-    let descriptors = &files::current().descriptors;
-    let mut out: Vec<(u64, Arc<dyn Socket>)> = Vec::new();
-    let mut next = descriptors.next_open(0);
-    while let Some(fd) = next {
-        next = descriptors.next_open(fd as u32 + 1);
-        let found = descriptors.get(fd).ok().and_then(|d| of_family(&d, family, kinds));
-        if let Some(found) = found
-            && !out.iter().any(|(inode, _)| *inode == found.0)
-        {
-            out.push(found);
+/// A socket, with its inode number and the user of the process that was found to have it.
+struct Found {
+    inode: u64,
+    uid: u32,
+    socket: Arc<dyn Socket>,
+}
+
+/// The sockets of a family and of these types that some process has, each once, however many descriptors it has.
+fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>) -> Result<()> {
+    let mut known = Set::new();
+    for process in processes::all() {
+        if process.family.is_zombie() {
+            continue;
+        }
+        let uid = process.credentials.lock().uid;
+        let descriptors = &process.files.descriptors;
+        let mut next = descriptors.next_open(0);
+        while let Some(fd) = next {
+            next = descriptors.next_open(fd as u32 + 1);
+            let found = descriptors.get(fd).ok().and_then(|d| of_family(&d, family, kinds));
+            if let Some((inode, socket)) = found
+                && known.insert(inode)
+            {
+                seen(&Found { inode, uid, socket })?;
+            }
         }
     }
-    out
+    Ok(())
 }
 
 fn of_family(description: &Description, family: u16, kinds: &[Type]) -> Option<(u64, Arc<dyn Socket>)> {
@@ -70,29 +85,25 @@ fn endpoint(family: u16, address: Result<Address>) -> (u16, String) {
     (port, out)
 }
 
-fn uid() -> u32 {
-    crate::task::current().credentials().lock().uid
-}
-
 /// A line, padded as Linux pads it.
-fn add(out: &mut String, line: &str, width: usize) {
-    let _ = writeln!(out, "{line:<width$}");
+fn add(out: &mut Output, line: &str, width: usize) -> Result<()> {
+    out.print(format_args!("{line:<width$}\n"))
 }
 
-pub fn tcp() -> Result<Vec<u8>> {
-    tcp_of(Address::INET)
+pub fn tcp(out: &mut Output) -> Result<()> {
+    tcp_of(Address::INET, out)
 }
 
-pub fn tcp6() -> Result<Vec<u8>> {
-    tcp_of(Address::INET6)
+pub fn tcp6(out: &mut Output) -> Result<()> {
+    tcp_of(Address::INET6, out)
 }
 
-pub fn udp() -> Result<Vec<u8>> {
-    udp_of(Address::INET)
+pub fn udp(out: &mut Output) -> Result<()> {
+    udp_of(Address::INET, out)
 }
 
-pub fn udp6() -> Result<Vec<u8>> {
-    udp_of(Address::INET6)
+pub fn udp6(out: &mut Output) -> Result<()> {
+    udp_of(Address::INET6, out)
 }
 
 /// The interfaces' addresses: loopback's. Index 1, length 128, scope host, permanent.
@@ -115,71 +126,66 @@ fn width(family: u16, v4: usize) -> usize {
     if family == Address::INET6 { 0 } else { v4 }
 }
 
-fn tcp_of(family: u16) -> Result<Vec<u8>> {
-    let mut out = String::new();
+fn tcp_of(family: u16, out: &mut Output) -> Result<()> {
     let title =
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
-    add(&mut out, &self::title(family, title), width(family, TCP_LINE));
-    let bound = sockets(family, &[Type::Stream]).into_iter().filter_map(|(inode, socket)| {
+    add(out, &self::title(family, title), width(family, TCP_LINE))?;
+    let mut number = 0;
+    each(family, &[Type::Stream], &mut |Found { inode, uid, socket }| {
         // Sockets that are not in use yet are in no table.
-        let info = socket.get_option(IPPROTO_TCP, linux::TCP_INFO as i32, &[]).ok()?;
-        let state = *info.first()?;
-        (state != CLOSED).then_some((inode, socket, state))
-    });
-    for (number, (inode, socket, state)) in bound.enumerate() {
+        let info = socket.get_option(IPPROTO_TCP, linux::TCP_INFO as i32, &[]).unwrap_or_default();
+        let Some(state) = info.first().copied().filter(|state| *state != CLOSED) else { return Ok(()) };
         let (_, local) = endpoint(family, socket.local_address());
         let (_, remote) = endpoint(family, socket.peer_address());
         let line = format!(
-            "{number:4}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {:5}        0 {inode} 1 \
-             0000000000000000 100 0 0 10 0",
-            uid()
+            "{number:4}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {uid:5}        0 {inode} 1 \
+             0000000000000000 100 0 0 10 0"
         );
-        add(&mut out, &line, width(family, TCP_LINE));
-    }
-    text(out)
+        number += 1;
+        add(out, &line, width(family, TCP_LINE))
+    })
 }
 
-fn udp_of(family: u16) -> Result<Vec<u8>> {
-    let mut out = String::new();
+fn udp_of(family: u16, out: &mut Output) -> Result<()> {
     let title = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
-    add(&mut out, &self::title(family, title), width(family, UDP_LINE));
-    for (number, (inode, socket)) in sockets(family, &[Type::Datagram]).into_iter().enumerate() {
+    add(out, &self::title(family, title), width(family, UDP_LINE))?;
+    let mut number = 0;
+    each(family, &[Type::Datagram], &mut |Found { inode, uid, socket }| {
         let (port, local) = endpoint(family, socket.local_address());
         if port == 0 {
-            continue;
+            return Ok(());
         }
         let peer = socket.peer_address();
         let state = if peer.is_ok() { ESTABLISHED } else { CLOSED };
         let (_, remote) = endpoint(family, peer);
         let line = format!(
-            "{number:5}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {:5}        0 {inode} 2 \
-             0000000000000000 0",
-            uid()
+            "{number:5}: {local} {remote} {state:02X} 00000000:00000000 00:00000000 00000000 {uid:5}        0 {inode} 2 \
+             0000000000000000 0"
         );
-        add(&mut out, &line, width(family, UDP_LINE));
-    }
-    text(out)
+        number += 1;
+        add(out, &line, width(family, UDP_LINE))
+    })
 }
 
-pub fn unix() -> Result<Vec<u8>> {
-    let mut out = String::from("Num       RefCount Protocol Flags    Type St Inode Path\n");
+pub fn unix(out: &mut Output) -> Result<()> {
+    out.add(b"Num       RefCount Protocol Flags    Type St Inode Path\n")?;
     let kinds = [Type::Stream, Type::Datagram, Type::SequencedPacket];
-    for (inode, socket) in sockets(Address::UNIX, &kinds) {
+    each(Address::UNIX, &kinds, &mut |Found { inode, socket, .. }| {
         let accepts = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_ACCEPTCONN as i32, &[]);
         let flags = if accepts.is_ok_and(|v| v.first() == Some(&1)) { ACCEPTS } else { 0 };
         let state = if socket.peer_address().is_ok() { CONNECTED } else { UNCONNECTED };
         let kind = socket.socket_type() as u32;
-        let _ =
-            write!(out, "0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {inode:5}");
+        out.print(format_args!(
+            "0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {inode:5}"
+        ))?;
         let name = socket.local_address().map(|address| address.rest().to_vec()).unwrap_or_default();
         // A NUL at the start is an abstract name, one at the end belongs to a path; Linux shows both as @.
         let name =
             if name.first() == Some(&0) { &name[..] } else { name.split(|b| *b == 0).next().unwrap_or(&[]) };
         if !name.is_empty() {
             let shown: Vec<u8> = name.iter().map(|b| if *b == 0 { b'@' } else { *b }).collect();
-            let _ = write!(out, " {}", String::from_utf8_lossy(&shown));
+            out.print(format_args!(" {}", String::from_utf8_lossy(&shown)))?;
         }
-        out.push('\n');
-    }
-    text(out)
+        out.add(b"\n")
+    })
 }

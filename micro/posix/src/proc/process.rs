@@ -5,6 +5,7 @@ use super::descriptors::{Descriptors, Infos};
 use super::{interfaces, memory, net, system, text};
 use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
 use crate::calls::identity::check_access;
+use crate::calls::scheduling::all_cpus;
 use crate::cpu_time;
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
@@ -56,7 +57,7 @@ pub fn of(key: Key) -> Result<Arc<Process>> {
 }
 
 /// The same, for what only those see who may trace it; `EACCES` for others.
-fn traceable(key: Key) -> Result<Arc<Process>> {
+pub fn traceable(key: Key) -> Result<Arc<Process>> {
     let process = of(key)?;
     check_access(&process, CAP_SYS_PTRACE).map_err(|_| EACCES)?;
     Ok(process)
@@ -84,13 +85,15 @@ pub const ROWS: &[Row] = &[
         Entry::Text(|key| traceable(key).and_then(|_| strings(key, |program| program.environment_bytes))),
     ),
     ("auxv", Entry::Text(auxv)),
-    ("maps", Entry::Text(maps)),
+    ("maps", Entry::Lines(memory::maps)),
+    ("smaps", Entry::Lines(memory::smaps)),
+    ("smaps_rollup", Entry::Text(memory::smaps_rollup)),
     ("mem", MEM),
-    ("smaps_rollup", Entry::Text(smaps_rollup)),
+    ("pagemap", PAGEMAP),
     ("statm", Entry::Text(statm)),
     ("limits", Entry::Text(limits)),
-    ("mounts", Entry::Watched { text: |_| system::mounts(false), changes: vfs::mount_changes }),
-    ("mountinfo", Entry::Watched { text: |_| system::mounts(true), changes: vfs::mount_changes }),
+    ("mounts", Entry::Watched { lines: |_, out| system::mounts(false, out), changes: vfs::mount_changes }),
+    ("mountinfo", Entry::Watched { lines: |_, out| system::mounts(true, out), changes: vfs::mount_changes }),
     ("cgroup", Entry::Fixed("0::/\n")),
     ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
     ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
@@ -107,12 +110,12 @@ pub const ROWS: &[Row] = &[
     ("root", Entry::Magic { text: |key| path(root(key)), lead: |key| Ok(Magic::Place(root(key)?)) }),
     ("fd", Entry::Changing(&Descriptors)),
     ("fdinfo", Entry::Changing(&Infos)),
-    ("net/tcp", Entry::Text(|_| net::tcp())),
-    ("net/udp", Entry::Text(|_| net::udp())),
-    ("net/tcp6", Entry::Text(|_| net::tcp6())),
-    ("net/udp6", Entry::Text(|_| net::udp6())),
+    ("net/tcp", Entry::Lines(|_, out| net::tcp(out))),
+    ("net/udp", Entry::Lines(|_, out| net::udp(out))),
+    ("net/tcp6", Entry::Lines(|_, out| net::tcp6(out))),
+    ("net/udp6", Entry::Lines(|_, out| net::udp6(out))),
     ("net/if_inet6", Entry::Text(|_| net::interfaces6())),
-    ("net/unix", Entry::Text(|_| net::unix())),
+    ("net/unix", Entry::Lines(|_, out| net::unix(out))),
     ("net/dev", Entry::Text(|_| interfaces::devices())),
     ("net/route", Entry::Text(|_| interfaces::routes())),
 ];
@@ -124,6 +127,8 @@ const THREAD: &[Row] = &[
     ("status", Entry::Text(status)),
     ("wchan", Entry::Fixed("0")),
     ("maps", shared(|_| Ok(b"../../maps".to_vec()))),
+    ("smaps", shared(|_| Ok(b"../../smaps".to_vec()))),
+    ("pagemap", shared(|_| Ok(b"../../pagemap".to_vec()))),
     ("mem", MEM),
     ("fd", shared(|_| Ok(b"../../fd".to_vec()))),
     ("limits", shared(|_| Ok(b"../../limits".to_vec()))),
@@ -138,6 +143,10 @@ const THREAD: &[Row] = &[
 const MEM: Entry = Entry::Opens {
     open: |key, inode| traceable(key).and_then(|process| memory::open(&process, inode)),
     permissions: 0o600,
+};
+const PAGEMAP: Entry = Entry::Opens {
+    open: |key, inode| traceable(key).and_then(|process| memory::open_page_map(&process, inode)),
+    permissions: 0o400,
 };
 const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
 
@@ -264,29 +273,6 @@ impl Changing for Tasks {
     }
 }
 
-fn maps(key: Key) -> Result<Vec<u8>> {
-    let mut out = String::new();
-    for line in traceable(key)?.space().map(|space| space.listing()).unwrap_or_default() {
-        let _ = writeln!(out, "{line}");
-    }
-    text(out)
-}
-
-fn smaps_rollup(key: Key) -> Result<Vec<u8>> {
-    traceable(key)?;
-    let usage = usage(key)?;
-    let kib = |bytes: u64| bytes / 1024;
-    text(format!(
-        "00400000-7ffffffff000 ---p 00000000 00:00 0                              [rollup]\n\
-         Rss:            {:>8} kB\nPss:            {:>8} kB\nPrivate_Clean:         0 kB\n\
-         Private_Dirty:  {:>8} kB\nAnonymous:      {:>8} kB\nSwap:                  0 kB\n",
-        kib(usage.resident()),
-        kib(usage.resident()),
-        kib(usage.anonymous),
-        kib(usage.anonymous),
-    ))
-}
-
 fn statm(key: Key) -> Result<Vec<u8>> {
     let usage = usage(key)?;
     let pages = |bytes: u64| bytes / PAGE_SIZE as u64;
@@ -378,6 +364,20 @@ fn stat(key: Key) -> Result<Vec<u8>> {
     text(out)
 }
 
+/// Processors as a list (cpuset(7)): `0,2-3`.
+fn cpu_list(mask: u64) -> String {
+    let mut out = String::new();
+    let mut cpu = 0;
+    while cpu < u64::BITS && mask >> cpu != 0 {
+        cpu += (mask >> cpu).trailing_zeros();
+        let last = cpu + (mask >> cpu).trailing_ones() - 1;
+        let comma = if out.is_empty() { "" } else { "," };
+        let _ = if last == cpu { write!(out, "{comma}{cpu}") } else { write!(out, "{comma}{cpu}-{last}") };
+        cpu = last + 1;
+    }
+    out
+}
+
 /// proc_pid_status(5).
 fn status(key: Key) -> Result<Vec<u8>> {
     let process = of(key)?;
@@ -385,6 +385,8 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let usage = usage(key)?;
     let used = task.as_ref().map_or_else(Default::default, |task| task.usage());
     let (letter, word) = state(&process, task.as_deref());
+    let chosen = task.as_ref().and_then(|task| task.thread()).map_or(u64::MAX, |thread| thread.cpus());
+    let cpus = chosen & all_cpus();
     let of_task = task.as_ref().map(|task| task.credentials().lock().clone());
     let c = of_task.unwrap_or_else(|| process.credentials.lock().clone());
     let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
@@ -432,7 +434,7 @@ fn status(key: Key) -> Result<Vec<u8>> {
         "Threads:\t{}\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\n\
          SigIgn:\t{:016x}\nSigCgt:\t{:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\n\
          CapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\n\
-         Cpus_allowed:\t1\nCpus_allowed_list:\t0\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
+         Cpus_allowed:\t{:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n",
         process.thread_count(),
         task.as_ref().map_or(0, |task| task.signals.pending()),
@@ -446,6 +448,8 @@ fn status(key: Key) -> Result<Vec<u8>> {
         c.capabilities.bounding,
         c.capabilities.ambient,
         c.no_new_privileges as u8,
+        cpus,
+        cpu_list(cpus),
         used.voluntary_switches,
         used.involuntary_switches,
     );

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use core::fmt::Write;
 use descriptors::locks::{self, Listed, Owner};
-use procfs::{Entry, Key, Row};
+use procfs::{Entry, Key, Output, Row};
 
 const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
@@ -72,11 +72,11 @@ pub const ROWS: &[Row] = &[
     #[cfg(feature = "sysv-ipc")]
     ("sys/kernel/sem", settings::entry!(semaphores::LIMITS)),
     #[cfg(feature = "sysv-ipc")]
-    ("sysvipc/msg", Entry::Text(|_| queues::listing())),
+    ("sysvipc/msg", Entry::Lines(|_, out| queues::listing(out))),
     #[cfg(feature = "sysv-ipc")]
-    ("sysvipc/sem", Entry::Text(|_| semaphores::listing())),
+    ("sysvipc/sem", Entry::Lines(|_, out| semaphores::listing(out))),
     #[cfg(feature = "sysv-ipc")]
-    ("sysvipc/shm", Entry::Text(|_| memory::listing())),
+    ("sysvipc/shm", Entry::Lines(|_, out| memory::listing(out))),
     ("sys/vm/overcommit_memory", Entry::Fixed("1\n")),
     ("sys/vm/overcommit_ratio", Entry::Fixed("50\n")),
     ("sys/vm/max_map_count", Entry::File { text: max_mappings, store: set_max_mappings, permissions: 0o644 }),
@@ -156,7 +156,7 @@ pub const ROWS: &[Row] = &[
     // There are no block devices.
     ("partitions", Entry::Fixed("major minor  #blocks  name\n\n")),
     ("diskstats", Entry::Fixed("")),
-    ("locks", Entry::Text(|_| locks())),
+    ("locks", Entry::Lines(|_, out| locks(out))),
     ("meminfo", Entry::Text(|_| meminfo())),
     ("cpuinfo", Entry::Text(|_| cpuinfo())),
     ("stat", Entry::Text(|_| stat())),
@@ -181,10 +181,11 @@ fn set_max_mappings(_: Key, bytes: &[u8]) -> Result<()> {
 }
 
 /// Numbers, kinds, owners, files (device and inode) and ranges of the locks that are held (proc(5)).
-fn locks() -> Result<Vec<u8>> {
-    let mut out = String::new();
+fn locks(out: &mut Output) -> Result<()> {
     let own = task::current().process.pid;
-    for (i, Listed { inode, lock, whole }) in locks::all().into_iter().enumerate() {
+    let all = locks::all()?;
+    for (i, Listed { inode, lock, whole }) in (0..all.len()).map(|i| (i, &all[i])) {
+        let whole = *whole;
         let (kind, pid) = match lock.owner {
             _ if whole => ("FLOCK ", own),
             Owner::Process(pid) => ("POSIX ", pid),
@@ -195,12 +196,11 @@ fn locks() -> Result<Vec<u8>> {
         let (major, minor) = (stat.device >> 8, stat.device & 0xff);
         let end = if lock.end == u64::MAX { "EOF".into() } else { format!("{}", lock.end - 1) };
         let (number, inode, start) = (i + 1, stat.inode, lock.start);
-        let line = format!(
+        out.print(format_args!(
             "{number}: {kind} ADVISORY  {access} {pid} {major:02x}:{minor:02x}:{inode} {start} {end}\n"
-        );
-        out.push_str(&line);
+        ))?;
     }
-    text(out)
+    Ok(())
 }
 
 fn random() -> [u8; 16] {
@@ -360,10 +360,9 @@ fn vmstat() -> Result<Vec<u8>> {
 }
 
 /// One line for each mount, as /proc/self/mounts and mountinfo have them.
-pub fn mounts(with_ids: bool) -> Result<Vec<u8>> {
+pub fn mounts(with_ids: bool, out: &mut Output) -> Result<()> {
     let files = files::current();
     let root = files.root();
-    let mut out = Vec::new();
     for (mount, dentry) in files.namespace.list() {
         let Some(path) = dentry.path_from(&root) else { continue };
         let mut place = Vec::new();
@@ -397,7 +396,7 @@ pub fn mounts(with_ids: bool) -> Result<Vec<u8>> {
         } else {
             [source.as_bytes(), b" ", &place, format!(" {kind} {options} 0 0\n").as_bytes()].concat()
         };
-        out.extend(line);
+        out.add(&line)?;
     }
-    Ok(out)
+    Ok(())
 }

@@ -122,7 +122,7 @@ fn part_of(space: &Space, mapping: &Listed) -> Part {
 }
 
 fn write(output: &Output<'_>, space: &Space, frame: &Frame, info: &SigInfo) -> Result<()> {
-    let mappings = space.listing();
+    let mappings = space.listing()?;
     let notes = notes(output.task, frame, info, &mappings)?;
     let count = u16::try_from(mappings.len() + 1).map_err(|_| EFBIG)?;
     let at_notes = HEADER + PROGRAM_HEADER * u64::from(count);

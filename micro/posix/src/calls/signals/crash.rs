@@ -7,6 +7,7 @@
 use super::info::{SI_KERNEL, SigInfo};
 use super::set::{SIGBUS, SIGFPE, SIGILL, SIGSEGV, name};
 use crate::task::Task;
+use abi::errno::ENOMEM;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_plat::Frame;
@@ -92,12 +93,24 @@ fn write_code(out: &mut String, rip: u64) -> core::fmt::Result {
     Ok(())
 }
 
-/// What is mapped where.
+/// Files and code that are mapped, as many as there is memory for: those lead to names, and of other mappings there may be tens
+/// of thousands.
 struct Mappings(Vec<Listed>);
 
 impl Mappings {
     fn new() -> Mappings {
-        Mappings(mem::current().listing())
+        let mut found = Vec::new();
+        let walked = mem::current().each_mapping(0, &mut |line, _| {
+            if line.inode != 0 || line.rights.contains(Rights::EXECUTE) {
+                found.try_reserve(1).map_err(|_| ENOMEM)?;
+                found.push(line.try_clone()?);
+            }
+            Ok(true)
+        });
+        if walked.is_err() {
+            log::warn!("no memory to name all places of the crash");
+        }
+        Mappings(found)
     }
 
     fn find(&self, address: u64) -> Option<&Listed> {

@@ -7,13 +7,12 @@ use crate::files;
 use crate::settings::Setting;
 use abi::PAGE_SIZE;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use api_fs::{Inode, SetAttr};
 use api_lock::SpinLock;
-use core::fmt::Write;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use mem::{MappedFile, Place, Request, Rights};
+use procfs::Output;
 
 const SHM_HUGETLB: u32 = 0o4000;
 const SHM_RDONLY: u32 = 0o10000;
@@ -276,19 +275,17 @@ pub fn shmctl(call: &mut Call<'_>) -> Result<usize> {
 }
 
 /// /proc/sysvipc/shm.
-pub fn listing() -> Result<Vec<u8>> {
-    let mut out = String::from(
+pub fn listing(out: &mut Output) -> Result<()> {
+    out.print(format_args!(
         "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      \
-         ctime                   rss                  swap\n",
-    );
+         ctime                   rss                  swap\n"
+    ))?;
     with_segments(|segments| {
         for (id, object) in &segments.objects {
             let (p, s) = (&object.permissions, &object.value);
             let at = |time: &AtomicU64| time.load(Ordering::Relaxed);
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                out,
-                "{:10} {id:10}  {:4o} {:21} {:5} {:5}  {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10} {:21} {:21}",
+            out.print(format_args!(
+"{:10} {id:10}  {:4o} {:21} {:5} {:5}  {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10} {:21} {:21}\n",
                 p.key,
                 p.mode,
                 s.size,
@@ -304,9 +301,9 @@ pub fn listing() -> Result<Vec<u8>> {
                 at(&s.changed),
                 s.size.next_multiple_of(PAGE),
                 0,
-            );
+))?;
         }
         Ok(())
     })?;
-    Ok(out.into_bytes())
+    Ok(())
 }

@@ -9,12 +9,11 @@ use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Source;
-use core::fmt::Write;
+use procfs::Output;
 
 const MSG_NOERROR: u32 = 0o10000;
 const MSG_EXCEPT: u32 = 0o20000;
@@ -281,17 +280,15 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
 }
 
 /// /proc/sysvipc/msg.
-pub fn listing() -> Result<Vec<u8>> {
-    let mut out = String::from(
+pub fn listing(out: &mut Output) -> Result<()> {
+    out.print(format_args!(
         "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      \
-         ctime\n",
-    );
+         ctime\n"
+    ))?;
     for (id, object) in &QUEUES.lock().objects {
         let (p, s) = (&object.permissions, object.value.state.lock());
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "{:10} {id:10}  {:4o}  {:10} {:10} {:5} {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10}",
+        out.print(format_args!(
+            "{:10} {id:10}  {:4o}  {:10} {:10} {:5} {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10}\n",
             p.key,
             p.mode,
             s.bytes,
@@ -305,7 +302,7 @@ pub fn listing() -> Result<Vec<u8>> {
             s.sent,
             s.received,
             s.changed,
-        );
+        ))?;
     }
-    Ok(out.into_bytes())
+    Ok(())
 }

@@ -8,13 +8,12 @@ use crate::dispatch::RESTART;
 use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
-use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Plain;
-use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use procfs::Output;
 
 const GETPID: i32 = 11;
 const GETVAL: i32 = 12;
@@ -392,16 +391,14 @@ fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<u
 }
 
 /// /proc/sysvipc/sem.
-pub fn listing() -> Result<Vec<u8>> {
-    let mut out = String::from(
-        "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n",
-    );
+pub fn listing(out: &mut Output) -> Result<()> {
+    out.print(format_args!(
+        "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n"
+    ))?;
     for (id, object) in &SETS.lock().objects {
         let (p, set) = (&object.permissions, &object.value);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "{:10} {id:10}  {:4o} {:10} {:5} {:5} {:5} {:5} {:10} {:10}",
+        out.print(format_args!(
+            "{:10} {id:10}  {:4o} {:10} {:5} {:5} {:5} {:5} {:10} {:10}\n",
             p.key,
             p.mode,
             set.state.lock().semaphores.len(),
@@ -411,7 +408,7 @@ pub fn listing() -> Result<Vec<u8>> {
             p.creator_gid,
             set.operated.load(Ordering::Relaxed),
             set.changed.load(Ordering::Relaxed),
-        );
+        ))?;
     }
-    Ok(out.into_bytes())
+    Ok(())
 }
