@@ -29,6 +29,8 @@ mod overlay;
 mod processes;
 #[path = "../programs.rs"]
 mod programs;
+#[path = "../raw/raw.rs"]
+mod raw;
 #[path = "../redis/redis.rs"]
 mod redis;
 #[path = "../size/size.rs"]
@@ -74,6 +76,11 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
     ("syscall", "nanoseconds a system call takes", programs::system_calls),
     ("fault", "nanoseconds the first touch of a page takes", programs::faults),
     ("process-calls", "nanoseconds that fork, execve, wait and a pipe take", processes::run),
+    (
+        "raw",
+        "a UDP store by sockets, in batches and on the bare network device: what an answer takes",
+        raw::run,
+    ),
     ("redis", "requests a second over tap, pipelined and not", redis::run),
     ("nginx", "requests a second for a small page over tap", nginx::run),
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),

@@ -250,6 +250,12 @@ impl<'a> Machine<'a> {
         Err(format!("{} did not print `{text}`", self.name))
     }
 
+    /// What the program has printed so far.
+    pub fn output(&self) -> Result<String> {
+        let output = unilith(self.options, &["logs", &self.name])?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// The machine's own address, reached over tap.
     pub fn address(&self) -> Result<String> {
         let address = self.state["connection"]["guest"].as_str();

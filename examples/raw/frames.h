@@ -31,14 +31,12 @@ static inline void swap(uint8_t *one, uint8_t *other, unsigned length) {
     memcpy(other, kept, length);
 }
 
-/* The Internet checksum of an IPv4 header without options (RFC 1071). */
-static inline void sum_ip(uint8_t *frame) {
-    uint32_t sum = 0;
-    put16(frame + IP_SUM, 0);
-    for (int at = ETHERNET_BYTES; at < IP_BYTES; at += 2)
-        sum += get16(frame + at);
+/* Sets the total length of an IPv4 packet, and its checksum to what that makes of it (RFC 1624, equation 3). */
+static inline void set_ip_length(uint8_t *frame, uint16_t length) {
+    uint32_t sum = (uint16_t)~get16(frame + IP_SUM) + (uint32_t)(uint16_t)~get16(frame + IP_LENGTH) + length;
     sum = (sum & 0xffff) + (sum >> 16);
     put16(frame + IP_SUM, (uint16_t)~(sum + (sum >> 16)));
+    put16(frame + IP_LENGTH, length);
 }
 
 /* Makes of an ARP request for the device's address its answer; 0 for any other frame. */
@@ -80,10 +78,7 @@ static inline void answer_udp(struct unilith_packet *packet, unsigned length) {
     swap(frame + UDP_FROM, frame + UDP_TO, 2);
     put16(frame + UDP_LENGTH, (uint16_t)(length + 8));
     put16(frame + UDP_SUM, 0); /* none: RFC 768 */
-    if (get16(frame + IP_LENGTH) != length + 28) {
-        put16(frame + IP_LENGTH, (uint16_t)(length + 28));
-        sum_ip(frame);
-    }
+    set_ip_length(frame, (uint16_t)(length + 28));
     packet->length = UDP_BYTES + length;
 }
 

@@ -23,10 +23,7 @@ struct slot {
 static struct slot slots[SLOTS];
 
 /* The slot of a key, or the free one where it belongs; NULL: there is none. */
-static inline struct slot *find(const uint8_t *key, unsigned length) {
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (unsigned i = 0; i < length; i++)
-        hash = (hash ^ key[i]) * 16777619u;
+static inline struct slot *find(const uint8_t *key, unsigned length, uint32_t hash) {
     for (unsigned probe = 0; probe < PROBES; probe++) {
         struct slot *slot = &slots[(hash + probe) % SLOTS];
         if (slot->key_length == 0 || (slot->key_length == length && memcmp(slot->key, key, length) == 0))
@@ -42,22 +39,24 @@ static inline unsigned say(uint8_t *to, const char *text, unsigned length) {
 
 /* Replaces the request at `data` by its answer, of at most MAX_ANSWER bytes, for which there is room; the bytes of the answer. */
 static inline unsigned store_answer(uint8_t *data, unsigned length) {
-    if (length < 3 || data[1] != ' ' || data[2] == ' ')
+    if (length < 3 || data[1] != ' ')
         return say(data, "what?", 5);
-    const uint8_t *key = data + 2, *end = data + length;
-    const uint8_t *space = data[0] == 's' ? memchr(key, ' ', length - 2) : end;
-    if (!space || space - key > MAX_KEY)
-        return say(data, "what?", 5);
+    const uint8_t *key = data + 2, *end = data + length, *space = key;
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; space < end && *space != ' '; space++)
+        hash = (hash ^ *space) * 16777619u;
     unsigned key_length = (unsigned)(space - key);
-    struct slot *slot = find(key, key_length);
-    if (data[0] == 'g') {
+    if (key_length == 0 || key_length > MAX_KEY)
+        return say(data, "what?", 5);
+    struct slot *slot = find(key, key_length, hash);
+    if (data[0] == 'g' && space == end) {
         if (!slot || slot->key_length == 0)
             return say(data, "none", 4);
         memcpy(data, "v ", 2);
         memcpy(data + 2, slot->value, slot->value_length);
         return 2u + slot->value_length;
     }
-    if (data[0] != 's' || end - (space + 1) > MAX_VALUE)
+    if (data[0] != 's' || space == end || end - (space + 1) > MAX_VALUE)
         return say(data, "what?", 5);
     if (!slot)
         return say(data, "full", 4);

@@ -3,6 +3,7 @@
 
 use crate::port::{BUFFERS, BURST, Packet, Port};
 use abi::{Events, Result, errno::*};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -22,7 +23,7 @@ enum Device {
     /// TCP/IP has it.
     Stacks,
     Free(Arc<dyn NetDevice>, Given),
-    Open(Port),
+    Open(Box<Port>),
 }
 
 static DEVICES: SpinLock<Vec<Device>> = SpinLock::new(Vec::new());
@@ -70,7 +71,7 @@ pub fn open(index: usize, info: u64) -> Result<usize> {
         }
     };
     api_user::write_bytes(info, &describe(&*device, given))?;
-    let port = Port::new(device.clone()).ok_or(ENOMEM)?;
+    let port = Box::new(Port::new(device.clone()).ok_or(ENOMEM)?);
     let mut devices = DEVICES.lock();
     match devices.get_mut(index) {
         Some(free @ Device::Free(..)) => *free = Device::Open(port),

@@ -51,6 +51,9 @@ const CHECKED: u16 = 1;
 
 pub struct Port {
     device: Arc<dyn NetDevice>,
+    /// Of the device's description.
+    headroom: usize,
+    longest: usize,
     /// Buffers that the program has, by number. There is a number for every buffer.
     with_program: Vec<Option<Buffer>>,
     numbers: Vec<u16>,
@@ -80,7 +83,10 @@ impl Port {
         pool.try_reserve_exact(BUFFERS).ok()?;
         let mut scratch = Vec::new();
         scratch.try_reserve_exact(BURST * Packet::SIZE).ok()?;
+        let info = device.info();
         let mut port = Port {
+            headroom: info.headroom,
+            longest: info.mtu + ETHERNET,
             device,
             with_program,
             numbers,
@@ -184,8 +190,7 @@ impl Port {
 
     /// What of its buffer a packet is, if the device may send it.
     fn window(&mut self, packet: Packet) -> Result<core::ops::Range<usize>> {
-        let info = self.device.info();
-        let (headroom, most) = (info.headroom, info.mtu + ETHERNET);
+        let (headroom, most) = (self.headroom, self.longest);
         let slot = self.with_program.get_mut(usize::from(packet.buffer)).and_then(Option::as_mut);
         let memory = slot.ok_or(EINVAL)?.memory_mut();
         let start = packet.data.wrapping_sub(memory.as_ptr() as u64);

@@ -52,10 +52,12 @@ impl Buffer {
         self.memory.len()
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -68,32 +70,38 @@ impl Buffer {
         self.memory.len() - self.end
     }
 
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.end]
     }
 
     /// All of the memory, for devices that write into it.
+    #[inline]
     pub fn memory_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }
 
     /// Declares the bytes at `range` of the memory valid, cut at its end.
+    #[inline]
     pub fn set_window(&mut self, range: Range<usize>) {
         self.end = range.end.min(self.memory.len());
         self.start = range.start.min(self.end);
     }
 
     /// Puts `count` bytes in front and returns them; `None` when the headroom is too small.
+    #[inline]
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
         self.start = self.start.checked_sub(count)?;
         Some(&mut self.memory[self.start..self.start + count])
     }
 
     /// Takes `count` bytes (at most all) off the front.
+    #[inline]
     pub fn trim_front(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }

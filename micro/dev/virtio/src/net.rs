@@ -149,6 +149,33 @@ impl Transmit {
         self.queue.disable_interrupts();
     }
 
+    /// Gives the first packet to the device if it is one piece that leaves nothing to the device, as most are; false: it may be
+    /// given as any other.
+    fn add_plain(&mut self, packets: &mut VecDeque<Outgoing>, header: usize) -> bool {
+        let Some(packet) = packets.front_mut() else { return false };
+        let is_plain =
+            packet.fragments.is_empty() && packet.checksum.is_none() && packet.segmentation.is_none();
+        if !is_plain || self.split || header != HEADER || self.queue.room() == 0 {
+            return false;
+        }
+        let Some(slot) = self.free.last().copied() else { return false };
+        let Some(to) = packet.head.prepend(HEADER) else { return false };
+        if let Some(to) = to.first_chunk_mut() {
+            *to = [0; HEADER];
+        }
+        let area = Area::of(packet.head.bytes());
+        // SAFETY: the head is kept in the slot, unchanged, until the device answered; moving the packet does not move its
+        // memory.
+        let added = unsafe { self.queue.add_one(area, false, usize::from(slot)) };
+        if added.is_err() {
+            packet.head.trim_front(HEADER);
+            return false;
+        }
+        self.free.pop();
+        self.slots[usize::from(slot)] = packets.pop_front();
+        true
+    }
+
     /// Gives one packet to the device; gives it back when there is no room.
     fn add(&mut self, mut packet: Outgoing, header: usize) -> core::result::Result<(), Outgoing> {
         let needed = 2 + packet.fragments.len();
@@ -243,7 +270,12 @@ impl NetDevice for Network {
         debug_assert!(HEADROOM.device >= self.header);
         let mut transmit = self.transmit.lock();
         let mut count = 0;
-        while let Some(packet) = packets.pop_front() {
+        loop {
+            if transmit.add_plain(packets, self.header) {
+                count += 1;
+                continue;
+            }
+            let Some(packet) = packets.pop_front() else { break };
             if let Err(packet) = transmit.add(packet, self.header) {
                 packets.push_front(packet);
                 break;
@@ -301,7 +333,7 @@ impl NetDevice for Network {
             let area = Area::of_mut(buffer.memory_mut());
             // SAFETY: the buffer is kept in the slot, untouched, until the device answered; moving it does not move its
             // memory.
-            match unsafe { receive.queue.add(&[], &[area], usize::from(slot)) } {
+            match unsafe { receive.queue.add_one(area, true, usize::from(slot)) } {
                 Ok(()) => receive.slots[usize::from(slot)] = Some(buffer),
                 Err(_) => {
                     receive.free.push(slot);
