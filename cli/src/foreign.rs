@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 28] = [
+const VERBS: [(&str, &str); 27] = [
     (
         "pull",
         "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
@@ -30,7 +30,6 @@ const VERBS: [(&str, &str); 28] = [
     ("history", "an image is one archive; `unilith inspect NAME` says which"),
     ("create", "use `unilith run -d`, and `unilith start` for a machine that has ended"),
     ("update", "memory and processors are chosen when a machine is made: `unilith run -m SIZE --cpus N`"),
-    ("events", "use `unilith wait NAME` for ends, `unilith logs -f NAME` for what is printed"),
     ("info", "use `unilith doctor` for this computer, `unilith system df` for the disk"),
     (
         "container",

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 use unilith_machine::{
+    events,
     lines::printable,
     record::{Checked, Health, HealthCheck, Phase, Wellness, now_ms},
     store::{Held, Machine, Store},
@@ -157,7 +158,12 @@ pub fn watch(store: &Store, machine: &Held) {
                 continue;
             }
             let checked = ask(&machine, &check);
+            let before = health.status;
             note(&mut health, checked, &check, started);
+            if health.status != before {
+                let action = format!("health_status: {}", word(health.status));
+                events::note(machine.store().shared(), &machine.spec, &action, &[]);
+            }
             // The next one tries again; the machine does not depend on it.
             if let Err(error) = machine.save_health(&health) {
                 eprintln!("unilith: {error}");

@@ -65,6 +65,8 @@ enum Verb {
     Rm(verbs::rm::Args),
     /// Give a machine another name
     Rename(verbs::rename::Args),
+    /// Print what starts a machine with this computer
+    Generate(verbs::generate::Args),
     /// Show where a machine's ports are on this host
     Port(verbs::port::Args),
     /// Show what machines take of this computer
@@ -97,6 +99,8 @@ enum Verb {
     Compose(verbs::compose::Args),
     /// Everything known about machines, as JSON
     Inspect(verbs::inspect::Args),
+    /// Show what happens to machines: starts, ends, health
+    Events(verbs::events::Args),
     /// Wait until machines end and print their exit codes
     Wait(verbs::wait::Args),
     /// Say which system calls a program can make, and which the kernel lacks
@@ -167,6 +171,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Unpause(args) => verbs::pause::act(&store, &args, false),
         Verb::Rm(args) => verbs::rm::act(&store, &args),
         Verb::Rename(args) => verbs::rename::act(&store, &args),
+        Verb::Generate(args) => verbs::generate::act(&store, &args),
         Verb::Port(args) => verbs::port::act(&store, &args),
         Verb::Stats(args) => verbs::stats::act(&store, &args),
         Verb::Cp(args) => verbs::cp::act(&store, &args),
@@ -183,6 +188,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Gdb(args) => verbs::gdb::act(&store, &args),
         Verb::Compose(args) => verbs::compose::act(&store, &args),
         Verb::Inspect(args) => verbs::inspect::act(&store, &args),
+        Verb::Events(args) => verbs::events::act(&store, &args),
         Verb::Wait(args) => verbs::wait::act(&store, &args),
         Verb::Check(args) => verbs::check::act(args),
         Verb::Apps(args) => verbs::apps::act(&args),

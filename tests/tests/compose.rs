@@ -127,7 +127,7 @@ fn services_start_in_order_reach_each_other_and_are_as_described() {
         "cat /run/secrets/token /etc/settings; echo $COLOUR",
     ]);
     said.ok().says("secret-text\nsize=9\nblue\n");
-    let port = shop.unilith.run(&["port", "shop-cache-1", "6379"]).ok().out;
+    let port = shop.compose(&["port", "cache", "6379"]).ok().out;
     let port = port.trim().rsplit(':').next().unwrap().to_string();
     client("redis-cli", &["-p", &port, "get", "greeting"]).ok().says("hello");
 
@@ -145,6 +145,8 @@ fn services_start_in_order_reach_each_other_and_are_as_described() {
     assert_eq!(shop.states(), "");
     shop.up(&["cache"]).ok();
     shop.compose(&["exec", "-T", "cache", "redis-cli", "get", "greeting"]).ok().says("hello");
+    shop.compose(&["rm", "-f", "cache"]).ok();
+    assert_eq!(shop.states(), "shop-cache-1 ready", "it runs");
     shop.compose(&["stop", "cache"]).ok();
     assert_eq!(shop.states(), "shop-cache-1 exited");
     shop.compose(&["start", "cache"]).ok();
@@ -168,6 +170,9 @@ fn a_service_has_as_many_machines_as_it_is_to_have() {
     shop.write("compose.yaml", "services:\n  worker: {image: busybox, command: sleep 1000000}\n");
     shop.up(&["--remove-orphans"]).ok().complains("shop-extra-1 removed");
     assert_eq!(shop.states(), "shop-worker-1 running");
+    shop.compose(&["kill"]).ok();
+    assert_eq!(shop.states(), "shop-worker-1 exited");
+    shop.compose(&["rm", "-f"]).ok().complains("shop-worker-1 removed");
 }
 
 /// `up` in the foreground, and the lines that it has printed so far.
@@ -287,6 +292,9 @@ fn mistakes_in_a_file_are_told_by_line_and_path_and_reach_the_terminal_clean() {
         assert!(!ran.err.contains('\u{1b}'), "{ran}");
     }
     config(&format!("{service}    environment: [A=$$x]\n")).ok().says("- \"A=$$x\"");
+    fs::write(unilith.path("compose.override.yaml"), "services: {}\n").unwrap();
+    unilith.run(&["compose", "config"]).ok().complains("compose.override.yaml is not read");
+    fs::remove_file(unilith.path("compose.override.yaml")).unwrap();
     fs::write(unilith.path("compose.yaml"), service.replace("busybox", "redis:7-alpine")).unwrap();
     unilith.run(&["compose", "up", "-d"]).code(2).fails_with(&[
         "line 3: services.web.image",

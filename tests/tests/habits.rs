@@ -3,6 +3,11 @@
 //! a few bytes long.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+    sync::mpsc::channel,
+};
 use unilith_tests::{Unilith, eventually, guest::Script};
 
 fn server() -> Unilith {
@@ -197,6 +202,72 @@ fn a_machine_between_two_starts_counts_as_running_and_is_restarted_at_once() {
 }
 
 #[test]
+fn events_are_dockers_words_in_order() {
+    let unilith = server();
+    assert_eq!(
+        unilith.run(&["events", "--since", "1h", "--until", "0s"]).ok().out,
+        "",
+        "before there was a machine"
+    );
+    run(&unilith, &["--name", "other"]);
+    run(&unilith, &["--name", "web", "-l", "tier=front"]);
+    unilith.run(&["stop", "web"]).ok();
+    unilith.run(&["rename", "web", "front"]).ok();
+    unilith.run(&["rm", "front"]).ok();
+    let events = |words: &[&str]| {
+        unilith.run(&[&["events", "--since", "1h", "--until", "0s"], words].concat()).ok().out
+    };
+    let actions = events(&["--filter", "label=tier", "--format", "{{.Action}}"]);
+    assert_eq!(actions, "create\nstart\nkill\ndie\nstop\nrename\ndestroy\n");
+    let exit =
+        ["--filter", "event=die", "--format", "{{.Actor.Attributes.name}} {{.Actor.Attributes.exitCode}}"];
+    assert_eq!(events(&exit), "web 3\n");
+    let line = events(&["--filter", "event=start", "--filter", "container=web"]);
+    assert!(line.contains("Z container start ") && line.contains(", name=web, tier=front)"), "{line}");
+    unilith.run(&["events", "--filter", "colour=red"]).code(2).fails_with(&["colour=red", "container="]);
+    // Those that come: the first one is one that comes while it watches.
+    let mut watch = unilith.command(&["events", "--format", "{{.Action}}"]);
+    let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (send, first) = channel();
+    std::thread::spawn(move || send.send(lines.next()));
+    let mut seen = None;
+    eventually("an event is shown", || {
+        unilith.run(&["pause", "other"]).ok();
+        unilith.run(&["unpause", "other"]).ok();
+        seen = first.try_recv().ok();
+        seen.is_some()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let line = seen.flatten().unwrap().unwrap();
+    assert!(["pause", "unpause"].contains(&line.as_str()), "{line}");
+}
+
+#[test]
+fn the_unit_of_a_machine_starts_and_stops_it() {
+    let unilith = server();
+    run(&unilith, &["--name", "web", "--stop-timeout", "25"]);
+    unilith.run(&["stop", "web"]).ok();
+    let unit = unilith.run(&["generate", "systemd", "web"]).ok().says("TimeoutStopSec=35").out;
+    let values = |key: &str| -> Vec<String> {
+        unit.lines().filter_map(|l| l.strip_prefix(key)?.strip_prefix('=')).map(Into::into).collect()
+    };
+    // As systemd does: with this environment and no other. Paths of tests need no quotes.
+    let act = |key: &str| {
+        let line = format!("env -i {} {}", values("Environment").join(" "), values(key)[0]);
+        unilith_tests::finish(&mut unilith.shell(&line), unilith_tests::PATIENCE).ok().says("web");
+    };
+    let state = || unilith.run(&["ps", "-a", "--format", "{{.State}}"]).ok().out;
+    act("ExecStart");
+    assert_eq!(state(), "ready\n");
+    act("ExecStop");
+    assert_eq!(state(), "exited\n");
+    run(&unilith, &["--name", "gone", "--rm"]);
+    unilith.run(&["generate", "systemd", "gone"]).fails_with(&["gone", "--rm"]);
+}
+
+#[test]
 fn dockers_words_that_are_not_here_name_what_to_use_instead() {
     let unilith = server();
     unilith.run(&["pull", "redis"]).code(2).fails_with(&["no pull", "debian:PACKAGE"]);
@@ -204,6 +275,8 @@ fn dockers_words_that_are_not_here_name_what_to_use_instead() {
         .run(&["run", "--privileged", "redis"])
         .code(2)
         .fails_with(&["no flag --privileged", "kernel of its own"]);
+    unilith.run(&["network", "connect", "front", "web"]).code(2).fails_with(&["run --network NETWORK"]);
+    unilith.run(&["run", "-p", "[::1]:8080:80", "redis"]).fails_with(&["IPv4 only", "127.0.0.1"]);
     unilith.run(&["version"]).ok().says("unilith ");
     unilith.run(&["help", "ps"]).ok().says("--filter");
 }

@@ -62,6 +62,12 @@ enum What {
         #[arg(short, long, hide = true)]
         force: bool,
     },
+    /// A running machine stays in the networks that it was made in
+    #[command(hide = true, alias = "disconnect")]
+    Connect {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
 }
 
 #[derive(Serialize)]
@@ -114,6 +120,12 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     match &args.what {
         What::Ls { quiet: true, .. } => store.networks()?.iter().for_each(|n| say!("{}", n.name)),
         What::Ls { format, .. } => list(store, format.as_deref())?,
+        What::Connect { .. } => {
+            return Err(Fault {
+                code: 2,
+                message: "the networks of a machine are chosen when it is made: `unilith rm -f NAME`, and `unilith run --network NETWORK` with all that it is to be in".into(),
+            });
+        }
         What::Create { label, name, .. } => say!("{}", create(store, name, label)?.id),
         What::Inspect { format, names } => {
             let mut found = Vec::new();

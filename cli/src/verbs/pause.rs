@@ -7,7 +7,7 @@ use crate::{
 };
 use rustix::process::Signal;
 use unilith_machine::{
-    MachineError,
+    MachineError, events,
     store::{Machine, Store},
 };
 
@@ -29,6 +29,7 @@ pub fn act(store: &Store, args: &Args, pause: bool) -> Result<u8> {
         if !process.signal(if pause { Signal::STOP } else { Signal::CONT }) {
             return Err(MachineError::NotRunning(machine.spec.name).into());
         }
+        events::note(store.shared(), &machine.spec, if pause { "pause" } else { "unpause" }, &[]);
         say!("{name}");
         Ok(())
     })

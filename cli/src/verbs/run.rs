@@ -117,6 +117,7 @@ pub fn make(
     }
     super::system::keep_budget(store)?;
     change(&mut spec);
+    unilith_machine::events::begin(store.shared());
     match &run.name {
         Some(name) => Ok(store.create(Spec { name: name.clone(), ..spec })?),
         None => create_with_free_name(store, spec),

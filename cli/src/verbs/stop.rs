@@ -5,7 +5,7 @@ use crate::fault::{Fault, Result};
 use crate::output::say;
 use std::time::{Duration, Instant};
 use unilith_machine::{
-    MachineError,
+    MachineError, events,
     store::{Held, Machine, Store},
 };
 
@@ -35,6 +35,7 @@ pub fn stop(store: &Store, machine: &Machine, seconds: Option<u64>) -> Result<()
         return Err(MachineError::NotRunning(machine.spec.name.clone()).into());
     }
     end(store, machine, false, grace(machine, seconds))?;
+    events::note(store.shared(), &machine.spec, "stop", &[]);
     Ok(())
 }
 

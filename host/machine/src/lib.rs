@@ -29,6 +29,7 @@ pub mod contained;
 mod descriptors;
 pub mod dirs;
 pub mod engine;
+pub mod events;
 pub mod file_volumes;
 pub mod lines;
 pub mod link;

@@ -6,7 +6,7 @@
 //! the directory or open what is in it: a lock that others can open is a lock that others can hold.
 
 use crate::{
-    MachineError, console_log, private,
+    MachineError, console_log, events, private,
     process::Process,
     record::{Connection, Health, Outcome, Phase, Spec, State, now_ms},
 };
@@ -106,6 +106,7 @@ impl Store {
             return Err(error);
         }
         drop(gate);
+        events::note(&self.folder, &held.spec, "create", &[]);
         Ok(held)
     }
 
@@ -118,6 +119,9 @@ impl Store {
         let spec = Spec { name: name.into(), ..machine.spec.clone() };
         let written = write_json(&machine.folder.join("machine.json"), &spec);
         drop(gate);
+        if written.is_ok() {
+            events::note(&self.folder, &spec, "rename", &[("oldName", machine.spec.name.clone())]);
+        }
         written
     }
 
@@ -234,6 +238,11 @@ impl Machine {
         write_json(&self.folder.join(HEALTH), health)
     }
 
+    /// The store that it is in.
+    pub fn store(&self) -> Store {
+        store_of(&self.folder)
+    }
+
     /// Where a user's wish is kept that the machine stays ended, whatever its restart policy says.
     fn stay_ended(&self) -> PathBuf {
         self.folder.join(STAY_ENDED)
@@ -325,6 +334,8 @@ impl Machine {
         let Some(supervisor) = self.state.supervisor.filter(|_| self.state.phase.is_alive()) else {
             return Err(MachineError::NotRunning(self.spec.name.clone()));
         };
+        let signal = if hard { 9 } else { self.spec.stop_signal };
+        events::note(store.shared(), &self.spec, "kill", &[("signal", signal.to_string())]);
         let soft = !hard && supervisor.signal(Signal::TERM);
         if soft && self.wait(Some(Instant::now() + grace))?.is_some() {
             return Ok(());
@@ -350,8 +361,7 @@ impl Held {
 
     /// The store that it is in.
     pub fn store(&self) -> Store {
-        let folder = self.folder.parent().and_then(Path::parent).unwrap_or(&self.folder);
-        Store { folder: folder.into() }
+        store_of(&self.folder)
     }
 
     /// The open lock file, to be inherited by a supervisor.
@@ -425,6 +435,8 @@ impl Held {
         // Most machines have none.
         let _ = fs::remove_file(self.initrd());
         let _ = fs::remove_dir_all(self.file_exports());
+        // Before anybody hears of the end.
+        events::note(self.store().shared(), &self.spec, "die", &[("exitCode", outcome.code.to_string())]);
         let text = serde_json::to_vec(&outcome).unwrap_or_default();
         self.state.outcome = Some(outcome);
         let saved = self.save();
@@ -436,7 +448,9 @@ impl Held {
 
     /// Removes the machine's record and logs.
     pub fn remove(self) -> Result<(), MachineError> {
-        fs::remove_dir_all(&self.folder).map_err(MachineError::file("cannot remove", &self.folder))
+        fs::remove_dir_all(&self.folder).map_err(MachineError::file("cannot remove", &self.folder))?;
+        events::note(self.store().shared(), &self.spec, "destroy", &[]);
+        Ok(())
     }
 
     /// Removes what the network set-up left that does not go away with QEMU by itself.
@@ -452,6 +466,11 @@ impl Held {
             }
         }
     }
+}
+
+/// The store of a machine's directory.
+fn store_of(folder: &Path) -> Store {
+    Store { folder: folder.parent().and_then(Path::parent).unwrap_or(folder).into() }
 }
 
 fn take_lock(path: &Path) -> Result<File, MachineError> {

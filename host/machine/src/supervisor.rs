@@ -12,7 +12,7 @@ use crate::{
     console_log::{self, ConsoleLog},
     descriptors::Shares,
     engine::{self, Handle},
-    file_volumes,
+    events, file_volumes,
     lines::printable,
     link::Link,
     output::{self, Message, Messages, Sinks, Sources},
@@ -291,6 +291,7 @@ impl Supervision {
                 machine.state.phase = Phase::Running;
                 self.save(machine, watcher);
                 self.make_room(machine, watcher);
+                events::note(machine.store().shared(), &machine.spec, "start", &[]);
                 watcher.started();
             }
             Status::Listening { udp, port } => {

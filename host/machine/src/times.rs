@@ -9,6 +9,12 @@ pub fn timestamp(ms: u64) -> String {
     format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
+/// The same of nanoseconds, with all of them.
+pub fn timestamp_ns(ns: u64) -> String {
+    let time = Timestamp::from_nanosecond(i128::from(ns));
+    format!("{:.9}", time.unwrap_or(Timestamp::MAX))
+}
+
 /// Milliseconds since 1970 of what a user wrote; `now` is what a time that has passed is counted from.
 pub fn parse(text: &str, now: u64) -> Result<u64, String> {
     let wrong = || {

@@ -51,6 +51,9 @@ pub fn parse(text: &str) -> Result<Vec<Publish>, String> {
         Some((rest, "udp")) => (rest, Protocol::Udp),
         Some((_, other)) => return Err(wrong(&format!("`{other}` is neither tcp nor udp"))),
     };
+    if rest.starts_with('[') {
+        return Err(wrong("machines have IPv4 only: leave the address out, or write 127.0.0.1"));
+    }
     let parts: Vec<&str> = rest.split(':').collect();
     let (address, host, guest) = match parts[..] {
         [guest] => (None, guest, guest),
@@ -176,6 +179,12 @@ mod tests {
         assert_eq!(one("127.0.0.1:5353:53/udp"), p([127, 0, 0, 1], 5353, 53, Protocol::Udp));
         assert_eq!(one("127.0.0.1::80"), p([127, 0, 0, 1], 0, 80, Protocol::Tcp));
         assert_eq!(parse("7000-7002:17000-17002").unwrap()[2], p([0; 4], 7002, 17002, Protocol::Tcp));
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_refused_with_what_to_write() {
+        let error = parse("[::1]:8080:80").unwrap_err();
+        assert!(error.contains("IPv4 only") && error.contains("127.0.0.1"), "{error}");
     }
 
     #[test]

@@ -20,6 +20,14 @@ use unilith_machine::lines::printable;
 /// Names of compose files, in the order in which they are looked for.
 const NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
 
+/// Files that docker would put on top.
+const OVERRIDES: [&str; 4] = [
+    "compose.override.yaml",
+    "compose.override.yml",
+    "docker-compose.override.yml",
+    "docker-compose.override.yaml",
+];
+
 pub struct Loaded {
     pub project: Project,
     pub name: String,
@@ -187,6 +195,12 @@ fn find() -> Result<PathBuf> {
     let here =
         std::env::current_dir().map_err(|e| Fault::new(format!("there is no current directory: {e}")))?;
     let found = here.ancestors().flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|p| p.is_file());
+    // docker reads it after the file itself; nothing of it is left out without a word.
+    let beside =
+        |file: &Path| OVERRIDES.map(|name| file.with_file_name(name)).into_iter().find(|p| p.is_file());
+    if let Some(other) = found.as_deref().and_then(beside) {
+        eprintln!("unilith: {} is not read: write what it says into the file itself", other.display());
+    }
     found.ok_or_else(|| {
         Fault::new(format!("there is no {} here or above; name a file with `compose -f FILE`", NAMES[0]))
     })

@@ -7,14 +7,15 @@ use crate::{
     output::say,
     verbs::stop,
 };
-use std::fs;
+use std::{fs, time::Duration};
 use unilith_machine::{
-    dirs,
+    dirs, events,
     lines::printable,
     networks::Named,
     record::Phase,
     store::{Machine, Store},
 };
+use unilith_network::ports::Publish;
 
 /// docker's labels.
 pub const PROJECT: &str = "com.docker.compose.project";
@@ -107,11 +108,34 @@ pub fn list(
 pub fn stop(store: &Store, machines: &[Machine], timeout: Option<u64>) -> Result<()> {
     for machine in machines.iter().rev() {
         // Asked again: one may have ended meanwhile, or waits for its next start.
-        let Some(machine) = machine.again() else { continue };
+        let Some(machine) = machine.again().filter(is_alive) else { continue };
         drop(stop::end(store, &machine, false, stop::grace(&machine, timeout))?);
+        events::note(store.shared(), &machine.spec, "stop", &[]);
         eprintln!("unilith: {} stopped", machine.spec.name);
     }
     Ok(())
+}
+
+pub fn kill(store: &Store, machines: &[Machine]) -> Result<u8> {
+    for machine in machines.iter().rev().filter_map(Machine::again).filter(is_alive) {
+        drop(stop::end(store, &machine, true, Duration::ZERO)?);
+        eprintln!("unilith: {} ended", machine.spec.name);
+    }
+    Ok(0)
+}
+
+/// Where the machine's port is reached, as `80` or `53/udp`.
+pub fn port(machine: &Machine, wanted: &str) -> Result<u8> {
+    let (number, protocol) = wanted.split_once('/').unwrap_or((wanted, "tcp"));
+    let is_it = |p: &&Publish| p.guest.to_string() == number && p.protocol.to_string() == protocol;
+    let found = machine.state.published.iter().find(is_it).ok_or_else(|| {
+        Fault::new(printable(&format!(
+            "port {wanted} of {} is not published; write it under `ports:` of the service",
+            machine.spec.name
+        )))
+    })?;
+    say!("{}:{}", found.address, found.host);
+    Ok(0)
 }
 
 pub fn remove(store: &Store, machines: &[Machine], timeout: Option<u64>) -> Result<()> {

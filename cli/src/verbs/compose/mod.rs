@@ -128,6 +128,26 @@ enum What {
         timeout: Option<u64>,
         services: Vec<String>,
     },
+    /// End machines of the project at once
+    Kill { services: Vec<String> },
+    /// Remove machines of the project that have ended
+    Rm {
+        /// Accepted for docker's users: nothing is asked
+        #[arg(short, long, hide = true)]
+        force: bool,
+        /// End those that run before
+        #[arg(short, long)]
+        stop: bool,
+        services: Vec<String>,
+    },
+    /// Show where a service's port is reached on this host
+    Port {
+        /// Which of several machines of the service
+        #[arg(long, value_name = "NUMBER", default_value = "1")]
+        index: u32,
+        service: String,
+        port: String,
+    },
     /// Accepted for docker's users: what is needed is fetched when machines are made
     #[command(hide = true)]
     Pull { services: Vec<String> },
@@ -186,6 +206,17 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         What::Stop { timeout, services } => {
             machines::stop(store, &machines::of(store, &loaded, services)?, *timeout)?;
             Ok(0)
+        }
+        What::Kill { services } => machines::kill(store, &machines::of(store, &loaded, services)?),
+        What::Rm { stop, services, .. } => {
+            let mut found = machines::of(store, &loaded, services)?;
+            found.retain(|m| *stop || !machines::is_alive(m));
+            machines::remove(store, &found, None)?;
+            Ok(0)
+        }
+        What::Port { index, service, port } => {
+            let machine = machines::one(store, &loaded, service, *index)?;
+            machines::port(&machine, port)
         }
         What::Start { services } => machines::start(store, &loaded, services),
         What::Restart { timeout, services } => {
