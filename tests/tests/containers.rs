@@ -184,7 +184,7 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
     let process = engine.unilith.path("process.json");
     let pid_file = engine.unilith.path("exec.pid");
     let description = json!({
-        "user": {"uid": 7, "gid": 8}, "args": ["sh", "-c", "id; cat"], "env": ["PATH=/bin"], "cwd": "/",
+        "user": {"uid": 7, "gid": 8, "additionalGids": [9, 77]}, "args": ["sh", "-c", "id; cat"], "env": ["PATH=/bin"], "cwd": "/",
     });
     fs::write(&process, description.to_string()).unwrap();
     let (process, pid_text) = (process.display().to_string(), pid_file.display().to_string());
@@ -198,7 +198,7 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
     assert!(fs::read_to_string(&pid_file).unwrap().parse::<i32>().is_ok());
     let heard = || fs::read_to_string(&out).unwrap_or_default();
     eventually("its output comes", || {
-        heard().contains("uid=7 gid=8") && heard().contains("through the input")
+        heard().contains("uid=7 gid=8 groups=9,77") && heard().contains("through the input")
     });
 
     engine.run(&["pause", "two"]).ok();

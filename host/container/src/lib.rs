@@ -21,7 +21,7 @@ pub mod record;
 pub mod terminal;
 
 /// A process as `exec --process` describes it.
-pub use oci_spec::runtime::Process;
+pub use oci_spec::runtime::{Process, User};
 
 use std::path::PathBuf;
 

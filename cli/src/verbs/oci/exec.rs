@@ -115,10 +115,17 @@ impl Args {
                 .ok_or_else(|| Fault::new(format!("{}: args names no program", path.display())))?,
             environment: process.env().clone().unwrap_or_default(),
             working: process.cwd().display().to_string(),
-            user: format!("{}:{}", process.user().uid(), process.user().gid()),
+            user: user(process.user()),
             terminal: process.terminal().unwrap_or(false) || self.tty,
         })
     }
+}
+
+/// In the notation of a machine's commands.
+fn user(user: &unilith_container::User) -> String {
+    let gids: Vec<String> = user.additional_gids().iter().flatten().map(u32::to_string).collect();
+    let further = if gids.is_empty() { String::new() } else { format!(":{}", gids.join(",")) };
+    format!("{}:{}{further}", user.uid(), user.gid())
 }
 
 pub fn act(all: &Containers, root: &Path, args: &Args) -> Result<u8> {

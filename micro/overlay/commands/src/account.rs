@@ -29,7 +29,7 @@ impl Account {
     }
 }
 
-/// Finds `NAME|UID[:GROUP|GID]`.
+/// Finds `NAME|UID[:GROUP|GID[:GID,GID...]]`.
 pub fn find(text: &[u8]) -> Result<Account, Failure> {
     let text = String::from_utf8_lossy(text);
     let (passwd, group) = (read(b"/etc/passwd"), read(b"/etc/group"));
@@ -62,10 +62,8 @@ fn line<'a>(file: &'a str, name: &str) -> Option<Vec<&'a str>> {
 }
 
 fn account(text: &str, passwd: &str, group: &str) -> Result<Account, String> {
-    let (user, wanted_group) = match text.split_once(':') {
-        Some((user, group)) => (user, Some(group)),
-        None => (text, None),
-    };
+    let mut parts = text.splitn(3, ':');
+    let (user, wanted_group, further) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
     let none = |what: &str, name: &str, file: &str| format!("no {what} {name} in the image's {file}");
     let known = line(passwd, user);
     let uid = known.as_ref().map_or(user, |fields| fields[2]).parse();
@@ -85,7 +83,11 @@ fn account(text: &str, passwd: &str, group: &str) -> Result<Account, String> {
         name.is_some_and(|name| fields.get(3).is_some_and(|all| all.split(',').any(|one| one == name)))
     };
     let lines = group.lines().map(|line| line.split(':').collect::<Vec<&str>>());
-    let groups = lines.filter(is_member).filter_map(|fields| fields.get(2)?.parse().ok()).collect();
+    let number = |gid: &str| gid.parse().map_err(|_| none("group", gid, "/etc/group"));
+    let groups = match further {
+        Some(gids) => gids.split(',').map(number).collect::<Result<_, _>>()?,
+        None => lines.filter(is_member).filter_map(|fields| fields.get(2)?.parse().ok()).collect(),
+    };
     let home = known.as_ref().and_then(|fields| fields.get(5)).filter(|home| !home.is_empty());
     Ok(Account { uid, gid, groups, home: home.map_or("/", |home| home).to_string().into_bytes() })
 }
@@ -109,6 +111,7 @@ mod tests {
         assert_eq!(of("1000"), of("me"));
         assert_eq!(of("me:root"), Ok((1000, 0, vec![], "/home/me".into())));
         assert_eq!(of("root:7"), Ok((0, 7, vec![], "/root".into())));
+        assert_eq!(of("me:100:5,77"), Ok((1000, 100, vec![5, 77], "/home/me".into())));
         // Numbers that nobody has a name for.
         assert_eq!(of("4242:17"), Ok((4242, 17, vec![], "/".into())));
         assert_eq!(of("4242"), Ok((4242, 0, vec![], "/".into())));
@@ -118,6 +121,13 @@ mod tests {
     fn names_that_are_not_there_are_refused_with_the_file() {
         assert_eq!(of("you"), Err("no user you in the image's /etc/passwd".into()));
         assert_eq!(of("me:you"), Err("no group you in the image's /etc/group".into()));
-        assert!(of("").is_err() && of(":").is_err() && of("-1").is_err() && of("99999999999").is_err());
+        assert!(
+            of("").is_err()
+                && of(":").is_err()
+                && of("me:0:").is_err()
+                && of("0:0:x").is_err()
+                && of("-1").is_err()
+                && of("99999999999").is_err()
+        );
     }
 }
