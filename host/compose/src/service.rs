@@ -248,9 +248,11 @@ fn env_files(field: &Field) -> Result<Vec<EnvFile>> {
     field.items()?.iter().map(file).collect()
 }
 
+/// As `-p` takes it; a port alone is reached on a free one of this host, so that several machines can have it.
 fn port(field: &Field) -> Result<String> {
     if !field.is_map() {
-        return field.text();
+        let text = field.text()?;
+        return Ok(if text.contains(':') { text } else { format!("0.0.0.0::{text}") });
     }
     field.only(&["target", "published", "host_ip", "protocol", "mode", "name", "app_protocol"])?;
     let part = |key: &str| field.get(key).map(|f| f.text()).transpose();
@@ -258,7 +260,7 @@ fn port(field: &Field) -> Result<String> {
     let mut out = match (part("host_ip")?, part("published")?) {
         (Some(address), published) => format!("{address}:{}:{target}", published.unwrap_or_default()),
         (None, Some(published)) => format!("{published}:{target}"),
-        (None, None) => target,
+        (None, None) => format!("0.0.0.0::{target}"),
     };
     if let Some(protocol) = part("protocol")? {
         out.push('/');

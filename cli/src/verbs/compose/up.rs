@@ -103,6 +103,7 @@ pub fn act(store: &Store, loaded: &Loaded, args: &Args) -> Result<u8> {
     // What is wrong with the file is said before anything is made.
     for service in &chosen {
         Up { store, loaded, args, service, networks: &BTreeMap::new() }.program()?;
+        loaded.environment(service)?;
     }
     let networks = networks(store, loaded, &chosen, chosen.iter().map(|s| count(s)).sum())?;
     for orphan in machines::orphans(store, loaded)? {
