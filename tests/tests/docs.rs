@@ -301,10 +301,10 @@ fn the_page_of_tracing_is_the_tables() {
     is_up_to_date("tracing.md", &text);
 }
 
-/// Runs what a page prints as commands, in a directory that has the command and the SDK; what they said.
+/// Runs what a page prints as commands, in a directory that has the command, the SDK and the examples; what they said.
 fn follow(page: &str) -> String {
     let unilith = Unilith::new();
-    for name in ["unilith", "overlay"] {
+    for name in ["unilith", "overlay", "examples"] {
         std::os::unix::fs::symlink(root().join(name), unilith.path(name)).expect("a link");
     }
     let text = fs::read_to_string(root().join("docs").join(page)).expect("the page is there");
@@ -369,6 +369,13 @@ fn the_page_about_one_image_works_as_printed() {
 }
 
 #[test]
+fn the_page_about_raw_devices_works_as_printed() {
+    let said = follow("how-to/raw.md");
+    assert!(said.contains("hello, wire\n") && said.contains("v one\n"), "{said}");
+    assert!(said.contains("virtio") && said.contains("in all"), "{said}");
+}
+
+#[test]
 fn the_page_about_disks_works_as_printed() {
     if tested_kernel() != "micro" {
         return;
@@ -409,16 +416,9 @@ fn pages_about_the_overlay_work_as_printed() {
     }
 }
 
-/// The pages that C and Rust programs of the overlay are written with: what the header says, in its order.
-#[test]
-fn the_manual_of_the_overlays_sdk_is_its_header() {
-    let header = fs::read_to_string(root().join("overlay/include/unilith/overlay.h")).unwrap();
-    let mut text = String::from(
-        "# The SDK of overlay programs\n\n\
-         Generated from `overlay/include/unilith/overlay.h`. Numbers of errors are those of Linux. In Rust the same calls are in\n\
-         `overlay/rust`, with types; [a how-to](../how-to/save-database.md) uses them, and\n\
-         [isolation](../explanation/isolation.md) says what a program may rely on.\n",
-    );
+/// What a header says, in its order, behind the page's head. `guard` is what its first lines define.
+fn manual(head: &str, header: &str, guard: &str) -> String {
+    let mut text = String::from(head);
     let (mut prose, mut code) = (String::new(), String::new());
     let mut in_comment = false;
     let flush = |text: &mut String, prose: &mut String, code: &mut String| {
@@ -433,7 +433,7 @@ fn the_manual_of_the_overlays_sdk_is_its_header() {
     };
     for line in header.lines().skip(1) {
         let is_guard = line.starts_with("#if") || line.starts_with("#endif") || line.starts_with("#include");
-        if is_guard || line.contains("UNILITH_OVERLAY_H") || matches!(line, "extern \"C\" {" | "}") {
+        if is_guard || line.contains(guard) || matches!(line, "extern \"C\" {" | "}") {
             continue;
         }
         if let Some(title) = line.strip_prefix("/* ---- ") {
@@ -457,7 +457,41 @@ fn the_manual_of_the_overlays_sdk_is_its_header() {
         }
     }
     flush(&mut text, &mut prose, &mut code);
-    is_up_to_date("overlay-sdk.md", &text);
+    text
+}
+
+/// The page that programs with a network device of their own are written with.
+#[test]
+fn the_manual_of_network_devices_is_its_header() {
+    let header = fs::read_to_string(root().join("micro/raw/include/unilith/netdev.h")).unwrap();
+    let head = "# Network devices for linked programs\n\n\
+        Generated from `micro/raw/include/unilith/netdev.h`. [A how-to](../how-to/raw.md) uses it, and\n\
+        [program and kernel in one image](../explanation/specialise.md) says what it gives.\n";
+    is_up_to_date("netdev.md", &manual(head, &header, "UNILITH_NETDEV_H"));
+    // Both sides have every function: the kernel's, and the one that ends a program without a kernel.
+    let names: Vec<&str> =
+        header.lines().filter_map(|l| l.strip_prefix("int unilith_netdev_")?.split('(').next()).collect();
+    assert_eq!(names.len(), 8, "{names:?}");
+    let program = root().join("micro/raw/program");
+    let (linked, native) = (
+        fs::read_to_string(program.join("linked.s")).unwrap(),
+        fs::read_to_string(program.join("native.c")).unwrap(),
+    );
+    for name in names {
+        assert!(linked.contains(&format!("\nraw {name}\n")), "linked.s lacks {name}");
+        assert!(native.contains(&format!("int unilith_netdev_{name}(")), "native.c lacks {name}");
+    }
+}
+
+/// The pages that C and Rust programs of the overlay are written with.
+#[test]
+fn the_manual_of_the_overlays_sdk_is_its_header() {
+    let header = fs::read_to_string(root().join("overlay/include/unilith/overlay.h")).unwrap();
+    let head = "# The SDK of overlay programs\n\n\
+        Generated from `overlay/include/unilith/overlay.h`. Numbers of errors are those of Linux. In Rust the same calls are in\n\
+        `overlay/rust`, with types; [a how-to](../how-to/save-database.md) uses them, and\n\
+        [isolation](../explanation/isolation.md) says what a program may rely on.\n";
+    is_up_to_date("overlay-sdk.md", &manual(head, &header, "UNILITH_OVERLAY_H"));
 
     // The header declares what the kernel serves, but for the linker's own.
     let calls = fs::read_to_string(root().join("micro/overlay/objects/src/api.rs")).unwrap();

@@ -7,7 +7,9 @@ use std::{
     process::Command,
     time::Duration,
 };
-use unilith_tests::{BUILD_KERNEL, Machine, PATIENCE, Unilith, finish, root, tested_kernel, tested_machine};
+use unilith_tests::{
+    BUILD_KERNEL, Machine, PATIENCE, Unilith, eventually, finish, root, tested_kernel, tested_machine,
+};
 
 fn is_left_out() -> bool {
     let other = tested_kernel() != "micro";
@@ -36,10 +38,13 @@ fn start<'a>(unilith: &'a Unilith, name: &str, program: &str) -> Machine<'a> {
     unilith.machine(name)
 }
 
+/// After this long a datagram is lost, not late: a busy computer must not make two requests of one.
+const LOST: Duration = Duration::from_secs(20);
+
 /// What a server answers to a request. Datagrams may be lost, and these requests may be made again.
 fn ask(socket: &UdpSocket, request: &[u8]) -> Vec<u8> {
     let mut answer = [0; 2048];
-    for _ in 0..PATIENCE.as_secs() {
+    for _ in 0..3 {
         socket.send(request).expect("the machine can be reached");
         if let Ok(length) = socket.recv(&mut answer) {
             return answer[..length].to_vec();
@@ -51,7 +56,7 @@ fn ask(socket: &UdpSocket, request: &[u8]) -> Vec<u8> {
 fn client(to: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect(to).expect("the machine's address");
-    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a socket has a time-out");
+    socket.set_read_timeout(Some(LOST)).expect("a socket has a time-out");
     socket
 }
 
@@ -80,6 +85,34 @@ fn an_echo_server_without_a_stack_answers_clients_of_the_host() {
     }
     // An ordinary address: ARP is answered, and nothing else (there is no ICMP here).
     assert!(unilith.run(&["ps"]).ok().out.contains("ready"));
+}
+
+#[test]
+fn a_generator_sends_every_frame_and_a_sink_counts_every_one() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let machine = start(&unilith, "traffic", &compile(&unilith, "examples/raw/traffic.c", &[]));
+    let socket = client(machine.at(9));
+    for n in 1..=50 {
+        // One at a time: no queue is full, so none is lost.
+        socket.send(b"to be dropped").expect("the machine can be reached");
+        assert_eq!(ask(&socket, b"count"), n.to_string().as_bytes());
+    }
+    let first = ask(&socket, b"send 200");
+    let mut frames = vec![first];
+    let mut frame = [0; 64];
+    while frames.len() < 200 {
+        let length = socket.recv(&mut frame).expect("a queue for 200 small frames");
+        frames.push(frame[..length].to_vec());
+    }
+    let number = |frame: &[u8]| String::from_utf8_lossy(frame).trim_end_matches('\0').parse::<usize>().ok();
+    assert!(
+        frames.iter().enumerate().all(|(n, frame)| number(frame) == Some(n) && frame.len() == 18),
+        "{frames:?}"
+    );
+    eventually("the machine says what they took", || machine.log().contains("sent 200 frames, "));
 }
 
 #[test]
