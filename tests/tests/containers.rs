@@ -337,6 +337,8 @@ fn containers_of_a_pod_have_its_name_and_one_of_them_its_interface_and_its_loopb
         assert_eq!(engine.wait(id), 137, "{}", engine.out(id));
     }
     ["shipper", "web", "sandbox"].iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
+    let kept = fs::read_dir(format!("{}/.interfaces", engine.root)).unwrap();
+    assert_eq!(kept.count(), 0, "nothing of the pod is left");
 }
 
 /// A server of names for a test's namespace: every name has the same address.

@@ -41,6 +41,12 @@ pub fn is_own(path: &Path) -> bool {
     number(path).is_some_and(|theirs| number(Path::new(OWN)) == Some(theirs))
 }
 
+/// That of a process.
+pub fn number_of(pid: u32) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino()).ok()
+}
+
 /// Tells this thread's network namespace from all others that exist.
 pub fn number() -> Result<u64> {
     use std::os::unix::fs::MetadataExt;

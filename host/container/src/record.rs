@@ -13,6 +13,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+/// The folder with the addresses of interfaces. No container has this name.
+const INTERFACES: &str = ".interfaces";
+
 /// What one call of the runtime leaves for the next.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
@@ -30,6 +33,9 @@ pub struct Record {
     pub is_sandbox: bool,
     #[serde(default)]
     pub hostname: Option<String>,
+    /// The number of a sandbox's network namespace.
+    #[serde(default)]
+    pub network: Option<u64>,
     /// `start` was said.
     pub started: bool,
 }
@@ -74,9 +80,17 @@ impl Containers {
 
     /// Where the address of the interface of the calling thread's network namespace is kept.
     pub fn interface_record(&self) -> Result<PathBuf> {
-        let folder = self.0.join(".interfaces");
+        let folder = self.0.join(INTERFACES);
         make_private(&folder)?;
         Ok(folder.join(namespace::number()?.to_string()))
+    }
+
+    /// Forgets the address of the interface of a sandbox's namespace, which ends with it.
+    pub fn forget_interface(&self, sandbox: &Record) {
+        if let Some(number) = sandbox.network {
+            // There is none where no machine ran.
+            let _ = fs::remove_file(self.0.join(INTERFACES).join(number.to_string()));
+        }
     }
 
     /// Makes the folder of a new container; the id must be free.
@@ -166,6 +180,7 @@ impl Record {
             cgroups,
             is_sandbox: container.is_sandbox,
             hostname: container.hostname.clone(),
+            network: container.is_sandbox.then(|| namespace::number_of(pid)).flatten(),
             started: false,
         }
     }
@@ -213,6 +228,7 @@ mod tests {
             cgroups: Vec::new(),
             is_sandbox: false,
             hostname: Some("pod".into()),
+            network: None,
             started: false,
         }
     }

@@ -168,6 +168,7 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     }
     cgroup::remove(&record.cgroups)?;
     all.remove(&record.id)?;
+    all.forget_interface(&record);
     // Hooks after the end are told of what is gone; one that fails is told and nothing more (runtime.md, "Lifecycle").
     let hooks =
         Container::read(&record.bundle).ok().and_then(|container| container.hooks?.poststop().clone());
