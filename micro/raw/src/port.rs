@@ -232,3 +232,177 @@ impl Port {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api_lock::SpinLock;
+    use api_netdev::Info;
+    use api_sched::Poller;
+
+    /// A device that takes so many packets at once, and receives what the test puts there.
+    struct Fake {
+        info: Info,
+        room: usize,
+        state: SpinLock<State>,
+    }
+
+    #[derive(Default)]
+    struct State {
+        empty: Vec<Buffer>,
+        came: VecDeque<Incoming>,
+        sent: Vec<Buffer>,
+        frames: Vec<Vec<u8>>,
+    }
+
+    impl NetDevice for Fake {
+        fn info(&self) -> &Info {
+            &self.info
+        }
+
+        fn transmit(&self, _: usize, packets: &mut VecDeque<Outgoing>) -> usize {
+            let mut state = self.state.lock();
+            let count = packets.len().min(self.room);
+            for packet in packets.drain(..count) {
+                state.frames.push(packet.head.bytes().to_vec());
+                state.sent.push(packet.head);
+            }
+            count
+        }
+
+        fn flush(&self, _: usize) {}
+
+        fn reclaim(&self, _: usize, heads: &mut Vec<Buffer>) {
+            heads.append(&mut self.state.lock().sent);
+        }
+
+        fn receive(&self, _: usize, packets: &mut VecDeque<Incoming>, most: usize) -> usize {
+            let mut state = self.state.lock();
+            let count = state.came.len().min(most);
+            packets.extend(state.came.drain(..count));
+            count
+        }
+
+        fn wanted(&self, _: usize) -> usize {
+            64 - self.state.lock().empty.len()
+        }
+
+        fn refill(&self, _: usize, buffers: &mut Vec<Buffer>) {
+            let wanted = self.wanted(0);
+            let from = buffers.len() - wanted.min(buffers.len());
+            self.state.lock().empty.extend(buffers.drain(from..));
+        }
+
+        fn arm_interrupt(&self, _: usize) -> bool {
+            self.state.lock().came.is_empty()
+        }
+
+        fn on_interrupt(&self, _: Poller) {}
+    }
+
+    fn port(room: usize) -> (Arc<Fake>, Port) {
+        let info = Info {
+            mac: [2; 6],
+            mtu: 1500,
+            queues: 1,
+            transmit_checksum: false,
+            segmentation: 0,
+            fragments: 1,
+            headroom: 12,
+            interrupts: true,
+        };
+        let device = Arc::new(Fake { info, room, state: SpinLock::default() });
+        let port = Port::new(device.clone()).unwrap();
+        (device, port)
+    }
+
+    /// A frame of these bytes arrives in a buffer of the device's.
+    fn arrive(device: &Fake, bytes: &[u8], parts: usize) {
+        let mut state = device.state.lock();
+        let mut buffer = || {
+            let mut buffer = state.empty.pop().unwrap();
+            buffer.reset(12);
+            assert!(buffer.append(bytes));
+            buffer
+        };
+        let (first, more) = (buffer(), (1..parts).map(|_| buffer()).collect());
+        state.came.push_back(Incoming { first, more, checksum_valid: false });
+    }
+
+    #[test]
+    fn a_packet_has_the_layout_of_the_header() {
+        let packet = Packet { data: 0x1122_3344_5566_7788, length: 60, buffer: 7, flags: 1 };
+        let bytes = packet.to_bytes();
+        assert_eq!(bytes[..8], 0x1122_3344_5566_7788u64.to_le_bytes());
+        assert_eq!((bytes[8], bytes[12], bytes[14]), (60, 7, 1));
+        assert_eq!(Packet::from_bytes(&bytes), packet);
+    }
+
+    #[test]
+    fn what_the_device_has_no_room_for_is_the_programs_again() {
+        let (device, mut port) = port(3);
+        let packets: Vec<Packet> =
+            (0..5).map(|n| Packet { length: 60 + n, ..port.allocate().unwrap() }).collect();
+        packets.iter().for_each(|packet| port.offer(*packet).unwrap());
+        assert_eq!(port.offer(packets[4]), Err(EINVAL), "it is offered already");
+        assert_eq!(port.send(), 3);
+        packets[..3].iter().for_each(|packet| assert_eq!(port.free(*packet), Err(EINVAL)));
+        packets[3..].iter().for_each(|packet| port.offer(*packet).unwrap());
+        assert_eq!(port.send(), 2);
+        let lengths: Vec<usize> = device.state.lock().frames.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [60, 61, 62, 63, 64]);
+    }
+
+    #[test]
+    fn a_packet_that_leaves_its_buffer_is_refused_and_stays() {
+        let (_, mut port) = port(64);
+        let whole = Packet { length: 60, ..port.allocate().unwrap() };
+        let start = whole.data - START as u64;
+        let at = |data: u64, length: u32| Packet { data, length, ..whole };
+        for (packet, error) in [
+            (at(start + 11, 60), EINVAL),
+            (at(start - 1, 60), EINVAL),
+            (at(start + BUFFER_SIZE as u64 - 59, 60), EINVAL),
+            (at(start + BUFFER_SIZE as u64 + 1, 0), EINVAL),
+            (at(0, u32::MAX), EINVAL),
+            (at(u64::MAX, 60), EINVAL),
+            (at(whole.data, 13), EMSGSIZE),
+            (at(whole.data, 1515), EMSGSIZE),
+            (Packet { buffer: u16::MAX, ..whole }, EINVAL),
+        ] {
+            assert_eq!(port.offer(packet), Err(error), "{packet:?}");
+        }
+        port.offer(at(start + 12, 1514)).unwrap();
+        assert_eq!(port.send(), 1);
+    }
+
+    #[test]
+    fn no_buffer_is_lost_on_any_of_its_ways() {
+        let (device, mut port) = port(2);
+        for round in 0..5000usize {
+            arrive(&device, &[round as u8; 60], 1);
+            if round % 3 == 0 {
+                arrive(&device, b"short", 1);
+                arrive(&device, &[0; 1000], 2);
+            }
+            assert!(port.look());
+            let packet = port.receive().unwrap();
+            assert_eq!(packet.length, 60);
+            assert_eq!(port.receive(), None, "frames that are too short or too long are dropped");
+            if round % 2 == 0 {
+                port.free(packet).unwrap();
+            } else {
+                port.offer(packet).unwrap();
+                assert_eq!(port.send(), 1);
+            }
+        }
+        assert!(port.made <= 64 + BURST + REFILL, "{}", port.made);
+        // With the program there are as many as there may be, and no more.
+        let mut count = 0;
+        while port.allocate().is_some() {
+            count += 1;
+        }
+        let device_has = device.state.lock().empty.len();
+        assert_eq!((port.made, count + device_has), (BUFFERS, BUFFERS));
+    }
+}
