@@ -66,6 +66,9 @@ fn names_and_servers_of_the_users_choice_are_the_programs() {
     if let Some(gateway) = gateway {
         said.says(&format!("{gateway}\tme\n"));
     }
+    // As docker has it, a program finds its own machine by the name that hostname(1) prints.
+    let own = "grep -c \"$(ip -4 -o addr show eth0 | sed -n 's/.*inet \\([0-9.]*\\).*/\\1/p')[[:space:]]$(hostname)$\" /etc/hosts";
+    run(&unilith, &["--hostname", "own.example"], own).ok().says("1");
     run(&unilith, &["--network", "none", "--dns", "192.0.2.9"], "cat /etc/resolv.conf")
         .ok()
         .says("nameserver 192.0.2.9\n");

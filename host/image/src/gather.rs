@@ -26,8 +26,8 @@ use std::{
     rc::Rc,
 };
 
-/// Part of every recipe's key: a change of what this crate makes of a source gets a new number.
-const GATHERER: &str = "5";
+/// Part of every recipe's key: a hash of the sources that decide what is made of a source (build.rs).
+const GATHERER: &str = env!("UNILITH_GATHERER");
 
 /// Gathers what the request names. An image that is in the cache already is not written again.
 pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
@@ -240,7 +240,6 @@ impl Sources<'_> {
             hash.update(bytes);
         };
         add(GATHERER.as_bytes());
-        add(unilith_rewrite::VERSION.as_bytes());
         match reference {
             Reference::Debian(packages) => {
                 let set = self.packages(packages)?;

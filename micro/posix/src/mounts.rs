@@ -103,9 +103,17 @@ fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
     if let Some(name) = &config.hostname {
         provide(namespace, "/etc/hostname", &format!("{name}\n"))?;
     }
-    if !config.hosts.is_empty() {
+    // A file of the host's says what its owner wrote.
+    let is_foreign = |volume: &Volume| ["/", "/etc", "/etc/hosts"].contains(&volume.path.as_str());
+    let own_name = match (&config.hostname, config.ip.map(|ip| ip.address)) {
+        (Some(name), Some([a, b, c, d])) if !config.volumes.iter().any(is_foreign) => {
+            format!("{a}.{b}.{c}.{d}\t{name}\n")
+        }
+        _ => String::new(),
+    };
+    if !config.hosts.is_empty() || !own_name.is_empty() {
         provide(namespace, "/etc/hosts", "127.0.0.1\tlocalhost\n")?;
-        let mut lines = String::new();
+        let mut lines = own_name;
         for line in &config.hosts {
             lines.push_str(line);
             lines.push('\n');

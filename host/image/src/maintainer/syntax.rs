@@ -479,7 +479,8 @@ impl<'a> Parser<'a> {
         let duplicate = self.eat(">&") || self.eat("<&");
         let append = !duplicate && self.eat(">>");
         let output = duplicate || append || self.eat(">|") || self.eat(">");
-        if !output {
+        // A file opened for both is there to be read: nothing runs that would write to it.
+        if !output && !self.eat("<>") {
             self.eat("<");
         }
         self.blanks();
