@@ -20,6 +20,10 @@ unilith_start:
 .balign 16
 .globl unilith_signal
 unilith_signal:
+    # Flags of the program: the host leaves NT and AC to a handler, sigreturn does not take NT away, and IRET refuses to run
+    # with it. The program has its AC again from the host's frame.
+    push 2
+    popfq
     # A host process that waits for its turn is not the processor: this is not about what runs.
     movabs rax, {PRIVATE}
     mov eax, [rax]
