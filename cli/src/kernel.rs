@@ -2,6 +2,8 @@
 //! The micro kernel for a set of choices: built by cargo at first use, then kept in the cache under the hash of
 //! everything it was built from.
 
+mod stale;
+
 use crate::{
     fault::{Fault, Result, file},
     progress::Progress,
@@ -223,9 +225,11 @@ fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> R
 }
 
 fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> Result<()> {
+    let target = root.join("target");
+    stale::mark(&target, root, &sources(root)?)?;
     let mut command = Command::new(repository::cargo());
     command.current_dir(root).args(what).args(["--locked", "--no-default-features"]);
-    command.args(["--features", &features.join(","), "--target-dir"]).arg(root.join("target"));
+    command.args(["--features", &features.join(","), "--target-dir"]).arg(target);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| {
         Fault::new(format!(
@@ -315,14 +319,19 @@ fn digest(root: &Path, features: &[&str]) -> Result<String> {
     let cargo = repository::cargo();
     let toolchain = fs::metadata(&cargo).map(|m| format!("{} {} {}", cargo.display(), m.len(), m.mtime()));
     add(toolchain.unwrap_or_default().as_bytes());
-    let mut files = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
-    walk(&root.join("micro"), &mut files)?;
-    files.sort();
-    for path in files {
+    for path in sources(root)? {
         add(path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes());
         add(&fs::read(&path).map_err(file("read", &path))?);
     }
     Ok(hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect())
+}
+
+/// The files that a kernel is made from, in a fixed order.
+fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
+    walk(&root.join("micro"), &mut files)?;
+    files.sort();
+    Ok(files)
 }
 
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cargo decides by times whether a source has changed. In a build directory that was copied, or a tree whose files were
+//! put back with older times, that is wrong, and what it then builds would be kept for good under the hash of sources it
+//! was not built from. So the contents that a build directory knows are written down, and what has changed is given the
+//! time of now.
+
+use crate::fault::{Result, file};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// Where the contents are written down, in the build directory: a line for each file, its hash and its path.
+const KNOWN: &str = "kernel-sources";
+/// Where cargo puts what it builds of kernels, by profile.
+const BUILT: [&str; 2] = ["kernel", "kernel-process"];
+
+/// Makes cargo see which of `sources` have other contents than at the last call for this build directory.
+///
+/// Call it before cargo, with nobody else building. Without a record all of them count as changed, if anything was built.
+pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
+    let record = target.join(KNOWN);
+    let text = fs::read_to_string(&record).unwrap_or_default();
+    let known: HashMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once(' ')).map(|(hash, path)| (path, hash)).collect();
+    let built = BUILT.iter().any(|profile| target.join(profile).exists());
+    let now = SystemTime::now();
+    let mut new = String::new();
+    for path in sources {
+        let hash = Sha256::digest(fs::read(path).map_err(file("read", path))?);
+        let hash: String = hash.iter().take(12).map(|b| format!("{b:02x}")).collect();
+        let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+        if built && known.get(&*name) != Some(&&*hash) {
+            File::open(path).and_then(|f| f.set_modified(now)).map_err(file("set the time of", path))?;
+        }
+        new.push_str(&format!("{hash} {name}\n"));
+    }
+    if new != text {
+        fs::create_dir_all(target).map_err(file("make", target))?;
+        // What was marked stays marked if this is cut off: what is missing in the record counts as changed.
+        fs::write(&record, new).map_err(file("write", &record))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_has_other_contents_is_newer_than_the_build_whatever_its_time_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, target) = (folder.path(), folder.path().join("target"));
+        let old = SystemTime::now() - Duration::from_secs(3600);
+        let write = |name: &str, text: &str| {
+            let path = root.join(name);
+            fs::write(&path, text).unwrap();
+            File::open(&path).unwrap().set_modified(old).unwrap();
+            path
+        };
+        let age = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+        fs::create_dir_all(target.join(BUILT[0])).unwrap();
+        let sources = [write("same.rs", "a"), write("changed.rs", "b")];
+        mark(&target, root, &sources).unwrap();
+        assert!(sources.iter().all(|path| age(path) > old), "nothing was known");
+        write("same.rs", "a");
+        write("changed.rs", "c");
+        mark(&target, root, &sources).unwrap();
+        assert!(age(&sources[0]) == old, "a build is not repeated");
+        assert!(age(&sources[1]) > old);
+    }
+}
