@@ -111,13 +111,15 @@ pub fn start() {
         return;
     }
     // Every thread that has run is in the kernel now, but for those on other processors.
-    for task in processes::all().iter().flat_map(|process| process.tasks()) {
-        if task.thread().is_some_and(|thread| thread.runs_elsewhere()) {
-            continue;
-        }
-        match task.cpu_ns() {
-            0 => {}
-            now => task.system_time.enters(now),
+    for process in processes::all() {
+        for task in process.tasks() {
+            if task.thread().is_some_and(|thread| thread.runs_elsewhere()) {
+                continue;
+            }
+            match task.cpu_ns() {
+                0 => {}
+                now => task.system_time.enters(now),
+            }
         }
     }
     crate::dispatch::watched();

@@ -67,7 +67,7 @@ pub fn start() {
 
 /// Threads of the program that run or wait for the processor.
 pub fn runnable() -> u64 {
-    sched::threads().iter().filter(|thread| thread.runs_program() && thread.is_runnable()).count() as u64
+    sched::threads().filter(|thread| thread.runs_program() && thread.is_runnable()).count() as u64
 }
 
 /// The three averages, with [`PLACES`] binary places.

@@ -45,7 +45,7 @@ const DESCRIPTORS_OF_A_PAGE: usize = 4;
 /// The process to end; `None` for the first one.
 fn choose() -> Option<Arc<Process>> {
     let total = api_mem::statistics().0;
-    let weighed = processes::all().into_iter().filter_map(|process| {
+    let weighed = processes::all().filter_map(|process| {
         let share = if process.pid == FIRST_PID { 4 } else { 1 };
         let made = (process.files.descriptors.count() / DESCRIPTORS_OF_A_PAGE) as i64;
         Some(((weight(&process, total)? + made) / share, process))

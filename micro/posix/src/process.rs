@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
 use api_sched::{WaitQueue, Waiter};
+use core::iter;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use mem::Space;
 use ordered::Map;
@@ -263,8 +264,16 @@ impl Process {
     }
 
     /// All threads, by id.
-    pub fn tasks(&self) -> Vec<Arc<Task>> {
-        self.tasks.lock().values().cloned().collect()
+    /// As [`processes::all`]: nothing is allocated, for who asks may be ending the process because memory has run out.
+    ///
+    /// [`processes::all`]: crate::processes::all
+    pub fn tasks(&self) -> impl Iterator<Item = Arc<Task>> + '_ {
+        let mut last = 0;
+        iter::from_fn(move || {
+            let (tid, task) = self.tasks.lock().range(last + 1..).next().map(|(tid, t)| (*tid, t.clone()))?;
+            last = tid;
+            Some(task)
+        })
     }
 
     /// Processor time of all threads, those that have ended included.

@@ -5,9 +5,9 @@ use crate::process::{FIRST_PID, Process};
 use crate::task::Task;
 use abi::{Result, errno::EAGAIN};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_fs::Inode;
 use api_lock::SpinLock;
+use core::iter;
 use mem::Space;
 use ordered::Map;
 
@@ -111,7 +111,7 @@ pub fn first() -> Option<Arc<Process>> {
 
 /// The process of that number, or of the thread that has it.
 pub fn with_thread(id: i32) -> Option<Arc<Process>> {
-    find(id).or_else(|| all().into_iter().find(|process| process.task(id).is_some()))
+    find(id).or_else(|| all().find(|process| process.task(id).is_some()))
 }
 
 /// The thread of that number.
@@ -120,9 +120,15 @@ pub fn task(tid: i32) -> Option<Arc<Task>> {
     process.task(tid)
 }
 
-/// All of them, by number, zombies included.
-pub fn all() -> Vec<Arc<Process>> {
-    TABLE.lock().all.values().cloned().collect()
+/// All of them, by number, zombies included. Each is looked for when it is its turn, so that nothing is allocated: who asks may be
+/// looking for somebody to end because memory has run out.
+pub fn all() -> impl Iterator<Item = Arc<Process>> {
+    let mut last = 0;
+    iter::from_fn(move || {
+        let (pid, process) = TABLE.lock().all.range(last + 1..).next().map(|(pid, p)| (*pid, p.clone()))?;
+        last = pid;
+        Some(process)
+    })
 }
 
 /// Whether a process runs the program in that file: nobody may write to it then (ETXTBSY).
@@ -138,31 +144,23 @@ pub fn count() -> usize {
 
 /// How many threads there are.
 pub fn threads() -> usize {
-    all().iter().map(|process| process.thread_count()).sum()
+    all().map(|process| process.thread_count()).sum()
 }
 
 /// Those of a process group.
-pub fn of_group(group: i32) -> Vec<Arc<Process>> {
-    let mut members = all();
-    members.retain(|process| process.sessions.lock().group == group);
-    members
+pub fn of_group(group: i32) -> impl Iterator<Item = Arc<Process>> {
+    all().filter(move |process| process.sessions.lock().group == group)
 }
 
-/// All address spaces, each once.
-pub fn spaces() -> Vec<Arc<Space>> {
-    let mut spaces: Vec<Arc<Space>> = Vec::new();
-    for space in all().iter().filter_map(|process| process.space()) {
-        if !spaces.iter().any(|other| Arc::ptr_eq(other, &space)) {
-            spaces.push(space);
-        }
-    }
-    spaces
+/// All address spaces; one that several processes have (vfork) comes as often.
+pub fn spaces() -> impl Iterator<Item = Arc<Space>> {
+    all().filter_map(|process| process.space())
 }
 
 /// Nobody in the group could let one of its processes go on that a terminal stopped: no member has a parent in another
 /// group of the session (POSIX, 3.264). `without` does not count as a parent or member.
 pub fn is_orphaned(group: i32, without: Option<i32>) -> bool {
-    !of_group(group).iter().any(|member| {
+    !of_group(group).any(|member| {
         if Some(member.pid) == without || member.family.is_zombie() {
             return false;
         }

@@ -70,7 +70,7 @@ pub fn ask(process: &Process) -> Result<()> {
     if process.restarts.asked.swap(true, Relaxed) {
         return Err(EBUSY);
     }
-    process.tasks().iter().for_each(|task| task.interrupt());
+    process.tasks().for_each(|task| task.interrupt());
     Ok(())
 }
 

@@ -33,7 +33,7 @@ pub fn caller() -> Caller {
 
 /// The session of a process group.
 pub fn session_of_group(group: i32) -> Option<i32> {
-    processes::of_group(group).first().map(|process| process.sessions.lock().session)
+    processes::of_group(group).next().map(|process| process.sessions.lock().session)
 }
 
 /// The running thread does from the background what only the foreground may (POSIX, 11.1.4): its group is stopped, unless it

@@ -88,20 +88,20 @@ fn state(thread: &Thread, process: &Process) -> char {
 /// All threads: those of the processes by number, then the kernel's.
 pub fn threads() -> Result<Vec<Row>, Failure> {
     auxiliary::program().map_err(failed(b""))?;
-    let all = processes::all();
-    let tasks = all.iter().flat_map(|process| process.tasks().into_iter().map(move |task| (process, task)));
     let mut rows: Vec<Row> = Vec::new();
     let mut known: Vec<Arc<Thread>> = Vec::new();
-    for (process, task) in tasks {
-        let Some(thread) = task.thread() else { continue };
-        rows.push(Row {
-            tid: Some(task.tid),
-            index: thread.index,
-            state: state(&thread, process),
-            cpu_ns: task.cpu_ns(),
-            name: String::from_utf8_lossy(&task.comm()).into_owned(),
-        });
-        known.push(thread);
+    for process in processes::all() {
+        for task in process.tasks() {
+            let Some(thread) = task.thread() else { continue };
+            rows.push(Row {
+                tid: Some(task.tid),
+                index: thread.index,
+                state: state(&thread, &process),
+                cpu_ns: task.cpu_ns(),
+                name: String::from_utf8_lossy(&task.comm()).into_owned(),
+            });
+            known.push(thread);
+        }
     }
     for thread in sched::threads() {
         if known.iter().any(|k| Arc::ptr_eq(k, &thread)) {

@@ -301,7 +301,7 @@ impl Run {
             }
             let deadline = api_plat::now_ns() + REST_NS;
             let held = loop {
-                if let Some(held) = self.task.process.tasks().iter().find_map(Held::at_rest) {
+                if let Some(held) = self.task.process.tasks().find_map(|task| Held::at_rest(&task)) {
                     break held;
                 }
                 if self.is_ending() {

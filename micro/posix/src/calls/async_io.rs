@@ -168,7 +168,7 @@ pub fn set_async(fd: i32, description: &Arc<Description>, flags: u32) -> u32 {
 
 /// There is such a process, thread or group; or none is meant.
 fn check(id: i32) -> Result<()> {
-    if id == 0 || !processes::of_group(id).is_empty() || processes::with_thread(id).is_some() {
+    if id == 0 || processes::of_group(id).next().is_some() || processes::with_thread(id).is_some() {
         Ok(())
     } else {
         Err(ESRCH)

@@ -43,7 +43,7 @@ pub fn end_process(status: Status) -> ! {
 pub fn begin(process: &Process, status: Status) {
     if process.begin_end(status) {
         let own = task::running().map_or(0, |task| task.tid);
-        process.tasks().iter().filter(|other| other.tid != own).for_each(|other| signals::end_thread(other));
+        process.tasks().filter(|other| other.tid != own).for_each(|other| signals::end_thread(&other));
     }
 }
 
@@ -63,8 +63,7 @@ pub fn end_machine(status: Status) -> ! {
 
 /// Processes that are left end with the machine.
 fn report_others() {
-    let left = processes::all();
-    let left = left.iter().filter(|process| process.pid != FIRST_PID && !process.family.is_zombie());
+    let left = processes::all().filter(|process| process.pid != FIRST_PID && !process.family.is_zombie());
     for process in left {
         let name = process.main_task().map(|task| task.comm()).unwrap_or_default();
         let name = alloc::string::String::from_utf8_lossy(&name);

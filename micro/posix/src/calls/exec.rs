@@ -134,7 +134,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
         space.sync_all()?;
     }
     let fpu = api_plat::new_fpu_state()?;
-    if process.tasks().iter().any(|task| task.tracing.is_on()) {
+    if process.tasks().any(|task| task.tracing.is_on()) {
         space.start_tracing()?;
     }
     process.files.own_descriptors()?;
@@ -182,8 +182,8 @@ fn end_other_threads(process: &Process) -> Result<()> {
     if !process.leave_only(own) {
         return Err(RESTART);
     }
-    for other in process.tasks().iter().filter(|other| other.tid != own) {
-        signals::end_thread(other);
+    for other in process.tasks().filter(|other| other.tid != own) {
+        signals::end_thread(&other);
     }
     while process.thread_count() > 1 {
         sched::park(u64::MAX);

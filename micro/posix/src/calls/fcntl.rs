@@ -144,7 +144,7 @@ fn add_seals(description: &Description, seals: u64) -> Result<usize> {
     }
     if seals & F_SEAL_WRITE != 0 && file.node().seals()? & F_SEAL_WRITE as u32 == 0 {
         let stat = description.file().stat()?;
-        if processes::spaces().iter().any(|space| space.may_write_shared(stat.device, stat.inode)) {
+        if processes::spaces().any(|space| space.may_write_shared(stat.device, stat.inode)) {
             return Err(EBUSY);
         }
     }

@@ -5,6 +5,7 @@
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
 use crate::calls::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
+use crate::process::Process;
 use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
@@ -395,23 +396,29 @@ pub fn getcpu(call: &mut Call<'_>) -> Result<usize> {
 /// The threads getpriority and ioprio_get mean. `kinds` are their numbers for a thread, a group, a user.
 fn those(which: i32, who: i32, kinds: [i32; 3]) -> Result<Vec<Arc<Task>>> {
     let process = &task::current().process;
-    let those = match which {
+    let chosen: &dyn Fn(&Process) -> bool = match which {
         _ if which == kinds[0] => {
             let tid = if who == 0 { task::current().tid } else { who };
             return Ok(processes::task(tid).into_iter().collect());
         }
         _ if which == kinds[1] => {
-            processes::of_group(if who == 0 { process.sessions.lock().group } else { who })
+            let group = if who == 0 { process.sessions.lock().group } else { who };
+            &move |process| process.sessions.lock().group == group
         }
         _ if which == kinds[2] => {
             let uid = if who == 0 { task::current().credentials().lock().uid } else { who as u32 };
-            let mut all = processes::all();
-            all.retain(|process| process.credentials.lock().uid == uid);
-            all
+            &move |process| process.credentials.lock().uid == uid
         }
         _ => return Err(EINVAL),
     };
-    Ok(those.iter().flat_map(|process| process.tasks()).collect())
+    let mut those = Vec::new();
+    for process in processes::all().filter(|process| chosen(process)) {
+        for task in process.tasks() {
+            those.try_reserve(1).map_err(|_| ENOMEM)?;
+            those.push(task);
+        }
+    }
+    Ok(those)
 }
 
 /// `EPERM` unless the caller may change how the thread runs: its effective user is the thread's, or CAP_SYS_NICE.

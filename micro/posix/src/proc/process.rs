@@ -29,7 +29,7 @@ pub struct Processes;
 
 impl Changing for Processes {
     fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
-        ascending(processes::all().iter().map(|process| process.pid), from, most)
+        ascending(processes::all().map(|process| process.pid), from, most)
     }
 
     fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
@@ -258,8 +258,10 @@ struct Tasks;
 
 impl Changing for Tasks {
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
-        let tasks = of(key).map(|process| process.tasks()).unwrap_or_default();
-        ascending(tasks.iter().map(|task| task.tid), from, most)
+        match of(key) {
+            Ok(process) => ascending(process.tasks().map(|task| task.tid), from, most),
+            Err(_) => Vec::new(),
+        }
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {

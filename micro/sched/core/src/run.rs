@@ -5,7 +5,7 @@ use crate::load;
 use crate::pollers::{run_pollers, unilith_sched_run_deferred as run_deferred};
 use crate::share::Share;
 use crate::thread::{DEAD, NOWHERE, PARKED, RUNNABLE, Start, Thread};
-use abi::{Result, errno::EAGAIN};
+use abi::{Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -126,6 +126,11 @@ pub fn spawn(runs_program: bool, start: Start) -> Result<Arc<Thread>> {
             Some(index) => index,
             None if table.threads.len() == MOST_THREADS => return Err(EAGAIN),
             None => {
+                // With room for the end of each of them as well, which must not fail.
+                let count = table.threads.len() + 1;
+                table.threads.try_reserve(1).map_err(|_| ENOMEM)?;
+                let free = table.free.len();
+                table.free.try_reserve(count - free).map_err(|_| ENOMEM)?;
                 table.threads.push(None);
                 (table.threads.len() - 1) as ThreadIndex
             }
@@ -168,12 +173,22 @@ extern "C" fn first_code(thread: usize) -> ! {
     exit_current()
 }
 
-/// All threads that have not ended, but for those that stand for processors without work.
-pub fn threads() -> Vec<Arc<Thread>> {
+/// All threads that have not ended, but for those that stand for processors without work. Each is looked for when it is its turn,
+/// so that nothing is allocated: the scheduler asks, too, and memory may have run out.
+pub fn threads() -> impl Iterator<Item = Arc<Thread>> {
     let idles = |thread: &Thread| {
         CPUS.iter().any(|cpu| core::ptr::eq(cpu.idle_thread.load(Ordering::Relaxed), thread))
     };
-    TABLE.lock().threads.iter().flatten().filter(|thread| !idles(thread)).cloned().collect()
+    let mut place = 0;
+    core::iter::from_fn(move || {
+        let table = TABLE.lock();
+        let mut left = table.threads.iter().enumerate().skip(place);
+        let found =
+            left.find_map(|(at, thread)| Some((at, thread.as_ref().filter(|thread| !idles(thread))?)));
+        let (at, thread) = found?;
+        place = at + 1;
+        Some(thread.clone())
+    })
 }
 
 /// Starts the first thread, from the boot stack.

@@ -313,6 +313,10 @@ impl Socket for DatagramSocket {
             let gathered = s.udp.sockets.get_mut(self.id).map(|s| core::mem::take(&mut s.gathered));
             match gathered {
                 Some(mut all) if !all.is_empty() => {
+                    if all.len() + bytes.len() > LARGEST {
+                        return Err(EMSGSIZE);
+                    }
+                    all.try_reserve_exact(bytes.len()).map_err(|_| ENOBUFS)?;
                     all.extend_from_slice(bytes);
                     s.udp.send(&mut s.ip, now, self.id, to, &choice, &all)
                 }

@@ -81,7 +81,7 @@ pub fn setpgid(call: &mut Call<'_>) -> Result<usize> {
         return Err(EPERM);
     }
     let is_there = |member: &Process| member.sessions.lock().session == before.session;
-    if group != target.pid && !processes::of_group(group).iter().any(|member| is_there(member)) {
+    if group != target.pid && !processes::of_group(group).any(|member| is_there(&member)) {
         return Err(EPERM);
     }
     target.join(Sessions { group, ..before });
@@ -93,7 +93,7 @@ pub fn setsid(_: &mut Call<'_>) -> Result<usize> {
     let process = &task::current().process;
     let pid = process.pid;
     // A group of that number may outlast whoever led it.
-    if !processes::of_group(pid).is_empty() {
+    if processes::of_group(pid).next().is_some() {
         return Err(EPERM);
     }
     process.join(Sessions { group: pid, session: pid });
@@ -131,13 +131,12 @@ pub fn groups_at_risk(process: &Process) -> Vec<i32> {
 /// Termination").
 pub fn tell_orphaned(process: &Process, groups: &[i32]) {
     for group in groups.iter().copied() {
-        let members = processes::of_group(group);
-        let stopped = members.iter().any(|m| m.pid != process.pid && m.signals.is_stopped());
+        let stopped = processes::of_group(group).any(|m| m.pid != process.pid && m.signals.is_stopped());
         if stopped && processes::is_orphaned(group, Some(process.pid)) {
-            for member in members.iter().filter(|member| member.pid != process.pid) {
+            for member in processes::of_group(group).filter(|member| member.pid != process.pid) {
                 for signal in [SIGHUP, SIGCONT] {
                     // A standard signal is never refused.
-                    let _ = signals::send_to_process(member, SigInfo::from_kernel(signal));
+                    let _ = signals::send_to_process(&member, SigInfo::from_kernel(signal));
                 }
             }
         }

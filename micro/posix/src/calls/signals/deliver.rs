@@ -137,7 +137,7 @@ fn do_default(task: &Task, registers: &mut Frame, info: SigInfo) {
         DefaultAction::Stop if signal != SIGSTOP && is_in_orphaned_group(task) => {}
         DefaultAction::Stop => {
             task.process.signals.set_stopped(signal);
-            task.process.tasks().iter().for_each(|task| task.tracing.stop_changes(task, true));
+            task.process.tasks().for_each(|task| task.tracing.stop_changes(&task, true));
             children::changes(&task.process, Change::Stopped(signal));
         }
         DefaultAction::Terminate => {

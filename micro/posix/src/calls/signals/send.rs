@@ -73,23 +73,22 @@ fn is_spared(target: &Process, signal: i32) -> bool {
 pub fn kill(call: &mut Call<'_>) -> Result<usize> {
     let (pid, signal) = (call.int(0), call.int(1));
     let own = &task::current().process;
-    let targets = match pid {
+    let chosen: &dyn Fn(&Process) -> bool = match pid {
         1.. => return send(&*process_by_id(pid)?, signal, |signal| from_caller(signal, SI_USER)),
         0 => {
             let group = own.sessions.lock().group;
-            processes::of_group(group)
+            &move |process| process.sessions.lock().group == group
         }
         // All processes but the first and the caller.
-        -1 => {
-            let mut all = processes::all();
-            all.retain(|process| process.pid != FIRST_PID && process.pid != own.pid);
-            all
+        -1 => &|process| process.pid != FIRST_PID && process.pid != own.pid,
+        _ => {
+            let group = pid.checked_neg().ok_or(ESRCH)?;
+            &move |process| process.sessions.lock().group == group
         }
-        _ => processes::of_group(pid.checked_neg().ok_or(ESRCH)?),
     };
     // One that could be sent to is success; otherwise the last error counts.
     let mut result = Err(ESRCH);
-    for target in targets {
+    for target in processes::all().filter(|process| chosen(process)) {
         let sent = send(&target, signal, |signal| from_caller(signal, SI_USER));
         if result.is_err() {
             result = sent;

@@ -314,15 +314,14 @@ pub(super) fn discard(process: &Process, set: SignalSet) {
 /// Sends to the process as a whole: any thread that does not block it takes it. False when it is ignored.
 pub fn send_to_process(process: &Process, info: SigInfo) -> Result<bool> {
     let signal = info.signal();
-    let tasks = process.tasks();
-    let Some(main) = tasks.first() else { return Ok(false) };
-    if !prepare(process, main, signal) {
+    let Some(first) = process.tasks().next() else { return Ok(false) };
+    if !prepare(process, &first, signal) {
         return Ok(false);
     }
     let limit = process.limits.signals_queued();
     process.signals.with_queue(|queue| queue.push(info, limit))?;
-    let wants = |task: &&Arc<Task>| task.signals.blocked() & bit(signal) == 0;
-    if let Some(task) = tasks.iter().find(wants) {
+    let wants = |task: &Arc<Task>| task.signals.blocked() & bit(signal) == 0;
+    if let Some(task) = process.tasks().find(wants) {
         task.interrupt();
     }
     ARRIVED.wake(Events::IN | Events::RDNORM);
@@ -352,11 +351,11 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
     } else if signal == SIGCONT || signal == SIGKILL {
         discard(process, STOPS);
         if signal == SIGCONT {
-            process.tasks().iter().for_each(|task| task.tracing.stop_changes(task, false));
+            process.tasks().for_each(|task| task.tracing.stop_changes(&task, false));
         }
         if process.signals.is_stopped() {
             process.signals.set_stopped(0);
-            process.tasks().iter().for_each(|task| task.interrupt());
+            process.tasks().for_each(|task| task.interrupt());
             if signal == SIGCONT {
                 crate::calls::children::changes(process, Change::Continued);
             }
@@ -432,7 +431,7 @@ pub fn end_thread(task: &Task) {
 pub fn thread_ends(task: &Task) {
     let pending = task.process.signals.pending();
     if pending != 0 {
-        for other in task.process.tasks().iter().filter(|other| other.tid != task.tid) {
+        for other in task.process.tasks().filter(|other| other.tid != task.tid) {
             if pending & !other.signals.blocked() != 0 {
                 other.interrupt();
             }

@@ -41,8 +41,7 @@ impl CpuLimit {
         if watched.resource == RLIMIT_CPU {
             return Some(self.process.cpu_ns());
         }
-        let tasks = self.process.tasks();
-        let real_time = tasks.iter().filter(|task| task.scheduling.lock().is_real_time());
+        let real_time = self.process.tasks().filter(|task| task.scheduling.lock().is_real_time());
         // One that waits starts from nothing when it is woken.
         let used = real_time.filter_map(|task| {
             let thread = task.thread()?;
