@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cargo decides by times whether a source has changed. In a build directory that was copied, or a tree whose files were
 //! put back with older times, that is wrong, and what it then builds would be kept for good under the hash of sources it
-//! was not built from. So the contents that a build directory knows are written down, and what has changed is given the
-//! time of now.
+//! was not built from. So the contents that a build directory knows are written down, and what has changed since without
+//! being newer is given the time of now.
 
 use crate::fault::{Result, file};
 use sha2::{Digest, Sha256};
@@ -18,7 +18,8 @@ const KNOWN: &str = "kernel-sources";
 /// Where cargo puts what it builds of kernels, by profile.
 const BUILT: [&str; 2] = ["kernel", "kernel-process"];
 
-/// Makes cargo see which of `sources` have other contents than at the last call for this build directory.
+/// Makes cargo see which of `sources` have other contents than at the last call for this build directory, where their times
+/// do not tell it.
 ///
 /// Call it before cargo, with nobody else building. Without a record all of them count as changed, if anything was built.
 pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
@@ -27,23 +28,26 @@ pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
     let known: HashMap<&str, &str> =
         text.lines().filter_map(|line| line.split_once(' ')).map(|(hash, path)| (path, hash)).collect();
     let built = BUILT.iter().any(|profile| target.join(profile).exists());
+    let recorded = fs::metadata(&record).and_then(|m| m.modified()).ok();
+    let is_newer = |path: &Path| {
+        let time = fs::metadata(path).and_then(|m| m.modified()).map_err(file("read the time of", path))?;
+        Result::Ok(recorded.is_some_and(|recorded| time > recorded))
+    };
     let now = SystemTime::now();
     let mut new = String::new();
     for path in sources {
         let hash = Sha256::digest(fs::read(path).map_err(file("read", path))?);
         let hash: String = hash.iter().take(12).map(|b| format!("{b:02x}")).collect();
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
-        if built && known.get(&*name) != Some(&&*hash) {
+        let same = known.get(&*name) == Some(&&*hash);
+        if built && !same && !is_newer(path)? {
             File::open(path).and_then(|f| f.set_modified(now)).map_err(file("set the time of", path))?;
         }
         new.push_str(&format!("{hash} {name}\n"));
     }
-    if new != text {
-        fs::create_dir_all(target).map_err(file("make", target))?;
-        // What was marked stays marked if this is cut off: what is missing in the record counts as changed.
-        fs::write(&record, new).map_err(file("write", &record))?;
-    }
-    Ok(())
+    fs::create_dir_all(target).map_err(file("make", target))?;
+    // If this is cut off, what is missing in the record counts as changed.
+    fs::write(&record, new).map_err(file("write", &record))
 }
 
 #[cfg(test)]
@@ -72,5 +76,13 @@ mod tests {
         mark(&target, root, &sources).unwrap();
         assert!(age(&sources[0]) == old, "a build is not repeated");
         assert!(age(&sources[1]) > old);
+        let newer = SystemTime::now() + Duration::from_secs(10);
+        fs::write(&sources[0], "d").unwrap();
+        File::open(&sources[0]).unwrap().set_modified(newer).unwrap();
+        mark(&target, root, &sources).unwrap();
+        assert!(
+            age(&sources[0]) == newer,
+            "cargo sees that by itself, and others who go by times build once"
+        );
     }
 }
