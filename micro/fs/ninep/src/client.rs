@@ -9,13 +9,14 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_mem::{Frame, Gather};
 use api_user::Segment;
-use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ordered::Map;
 
 /// Carries one request to the server and its reply back.
 pub trait Transport: Send + Sync {
     /// Sends `request` and answers it, to be used again, with the whole reply, which is written to the capacity of
-    /// `reply`. May sleep; several threads may call at a time. `EIO` when the server is gone.
+    /// `reply`. May sleep; several threads may call at a time, and no two requests in flight have the same tag. `EIO` when
+    /// the server is gone: no reply comes after an error.
     fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> Result<(Vec<u8>, Vec<u8>)>;
 
     /// Largest message in either direction.
@@ -65,11 +66,32 @@ pub struct Client {
     pub device: u64,
     /// Largest message, as agreed.
     message: AtomicU32,
-    next_tag: AtomicU16,
+    tags: SpinLock<Tags>,
     fids: SpinLock<Fids>,
     /// Inodes in use, by the path of their qid.
     pub nodes: SpinLock<Map<u64, Weak<Node>>>,
     buffers: SpinLock<Vec<Vec<u8>>>,
+}
+
+/// Tags of requests: replies are told apart by them, so one that is in flight is not given out again, however many requests come
+/// and go meanwhile.
+#[derive(Default)]
+struct Tags {
+    /// Those below were given out before.
+    next: u16,
+    free: Vec<u16>,
+}
+
+/// The tag of a request in flight, free again when it is dropped.
+struct Tag<'a> {
+    client: &'a Client,
+    number: u16,
+}
+
+impl Drop for Tag<'_> {
+    fn drop(&mut self) {
+        self.client.tags.lock().free.push(self.number);
+    }
 }
 
 #[derive(Default)]
@@ -131,7 +153,7 @@ impl Client {
             transport,
             device,
             message: AtomicU32::new(wanted),
-            next_tag: AtomicU16::new(0),
+            tags: SpinLock::default(),
             fids: SpinLock::default(),
             nodes: SpinLock::new(Map::new()),
             buffers: SpinLock::new(Vec::new()),
@@ -210,13 +232,13 @@ impl Client {
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         self.give_back();
-        let tag = self.new_tag();
+        let tag = self.new_tag()?;
         let sent = if pages.is_written { 0 } else { pages.length };
-        let (bytes, kind) = self.seal(request, tag, sent)?;
+        let (bytes, kind) = self.seal(request, tag.number, sent)?;
         let reply = alloc::vec![0; READ_HEADER];
         let (bytes, answer, length) = self.transport.call_direct(bytes, reply, pages)?;
         self.keep(bytes);
-        parse(&answer, length, kind, tag, read)
+        parse(&answer, length, kind, tag.number, read)
     }
 
     fn call_with_room<T>(
@@ -226,11 +248,25 @@ impl Client {
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
         self.give_back();
-        self.exchange(request, self.new_tag(), room, read)
+        let tag = self.new_tag()?;
+        self.exchange(request, tag.number, room, read)
     }
 
-    fn new_tag(&self) -> u16 {
-        self.next_tag.fetch_add(1, Ordering::Relaxed) % NO_TAG
+    /// A tag that no request in flight has. `EAGAIN` when all are in flight.
+    fn new_tag(&self) -> Result<Tag<'_>> {
+        let mut tags = self.tags.lock();
+        let number = match tags.free.pop() {
+            Some(number) => number,
+            None if tags.next == NO_TAG => return Err(EAGAIN),
+            None => {
+                // Room for it when it is free again: nothing may fail then.
+                let given = usize::from(tags.next) + 1;
+                tags.free.try_reserve(given).map_err(|_| ENOMEM)?;
+                tags.next += 1;
+                tags.next - 1
+            }
+        };
+        Ok(Tag { client: self, number })
     }
 
     /// The request with its length and tag, and its type; `data` bytes follow elsewhere.
@@ -275,10 +311,14 @@ impl Client {
     pub fn give_back(&self) {
         loop {
             let Some(number) = self.fids.lock().dropped.pop() else { return };
+            let Ok(tag) = self.new_tag() else {
+                // Left to the next request.
+                self.fids.lock().dropped.push(number);
+                return;
+            };
             let request = self.request(kind::CLUNK).u32(number);
-            let tag = self.new_tag();
             // Whatever the answer, the handle is gone (Tclunk, "even if it returns an error").
-            let _ = self.exchange(request, tag, SMALL_REPLY, |_| Ok(()));
+            let _ = self.exchange(request, tag.number, SMALL_REPLY, |_| Ok(()));
             self.fids.lock().free.push(number);
         }
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-use crate::attach;
 use crate::server::Server;
+use crate::{Transport, attach};
 use abi::errno::*;
 use alloc::sync::Arc;
 use api_fs::{File, FileType, Inode, SetAttr, Sink, Source};
+use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::boxed::Box;
 use std::{format, vec, vec::Vec};
@@ -83,6 +84,46 @@ fn data_goes_to_and_from_the_programs_memory_without_a_copy_where_it_can() {
     };
     *server.tamper.lock() = Some(Box::new(tamper));
     assert_eq!(file.read(0, &mut Sink::user(even, 10_000).unwrap()), Err(EIO));
+}
+
+/// A server that looks at the tags, with something that happens while a request is in flight.
+struct Tagged {
+    server: Arc<Server>,
+    flying: SpinLock<Vec<u16>>,
+    meanwhile: SpinLock<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Transport for Tagged {
+    fn call(&self, request: Vec<u8>, reply: Vec<u8>) -> abi::Result<(Vec<u8>, Vec<u8>)> {
+        let tag = u16::from_le_bytes([request[5], request[6]]);
+        let is_new = !self.flying.lock().contains(&tag);
+        assert!(is_new, "two requests with the tag {tag}");
+        self.flying.lock().push(tag);
+        let meanwhile = self.meanwhile.lock().take();
+        meanwhile.into_iter().for_each(|happens| happens());
+        let answer = self.server.call(request, reply);
+        self.flying.lock().retain(|other| *other != tag);
+        answer
+    }
+
+    fn largest(&self) -> usize {
+        self.server.largest()
+    }
+}
+
+/// Replies are told apart by tags. Whoever waits for long must not be given another's, though there are 65,535 of them alone.
+#[test]
+fn a_tag_is_given_out_again_only_when_its_request_was_answered() {
+    let flying = SpinLock::new(Vec::new());
+    let server = Arc::new(Tagged { server: Server::new(), flying, meanwhile: SpinLock::new(None) });
+    let root = attach(server.clone(), 9).unwrap();
+    let file = open(&make(&root, "f"));
+    let others = root.clone();
+    let many = move || (0..70_000).for_each(|_| assert_eq!(others.lookup(b"none").err(), Some(ENOENT)));
+    *server.meanwhile.lock() = Some(Box::new(many));
+    write(&file, 0, b"kept");
+    assert!(server.meanwhile.lock().is_none() && server.flying.lock().is_empty());
+    assert_eq!(read(&file, 0, 10), b"kept");
 }
 
 #[test]
