@@ -62,6 +62,15 @@ mod long {
         compare(1_000, 2_000, 120, Duration::from_secs(3600));
     }
 
+    #[test]
+    #[ignore = "takes a minute or two"]
+    fn a_hundred_thousand_forks_leave_nothing() {
+        let unilith = Unilith::new();
+        let program = compile(&unilith, &["cc", "-O2", "-static"], "many.c", &[]);
+        let words = ["-m", "256M", &program, "--", "1000", "100000"];
+        unilith.program_within(&words, Duration::from_secs(1800)).ok().says("memory is back");
+    }
+
     /// Clients insert rows and remember which were acknowledged; meanwhile one of the server's processes after the other is
     /// killed, and each time the server recovers.
     #[test]

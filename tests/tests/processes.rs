@@ -3,7 +3,9 @@
 //! PostgreSQL, each driven as its users drive it.
 
 use std::time::Duration;
-use unilith_tests::{Machine, PATIENCE, Unilith, client, eventually_within, slow_client};
+use unilith_tests::{
+    Machine, PATIENCE, Unilith, client, compile, eventually_within, slow_client, terminal::Terminal,
+};
 
 /// initdb and a recovery under software emulation, and building a kernel at first.
 const SLOW: Duration = Duration::from_secs(240);
@@ -29,6 +31,72 @@ fn bash_runs_pipes_substitutions_traps_and_background_jobs() {
     "#;
     let ran = Unilith::new().program_within(&["debian:bash", "--", "-c", script], SLOW).ok();
     assert_eq!(ran.out, "19\nstatus 3\nHERE INNER\njob 5\n1+2+3\nbye\n");
+}
+
+#[test]
+fn dash_runs_here_documents_functions_traps_and_background_jobs() {
+    let script = r#"
+        set -eu
+        trap 'echo bye' EXIT
+        who=you
+        cat <<END | tr a-z A-Z
+here $who
+END
+        cat <<'END'
+not $who
+END
+        count() { while read -r word; do n=$((n + 1)); done; echo $n; }
+        n=0; seq 12 | count
+        (trap 'echo asked; exit 6' USR1; : > /tmp/up; while :; do sleep 0.05; done) &
+        until [ -e /tmp/up ]; do sleep 0.05; done
+        kill -USR1 $!; code=0; wait $! || code=$?; echo "job $code"
+        sh -c 'kill -9 $$' || echo "ended $?"
+        mkfifo /tmp/fifo; echo through > /tmp/fifo & cat /tmp/fifo
+        ( cd /usr; echo "$(pwd)" ); exec 3>/tmp/three; echo three >&3; cat < /tmp/three
+    "#;
+    let words = ["--entrypoint", "/bin/dash", "debian:dash", "--", "-c", script];
+    let ran = Unilith::new().program_within(&words, SLOW).ok();
+    let expected = "HERE YOU\nnot $who\n12\nasked\njob 6\nKilled\nended 137\nthrough\n/usr\nthree\nbye\n";
+    assert_eq!(ran.out, expected);
+}
+
+#[test]
+fn bash_is_the_first_process_of_a_terminal_and_has_job_control() {
+    let unilith = Unilith::new();
+    let words = ["-it", "-e", "PS1=> ", "--entrypoint", "/bin/bash", "debian:bash", "--", "--norc"];
+    let mut terminal = Terminal::start(&unilith.program_command(&words));
+    terminal.shows("", "> ");
+    terminal.shows("echo $$ $(tty)\r", "1 /dev/console");
+    // Each key is typed when a job has said that the terminal is its own: Ctrl-Z, bg, fg and Ctrl-C.
+    let job = "sh -c 'trap \"echo goes on\" CONT; echo up; while :; do sleep 0.1; done'\r";
+    terminal.shows(job, "up\n");
+    terminal.shows("\x1a", "Stopped");
+    terminal.shows("bg\r", "goes on\n");
+    terminal.shows("jobs\r", "Running");
+    terminal.shows("kill -STOP %1; wait %1; echo state $?\r", "state 147\n");
+    terminal.shows("fg\r", "goes on\n");
+    terminal.shows("\x03", "^C");
+    terminal.shows("echo code $?\r", "code 130\n");
+    // A job of the background that reads is stopped until it has the terminal.
+    terminal.shows("cat & wait $!; echo state $?\r", "state 149\n");
+    terminal.shows("fg\r", "cat\n");
+    terminal.shows("typed\r", "typed\ntyped\n");
+    terminal.shows("\x04", "> ");
+    // A pipeline is one job.
+    terminal.shows("sleep 1000000 | sh -c 'echo up; exec cat'\r", "up\n");
+    terminal.shows("\x1a", "Stopped");
+    terminal.shows("kill %1; wait; jobs; echo none\r", "\nnone\n");
+    terminal.types("exit 5\r");
+    assert_eq!(terminal.ends().0, Some(5));
+}
+
+/// A thousand processes in 256 MiB, and thousands of forks: what was free is free again.
+#[test]
+fn a_thousand_processes_live_in_a_small_machine_and_leave_nothing() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "many.c", &[]);
+    let ran = unilith.program_within(&["-m", "256M", &program, "--", "1000", "2000"], SLOW).ok();
+    ran.says("1000 are alive\n").says("memory is back");
 }
 
 #[test]

@@ -203,6 +203,34 @@ fn haproxys_master_takes_a_new_configuration_with_a_new_worker() {
 }
 
 #[test]
+fn postgresql_takes_pgbenchs_clients_from_the_host_and_psql_inside() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    fetch(&unilith, "postgresql");
+    let machine = unilith.start(&["-p", "127.0.0.1::5432", "postgresql"]);
+    let inside = |sql: &str| unilith.run(&["exec", &machine.id, "psql", "-U", "postgres", "-Atc", sql]);
+    wait_until("the server answers its own client", || inside("select 1").out == "1\n");
+    // Debian's package has the benchmark beside the server.
+    let pgbench = unilith.path("pgbench").display().to_string();
+    let from = format!("{}:/usr/lib/postgresql/15/bin/pgbench", machine.id);
+    unilith.run(&["cp", &from, &pgbench]).ok();
+    let at = machine.at(5432);
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
+    let server = ["-h", &host, "-p", &port, "-U", "postgres"];
+    let bench = |words: &[&str]| slow_client(&pgbench, &[&server, words, &["postgres"]].concat(), SLOW).ok();
+    bench(&["-i", "-q", "-s", "1"]);
+    let ran = bench(&["-c", "8", "-j", "2", "-t", "20"]);
+    ran.says("actually processed: 160/160").says("failed transactions: 0 ");
+    bench(&["-S", "-n", "-c", "8", "-t", "50"]).says("actually processed: 400/400");
+    // What each client was told is there, and the three tables agree.
+    let sums = "select (select count(*) from pgbench_history), (select sum(abalance) from pgbench_accounts)
+        = (select sum(delta) from pgbench_history), (select count(*) from pgbench_accounts)";
+    assert_eq!(inside(sums).ok().out, "160|t|100000\n");
+}
+
+#[test]
 fn openssh_lets_a_user_in_with_a_terminal_and_takes_files() {
     if is_left_out() {
         return;
