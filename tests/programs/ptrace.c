@@ -27,7 +27,8 @@ static int stopped(int status, int signal)
 static int wait_for(pid_t pid)
 {
 	int status;
-	CHECK(waitpid(pid, &status, __WALL) == pid);
+	pid_t waited = waitpid(pid, &status, __WALL);
+	CHECK(pid == -1 ? waited > 0 : waited == pid);
 	return status;
 }
 
@@ -427,6 +428,46 @@ static void tracers_end(void)
 	CHECK(WEXITSTATUS(wait_for(pid)) == 8);
 }
 
+// A parent that traced its child ends before it has waited for it: whoever gets the child then waits for it.
+static void traced_orphans(void)
+{
+	CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+	pid_t parent = fork();
+	CHECK(parent >= 0);
+	if (parent == 0) {
+		siginfo_t info;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+			_exit(9);
+		}
+		CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+		_exit(0);
+	}
+	CHECK(wait_for(parent) == 0);
+	int status = wait_for(-1);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+	CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
+}
+
+static void leave_with_8(void)
+{
+	_exit(8);
+}
+
+// SIGKILL and SIGCONT undo a stop that the tracer has just ordered, whether it has begun or not.
+static void late_stops(void)
+{
+	for (int i = 0; i < 50; i++) {
+		pid_t pid = traced_child(leave_with_8);
+		go(PTRACE_DETACH, pid, SIGSTOP);
+		CHECK(kill(pid, i % 2 ? SIGKILL : SIGCONT) == 0);
+		int status = wait_for(pid);
+		CHECK(i % 2 ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 8);
+	}
+}
+
 static void spin(void)
 {
 	for (;;)
@@ -675,6 +716,8 @@ int main(int argc, char **argv)
 	run("events", events);
 	run("attaching", attaching);
 	run("tracers end", tracers_end);
+	run("traced orphans", traced_orphans);
+	run("late stops", late_stops);
 	run("hostile", hostile);
 	run("vectors", vectors);
 	run("rights", rights);

@@ -163,7 +163,9 @@ impl Elf {
                 if !(2..=PATH_MAX).contains(&file_size) {
                     return Err(ENOEXEC);
                 }
-                let mut path = alloc::vec![0; file_size as usize];
+                let mut path = Vec::new();
+                path.try_reserve_exact(file_size as usize).map_err(|_| ENOMEM)?;
+                path.resize(file_size as usize, 0);
                 read_exact(source, offset, &mut path, EIO)?;
                 if path.pop() != Some(0) {
                     return Err(ENOEXEC);

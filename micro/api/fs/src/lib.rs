@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_mem::PageSource;
 use api_sched::WaitQueue;
-pub use api_user::{Sink, Source};
+pub use api_user::{Sink, Source, zeroed};
 use core::any::Any;
 
 /// Longest name in a directory (Linux `NAME_MAX`).

@@ -2,7 +2,11 @@
 //! The only instructions of the kernel that touch the program's memory.
 
 use crate::range_is_user;
-use abi::{Result, errno::EFAULT};
+use abi::{
+    Result,
+    errno::{EFAULT, ENOMEM},
+};
+use alloc::vec::Vec;
 use core::arch::global_asm;
 
 // rdi = to, rsi = from, rdx = bytes; returns 0 in rax when all is done. A fault inside jumps to the `fixup` label.
@@ -97,6 +101,21 @@ fn check(undone: usize) -> Result<()> {
 pub fn read_bytes(address: u64, to: &mut [u8]) -> Result<()> {
     // SAFETY: a mutable slice is writable memory of the kernel.
     unsafe { read_raw(address, to.as_mut_ptr(), to.len()) }
+}
+
+/// [`read_bytes`] of as many bytes as the program says, which the kernel need not have room for: `ENOMEM`.
+pub fn read_vec(address: u64, length: usize) -> Result<Vec<u8>> {
+    let mut bytes = zeroed(length)?;
+    read_bytes(address, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// As many zeros as a program's arguments say: `ENOMEM` where `vec![0; length]` would end the kernel.
+pub fn zeroed<T: Clone + Default>(length: usize) -> Result<Vec<T>> {
+    let mut zeros = Vec::new();
+    zeros.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+    zeros.resize(length, T::default());
+    Ok(zeros)
 }
 
 /// [`read_bytes`] into memory that others may use meanwhile.

@@ -16,7 +16,7 @@ mod copy;
 mod iovec;
 
 pub use atomic::compare_exchange_u32;
-pub use copy::{fault_fixup, read_bytes, write_bytes, zero_bytes};
+pub use copy::{fault_fixup, read_bytes, read_vec, write_bytes, zero_bytes, zeroed};
 pub use iovec::{IO_MAX, IOV_MAX, Segment, Segments, Sink, Source, read_iovec};
 
 use abi::{Errno, Result, errno::*};

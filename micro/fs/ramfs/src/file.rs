@@ -62,7 +62,7 @@ impl RamFile {
 impl RamFile {
     /// Copies the bytes of a page, of which those before `end` count; holes become pages of zeros.
     fn copy_page(&self, from: u64, to: u64, end: u64) -> Result<()> {
-        let mut bytes = alloc::vec![0; (end - from).min(PAGE) as usize];
+        let mut bytes = api_fs::zeroed((end - from).min(PAGE) as usize)?;
         let n = self.read(from, &mut Sink::kernel(&mut bytes))?;
         let mut source = Source::kernel(&bytes[..n]);
         if self.store(to, &mut source)? == n { Ok(()) } else { Err(ENOSPC) }

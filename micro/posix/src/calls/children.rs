@@ -426,10 +426,11 @@ pub fn give_away(process: &Process) {
                 SigInfo::from_process(signal, signals::SI_USER, process.pid, process.credentials.lock().uid);
             let _ = signals::send_to_process(&child, info);
         }
-        let traced_by = child.family.traced_by.load(Ordering::Relaxed);
+        // A zombie that its parent traced has that one's mark still: the new parent would take it for another tracer's.
+        let own =
+            child.family.traced_by.compare_exchange(process.pid, 0, Ordering::Relaxed, Ordering::Relaxed);
         // One that its tracer has yet to hear of is not the new parent's before.
-        let zombie =
-            if traced_by == 0 || traced_by == process.pid { *child.family.zombie.lock() } else { None };
+        let zombie = if matches!(own, Ok(_) | Err(0)) { *child.family.zombie.lock() } else { None };
         match (zombie, &reaper) {
             (Some(ended), Some(reaper)) if !tell_end(reaper, &child, &ended) => {
                 reap(reaper, &child, &ended);

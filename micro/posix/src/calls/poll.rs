@@ -10,7 +10,7 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_sched::{WaitKey, Waiter};
-use api_user::UserPtr;
+use api_user::{UserPtr, zeroed};
 use descriptors::Description;
 use epoll::Epoll;
 
@@ -233,7 +233,7 @@ fn select_sets(count: i32, sets: [UserPtr<u64>; 3], deadline: u64) -> Result<usi
     }
     wait_for_select(&mut watched, &fds, deadline)?;
     let mut total = 0;
-    let mut found: [Vec<u64>; 3] = [alloc::vec![0; words], alloc::vec![0; words], alloc::vec![0; words]];
+    let mut found: [Vec<u64>; 3] = [zeroed(words)?, zeroed(words)?, zeroed(words)?];
     for (w, (fd, asked)) in watched.iter().zip(&fds) {
         for ((set, events), asked) in found.iter_mut().zip(SETS).zip(asked) {
             if *asked && w.ready & events != 0 {

@@ -56,7 +56,7 @@ fn dump(ask: u16, kind: u16) -> Result<Vec<Vec<u8>>> {
     // Number, port, and the family: any.
     request.extend_from_slice(&[0; 9]);
     socket.send(None, &Sending::default(), &mut Source::kernel(&request))?;
-    let mut buffer = alloc::vec![0; REPLY];
+    let mut buffer = api_user::zeroed(REPLY)?;
     let mut out = Vec::new();
     loop {
         let mut left = match socket.receive(&mut Sink::kernel(&mut buffer), 0) {

@@ -190,9 +190,7 @@ impl Tcp {
                 Some(distance) if distance > 0 => most.min(distance as usize),
                 _ => most,
             };
-            let mut bytes = connection.input.peek(most.saturating_add(hidden));
-            bytes.drain(..hidden);
-            return Ok(Some(bytes));
+            return connection.input.peek(hidden, most).map(Some);
         }
         Self::nothing_there(connection)
     }

@@ -3,6 +3,7 @@
 //! connection.
 
 use crate::seq;
+use abi::{Result, errno::ENOMEM};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -162,17 +163,18 @@ impl ReceiveQueue {
         self.buffers.push_front(buffer);
     }
 
-    /// Up to `most` bytes from the front, copied.
-    pub fn peek(&self, most: usize) -> Vec<u8> {
+    /// Up to `most` bytes behind the first `skip`, copied.
+    pub fn peek(&self, mut skip: usize, most: usize) -> Result<Vec<u8>> {
+        let most = most.min(self.length.saturating_sub(skip));
         let mut out = Vec::new();
-        if out.try_reserve_exact(most.min(self.length)).is_err() {
-            return out;
-        }
+        out.try_reserve_exact(most).map_err(|_| ENOMEM)?;
         for buffer in &self.buffers {
-            let n = buffer.len().min(most - out.len());
-            out.extend_from_slice(&buffer.bytes()[..n]);
+            let skipped = skip.min(buffer.len());
+            skip -= skipped;
+            let bytes = &buffer.bytes()[skipped..];
+            out.extend_from_slice(&bytes[..bytes.len().min(most - out.len())]);
         }
-        out
+        Ok(out)
     }
 
     pub fn clear(&mut self) {

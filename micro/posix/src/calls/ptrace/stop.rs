@@ -212,6 +212,8 @@ pub fn program_starts(task: &Task, frame: &mut Frame, old_tid: i32) {
 pub fn signal_arrives(task: &Task, frame: &mut Frame, info: SigInfo) -> (Option<SigInfo>, bool) {
     let number = info.signal();
     let told = task.tracing.with(|traced| traced.tracer);
+    // The tracer may make a stop of it; SIGCONT and SIGKILL undo that meanwhile.
+    task.process.signals.stop_is_due();
     let (signal, changed) = stop(task, frame, number, CLD_TRAPPED, Some(info), 0);
     if signal == 0 {
         return (None, changed);

@@ -136,9 +136,10 @@ fn do_default(task: &Task, registers: &mut Frame, info: SigInfo) {
         DefaultAction::Ignore | DefaultAction::Continue => {}
         DefaultAction::Stop if signal != SIGSTOP && is_in_orphaned_group(task) => {}
         DefaultAction::Stop => {
-            task.process.signals.set_stopped(signal);
-            task.process.tasks().for_each(|task| task.tracing.stop_changes(&task, true));
-            children::changes(&task.process, Change::Stopped(signal));
+            if task.process.signals.stop(signal) {
+                task.process.tasks().for_each(|task| task.tracing.stop_changes(&task, true));
+                children::changes(&task.process, Change::Stopped(signal));
+            }
         }
         DefaultAction::Terminate => {
             let status = Status::Signal { number: signal as u8 };

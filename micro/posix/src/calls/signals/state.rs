@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::FpuState;
 use api_sched::WaitQueue;
-use core::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
 /// The part of signal handling that a process has.
 pub struct ProcessSignals {
@@ -27,8 +27,11 @@ pub struct ProcessSignals {
     pending: AtomicU64,
     shared: SpinLock<Queue>,
     actions: Shared<SpinLock<[Action; SIGNALS as usize]>>,
-    /// The signal that stopped it; 0 while it runs.
+    /// The signal that stopped it; 0 while it runs. Changed under the lock of `shared`.
     stopped: AtomicI32,
+    /// A thread took a signal that may stop the process, and neither SIGCONT nor SIGKILL was sent since (Linux'
+    /// JOBCTL_STOP_DEQUEUED): without it the stop came too late.
+    may_stop: AtomicBool,
 }
 
 /// Woken when any signal arrives anywhere, for signalfd: a descriptor tells whoever reads it of the reader's signals.
@@ -46,6 +49,7 @@ impl ProcessSignals {
             shared: SpinLock::new(Queue::new()),
             actions,
             stopped: AtomicI32::new(0),
+            may_stop: AtomicBool::new(false),
         }
     }
 
@@ -123,10 +127,28 @@ impl ProcessSignals {
         self.stopped.load(Relaxed)
     }
 
-    /// Stopped by a signal, or running (0).
-    pub(super) fn set_stopped(&self, by: i32) {
-        self.stopped.store(by, Relaxed);
-        self.with_queue(|_| ());
+    /// A signal that may stop the process is about to be delivered.
+    pub fn stop_is_due(&self) {
+        self.may_stop.store(true, Relaxed);
+    }
+
+    /// Stops the process; false when SIGCONT or SIGKILL was sent since the signal was taken, which undoes it.
+    pub(super) fn stop(&self, by: i32) -> bool {
+        self.with_queue(|_| {
+            let may_stop = self.may_stop.swap(false, Relaxed);
+            if may_stop {
+                self.stopped.store(by, Relaxed);
+            }
+            may_stop
+        })
+    }
+
+    /// Lets the process go on, and undoes a stop that has not begun. False when it was not stopped.
+    pub(super) fn go_on(&self) -> bool {
+        self.with_queue(|_| {
+            self.may_stop.store(false, Relaxed);
+            self.stopped.swap(0, Relaxed) != 0
+        })
     }
 
     fn with_queue<T>(&self, change: impl FnOnce(&mut Queue) -> T) -> T {
@@ -296,8 +318,16 @@ impl TaskSignals {
 /// whatever their numbers and whoever they are for: what it ends has died of it.
 pub(super) fn take(task: &Task, wanted: SignalSet) -> Option<SigInfo> {
     let next = |wanted| {
-        let taken = task.signals.with_queue(|queue| queue.take(wanted));
-        taken.or_else(|| task.process.signals.with_queue(|queue| queue.take(wanted)))
+        let from = |queue: &mut Queue| {
+            let taken = queue.take(wanted)?;
+            // While the queue is locked: whoever lets the process go on empties the queues first.
+            if bit(taken.signal()) & STOPS != 0 {
+                task.process.signals.stop_is_due();
+            }
+            Some(taken)
+        };
+        let taken = task.signals.with_queue(from);
+        taken.or_else(|| task.process.signals.with_queue(from))
     };
     let taken = next(wanted & bit(SIGKILL)).or_else(|| next(wanted));
     taken.map(|info| crate::calls::time::posix_timers::signal_taken(&task.process, info))
@@ -353,8 +383,7 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
         if signal == SIGCONT {
             process.tasks().for_each(|task| task.tracing.stop_changes(&task, false));
         }
-        if process.signals.is_stopped() {
-            process.signals.set_stopped(0);
+        if process.signals.go_on() {
             process.tasks().for_each(|task| task.interrupt());
             if signal == SIGCONT {
                 crate::calls::children::changes(process, Change::Continued);
@@ -421,7 +450,7 @@ pub(super) fn while_waiting_for<T>(task: &Task, set: SignalSet, wait: impl FnOnc
 /// Makes another thread of the process look whether it is to end ([`Process::only`], [`Process::is_ending`]), whatever it
 /// is doing.
 pub fn end_thread(task: &Task) {
-    task.process.signals.set_stopped(0);
+    task.process.signals.go_on();
     // A standard signal is never refused for want of room.
     let _ = task.signals.with_queue(|queue| queue.push(SigInfo::from_kernel(SIGKILL), usize::MAX));
     task.interrupt();

@@ -149,8 +149,7 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
     if length > CONTROL_MOST {
         return Err(ENOBUFS);
     }
-    let mut bytes = alloc::vec![0; length];
-    api_user::read_bytes(at, &mut bytes)?;
+    let bytes = api_user::read_vec(at, length)?;
     let mut out = Vec::new();
     let mut files = Vec::new();
     let mut rest = &bytes[..];
@@ -159,6 +158,7 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
         let size = u64::from(word(0) as u32) | u64::from(word(4) as u32) << 32;
         let size = usize::try_from(size).ok().filter(|n| (CMSG..=rest.len()).contains(n)).ok_or(EINVAL)?;
         let (level, kind, data) = (word(8), word(12), &rest[CMSG..size]);
+        out.try_reserve(1).map_err(|_| ENOMEM)?;
         out.push(match (level as u32, kind) {
             (linux::SOL_SOCKET, SCM_RIGHTS) => {
                 read_rights(data, &mut files)?;
@@ -172,7 +172,11 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
             {
                 return Err(EINVAL);
             }
-            _ => Control::Other { level, kind, data: data.into() },
+            _ => {
+                let mut copy = api_user::zeroed(data.len())?;
+                copy.copy_from_slice(data);
+                Control::Other { level, kind, data: copy }
+            }
         });
         rest = &rest[size.next_multiple_of(8).min(rest.len())..];
     }
@@ -190,6 +194,7 @@ fn read_rights(data: &[u8], to: &mut Vec<Right>) -> Result<()> {
         return Err(EINVAL);
     }
     let descriptors = &files::current().descriptors;
+    to.try_reserve(data.len() / 4).map_err(|_| ENOMEM)?;
     for fd in data.chunks_exact(4) {
         to.push(descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?);
     }

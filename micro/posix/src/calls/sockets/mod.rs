@@ -13,7 +13,6 @@ use crate::{task, wait::for_file};
 use abi::{Events, Result, errno::*};
 use address::{Paths, read_address, write_address};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_socket::{Address, Caller, Credentials, Shutdown, Socket, SocketFile};
 use api_user::UserPtr;
 use descriptors::Description;
@@ -222,8 +221,7 @@ pub fn getpeername(call: &mut Call<'_>) -> Result<usize> {
 pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MOST);
-    let mut value: Vec<u8> = alloc::vec![0; length];
-    api_user::read_bytes(call.arg(3), &mut value)?;
+    let value = api_user::read_vec(call.arg(3), length)?;
     target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
 }
 
