@@ -3,7 +3,8 @@
 //! tests/trial/results-MACHINE.txt, and the front page says how many work.
 //!
 //! It fetches gigabytes and takes an hour, so only `./unilith test --long` runs it. `UNILITH_TRIAL` tries the packages alone
-//! whose words hold it (`failed`: those that did not work yet), `UNILITH_TRIAL_JOBS` tries several at once; the others' results are kept.
+//! whose words hold it (`failed`: those that did not work yet, `untried`: those without a result), `UNILITH_TRIAL_JOBS` tries several at
+//! once; the others' results are kept.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use serde::Deserialize;
@@ -267,7 +268,11 @@ mod long {
         Unilith::new().program(&["--machine", &machine, "busybox", "true"]).ok();
         let before = earlier(&machine);
         let worked = |p: &Package| before.get(&p.run).is_some_and(|result| result == "works");
-        let wanted = |p: &Package| if only == "failed" { !worked(p) } else { p.run.contains(&only) };
+        let wanted = |p: &Package| match only.as_str() {
+            "failed" => !worked(p),
+            "untried" => !before.contains_key(&p.run),
+            only => p.run.contains(only),
+        };
         let list: Vec<Package> = packages().into_iter().filter(wanted).collect();
         let all = Mutex::new(before.clone());
         let next = AtomicUsize::new(0);

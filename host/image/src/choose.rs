@@ -53,6 +53,19 @@ pub(crate) fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debi
             return;
         }
     }
+    // iputils-ping's is ping and fortune-mod's is fortune, whatever else they have.
+    let is_part = |c: &&&String| {
+        let (name, apart) = (name(c), |c: char| !c.is_alphanumeric());
+        let begins = package.strip_prefix(&name).is_some_and(|rest| rest.starts_with(apart));
+        let ends = package.strip_suffix(&name).is_some_and(|rest| rest.ends_with(apart));
+        name.len() > 1 && (begins || ends)
+    };
+    if let Some(program) =
+        mine.iter().filter(is_part).max_by_key(|c| name(c).len()).filter(|_| mine.len() > 1)
+    {
+        facts.program = Some((*program).clone());
+        return;
+    }
     match &mine[..] {
         [only] => facts.program = Some((*only).clone()),
         [] => {
@@ -97,6 +110,16 @@ mod tests {
         unpacked.depends.insert(package.into(), names.collect());
         choose(&mut facts, &[package.into()], &mut unpacked);
         facts.program.ok_or(facts.no_program)
+    }
+
+    #[test]
+    fn of_several_programs_the_one_that_the_package_is_named_after_is_meant() {
+        let ping = [("iputils-ping", &["/usr/bin/ping", "/usr/bin/ping4", "/usr/bin/ping6"][..])];
+        assert_eq!(chosen("iputils-ping", &ping).unwrap(), "/usr/bin/ping");
+        let fortune = [("fortune-mod", &["/usr/bin/strfile", "/usr/games/fortune"][..])];
+        assert_eq!(chosen("fortune-mod", &fortune).unwrap(), "/usr/games/fortune");
+        let error = chosen("moreutils", &[("moreutils", &["/usr/bin/sponge", "/usr/bin/ts"])]).unwrap_err();
+        assert!(error.contains("several programs: sponge, ts"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use crate::{
     archive::{self, Rules},
     cache::{Cache, Lease, digest},
+    control,
     error::{ErrorKind, ImageError, Result, fail},
     maintainer::Scripts,
     request::Progress,
@@ -277,6 +278,25 @@ impl<'a> Apt<'a> {
         Ok(plan)
     }
 
+    /// The control stanzas of packages; of a virtual package there is none.
+    fn stanzas(&self, packages: &[String]) -> Result<String> {
+        let names = packages.iter().map(|p| p.split(['=', ':']).next().unwrap_or(p));
+        let mut command = self.command("apt-cache");
+        command.args(["-q", "--no-all-versions", "show", "--"]).args(names);
+        let output = command.output().map_err(|e| missing("apt-cache", &e))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The development files that packages recommend: gcc depends on no libc6-dev, and without its headers and start files
+    /// it builds no program. Other recommended packages are what somebody likes beside the program on a whole system.
+    fn development_files(&self, wanted: &[String]) -> Result<Vec<String>> {
+        let names = control::recommended(&self.stanzas(wanted)?);
+        match names.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(control::of_section(&self.stanzas(&names)?, "libdevel")),
+        }
+    }
+
     fn fetch(&self, wanted: &[String], plan: &Plan, progress: &dyn Progress) -> Result<()> {
         self.room(plan.bytes + (plan.bytes >> 3))?;
         progress.step(&match plan.files.len() {
@@ -419,6 +439,7 @@ pub(crate) fn resolve(
 fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<(Vec<Package>, Vec<String>)> {
     apt.configure(wanted)?;
     let mut warnings: Vec<String> = apt.update(progress, false)?.into_iter().collect();
+    let wanted = &[wanted, &apt.development_files(wanted)?].concat();
     let mut plan = apt.plan(wanted)?;
     if let Err(error) = apt.fetch(wanted, &plan, progress) {
         if error.kind == ErrorKind::DiskFull {
@@ -497,28 +518,19 @@ pub(crate) fn unpack(
         unpacked.files.insert(name.clone(), own.map(|(path, _)| path).collect());
         unpacked.units.insert(name.clone(), units);
         overlay(tree, &part)?;
-        let mut control = Tree::new();
+        let mut folder = Tree::new();
         stream(&path, "--ctrl-tarfile", &mut |reader, what| {
-            archive::unpack(reader, what, Rules::Package, &|_| false, &mut (64 << 20), &mut control)
+            archive::unpack(reader, what, Rules::Package, &|_| false, &mut (64 << 20), &mut folder)
         })?;
-        unpacked.depends.insert(name.clone(), depends(&control.text("/control").unwrap_or_default()));
+        unpacked.depends.insert(name.clone(), control::depends(&folder.text("/control").unwrap_or_default()));
         unpacked.scripts.push(Scripts {
             package: name.clone(),
-            preinst: control.text("/preinst"),
-            postinst: control.text("/postinst"),
-            templates: control.text("/templates"),
+            preinst: folder.text("/preinst"),
+            postinst: folder.text("/postinst"),
+            templates: folder.text("/templates"),
         });
     }
     Ok(unpacked)
-}
-
-/// The names of a control file's `Pre-Depends` and `Depends` fields (Debian Policy 7.1), in order.
-fn depends(control: &str) -> Vec<String> {
-    let joined = control.replace("\n ", " ");
-    let fields = ["Pre-Depends:", "Depends:"];
-    let values = fields.iter().filter_map(|f| joined.lines().find_map(|l| l.strip_prefix(f)));
-    let names = values.flat_map(|v| v.split([',', '|'])).filter_map(|d| d.split_whitespace().next());
-    names.map(|n| n.split(':').next().unwrap_or(n).to_string()).collect()
 }
 
 /// Lays one tree over another with dpkg's rules.
@@ -594,12 +606,6 @@ pub(crate) fn calls_iconv(tree: &Tree) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dependencies_are_names_without_versions() {
-        let control = "Package: x\nPre-Depends: dpkg (>= 1)\nDepends: libc6 (>= 2.36), nginx (<< 2) | nginx-full,\n python3:any\nX: y\n";
-        assert_eq!(depends(control), ["dpkg", "libc6", "nginx", "nginx-full", "python3"]);
-    }
 
     #[test]
     fn documentation_is_left_out_and_configuration_is_not() {

@@ -20,6 +20,9 @@ use std::{
 /// Debian's and docker's default.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const SIGTERM: u8 = 15;
+/// What a program of Debian's gets beside its image: nobody says what it needs (etcd writes 64 MB of log before it serves), and
+/// memory that is not used costs the host nothing.
+const PACKAGE_MEMORY: u64 = 256 << 20;
 /// A script whose interpreter is a script whose... as deep as Linux goes (fs/exec.c, BINPRM recursion).
 const MAX_INTERPRETERS: usize = 4;
 
@@ -76,6 +79,8 @@ pub(crate) struct Facts {
     pub ports: Vec<Port>,
     pub stop_signal: Option<u8>,
     pub memory: Option<u64>,
+    /// It is Debian packages alone, without a settings file.
+    pub is_package: bool,
     pub cpus: Option<u32>,
     pub volumes: Vec<String>,
     pub ready: Option<Ready>,
@@ -302,6 +307,7 @@ impl Facts {
         if text.into_iter().any(|t| t.contains('\0')) {
             fail!(Settings, "{what}: an argument, path or variable holds a NUL byte");
         }
+        let package = || (self.size + PACKAGE_MEMORY).next_multiple_of(16 << 20);
         Ok(Image {
             root,
             digest: self.digest.clone(),
@@ -315,7 +321,7 @@ impl Facts {
                 gid,
                 ports: self.ports.clone(),
                 stop_signal: self.stop_signal.unwrap_or(SIGTERM),
-                memory: self.memory,
+                memory: self.memory.or_else(|| self.is_package.then(package)),
                 cpus: self.cpus,
                 volumes: self.volumes.clone(),
                 ready: self.ready.clone(),

@@ -141,6 +141,7 @@ impl Sources<'_> {
         }
         let mut tree = Tree::new();
         let mut facts = self.load(reference, &mut tree, false, self.extent(None))?;
+        facts.is_package = matches!(reference, Reference::Debian(_));
         self.finish(&mut tree, &mut facts, key)?;
         Ok(facts)
     }

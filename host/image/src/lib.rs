@@ -16,6 +16,7 @@ mod catalogue;
 mod check;
 mod choose;
 mod confine;
+mod control;
 mod cpio;
 mod debian;
 mod elf;

@@ -186,6 +186,10 @@ pub(crate) fn whole_pages(length: u64) -> Result<u64> {
 /// Where the program's part ends on Linux.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
+/// Where MAP_32BIT places mappings (mmap(2)): the second gigabyte.
+const LOW_START: u64 = 0x4000_0000;
+const LOW_END: u64 = 0x8000_0000;
+
 /// End of a range; `error` unless it is page-aligned and the program's.
 pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<u64> {
     if !address.is_multiple_of(PAGE) {
@@ -591,15 +595,21 @@ impl Inner {
                 }
                 return Ok(address);
             }
-            Place::Low => return self.tree.gap_above(0x4000_0000, 1 << 31, length).ok_or(ENOMEM),
-            Place::Anywhere => {}
+            Place::Low | Place::Anywhere => {}
         }
+        // Linux takes the hint of MAP_32BIT as well, below 2 GiB: SBCL ends when it gets another address.
+        let is_low = request.place == Place::Low;
+        let end = if is_low { LOW_END } else { USER_END };
+        let last = end.checked_sub(length).ok_or(ENOMEM)?;
         let wish = abi::page_up(address).unwrap_or(0);
-        if address != 0 && wish >= LOWEST && wish <= USER_END - length {
+        if address != 0 && wish >= LOWEST && wish <= last {
             let free = self.tree.first_overlap(wish, wish + length).is_none();
             if free {
                 return Ok(wish);
             }
+        }
+        if is_low {
+            return self.tree.gap_above(LOW_START, LOW_END, length).ok_or(ENOMEM);
         }
         let found = self.tree.gap_for_mmap(LOWEST, top, length);
         // Linux: where the top-down area is full, from the bottom up.

@@ -225,6 +225,11 @@ fn places_are_respected() {
     assert_eq!(s.map(Request::anonymous(u64::MAX, RW)), Err(ENOMEM));
     assert_eq!(s.map(Request::anonymous(USER_END, Rights::NONE)), Err(ENOMEM));
     assert!(s.map(at(0, Place::Low)).unwrap() + PAGE <= 1 << 31);
+    assert_eq!(s.map(at(0x5000_0000, Place::Low)), Ok(0x5000_0000), "a hint below 2 GiB that is free");
+    assert_ne!(s.map(at(0x5000_0000, Place::Low)), Ok(0x5000_0000), "a hint that is taken");
+    assert!(s.map(at(1 << 31, Place::Low)).unwrap() + PAGE <= 1 << 31, "a hint above 2 GiB");
+    let large = Request { place: Place::Low, ..Request::anonymous(1 << 32, Rights::NONE) };
+    assert_eq!(s.map(large), Err(ENOMEM));
     assert_eq!(s.map(at(0x1234_5000, Place::Anywhere)), Ok(0x1234_5000));
     assert_ne!(s.map(at(a, Place::Anywhere)).unwrap(), a);
     store(&s, a + PAGE, 3).unwrap();

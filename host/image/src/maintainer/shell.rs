@@ -79,6 +79,8 @@ pub(super) struct Shell<'a> {
     pub arguments: Vec<String>,
     pub directory: PathBuf,
     functions: BTreeMap<String, Rc<Command>>,
+    /// The values that `local` hid in each function that runs, restored when it returns.
+    hidden: Vec<Vec<(String, Option<String>)>>,
     /// What the current command may read, and how far it has.
     pub input: String,
     /// What the current command has printed.
@@ -100,6 +102,7 @@ impl<'a> Shell<'a> {
             arguments: Vec::new(),
             directory: "/".into(),
             functions: BTreeMap::new(),
+            hidden: Vec::new(),
             input: String::new(),
             output: String::new(),
             steps: 0,
@@ -367,8 +370,15 @@ impl<'a> Shell<'a> {
     fn call(&mut self, name: &str, arguments: &[String]) -> Run<Status> {
         if let Some(function) = self.functions.get(name).cloned() {
             let before = std::mem::replace(&mut self.arguments, arguments.to_vec());
+            self.hidden.push(Vec::new());
             let result = self.command(&function);
             self.arguments = before;
+            for (name, value) in self.hidden.pop().unwrap_or_default().into_iter().rev() {
+                match value {
+                    Some(value) => self.variables.insert(name, value),
+                    None => self.variables.remove(&name),
+                };
+            }
             return match result {
                 Err(Stop::Return(status)) => Ok(status),
                 other => other,
@@ -401,9 +411,18 @@ impl<'a> Shell<'a> {
                 return Ok(0);
             }
             "export" | "local" | "readonly" | "declare" => {
-                for argument in arguments {
-                    if let Some((name, value)) = argument.split_once('=') {
-                        self.variables.insert(name.into(), value.into());
+                for argument in arguments.iter().filter(|a| !a.starts_with('-')) {
+                    let (variable, value) = match argument.split_once('=') {
+                        Some((variable, value)) => (variable, Some(value)),
+                        None => (argument.as_str(), None),
+                    };
+                    let is_local = name == "local" || name == "declare";
+                    if let Some(hidden) = self.hidden.last_mut().filter(|_| is_local) {
+                        hidden.push((variable.into(), self.variables.get(variable).cloned()));
+                    }
+                    // Without a value dash's `local` leaves the one that the caller sees.
+                    if let Some(value) = value {
+                        self.variables.insert(variable.into(), value.into());
                     }
                 }
                 return Ok(0);

@@ -59,6 +59,23 @@ fn a_server_gets_its_user_and_its_directories() {
 }
 
 #[test]
+fn a_local_variable_of_a_function_hides_the_callers_until_it_returns() {
+    let mut tree = tree();
+    put(&mut tree, "/usr/share/x/x.conf", "installed");
+    // The shape of samba-common's.
+    postinst(
+        &mut tree,
+        "#!/bin/sh\nNEW=/run/x.conf\nCONFIG=/etc/x.conf\nconfigure() {\n local CONFIG unset\n CONFIG=\"$1\"\n unset=here\n\
+         inner() { local CONFIG=/etc/inner; echo $CONFIG > /etc/inside; }\n inner\n [ -e \"$CONFIG\" ] && echo $CONFIG > /etc/seen\n}\n\
+         cp /usr/share/x/x.conf $NEW\nconfigure $NEW\nucf --three-way $NEW $CONFIG\necho ${unset-no} > /etc/after\n",
+    );
+    assert_eq!(tree.text("/etc/x.conf").unwrap(), "installed");
+    assert_eq!(tree.text("/etc/inside").unwrap(), "/etc/inner\n");
+    assert_eq!(tree.text("/etc/seen").unwrap(), "/run/x.conf\n");
+    assert_eq!(tree.text("/etc/after").unwrap(), "no\n");
+}
+
+#[test]
 fn alternatives_with_variables_are_understood_and_the_highest_priority_wins() {
     let mut tree = tree();
     for name in ["java-old", "java-new", "convert-im6"] {

@@ -45,6 +45,10 @@ const SYS: &[Row] = &[
     ("devices/system/node/has_memory", Entry::Fixed("0\n")),
     ("devices/system/node/has_normal_memory", Entry::Fixed("0\n")),
     ("devices/system/node/node0/cpulist", Entry::Text(|_| cpus())),
+    (
+        "devices/system/node/node0/cpumap",
+        Entry::Text(|_| text(format!("{:04x}\n", (1u64 << api_plat::cpus()) - 1))),
+    ),
     ("devices/system/node/node0/distance", Entry::Fixed("10\n")),
     ("devices/system/node/node0/meminfo", Entry::Text(|_| system::node_memory())),
     ("kernel/mm/transparent_hugepage/enabled", Entry::Fixed("always madvise [never]\n")),
