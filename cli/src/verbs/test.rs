@@ -62,7 +62,7 @@ const ON_PROCESS_MACHINES: [&str; 22] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 2] = ["containers", "lives"];
+const WITH_LONG: [&str; 3] = ["containers", "fuzz", "lives"];
 
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];
