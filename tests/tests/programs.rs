@@ -67,6 +67,11 @@ fn a_program_is_replaced_whatever_its_threads_do() {
 }
 
 #[test]
+fn calls_that_a_program_gives_away_are_gone() {
+    passes("seccomp.c", "all filter tests passed");
+}
+
+#[test]
 fn a_system_call_changes_no_vector_register() {
     passes("registers.c", "all register tests passed");
 }

@@ -218,6 +218,7 @@ pub fn set_trace(on: bool) {
 /// Who looks at calls has changed: while somebody does, every call takes the full path, which keeps all registers.
 pub fn watched() {
     let traced = calls::ptrace::is_anybody_traced()
+        || calls::seccomp::is_anybody_filtered()
         || TRACE.load(Ordering::Relaxed)
         || api_trace::is_on(Point::CallEntry)
         || api_trace::is_on(Point::CallExit);
@@ -303,9 +304,15 @@ fn comes_in(number: u64, frame: &mut Frame) -> u64 {
         let arguments = [frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9];
         api_trace::hit(Event::CallEntry { number, arguments });
     }
-    match task::running() {
-        Some(task) if task.tracing.is_on() => calls::ptrace::stop::call_enters(task, frame, number),
-        _ => number,
+    let Some(task) = task::running() else { return number };
+    // The tracer first: what it makes of a call is what the filters are asked about.
+    let number = match task.tracing.is_on() {
+        true => calls::ptrace::stop::call_enters(task, frame, number),
+        false => number,
+    };
+    match task.seccomp.is_on() {
+        true => calls::seccomp::call_enters(task, frame, number),
+        false => number,
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::calls::prctl::TimerSlack;
 use crate::calls::ptrace::state::Tracing;
 use crate::calls::scheduling::Scheduling;
+use crate::calls::seccomp::Seccomp;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
 use crate::process::{Credentials, Process};
@@ -30,6 +31,7 @@ pub struct Task {
     pub name: SpinLock<[u8; 16]>,
     pub scheduling: SpinLock<Scheduling>,
     pub timer_slack: TimerSlack,
+    pub seccomp: Seccomp,
     /// set_mempolicy: policy and nodes.
     pub memory_policy: SpinLock<(u32, u64)>,
     /// It is not to leave the kernel (`overlay::Held`).
@@ -51,6 +53,7 @@ impl Task {
             name: SpinLock::new(name),
             scheduling: SpinLock::new(Scheduling::default()),
             timer_slack: TimerSlack::default(),
+            seccomp: Seccomp::default(),
             memory_policy: SpinLock::new((0, 0)),
             held: AtomicBool::new(false),
             thread: SpinLock::new(None),

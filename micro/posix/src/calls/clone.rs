@@ -334,6 +334,7 @@ fn new_task(
     }
     *child.memory_policy.lock() = *parent.memory_policy.lock();
     child.timer_slack.inherit(&parent.timer_slack);
+    child.seccomp.inherit(&parent.seccomp);
     if wanted.has(CLONE_CHILD_CLEARTID) {
         child.clear_child_tid.store(wanted.child_tid, Ordering::Relaxed);
     }

@@ -206,6 +206,7 @@ fn become_first(process: &Arc<Process>) {
     *process.credentials.lock() = old.credentials().lock().clone();
     *first.scheduling.lock() = *old.scheduling.lock();
     first.timer_slack.keep(&old.timer_slack);
+    first.seccomp.inherit(&old.seccomp);
     let tid = old.tid;
     if let Some(thread) = old.detach() {
         first.attach(&thread);

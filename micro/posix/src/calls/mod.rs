@@ -33,6 +33,7 @@ pub mod prctl;
 pub mod process_memory;
 pub mod ptrace;
 pub mod scheduling;
+pub mod seccomp;
 pub mod signals;
 pub mod sockets;
 pub mod special;

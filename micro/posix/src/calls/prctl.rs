@@ -212,8 +212,8 @@ pub fn prctl(call: &mut Call<'_>) -> Result<usize> {
         linux::PR_GET_TSC => call.ptr(1).write(linux::PR_TSC_ENABLE).map(|()| 0),
         linux::PR_SET_TSC if value == u64::from(linux::PR_TSC_ENABLE) => Ok(0),
         linux::PR_TASK_PERF_EVENTS_DISABLE | linux::PR_TASK_PERF_EVENTS_ENABLE => Ok(0),
-        // No filter is installed, and none can be: the answer to a set is that of a Linux without them.
-        linux::PR_GET_SECCOMP => Ok(0),
+        linux::PR_GET_SECCOMP => answer(task::current().seccomp.mode()),
+        linux::PR_SET_SECCOMP => super::seccomp::set_mode(value, call.arg(2)),
         _ => privileges(call),
     }
 }

@@ -435,7 +435,8 @@ fn status(key: Key) -> Result<Vec<u8>> {
         out,
         "Threads:\t{}\nSigPnd:\t{:016x}\nShdPnd:\t{:016x}\nSigBlk:\t{:016x}\n\
          SigIgn:\t{:016x}\nSigCgt:\t{:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\n\
-         CapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\nSeccomp:\t0\n\
+         CapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{}\n\
+         Seccomp:\t{}\nSeccomp_filters:\t{}\n\
          Cpus_allowed:\t{:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n",
         process.thread_count(),
@@ -450,6 +451,8 @@ fn status(key: Key) -> Result<Vec<u8>> {
         c.capabilities.bounding,
         c.capabilities.ambient,
         c.no_new_privileges as u8,
+        task.as_ref().map_or(0, |task| task.seccomp.mode()),
+        task.as_ref().map_or(0, |task| task.seccomp.filters()),
         cpus,
         cpu_list(cpus),
         used.voluntary_switches,

@@ -6,6 +6,7 @@ use super::text;
 use crate::calls::aio;
 #[cfg(feature = "mqueue")]
 use crate::calls::message_queues;
+use crate::calls::seccomp::ACTION_NAMES;
 use crate::calls::system::{
     RELEASE, VERSION, domain_name, host_name, memory as machine_memory, store_domain_name, store_host_name,
 };
@@ -50,7 +51,7 @@ pub const ROWS: &[Row] = &[
     ("sys/kernel/overflowgid", Entry::Fixed("65534\n")),
     ("sys/kernel/randomize_va_space", Entry::Fixed("2\n")),
     ("sys/kernel/core_pattern", Entry::Fixed("core\n")),
-    ("sys/kernel/seccomp/actions_avail", Entry::Fixed("\n")),
+    ("sys/kernel/seccomp/actions_avail", Entry::Fixed(ACTION_NAMES)),
     ("sys/kernel/random/entropy_avail", Entry::Fixed("256\n")),
     ("sys/kernel/random/poolsize", Entry::Fixed("256\n")),
     ("sys/kernel/yama/ptrace_scope", Entry::Fixed("0\n")),

@@ -154,7 +154,7 @@ macro_rules! system_calls {
             98 getrusage Full "" time::clock::getrusage;
             99 sysinfo Full "" system::sysinfo;
             100 times Full "" time::clock::times;
-            101 ptrace Partial "no hardware watchpoints (debug registers cannot be set), no seccomp events" ptrace::ptrace;
+            101 ptrace Partial "no hardware watchpoints (debug registers cannot be set)" ptrace::ptrace;
             102 getuid Full "" identity::users::getuid;
             103 syslog Partial "the log goes to the console and reads as empty" system::syslog;
             104 getgid Full "" identity::users::getgid;
@@ -370,7 +370,7 @@ macro_rules! system_calls {
             314 sched_setattr Partial "SCHED_DEADLINE goes first and is held to no budget" scheduling::sched_setattr;
             315 sched_getattr Full "" scheduling::sched_getattr;
             316 renameat2 Full "" names::renameat2;
-            317 seccomp Refused "the machine is the sandbox" none;
+            317 seccomp Partial "no user notification" seccomp::seccomp;
             318 getrandom Full "" system::getrandom;
             319 memfd_create Partial "no MFD_HUGETLB" special::memfd_create;
             320 kexec_file_load Refused "the machine has one kernel" none;

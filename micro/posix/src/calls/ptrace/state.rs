@@ -21,7 +21,6 @@ pub const O_TRACECLONE: u32 = 1 << 3;
 pub const O_TRACEEXEC: u32 = 1 << 4;
 pub const O_TRACEVFORKDONE: u32 = 1 << 5;
 pub const O_TRACEEXIT: u32 = 1 << 6;
-/// There is no seccomp in the program's reach: nothing ever stops for this one.
 pub const O_TRACESECCOMP: u32 = 1 << 7;
 pub const O_EXITKILL: u32 = 1 << 20;
 pub const OPTIONS: u32 = 0xff | O_EXITKILL;

@@ -18,6 +18,7 @@ pub const EVENT_CLONE: i32 = 3;
 pub const EVENT_EXEC: i32 = 4;
 pub const EVENT_VFORK_DONE: i32 = 5;
 pub const EVENT_EXIT: i32 = 6;
+pub const EVENT_SECCOMP: i32 = 7;
 pub const EVENT_STOP: i32 = 128;
 
 const CLD_TRAPPED: i32 = 4;
@@ -196,6 +197,12 @@ pub fn event(task: &Task, frame: &mut Frame, event: i32, option: u32, message: u
     let code = SIGTRAP | event << 8;
     stop(task, frame, code, CLD_TRAPPED, Some(trap_info(task, code)), message);
     true
+}
+
+/// A filter of system calls leaves a call to the tracer, with the number in ORIG_RAX and what it answers in RAX. False when
+/// nobody listens, or the thread is killed: the call is not made.
+pub fn filter_asks(task: &Task, frame: &mut Frame, message: u64) -> bool {
+    event(task, frame, EVENT_SECCOMP, O_TRACESECCOMP, message) && !is_killed(task)
 }
 
 /// Another program runs: its first stop.

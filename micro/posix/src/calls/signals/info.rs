@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a signal says about itself: `siginfo_t` (sigaction(2)).
 
-use super::set::{SPECIFIC_CODES, bit};
+use super::set::{SIGSYS, SPECIFIC_CODES, bit};
 use abi::{Events, Result, errno::E2BIG};
 use api_user::UserPtr;
 
@@ -56,6 +56,13 @@ impl SigInfo {
     /// Raised by an instruction: `si_addr`.
     pub fn fault(signal: i32, code: i32, address: u64) -> SigInfo {
         SigInfo::new(signal, code, [address, 0, 0])
+    }
+
+    /// A system call that is not allowed: `si_errno`, `si_call_addr`, `si_syscall` and `si_arch`.
+    pub fn bad_call(code: i32, errno: i32, address: u64, number: i32, architecture: u32) -> SigInfo {
+        let mut info = SigInfo::new(SIGSYS, code, [address, pair(number, architecture), 0]);
+        info.0[0] = pair(SIGSYS, errno as u32);
+        info
     }
 
     /// A timer of timer_create(2): `si_timerid`, `si_overrun`, `si_value`.
