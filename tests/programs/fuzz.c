@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Random system calls, by seed: of processes, threads and users, with arguments that fit and that do not. To be run as the
-// first process of a machine, which afterwards has to work as before. usage: fuzz SEED COUNT [CALLS] [say]
+// Random system calls, by seed: of processes, threads and users, with arguments that fit and that do not. To be run
+// as the first process of a machine, which afterwards has to work as before. usage: fuzz SEED COUNT [CALLS] [say]
 // With `say` each call is printed before it is made: the last one is what the machine ended in.
 #include "fuzz/arguments.h"
 #include "check.h"
@@ -23,13 +23,58 @@ enum { SHARED_FD = 1000, SAY_FD = 1001, SEED_S = 5, PATIENCE_S = 120 };
 
 static int is_said;
 
-// Calls that end this program or its machine by what they are for, that family.h makes, or that leave it waiting for ever.
-static int is_left_out(long number) {
+// Calls that end this program or its machine by what they are for, that family.h makes, or that leave it waiting
+// for ever.
+static int is_left_out(long number)
+{
     static const long left_out[] = {
-        SYS_exit, SYS_exit_group, SYS_reboot, SYS_fork, SYS_vfork, SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_ptrace, SYS_kill, SYS_tkill, SYS_tgkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
-        SYS_pidfd_send_signal, SYS_process_vm_writev, SYS_process_mrelease, SYS_prlimit64, SYS_setrlimit, SYS_rt_sigreturn, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigsuspend, SYS_pause, SYS_munmap, SYS_mmap,
-        SYS_mremap, SYS_mprotect, SYS_pkey_mprotect, SYS_madvise, SYS_process_madvise, SYS_shmat, SYS_brk, SYS_remap_file_pages, SYS_setitimer, SYS_alarm, SYS_close_range, SYS_settimeofday, SYS_clock_settime, SYS_seccomp,
-        SYS_sched_setscheduler, SYS_sched_setattr, SYS_sched_setparam, SYS_vhangup, SYS_close, SYS_mount,
+        SYS_exit,
+        SYS_exit_group,
+        SYS_reboot,
+        SYS_fork,
+        SYS_vfork,
+        SYS_clone,
+        SYS_clone3,
+        SYS_execve,
+        SYS_execveat,
+        SYS_ptrace,
+        SYS_kill,
+        SYS_tkill,
+        SYS_tgkill,
+        SYS_rt_sigqueueinfo,
+        SYS_rt_tgsigqueueinfo,
+        SYS_pidfd_send_signal,
+        SYS_process_vm_writev,
+        SYS_process_mrelease,
+        SYS_prlimit64,
+        SYS_setrlimit,
+        SYS_rt_sigreturn,
+        SYS_rt_sigaction,
+        SYS_rt_sigprocmask,
+        SYS_rt_sigsuspend,
+        SYS_pause,
+        SYS_munmap,
+        SYS_mmap,
+        SYS_mremap,
+        SYS_mprotect,
+        SYS_pkey_mprotect,
+        SYS_madvise,
+        SYS_process_madvise,
+        SYS_shmat,
+        SYS_brk,
+        SYS_remap_file_pages,
+        SYS_setitimer,
+        SYS_alarm,
+        SYS_close_range,
+        SYS_settimeofday,
+        SYS_clock_settime,
+        SYS_seccomp,
+        SYS_sched_setscheduler,
+        SYS_sched_setattr,
+        SYS_sched_setparam,
+        SYS_vhangup,
+        SYS_close,
+        SYS_mount,
     };
     for (unsigned i = 0; i < sizeof left_out / sizeof *left_out; i++)
         if (left_out[i] == number)
@@ -37,7 +82,8 @@ static int is_left_out(long number) {
     return 0;
 }
 
-static uint64_t anything(void) {
+static uint64_t anything(void)
+{
     switch (below(6)) {
     case 0:
     case 1:
@@ -51,15 +97,18 @@ static uint64_t anything(void) {
     }
 }
 
-static void say(const char *name, long number, const uint64_t *with) {
+static void say(const char *name, long number, const uint64_t *with)
+{
     char line[200];
-    int length = snprintf(line, sizeof line, "%d: %s %ld (%lx, %lx, %lx, %lx, %lx, %lx)\n", getpid(), name, number, with[0], with[1], with[2], with[3], with[4], with[5]);
+    int length = snprintf(line, sizeof line, "%d: %s %ld (%lx, %lx, %lx, %lx, %lx, %lx)\n", getpid(), name, number,
+                          with[0], with[1], with[2], with[3], with[4], with[5]);
     if (write(SAY_FD, line, (size_t)length) < 0)
         is_said = 0;
 }
 
 // A descriptor that a call gave takes the place of another one, which is closed.
-static void keep(long fd) {
+static void keep(long fd)
+{
     int at = (int)below(FILES);
     if (fd < 3 || fd >= SHARED_FD)
         return;
@@ -71,14 +120,19 @@ static void keep(long fd) {
     }
 }
 
-static int gives_descriptor(long number) {
-    return number == SYS_openat || number == SYS_open || number == SYS_creat || number == SYS_openat2 || number == SYS_dup || number == SYS_socket || number == SYS_accept4 || number == SYS_eventfd2 ||
-           number == SYS_memfd_create || number == SYS_epoll_create1 || number == SYS_inotify_init1 || number == SYS_timerfd_create || number == SYS_signalfd4 || number == SYS_mq_open || number == SYS_pidfd_open || number == SYS_pidfd_getfd;
+static int gives_descriptor(long number)
+{
+    return number == SYS_openat || number == SYS_open || number == SYS_creat || number == SYS_openat2 ||
+           number == SYS_dup || number == SYS_socket || number == SYS_accept4 || number == SYS_eventfd2 ||
+           number == SYS_memfd_create || number == SYS_epoll_create1 || number == SYS_inotify_init1 ||
+           number == SYS_timerfd_create || number == SYS_signalfd4 || number == SYS_mq_open ||
+           number == SYS_pidfd_open || number == SYS_pidfd_getfd;
 }
 
-static void make_calls(int count) {
+static void make_calls(int count)
+{
     for (int i = 0; i < count; i++) {
-        uint64_t with[6] = { 0 };
+        uint64_t with[6] = {0};
         const struct call *call = &calls[below(sizeof calls / sizeof *calls)];
         long number = call->number;
         const char *name = call->name;
@@ -112,22 +166,26 @@ static void make_calls(int count) {
 static void interrupted(int signal) { (void)signal; }
 
 // A call that waits is interrupted.
-static void interrupt_waits(void) {
-    struct itimerval often = { { 0, 5000 }, { 0, 5000 } };
+static void interrupt_waits(void)
+{
+    struct itimerval often = {{0, 5000}, {0, 5000}};
     setitimer(ITIMER_REAL, &often, NULL);
 }
 
-static void add(int fd) {
+static void add(int fd)
+{
     if (fd >= 0 && file_count < FILES)
         files[file_count++] = fd;
 }
 
-static void add_pair(int made, const int *pair) {
+static void add_pair(int made, const int *pair)
+{
     if (made == 0)
         add(pair[0]), add(pair[1]);
 }
 
-static void open_files(void) {
+static void open_files(void)
+{
     int pair[2];
     sigset_t set;
     sigemptyset(&set);
@@ -148,7 +206,7 @@ static void open_files(void) {
     add(memfd_create("m", MFD_ALLOW_SEALING));
     add((int)syscall(SYS_pidfd_open, getpid(), 0));
     first_socket = file_count;
-    static const int types[] = { SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET };
+    static const int types[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
     for (int i = 0; i < 3; i++)
         add_pair(socketpair(AF_UNIX, types[i], 0, pair), pair);
     add(socket(AF_UNIX, SOCK_STREAM, 0));
@@ -158,10 +216,11 @@ static void open_files(void) {
     }
     add(socket(AF_INET, SOCK_RAW, IPPROTO_ICMP));
     add(socket(AF_NETLINK, SOCK_RAW, 0));
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (void *)&at, size) == 0 && listen(listener, 4) == 0 && getsockname(listener, (void *)&at, &size) == 0 && connect(client, (void *)&at, size) == 0)
+    if (bind(listener, (void *)&at, size) == 0 && listen(listener, 4) == 0 &&
+        getsockname(listener, (void *)&at, &size) == 0 && connect(client, (void *)&at, size) == 0)
         add(accept(listener, NULL, NULL));
     add(client);
     add(listener);
@@ -169,15 +228,17 @@ static void open_files(void) {
 }
 
 // The first process of a seed; every second one is no superuser.
-static void run(uint64_t seed, int count) {
+static void run(uint64_t seed, int count)
+{
     begin_stream(seed);
     arena = mmap(NULL, ARENA + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     read_only = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(arena != MAP_FAILED && read_only != MAP_FAILED);
     CHECK(mprotect(arena + ARENA, PAGE, PROT_NONE) == 0 && mprotect(read_only, PAGE, PROT_READ) == 0);
     for (int i = 1; i < 65; i++)
-        if (i != SIGKILL && i != SIGSTOP && i != SIGSEGV && i != SIGBUS && i != SIGILL && i != SIGFPE && i != SIGSYS && i != 32 && i != 33)
-            sigaction(i, &(struct sigaction){ .sa_handler = interrupted }, NULL);
+        if (i != SIGKILL && i != SIGSTOP && i != SIGSEGV && i != SIGBUS && i != SIGILL && i != SIGFPE &&
+            i != SIGSYS && i != 32 && i != 33)
+            sigaction(i, &(struct sigaction){.sa_handler = interrupted}, NULL);
     int null = open("/dev/null", O_RDWR);
     for (int i = 0; i < 3; i++)
         dup2(null, i);
@@ -187,14 +248,16 @@ static void run(uint64_t seed, int count) {
     live(seed, count);
 }
 
-static double now(void) {
+static double now(void)
+{
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
 // Removes what is in a directory, whatever it is.
-static void empty(const char *directory) {
+static void empty(const char *directory)
+{
     DIR *list = opendir(directory);
     for (struct dirent *entry; list && (entry = readdir(list));) {
         char at[PATH_MAX];
@@ -213,7 +276,8 @@ static void empty(const char *directory) {
 }
 
 // What the processes that are left are at.
-static void tell_who_is_left(void) {
+static void tell_who_is_left(void)
+{
     char at[64], text[4096];
     for (int pid = 2; pid < 100000; pid++) {
         snprintf(at, sizeof at, "/proc/%d/status", pid);
@@ -226,8 +290,10 @@ static void tell_who_is_left(void) {
     }
 }
 
-// Ends all that a seed left, also what has left its session or belongs to another user, and removes what outlives processes.
-static void clear(uint64_t seed) {
+// Ends all that a seed left, also what has left its session or belongs to another user, and removes what outlives
+// processes.
+static void clear(uint64_t seed)
+{
     double begin = now();
     kill(-1, SIGKILL);
     while (waitpid(-1, NULL, WNOHANG) >= 0) {
@@ -250,7 +316,8 @@ static void clear(uint64_t seed) {
 }
 
 // What any program expects of a machine: processes, pipes, sockets, files and memory.
-static void serve(void) {
+static void serve(void)
+{
     int pair[2], status;
     char text[8] = "";
     CHECK(pipe(pair) == 0);
@@ -274,13 +341,15 @@ static void serve(void) {
     CHECK(munmap(memory, 1 << 20) == 0);
 }
 
-static unsigned long free_kib(void) {
+static unsigned long free_kib(void)
+{
     struct sysinfo info;
     CHECK(sysinfo(&info) == 0);
     return info.freeram * info.mem_unit >> 10;
 }
 
-int main(int words, char **word) {
+int main(int words, char **word)
+{
     if (words < 3 || getpid() != 1) {
         if (words == 3 && strcmp(word[1], "again") == 0) {
             shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
@@ -321,6 +390,7 @@ int main(int words, char **word) {
         after = free_kib();
         printf("%ld calls, %lu KiB are free\n", (long)shared->calls, after);
     }
-    printf("%lu seeds from %lu are survived: %ld calls, %lu of %lu KiB are free\n", count, first, calls, after, before);
+    printf("%lu seeds from %lu are survived: %ld calls, %lu of %lu KiB are free\n", count, first, calls, after,
+           before);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -151,6 +152,41 @@ static void inline_it_stays_in_the_stream(void)
     close(b);
 }
 
+// A child of user `uid` names this process as the one to be told, by a signal of its choice.
+static void tells_its_parent(uid_t uid, int signal)
+{
+    int status, fds[2];
+    pid_t parent = getpid(), pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(setresuid(uid, uid, uid) == 0 && pipe(fds) == 0);
+        CHECK(fcntl(fds[0], F_SETSIG, signal) == 0 && fcntl(fds[0], F_SETOWN, parent) == 0);
+        CHECK(fcntl(fds[0], F_SETFL, O_ASYNC) == 0 && write(fds[1], "1", 1) == 1);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void nobody_is_told_without_the_right_to_a_signal(void)
+{
+    struct sigaction action = {.sa_sigaction = on_told, .sa_flags = SA_SIGINFO | SA_RESTART};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    if (getuid() != 0)
+        return;
+    told = 0;
+    tells_its_parent(0, SIGUSR1);
+    CHECK(told >= 1);
+    told = 0;
+    tells_its_parent(1000, SIGUSR1);
+    tells_its_parent(1000, SIGKILL);
+    CHECK(told == 0);
+    // The first process, to which others' signals do nothing that it has no handler for.
+    if (getpid() == 1) {
+        tells_its_parent(0, SIGTERM);
+        tells_its_parent(0, SIGKILL);
+    }
+}
+
 static void signals_tell_of_files(void)
 {
     char byte;
@@ -239,6 +275,7 @@ int main(void)
     one_byte_is_taken_out_of_the_stream();
     inline_it_stays_in_the_stream();
     signals_tell_of_files();
+    nobody_is_told_without_the_right_to_a_signal();
     signals_tell_of_directories();
     puts("all urgent tests passed");
     return 0;

@@ -47,7 +47,20 @@ pub enum OwnerKind {
 pub struct Owned {
     pub kind: OwnerKind,
     pub id: i32,
+    pub by: OwnedBy,
 }
+
+/// Who said so: the signals are sent with the rights that it had then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnedBy {
+    pub uid: u32,
+    pub euid: u32,
+    /// It was the machine's first process.
+    pub is_first: bool,
+}
+
+/// Of a packed [`Owned`]: [`OwnedBy::is_first`].
+const BY_FIRST: u64 = 1 << 34;
 
 /// An open file description.
 pub struct Description {
@@ -60,8 +73,9 @@ pub struct Description {
     is_moving: AtomicBool,
     movers: WaitQueue,
     flags: AtomicU32,
-    /// F_SETOWN: [`Owned`], packed; and F_SETSIG.
+    /// F_SETOWN: [`Owned`], packed, its users apart; and F_SETSIG.
     owner: AtomicU64,
+    owned_by: AtomicU64,
     signal: AtomicI32,
     watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
     /// Record locks or flock were taken through this description.
@@ -82,6 +96,7 @@ impl Description {
             movers: WaitQueue::new(),
             flags: AtomicU32::new(flags & KEPT),
             owner: AtomicU64::new(0),
+            owned_by: AtomicU64::new(0),
             signal: AtomicI32::new(0),
             watchers: SpinLock::new(Vec::new()),
             has_locks: AtomicBool::new(false),
@@ -262,16 +277,21 @@ impl Description {
 
     pub fn owned(&self) -> Owned {
         let packed = self.owner.load(Ordering::Relaxed);
-        let kind = match packed >> 32 {
+        let kind = match packed >> 32 & 3 {
             0 => OwnerKind::Thread,
             1 => OwnerKind::Process,
             _ => OwnerKind::Group,
         };
-        Owned { kind, id: packed as i32 }
+        let users = self.owned_by.load(Ordering::Relaxed);
+        let by = OwnedBy { uid: users as u32, euid: (users >> 32) as u32, is_first: packed & BY_FIRST != 0 };
+        Owned { kind, id: packed as i32, by }
     }
 
     pub fn set_owned(&self, owned: Owned) {
-        let packed = (owned.kind as u64) << 32 | u64::from(owned.id as u32);
+        let by = owned.by;
+        let first = if by.is_first { BY_FIRST } else { 0 };
+        let packed = (owned.kind as u64) << 32 | u64::from(owned.id as u32) | first;
+        self.owned_by.store(u64::from(by.euid) << 32 | u64::from(by.uid), Ordering::Relaxed);
         self.owner.store(packed, Ordering::Relaxed);
     }
 

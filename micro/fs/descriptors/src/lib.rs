@@ -16,5 +16,5 @@ mod description;
 pub mod locks;
 mod table;
 
-pub use description::{Description, Moving, Owned, OwnerKind, Watcher, check_range};
+pub use description::{Description, Moving, Owned, OwnedBy, OwnerKind, Watcher, check_range};
 pub use table::Descriptors;

@@ -5,6 +5,7 @@
 //! signal whenever the queue is woken. Nothing is on the queue of a file nobody asked this of.
 
 use crate::calls::signals::{self, SIGPOLL, SIGURG, SigInfo};
+use crate::process::{FIRST_PID, Process};
 use crate::processes;
 use crate::task;
 use abi::{Events, Result, errno::*};
@@ -13,7 +14,7 @@ use api_fs::{File, FileType};
 use api_lock::SpinLock;
 use api_sched::{WaitKey, Waiter};
 use api_user::UserPtr;
-use descriptors::{Description, Owned, OwnerKind, Watcher};
+use descriptors::{Description, Owned, OwnedBy, OwnerKind, Watcher};
 use ordered::Map;
 
 const O_ASYNC: u32 = 0o20000;
@@ -71,21 +72,34 @@ pub fn send(description: &Description, fd: i32, reason: i32, band: Events) {
     send_signal(owned, SigInfo::from_kernel(SIGPOLL));
 }
 
+/// An owner in the name of the calling thread.
+pub fn owned(kind: OwnerKind, id: i32) -> Owned {
+    let task = task::current();
+    let credentials = task.credentials().lock();
+    let is_first = task.process.pid == FIRST_PID;
+    Owned { kind, id, by: OwnedBy { uid: credentials.uid, euid: credentials.euid, is_first } }
+}
+
+/// Whoever named the process as the owner could send it the signal (Linux' `sigio_perm`). By F_SETSIG it may be any signal.
+fn may_be_told(process: &Process, by: OwnedBy, signal: i32) -> bool {
+    let theirs = process.credentials.lock();
+    let may = by.euid == 0 || [by.uid, by.euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id));
+    drop(theirs);
+    may && (by.is_first || !signals::is_spared(process, signal))
+}
+
 /// False when the signal could not be queued.
 fn send_signal(owned: Owned, info: SigInfo) -> bool {
+    let may = |process: &Process| may_be_told(process, owned.by, info.signal());
+    let send = |process: &Process| !may(process) || signals::send_to_process(process, info).is_ok();
     match owned.kind {
         _ if owned.id == 0 => true,
-        OwnerKind::Thread => {
-            processes::task(owned.id).is_none_or(|task| signals::send_to_task(&task, info).is_ok())
-        }
-        OwnerKind::Process => {
-            processes::find(owned.id).is_none_or(|process| signals::send_to_process(&process, info).is_ok())
-        }
+        OwnerKind::Thread => processes::task(owned.id)
+            .is_none_or(|task| !may(&task.process) || signals::send_to_task(&task, info).is_ok()),
+        OwnerKind::Process => processes::find(owned.id).is_none_or(|process| send(&process)),
         OwnerKind::Group => {
             let mut sent = true;
-            for process in processes::of_group(owned.id) {
-                sent &= signals::send_to_process(&process, info).is_ok();
-            }
+            processes::of_group(owned.id).for_each(|process| sent &= send(&process));
             sent
         }
     }
@@ -160,7 +174,7 @@ pub fn set_async(fd: i32, description: &Arc<Description>, flags: u32) -> u32 {
     if description.owned().id == 0
         && description.file().stat().is_ok_and(|stat| stat.kind == FileType::CharDevice)
     {
-        description.set_owned(Owned { kind: OwnerKind::Process, id: task::current().process.pid });
+        description.set_owned(owned(OwnerKind::Process, task::current().process.pid));
     }
     watch(fd, description);
     flags
@@ -187,15 +201,15 @@ fn set_owned(fd: i32, description: &Arc<Description>, owned: Owned) -> Result<us
 /// F_SETOWN: a negative number is a process group.
 pub fn set_owner(fd: i32, description: &Arc<Description>, who: i32) -> Result<usize> {
     let owned = match who {
-        0.. => Owned { kind: OwnerKind::Process, id: who },
-        _ => Owned { kind: OwnerKind::Group, id: who.checked_neg().ok_or(EINVAL)? },
+        0.. => owned(OwnerKind::Process, who),
+        _ => owned(OwnerKind::Group, who.checked_neg().ok_or(EINVAL)?),
     };
     set_owned(fd, description, owned)
 }
 
 /// F_GETOWN. (A process group shows as a negative number; the caller knows that it is no error.)
 pub fn owner(description: &Description) -> i32 {
-    let Owned { kind, id } = description.owned();
+    let Owned { kind, id, .. } = description.owned();
     if kind == OwnerKind::Group { -id } else { id }
 }
 
@@ -208,12 +222,12 @@ pub fn set_owner_ex(fd: i32, description: &Arc<Description>, pointer: UserPtr<[i
         2 => OwnerKind::Group,
         _ => return Err(EINVAL),
     };
-    set_owned(fd, description, Owned { kind, id })
+    set_owned(fd, description, owned(kind, id))
 }
 
 /// F_GETOWN_EX.
 pub fn owner_ex(description: &Description, pointer: UserPtr<[i32; 2]>) -> Result<usize> {
-    let Owned { kind, id } = description.owned();
+    let Owned { kind, id, .. } = description.owned();
     pointer.write([kind as i32, id])?;
     Ok(0)
 }

@@ -7,7 +7,7 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use descriptors::{Description, Owned, OwnerKind, Watcher};
+use descriptors::{Description, OwnerKind, Watcher};
 use ordered::Map;
 use vfs::notify::{self, Watch};
 
@@ -86,7 +86,7 @@ pub fn notify(fd: i32, description: &Arc<Description>, wanted: u32) -> Result<us
     }
     let place = description.place().filter(|place| place.is_directory()).ok_or(ENOTDIR)?;
     if description.owned().id == 0 {
-        description.set_owned(Owned { kind: OwnerKind::Process, id: task::current().process.pid });
+        description.set_owned(async_io::owned(OwnerKind::Process, task::current().process.pid));
     }
     let known = NOTICES.lock().get(&description.id()).cloned();
     if let Some(notice) = known {

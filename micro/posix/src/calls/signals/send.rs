@@ -31,7 +31,7 @@ fn from_caller(signal: i32, code: i32) -> SigInfo {
 pub fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
     let signal = number(signal)?;
     check_permission(process, signal.unwrap_or(0))?;
-    if let Some(signal) = signal.filter(|signal| !is_spared(process, *signal)) {
+    if let Some(signal) = signal.filter(|signal| !is_spared_by_caller(process, *signal)) {
         send_to_process(process, info(signal))?;
     }
     Ok(0)
@@ -64,9 +64,13 @@ pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
 
 /// Another process cannot make the first one do what a signal does that it has no handler for: the machine would go with it
 /// (Linux' SIGNAL_UNKILLABLE of a name space's first process).
-fn is_spared(target: &Process, signal: i32) -> bool {
-    let from_another = task::current().process.pid != FIRST_PID;
-    target.pid == FIRST_PID && from_another && target.signals.action(signal).handler == SIG_DFL
+pub fn is_spared(target: &Process, signal: i32) -> bool {
+    target.pid == FIRST_PID && target.signals.action(signal).handler == SIG_DFL
+}
+
+/// The same for a signal that the caller sends.
+fn is_spared_by_caller(target: &Process, signal: i32) -> bool {
+    task::current().process.pid != FIRST_PID && is_spared(target, signal)
 }
 
 /// kill(2).
@@ -111,7 +115,7 @@ fn task_by_id(tgid: Option<i32>, tid: i32) -> Result<Arc<Task>> {
 fn send_one(task: &Task, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
     let signal = number(signal)?;
     check_permission(&task.process, signal.unwrap_or(0))?;
-    if let Some(signal) = signal.filter(|signal| !is_spared(&task.process, *signal)) {
+    if let Some(signal) = signal.filter(|signal| !is_spared_by_caller(&task.process, *signal)) {
         send_to_task(task, info(signal))?;
     }
     Ok(0)
