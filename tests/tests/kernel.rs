@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The micro kernel's choices: machines, allocators, schedulers, and what is in the image.
 
-use std::process::Command;
+use std::{
+    fs::{self, File},
+    process::Command,
+};
 use unilith_tests::{BUILD_KERNEL, Unilith, finish};
 
 #[test]
@@ -95,6 +98,26 @@ fn input_that_waits_for_the_machine_is_read_from_its_first_byte() {
         let mut command = unilith.command(&words);
         command.stdin(std::fs::File::open(unilith.path("input")).unwrap());
         assert_eq!(finish(&mut command, BUILD_KERNEL).ok().out, text);
+    }
+}
+
+#[test]
+fn any_bytes_are_input_and_their_end_is_the_end() {
+    let unilith = Unilith::new();
+    // What ends the input of terminals, at the start of a line and within one; and no newline at the end.
+    let all = (0..=255u8).chain(*b"\n\x04\x10\x04\x10\x10\n\x04 and no newline");
+    let bytes: Vec<u8> = all.cycle().take(100_000).collect();
+    for (name, bytes) in [("input", &bytes[..]), ("nothing", &[])] {
+        let path = unilith.path(name);
+        fs::write(&path, bytes).unwrap();
+        let input = || File::open(&path).unwrap();
+        let sum = finish(Command::new("sha256sum").stdin(input()), BUILD_KERNEL).ok().out;
+        for machine in ["microvm", "process"] {
+            let words =
+                ["run", "--rm", "-i", "--machine", machine, "--network", "none", "busybox", "sha256sum"];
+            let said = finish(unilith.command(&words).stdin(input()), BUILD_KERNEL).ok().out;
+            assert_eq!(said.trim(), sum.trim(), "{name} of {machine}");
+        }
     }
 }
 

@@ -197,9 +197,15 @@ impl Search {
     }
 }
 
-/// Copies the user's input to the console once `begun` says so; at its end sends the character that means end of file to a
-/// terminal (POSIX 11.1.9, EOF). `hang_up`: and no more can follow; QEMU would take that for the end of the output as well.
-pub fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream, hang_up: bool) -> Sender<()> {
+/// Copies the user's input to the console once `begun` says so, and tells of its end: plain streams as `api-boot` says, a
+/// terminal (`tty`) by the character that means end of file to it (POSIX 11.1.9, EOF), twice where a line is not complete.
+/// `hang_up`: and no more can follow; QEMU would take that for the end of the output as well.
+pub fn feed(
+    mut input: Box<dyn Read + Send>,
+    mut console: UnixStream,
+    tty: bool,
+    hang_up: bool,
+) -> Sender<()> {
     const END_OF_FILE: u8 = 4;
     let (begin, begun) = channel();
     thread::spawn(move || {
@@ -209,18 +215,30 @@ pub fn feed(mut input: Box<dyn Read + Send>, mut console: UnixStream, hang_up: b
             return;
         }
         let mut buffer = [0; 4096];
+        let mut in_line = false;
         loop {
             match input.read(&mut buffer) {
                 Ok(0) => {
+                    let end: &[u8] = match (tty, in_line) {
+                        (false, _) => &api_boot::INPUT_END,
+                        (true, false) => &[END_OF_FILE],
+                        (true, true) => &[END_OF_FILE, END_OF_FILE],
+                    };
                     // The machine may have ended already.
-                    let _ = console.write_all(&[END_OF_FILE]);
+                    let _ = console.write_all(end);
                     if hang_up {
                         let _ = console.shutdown(std::net::Shutdown::Write);
                     }
                     return;
                 }
                 Ok(length) => {
-                    if console.write_all(&buffer[..length]).is_err() {
+                    let bytes = &buffer[..length];
+                    in_line = bytes.last() != Some(&b'\n');
+                    let written = match tty {
+                        true => console.write_all(bytes),
+                        false => console.write_all(&api_boot::encode_input(bytes)),
+                    };
+                    if written.is_err() {
                         return;
                     }
                 }

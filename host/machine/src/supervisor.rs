@@ -153,7 +153,8 @@ impl Supervision {
                 .console
                 .try_clone()
                 .map_err(|e| MachineError::Process(format!("cannot share the console: {e}")))?;
-            awaiting = Some(output::feed(input, console, machine.spec.platform.is_process()));
+            awaiting =
+                Some(output::feed(input, console, machine.spec.tty, machine.spec.platform.is_process()));
         }
         let waiter = engine.handle.waiter();
         let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;

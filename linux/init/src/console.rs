@@ -4,6 +4,7 @@
 //! The program does not get the console itself: as plain streams (`isatty` is false) it has two pipes, with `tty=1` a
 //! pseudo-terminal. So a break on the console, which asks the machine to stop, reaches init in either case.
 
+use api_boot::InputDecoder;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, fchmod, fcntl_setfl},
@@ -22,8 +23,6 @@ use std::{
     thread,
 };
 
-/// End of transmission: at the start of a line it ends the program's input.
-const EOT: u8 = 4;
 /// With PARMRK a terminal reports a break as 255, 0, 0, and the byte 255 as 255, 255 (termios(3)).
 const MARK: u8 = 255;
 
@@ -54,21 +53,18 @@ enum Input {
 struct Decoder {
     /// Bytes of a mark seen so far.
     mark: Vec<u8>,
-    at_line_start: bool,
-    /// A terminal's line discipline sees the EOT itself.
-    plain: bool,
+    /// Of plain streams; a terminal's line discipline sees all bytes itself.
+    plain: Option<InputDecoder>,
 }
 
 impl Decoder {
     fn new(plain: bool) -> Decoder {
-        Decoder { mark: Vec::new(), at_line_start: true, plain }
+        Decoder { mark: Vec::new(), plain: plain.then(InputDecoder::new) }
     }
 
     fn push(&mut self, byte: u8) -> Option<Input> {
         if self.mark.is_empty() && byte != MARK {
-            let end = self.plain && byte == EOT && self.at_line_start;
-            self.at_line_start = byte == b'\n';
-            return Some(if end { Input::End } else { Input::Byte(byte) });
+            return self.decode(byte);
         }
         self.mark.push(byte);
         match self.mark[..] {
@@ -80,11 +76,18 @@ impl Decoder {
             // 255 itself, or a byte received with an error (255, 0, byte), which is passed on as it is.
             [.., last] => {
                 self.mark.clear();
-                self.at_line_start = false;
-                Some(Input::Byte(last))
+                self.decode(last)
             }
             [] => None,
         }
+    }
+
+    fn decode(&mut self, byte: u8) -> Option<Input> {
+        let Some(plain) = &mut self.plain else { return Some(Input::Byte(byte)) };
+        Some(match plain.push(byte)? {
+            api_boot::Input::Byte(byte) => Input::Byte(byte),
+            api_boot::Input::End => Input::End,
+        })
     }
 }
 
@@ -215,11 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn end_of_transmission_counts_at_the_start_of_a_line_only() {
+    fn plain_input_is_any_bytes_up_to_its_end() {
         use Input::{Byte, End};
-        assert_eq!(decode(true, b"\x04"), [End]);
-        assert_eq!(decode(true, b"a\x04\n\x04"), [Byte(b'a'), Byte(4), Byte(b'\n'), End]);
-        assert_eq!(decode(false, b"\x04"), [Byte(4)]);
+        assert_eq!(decode(true, b"\x10\x04"), [End]);
+        assert_eq!(
+            decode(true, b"\n\x04\x10\x10\xff\xff\x10\x04"),
+            [Byte(b'\n'), Byte(4), Byte(16), Byte(255), End]
+        );
+        assert_eq!(decode(false, b"\x10\x04"), [Byte(16), Byte(4)]);
     }
 
     #[test]

@@ -30,8 +30,8 @@
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
 //!
 //! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
-//! streams they are not translated (no CR before LF, no echo), and the byte 4 (EOT) at the start of input or after a
-//! newline ends the input. A *break* on that port (16550 LSR bit 4) asks the machine to stop: the program gets the `stop`
+//! streams they are not translated (no CR before LF, no echo). Of their input the byte 16 (DLE) is sent twice, and DLE before
+//! the byte 4 (EOT) ends it; a terminal's line discipline sees all bytes as they are. A *break* on that port (16550 LSR bit 4) asks the machine to stop: the program gets the `stop`
 //! signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
@@ -54,6 +54,10 @@ use alloc::{
     vec::Vec,
 };
 use core::fmt;
+
+mod input;
+
+pub use input::{INPUT_END, Input, InputDecoder, encode_input};
 
 /// The I/O port of the status line (QEMU `isa-debugcon,iobase=0xe9`).
 pub const STATUS_PORT: u16 = 0xe9;

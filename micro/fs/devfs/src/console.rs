@@ -12,14 +12,13 @@ use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_boot::{Input, InputDecoder};
 use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::UserPtr;
 use core::any::Any;
 
-/// End of input of the plain console, at its start or after a newline.
-const EOT: u8 = 4;
 /// Plain input that nobody reads yet; more stays in the serial port.
 const LIMIT: usize = 65536;
 /// Bytes written to the port at a time.
@@ -28,8 +27,7 @@ const CHUNK: usize = 256;
 struct State {
     line: Line,
     plain: VecDeque<u8>,
-    /// The next byte starts a line, so EOT ends the input.
-    at_start: bool,
+    decoder: InputDecoder,
     ended: bool,
     /// The first session's, for as long as its leader wants it.
     control: Control,
@@ -47,7 +45,7 @@ static CONSOLE: Console = Console {
     state: SpinLock::new(State {
         line: Line::new(),
         plain: VecDeque::new(),
-        at_start: true,
+        decoder: InputDecoder::new(),
         ended: false,
         control: FIRST,
     }),
@@ -112,12 +110,11 @@ impl State {
         if self.ended {
             return;
         }
-        if byte == EOT && self.at_start {
-            self.ended = true;
-            return;
+        match self.decoder.push(byte) {
+            Some(Input::Byte(byte)) => self.plain.push_back(byte),
+            Some(Input::End) => self.ended = true,
+            None => {}
         }
-        self.at_start = byte == b'\n';
-        self.plain.push_back(byte);
     }
 
     /// Bytes that may be read, 0 for the end of input; `None`: wait.
@@ -328,16 +325,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eot_ends_plain_input_only_at_the_start_of_a_line() {
-        let mut state =
-            State { line: Line::new(), plain: VecDeque::new(), at_start: true, ended: false, control: FIRST };
+    fn plain_input_is_any_bytes_up_to_its_end() {
+        let mut state = State {
+            line: Line::new(),
+            plain: VecDeque::new(),
+            decoder: InputDecoder::new(),
+            ended: false,
+            control: FIRST,
+        };
         let mut feed = |bytes: &[u8]| {
             bytes.iter().for_each(|b| state.accept(*b, false, &mut Effect::default()));
             (state.plain.len(), state.readable(false))
         };
         assert_eq!(feed(b""), (0, None));
-        assert_eq!(feed(b"ab\x04c"), (4, Some(4)));
-        assert_eq!(feed(b"\n\x04more"), (5, Some(5)));
+        assert_eq!(feed(b"\x04ab\n\x04c"), (6, Some(6)));
+        assert_eq!(feed(b"\x10"), (6, Some(6)));
+        assert_eq!(feed(b"\x10d"), (8, Some(8)));
+        assert_eq!(feed(b"\x10\x04more"), (8, Some(8)));
         assert!(state.ended);
     }
 }
