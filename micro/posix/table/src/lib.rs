@@ -210,7 +210,7 @@ macro_rules! system_calls {
             154 modify_ldt Refused "segments of the program's own do not fit one address space with the kernel" none;
             155 pivot_root Refused "one mount namespace with a fixed root" none;
             156 _sysctl Refused "removed from Linux" none;
-            157 prctl Partial "no MM, SYSCALL_USER_DISPATCH, SCHED_CORE, speculation control; PDEATHSIG has no parent to die" prctl::prctl;
+            157 prctl Partial "no MM, SYSCALL_USER_DISPATCH, SCHED_CORE, TSC, speculation control" prctl::prctl;
             158 arch_prctl Partial "ARCH_SET_GS is refused: the GS base belongs to the kernel" arch::arch_prctl;
             159 adjtimex Partial "reads; the clock is set, not adjusted" time::clock::adjtimex;
             160 setrlimit Full "" limits::setrlimit;
