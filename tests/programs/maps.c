@@ -57,6 +57,23 @@ static long size_of(const char *address, const char *name)
     return found;
 }
 
+// A mapping of 32 terabytes of a short file: making it appear ends where the file does.
+static void locking_ends_where_a_file_does(void)
+{
+    const size_t length = 1UL << 45;
+    int fd = memfd_create("short", 0), status;
+    CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *file = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+        CHECK(file != MAP_FAILED && file[PAGE] == 0);
+        // Whether it is too much to be locked is another matter.
+        CHECK(mlockall(MCL_CURRENT) == 0 || errno == ENOMEM || errno == EPERM);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0 && close(fd) == 0);
+}
+
 static void sizes_are_those_of_touched_pages(void)
 {
     char *memory = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -211,6 +228,7 @@ static void processors_are_told(void)
 int main(void)
 {
     CHECK(setpgid(0, 0) == 0 || getpid() == getpgrp());
+    locking_ends_where_a_file_does();
     sizes_are_those_of_touched_pages();
     the_sum_of_all_mappings_is_told();
     tens_of_thousands_of_mappings_are_told();

@@ -71,7 +71,8 @@ impl Space {
         }
     }
 
-    /// Makes every page of the range appear, as far as that is possible (MAP_POPULATE, mlock).
+    /// Makes every page of the range appear, up to the first that does not (MAP_POPULATE, mlock): behind the end of a file
+    /// none does, and a mapping may be terabytes long.
     pub fn populate(&self, start: u64, end: u64) {
         let mut at = start;
         while at < end {
@@ -93,7 +94,7 @@ impl Space {
                     false => Some(Access::Read),
                 }
             };
-            if access.is_some_and(|access| self.fault(at, access) == FaultOutcome::OutOfMemory) {
+            if access.is_some_and(|access| self.fault(at, access) != FaultOutcome::Resolved) {
                 return;
             }
             at += PAGE;
