@@ -323,7 +323,12 @@ fn digest(root: &Path, features: &[&str]) -> Result<String> {
         add(path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes());
         add(&fs::read(&path).map_err(file("read", &path))?);
     }
-    Ok(hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect())
+    Ok(name(hash))
+}
+
+/// What a hash is known by.
+fn name(hash: Sha256) -> String {
+    hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect()
 }
 
 /// The files that a kernel is made from, in a fixed order.

@@ -36,8 +36,8 @@ pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
     let now = SystemTime::now();
     let mut new = String::new();
     for path in sources {
-        let hash = Sha256::digest(fs::read(path).map_err(file("read", path))?);
-        let hash: String = hash.iter().take(12).map(|b| format!("{b:02x}")).collect();
+        let contents = fs::read(path).map_err(file("read", path))?;
+        let hash = super::name(Sha256::new().chain_update(contents));
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
         let same = known.get(&*name) == Some(&&*hash);
         if built && !same && !is_newer(path)? {

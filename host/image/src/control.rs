@@ -6,15 +6,19 @@ pub(crate) fn depends(control: &str) -> Vec<String> {
     let joined = control.replace("\n ", " ");
     let fields = ["Pre-Depends:", "Depends:"];
     let values = fields.iter().filter_map(|f| joined.lines().find_map(|l| l.strip_prefix(f)));
-    let names = values.flat_map(|v| v.split([',', '|'])).filter_map(|d| d.split_whitespace().next());
-    names.map(|n| n.split(':').next().unwrap_or(n).to_string()).collect()
+    values.flat_map(|v| v.split([',', '|'])).filter_map(package).collect()
+}
+
+/// The name in a dependency, without version and architecture.
+fn package(dependency: &str) -> Option<String> {
+    let name = dependency.split_whitespace().next()?;
+    Some(name.split(':').next().unwrap_or(name).to_string())
 }
 
 /// The packages that stanzas recommend, the first of alternatives.
 pub(crate) fn recommended(stanzas: &str) -> Vec<String> {
     let values = stanzas.lines().filter_map(|l| l.strip_prefix("Recommends:"));
-    let names = values.flat_map(|v| v.split(',')).filter_map(|d| d.split_whitespace().next());
-    names.map(|n| n.split(':').next().unwrap_or(n).to_string()).collect()
+    values.flat_map(|v| v.split(',')).filter_map(package).collect()
 }
 
 /// The names of the packages of a section (Debian Policy 2.4).

@@ -31,8 +31,8 @@
 //!
 //! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
 //! streams they are not translated (no CR before LF, no echo). Of their input the byte 16 (DLE) is sent twice, and DLE before
-//! the byte 4 (EOT) ends it; a terminal's line discipline sees all bytes as they are. A *break* on that port (16550 LSR bit 4) asks the machine to stop: the program gets the `stop`
-//! signal.
+//! the byte 4 (EOT) ends it; a terminal's line discipline sees all bytes as they are. A *break* on that port (16550 LSR
+//! bit 4) asks the machine to stop: the program gets the `stop` signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
 //! [`Status`] a line. It works from the first instruction, before any driver.

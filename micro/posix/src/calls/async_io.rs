@@ -82,9 +82,7 @@ pub fn owned(kind: OwnerKind, id: i32) -> Owned {
 
 /// Whoever named the process as the owner could send it the signal (Linux' `sigio_perm`). By F_SETSIG it may be any signal.
 fn may_be_told(process: &Process, by: OwnedBy, signal: i32) -> bool {
-    let theirs = process.credentials.lock();
-    let may = by.euid == 0 || [by.uid, by.euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id));
-    drop(theirs);
+    let may = by.euid == 0 || signals::is_users(process, by.uid, by.euid);
     may && (by.is_first || !signals::is_spared(process, signal))
 }
 

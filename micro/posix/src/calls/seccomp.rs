@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::{Frame, Status};
 use api_user::UserPtr;
+use core::iter;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use seccomp::{Data, Instruction, MAX_INSTRUCTIONS, Refusal};
 
@@ -72,6 +73,11 @@ struct Filter {
     /// Of all of them.
     instructions: usize,
     number: u32,
+}
+
+/// A thread's filters, the newest first.
+fn chain(newest: &Option<Arc<Filter>>) -> impl Iterator<Item = &Arc<Filter>> {
+    iter::successors(newest.as_ref(), |filter| filter.previous.as_ref())
 }
 
 impl Drop for Filter {
@@ -141,14 +147,12 @@ impl Seccomp {
     fn ask(&self, data: &Data) -> u32 {
         let filters = self.filters.lock().clone();
         let mut strongest = ALLOW;
-        let mut next = filters.as_deref();
-        while let Some(filter) = next {
+        for filter in chain(&filters) {
             let answer = seccomp::run(&filter.program, data);
             // KILL_PROCESS is the strongest, by its sign.
             if ((answer & ACTION) as i32) < (strongest & ACTION) as i32 {
                 strongest = answer;
             }
-            next = filter.previous.as_deref();
         }
         strongest
     }
@@ -280,15 +284,7 @@ fn can_follow(other: &Task, task: &Task) -> bool {
         return false;
     }
     let (theirs, ours) = (other.seccomp.filters.lock().clone(), task.seccomp.filters.lock().clone());
-    let Some(theirs) = theirs else { return true };
-    let mut next = ours.as_ref();
-    while let Some(filter) = next {
-        if Arc::ptr_eq(filter, &theirs) {
-            return true;
-        }
-        next = filter.previous.as_ref();
-    }
-    false
+    theirs.is_none_or(|theirs| chain(&ours).any(|filter| Arc::ptr_eq(filter, &theirs)))
 }
 
 /// A call of a thread that has given some away begins: the number of the one to make, or [`ptrace::stop::NO_CALL`] with its
@@ -333,28 +329,19 @@ fn decide(task: &Task, frame: &mut Frame, number: u64, may_trace: bool) -> u64 {
             }
         }
         USER_NOTIFICATION => frame.rax = ENOSYS.to_return() as u64,
-        TRAP => {
-            frame.rax = number;
-            signals::force(
-                task,
-                SigInfo::bad_call(SYS_SECCOMP, detail as i32, rip, number as i32, ARCHITECTURE),
-            );
-        }
         KILL_THREAD if task.process.thread_count() > 1 => ends_by(task, frame, SIGSYS),
         // One that is not known is as strong as the strongest.
-        _ => {
-            let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
-            log::info!(
-                "process {}: its filter of system calls does not allow {name} ({number})",
-                task.process.pid
-            );
+        action => {
+            if action != TRAP {
+                let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
+                let pid = task.process.pid;
+                log::info!("process {pid}: its filter of system calls does not allow {name} ({number})");
+                // Neither a handler nor a mask keeps it away.
+                task.process.signals.set_action(SIGSYS, Action::DEFAULT);
+            }
             frame.rax = number;
-            // Neither a handler nor a mask keeps it away.
-            task.process.signals.set_action(SIGSYS, Action::DEFAULT);
-            signals::force(
-                task,
-                SigInfo::bad_call(SYS_SECCOMP, detail as i32, rip, number as i32, ARCHITECTURE),
-            );
+            let info = SigInfo::bad_call(SYS_SECCOMP, detail as i32, rip, number as i32, ARCHITECTURE);
+            signals::force(task, info);
         }
     }
     ptrace::stop::NO_CALL

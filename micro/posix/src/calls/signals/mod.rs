@@ -31,7 +31,9 @@ pub use info::{SI_MESGQ, SI_QUEUE, SI_USER, SigInfo};
 pub use mask::{
     pause, restart_syscall, rt_sigpending, rt_sigprocmask, rt_sigsuspend, rt_sigtimedwait, with_mask,
 };
-pub use send::{check_code, is_spared, kill, rt_sigqueueinfo, rt_tgsigqueueinfo, send, tgkill, tkill};
+pub use send::{
+    check_code, is_spared, is_users, kill, rt_sigqueueinfo, rt_tgsigqueueinfo, send, tgkill, tkill,
+};
 pub use set::*;
 pub use signalfd::{signalfd, signalfd4};
 pub use stack::sigaltstack;

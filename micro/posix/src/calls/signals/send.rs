@@ -58,8 +58,13 @@ pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
         }
         (c.uid, c.euid)
     };
+    if is_users(target, uid, euid) { Ok(()) } else { Err(EPERM) }
+}
+
+/// The process is that of a sender's user, so that it may be sent a signal (kill(2)).
+pub fn is_users(target: &Process, uid: u32, euid: u32) -> bool {
     let theirs = target.credentials.lock();
-    if [uid, euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id)) { Ok(()) } else { Err(EPERM) }
+    [uid, euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id))
 }
 
 /// Another process cannot make the first one do what a signal does that it has no handler for: the machine would go with it
@@ -79,14 +84,13 @@ pub fn kill(call: &mut Call<'_>) -> Result<usize> {
     let own = &task::current().process;
     let chosen: &dyn Fn(&Process) -> bool = match pid {
         1.. => return send(&*process_by_id(pid)?, signal, |signal| from_caller(signal, SI_USER)),
-        0 => {
-            let group = own.sessions.lock().group;
-            &move |process| process.sessions.lock().group == group
-        }
         // All processes but the first and the caller.
         -1 => &|process| process.pid != FIRST_PID && process.pid != own.pid,
         _ => {
-            let group = pid.checked_neg().ok_or(ESRCH)?;
+            let group = match pid {
+                0 => own.sessions.lock().group,
+                _ => pid.checked_neg().ok_or(ESRCH)?,
+            };
             &move |process| process.sessions.lock().group == group
         }
     };
