@@ -337,6 +337,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         trace: flags.trace,
         stop_signal: flags.stop_signal.unwrap_or(config.stop_signal),
         tty: false,
+        null_input: true,
         volumes,
         tmpfs,
         read_only: flags.read_only,

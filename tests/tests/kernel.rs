@@ -122,6 +122,20 @@ fn any_bytes_are_input_and_their_end_is_the_end() {
 }
 
 #[test]
+fn without_i_nobody_types_and_input_is_the_null_device() {
+    let unilith = Unilith::new();
+    for machine in ["microvm", "process"] {
+        let words = ["run", "--rm", "--machine", machine, "--network", "none", "busybox", "sh", "-c"];
+        let shows = ["readlink /proc/self/fd/0; ls -lL /dev/stdin | cut -c 1; wc -c; test -t 0; echo $?"];
+        let mut command = unilith.command(&[&words[..], &shows].concat());
+        // What comes is not for the program, and nobody waits for its end.
+        let (input, _writer) = std::io::pipe().unwrap();
+        let said = finish(command.stdin(input), BUILD_KERNEL).ok().out;
+        assert_eq!(said, "/dev/null\nc\n0\n1\n", "{machine}");
+    }
+}
+
+#[test]
 fn a_shell_runs_pipes_subshells_background_jobs_and_traps() {
     let script = "(exit 3); echo code $?\n\
         printf 'one\\ntwo\\n' | while read word; do echo got $word; done | tail -n 1\n\

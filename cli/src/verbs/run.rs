@@ -106,6 +106,8 @@ pub fn make(
     let mut spec = prepare::prepare(&run.flags, program)?;
     spec.remove = run.rm;
     spec.tty = run.tty;
+    // Without -i nobody types; a terminal is at its end then.
+    spec.null_input = !run.interactive && !run.tty;
     spec.log_limits = limits;
     if run.tty && !spec.env.iter().any(|(key, _)| key == "TERM") {
         // docker's.

@@ -59,6 +59,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         trace: spec.trace,
         stop_signal: (spec.stop_signal != 15).then_some(spec.stop_signal),
         tty: spec.tty,
+        null_input: spec.null_input,
         args: spec.args.clone(),
         ..BootConfig::default()
     };

@@ -213,6 +213,9 @@ pub struct Spec {
     pub stop_signal: u8,
     /// The program's standard streams are a terminal.
     pub tty: bool,
+    /// Nobody is to type: standard input is /dev/null.
+    #[serde(default)]
+    pub null_input: bool,
     pub volumes: Vec<Mount>,
     #[serde(default)]
     pub tmpfs: Vec<Memory>,

@@ -533,6 +533,7 @@ pub(crate) mod tests {
             trace: false,
             stop_signal: 15,
             tty: false,
+            null_input: false,
             volumes: Vec::new(),
             tmpfs: Vec::new(),
             read_only: false,

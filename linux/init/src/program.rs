@@ -10,7 +10,7 @@ use rustix::process::{self, Signal};
 use std::{
     fs,
     os::unix::process::{CommandExt, ExitStatusExt},
-    process::{Command, ExitStatus},
+    process::{Command, ExitStatus, Stdio},
 };
 
 /// What a program finds where the image sets no PATH: docker's default.
@@ -37,7 +37,8 @@ pub fn start(config: &BootConfig) -> Result<Program, String> {
     process::setsid().map_err(|e| format!("a session for the program: {e}"))?;
     let (console, ends) = console::open(config.tty, stop).map_err(|e| format!("the console: {e}"))?;
     let mut command = Command::new(path);
-    command.stdin(ends.stdin).stdout(ends.stdout).stderr(ends.stderr).args(arguments);
+    let stdin = if config.null_input && !config.tty { Stdio::null() } else { ends.stdin.into() };
+    command.stdin(stdin).stdout(ends.stdout).stderr(ends.stderr).args(arguments);
     command.env_clear().env("PATH", DEFAULT_PATH).env("HOME", "/root");
     if config.tty {
         command.env("TERM", "xterm");

@@ -21,6 +21,7 @@ use vfs::{Capability, Credentials, Dentry, MountFlags, Namespace, Walk, ops};
 /// Device number of the root file system.
 const ROOT_DEVICE: u64 = 1;
 static ROOT: Credentials = Credentials::root();
+const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 const O_WRONLY: u32 = 1;
 
@@ -280,16 +281,26 @@ pub fn mount(
     mounted.map(|_| ()).map_err(|e| format!("{path}: mounting {file_system}: {e:?}"))
 }
 
-/// Descriptors 0, 1 and 2, and the working directory.
-pub fn prepare(files: &Files, working: Option<&str>) -> Told<()> {
+/// A device, opened by its name.
+fn device(files: &Files, path: &str, flags: u32) -> Told<Arc<Description>> {
+    let opened = files.lookup(path.as_bytes(), &ROOT).and_then(|dentry| {
+        let device = devfs::open(dentry.inode().stat()?.rdev, dentry.inode())?;
+        Ok(Description::new(device, flags, Some(dentry)))
+    });
+    opened.map_err(|e| format!("{path}: {e:?}"))
+}
+
+/// Descriptors 0, 1 and 2, and the working directory. `null_input`: without a terminal, nothing comes from the console.
+pub fn prepare(files: &Files, working: Option<&str>, null_input: bool) -> Told<()> {
     let (input, output) = match devfs::standard_streams() {
-        Some((input, output)) => (Description::new(input, 0, None), Description::new(output, O_WRONLY, None)),
+        Some((_, output)) if null_input => {
+            (device(files, "/dev/null", O_RDONLY)?, Description::new(output, O_WRONLY, None))
+        }
+        Some((input, output)) => {
+            (Description::new(input, O_RDONLY, None), Description::new(output, O_WRONLY, None))
+        }
         None => {
-            let console = files.lookup(b"/dev/console", &ROOT).and_then(|dentry| {
-                let device = devfs::open(dentry.inode().stat()?.rdev, dentry.inode())?;
-                Ok(Description::new(device, O_RDWR, Some(dentry)))
-            });
-            let console = console.map_err(|e| format!("/dev/console: {e:?}"))?;
+            let console = device(files, "/dev/console", O_RDWR)?;
             (console.clone(), console)
         }
     };

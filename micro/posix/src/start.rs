@@ -32,7 +32,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     }
     let namespace = crate::mounts::tree(&boot)?;
     let files = Files::new(Arc::new(namespace), boot.memory);
-    crate::mounts::prepare(&files, config.cwd.as_deref())?;
+    crate::mounts::prepare(&files, config.cwd.as_deref(), config.null_input)?;
     let mut who = Credentials::of(config.uid, config.gid);
     who.groups.clone_from(&config.groups);
     let process = Process::new(FIRST_PID, who, files);

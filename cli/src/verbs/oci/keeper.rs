@@ -323,6 +323,8 @@ fn spec(
         trace: false,
         stop_signal: 15,
         tty: container.terminal,
+        // The engine gives the stream.
+        null_input: false,
         volumes,
         tmpfs: Vec::new(),
         // Its root is a volume, which says so itself.

@@ -58,10 +58,15 @@ fn environment_user_and_folder_are_those_of_the_configuration() {
 #[test]
 #[ignore = "builds Linux"]
 fn standard_streams_are_a_terminal_only_when_asked() {
-    for (tty, expected) in [(false, "plain\n"), (true, "terminal\r\n")] {
-        let run = Machine::new(QEMU_MICROVM)
-            .configure(|c| c.tty = tty)
-            .shell("if test -t 0 -a -t 1 -a -t 2; then echo terminal; else echo plain; fi");
+    let kinds = [
+        (false, false, "plain\npipe\n"),
+        (false, true, "plain\n/dev/null\n"),
+        (true, false, "terminal\r\n/dev/pts/0\r\n"),
+    ];
+    for (tty, null_input, expected) in kinds {
+        let run = Machine::new(QEMU_MICROVM).configure(|c| (c.tty, c.null_input) = (tty, null_input)).shell(
+            "if test -t 0 -a -t 1 -a -t 2; then echo terminal; else echo plain; fi; readlink /proc/self/fd/0 | cut -d : -f 1",
+        );
         assert_eq!(run.console, expected);
     }
 }

@@ -134,6 +134,8 @@ pub struct BootConfig {
     pub stop_signal: Option<u8>,
     /// The program's standard streams are a terminal.
     pub tty: bool,
+    /// Without a terminal, the program's standard input is /dev/null; else it is what comes from the console.
+    pub null_input: bool,
     /// The program's path and its arguments.
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
@@ -259,6 +261,9 @@ impl BootConfig {
         if self.tty {
             put("tty", "1");
         }
+        if self.null_input {
+            put("input", "null");
+        }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
             encode(&mut name, key);
@@ -341,6 +346,7 @@ impl BootConfig {
             }
             "trace" => self.trace = value == "1",
             "tty" => self.tty = value == "1",
+            "input" => self.null_input = value == "null",
             "stop" => {
                 let signal = value.parse().ok().filter(|n| (1..=64).contains(n));
                 self.stop_signal = Some(signal.ok_or_else(|| bad(word, "a signal number of 1 to 64"))?);
@@ -504,6 +510,7 @@ mod tests {
             trace: true,
             stop_signal: Some(3),
             tty: true,
+            null_input: true,
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
             unknown: Vec::new(),
         }
