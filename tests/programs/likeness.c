@@ -6,9 +6,11 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sockios.h>
 #include <asm/termbits.h>
 #include <dirent.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -286,6 +288,69 @@ static void netlink_ports(void) {
     close(events);
 }
 
+struct route_question {
+    struct nlmsghdr head;
+    struct rtmsg message;
+    struct rtattr to_head;
+    unsigned char to[4];
+    struct rtattr device_head;
+    unsigned device;
+};
+
+// The attribute of an answer's route.
+static void *route_attribute(void *answer, int kind) {
+    struct nlmsghdr *head = answer;
+    int length = RTM_PAYLOAD(head);
+    for (struct rtattr *at = RTM_RTA(NLMSG_DATA(head)); RTA_OK(at, length); at = RTA_NEXT(at, length))
+        if (at->rta_type == kind)
+            return RTA_DATA(at);
+    return NULL;
+}
+
+static int route_to(int sock, struct route_question question, char *answer, int room) {
+    question.head = (struct nlmsghdr){ sizeof question, RTM_GETROUTE, NLM_F_REQUEST, 77, 0 };
+    question.to_head = (struct rtattr){ 8, RTA_DST };
+    question.device_head = (struct rtattr){ 8, RTA_OIF };
+    CHECK(send(sock, &question, sizeof question, 0) == (ssize_t)sizeof question);
+    ssize_t got = recv(sock, answer, room, 0);
+    struct nlmsghdr *head = (void *)answer;
+    CHECK(got == head->nlmsg_len && head->nlmsg_seq == 77);
+    return head->nlmsg_type == NLMSG_ERROR ? *(int *)NLMSG_DATA(head) : 0;
+}
+
+// As `ip route get` and nmap ask.
+static void route_to_an_address(void) {
+    _Alignas(8) char answer[4096];
+    int sock = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    struct route_question own = { .message = { .rtm_family = AF_INET, .rtm_dst_len = 32 }, .to = { 127, 1, 2, 3 } };
+    // Addresses of the machine have a table of their own only where somebody made rules.
+    for (int round = 0; round < 2; round++) {
+        own.message.rtm_flags = round ? RTM_F_LOOKUP_TABLE : 0;
+        CHECK(route_to(sock, own, answer, sizeof answer) == 0);
+        struct rtmsg *route = NLMSG_DATA(answer);
+        CHECK(((struct nlmsghdr *)answer)->nlmsg_type == RTM_NEWROUTE && ((struct nlmsghdr *)answer)->nlmsg_flags == 0);
+        CHECK(route->rtm_family == AF_INET && route->rtm_dst_len == 32 && route->rtm_type == RTN_LOCAL);
+        CHECK(route->rtm_table == RT_TABLE_MAIN && route->rtm_flags == (RTM_F_CLONED | 0x80000000));
+        CHECK(*(unsigned *)route_attribute(answer, RTA_OIF) == if_nametoindex("lo"));
+        CHECK(!memcmp(route_attribute(answer, RTA_DST), own.to, 4));
+        CHECK(!memcmp(route_attribute(answer, RTA_PREFSRC), (char[]){ 127, 0, 0, 1 }, 4));
+        CHECK(!route_attribute(answer, RTA_GATEWAY));
+    }
+    // And so does a socket that is connected to it.
+    struct sockaddr_in there = { AF_INET, htons(9), { inet_addr("127.1.2.3") } }, here;
+    socklen_t length = sizeof here;
+    int user = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(connect(user, (void *)&there, sizeof there) == 0 && getsockname(user, (void *)&here, &length) == 0);
+    CHECK(here.sin_addr.s_addr == inet_addr("127.0.0.1"));
+    close(user);
+    struct route_question wrong = own;
+    wrong.device = 4711;
+    CHECK(route_to(sock, wrong, answer, sizeof answer) == -ENODEV);
+    wrong = own, wrong.message.rtm_family = AF_INET6;
+    CHECK(route_to(sock, wrong, answer, sizeof answer) < 0);
+    close(sock);
+}
+
 // What the slave writes, as the master reads it.
 static void shown(int master, int slave, const char *written, const char *expected) {
     char got[100];
@@ -487,6 +552,7 @@ int main(int argc, char **argv) {
     datagrams_are_stamped();
     groups_on_loopback();
     netlink_ports();
+    route_to_an_address();
     terminals();
     mkdir("/tmp", 0777);
     connections_that_fail();

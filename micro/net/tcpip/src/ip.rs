@@ -55,7 +55,8 @@ impl Configuration {
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     pub source: Ipv4Addr,
-    next_hop: Ipv4Addr,
+    /// The destination itself, or the gateway.
+    pub next_hop: Ipv4Addr,
     pub loopback: bool,
     pub mtu: usize,
 }
@@ -176,8 +177,10 @@ impl Ip {
         // 0.0.0.0 as a destination is this machine, as on Linux.
         let destination = if destination.is_unspecified() { Ipv4Addr::LOCALHOST } else { destination };
         if self.is_own(destination) {
+            // All of 127.0.0.0/8 is this machine, and one of it speaks unless told otherwise.
+            let is_any_loopback = destination.is_loopback();
             return Some(Route {
-                source: destination,
+                source: if is_any_loopback { Ipv4Addr::LOCALHOST } else { destination },
                 next_hop: destination,
                 loopback: true,
                 mtu: LOOPBACK_MTU,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
-//! if_nameindex(3), and getaddrinfo(3) through them): dumps. Changes are refused with EPERM, anything else with
+//! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Changes are refused with EPERM, anything else with
 //! EOPNOTSUPP, both as netlink errors.
+
+mod route;
 
 use super::ioctl::{Interface, interfaces};
 use crate::stack::Net;
@@ -258,29 +260,6 @@ fn loopback6(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
         .finish()
 }
 
-/// A route: to `prefix` of `to` by a gateway or directly.
-fn route(
-    to: Option<(Ipv4Addr, u8)>,
-    source: Ipv4Addr,
-    gateway: Option<Ipv4Addr>,
-    seq: u32,
-    port: u32,
-) -> Result<Vec<u8>> {
-    let scope = if gateway.is_some() { 0 } else { 253 };
-    let mut message = Message::new(RTM_NEWROUTE, NLM_F_MULTI, seq, port)
-        // family, lengths, tos, table main, protocol boot or kernel, scope, unicast.
-        .put(&[2, to.map_or(0, |t| t.1), 0, 0, 254, if gateway.is_some() { 3 } else { 2 }, scope, 1])
-        .put(&[0; 4])
-        .attribute(15, &254u32.to_ne_bytes());
-    if let Some((network, _)) = to {
-        message = message.attribute(1, &network.octets()).attribute(7, &source.octets());
-    }
-    if let Some(gateway) = gateway {
-        message = message.attribute(5, &gateway.octets());
-    }
-    message.attribute(4, &2u32.to_ne_bytes()).finish()
-}
-
 impl NetlinkSocket {
     fn answer(&self, request: &[u8]) -> Result<()> {
         let word =
@@ -321,14 +300,21 @@ impl NetlinkSocket {
                     append(&mut reply, &loopback6(interface, seq, self.port)?)?;
                 }
             }
+            RTM_GETROUTE if !dump => {
+                let found = self.net.look(|s| route::look_up(s, request, seq, self.port))?;
+                return self.push(found.or_else(|errno| self.error(errno, request))?);
+            }
             RTM_GETROUTE if family == 0 || family == 2 => {
                 let configuration = self.net.look(|s| s.ip.configuration);
                 if let Some(c) = configuration {
                     if c.gateway.is_some() {
-                        append(&mut reply, &route(None, c.address, c.gateway, seq, self.port)?)?;
+                        append(&mut reply, &route::entry(None, c.address, c.gateway, seq, self.port)?)?;
                     }
                     let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
-                    append(&mut reply, &route(Some((network, c.prefix)), c.address, None, seq, self.port)?)?;
+                    append(
+                        &mut reply,
+                        &route::entry(Some((network, c.prefix)), c.address, None, seq, self.port)?,
+                    )?;
                 }
             }
             RTM_GETADDR | RTM_GETROUTE => {}

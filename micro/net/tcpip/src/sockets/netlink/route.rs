@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Routes of rtnetlink(7): those there are, and the one to an address.
+
+use super::{Message, NLM_F_MULTI, RTM_NEWROUTE};
+use crate::stack::Stack;
+use abi::{Errno, Result, errno::*};
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+/// Bytes of `struct nlmsghdr` and of `struct rtmsg` behind it.
+const HEADERS: usize = 16 + 12;
+// Attributes.
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_IIF: u16 = 3;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const RTA_CACHEINFO: u16 = 12;
+const RTA_TABLE: u16 = 15;
+const RTA_UID: u16 = 25;
+const RT_TABLE_MAIN: u8 = 254;
+const RTPROT_KERNEL: u8 = 2;
+const RTPROT_BOOT: u8 = 3;
+const RT_SCOPE_LINK: u8 = 253;
+const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
+const RTN_BROADCAST: u8 = 3;
+const RTN_MULTICAST: u8 = 5;
+/// The answer is about one address, not an entry of a table.
+const RTM_F_CLONED: u32 = 0x200;
+const RTCF_LOCAL: u32 = 0x8000_0000;
+const RTCF_MULTICAST: u32 = 0x2000_0000;
+const RTCF_BROADCAST: u32 = 0x1000_0000;
+/// Indexes of the interfaces.
+const LOOPBACK: u32 = 1;
+const DEVICE: u32 = 2;
+
+/// A route of the table: to `prefix` of `to` by a gateway or directly.
+pub(super) fn entry(
+    to: Option<(Ipv4Addr, u8)>,
+    source: Ipv4Addr,
+    gateway: Option<Ipv4Addr>,
+    seq: u32,
+    port: u32,
+) -> Result<Vec<u8>> {
+    let (protocol, scope) = if gateway.is_some() { (RTPROT_BOOT, 0) } else { (RTPROT_KERNEL, RT_SCOPE_LINK) };
+    let mut message = Message::new(RTM_NEWROUTE, NLM_F_MULTI, seq, port)
+        .put(&[AF_INET, to.map_or(0, |t| t.1), 0, 0, RT_TABLE_MAIN, protocol, scope, RTN_UNICAST])
+        .put(&[0; 4])
+        .attribute(RTA_TABLE, &u32::from(RT_TABLE_MAIN).to_ne_bytes());
+    if let Some((network, _)) = to {
+        message = message.attribute(RTA_DST, &network.octets()).attribute(RTA_PREFSRC, &source.octets());
+    }
+    if let Some(gateway) = gateway {
+        message = message.attribute(RTA_GATEWAY, &gateway.octets());
+    }
+    message.attribute(RTA_OIF, &DEVICE.to_ne_bytes()).finish()
+}
+
+/// What a request for one route asks.
+#[derive(Debug, PartialEq)]
+struct Question {
+    family: u8,
+    /// Bytes of an address of the family; none: the unspecified one.
+    to: Option<[u8; 16]>,
+    from: Option<[u8; 16]>,
+    interface: Option<u32>,
+}
+
+impl Question {
+    /// Reads a request with its header, as `ip route get` makes them.
+    fn read(request: &[u8]) -> core::result::Result<Question, Errno> {
+        let header = request.get(16..HEADERS).ok_or(EINVAL)?;
+        let family = header[0];
+        let length = match family {
+            AF_INET => 4,
+            AF_INET6 => 16,
+            _ => return Err(EOPNOTSUPP),
+        };
+        let mut question = Question { family, to: None, from: None, interface: None };
+        let mut rest = &request[HEADERS..];
+        while let [l0, l1, k0, k1, behind @ ..] = rest {
+            let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
+            let data = size.checked_sub(4).and_then(|size| behind.get(..size)).ok_or(EINVAL)?;
+            let address = || -> core::result::Result<Option<[u8; 16]>, Errno> {
+                let mut out = [0; 16];
+                out[..length].copy_from_slice(data.get(..length).ok_or(ERANGE)?);
+                Ok(Some(out))
+            };
+            match u16::from_ne_bytes([*k0, *k1]) {
+                RTA_DST => question.to = address()?,
+                RTA_SRC => question.from = address()?,
+                RTA_OIF => {
+                    let index = data.get(..4).and_then(|b| b.try_into().ok()).ok_or(ERANGE)?;
+                    question.interface = Some(u32::from_ne_bytes(index)).filter(|index| *index != 0);
+                }
+                // Where a packet that came in would go: this machine forwards none.
+                RTA_IIF => return Err(EOPNOTSUPP),
+                _ => {}
+            }
+            rest = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(question)
+    }
+}
+
+/// The route to one address (RTM_GETROUTE without NLM_F_DUMP). The inner error is for the asker.
+pub(super) fn look_up(
+    stack: &Stack,
+    request: &[u8],
+    seq: u32,
+    port: u32,
+) -> Result<core::result::Result<Vec<u8>, Errno>> {
+    match Question::read(request).and_then(|question| Ok((found(stack, &question)?, question))) {
+        Ok((way, question)) => way.message(&question, seq, port).map(Ok),
+        Err(error) => Ok(Err(error)),
+    }
+}
+
+/// The way to an address.
+#[derive(Debug, PartialEq)]
+struct Way {
+    interface: u32,
+    kind: u8,
+    source: [u8; 16],
+    gateway: Option<Ipv4Addr>,
+}
+
+fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno> {
+    if question.interface.is_some_and(|index| index != LOOPBACK && index != DEVICE) {
+        return Err(ENODEV);
+    }
+    let goes = |interface| question.interface.is_none_or(|wanted| wanted == interface);
+    if question.family == AF_INET6 {
+        let to = Ipv6Addr::from(question.to.unwrap_or_default());
+        let own = to.is_loopback() || to.is_unspecified();
+        let source = Ipv6Addr::LOCALHOST.octets();
+        let way = Way { interface: LOOPBACK, kind: RTN_LOCAL, source, gateway: None };
+        return if own && goes(LOOPBACK) { Ok(way) } else { Err(ENETUNREACH) };
+    }
+    let four = |bytes: [u8; 16]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
+    let to = question.to.map_or(Ipv4Addr::UNSPECIFIED, four);
+    let from = question.from.map(four).filter(|from| !from.is_unspecified());
+    if from.is_some_and(|from| !stack.ip.is_own(from)) {
+        return Err(EINVAL);
+    }
+    let route = stack.ip.route_from(from, to).ok_or(ENETUNREACH)?;
+    let interface = if route.loopback { LOOPBACK } else { DEVICE };
+    if !goes(interface) {
+        return Err(ENETUNREACH);
+    }
+    let kind = match () {
+        () if stack.ip.is_broadcast(to) => RTN_BROADCAST,
+        () if to.is_multicast() => RTN_MULTICAST,
+        () if route.loopback => RTN_LOCAL,
+        () => RTN_UNICAST,
+    };
+    let mut source = [0; 16];
+    source[..4].copy_from_slice(&from.unwrap_or(route.source).octets());
+    let direct = route.loopback || route.next_hop == to;
+    Ok(Way { interface, kind, source, gateway: (!direct).then_some(route.next_hop) })
+}
+
+impl Way {
+    fn message(&self, question: &Question, seq: u32, port: u32) -> Result<Vec<u8>> {
+        let length = if question.family == AF_INET { 4 } else { 16 };
+        let flags = match self.kind {
+            RTN_LOCAL => RTCF_LOCAL,
+            RTN_BROADCAST => RTCF_BROADCAST,
+            RTN_MULTICAST => RTCF_MULTICAST,
+            _ => 0,
+        };
+        let mut message = Message::new(RTM_NEWROUTE, 0, seq, port)
+            .put(&[question.family, length as u8 * 8, 0, 0, RT_TABLE_MAIN, 0, 0, self.kind])
+            .put(&(RTM_F_CLONED | flags).to_ne_bytes())
+            .attribute(RTA_DST, &question.to.unwrap_or_default()[..length])
+            .attribute(RTA_TABLE, &u32::from(RT_TABLE_MAIN).to_ne_bytes());
+        if let Some(from) = &question.from {
+            message = message.attribute(RTA_SRC, &from[..length]);
+        }
+        message = message.attribute(RTA_OIF, &self.interface.to_ne_bytes());
+        message = message.attribute(RTA_PREFSRC, &self.source[..length]);
+        if let Some(gateway) = self.gateway {
+            message = message.attribute(RTA_GATEWAY, &gateway.octets());
+        }
+        // Nobody's route, and nothing in `struct rta_cacheinfo`: no route has an end here. Linux ends with these two, and nmap
+        // does not read the last attribute.
+        message.attribute(RTA_UID, &[0; 4]).attribute(RTA_CACHEINFO, &[0; 32]).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(family: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut message = Message::new(26, 1, 7, 0).put(&[family]).put(&[0; 11]);
+        for (kind, data) in attributes {
+            message = message.attribute(*kind, data);
+        }
+        message.finish().unwrap()
+    }
+
+    #[test]
+    fn questions_are_read_with_their_addresses_or_refused() {
+        let question = Question::read(&request(2, &[(1, &[10, 0, 0, 1]), (4, &2u32.to_ne_bytes())])).unwrap();
+        assert_eq!(question.to.unwrap()[..4], [10, 0, 0, 1]);
+        assert_eq!((question.family, question.interface, question.from), (2, Some(2), None));
+        assert_eq!(Question::read(&request(0, &[])), Err(EOPNOTSUPP));
+        assert_eq!(Question::read(&request(10, &[(1, &[10, 0, 0, 1])])), Err(ERANGE));
+        assert_eq!(Question::read(&request(2, &[(3, &1u32.to_ne_bytes())])), Err(EOPNOTSUPP));
+        assert_eq!(Question::read(&request(2, &[])[..20]), Err(EINVAL));
+        // Lengths that are too short, and that go behind the end.
+        for length in [0u16, 3, 9, 500] {
+            let mut bytes = request(2, &[(1, &[10, 0, 0, 1])]);
+            bytes[HEADERS..HEADERS + 2].copy_from_slice(&length.to_ne_bytes());
+            assert_eq!(Question::read(&bytes), Err(EINVAL));
+        }
+    }
+}
