@@ -62,13 +62,29 @@ pub fn tested_machine() -> String {
     std::env::var("UNILITH_TEST_MACHINE").unwrap_or_else(|_| "microvm".into())
 }
 
+/// Whether the test is to be left out in this case; says why.
+pub fn is_skipped(in_case: bool, why: &str) -> bool {
+    if in_case {
+        eprintln!("skipped: {why}");
+    }
+    in_case
+}
+
 /// Whether the test is to be left out because a process machine has no such thing; says why.
 pub fn is_skipped_on_process(why: &str) -> bool {
-    let skipped = tested_machine() == "process";
-    if skipped {
-        eprintln!("skipped on process machines: {why}");
-    }
-    skipped
+    is_skipped(tested_machine() == "process", &format!("on process machines: {why}"))
+}
+
+/// Whether the test is to be left out because another kernel than our own is tested; says why.
+pub fn is_skipped_without_micro(why: &str) -> bool {
+    is_skipped(tested_kernel() != "micro", why)
+}
+
+/// Whether the test is to be left out because it takes minutes under software emulation: `./unilith test --long` runs it on
+/// virtual machines as well.
+pub fn is_skipped_where_slow() -> bool {
+    let slow = tested_machine() != "process" && std::env::var_os("UNILITH_TEST_LONG").is_none();
+    is_skipped(slow, "minutes under software emulation (./unilith test --long runs it)")
 }
 
 /// Whether `doctor` finds passt to work; says why not.
@@ -264,6 +280,12 @@ impl Unilith {
     /// Runs the command to its end.
     pub fn run(&self, args: &[&str]) -> Ran {
         finish(&mut self.command(args), PATIENCE)
+    }
+
+    /// Fetches what the program needs, which may take longer than a start.
+    #[track_caller]
+    pub fn fetch(&self, program: &str) {
+        finish(&mut self.command(&["check", program]), BUILD_KERNEL).ok();
     }
 
     /// `run -d` with these words; the machine serves when this returns.

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, PATIENCE, Ran, Unilith, client, eventually_within, finish, free_port, tested_kernel,
-    tested_machine,
+    BUILD_KERNEL, PATIENCE, Ran, Unilith, client, eventually_within, finish, free_port, is_skipped,
+    tested_kernel, tested_machine,
 };
 
 const FIRMWARE: &str = "/usr/share/OVMF";
@@ -19,10 +19,7 @@ const BOOT: Duration = Duration::from_secs(120);
 
 fn is_left_out() -> bool {
     let other = tested_kernel() != "micro" || tested_machine() == "process";
-    if other {
-        eprintln!("skipped: a disk holds the micro kernel of virtual machines, whatever machine is tested");
-    }
-    other
+    is_skipped(other, "a disk holds the micro kernel of virtual machines, whatever machine is tested")
 }
 
 fn build(unilith: &Unilith, disk: &Path, words: &[&str]) -> Ran {

@@ -11,25 +11,12 @@ use std::{
 };
 use unilith_image::{Cache, Quiet, SourcePackage};
 use unilith_tests::{
-    BUILD_KERNEL, Machine, Unilith, client, compile, connect, eventually_within, finish, tested_machine,
+    BUILD_KERNEL, Machine, Unilith, client, compile, connect, eventually_within, finish,
+    is_skipped_where_slow,
 };
 
 /// An interpreter under software emulation on a busy computer.
 const SLOW: Duration = Duration::from_secs(240);
-
-/// Whether this run is about virtual machines, where software emulation would take minutes of CI's time.
-fn is_left_out() -> bool {
-    let left_out = tested_machine() != "process";
-    if left_out {
-        eprintln!("skipped: this one is tested on process machines");
-    }
-    left_out
-}
-
-/// Fetched before a machine is started: that may take longer than a start.
-fn fetch(unilith: &Unilith, package: &str) {
-    finish(&mut unilith.command(&["check", package]), BUILD_KERNEL).ok();
-}
 
 /// Writes a file of the directory that machines have as /data.
 fn write(unilith: &Unilith, name: &str, text: &str) {
@@ -76,7 +63,7 @@ fn perls_server_forks_for_each_client() {
             close $client;
         }
     "#;
-    fetch(&unilith, "debian:perl");
+    unilith.fetch("debian:perl");
     let machine = unilith.start(&["-m", "128M", "-p", "127.0.0.1::7000", "debian:perl", "--", "-e", server]);
     eventually_within(SLOW, "perl listens", || std::net::TcpStream::connect(machine.at(7000)).is_ok());
     a_child_answers_each_client(&unilith, &machine, "perl");
@@ -84,7 +71,7 @@ fn perls_server_forks_for_each_client() {
 
 #[test]
 fn rubys_server_forks_for_each_client() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
@@ -97,7 +84,7 @@ fn rubys_server_forks_for_each_client() {
             client.close
         end
     "#;
-    fetch(&unilith, "debian:ruby");
+    unilith.fetch("debian:ruby");
     let machine = unilith.start(&["-m", "256M", "-p", "127.0.0.1::7000", "debian:ruby", "--", "-e", server]);
     eventually_within(SLOW, "ruby listens", || std::net::TcpStream::connect(machine.at(7000)).is_ok());
     a_child_answers_each_client(&unilith, &machine, "ruby");
@@ -105,7 +92,7 @@ fn rubys_server_forks_for_each_client() {
 
 #[test]
 fn python_starts_processes_in_each_of_its_ways() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
@@ -123,12 +110,12 @@ fn python_starts_processes_in_each_of_its_ways() {
 
 #[test]
 fn node_starts_programs_and_serves_with_a_cluster_that_replaces_its_dead() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
     write(&unilith, "cluster.js", include_str!("../programs/cluster.js"));
-    fetch(&unilith, "debian:nodejs");
+    unilith.fetch("debian:nodejs");
     let words = ["-m", "512M", "-v", "./data:/data", "-p", "127.0.0.1::8000"];
     let machine = unilith.start(&[&words[..], &["debian:nodejs", "--", "/data/cluster.js"]].concat());
     let url = format!("http://{}/", machine.at(8000));
@@ -175,13 +162,13 @@ fn lua(unilith: &Unilith) -> PathBuf {
 
 #[test]
 fn make_builds_lua_from_source_with_two_compilers_at_once() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
     let folder = lua(&unilith);
     let packages = "debian:gcc,libc6-dev,make";
-    fetch(&unilith, packages);
+    unilith.fetch(packages);
     let script = "cd /data && make -s -j2 linux && make -s test && make -q linux && \
         ./src/lua -e 'local n = 0 for l in io.popen([[seq 9]]):lines() do n = n + l end print(n)'";
     let words = ["-m", "512M", "-v", "./lua:/data", "--entrypoint", "/bin/sh", packages, "--", "-c", script];

@@ -8,16 +8,12 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, PATIENCE, Unilith, eventually, finish, root, tested_kernel, tested_machine,
+    BUILD_KERNEL, Machine, PATIENCE, Unilith, eventually, finish, is_skipped_without_micro, root,
+    tested_machine,
 };
 
-fn is_left_out() -> bool {
-    let other = tested_kernel() != "micro";
-    if other {
-        eprintln!("skipped: --static is for the micro kernel");
-    }
-    other
-}
+/// What these tests are about.
+const STATIC: &str = "--static is for the micro kernel";
 
 /// Compiles a program with `unilith cc`; its path.
 fn compile(unilith: &Unilith, source: &str, more: &[&str]) -> String {
@@ -62,7 +58,7 @@ fn client(to: SocketAddr) -> UdpSocket {
 
 #[test]
 fn an_echo_server_without_a_stack_answers_clients_of_the_host() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -89,7 +85,7 @@ fn an_echo_server_without_a_stack_answers_clients_of_the_host() {
 
 #[test]
 fn a_generator_sends_every_frame_and_a_sink_counts_every_one() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -117,7 +113,7 @@ fn a_generator_sends_every_frame_and_a_sink_counts_every_one() {
 
 #[test]
 fn the_store_answers_the_same_by_sockets_in_batches_and_raw() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -150,7 +146,7 @@ fn the_store_answers_the_same_by_sockets_in_batches_and_raw() {
 
 #[test]
 fn bad_calls_are_answered_and_a_packet_belongs_to_one() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -186,7 +182,7 @@ fn a_raw_program_that_has_no_kernel_in_it_says_how_to_run_it() {
 
 #[test]
 fn a_raw_program_has_no_stack_in_its_image() {
-    if is_left_out() || tested_machine() == "process" {
+    if is_skipped_without_micro(STATIC) || tested_machine() == "process" {
         eprintln!("build writes images of virtual machines; those of a process machine have the same names");
         return;
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Debian's servers that are several processes: a master that replaces its program, its configuration or its workers, logins
-//! with a terminal, two servers in one machine, and supervisors that start again what has died. On process machines alone: under
-//! software emulation they have not been measured, and CI has little time.
+//! with a terminal, two servers in one machine, and supervisors that start again what has died.
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 use unilith_tests::{
-    BUILD_KERNEL, Machine, Ran, Unilith, client, eventually_within, finish, slow_client, tested_machine,
+    BUILD_KERNEL, Machine, Ran, Unilith, client, eventually_within, finish, is_skipped_where_slow,
+    slow_client,
 };
 
 /// A server under software emulation on a busy computer.
@@ -21,19 +21,6 @@ fn project(unilith: &Unilith, files: &[(&str, &str)]) {
     }
     // Fetched first: that may take longer than a start.
     finish(&mut unilith.command(&["check"]), BUILD_KERNEL);
-}
-
-/// Whether this run is about virtual machines.
-fn is_left_out() -> bool {
-    let left_out = tested_machine() != "process";
-    if left_out {
-        eprintln!("skipped: servers of several processes are tested on process machines");
-    }
-    left_out
-}
-
-fn fetch(unilith: &Unilith, package: &str) {
-    finish(&mut unilith.command(&["check", package]), BUILD_KERNEL).ok();
 }
 
 fn get(machine: &Machine, port: u16, path: &str) -> Ran {
@@ -61,11 +48,11 @@ fn wait_until(what: &str, question: impl FnMut() -> bool) {
 
 #[test]
 fn nginx_replaces_its_program_while_it_serves() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
-    fetch(&unilith, "debian:nginx-light");
+    unilith.fetch("debian:nginx-light");
     // The first process stays when the old master goes.
     let script = "/usr/sbin/nginx -g 'error_log stderr notice;'; while :; do sleep 1000; done";
     let words = ["--entrypoint", "/bin/sh", "debian:nginx-light", "--", "-c", script];
@@ -86,7 +73,7 @@ fn nginx_replaces_its_program_while_it_serves() {
 
 #[test]
 fn apache_serves_with_processes_and_with_processes_of_threads() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
@@ -122,7 +109,7 @@ fn apache_serves_with_processes_and_with_processes_of_threads() {
 
 #[test]
 fn php_fpm_answers_behind_nginx_in_one_machine() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
@@ -153,14 +140,14 @@ fn php_fpm_answers_behind_nginx_in_one_machine() {
 
 #[test]
 fn gunicorn_starts_a_worker_for_one_that_died() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
     fs::create_dir(unilith.path("app")).expect("the scratch directory can be written");
     let app = "import os\ndef app(environ, start):\n    start('200 OK', [])\n    return [b'worker %d' % os.getpid()]\n";
     fs::write(unilith.path("app/app.py"), app).expect("the scratch directory can be written");
-    fetch(&unilith, "debian:gunicorn");
+    unilith.fetch("debian:gunicorn");
     let words = ["-m", "192M", "-v", "./app:/data", "-w", "/data", "-p", "127.0.0.1::8000", "--entrypoint"];
     let program = ["/usr/bin/gunicorn", "debian:gunicorn", "--", "-w", "2", "-b", "0.0.0.0:8000", "app:app"];
     let machine = unilith.start(&[&words[..], &program].concat());
@@ -177,11 +164,11 @@ fn gunicorn_starts_a_worker_for_one_that_died() {
 
 #[test]
 fn haproxys_master_takes_a_new_configuration_with_a_new_worker() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
-    fetch(&unilith, "debian:haproxy");
+    unilith.fetch("debian:haproxy");
     fs::create_dir(unilith.path("own")).expect("the scratch directory can be written");
     let configure = |answer: &str| {
         let text = format!(
@@ -204,11 +191,11 @@ fn haproxys_master_takes_a_new_configuration_with_a_new_worker() {
 
 #[test]
 fn postgresql_takes_pgbenchs_clients_from_the_host_and_psql_inside() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
-    fetch(&unilith, "postgresql");
+    unilith.fetch("postgresql");
     let machine = unilith.start(&["-p", "127.0.0.1::5432", "postgresql"]);
     let inside = |sql: &str| unilith.run(&["exec", &machine.id, "psql", "-U", "postgres", "-Atc", sql]);
     wait_until("the server answers its own client", || inside("select 1").out == "1\n");
@@ -232,7 +219,7 @@ fn postgresql_takes_pgbenchs_clients_from_the_host_and_psql_inside() {
 
 #[test]
 fn openssh_lets_a_user_in_with_a_terminal_and_takes_files() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
@@ -269,11 +256,11 @@ fn openssh_lets_a_user_in_with_a_terminal_and_takes_files() {
 
 #[test]
 fn redis_rewrites_its_log_under_load_and_a_sentinel_replaces_a_master_that_died() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();
-    fetch(&unilith, "debian:redis-server,redis-sentinel,redis-tools");
+    unilith.fetch("debian:redis-server,redis-sentinel,redis-tools");
     let script = "cd /tmp\n\
         redis-server --port 6379 --protected-mode no --appendonly yes --dir /tmp &\n\
         redis-server --port 6380 --protected-mode no --replicaof 127.0.0.1 6379 --save '' &\n\
@@ -319,7 +306,7 @@ fn redis_rewrites_its_log_under_load_and_a_sentinel_replaces_a_master_that_died(
 
 #[test]
 fn supervisors_start_again_what_has_died_and_entry_points_become_what_they_start() {
-    if is_left_out() {
+    if is_skipped_where_slow() {
         return;
     }
     let unilith = Unilith::new();

@@ -3,7 +3,9 @@
 //! not call is not there.
 
 use std::{fs, process::Command};
-use unilith_tests::{BUILD_KERNEL, PATIENCE, Ran, Unilith, finish, root, tested_kernel, tested_machine};
+use unilith_tests::{
+    BUILD_KERNEL, PATIENCE, Ran, Unilith, finish, is_skipped_without_micro, root, tested_machine,
+};
 
 /// Compiles a program of `tests/programs` with `unilith cc`.
 fn compile(unilith: &Unilith, source: &str) -> String {
@@ -31,17 +33,12 @@ fn linked(unilith: &Unilith, words: &[&str]) -> Ran {
     finish(&mut unilith.command(&[&flags[..], words].concat()), BUILD_KERNEL)
 }
 
-fn is_left_out() -> bool {
-    let other = tested_kernel() != "micro";
-    if other {
-        eprintln!("skipped: --static is for the micro kernel");
-    }
-    other
-}
+/// What these tests are about.
+const STATIC: &str = "--static is for the micro kernel";
 
 #[test]
 fn a_program_linked_with_the_kernel_does_what_it_does_on_linux() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -65,7 +62,7 @@ fn names(unilith: &Unilith, text: &str) -> String {
 
 #[test]
 fn what_nobody_calls_is_not_in_the_image() {
-    if is_left_out() || tested_machine() == "process" {
+    if is_skipped_without_micro(STATIC) || tested_machine() == "process" {
         eprintln!("build writes images of virtual machines; those of a process machine have the same names");
         return;
     }
@@ -92,7 +89,7 @@ fn what_nobody_calls_is_not_in_the_image() {
 
 #[test]
 fn what_a_linked_program_cannot_do_is_said_with_who_does_it() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();

@@ -9,22 +9,17 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    Machine, Ran, Unilith, client, connect, eventually, finish,
+    Machine, Ran, Unilith, client, connect, eventually, finish, is_skipped_without_micro,
     memcached::{Client, serves},
-    root, slow_client, tested_kernel, tested_machine,
+    root, slow_client, tested_machine,
 };
 
 /// Building musl, the kernel, libraries and a program from nothing.
 const BUILD: Duration = Duration::from_secs(1800);
 const SCRATCH: &str = "the scratch directory can be written";
 
-fn is_left_out() -> bool {
-    let other = tested_kernel() != "micro";
-    if other {
-        eprintln!("skipped: --static is for the micro kernel");
-    }
-    other
-}
+/// What these tests are about.
+const STATIC: &str = "--static is for the micro kernel";
 
 /// A program of the catalogue as one image, to its end.
 fn run(unilith: &Unilith, words: &[&str]) -> Ran {
@@ -90,7 +85,7 @@ const OF_REDIS: &str = "set greeting hello\nget greeting\nincrby n 41\nincr n\ni
 
 #[test]
 fn redis_answers_what_debians_own_does_and_saves_what_it_has() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -159,7 +154,7 @@ fn of_nginx() -> String {
 
 #[test]
 fn nginx_serves_what_debians_own_does() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -212,7 +207,7 @@ fn of_memcached() -> String {
 
 #[test]
 fn memcached_serves_by_four_threads_what_debians_own_does() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();
@@ -232,7 +227,7 @@ fn memcached_serves_by_four_threads_what_debians_own_does() {
 
 #[test]
 fn sqlite_says_what_debians_own_does_and_keeps_it_on_a_volume() {
-    if is_left_out() {
+    if is_skipped_without_micro(STATIC) {
         return;
     }
     let unilith = Unilith::new();

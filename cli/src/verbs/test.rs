@@ -124,7 +124,9 @@ pub fn act(args: &Args) -> Result<u8> {
         let tests = ["test", "--locked", "--release", "-p", "unilith-tests", "--no-fail-fast"];
         // Two machines at a time on two processors: times stay meaningful.
         let one_by_one = ["--test-threads=1"];
-        part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one, &[]))?;
+        // What takes minutes under software emulation runs then, too.
+        let slow: &[(&str, &str)] = if args.long { &[("UNILITH_TEST_LONG", "1")] } else { &[] };
+        part("whole-system tests", tests_of(&root, &tests, args.filter.as_deref(), &one_by_one, slow))?;
         match support::lack_with(&Network::Auto) {
             Some(why) => say!("== process machines: skipped: {why}"),
             None => {
