@@ -246,13 +246,18 @@ fn summary(machine: &str) -> Option<(String, usize, usize)> {
 
 #[test]
 fn the_front_page_says_what_was_measured() {
-    let (date, works, all) = summary("process").expect("tests/trial/results-process.txt begins with counts");
     let page = fs::read_to_string(root().join("README.md")).unwrap();
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = format!("{works} of {all}");
-    assert!(words.contains(&says) && words.contains(&date), "README.md is to say {says}, {date}");
-    let lines = fs::read_to_string(results("process")).unwrap();
-    assert_eq!(lines.lines().filter(|line| line.ends_with("\tworks")).count(), works);
+    for machine in ["process", "microvm"] {
+        let (date, works, all) =
+            summary(machine).expect("tests/trial/results-MACHINE.txt begins with counts");
+        let says = format!("{works} of {all}");
+        assert!(words.contains(&says) && words.contains(&date), "README.md is to say {says}, {date}");
+        assert!(words.contains(&format!("(tests/trial/results-{machine}.txt)")));
+        let lines = fs::read_to_string(results(machine)).unwrap();
+        assert_eq!(lines.lines().filter(|line| line.ends_with("\tworks")).count(), works, "{machine}");
+        assert_eq!(all, packages().len(), "{machine}: each package was tried");
+    }
 }
 
 mod long {
