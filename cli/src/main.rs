@@ -9,6 +9,7 @@ mod connect;
 mod disk;
 mod fault;
 mod foreign;
+mod generators;
 mod health;
 mod kernel;
 mod line;

@@ -446,6 +446,7 @@ pub fn gather(
     request.linked = linked;
     request.base = flags.base;
     request.offline = flags.offline;
+    request.runner = Some(crate::generators::run);
     Ok(unilith_image::gather(&request, &cache()?, progress)?)
 }
 

@@ -67,3 +67,20 @@ fn a_unit_that_goes_to_the_background_is_started_in_the_foreground() {
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(answer[2..], [0x12, 0x34]);
 }
+
+#[test]
+fn programs_of_packages_have_made_their_indexes_when_the_image_is_there() {
+    let unilith = Unilith::new();
+    // Its dictionaries are compiled by its postinst, from word lists that alone no program reads.
+    let words = ["-i", "debian:aspell,aspell-en", "-a"];
+    unilith.fetch("debian:aspell,aspell-en");
+    std::fs::write(unilith.path("input"), "hello wrold\n").unwrap();
+    let mut command = unilith.program_command(&words);
+    command.stdin(std::fs::File::open(unilith.path("input")).unwrap());
+    let ran = finish(&mut command, BUILD_KERNEL).ok();
+    assert!(
+        ran.out.lines().any(|l| l == "*") && ran.out.contains("& wrold") && ran.out.contains("world"),
+        "{ran}"
+    );
+    assert!(!ran.err.contains("failed"), "{ran}");
+}

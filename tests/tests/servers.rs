@@ -181,6 +181,8 @@ fn haproxys_master_takes_a_new_configuration_with_a_new_worker() {
     let words = ["-m", "128M", "-v", "./own:/own", "-p", "127.0.0.1::8080", "debian:haproxy"];
     let machine = unilith.start(&[&words[..], &["--", "-W", "-f", "/own/haproxy.cfg"]].concat());
     wait_until("haproxy answers", || get(&machine, 8080, "/").out == "first");
+    // The worker answers while its master still executes itself anew, and forgets what it was told before.
+    wait_until("the master is there", || machine.log().contains("Loading success"));
     configure("second");
     kill(&unilith, &machine, "-USR2", 1);
     wait_until("the new worker answers", || get(&machine, 8080, "/").out == "second");

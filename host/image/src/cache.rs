@@ -104,6 +104,11 @@ impl Pending {
         self.file.write_all(data).map_err(|e| ImageError::io("write", &self.target, &e))
     }
 
+    /// Where the bytes are meanwhile.
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
     pub(crate) fn rename(&mut self, name: &str) {
         self.target.set_file_name(name);
     }

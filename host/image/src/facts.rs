@@ -86,6 +86,9 @@ pub(crate) struct Facts {
     pub ready: Option<Ready>,
     pub manifest: Option<Manifest>,
     pub warnings: Vec<String>,
+    /// Programs that are still to be run in the image; they make a part of it.
+    #[serde(skip)]
+    pub generators: Vec<Vec<String>>,
 }
 
 impl Facts {

@@ -8,6 +8,7 @@ use crate::{
     error::{ErrorKind, ImageError, Result, fail},
     etc,
     facts::{Facts, Words},
+    generate,
     host::{directory, elf_file, stamp, stamps, take_directory, take_file},
     layers, libraries, maintainer,
     manifest::{Manifest, signal_number},
@@ -19,7 +20,7 @@ use crate::{
 use sha2::{Digest, Sha256};
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -142,6 +143,7 @@ impl Sources<'_> {
         let mut tree = Tree::new();
         let mut facts = self.load(reference, &mut tree, false, self.extent(None))?;
         facts.is_package = matches!(reference, Reference::Debian(_));
+        let key = key.filter(|_| self.generate(&mut tree, &mut facts));
         self.finish(&mut tree, &mut facts, key)?;
         Ok(facts)
     }
@@ -174,6 +176,7 @@ impl Sources<'_> {
             let part = self.load(&self.relative(text, folder)?, &mut more, true, Extent::NOTHING)?;
             debian::overlay(&mut tree, &more)?;
             facts.warnings.extend(part.warnings);
+            facts.generators.extend(part.generators);
         }
         facts.settings(manifest);
         if let Some(program) = &manifest.program {
@@ -202,6 +205,9 @@ impl Sources<'_> {
             let place = tree.file(Path::new(&program)).map_or_else(|| program.into(), |(real, _)| real);
             take_file(file, &place, &mut tree)?;
         }
+        // Before anything is taken away: those that run need more than what the image keeps.
+        let is_whole = self.generate(&mut tree, &mut facts);
+        let key = key.filter(|_| is_whole);
         if !manifest.only.is_empty() {
             self.reduce(&mut tree, &facts, manifest)?;
         }
@@ -337,10 +343,12 @@ impl Sources<'_> {
         }
         etc::complete(tree, true)?;
         self.progress.step("configuring packages");
+        let configured = maintainer::configure(tree, &unpacked.scripts);
         let mut facts = Facts {
             name: names.first().cloned().unwrap_or_default(),
             words: Words::Program,
-            warnings: maintainer::configure(tree, &unpacked.scripts),
+            warnings: configured.told,
+            generators: configured.generators,
             ..Facts::default()
         };
         let unit = if chosen { None } else { service::of_packages(&names, &unpacked) };
@@ -357,7 +365,8 @@ impl Sources<'_> {
         }
         if let Some(set) = self.base_packages(extent.base)? {
             let mut parts = Parts::of(extent.base, tree, extent.zones)?;
-            // A service that a shell starts.
+            // Programs that a shell runs before the image is whole, and a service that a shell starts.
+            parts.tools |= !facts.generators.is_empty();
             parts.tools |= facts
                 .service
                 .as_ref()
@@ -426,6 +435,50 @@ impl Sources<'_> {
         etc::complete(tree, true)
     }
 
+    /// Has the image's own programs make what an installation would leave behind. Whether all of it is there now: an image
+    /// without is made anew the next time.
+    fn generate(&self, tree: &mut Tree, facts: &mut Facts) -> bool {
+        let programs = std::mem::take(&mut facts.generators);
+        if programs.is_empty() {
+            return true;
+        }
+        let names: BTreeSet<&str> = programs.iter().filter_map(|p| p[0].rsplit('/').next()).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        match self.run_programs(tree, &programs, &names) {
+            Ok(failed) => {
+                facts
+                    .warnings
+                    .extend(failed.iter().map(|who| format!("while the image was made, {who} failed")));
+                true
+            }
+            Err(why) => {
+                self.told.borrow_mut().push(format!("the image is without what {names} make of it: {why}"));
+                false
+            }
+        }
+    }
+
+    fn run_programs(
+        &self,
+        tree: &mut Tree,
+        programs: &[Vec<String>],
+        names: &str,
+    ) -> std::result::Result<Vec<String>, String> {
+        let runner = self.request.runner.ok_or("programs of images are run by the command alone")?;
+        let mut interim = tree.clone();
+        self.sites(&mut interim).map_err(|e| e.to_string())?;
+        let script = generate::script(programs, generate::newest(tree));
+        self.progress.step(&format!("running {names}"));
+        let mut pending = self.cache.begin("roots", "interim").map_err(|e| e.to_string())?;
+        cpio::write(&interim, &mut Interim(&mut pending)).map_err(|e| e.to_string())?;
+        let printed = runner(pending.temporary(), &script)?;
+        // What is damaged is not laid over the image in part.
+        let mut whole = tree.clone();
+        let failed = generate::take(&mut whole, &printed).map_err(|e| e.to_string())?;
+        *tree = whole;
+        Ok(failed)
+    }
+
     /// Adds the site tables, writes the archive and the facts.
     fn finish(&self, tree: &mut Tree, facts: &mut Facts, key: Option<String>) -> Result<()> {
         facts.programs.clear();
@@ -470,6 +523,15 @@ impl Sources<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// An archive that is no image yet.
+struct Interim<'a>(&'a mut crate::cache::Pending);
+
+impl cpio::Sink for Interim<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write(bytes)
     }
 }
 

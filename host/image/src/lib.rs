@@ -24,6 +24,7 @@ mod error;
 mod etc;
 mod facts;
 mod gather;
+mod generate;
 mod host;
 mod layers;
 mod libraries;
@@ -44,6 +45,7 @@ pub use check::{Need, Report, check};
 pub use confine::is_own_volume;
 pub use error::{ErrorKind, ImageError, Result};
 pub use gather::gather;
+pub use generate::{MOST as MOST_PRINTED, Runner};
 pub use manifest::{
     Build, Libc, Libraries, Library, Manifest, Port, Ready, Size, State, Works, signal_number,
 };

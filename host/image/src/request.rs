@@ -4,6 +4,7 @@
 use crate::{
     catalogue::Catalogue,
     error::{Result, fail},
+    generate::Runner,
     manifest::{Manifest, Port, Ready},
 };
 use std::{fmt, path::PathBuf};
@@ -134,6 +135,8 @@ pub struct Request {
     pub linked: Vec<Linked>,
     /// `--base`; `None`: what the settings file says, else [`Base::Auto`].
     pub base: Option<Base>,
+    /// Runs programs of the image that make a part of it; `None`: the image does without.
+    pub runner: Option<Runner>,
     /// Use only what is in the cache; an error of kind `Offline` when that is not enough.
     pub offline: bool,
 }
@@ -150,6 +153,7 @@ impl Request {
             env: Vec::new(),
             linked: Vec::new(),
             base: None,
+            runner: None,
             offline: false,
         }
     }

@@ -189,7 +189,7 @@ pub(super) fn print(shell: &mut Shell, line: &str) {
 }
 
 /// Where a command is: in the image, or here.
-fn find(shell: &Shell, name: &str) -> Option<String> {
+pub(super) fn find(shell: &Shell, name: &str) -> Option<String> {
     if shell.is_function(name) {
         return Some(name.into());
     }

@@ -9,6 +9,7 @@
 mod accounts;
 mod commands;
 mod files;
+mod generators;
 mod glob;
 mod pam;
 mod shell;
@@ -33,8 +34,17 @@ pub(crate) struct Scripts {
     pub templates: Option<String>,
 }
 
-/// Configures packages, in this order. Returns one line for each script that was not understood.
-pub(crate) fn configure(tree: &mut Tree, packages: &[Scripts]) -> Vec<String> {
+/// What is left when packages are configured.
+#[derive(Default)]
+pub(crate) struct Configured {
+    /// One line for each script that was not understood.
+    pub told: Vec<String>,
+    /// Programs of the image that are to be run in it, each with its arguments: they make indexes and caches.
+    pub generators: Vec<Vec<String>>,
+}
+
+/// Configures packages, in this order.
+pub(crate) fn configure(tree: &mut Tree, packages: &[Scripts]) -> Configured {
     let mut memory = Memory::default();
     let mut told = Vec::new();
     systemd::users(tree);
@@ -73,7 +83,7 @@ pub(crate) fn configure(tree: &mut Tree, packages: &[Scripts]) -> Vec<String> {
     systemd::temporary_files(tree);
     // Without /etc/passwd there is nothing to write.
     let _ = accounts::shadow(tree);
-    told
+    Configured { told, generators: memory.generators }
 }
 
 /// Scripts in other languages configure what needs a running system.

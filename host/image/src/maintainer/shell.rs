@@ -6,7 +6,7 @@
 //! condition it counts as failed. Errors do not end a script (`set -e` is ignored): as much as possible is configured.
 
 use super::{
-    commands, glob,
+    commands, generators, glob,
     syntax::{self, Command, Join, List, Mistake, Part, Pipeline, Redirect, Word},
 };
 use crate::tree::{Kind, Meta, Tree};
@@ -46,6 +46,8 @@ pub(super) struct Memory {
     pub alternatives: BTreeMap<PathBuf, i64>,
     /// Numbers temporary files.
     pub temporaries: u32,
+    /// Programs that are to be run in the finished image ([`generators`]).
+    pub generators: Vec<Vec<String>>,
 }
 
 /// A field of an expanded word: its text, and itself as a pattern in which quoted signs are escaped.
@@ -447,8 +449,16 @@ impl<'a> Shell<'a> {
             }
             _ => {}
         }
-        let unknown = u8::from(self.conditions > 0);
-        Ok(commands::run(self, name, arguments).unwrap_or(unknown))
+        if let Some(status) = commands::run(self, name, arguments) {
+            return Ok(status);
+        }
+        if generators::is_one(name)
+            && let Some(path) = commands::find(self, name)
+        {
+            generators::note(&mut self.memory.generators, path, arguments);
+            return Ok(0);
+        }
+        Ok(u8::from(self.conditions > 0))
     }
 
     fn source(&mut self, text: &str) -> Run<Status> {

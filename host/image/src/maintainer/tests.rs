@@ -24,7 +24,7 @@ fn meta(tree: &Tree, path: &str) -> (u32, u32, u32) {
 
 fn postinst(tree: &mut Tree, text: &str) -> Vec<String> {
     let scripts = Scripts { package: "x".into(), postinst: Some(text.into()), ..Scripts::default() };
-    configure(tree, &[scripts])
+    configure(tree, &[scripts]).told
 }
 
 fn link(tree: &Tree, path: &str) -> String {
@@ -170,7 +170,7 @@ fn configuration_is_installed_and_debconfs_defaults_count() {
         ),
         ..Scripts::default()
     };
-    assert_eq!(configure(&mut tree, &[scripts]), Vec::<String>::new());
+    assert_eq!(configure(&mut tree, &[scripts]).told, Vec::<String>::new());
     assert_eq!(tree.text("/etc/x/server.xml").as_deref(), Some("<x/>"));
     assert_eq!(meta(&tree, "/etc/x/server.xml"), (0o640, 0, 33));
     assert_eq!(tree.text("/etc/default/x").as_deref(), Some("PORT=8080\nASKED=\"no\"\nX=1\n"));
@@ -211,6 +211,22 @@ fn scripts_without_end_or_measure_are_given_up_and_named() {
     }
     let told = postinst(&mut tree(), "#!/bin/bash\na=1\nx=(1 2 3)\n");
     assert!(told[0].contains("line 3"), "{told:?}");
+}
+
+#[test]
+fn programs_that_make_indexes_are_noted_once_and_only_where_the_image_has_them() {
+    let mut tree = tree();
+    put(&mut tree, "/usr/bin/ghc-pkg", "x");
+    put(&mut tree, "/usr/bin/ssh-keygen", "x");
+    let script = "#!/bin/sh\nset -e\nd=/usr/bin\n$d/ghc-pkg recache --global\nssh-keygen -A\n\
+        if which ghc-pkg >/dev/null && ! which fc-cache; then ghc-pkg 'a b'; fi\nfc-cache -f\n$d/ghc-pkg recache --global\n";
+    let scripts = Scripts { package: "x".into(), postinst: Some(script.into()), ..Scripts::default() };
+    let done = configure(&mut tree, &[scripts]);
+    assert!(done.told.is_empty(), "{:?}", done.told);
+    assert_eq!(
+        done.generators,
+        [vec!["/usr/bin/ghc-pkg", "recache", "--global"], vec!["/usr/bin/ghc-pkg", "a b"]]
+    );
 }
 
 /// Pieces of which scripts are made; joined at random they are nearly scripts.
