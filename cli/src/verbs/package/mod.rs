@@ -39,6 +39,11 @@ pub struct Args {
 
 pub fn act<C: clap::CommandFactory>(args: &Args) -> Result<u8> {
     let root = repository::sources("unilith package")?;
+    let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        let (output, folder) = (args.output.display(), folder.display());
+        return Err(Fault::new(format!("--output {output}: there is no directory {folder}")));
+    }
     let commit = Commit::of(&root)?;
     let stage = Stage::new(&root.join("target"))?;
     let progress = Progress::new();
