@@ -3,13 +3,13 @@
 
 use crate::fault::{Fault, Result, file};
 use flate2::{Compression, GzBuilder};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use std::{
-    fs::{self, DirBuilder, File, Permissions},
+    fs::{self, File, Permissions},
     io::Write,
-    os::unix::fs::{DirBuilderExt, PermissionsExt, symlink},
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, SystemTime},
 };
 
 const DIRECTORY: u32 = 0o755;
@@ -19,14 +19,20 @@ const DATA: u32 = 0o644;
 /// Removed when dropped.
 pub struct Stage {
     folder: PathBuf,
+    /// Held: one package is made at a time, and what is left of one that was interrupted goes with the next.
+    _gate: File,
 }
 
 impl Stage {
     /// An empty one below a directory that is there.
     pub fn new(target: &Path) -> Result<Stage> {
-        let folder = target.join(format!("package.{}", std::process::id()));
-        DirBuilder::new().mode(DIRECTORY).create(&folder).map_err(file("make", &folder))?;
-        Ok(Stage { folder })
+        let (folder, gate) = (target.join("package"), target.join("package.lock"));
+        let gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(file("remove", &folder))?;
+        }
+        fs::create_dir(&folder).map_err(file("make", &folder))?;
+        Ok(Stage { folder, _gate: gate })
     }
 
     /// Where a path of the package is.
@@ -84,18 +90,19 @@ impl Stage {
 
     /// Writes the package, in which everything is as old as `epoch`, seconds since 1970.
     pub fn build(&self, output: &Path, epoch: u64) -> Result<()> {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(epoch);
+        let seconds = i64::try_from(epoch).map_err(|_| {
+            Fault::new(format!("{epoch} seconds since 1970 are no time that a file can have"))
+        })?;
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
         each(&self.folder, &mut |path| {
             let found = fs::symlink_metadata(path).map_err(file("read", path))?;
-            if found.is_symlink() {
-                // dpkg-deb gives links no later time than SOURCE_DATE_EPOCH, and none is earlier.
-                return Ok(());
-            }
             if found.is_dir() {
                 let mode = Permissions::from_mode(DIRECTORY);
                 fs::set_permissions(path, mode).map_err(file("set the mode of", path))?;
             }
-            File::open(path).and_then(|f| f.set_modified(time)).map_err(file("set the time of", path))
+            let set = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+            set.map_err(|e| file("set the time of", path)(e.into()))
         })?;
         // What is there already stays until the new one is whole.
         let mut name = output.file_name().map(ToOwned::to_owned).ok_or_else(|| {
