@@ -64,5 +64,5 @@ pub fn options(text: &str) -> crate::fault::Result<Options> {
 
 /// Where Linux kernels are made.
 pub fn workshop() -> crate::fault::Result<Workshop> {
-    Ok(Workshop::new(repository::root()?, &prepare::cache()?))
+    Ok(Workshop::new(repository::sources("a Linux kernel")?, &prepare::cache()?))
 }

@@ -9,6 +9,7 @@ use crate::{
     output::say,
     prepare::{self, Flags, MachineKind},
     progress::Progress,
+    repository,
 };
 use std::{
     ffi::OsStr,
@@ -35,6 +36,8 @@ pub struct Signer {
 pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signer>) -> Result<u8> {
     let format = format(path)?;
     refuse_what_wants_a_host(&flags)?;
+    // Its kernel is none of the default choices, and the stub that firmware starts is built.
+    repository::sources("build --disk")?;
     let (network, _) = connect::read(&flags)?;
     let mut flags = Flags { machine: MachineKind::Qemu, ..flags };
     // Both are channels to the host of a virtual machine.

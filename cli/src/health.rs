@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Health checks: a program of the image that the machine's supervisor runs again and again, as docker does.
 
-use crate::fault::{Fault, Result};
+use crate::{
+    fault::{Fault, Result},
+    repository,
+};
 use std::{
     io::Read,
     process::{Command, Stdio},
@@ -201,10 +204,15 @@ fn ask(machine: &Machine, check: &HealthCheck) -> Checked {
     let started_ms = now_ms();
     let done = |exit_code, output: String| Checked { started_ms, finished_ms: now_ms(), exit_code, output };
     let begin = Instant::now();
-    let started = std::env::current_exe().and_then(|me| {
+    let started = repository::executable().map_err(|fault| fault.message).and_then(|me| {
         let mut command = Command::new(me);
         command.args(["exec", "--program", &machine.spec.id]).args(&check.command);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| e.to_string())
     });
     let mut child = match started {
         Ok(child) => child,

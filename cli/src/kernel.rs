@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The micro kernel for a set of choices: built by cargo at first use, then kept in the cache under the hash of
-//! everything it was built from.
+//! everything it was built from. An installed command takes those that came with its package, and builds none.
 
 mod stale;
 
 use crate::{
     fault::{Fault, Result, file},
     progress::Progress,
-    repository,
+    repository::{self, CLONE, Place},
 };
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 use sha2::{Digest, Sha256};
@@ -101,30 +101,92 @@ pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Resu
         keep_tools(&path, &qemu::tools_of(&path))?;
         return Ok(Kernel { boot: path.clone(), symbols: path });
     }
-    let (binary, feature) =
-        if platform.is_process() { ("kernel-process", Some("plat-process")) } else { ("kernel", PC_FEATURE) };
-    let features: Vec<&str> = features.iter().copied().chain(feature).collect();
-    let root = repository::root()?;
+    let features = on_platform(platform, features);
+    match repository::place()? {
+        Place::Checkout(root) => of_checkout(&root, platform, &features, progress),
+        Place::Installed(installed) => of_package(&installed.kernel(&features)?.ok_or_else(not_in_package)?),
+    }
+}
+
+/// Whether [`micro`] can have a kernel with these features; says before long work what an installed command lacks.
+pub fn can_be_had(platform: Platform, features: &[&str]) -> Result<()> {
+    if std::env::var_os("UNILITH_KERNEL").is_some() {
+        return Ok(());
+    }
+    match repository::place()? {
+        Place::Checkout(_) => Ok(()),
+        Place::Installed(installed) => {
+            installed.kernel(&on_platform(platform, features))?.map(drop).ok_or_else(not_in_package)
+        }
+    }
+}
+
+fn not_in_package() -> Fault {
+    Fault::new(format!("--set: the package unilith has only the kernels of the default choices: {CLONE}"))
+}
+
+/// The features of a platform's kernel that nobody said anything about.
+pub fn default_features(platform: Platform) -> Result<Vec<&'static str>> {
+    Ok(on_platform(platform, &features(&BTreeMap::new())?))
+}
+
+/// The features with the platform's.
+fn on_platform<'a>(platform: Platform, features: &[&'a str]) -> Vec<&'a str> {
+    let feature = if platform.is_process() { Some("plat-process") } else { PC_FEATURE };
+    features.iter().copied().chain(feature).collect()
+}
+
+/// The kernel with exactly these features, of a checkout's sources.
+pub fn of_checkout(
+    root: &Path,
+    platform: Platform,
+    features: &[&str],
+    progress: &Progress,
+) -> Result<Kernel> {
     let cache = unilith_machine::dirs::cache()?.join("kernels");
-    let folder = cache.join(digest(&root, &features)?);
+    let folder = cache.join(digest(root, features)?);
+    fill(&cache, &folder, || {
+        progress.step("building the kernel");
+        let built = if platform.is_process() {
+            build(root, "kernel-process", features, progress)?
+        } else {
+            build_checked(root, "kernel", features, progress)?
+        };
+        keep(&built, &cache, &folder)
+    })
+}
+
+/// A kernel of a package, copied into the cache: machines that were made with it start again after the package was
+/// upgraded or removed.
+fn of_package(from: &Path) -> Result<Kernel> {
+    let cache = unilith_machine::dirs::cache()?.join("kernels");
+    // It is named by the hash of its files.
+    let folder = cache.join(from.file_name().unwrap_or_default());
+    fill(&cache, &folder, || {
+        let temporary = cache.join(format!(".new.{}", std::process::id()));
+        fs::create_dir_all(&temporary).map_err(file("make", &temporary))?;
+        for entry in fs::read_dir(from).map_err(file("read", from))? {
+            let path = entry.map_err(file("read", from))?.path();
+            let to = temporary.join(path.file_name().unwrap_or_default());
+            fs::copy(&path, &to).map_err(file("copy the kernel to", &to))?;
+        }
+        replace(&folder, &temporary)
+    })
+}
+
+/// The kernel of a folder of the cache, which `make` fills where it is not there yet.
+fn fill(cache: &Path, folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<Kernel> {
     let kernel = Kernel { boot: folder.join("kernel"), symbols: folder.join("kernel.symbols") };
     if kernel.boot.is_file() && kernel.symbols.is_file() {
         return Ok(kernel);
     }
-    fs::create_dir_all(&cache).map_err(file("make", &cache))?;
+    fs::create_dir_all(cache).map_err(file("make", cache))?;
     // One build at a time: cargo's output file has one name for all sets of features.
     let gate = cache.join(".lock");
-    let gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
     if !kernel.boot.is_file() {
-        progress.step("building the kernel");
-        let built = if platform.is_process() {
-            build(&root, binary, &features, progress)?
-        } else {
-            build_checked(&root, binary, &features, progress)?
-        };
-        keep(&built, &cache, &folder)?;
+        make()?;
     }
-    drop(gate);
     Ok(kernel)
 }
 
@@ -159,7 +221,7 @@ pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
 
 /// A file that is built from `micro/`, from the cache, or made by `make` below the repository's root and kept.
 fn kept(name: &str, features: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
-    let root = repository::root()?;
+    let root = repository::sources(name)?;
     let cache = unilith_machine::dirs::cache()?.join("kernels");
     let folder = cache.join(digest(&root, features)?);
     let target = folder.join(name);
@@ -279,10 +341,15 @@ fn keep(built: &Path, cache: &Path, folder: &Path) -> Result<()> {
     // A process machine executes it as nobody, whatever this user's umask is.
     fs::set_permissions(&kernel, fs::Permissions::from_mode(0o755))
         .map_err(file("make executable", &kernel))?;
+    replace(folder, &temporary)
+}
+
+/// Puts a finished directory in the place of what is there, if anything.
+fn replace(folder: &Path, temporary: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(file("replace", folder))?;
     }
-    fs::rename(&temporary, folder).map_err(file("keep the kernel in", folder))
+    fs::rename(temporary, folder).map_err(file("keep the kernel in", folder))
 }
 
 /// Sections of a kernel that the file that boots is without; one behind the other in memory.
@@ -324,6 +391,13 @@ fn digest(root: &Path, features: &[&str]) -> Result<String> {
         add(&fs::read(&path).map_err(file("read", &path))?);
     }
     Ok(name(hash))
+}
+
+/// The hash of a kernel's files.
+pub fn hash<'a>(files: impl Iterator<Item = &'a [u8]>) -> String {
+    let add =
+        |hash: Sha256, file: &[u8]| hash.chain_update((file.len() as u64).to_le_bytes()).chain_update(file);
+    name(files.fold(Sha256::new(), add))
 }
 
 /// What a hash is known by.

@@ -15,7 +15,10 @@ use unilith_machine::record::{KernelKind, Platform};
 use unilith_static::{Workshop, objects_of};
 
 pub fn workshop() -> Result<Workshop> {
-    Ok(Workshop::new(&repository::root()?, &prepare::cache()?))
+    Ok(Workshop::new(
+        &repository::sources("linking with the kernel (--static, unilith cc)")?,
+        &prepare::cache()?,
+    ))
 }
 
 /// Refuses what cannot be together, and chooses what `--static` goes without.

@@ -11,6 +11,7 @@ mod fault;
 mod foreign;
 mod generators;
 mod health;
+mod installed;
 mod kernel;
 mod line;
 mod linked;
@@ -116,6 +117,8 @@ enum Verb {
     Completions(verbs::completions::Args),
     /// Check formatting and lints, run all tests, boot machines and drive them
     Test(verbs::test::Args),
+    /// Write a Debian package of this command, with its kernels
+    Package(verbs::package::Args),
     /// Run a comparison from bench/
     Bench(verbs::bench::Args),
     /// A C compiler whose programs run on Linux and can be linked with the micro kernel (run --static): use it as a build's CC
@@ -153,6 +156,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Version(args) => return verbs::version::act(&args),
         // Its containers are looked after by engines, who ask for each.
         Verb::Oci(args) => return verbs::oci::act(args),
+        Verb::Package(args) => return verbs::package::act::<Cli>(&args),
         _ => {}
     }
     let store = Store::open()?;
@@ -199,6 +203,8 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Cc(args) => verbs::cc::act(&args),
         Verb::Size(args) => verbs::size::act(&args),
         Verb::Linux(args) => verbs::linux::act(&args),
-        Verb::Completions(_) | Verb::Oci(_) | Verb::Supervise(_) | Verb::Version(_) => Ok(0),
+        Verb::Completions(_) | Verb::Oci(_) | Verb::Package(_) | Verb::Supervise(_) | Verb::Version(_) => {
+            Ok(0)
+        }
     }
 }

@@ -242,7 +242,13 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     if flags.r#static {
         crate::linked::check(flags, &mut set)?;
     }
-    kernel::features(&set)?;
+    // What an installed command cannot have is said as well.
+    let chosen = kernel::features(&set)?;
+    match flags.kernel {
+        KernelKind::Linux => drop(crate::boot::workshop()?),
+        KernelKind::Micro if flags.r#static => drop(crate::linked::workshop()?),
+        KernelKind::Micro => kernel::can_be_had(platform, &chosen)?,
+    }
     if let Some(level) =
         flags.log.as_deref().filter(|l| !["error", "warn", "info", "debug", "trace"].contains(l))
     {
@@ -371,9 +377,9 @@ pub fn cache() -> Result<Cache> {
     Ok(Cache::of_user()?)
 }
 
-/// The catalogue of this repository.
+/// The catalogue that comes with this command.
 pub fn catalogue() -> Result<Catalogue> {
-    Ok(Catalogue::open(repository::root()?.join("apps")))
+    Ok(Catalogue::open(repository::catalogue()?))
 }
 
 /// What the machine is, and for `auto` why.
@@ -488,8 +494,7 @@ fn linked_programs(flags: &Flags, program: &Program, progress: &Progress) -> Res
         )));
     }
     let version = if flags.r#static { crate::linked::version(flags, progress)? } else { Vec::new() };
-    let unilith =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let unilith = repository::executable()?;
     let libraries = catalogue.libraries()?;
     let workshop = crate::boot::workshop()?;
     // Each is at the place of its number, so that all of them can run at once.

@@ -25,11 +25,10 @@ pub fn act(args: &Args) -> Result<u8> {
         unilith_bench::experiments().for_each(|(name, what)| say!("{name:20} {what}"));
         return Ok(0);
     };
-    let command =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let command = repository::executable()?;
     let options = Options {
         command,
-        root: repository::root()?,
+        root: repository::sources("unilith bench")?,
         runs: usize::from(args.runs),
         micro_only: args.micro_only,
     };

@@ -2,7 +2,10 @@
 //! `unilith doctor`: what this computer can do, and what to do about what it cannot.
 
 use crate::output::say;
-use crate::{fault::Result, repository};
+use crate::{
+    fault::Result,
+    repository::{self, CLONE, Place},
+};
 use serde::Serialize;
 use std::process::{Command, Stdio};
 use unilith_machine::{accel, dirs, qemu, support};
@@ -81,8 +84,9 @@ fn emulator() -> Finding {
         Some(version) => good("QEMU", version),
         None => Finding {
             what: "QEMU",
-            state: Health::Missing,
-            found: format!("{} cannot be run", qemu::QEMU),
+            // Process machines need none.
+            state: if support::lacks().is_empty() { Health::Limited } else { Health::Missing },
+            found: format!("{} cannot be run: there are no virtual machines", qemu::QEMU),
             remedy: Some("as root: apt-get install -y qemu-system-x86".into()),
         },
     }
@@ -153,7 +157,16 @@ fn user_network() -> Finding {
     Finding { what, state: Health::Limited, found: format!("{error}: {instead}"), remedy }
 }
 
+/// Where kernels come from.
 fn compiler() -> Finding {
+    if let Ok(Place::Installed(_)) = repository::place() {
+        return Finding {
+            what: "kernels",
+            state: Health::Good,
+            found: "those of the default choices, which came with the package".into(),
+            remedy: Some(format!("for --set, --static and --kernel linux: {CLONE}")),
+        };
+    }
     match first_line(repository::cargo(), &["--version"]) {
         Some(version) => good("Rust", version),
         None => Finding {

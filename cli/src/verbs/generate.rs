@@ -4,7 +4,7 @@
 use crate::{
     fault::{Fault, Result},
     output::say,
-    repository,
+    repository::{self, Place},
 };
 use std::{fmt::Write, time::Duration};
 use unilith_machine::{
@@ -37,9 +37,11 @@ enum What {
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let What::Systemd { machine } = &args.what;
     let machine = store.find(machine)?;
-    let program =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
-    let mut environment = vec![("UNILITH_ROOT".to_string(), repository::root()?.display().to_string())];
+    let program = repository::executable()?;
+    let mut environment = Vec::new();
+    if let Place::Checkout(root) = repository::place()? {
+        environment.push(("UNILITH_ROOT".to_string(), root.display().to_string()));
+    }
     let set = VARIABLES.iter().filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)));
     environment.extend(set);
     let is_root = rustix::process::geteuid().is_root();

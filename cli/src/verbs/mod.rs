@@ -22,6 +22,7 @@ pub mod logs;
 pub mod network;
 pub mod oci;
 pub mod overlay;
+pub mod package;
 pub mod pause;
 pub mod port;
 pub mod profile;

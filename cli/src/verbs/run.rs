@@ -8,6 +8,7 @@ use crate::{
     line::{Line, Program},
     names,
     prepare::{self, Flags},
+    repository,
     verbs::supervise::Report,
 };
 use std::{
@@ -246,8 +247,7 @@ pub fn detach(machine: Held, shown: Option<&str>) -> Result<u8> {
         .lock()
         .try_clone()
         .map_err(|e| Fault::new(format!("cannot share the machine's lock: {e}")))?;
-    let me =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let me = repository::executable()?;
     // The lock is its standard input: the same open file, so the machine is never without a holder.
     let mut child = Command::new(me)
         .args(["__supervise", &spec.id])

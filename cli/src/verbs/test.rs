@@ -75,7 +75,7 @@ struct Count {
 }
 
 pub fn act(args: &Args) -> Result<u8> {
-    let root = repository::root()?;
+    let root = repository::sources("unilith test")?;
     let mut total = Count::default();
     let mut part = |name: &str, count: Result<Count>| -> Result<()> {
         let count = count?;

@@ -11,7 +11,10 @@ mod exec;
 mod keeper;
 mod manage;
 
-use crate::fault::{Fault, Result};
+use crate::{
+    fault::{Fault, Result},
+    repository,
+};
 use clap::Subcommand;
 use std::{
     fs::OpenOptions,
@@ -160,8 +163,7 @@ impl From<ContainerError> for Fault {
 
 /// This command once more, with a verb of its own use, as what stands for a process of the container on the host.
 fn again(root: &Path, verb: &str, console_socket: Option<&Path>) -> Result<Command> {
-    let me =
-        std::env::current_exe().map_err(|e| Fault::new(format!("cannot find my own executable: {e}")))?;
+    let me = repository::executable()?;
     let mut command = Command::new(me);
     command.arg("oci").arg("--root").arg(root).arg(verb);
     if let Some(socket) = console_socket {
