@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 27] = [
+const VERBS: [(&str, &str); 26] = [
     (
         "pull",
         "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
@@ -26,7 +26,6 @@ const VERBS: [(&str, &str); 27] = [
         "commit",
         "use `unilith cp` for the files that changed, and a unilith.toml that puts them into the image",
     ),
-    ("diff", "use `unilith exec NAME ls -l PATH`, or `unilith cp NAME:PATH .` and diff"),
     ("history", "an image is one archive; `unilith inspect NAME` says which"),
     ("create", "use `unilith run -d`, and `unilith start` for a machine that has ended"),
     ("update", "memory and processors are chosen when a machine is made: `unilith run -m SIZE --cpus N`"),

@@ -21,6 +21,7 @@ mod prepare;
 mod progress;
 mod repository;
 mod session;
+mod snapshot;
 mod template;
 mod terminal;
 mod tracing;
@@ -73,6 +74,8 @@ enum Verb {
     Stats(verbs::stats::Args),
     /// Copy files between this host and a running machine
     Cp(verbs::cp::Args),
+    /// Show which files a running machine has otherwise than its image
+    Diff(verbs::diff::Args),
     /// List the images in the cache
     Images(verbs::images::Args),
     /// List, make and remove directories of this host that have a name
@@ -175,6 +178,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Port(args) => verbs::port::act(&store, &args),
         Verb::Stats(args) => verbs::stats::act(&store, &args),
         Verb::Cp(args) => verbs::cp::act(&store, &args),
+        Verb::Diff(args) => verbs::diff::act(&store, &args),
         Verb::Images(args) => verbs::images::act(&store, &args),
         Verb::Volume(args) => verbs::volume::act(&store, &args),
         Verb::Network(args) => verbs::network::act(&store, &args),

@@ -10,6 +10,7 @@ pub mod check;
 pub mod completions;
 pub mod compose;
 pub mod cp;
+pub mod diff;
 pub mod doctor;
 pub mod events;
 pub mod exec;
