@@ -10,6 +10,7 @@ mod disk;
 mod fault;
 mod foreign;
 mod health;
+mod instructions;
 mod kernel;
 mod line;
 mod linked;
@@ -76,6 +77,8 @@ enum Verb {
     Cp(verbs::cp::Args),
     /// Show which files a running machine has otherwise than its image
     Diff(verbs::diff::Args),
+    /// Write an image of a running machine's files
+    Commit(verbs::commit::Args),
     /// List the images in the cache
     Images(verbs::images::Args),
     /// List, make and remove directories of this host that have a name
@@ -179,6 +182,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Stats(args) => verbs::stats::act(&store, &args),
         Verb::Cp(args) => verbs::cp::act(&store, &args),
         Verb::Diff(args) => verbs::diff::act(&store, &args),
+        Verb::Commit(args) => verbs::commit::act(&store, &args),
         Verb::Images(args) => verbs::images::act(&store, &args),
         Verb::Volume(args) => verbs::volume::act(&store, &args),
         Verb::Network(args) => verbs::network::act(&store, &args),

@@ -7,6 +7,7 @@ pub mod bench;
 pub mod build;
 pub mod cc;
 pub mod check;
+pub mod commit;
 pub mod completions;
 pub mod compose;
 pub mod cp;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root file system of a running machine beside its image: what differs ([`diff`]).
+//! The root file system of a running machine beside its image: what differs ([`diff`]), and an image of what there
+//! is now ([`write`]).
 //!
 //! Both are cpio archives (newc). The image's is a file of the cache; the machine's is what the overlay's command `export`
-//! prints. The machine is not trusted: its archive has bounds ([`cpio`]).
+//! prints. The machine is not trusted: its archive has bounds ([`cpio`]), and no name of it leaves the image that is
+//! written.
 //!
 //! What is mounted in the machine is not part of its root file system: an entry with another device number than the root's
 //! is a mount point, and the image's files below it count as unchanged.
@@ -11,10 +13,14 @@
 mod cpio;
 mod diff;
 mod image;
+mod layer;
+mod oci;
 
 pub use cpio::{Contents, Error, Result};
 pub use diff::{Asked, Change, Kind, diff};
 pub use image::Image;
+pub use layer::Made;
+pub use oci::{Config, Empty, Origin, Written, write};
 
 /// Files of the root file system that the kernel writes at every start: what a program makes of them is no change of the
 /// image, as with docker, which mounts them.
