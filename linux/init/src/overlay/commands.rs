@@ -57,8 +57,10 @@ const COMMANDS: [Known; 15] = [
     known("rm", "[-r] PATH...", "Remove files", &["rm"], "paths"),
     known("sync", "", "Store what was written to files", &["sync"], "nothing"),
 ];
-/// Each mount point is an entry with another device number, and nothing below it is one.
-const EXPORT: &str = "set -o pipefail; find / -xdev -print0 | cpio -0 -o -H newc";
+/// Each mount point is an entry with another device number, and nothing below it is one. The format has 32 bits for a size.
+const EXPORT: &str = "set -o pipefail; large=$(find / -xdev -type f -size +4194303k | head -n 1); \
+    if [ \"$large\" ]; then echo \"$large: a file of 4 GiB or more\" >&2; exit 1; fi; \
+    find / -xdev -print0 | cpio -0 -o -H newc";
 /// The host's directory of this machine.
 const OVERLAY: &str = "/overlay";
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
