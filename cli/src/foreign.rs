@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 27] = [
+const VERBS: [(&str, &str); 25] = [
     (
         "pull",
         "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
@@ -15,18 +15,19 @@ const VERBS: [(&str, &str); 27] = [
         "search",
         "use `apt-cache search WORD`, then `unilith run debian:PACKAGE`; `unilith apps` lists the catalogue",
     ),
-    ("tag", "images have no tags: a program's name, as in `unilith run redis`, means its image"),
+    (
+        "tag",
+        "images have no tags: a program's name, as in `unilith run redis`, means its image; `unilith commit NAME FILE` writes one",
+    ),
     ("rmi", "use `unilith system prune`, which removes the images that no machine uses"),
     ("image", "use `unilith images` and `unilith system prune`"),
-    ("save", "use `unilith build`, which writes a directory that boots with plain QEMU"),
+    (
+        "save",
+        "use `unilith commit NAME FILE` of a running machine, or `unilith build`, which writes a directory that boots with plain QEMU",
+    ),
     ("load", "use `unilith run oci:FILE`: it takes what `docker save` writes"),
     ("import", "use `unilith run dir:PATH` with the unpacked directory"),
-    ("export", "use `unilith cp NAME:/ DIRECTORY`"),
-    (
-        "commit",
-        "use `unilith cp` for the files that changed, and a unilith.toml that puts them into the image",
-    ),
-    ("diff", "use `unilith exec NAME ls -l PATH`, or `unilith cp NAME:PATH .` and diff"),
+    ("export", "use `unilith commit NAME FILE`: the layer in FILE is a tar archive of the files"),
     ("history", "an image is one archive; `unilith inspect NAME` says which"),
     ("create", "use `unilith run -d`, and `unilith start` for a machine that has ended"),
     ("update", "memory and processors are chosen when a machine is made: `unilith run -m SIZE --cpus N`"),

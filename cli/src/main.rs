@@ -12,6 +12,7 @@ mod foreign;
 mod generators;
 mod health;
 mod installed;
+mod instructions;
 mod kernel;
 mod line;
 mod linked;
@@ -23,6 +24,7 @@ mod prepare;
 mod progress;
 mod repository;
 mod session;
+mod snapshot;
 mod template;
 mod terminal;
 mod tracing;
@@ -75,6 +77,10 @@ enum Verb {
     Stats(verbs::stats::Args),
     /// Copy files between this host and a running machine
     Cp(verbs::cp::Args),
+    /// Show which files a running machine has otherwise than its image
+    Diff(verbs::diff::Args),
+    /// Write an image of a running machine's files
+    Commit(verbs::commit::Args),
     /// List the images in the cache
     Images(verbs::images::Args),
     /// List, make and remove directories of this host that have a name
@@ -180,6 +186,8 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Port(args) => verbs::port::act(&store, &args),
         Verb::Stats(args) => verbs::stats::act(&store, &args),
         Verb::Cp(args) => verbs::cp::act(&store, &args),
+        Verb::Diff(args) => verbs::diff::act(&store, &args),
+        Verb::Commit(args) => verbs::commit::act(&store, &args),
         Verb::Images(args) => verbs::images::act(&store, &args),
         Verb::Volume(args) => verbs::volume::act(&store, &args),
         Verb::Network(args) => verbs::network::act(&store, &args),

@@ -56,7 +56,7 @@ pub enum MachineKind {
 /// The flags of `run` and `build`.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// Publish a port: [ADDRESS:][HOST:]PORT[/udp]; may repeat
+    /// Publish a port: [ADDRESS:][HOST:]PORT[/udp], an address of IPv6 with brackets; may repeat
     #[arg(short, long, value_name = "PORT")]
     pub publish: Vec<String>,
     /// Publish all ports that the program is known to serve, on free ports of this host
@@ -279,7 +279,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     if flags.publish_all {
         for port in offer(&image, &publish) {
-            publish.push(Publish { address: Ipv4Addr::UNSPECIFIED, host: 0, ..port });
+            publish.push(Publish { address: Ipv4Addr::UNSPECIFIED.into(), host: 0, ..port });
         }
     }
     for (key, value) in image.config.manifest.iter().flat_map(|m| &m.set) {
@@ -545,7 +545,7 @@ fn ready_made(path: &Path, words: &[String], env: Vec<(String, String)>) -> Resu
 /// Ports the program is known to serve, to be published on this host's loopback address where they are free.
 fn offer(image: &Image, publish: &[Publish]) -> Vec<Publish> {
     let offered = image.config.ports.iter().map(|port| Publish {
-        address: Ipv4Addr::LOCALHOST,
+        address: Ipv4Addr::LOCALHOST.into(),
         host: port.number,
         guest: port.number,
         protocol: if port.udp { Protocol::Udp } else { Protocol::Tcp },

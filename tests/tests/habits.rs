@@ -278,7 +278,7 @@ fn dockers_words_that_are_not_here_name_what_to_use_instead() {
         .code(2)
         .fails_with(&["no flag --privileged", "kernel of its own"]);
     unilith.run(&["network", "connect", "front", "web"]).code(2).fails_with(&["run --network NETWORK"]);
-    unilith.run(&["run", "-p", "[::1]:8080:80", "redis"]).fails_with(&["IPv4 only", "127.0.0.1"]);
+    unilith.run(&["run", "-p", "::1:8080:80", "redis"]).fails_with(&["[ADDRESS]:HOST:PORT"]);
     unilith.run(&["version"]).ok().says("unilith ");
     unilith.run(&["help", "ps"]).ok().says("--filter");
 }

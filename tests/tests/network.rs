@@ -51,6 +51,39 @@ fn a_hundred_connections_at_once_are_all_answered() {
     }
 }
 
+/// The machine speaks IPv4; clients of this host need not.
+#[test]
+fn ports_are_published_at_addresses_of_ipv6_whatever_the_network() {
+    let unilith = Unilith::new();
+    for network in ["auto", "user"] {
+        if network == "user" && !is_there(&unilith) {
+            return;
+        }
+        let ports = ["-p", "[::1]::6379", "-p", "127.0.0.1::6379"];
+        let machine = unilith.start(&[&["--network", network], &ports[..], &["redis"]].concat());
+        let listed = unilith.run(&["port", &machine.id, "6379"]).ok().out;
+        let places: Vec<&str> = listed.lines().collect();
+        let [six, four] = places[..] else { panic!("{network}: {listed}") };
+        assert!(six.starts_with("[::1]:") && four.starts_with("127.0.0.1:"), "{listed}");
+        unilith.run(&["ps"]).ok().says(&format!("{six}->6379/tcp"));
+        assert_eq!(unilith.inspect(&machine.id)["state"]["published"][0]["address"], "::1");
+        // By hand and with the real client.
+        for place in [six, four] {
+            let mut client = connect(place.parse().unwrap());
+            client.write_all(b"PING\r\n").unwrap();
+            let mut answer = [0; 7];
+            client.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"+PONG\r\n");
+        }
+        let port = six.rsplit(':').next().unwrap();
+        let said = unilith_tests::client("redis-cli", &["-h", "::1", "-p", port, "ping"]).ok();
+        assert_eq!(said.out, "PONG\n");
+        // It is taken now, and who has it is said.
+        let again = unilith.run(&["run", "--rm", "-p", &format!("{six}:6379"), "redis"]);
+        again.fails_with(&["in use by", "pid"]);
+    }
+}
+
 #[test]
 fn user_mode_networking_needs_no_root_and_leaves_nothing_after_kill_9() {
     let unilith = Unilith::new();

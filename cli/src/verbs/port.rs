@@ -21,15 +21,11 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     }
     let udp = |p: &unilith_network::ports::Publish| p.protocol == unilith_network::ports::Protocol::Udp;
     match args.port {
-        None => machine
-            .state
-            .published
-            .iter()
-            .for_each(|p| say!("{}/{} -> {}:{}", p.guest, p.protocol, p.address, p.host)),
+        None => machine.state.published.iter().for_each(|p| say!("{}/{} -> {}", p.guest, p.protocol, p.at())),
         Some(wanted) => {
             let found =
                 machine.state.published.iter().filter(|p| p.guest == wanted.number && udp(p) == wanted.udp);
-            let lines: Vec<String> = found.map(|p| format!("{}:{}", p.address, p.host)).collect();
+            let lines: Vec<String> = found.map(|p| p.at().to_string()).collect();
             if lines.is_empty() {
                 return Err(Fault::new(format!(
                     "port {wanted} of machine {} is not published; `run -p {wanted}` does that",

@@ -258,7 +258,13 @@ fn port(field: &Field) -> Result<String> {
     let part = |key: &str| field.get(key).map(|f| f.text()).transpose();
     let target = part("target")?.ok_or_else(|| field.wrong("say target: PORT"))?;
     let mut out = match (part("host_ip")?, part("published")?) {
-        (Some(address), published) => format!("{address}:{}:{target}", published.unwrap_or_default()),
+        (Some(address), published) => {
+            let address = match address.contains(':') && !address.starts_with('[') {
+                true => format!("[{address}]"),
+                false => address,
+            };
+            format!("{address}:{}:{target}", published.unwrap_or_default())
+        }
         (None, Some(published)) => format!("{published}:{target}"),
         (None, None) => format!("0.0.0.0::{target}"),
     };

@@ -43,6 +43,8 @@ services:
       - 81
       - target: 53
         protocol: udp
+      - {target: 80, published: 8081, host_ip: "::1"}
+      - "[::]:8082:80"
     networks: [front]
     volumes:
       - ./site:/usr/share/nginx/html:ro
@@ -108,7 +110,17 @@ fn a_project_of_usual_shape_is_read_whole() {
     let at = |name: &str| names.iter().position(|n| *n == name).unwrap();
     assert!(at("cache") < at("setup") && at("setup") < at("web") && at("app") < at("web"), "{names:?}");
     let web = service(&p, "web");
-    assert_eq!(web.ports, ["8080:80", "127.0.0.1:8443:443/tcp", "0.0.0.0::81", "0.0.0.0::53/udp"]);
+    assert_eq!(
+        web.ports,
+        [
+            "8080:80",
+            "127.0.0.1:8443:443/tcp",
+            "0.0.0.0::81",
+            "0.0.0.0::53/udp",
+            "[::1]:8081:80",
+            "[::]:8082:80"
+        ]
+    );
     assert_eq!(
         (web.restart.as_deref(), web.tmpfs.as_slice()),
         (Some("always"), &["/var/cache/nginx:size=4m".to_string()][..])

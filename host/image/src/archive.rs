@@ -29,7 +29,7 @@ pub(crate) enum Rules {
 enum Change {
     Directory(Meta),
     File(Vec<u8>, Meta),
-    Link(PathBuf),
+    Link(PathBuf, Meta),
     HardLink(PathBuf),
 }
 
@@ -62,7 +62,9 @@ pub(crate) fn unpack(
         match change {
             Change::Directory(meta) => tree.put_directory(&path, meta, rules == Rules::Package)?,
             Change::File(bytes, meta) => tree.put(&path, Kind::File(Content::Bytes(bytes.into())), meta)?,
-            Change::Link(target) => tree.put_link(&path, target)?,
+            Change::Link(target, meta) => {
+                tree.put(&path, Kind::Link(target), Meta { mode: 0o777, ..meta })?
+            }
             Change::HardLink(target) => {
                 // What the link leads to may be left out; then the link is too.
                 if !leave_out(&target) {
@@ -141,7 +143,7 @@ fn read(
                 }
                 Change::File(bytes, meta)
             }
-            EntryType::Symlink => Change::Link(PathBuf::from(OsStr::from_bytes(&target(&entry)?))),
+            EntryType::Symlink => Change::Link(PathBuf::from(OsStr::from_bytes(&target(&entry)?)), meta),
             EntryType::Link => Change::HardLink(inside(&target(&entry)?)),
             // Devices come from the kernel; FIFOs are made by the programs that use them.
             _ => continue,
@@ -206,6 +208,21 @@ pub(crate) mod tests {
         let names: Vec<_> = tree.list().into_iter().map(|(p, _)| p.to_string_lossy().into_owned()).collect();
         assert_eq!(names, ["/a", "/a/new", "/b", "/b/z"]);
         assert_eq!(tree.text("/b/z").as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn links_keep_their_owner_and_their_time() {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(Symlink);
+        (header.set_uid(7), header.set_gid(8), header.set_mtime(9), header.set_mode(0o644));
+        header.set_size(0);
+        let mut builder = tar::Builder::new(Vec::new());
+        builder.append_link(&mut header, "l", "nowhere").unwrap();
+        let mut tree = Tree::new();
+        let bytes = builder.into_inner().unwrap();
+        unpack(&bytes[..], "test", Rules::Layer, &|_| false, &mut (1 << 20), &mut tree).unwrap();
+        let (_, id) = tree.walk(Path::new("/l"), false).unwrap();
+        assert_eq!(tree.node(id).meta, Meta { mode: 0o777, uid: 7, gid: 8, mtime: 9 });
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub struct Link {
     pub notes: Vec<String>,
     /// The tap device, or the machine's end of passt's socket.
     device: Option<OwnedFd>,
-    listeners: Vec<Listener>,
+    /// Ports that this process serves: all of a tap device, those of IPv6 of a user-mode network.
+    routes: Vec<Route>,
+    /// Ports that the helper of a user-mode network serves.
+    forwarded: Vec<Publish>,
     /// The name relay's on a tap device.
     names: Option<dns::Sockets>,
     /// Of an interface that was taken over.
@@ -99,9 +102,8 @@ impl Link {
             },
         };
         let Some(tap) = tap else {
-            // The helper listens itself; until then these sockets only showed that the ports are free.
-            listeners.clear();
-            let (helper, passt, device) = match Passt::start(&published, qemu::mac_of(&spec.id)) {
+            let (forwarded, routes) = share(&published, listeners)?;
+            let (helper, passt, device) = match Passt::start(&forwarded, qemu::mac_of(&spec.id)) {
                 Ok((passt, device)) => (Helper::Passt, Some(passt), Some(device)),
                 Err(error) if spec.platform.is_process() => return Err(MachineError::NoUserNetwork(error)),
                 Err(error) => {
@@ -113,7 +115,15 @@ impl Link {
                 }
             };
             let connection = Connection::User { helper };
-            return Ok(Link { published, notes, device, listeners, _passt: passt, ..Link::to(connection) });
+            return Ok(Link {
+                published,
+                notes,
+                device,
+                routes,
+                forwarded,
+                _passt: passt,
+                ..Link::to(connection)
+            });
         };
         let translated = match translate(&tap, spec) {
             Ok(translated) => translated,
@@ -124,8 +134,10 @@ impl Link {
             }
         };
         let names = dns::take(tap.pair.host);
+        let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
+        let routes = listeners.into_iter().zip(&published).map(route).collect();
         let connection = Connection::Tap { device: tap.name, pair: tap.pair, translated };
-        Ok(Link { published, notes, device: Some(tap.fd), listeners, names, ..Link::to(connection) })
+        Ok(Link { published, notes, device: Some(tap.fd), routes, names, ..Link::to(connection) })
     }
 
     fn take_over(record: &Path, server: Option<Ipv4Addr>, loopback: bool) -> io::Result<Link> {
@@ -146,13 +158,14 @@ impl Link {
     }
 
     fn to(connection: Connection) -> Link {
-        let (published, notes, listeners) = (Vec::new(), Vec::new(), Vec::new());
+        let (published, notes) = (Vec::new(), Vec::new());
         Link {
             connection,
             published,
             notes,
             device: None,
-            listeners,
+            routes: Vec::new(),
+            forwarded: Vec::new(),
             names: None,
             resolver: None,
             loopback: None,
@@ -166,7 +179,7 @@ impl Link {
         match (&self.connection, &self.device) {
             (Connection::Tap { .. }, Some(fd)) => qemu::Link::Tap(fd.as_raw_fd()),
             (Connection::User { .. }, Some(fd)) => qemu::Link::Frames(fd.as_raw_fd()),
-            (Connection::User { .. }, None) => qemu::Link::User(self.published.clone()),
+            (Connection::User { .. }, None) => qemu::Link::User(self.forwarded.clone()),
             _ => qemu::Link::None,
         }
     }
@@ -201,9 +214,17 @@ impl Link {
             self.serving = Some(Serving::begin("loopback", loopback.serve())?);
             return Ok(());
         }
-        let Connection::Tap { pair, .. } = self.connection else { return Ok(()) };
-        let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
-        let routes: Vec<Route> = self.listeners.drain(..).zip(&self.published).map(route).collect();
+        let routes = std::mem::take(&mut self.routes);
+        let Connection::Tap { pair, .. } = self.connection else {
+            if !routes.is_empty() {
+                let work = async move {
+                    serve_ports(routes, Ipv4Addr::LOCALHOST, limits);
+                    std::future::pending::<()>().await
+                };
+                self.serving = Some(Serving::begin("proxy", work)?);
+            }
+            return Ok(());
+        };
         let servers = if servers.is_empty() { dns::host_servers() } else { servers.to_vec() };
         let taken = self.names.take();
         self.serving = Some(Serving::begin("proxy", serve(routes, pair, taken, servers, names, limits))?);
@@ -268,14 +289,41 @@ async fn serve(
     names: Option<Lookup>,
     limits: Limits,
 ) {
-    // The sockets are bound already; what can still fail is switching them to non-blocking, which it never does on Linux.
-    if let Err(error) = proxy::serve(routes, pair.guest, limits) {
-        eprintln!("unilith: cannot serve the published ports: {error}");
-    }
+    serve_ports(routes, pair.guest, limits);
     if let Err(error) = dns::serve(pair.host, taken, servers, names).await {
         eprintln!("unilith: names will not resolve in the machine: {error}");
     }
     std::future::pending::<()>().await
+}
+
+/// To be called in a runtime, which serves them from then on.
+fn serve_ports(routes: Vec<Route>, to: Ipv4Addr, limits: Limits) {
+    // The sockets are bound already; what can still fail is switching them to non-blocking, which it never does on Linux.
+    if let Err(error) = proxy::serve(routes, to, limits) {
+        eprintln!("unilith: cannot serve the published ports: {error}");
+    }
+}
+
+/// What the helper of a user-mode network serves, which listens itself: `listeners` only showed that those ports are free. It
+/// speaks IPv4 alone, so an address of IPv6 is served here, by way of a port of the loopback address that the helper has.
+fn share(
+    published: &[Publish],
+    listeners: Vec<Listener>,
+) -> Result<(Vec<Publish>, Vec<Route>), MachineError> {
+    let (mut forwarded, mut routes, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    for (port, listener) in published.iter().zip(listeners) {
+        if port.address.is_ipv4() {
+            forwarded.push(*port);
+            held.push(listener);
+            continue;
+        }
+        let mut behind = Publish { address: Ipv4Addr::LOCALHOST.into(), host: 0, ..*port };
+        // Held to the end, so that no two get the same number.
+        held.push(listen(&mut behind)?);
+        routes.push(Route { listener, guest: behind.host });
+        forwarded.push(behind);
+    }
+    Ok((forwarded, routes))
 }
 
 /// Settings of the kernel for a connection.

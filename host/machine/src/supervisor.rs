@@ -24,6 +24,7 @@ use api_boot::Status;
 use rustix::process::WaitIdStatus;
 use std::{
     io::Read,
+    net::IpAddr,
     os::{
         fd::AsFd,
         unix::net::{UnixListener, UnixStream},
@@ -33,7 +34,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use unilith_network::{dns::Lookup, ports::Protocol};
+use unilith_network::{
+    dns::Lookup,
+    ports::{Protocol, Publish},
+};
 
 /// How long the program has to end itself after the machine was asked to stop. A second request ends it at once.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -496,17 +500,31 @@ fn reach(machine: &Held, port: Option<Listening>) -> String {
     });
     let Some(wanted) = wanted else { return String::new() };
     let protocol = if wanted.udp { Protocol::Udp } else { Protocol::Tcp };
-    let published = state.published.iter().find(|p| p.guest == wanted.port && p.protocol == protocol);
+    let is_it = |p: &&Publish| p.guest == wanted.port && p.protocol == protocol;
+    // More clients speak IPv4.
+    let four = state.published.iter().filter(is_it).find(|p| p.address.is_ipv4());
+    let published = four.or_else(|| state.published.iter().find(is_it));
     let direct = match &state.connection {
         Some(Connection::Tap { pair, .. }) => Some(pair.guest.to_string()),
         _ => None,
     };
     let host = published.map(|p| {
-        (if p.address.is_unspecified() { "127.0.0.1".into() } else { p.address.to_string() }, p.host)
+        let host = match p.address {
+            IpAddr::V4(address) if address.is_unspecified() => "127.0.0.1".into(),
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) if address.is_unspecified() => "[::1]".into(),
+            IpAddr::V6(address) => format!("[{address}]"),
+        };
+        (host, p.host)
     });
     let directly = direct.map(|address| (address, wanted.port));
     let command = |(host, port): &(String, u16)| match &machine.spec.reach {
-        Some(template) => template.replace("{HOST}", host).replace("{PORT}", &port.to_string()),
+        Some(template) => {
+            // A port behind the address is told from it by brackets; alone the address has none.
+            let bare = host.trim_matches(['[', ']']);
+            let text = template.replace("{HOST}:", &format!("{host}:")).replace("{HOST}", bare);
+            text.replace("{PORT}", &port.to_string())
+        }
         None => format!("{host}:{port}"),
     };
     match (host, directly) {

@@ -164,7 +164,7 @@ mod tests {
     const LIMITS: Limits = Limits { connections: 2, exchanges: 2 };
 
     fn published(protocol: Protocol) -> (Route, SocketAddr) {
-        let mut publish = Publish { address: Ipv4Addr::LOCALHOST, host: 0, guest: 0, protocol };
+        let mut publish = Publish { address: Ipv4Addr::LOCALHOST.into(), host: 0, guest: 0, protocol };
         let listener = listen(&mut publish).unwrap();
         (Route { listener, guest: 0 }, SocketAddr::from((Ipv4Addr::LOCALHOST, publish.host)))
     }

@@ -134,7 +134,7 @@ pub fn port(machine: &Machine, wanted: &str) -> Result<u8> {
             machine.spec.name
         )))
     })?;
-    say!("{}:{}", found.address, found.host);
+    say!("{}", found.at());
     Ok(0)
 }
 

@@ -34,7 +34,7 @@ const fn known(
 }
 
 /// The set that both kernels have. Any other name is a program of the image, or another tool of busybox.
-const COMMANDS: [Known; 14] = [
+const COMMANDS: [Known; 15] = [
     known("cat", "[FILE...]", "Print files", &["cat"], "paths"),
     known("complete", "KIND PREFIX", "Say how a word may go on", &[], "nothing"),
     known(
@@ -44,6 +44,7 @@ const COMMANDS: [Known; 14] = [
         &["cp"],
         "paths",
     ),
+    known("export", "", "Print the root file system as a cpio archive", &["sh", "-c", EXPORT], "nothing"),
     known("help", "", "List the commands", &[], "nothing"),
     known("kill", "[-SIGNAL] [PROCESS...] | -l", "Send a signal to the program", &["kill"], "nothing"),
     known("log", "", "Show the kernel's log", &["dmesg"], "nothing"),
@@ -56,6 +57,10 @@ const COMMANDS: [Known; 14] = [
     known("rm", "[-r] PATH...", "Remove files", &["rm"], "paths"),
     known("sync", "", "Store what was written to files", &["sync"], "nothing"),
 ];
+/// Each mount point is an entry with another device number, and nothing below it is one. The format has 32 bits for a size.
+const EXPORT: &str = "set -o pipefail; large=$(find / -xdev -type f -size +4194303k | head -n 1); \
+    if [ \"$large\" ]; then echo \"$large: a file of 4 GiB or more\" >&2; exit 1; fi; \
+    find / -xdev -print0 | cpio -0 -o -H newc";
 /// The host's directory of this machine.
 const OVERLAY: &str = "/overlay";
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

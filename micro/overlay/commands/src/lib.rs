@@ -13,6 +13,7 @@ mod account;
 mod arguments;
 mod copy;
 mod directories;
+mod export;
 mod help;
 pub mod journal;
 mod list;
@@ -34,6 +35,7 @@ pub fn register() {
         &list::COMMANDS[..],
         &copy::COMMANDS,
         &directories::COMMANDS,
+        &export::COMMANDS,
         &processes::COMMANDS,
         &top::COMMANDS,
         &memory::COMMANDS,
