@@ -46,7 +46,7 @@ const VERBS: [(&str, &str); 25] = [
     ("ls", "use `unilith ps`"),
 ];
 
-const FLAGS: [(&str, &str); 24] = [
+const FLAGS: [(&str, &str); 25] = [
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
@@ -73,6 +73,10 @@ const FLAGS: [(&str, &str); 24] = [
     ("--ipc", "a machine has its own IPC only"),
     ("--userns", "a machine has its own users only"),
     ("--log-driver", "use `unilith logs`"),
+    (
+        "--detach-keys",
+        "it is for `unilith run -it`: a program of `exec` ends with its client; -d starts one that does not",
+    ),
     ("--cidfile", "`unilith run -d` prints the id; --name gives a name"),
 ];
 

@@ -31,7 +31,8 @@ impl Line {
     /// An unknown flag before the program, or between the program and `--`.
     pub fn program<F: clap::Args>(&self, verb: &str, flags: &mut F) -> Result<Program> {
         // Behind the command's name and the verb, which has no flags before it.
-        let words: Vec<String> = std::env::args().skip(2).collect();
+        let words: Vec<String> =
+            crate::detach::words().skip(2).map(|word| word.to_string_lossy().into_owned()).collect();
         self.sort_out(verb, flags, &words)
     }
 

@@ -6,6 +6,7 @@ mod archive;
 mod backtrace;
 mod boot;
 mod connect;
+mod detach;
 mod disk;
 mod fault;
 mod foreign;
@@ -141,11 +142,11 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let verb = match Cli::try_parse() {
+    let verb = match Cli::try_parse_from(detach::words()) {
         Ok(cli) => cli.verb,
         Err(error) => foreign::exit(&error),
     };
-    match act(verb) {
+    match detach::be_child().and_then(|()| act(verb)) {
         Ok(code) => ExitCode::from(code),
         Err(fault) => {
             eprintln!("unilith: {fault}");

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 use unilith_tests::{
-    Machine, PATIENCE, Unilith, client, compile, eventually_within, slow_client, terminal::Terminal,
+    Machine, PATIENCE, Unilith, client, compile, eventually, eventually_within, slow_client,
+    terminal::Terminal,
 };
 
 /// initdb and a recovery under software emulation, and building a kernel at first.
@@ -88,6 +89,49 @@ fn bash_is_the_first_process_of_a_terminal_and_has_job_control() {
     terminal.shows("kill %1; wait; jobs; echo none\r", "\nnone\n");
     terminal.types("exit 5\r");
     assert_eq!(terminal.ends().0, Some(5));
+}
+
+/// As with docker: the terminal is free, and the machine goes on without it.
+#[test]
+fn a_program_on_a_terminal_is_left_running_by_the_detach_keys() {
+    let unilith = Unilith::new();
+    let run = |name: &str, flags: &[&str]| {
+        let words = ["-it", "-e", "PS1=> ", "--name", name];
+        let program = ["--entrypoint", "/bin/bash", "debian:bash", "--", "--norc"];
+        Terminal::start(&unilith.program_command(&[&words, flags, &program].concat()))
+    };
+    let is_there =
+        |name: &str| !unilith.run(&["ps", "-aq", "--filter", &format!("name={name}")]).out.is_empty();
+    for (name, flags, keys) in
+        [("usual", &[][..], "\x10\x11"), ("chosen", &["--detach-keys", "ctrl-x,d"], "\x18d")]
+    {
+        let mut terminal = run(name, flags);
+        terminal.shows("", "> ");
+        // What only begins like the keys is the program's: Ctrl-P is the line before, Ctrl-X alone begins commands.
+        terminal.shows("echo on$((40 + 2))\r", "on42\n");
+        terminal.shows("\x10\r", "on42\n");
+        terminal.shows("(sleep 1; echo later) & \r", "> ");
+        terminal.types(keys);
+        let (code, shown) = terminal.ends();
+        assert_eq!(code, Some(0), "{shown}");
+        assert!(shown.contains(&format!("unilith stop {name}")), "{shown}");
+        // It prints to its log, and no end of its input has come.
+        eventually("it goes on", || unilith.run(&["logs", name]).out.contains("later\r"));
+        unilith.run(&["exec", name, "--", "bash", "-c", "echo here"]).ok().says("here");
+        unilith.run(&["kill", name]).ok();
+        eventually("it is removed at its end", || !is_there(name));
+    }
+    // Whoever kills the command that waits ends the machine, as if it were one process.
+    let mut terminal = run("killed", &[]);
+    terminal.shows("", "> ");
+    drop(terminal);
+    eventually("it ended with the command", || !is_there("killed"));
+    let wrong = unilith.run(&["run", "-it", "--detach-keys", "ctrl-1", "debian:bash"]);
+    wrong.code(2).complains("`ctrl-1` is no key");
+    unilith
+        .run(&["exec", "-it", "--detach-keys", "x", "killed", "sh"])
+        .code(2)
+        .fails_with(&["run -it", "-d"]);
 }
 
 /// A thousand processes in 256 MiB, and thousands of forks: what was free is free again.

@@ -3,7 +3,7 @@
 
 use crate::output::say;
 use crate::{
-    backtrace,
+    backtrace, detach,
     fault::{Fault, Result, file},
     line::{Line, Program},
     names,
@@ -50,6 +50,9 @@ pub struct RunFlags {
     /// Run in the background and print the machine's id
     #[arg(short, long)]
     detach: bool,
+    /// The keys that leave a program on a terminal (-it) running in the background: characters or ctrl-LETTER, with commas
+    #[arg(long, value_name = "KEYS", default_value = detach::DEFAULT)]
+    detach_keys: detach::Keys,
     /// Remove the machine when it ends
     #[arg(long)]
     rm: bool,
@@ -71,6 +74,10 @@ pub struct RunFlags {
 
 pub fn act(store: &Store, mut args: Args) -> Result<u8> {
     let program = args.line.program("run", &mut args.machine)?;
+    let run = &args.machine;
+    if run.interactive && run.tty && !run.detach && io::stdin().is_terminal() && detach::is_first() {
+        return detach::wait_for_child().map_err(Fault::of_run);
+    }
     start(store, &args.machine, &program).map_err(Fault::of_run)
 }
 
@@ -164,9 +171,16 @@ fn create_with_free_name(store: &Store, mut spec: unilith_machine::record::Spec)
 fn foreground(mut machine: Held, run: &RunFlags) -> Result<u8> {
     crate::health::watch(&machine.store(), &machine);
     // Without -i the program finds its input at its end, as with docker.
-    let input: Box<dyn Read + Send> =
-        if run.interactive { Box::new(io::stdin()) } else { Box::new(io::empty()) };
     let raw = (run.tty && run.interactive).then(crate::terminal::Raw::enter).flatten();
+    let input: Box<dyn Read + Send> = match &raw {
+        Some(raw) => {
+            let (undo, log) = (Box::new(raw.undo()), machine.folder.join("supervisor.log"));
+            let leave = detach::Leave { undo, name: machine.spec.name.clone(), log };
+            Box::new(detach::Typed::new(io::stdin(), run.detach_keys.clone(), leave))
+        }
+        None if run.interactive => Box::new(io::stdin()),
+        None => Box::new(io::empty()),
+    };
     let mut terminal = Terminal { raw: raw.is_some() };
     let result = supervisor::supervise(&mut machine, &crate::boot::files, Some(input), &mut terminal);
     drop(raw);
@@ -205,7 +219,11 @@ impl Watcher for Terminal {
         let line_end = self.line_end();
         Sinks {
             // Nobody reads it any more (`| head`): the program goes on, its log is complete.
-            console: Box::new(move |bytes| drop(out.write_all(bytes).and_then(|()| out.flush()))),
+            console: Box::new(move |bytes| {
+                if !detach::is_detached() {
+                    let _ = out.write_all(bytes).and_then(|()| out.flush());
+                }
+            }),
             log: Box::new(move |text| drop(write!(io::stderr(), "{text}{line_end}"))),
         }
     }
