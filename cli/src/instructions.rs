@@ -13,7 +13,7 @@ const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 /// Applies instructions in their order. As in a Dockerfile a new entrypoint without a new command has none.
 pub fn apply(config: &mut Config, instructions: &[String]) -> Result<()> {
     let is = |text: &String, word: &str| {
-        text.trim_start().split_whitespace().next().is_some_and(|w| w.eq_ignore_ascii_case(word))
+        text.split_whitespace().next().is_some_and(|w| w.eq_ignore_ascii_case(word))
     };
     if instructions.iter().any(|i| is(i, "ENTRYPOINT")) && !instructions.iter().any(|i| is(i, "CMD")) {
         config.cmd.clear();

@@ -214,7 +214,10 @@ pub(crate) mod tests {
     fn links_keep_their_owner_and_their_time() {
         let mut header = tar::Header::new_ustar();
         header.set_entry_type(Symlink);
-        (header.set_uid(7), header.set_gid(8), header.set_mtime(9), header.set_mode(0o644));
+        header.set_uid(7);
+        header.set_gid(8);
+        header.set_mtime(9);
+        header.set_mode(0o644);
         header.set_size(0);
         let mut builder = tar::Builder::new(Vec::new());
         builder.append_link(&mut header, "l", "nowhere").unwrap();

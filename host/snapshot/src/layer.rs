@@ -111,7 +111,9 @@ impl<W: Write> Layer<W> {
             long.set_entry_type(EntryType::GNULongLink);
             long.as_mut_bytes()[..LONG_NAME.len()].copy_from_slice(LONG_NAME);
             long.set_mode(0o644);
-            (long.set_uid(0), long.set_gid(0), long.set_mtime(0));
+            long.set_uid(0);
+            long.set_gid(0);
+            long.set_mtime(0);
             long.set_size(target.len() as u64 + 1);
             long.set_cksum();
             self.tar.append(&long, target.chain(&[0][..])).map_err(failed)?;

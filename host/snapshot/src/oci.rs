@@ -178,7 +178,9 @@ fn blob_header(name: &str, size: u64) -> Result<Header> {
     let mut header = Header::new_ustar();
     header.set_path(name).map_err(|e| Error::Io(format!("writing {name}"), e))?;
     header.set_mode(0o644);
-    (header.set_uid(0), header.set_gid(0), header.set_mtime(0));
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
     header.set_size(size);
     header.set_cksum();
     Ok(header)
