@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `unilith diff` and `unilith commit`: what a running machine's root file system has otherwise than its image, and an image of
 //! what it has.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
