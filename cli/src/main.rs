@@ -17,6 +17,7 @@ mod instructions;
 mod kernel;
 mod line;
 mod linked;
+mod mapped;
 mod mounts;
 mod names;
 mod object;

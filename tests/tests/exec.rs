@@ -4,7 +4,9 @@
 
 use rustix::process::Signal;
 use std::{
+    fs,
     io::{Read, Write},
+    os::unix::fs::{PermissionsExt, symlink},
     process::{Child, Stdio},
 };
 use unilith_tests::{
@@ -121,6 +123,35 @@ fn input_comes_through_a_pipe_with_its_end_and_without_i_there_is_none() {
     assert_eq!(with_input(&unilith, &[id, "--", "cat"], b"not for it".to_vec()), (Some(0), Vec::new()));
     exec(&unilith, &["-it", id, "sh"]).fails_with(&["-t needs a terminal"]);
     is_as_before(&unilith, &machine);
+}
+
+#[test]
+fn directories_come_and_go_with_their_links_and_modes() {
+    if !is_micro() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let from = unilith.path("from");
+    fs::create_dir_all(from.join("below")).expect("the scratch directory can be written");
+    fs::write(from.join("script"), "#!/bin/sh\n").expect("it can be written");
+    fs::set_permissions(from.join("script"), fs::Permissions::from_mode(0o751)).expect("a file of the test");
+    fs::set_permissions(from.join("below"), fs::Permissions::from_mode(0o700)).expect("a directory");
+    symlink("script", from.join("link")).expect("a link of the test");
+    // It leads out of what is copied, there as here.
+    symlink("/etc", from.join("out")).expect("a link of the test");
+    let inside = |script: &str| exec(&unilith, &[&machine.id, "--", "sh", "-c", script]).ok().out;
+    unilith.run(&["cp", &from.display().to_string(), &format!("{}:/tmp/there", machine.id)]).ok();
+    let shown = inside("cd /tmp/there; readlink link out; stat -c %a script below; ls -A");
+    assert_eq!(shown, "script\n/etc\n751\n700\nbelow\nlink\nout\nscript\n");
+    inside("ln -s ../link /tmp/there/below/up; chmod 711 /tmp/there/below");
+    let to = unilith.path("to");
+    unilith.run(&["cp", &format!("{}:/tmp/there", machine.id), &to.display().to_string()]).ok();
+    let target = |name: &str| fs::read_link(to.join(name)).expect("a link").display().to_string();
+    assert_eq!([target("link"), target("out"), target("below/up")], ["script", "/etc", "../link"]);
+    let mode = |name: &str| fs::metadata(to.join(name)).expect("a file").permissions().mode() & 0o777;
+    assert_eq!((mode("script"), mode("below")), (0o751, 0o711));
+    assert_eq!(fs::read_to_string(to.join("link")).expect("a file"), "#!/bin/sh\n");
 }
 
 #[test]

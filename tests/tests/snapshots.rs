@@ -3,8 +3,6 @@
 //! what it has.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
 use std::fs;
 use unilith_tests::{Machine, Ran, Unilith, tested_kernel};
 

@@ -4,11 +4,13 @@
 
 use crate::{
     fault::{Fault, Result, file},
+    mapped,
     session::{self, Session},
 };
 use std::{
-    fs, io,
-    os::unix::fs::symlink,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 use unilith_machine::store::Store;
@@ -83,12 +85,14 @@ fn out_of(store: &Store, machine: &str, path: &str, to: &Path) -> Result<u8> {
     let between = Between::make(&machine.folder)?;
     let target = format!("{}/{name}", between.machine);
     let code = Session::open(&machine)?.run(&["cp", "-r", path, &target], false)?;
-    if code != 0 {
+    let copied = between.host.join(name);
+    // Where a part could not be copied, which the machine has said, the others are there.
+    if code != 0 && fs::symlink_metadata(&copied).is_err() {
         return Ok(code);
     }
     let to = if to.is_dir() { to.join(name) } else { to.to_path_buf() };
-    copy(&between.host.join(name), &to)?;
-    Ok(0)
+    copy(&copied, &to, Direction::Out)?;
+    Ok(code)
 }
 
 fn into(store: &Store, from: &Path, machine: &str, path: &str) -> Result<u8> {
@@ -97,20 +101,41 @@ fn into(store: &Store, from: &Path, machine: &str, path: &str) -> Result<u8> {
     let real = from.canonicalize().map_err(file("read", from))?;
     let Some(name) = real.file_name() else { return Err(Fault::new("the root directory is not copied")) };
     let between = Between::make(&machine.folder)?;
-    copy(&real, &between.host.join(name))?;
+    let links = Direction::Into { mapped: !machine.spec.platform.is_process() };
+    copy(&real, &between.host.join(name), links)?;
     let source = format!("{}/{}", between.machine, name.to_string_lossy());
     Session::open(&machine)?.run(&["cp", "-r", &source, path], false)
 }
 
+/// Which way files go, for what the shared directory holds in place of links.
+#[derive(Clone, Copy)]
+enum Direction {
+    /// Out of the shared directory: its links and modes are as the machine sees them.
+    Out,
+    /// Into it. `mapped`: QEMU reads the links there, from what it would itself have made of them.
+    Into { mapped: bool },
+}
+
 /// Copies files, directories and links; what else there is (sockets, devices) is left out.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+fn copy(from: &Path, to: &Path, direction: Direction) -> Result<()> {
     let metadata = fs::symlink_metadata(from).map_err(file("read", from))?;
-    if metadata.is_symlink() {
-        let target = fs::read_link(from).map_err(file("read", from))?;
-        return symlink(target, to).map_err(file("make the link", to));
+    let seen = match direction {
+        Direction::Out => mapped::mode(from),
+        Direction::Into { .. } => None,
+    };
+    if metadata.is_symlink() || seen.is_some_and(mapped::is_link) {
+        let target = match metadata.is_symlink() {
+            true => fs::read_link(from).map_err(file("read", from))?,
+            false => mapped::target(from).map_err(file("read", from))?,
+        };
+        let made = match direction {
+            Direction::Into { mapped: true } => mapped::make_link(&target, to),
+            _ => symlink(target, to),
+        };
+        return made.map_err(file("make the link", to));
     }
     if metadata.is_file() {
-        return fs::copy(from, to).map(|_| ()).map_err(file("write", to));
+        fs::copy(from, to).map_err(file("write", to))?;
     }
     if metadata.is_dir() {
         match fs::create_dir(to) {
@@ -119,8 +144,16 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         }
         for entry in fs::read_dir(from).map_err(file("read", from))? {
             let entry = entry.map_err(file("read", from))?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
+            if matches!(direction, Direction::Out) && entry.file_name() == mapped::FOLDER {
+                continue;
+            }
+            copy(&entry.path(), &to.join(entry.file_name()), direction)?;
         }
+    }
+    // Last: a directory that nobody may write can still be filled. `fs::copy` gives files the mode that they have here.
+    let mode = seen.or(metadata.is_dir().then(|| metadata.permissions().mode()));
+    if let Some(mode) = mode.filter(|_| metadata.is_file() || metadata.is_dir()) {
+        fs::set_permissions(to, Permissions::from_mode(mode & 0o777)).map_err(file("change", to))?;
     }
     Ok(())
 }
@@ -145,8 +178,36 @@ mod tests {
         fs::write(from.join("b/c"), "x").unwrap();
         symlink("b/c", from.join("l")).unwrap();
         let to = folder.path().join("z");
-        copy(&from, &to).unwrap();
+        copy(&from, &to, Direction::Into { mapped: false }).unwrap();
         assert_eq!(fs::read_to_string(to.join("l")).unwrap(), "x");
         assert_eq!(fs::read_link(to.join("l")).unwrap(), Path::new("b/c"));
+    }
+
+    #[test]
+    fn what_a_machine_sees_as_a_link_comes_out_as_one_and_modes_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, between, to) = (folder.path().join("a"), folder.path().join("b"), folder.path().join("c"));
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("x"), "x").unwrap();
+        symlink("../x", from.join("l")).unwrap();
+        if copy(&from, &between, Direction::Into { mapped: true }).is_err() {
+            eprintln!("skipped: this file system keeps no attributes");
+            return;
+        }
+        assert!(fs::symlink_metadata(between.join("l")).unwrap().is_file());
+        // As QEMU leaves files of a machine: private, and their mode beside.
+        fs::set_permissions(between.join("x"), Permissions::from_mode(0o600)).unwrap();
+        rustix::fs::setxattr(
+            between.join("x"),
+            mapped::MODE,
+            &0o100_751u32.to_le_bytes(),
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
+        fs::create_dir(between.join(mapped::FOLDER)).unwrap();
+        copy(&between, &to, Direction::Out).unwrap();
+        assert_eq!(fs::read_link(to.join("l")).unwrap(), Path::new("../x"));
+        assert_eq!(fs::metadata(to.join("x")).unwrap().permissions().mode() & 0o7777, 0o751);
+        assert!(!to.join(mapped::FOLDER).exists());
     }
 }

@@ -36,7 +36,7 @@ pub struct Args {
 /// Whole-system tests that run on process machines as well. The others are of QEMU, of the command with a guest of a few
 /// bytes, of pages and packages, or would build further kernels (`kernel`, `overlay`: they pass there with
 /// UNILITH_TEST_MACHINE=process).
-const ON_PROCESS_MACHINES: [&str; 22] = [
+const ON_PROCESS_MACHINES: [&str; 23] = [
     "debian",
     "exec",
     "forking",
@@ -55,6 +55,7 @@ const ON_PROCESS_MACHINES: [&str; 22] = [
     "raw",
     "redis",
     "servers",
+    "snapshots",
     "sqlite",
     "static_image",
     "static_programs",

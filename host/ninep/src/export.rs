@@ -9,6 +9,7 @@ use rustix::{
 use std::{
     collections::HashMap,
     fs::File,
+    io::{Read, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::Arc,
@@ -21,6 +22,13 @@ const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLO
 /// The attribute of a program file that holds its system-call sites. It is in none of the name spaces that files can have
 /// attributes in (xattr(7)), so nothing that is stored can be taken for it.
 pub const SITES: &[u8] = b"unilith.sites";
+/// The mode of what a machine sees where this is in a regular file of [`Access::PlainFiles`]: 32 bits, little-endian, as QEMU's
+/// `security_model=mapped-xattr` has it.
+pub const MAPPED_MODE: &str = "user.virtfs.mode";
+/// What it says of a symbolic link.
+const LINK_MODE: RawMode = 0o120_777;
+/// Longest target (Linux PATH_MAX, without the NUL).
+const MAX_TARGET: u64 = 4095;
 /// Bits of a qid's path that hold the inode number; the rest tells file systems beneath the export apart.
 const INODE_BITS: u32 = 56;
 
@@ -32,7 +40,8 @@ pub enum Access {
     /// Everything that stays in the directory.
     All,
     /// Make, change and remove regular files and directories. Host programs that follow names there meet nothing that leads
-    /// elsewhere, waits for another program or runs as its owner: no links, special files, set-user-ID bits.
+    /// elsewhere, waits for another program or runs as its owner: no links, special files, set-user-ID bits. A symbolic link
+    /// of the machine's is a regular file that holds where it leads, with the attribute [`MAPPED_MODE`].
     PlainFiles,
 }
 
@@ -97,8 +106,44 @@ impl Export {
         fs::openat2(&directory, name, PATH_ONLY, Mode::empty(), resolve)
     }
 
+    /// What the machine sees: a link of its own is one.
     pub fn stat(&self, fd: impl AsFd) -> Result<Stat> {
-        fs::statat(fd, c"", AtFlags::EMPTY_PATH)
+        let mut stat = fs::statat(&fd, c"", AtFlags::EMPTY_PATH)?;
+        if self.is_mapped_link(fd, &stat) {
+            stat.st_mode = LINK_MODE;
+        }
+        Ok(stat)
+    }
+
+    fn is_mapped_link(&self, fd: impl AsFd, stat: &Stat) -> bool {
+        let mut mode = [0; 4];
+        self.access == Access::PlainFiles
+            && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && fs::getxattr(&*by_number(fd), MAPPED_MODE, &mut mode) == Ok(mode.len())
+            && FileType::from_raw_mode(u32::from_le_bytes(mode)) == FileType::Symlink
+    }
+
+    /// The kind of a directory's entry, which a listing of this host says is `listed`.
+    pub fn kind(&self, directory: &OwnedFd, name: &[u8], listed: FileType) -> FileType {
+        if self.access != Access::PlainFiles || listed != FileType::RegularFile {
+            return listed;
+        }
+        let stat = self.child(directory, name).and_then(|fd| self.stat(fd));
+        stat.map_or(listed, |stat| FileType::from_raw_mode(stat.st_mode))
+    }
+
+    /// Where a symbolic link leads.
+    pub fn target(&self, fd: BorrowedFd<'_>) -> Result<Vec<u8>> {
+        let stat = fs::statat(fd, c"", AtFlags::EMPTY_PATH)?;
+        if self.is_mapped_link(fd, &stat) {
+            let file = fs::open(&*by_number(fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let mut target = Vec::new();
+            File::from(file).take(MAX_TARGET).read_to_end(&mut target).map_err(|_| Errno::IO)?;
+            return Ok(target);
+        }
+        // readlinkat(2) answers ENOENT where an empty path leads to no link.
+        let target = fs::readlinkat(fd, c"", Vec::new());
+        Ok(target.map_err(|e| if e == Errno::NOENT { Errno::INVAL } else { e })?.into_bytes())
     }
 
     pub fn qid(&mut self, stat: &Stat) -> Qid {
@@ -191,8 +236,22 @@ impl Export {
     }
 
     pub fn make_symlink(&self, directory: &OwnedFd, name: &[u8], target: &[u8]) -> Result<()> {
-        self.may_be_special()?;
-        fs::symlinkat(target, directory, name)
+        self.writable()?;
+        if self.access != Access::PlainFiles {
+            return fs::symlinkat(target, directory, name);
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(directory, name, flags, permissions(0o600))?;
+        let marked = fs::fsetxattr(&file, MAPPED_MODE, &LINK_MODE.to_le_bytes(), fs::XattrFlags::CREATE);
+        let made = marked.and_then(|()| {
+            let written = File::from(file).write_all(target);
+            written.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+        });
+        if made.is_err() {
+            let _ = fs::unlinkat(directory, name, AtFlags::empty());
+        }
+        // A file system without attributes has no links here.
+        made.map_err(|e| if e == Errno::OPNOTSUPP { Errno::PERM } else { e })
     }
 
     pub fn remove(&self, directory: &OwnedFd, name: &[u8], flags: u32) -> Result<()> {

@@ -329,7 +329,7 @@ impl Server {
                 }
                 break;
             }
-            let kind = entry.file_type();
+            let kind = self.export.kind(directory, name, entry.file_type());
             // What is mounted here has another number once walked to; listings say the directory's, as on Linux.
             (stat.st_ino, stat.st_mode) = (entry.ino(), kind.as_raw_mode());
             let qid = self.export.qid(&stat);
@@ -343,10 +343,7 @@ impl Server {
     }
 
     fn read_link(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
-        let target = fs::readlinkat(&self.fids.get(r.u32()?)?.path, c"", Vec::new());
-        // readlinkat(2) answers ENOENT where an empty path leads to no link.
-        let target = target.map_err(|e| if e == Errno::NOENT { Errno::INVAL } else { e })?;
-        out.string(target.to_bytes());
+        out.string(&self.export.target(self.fids.get(r.u32()?)?.path.as_fd())?);
         Ok(())
     }
 
