@@ -144,9 +144,11 @@ fn directories_come_and_go_with_their_links_and_modes() {
     unilith.run(&["cp", &from.display().to_string(), &format!("{}:/tmp/there", machine.id)]).ok();
     let shown = inside("cd /tmp/there; readlink link out; stat -c %a script below; ls -A");
     assert_eq!(shown, "script\n/etc\n751\n700\nbelow\nlink\nout\nscript\n");
-    inside("ln -s ../link /tmp/there/below/up; chmod 711 /tmp/there/below");
+    inside("cd /tmp/there/below; ln -s ../link up; mkfifo a-pipe; chmod 711 .");
     let to = unilith.path("to");
-    unilith.run(&["cp", &format!("{}:/tmp/there", machine.id), &to.display().to_string()]).ok();
+    let out = unilith.run(&["cp", &format!("{}:/tmp/there", machine.id), &to.display().to_string()]);
+    // What is no file is named, and all else comes.
+    out.code(1).complains("/tmp/there/below/a-pipe");
     let target = |name: &str| fs::read_link(to.join(name)).expect("a link").display().to_string();
     assert_eq!([target("link"), target("out"), target("below/up")], ["script", "/etc", "../link"]);
     let mode = |name: &str| fs::metadata(to.join(name)).expect("a file").permissions().mode() & 0o777;

@@ -205,15 +205,23 @@ fn copy_directory(
         Err(e) => return Err(failed(to)(e)),
     }
     let target = there.lookup(to, true).map_err(failed(to))?;
+    let mut is_whole = true;
     for name in names(dentry, from)? {
         // A directory copied into itself would never end.
         let inside = there.walk().child(dentry, &name).map_err(failed(from))?;
         if Arc::ptr_eq(inside.inode(), target.inode()) {
             return Err(Failure::about(to).because("lies in the directory that is copied"));
         }
-        copy(session, &join(from, &name), &join(to, &name), true, depth + 1, buffer)?;
+        if let Err(failure) = copy(session, &join(from, &name), &join(to, &name), true, depth + 1, buffer) {
+            if failure.is_stop {
+                return Err(failure);
+            }
+            session.fail(&failure)?;
+            is_whole = false;
+        }
     }
-    Ok(())
+    // Whoever moves the directory is not to remove it then.
+    if is_whole { Ok(()) } else { Err(Failure::about(from).because("is copied without what was named")) }
 }
 
 /// All names in a directory.
