@@ -64,7 +64,7 @@ struct Kind {
 /// A list of the crates, then each text once.
 pub fn text(root: &Path) -> Result<String> {
     let mut cargo = Command::new(repository::cargo());
-    cargo.current_dir(root).args(["metadata", "--format-version=1", "--locked", "--offline"]);
+    cargo.current_dir(root).args(["metadata", "--format-version=1", "--locked"]);
     cargo.arg("--filter-platform=x86_64-unknown-linux-gnu");
     let metadata: Metadata = serde_json::from_str(&run(&mut cargo, "cargo-web")?)
         .map_err(|e| Fault::new(format!("cargo metadata says what cannot be read: {e}")))?;
