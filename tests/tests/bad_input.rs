@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bad input: each has a clear one-line error, a failing exit code, and leaves nothing behind.
 
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
+use std::{
+    fs::{self, File, FileTimes},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    time::{Duration, SystemTime},
+};
 use unilith_tests::{Unilith, guest::Script};
 
 fn unilith() -> Unilith {
@@ -186,8 +191,22 @@ fn a_kernel_that_is_no_kernel_is_qemus_error_in_one_line() {
     fs::write(&path, "no kernel\n").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     unilith.set("UNILITH_KERNEL", &path);
+    // What the command does for its cache on the way is no line of that error.
+    let packages = unilith.path("cache/unilith/debian/archives");
+    fs::create_dir_all(&packages).unwrap();
+    let package = packages.join("old_1_amd64.deb");
+    let long_ago = SystemTime::now() - Duration::from_hours(48);
+    fs::write(&package, "of two days ago").unwrap();
+    File::options()
+        .write(true)
+        .open(&package)
+        .and_then(|f| f.set_times(FileTimes::new().set_accessed(long_ago).set_modified(long_ago)))
+        .unwrap();
+    unilith.set("XDG_CACHE_HOME", unilith.path("cache"));
+    unilith.set("UNILITH_CACHE_BUDGET", "1");
     let ran = unilith.run(&["run", "--rm", "cpio:root.cpio", "/x"]).code(125);
     ran.fails_with(&["QEMU ended"]);
+    assert!(!package.exists(), "the cache was not trimmed, so that the test says nothing");
 }
 
 #[test]

@@ -142,14 +142,15 @@ fn agreed(all: bool) -> Result<bool> {
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// Keeps the cache within its budget, after something was added.
+/// Keeps the cache within its budget, after something was added. A terminal is told: it is no error of the program, whose
+/// standard error a script may read.
 pub fn keep_budget(store: &Store) -> Result<()> {
     let budget = match std::env::var(BUDGET_VARIABLE) {
         Err(_) => BUDGET,
         Ok(text) => text.parse::<Size>().map_err(|e| Fault::new(format!("{BUDGET_VARIABLE}: {e}")))?.0,
     };
     let freed = prepare::cache()?.trim(budget, &super::images::in_use(store)?);
-    if freed > 0 {
+    if freed > 0 && io::stderr().is_terminal() {
         eprintln!(
             "unilith: the cache was over its budget of {}: {} of what was used longest ago are gone",
             bytes(budget),
