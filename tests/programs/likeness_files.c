@@ -328,6 +328,46 @@ static void devices_have_no_places(void) {
     }
 }
 
+static int through_link(int fd, int flags) {
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    return open(link, flags);
+}
+
+// proc_pid_fd(5): a pipe that is opened through its link is open once more, for itself, in either direction. bash's `exec 4< <(PROGRAM)`
+// closes what it opened it by.
+static void a_link_opens_a_pipe_anew(void) {
+    int ends[2];
+    char text[64], name[64], link[32];
+    struct stat stat;
+    CHECK(pipe(ends) == 0 && fstat(ends[0], &stat) == 0);
+    int reader = through_link(ends[0], O_RDONLY), writer = through_link(ends[0], O_WRONLY | O_NONBLOCK);
+    CHECK(reader >= 0 && writer >= 0 && close(ends[0]) == 0);
+    CHECK(write(ends[1], "one", 3) == 3 && close(ends[1]) == 0);
+    CHECK(read(reader, text, sizeof text) == 3 && fcntl(reader, F_SETFL, O_NONBLOCK) == 0);
+    CHECK(read(reader, text, sizeof text) == -1 && errno == EAGAIN && read(writer, text, 1) == -1 && errno == EBADF);
+    int path = through_link(reader, O_PATH);
+    snprintf(name, sizeof name, "pipe:[%lu]", (unsigned long)stat.st_ino);
+    for (int i = 0; i < 3; i++) {
+        int fd = i == 0 ? reader : i == 1 ? writer : path;
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        int length = readlink(link, text, sizeof text);
+        CHECK(length == (int)strlen(name) && memcmp(text, name, length) == 0);
+        CHECK(lstat(link, &stat) == 0 && S_ISLNK(stat.st_mode) && stat.st_size == 64);
+        CHECK((stat.st_mode & 07777) == (i == 0 ? 0500u : i == 1 ? 0300u : 0u));
+        CHECK(fstat(fd, &stat) == 0 && S_ISFIFO(stat.st_mode));
+    }
+    CHECK(close(writer) == 0 && read(reader, text, sizeof text) == 0 && close(reader) == 0 && close(path) == 0);
+}
+
+static void links_of_what_is_no_file_open_nothing(void) {
+    int none[] = {eventfd(0, 0), epoll_create1(0), socket(AF_UNIX, SOCK_STREAM, 0), inotify_init()};
+    for (int i = 0; i < 4; i++) {
+        CHECK(none[i] >= 0 && through_link(none[i], O_RDONLY) == -1 && errno == ENXIO);
+        CHECK(close(none[i]) == 0);
+    }
+}
+
 int main(void) {
     devices_have_no_places();
     CHECK(mkdir("/tmp/likeness", 0755) == 0 && chdir("/tmp/likeness") == 0);
@@ -348,6 +388,8 @@ int main(void) {
     old_calls_tell_of_file_systems();
     what_more_follows_is_held();
     limits_are_told();
+    a_link_opens_a_pipe_anew();
+    links_of_what_is_no_file_open_nothing();
     puts("all likeness tests of files passed");
     return 0;
 }

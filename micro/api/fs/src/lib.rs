@@ -254,6 +254,13 @@ pub trait File: Any + Send + Sync {
         None
     }
 
+    /// Opens what has no inode once more, through its link in /proc (proc_pid_fd(5)): a file of its own, since each is closed once.
+    /// `ENXIO`: it cannot be opened, as sockets and the files behind eventfd(2), epoll(7) and their like.
+    fn open_anew(self: Arc<Self>, flags: u32) -> Result<Arc<dyn File>> {
+        let _ = flags;
+        Err(ENXIO)
+    }
+
     /// For mmap: `ENODEV` by default.
     fn page_source(&self) -> Result<Arc<dyn PageSource>> {
         Err(ENODEV)

@@ -306,6 +306,10 @@ impl File for Stream {
     fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
         ioctl(command, argument)
     }
+    /// Nothing ends when a stream is closed, so that it serves all who open it, in the direction that it has.
+    fn open_anew(self: Arc<Self>, _: u32) -> Result<Arc<dyn File>> {
+        Ok(self)
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

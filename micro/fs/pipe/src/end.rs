@@ -16,6 +16,9 @@ const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 /// Device number of pipes, as an anonymous file system has it.
 const DEVICE: u64 = 0x0e;
 const FIONREAD: u32 = 0x541b;
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
 const O_DIRECT: u32 = 0o40000;
 
 /// Where the next bytes of a write go, and how many may.
@@ -291,6 +294,15 @@ impl File for PipeEnd {
 
     fn inode(&self) -> Option<&Arc<dyn Inode>> {
         self.inode.as_ref()
+    }
+
+    /// As an end of the same pipe, for whatever direction is asked for; it never waits for the other side (fifo_open() of Linux for
+    /// pipes without a name).
+    fn open_anew(self: Arc<Self>, flags: u32) -> Result<Arc<dyn File>> {
+        let (reads, writes) = (flags & O_ACCMODE != O_WRONLY, flags & O_ACCMODE != O_RDONLY);
+        let end = PipeEnd::new(self.pipe.clone(), reads, writes, None);
+        end.flags_changed(flags);
+        Ok(end)
     }
 
     fn close(&self) -> Result<()> {

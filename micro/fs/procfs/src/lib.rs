@@ -77,6 +77,12 @@ pub enum Entry {
         text: Text,
         lead: Lead,
     },
+    /// As [`Entry::Magic`], for a descriptor: `permissions` are those that it was opened with.
+    Descriptor {
+        text: Text,
+        lead: Lead,
+        permissions: fn(Key) -> Result<u32>,
+    },
     Directory(&'static [Row]),
     /// A directory of numbers that come and go.
     Changing(&'static dyn Changing),
@@ -149,7 +155,7 @@ impl Body {
             Body::Table { .. }
             | Body::Both { .. }
             | Body::Entry(Entry::Directory(_) | Entry::Changing(_)) => FileType::Directory,
-            Body::Entry(Entry::Link(_) | Entry::Magic { .. }) => FileType::Symlink,
+            Body::Entry(Entry::Link(_) | Entry::Magic { .. } | Entry::Descriptor { .. }) => FileType::Symlink,
             Body::Entry(
                 Entry::Fixed(_)
                 | Entry::Text(_)
@@ -250,6 +256,7 @@ impl Inode for Node {
         let kind = self.body.kind();
         let permissions = match self.body {
             Body::Entry(Entry::File { permissions, .. } | Entry::Opens { permissions, .. }) => permissions,
+            Body::Entry(Entry::Descriptor { permissions, .. }) => permissions(self.key)?,
             _ if kind == FileType::Regular => 0o444,
             _ if kind == FileType::Directory => 0o555,
             _ => 0o777,
@@ -261,6 +268,10 @@ impl Inode for Node {
         (stat.accessed, stat.modified, stat.changed) = (self.born, self.born, self.born);
         if kind == FileType::Directory {
             stat.links = 2;
+        }
+        if matches!(self.body, Body::Entry(Entry::Descriptor { .. })) {
+            // As on Linux, whatever the target's length is.
+            stat.size = 64;
         }
         let table = match self.body {
             Body::Table { rows, below } => Some((rows, below)),
@@ -283,7 +294,7 @@ impl Inode for Node {
 
     fn magic(&self) -> Option<Result<Magic>> {
         match self.body {
-            Body::Entry(Entry::Magic { lead, .. }) => Some(lead(self.key)),
+            Body::Entry(Entry::Magic { lead, .. } | Entry::Descriptor { lead, .. }) => Some(lead(self.key)),
             _ => None,
         }
     }
@@ -317,7 +328,9 @@ impl Inode for Node {
 
     fn read_link(&self) -> Result<Vec<u8>> {
         match self.body {
-            Body::Entry(Entry::Link(text) | Entry::Magic { text, .. }) => text(self.key),
+            Body::Entry(Entry::Link(text) | Entry::Magic { text, .. } | Entry::Descriptor { text, .. }) => {
+                text(self.key)
+            }
             _ => Err(EINVAL),
         }
     }

@@ -162,7 +162,10 @@ impl<'a> Walk<'a> {
         }
         let place = match magic? {
             Magic::Place(place) => place.downcast::<Dentry>().map_err(|_| EIO)?,
-            Magic::File(file) => Dentry::unnamed(self.root.mount(), Arc::new(OpenFile(file)), b"file")?,
+            Magic::File(file) => {
+                let inode = file.inode().cloned().unwrap_or_else(|| Arc::new(OpenFile(file)));
+                Dentry::unnamed(self.root.mount(), inode, b"file")?
+            }
         };
         self.crossing(link, &place)?;
         Ok(Jump::Place(place))
@@ -258,16 +261,20 @@ pub(crate) enum Jump {
 /// The inode of a file that has none of its own, behind a link of /proc.
 struct OpenFile(Arc<dyn File>);
 
+impl Dentry {
+    /// Whether this stands for a file that has no inode of its own, a pipe without a name for one: no path says what it is.
+    pub fn is_open_file(&self) -> bool {
+        self.inode().as_any().is::<OpenFile>()
+    }
+}
+
 impl Inode for OpenFile {
     fn stat(&self) -> Result<Stat> {
         self.0.stat()
     }
 
-    fn open(&self, _this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
-        if self.0.stat()?.kind == FileType::Socket {
-            return Err(ENXIO);
-        }
-        Ok(self.0.clone())
+    fn open(&self, _this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
+        self.0.clone().open_anew(flags)
     }
 
     fn set_attr(&self, change: &SetAttr) -> Result<()> {

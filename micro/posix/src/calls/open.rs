@@ -133,7 +133,7 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
     if let Some(before) = &before {
         unmap_behind(before, 0);
     }
-    let description = Description::new(file, flags, Some(dentry));
+    let description = Description::new(file, flags, Some(dentry).filter(|dentry| !dentry.is_open_file()));
     description.happened(notify::OPEN);
     if before.is_some_and(|before| before.kind == FileType::Regular) {
         description.happened(notify::MODIFY);

@@ -17,6 +17,11 @@ use epoll::Epoll;
 use eventfd::EventFd;
 use procfs::{Changing, Entry, Key, Output};
 
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
+const O_RDWR: u32 = 2;
+const O_PATH: u32 = 0o10000000;
 const O_CLOEXEC: u32 = 0o2000000;
 
 fn number(name: &str) -> Result<i32> {
@@ -53,7 +58,7 @@ fn numbers(of: Key, from: u32, most: usize) -> Vec<u32> {
 
 /// What readlink shows for a descriptor: its path, or its kind and number.
 fn shown(description: &Description) -> Result<Vec<u8>> {
-    if let Some(place) = description.place() {
+    if let Some(place) = description.place().filter(|place| !place.is_open_file()) {
         return place.path_from(&files::current().root()).ok_or(ENOENT);
     }
     let file = description.file().as_any();
@@ -71,6 +76,18 @@ fn shown(description: &Description) -> Result<Vec<u8>> {
         FileType::Fifo => format!("pipe:[{}]", stat.inode),
         FileType::Socket => format!("socket:[{}]", stat.inode),
         _ => "anon_inode:[file]".into(),
+    })
+}
+
+/// Permissions of a descriptor's link (proc_pid_fd(5)): the owner's, for what it was opened for.
+fn permissions(fd: Key) -> Result<u32> {
+    let flags = open(fd)?.flags();
+    Ok(match flags & O_ACCMODE {
+        _ if flags & O_PATH != 0 => 0,
+        O_RDONLY => 0o500,
+        O_WRONLY => 0o300,
+        O_RDWR => 0o700,
+        _ => 0,
     })
 }
 
@@ -93,7 +110,7 @@ impl Changing for Descriptors {
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
         let fd = key_of(key, number(name)?);
         open(fd)?;
-        Ok((Entry::Magic { text: |fd| shown(&*open(fd)?), lead }, fd))
+        Ok((Entry::Descriptor { text: |fd| shown(&*open(fd)?), lead, permissions }, fd))
     }
 
     fn kind(&self) -> FileType {
