@@ -8,6 +8,7 @@
 pub mod guest;
 pub mod memcached;
 pub mod overlay;
+pub mod source;
 pub mod terminal;
 
 use rustix::process::{Pid, Signal, kill_process};

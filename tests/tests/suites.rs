@@ -10,13 +10,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::Write,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
-use unilith_image::{Cache, Quiet, SourcePackage};
-use unilith_tests::{Machine, Unilith, eventually, finish, root};
+use unilith_tests::{Machine, Unilith, eventually, finish, root, source};
 
 /// Values of `--ukl` beside none, which is ordinary Linux. Those with `base` are for programs that are linked into Linux.
 const LEVELS: [&str; 5] = ["cpl0", "cpl0,byp", "cpl0,byp,call,ret,shortcut", "base", "base,byp,shortcut"];
@@ -106,24 +104,10 @@ fn words(level: &str) -> Vec<&str> {
     if level.is_empty() { vec![] } else { vec!["--ukl", level] }
 }
 
-/// Debian's source of a package, unpacked.
-fn source(unilith: &Unilith, name: &str) -> PathBuf {
-    let cache = Cache::of_user().expect("a cache folder");
-    let package = SourcePackage::find(name, &cache, false, &Quiet).expect("Debian's package lists");
-    let (_, description) = package.fetch(&cache, &Quiet).expect("Debian's source package");
-    let folder = unilith.path(name);
-    let mut unpack = Command::new("dpkg-source");
-    finish(unpack.args(["--no-check", "--extract"]).arg(description).arg(&folder), PATIENCE).ok();
-    folder
-}
-
-/// Keeps what a suite printed, behind what it printed before, and says how it went.
+/// Keeps what a suite printed, and says how it went.
 fn keep(suite: &str, level: &str, text: &str, results: &Results) {
-    let folder = root().join("target/suites");
-    fs::create_dir_all(&folder).expect("target can be written");
     let level = if level.is_empty() { "linux" } else { level };
-    let file = fs::OpenOptions::new().create(true).append(true).open(folder.join(format!("{suite}-{level}")));
-    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("target can be written");
+    source::keep(&format!("{suite}-{level}"), text);
     let passed = results.values().filter(|passed| **passed).count();
     eprintln!("{suite} at {level}: {passed} of {} passed", results.len());
     assert!(passed > 0, "{suite} at {level}: {text}");
@@ -194,7 +178,7 @@ fn run_glibc(unilith: &Unilith, image: &Path, level: &str, names: Option<&BTreeS
 #[ignore = "builds Linux and fetches glibc's source"]
 fn glibcs_own_tests_of_threads_and_signals_pass_as_on_ordinary_linux() {
     let unilith = Unilith::new();
-    let source = source(&unilith, "glibc");
+    let source = source::unpack(&unilith, "glibc");
     let Asked { all, levels } = asked();
     let ordinary = compile_glibc(&unilith, &source, "glibc-tests", if all { &[] } else { &GLIBC }, "");
     let linked = levels.iter().any(|level| is_linked(level)).then(|| {
@@ -260,7 +244,7 @@ fn run_redis(unilith: &Unilith, source: &Path, level: &str, files: &[&str]) -> R
 #[ignore = "builds Linux and Redis, and fetches its source"]
 fn redis_own_suite_passes_as_on_ordinary_linux() {
     let unilith = Unilith::new();
-    let source = source(&unilith, "redis");
+    let source = source::unpack(&unilith, "redis");
     let Asked { all, levels } = asked();
     let files: &[&str] = if all { &REDIS_ALL } else { &REDIS };
     compare("redis", &levels, &|_, _| true, &mut |level, names| {
@@ -294,7 +278,7 @@ fn run_memcached(unilith: &Unilith, source: &Path, level: &str, files: &BTreeSet
 #[ignore = "builds Linux and memcached, and fetches its source"]
 fn memcacheds_own_suite_passes_as_on_ordinary_linux() {
     let unilith = Unilith::new();
-    let source = source(&unilith, "memcached");
+    let source = source::unpack(&unilith, "memcached");
     // The tests ask a binary beside them what it can do.
     let build = "CC=cc ./configure --disable-docs --disable-coverage >log 2>&1 && make memcached >>log 2>&1 && \
                  ln memcached memcached-debug";

@@ -63,7 +63,7 @@ const ON_PROCESS_MACHINES: [&str; 23] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 3] = ["containers", "fuzz", "lives"];
+const WITH_LONG: [&str; 4] = ["containers", "fuzz", "lives", "process_suites"];
 
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];
