@@ -201,7 +201,7 @@ pub fn object(
         if platform.is_process() { ("kernel-process", "plat-process") } else { ("kernel", "plat-pc") };
     let features: Vec<&str> = features.iter().copied().chain([feature, "linked"]).collect();
     // The linker scripts know it by this name.
-    kept("kernel.o", &features, |root, new| {
+    kept("kernel.o", &features, unilith_static::RECIPE, |root, new| {
         progress.step("building the kernel that programs are linked with");
         let what = ["rustc", "-p", "kernel", "--lib", "--crate-type", "staticlib", "--profile", profile];
         cargo(root, &what, &features, progress)?;
@@ -212,18 +212,24 @@ pub fn object(
 
 /// The stub that UEFI firmware starts, from the cache or newly built: an ELF file.
 pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
-    kept("efi-stub", &["efi-stub"], |root, new| {
+    kept("efi-stub", &["efi-stub"], "", |root, new| {
         progress.step("building the UEFI stub");
         cargo(root, &["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"], &[], progress)?;
         fs::copy(root.join("target/kernel/efi-stub"), new).map(drop).map_err(file("copy the stub to", new))
     })
 }
 
-/// A file that is built from `micro/`, from the cache, or made by `make` below the repository's root and kept.
-fn kept(name: &str, features: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
+/// A file that is built from `micro/`, from the cache, or made by `make` below the repository's root and kept. `recipe` is what
+/// beside `micro/` decides what it is.
+fn kept(
+    name: &str,
+    features: &[&str],
+    recipe: &str,
+    make: impl FnOnce(&Path, &Path) -> Result<()>,
+) -> Result<PathBuf> {
     let root = repository::sources(name)?;
     let cache = unilith_machine::dirs::cache()?.join("kernels");
-    let folder = cache.join(digest(&root, features)?);
+    let folder = cache.join(digest(&root, &[features, &[recipe]].concat())?);
     let target = folder.join(name);
     if target.is_file() {
         return Ok(target);

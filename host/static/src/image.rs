@@ -31,35 +31,7 @@ pub fn objects_of(program: &[u8]) -> Option<Vec<u8>> {
 
 /// Where programs begin (`micro/kernel/linked.ld`).
 const PROGRAM: u64 = 0x40_0000;
-/// Sections of a kernel's objects that are nothing to a link, or are about unwinding, which it does not do.
-const USELESS: [&str; 8] = [
-    ".comment",
-    ".llvm*",
-    ".eh_frame",
-    ".rela.eh_frame",
-    ".gcc_except_table*",
-    ".rela.gcc_except_table*",
-    ".note.gnu*",
-    ".group",
-];
-
 impl Workshop {
-    /// Makes one relocatable object of the kernel's library. Only what has the kernel's prefix has a name outside of it: its
-    /// `memcpy` is not the program's.
-    pub fn kernel_object(&self, library: &Path, to: &Path) -> Result<()> {
-        let all = to.with_extension("all");
-        let mut together = command("ld");
-        run(
-            "putting the kernel together",
-            together.args(["-r", "--whole-archive", "-o"]).arg(&all).arg(library),
-        )?;
-        let mut localize = command("objcopy");
-        localize.args(["--wildcard", "--keep-global-symbol=unilith_*", "--strip-debug"]);
-        localize.args(USELESS.map(|name| format!("--remove-section={name}")));
-        run("hiding the kernel's names", localize.arg(&all).arg(to))?;
-        std::fs::remove_file(&all).map_err(|e| StaticError::io("remove", &all, &e))
-    }
-
     /// Links the objects of a program with the kernel: `kernel` is a file named `kernel.o`. `script` is `process` or `pc`.
     pub fn link(
         &self,
@@ -175,7 +147,7 @@ fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
 }
 
 /// The names that an object or image defines for others.
-fn exported(elf: &[u8]) -> Result<BTreeSet<String>> {
+pub(crate) fn exported(elf: &[u8]) -> Result<BTreeSet<String>> {
     let file = object::File::parse(elf).map_err(|e| StaticError::new(e.to_string()))?;
     let defined = file.symbols().filter(|s| s.is_global() && s.is_definition());
     Ok(defined.filter_map(|s| s.name().ok().map(str::to_string)).collect())

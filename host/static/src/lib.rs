@@ -13,12 +13,14 @@
 
 mod compile;
 mod image;
+mod kernel;
 mod libc;
 mod reach;
 pub mod size;
 
 pub use compile::Outcome;
 pub use image::{Linked, objects_of};
+pub use kernel::RECIPE;
 
 use std::{
     fmt, fs, io,

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel as one object that programs are linked with.
+
+use crate::{Result, StaticError, Workshop, command, image::exported, read, run};
+use object::read::archive::ArchiveFile;
+use std::{collections::BTreeSet, path::Path};
+
+/// What decides what becomes of a kernel's library: an object that is kept was made by this.
+pub const RECIPE: &str = include_str!("kernel.rs");
+/// What names of the kernel begin with that a program may use.
+const PREFIX: &str = "unilith_";
+/// Sections of a kernel's objects that are nothing to a link, or are about unwinding, which it does not do.
+const USELESS: [&str; 8] = [
+    ".comment",
+    ".llvm*",
+    ".eh_frame",
+    ".rela.eh_frame",
+    ".gcc_except_table*",
+    ".rela.gcc_except_table*",
+    ".note.gnu*",
+    ".group",
+];
+
+impl Workshop {
+    /// Makes one relocatable object of the kernel's library: of its members that have the kernel's names, and of those which they
+    /// need. Compilers put more into a library, Debian's Rust what C++ unwinds its stack with. Only what has the kernel's prefix
+    /// has a name outside of the object: its `memcpy` is not the program's.
+    pub fn kernel_object(&self, library: &Path, to: &Path) -> Result<()> {
+        let all = to.with_extension("all");
+        let mut together = command("ld");
+        for name in kernels_names(&read(library)?)? {
+            together.args(["-u", &name]);
+        }
+        run("putting the kernel together", together.args(["-r", "-o"]).arg(&all).arg(library))?;
+        let mut localize = command("objcopy");
+        localize.args(["--wildcard", &format!("--keep-global-symbol={PREFIX}*"), "--strip-debug"]);
+        localize.args(USELESS.map(|name| format!("--remove-section={name}")));
+        run("hiding the kernel's names", localize.arg(&all).arg(to))?;
+        std::fs::remove_file(&all).map_err(|e| StaticError::io("remove", &all, &e))
+    }
+}
+
+/// What has the kernel's prefix and is defined in a library.
+fn kernels_names(library: &[u8]) -> Result<BTreeSet<String>> {
+    let unreadable = |e: object::Error| StaticError::new(format!("the kernel's library: {e}"));
+    let mut names = BTreeSet::new();
+    for member in ArchiveFile::parse(library).map_err(unreadable)?.members() {
+        let member = member.map_err(unreadable)?;
+        // The list of what the compiler knows of the crate is no object.
+        let data = member.data(library).map_err(unreadable)?;
+        if data.starts_with(b"\x7fELF") {
+            names.extend(exported(data)?.into_iter().filter(|name| name.starts_with(PREFIX)));
+        }
+    }
+    Ok(names)
+}
