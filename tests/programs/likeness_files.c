@@ -360,6 +360,29 @@ static void a_link_opens_a_pipe_anew(void) {
     CHECK(close(writer) == 0 && read(reader, text, sizeof text) == 0 && close(reader) == 0 && close(path) == 0);
 }
 
+// Who waits for the other side of a FIFO has met it, though that is gone before the waiter's turn.
+static void who_came_and_went_was_there(void) {
+    CHECK(mkfifo("meeting", 0600) == 0);
+    for (int i = 0; i < 50; i++) {
+        int mine = i % 2 ? O_WRONLY : O_RDONLY, theirs = i % 2 ? O_RDONLY : O_WRONLY;
+        pid_t child = fork();
+        if (child == 0) {
+            usleep(i * 100);
+            int fd = open("meeting", theirs);
+            _exit(fd < 0 || close(fd) != 0);
+        }
+        int fd = open("meeting", mine);
+        CHECK(fd >= 0 && ends_well(child) && close(fd) == 0);
+    }
+    // Nobody has hung up where nobody has been.
+    int reader = open("meeting", O_RDONLY | O_NONBLOCK);
+    struct pollfd polled = {.fd = reader, .events = POLLIN};
+    CHECK(reader >= 0 && poll(&polled, 1, 0) == 0);
+    int writer = open("meeting", O_WRONLY);
+    CHECK(writer >= 0 && poll(&polled, 1, 0) == 0 && close(writer) == 0);
+    CHECK(poll(&polled, 1, 0) == 1 && polled.revents == POLLHUP && close(reader) == 0 && unlink("meeting") == 0);
+}
+
 static void links_of_what_is_no_file_open_nothing(void) {
     int none[] = {eventfd(0, 0), epoll_create1(0), socket(AF_UNIX, SOCK_STREAM, 0), inotify_init()};
     for (int i = 0; i < 4; i++) {
@@ -390,6 +413,7 @@ int main(void) {
     limits_are_told();
     a_link_opens_a_pipe_anew();
     links_of_what_is_no_file_open_nothing();
+    who_came_and_went_was_there();
     puts("all likeness tests of files passed");
     return 0;
 }

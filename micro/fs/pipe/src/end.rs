@@ -36,6 +36,8 @@ pub struct PipeEnd {
     packets: AtomicBool,
     /// Of a FIFO.
     inode: Option<Arc<dyn Inode>>,
+    /// Of a FIFO that nobody had open at the other side: how often that had been opened.
+    alone_since: Option<usize>,
     /// The last descriptor is gone. Handles may live on, in an epoll instance for one: they are no readers or writers.
     closed: AtomicBool,
 }
@@ -47,15 +49,19 @@ impl PipeEnd {
         writes: bool,
         inode: Option<Arc<dyn Inode>>,
     ) -> Arc<PipeEnd> {
-        {
+        let alone_since = {
             let mut state = pipe.state.lock();
             state.readers += reads as usize;
             state.writers += writes as usize;
-        }
+            state.reader_opens = state.reader_opens.wrapping_add(reads as usize);
+            state.writer_opens = state.writer_opens.wrapping_add(writes as usize);
+            let (there, opens) = state.other_side(reads);
+            (inode.is_some() && there == 0).then_some(opens)
+        };
         // Who waits for the other side of a FIFO to come.
         pipe.queue.wake_all(Events::ALL);
         let (packets, closed) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(PipeEnd { pipe, reads, writes, packets, inode, closed })
+        Arc::new(PipeEnd { pipe, reads, writes, packets, inode, alone_since, closed })
     }
 
     pub fn pipe(&self) -> &Arc<Pipe> {
@@ -68,6 +74,11 @@ impl PipeEnd {
 
     pub fn writes(&self) -> bool {
         self.writes
+    }
+
+    /// Whether the other side is open or was so once, since this end is.
+    pub(crate) fn had_company(&self, state: &State) -> bool {
+        self.alone_since.is_none_or(|opens| state.other_side(self.reads).1 != opens)
     }
 
     /// The other side sees that this end is gone.
@@ -267,7 +278,9 @@ impl File for PipeEnd {
         let state = self.pipe.state.lock();
         let mut events = Events::NONE;
         if self.reads {
-            events = events.with(READABLE, state.buffer.length() > 0).with(Events::HUP, state.writers == 0);
+            // Not before a writer was there: who opens a FIFO without waiting would spin (pipe_poll() of Linux).
+            let hung_up = state.writers == 0 && self.had_company(&state);
+            events = events.with(READABLE, state.buffer.length() > 0).with(Events::HUP, hung_up);
         }
         if self.writes {
             let room = PipeEnd::room(&state) >= PIPE_BUF;

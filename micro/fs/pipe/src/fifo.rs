@@ -37,11 +37,9 @@ pub fn fifo(inode: &Arc<dyn Inode>, reads: bool, writes: bool) -> Fifo {
 }
 
 impl Fifo {
-    /// `EAGAIN` until the other side is open.
+    /// `EAGAIN` until the other side is open, or was so: it may be closed again before who waits gets its turn.
     pub fn partner(&self) -> Result<()> {
-        let state = self.pipe.state.lock();
-        let missing = if self.end.reads() { state.writers } else { state.readers } == 0;
-        if missing { Err(EAGAIN) } else { Ok(()) }
+        if self.end.had_company(&self.pipe.state.lock()) { Ok(()) } else { Err(EAGAIN) }
     }
 
     pub fn queue(&self) -> &WaitQueue {

@@ -36,11 +36,21 @@ struct State {
     capacity: usize,
     readers: usize,
     writers: usize,
+    /// How often either side was opened: who waits for the other side of a FIFO learns of one that has come and gone.
+    reader_opens: usize,
+    writer_opens: usize,
     /// Somebody moves bytes out, or in, outside the lock.
     reading: bool,
     writing: bool,
     /// Somebody found the turn taken and waits.
     turn_wanted: bool,
+}
+
+impl State {
+    /// How many have the other side of a reader, or a writer, open, and how often it was opened.
+    fn other_side(&self, of_reader: bool) -> (usize, usize) {
+        if of_reader { (self.writers, self.writer_opens) } else { (self.readers, self.reader_opens) }
+    }
 }
 
 /// What the two ends share.
@@ -60,6 +70,8 @@ impl Pipe {
             capacity: DEFAULT_CAPACITY,
             readers: 0,
             writers: 0,
+            reader_opens: 0,
+            writer_opens: 0,
             reading: false,
             writing: false,
             turn_wanted: false,
