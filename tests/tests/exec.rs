@@ -10,7 +10,7 @@ use std::{
     process::{Child, Stdio},
 };
 use unilith_tests::{
-    Machine, Ran, Unilith, eventually, signal, terminal::Terminal, tested_kernel, tested_machine,
+    Machine, Ran, Unilith, compile, eventually, signal, terminal::Terminal, tested_kernel, tested_machine,
 };
 
 /// Nothing that is written is larger than what pipes and windows hold together.
@@ -297,4 +297,23 @@ fn a_process_machine_with_several_processors_runs_further_programs_or_says_why_n
         assert_eq!(pipeline.ok().out, "42\n");
     }
     exec(&unilith, &[&machine.id, "ps"]).ok();
+}
+
+/// Programs that take all processes: somebody from outside still gets in, looks around and ends them.
+#[test]
+fn a_machine_whose_program_has_used_up_all_processes_can_be_entered() {
+    let unilith = Unilith::new();
+    compile(&unilith, &["cc", "-O1", "-static"], "zombies.c", &[]);
+    let bomb = "bomb() { bomb | bomb & }; bomb; while :; do sleep 1000; done";
+    for (script, left) in [(bomb, &["bash", "sleep"][..]), ("exec /here/program", &["program"])] {
+        let words = ["-m", "96M", "--network", "none", "-v", ".:/here:ro", "debian:bash", "--", "-c", script];
+        let machine = unilith.start(&words);
+        eventually("it is refused a process", || machine.log().contains("fork: "));
+        exec(&unilith, &[&machine.id, "bash", "-c", "echo in; (echo and its child) | cat"])
+            .ok()
+            .says("in\nand its child\n");
+        exec(&unilith, &[&machine.id, "bash", "-c", "kill -9 -1; echo killed"]).ok().says("killed");
+        eventually("all others are dead", || processes(&unilith, &machine) == left);
+        assert!(!machine.log().contains("out of memory"), "others had to end");
+    }
 }

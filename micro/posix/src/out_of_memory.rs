@@ -3,12 +3,13 @@
 //!
 //! As in Linux the victim is the process with the largest score: pages it has in memory and page tables, plus what was
 //! written to its oom_score_adj in thousandths of the machine's memory. The first process counts a quarter, for the machine
-//! goes with it; then the machine says how much memory it had.
+//! goes with it; then the machine says how much memory it had. What somebody started from outside counts half: it may be there to
+//! see what takes all memory.
 
 use crate::calls::end;
 use crate::calls::signals::{self, SIGKILL};
 use crate::process::{FIRST_PID, Process};
-use crate::processes;
+use crate::processes::{self, Claim};
 use crate::task::Task;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -46,7 +47,11 @@ const DESCRIPTORS_OF_A_PAGE: usize = 4;
 fn choose() -> Option<Arc<Process>> {
     let total = api_mem::statistics().0;
     let weighed = processes::all().filter_map(|process| {
-        let share = if process.pid == FIRST_PID { 4 } else { 1 };
+        let share = match process.claim {
+            _ if process.pid == FIRST_PID => 4,
+            Claim::Visitor => 2,
+            _ => 1,
+        };
         let made = (process.files.descriptors.count() / DESCRIPTORS_OF_A_PAGE) as i64;
         Some(((weight(&process, total)? + made) / share, process))
     });

@@ -9,7 +9,7 @@ use crate::calls::prctl::Settings;
 use crate::calls::signals::{self, ProcessSignals, SigInfo};
 use crate::exec::{self, Prepared};
 use crate::process::{Beginning, Credentials, Process, Program};
-use crate::processes;
+use crate::processes::{self, Claim};
 use crate::task::Task;
 use abi::{Errno, Result, errno::*};
 use alloc::boxed::Box;
@@ -64,33 +64,34 @@ impl Drop for Number {
 /// Starts the first of `paths` that is a program, as execvp(3) looks for one, beside `first`. The caller is a kernel thread.
 pub fn start(
     first: &Process,
-    wanted: Wanted<'_>,
+    wanted: &Wanted<'_>,
     paths: &[Vec<u8>],
 ) -> core::result::Result<Arc<Process>, Refusal> {
     if !mem::may_be_several() {
         return Err(Refusal::OneProcess);
     }
-    processes::may_begin()?;
-    let number = Number(processes::allocate()?);
+    processes::may_begin(Claim::Outside)?;
+    let number = Number(processes::allocate(Claim::Outside)?);
     let pid = number.0;
     let Wanted { arguments, environment, working, credentials, streams, terminal } = wanted;
     let beginning = Beginning {
-        credentials,
-        files: first.files.beside(working),
+        credentials: credentials.clone(),
+        files: first.files.beside(working.clone()),
         signals: ProcessSignals::new(),
         limits: Limits::default(),
         sessions: Sessions { group: pid, session: pid },
         settings: Settings::default(),
         parent: 0,
         exit_signal: 0,
+        claim: Claim::Visitor,
         program: None,
         space: None,
     };
     let process = Process::begin(pid, beginning);
-    let prepared = prepare(&process, paths, &arguments, &environment)?;
+    let prepared = prepare(&process, paths, arguments, environment)?;
     let Prepared { space, loaded, file, comm } = prepared;
     for description in streams {
-        process.files.descriptors.insert(description, false)?;
+        process.files.descriptors.insert(description.clone(), false)?;
     }
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     let thread = sched::spawn(true, Start::Program(Box::new(Frame::at_start(entry, stack))))?;

@@ -11,7 +11,7 @@ use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
 use crate::cpu_time::Usage;
 use crate::files::Files;
-use crate::processes;
+use crate::processes::{self, Claim};
 use crate::restart::Restarts;
 use crate::task::Task;
 use alloc::sync::Arc;
@@ -40,6 +40,8 @@ pub struct Process {
     pub sessions: SpinLock<Sessions>,
     pub settings: SpinLock<Settings>,
     pub family: Family,
+    /// Who its children are asked for by.
+    pub claim: Claim,
     /// When it was made, in nanoseconds since boot.
     pub born_ns: u64,
     tasks: SpinLock<Map<i32, Arc<Task>>>,
@@ -148,6 +150,8 @@ pub struct Beginning {
     pub settings: Settings,
     pub parent: i32,
     pub exit_signal: i32,
+    /// Who its children are asked for by.
+    pub claim: Claim,
     pub program: Option<Arc<Program>>,
     pub space: Option<Arc<Space>>,
 }
@@ -164,6 +168,7 @@ impl Process {
             settings: Settings::default(),
             parent: 0,
             exit_signal: SIGCHLD,
+            claim: Claim::Program,
             program: None,
             space: None,
         };
@@ -181,6 +186,7 @@ impl Process {
             sessions: SpinLock::new(from.sessions),
             settings: SpinLock::new(from.settings),
             family: Family::new(from.parent, from.exit_signal),
+            claim: from.claim,
             born_ns: api_plat::now_ns(),
             tasks: SpinLock::new(Map::new()),
             ending: SpinLock::new(None),

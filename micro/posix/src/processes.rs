@@ -3,7 +3,10 @@
 
 use crate::process::{FIRST_PID, Process};
 use crate::task::Task;
-use abi::{Result, errno::EAGAIN};
+use abi::{
+    Result,
+    errno::{EAGAIN, ENOMEM},
+};
 use alloc::sync::Arc;
 use api_fs::Inode;
 use api_lock::SpinLock;
@@ -17,8 +20,39 @@ pub const PID_MAX: i32 = 32_768;
 const AGAIN: i32 = 300;
 /// Pages of memory for each process there may be: 2,048 in 256 MiB.
 const PAGES_EACH: u64 = 32;
-/// Pages that stay free when a process is made: others must be able to go on, and to end.
+/// Pages that stay free when a process or thread is made: others must be able to go on, and to end.
 const PAGES_LEFT: u64 = 256;
+/// Pages that stay free for each process there is, when the program makes another: a forked shell has about 35 when it begins, and soon
+/// 60. One that forks without end is to meet this limit, rather than have others end for want of memory.
+const PAGES_TO_COME: u64 = 24;
+
+/// Numbers and processes that only [`Claim::Visitor`] and [`Claim::Outside`] may have, and as many again for the latter alone: enough
+/// to look around and to end what has taken all others.
+const KEPT: u64 = 16;
+
+/// Who asks for a process, or for a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The first process and all that descend from it.
+    Program,
+    /// What descends from a process that somebody outside of the machine started.
+    Visitor,
+    /// Somebody outside of the machine.
+    Outside,
+}
+
+impl Claim {
+    /// What is left of a limit to this one.
+    fn share(self, limit: u64) -> u64 {
+        let kept = KEPT.min(limit / 8);
+        limit
+            - match self {
+                Claim::Program => 2 * kept,
+                Claim::Visitor => kept,
+                Claim::Outside => 0,
+            }
+    }
+}
 
 struct Table {
     next: i32,
@@ -29,9 +63,12 @@ struct Table {
 
 static TABLE: SpinLock<Table> = SpinLock::new(Table { next: FIRST_PID, used: Map::new(), all: Map::new() });
 
-/// A number nobody has, which the caller has from now on. `EAGAIN` when all are in use.
-pub fn allocate() -> Result<i32> {
+/// A number nobody has, which the caller has from now on. `EAGAIN` when all that it may have are in use.
+pub fn allocate(claim: Claim) -> Result<i32> {
     let mut table = TABLE.lock();
+    if table.used.len() as u64 >= claim.share((PID_MAX - AGAIN) as u64) {
+        return Err(EAGAIN);
+    }
     for _ in 0..PID_MAX {
         let id = table.next;
         table.next = if id + 1 < PID_MAX { id + 1 } else { AGAIN };
@@ -64,18 +101,31 @@ pub fn newest() -> i32 {
     TABLE.lock().next - 1
 }
 
-/// `EAGAIN` when there are as many processes as the machine's memory is for, or little of it is left.
-pub fn may_begin() -> Result<()> {
-    let count = TABLE.lock().all.len() as u64;
+/// `EAGAIN` when there are as many processes as the machine's memory is for, `ENOMEM` when little of that is left.
+pub fn may_begin(claim: Claim) -> Result<()> {
+    if TABLE.lock().all.len() as u64 >= claim.share(most()) {
+        return Err(EAGAIN);
+    }
+    has_memory(claim)
+}
+
+/// `ENOMEM` when too little memory is left for another process or thread.
+pub fn has_memory(claim: Claim) -> Result<()> {
+    let to_come = TABLE.lock().all.len() as u64 * PAGES_TO_COME;
     let has_pages = || {
         let (total, free) = api_mem::statistics();
-        free >= PAGES_LEFT.min(total / 16)
+        let left = PAGES_LEFT.min(total / 16);
+        free >= match claim {
+            Claim::Program => left + to_come,
+            Claim::Visitor => left,
+            Claim::Outside => left / 2,
+        }
     };
     if !has_pages() {
         // Objects that are gone may have left the heap large.
         api_alloc::trim();
     }
-    if count >= most() || !has_pages() { Err(EAGAIN) } else { Ok(()) }
+    if has_pages() { Ok(()) } else { Err(ENOMEM) }
 }
 
 /// Most processes.

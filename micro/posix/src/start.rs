@@ -5,7 +5,7 @@ use crate::calls::system;
 use crate::exec::{self, Prepared};
 use crate::files::Files;
 use crate::process::{Credentials, FIRST_PID, Process, Program};
-use crate::processes;
+use crate::processes::{self, Claim};
 use crate::restart::First;
 use crate::task::{self, Task};
 use alloc::format;
@@ -39,7 +39,8 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     if let Some((soft, hard)) = config.open_files {
         process.files.descriptors.set_limit(process.limits.set_descriptors(soft, hard).into());
     }
-    let tid = processes::allocate().map_err(|_| String::from("the first process has no number"))?;
+    let tid =
+        processes::allocate(Claim::Program).map_err(|_| String::from("the first process has no number"))?;
     debug_assert_eq!(tid, FIRST_PID);
     processes::add(&process);
     crate::mounts::set_foreground(&process);

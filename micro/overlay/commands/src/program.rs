@@ -7,7 +7,7 @@
 use crate::account::{self, Account};
 use crate::paths::Tree;
 use abi::Events;
-use abi::errno::{EACCES, EAGAIN, ENOEXEC, ENOTDIR};
+use abi::errno::{EACCES, EAGAIN, ENOEXEC, ENOMEM, ENOTDIR};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -67,7 +67,7 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
         streams: streams.programs.take().ok_or_else(|| refused("it has no standard streams"))?,
         terminal: streams.terminal.as_deref(),
     };
-    let process = outside::start(&first, asked, &paths).map_err(|refusal| explain(refusal, wanted))?;
+    let process = outside::start(&first, &asked, &paths).map_err(|refusal| explain(refusal, wanted))?;
     if wanted.detached {
         return Ok(0);
     }
@@ -103,6 +103,10 @@ fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
         }
         Refusal::Other(EAGAIN) => failure
             .errno(EAGAIN)
+            .because("the machine has as many processes as it may have: end some with `kill`")
+            .code(Failure::REFUSED),
+        Refusal::Other(ENOMEM) => failure
+            .errno(ENOMEM)
             .because("the machine has no memory for another process: try more with -m")
             .code(Failure::REFUSED),
         Refusal::Other(errno) => failure.errno(errno).code(Failure::REFUSED),

@@ -10,7 +10,7 @@ use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE
 use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use crate::call::Call;
 use crate::process::{Beginning, Process};
-use crate::processes;
+use crate::processes::{self, Claim};
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
@@ -261,8 +261,8 @@ struct Number {
 }
 
 impl Number {
-    fn new() -> Result<Number> {
-        Ok(Number { id: processes::allocate()?, kept: false })
+    fn new(claim: Claim) -> Result<Number> {
+        Ok(Number { id: processes::allocate(claim)?, kept: false })
     }
 
     fn keep(&mut self) {
@@ -346,7 +346,8 @@ fn new_task(
 
 fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<usize> {
     let process = &parent.process;
-    let mut number = Number::new()?;
+    processes::has_memory(process.claim).map_err(|_| EAGAIN)?;
+    let mut number = Number::new(process.claim)?;
     let tid = number.id;
     let thread = spawn(call.frame, wanted)?;
     let (event, tracee) = traced(parent, wanted)?;
@@ -408,8 +409,9 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     if !mem::may_be_several() {
         return Err(no_second_process());
     }
-    processes::may_begin()?;
-    let mut number = Number::new()?;
+    // A program that forks without end is told of a limit, whichever it met (fork(2)).
+    processes::may_begin(process.claim).map_err(|_| EAGAIN)?;
+    let mut number = Number::new(process.claim)?;
     let pid = number.id;
     let space = new_space(process, wanted)?;
     let thread = spawn(call.frame, wanted)?;
@@ -430,6 +432,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
             settings: process.settings.lock().inherited(),
             parent: parent_pid,
             exit_signal,
+            claim: process.claim,
             program: process.program(),
             space: Some(space.clone()),
         },
