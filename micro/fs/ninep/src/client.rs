@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_mem::{Frame, Gather};
 use api_user::Segment;
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ordered::Map;
 
@@ -111,10 +112,6 @@ pub struct Fid {
 }
 
 impl Fid {
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
     pub fn client(&self) -> &Arc<Client> {
         &self.client
     }
@@ -127,8 +124,40 @@ impl Fid {
     /// Gives it back at once, for what the server's answer says.
     pub fn clunk(self) -> Result<()> {
         self.is_live.store(false, Ordering::Relaxed);
-        let request = self.client.request(kind::CLUNK).u32(self.number);
+        let request = self.client.request(kind::CLUNK).fid(&self);
         self.client.call(request, |_| Ok(()))
+    }
+}
+
+/// A request that is being written. It borrows the handles that it names, until it is answered: a handle that were dropped before would be
+/// given back, and its number might name another file when the request is sent.
+pub struct Message<'f>(Request, PhantomData<&'f Fid>);
+
+impl<'f> Message<'f> {
+    pub fn fid(self, fid: &'f Fid) -> Message<'f> {
+        self.u32(fid.number)
+    }
+
+    pub fn u16(self, value: u16) -> Message<'f> {
+        Message(self.0.u16(value), PhantomData)
+    }
+
+    pub fn u32(self, value: u32) -> Message<'f> {
+        Message(self.0.u32(value), PhantomData)
+    }
+
+    pub fn u64(self, value: u64) -> Message<'f> {
+        Message(self.0.u64(value), PhantomData)
+    }
+
+    /// Names and targets are at most a path long, which fits the 16-bit length.
+    pub fn string(self, value: &[u8]) -> Message<'f> {
+        Message(self.0.string(value), PhantomData)
+    }
+
+    /// The bytes so far, for data behind them.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.0.0
     }
 }
 
@@ -182,11 +211,11 @@ impl Client {
     }
 
     /// A message of that type, to be filled in.
-    pub fn request(&self, kind: u8) -> Request {
+    pub fn request(&self, kind: u8) -> Message<'static> {
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(&[0, 0, 0, 0, kind, 0, 0]);
-        Request(buffer)
+        Message(Request(buffer), PhantomData)
     }
 
     fn keep(&self, buffer: Vec<u8>) {
@@ -197,14 +226,14 @@ impl Client {
     }
 
     /// Sends the request and reads the answer's body with `read`.
-    pub fn call<T>(&self, request: Request, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
+    pub fn call<T>(&self, request: Message<'_>, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
         self.call_with_room(request, SMALL_REPLY, read)
     }
 
     /// As [`Client::call`], for answers that carry `data` bytes.
     pub fn call_for_data<T>(
         &self,
-        request: Request,
+        request: Message<'_>,
         data: u32,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -227,7 +256,7 @@ impl Client {
     /// As [`Client::call`], with data in the program's memory.
     pub fn call_direct<T>(
         &self,
-        request: Request,
+        request: Message<'_>,
         pages: Gather,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -243,7 +272,7 @@ impl Client {
 
     fn call_with_room<T>(
         &self,
-        request: Request,
+        request: Message<'_>,
         room: usize,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -270,8 +299,8 @@ impl Client {
     }
 
     /// The request with its length and tag, and its type; `data` bytes follow elsewhere.
-    fn seal(&self, request: Request, tag: u16, data: usize) -> Result<(Vec<u8>, u8)> {
-        let Request(mut bytes) = request;
+    fn seal(&self, request: Message<'_>, tag: u16, data: usize) -> Result<(Vec<u8>, u8)> {
+        let Message(Request(mut bytes), _) = request;
         let length = u32::try_from(bytes.len() + data).map_err(|_| EIO)?;
         if length > self.message.load(Ordering::Relaxed) {
             return Err(ENAMETOOLONG);
@@ -284,7 +313,7 @@ impl Client {
 
     fn exchange<T>(
         &self,
-        request: Request,
+        request: Message<'_>,
         tag: u16,
         room: usize,
         read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
@@ -326,8 +355,7 @@ impl Client {
     /// Tattach as root: the export's root directory.
     pub fn attach(self: &Arc<Client>) -> Result<(Fid, Qid)> {
         let fid = self.new_fid();
-        let request =
-            self.request(kind::ATTACH).u32(fid.number).u32(NO_FID).string(b"root").string(b"").u32(0);
+        let request = self.request(kind::ATTACH).fid(&fid).u32(NO_FID).string(b"root").string(b"").u32(0);
         let qid = self.call(request, |r| r.qid())?;
         fid.now_live();
         Ok((fid, qid))
@@ -336,7 +364,7 @@ impl Client {
     /// Twalk of one name; `None` copies the handle.
     pub fn walk(self: &Arc<Client>, from: &Fid, name: Option<&[u8]>) -> Result<(Fid, Option<Qid>)> {
         let fid = self.new_fid();
-        let request = self.request(kind::WALK).u32(from.number).u32(fid.number);
+        let request = self.request(kind::WALK).fid(from).fid(&fid);
         let request = match name {
             Some(name) => request.u16(1).string(name),
             None => request.u16(0),

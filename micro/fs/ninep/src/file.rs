@@ -46,7 +46,7 @@ fn direct(client: &Client, piece: Option<Segment>, is_reply: bool) -> Option<Gat
 /// Reads once from the server: at most one message.
 pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
     let client = fid.client();
-    let request = |count| client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
+    let request = |count| client.request(kind::READ).fid(fid).u64(offset).u32(count);
     let check = |n: u32, count: u32| if n > count { Err(EIO) } else { Ok(n as usize) };
     if let Some(pages) = direct(client, to.piece(), true) {
         let count = pages.length as u32;
@@ -67,19 +67,20 @@ pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usiz
     let client = fid.client();
     if let Some(pages) = direct(client, from.piece(), false) {
         let want = pages.length;
-        let request = client.request(kind::WRITE).u32(fid.number()).u64(offset).u32(want as u32);
+        let request = client.request(kind::WRITE).fid(fid).u64(offset).u32(want as u32);
         let written = client.call_direct(request, pages, |r| r.u32())? as usize;
         from.skip(written.min(want));
         return if written > want { Err(EIO) } else { Ok((written, written < want)) };
     }
     let want = from.remaining().min(client.io_limit() as usize);
-    let mut request = client.request(kind::WRITE).u32(fid.number()).u64(offset).u32(0);
-    let start = request.0.len();
-    request.0.try_reserve(want).map_err(|_| ENOMEM)?;
-    request.0.resize(start + want, 0);
-    let n = from.take(&mut request.0[start..])?;
-    request.0.truncate(start + n);
-    request.0[start - 4..start].copy_from_slice(&(n as u32).to_le_bytes());
+    let mut request = client.request(kind::WRITE).fid(fid).u64(offset).u32(0);
+    let bytes = request.bytes();
+    let start = bytes.len();
+    bytes.try_reserve(want).map_err(|_| ENOMEM)?;
+    bytes.resize(start + want, 0);
+    let n = from.take(&mut bytes[start..])?;
+    bytes.truncate(start + n);
+    bytes[start - 4..start].copy_from_slice(&(n as u32).to_le_bytes());
     let written = client.call(request, |r| r.u32())? as usize;
     if written > n { Err(EIO) } else { Ok((written, written < want)) }
 }
@@ -183,7 +184,7 @@ impl File for NineFile {
         if let Some(pages) = pages {
             pages.store_all()?;
         }
-        let request = fid.client().request(kind::FSYNC).u32(fid.number()).u32(data_only as u32);
+        let request = fid.client().request(kind::FSYNC).fid(&fid).u32(data_only as u32);
         fid.client().call(request, |_| Ok(()))
     }
 

@@ -84,7 +84,7 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
 }
 
 fn get_attr(client: &Client, fid: &Fid) -> Result<Stat> {
-    let request = client.request(kind::GETATTR).u32(fid.number()).u64(GETATTR_BASIC);
+    let request = client.request(kind::GETATTR).fid(fid).u64(GETATTR_BASIC);
     client.call(request, |r| {
         r.u64()?;
         let qid = r.qid()?;
@@ -121,7 +121,7 @@ impl Node {
     /// A handle opened with `flags`.
     pub fn open_fid(&self, flags: u32) -> Result<Arc<Fid>> {
         let (fid, _) = self.client.walk(&self.fid(), None)?;
-        let request = self.client.request(kind::LOPEN).u32(fid.number()).u32(flags);
+        let request = self.client.request(kind::LOPEN).fid(&fid).u32(flags);
         self.client.call(request, |r| r.qid())?;
         Ok(Arc::new(fid))
     }
@@ -170,10 +170,11 @@ impl Node {
         pick(SET_MTIME, change.modified.is_some());
         let times = |t: Option<Timespec>| t.map_or((0, 0), |t| (t.seconds as u64, t.nanoseconds as u64));
         let (accessed, modified) = (times(change.accessed), times(change.modified));
+        let own = self.fid();
         let request = self
             .client
             .request(kind::SETATTR)
-            .u32(self.fid().number())
+            .fid(&own)
             .u32(valid)
             .u32(change.permissions.unwrap_or(0))
             .u32(change.uid.unwrap_or(0))
@@ -201,9 +202,8 @@ impl Node {
 
     /// The value of an attribute, or with an empty name the list of names.
     pub fn read_xattr(&self, name: &[u8], limit: u64) -> Result<Vec<u8>> {
-        let fid = self.client.new_fid();
-        let request =
-            self.client.request(kind::XATTRWALK).u32(self.fid().number()).u32(fid.number()).string(name);
+        let (own, fid) = (self.fid(), self.client.new_fid());
+        let request = self.client.request(kind::XATTRWALK).fid(&own).fid(&fid).string(name);
         let size = self.client.call(request, |r| r.u64())?;
         // The server knows the handle now: a copy of its number that is given back.
         fid.now_live();
@@ -214,7 +214,7 @@ impl Node {
         while (out.len() as u64) < size {
             let count = (size - out.len() as u64).min(self.client.io_limit() as u64) as u32;
             let offset = out.len() as u64;
-            let request = self.client.request(kind::READ).u32(fid.number()).u64(offset).u32(count);
+            let request = self.client.request(kind::READ).fid(&fid).u64(offset).u32(count);
             let before = out.len();
             self.client.call_for_data(request, count, |r| {
                 let n = r.u32()?;
@@ -233,20 +233,14 @@ impl Node {
 
     fn write_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
         let (fid, _) = self.client.walk(&self.fid(), None)?;
-        let request = self
-            .client
-            .request(kind::XATTRCREATE)
-            .u32(fid.number())
-            .string(name)
-            .u64(value.len() as u64)
-            .u32(flags);
+        let request =
+            self.client.request(kind::XATTRCREATE).fid(&fid).string(name).u64(value.len() as u64).u32(flags);
         self.client.call(request, |_| Ok(()))?;
         let mut done = 0;
         while done < value.len() {
             let n = (value.len() - done).min(self.client.io_limit() as usize);
-            let mut request =
-                self.client.request(kind::WRITE).u32(fid.number()).u64(done as u64).u32(n as u32);
-            request.0.extend_from_slice(&value[done..done + n]);
+            let mut request = self.client.request(kind::WRITE).fid(&fid).u64(done as u64).u32(n as u32);
+            request.bytes().extend_from_slice(&value[done..done + n]);
             let written = self.client.call(request, |r| r.u32())? as usize;
             if written == 0 || written > n {
                 return Err(EIO);
@@ -315,7 +309,8 @@ impl Inode for Node {
         if self.kind != FileType::Symlink {
             return Err(EINVAL);
         }
-        let request = self.client.request(kind::READLINK).u32(self.fid().number());
+        let own = self.fid();
+        let request = self.client.request(kind::READLINK).fid(&own);
         self.client.call(request, |r| Ok(r.string()?.to_vec()))
     }
 
@@ -335,12 +330,12 @@ impl Inode for Node {
         rdev: u64,
     ) -> Result<Arc<dyn Inode>> {
         let mode = permissions & 0o7777;
-        let directory = self.fid().number();
+        let directory = self.fid();
         let request = if kind == FileType::Directory {
-            self.client.request(kind::MKDIR).u32(directory).string(name).u32(mode).u32(owner.1)
+            self.client.request(kind::MKDIR).fid(&directory).string(name).u32(mode).u32(owner.1)
         } else {
             let (major, minor) = ((rdev >> 8 & 0xfff) as u32, (rdev & 0xff | rdev >> 12 & 0xfff00) as u32);
-            let request = self.client.request(kind::MKNOD).u32(directory).string(name);
+            let request = self.client.request(kind::MKNOD).fid(&directory).string(name);
             request.u32(mode | kind as u32).u32(major).u32(minor).u32(owner.1)
         };
         self.client.call(request, |r| r.qid())?;
@@ -353,14 +348,15 @@ impl Inode for Node {
     }
 
     fn symlink(&self, name: &[u8], target: &[u8], owner: (u32, u32)) -> Result<()> {
-        let request = self.client.request(kind::SYMLINK).u32(self.fid().number());
+        let own = self.fid();
+        let request = self.client.request(kind::SYMLINK).fid(&own);
         self.client.call(request.string(name).string(target).u32(owner.1), |_| Ok(()))
     }
 
     fn link(&self, name: &[u8], inode: &Arc<dyn Inode>) -> Result<()> {
         let other = self.of_this_volume(inode)?;
         let (directory, file) = (self.fid(), other.fid());
-        let request = self.client.request(kind::LINK).u32(directory.number()).u32(file.number()).string(name);
+        let request = self.client.request(kind::LINK).fid(&directory).fid(&file).string(name);
         self.client.call(request, |_| Ok(()))
     }
 
@@ -373,7 +369,8 @@ impl Inode for Node {
         {
             let _ = node.attributes();
         }
-        let request = self.client.request(kind::UNLINKAT).u32(self.fid().number()).string(name).u32(flags);
+        let own = self.fid();
+        let request = self.client.request(kind::UNLINKAT).fid(&own).string(name).u32(flags);
         self.client.call(request, |_| Ok(()))
     }
 
@@ -390,8 +387,8 @@ impl Inode for Node {
             _ => return Err(EINVAL),
         }
         let (from, target) = (self.fid(), to.fid());
-        let request = self.client.request(kind::RENAMEAT).u32(from.number()).string(name);
-        self.client.call(request.u32(target.number()).string(to_name), |_| Ok(()))
+        let request = self.client.request(kind::RENAMEAT).fid(&from).string(name);
+        self.client.call(request.fid(&target).string(to_name), |_| Ok(()))
     }
 
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
@@ -408,7 +405,7 @@ impl Inode for Node {
         loop {
             // About what `most` entries take; at least one name of full length fits.
             let count = self.client.io_limit().min((most as u32).saturating_mul(64).max(1024));
-            let request = self.client.request(kind::READDIR).u32(fid.number()).u64(offset).u32(count);
+            let request = self.client.request(kind::READDIR).fid(&fid).u64(offset).u32(count);
             let before = offset;
             let any = self.client.call_for_data(request, count, |r| {
                 let length = r.u32()?;
@@ -447,7 +444,8 @@ impl Inode for Node {
     }
 
     fn stat_fs(&self) -> Result<StatFs> {
-        let request = self.client.request(kind::STATFS).u32(self.fid().number());
+        let own = self.fid();
+        let request = self.client.request(kind::STATFS).fid(&own);
         self.client.call(request, |r| {
             r.u32()?;
             let block_size = r.u32()? as u64;

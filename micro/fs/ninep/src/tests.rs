@@ -126,6 +126,38 @@ fn a_tag_is_given_out_again_only_when_its_request_was_answered() {
     assert_eq!(read(&file, 0, 10), b"kept");
 }
 
+/// A request may wait, for its tag or for handles that are given back first; meanwhile others find the directory by its name, which
+/// gives it another handle.
+#[test]
+fn a_request_keeps_the_handles_that_it_names() {
+    let flying = SpinLock::new(Vec::new());
+    let server = Arc::new(Tagged { server: Server::new(), flying, meanwhile: SpinLock::new(None) });
+    let root = attach(server.clone(), 9).unwrap();
+    root.create(b"dir", FileType::Directory, 0o755, (0, 0), 0).unwrap();
+    let dir = root.lookup(b"dir").unwrap();
+    let calls: [fn(&Arc<dyn Inode>); 7] = [
+        |dir| drop(make(dir, "file")),
+        |dir| dir.symlink(b"link", b"target", (0, 0)).unwrap(),
+        |dir| dir.unlink(b"file", false).unwrap(),
+        |dir| dir.set_attr(&SetAttr { permissions: Some(0o700), ..SetAttr::default() }).unwrap(),
+        |dir| assert!(dir.stat_fs().is_ok()),
+        |dir| assert_eq!(dir.get_xattr(b"user.none").err(), Some(ENODATA)),
+        |dir| drop(dir.list(0, 10).unwrap()),
+    ];
+    for call in calls {
+        // The handle of one that is gone is given back before the next request.
+        drop(make(&root, "other"));
+        root.unlink(b"other", false).unwrap();
+        let others = root.clone();
+        *server.meanwhile.lock() = Some(Box::new(move || {
+            others.lookup(b"dir").unwrap();
+            others.stat().unwrap();
+        }));
+        call(&dir);
+        assert!(server.meanwhile.lock().is_none());
+    }
+}
+
 #[test]
 fn what_the_host_does_is_seen() {
     let (server, root) = volume();
