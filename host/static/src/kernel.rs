@@ -46,10 +46,11 @@ fn kernels_names(library: &[u8]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for member in ArchiveFile::parse(library).map_err(unreadable)?.members() {
         let member = member.map_err(unreadable)?;
+        // A copy is aligned as the headers want it.
+        let data = member.data(library).map_err(unreadable)?.to_vec();
         // The list of what the compiler knows of the crate is no object.
-        let data = member.data(library).map_err(unreadable)?;
         if data.starts_with(b"\x7fELF") {
-            names.extend(exported(data)?.into_iter().filter(|name| name.starts_with(PREFIX)));
+            names.extend(exported(&data)?.into_iter().filter(|name| name.starts_with(PREFIX)));
         }
     }
     Ok(names)
