@@ -11,6 +11,7 @@ use std::{
     sync::mpsc::channel,
     time::{Duration, Instant},
 };
+use unilith_image::ImageHealth;
 use unilith_machine::{
     events,
     lines::printable,
@@ -51,8 +52,8 @@ pub struct Flags {
     /// Time between two checks within the start period, e.g. 5s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub health_start_interval: Option<u64>,
-    /// Accepted for docker's users: checks of images are not run
-    #[arg(long, hide = true, conflicts_with = "health_cmd")]
+    /// Do not run the check that the image has
+    #[arg(long, conflicts_with = "health_cmd")]
     pub no_healthcheck: bool,
     /// The check's words instead of a shell's command; of compose files
     #[arg(skip)]
@@ -65,13 +66,21 @@ fn time(text: &str) -> std::result::Result<u64, String> {
 }
 
 impl Flags {
-    /// The check that they ask for.
-    pub fn check(&self, overlay: bool) -> Result<Option<HealthCheck>> {
+    /// The check that they ask for, and where they do not say, that of the image.
+    pub fn check(&self, image: Option<&ImageHealth>, overlay: bool) -> Result<Option<HealthCheck>> {
         let wrong = |message: &str| Fault { code: 2, message: message.into() };
         let command = match &self.health_cmd {
             Some(command) => ["/bin/sh", "-c", command].map(String::from).to_vec(),
             None => self.words.clone(),
         };
+        let image = image.filter(|_| !self.no_healthcheck);
+        let is_images = command.is_empty() && image.is_some();
+        if is_images && !overlay {
+            // Nobody asked for it here.
+            return Ok(None);
+        }
+        let usual = image.cloned().unwrap_or_default();
+        let command = if is_images { usual.command } else { command };
         if command.is_empty() {
             let is_given = self.health_interval.is_some()
                 || self.health_timeout.is_some()
@@ -92,11 +101,15 @@ impl Flags {
         Ok(Some(HealthCheck {
             command,
             // As docker has it 0 is what is usual.
-            interval: self.health_interval.filter(|ms| *ms > 0).unwrap_or(INTERVAL),
-            timeout: self.health_timeout.filter(|ms| *ms > 0).unwrap_or(TIMEOUT),
-            retries: self.health_retries.filter(|count| *count > 0).unwrap_or(RETRIES),
-            start_period: self.health_start_period.unwrap_or(0),
-            start_interval: self.health_start_interval.filter(|ms| *ms > 0).unwrap_or(START_INTERVAL),
+            interval: self.health_interval.filter(|ms| *ms > 0).or(usual.interval).unwrap_or(INTERVAL),
+            timeout: self.health_timeout.filter(|ms| *ms > 0).or(usual.timeout).unwrap_or(TIMEOUT),
+            retries: self.health_retries.filter(|count| *count > 0).or(usual.retries).unwrap_or(RETRIES),
+            start_period: self.health_start_period.or(usual.start_period).unwrap_or(0),
+            start_interval: self
+                .health_start_interval
+                .filter(|ms| *ms > 0)
+                .or(usual.start_interval)
+                .unwrap_or(START_INTERVAL),
         }))
     }
 }

@@ -307,7 +307,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     drop(progress);
 
-    let health = flags.health.check(overlay)?;
+    let health = flags.health.check(image.config.health.as_ref(), overlay)?;
     let memory = memory(flags, &image)?;
     let config = &image.config;
     let spec = Spec {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fs;
-use unilith_tests::{Machine, Ran, Unilith, tested_kernel};
+use unilith_tests::{Machine, Ran, Unilith, eventually, tested_kernel};
 
 /// A machine that does nothing, of busybox with a few files of its own.
 fn sleeper<'a>(unilith: &'a Unilith, flags: &[&str]) -> Machine<'a> {
@@ -148,4 +148,25 @@ fn what_cannot_be_committed_leaves_what_was_there() {
     let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["kept.tar"]);
     assert_eq!(fs::read_to_string(&image).unwrap(), "before");
+}
+
+#[test]
+fn the_health_check_of_an_image_is_run_unless_it_is_switched_off() {
+    let unilith = Unilith::new();
+    let words = ["--health-cmd", "test -e /well", "--health-interval", "200ms", "--health-retries", "7"];
+    let program = ["debian:bash", "--", "-c", "> /well; sleep 1000000"];
+    let first = unilith.start(&[&words[..], &program].concat());
+    eventually("it is healthy", || unilith.run(&["ps"]).out.contains("(healthy)"));
+    unilith.run(&["commit", &first.id, "image.tar"]).ok();
+    unilith.run(&["rm", "-f", &first.id]).ok();
+
+    let image = "oci:image.tar";
+    let own = unilith.start(&["--health-timeout", "9s", image]);
+    eventually("it is healthy", || unilith.run(&["ps"]).out.contains("(healthy)"));
+    let check = unilith.inspect(&own.id)["health"].clone();
+    assert_eq!(check["command"], serde_json::json!(["/bin/sh", "-c", "test -e /well"]));
+    let numbers = ["interval", "timeout", "retries"].map(|key| check[key].as_u64().unwrap());
+    assert_eq!(numbers, [200, 9000, 7], "what is given here goes before what the image says");
+    let off = unilith.start(&["--no-healthcheck", image]);
+    assert!(unilith.inspect(&off.id)["health"].is_null());
 }

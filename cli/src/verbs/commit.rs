@@ -13,7 +13,7 @@ use unilith_machine::{
     store::Store,
     times::timestamp,
 };
-use unilith_snapshot::{Config, Contents, Empty, Origin};
+use unilith_snapshot::{Config, Contents, Empty, HealthConfig, Origin};
 
 const SIGTERM: u8 = 15;
 
@@ -89,5 +89,18 @@ fn config(spec: &Spec) -> Config {
             SIGTERM => String::new(),
             signal => signal.to_string(),
         },
+        healthcheck: spec.health.as_ref().map(|check| HealthConfig {
+            test: [&["CMD".to_string()], check.command.as_slice()].concat(),
+            interval: nanoseconds(check.interval),
+            timeout: nanoseconds(check.timeout),
+            start_period: nanoseconds(check.start_period),
+            start_interval: nanoseconds(check.start_interval),
+            retries: check.retries,
+        }),
     }
+}
+
+/// At most what fits Go's duration.
+fn nanoseconds(ms: u64) -> u64 {
+    ms.saturating_mul(1_000_000).min(i64::MAX as u64)
 }

@@ -7,7 +7,7 @@ use crate::{
     error::{Result, fail},
     etc,
     manifest::{Manifest, Port, Ready, signal_number},
-    request::{Image, ImageConfig, Request},
+    request::{Image, ImageConfig, ImageHealth, Request},
     service::Service,
     tree::{Kind, Tree},
 };
@@ -83,6 +83,8 @@ pub(crate) struct Facts {
     pub is_package: bool,
     pub cpus: Option<u32>,
     pub volumes: Vec<String>,
+    #[serde(default)]
+    pub health: Option<ImageHealth>,
     pub ready: Option<Ready>,
     pub manifest: Option<Manifest>,
     pub warnings: Vec<String>,
@@ -327,6 +329,7 @@ impl Facts {
                 memory: self.memory.or_else(|| self.is_package.then(package)),
                 cpus: self.cpus,
                 volumes: self.volumes.clone(),
+                health: self.health.clone(),
                 ready: self.ready.clone(),
                 manifest: self.manifest.clone(),
             },

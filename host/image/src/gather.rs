@@ -600,6 +600,12 @@ fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {
             Err(error) => facts.warnings.push(format!("{}: exposed {error}", path.display())),
         }
     }
+    match config.healthcheck.map_or(Ok(None), layers::HealthConfig::check) {
+        Ok(health) => facts.health = health,
+        Err(kind) => {
+            facts.warnings.push(format!("{}: unknown health check `{kind}`, it is not run", path.display()))
+        }
+    }
     if let Some(text) = config.stop_signal.filter(|s| !s.is_empty()) {
         facts.stop_signal = signal_number(&text);
         if facts.stop_signal.is_none() {

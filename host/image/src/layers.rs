@@ -6,7 +6,7 @@ use crate::{
     archive::{self, MAX_UNPACKED, Rules},
     cache::{digest, hex},
     error::{ErrorKind, ImageError, Result, fail},
-    request::Progress,
+    request::{ImageHealth, Progress},
     tree::Tree,
 };
 use serde::Deserialize;
@@ -46,6 +46,42 @@ pub(crate) struct RunConfig {
     pub volumes: Option<BTreeMap<String, serde_json::Value>>,
     pub working_dir: Option<String>,
     pub stop_signal: Option<String>,
+    pub healthcheck: Option<HealthConfig>,
+}
+
+/// docker's addition to it: how a container is asked whether it is well. Times are nanoseconds, and 0 where it does not say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct HealthConfig {
+    test: Option<Vec<String>>,
+    interval: i64,
+    timeout: i64,
+    start_period: i64,
+    start_interval: i64,
+    retries: i64,
+}
+
+impl HealthConfig {
+    /// The check; `None` where there is none, an error where it is of a kind that is not known.
+    pub fn check(self) -> std::result::Result<Option<ImageHealth>, String> {
+        let test = self.test.unwrap_or_default();
+        let command = match test.split_first() {
+            None => return Ok(None),
+            Some((kind, _)) if kind == "NONE" => return Ok(None),
+            Some((kind, words)) if kind == "CMD" && !words.is_empty() => words.to_vec(),
+            Some((kind, [line])) if kind == "CMD-SHELL" => vec!["/bin/sh".into(), "-c".into(), line.clone()],
+            Some((kind, _)) => return Err(kind.clone()),
+        };
+        let time = |ns: i64| u64::try_from(ns).ok().filter(|ns| *ns > 0).map(|ns| ns.div_ceil(1_000_000));
+        Ok(Some(ImageHealth {
+            command,
+            interval: time(self.interval),
+            timeout: time(self.timeout),
+            retries: u32::try_from(self.retries).ok().filter(|count| *count > 0),
+            start_period: time(self.start_period),
+            start_interval: time(self.start_interval),
+        }))
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -282,4 +318,29 @@ pub(crate) fn load(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Res
         unpacked?;
     }
     Ok(image.config.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_checks_of_every_kind_are_read() {
+        let read = |text: &str| serde_json::from_str::<HealthConfig>(text).unwrap().check();
+        let command = |text: &str| read(text).unwrap().map(|health| health.command);
+        assert_eq!(command("{}"), None);
+        assert_eq!(command(r#"{"Test": null}"#), None);
+        assert_eq!(command(r#"{"Test": ["NONE"]}"#), None);
+        assert_eq!(command(r#"{"Test": ["CMD", "a", "b"]}"#), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(
+            command(r#"{"Test": ["CMD-SHELL", "a b"]}"#),
+            Some(vec!["/bin/sh".into(), "-c".into(), "a b".into()])
+        );
+        for text in [r#"{"Test": ["CMD"]}"#, r#"{"Test": ["CMD-SHELL", "a", "b"]}"#, r#"{"Test": ["X"]}"#] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        let text = r#"{"Test": ["CMD", "a"], "Interval": -1, "Timeout": 9223372036854775807, "Retries": 5000000000}"#;
+        let health = read(text).unwrap().unwrap();
+        assert_eq!((health.interval, health.timeout, health.retries), (None, Some(9_223_372_036_855), None));
+    }
 }

@@ -49,7 +49,7 @@ pub use generate::{MOST as MOST_PRINTED, Runner};
 pub use manifest::{
     Build, Libc, Libraries, Library, Manifest, Port, Ready, Size, State, Works, signal_number,
 };
-pub use request::{Base, Image, ImageConfig, Linked, Progress, Quiet, Reference, Request};
+pub use request::{Base, Image, ImageConfig, ImageHealth, Linked, Progress, Quiet, Reference, Request};
 pub use sites::table_of as site_table;
 pub use source::SourcePackage;
 pub use store::{Cached, Part};

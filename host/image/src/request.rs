@@ -7,6 +7,7 @@ use crate::{
     generate::Runner,
     manifest::{Manifest, Port, Ready},
 };
+use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf};
 
 /// Where a program comes from.
@@ -179,10 +180,23 @@ pub struct ImageConfig {
     pub cpus: Option<u32>,
     /// Paths in the image that are meant for volumes.
     pub volumes: Vec<String>,
+    pub health: Option<ImageHealth>,
     /// How to tell that the program is ready.
     pub ready: Option<Ready>,
     /// The settings file of a catalogue entry or a project, as written; `None` for other sources.
     pub manifest: Option<Manifest>,
+}
+
+/// How an image has its program asked whether it is well. Times are milliseconds; what it leaves open is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageHealth {
+    /// A program of the image and its arguments, never empty.
+    pub command: Vec<String>,
+    pub interval: Option<u64>,
+    pub timeout: Option<u64>,
+    pub retries: Option<u32>,
+    pub start_period: Option<u64>,
+    pub start_interval: Option<u64>,
 }
 
 /// A gathered image.

@@ -56,7 +56,8 @@ fn program() -> Vec<u8> {
 
 const CONFIG: &str = r#""config": {
     "User": "web", "ExposedPorts": {"80/tcp": {}, "53/udp": {}}, "Env": ["A=b", "PATH=/opt:/bin"],
-    "Entrypoint": ["serve"], "Cmd": ["--all"], "WorkingDir": "/srv", "StopSignal": "SIGQUIT", "Volumes": {"/data": {}}
+    "Entrypoint": ["serve"], "Cmd": ["--all"], "WorkingDir": "/srv", "StopSignal": "SIGQUIT", "Volumes": {"/data": {}},
+    "Healthcheck": {"Test": ["CMD-SHELL", "serve --ask"], "Interval": 5000000000, "Timeout": 1, "Retries": 2}
 }"#;
 
 /// Two layers; the second takes away what the first has.
@@ -121,6 +122,10 @@ fn check(image: &Image) {
     assert!(c.env.contains(&("A".into(), "b".into())) && c.env.contains(&("HOME".into(), "/srv".into())));
     assert_eq!(c.ports.iter().map(ToString::to_string).collect::<Vec<_>>(), ["53/udp", "80"]);
     assert_eq!(c.volumes, ["/data"]);
+    let health = c.health.as_ref().expect("a health check");
+    assert_eq!(health.command, ["/bin/sh", "-c", "serve --ask"]);
+    assert_eq!((health.interval, health.timeout, health.retries), (Some(5000), Some(1), Some(2)));
+    assert_eq!((health.start_period, health.start_interval), (None, None));
     let root = fs::read(&image.root).unwrap();
     let has = |name: &[u8]| root.windows(name.len()).any(|w| w == name);
     assert!(

@@ -20,7 +20,7 @@ pub use cpio::{Contents, Error, Result};
 pub use diff::{Asked, Change, Kind, diff};
 pub use image::Image;
 pub use layer::Made;
-pub use oci::{Config, Empty, Origin, Written, write};
+pub use oci::{Config, Empty, HealthConfig, Origin, Written, write};
 
 /// Files of the root file system that the kernel writes at every start: what a program makes of them is no change of the
 /// image, as with docker, which mounts them.

@@ -40,6 +40,21 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stop_signal: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub healthcheck: Option<HealthConfig>,
+}
+
+/// docker's addition to it: how the program is asked whether it is well. Times are nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct HealthConfig {
+    /// `CMD`, then the words.
+    pub test: Vec<String>,
+    pub interval: u64,
+    pub timeout: u64,
+    pub start_period: u64,
+    pub start_interval: u64,
+    pub retries: u32,
 }
 
 /// `{}`, the value of a set's member.

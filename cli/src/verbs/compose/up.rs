@@ -412,6 +412,8 @@ impl Up<'_> {
         }
         let mut flags: run::RunFlags = line::read(words).map_err(|fault| self.of_service(fault))?;
         flags.flags.machine = self.args.machine;
+        // `disable: true`, or `test: NONE`.
+        flags.flags.health.no_healthcheck = service.health.as_ref().is_some_and(|h| h.command.is_none());
         flags.flags.health.words = health;
         let labels = [
             (PROJECT, self.loaded.name.clone()),
