@@ -210,8 +210,7 @@ pub fn terminal_of(session: i32) -> Option<(u64, Control)> {
 }
 
 fn controlling(session: i32) -> Option<Arc<Pair>> {
-    let pairs: Vec<Arc<Pair>> = PAIRS.lock().all.values().cloned().collect();
-    pairs.into_iter().find(|pair| pair.control().session == session)
+    PAIRS.lock().all.values().find(|pair| pair.control().session == session).cloned()
 }
 
 /// The leader of a session ends.

@@ -22,10 +22,10 @@ impl Outside {
         self.0.number
     }
 
-    /// Opens the slave.
+    /// Opens the slave. It becomes nobody's controlling terminal by that: see [`Outside::control`].
     pub fn open_slave(&self) -> Result<Arc<dyn File>> {
         let node: Arc<dyn Inode> = Arc::new(Node(self.0.clone()));
-        node.open(&node, 0)
+        node.open(&node, super::O_NOCTTY)
     }
 
     /// From now on it controls that session, whose leader's group is in the foreground.
@@ -92,6 +92,7 @@ mod tests {
     fn what_is_typed_is_read_echoed_and_the_end_is_a_hang_up() {
         let ours = Outside::new((7, 8), 24, 80).unwrap();
         let slave = ours.open_slave().unwrap();
+        assert_eq!(ours.0.control(), Control::NOTHING, "the session of whoever opens it for us has no terminal by that");
         let stat = slave.stat().unwrap();
         assert_eq!((stat.uid, stat.gid), (7, 8));
         assert_eq!(ours.write(b"hi\r"), 3);
