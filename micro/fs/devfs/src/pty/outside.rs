@@ -92,7 +92,11 @@ mod tests {
     fn what_is_typed_is_read_echoed_and_the_end_is_a_hang_up() {
         let ours = Outside::new((7, 8), 24, 80).unwrap();
         let slave = ours.open_slave().unwrap();
-        assert_eq!(ours.0.control(), Control::NOTHING, "the session of whoever opens it for us has no terminal by that");
+        assert_eq!(
+            ours.0.control(),
+            Control::NOTHING,
+            "the session of whoever opens it for us has no terminal by that"
+        );
         let stat = slave.stat().unwrap();
         assert_eq!((stat.uid, stat.gid), (7, 8));
         assert_eq!(ours.write(b"hi\r"), 3);
