@@ -241,6 +241,60 @@ fn in_the_foreground_lines_bear_names_and_an_interrupt_ends_all() {
 }
 
 #[test]
+fn a_program_runs_beside_a_service_and_finds_what_the_service_needs() {
+    let file = "services:\n  \
+                store: {image: redis, command: [--protected-mode, \"no\"], ports: [\"127.0.0.1::6379\"]}\n  \
+                page:\n    image: busybox\n    command: sleep 1000000\n    stop_signal: KILL\n    restart: always\n    \
+                environment: {COLOUR: red, SIZE: \"9\"}\n    volumes: [/scratch]\n    \
+                depends_on: {store: {condition: service_healthy}}\n";
+    let Some(shop) = Project::new(file) else { return };
+    shop.write("compose.override.yaml", "services: {page: {environment: {COLOUR: blue}}}\n");
+    let ask =
+        "echo $COLOUR $SIZE $MORE; printf 'PING\\r\\nQUIT\\r\\n' | nc -w 5 store 6379; : >/scratch/x; exit 7";
+    let run = ["run", &shop.machine, "--rm", "-e", "MORE=2", "page", "busybox", "sh", "-c", ask];
+    let ran = shop.compose(&run).code(7);
+    assert!(ran.out.contains("blue 9 2\n+PONG"), "{ran}");
+    assert_eq!(
+        shop.states(),
+        "shop-store-1 ready",
+        "the service itself is not started, and --rm leaves nothing"
+    );
+    // The service's own machine is another one, and goes on.
+    shop.up(&[]).ok();
+    let mut cat = shop.unilith.command(&[
+        "compose",
+        "-p",
+        "shop",
+        "run",
+        &shop.machine,
+        "-T",
+        "--no-deps",
+        "page",
+        "cat",
+    ]);
+    fs::write(shop.unilith.path("input"), "what is typed\n").unwrap();
+    cat.stdin(fs::File::open(shop.unilith.path("input")).unwrap());
+    assert_eq!(finish(&mut cat, PATIENCE).ok().out, "what is typed\n");
+    shop.compose(&["run", &shop.machine, "-d", "--name", "extra", "page"]).ok();
+    let shown = shop.compose(&["ps"]).ok();
+    assert!(shown.out.contains("shop-page-1") && !shown.out.contains("extra"), "{shown}");
+    shop.compose(&["ps", "-a"]).ok().says("extra").says("shop-page-run-");
+    shop.compose(&["top", "page"]).ok().says("shop-page-1\n").says("busybox");
+    shop.compose(&["pause", "page"]).ok();
+    shop.compose(&["ps"]).ok().says("(paused)");
+    shop.compose(&["unpause"]).ok();
+    assert!(!shop.compose(&["ps"]).ok().out.contains("(paused)"));
+    let listed = shop.unilith.run(&["compose", "ls", "--format", "json"]).ok().out;
+    for words in ["\"Name\": \"shop\"", "running(3)", "compose.yaml,", "compose.override.yaml\""] {
+        assert!(listed.contains(words), "{listed}");
+    }
+    shop.compose(&["run", "pag"]).fails_with(&["no service `pag`"]);
+    shop.compose(&["down", "-v", "-t", "1"]).ok();
+    assert_eq!(shop.states(), "", "down removes what run has made");
+    assert_eq!(shop.unilith.run(&["compose", "ls", "-aq"]).ok().out, "");
+}
+
+#[test]
 fn a_service_that_fails_keeps_those_from_starting_that_need_it() {
     let file = "services:\n  setup: {image: busybox, command: \"sh -c 'exit 3'\"}\n  \
                 web: {image: busybox, command: sleep 1, depends_on: {setup: {condition: service_completed_successfully}}}\n";
@@ -292,9 +346,23 @@ fn mistakes_in_a_file_are_told_by_line_and_path_and_reach_the_terminal_clean() {
         assert!(!ran.err.contains('\u{1b}'), "{ran}");
     }
     config(&format!("{service}    environment: [A=$$x]\n")).ok().says("- \"A=$$x\"");
-    fs::write(unilith.path("compose.override.yaml"), "services: {}\n").unwrap();
-    unilith.run(&["compose", "config"]).ok().complains("compose.override.yaml is not read");
+    // A file that is put on top: its own mistakes bear its name.
+    fs::write(unilith.path("compose.override.yaml"), "services: {web: {privileged: true}}\n").unwrap();
+    unilith
+        .run(&["compose", "config"])
+        .code(2)
+        .fails_with(&["compose.override.yaml: line 1: services.web.privileged"]);
+    let over = "services: {web: {environment: {A: y, B: z}}}\n";
+    fs::write(unilith.path("compose.override.yaml"), over).unwrap();
+    unilith.run(&["compose", "config"]).ok().says("A: y").says("B: z");
+    let alone = unilith.run(&["compose", "-f", "compose.yaml", "config"]).ok();
+    assert!(!alone.out.contains("B: z"), "named files are all that is read: {alone}");
+    let both = ["compose", "-f", "compose.override.yaml", "-f", "compose.yaml", "config"];
+    unilith.run(&both).ok().says("A: \"$$x\"").says("B: z");
     fs::remove_file(unilith.path("compose.override.yaml")).unwrap();
+    let mut input = unilith.command(&["compose", "-f", "-", "config", "--services"]);
+    input.stdin(fs::File::open(unilith.path("compose.yaml")).unwrap());
+    assert_eq!(finish(&mut input, PATIENCE).ok().out, "web\n");
     fs::write(unilith.path("compose.yaml"), service.replace("busybox", "redis:7-alpine")).unwrap();
     // Said before the first service is started.
     let first = "services:\n  a: {image: busybox}\n  web:\n    image: busybox\n    env_file: none.env\n";

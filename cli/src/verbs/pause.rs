@@ -19,20 +19,27 @@ pub struct Args {
 
 pub fn act(store: &Store, args: &Args, pause: bool) -> Result<u8> {
     super::for_each_name(&args.machines, |name| {
-        let machine = store.find(name)?;
-        let process = machine.state.process.filter(|_| machine.state.phase.is_alive());
-        let Some(process) = process else { return Err(MachineError::NotRunning(machine.spec.name).into()) };
-        if is_paused(&machine) == pause {
-            let what = if pause { "paused already" } else { "not paused" };
-            return Err(Fault::new(format!("machine {} is {what}", machine.spec.name)));
-        }
-        if !process.signal(if pause { Signal::STOP } else { Signal::CONT }) {
-            return Err(MachineError::NotRunning(machine.spec.name).into());
-        }
-        events::note(store.shared(), &machine.spec, if pause { "pause" } else { "unpause" }, &[]);
+        set(store, &store.find(name)?, pause)?;
         say!("{name}");
         Ok(())
     })
+}
+
+/// Stops a machine's process or lets it go on.
+pub fn set(store: &Store, machine: &Machine, pause: bool) -> Result<()> {
+    let process = machine.state.process.filter(|_| machine.state.phase.is_alive());
+    let Some(process) = process else {
+        return Err(MachineError::NotRunning(machine.spec.name.clone()).into());
+    };
+    if is_paused(machine) == pause {
+        let what = if pause { "paused already" } else { "not paused" };
+        return Err(Fault::new(format!("machine {} is {what}", machine.spec.name)));
+    }
+    if !process.signal(if pause { Signal::STOP } else { Signal::CONT }) {
+        return Err(MachineError::NotRunning(machine.spec.name.clone()).into());
+    }
+    events::note(store.shared(), &machine.spec, if pause { "pause" } else { "unpause" }, &[]);
+    Ok(())
 }
 
 /// Whether the machine's process is stopped (proc(5), the state of /proc/PID/stat).

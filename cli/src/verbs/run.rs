@@ -78,11 +78,12 @@ pub fn act(store: &Store, mut args: Args) -> Result<u8> {
     if run.interactive && run.tty && !run.detach && io::stdin().is_terminal() && detach::is_first() {
         return detach::wait_for_child().map_err(Fault::of_run);
     }
-    start(store, &args.machine, &program).map_err(Fault::of_run)
+    start(store, &args.machine, &program, |_| {}).map_err(Fault::of_run)
 }
 
-fn start(store: &Store, run: &RunFlags, program: &Program) -> Result<u8> {
-    let machine = make(store, run, program, |_| {})?;
+/// Starts a machine, with what `change` does to its description; in the foreground its program's exit code is answered.
+pub fn start(store: &Store, run: &RunFlags, program: &Program, change: impl FnOnce(&mut Spec)) -> Result<u8> {
+    let machine = make(store, run, program, change)?;
     if run.detach {
         let id = machine.spec.id.clone();
         detach(machine, Some(&id))

@@ -2,15 +2,17 @@
 //! A compose file as a whole.
 
 use crate::{
-    Mistake, Result,
+    Line, Mistake, Result,
     fields::Field,
-    order, service,
+    merge, order, service,
     service::{Condition, Service, Source},
     variables::{self, Lookup},
     yaml::{self, Entry, Node, Value},
 };
 
-/// Services of one file.
+/// Files of one project.
+pub const MAX_FILES: usize = 32;
+/// Services of one project.
 pub const MAX_SERVICES: usize = 512;
 
 /// A network or volume of the file's.
@@ -37,7 +39,7 @@ pub enum Text {
 pub struct Kept {
     pub key: String,
     pub text: Text,
-    pub line: usize,
+    pub line: Line,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -51,17 +53,36 @@ pub struct Project {
     pub configs: Vec<Kept>,
     /// Names of variables that nobody has set.
     pub unset: Vec<String>,
-    /// The file with everything resolved.
+    /// The files as one, with everything resolved.
     pub resolved: String,
 }
 
-/// Reads a file. `environment` says what variables are: those of `.env` and of this host.
-pub fn read(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<Project> {
-    let mut root = yaml::read(text)?;
+/// Reads the files' texts, each on top of those before it. `environment` says what variables are: those of `.env` and of this
+/// host.
+pub fn read(texts: &[&str], environment: &dyn Fn(&str) -> Option<String>) -> Result<Project> {
     let mut known = Known { environment, unset: Vec::new() };
     let mut room = MAX_FILLED;
-    fill(&mut root, "", &mut known, &mut room)?;
-    extend(&mut root)?;
+    let mut root = Node::new(Line { file: 0, number: 1 }, Value::Map(Vec::new()));
+    for (file, text) in texts.iter().enumerate() {
+        if file >= MAX_FILES {
+            return Err(Mistake::new(
+                Line { file, number: 0 },
+                format!("there are more than {MAX_FILES} files"),
+            ));
+        }
+        let mut own = yaml::read(text, file)?;
+        fill(&mut own, "", &mut known, &mut room)?;
+        // As with docker a service extends those of its own file.
+        extend(&mut own)?;
+        if !own.is_map() {
+            return Err(Mistake::new(
+                own.line,
+                "a compose file is a mapping: `services:` and what is below it",
+            ));
+        }
+        merge::put(&mut root, own)?;
+    }
+    merge::settle(&mut root);
     let file = Field::new("", &root);
     let mut project = Project { unset: known.unset, resolved: yaml::write(&root), ..Project::default() };
     let mut services = Vec::new();
@@ -83,9 +104,7 @@ pub fn read(text: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<
             // Compose itself does nothing with it any more.
             "version" => {}
             "include" => {
-                return Err(
-                    field.wrong("give each file with -p of its own, or write the services into one file")
-                );
+                return Err(field.wrong("name all files instead: -f FILE -f FILE"));
             }
             key if key.starts_with("x-") => {}
             _ => {
@@ -194,15 +213,13 @@ fn extend(root: &mut Node) -> Result<()> {
                 .ok_or_else(|| Mistake::new(line, "services extend too many others"))?;
             let from = found.value.clone();
             seen.push(base);
-            let Value::Map(from) = from.value else { continue };
-            let Value::Map(own) = &mut services[n].value.value else { continue };
-            inherit(own, from);
+            inherit(&mut services[n], from)?;
         }
     }
     Ok(())
 }
 
-fn take_extends(entry: &mut Entry) -> Result<Option<(String, usize)>> {
+fn take_extends(entry: &mut Entry) -> Result<Option<(String, Line)>> {
     let path = format!("services.{}.extends", entry.key);
     let Value::Map(own) = &mut entry.value.value else { return Ok(None) };
     let Some(at) = own.iter().position(|e| e.key == "extends") else { return Ok(None) };
@@ -218,26 +235,16 @@ fn take_extends(entry: &mut Entry) -> Result<Option<(String, usize)>> {
     Ok(Some((base.text()?, taken.line)))
 }
 
-/// What the base says and the service does not. Mappings are joined; lists and values of the service's own take their place.
-/// As compose has it, what needs other services (`depends_on`) is not inherited.
-fn inherit(own: &mut Vec<Entry>, from: Vec<Entry>) {
-    for entry in from {
-        if entry.key == "depends_on" {
-            continue;
-        }
-        match own.iter_mut().find(|e| e.key == entry.key) {
-            None => own.push(entry),
-            Some(mine) => {
-                if let (Value::Map(mine), Value::Map(base)) = (&mut mine.value.value, entry.value.value) {
-                    for entry in base {
-                        if !mine.iter().any(|e| e.key == entry.key) {
-                            mine.push(entry);
-                        }
-                    }
-                }
-            }
-        }
-    }
+/// What the base says, with what the service says on top of it. As compose has it, what needs other services (`depends_on`) is
+/// not inherited.
+fn inherit(service: &mut Entry, mut base: Node) -> Result<()> {
+    let Value::Map(entries) = &mut base.value else { return Ok(()) };
+    entries.retain(|entry| entry.key != "depends_on");
+    let own = std::mem::replace(&mut service.value, base);
+    let (line, onto) = (own.line, own.onto);
+    merge::put_service(&mut service.value, own, &service.key)?;
+    (service.value.line, service.value.onto) = (line, onto);
+    Ok(())
 }
 
 fn shared(field: &Field, what: &str) -> Result<Vec<Shared>> {
@@ -306,7 +313,7 @@ fn check(services: &[Service], project: &Project) -> Result<()> {
     let words = |list: &'_ [String]| list.join(", ");
     for s in services {
         let path = |rest: &str| format!("services.{}.{rest}", s.name);
-        let missing = |at: &str, line: usize, what: &str, name: &str, list: &[String]| {
+        let missing = |at: &str, line: Line, what: &str, name: &str, list: &[String]| {
             let list: Vec<&str> = list.iter().map(String::as_str).collect();
             service::unknown(&path(at), line, what, name, &list)
         };

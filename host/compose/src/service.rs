@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A service of a compose file.
 
-use crate::{Mistake, Result, fields::Field};
+use crate::{Line, Mistake, Result, fields::Field};
 
 /// What a service needs of another one before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Dependency {
     pub condition: Condition,
     /// Where it is false, a service that is not there or fails is no mistake.
     pub required: bool,
-    pub line: usize,
+    pub line: Line,
 }
 
 /// What a program finds at a path.
@@ -36,7 +36,7 @@ pub struct Mount {
     pub source: Source,
     pub target: String,
     pub read_only: bool,
-    pub line: usize,
+    pub line: Line,
 }
 
 /// A secret or config in a service.
@@ -44,7 +44,7 @@ pub struct Mount {
 pub struct Use {
     pub source: String,
     pub target: String,
-    pub line: usize,
+    pub line: Line,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,15 +70,15 @@ pub struct Health {
 pub struct Membership {
     pub network: String,
     pub aliases: Vec<String>,
-    pub line: usize,
+    pub line: Line,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     pub name: String,
-    pub line: usize,
+    pub line: Line,
     pub image: String,
-    pub image_line: usize,
+    pub image_line: Line,
     pub command: Vec<String>,
     pub entrypoint: Option<Vec<String>>,
     pub environment: Vec<(String, Option<String>)>,
@@ -249,7 +249,7 @@ fn env_files(field: &Field) -> Result<Vec<EnvFile>> {
 }
 
 /// As `-p` takes it; a port alone is reached on a free one of this host, so that several machines can have it.
-fn port(field: &Field) -> Result<String> {
+pub(crate) fn port(field: &Field) -> Result<String> {
     if !field.is_map() {
         let text = field.text()?;
         return Ok(if text.contains(':') { text } else { format!("0.0.0.0::{text}") });
@@ -561,7 +561,7 @@ fn uses(field: &Field, folder: &str) -> Result<Vec<Use>> {
 }
 
 /// What is wrong with the names that a service uses.
-pub fn unknown(path: &str, line: usize, what: &str, name: &str, known: &[&str]) -> Mistake {
+pub fn unknown(path: &str, line: Line, what: &str, name: &str, known: &[&str]) -> Mistake {
     let known =
         if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) };
     Mistake::new(line, format!("{path}: there is no {what} `{name}`; {known}"))

@@ -122,14 +122,17 @@ pub type Pair = (String, Option<String>);
 /// variables are filled in, from those above them and from `known`.
 pub fn read(text: &str, known: &mut dyn Lookup) -> crate::Result<Vec<Pair>> {
     if text.len() > MAX_TEXT {
-        return Err(crate::Mistake::new(0, format!("the file has more than {} KiB", MAX_TEXT >> 10)));
+        return Err(crate::Mistake::new(
+            crate::Line::default(),
+            format!("the file has more than {} KiB", MAX_TEXT >> 10),
+        ));
     }
     let mut pairs: Vec<Pair> = Vec::new();
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut line = 1;
     while !rest.is_empty() {
         let at_line = line;
-        let wrong = |why: String| crate::Mistake::new(at_line, why);
+        let wrong = |why: String| crate::Mistake::new(crate::Line { file: 0, number: at_line }, why);
         let end = rest.find('\n').unwrap_or(rest.len());
         let first = rest[..end].trim();
         let begin = first.strip_prefix("export ").map_or(first, str::trim_start);
@@ -291,7 +294,7 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         for (text, line) in [("A=1\n=2\n", 2), ("A='1\n2", 1), ("A=\"1\n2\"\nB C=3", 3), ("A='1' x", 1)] {
-            assert_eq!(read(text, &mut Known::default()).unwrap_err().line, line, "{text:?}");
+            assert_eq!(read(text, &mut Known::default()).unwrap_err().line.number, line, "{text:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! YAML as a tree whose nodes know their line. One document; anchors, aliases and merge keys (`<<`) are resolved, in a tree of
 //! bounded size: an alias of an alias of an alias costs what it stands for.
 
-use crate::{Mistake, Result};
+use crate::{Line, Mistake, Result};
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use std::{borrow::Cow, collections::HashMap};
 
@@ -20,8 +20,20 @@ pub const MAX_DEPTH: usize = 64;
 /// A value and where it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    pub line: usize,
+    pub line: Line,
     pub value: Value,
+    pub onto: Onto,
+}
+
+/// What a value does to the one of an earlier file in the same place, as its tag says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Onto {
+    #[default]
+    Joins,
+    /// `!override`
+    Replaces,
+    /// `!reset`
+    Removes,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -40,11 +52,19 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     pub key: String,
-    pub line: usize,
+    pub line: Line,
     pub value: Node,
 }
 
 impl Node {
+    pub fn new(line: Line, value: Value) -> Node {
+        Node { line, value, onto: Onto::Joins }
+    }
+
+    pub(crate) fn is_map(&self) -> bool {
+        matches!(self.value, Value::Map(_))
+    }
+
     /// Nothing, as `key:` alone has it.
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
@@ -69,8 +89,9 @@ impl Node {
 
 /// A list or mapping that is not complete yet.
 struct Open {
-    line: usize,
+    line: Line,
     anchor: usize,
+    onto: Onto,
     kind: Kind,
 }
 
@@ -80,20 +101,21 @@ enum Kind {
         entries: Vec<Entry>,
         /// The values of `<<`.
         merged: Vec<Node>,
-        key: Option<(String, usize)>,
+        key: Option<(String, Line)>,
     },
 }
 
-/// Reads one document; an empty text is an empty mapping.
-pub fn read(text: &str) -> Result<Node> {
+/// Reads one document, which is the text of that file of the project's; an empty text is an empty mapping.
+pub fn read(text: &str, file: usize) -> Result<Node> {
+    let at = |number: usize| Line { file, number };
     if text.len() > MAX_BYTES {
-        return Err(Mistake::new(0, format!("the file has more than {} KiB", MAX_BYTES >> 10)));
+        return Err(Mistake::new(at(0), format!("the file has more than {} KiB", MAX_BYTES >> 10)));
     }
     let mut builder = Builder { open: Vec::new(), anchors: HashMap::new(), nodes: 0, root: None };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|e| Mistake::new(e.marker().line(), e.info().to_string()))?;
-        let line = span.start.line();
+        let (event, span) = event.map_err(|e| Mistake::new(at(e.marker().line()), e.info().to_string()))?;
+        let line = at(span.start.line());
         match event {
             Event::DocumentStart(_) => {
                 documents += 1;
@@ -102,35 +124,37 @@ pub fn read(text: &str) -> Result<Node> {
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
-                tagged(tag, line)?;
+                let onto = tagged(tag, line)?;
                 let plain = style == ScalarStyle::Plain;
                 let value = Value::Scalar { text: text.into_owned(), plain };
-                builder.complete(Node { line, value }, anchor)?;
+                builder.complete(Node { line, value, onto }, anchor)?;
             }
             Event::SequenceStart(anchor, tag) => {
-                tagged(tag, line)?;
-                builder.begin(Open { line, anchor, kind: Kind::List(Vec::new()) })?;
+                let onto = tagged(tag, line)?;
+                builder.begin(Open { line, anchor, onto, kind: Kind::List(Vec::new()) })?;
             }
             Event::MappingStart(anchor, tag) => {
-                tagged(tag, line)?;
+                let onto = tagged(tag, line)?;
                 let kind = Kind::Map { entries: Vec::new(), merged: Vec::new(), key: None };
-                builder.begin(Open { line, anchor, kind })?;
+                builder.begin(Open { line, anchor, onto, kind })?;
             }
             Event::SequenceEnd | Event::MappingEnd => builder.end()?,
             Event::Alias(anchor) => builder.alias(anchor, line)?,
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
         }
     }
-    let empty = Node { line: 1, value: Value::Map(Vec::new()) };
+    let empty = Node::new(at(1), Value::Map(Vec::new()));
     Ok(builder.root.filter(|root| !root.is_null()).unwrap_or(empty))
 }
 
-fn tagged(tag: Option<Cow<'_, Tag>>, line: usize) -> Result<()> {
+fn tagged(tag: Option<Cow<'_, Tag>>, line: Line) -> Result<Onto> {
     match tag {
-        Some(tag) if !tag.is_yaml_core_schema() => {
-            Err(Mistake::new(line, format!("the tag {tag} is not known here; leave it out")))
-        }
-        _ => Ok(()),
+        Some(tag) if !tag.is_yaml_core_schema() => match (tag.handle.as_str(), tag.suffix.as_str()) {
+            ("!", "override") => Ok(Onto::Replaces),
+            ("!", "reset") => Ok(Onto::Removes),
+            _ => Err(Mistake::new(line, format!("the tag {tag} is not known here; leave it out"))),
+        },
+        _ => Ok(Onto::Joins),
     }
 }
 
@@ -142,7 +166,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn count(&mut self, more: usize, line: usize) -> Result<()> {
+    fn count(&mut self, more: usize, line: Line) -> Result<()> {
         self.nodes += more;
         if self.nodes > MAX_NODES {
             return Err(Mistake::new(
@@ -165,7 +189,7 @@ impl Builder {
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some(Open { line, anchor, kind }) = self.open.pop() else { return Ok(()) };
+        let Some(Open { line, anchor, onto, kind }) = self.open.pop() else { return Ok(()) };
         let value = match kind {
             Kind::List(items) => Value::List(items),
             Kind::Map { mut entries, merged, .. } => {
@@ -175,10 +199,10 @@ impl Builder {
                 Value::Map(entries)
             }
         };
-        self.complete(Node { line, value }, anchor)
+        self.complete(Node { line, value, onto }, anchor)
     }
 
-    fn alias(&mut self, anchor: usize, line: usize) -> Result<()> {
+    fn alias(&mut self, anchor: usize, line: Line) -> Result<()> {
         // An alias within what it names.
         let Some(node) = self.anchors.get(&anchor) else {
             return Err(Mistake::new(line, "this alias stands for a value that it is part of"));
@@ -192,8 +216,7 @@ impl Builder {
         }
         // Before it is copied.
         self.count(size, line)?;
-        let node =
-            self.anchors.get(&anchor).cloned().unwrap_or(Node { line, value: Value::List(Vec::new()) });
+        let node = self.anchors.get(&anchor).cloned().unwrap_or(Node::new(line, Value::List(Vec::new())));
         self.place(node)
     }
 
@@ -216,7 +239,7 @@ impl Builder {
                     if let Some(earlier) = entries.iter().find(|e| e.key == key) {
                         return Err(Mistake::new(
                             line,
-                            format!("`{key}` is here a second time; the first is in line {}", earlier.line),
+                            format!("`{key}` is here a second time; the first is in {}", earlier.line),
                         ));
                     }
                     if entries.len() >= MAX_KEYS {
@@ -341,11 +364,15 @@ fn quote(text: &str, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{read as read_file, *};
     use proptest::prelude::*;
 
     fn flat(text: &str) -> String {
         write(&read(text).unwrap())
+    }
+
+    fn read(text: &str) -> Result<Node> {
+        read_file(text, 0)
     }
 
     #[test]
@@ -361,7 +388,7 @@ mod tests {
         for (text, line, words) in [
             ("a: 1\nb: 2\na: 3\n", 3, "`a` is here a second time; the first is in line 1"),
             ("a:\n  - b\n c: d\n", 3, ""),
-            ("a: !reset b\n", 1, "!reset"),
+            ("a: !other b\n", 1, "!other"),
             ("a: 1\n---\nb: 1\n", 2, "second document"),
             ("? [a]\n: b\n", 1, "a key is a word"),
             ("a: &x\n  b: *x\n", 2, "part of"),
@@ -370,7 +397,7 @@ mod tests {
             ("a:\n\tb: c\n", 2, ""),
         ] {
             let mistake = read(text).expect_err(text);
-            assert!(mistake.line == line && mistake.message.contains(words), "{text:?}: {mistake}");
+            assert!(mistake.line.number == line && mistake.message.contains(words), "{text:?}: {mistake}");
         }
     }
 

@@ -16,7 +16,7 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn project(text: &str) -> Project {
-    read(text, &environment).unwrap_or_else(|e| panic!("{e}\n{text}"))
+    read(&[text], &environment).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 fn service<'a>(project: &'a Project, name: &str) -> &'a Service {
@@ -196,23 +196,23 @@ fn mistakes_are_told_with_their_path_and_line() {
         (format!("{one}serivces: 1\n"), 4, &["serivces", "no such key"]),
     ];
     for (text, line, words) in cases {
-        let mistake = read(&text, &environment).expect_err(&text);
+        let mistake = read(&[&text], &environment).expect_err(&text);
         let said = mistake.to_string();
         assert!(words.iter().all(|w| said.contains(w)), "{text}: {said}");
         // A mapping begins where its first key does.
-        assert!(mistake.line.abs_diff(line) <= 1, "{text}: {said}");
+        assert!(mistake.line.number.abs_diff(line) <= 1, "{text}: {said}");
     }
 }
 
 #[test]
 fn services_that_wait_for_each_other_are_named() {
     let text = "services:\n  a: {image: x, depends_on: [b]}\n  b: {image: x, depends_on: [c]}\n  c: {image: x, depends_on: [b]}\n";
-    let said = read(text, &environment).unwrap_err().to_string();
+    let said = read(&[text], &environment).unwrap_err().to_string();
     assert_eq!(said, "line 4: services wait for each other: b -> c -> b");
     let text = "services:\n  a: {extends: b}\n  b: {extends: {service: a}}\n";
-    assert!(read(text, &environment).unwrap_err().to_string().contains("extend each other: a -> b -> a"));
+    assert!(read(&[text], &environment).unwrap_err().to_string().contains("extend each other: a -> b -> a"));
     let itself = "services:\n  a: {image: x, depends_on: [a]}\n";
-    assert!(read(itself, &environment).unwrap_err().to_string().contains("a -> a"));
+    assert!(read(&[itself], &environment).unwrap_err().to_string().contains("a -> a"));
 }
 
 #[test]
@@ -220,6 +220,88 @@ fn a_variable_without_a_value_is_told_once() {
     let p = project("services:\n  a:\n    image: x\n    command: [\"$NOBODY\", \"${NOBODY}\", \"$$HOME\"]\n");
     assert_eq!(p.unset, ["NOBODY"]);
     assert_eq!(p.services[0].command, ["", "", "$HOME"]);
+}
+
+#[test]
+fn files_are_put_on_top_of_each_other() {
+    let base = r#"
+services:
+  web:
+    image: nginx
+    command: [a, b]
+    environment: [LEVEL=info, KEPT=1, HERE]
+    ports: ["80:80", "81:81"]
+    volumes: ["./site:/site", "data:/data"]
+    depends_on: [cache]
+    env_file: one.env
+    dns: 1.1.1.1
+    healthcheck: {test: [CMD, old, way], retries: 7}
+    tmpfs: /tmp
+    profiles: [x]
+  cache: {image: redis}
+  gone: {image: redis}
+volumes: {data: }
+"#;
+    let over = r#"
+services:
+  web:
+    image: debian:nginx
+    command: c d e
+    environment: {LEVEL: debug, MORE: "2"}
+    ports: ["80:80", {target: 82, published: 83}]
+    volumes: ["./other:/site:ro", "./more:/more"]
+    depends_on: {cache: {condition: service_healthy}, db: {condition: service_started}}
+    env_file: [two.env]
+    dns: [1.1.1.1, 8.8.8.8]
+    healthcheck: {test: [CMD, new]}
+    tmpfs: [/run]
+    profiles: !reset []
+    restart:
+  db: {image: postgresql}
+  gone: !reset
+"#;
+    let p = read(&[base, over], &environment).unwrap();
+    let web = service(&p, "web");
+    assert_eq!((web.image.as_str(), web.command.join(" ").as_str()), ("debian:nginx", "c d e"));
+    let pair = |key: &str, value: Option<&str>| (key.to_string(), value.map(String::from));
+    let expected =
+        [pair("LEVEL", Some("debug")), pair("KEPT", Some("1")), pair("HERE", None), pair("MORE", Some("2"))];
+    assert_eq!(web.environment, expected);
+    assert_eq!(web.ports, ["80:80", "81:81", "83:82"]);
+    let mounts: Vec<_> = web.mounts.iter().map(|m| (m.target.as_str(), m.read_only)).collect();
+    assert_eq!(mounts, [("/site", true), ("/data", false), ("/more", false)]);
+    let needs: Vec<_> = web.depends_on.iter().map(|d| (d.service.as_str(), d.condition)).collect();
+    assert_eq!(needs, [("cache", Condition::Healthy), ("db", Condition::Started)]);
+    assert_eq!(web.env_files.iter().map(|f| f.path.as_str()).collect::<Vec<_>>(), ["one.env", "two.env"]);
+    assert_eq!((web.dns.join(" ").as_str(), web.tmpfs.join(" ").as_str()), ("1.1.1.1 8.8.8.8", "/tmp /run"));
+    let health = web.health.as_ref().unwrap();
+    assert_eq!((health.command.clone().unwrap().join(" ").as_str(), health.retries), ("new", Some(7)));
+    assert!(web.profiles.is_empty() && !p.services.iter().any(|s| s.name == "gone"));
+    // What is written is one file that says the same.
+    assert_eq!(project(&p.resolved).resolved, p.resolved);
+
+    let third = "services:\n  web:\n    ports: !override [\"90:90\"]\n    environment: !override {ONLY: 1}\n";
+    let p = read(&[base, over, third], &environment).unwrap();
+    assert_eq!(service(&p, "web").ports, ["90:90"]);
+    assert_eq!(service(&p, "web").environment, [pair("ONLY", Some("1"))]);
+}
+
+#[test]
+fn mistakes_of_several_files_are_told_by_file() {
+    let base = "services:\n  web: {image: nginx, deploy: {replicas: 2}}\n";
+    for (over, line, words) in [
+        ("services:\n  web:\n    privileged: true\n", 3, "services.web.privileged"),
+        ("services:\n  web:\n    deploy: [x]\n", 3, "here it is no mapping"),
+        ("services:\n  web:\n    environment:\n      - [x]\n", 4, "one value, not a list"),
+        ("- x\n", 1, "a compose file is a mapping"),
+        ("services:\n  web: {extends: other}\n", 2, "no service `other`"),
+    ] {
+        let mistake = read(&[base, over], &environment).expect_err(over);
+        assert_eq!((mistake.line.file, mistake.line.number), (1, line), "{mistake}");
+        assert!(mistake.message.contains(words), "{mistake}");
+    }
+    let many = vec![base; 33];
+    assert!(read(&many, &environment).unwrap_err().message.contains("more than 32 files"));
 }
 
 /// Damaged files: each is a project or a mistake of one line, and what is a project can be written and read again.
@@ -257,7 +339,7 @@ fn damaged_files_are_refused_or_read() {
         "services:\n",
     ];
     let mut read_well = 0;
-    for _ in 0..5000 {
+    for n in 0..5000 {
         let mut text = SHOP.to_string();
         for _ in 0..1 + random() % 4 {
             let mut at = random() % text.len().max(1);
@@ -284,10 +366,14 @@ fn damaged_files_are_refused_or_read() {
                 }
             }
         }
-        match read(&text, &environment) {
+        if n % 8 == 0 {
+            let of_two = [read(&[SHOP, &text], &environment), read(&[&text, SHOP], &environment)];
+            of_two.into_iter().flatten().for_each(|two| drop(project(&two.resolved)));
+        }
+        match read(&[&text], &environment) {
             Ok(project) => {
                 read_well += 1;
-                let again = read(&project.resolved, &environment);
+                let again = read(&[&project.resolved], &environment);
                 assert_eq!(
                     again.map(|p| p.resolved).map_err(|e| e.to_string()),
                     Ok(project.resolved),
@@ -295,7 +381,10 @@ fn damaged_files_are_refused_or_read() {
                 );
             }
             Err(mistake) => {
-                assert!(!mistake.message.is_empty() && mistake.line <= text.lines().count() + 1, "{mistake}")
+                assert!(
+                    !mistake.message.is_empty() && mistake.line.number <= text.lines().count() + 1,
+                    "{mistake}"
+                )
             }
         }
     }

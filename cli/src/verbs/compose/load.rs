@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The compose file, its variables and the project's name.
+//! The compose files, their variables and the project's name.
 
 use super::Args;
 use crate::fault::{Fault, Result, file};
 use std::{
     collections::HashMap,
     fs::{self, File},
-    io::Read,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 use unilith_compose::{
+    Line,
     project::{self, Project, Shared},
     service::Service,
     variables::{self, Lookup},
@@ -20,7 +21,7 @@ use unilith_machine::lines::printable;
 /// Names of compose files, in the order in which they are looked for.
 const NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"];
 
-/// Files that docker would put on top.
+/// Those that are put on top of one that was found, if they are beside it.
 const OVERRIDES: [&str; 4] = [
     "compose.override.yaml",
     "compose.override.yml",
@@ -31,16 +32,25 @@ const OVERRIDES: [&str; 4] = [
 pub struct Loaded {
     pub project: Project,
     pub name: String,
-    /// Where the file is: its paths begin there.
+    /// Where the first file is: the paths of all begin there.
     pub folder: PathBuf,
+    /// The files, each on top of those before it.
+    pub files: Vec<PathBuf>,
     /// Profiles whose services are taken.
     profiles: Vec<String>,
 }
 
+/// What `-f -` reads.
+const INPUT: &str = "-";
+
 /// A text of bounded size.
 fn text(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|f| f.take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+    let most = yaml::MAX_BYTES as u64 + 1;
+    let read = match path == Path::new(INPUT) {
+        true => io::stdin().take(most).read_to_end(&mut bytes),
+        false => File::open(path).and_then(|f| f.take(most).read_to_end(&mut bytes)),
+    };
     read.map_err(file("read", path))?;
     String::from_utf8(bytes).map_err(|_| Fault::new(format!("{}: it is no text (UTF-8)", path.display())))
 }
@@ -63,12 +73,12 @@ impl Lookup for Environment {
 
 impl Loaded {
     pub fn read(args: &Args) -> Result<Loaded> {
-        let path = match args.file.clone().or_else(|| std::env::var_os("COMPOSE_FILE").map(PathBuf::from)) {
-            Some(path) => path,
-            None => find()?,
+        let files = files(args)?;
+        let folder = match (&args.project_directory, files.first()) {
+            (Some(folder), _) => folder.canonicalize().map_err(file("read", folder))?,
+            (None, Some(first)) if first == Path::new(INPUT) => here()?,
+            (None, first) => first.and_then(|f| f.parent()).unwrap_or(Path::new("/")).to_path_buf(),
         };
-        let path = path.canonicalize().map_err(file("read", &path))?;
-        let folder = path.parent().unwrap_or(Path::new("/")).to_path_buf();
         let mut environment = Environment(HashMap::new());
         let beside = folder.join(".env");
         let dotenv = args.env_file.clone().or_else(|| beside.is_file().then_some(beside));
@@ -79,7 +89,13 @@ impl Loaded {
                 environment.0.extend(value.map(|value| (name, value)));
             }
         }
-        let project = project::read(&text(&path)?, &|name| environment.get(name)).map_err(mistake(&path))?;
+        let texts = files.iter().map(|path| text(path)).collect::<Result<Vec<_>>>()?;
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let wrong = |e: unilith_compose::Mistake| match files.get(e.line.file) {
+            Some(path) => mistake(path)(e),
+            None => mistake(Path::new(INPUT))(e),
+        };
+        let project = project::read(&texts, &|name| environment.get(name)).map_err(wrong)?;
         for name in &project.unset {
             eprintln!("unilith: variable {name} is not set: it stands for nothing");
         }
@@ -104,7 +120,7 @@ impl Loaded {
         let profiles =
             profiles.split(',').map(str::trim).map(String::from).chain(args.profile.iter().cloned());
         let profiles = profiles.filter(|p| !p.is_empty()).collect();
-        Ok(Loaded { project, name, folder, profiles })
+        Ok(Loaded { project, name, folder, files, profiles })
     }
 
     /// The services that are meant, with what they depend on, in the order in which they start. None named: all whose
@@ -142,6 +158,14 @@ impl Loaded {
             let names: Vec<&str> = self.project.services.iter().map(|s| s.name.as_str()).collect();
             Fault::new(printable(&format!("there is no service `{name}`; there are {}", names.join(", "))))
         })
+    }
+
+    /// A line for the user: with its file if there are several.
+    pub fn shown(&self, line: Line) -> String {
+        match self.files.get(line.file).filter(|_| self.files.len() > 1) {
+            Some(path) => format!("{}: {line}", path.display()),
+            None => line.to_string(),
+        }
     }
 
     /// What a network or volume of the file is called on this host.
@@ -190,20 +214,36 @@ impl Loaded {
     }
 }
 
-/// The file here or above.
-fn find() -> Result<PathBuf> {
-    let here =
-        std::env::current_dir().map_err(|e| Fault::new(format!("there is no current directory: {e}")))?;
-    let found = here.ancestors().flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|p| p.is_file());
-    // docker reads it after the file itself; nothing of it is left out without a word.
-    let beside =
-        |file: &Path| OVERRIDES.map(|name| file.with_file_name(name)).into_iter().find(|p| p.is_file());
-    if let Some(other) = found.as_deref().and_then(beside) {
-        eprintln!("unilith: {} is not read: write what it says into the file itself", other.display());
+fn here() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|e| Fault::new(format!("there is no current directory: {e}")))
+}
+
+/// The files that are named, or the one here or above with what is to be put on top of it.
+fn files(args: &Args) -> Result<Vec<PathBuf>> {
+    let mut files = args.file.clone();
+    if files.is_empty()
+        && let Some(all) = std::env::var_os("COMPOSE_FILE")
+    {
+        files = std::env::split_paths(&all).filter(|path| !path.as_os_str().is_empty()).collect();
     }
-    found.ok_or_else(|| {
+    if files.is_empty() {
+        files = find()?;
+    }
+    let whole = |path: PathBuf| match path == Path::new(INPUT) {
+        true => Ok(path),
+        false => path.canonicalize().map_err(file("read", &path)),
+    };
+    files.into_iter().map(whole).collect()
+}
+
+fn find() -> Result<Vec<PathBuf>> {
+    let here = here()?;
+    let found = here.ancestors().flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|p| p.is_file());
+    let found = found.ok_or_else(|| {
         Fault::new(format!("there is no {} here or above; name a file with `compose -f FILE`", NAMES[0]))
-    })
+    })?;
+    let beside = OVERRIDES.map(|name| found.with_file_name(name)).into_iter().find(|p| p.is_file());
+    Ok(std::iter::once(found).chain(beside).collect())
 }
 
 /// A project is called as its directory, as docker has it.

@@ -5,9 +5,9 @@ use super::load::Loaded;
 use crate::{
     fault::{Fault, Result, file},
     output::say,
-    verbs::stop,
+    verbs::{self, stop},
 };
-use std::{fs, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 use unilith_machine::{
     dirs, events,
     lines::printable,
@@ -22,6 +22,10 @@ pub const PROJECT: &str = "com.docker.compose.project";
 pub const SERVICE: &str = "com.docker.compose.service";
 pub const NUMBER: &str = "com.docker.compose.container-number";
 pub const HASH: &str = "com.docker.compose.config-hash";
+/// `True` of a machine of `compose run`, which is none of the service's own.
+pub const ONE_OFF: &str = "com.docker.compose.oneoff";
+pub const CONFIG_FILES: &str = "com.docker.compose.project.config_files";
+pub const WORKING_DIR: &str = "com.docker.compose.project.working_dir";
 
 fn label<'a>(machine: &'a Machine, key: &str) -> &'a str {
     machine.spec.labels.get(key).map_or("", String::as_str)
@@ -39,12 +43,77 @@ pub fn hash(machine: &Machine) -> &str {
     label(machine, HASH)
 }
 
-/// All machines of the project, those of one service by number.
+fn is_one_off(machine: &Machine) -> bool {
+    label(machine, ONE_OFF) == "True"
+}
+
+/// All machines of the project but those of `compose run`, those of one service by number.
 pub fn all(store: &Store, project: &str) -> Result<Vec<Machine>> {
     let mut machines = store.list()?;
-    machines.retain(|m| label(m, PROJECT) == project);
+    machines.retain(|m| label(m, PROJECT) == project && !is_one_off(m));
     machines.sort_by_key(|m| (service(m).to_string(), number(m)));
     Ok(machines)
+}
+
+/// The machines that `compose run` has made of the project's services.
+fn one_offs(store: &Store, project: &str) -> Result<Vec<Machine>> {
+    let mut machines = store.list()?;
+    machines.retain(|m| label(m, PROJECT) == project && is_one_off(m));
+    Ok(machines)
+}
+
+/// A project: its machines that run, those that have ended, and its files.
+#[derive(Default)]
+struct Summary {
+    running: usize,
+    ended: usize,
+    files: String,
+}
+
+/// The projects that have machines.
+pub fn projects(store: &Store, with_ended: bool, quiet: bool, json: bool) -> Result<u8> {
+    let mut found: BTreeMap<String, Summary> = BTreeMap::new();
+    for machine in store.list()?.iter().filter(|m| !label(m, PROJECT).is_empty()) {
+        let summary = found.entry(label(machine, PROJECT).to_string()).or_default();
+        *(if is_alive(machine) { &mut summary.running } else { &mut summary.ended }) += 1;
+        if !label(machine, CONFIG_FILES).is_empty() {
+            summary.files = label(machine, CONFIG_FILES).into();
+        }
+    }
+    found.retain(|_, summary| with_ended || summary.running > 0);
+    let status = |summary: &Summary| {
+        let counts = [("exited", summary.ended), ("running", summary.running)];
+        let counts =
+            counts.iter().filter(|(_, count)| *count > 0).map(|(word, count)| format!("{word}({count})"));
+        counts.collect::<Vec<_>>().join(", ")
+    };
+    if json {
+        let rows = found.iter().map(|(name, summary)| {
+            serde_json::json!({"Name": name, "Status": status(summary), "ConfigFiles": summary.files})
+        });
+        crate::verbs::print_json(&rows.collect::<Vec<_>>())?;
+    } else if quiet {
+        found.keys().for_each(|name| say!("{}", printable(name)));
+    } else {
+        let mut rows = vec![["NAME", "STATUS", "CONFIG FILES"].map(String::from).to_vec()];
+        rows.extend(
+            found
+                .iter()
+                .map(|(name, summary)| vec![printable(name), status(summary), printable(&summary.files)]),
+        );
+        crate::verbs::print_table(&rows);
+    }
+    Ok(0)
+}
+
+/// The processes of each machine.
+pub fn processes(machines: &[Machine]) -> Result<u8> {
+    for machine in machines.iter().filter(|m| m.state.phase.is_alive()) {
+        say!("{}", machine.spec.name);
+        crate::session::Session::open(machine)?.run(&["ps"], false)?;
+        say!("");
+    }
+    Ok(0)
 }
 
 /// The machines of these services, in the order in which services start; none named: of all in the file.
@@ -88,7 +157,13 @@ pub fn list(
     services: &[String],
 ) -> Result<u8> {
     let mut rows = vec![["NAME", "PROGRAM", "SERVICE", "STATUS", "PORTS"].map(String::from).to_vec()];
-    for machine in of(store, loaded, services)?.iter().filter(|m| with_ended || is_alive(m)) {
+    let mut found = of(store, loaded, services)?;
+    found.retain(|m| with_ended || is_alive(m));
+    if with_ended {
+        let is_meant = |m: &Machine| services.is_empty() || services.iter().any(|name| name == service(m));
+        found.extend(one_offs(store, &loaded.name)?.into_iter().filter(is_meant));
+    }
+    for machine in &found {
         if quiet {
             say!("{}", machine.spec.id);
             continue;
@@ -114,6 +189,16 @@ pub fn stop(store: &Store, machines: &[Machine], timeout: Option<u64>) -> Result
         eprintln!("unilith: {} stopped", machine.spec.name);
     }
     Ok(())
+}
+
+/// Stops the processes of machines that run, or lets those go on that are stopped.
+pub fn pause(store: &Store, machines: &[Machine], pause: bool) -> Result<u8> {
+    let is_meant = |m: &&Machine| m.state.phase.is_alive() && verbs::pause::is_paused(m) != pause;
+    for machine in machines.iter().filter(is_meant) {
+        verbs::pause::set(store, machine, pause)?;
+        eprintln!("unilith: {} {}", machine.spec.name, if pause { "paused" } else { "goes on" });
+    }
+    Ok(0)
 }
 
 pub fn kill(store: &Store, machines: &[Machine]) -> Result<u8> {
@@ -172,6 +257,7 @@ pub fn down(
     timeout: Option<u64>,
 ) -> Result<u8> {
     let mut found = of(store, loaded, &[])?;
+    found.extend(one_offs(store, &loaded.name)?);
     let anonymous: Vec<_> =
         found.iter().flat_map(|m| m.spec.volumes.iter().map(|v| v.host.clone())).collect();
     let orphans = orphans(store, loaded)?;

@@ -5,6 +5,8 @@
 mod follow;
 mod load;
 mod machines;
+mod run;
+mod service;
 mod up;
 
 use crate::{
@@ -17,12 +19,16 @@ use unilith_machine::store::Store;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The compose file, instead of compose.yaml or docker-compose.yml here or above
+    /// A compose file, instead of compose.yaml or docker-compose.yml here or above with compose.override.yaml beside it; may
+    /// repeat, each is put on top of those before it; `-`: standard input
     #[arg(short, long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    file: Vec<PathBuf>,
     /// Name of the project, which its machines' names begin with
     #[arg(short, long, value_name = "NAME")]
     project_name: Option<String>,
+    /// Where paths of the files begin, instead of the first file's directory
+    #[arg(long, value_name = "DIR")]
+    project_directory: Option<PathBuf>,
     /// Take services of this profile as well; may repeat
     #[arg(long, value_name = "NAME")]
     profile: Vec<String>,
@@ -78,6 +84,8 @@ enum What {
         no_color: bool,
         services: Vec<String>,
     },
+    /// Run a program in a machine of its own that is as the service's, beside what the service needs
+    Run(run::Args),
     /// Run a program in a service's machine, on a terminal if there is one
     Exec {
         /// Without a terminal
@@ -112,6 +120,23 @@ enum What {
         #[arg(long)]
         volumes: bool,
     },
+    /// List the projects that have machines
+    Ls {
+        /// Those too whose machines have all ended
+        #[arg(short, long)]
+        all: bool,
+        /// Only names
+        #[arg(short, long)]
+        quiet: bool,
+        #[arg(long, value_enum, default_value = "table")]
+        format: Format,
+    },
+    /// List the processes of services
+    Top { services: Vec<String> },
+    /// Let services stand still
+    Pause { services: Vec<String> },
+    /// Let paused services go on
+    Unpause { services: Vec<String> },
     /// Ask programs to end
     Stop {
         /// Seconds programs have to end themselves
@@ -156,7 +181,21 @@ enum What {
     Build { services: Vec<String> },
 }
 
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Table,
+    Json,
+}
+
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
+    if let What::Ls { all, quiet, format } = args.what {
+        return machines::projects(store, all, quiet, format == Format::Json);
+    }
+    if let What::Run(args) = &args.what
+        && args.is_to_wait()
+    {
+        return crate::detach::wait_for_child();
+    }
     if let What::Build { .. } = args.what {
         return Err(Fault::new(
             "nothing is built here: `docker build` and `docker save -o FILE` make what `image: oci:FILE` takes",
@@ -165,6 +204,10 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let loaded = Loaded::read(args)?;
     match &args.what {
         What::Up(args) => up::act(store, &loaded, args),
+        What::Run(args) => run::act(store, &loaded, args),
+        What::Top { services } => machines::processes(&machines::of(store, &loaded, services)?),
+        What::Pause { services } => machines::pause(store, &machines::of(store, &loaded, services)?, true),
+        What::Unpause { services } => machines::pause(store, &machines::of(store, &loaded, services)?, false),
         What::Down { volumes, remove_orphans, timeout } => {
             machines::down(store, &loaded, *volumes, *remove_orphans, *timeout)
         }
@@ -223,7 +266,8 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
             machines::stop(store, &machines::of(store, &loaded, services)?, *timeout)?;
             machines::start(store, &loaded, services)
         }
-        What::Pull { .. } | What::Build { .. } => {
+        // Those of the last line are done above.
+        What::Pull { .. } | What::Build { .. } | What::Ls { .. } => {
             eprintln!("unilith: nothing is pulled: `up` fetches what it needs");
             Ok(0)
         }

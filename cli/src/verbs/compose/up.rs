@@ -3,39 +3,32 @@
 
 use super::{
     follow::{Follow, POLL, View},
-    load::{Loaded, make_directory},
-    machines::{self, HASH, NUMBER, PROJECT, SERVICE},
+    load::Loaded,
+    machines::{self, HASH, NUMBER},
+    service::{Description, networks},
 };
 use crate::{
-    fault::{Fault, Result, file},
+    fault::{Fault, Result},
     health,
-    line::{self, Program},
     prepare::MachineKind,
-    verbs::{network, run, start, stop, volume},
+    verbs::{run, start, stop},
 };
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
-use unilith_compose::{
-    project::{Kept, Text},
-    service::{Condition, Service, Source},
-};
+use unilith_compose::service::{Condition, Service};
 use unilith_machine::{
     lines::printable,
     networks::Named,
     record::{Phase, Wellness, now_ms},
     store::{Machine, Store},
 };
-use unilith_network::members;
-
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// Do not show what services print, and leave them running
@@ -100,11 +93,7 @@ pub fn act(store: &Store, loaded: &Loaded, args: &Args) -> Result<u8> {
         watch(&interrupts)?;
     }
     let since = now_ms();
-    // What is wrong with the file is said before anything is made.
-    for service in &chosen {
-        Up { store, loaded, args, service, networks: &BTreeMap::new() }.program()?;
-        loaded.environment(service)?;
-    }
+    check(store, loaded, &chosen)?;
     let networks = networks(store, loaded, &chosen, chosen.iter().map(|s| count(s)).sum())?;
     for orphan in machines::orphans(store, loaded)? {
         if args.remove_orphans {
@@ -113,28 +102,55 @@ pub fn act(store: &Store, loaded: &Loaded, args: &Args) -> Result<u8> {
             machines::say_orphan(&orphan);
         }
     }
-    let is_interrupted = || interrupts.load(Ordering::Relaxed) > 0;
-    'services: for service in &chosen {
-        wait_for_others(store, loaded, service, &is_interrupted)?;
-        let there = machines::of(store, loaded, std::slice::from_ref(&service.name))?;
-        let surplus: Vec<Machine> =
-            there.iter().filter(|m| machines::number(m) > count(service)).cloned().collect();
-        machines::remove(store, &surplus, args.timeout)?;
-        for n in 1..=count(service) {
-            // What was started already is ended below.
-            if is_interrupted() {
-                break 'services;
-            }
-            let earlier = there.iter().find(|m| machines::number(m) == n);
-            let up = Up { store, loaded, args, service, networks: &networks };
-            up.ensure(n, earlier)?;
-        }
-    }
+    let how = How {
+        machine: args.machine,
+        force_recreate: args.force_recreate,
+        build: args.build,
+        timeout: args.timeout,
+    };
+    let counted: Vec<(&Service, u32)> = chosen.iter().map(|s| (*s, count(s))).collect();
+    // What was started already is ended below.
+    start_all(store, loaded, &counted, &networks, &how, &|| interrupts.load(Ordering::Relaxed) > 0)?;
     if args.detach {
         return Ok(0);
     }
     let names: Vec<String> = chosen.iter().map(|s| s.name.clone()).collect();
     attend(store, &machines::of(store, loaded, &names)?, args, since, &interrupts)
+}
+
+/// Says what is wrong with services before anything is made.
+pub fn check(store: &Store, loaded: &Loaded, services: &[&Service]) -> Result<()> {
+    for service in services {
+        Description { store, loaded, service, networks: &BTreeMap::new() }.program()?;
+        loaded.environment(service)?;
+    }
+    Ok(())
+}
+
+/// Starts so many machines of each service, in this order, unless they run and are as described.
+pub fn start_all(
+    store: &Store,
+    loaded: &Loaded,
+    services: &[(&Service, u32)],
+    networks: &BTreeMap<String, Named>,
+    how: &How,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<()> {
+    for (service, count) in services {
+        wait_for_others(store, loaded, service, is_interrupted)?;
+        let there = machines::of(store, loaded, std::slice::from_ref(&service.name))?;
+        let surplus: Vec<Machine> = there.iter().filter(|m| machines::number(m) > *count).cloned().collect();
+        machines::remove(store, &surplus, how.timeout)?;
+        for n in 1..=*count {
+            if is_interrupted() {
+                return Ok(());
+            }
+            let earlier = there.iter().find(|m| machines::number(m) == n);
+            let it = Description { store, loaded, service, networks };
+            Up { it, how }.ensure(n, earlier)?;
+        }
+    }
+    Ok(())
 }
 
 fn scale<'a>(loaded: &Loaded, args: &'a Args) -> Result<BTreeMap<&'a str, u32>> {
@@ -242,7 +258,7 @@ fn end(store: &Store, found: &[Machine], timeout: Option<u64>, interrupts: &Atom
 }
 
 /// Waits until the services that this one depends on are as far as it needs them.
-fn wait_for_others(
+pub fn wait_for_others(
     store: &Store,
     loaded: &Loaded,
     service: &Service,
@@ -321,79 +337,38 @@ fn wait_for_others(
     Ok(())
 }
 
-/// The networks that the services use, made where they are not there: what the file calls them, and they.
-fn networks(
-    store: &Store,
-    loaded: &Loaded,
-    chosen: &[&Service],
-    count: u32,
-) -> Result<BTreeMap<String, Named>> {
-    let mut found = BTreeMap::new();
-    let mut keys: Vec<&str> = Vec::new();
-    for service in chosen.iter().filter(|s| s.network_mode.is_none()) {
-        match &service.networks {
-            None => keys.push("default"),
-            Some(all) => keys.extend(all.iter().map(|m| m.network.as_str())),
-        }
-    }
-    let is_alone = count <= 1 && loaded.project.networks.is_empty();
-    if let Some(lack) = members::lack().filter(|_| !keys.is_empty()) {
-        // A service alone has nobody to reach.
-        if is_alone {
-            return Ok(found);
-        }
-        return Err(Fault::new(format!("services cannot reach each other here: {lack}")));
-    }
-    for key in keys {
-        if found.contains_key(key) {
-            continue;
-        }
-        let shared = loaded.project.networks.iter().find(|n| n.key == key);
-        let name = shared.map_or_else(|| format!("{}_{key}", loaded.name), |shared| loaded.real_name(shared));
-        let network = match store.network(&name) {
-            Ok(network) => network,
-            Err(error) if shared.is_some_and(|s| s.external) => return Err(error.into()),
-            Err(_) => {
-                let network = network::create(store, &name, &[format!("{PROJECT}={}", loaded.name)])?;
-                eprintln!("unilith: network {name} made");
-                network
-            }
-        };
-        found.insert(key.to_string(), network);
-    }
-    Ok(found)
+/// How machines are made.
+pub struct How {
+    pub machine: MachineKind,
+    /// Make machines anew that are as described; those of files and directories.
+    pub force_recreate: bool,
+    pub build: bool,
+    /// Seconds that a program has to end.
+    pub timeout: Option<u64>,
 }
 
 struct Up<'a> {
-    store: &'a Store,
-    loaded: &'a Loaded,
-    args: &'a Args,
-    service: &'a Service,
-    networks: &'a BTreeMap<String, Named>,
+    it: Description<'a>,
+    how: &'a How,
 }
 
 impl Up<'_> {
-    fn wrong(&self, key: &str, line: usize, why: &str) -> Fault {
-        let message = format!("line {line}: services.{}.{key}: {why}", self.service.name);
-        Fault { code: 2, message: printable(&message) }
-    }
-
     /// Sees to it that the service's n-th machine runs and is as described.
     fn ensure(&self, n: u32, earlier: Option<&Machine>) -> Result<()> {
-        let service = self.service;
-        let usual = || format!("{}-{}-{n}", self.loaded.name, service.name);
+        let service = self.it.service;
+        let usual = || format!("{}-{}-{n}", self.it.loaded.name, service.name);
         let name = service.container_name.clone().unwrap_or_else(usual);
-        let words = self.words(&name)?;
-        let program = self.program()?;
+        let words = self.it.words(&name, true)?;
+        let program = self.it.program()?;
         let mut hash = Sha256::new();
         let health = service.health.as_ref().and_then(|h| h.command.clone()).unwrap_or_default();
-        let of_networks = self
-            .memberships()
-            .into_iter()
-            .flat_map(|(network, aliases)| [vec![network.id], aliases].concat());
-        for word in
-            words.iter().chain(&program.words).chain(&program.name).chain(&health).cloned().chain(of_networks)
-        {
+        let memberships = self.it.memberships();
+        let of_networks =
+            memberships.iter().flat_map(|(network, aliases)| std::iter::once(&network.id).chain(aliases));
+        let unasked =
+            service.health.as_ref().filter(|h| h.command.is_none()).map(|_| "--no-healthcheck".into());
+        let all = words.iter().chain(&program.words).chain(&program.name).chain(&health).chain(of_networks);
+        for word in all.chain(&unasked) {
             hash.update((word.len() as u64).to_le_bytes());
             hash.update(word.as_bytes());
         }
@@ -408,30 +383,17 @@ impl Up<'_> {
                 eprintln!("unilith: {} started again", machine.spec.name);
                 return Ok(());
             }
-            machines::remove(self.store, std::slice::from_ref(machine), self.args.timeout)?;
+            machines::remove(self.it.store, std::slice::from_ref(machine), self.how.timeout)?;
         }
-        let mut flags: run::RunFlags = line::read(words).map_err(|fault| self.of_service(fault))?;
-        flags.flags.machine = self.args.machine;
-        // `disable: true`, or `test: NONE`.
-        flags.flags.health.no_healthcheck = service.health.as_ref().is_some_and(|h| h.command.is_none());
-        flags.flags.health.words = health;
-        let labels = [
-            (PROJECT, self.loaded.name.clone()),
-            (SERVICE, service.name.clone()),
-            (NUMBER, n.to_string()),
-            (HASH, hash),
-        ];
-        let memberships = self.memberships();
-        let machine = run::make(self.store, &flags, &program, |spec| {
-            // As with docker only what the file says is published.
-            spec.offer.clear();
-            spec.labels.extend(labels.map(|(key, value)| (key.to_string(), value)));
-            for joined in &mut spec.networks {
-                let aliases = memberships.iter().find(|(network, _)| network.id == joined.id);
-                joined.aliases.extend(aliases.into_iter().flat_map(|(_, aliases)| aliases.clone()));
-            }
+        let mut flags = vec!["--detach".to_string()];
+        flags.extend(words);
+        let flags = self.it.flags(flags, self.how.machine)?;
+        let machine = run::make(self.it.store, &flags, &program, |spec| {
+            self.it.complete(spec, &memberships);
+            spec.labels.insert(NUMBER.into(), n.to_string());
+            spec.labels.insert(HASH.into(), hash);
         });
-        let machine = machine.map_err(|fault| self.of_service(fault))?;
+        let machine = machine.map_err(|fault| self.it.of_service(fault))?;
         let name = machine.spec.name.clone();
         match run::detach(machine, None)? {
             0 => {
@@ -451,187 +413,6 @@ impl Up<'_> {
             image.starts_with(['.', '/', '~'])
                 || ["oci:", "dir:", "cpio:"].iter().any(|prefix| image.starts_with(prefix))
         };
-        self.args.force_recreate || self.args.build && is_file(&self.service.image)
+        self.how.force_recreate || self.how.build && is_file(&self.it.service.image)
     }
-
-    fn of_service(&self, fault: Fault) -> Fault {
-        Fault { message: printable(&format!("service {}: {}", self.service.name, fault.message)), ..fault }
-    }
-
-    /// The service's networks and its further names there.
-    fn memberships(&self) -> Vec<(Named, Vec<String>)> {
-        let own = |aliases: &[String]| [&[self.service.name.clone()][..], aliases].concat();
-        let of = |key: &str, aliases: &[String]| Some((self.networks.get(key)?.clone(), own(aliases)));
-        match (&self.service.network_mode, &self.service.networks) {
-            (Some(_), _) => Vec::new(),
-            (None, None) => of("default", &[]).into_iter().collect(),
-            (None, Some(all)) => all.iter().filter_map(|m| of(&m.network, &m.aliases)).collect(),
-        }
-    }
-
-    /// What runs.
-    fn program(&self) -> Result<Program> {
-        let service = self.service;
-        let image = service.image.as_str();
-        let at = |prefix: &str, rest: &str| format!("{prefix}{}", self.loaded.path(rest).display());
-        let name = match image.split_once(':') {
-            _ if image.starts_with(['.', '/', '~']) => at("", image),
-            Some((prefix @ ("oci" | "dir" | "cpio"), rest)) => at(&format!("{prefix}:"), rest),
-            Some(("debian" | "deb", _)) => image.to_string(),
-            None if !image.contains('/') => image.to_string(),
-            _ => {
-                let base =
-                    image.rsplit('/').next().unwrap_or(image).split([':', '@']).next().unwrap_or(image);
-                return Err(self.wrong(
-                    "image",
-                    service.image_line,
-                    &format!(
-                        "`{image}` is an image of a registry, and nothing is pulled: write `{base}` if `unilith apps` lists it, debian:PACKAGE, ./DIRECTORY, or oci:FILE with what `docker save -o FILE {image}` wrote"
-                    ),
-                ));
-            }
-        };
-        let mut words: Vec<String> =
-            service.entrypoint.iter().flat_map(|e| e.iter().skip(1).cloned()).collect();
-        words.extend(service.command.iter().cloned());
-        Ok(Program { name: Some(name), words })
-    }
-
-    /// The flags of `run` that make the machine.
-    fn words(&self, name: &str) -> Result<Vec<String>> {
-        let s = self.service;
-        let mut words = vec!["--detach".to_string(), format!("--name={name}")];
-        let mut flag = |flag: &str, value: &str| words.push(format!("--{flag}={value}"));
-        for (network, _) in self.memberships() {
-            flag("network", &network.id);
-        }
-        s.network_mode.iter().for_each(|mode| flag("network", mode));
-        s.ports.iter().for_each(|port| flag("publish", port));
-        for (key, value) in self.loaded.environment(s)? {
-            flag("env", &format!("{key}={value}"));
-        }
-        for mount in &s.mounts {
-            let host = self.mounted(name, &mount.source, &mount.target, mount.line)?;
-            let host = host.to_str().filter(|h| !h.contains(':')).ok_or_else(|| {
-                self.wrong(
-                    "volumes",
-                    mount.line,
-                    "a path with a colon, or that is no text, cannot be mounted",
-                )
-            })?;
-            flag("volume", &format!("{host}:{}{}", mount.target, if mount.read_only { ":ro" } else { "" }));
-        }
-        let texts = s.secrets.iter().map(|u| (u, &self.loaded.project.secrets));
-        for (wanted, all) in texts.chain(s.configs.iter().map(|u| (u, &self.loaded.project.configs))) {
-            let Some(kept) = all.iter().find(|k| k.key == wanted.source) else { continue };
-            flag("volume", &format!("{}:{}:ro", self.text_of(kept)?.display(), wanted.target));
-        }
-        s.tmpfs.iter().for_each(|tmpfs| flag("tmpfs", tmpfs));
-        s.extra_hosts.iter().for_each(|host| flag("add-host", host));
-        s.dns.iter().for_each(|server| flag("dns", server));
-        s.labels.iter().for_each(|(key, value)| flag("label", &format!("{key}={value}")));
-        let optional = [
-            ("restart", &s.restart),
-            ("hostname", &s.hostname),
-            ("user", &s.user),
-            ("workdir", &s.working_dir),
-            ("ulimit", &s.ulimit),
-            ("stop-signal", &s.stop_signal),
-            ("memory", &s.memory),
-        ];
-        for (name, value) in optional {
-            value.iter().for_each(|value| flag(name, value));
-        }
-        if let Some(entrypoint) = s.entrypoint.as_ref().and_then(|e| e.first()) {
-            flag("entrypoint", entrypoint);
-        }
-        s.cpus.iter().for_each(|cpus| flag("cpus", &cpus.to_string()));
-        s.stop_grace.iter().for_each(|seconds| flag("stop-timeout", &seconds.to_string()));
-        if let Some(health) = s.health.as_ref().filter(|h| h.command.is_some()) {
-            let times = [
-                ("health-interval", health.interval),
-                ("health-timeout", health.timeout),
-                ("health-start-period", health.start_period),
-                ("health-start-interval", health.start_interval),
-            ];
-            for (name, ms) in times {
-                ms.iter().for_each(|ms| flag(name, &format!("{ms}ms")));
-            }
-            health.retries.iter().for_each(|count| flag("health-retries", &count.to_string()));
-        }
-        if s.read_only {
-            words.push("--read-only".into());
-        }
-        if s.tty {
-            words.push("--tty".into());
-        }
-        Ok(words)
-    }
-
-    /// The directory or file of this host that is mounted.
-    fn mounted(&self, machine: &str, source: &Source, target: &str, line: usize) -> Result<PathBuf> {
-        match source {
-            Source::Bind(path) => {
-                let path = self.loaded.path(path);
-                if !path.exists() {
-                    make_directory(&path)?;
-                }
-                Ok(path)
-            }
-            Source::Volume(key) => {
-                let all = &self.loaded.project.volumes;
-                let Some(shared) = all.iter().find(|v| v.key == *key) else {
-                    return Err(self.wrong("volumes", line, &format!("there is no volume `{key}`")));
-                };
-                let name = self.loaded.real_name(shared);
-                if shared.external && !volume::exists(&name)? {
-                    return Err(self.wrong(
-                        "volumes",
-                        line,
-                        &format!("there is no volume {name}; make it first: unilith volume create {name}"),
-                    ));
-                }
-                volume::make(&name)
-            }
-            Source::Nameless => {
-                // The hash tells /a/b from /a_b.
-                let hash: String =
-                    Sha256::digest(target).iter().take(6).map(|b| format!("{b:02x}")).collect();
-                volume::make(&format!("{}-nameless-{machine}-{hash}", self.loaded.name))
-            }
-        }
-    }
-
-    /// A file of this host with a secret's or config's text.
-    fn text_of(&self, kept: &Kept) -> Result<PathBuf> {
-        let text = match &kept.text {
-            Text::File(path) => {
-                let path = self.loaded.path(path);
-                if !path.is_file() {
-                    let message =
-                        format!("line {}: {}: there is no file {}", kept.line, kept.key, path.display());
-                    return Err(Fault { code: 2, message: printable(&message) });
-                }
-                return Ok(path);
-            }
-            Text::Environment(name) => std::env::var(name).map_err(|_| Fault {
-                code: 2,
-                message: printable(&format!("line {}: {}: variable {name} is not set", kept.line, kept.key)),
-            })?,
-            Text::Content(text) => text.clone(),
-        };
-        let folder = machines::kept_folder(self.store, &self.loaded.name);
-        make_directory(&folder)?;
-        let path = folder.join(&kept.key);
-        write(&path, text.as_bytes())?;
-        Ok(path)
-    }
-}
-
-/// Writes a file if it is not so already: a machine may have it.
-fn write(path: &Path, text: &[u8]) -> Result<()> {
-    if fs::read(path).is_ok_and(|old| old == text) {
-        return Ok(());
-    }
-    fs::write(path, text).map_err(file("write", path))
 }
