@@ -593,6 +593,13 @@ fn memory(flags: &Flags, image: &Image) -> Result<u64> {
             bounds(image.size, linux, None).1 >> 20,
         )));
     }
+    if wanted > api_boot::MAX_MEMORY {
+        let most = api_boot::MAX_MEMORY >> 30;
+        return Err(Fault::new(format!(
+            "{} GiB of memory is more than a machine can have, which is {most} GiB; try -m {most}G",
+            wanted.div_ceil(1 << 30)
+        )));
+    }
     Ok(wanted.next_multiple_of(PAGE))
 }
 

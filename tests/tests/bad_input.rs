@@ -104,6 +104,11 @@ fn two_machines_of_one_name_are_refused() {
 fn memory_that_cannot_be_enough_is_refused() {
     refused(&unilith(), &["-m", "1M", "cpio:root.cpio", "/x"], &["1 MiB", "too small", "try -m"]);
     refused(&unilith(), &["-m", "64", "cpio:root.cpio", "/x"], &["64 bytes", "try -m"]);
+    refused(
+        &unilith(),
+        &["-m", "1t", "cpio:root.cpio", "/x"],
+        &["1024 GiB", "more than a machine can have", "try -m 512G"],
+    );
 }
 
 #[test]

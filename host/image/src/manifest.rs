@@ -277,19 +277,9 @@ impl FromStr for Size {
     fn from_str(text: &str) -> std::result::Result<Size, String> {
         let lower = text.to_ascii_lowercase();
         let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
-        let (digits, shift) = match lower.strip_suffix(['k', 'm', 'g']) {
-            Some(digits) => (
-                digits,
-                if lower.ends_with('k') {
-                    10
-                } else if lower.ends_with('m') {
-                    20
-                } else {
-                    30
-                },
-            ),
-            None => (lower, 0),
-        };
+        let units = [('k', 10), ('m', 20), ('g', 30), ('t', 40)];
+        let of_unit = units.iter().find_map(|(unit, shift)| Some((lower.strip_suffix(*unit)?, *shift)));
+        let (digits, shift) = of_unit.unwrap_or((lower, 0));
         // `0.5g`: nine places say a byte of a gigabyte.
         let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
         let places = u32::try_from(part.len()).ok().filter(|n| (1..=9).contains(n));
@@ -298,7 +288,7 @@ impl FromStr for Size {
             n.checked_add(part)
         });
         number.map(Size).ok_or_else(|| {
-            format!("size `{text}`: expected a number with k, m or g behind it or not, for example 64M")
+            format!("size `{text}`: expected a number with k, m, g or t behind it or not, for example 64M")
         })
     }
 }
@@ -416,10 +406,11 @@ mod tests {
             ("7", 7),
             ("2GiB", 2 << 30),
             ("0.5g", 512 << 20),
+            ("1t", 1 << 40),
         ] {
             assert_eq!(text.parse(), Ok(Size(bytes)));
         }
-        for text in ["", "M", "-1", "1t", "99999999999999g", "1.", ".5g", "1.0000000000001g", "1.-1g"] {
+        for text in ["", "M", "-1", "1y", "99999999999999g", "1.", ".5g", "1.0000000000001g", "1.-1g"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
         assert_eq!(Size(64 << 20).to_string(), "64M");

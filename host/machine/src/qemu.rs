@@ -101,7 +101,7 @@ impl Line<'_> {
         let mut out: Vec<OsString> = Vec::new();
         let mut put = |words: &[&str]| out.extend(words.iter().map(OsString::from));
         put(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        put(&["-M", machine(self.platform, self.kernel_kind)]);
+        put(&["-M", &format!("{},memory-backend=memory", machine(self.platform, self.kernel_kind))]);
         if self.platform == Platform::Q35 && self.kernel_kind == KernelKind::Micro {
             // Half the time of the PC firmware to the kernel's first instruction.
             put(&["-bios", "qboot.rom"]);
@@ -114,7 +114,11 @@ impl Line<'_> {
         put(&["-accel"]);
         put(accelerator);
         put(&["-cpu", self.processor.as_deref().unwrap_or(all)]);
-        put(&["-m", &format!("{}k", self.memory >> 10), "-smp", &self.cpus.to_string()]);
+        let memory = format!("{}k", self.memory >> 10);
+        put(&["-m", &memory, "-smp", &self.cpus.to_string()]);
+        // `-m` is a limit, as a container's is: the host promises no page before the machine touches it, so a machine may
+        // be given more than the host has free.
+        put(&["-object", &format!("memory-backend-ram,id=memory,size={memory},reserve=off")]);
         put(&["-kernel"]);
         out.push(self.kernel.into());
         out.push("-initrd".into());

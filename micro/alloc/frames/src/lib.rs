@@ -46,7 +46,7 @@ static FRAMES: SpinLock<Frames> = SpinLock::new(Frames::new(PHYS));
 /// The range is RAM, mapped at [`PHYS`], and nobody else uses it.
 pub unsafe fn add_range(start: u64, end: u64) -> bool {
     // SAFETY: by the caller's word.
-    unsafe { FRAMES.lock().add_range(start, end) }
+    unsafe { FRAMES.lock().add_range(untouched::begin(start, end), end) }
 }
 
 /// All pages, and those that are free.

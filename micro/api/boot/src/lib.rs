@@ -63,6 +63,8 @@ pub use input::{INPUT_END, Input, InputDecoder, encode_input};
 pub const STATUS_PORT: u16 = 0xe9;
 /// The I/O port that ends QEMU (`isa-debug-exit,iobase=0xf4,iosize=0x04`). The exit code travels as [`Status::Exit`].
 pub const EXIT_PORT: u16 = 0xf4;
+/// Most memory of a machine, in bytes: as far as the kernel sees physical memory.
+pub const MAX_MEMORY: u64 = 512 << 30;
 
 /// One IPv4 address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

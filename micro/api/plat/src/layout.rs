@@ -4,6 +4,8 @@
 
 /// Where the kernel sees physical memory: byte p at `PHYS + p`.
 pub const PHYS: u64 = if PROCESS { 0x7100_0000_0000 } else { 0xffff_8000_0000_0000 };
+/// Bytes of physical memory from 0 on that a machine may have; `api_boot::MAX_MEMORY` tells the command the same.
+pub const MAX_MEMORY: u64 = 512 << 30;
 /// First address that cannot belong to the program. In ring 0 it owns the low 47 bits, less one page as Linux has it.
 pub const USER_END: u64 = if PROCESS { 0x7000_0000_0000 } else { 0x7fff_ffff_f000 };
 /// CS of program and kernel.

@@ -45,8 +45,8 @@ pub struct Arguments<'a> {
 
 /// Least memory: the kernel alone wants 2 MiB.
 const LEAST: u64 = 8 << 20;
-/// Most memory: what the map of touched pages in `alloc-frames` covers.
-pub const MOST: u64 = 64 << 30;
+const _: () =
+    assert!(api_boot::MAX_MEMORY == api_plat::MAX_MEMORY, "the command and the kernel have one limit");
 
 impl<'a> Arguments<'a> {
     /// Reads `key=value` words; the error is the word, and what was expected instead.
@@ -68,10 +68,10 @@ impl<'a> Arguments<'a> {
             let descriptor = |text: &str| text.parse().ok().filter(|fd: &i32| *fd >= 0);
             match key {
                 "memory" => {
-                    let range = LEAST..=MOST;
+                    let range = LEAST..=api_boot::MAX_MEMORY;
                     let bytes =
                         value.parse().ok().filter(|n: &u64| n.is_multiple_of(4096) && range.contains(n));
-                    out.memory = bytes.ok_or(bad("pages of 4096 bytes, 8 MiB to 64 GiB"))?;
+                    out.memory = bytes.ok_or(bad("pages of 4096 bytes, 8 MiB to 512 GiB"))?;
                 }
                 "cpus" => {
                     let count = value.parse().ok().filter(|n| (1..=api_plat::MOST_CPUS as u32).contains(n));

@@ -5,12 +5,12 @@
 //! Physical address 0 is nothing, then come the pages of the vDSO, then free memory, then pages of code. The archive begins at
 //! [`ARCHIVE`], so its pages are outside of every range of the frame allocator, which makes them permanent.
 
-use crate::arguments::MOST;
 use crate::host::{self, MAP_NORESERVE, MAP_POPULATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use crate::host_processes::LOWEST;
 use crate::{code, domain, stack};
 use abi::errno::{EAGAIN, EBUSY};
 use abi::{PAGE_SIZE, Result};
+use api_boot::MAX_MEMORY;
 use api_plat::{MemoryRange, PHYS, USER_END, Vdso};
 use core::arch::x86_64::__cpuid;
 use core::ops::Range;
@@ -266,8 +266,8 @@ impl<const WORDS: usize> Parts<WORDS> {
 }
 
 /// Large pages that the host was asked for, and those it made.
-static ASKED: Parts<{ (MOST / LARGE / 64) as usize }> = Parts::new();
-static MADE: Parts<{ (MOST / LARGE / 64) as usize }> = Parts::new();
+static ASKED: Parts<{ (MAX_MEMORY / LARGE / 64) as usize }> = Parts::new();
+static MADE: Parts<{ (MAX_MEMORY / LARGE / 64) as usize }> = Parts::new();
 /// The host makes large pages.
 static MAKES: AtomicBool = AtomicBool::new(true);
 /// How many it is not asked for, because the last one took it longer than [`LONG`].
@@ -318,7 +318,7 @@ fn make_large(part: u64) {
 /// Memory is remembered in blocks of this size.
 const BLOCK: u64 = 64 << 10;
 /// Blocks that the program has had before.
-static USED: Parts<{ (MOST / BLOCK / 64) as usize }> = Parts::new();
+static USED: Parts<{ (MAX_MEMORY / BLOCK / 64) as usize }> = Parts::new();
 
 /// Whether a piece of memory is shown to the program at once, where it would take a fault for each page: all of it is there,
 /// because it is part of a large page, or because the program had it before, which is remembered. Memory that was never used
