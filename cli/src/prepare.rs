@@ -102,7 +102,7 @@ pub struct Flags {
     /// User the program runs as: UID[:GID] or names
     #[arg(short, long, value_name = "USER")]
     pub user: Option<String>,
-    /// Host name of the machine
+    /// Host name of the machine; its id otherwise
     #[arg(long, value_name = "NAME")]
     pub hostname: Option<String>,
     /// Words of yours, KEY=VALUE, for `ps --filter label=KEY`; may repeat

@@ -113,6 +113,10 @@ pub fn make(
     }
     let limits = log_limits(&run.log_opt)?;
     let mut spec = prepare::prepare(&run.flags, program)?;
+    if run.flags.hostname.is_none() {
+        // docker's; a name of the program's would hide another machine of this name in its networks.
+        spec.hostname.clone_from(&spec.id);
+    }
     spec.remove = run.rm;
     spec.tty = run.tty;
     // Without -i nobody types; a terminal is at its end then.
