@@ -80,6 +80,10 @@ networks: files
 protocols: files
 services: files
 ";
+/// Groups of these that own something.
+const MAIL: u32 = 8;
+const UTMP: u32 = 43;
+const STAFF: u32 = 50;
 const HOSTS: &str = "127.0.0.1 localhost\n";
 
 /// The links of a merged /usr, to be laid before anything else.
@@ -93,7 +97,7 @@ pub(crate) fn merged_usr(tree: &mut Tree) -> Result<()> {
 
 /// `accounts`: also the files that name users and hosts; not for images that are whole systems of their own.
 pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
-    let mode = |mode| Meta { mode, ..Meta::DIRECTORY };
+    // As base-files has them, in its archive and by its script.
     let directories = [
         ("/dev", 0o755),
         ("/etc", 0o755),
@@ -112,7 +116,7 @@ pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
         ("/var/backups", 0o755),
         ("/var/cache", 0o755),
         ("/var/lib", 0o755),
-        ("/var/local", 0o755),
+        ("/var/local", 0o2775),
         ("/var/log", 0o755),
         ("/var/mail", 0o2775),
         ("/var/opt", 0o755),
@@ -122,10 +126,15 @@ pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
     for (path, bits) in directories {
         // A link that leads nowhere yet (/var/run to /run of an earlier layer) is not touched.
         if tree.walk(Path::new(path), false).is_none() {
-            tree.put_directory(Path::new(path), mode(bits), true)?;
+            let gid = match path {
+                "/var/local" => STAFF,
+                "/var/mail" => MAIL,
+                _ => 0,
+            };
+            tree.put_directory(Path::new(path), Meta { mode: bits, gid, ..Meta::DIRECTORY }, true)?;
         }
     }
-    for (path, target) in [("/var/run", "/run"), ("/var/lock", "/run/lock")] {
+    for (path, target) in [("/var/run", "/run"), ("/var/lock", "/run/lock"), ("/var/spool/mail", "../mail")] {
         if tree.walk(Path::new(path), false).is_none() {
             tree.put_link(Path::new(path), target)?;
         }
@@ -135,11 +144,11 @@ pub(crate) fn complete(tree: &mut Tree, accounts: bool) -> Result<()> {
         texts.extend([("/etc/passwd", PASSWD), ("/etc/group", GROUP), ("/etc/nsswitch.conf", NSSWITCH)]);
     }
     if accounts {
-        // Logins are noted in them where they are there (base-files makes them; group 43 is utmp).
+        // Logins are noted in them where they are there.
         for (path, mode) in [("/var/log/btmp", 0o660), ("/var/log/lastlog", 0o664), ("/var/log/wtmp", 0o664)]
         {
             if tree.walk(Path::new(path), false).is_none() {
-                tree.put_bytes(Path::new(path), *b"", Meta { mode, gid: 43, ..Meta::FILE })?;
+                tree.put_bytes(Path::new(path), *b"", Meta { mode, gid: UTMP, ..Meta::FILE })?;
             }
         }
     }
@@ -211,5 +220,8 @@ mod tests {
         assert_eq!(tree.text("/etc/passwd").as_deref(), Some("mine"));
         assert!(tree.text("/etc/resolv.conf").is_none());
         assert!(tree.is_directory(Path::new("/lib64")));
+        // Mailboxes are made by programs of the group mail, by either name of their directory.
+        let (_, mail) = tree.walk(Path::new("/var/spool/mail"), true).unwrap();
+        assert_eq!((tree.node(mail).meta.mode, tree.node(mail).meta.gid), (0o2775, MAIL));
     }
 }
