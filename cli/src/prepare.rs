@@ -90,7 +90,7 @@ pub struct Flags {
     /// Memory of the machine, e.g. 64M
     #[arg(short, long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Processors of the machine; the micro kernel uses more than one on process machines only
+    /// Processors of the machine, whose threads and processes run on them at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub cpus: Option<u32>,
     /// The program to run instead of the image's own
@@ -240,7 +240,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         set.insert(key.to_string(), value.to_string());
     }
     if flags.r#static {
-        crate::linked::check(flags, &mut set)?;
+        crate::linked::check(flags, platform, &mut set)?;
     }
     // What an installed command cannot have is said as well.
     let chosen = kernel::features(&set)?;

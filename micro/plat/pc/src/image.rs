@@ -12,6 +12,7 @@ global_asm!(
     include_str!("boot.s"),
     STACK_BOOT = const STACK_BOOT,
     STACK_IST = const STACK_IST,
+    START_PAGE = const crate::processors::START_PAGE,
     options(att_syntax)
 );
 

@@ -22,6 +22,7 @@ extern crate std;
 mod apic;
 #[cfg(not(test))]
 mod asm;
+mod atomic;
 #[cfg(not(test))]
 mod boot;
 #[cfg(not(test))]
@@ -36,10 +37,16 @@ mod descriptors;
 mod domain;
 #[cfg(not(test))]
 mod fw_cfg;
+#[cfg_attr(test, allow(dead_code))]
+mod gate;
 #[cfg(all(not(test), panic = "abort"))]
 mod image;
 #[cfg(not(test))]
 mod interrupt;
+#[cfg(not(test))]
+mod memory_types;
+#[cfg(test)]
+mod model;
 #[cfg(not(test))]
 mod paging;
 #[cfg(not(test))]
@@ -49,8 +56,12 @@ mod power;
 #[cfg_attr(test, allow(dead_code))]
 mod processor;
 #[cfg(not(test))]
+mod processors;
+#[cfg(not(test))]
 mod pvh;
 mod ranges;
+#[cfg_attr(test, allow(dead_code))]
+mod round;
 #[cfg_attr(test, allow(dead_code))]
 mod rtc;
 #[cfg(not(test))]
@@ -63,6 +74,8 @@ mod strict;
 mod timer;
 #[cfg(not(test))]
 mod tools;
+#[cfg_attr(test, allow(dead_code))]
+mod topology;
 #[cfg(not(test))]
 mod trap;
 #[cfg_attr(test, allow(dead_code))]
@@ -83,6 +96,8 @@ pub use plat_x86::asm::system_call_entry;
 pub use plat_x86::crash::{panic, print_backtrace};
 #[cfg(not(test))]
 pub use plat_x86::entropy::add_entropy;
+#[cfg(not(test))]
+pub use processors::start as start_processors;
 pub use windows::{Line, VirtioWindow, Windows};
 
 pub use api_plat::PHYS;
