@@ -37,6 +37,14 @@ pub fn check(flags: &Flags, platform: Platform, set: &mut BTreeMap<String, Strin
     if flags.trace {
         return Err(Fault::new("--trace prints calls by number, which a program of --static does not make"));
     }
+    if !platform.is_process() {
+        if set.get("smp").is_some_and(|value| value == "on") {
+            return Err(Fault::new(
+                "--set smp=on: --static has one processor on a virtual machine; leave out one of them",
+            ));
+        }
+        set.insert("smp".into(), "off".into());
+    }
     match set.get("overlay").map(String::as_str) {
         None | Some("off") => {}
         Some(_) => {

@@ -141,7 +141,7 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// and with on|off: dhcp, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
+    /// and with on|off: smp, dhcp, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// How the machine is connected: auto, tap, user or none; or a network of `unilith network create`, whose machines
@@ -330,7 +330,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         symbols: Some(kernel.symbols),
         initrd: image.root.clone(),
         memory,
-        cpus: flags.cpus.or(config.cpus).unwrap_or(1),
+        cpus: processors(flags, config.cpus, platform, &set)?,
         args: config.args.clone(),
         env: config.env.clone(),
         cwd: Some(config.cwd.clone()),
@@ -380,6 +380,25 @@ pub fn cache() -> Result<Cache> {
 /// The catalogue that comes with this command.
 pub fn catalogue() -> Result<Catalogue> {
     Ok(Catalogue::open(repository::catalogue()?))
+}
+
+/// How many processors the machine has. What the user asks for is refused where the kernel has one; what the image asks for is not.
+fn processors(
+    flags: &Flags,
+    of_image: Option<u32>,
+    platform: Platform,
+    set: &BTreeMap<String, String>,
+) -> Result<u32> {
+    let has_one = flags.kernel == KernelKind::Micro
+        && !platform.is_process()
+        && set.get("smp").is_some_and(|choice| choice == "off");
+    match flags.cpus {
+        Some(wanted) if wanted > 1 && has_one => Err(Fault::new(format!(
+            "--cpus {wanted}: a kernel of --set smp=off has one processor; leave out one of them"
+        ))),
+        _ if has_one => Ok(1),
+        wanted => Ok(wanted.or(of_image).unwrap_or(1)),
+    }
 }
 
 /// What the machine is, and for `auto` why.

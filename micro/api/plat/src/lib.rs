@@ -518,17 +518,20 @@ pub fn take_work() -> bool {
 }
 
 /// Index of the running processor.
+#[inline]
 pub fn cpu() -> u32 {
-    symbols::unilith_plat_cpu()
+    if SEVERAL { symbols::unilith_plat_cpu() } else { 0 }
 }
 
+/// The platform can have more than one processor. Without this the code for several is not in the image.
+pub const SEVERAL: bool = PROCESS || cfg!(feature = "smp");
 /// Most processors.
-pub const MOST_CPUS: usize = 16;
+pub const MOST_CPUS: usize = if SEVERAL { 16 } else { 1 };
 
 /// How many processors there are, [`MOST_CPUS`] at most: their indexes begin at 0. Final before the program runs.
 #[inline]
 pub fn cpus() -> u32 {
-    symbols::unilith_plat_cpus()
+    if SEVERAL { symbols::unilith_plat_cpus() } else { 1 }
 }
 
 /// [`request_work`] for another processor, whatever it is doing; in thread context.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use api_netdev::NetDevice;
 #[cfg(feature = "volumes")]
 use api_plat::Access;
-#[cfg(not(feature = "linked"))]
+#[cfg(all(feature = "smp", not(feature = "linked")))]
 use api_plat::BootConfig;
 use api_plat::Status;
 pub use plat_pc::{panic, system_call_entry};
@@ -58,7 +58,7 @@ impl ninep::Transport for Export {
 }
 
 /// Starts the other processors. A linked program's calls take no lock, so it has one.
-#[cfg(not(feature = "linked"))]
+#[cfg(all(feature = "smp", not(feature = "linked")))]
 pub fn start_processors(config: &BootConfig) {
     plat_pc::start_processors(config.cpus.unwrap_or(1), sched::start_other);
 }

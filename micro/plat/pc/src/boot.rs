@@ -28,6 +28,9 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     HAS_START_PAGES.store(machine.has_start_pages, Ordering::Relaxed);
     let image = asm::__kernel_start.address() - KERNEL_BASE..asm::__kernel_end.address() - KERNEL_BASE;
     machine.free.remove(image.start, image.end);
+    if cfg!(feature = "smp") {
+        machine.free.remove(pvh::START_PAGES.start, pvh::START_PAGES.end);
+    }
     paging::map_high_memory(&mut machine.free);
     upcall::unilith_kernel_memory(machine.free.as_slice());
     let config = core::str::from_utf8(machine.command_line)

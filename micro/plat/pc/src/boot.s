@@ -172,6 +172,7 @@ gdt_pointer:
 unilith_first_tsc: .quad 0
 .popsection
 
+.if {SMP}
 # ---- Processors but the first: from the page below 1 MiB that a message names, in real mode, to the kernel. What is absolute
 # here is where the code is copied to.
 .pushsection .rodata.unilith_start_code,"a",@progbits
@@ -234,3 +235,4 @@ unilith_processor_start:
     call unilith_pc_processor
     ud2
 .popsection
+.endif

@@ -11,6 +11,7 @@
 
 use crate::apic::{self, FORGET, KICK, Message};
 use crate::gate::{FREE, Gate, HELD};
+use crate::pvh::{START_BYTES, START_PAGE};
 use crate::round::Round;
 use crate::topology::{self, Identities};
 use crate::{asm, cpu, descriptors, interrupt, memory_types, paging, physical_to_virtual};
@@ -179,11 +180,6 @@ struct Start {
     /// The number of the attempt in the upper half, that of the processor in the lower one.
     attempt: u64,
 }
-
-/// Two pages below 1 MiB, whose contents are put back: the code, and the root of its page tables.
-pub const START_PAGES: core::ops::Range<u64> = START_PAGE..START_PAGE + START_BYTES as u64;
-pub const START_PAGE: u64 = 0x8000;
-const START_BYTES: usize = 0x2000;
 
 /// The attempt by which the last processor came up. It shows its time-stamp counter then until it is told whether it is used.
 static ARRIVED: AtomicU32 = AtomicU32::new(0);

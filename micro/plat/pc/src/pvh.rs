@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads the PVH start information.
 
-use crate::{physical_to_virtual, processors::START_PAGES, ranges::Ranges};
+use crate::{physical_to_virtual, ranges::Ranges};
 use core::mem::size_of;
 use pvh::{MAGIC, MapEntry, Module, RAM, StartInfo};
 
@@ -24,6 +24,12 @@ pub struct Machine {
     /// There is memory where processors start.
     pub has_start_pages: bool,
 }
+
+/// Two pages below 1 MiB where processors start; their contents are put back. The first one is for the code, the second one for
+/// the root of its page tables.
+pub const START_PAGES: core::ops::Range<u64> = START_PAGE..START_PAGE + START_BYTES as u64;
+pub const START_PAGE: u64 = 0x8000;
+pub const START_BYTES: usize = 0x2000;
 
 /// Reads a structure the boot loader left.
 ///

@@ -26,10 +26,12 @@
 .endm
 # One processor at a time is in the kernel. With the Frame complete, and RSP there; changes what a function may change.
 .macro enter_kernel
+    .if {SEVERAL}
     cmp dword ptr [rip + unilith_several], 0
     je 77f
     call unilith_kernel_lock
 77:
+    .endif
 .endm
 # Where an address fits an instruction, the ways that are gone most take no look at that word: they go through two pointers,
 # which lead around the lock until there are several processors.
@@ -219,9 +221,11 @@ unilith_do_work:
 unilith_leave:
     # From here on only this processor's own interrupts matter. Who wants something of this thread from now on asks for work,
     # which is looked at below, behind the point where the others may come in.
+    .if {SEVERAL}
     cmp dword ptr [rip + unilith_several], 0
     je unilith_leave_unlocked
     call unilith_kernel_unlock
+    .endif
 unilith_leave_unlocked:
     cmp qword ptr [rsp + {ENTRY}], 0
     jne 4f
