@@ -2,6 +2,8 @@
 //! The lock around the kernel and the shoot-down of translations, run through every order of their accesses that the memory model
 //! allows (loom).
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use crate::atomic::{AtomicU32, AtomicU64};
 use crate::gate::{FREE, Gate, HELD};
 use crate::round::Round;
