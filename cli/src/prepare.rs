@@ -242,6 +242,8 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     if flags.r#static {
         crate::linked::check(flags, platform, &mut set)?;
     }
+    // Before the long work.
+    processors(flags, None, platform, &set)?;
     // What an installed command cannot have is said as well.
     let chosen = kernel::features(&set)?;
     match flags.kernel {

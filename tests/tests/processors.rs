@@ -23,7 +23,7 @@ fn runs(machine: &str, cpus: &str, words: &[&str]) -> Ran {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-pthread"], "processors.c", &[]);
     let machine = ["--machine", machine, "--network", "none", "--cpus", cpus, &program];
-    unilith.program_within(&[&machine[..], words].concat(), Duration::from_secs(180)).ok()
+    unilith.program_within(&[&machine[..], words].concat(), BUILD_KERNEL).ok()
 }
 
 /// The same on one, two and four processors of each kind of machine.
@@ -74,7 +74,7 @@ fn processes_run(source: &str, machine: &str, cpus: &str, words: &[&str], says: 
     let unilith = Unilith::new();
     let program = compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread"], source, &[]);
     let flags = ["--machine", machine, "--network", "none", "--cpus", cpus, &program];
-    let ran = unilith.program_within(&[&flags[..], words].concat(), Duration::from_secs(300));
+    let ran = unilith.program_within(&[&flags[..], words].concat(), BUILD_KERNEL);
     if machine == PROCESS && cpus != "1" && !allows_namespaces(&unilith) {
         ran.code(1).says(&format!("errno {ENOSYS}")).complains("leave --cpus out");
     } else {
