@@ -24,7 +24,7 @@ use unilith_machine::{qemu, record::Platform};
 
 /// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
 /// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 14] = [
+const CHOICES: [(&str, &[(&str, &str)]); 15] = [
     (
         "alloc",
         &[
@@ -37,6 +37,8 @@ const CHOICES: [(&str, &[(&str, &str)]); 14] = [
     ),
     ("heap-check", &[("off", ""), ("on", "heap-check")]),
     ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
+    // Several processors of a virtual machine.
+    ("smp", &[("on", "smp"), ("off", "")]),
     ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
     // Machines of `run` are told their address by the host.
     ("dhcp", &[("off", ""), ("on", "dhcp")]),
@@ -446,6 +448,7 @@ mod tests {
             [
                 "alloc-tlsf",
                 "sched-preempt",
+                "smp",
                 "net-tcpip",
                 "net-unix",
                 "overlay",
@@ -467,7 +470,7 @@ mod tests {
         ]);
         assert_eq!(
             features(&lean).unwrap(),
-            ["alloc-buddy", "sched-preempt", "net-tcpip", "net-unix", "mqueue", "volumes"]
+            ["alloc-buddy", "sched-preempt", "smp", "net-tcpip", "net-unix", "mqueue", "volumes"]
         );
     }
 

@@ -22,7 +22,13 @@ pub fn workshop() -> Result<Workshop> {
 }
 
 /// Refuses what cannot be together, and chooses what `--static` goes without.
-pub fn check(flags: &Flags, set: &mut BTreeMap<String, String>) -> Result<()> {
+pub fn check(flags: &Flags, platform: Platform, set: &mut BTreeMap<String, String>) -> Result<()> {
+    if flags.cpus.unwrap_or(1) > 1 && !platform.is_process() {
+        return Err(Fault::new(
+            "--static has one processor on a virtual machine, where its calls take no lock: leave --cpus out, or take \
+             --machine process",
+        ));
+    }
     if flags.kernel == KernelKind::Linux {
         return Err(Fault::new(
             "--static is for the micro kernel; with Linux it is --kernel linux --ukl base",
@@ -30,6 +36,14 @@ pub fn check(flags: &Flags, set: &mut BTreeMap<String, String>) -> Result<()> {
     }
     if flags.trace {
         return Err(Fault::new("--trace prints calls by number, which a program of --static does not make"));
+    }
+    if !platform.is_process() {
+        if set.get("smp").is_some_and(|value| value == "on") {
+            return Err(Fault::new(
+                "--set smp=on: --static has one processor on a virtual machine; leave out one of them",
+            ));
+        }
+        set.insert("smp".into(), "off".into());
     }
     match set.get("overlay").map(String::as_str) {
         None | Some("off") => {}

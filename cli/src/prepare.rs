@@ -90,7 +90,7 @@ pub struct Flags {
     /// Memory of the machine, e.g. 64M
     #[arg(short, long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Processors of the machine; the micro kernel uses more than one on process machines only
+    /// Processors of the machine, whose threads and processes run on them at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub cpus: Option<u32>,
     /// The program to run instead of the image's own
@@ -141,7 +141,7 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// and with on|off: dhcp, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
+    /// and with on|off: smp, dhcp, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// How the machine is connected: auto, tap, user or none; or a network of `unilith network create`, whose machines
@@ -240,8 +240,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         set.insert(key.to_string(), value.to_string());
     }
     if flags.r#static {
-        crate::linked::check(flags, &mut set)?;
+        crate::linked::check(flags, platform, &mut set)?;
     }
+    // Before the long work.
+    processors(flags, None, platform, &set)?;
     // What an installed command cannot have is said as well.
     let chosen = kernel::features(&set)?;
     match flags.kernel {
@@ -330,7 +332,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         symbols: Some(kernel.symbols),
         initrd: image.root.clone(),
         memory,
-        cpus: flags.cpus.or(config.cpus).unwrap_or(1),
+        cpus: processors(flags, config.cpus, platform, &set)?,
         args: config.args.clone(),
         env: config.env.clone(),
         cwd: Some(config.cwd.clone()),
@@ -380,6 +382,25 @@ pub fn cache() -> Result<Cache> {
 /// The catalogue that comes with this command.
 pub fn catalogue() -> Result<Catalogue> {
     Ok(Catalogue::open(repository::catalogue()?))
+}
+
+/// How many processors the machine has. What the user asks for is refused where the kernel has one; what the image asks for is not.
+fn processors(
+    flags: &Flags,
+    of_image: Option<u32>,
+    platform: Platform,
+    set: &BTreeMap<String, String>,
+) -> Result<u32> {
+    let has_one = flags.kernel == KernelKind::Micro
+        && !platform.is_process()
+        && set.get("smp").is_some_and(|choice| choice == "off");
+    match flags.cpus {
+        Some(wanted) if wanted > 1 && has_one => Err(Fault::new(format!(
+            "--cpus {wanted}: a kernel of --set smp=off has one processor; leave out one of them"
+        ))),
+        _ if has_one => Ok(1),
+        wanted => Ok(wanted.or(of_image).unwrap_or(1)),
+    }
 }
 
 /// What the machine is, and for `auto` why.

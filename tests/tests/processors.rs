@@ -1,66 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Process machines with several virtual processors (`--cpus`).
+//! Machines with several processors (`--cpus`): process machines, and virtual ones of both kinds.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::time::Duration;
+use std::{
+    fs,
+    process::{Command, Stdio},
+    time::Duration,
+};
 use unilith_tests::{
-    Machine, Ran, Unilith, compile,
+    BUILD_KERNEL, Machine, PATIENCE, Ran, Unilith, compile, finish,
     memcached::{Client, serves},
     passt_works, slow_client,
 };
 
+/// PCI with q35, virtio-mmio with microvm: the other processors are found and started on both.
+const VIRTUAL: [&str; 2] = ["qemu", "microvm"];
+const PROCESS: &str = "process";
+
 /// Runs `tests/programs/processors.c` on so many processors.
 #[track_caller]
-fn runs(cpus: &str, words: &[&str]) -> Ran {
+fn runs(machine: &str, cpus: &str, words: &[&str]) -> Ran {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["cc", "-O2", "-pthread"], "processors.c", &[]);
-    let machine = ["--machine", "process", "--network", "none", "--cpus", cpus, &program];
-    unilith.program_within(&[&machine[..], words].concat(), Duration::from_secs(90)).ok()
+    let machine = ["--machine", machine, "--network", "none", "--cpus", cpus, &program];
+    unilith.program_within(&[&machine[..], words].concat(), BUILD_KERNEL).ok()
+}
+
+/// The same on one, two and four processors of each kind of machine.
+#[track_caller]
+fn runs_everywhere(words: &[&str], says: impl Fn(&str) -> String) {
+    for machine in [PROCESS].into_iter().chain(VIRTUAL) {
+        for cpus in ["1", "2", "4"] {
+            runs(machine, cpus, words).says(&says(cpus));
+        }
+    }
 }
 
 /// `None` where a process machine has no network: an ordinary user's is passt's.
-fn start<'a>(unilith: &'a Unilith, words: &[&str]) -> Option<Machine<'a>> {
-    if !rustix::process::geteuid().is_root() && !passt_works(unilith) {
+fn start<'a>(unilith: &'a Unilith, machine: &str, words: &[&str]) -> Option<Machine<'a>> {
+    if machine == PROCESS && !rustix::process::geteuid().is_root() && !passt_works(unilith) {
         eprintln!("skipped: a process machine has no network here");
         return None;
     }
-    Some(unilith.start(&[&["--machine", "process", "--cpus", "2"], words].concat()))
+    Some(unilith.start(&[&["--machine", machine, "--cpus", "2"], words].concat()))
 }
 
 #[test]
 fn two_threads_run_at_the_same_time() {
-    runs("2", &["together"]).says("together yes");
+    for machine in [PROCESS].into_iter().chain(VIRTUAL) {
+        runs(machine, "2", &["together"]).says("together yes");
+    }
 }
 
 #[test]
 fn a_program_sees_as_many_processors_as_it_was_given() {
-    for cpus in ["1", "2", "4"] {
-        runs(cpus, &["seen"]).says(&format!("{cpus} of {cpus} processors"));
-    }
+    runs_everywhere(&["seen"], |cpus| format!("{cpus} of {cpus} processors"));
 }
 
 #[test]
 fn a_thread_is_where_it_was_pinned() {
-    for cpus in ["1", "2", "4"] {
-        runs(cpus, &["pinned"]).says("pinned");
-    }
+    runs_everywhere(&["pinned"], |_| "pinned".into());
 }
 
 #[test]
 fn nothing_is_lost_when_threads_do_everything_at_once() {
-    for cpus in ["1", "2", "4"] {
-        runs(cpus, &["storm", "3"]).says("storm over");
-    }
+    runs_everywhere(&["storm", "3"], |_| "storm over".into());
 }
 
 /// Runs a program of several processes on so many processors, and looks for what it says when all is well. Where the host
 /// allows no namespaces a machine with several processors has one process: the program is told, and so is the user.
 #[track_caller]
-fn processes_run(source: &str, cpus: &str, words: &[&str], says: &str) {
+fn processes_run(source: &str, machine: &str, cpus: &str, words: &[&str], says: &str) {
     let unilith = Unilith::new();
     let program = compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static", "-pthread"], source, &[]);
-    let machine = ["--machine", "process", "--network", "none", "--cpus", cpus, &program];
-    let ran = unilith.program_within(&[&machine[..], words].concat(), Duration::from_secs(180));
-    if cpus != "1" && !allows_namespaces(&unilith) {
+    let flags = ["--machine", machine, "--network", "none", "--cpus", cpus, &program];
+    let ran = unilith.program_within(&[&flags[..], words].concat(), BUILD_KERNEL);
+    if machine == PROCESS && cpus != "1" && !allows_namespaces(&unilith) {
         ran.code(1).says(&format!("errno {ENOSYS}")).complains("leave --cpus out");
     } else {
         ran.ok().says(says);
@@ -77,30 +92,40 @@ fn allows_namespaces(unilith: &Unilith) -> bool {
 
 #[test]
 fn two_processes_run_at_the_same_time() {
-    for cpus in ["2", "4"] {
-        processes_run("storm.c", cpus, &["together"], "together");
+    for machine in [PROCESS].into_iter().chain(VIRTUAL) {
+        for cpus in ["2", "4"] {
+            processes_run("storm.c", machine, cpus, &["together"], "together");
+        }
     }
 }
 
 #[test]
 fn nothing_is_lost_when_processes_do_everything_at_once() {
     for (cpus, rounds) in [("1", "8"), ("2", "16"), ("4", "40")] {
-        processes_run("storm.c", cpus, &["storm", rounds], "storm over");
+        processes_run("storm.c", PROCESS, cpus, &["storm", rounds], "storm over");
+    }
+    // Its processes look for each other in loops, a time slice each on two processors: fewer rounds take as long.
+    for machine in VIRTUAL {
+        for (cpus, rounds) in [("2", "8"), ("4", "24")] {
+            processes_run("storm.c", machine, cpus, &["storm", rounds], "storm over");
+        }
     }
 }
 
 /// What was made for programs of several processes holds on several processors.
 #[test]
 fn processes_are_linux_s_on_several_processors() {
-    for cpus in ["2", "4"] {
-        processes_run("processes.c", cpus, &[], "all process tests passed");
+    for machine in [PROCESS].into_iter().chain(VIRTUAL) {
+        for cpus in ["2", "4"] {
+            processes_run("processes.c", machine, cpus, &[], "all process tests passed");
+        }
     }
 }
 
-#[test]
-fn four_threads_of_memcached_serve_twenty_clients_on_two_processors() {
+/// What four threads of memcached answer on two processors.
+fn memcached_serves(machine: &str) {
     let unilith = Unilith::new();
-    let Some(machine) = start(&unilith, &["-p", "127.0.0.1::11211", "memcached"]) else { return };
+    let Some(machine) = start(&unilith, machine, &["-p", "127.0.0.1::11211", "memcached"]) else { return };
     let at = machine.at(11211);
     serves(at, 20, 500);
     let stats = Client::new(at).stats();
@@ -108,7 +133,11 @@ fn four_threads_of_memcached_serve_twenty_clients_on_two_processors() {
 }
 
 #[test]
-fn redis_answers_with_threads_for_its_connections() {
+fn four_threads_of_memcached_serve_twenty_clients_on_two_processors() {
+    [PROCESS].into_iter().chain(VIRTUAL).for_each(memcached_serves);
+}
+
+fn redis_answers(machine: &str) {
     let unilith = Unilith::new();
     let redis = [
         "redis",
@@ -121,7 +150,8 @@ fn redis_answers_with_threads_for_its_connections() {
         "--save",
         "",
     ];
-    let Some(machine) = start(&unilith, &[&["-p", "127.0.0.1::6379"], &redis[..]].concat()) else { return };
+    let words = [&["-p", "127.0.0.1::6379"], &redis[..]].concat();
+    let Some(machine) = start(&unilith, machine, &words) else { return };
     let at = machine.at(6379);
     let (host, port) = (at.ip().to_string(), at.port().to_string());
     for pipeline in ["1", "16"] {
@@ -133,11 +163,82 @@ fn redis_answers_with_threads_for_its_connections() {
 }
 
 #[test]
+fn redis_answers_with_threads_for_its_connections() {
+    [PROCESS].into_iter().chain(VIRTUAL).for_each(redis_answers);
+}
+
+/// Threads of the overlay and of the program are on both processors.
+#[test]
 fn what_is_for_one_processor_is_refused_in_one_line() {
+    for kind in [PROCESS, "microvm"] {
+        let unilith = Unilith::new();
+        let Some(machine) = start(&unilith, kind, &["-p", "127.0.0.1::11211", "memcached"]) else { continue };
+        let traced = unilith.run(&["trace", &machine.id, "count(malloc)"]);
+        assert!(traced.code != Some(0) && traced.err.contains("--cpus 1"), "{traced}");
+        // The rest of the overlay works.
+        unilith.run(&["exec", &machine.id, "ps"]).ok().says("memcached");
+    }
+}
+
+/// A processor that reports what broke the kernel stops the others, which print without end.
+#[test]
+fn a_crash_on_one_processor_stops_the_others() {
     let unilith = Unilith::new();
-    let Some(machine) = start(&unilith, &["-p", "127.0.0.1::11211", "memcached"]) else { return };
-    let traced = unilith.run(&["trace", &machine.id, "count(malloc)"]);
-    assert!(traced.code != Some(0) && traced.err.contains("--cpus 1"), "{traced}");
-    // The rest of the overlay works.
-    unilith.run(&["exec", &machine.id, "ps"]).ok().says("memcached");
+    let program = compile(&unilith, &["cc", "-O1", "-pthread"], "processors.c", &[]);
+    for machine in VIRTUAL {
+        let ran =
+            unilith.program(&["--machine", machine, "--network", "none", "--cpus", "4", &program, "crash"]);
+        let ran = ran.code(125);
+        let report = format!("{}{}", ran.out, ran.err);
+        let behind = report.split_once("kernel NMI (vector 2").unwrap_or_else(|| panic!("{ran}")).1;
+        assert!(!behind.contains("goes on"), "{ran}");
+    }
+}
+
+/// A directory of `unilith build` whose QEMU is given fewer processors than the kernel was told of.
+#[test]
+fn a_machine_with_fewer_processors_than_asked_for_says_so_and_goes_on() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], "processors.c", &[]);
+    for machine in VIRTUAL {
+        let folder = unilith.path(machine).display().to_string();
+        let flags = ["build", "--machine", machine, "--network", "none", "--cpus", "4", "-o", &folder];
+        finish(&mut unilith.command(&[&flags[..], &[&program, "seen"]].concat()), BUILD_KERNEL).ok();
+        for (has, says) in
+            [("2", "2 of 2 processors"), ("1", "1 of 1 processors"), ("6", "4 of 4 processors")]
+        {
+            let script = fs::read_to_string(format!("{folder}/run.sh")).unwrap();
+            let changed = script.replace("-smp 4", &format!("-smp {has}"));
+            assert_ne!(script, changed);
+            let path = format!("{folder}/run-{has}.sh");
+            fs::write(&path, changed).unwrap();
+            let ran = finish(Command::new("sh").arg(&path).stdin(Stdio::null()), PATIENCE);
+            let ran = ran.ok().says(says);
+            let status = fs::read_to_string(format!("{folder}/status")).unwrap();
+            let warned = status.contains(&format!("this machine has {has} of the 4 processors"));
+            assert_eq!(warned, has != "6", "{ran}");
+        }
+    }
+}
+
+#[test]
+fn several_processors_of_a_kernel_that_has_one_are_refused() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], "processors.c", &[]);
+    let flags = ["run", "--machine", "microvm", "--cpus", "2"];
+    let ran = unilith.run(&[&flags[..], &["--set", "smp=off", &program, "seen"]].concat());
+    ran.code(125).complains("leave out one of them");
+    let ran = unilith.run(&[&flags[..], &["--static", "busybox"]].concat());
+    ran.code(125).complains("leave --cpus out");
+}
+
+/// The kernel without the part has none of its code.
+#[test]
+fn a_kernel_for_one_processor_runs_threads_as_before() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], "processors.c", &[]);
+    let flags = ["--machine", "microvm", "--network", "none", "--set", "smp=off", &program];
+    for (word, says) in [("seen", "1 of 1 processors"), ("pinned", "pinned")] {
+        unilith.program_within(&[&flags[..], &[word]].concat(), BUILD_KERNEL).ok().says(says);
+    }
 }

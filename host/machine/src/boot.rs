@@ -58,6 +58,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         log: spec.log.clone(),
         trace: spec.trace,
         stop_signal: (spec.stop_signal != 15).then_some(spec.stop_signal),
+        cpus: (spec.cpus > 1 && !spec.platform.is_process()).then_some(spec.cpus),
         tty: spec.tty,
         null_input: spec.null_input,
         args: spec.args.clone(),

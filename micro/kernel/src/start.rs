@@ -20,6 +20,8 @@ static BOOT: SpinLock<Option<Boot>> = SpinLock::new(None);
 fn unilith_kernel_main(boot: Boot) -> ! {
     logger::start(boot.config.log.as_deref());
     mem::set_call_entry(|_number| machine::system_call_entry());
+    #[cfg(all(feature = "plat-pc", feature = "smp", not(feature = "linked")))]
+    machine::start_processors(&boot.config);
     *BOOT.lock() = Some(boot);
     match sched::spawn(true, Start::Kernel(first_thread)) {
         Ok(thread) => sched::start_first(&thread),

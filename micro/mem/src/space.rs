@@ -135,8 +135,8 @@ static ACTIVE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_C
 /// The index of the running processor.
 #[inline]
 fn here() -> usize {
-    // Only process machines have several; tests on the host have no processor's block.
-    if cfg!(feature = "process") { api_plat::cpu() as usize } else { 0 }
+    // Tests on the host have no processor's block.
+    if cfg!(feature = "host") { 0 } else { api_plat::cpu() as usize }
 }
 
 /// The running thread's address space.

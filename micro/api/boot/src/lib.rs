@@ -27,6 +27,7 @@
 //! | `log` | kernel log level: error, warn, info, debug |
 //! | `trace` | `1`: print every system call |
 //! | `stop` | number of the signal that asks the program to end; 15 (SIGTERM) where it is not given |
+//! | `cpus` | processors that are used; one where it is not given (a process machine is told by an argument) |
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
 //!
 //! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
@@ -134,6 +135,8 @@ pub struct BootConfig {
     pub trace: bool,
     /// The signal that a break on the console sends; `None`: SIGTERM.
     pub stop_signal: Option<u8>,
+    /// Processors that are used; `None`: one.
+    pub cpus: Option<u32>,
     /// The program's standard streams are a terminal.
     pub tty: bool,
     /// Without a terminal, the program's standard input is /dev/null; else it is what comes from the console.
@@ -260,6 +263,9 @@ impl BootConfig {
         if let Some(signal) = self.stop_signal {
             put("stop", &signal.to_string());
         }
+        if let Some(cpus) = self.cpus {
+            put("cpus", &cpus.to_string());
+        }
         if self.tty {
             put("tty", "1");
         }
@@ -332,6 +338,10 @@ impl BootConfig {
             "cwd" => self.cwd = Some(value),
             "tz" => self.tz = Some(value),
             "log" => self.log = Some(value),
+            "cpus" => {
+                let cpus = u32::try_from(number()?).ok().filter(|n| *n > 0);
+                self.cpus = Some(cpus.ok_or_else(|| bad(word, "a number of processors"))?);
+            }
             "uid" => self.uid = u32::try_from(number()?).map_err(|_| bad(word, "a user id"))?,
             "gid" => self.gid = u32::try_from(number()?).map_err(|_| bad(word, "a group id"))?,
             "groups" => {
@@ -511,6 +521,7 @@ mod tests {
             log: Some("debug".into()),
             trace: true,
             stop_signal: Some(3),
+            cpus: Some(4),
             tty: true,
             null_input: true,
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],

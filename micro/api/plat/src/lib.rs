@@ -280,6 +280,7 @@ pub mod symbols {
         pub safe fn unilith_plat_cpu() -> u32;
         pub safe fn unilith_plat_cpus() -> u32;
         pub safe fn unilith_plat_kick(cpu: u32);
+        pub safe fn unilith_plat_barrier(code: bool);
         pub safe fn unilith_plat_thread() -> u64;
         pub safe fn unilith_plat_set_thread(thread: u64);
         pub fn unilith_plat_set_fast_call(number: u32, call: FastCall);
@@ -396,7 +397,7 @@ pub mod upcall {
         /// same ones. In thread context, with no lock held.
         #[cfg(feature = "process")]
         pub safe fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32));
-        /// Another processor comes up: as [`unilith_kernel_main`], when the kernel knows of it.
+        /// Another processor of a process machine comes up: as [`unilith_kernel_main`], when the kernel knows of it.
         #[cfg(feature = "process")]
         pub safe fn unilith_kernel_cpu() -> !;
         /// The sampling timer ([`set_sampling`]) hit code with these registers (XMM may be missing); interrupt context.
@@ -517,17 +518,20 @@ pub fn take_work() -> bool {
 }
 
 /// Index of the running processor.
+#[inline]
 pub fn cpu() -> u32 {
-    symbols::unilith_plat_cpu()
+    if SEVERAL { symbols::unilith_plat_cpu() } else { 0 }
 }
 
+/// The platform can have more than one processor. Without this the code for several is not in the image.
+pub const SEVERAL: bool = PROCESS || cfg!(feature = "smp");
 /// Most processors.
-pub const MOST_CPUS: usize = 16;
+pub const MOST_CPUS: usize = if SEVERAL { 16 } else { 1 };
 
 /// How many processors there are, [`MOST_CPUS`] at most: their indexes begin at 0. Final before the program runs.
 #[inline]
 pub fn cpus() -> u32 {
-    symbols::unilith_plat_cpus()
+    if SEVERAL { symbols::unilith_plat_cpus() } else { 1 }
 }
 
 /// [`request_work`] for another processor, whatever it is doing; in thread context.
@@ -547,18 +551,22 @@ pub fn set_thread(thread: u64) {
     symbols::unilith_plat_set_thread(thread);
 }
 
-/// What a membarrier(2) of the host's does to threads that run the program on other processors: they have passed a
+/// What membarrier(2) does to threads that run the program on other processors: they have passed a
 /// barrier, with `code` one that instructions that were changed are fetched behind. One processor needs none.
 pub fn barrier(code: bool) {
-    #[cfg(feature = "process")]
-    unilith_plat_barrier(code);
-    #[cfg(not(feature = "process"))]
-    let _ = code;
+    symbols::unilith_plat_barrier(code);
 }
 
-#[cfg(feature = "process")]
+/// Those processors, a bit each and not this one's, forget what they know of pages in `start..end` of the program's part, where they
+/// are in its address space now. Nobody uses a page that was there before it comes back. For who holds the kernel's lock.
+#[cfg(not(feature = "process"))]
+pub fn forget_on(processors: u32, start: u64, end: u64) {
+    unilith_plat_forget_on(processors, start, end);
+}
+
+#[cfg(not(feature = "process"))]
 unsafe extern "Rust" {
-    safe fn unilith_plat_barrier(code: bool);
+    safe fn unilith_plat_forget_on(processors: u32, start: u64, end: u64);
 }
 
 /// FS base of the running program thread (it may set it itself with WRFSBASE).

@@ -9,6 +9,9 @@ use alloc::vec::Vec;
 use api_netdev::NetDevice;
 #[cfg(feature = "volumes")]
 use api_plat::Access;
+#[cfg(all(feature = "smp", not(feature = "linked")))]
+use api_plat::BootConfig;
+use api_plat::Status;
 pub use plat_pc::{panic, system_call_entry};
 use virtio::{Device, Kind};
 #[cfg(feature = "overlay")]
@@ -54,8 +57,19 @@ impl ninep::Transport for Export {
     }
 }
 
+/// Starts the other processors. A linked program's calls take no lock, so it has one.
+#[cfg(all(feature = "smp", not(feature = "linked")))]
+pub fn start_processors(config: &BootConfig) {
+    plat_pc::start_processors(config.cpus.unwrap_or(1), sched::start_other);
+}
+
 /// Finds the devices.
 pub fn devices() -> Devices {
+    // Before anybody waits for one: another processor gets in then.
+    if sched::prepare_others().is_err() {
+        let reason = String::from("not enough memory for so many processors: try -m 64M");
+        api_plat::power_off(&Status::Failed { reason });
+    }
     let devices = Devices(virtio::start());
     #[cfg(feature = "volumes")]
     for channel in virtio::ninep::channels() {

@@ -3,12 +3,18 @@
 //!
 //! Pages are supervisor pages: the program runs in ring 0. The upper half (kernel, physical memory) is that of the
 //! tables the machine booted with and is shared by its root entries, which never change.
+//!
+//! **Several processors.** Who changes tables holds the kernel's lock, so it alone does; but the other processors read them at any
+//! moment, remember what they found, and set the bits that say a page was used or written. So an entry that may be used is exchanged
+//! in one step, what was set up to that step counts, and those who are in the address space are told before anybody relies on the
+//! change. A processor that is in none need not be told: it remembers nothing once it comes back.
 
 use super::{Batch, LARGE, LARGE_PAGES, Page, Pager, Taken};
 use crate::Rights;
 use abi::{PAGE_SIZE, Result};
 use api_mem::Frame;
 use core::ops::ControlFlow;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
@@ -100,9 +106,32 @@ fn read(entry: Entry) -> u64 {
     unsafe { entry.read_volatile() }
 }
 
+/// What is written to a page's memory before is seen by who finds the entry.
 fn write(entry: Entry, value: u64) {
-    // SAFETY: as in `read`. Volatile: the processor reads it behind the compiler's back.
-    unsafe { entry.write_volatile(value) }
+    // SAFETY: as in `read`.
+    unsafe { AtomicU64::from_ptr(entry) }.store(value, Ordering::Release);
+}
+
+/// Other processors may set bits of an entry meanwhile.
+#[inline]
+fn several() -> bool {
+    !cfg!(any(feature = "host", feature = "process")) && api_plat::cpus() > 1
+}
+
+/// Changes an entry; answers what it was.
+#[inline]
+fn change(entry: Entry, new: impl Fn(u64) -> u64) -> u64 {
+    let mut old = read(entry);
+    if !several() {
+        write(entry, new(old));
+        return old;
+    }
+    // SAFETY: as in `read`.
+    let shared = unsafe { AtomicU64::from_ptr(entry) };
+    while let Err(now) = shared.compare_exchange(old, new(old), Ordering::AcqRel, Ordering::Relaxed) {
+        old = now;
+    }
+    old
 }
 
 /// The table the processor uses; none in tests on a host.
@@ -116,12 +145,35 @@ pub fn root() -> Option<u64> {
 
 /// The table of an empty program half, which the machine booted with; 0 before the first address space is made.
 #[cfg(not(any(feature = "host", feature = "process")))]
-static EMPTY: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
+static EMPTY: AtomicU64 = AtomicU64::new(0);
+
+/// The table that each processor uses; who holds the kernel's lock alone changes and reads it.
+#[cfg(not(any(feature = "host", feature = "process")))]
+static ROOTS: [AtomicU64; api_plat::MOST_CPUS] = [const { AtomicU64::new(0) }; api_plat::MOST_CPUS];
 
 #[cfg(not(any(feature = "host", feature = "process")))]
 fn load(root: u64) {
+    if several() {
+        ROOTS[api_plat::cpu() as usize].store(root, Ordering::Relaxed);
+    }
     // SAFETY: the upper half of every root is that of the running tables, so kernel code and stack stay mapped.
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
+}
+
+/// The other processors that use the table forget translations of `start..end`.
+fn forget_elsewhere(root: u64, start: u64, end: u64) {
+    #[cfg(not(any(feature = "host", feature = "process")))]
+    if several() {
+        let here = api_plat::cpu();
+        let uses = |cpu: u32| ROOTS[cpu as usize].load(Ordering::Relaxed) == root;
+        let others = (0..api_plat::cpus()).filter(|cpu| *cpu != here && uses(*cpu));
+        let others = others.fold(0, |others, cpu| others | 1 << cpu);
+        if others != 0 {
+            api_plat::forget_on(others, start, end);
+        }
+    }
+    #[cfg(any(feature = "host", feature = "process"))]
+    let _ = (root, start, end);
 }
 
 #[cfg(not(any(feature = "host", feature = "process")))]
@@ -155,7 +207,7 @@ fn flush_all() {
 struct Stale(Option<(u64, u64)>);
 
 impl Stale {
-    /// An entry was changed; `old` is what it was. One that was never used is remembered nowhere: the processor sets the bit
+    /// An entry was changed; `old` is what it was in the moment of the change. One that was never used is remembered nowhere: the processor sets the bit
     /// before it keeps a translation (4.8, 4.10.2.3). With software emulation forgetting is dear.
     fn add(&mut self, address: u64, old: u64) {
         if old & ACCESSED != 0 {
@@ -164,16 +216,25 @@ impl Stale {
         }
     }
 
-    fn forget(self) {
-        match self.0 {
-            Some((start, end)) if (end - start) / PAGE >= FLUSH_ALL => flush_all(),
-            Some((start, end)) => (start..end).step_by(PAGE_SIZE).for_each(flush_page),
-            None => {}
+    /// `root` names the tables.
+    fn forget(self, root: u64) {
+        let Some((start, end)) = self.0 else { return };
+        if (end - start) / PAGE >= FLUSH_ALL {
+            flush_all();
+        } else {
+            (start..end).step_by(PAGE_SIZE).for_each(flush_page);
         }
+        forget_elsewhere(root, start, end);
     }
 }
 
 impl Tables {
+    /// The page's entry was changed, and its old translation is of no use.
+    fn forget_page(&self, address: u64) {
+        flush_page(address);
+        forget_elsewhere(self.root, address, address + PAGE);
+    }
+
     fn new_table(&mut self) -> Result<u64> {
         let table = Frame::new()?.into_raw();
         self.count += 1;
@@ -263,9 +324,17 @@ impl Tables {
         }
     }
 
-    /// Frees the tables on the way to `start..end` that lie wholly in `floor..ceiling`, below `table` of `level`,
-    /// which maps from `base` on.
-    fn trim_level(&mut self, table: u64, level: usize, base: u64, start: u64, end: u64, gap: (u64, u64)) {
+    /// Takes out the tables on the way to `start..end` that lie wholly in `floor..ceiling`, below `table` of `level`,
+    /// which maps from `base` on. They are empty, and their first entries make a list of them from `cut` on: a processor that
+    /// still remembers one finds no page in it.
+    fn trim_level(
+        &mut self,
+        (table, level): (u64, usize),
+        base: u64,
+        (start, end): (u64, u64),
+        gap: (u64, u64),
+        cut: &mut u64,
+    ) {
         let span = SPAN[level];
         let mut at = base.max(start & !(span - 1));
         while at < end && at < base + span * 512 {
@@ -274,11 +343,12 @@ impl Tables {
             if value & PRESENT != 0 && value & LARGE_BIT == 0 {
                 let below = value & ADDRESS;
                 if level > 2 {
-                    self.trim_level(below, level - 1, at, start, end, gap);
+                    self.trim_level((below, level - 1), at, (start, end), gap, cut);
                 }
                 if at >= gap.0 && at + span <= gap.1 {
                     write(slot, 0);
-                    self.free_table(below);
+                    write(entry(below, 0, 1), *cut);
+                    *cut = below;
                 }
             }
             at += span;
@@ -312,7 +382,6 @@ impl Pager for Tables {
         let root = Frame::new()?.into_raw();
         #[cfg(not(any(feature = "host", feature = "process")))]
         {
-            use core::sync::atomic::Ordering;
             if EMPTY.load(Ordering::Relaxed) == 0 {
                 EMPTY.store(loaded() & ADDRESS, Ordering::Relaxed);
             }
@@ -336,7 +405,7 @@ impl Pager for Tables {
 
     fn deactivate() {
         #[cfg(not(any(feature = "host", feature = "process")))]
-        load(EMPTY.load(core::sync::atomic::Ordering::Relaxed));
+        load(EMPTY.load(Ordering::Relaxed));
     }
 
     fn fork(
@@ -351,16 +420,15 @@ impl Pager for Tables {
 
     fn reclaim(&mut self, address: u64, rights: Rights) {
         if let Some((slot, _)) = self.find(address) {
-            let old = read(slot);
-            write(slot, old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT) | bits(rights, true));
-            // What it may do grew, but for entries without any right: the processor looks again after a fault.
+            change(slot, |old| old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT) | bits(rights, true));
+            // What it may do grew, but for entries without any right: a processor looks again after a fault.
             flush_page(address);
         }
     }
 
     fn mark_copied(&mut self, address: u64) {
         if let Some((slot, 1)) = self.find(address) {
-            write(slot, read(slot) | COPIED);
+            change(slot, |old| old | COPIED);
         }
     }
 
@@ -404,17 +472,19 @@ impl Pager for Tables {
 
     fn replace(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Option<Frame> {
         let (slot, level) = self.find(address)?;
-        let old = read(slot);
         if level == 2 {
             // The page itself is not exchanged: only rights of the whole large page change.
-            write(slot, old & !(PRESENT | KEPT | WRITABLE | READABLE | NO_EXECUTE) | bits(rights, true));
-            flush_page(address);
+            let rights = bits(rights, true);
+            change(slot, |old| old & !(PRESENT | KEPT | WRITABLE | READABLE | NO_EXECUTE) | rights);
+            self.forget_page(address);
             return Some(frame);
         }
         let physical = frame.into_raw();
-        let keep = if old & ADDRESS == physical { old & (ACCESSED | DIRTY) } else { 0 };
-        write(slot, physical | bits(rights, own) | keep);
-        flush_page(address);
+        let old = change(slot, |old| {
+            let keep = if old & ADDRESS == physical { old & (ACCESSED | DIRTY) } else { 0 };
+            physical | bits(rights, own) | keep
+        });
+        self.forget_page(address);
         // SAFETY: the entry held a count of the old page.
         (old & (PRESENT | KEPT) != 0).then(|| unsafe { Frame::from_raw(old & ADDRESS) })
     }
@@ -431,38 +501,36 @@ impl Pager for Tables {
             write(entry(table, base + i * PAGE, 1), (old & !LARGE_BIT) + i * PAGE);
         }
         write(slot, table | PRESENT | WRITABLE);
-        flush_page(base);
+        self.forget_page(base);
         Ok(())
     }
 
     fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights) {
         let mut stale = Stale::default();
         self.walk(start, end, |address, slot, _| {
-            let old = read(slot);
-            let page = page_of(old);
+            let page = page_of(read(slot));
             let new = rights(&page);
             if new != page.rights {
-                let kept = old & (ADDRESS | ACCESSED | DIRTY | LARGE_BIT | COPIED);
-                write(slot, kept | bits(new, page.own));
-                stale.add(address, old);
+                let new = bits(new, page.own);
+                let kept = ADDRESS | ACCESSED | DIRTY | LARGE_BIT | COPIED;
+                stale.add(address, change(slot, |old| old & kept | new));
             }
             ControlFlow::Continue(())
         });
-        stale.forget();
+        stale.forget(self.root);
     }
 
     fn take(&mut self, start: u64, end: u64, batch: &mut Batch) -> u64 {
         let (mut next, mut stale) = (end, Stale::default());
         let mut large: Option<(u64, u64)> = None;
         self.walk(start, end, |address, slot, level| {
-            let old = read(slot);
-            let page = page_of(old);
             if level == 2 {
-                large = Some((address & !(LARGE - 1), old));
+                large = Some((address & !(LARGE - 1), read(slot)));
                 next = address;
                 return ControlFlow::Break(());
             }
-            write(slot, 0);
+            let old = change(slot, |_| 0);
+            let page = page_of(old);
             stale.add(address, old);
             // SAFETY: the entry held a count of the page.
             let frame = unsafe { Frame::from_raw(page.physical) };
@@ -473,7 +541,7 @@ impl Pager for Tables {
                 ControlFlow::Break(())
             }
         });
-        stale.forget();
+        stale.forget(self.root);
         if let Some((base, old)) = large {
             self.release_large(base, old);
             batch.large += 1;
@@ -494,20 +562,25 @@ impl Pager for Tables {
                 clean = seen(address, &page);
             }
             if clean && value & DIRTY != 0 {
-                write(slot, value & !DIRTY);
-                stale.add(address, value);
+                stale.add(address, change(slot, |old| old & !DIRTY));
             }
             ControlFlow::Continue(())
         });
-        stale.forget();
+        stale.forget(self.root);
     }
 
     fn trim(&mut self, start: u64, end: u64, floor: u64, ceiling: u64) {
-        let before = self.count;
-        self.trim_level(self.root, 4, 0, start, end, (floor, ceiling));
-        if self.count != before {
-            // The processor may hold the tables themselves in its paging-structure caches.
+        let mut cut = 0;
+        self.trim_level((self.root, 4), 0, (start, end), (floor, ceiling), &mut cut);
+        if cut != 0 {
+            // Processors may hold the tables themselves in their paging-structure caches, which forgetting any page empties.
             flush_all();
+            forget_elsewhere(self.root, start, start + PAGE);
+        }
+        while cut != 0 {
+            let table = cut;
+            cut = read(entry(table, 0, 1));
+            self.free_table(table);
         }
     }
 
@@ -539,13 +612,15 @@ impl Tables {
                     return ControlFlow::Break(());
                 }
             }
-            if read(slot) & WRITABLE != old & WRITABLE {
-                stale.add(base, old);
-                changed(base, &page_of(read(slot)));
+            // With what processors set up to the change.
+            let now = read(slot);
+            if now & WRITABLE != old & WRITABLE {
+                stale.add(base, now);
+                changed(base, &page_of(now));
             }
             ControlFlow::Continue(())
         });
-        stale.forget();
+        stale.forget(self.root);
         result
     }
 
@@ -576,7 +651,7 @@ impl Tables {
             Frame::clone(&frame(i)).into_raw();
         }
         write(slot, both);
-        write(theirs, both);
+        change(theirs, |old| old & !WRITABLE | COPIED);
         Ok(pages)
     }
 
@@ -584,7 +659,7 @@ impl Tables {
     fn release_large(&mut self, base: u64, old: u64) {
         if let Some((slot, 2)) = self.find(base) {
             write(slot, 0);
-            flush_page(base);
+            self.forget_page(base);
         }
         for i in 0..LARGE_PAGES as u64 {
             // SAFETY: the entry held one count of each of its pages.

@@ -22,6 +22,14 @@ unsafe extern "C" {
     pub safe static unilith_stack_exception_top: Label;
     pub safe static unilith_stack_fatal_top: Label;
     pub safe static unilith_first_tsc: u64;
+    pub safe static unilith_processor_start: Label;
+    safe static unilith_start_code: Label;
+    safe static unilith_start_words: Label;
+    safe static unilith_start_code_end: Label;
+    static mut unilith_save_rest_at: u64;
+    static mut unilith_leave_at: u64;
+    safe static unilith_save_rest_and_lock: Label;
+    safe static unilith_leave: Label;
     pub static mut unilith_gdt: [u64; 5];
     pub safe static unilith_vectors: Label;
     pub safe static unilith_leave_to_overlay: Label;
@@ -52,6 +60,27 @@ pub fn interrupt_stacks() -> [core::ops::Range<u64>; 3] {
 pub fn on_boot_stack(top: u64, length: u64) -> bool {
     let end = unilith_stack_boot_top.address();
     top <= end && top - length >= end - STACK_BOOT as u64
+}
+
+/// The code that a processor but the first begins with, for its place below 1 MiB.
+pub fn start_code() -> &'static [u8] {
+    let (start, end) = (unilith_start_code.address(), unilith_start_code_end.address());
+    // SAFETY: the assembler's bytes between two labels.
+    unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) }
+}
+
+/// Where in it the words are that the processor is started with.
+pub fn start_words() -> u64 {
+    unilith_start_words.address() - unilith_start_code.address()
+}
+
+/// The ways into the kernel and out of it lead through its lock from here on. While one processor runs.
+pub fn lead_through_lock() {
+    // SAFETY: the ways read them once each, and both ends of a way that is under way now have no lock.
+    unsafe {
+        (&raw mut unilith_save_rest_at).write_volatile(unilith_save_rest_and_lock.address());
+        (&raw mut unilith_leave_at).write_volatile(unilith_leave.address());
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -6,6 +6,7 @@ use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, pvh, s
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use plat_x86::crash;
 
 /// Called by `boot.s` on the boot stack, interrupts off, with the physical address of the PVH start information.
@@ -23,8 +24,13 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
         Ok(machine) => machine,
         Err(reason) => crash::fail(reason),
     };
+    ACPI_ROOT.store(machine.acpi_root, Ordering::Relaxed);
+    HAS_START_PAGES.store(machine.has_start_pages, Ordering::Relaxed);
     let image = asm::__kernel_start.address() - KERNEL_BASE..asm::__kernel_end.address() - KERNEL_BASE;
     machine.free.remove(image.start, image.end);
+    if cfg!(feature = "smp") {
+        machine.free.remove(pvh::START_PAGES.start, pvh::START_PAGES.end);
+    }
     paging::map_high_memory(&mut machine.free);
     upcall::unilith_kernel_memory(machine.free.as_slice());
     let config = core::str::from_utf8(machine.command_line)
@@ -46,6 +52,20 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
         memory: machine.memory,
         initrd_physical: machine.initrd_physical,
     })
+}
+
+/// What the boot loader said of ACPI's root pointer; 0 for nothing.
+static ACPI_ROOT: AtomicU64 = AtomicU64::new(0);
+static HAS_START_PAGES: AtomicBool = AtomicBool::new(false);
+
+/// Where ACPI's root pointer is; 0 where that is not told.
+pub fn acpi_root() -> u64 {
+    ACPI_ROOT.load(Ordering::Relaxed)
+}
+
+/// There is memory where processors start.
+pub fn has_start_pages() -> bool {
+    HAS_START_PAGES.load(Ordering::Relaxed)
 }
 
 static WINDOWS: SpinLock<Vec<VirtioWindow>> = SpinLock::new(Vec::new());

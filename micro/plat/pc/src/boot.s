@@ -171,3 +171,68 @@ gdt_pointer:
 .globl unilith_first_tsc
 unilith_first_tsc: .quad 0
 .popsection
+
+.if {SMP}
+# ---- Processors but the first: from the page below 1 MiB that a message names, in real mode, to the kernel. What is absolute
+# here is where the code is copied to.
+.pushsection .rodata.unilith_start_code,"a",@progbits
+.set AT, {START_PAGE}
+.balign 16
+.globl unilith_start_code, unilith_start_words, unilith_start_code_end
+.code16
+unilith_start_code:
+    cli
+    cld
+    xorl %eax, %eax
+    movw %ax, %ds
+    lgdtl AT + (start_pointer - unilith_start_code)
+    movl $0x620, %eax           # CR4: PAE, OSFXSR, OSXMMEXCPT; global pages only in the kernel's own tables
+    movl %eax, %cr4
+    movl $(AT + 0x1000), %eax
+    movl %eax, %cr3
+    movl $0xc0000080, %ecx      # EFER
+    rdmsr
+    orl $0x901, %eax            # SCE, LME, NXE
+    wrmsr
+    movl $0x80010033, %eax      # CR0: PG, WP, NE, ET, MP, PE
+    movl %eax, %cr0
+    ljmpl $8, $(AT + (start_long - unilith_start_code))
+.code64
+start_long:
+    xorl %eax, %eax
+    movl %eax, %ss
+    movl %eax, %ds
+    movl %eax, %es
+    movl %eax, %fs
+    movl %eax, %gs
+    movl $(AT + (unilith_start_words - unilith_start_code)), %esi
+    movq 8(%rsi), %rsp
+    movq 24(%rsi), %rdi
+    movq (%rsi), %rax
+    jmp *16(%rsi)
+.balign 8
+start_segments:
+    .quad 0
+    .quad 0x00af9b000000ffff    # 0x08: 64-bit code, ring 0
+start_pointer:
+    .word 15
+    .long AT + (start_segments - unilith_start_code)
+.balign 8
+    # Root, stack, entry, attempt (`Start`).
+unilith_start_words:
+    .quad 0, 0, 0, 0
+unilith_start_code_end:
+.popsection
+
+.pushsection .text.unilith_processor_start,"ax",@progbits
+.globl unilith_processor_start
+unilith_processor_start:
+    movq %rax, %cr3
+    movq %cr4, %rax
+    orq $0x80, %rax             # PGE
+    movq %rax, %cr4
+    xorl %ebp, %ebp
+    call unilith_pc_processor
+    ud2
+.popsection
+.endif

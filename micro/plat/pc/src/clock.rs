@@ -10,7 +10,7 @@
 
 use crate::processor::Processor;
 use crate::x86::{physical, without_interrupts, wrmsr};
-use crate::{apic, asm, rtc};
+use crate::{apic, asm, processors, rtc};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use plat_x86::clock::{ClockPage, wall_at_zero};
 use plat_x86::{crash, rdtsc};
@@ -27,6 +27,11 @@ pub fn page() -> &'static ClockPage {
 #[unsafe(no_mangle)]
 fn unilith_plat_now_ns() -> u64 {
     PAGE.now_ns()
+}
+
+/// The time, in interrupt context: on one processor nothing changes the clock meanwhile, of several another one may.
+pub fn now_in_interrupt() -> u64 {
+    if processors::several() { PAGE.now_ns_undisturbed() } else { PAGE.now_ns() }
 }
 
 #[unsafe(no_mangle)]
@@ -225,6 +230,10 @@ pub fn finish() {
 /// The APIC's timer is about to be set to `count` by `set`: takes the measurement that this ends. Thread context,
 /// interrupts off.
 pub fn measured(count: u32, set: impl FnOnce()) {
+    // The timer that is measured against is the boot processor's.
+    if api_plat::cpu() != 0 {
+        return set();
+    }
     if MEASURING.load(Ordering::Relaxed) {
         if let Some(rate) = better_rate(read_timer()) {
             set_rate(rate);
@@ -238,6 +247,9 @@ pub fn measured(count: u32, set: impl FnOnce()) {
 
 /// As [`measured`] without a measurement: in interrupt context the clock may not change.
 pub fn restarted(count: u32, set: impl FnOnce()) {
+    if api_plat::cpu() != 0 {
+        return set();
+    }
     let before = rdtsc();
     set();
     let width = rdtsc().wrapping_sub(before);

@@ -3,8 +3,11 @@
 
 use crate::asm;
 use crate::interrupt::VECTORS;
+use alloc::boxed::Box;
+use api_plat::MOST_CPUS;
 use core::arch::asm;
 use core::mem::size_of;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Intel SDM volume 3, figure 8-11.
 #[repr(C, packed)]
@@ -18,15 +21,26 @@ struct TaskState {
     io_map: u16,
 }
 
-static mut TASK_STATE: TaskState = TaskState {
-    reserved0: 0,
-    rsp: [0; 3],
-    reserved1: 0,
-    ist: [0; 7],
-    reserved2: 0,
-    reserved3: 0,
-    io_map: size_of::<TaskState>() as u16,
-};
+impl TaskState {
+    const fn new(ist: [u64; 7]) -> TaskState {
+        TaskState {
+            reserved0: 0,
+            rsp: [0; 3],
+            reserved1: 0,
+            ist,
+            reserved2: 0,
+            reserved3: 0,
+            io_map: size_of::<TaskState>() as u16,
+        }
+    }
+
+    /// The stacks of interrupts, exceptions, and what ends the machine.
+    const fn with_stacks(stacks: [u64; 3]) -> TaskState {
+        TaskState::new([stacks[0], stacks[1], stacks[2], 0, 0, 0, 0])
+    }
+}
+
+static mut TASK_STATE: TaskState = TaskState::new([0; 7]);
 static mut TABLE: [[u64; 2]; VECTORS] = [[0; 2]; VECTORS];
 
 const IST_INTERRUPT: u64 = 1;
@@ -39,24 +53,70 @@ struct Pointer {
     base: u64,
 }
 
-/// Loads both. Exceptions are reported from here on.
+type Segments = [u64; 5];
+
+/// What a processor but the first has for itself. The task-state segment's descriptor is marked busy by the processor.
+struct Own {
+    segments: Segments,
+    task_state: TaskState,
+}
+
+/// By the number of the processor.
+static OWN: [AtomicPtr<Own>; MOST_CPUS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_CPUS];
+
+/// Makes them for processor `index`, whose stacks of interrupts, exceptions and what ends the machine end there.
+pub fn prepare(index: usize, stacks: [u64; 3]) {
+    // SAFETY: the boot processor's segments, which do not change any more.
+    let segments = unsafe { asm::unilith_gdt };
+    let own = Box::new(Own { segments, task_state: TaskState::with_stacks(stacks) });
+    OWN[index].store(Box::into_raw(own), Ordering::Relaxed);
+}
+
+/// The running processor, which is the one that [`prepare`] was told of, uses its tables, and that of interrupts.
+pub fn load(index: usize) {
+    let own = OWN[index].load(Ordering::Acquire);
+    // SAFETY: `prepare` made them, and they stay for ever.
+    unsafe { use_segments(&raw mut (*own).segments, &raw const (*own).task_state) };
+    use_table();
+}
+
+/// # Safety
+///
+/// Both stay as they are, but for the bit that says busy.
+unsafe fn use_segments(segments: *mut Segments, task_state: *const TaskState) {
+    // SAFETY: by the caller's word; the first three descriptors are those in use.
+    unsafe {
+        let base = task_state as u64;
+        let limit = size_of::<TaskState>() as u64 - 1;
+        (*segments)[3] = limit | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
+        (*segments)[4] = base >> 32;
+        let pointer = Pointer { limit: size_of::<Segments>() as u16 - 1, base: segments as u64 };
+        asm!("lgdt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags));
+        asm!("ltr {:x}", in(reg) 0x18u16, options(nostack, preserves_flags));
+    }
+}
+
+/// Exceptions are reported from here on.
+fn use_table() {
+    // SAFETY: the table was filled by the boot processor and does not change any more.
+    unsafe {
+        let base = (&raw const TABLE) as u64;
+        let pointer = Pointer { limit: size_of::<[[u64; 2]; VECTORS]>() as u16 - 1, base };
+        asm!("lidt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags));
+    }
+}
+
+/// Loads both on the boot processor.
 pub fn initialize() {
     // SAFETY: runs once, on the boot processor, before anything else could use the tables, which live for ever.
     unsafe {
         let task_state = &raw mut TASK_STATE;
-        let mut ist = [0; 7];
-        ist[IST_INTERRUPT as usize - 1] = asm::unilith_stack_interrupt_top.address();
-        ist[IST_EXCEPTION as usize - 1] = asm::unilith_stack_exception_top.address();
-        ist[IST_FATAL as usize - 1] = asm::unilith_stack_fatal_top.address();
-        (*task_state).ist = ist;
-        let base = task_state as u64;
-        let limit = size_of::<TaskState>() as u64 - 1;
-        let gdt = &raw mut asm::unilith_gdt;
-        (*gdt)[3] = limit | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56;
-        (*gdt)[4] = base >> 32;
-        let pointer = Pointer { limit: size_of::<[u64; 5]>() as u16 - 1, base: gdt as u64 };
-        asm!("lgdt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags));
-        asm!("ltr {:x}", in(reg) 0x18u16, options(nostack, preserves_flags));
+        *task_state = TaskState::with_stacks([
+            asm::unilith_stack_interrupt_top.address(),
+            asm::unilith_stack_exception_top.address(),
+            asm::unilith_stack_fatal_top.address(),
+        ]);
+        use_segments(&raw mut asm::unilith_gdt, task_state);
 
         let table = &raw mut TABLE;
         for vector in 0..VECTORS {
@@ -70,7 +130,6 @@ pub fn initialize() {
             let gate = (stub & 0xffff) | 8 << 16 | ist << 32 | 0x8e << 40 | (stub >> 16 & 0xffff) << 48;
             (*table)[vector] = [gate, stub >> 32];
         }
-        let pointer = Pointer { limit: size_of::<[[u64; 2]; VECTORS]>() as u16 - 1, base: table as u64 };
-        asm!("lidt [{}]", in(reg) &raw const pointer, options(readonly, nostack, preserves_flags));
     }
+    use_table();
 }

@@ -15,7 +15,7 @@
 
 use crate::x86::{IA32_PKRS, wrmsr};
 use crate::{KERNEL_BASE, asm, paging, physical_to_virtual};
-use abi::Result;
+use abi::{Result, errno::EOPNOTSUPP};
 use api_plat::Entry;
 use api_plat::domain::{Means, REGION};
 use core::arch::asm;
@@ -86,6 +86,10 @@ unsafe fn load_root(root: u64) {
 
 #[unsafe(no_mangle)]
 fn unilith_plat_domain_prepare() -> Result<Means> {
+    // One processor at a time could be in a domain, and the interrupt stacks of the others are not left writable in it.
+    if crate::processors::several() {
+        return Err(EOPNOTSUPP);
+    }
     if !READY.load(Ordering::Relaxed) {
         let (pks, smep) = match __cpuid(0).eax {
             7.. => (__cpuid_count(7, 0).ecx & 1 << 31 != 0, __cpuid_count(7, 0).ebx & 1 << 7 != 0),

@@ -12,6 +12,8 @@ global_asm!(
     include_str!("boot.s"),
     STACK_BOOT = const STACK_BOOT,
     STACK_IST = const STACK_IST,
+    SMP = const cfg!(feature = "smp") as u32,
+    START_PAGE = const crate::pvh::START_PAGE,
     options(att_syntax)
 );
 

@@ -37,6 +37,11 @@ pub fn allocate_vector(handler: Handler, data: usize) -> Result<u8> {
     Ok(vector as u8)
 }
 
+/// Lets a vector below those of devices call the handler.
+pub fn set(vector: usize, handler: Handler) {
+    SLOTS[vector].handler.store(handler as *mut (), Ordering::Release);
+}
+
 /// Lets the line, which interrupts at its rising edge, call `handler(data)`. `EINVAL` for a line no I/O APIC has.
 pub fn route(line: Line, handler: Handler, data: usize) -> Result<()> {
     if !apic::has_line(line) {

@@ -14,6 +14,8 @@
 //! It may depend on `api-*` crates only; nothing but the kernel image, device drivers and memory management (for the
 //! facts in this file) may depend on it.
 #![no_std]
+// What only several processors need of a file that one needs as well.
+#![cfg_attr(not(feature = "smp"), allow(dead_code))]
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
@@ -22,6 +24,8 @@ extern crate std;
 mod apic;
 #[cfg(not(test))]
 mod asm;
+#[cfg(feature = "smp")]
+mod atomic;
 #[cfg(not(test))]
 mod boot;
 #[cfg(not(test))]
@@ -36,10 +40,17 @@ mod descriptors;
 mod domain;
 #[cfg(not(test))]
 mod fw_cfg;
+#[cfg(feature = "smp")]
+#[cfg_attr(test, allow(dead_code))]
+mod gate;
 #[cfg(all(not(test), panic = "abort"))]
 mod image;
 #[cfg(not(test))]
 mod interrupt;
+#[cfg(all(not(test), feature = "smp"))]
+mod memory_types;
+#[cfg(all(test, feature = "smp"))]
+mod model;
 #[cfg(not(test))]
 mod paging;
 #[cfg(not(test))]
@@ -48,9 +59,17 @@ pub mod pci;
 mod power;
 #[cfg_attr(test, allow(dead_code))]
 mod processor;
+#[cfg(all(not(test), not(feature = "smp")))]
+#[path = "one_processor.rs"]
+mod processors;
+#[cfg(all(not(test), feature = "smp"))]
+mod processors;
 #[cfg(not(test))]
 mod pvh;
 mod ranges;
+#[cfg(feature = "smp")]
+#[cfg_attr(test, allow(dead_code))]
+mod round;
 #[cfg_attr(test, allow(dead_code))]
 mod rtc;
 #[cfg(not(test))]
@@ -63,6 +82,9 @@ mod strict;
 mod timer;
 #[cfg(not(test))]
 mod tools;
+#[cfg(feature = "smp")]
+#[cfg_attr(test, allow(dead_code))]
+mod topology;
 #[cfg(not(test))]
 mod trap;
 #[cfg_attr(test, allow(dead_code))]
@@ -83,6 +105,8 @@ pub use plat_x86::asm::system_call_entry;
 pub use plat_x86::crash::{panic, print_backtrace};
 #[cfg(not(test))]
 pub use plat_x86::entropy::add_entropy;
+#[cfg(all(not(test), feature = "smp"))]
+pub use processors::start as start_processors;
 pub use windows::{Line, VirtioWindow, Windows};
 
 pub use api_plat::PHYS;

@@ -266,7 +266,13 @@ pub fn frame_of(address: u64) -> u64 {
     }
 }
 
-/// Takes a page of the stack area away; answers its frame.
+/// The running processor forgets the translation of a page.
+pub fn forget(address: u64) {
+    // SAFETY: forgetting a translation changes no memory.
+    unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
+}
+
+/// Takes a page of the stack area away; answers its frame, which other processors may still see.
 ///
 /// # Safety
 ///

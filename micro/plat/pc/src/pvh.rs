@@ -19,7 +19,17 @@ pub struct Machine {
     pub free: Ranges,
     /// Bytes of memory in all.
     pub memory: u64,
+    /// Physical address of ACPI's root pointer; 0 where it is not told.
+    pub acpi_root: u64,
+    /// There is memory where processors start.
+    pub has_start_pages: bool,
 }
+
+/// Two pages below 1 MiB where processors start; their contents are put back. The first one is for the code, the second one for
+/// the root of its page tables.
+pub const START_PAGES: core::ops::Range<u64> = START_PAGE..START_PAGE + START_BYTES as u64;
+pub const START_PAGE: u64 = 0x8000;
+pub const START_BYTES: usize = 0x2000;
 
 /// Reads a structure the boot loader left.
 ///
@@ -49,12 +59,15 @@ pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
         }
         let mut free = Ranges::new();
         let mut memory = 0;
+        let mut has_start_pages = false;
         let entry_size = size_of::<MapEntry>() as u64;
         let entries = u64::from(info.memory_map_entries.min(MAP_MOST));
         for i in 0..entries {
             let entry: MapEntry = read(info.memory_map + i * entry_size);
             if entry.kind == RAM {
                 memory += entry.size;
+                has_start_pages |= entry.address <= START_PAGES.start
+                    && entry.address.saturating_add(entry.size) >= START_PAGES.end;
                 free.add(entry.address, entry.address.saturating_add(entry.size));
             }
         }
@@ -84,6 +97,7 @@ pub unsafe fn read_machine(physical: u64) -> Result<Machine, &'static str> {
             command_line = core::slice::from_raw_parts(start, length);
             free.remove(info.command_line, info.command_line + length as u64);
         }
-        Ok(Machine { command_line, initrd, initrd_physical, free, memory })
+        let acpi_root = info.rsdp;
+        Ok(Machine { command_line, initrd, initrd_physical, free, memory, acpi_root, has_start_pages })
     }
 }

@@ -2,7 +2,7 @@
 //! Kernel stacks: slots of 64 KiB in the last GiB of the address space, of which the upper half is mapped. The lower
 //! half is the guard: an overflow faults instead of writing to what lies below.
 
-use crate::{STACKS, asm, paging};
+use crate::{STACKS, asm, paging, processors};
 use abi::{Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -70,18 +70,26 @@ fn map(slot: u64) -> Result<()> {
             })
         });
         if let Err(e) = mapped {
-            for page in (start..page).step_by(4096) {
-                unmap(page);
-            }
+            unmap(start, page);
             return Err(e);
         }
     }
     Ok(())
 }
 
-fn unmap(page: u64) {
-    // SAFETY: the page was mapped above, nothing uses the slot, and the reference was the page table's.
-    drop(unsafe { api_mem::Frame::from_raw(paging::unmap_stack_page(page)) });
+/// Takes the pages of a slot away; nobody has them before every processor has forgotten them.
+fn unmap(start: u64, end: u64) {
+    let mut frames = [0; (SIZE / 4096) as usize];
+    let pages = (start..end).step_by(4096);
+    for (page, frame) in pages.zip(&mut frames) {
+        // SAFETY: the page was mapped above, and nothing uses the slot.
+        *frame = unsafe { paging::unmap_stack_page(page) };
+    }
+    processors::forget_everywhere(start, end);
+    for frame in frames.into_iter().filter(|frame| *frame != 0) {
+        // SAFETY: the reference was the page table's.
+        drop(unsafe { api_mem::Frame::from_raw(frame) });
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -91,9 +99,7 @@ fn unilith_plat_free_stack(stack: &mut KernelStack) {
     if slots.mapped.len() < SPARE {
         return slots.mapped.push(slot);
     }
-    for page in (stack.top - SIZE..stack.top).step_by(4096) {
-        unmap(page);
-    }
+    unmap(stack.top - SIZE, stack.top);
     slots.empty.push(slot);
 }
 

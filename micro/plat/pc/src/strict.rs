@@ -20,6 +20,10 @@ struct State {
     registers: BTreeMap<u64, u32>,
     left: u32,
     in_service: bool,
+    /// Receiver and low word of each command.
+    sent: std::vec::Vec<(u32, u32)>,
+    /// How often the command register still says that the last one has not left.
+    leaves_in: u32,
 }
 
 impl Default for Apic {
@@ -28,7 +32,13 @@ impl Default for Apic {
         let mut registers: BTreeMap<u64, u32> = ENTRIES.iter().map(|entry| (*entry, MASKED)).collect();
         registers.insert(0xf0, 0xff);
         registers.insert(0x3e0, 0);
-        Apic(RefCell::new(State { registers, left: 0, in_service: false }))
+        Apic(RefCell::new(State {
+            registers,
+            left: 0,
+            in_service: false,
+            sent: std::vec::Vec::new(),
+            leaves_in: 0,
+        }))
     }
 }
 
@@ -71,6 +81,11 @@ impl Apic {
         state.raise()
     }
 
+    /// Receiver and low word of each command so far.
+    pub fn sent(&self) -> std::vec::Vec<(u32, u32)> {
+        self.0.borrow().sent.clone()
+    }
+
     pub fn is_masked(&self, entry: u64) -> bool {
         self.0.borrow().get(entry) & MASKED != 0
     }
@@ -78,8 +93,13 @@ impl Apic {
 
 impl Registers for Apic {
     fn read(&self, register: u64) -> u32 {
-        let state = self.0.borrow();
+        let mut state = self.0.borrow_mut();
         match register {
+            0x300 => {
+                let pending = state.leaves_in > 0;
+                state.leaves_in = state.leaves_in.saturating_sub(1);
+                u32::from(pending) << 12
+            }
             // With deadlines it reads as zero (11.5.4.1).
             0x390 if state.get(TIMER) & MODE == DEADLINE => 0,
             0x390 => state.left,
@@ -90,6 +110,17 @@ impl Registers for Apic {
     fn write(&self, register: u64, value: u32) {
         let mut state = self.0.borrow_mut();
         let reserved = match register {
+            // The receiver, in the high byte (figure 11-12).
+            0x310 => 0xff_ffff,
+            0x300 => {
+                // Vector, delivery, destination, level, trigger and shorthand; a command that has not left is lost.
+                assert_eq!(value & 0xfff3_3000, 0, "reserved bits of the command");
+                assert_eq!(state.leaves_in, 0, "the last command has not left");
+                let receiver = state.get(0x310) >> 24;
+                state.sent.push((receiver, value));
+                state.leaves_in = 3;
+                return;
+            }
             0xb0 => {
                 assert_eq!(value, 0, "the end of an interrupt is written as zero (11.8.5)");
                 state.in_service = false;
@@ -135,6 +166,12 @@ impl Registers for Apic {
             TIMER if was & MODE != value & MODE => state.left = 0,
             _ => {}
         }
+    }
+
+    /// Of an x2APIC, which has no state of delivery (11.12.9).
+    fn command(&self, value: u64) {
+        assert_eq!(value & 0xfff3_3000, 0, "reserved bits of the command");
+        self.0.borrow_mut().sent.push(((value >> 32) as u32, value as u32));
     }
 }
 

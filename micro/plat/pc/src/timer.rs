@@ -3,21 +3,25 @@
 
 use crate::x86::{IA32_TSC_DEADLINE, wrmsr};
 use crate::{apic, clock};
-use api_plat::{Frame, upcall};
+use api_plat::{Frame, MOST_CPUS, upcall};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// When the kernel wants the interrupt; `u64::MAX` when it does not.
-static DEADLINE: AtomicU64 = AtomicU64::new(u64::MAX);
-/// When the next sample is taken; `u64::MAX` when none is.
+/// When the kernel wants the interrupt of each processor; `u64::MAX` when it does not.
+static DEADLINES: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(u64::MAX) }; MOST_CPUS];
+/// When the next sample is taken; `u64::MAX` when none is. Samples are taken where there is one processor.
 static SAMPLE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// From one sample to the next.
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
+
+fn deadline() -> &'static AtomicU64 {
+    &DEADLINES[api_plat::cpu() as usize]
+}
 
 #[unsafe(no_mangle)]
 fn unilith_plat_set_timer(deadline_ns: u64) {
     // The interrupt handler reads the deadline and may set the timer again.
     crate::x86::without_interrupts(|| {
-        DEADLINE.store(deadline_ns, Ordering::Relaxed);
+        deadline().store(deadline_ns, Ordering::Relaxed);
         arm_next();
     });
 }
@@ -33,7 +37,7 @@ fn unilith_plat_set_sampling(interval_ns: u64) {
 }
 
 fn next() -> u64 {
-    DEADLINE.load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed))
+    deadline().load(Ordering::Relaxed).min(SAMPLE.load(Ordering::Relaxed))
 }
 
 fn arm_next() {
@@ -51,7 +55,7 @@ fn arm(deadline_ns: u64, start: impl FnOnce(u32)) {
         0
     } else {
         // The counter has 32 bits of nanoseconds; what is further away takes more than one turn.
-        let left = deadline_ns.saturating_sub(api_plat::now_ns());
+        let left = deadline_ns.saturating_sub(clock::now_in_interrupt());
         left.clamp(1, u64::from(u32::MAX)) as u32
     };
     start(count);
@@ -62,14 +66,14 @@ pub fn expired(hit: &Frame) {
     if next() == u64::MAX {
         return;
     }
-    let now = api_plat::now_ns();
+    let now = clock::now_in_interrupt();
     if now >= SAMPLE.load(Ordering::Relaxed) {
         // Samples that were missed are not made up for.
         SAMPLE.store(now + INTERVAL.load(Ordering::Relaxed), Ordering::Relaxed);
         upcall::unilith_kernel_sample(hit);
     }
-    if now >= DEADLINE.load(Ordering::Relaxed) {
-        DEADLINE.store(u64::MAX, Ordering::Relaxed);
+    if now >= deadline().load(Ordering::Relaxed) {
+        deadline().store(u64::MAX, Ordering::Relaxed);
         upcall::unilith_kernel_timer();
     }
     // Something is left, or it was too early: the counter is shorter than the wait, or runs a little faster than the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Interrupts and exceptions, from the IST stack to what all platforms share.
 
-use crate::{domain, interrupt};
+use crate::{domain, interrupt, processors};
 use api_plat::{Entry, Frame};
 use core::mem::offset_of;
 use plat_x86::trap::{self, Origin, PAGE_FAULT, Trap, move_to_thread, origin};
@@ -67,9 +67,13 @@ extern "C" fn unilith_pc_exception(frame: *mut Frame, vector: u32, cr2: u64) -> 
 extern "C" fn unilith_trap(trap: *mut Trap) -> bool {
     // SAFETY: `move_off` put the Frame behind the Trap; nobody else has a reference to them.
     let (trap, frame) = unsafe { (&*trap, &mut *trap.add(1).cast::<Frame>()) };
+    let takes_turn = processors::several() && !trap.in_kernel;
     if frame.rflags & INTERRUPTS != 0 {
         // SAFETY: they were on where the exception hit, and its frame has left the exception stack.
         unsafe { core::arch::asm!("sti", options(nostack)) };
+    }
+    if takes_turn {
+        processors::unilith_kernel_lock();
     }
     trap::handle(trap, frame)
 }

@@ -4,6 +4,10 @@
 use core::arch::asm;
 
 pub const IA32_APIC_BASE: u32 = 0x1b;
+pub const IA32_MTRRCAP: u32 = 0xfe;
+pub const IA32_MTRR_PHYSBASE0: u32 = 0x200;
+pub const IA32_PAT: u32 = 0x277;
+pub const IA32_MTRR_DEF_TYPE: u32 = 0x2ff;
 pub const IA32_TSC_DEADLINE: u32 = 0x6e0;
 pub const IA32_PKRS: u32 = 0x6e1;
 pub const IA32_STAR: u32 = 0xc000_0081;

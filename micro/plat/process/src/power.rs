@@ -97,3 +97,8 @@ fn unilith_machine_failed(reason: &str) -> ! {
 fn unilith_machine_stop_interrupts() {
     crate::idle::disarm();
 }
+
+/// They are in the program or wait for the kernel's lock, which the reporter holds or does not care for: the end of the process ends
+/// them.
+#[unsafe(no_mangle)]
+fn unilith_machine_stop_others() {}

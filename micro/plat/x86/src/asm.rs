@@ -54,6 +54,7 @@ unsafe extern "C" {
     pub safe static unilith_call_tail: Label;
     pub safe static unilith_full_check: Label;
     pub safe static unilith_full_iret: Label;
+    pub safe static unilith_leave: Label;
     pub safe static unilith_thread_start: Label;
     safe static unilith_resume: Label;
     safe static unilith_handle_trap: Label;

@@ -3,7 +3,7 @@
 //! counter runs is the platform's to find out.
 
 use crate::rdtsc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// What the vDSO reads, in a page of its own. Times are in nanoseconds, `rate` in 2^-32 nanoseconds a tick.
 #[repr(C, align(4096))]
@@ -46,8 +46,21 @@ impl ClockPage {
         }
     }
 
-    /// Nanoseconds since the clock's zero. One processor: the page changes only in thread context and where no interrupt
-    /// reads it, so a reader never sees half of it.
+    /// As [`ClockPage::now_ns`] where another processor may be changing the page. The reader cannot have interrupted that one.
+    pub fn now_ns_undisturbed(&self) -> u64 {
+        loop {
+            let before = self.sequence.load(Ordering::Acquire);
+            let now = self.now_ns();
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before {
+                return now;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Nanoseconds since the clock's zero. The page changes only in thread context, in which one processor is at a time, and where
+    /// no interrupt reads it, so a reader in thread context never sees half of it.
     #[inline]
     pub fn now_ns(&self) -> u64 {
         let ticks = rdtsc().wrapping_sub(self.base_tsc.load(Ordering::Relaxed));

@@ -5,10 +5,10 @@ use crate::{asm, machine};
 use api_plat::Frame;
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A fault while reporting a fault must not report itself.
-static CRASHED: AtomicBool = AtomicBool::new(false);
+/// The processor that reports, plus one; 0 while all is well.
+static REPORTS: AtomicU32 = AtomicU32::new(0);
 
 /// `core::fmt` to the console.
 struct Raw;
@@ -53,8 +53,15 @@ pub fn fail(reason: &str) -> ! {
 
 fn begin() {
     machine::stop_interrupts();
-    if CRASHED.swap(true, Ordering::Relaxed) {
-        end(format_args!("kernel fault while reporting a kernel fault"));
+    let this = api_plat::cpu() + 1;
+    match REPORTS.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => machine::stop_others(),
+        // A fault while reporting a fault must not report itself.
+        Err(reporter) if reporter == this => end(format_args!("kernel fault while reporting a kernel fault")),
+        // The other one ends the machine.
+        Err(_) => loop {
+            core::hint::spin_loop();
+        },
     }
 }
 

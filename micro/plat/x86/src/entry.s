@@ -33,6 +33,23 @@
 77:
     .endif
 .endm
+# Where an address fits an instruction, the ways that are gone most take no look at that word: they go through two pointers,
+# which lead around the lock until there are several processors.
+.macro leave_kernel
+    .if {BY_POINTERS}
+    jmp [unilith_leave_at]
+    .else
+    jmp unilith_leave
+    .endif
+.endm
+.if {BY_POINTERS}
+.pushsection .data,"aw",@progbits
+.balign 8
+.globl unilith_save_rest_at, unilith_leave_at
+unilith_save_rest_at: .quad unilith_save_rest
+unilith_leave_at: .quad unilith_leave_unlocked
+.popsection
+.endif
 .balign 64
 .globl unilith_entry
 unilith_entry:
@@ -78,11 +95,15 @@ unilith_fast_tail:
 2:  to_frame
     movsxd rax, eax
     mov [rsp + {ORIG_RAX}], rax
+    .if {BY_POINTERS}
+    call [unilith_save_rest_at]
+    .else
     call unilith_save_rest
     enter_kernel
+    .endif
     mov rdi, rsp
     call unilith_kernel_syscall
-    jmp unilith_leave
+    leave_kernel
 
 .globl unilith_entry_end
 unilith_entry_end:
@@ -106,8 +127,7 @@ unilith_entry_end:
 
 # Completes the Frame of a system call; RSP is 8 below it. Vector registers: `api_plat::FRAME_VECTORS`. A program may jump
 # here with the direction flag set, which the kernel's copies would follow; an audited call has no string instruction.
-.balign 16
-unilith_save_rest:
+.macro save_rest
     cld
     mov [rsp + 8 + {RAX}], rax
     mov [rsp + 8 + {RCX}], rcx
@@ -131,7 +151,18 @@ unilith_save_rest:
 .if {FRAME_VECTORS} > 6
     save_high_vectors 8
 .endif
+.endm
+.balign 16
+unilith_save_rest:
+    save_rest
     ret
+.if {BY_POINTERS}
+.balign 16
+.globl unilith_save_rest_and_lock
+unilith_save_rest_and_lock:
+    save_rest
+    jmp unilith_kernel_lock
+.endif
 
 # ---- Out of the kernel. RSP is the Frame.
 .macro restore_low_vectors
@@ -192,10 +223,10 @@ unilith_leave:
     # which is looked at below, behind the point where the others may come in.
     .if {SEVERAL}
     cmp dword ptr [rip + unilith_several], 0
-    je 1f
+    je unilith_leave_unlocked
     call unilith_kernel_unlock
-1:
     .endif
+unilith_leave_unlocked:
     cmp qword ptr [rsp + {ENTRY}], 0
     jne 4f
     restore_saved_vectors
@@ -274,7 +305,7 @@ unilith_handle_trap:
     add rsp, {TRAP_SIZE}
     test al, al
     jnz unilith_resume
-    jmp unilith_leave
+    leave_kernel
 
 # ---- Threads of the kernel. rdi = where RSP goes, rsi = where it comes from.
 .balign 16

@@ -9,7 +9,8 @@ use core::mem::{offset_of, size_of};
 
 global_asm!(
     include_str!("entry.s"),
-    SEVERAL = const !api_plat::KERNEL_IN_LAST_2_GIB as u32,
+    SEVERAL = const api_plat::SEVERAL as u32,
+    BY_POINTERS = const (api_plat::SEVERAL && api_plat::KERNEL_IN_LAST_2_GIB) as u32,
     ABSOLUTE = const api_plat::KERNEL_IN_LAST_2_GIB as u32,
     CODE = const api_plat::CODE_SEGMENT,
     DATA = const api_plat::DATA_SEGMENT,

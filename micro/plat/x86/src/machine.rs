@@ -8,6 +8,8 @@ unsafe extern "Rust" {
     pub safe fn unilith_machine_failed(reason: &str) -> !;
     /// Nothing interrupts any more.
     pub safe fn unilith_machine_stop_interrupts();
+    /// The other processors stop where they are, for good.
+    pub safe fn unilith_machine_stop_others();
     /// True when `low..high` lies in the mapped part of one kernel stack.
     pub safe fn unilith_machine_stack_holds(low: u64, high: u64) -> bool;
     /// Names the stack whose guard holds `address`.
@@ -22,4 +24,5 @@ pub use unilith_machine_failed as failed;
 pub use unilith_machine_guard_at as guard_at;
 pub use unilith_machine_stack_holds as stack_holds;
 pub use unilith_machine_stop_interrupts as stop_interrupts;
+pub use unilith_machine_stop_others as stop_others;
 pub use unilith_machine_write_raw as write_raw;
