@@ -39,7 +39,7 @@ fn count(
 ) -> Result<(Vec<(String, u64)>, usize)> {
     let (mut calls, mut from) = (Vec::new(), 0);
     loop {
-        let mut machine = Machine::start(options, scratch, program, ON)?;
+        let mut machine = Machine::start(options, scratch, program, &ON)?;
         let client = Client::connect(&folder_of(options, &machine.name)?).map_err(|e| e.to_string())?;
         let cat = |path: &str| client.run(&["cat", path], false).map(|answer| answer.out);
         let maps = cat("/proc/self/maps").map_err(|e| e.to_string())?;

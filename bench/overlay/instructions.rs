@@ -13,7 +13,7 @@ use std::thread;
 use unilith_overlay::Client;
 
 /// A program, as `drive.c` drives it.
-pub(super) struct Driven {
+pub struct Driven {
     /// Its name in the catalogue and in `drive.c`.
     pub name: &'static str,
     pub what: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Driven {
     counted: [&'static str; 2],
 }
 
-pub(super) const PROGRAMS: [Driven; 3] = [
+pub const PROGRAMS: [Driven; 3] = [
     Driven {
         name: "nginx",
         what: "nginx, each page",
@@ -67,10 +67,10 @@ pub fn run(options: &Options) -> Result<()> {
         let mut of_commands = vec![Samples::default(); COMMANDS.len()];
         // Each run is two machines of its own: where their memory begins is another each time.
         for _ in 0..options.runs {
-            let mut off = Machine::start(options, &scratch, program, OFF)?;
+            let mut off = Machine::start(options, &scratch, program, &OFF)?;
             samples[0].add(off.round()?);
             drop(off);
-            let mut on = Machine::start(options, &scratch, program, ON)?;
+            let mut on = Machine::start(options, &scratch, program, &ON)?;
             let alone = on.round()?;
             samples[1].add(alone);
             for ((_, commands), samples) in COMMANDS.iter().zip(&mut of_commands) {
@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// `drive.so` in a directory of its own.
-pub(super) fn driver(options: &Options) -> Result<Scratch> {
+pub fn driver(options: &Options) -> Result<Scratch> {
     let scratch = Scratch::new("driver")?;
     let library = scratch.path().join("drive.so");
     let source = options.root.join("bench/overlay/drive.c");
@@ -114,7 +114,7 @@ pub(super) fn driver(options: &Options) -> Result<Scratch> {
 }
 
 /// A machine whose program is driven from within.
-pub(super) struct Machine<'a> {
+pub struct Machine<'a> {
     options: &'a Options,
     program: &'static Driven,
     pub name: String,
@@ -128,7 +128,7 @@ impl<'a> Machine<'a> {
         options: &'a Options,
         scratch: &Scratch,
         program: &'static Driven,
-        set: [&str; 2],
+        kernel: &[&str],
     ) -> Result<Machine<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("bench-{}-driven-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -138,7 +138,7 @@ impl<'a> Machine<'a> {
             &["run", "--rm", "-i", "--name", &name, "--machine", "microvm", "--accel", "icount"][..],
             &["--network", "none", "-m", "256M", "-v", &volume, "-e", "LD_PRELOAD=/drive/drive.so"],
             &["-e", &drive],
-            &set,
+            kernel,
             &[program.name, "--"],
             program.arguments,
         ];

@@ -13,7 +13,7 @@ use crate::side::{self, Machine};
 use crate::{Options, Result, Side, statistics, statistics::Samples};
 
 /// The kernel that has it and the one that has not; both are of the same sources.
-const OFF: [&str; 2] = ["--set", "overlay=off"];
+pub const OFF: [&str; 2] = ["--set", "overlay=off"];
 const ON: [&str; 2] = ["--set", "overlay=on"];
 /// The line, its commands and files.
 const SMALL: [&str; 4] = ["--set", "programs=off", "--set", "trace=off"];

@@ -38,7 +38,8 @@ pub struct Measured {
     pub test: String,
     /// Requests a second.
     pub rate: f64,
-    /// 99th percentile of their time, in milliseconds.
+    /// Percentiles of their time, in milliseconds.
+    pub p50: f64,
     pub p99: f64,
 }
 
@@ -75,7 +76,12 @@ pub fn benchmark(
     let measured = |line: &str| {
         let row: Vec<_> = line.split(',').map(|f| f.trim_matches('"')).collect();
         let test = row.first().filter(|test| matches!(**test, "SET" | "GET"))?.to_string();
-        Some(Measured { test, rate: row.get(1)?.parse().ok()?, p99: row.get(6)?.parse().ok()? })
+        Some(Measured {
+            test,
+            rate: row.get(1)?.parse().ok()?,
+            p50: row.get(4)?.parse().ok()?,
+            p99: row.get(6)?.parse().ok()?,
+        })
     };
     let out: Vec<_> = text.lines().filter_map(measured).collect();
     if out.len() == 2 { Ok(out) } else { Err(format!("redis-benchmark printed: {text}")) }

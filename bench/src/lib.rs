@@ -35,6 +35,8 @@ mod raw;
 mod redis;
 #[path = "../size/size.rs"]
 mod size;
+#[path = "../spectrum/spectrum.rs"]
+pub mod spectrum;
 #[path = "../ukl/ukl.rs"]
 mod ukl;
 

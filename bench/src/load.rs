@@ -31,9 +31,17 @@ impl Latencies {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// The least time within which 99 of 100 requests were answered.
+    pub fn median(&self) -> f64 {
+        self.percentile(50)
+    }
+
     pub fn p99(&self) -> f64 {
-        self.0[(self.0.len() * 99).div_ceil(100) - 1]
+        self.percentile(99)
+    }
+
+    /// The least time within which so many of 100 requests were answered.
+    fn percentile(&self, of_hundred: usize) -> f64 {
+        self.0[(self.0.len() * of_hundred).div_ceil(100) - 1]
     }
 }
 
@@ -124,7 +132,7 @@ mod tests {
     #[test]
     fn of_a_hundred_times_the_ninety_ninth_is_p99() {
         let latencies = Latencies((1..=100).map(f64::from).collect());
-        assert_eq!((latencies.p99(), latencies.mean()), (99.0, 50.5));
+        assert_eq!((latencies.p99(), latencies.median(), latencies.mean()), (99.0, 50.0, 50.5));
         assert_eq!(Latencies(vec![7.0]).p99(), 7.0);
     }
 

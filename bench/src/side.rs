@@ -31,7 +31,8 @@ impl Side {
         }
     }
 
-    fn words(self) -> [&'static str; 4] {
+    /// The words for it.
+    pub fn words(self) -> [&'static str; 4] {
         let (kernel, machine) = match self {
             Side::Micro => ("micro", "microvm"),
             Side::Linux => ("linux", "microvm"),
@@ -115,6 +116,17 @@ pub fn build_kernels(options: &Options, choices: &[&[&str]]) -> Result<()> {
     Ok(())
 }
 
+/// Whether virtual machines run under KVM here, by what `doctor` found.
+pub fn has_kvm(options: &Options) -> Result<bool> {
+    let text = output_of(options, &["doctor", "--json"], &[]);
+    // Its exit code says whether all is well, which is not the question.
+    let found: Value = match text {
+        Ok(text) => serde_json::from_str(&text).map_err(|e| format!("doctor: {e}"))?,
+        Err(_) => return Ok(false),
+    };
+    Ok(found.as_array().into_iter().flatten().any(|f| f["what"] == "KVM" && f["state"] == "good"))
+}
+
 /// Runs a program to its end and returns what it printed.
 pub fn output(options: &Options, side: Side, words: &[&str]) -> Result<String> {
     output_in(options, side, None, words)
@@ -163,6 +175,7 @@ pub struct Machine<'a> {
     options: &'a Options,
     name: String,
     kernel: Option<String>,
+    root: Option<String>,
     state: Value,
 }
 
@@ -198,7 +211,7 @@ impl<'a> Machine<'a> {
         let name = format!("bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let all = [&["run", "-d", "--name", &name][..], &side.words(), words].concat();
         unilith_with(options, project, &all, &[])?;
-        let mut machine = Machine { options, name, kernel: None, state: Value::Null };
+        let mut machine = Machine { options, name, kernel: None, root: None, state: Value::Null };
         // `run -d` returns when the program serves or ten seconds have passed; a Linux guest may take longer.
         for _ in 0..300 {
             machine.refresh()?;
@@ -219,6 +232,7 @@ impl<'a> Machine<'a> {
         let output = unilith(self.options, &["inspect", &self.name])?;
         let all: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("inspect: {e}"))?;
         self.kernel = all[0]["kernel"].as_str().map(str::to_string);
+        self.root = all[0]["initrd"].as_str().map(str::to_string);
         self.state = all[0]["state"].clone();
         Ok(())
     }
@@ -231,6 +245,12 @@ impl<'a> Machine<'a> {
     pub fn kernel_bytes(&self) -> Result<u64> {
         let kernel = self.kernel.as_deref().ok_or("inspect does not name the kernel")?;
         Ok(std::fs::metadata(kernel).map_err(|e| format!("{kernel}: {e}"))?.len())
+    }
+
+    /// Bytes of its root file system, as it is kept.
+    pub fn root_bytes(&self) -> Result<u64> {
+        let root = self.root.as_deref().ok_or("inspect does not name the root file system")?;
+        Ok(std::fs::metadata(root).map_err(|e| format!("{root}: {e}"))?.len())
     }
 
     /// Where its socket is.

@@ -22,6 +22,12 @@ impl Samples {
         }
     }
 
+    /// The least and the most.
+    pub fn spread(&self) -> Option<(f64, f64)> {
+        let least = self.0.iter().copied().min_by(f64::total_cmp)?;
+        Some((least, self.0.iter().copied().max_by(f64::total_cmp)?))
+    }
+
     /// `median (least to most)`.
     pub fn brief(&self) -> String {
         self.show().split_once(", ").map_or_else(|| self.show(), |(values, _)| format!("{values})"))
@@ -29,10 +35,8 @@ impl Samples {
 
     /// `median (least to most, n)`.
     pub fn show(&self) -> String {
-        let least = self.0.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        match self.median() {
-            Some(median) => {
+        match self.median().zip(self.spread()) {
+            Some((median, (least, most))) => {
                 format!("{} ({} to {}, {} runs)", number(median), number(least), number(most), self.0.len())
             }
             None => "not measured".into(),

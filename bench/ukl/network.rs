@@ -57,7 +57,7 @@ pub fn redis(options: &Options) -> Result<()> {
 fn of_redis(address: &str, load: (&str, &str, &str), level: Level, table: &mut Table) -> Result<()> {
     let (connections, pipeline, requests) = load;
     let by = if pipeline == "1" { connections.into() } else { format!("{connections} by {pipeline}") };
-    for Measured { test, rate, p99 } in benchmark(address, connections, pipeline, requests, &[])? {
+    for Measured { test, rate, p99, .. } in benchmark(address, connections, pipeline, requests, &[])? {
         table.add(&format!("{test}, {by}, requests/s"), level, rate);
         table.add(&format!("{test}, {by}, p99, ms"), level, p99);
     }
@@ -92,7 +92,8 @@ pub fn memcached(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn of_memcached(number: usize) -> Vec<u8> {
+/// The request with this number, for a closed loop.
+pub fn of_memcached(number: usize) -> Vec<u8> {
     // A permutation of the keys: each is written sometimes.
     let key = number.wrapping_mul(7919) % KEYS;
     if number.is_multiple_of(READS + 1) {

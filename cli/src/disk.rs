@@ -42,7 +42,9 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     let mut flags = Flags { machine: MachineKind::Qemu, ..flags };
     // Both are channels to the host of a virtual machine.
     let connected = network != Network::None;
-    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", if connected { "on" } else { "off" })];
+    // Nobody has an address without TCP/IP.
+    let asks = connected && !flags.set.iter().any(|choice| choice == "net=none");
+    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", if asks { "on" } else { "off" })];
     for (part, choice) in wanted {
         if !flags.set.iter().any(|choice| choice.split('=').next() == Some(part)) {
             flags.set.push(format!("{part}={choice}"));
@@ -53,7 +55,7 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     // The computer has a clock.
     config.epoch_ns = None;
     config.published = Vec::new();
-    config.dhcp = connected;
+    config.dhcp = asks;
     config.dns = spec.dns.iter().map(std::net::Ipv4Addr::octets).collect();
 
     let progress = Progress::new();

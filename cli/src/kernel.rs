@@ -2,7 +2,10 @@
 //! The micro kernel for a set of choices: built by cargo at first use, then kept in the cache under the hash of
 //! everything it was built from. An installed command takes those that came with its package, and builds none.
 
+pub mod choices;
 mod stale;
+
+pub use choices::features;
 
 use crate::{
     fault::{Fault, Result, file},
@@ -22,38 +25,6 @@ use std::{
 use unilith_image::Progress as _;
 use unilith_machine::{qemu, record::Platform};
 
-/// What `--set` can choose: a key, and for each value its cargo feature. The first value is the default.
-/// No feature: the kernel goes without.
-const CHOICES: [(&str, &[(&str, &str)]); 15] = [
-    (
-        "alloc",
-        &[
-            ("tlsf", "alloc-tlsf"),
-            ("buddy", "alloc-buddy"),
-            ("mimalloc", "alloc-mimalloc"),
-            ("tiny", "alloc-tiny"),
-            ("region", "alloc-region"),
-        ],
-    ),
-    ("heap-check", &[("off", ""), ("on", "heap-check")]),
-    ("sched", &[("preemptive", "sched-preempt"), ("cooperative", "sched-coop")]),
-    // Several processors of a virtual machine.
-    ("smp", &[("on", "smp"), ("off", "")]),
-    ("net", &[("tcpip", "net-tcpip"), ("none", "")]),
-    // Machines of `run` are told their address by the host.
-    ("dhcp", &[("off", ""), ("on", "dhcp")]),
-    ("unix", &[("on", "net-unix"), ("off", "")]),
-    // The last one is for `bench overlay`: the channel to the host only echoes.
-    ("overlay", &[("on", "overlay"), ("off", ""), ("echo", "overlay-echo")]),
-    ("programs", &[("on", "programs"), ("off", "")]),
-    ("trace", &[("on", "trace"), ("off", "")]),
-    ("sysv-ipc", &[("on", "sysv-ipc"), ("off", "")]),
-    ("aio", &[("on", "aio"), ("off", "")]),
-    ("mqueue", &[("on", "mqueue"), ("off", "")]),
-    ("inotify", &[("on", "inotify"), ("off", "")]),
-    // The overlay's files are a volume: with the overlay on, this is.
-    ("volumes", &[("on", "volumes"), ("off", "")]),
-];
 /// The cargo feature that makes the kernel one for PCs, where there is one.
 const PC_FEATURE: Option<&str> = Some("plat-pc");
 /// Lines of the compiler's last words that are shown when it fails.
@@ -65,33 +36,6 @@ pub struct Kernel {
     pub boot: PathBuf,
     /// The same with symbols, for backtraces.
     pub symbols: PathBuf,
-}
-
-/// The cargo features for `--set` choices, defaults filled in.
-pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
-    if let Some(unknown) = set.keys().find(|k| CHOICES.iter().all(|(key, _)| key != *k)) {
-        let known: Vec<&str> = CHOICES.iter().map(|(key, _)| *key).collect();
-        return Err(Fault::new(format!(
-            "--set {unknown}: there is no such choice; there are {}",
-            known.join(", ")
-        )));
-    }
-    let feature = |(key, values): &(&str, &'static [(&'static str, &'static str)])| {
-        let Some(wanted) = set.get(*key) else { return Ok(values[0].1) };
-        let found = values.iter().find(|(value, _)| value == wanted).map(|(_, feature)| *feature);
-        found.ok_or_else(|| {
-            let known: Vec<&str> = values.iter().map(|(value, _)| *value).collect();
-            Fault::new(format!("--set {key}={wanted}: {key} is one of {}", known.join(", ")))
-        })
-    };
-    let chosen: Result<Vec<&str>> = CHOICES.iter().map(feature).collect();
-    let mut chosen = chosen?;
-    // Parts of the overlay bring it in.
-    if set.get("overlay").is_some_and(|value| value == "off") {
-        chosen.retain(|feature| !matches!(*feature, "programs" | "trace"));
-    }
-    chosen.retain(|feature| !feature.is_empty());
-    Ok(chosen)
 }
 
 /// The micro kernel of a platform with these features, from the cache or newly built.
@@ -431,65 +375,4 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
-    }
-
-    #[test]
-    fn what_is_not_chosen_has_its_default() {
-        assert_eq!(
-            features(&set(&[])).unwrap(),
-            [
-                "alloc-tlsf",
-                "sched-preempt",
-                "smp",
-                "net-tcpip",
-                "net-unix",
-                "overlay",
-                "programs",
-                "trace",
-                "sysv-ipc",
-                "aio",
-                "mqueue",
-                "inotify",
-                "volumes"
-            ]
-        );
-        let lean = set(&[
-            ("alloc", "buddy"),
-            ("overlay", "off"),
-            ("sysv-ipc", "off"),
-            ("aio", "off"),
-            ("inotify", "off"),
-        ]);
-        assert_eq!(
-            features(&lean).unwrap(),
-            ["alloc-buddy", "sched-preempt", "smp", "net-tcpip", "net-unix", "mqueue", "volumes"]
-        );
-    }
-
-    #[test]
-    fn the_overlay_goes_without_its_larger_parts_and_they_not_without_it() {
-        let small = features(&set(&[("programs", "off"), ("trace", "off")])).unwrap();
-        assert!(small.contains(&"overlay") && !small.contains(&"trace") && !small.contains(&"programs"));
-        let none = features(&set(&[("overlay", "off"), ("trace", "on")])).unwrap();
-        assert!(["overlay", "trace", "programs"].iter().all(|part| !none.contains(part)));
-    }
-
-    #[test]
-    fn an_unknown_choice_is_answered_with_the_known_ones() {
-        let error = features(&set(&[("alloc", "slab")])).unwrap_err().message;
-        assert!(
-            error.contains("alloc=slab") && error.contains("tlsf, buddy, mimalloc, tiny, region"),
-            "{error}"
-        );
-        let error = features(&set(&[("speed", "fast")])).unwrap_err().message;
-        assert!(error.contains("--set speed") && error.contains("alloc, heap-check, sched"), "{error}");
-    }
 }

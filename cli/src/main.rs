@@ -5,6 +5,7 @@
 mod archive;
 mod backtrace;
 mod boot;
+mod built;
 mod connect;
 mod detach;
 mod disk;
@@ -131,8 +132,12 @@ enum Verb {
     Bench(verbs::bench::Args),
     /// A C compiler whose programs run on Linux and can be linked with the micro kernel (run --static): use it as a build's CC
     Cc(verbs::cc::Args),
-    /// Show what an image of --static is made of
+    /// Show what a program's image is made of: bytes by micro-library and by function
     Size(verbs::size::Args),
+    /// Show which micro-libraries of a program's image call which
+    Graph(verbs::graph::Args),
+    /// Choose the parts of a program's kernel on a terminal, with what each takes and needs
+    Menu(verbs::menu::Args),
     /// Build a Linux kernel step by step
     Linux(verbs::linux::Args),
     /// Make containers for Podman, Docker and others, in place of runc
@@ -211,7 +216,9 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Test(args) => verbs::test::act(&args),
         Verb::Bench(args) => verbs::bench::act(&args),
         Verb::Cc(args) => verbs::cc::act(&args),
-        Verb::Size(args) => verbs::size::act(&args),
+        Verb::Size(args) => verbs::size::act(&store, &args),
+        Verb::Graph(args) => verbs::graph::act(&store, &args),
+        Verb::Menu(args) => verbs::menu::act(&args),
         Verb::Linux(args) => verbs::linux::act(&args),
         Verb::Completions(_) | Verb::Oci(_) | Verb::Package(_) | Verb::Supervise(_) | Verb::Version(_) => {
             Ok(0)

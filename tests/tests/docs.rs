@@ -369,6 +369,18 @@ fn the_page_about_one_image_works_as_printed() {
 }
 
 #[test]
+fn the_page_about_choosing_parts_works_as_printed() {
+    let said = follow("how-to/choose-parts.md");
+    let total = |table: &str| {
+        let row = table.lines().find(|line| line.ends_with("in all")).unwrap_or_else(|| panic!("{said}"));
+        row.split_whitespace().next().and_then(|bytes| bytes.parse::<u64>().ok())
+    };
+    let (first, last) = said.split_once("tcpip::").unwrap_or_else(|| panic!("{said}"));
+    assert!(total(last) < total(first), "the overlay has bytes: {said}");
+    assert!(said.contains("FROM") && said.contains("REFERENCES"), "{said}");
+}
+
+#[test]
 fn the_page_about_raw_devices_works_as_printed() {
     let said = follow("how-to/raw.md");
     assert!(said.contains("hello, wire\n") && said.contains("v one\n"), "{said}");

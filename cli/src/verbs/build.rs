@@ -92,7 +92,8 @@ pub fn act(mut args: Args) -> Result<u8> {
         let to = folder.join(name);
         fs::copy(from, &to).map_err(file("write", &to))?;
     }
-    if let Some(symbols) = spec.symbols.as_ref().filter(|_| flags.r#static) {
+    // Not to boot, but for `unilith size` and for backtraces.
+    if let Some(symbols) = &spec.symbols {
         let to = folder.join("kernel.symbols");
         fs::copy(symbols, &to).map_err(file("write", &to))?;
     }

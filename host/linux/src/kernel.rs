@@ -56,6 +56,11 @@ impl Workshop {
         Ok(kernel_in(&target, &source.version))
     }
 
+    /// Whether [`Workshop::build`] would find the kernel of these options in the cache.
+    pub fn is_built(&self, options: &Options) -> Result<bool> {
+        Ok(self.finished(options, &self.version()?)?.is_some())
+    }
+
     fn finished(&self, options: &Options, version: &str) -> Result<Option<Kernel>> {
         let folder = self.folder.join("kernels").join(self.key(options, version)?);
         Ok(folder.is_dir().then(|| kernel_in(&folder, version)))

@@ -2,9 +2,10 @@
 //! The one link of a program, its C library and the kernel.
 
 use crate::{
-    Result, StaticError, Workshop, command, compile, compile::SECTION, key, reach::Reach, read, run, write,
+    Result, StaticError, Workshop, anatomy::C_LIBRARY_NAMES, command, compile, compile::SECTION, key,
+    reach::Reach, read, run, write,
 };
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _, read::archive::ArchiveFile};
 use std::{
     collections::BTreeSet,
     os::unix::fs::PermissionsExt,
@@ -29,6 +30,9 @@ pub fn objects_of(program: &[u8]) -> Option<Vec<u8>> {
     Some(file.section_by_name(SECTION)?.data().ok()?.to_vec())
 }
 
+/// What decides what is linked and written down of it: an image that is kept was made by this.
+const RECIPE: &str = include_str!("image.rs");
+
 /// Where programs begin (`micro/kernel/linked.ld`).
 const PROGRAM: u64 = 0x40_0000;
 impl Workshop {
@@ -50,6 +54,7 @@ impl Workshop {
             read(&libc.lib("libc.a"))?,
             read(&scripts.join(&file))?,
             read(&scripts.join("linked.ld"))?,
+            RECIPE.as_bytes().to_vec(),
         ];
         let folder = self.sub("images")?.join(key(inputs.iter().map(Vec::as_slice)));
         let (boot, symbols, notes) =
@@ -63,8 +68,14 @@ impl Workshop {
                 // With what it makes sockets of, as long as nobody knows that it makes none.
                 let starts = new.join("starts-kernel.o");
                 let has = exported(&inputs[0])?;
+                let libc_names = new.join("libc-names");
+                write(&libc_names, defined_in(&inputs[2])?)?;
+                let names = format!(
+                    ".section {C_LIBRARY_NAMES},\"\",@progbits\n.incbin \"{}\"\n",
+                    libc_names.display()
+                );
                 let start = |uses: &dyn Fn(&str) -> bool| {
-                    assemble(&new.join("starts.s"), &starts_of(&has, uses), &starts)
+                    assemble(&new.join("starts.s"), &(starts_of(&has, uses) + &names), &starts)
                 };
                 start(&|_| true)?;
                 let link = |more: &[PathBuf]| {
@@ -194,6 +205,21 @@ fn failure(said: &str) -> String {
         return format!("{object} was compiled for another place: compile it with `unilith cc`");
     }
     said.lines().find(|l| l.contains("error")).or(said.lines().last()).unwrap_or("ld gave no reason").into()
+}
+
+/// The functions and variables of the C library, a line for each: the image with symbols has the list, for `unilith size`.
+fn defined_in(library: &[u8]) -> Result<String> {
+    let unreadable = |e: object::Error| StaticError::new(format!("the C library: {e}"));
+    let mut names = BTreeSet::new();
+    for member in ArchiveFile::parse(library).map_err(unreadable)?.members() {
+        let member = member.map_err(unreadable)?;
+        // A copy is aligned as the headers want it.
+        let data = member.data(library).map_err(unreadable)?.to_vec();
+        let file = object::File::parse(&*data).map_err(unreadable)?;
+        let defined = file.symbols().filter(|s| s.is_definition());
+        names.extend(defined.filter_map(|s| Some(s.name().ok()?.to_string())));
+    }
+    Ok(names.into_iter().collect::<Vec<_>>().join("\n"))
 }
 
 /// What boots of an image: headers and segments, without symbols. (`strip` refuses sections that are not loaded where they

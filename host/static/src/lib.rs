@@ -11,12 +11,17 @@
 //! The kernel comes as a relocatable object whose functions have sections of their own; what nobody calls is left out.
 #![forbid(unsafe_code)]
 
+pub mod anatomy;
 mod compile;
+pub mod graph;
 mod image;
 mod kernel;
+pub mod layered;
 mod libc;
+pub mod owner;
 mod reach;
 pub mod size;
+pub mod treemap;
 
 pub use compile::Outcome;
 pub use image::{Linked, objects_of};
