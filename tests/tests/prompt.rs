@@ -72,7 +72,7 @@ fn commands_paths_signals_programs_and_symbols_are_completed() {
     unilith.run(&["exec", &machine.id, "cp", "/etc/hostname", "/tmp/a b/needle"]).ok();
     let mut terminal = Terminal::attach(&unilith, &machine);
     terminal.enters("symb\tgetpid", "symbols getpid", "libc.so.6");
-    terminal.enters("cat /etc/hostn\t", "hostname", "redis");
+    terminal.enters("cat /etc/hostn\t", "hostname", &machine.id);
     // In the middle of a line, and with a space.
     terminal.enters("ls -l /tm\ta\t", "b/", "needle");
     terminal.enters("run greet\t", "greeting", "hello from it");
@@ -88,12 +88,12 @@ fn commands_paths_signals_programs_and_symbols_are_completed() {
         "no_such_na: no symbol of the application begins like that",
     );
     // What is typed ahead is not lost.
-    terminal.enters("cat /etc/hostname\rsymbols sched_getcpu", "redis", "libc.so.6");
+    terminal.enters("cat /etc/hostname\rsymbols sched_getcpu", &machine.id, "libc.so.6");
     // Ctrl-C gives a line up.
     terminal.shows("rm /etc/hostname", "rm /etc/hostname");
     let shown = terminal.shows("\x03", "\n");
     terminal.prompts(&shown, "\n");
-    terminal.enters("cat /etc/hostname", "cat /etc/hostname", "redis");
+    terminal.enters("cat /etc/hostname", "cat /etc/hostname", &machine.id);
     terminal.considers("kill -CON\t", "-CONT");
     terminal.considers("bpf det\t", "detach");
     terminal.considers("free greet\t", "greeting");
