@@ -128,6 +128,11 @@ fn threads_are_who_they_are_and_sockets_tell_it_as_on_linux() {
 }
 
 #[test]
+fn sockets_that_hold_only_each_other_are_closed() {
+    passes("flight.c", "all flight tests passed");
+}
+
+#[test]
 fn settings_locks_and_lists_of_objects_are_those_of_linux() {
     passes("settings.c", "all settings tests passed");
 }

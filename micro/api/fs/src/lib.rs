@@ -299,6 +299,10 @@ pub trait File: Any + Send + Sync {
         Ok(())
     }
 
+    /// A descriptor of the open file description goes, and other handles of it stay (Linux' `flush`). Must do no more than
+    /// take note.
+    fn handle_closed(&self) {}
+
     /// For downcasting to a concrete type (sockets, epoll, pipes).
     fn as_any(&self) -> &dyn Any;
 }

@@ -72,6 +72,10 @@ impl File for SocketFile {
         Ok(())
     }
 
+    fn handle_closed(&self) {
+        self.socket.handle_closed();
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }

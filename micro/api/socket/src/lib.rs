@@ -27,7 +27,7 @@ mod rights;
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{Family, create, pair, register, register_caller};
 pub use file::{SocketFile, of_file};
-pub use rights::{RIGHTS_MOST, Right, Rights};
+pub use rights::{RIGHTS_MOST, Right, Rights, register_reclaim};
 
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -255,4 +255,7 @@ pub trait Socket: Any + Send + Sync {
 
     /// The last descriptor goes.
     fn close(&self);
+
+    /// A descriptor or another handle of it goes, and others stay. Must do no more than take note: locks may be held.
+    fn handle_closed(&self) {}
 }

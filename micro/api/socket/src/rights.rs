@@ -7,8 +7,9 @@
 //! allocated), and whoever began emptying that list goes on until it is empty: closing is one level deep, whatever is
 //! inside what (Linux: delayed fput). The list is empty before the system call that dropped the first one returns.
 
+use crate::{Address, Socket};
 use abi::{Result, errno::*};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use core::any::Any;
@@ -22,6 +23,8 @@ pub const RIGHTS_MOST: usize = 253;
 
 struct Parcel {
     files: Vec<Right>,
+    /// Which of the files are AF_UNIX sockets, by index: only those can hold further parcels.
+    sockets: Vec<(usize, Weak<dyn Socket>)>,
     /// In the list of those that are dropped.
     next: SpinLock<Option<Arc<Parcel>>>,
 }
@@ -34,19 +37,52 @@ static DROPPED: SpinLock<Option<Arc<Parcel>>> = SpinLock::new(None);
 static EMPTYING: AtomicBool = AtomicBool::new(false);
 /// Files in all parcels there are.
 static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+static RECLAIM: SpinLock<Option<fn()>> = SpinLock::new(None);
+
+/// `reclaim` is called, without locks, when no more files may travel: it closes those that nobody can receive.
+pub fn register_reclaim(reclaim: fn()) {
+    *RECLAIM.lock() = Some(reclaim);
+}
 
 impl Rights {
     /// `most` files may travel at once in the whole machine: `ETOOMANYREFS` beyond, for a file in a queue is held by no
-    /// descriptor, and no limit on those counts it.
-    pub fn new(files: Vec<Right>, most: usize) -> Result<Rights> {
+    /// descriptor, and no limit on those counts it. `socket_of` is the socket behind a file, if there is one.
+    pub fn new(
+        files: Vec<Right>,
+        most: usize,
+        socket_of: impl Fn(&Right) -> Option<Arc<dyn Socket>>,
+    ) -> Result<Rights> {
         if files.len() > RIGHTS_MOST {
             return Err(EINVAL);
         }
-        if IN_FLIGHT.load(Ordering::Relaxed) + files.len() > most {
-            return Err(ETOOMANYREFS);
+        let is_beyond = || IN_FLIGHT.load(Ordering::Relaxed) + files.len() > most;
+        if is_beyond() {
+            let reclaim = *RECLAIM.lock();
+            reclaim.into_iter().for_each(|reclaim| reclaim());
+            if is_beyond() {
+                return Err(ETOOMANYREFS);
+            }
+        }
+        let mut sockets = Vec::new();
+        for (index, file) in files.iter().enumerate() {
+            if let Some(socket) = socket_of(file).filter(|s| s.family() == Address::UNIX) {
+                sockets.try_reserve(1).map_err(|_| ENOMEM)?;
+                sockets.push((index, Arc::downgrade(&socket)));
+            }
         }
         IN_FLIGHT.fetch_add(files.len(), Ordering::Relaxed);
-        Ok(Rights(Some(Arc::new(Parcel { files, next: SpinLock::new(None) }))))
+        Ok(Rights(Some(Arc::new(Parcel { files, sockets, next: SpinLock::new(None) }))))
+    }
+
+    /// The AF_UNIX sockets among the files, each with the file that it is behind.
+    pub fn sockets(&self) -> impl Iterator<Item = (&Right, &Weak<dyn Socket>)> {
+        let parcel = self.0.as_ref();
+        parcel.into_iter().flat_map(|p| p.sockets.iter().map(|(index, socket)| (&p.files[*index], socket)))
+    }
+
+    /// Another handle of the same parcel exists: a reader with MSG_PEEK has it in its hands.
+    pub fn is_shared(&self) -> bool {
+        self.0.as_ref().is_some_and(|parcel| Arc::strong_count(parcel) > 1)
     }
 
     pub fn files(&self) -> &[Right] {
@@ -57,6 +93,12 @@ impl Rights {
 impl Drop for Parcel {
     fn drop(&mut self) {
         IN_FLIGHT.fetch_sub(self.files.len(), Ordering::Relaxed);
+        // A descriptor that was lost on its way may have been the last one outside of any queue.
+        for (_, socket) in &self.sockets {
+            if let Some(socket) = socket.upgrade() {
+                socket.handle_closed();
+            }
+        }
     }
 }
 
@@ -115,7 +157,7 @@ mod tests {
         // A hundred thousand levels would need some ten megabytes of stack.
         for _ in 0..100_000 {
             let file: Right = Arc::new(Holder(Mutex::new(inner), closed.clone()));
-            inner = Vec::from([Rights::new(Vec::from([file]), 1 << 20).unwrap()]);
+            inner = Vec::from([Rights::new(Vec::from([file]), 1 << 20, |_| None).unwrap()]);
         }
         let second = inner.clone();
         drop(inner);

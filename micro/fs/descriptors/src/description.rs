@@ -345,6 +345,9 @@ impl Description {
 
     /// close(2) of one descriptor: the file's error when this was the last one.
     pub fn close(self: Arc<Description>) -> Result<()> {
+        if Arc::strong_count(&self) > 1 {
+            self.file.handle_closed();
+        }
         match Arc::into_inner(self) {
             Some(last) => last.end(),
             None => Ok(()),

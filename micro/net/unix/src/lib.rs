@@ -5,6 +5,7 @@
 //! - [`queue`] is what a socket receives into;
 //! - [`names`] is who is bound to what;
 //! - [`send`] and [`receive`] move messages;
+//! - [`garbage`] finds sockets that only each other's queues hold, and `collector` says when;
 //! - [`socket`] implements `api-socket`.
 //!
 //! A message is queued in the receiver, and the sender's buffer is what of its messages is queued anywhere. Locks are
@@ -17,6 +18,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod collector;
+pub mod garbage;
 pub mod names;
 pub mod queue;
 mod receive;
@@ -65,4 +68,5 @@ impl Family for Unix {
 /// Makes AF_UNIX known to `api-socket`.
 pub fn register() {
     api_socket::register(Arc::new(Unix));
+    collector::register();
 }

@@ -75,6 +75,11 @@ impl Queue {
         self.messages.front()
     }
 
+    /// What travels with the messages.
+    pub fn rights(&self) -> impl Iterator<Item = &Rights> {
+        self.messages.iter().filter_map(|m| m.rights.as_ref())
+    }
+
     /// Appends a message; gives it back when there is no memory for it.
     pub fn push(&mut self, message: Message) -> Option<Message> {
         if self.messages.try_reserve(1).is_err() {

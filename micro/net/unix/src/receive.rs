@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Receiving: bytes in order or packets, with what travels along.
 
+use crate::garbage;
 use crate::queue::Message;
 use crate::socket::{State, UnixSocket};
 use abi::linux::net as linux;
@@ -42,6 +43,15 @@ impl UnixSocket {
         }
     }
 
+    /// Puts back what is left of a message. The collector may have looked while it was out; if there is no memory to tell it
+    /// again, it takes the descriptors for those of somebody outside, and keeps them.
+    fn put_back(&self, message: Message) {
+        if let Some(me) = self.me.upgrade() {
+            let _ = garbage::note(&me, message.rights.as_ref());
+        }
+        self.state.lock().inbox.push_front(message);
+    }
+
     pub fn receive_packet(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         let peek = flags & linux::MSG_PEEK != 0;
         let message = match self.pop()? {
@@ -57,7 +67,7 @@ impl UnixSocket {
             flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
         };
         if peek || moved.is_err() {
-            self.state.lock().inbox.push_front(message);
+            self.put_back(message);
         } else {
             drop(message);
             self.made_room();
@@ -96,7 +106,7 @@ impl UnixSocket {
                 rights = message.rights.take();
             }
             if !message.rest().is_empty() {
-                self.state.lock().inbox.push_front(message);
+                self.put_back(message);
                 if received.length == 0 {
                     moved?;
                 }
@@ -120,7 +130,7 @@ impl UnixSocket {
         };
         let moved = to.put(message.rest());
         let control = self.control(message.credentials, message.rights.clone());
-        self.state.lock().inbox.push_front(message);
+        self.put_back(message);
         Ok(Received { length: moved?, control, ..Received::default() })
     }
 }

@@ -4,6 +4,7 @@
 //! As on Linux a socket's send buffer is what of its messages is queued at receivers, each counted with the memory that
 //! a socket buffer of Linux takes, so that a program that fills a buffer to see how much goes in finds the same.
 
+use crate::garbage;
 use crate::names;
 use crate::queue::{Charge, Message};
 use crate::socket::{READABLE, UnixSocket, WRITABLE};
@@ -132,6 +133,7 @@ impl UnixSocket {
         if peer.is_deaf() {
             return Err(EPIPE);
         }
+        garbage::note(&peer, piece.rights.as_ref())?;
         let refused = peer.state.lock().inbox.push_stream(piece);
         if refused.is_some() {
             return Err(ENOBUFS);
@@ -170,6 +172,7 @@ impl UnixSocket {
         let packet = Message { bytes, start: 0, rights: rights_of(message), credentials, from: name, charge };
         // The program's memory may have been waited for.
         self.check_target(&target)?;
+        garbage::note(&target, packet.rights.as_ref())?;
         let refused = target.state.lock().inbox.push(packet);
         if refused.is_some() {
             return Err(ENOBUFS);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One AF_UNIX socket of any type.
 
+use crate::garbage::{self, Flight};
 use crate::names::{self, Key};
 use crate::queue::Queue;
 use abi::linux::net as linux;
@@ -55,8 +56,8 @@ pub struct State {
     pub peer_gone: bool,
     pub error: Option<Errno>,
     pub closed: bool,
-    /// In a listener's queue.
-    unaccepted: bool,
+    /// The listener in whose queue it is.
+    pub listener: Option<Weak<UnixSocket>>,
 }
 
 pub struct UnixSocket {
@@ -72,6 +73,7 @@ pub struct UnixSocket {
     send_buffer: AtomicUsize,
     receive_buffer: AtomicUsize,
     common: SpinLock<Common>,
+    pub flight: Flight,
 }
 
 impl UnixSocket {
@@ -87,6 +89,7 @@ impl UnixSocket {
             send_buffer: AtomicUsize::new(BUFFER_DEFAULT),
             receive_buffer: AtomicUsize::new(BUFFER_DEFAULT),
             common: SpinLock::default(),
+            flight: Flight::default(),
         })
     }
 
@@ -122,7 +125,7 @@ impl UnixSocket {
     }
 
     pub fn is_unaccepted(&self) -> bool {
-        self.state.lock().unaccepted
+        self.state.lock().listener.is_some()
     }
 
     pub fn has_peer(&self) -> bool {
@@ -203,6 +206,7 @@ impl UnixSocket {
         self.made_room();
         self.room.wake_all(Events::ALL);
         self.waiters.wake_all(Events::HUP | READABLE | WRITABLE | Events::RDHUP);
+        garbage::request();
     }
 
     fn leave(&self, reset: bool) {
@@ -295,7 +299,7 @@ impl Socket for UnixSocket {
         // Unread bytes and the wish for credentials are inherited; who waited to connect may.
         let pass = self.passes_credentials();
         child.common.lock().pass_credentials = pass;
-        child.state.lock().unaccepted = false;
+        child.state.lock().listener = None;
         self.room.wake_all(Events::ALL);
         let name = child.peer_address().unwrap_or(Address::new(Address::UNIX, &[]));
         Ok((child, name))
@@ -338,7 +342,7 @@ impl Socket for UnixSocket {
         let child = UnixSocket::new(self.kind, credentials);
         {
             let mut state = child.state.lock();
-            (state.name, state.unaccepted) = (name, true);
+            (state.name, state.listener) = (name, Some(target.me.clone()));
         }
         UnixSocket::join(&this, &child);
         child.state.lock().peer_credentials = Some(caller.credentials());
@@ -520,6 +524,12 @@ impl Socket for UnixSocket {
 
     fn close(&self) {
         self.shut_down();
+    }
+
+    fn handle_closed(&self) {
+        if self.flight.travels() {
+            garbage::request();
+        }
     }
 }
 

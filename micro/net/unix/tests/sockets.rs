@@ -215,7 +215,7 @@ fn descriptors_and_credentials_travel_with_their_byte() {
     send(&*a, b"before").unwrap();
     let passed: Arc<dyn std::any::Any + Send + Sync> = Arc::new(String::from("a file"));
     let message = Sending {
-        control: vec![Control::Rights(Rights::new(vec![passed], 10).unwrap())],
+        control: vec![Control::Rights(Rights::new(vec![passed], 10, |_| None).unwrap())],
         ..Sending::default()
     };
     a.send(Some(&caller()), &message, &mut Source::kernel(b"with")).unwrap();
@@ -229,4 +229,84 @@ fn descriptors_and_credentials_travel_with_their_byte() {
         matches!(&received.control[1], Control::Rights(r) if r.files()[0].downcast_ref::<String>().unwrap() == "a file")
     );
     assert_eq!(receive(&*b, 99), Ok(b"after".to_vec()));
+}
+
+/// An open file description, as the collector sees it.
+struct Open(Arc<UnixSocket>, Arc<std::sync::atomic::AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.close();
+        self.1.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn pass(from: &UnixSocket, what: &Arc<Open>) {
+    let socket = |file: &api_socket::Right| {
+        file.downcast_ref::<Open>().map(|open| -> Arc<dyn Socket> { open.0.clone() })
+    };
+    let rights = Rights::new(vec![what.clone()], 1 << 20, socket).unwrap();
+    let message = Sending { control: vec![Control::Rights(rights)], ..Sending::default() };
+    from.send(Some(&caller()), &message, &mut Source::kernel(b"x")).unwrap();
+}
+
+fn collect() {
+    drop(unix_socket::garbage::collect());
+}
+
+/// Cycles of two, of one, of many, through a listener, and what only looks like one. One test: the graph is the process's.
+#[test]
+fn sockets_that_hold_only_each_other_are_closed() {
+    let open = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let file = |socket: Arc<UnixSocket>| {
+        open.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Arc::new(Open(socket, open.clone()))
+    };
+    let count = || open.load(std::sync::atomic::Ordering::Relaxed);
+    let files = || {
+        let (a, b) = pair(Type::Stream);
+        (file(a), file(b))
+    };
+    // Each in the other's queue, and one in its own.
+    let (a, b) = files();
+    pass(&a.0, &a);
+    pass(&b.0, &b);
+    pass(&b.0, &a);
+    drop(b);
+    collect();
+    assert_eq!(count(), 2, "one handle keeps both");
+    let peeked = receive_with(&*a.0, 1, 2).unwrap();
+    drop(a);
+    collect();
+    assert_eq!(count(), 2, "a reader that peeks keeps both");
+    drop(peeked);
+    collect();
+    assert_eq!(count(), 0);
+    // Many in a circle, with a tail of files that are no part of it.
+    let ring: Vec<_> = (0..5000).map(|_| files()).collect();
+    let (outside, within) = files();
+    pass(&outside.0, &ring[0].1);
+    for (i, (sender, _)) in ring.iter().enumerate() {
+        pass(&sender.0, &ring[(i + 1) % ring.len()].1);
+    }
+    drop(ring);
+    collect();
+    assert_eq!(count(), 5000 + 2, "a queue from outside leads to all of them");
+    assert_eq!(receive(&*within.0, 1), Ok(b"x".to_vec()));
+    collect();
+    assert_eq!(count(), 2);
+    // A listener in the queue of a connection that waits at it.
+    let listener = UnixSocket::new(Type::Stream, ME);
+    listener.bind(&caller(), &name("circle")).unwrap();
+    listener.listen(&caller(), 5).unwrap();
+    let client = UnixSocket::new(Type::Stream, ME);
+    client.connect(&caller(), &name("circle")).unwrap();
+    let listener = file(listener);
+    pass(&client, &listener);
+    collect();
+    assert_eq!(count(), 3);
+    drop(listener);
+    collect();
+    assert_eq!(count(), 2);
+    assert!(client.poll().contains(Events::HUP), "its end reaches the peer");
 }

@@ -11,8 +11,11 @@ use crate::wait::{FOREVER, for_file};
 use crate::{processes, task};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_socket::{Address, Control, Credentials, RIGHTS_MOST, Received, Right, Rights, Sending, Type};
+use api_socket::{
+    Address, Control, Credentials, RIGHTS_MOST, Received, Right, Rights, Sending, Socket, Type,
+};
 use api_user::{Sink, Source, UserPtr, read_iovec};
 use descriptors::Description;
 
@@ -183,9 +186,14 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
     if !files.is_empty() {
         // What travels is as many files as the process may have open.
         let most = files::current().descriptors.limit() as usize;
-        out.push(Control::Rights(Rights::new(files, most)?));
+        out.push(Control::Rights(Rights::new(files, most, socket_of)?));
     }
     Ok(out)
+}
+
+fn socket_of(file: &Right) -> Option<Arc<dyn Socket>> {
+    let description = file.downcast_ref::<Description>()?;
+    api_socket::of_file(&**description.file()).ok().cloned()
 }
 
 /// Adds the files of one control message; those of several travel together.
