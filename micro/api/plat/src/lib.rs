@@ -304,9 +304,10 @@ pub mod pages {
         fn unilith_plat_map_pages(address: u64, physical: u64, length: u64, rights: u32) -> abi::Result<()>;
         fn unilith_plat_protect_pages(address: u64, length: u64, rights: u32) -> abi::Result<()>;
         fn unilith_plat_unmap_pages(address: u64, length: u64) -> bool;
-        safe fn unilith_plat_enter_space(space: u64) -> bool;
-        safe fn unilith_plat_leave_space(space: u64);
-        fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64);
+        safe fn unilith_plat_enter_space(space: u64) -> (usize, bool);
+        safe fn unilith_plat_leave_space(space: u64) -> Option<usize>;
+        safe fn unilith_plat_unmap_all_in(process: usize);
+        fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) -> Option<(usize, bool)>;
         safe fn unilith_plat_shows_several_spaces() -> bool;
     }
 
@@ -315,15 +316,24 @@ pub mod pages {
         unilith_plat_shows_several_spaces()
     }
 
-    /// Goes on where the address space is shown, whose name is any number but 0: the calls above are about it from here on. True
-    /// when it is shown as it was when another one was entered; false when nothing is shown.
-    pub fn enter(space: u64) -> bool {
+    /// Most processes of the host that show address spaces: their numbers are below.
+    pub const MOST_PROCESSES: usize = 32;
+
+    /// Goes on where the address space is shown, whose name is any number but 0: the calls below are about it from here on. The
+    /// number of the process of the host that shows it, and true when it is shown as it was when another one was entered; false
+    /// when that process shows what it showed before of another space.
+    pub fn enter(space: u64) -> (usize, bool) {
         unilith_plat_enter_space(space)
     }
 
-    /// The address space is gone: what is shown of it is forgotten before another one is entered.
-    pub fn leave(space: u64) {
-        unilith_plat_leave_space(space);
+    /// The address space is gone. The process that showed it goes on showing its pages until another one is shown there.
+    pub fn leave(space: u64) -> Option<usize> {
+        unilith_plat_leave_space(space)
+    }
+
+    /// All pages of a process that shows no space go before it shows one.
+    pub fn unmap_all_in(process: usize) {
+        unilith_plat_unmap_all_in(process);
     }
 
     /// Shows `length` bytes of memory from `physical` on at `address`, in place of what was there. `rights` are
@@ -358,12 +368,13 @@ pub mod pages {
         unsafe { unilith_plat_unmap_pages(address, length) }
     }
 
-    /// Takes pages away from an address space that another processor is in.
+    /// Takes pages away from an address space that another processor is in. The process that shows it, and false when all of
+    /// its pages went as with [`unmap`]; `None` where it is not shown.
     ///
     /// # Safety
     ///
     /// As for [`map`].
-    pub unsafe fn unmap_in(space: u64, address: u64, length: u64) {
+    pub unsafe fn unmap_in(space: u64, address: u64, length: u64) -> Option<(usize, bool)> {
         // SAFETY: by the caller's word.
         unsafe { unilith_plat_unmap_in_space(space, address, length) }
     }

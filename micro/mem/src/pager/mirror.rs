@@ -11,16 +11,22 @@
 //! host shows is a part of the account, with the same rights or fewer: the rest appears when it is touched
 //! ([`Pager::show_again`]), with its neighbours. What is taken from a space that is not active is noted, and taken from the
 //! host's view before the space goes on.
+//!
+//! A space that is new takes over a host process with what it shows of the one before, as far as that is the same (`shown`): a
+//! child of a program that forks again and again finds its text there.
 
+use super::shown::{Leftovers, Run, Shown};
 use super::x86::Tables;
 use super::{Batch, LARGE, Page, Pager};
 use crate::Rights;
 use crate::{PAGE, USER_END};
 use abi::Result;
 use alloc::vec::Vec;
+use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::MOST_CPUS;
-use core::sync::atomic::{AtomicU64, Ordering};
+use api_plat::pages::MOST_PROCESSES;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// For each processor the tables whose pages the host shows it; 0 for none.
 static ACTIVE: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS];
@@ -36,19 +42,19 @@ pub fn root() -> Option<u64> {
     (root != 0).then_some(root)
 }
 
-/// Pages that are to be mapped: `length` bytes at `address`, from `physical` on.
-#[derive(Clone, Copy)]
-struct Run {
-    address: u64,
-    physical: u64,
-    length: u64,
-    rights: Rights,
-}
+/// What each host process shows, whether its space is alive or gone.
+static RECORDS: [SpinLock<Shown>; MOST_PROCESSES] = [const { SpinLock::new(Shown::new()) }; MOST_PROCESSES];
+/// For each processor the host process that it is in.
+static HERE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_CPUS];
 
-const NOTHING: Run = Run { address: 0, physical: 0, length: 0, rights: Rights::NONE };
+/// The record of the host process that the running processor is in.
+fn record() -> Guard<'static, Shown> {
+    RECORDS[HERE[api_plat::cpu() as usize].load(Ordering::Relaxed)].lock()
+}
 
 pub(crate) struct Mirror {
     tables: Tables,
+    /// Pages that are to be mapped.
     run: Run,
     /// Where the host shows nothing any more, though the tables still hold pages: `take` comes in parts.
     gone: (u64, u64),
@@ -89,9 +95,11 @@ impl Stale {
 const FEW_RUNS: usize = 12;
 const FEW_TABLES: u64 = 32;
 /// Pages are shown with those around them that are in the same part of so many bytes: the runs next to them, so many in all,
-/// because each is a call of the host.
+/// because each is a call of the host. Those that are shown already do not count.
 const AROUND: u64 = 128 << 10;
 const RUNS_AROUND: usize = 6;
+/// Most pages that are compared when a space takes over what a host process shows: 10 ns each.
+const COMPARED: u64 = 4096;
 /// The host shows nothing of the program below.
 const LOWEST: u64 = PAGE * 16;
 
@@ -112,7 +120,11 @@ impl Mirror {
         let root = self.tables.root();
         if ACTIVE.iter().any(|active| active.load(Ordering::Relaxed) == root) {
             // SAFETY: a range of the program's.
-            unsafe { api_plat::pages::unmap_in(root, start, end - start) };
+            match unsafe { api_plat::pages::unmap_in(root, start, end - start) } {
+                Some((process, true)) => RECORDS[process].lock().remove(start, end),
+                Some((process, false)) => RECORDS[process].lock().clear(),
+                None => {}
+            }
             self.is_whole = false;
         } else {
             self.stale.add(start, end);
@@ -121,20 +133,18 @@ impl Mirror {
 
     /// Adds a page to the run, or begins another one.
     fn add(&mut self, address: u64, physical: u64, length: u64, rights: Rights) {
-        let run = &mut self.run;
-        if run.length != 0 && run.rights == rights {
-            let after = run.address + run.length == address && run.physical + run.length == physical;
-            if after {
-                run.length += length;
+        let mut new = Run { address, physical, length, rights };
+        if self.run.length != 0 {
+            if self.run.extend(&new) {
                 return;
             }
-            if address + length == run.address && physical + length == run.physical {
-                *run = Run { address, physical, length: run.length + length, rights };
+            if new.extend(&self.run) {
+                self.run = new;
                 return;
             }
         }
         self.flush();
-        self.run = Run { address, physical, length, rights };
+        self.run = new;
     }
 
     /// A new page, or one that replaces another.
@@ -175,20 +185,83 @@ impl Mirror {
         }
     }
 
+    /// Gives what is shown of a range other rights.
     fn protect_run(&mut self, (start, end, rights): (u64, u64, Rights)) {
-        // SAFETY: a range of the program's. The host refuses where it does not show all of it, or has no room for one more
-        // mapping; what it shows then goes, and appears anew when it is touched.
-        if unsafe { api_plat::pages::protect(start, end - start, protection(rights)) }.is_err() {
-            self.hide(start, end);
-            self.is_whole = false;
+        let mut at = start;
+        while at < end {
+            let Some((from, to)) = self.next_to_protect(at, end, rights) else { break };
+            // SAFETY: a range of the program's. The host refuses where it does not show all of it, or has no room for one more
+            // mapping; what it shows then goes, and appears anew when it is touched.
+            if unsafe { api_plat::pages::protect(from, to - from, protection(rights)) }.is_err() {
+                self.hide(start, end);
+                self.is_whole = false;
+                return;
+            }
+            record().protect(from, to, rights);
+            at = to;
         }
+    }
+
+    /// The next part of a range that the host shows with other rights than these: neighbours together, or all where there
+    /// is no record.
+    fn next_to_protect(&self, start: u64, end: u64, rights: Rights) -> Option<(u64, u64)> {
+        let record = record();
+        if record.runs().is_none() {
+            return Some((start, end));
+        }
+        let (mut from, mut to) = (0, start);
+        while let Some(run) = record.next(to, end) {
+            match (run.rights != rights, from != 0) {
+                (true, false) => (from, to) = (run.address, run.end()),
+                (true, true) if run.address == to => to = run.end(),
+                (false, false) => to = run.end(),
+                _ => break,
+            }
+        }
+        (from != 0).then_some((from, to))
     }
 
     /// Takes a range of the active space out of what the host shows.
     fn hide(&mut self, start: u64, end: u64) {
         // SAFETY: a range of the program's.
         let is_exact = unsafe { api_plat::pages::unmap(start, end - start) };
+        match is_exact && (start, end) != (LOWEST, USER_END) {
+            true => record().remove(start, end),
+            false => record().clear(),
+        }
         self.is_whole &= is_exact;
+    }
+
+    /// What the host process shows was another space's. What is the same in this one stays; the rest goes.
+    fn take_over(&mut self) {
+        self.is_whole = false;
+        let is_lost = record().runs().is_none();
+        if is_lost {
+            return self.hide(LOWEST, USER_END);
+        }
+        let (mut leftovers, mut left, mut at) = (Leftovers::new(), COMPARED, 0);
+        loop {
+            let next = record().next(at, USER_END);
+            let Some(run) = next else { break };
+            at = run.end();
+            let pages = run.length / PAGE;
+            let is_compared = pages <= left;
+            left -= if is_compared { pages } else { 0 };
+            for i in 0..pages {
+                let (address, physical) = (run.address + i * PAGE, run.physical + i * PAGE);
+                let stays = is_compared
+                    && self
+                        .tables
+                        .page(address)
+                        .is_some_and(|page| page.physical == physical && page.rights.contains(run.rights));
+                if let Some((start, end)) = leftovers.page(address, stays) {
+                    self.hide(start, end);
+                }
+            }
+        }
+        if let Some((start, end)) = leftovers.end() {
+            self.hide(start, end);
+        }
     }
 
     /// Maps a run. Where the host has as many mappings as it allows (vm.max_map_count) all that it shows of the space goes, and
@@ -198,14 +271,14 @@ impl Mirror {
             // SAFETY: a range of the program's.
             unsafe { api_plat::pages::map(run.address, run.physical, run.length, protection(run.rights)) }
         };
-        if map().is_ok() {
-            return;
-        }
-        self.hide(LOWEST, USER_END);
-        self.is_whole = false;
         if map().is_err() {
-            out_of_mappings();
+            self.hide(LOWEST, USER_END);
+            self.is_whole = false;
+            if map().is_err() {
+                out_of_mappings();
+            }
         }
+        record().add(run);
     }
 
     /// The pages of a range as runs, as many as there is room for; false if there are more.
@@ -214,24 +287,30 @@ impl Mirror {
         let mut too_many = false;
         self.tables.visit(start, end, &mut |address, page| {
             let count = runs.len();
-            if let Some(run) = runs.last_mut()
-                && run.address + run.length == address
-                && run.physical + run.length == page.physical
-                && run.rights == page.rights
-            {
-                run.length += PAGE;
-            } else if count >= most || runs.try_reserve(1).is_err() {
-                too_many = true;
-            } else {
-                runs.push(Run { address, physical: page.physical, length: PAGE, rights: page.rights });
+            let new = Run { address, physical: page.physical, length: PAGE, rights: page.rights };
+            if !runs.last_mut().is_some_and(|run| run.extend(&new)) {
+                match count >= most || runs.try_reserve(1).is_err() {
+                    true => too_many = true,
+                    false => runs.push(new),
+                }
             }
             false
         });
         (runs, !too_many)
     }
 
+    fn add_run(&mut self, run: &Run) {
+        self.add(run.address, run.physical, run.length, run.rights);
+    }
+
+    /// Shows runs, but for those that are shown already.
     fn add_runs(&mut self, runs: &[Run]) {
-        runs.iter().for_each(|run| self.add(run.address, run.physical, run.length, run.rights));
+        for run in runs {
+            let is_shown = record().holds(run);
+            if !is_shown {
+                self.add_run(run);
+            }
+        }
     }
 }
 
@@ -247,15 +326,16 @@ impl Pager for Mirror {
 
     fn new() -> Result<Self> {
         let (tables, stale) = (Tables::new()?, Stale::default());
-        Ok(Mirror { tables, run: NOTHING, gone: (0, 0), is_whole: false, stale })
+        Ok(Mirror { tables, run: Run::NOTHING, gone: (0, 0), is_whole: false, stale })
     }
 
     fn activate(&mut self) {
-        let is_shown = api_plat::pages::enter(self.tables.root());
+        let (process, is_shown) = api_plat::pages::enter(self.tables.root());
+        HERE[api_plat::cpu() as usize].store(process, Ordering::Relaxed);
         active().store(self.tables.root(), Ordering::Relaxed);
         let stale = core::mem::take(&mut self.stale);
         if !is_shown {
-            self.is_whole = false;
+            self.take_over();
             if self.tables.table_bytes() <= FEW_TABLES * PAGE
                 && let (runs, true) = self.runs(0, USER_END, FEW_RUNS)
             {
@@ -284,11 +364,15 @@ impl Pager for Mirror {
             return;
         }
         let group = address & !(AROUND - 1);
-        let (runs, _) = self.runs(group, group + AROUND, (AROUND / PAGE) as usize);
-        let here = runs.iter().position(|run| (run.address..run.address + run.length).contains(&address));
-        if let Some(here) = here {
+        let (mut runs, _) = self.runs(group, group + AROUND, (AROUND / PAGE) as usize);
+        let is_it = |run: &Run| (run.address..run.end()).contains(&address);
+        // The one that was touched in any case: the fault says that it is not shown.
+        let record = record();
+        runs.retain(|run| is_it(run) || !record.holds(run));
+        drop(record);
+        if let Some(here) = runs.iter().position(is_it) {
             let first = here.saturating_sub(RUNS_AROUND / 2).min(runs.len().saturating_sub(RUNS_AROUND));
-            self.add_runs(&runs[first..runs.len().min(first + RUNS_AROUND)]);
+            runs[first..runs.len().min(first + RUNS_AROUND)].iter().for_each(|run| self.add_run(run));
         } else if let Some(page) = self.tables.page(address) {
             // There was no memory for the list.
             self.add(address, page.physical, PAGE, page.rights);
@@ -456,7 +540,7 @@ impl Pager for Mirror {
     }
 
     fn flush(&mut self) {
-        let run = core::mem::replace(&mut self.run, NOTHING);
+        let run = core::mem::replace(&mut self.run, Run::NOTHING);
         // What is not shown here appears when it is touched.
         if run.length == 0 || !self.is_active() {
             return;
@@ -471,6 +555,12 @@ impl Drop for Mirror {
         for active in ACTIVE.iter().filter(|active| active.load(Ordering::Relaxed) == root) {
             active.store(0, Ordering::Relaxed);
         }
-        api_plat::pages::leave(self.tables.root());
+        let Some(process) = api_plat::pages::leave(self.tables.root()) else { return };
+        // The next space that it shows takes over what fits. What nobody knows goes, while others run.
+        let mut record = RECORDS[process].lock();
+        if record.runs().is_none() {
+            api_plat::pages::unmap_all_in(process);
+            record.clear();
+        }
     }
 }

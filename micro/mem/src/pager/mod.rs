@@ -6,6 +6,8 @@
 
 #[cfg(feature = "process")]
 mod mirror;
+#[cfg(any(feature = "process", test))]
+mod shown;
 mod x86;
 
 /// The pager of this image.

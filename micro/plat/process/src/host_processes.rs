@@ -9,8 +9,8 @@
 //! (`host_processes.s`), because the stack it came on is the next process' by then.
 //!
 //! They are made by the template ([`crate::template`]) when they are first wanted, [`MOST`] at most, and live as long as the
-//! machine. A space that none of them shows any more gets the one that was left longest ago, whose pages of the program are
-//! unmapped first.
+//! machine. A space that none of them shows any more gets the one that was left longest ago, and unmaps what is shown there of
+//! others and not its own.
 //!
 //! With several processors each host process has a thread for each of them, and each processor hands itself over alone: from
 //! its thread in one process to its thread in the next. So two processors may be in one process, when threads of one program
@@ -29,13 +29,13 @@ use plat_x86::cpu::CPUS;
 use plat_x86::features;
 
 /// Most host processes, with the one that the machine was started as: number 0.
-pub const MOST: usize = 32;
+pub const MOST: usize = api_plat::pages::MOST_PROCESSES;
 
 /// For each of their threads a futex, by [`turn_of`]: not 0 while it runs.
 #[unsafe(no_mangle)]
 static unilith_turns: [AtomicU32; MOST * MOST_CPUS] = [const { AtomicU32::new(0) }; MOST * MOST_CPUS];
-/// For each: not 0 when it shows pages of a space that is gone. They are unmapped before a space is shown there again; with one
-/// processor it does that while it waits.
+/// For each: not 0 when all pages of the program that it shows are to go. They are unmapped before a space is shown there again;
+/// with one processor it does that while it waits.
 #[unsafe(no_mangle)]
 static unilith_soiled: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 /// The end of the machine, which is the end of process 0: [`ENDS`] and the exit code.
@@ -156,16 +156,14 @@ impl Pool {
         }
         // There are at least as many as processors, or one for all.
         let left = (0..self.made).filter(|index| !Self::is_in_use(*index));
-        let oldest = left.min_by_key(|index| self.entered[*index]).unwrap_or(here);
-        unilith_soiled[oldest].store(1, Ordering::Relaxed);
-        oldest
+        left.min_by_key(|index| self.entered[*index]).unwrap_or(here)
     }
 }
 
 /// Lets the processor go on in the host process that shows the space; its name is any number but 0. False where nothing of it
-/// is shown any more, or yet.
+/// is shown any more, or yet: what is shown there is another one's, or nothing.
 #[unsafe(no_mangle)]
-fn unilith_plat_enter_space(space: u64) -> bool {
+fn unilith_plat_enter_space(space: u64) -> (usize, bool) {
     let here = current();
     let mut pool = POOL.lock();
     let found = pool.find(space);
@@ -182,18 +180,22 @@ fn unilith_plat_enter_space(space: u64) -> bool {
     if unilith_soiled[to].swap(0, Ordering::Relaxed) != 0 {
         unmap_all();
     }
-    found.is_some()
+    (to, found.is_some())
 }
 
-/// The space is gone: what a host process shows of it is not to be seen again.
+/// The space is gone, and its host process is free for another one.
 #[unsafe(no_mangle)]
-fn unilith_plat_leave_space(space: u64) {
+fn unilith_plat_leave_space(space: u64) -> Option<usize> {
     let mut pool = POOL.lock();
-    if let Some(index) = pool.find(space) {
-        pool.spaces[index] = 0;
-        pool.entered[index] = 0;
-        unilith_soiled[index].store(1, Ordering::Relaxed);
-    }
+    let index = pool.find(space)?;
+    pool.spaces[index] = 0;
+    pool.entered[index] = 0;
+    Some(index)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_plat_unmap_all_in(process: usize) {
+    unilith_soiled[process].store(1, Ordering::Relaxed);
 }
 
 /// Several spaces can be shown at once: each processor finds a host process, whatever the others are in.
@@ -207,18 +209,18 @@ fn unilith_plat_shows_several_spaces() -> bool {
 
 /// Takes pages away from a space that another processor is in: this one goes there, and back.
 #[unsafe(no_mangle)]
-fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) {
+fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) -> Option<(usize, bool)> {
     let here = current();
     let mut pool = POOL.lock();
-    let Some(there) = pool.find(space) else { return };
+    let there = pool.find(space)?;
     if there != here {
         hand_over(&mut pool, there, here);
     }
-    // Whether more went than these its pager need not know: it takes a space of which others took pages for shown in part.
-    memory::unmap(address, length);
+    let is_exact = memory::unmap(address, length);
     if there != here {
         hand_over(&mut pool, here, there);
     }
+    Some((there, is_exact))
 }
 
 /// Pages below are never mapped.
