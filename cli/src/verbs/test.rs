@@ -65,7 +65,7 @@ const ON_PROCESS_MACHINES: [&str; 25] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 4] = ["containers", "fuzz", "lives", "process_suites"];
+const WITH_LONG: [&str; 5] = ["clients", "containers", "fuzz", "lives", "process_suites"];
 
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];
