@@ -105,11 +105,21 @@ impl Fs {
         self.used.fetch_sub(pages, Ordering::Relaxed);
     }
 
-    fn new_inode(&self) -> Result<u64> {
+    /// Counts an inode, or as tmpfs of Linux does, one more name of an inode.
+    fn charge_inode(&self) -> Result<()> {
         if self.inodes.fetch_add(1, Ordering::Relaxed) >= self.limit {
             self.inodes.fetch_sub(1, Ordering::Relaxed);
             return Err(ENOSPC);
         }
+        Ok(())
+    }
+
+    fn uncharge_inodes(&self, count: u64) {
+        self.inodes.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    fn new_inode(&self) -> Result<u64> {
+        self.charge_inode()?;
         Ok(self.next_inode.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -55,6 +55,8 @@ struct Meta {
     uid: u32,
     gid: u32,
     links: u64,
+    /// Names that count against the limit of inodes: those made by link(2).
+    charged_links: u64,
     /// Without a name, it may get one (O_TMPFILE); a removed file may not.
     linkable: bool,
     accessed: Timespec,
@@ -114,6 +116,7 @@ impl Origin {
                 uid: self.owner.0,
                 gid: self.owner.1,
                 links: self.links,
+                charged_links: 0,
                 linkable: false,
                 accessed: self.time,
                 modified: self.time,
@@ -356,10 +359,23 @@ impl Node {
         meta.links = meta.links.saturating_add_signed(subdirectories);
     }
 
-    fn change_links(&self, by: i64) {
+    /// It got another name.
+    fn gain_name(&self) {
         let mut meta = self.meta.lock();
-        meta.links = meta.links.saturating_add_signed(by);
+        meta.links += 1;
+        meta.charged_links += 1;
         meta.changed = Timespec::now();
+    }
+
+    /// It lost a name; it is no directory.
+    fn lose_name(&self) {
+        let mut meta = self.meta.lock();
+        meta.links = meta.links.saturating_sub(1);
+        meta.changed = Timespec::now();
+        if let Some(rest) = meta.charged_links.checked_sub(1) {
+            meta.charged_links = rest;
+            self.fs.uncharge_inodes(1);
+        }
     }
 
     fn is_empty_directory(&self) -> Result<bool> {
@@ -572,9 +588,8 @@ impl Drop for Node {
         if let Body::Regular(data) = &mut self.body {
             self.fs.uncharge(data.get_mut().pages.count());
         }
-        if self.is_charged {
-            self.fs.inodes.fetch_sub(1, Ordering::Relaxed);
-        }
+        let own = u64::from(self.is_charged);
+        self.fs.uncharge_inodes(own + self.meta.get_mut().charged_links);
     }
 }
 
@@ -699,8 +714,12 @@ impl Inode for Node {
                 return Err(ENOENT);
             }
         }
-        self.add(name, node.clone())?;
-        node.change_links(1);
+        self.fs.charge_inode()?;
+        if let Err(e) = self.add(name, node.clone()) {
+            self.fs.uncharge_inodes(1);
+            return Err(e);
+        }
+        node.gain_name();
         Ok(())
     }
 
@@ -717,7 +736,7 @@ impl Inode for Node {
         if directory {
             node.bury();
         } else {
-            node.change_links(-1);
+            node.lose_name();
         }
         Ok(())
     }
@@ -763,7 +782,7 @@ impl Inode for Node {
         node.meta.lock().changed = Timespec::now();
         match replaced {
             Some(there) if is_directory => there.bury(),
-            Some(there) => there.change_links(-1),
+            Some(there) => there.lose_name(),
             None => {}
         }
         Ok(())

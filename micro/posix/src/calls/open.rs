@@ -124,8 +124,8 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
         let description = Description::new(file, flags, Some(dentry));
         return files::current().descriptors.insert(description, flags & O_CLOEXEC != 0);
     }
-    let writes = ops::wanted(flags).contains(Access::WRITE);
-    if writes && dentry.kind() == FileType::Regular && processes::run_file(dentry.inode()) {
+    let writes = ops::wanted(flags).contains(Access::WRITE) && dentry.kind() == FileType::Regular;
+    if writes && processes::run_file(dentry.inode()) {
         return Err(ETXTBSY);
     }
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
@@ -134,6 +134,9 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
         unmap_behind(before, 0);
     }
     let description = Description::new(file, flags, Some(dentry).filter(|dentry| !dentry.is_open_file()));
+    if writes && flags & O_ACCMODE != 0 {
+        description.note_writer();
+    }
     description.happened(notify::OPEN);
     if before.is_some_and(|before| before.kind == FileType::Regular) {
         description.happened(notify::MODIFY);
