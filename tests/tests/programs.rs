@@ -138,6 +138,11 @@ fn many_objects_take_no_walk_over_all_for_each() {
 }
 
 #[test]
+fn access_control_lists_are_those_of_tmpfs() {
+    passes("acl.c", "all acl tests passed");
+}
+
+#[test]
 fn settings_locks_and_lists_of_objects_are_those_of_linux() {
     passes("settings.c", "all settings tests passed");
 }

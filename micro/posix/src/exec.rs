@@ -99,7 +99,7 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     if stat.kind != FileType::Regular || forbidden {
         return Err(EACCES);
     }
-    who.check(&stat, Access::EXECUTE)?;
+    who.check_file(dentry.inode(), &stat, Access::EXECUTE)?;
     // Root may do anything but execute what nobody may.
     if stat.permissions & 0o111 == 0 {
         return Err(EACCES);

@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod contents;
 pub mod cpio;
 mod data;
 mod directory;
@@ -27,8 +28,9 @@ mod file;
 mod node;
 mod pages;
 
+pub use contents::WRITE_SEALS;
 pub use file::RamFile;
-pub use node::{Node, WRITE_SEALS};
+pub use node::Node;
 
 use abi::{PAGE_SIZE, Result, errno::ENOSPC};
 use alloc::sync::Arc;

@@ -93,7 +93,7 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
     let files = files::current();
     let (root, start, who) = (files.root(), files.start(dirfd, path)?, files::credentials());
     let walk = Walk { root: &root, start: &start, who: &who, resolve };
-    let permissions = mode & 0o7777 & !files.umask();
+    let permissions = mode & 0o7777;
     let mut flags = flags;
     if flags & O_PATH != 0 {
         flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
