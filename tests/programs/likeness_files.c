@@ -121,6 +121,69 @@ static void a_program_that_runs_is_not_written_to(void) {
     CHECK(FAILS(open("/proc/self/exe", O_WRONLY), ETXTBSY) && FAILS(truncate("/proc/self/exe", 0), ETXTBSY));
 }
 
+static int status_of_script(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        char *const words[] = { "script", NULL };
+        execve("script", words, words);
+        _exit(errno);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void what_is_written_to_does_not_run(void) {
+    // The interpreter cannot be found, which is the second thing that is looked at.
+    int fd = open("script", O_RDWR | O_CREAT, 0755), again = dup(fd);
+    CHECK(write(fd, "#!/nowhere/at/all\n", 18) == 18 && status_of_script() == ETXTBSY);
+    char *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && close(fd) == 0 && status_of_script() == ETXTBSY);
+    CHECK(munmap(map, 4096) == 0 && status_of_script() == ETXTBSY && close(again) == 0 && status_of_script() == ENOENT);
+    int reader = open("script", O_RDONLY), place = open("script", O_PATH);
+    CHECK(status_of_script() == ENOENT && chmod("script", 0644) == 0);
+    fd = open("script", O_WRONLY | O_APPEND);
+    CHECK(status_of_script() == EACCES && chmod("script", 0755) == 0 && status_of_script() == ETXTBSY);
+    close(fd), close(reader), close(place);
+    CHECK(unlink("script") == 0);
+}
+
+#ifndef TIOCGPTPEER
+#define TIOCGPTPEER _IO('T', 0x41)
+#endif
+
+static void a_master_opens_its_peer(void) {
+    int master = open("/dev/ptmx", O_RDWR | O_NOCTTY), lock = 0, slave, instance = inotify_init();
+    CHECK(master >= 0 && FAILS(ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY), EIO));
+    CHECK(ioctl(master, TIOCSPTLCK, &lock) == 0);
+    slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    CHECK(slave >= 0 && fcntl(slave, F_GETFD) == FD_CLOEXEC && (fcntl(slave, F_GETFL) & O_ACCMODE) == O_RDWR);
+    char bytes[8], name[32], link[32] = { 0 }, own[32];
+    CHECK(write(slave, "out", 3) == 3 && read(master, bytes, sizeof bytes) == 3 && memcmp(bytes, "out", 3) == 0);
+    CHECK(ptsname_r(master, name, sizeof name) == 0);
+    snprintf(own, sizeof own, "/proc/self/fd/%d", slave);
+    CHECK(readlink(own, link, sizeof link - 1) > 0 && strcmp(link, name) == 0);
+    CHECK(FAILS(ioctl(slave, TIOCGPTPEER, O_RDWR), EIO) && FAILS(ioctl(instance, TIOCGPTPEER, O_RDWR), ENOTTY));
+    int reader = ioctl(master, TIOCGPTPEER, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    CHECK(reader >= 0 && fcntl(reader, F_GETFD) == 0 && FAILS(write(reader, "x", 1), EBADF) && FAILS(read(reader, bytes, 1), EAGAIN));
+    close(slave), close(reader), close(master), close(instance);
+}
+
+static void removed_names_are_left_out(void) {
+    char buffer[512];
+    int instance = inotify_init1(IN_NONBLOCK), fd = open("left", O_RDWR | O_CREAT, 0644);
+    CHECK(inotify_add_watch(instance, "left", IN_ALL_EVENTS | IN_EXCL_UNLINK) == 1 && inotify_add_watch(instance, ".", IN_MODIFY | IN_EXCL_UNLINK) == 2);
+    CHECK(write(fd, "1", 1) == 1 && read(instance, buffer, sizeof buffer) > 16);
+    // A change of attributes is told of still, what is read and written is not.
+    CHECK(unlink("left") == 0 && read(instance, buffer, sizeof buffer) == 16);
+    CHECK(write(fd, "2", 1) == 1 && pread(fd, buffer, 1, 0) == 1 && FAILS(read(instance, buffer, sizeof buffer), EAGAIN));
+    CHECK(fchmod(fd, 0600) == 0 && read(instance, buffer, sizeof buffer) == 16);
+    CHECK(inotify_add_watch(instance, ".", IN_MODIFY) == 2 && write(fd, "3", 1) == 1 && read(instance, buffer, sizeof buffer) == 32);
+    CHECK(close(fd) == 0 && read(instance, buffer, sizeof buffer) == 32);
+    struct inotify_event *event = (void *)buffer;
+    CHECK(event->wd == 1 && event->mask == IN_DELETE_SELF && close(instance) == 0);
+}
+
 static void transfers_check_what_they_are_given(void) {
     int from = open("data", O_RDONLY), to = open("copy", O_WRONLY | O_CREAT, 0644), ends[2], pair[2];
     off_t *position = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -399,6 +462,9 @@ int main(void) {
     a_shared_table_is_left_before_it_is_closed();
     asynchronous_operations_count_and_do_not_wait();
     a_program_that_runs_is_not_written_to();
+    what_is_written_to_does_not_run();
+    a_master_opens_its_peer();
+    removed_names_are_left_out();
     transfers_check_what_they_are_given();
     a_move_elsewhere_is_no_rename();
     watches_are_shown();

@@ -133,6 +133,16 @@ fn sockets_that_hold_only_each_other_are_closed() {
 }
 
 #[test]
+fn many_objects_take_no_walk_over_all_for_each() {
+    passes("scaling.c", "all scaling tests passed");
+}
+
+#[test]
+fn access_control_lists_are_those_of_tmpfs() {
+    passes("acl.c", "all acl tests passed");
+}
+
+#[test]
 fn settings_locks_and_lists_of_objects_are_those_of_linux() {
     passes("settings.c", "all settings tests passed");
 }

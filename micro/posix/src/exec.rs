@@ -91,7 +91,7 @@ pub(crate) fn prepare_file(
     Ok(Prepared { space, loaded, file: dentry, comm })
 }
 
-/// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ENOEXEC` (no pages).
+/// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages).
 fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
     let who = files::credentials_for(process);
     let stat = dentry.inode().stat()?;
@@ -99,10 +99,13 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     if stat.kind != FileType::Regular || forbidden {
         return Err(EACCES);
     }
-    who.check(&stat, Access::EXECUTE)?;
+    who.check_file(dentry.inode(), &stat, Access::EXECUTE)?;
     // Root may do anything but execute what nobody may.
     if stat.permissions & 0o111 == 0 {
         return Err(EACCES);
+    }
+    if descriptors::writers::is_written(dentry.inode()) {
+        return Err(ETXTBSY);
     }
     let file = dentry.inode().open(dentry.inode(), 0)?;
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;

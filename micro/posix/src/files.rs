@@ -189,17 +189,17 @@ pub fn get(fd: i32) -> Result<Arc<Description>> {
 
 /// File-system ids of the calling thread.
 pub fn credentials() -> vfs::Credentials {
-    of_files(&task::current().credentials().lock())
+    of_files(&task::current().credentials().lock(), current().umask())
 }
 
 /// The same of whoever runs a program in that process.
 pub fn credentials_for(process: &Process) -> vfs::Credentials {
-    of_files(&task::credentials_for(process).lock())
+    of_files(&task::credentials_for(process).lock(), process.files.umask())
 }
 
-fn of_files(c: &Credentials) -> vfs::Credentials {
+fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {
     let capabilities = c.capabilities.effective;
-    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c), capabilities }
+    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c), capabilities, umask }
 }
 
 /// Real ids of the calling thread, which access(2) goes by.
@@ -207,7 +207,7 @@ pub fn real_credentials() -> vfs::Credentials {
     let c = task::current().credentials().lock();
     // As access(2) has it: root of the real id has what it may have, others have nothing.
     let capabilities = if c.uid == 0 { c.capabilities.permitted } else { 0 };
-    vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c), capabilities }
+    vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c), capabilities, umask: 0 }
 }
 
 fn copy_groups(c: &Credentials) -> Vec<u32> {

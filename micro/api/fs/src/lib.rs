@@ -16,6 +16,10 @@
 #![deny(unsafe_code)]
 extern crate alloc;
 
+mod acl;
+
+pub use acl::{Acl, AclKind};
+
 use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -122,6 +126,8 @@ pub struct Stat {
     pub accessed: Timespec,
     pub modified: Timespec,
     pub changed: Timespec,
+    /// It has an access control list, of which the permission bits are a part ([`Inode::acl`]).
+    pub has_acl: bool,
 }
 
 impl Stat {
@@ -143,6 +149,7 @@ impl Stat {
             accessed: zero,
             modified: zero,
             changed: zero,
+            has_acl: false,
         }
     }
 
@@ -425,6 +432,18 @@ pub trait Inode: Any + Send + Sync {
 
     fn stat_fs(&self) -> Result<StatFs> {
         Err(ENOSYS)
+    }
+
+    /// An access control list; `EOPNOTSUPP` of a file system that has none.
+    fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        let _ = kind;
+        Err(EOPNOTSUPP)
+    }
+
+    /// Sets or takes away an access control list, and with it the permission bits where `permissions` is given.
+    fn set_acl(&self, kind: AclKind, acl: Option<Arc<Acl>>, permissions: Option<u32>) -> Result<()> {
+        let _ = (kind, acl, permissions);
+        Err(EOPNOTSUPP)
     }
 
     /// Extended attributes; RAM file systems may keep `user.` ones.

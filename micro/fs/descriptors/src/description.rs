@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Open file descriptions.
 
-use crate::locks;
+use crate::{locks, writers};
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use ordered::Map;
 use vfs::{Dentry, notify};
 
 const O_ACCMODE: u32 = 0o3;
@@ -62,6 +62,14 @@ pub struct OwnedBy {
 /// Of a packed [`Owned`]: [`OwnedBy::is_first`].
 const BY_FIRST: u64 = 1 << 34;
 
+/// By the address of each.
+#[derive(Default)]
+struct Watchers {
+    all: Map<usize, Weak<dyn Watcher>>,
+    /// How many there may be before those that are gone are looked for.
+    tidy_at: usize,
+}
+
 /// An open file description.
 pub struct Description {
     file: Arc<dyn File>,
@@ -77,7 +85,9 @@ pub struct Description {
     owner: AtomicU64,
     owned_by: AtomicU64,
     signal: AtomicI32,
-    watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
+    watchers: SpinLock<Watchers>,
+    /// It is one of the writers of a regular file ([`writers`]).
+    is_writer: AtomicBool,
     /// Record locks or flock were taken through this description.
     has_locks: AtomicBool,
     is_closed: AtomicBool,
@@ -98,7 +108,8 @@ impl Description {
             owner: AtomicU64::new(0),
             owned_by: AtomicU64::new(0),
             signal: AtomicI32::new(0),
-            watchers: SpinLock::new(Vec::new()),
+            watchers: SpinLock::default(),
+            is_writer: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         })
@@ -310,10 +321,22 @@ impl Description {
 
     /// Tells `watcher` when it is closed.
     pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
+        let key = Arc::as_ptr(watcher).cast::<()>() as usize;
         let mut watchers = self.watchers.lock();
-        watchers.retain(|w| w.strong_count() > 0);
-        if !watchers.iter().any(|w| core::ptr::addr_eq(w.as_ptr(), Arc::as_ptr(watcher))) {
-            watchers.push(Arc::downgrade(watcher));
+        if watchers.all.len() > watchers.tidy_at {
+            watchers.all.retain(|_, w| w.strong_count() > 0);
+            watchers.tidy_at = 2 * watchers.all.len();
+        }
+        // A watcher that is gone keeps its address for as long as it is in here.
+        watchers.all.insert(key, Arc::downgrade(watcher));
+    }
+
+    /// Counts it as one that may write to its regular file, until it is closed.
+    pub fn note_writer(&self) {
+        if let Some(inode) = self.file.inode()
+            && !self.is_writer.swap(true, Ordering::Relaxed)
+        {
+            writers::add(inode);
         }
     }
 
@@ -326,7 +349,8 @@ impl Description {
             return Ok(());
         }
         let id = self.id;
-        for watcher in core::mem::take(&mut *self.watchers.lock()) {
+        let watchers = core::mem::take(&mut *self.watchers.lock());
+        for watcher in watchers.all.into_values() {
             if let Some(watcher) = watcher.upgrade() {
                 watcher.closed(id);
             }
@@ -335,6 +359,11 @@ impl Description {
             && let Some(inode) = self.file.inode()
         {
             locks::description_closed(inode, id);
+        }
+        if self.is_writer.swap(false, Ordering::Relaxed)
+            && let Some(inode) = self.file.inode()
+        {
+            writers::remove(inode);
         }
         if self.is_path_only() {
             return Ok(());

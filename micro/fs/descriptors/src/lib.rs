@@ -13,8 +13,10 @@ extern crate alloc;
 extern crate std;
 
 mod description;
+mod held;
 pub mod locks;
 mod table;
+pub mod writers;
 
 pub use description::{Description, Moving, Owned, OwnedBy, OwnerKind, Watcher, check_range};
 pub use table::Descriptors;

@@ -2,12 +2,12 @@
 //! Advisory locks: the record locks of fcntl (of a process: F_SETLK; of an open file description: F_OFD_SETLK) and
 //! flock. They hold inside this machine.
 //!
-//! A request that conflicts answers `EAGAIN`; whoever wants to wait uses [`queue`].
+//! A request that conflicts answers `EAGAIN`; whoever wants to wait uses [`queue`](FileLocks::queue).
 
 use crate::Description;
+use crate::held::Held;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_fs::Inode;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -15,7 +15,7 @@ use ordered::Map;
 use segmented::SegmentedVec;
 
 /// Whose lock it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     Process(i32),
     /// [`Description::id`].
@@ -33,21 +33,9 @@ pub struct Lock {
 }
 
 impl Lock {
-    fn overlaps(&self, other: &Lock) -> bool {
+    pub(crate) fn overlaps(&self, other: &Lock) -> bool {
         self.start < other.end && other.start < self.end
     }
-
-    fn conflicts(&self, other: &Lock) -> bool {
-        self.owner != other.owner && (self.exclusive || other.exclusive) && self.overlaps(other)
-    }
-}
-
-#[derive(Default)]
-struct Held {
-    /// The locks of one owner stand together, by where they start: the order in which F_GETLK looks for one in the way.
-    records: Vec<Lock>,
-    /// flock: whole files, by description; independent of record locks.
-    flocks: Vec<Lock>,
 }
 
 /// The locks of one file.
@@ -93,8 +81,8 @@ pub fn all() -> Result<SegmentedVec<Listed>> {
     for i in 0..files.len() {
         let file: &Arc<FileLocks> = &files[i];
         let held = file.held.lock();
-        let records = held.records.iter().map(|lock| (*lock, false));
-        let flocks = held.flocks.iter().map(|lock| (*lock, true));
+        let records = held.records().map(|lock| (lock, false));
+        let flocks = held.flocks().map(|lock| (lock, true));
         for (lock, whole) in records.chain(flocks) {
             out.push(Listed { inode: file.inode.clone(), lock, whole }).map_err(|_| ENOMEM)?;
         }
@@ -107,7 +95,7 @@ fn tidy(locks: Arc<FileLocks>) {
     let mut files = FILES.lock();
     let idle = {
         let held = locks.held.lock();
-        held.records.is_empty() && held.flocks.is_empty() && locks.queue.is_empty()
+        held.is_empty() && locks.queue.is_empty()
     };
     // The table's handle and ours.
     if idle && Arc::strong_count(&locks) <= 2 {
@@ -131,12 +119,8 @@ fn release(inode: &Arc<dyn Inode>, owner: Owner, flock: bool) {
     let Some(locks) = existing(inode) else { return };
     let gave = {
         let mut held = locks.held.lock();
-        let before = held.records.len() + held.flocks.len();
-        held.records.retain(|l| l.owner != owner);
-        if flock {
-            held.flocks.retain(|l| l.owner != owner);
-        }
-        before != held.records.len() + held.flocks.len()
+        let gave = held.clear_all(owner);
+        flock && held.unflock(owner) || gave
     };
     if gave {
         locks.queue.wake_all(Events::ALL);
@@ -147,17 +131,17 @@ fn release(inode: &Arc<dyn Inode>, owner: Owner, flock: bool) {
 impl FileLocks {
     /// F_GETLK: a lock that stands in the way of `wanted`.
     pub fn obstacle(&self, wanted: &Lock) -> Option<Lock> {
-        self.held.lock().records.iter().find(|l| l.conflicts(wanted)).copied()
+        self.held.lock().obstacle(wanted)
     }
 
     /// F_SETLK: takes the lock (or changes what the owner has there); `EAGAIN` when another's is in the way, `ENOLCK`
     /// when there is no memory for it.
     pub fn set(&self, wanted: Lock, description: &Description) -> Result<()> {
         let mut held = self.held.lock();
-        if held.records.iter().any(|l| l.conflicts(&wanted)) {
+        if held.conflict(&wanted).is_some() {
             return Err(EAGAIN);
         }
-        let downgrades = change(&mut held.records, &wanted, true)?;
+        let downgrades = held.change(&wanted, true)?;
         drop(held);
         description.note_locks();
         if downgrades {
@@ -180,7 +164,7 @@ impl FileLocks {
 
     /// F_SETLK with F_UNLCK.
     pub fn clear(&self, range: Lock) -> Result<()> {
-        if change(&mut self.held.lock().records, &range, false)? {
+        if self.held.lock().change(&range, false)? {
             self.queue.wake_all(Events::ALL);
         }
         Ok(())
@@ -189,23 +173,7 @@ impl FileLocks {
     /// flock(2): shared or exclusive; `EAGAIN` when another description's is in the way. Changing the kind gives
     /// the old lock up first, as flock(2) says.
     pub fn flock(&self, id: usize, exclusive: bool, description: &Description) -> Result<()> {
-        let owner = Owner::Description(id);
-        let wanted = Lock { start: 0, end: u64::MAX, exclusive, owner };
-        let (result, gave) = {
-            let mut held = self.held.lock();
-            if held.flocks.iter().any(|l| l.owner == owner && l.exclusive == exclusive) {
-                return Ok(());
-            }
-            let before = held.flocks.len();
-            held.flocks.retain(|l| l.owner != owner);
-            let gave = held.flocks.len() != before;
-            if held.flocks.iter().any(|l| l.conflicts(&wanted)) {
-                (Err(EAGAIN), gave)
-            } else {
-                held.flocks.push(wanted);
-                (Ok(()), gave)
-            }
-        };
+        let (result, gave) = self.held.lock().flock(Owner::Description(id), exclusive);
         description.note_locks();
         if gave {
             self.queue.wake_all(Events::ALL);
@@ -215,50 +183,13 @@ impl FileLocks {
 
     /// flock(LOCK_UN).
     pub fn unflock(&self, id: usize) {
-        self.held.lock().flocks.retain(|l| l.owner != Owner::Description(id));
+        self.held.lock().unflock(Owner::Description(id));
         self.queue.wake_all(Events::ALL);
     }
 }
 
-/// Takes the range out of the owner's locks, splitting them where needed, and with `add` makes it a lock of the owner's, joined
-/// with those of its kind that touch it. True when anything was given back.
-fn change(records: &mut Vec<Lock>, range: &Lock, add: bool) -> Result<bool> {
-    let first = records.iter().position(|l| l.owner == range.owner).unwrap_or(records.len());
-    let old = records[first..].iter().take_while(|l| l.owner == range.owner).count();
-    let mut new: Vec<Lock> = Vec::new();
-    // One lock may become two, and the range is another one.
-    new.try_reserve_exact(old + 2).map_err(|_| ENOLCK)?;
-    records.try_reserve(2).map_err(|_| ENOLCK)?;
-    let mut gave = false;
-    for lock in &records[first..first + old] {
-        if !lock.overlaps(range) {
-            new.push(*lock);
-            continue;
-        }
-        gave = true;
-        if lock.start < range.start {
-            new.push(Lock { end: range.start, ..*lock });
-        }
-        if range.end < lock.end {
-            new.push(Lock { start: range.end, ..*lock });
-        }
-    }
-    if add {
-        new.insert(new.partition_point(|l| l.start < range.start), *range);
-    }
-    new.dedup_by(|next, last| {
-        let joins = next.exclusive == last.exclusive && next.start == last.end;
-        if joins {
-            last.end = next.end;
-        }
-        joins
-    });
-    records.splice(first..first + old, new);
-    Ok(gave)
-}
-
-/// Which threads wait for record locks: of which process, and the process that holds the lock.
-static WAITING: SpinLock<Map<i32, (i32, i32)>> = SpinLock::new(Map::new());
+/// Which threads wait for record locks, by process and thread, and for which process that holds one.
+static WAITING: SpinLock<Map<(i32, i32), i32>> = SpinLock::new(Map::new());
 
 /// How many processes are followed that wait for one another, as on Linux (MAX_DEADLK_ITERATIONS).
 const MAX_WAITERS_FOLLOWED: usize = 10;
@@ -278,20 +209,20 @@ impl Waiter {
         let mut waiting = WAITING.lock();
         let mut next = holder;
         for _ in 0..MAX_WAITERS_FOLLOWED {
-            let Some((_, behind)) = waiting.values().find(|(process, _)| *process == next) else { break };
+            let Some((_, behind)) = waiting.range((next, i32::MIN)..=(next, i32::MAX)).next() else { break };
             if *behind == self.process {
                 return Err(EDEADLK);
             }
             next = *behind;
         }
-        waiting.insert(self.thread, (self.process, holder));
+        waiting.insert((self.process, self.thread), holder);
         Ok(())
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        WAITING.lock().remove(&self.thread);
+        WAITING.lock().remove(&(self.process, self.thread));
     }
 }
 
@@ -299,6 +230,11 @@ impl Drop for Waiter {
 mod tests {
     use super::*;
     use alloc::sync::Arc;
+    use alloc::vec::Vec;
+
+    fn records(locks: &FileLocks) -> Vec<Lock> {
+        locks.held.lock().records().collect()
+    }
 
     fn file() -> (Arc<dyn Inode>, Arc<Description>) {
         let node = ramfs::tmpfs(1, 1 << 20, 0o777, (0, 0)).unnamed(0o600, (0, 0), false).unwrap();
@@ -336,9 +272,9 @@ mod tests {
         assert_eq!(locks.set(lock(39, 60, true, 2), &d), Err(EAGAIN));
         locks.clear(lock(40, 60, true, 2)).unwrap();
         locks.set(lock(40, 60, true, 1), &d).unwrap();
-        assert_eq!(locks.held.lock().records, [lock(0, 100, true, 1)]);
+        assert_eq!(records(&locks), [lock(0, 100, true, 1)]);
         locks.set(lock(10, 20, false, 1), &d).unwrap();
-        assert_eq!(locks.held.lock().records.len(), 3);
+        assert_eq!(records(&locks).len(), 3);
     }
 
     #[test]
@@ -349,7 +285,7 @@ mod tests {
         locks.set(lock(1, 6, false, 1), &d).unwrap();
         assert_eq!(locks.obstacle(&lock(0, u64::MAX, true, 2)), Some(lock(1, 6, false, 1)));
         locks.set(lock(5, 12, false, 1), &d).unwrap();
-        assert_eq!(locks.held.lock().records, [lock(1, 12, false, 1), lock(12, 15, true, 1)]);
+        assert_eq!(records(&locks), [lock(1, 12, false, 1), lock(12, 15, true, 1)]);
         process_closed(&inode, 1);
     }
 
@@ -385,12 +321,10 @@ mod tests {
         assert_eq!(locks.flock(a.id(), true, &a), Ok(()));
         locks.set(lock(0, 1, true, 1), &a).unwrap();
         drop(a);
-        assert!(locks.held.lock().flocks.is_empty());
-        assert_eq!(locks.held.lock().records.len(), 1, "a process' locks do not go with the description");
+        assert_eq!(locks.held.lock().flocks().count(), 0);
+        assert_eq!(records(&locks).len(), 1, "a process' locks do not go with the description");
         process_closed(&inode, 1);
         drop(locks);
-        assert!(
-            existing(&inode).is_some_and(|l| l.held.lock().records.is_empty()) || existing(&inode).is_none()
-        );
+        assert!(existing(&inode).is_some_and(|l| records(&l).is_empty()) || existing(&inode).is_none());
     }
 }

@@ -20,7 +20,7 @@ mod terminal;
 pub use console::{poll_console, standard_streams};
 pub use control::{Caller, Control};
 pub use pty::Outside as OutsideTerminal;
-pub use pty::root as pts;
+pub use pty::{open_peer, root as pts};
 
 use abi::{Result, errno::ENXIO};
 use alloc::sync::Arc;

@@ -291,6 +291,17 @@ pub fn open_master(inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> {
     Ok(Arc::new(Master { pair, inode: inode.clone() }))
 }
 
+/// TIOCGPTPEER: the slave of a master, opened without its name, and the number in that name. `EIO` for a
+/// slave, `ENOTTY` for what is no terminal.
+pub fn open_peer(master: &dyn File, flags: u32) -> Result<(u32, Arc<dyn File>)> {
+    let file = master.as_any();
+    let Some(Master { pair, .. }) = file.downcast_ref::<Master>() else {
+        return Err(if file.is::<Slave>() { EIO } else { ENOTTY });
+    };
+    let node: Arc<dyn Inode> = Arc::new(Node(pair.clone()));
+    Ok((pair.number, node.open(&node, flags)?))
+}
+
 /// /dev/tty of a program whose session a pseudo-terminal controls; `ENXIO` when none does.
 pub fn open_controlling() -> Result<Arc<dyn File>> {
     let pair = controlling((machine().caller)().session).ok_or(ENXIO)?;

@@ -86,6 +86,7 @@ struct Mark {
     instance: Weak<Instance>,
     number: i32,
     mask: AtomicU32,
+    key: notify::Key,
     inode: Arc<dyn Inode>,
 }
 
@@ -115,6 +116,8 @@ impl Watch for Mark {
 struct State {
     events: VecDeque<Event>,
     watches: Map<i32, Arc<Mark>>,
+    /// The number of the watch on each inode.
+    by_inode: Map<notify::Key, i32>,
     last: i32,
 }
 
@@ -145,12 +148,13 @@ impl Instance {
 
     /// inotify_add_watch(2): the number of the watch on that inode, new or changed.
     pub fn add(&self, inode: &Arc<dyn Inode>, mask: u32) -> Result<i32> {
-        let stat = inode.stat()?;
-        let same = |mark: &Arc<Mark>| {
-            mark.inode.stat().is_ok_and(|other| (other.device, other.inode) == (stat.device, stat.inode))
+        let key = notify::key(inode)?;
+        let (known, count) = {
+            let state = self.state.lock();
+            let known = state.by_inode.get(&key).and_then(|number| state.watches.get(number));
+            (known.cloned(), state.watches.len())
         };
-        let watches: Vec<Arc<Mark>> = self.state.lock().watches.values().cloned().collect();
-        if let Some(mark) = watches.iter().find(|mark| same(mark)) {
+        if let Some(mark) = known {
             if mask & IN_MASK_CREATE != 0 {
                 return Err(EEXIST);
             }
@@ -158,7 +162,7 @@ impl Instance {
             mark.mask.store(before | mask, Ordering::Relaxed);
             return Ok(mark.number);
         }
-        if watches.len() >= MOST_WATCHES {
+        if count >= MOST_WATCHES {
             return Err(ENOSPC);
         }
         let mark = {
@@ -170,23 +174,34 @@ impl Instance {
                 instance: self.this.clone(),
                 number: state.last,
                 mask,
+                key,
                 inode: inode.clone(),
             });
             state.watches.insert(mark.number, mark.clone());
+            state.by_inode.insert(key, mark.number);
             mark
         };
         let weak: Weak<Mark> = Arc::downgrade(&mark);
-        notify::add(inode, weak)?;
+        if let Err(e) = notify::add(key, weak) {
+            self.take(mark.number);
+            return Err(e);
+        }
         Ok(mark.number)
     }
 
     /// inotify_rm_watch(2): `EINVAL` when there is no such watch.
     pub fn remove(&self, number: i32) -> Result<()> {
-        let mark = self.state.lock().watches.remove(&number).ok_or(EINVAL)?;
-        drop(mark);
+        let mark = self.take(number).ok_or(EINVAL)?;
+        notify::remove(mark.key, Arc::as_ptr(&mark).cast());
         self.push(Event { watch: number, mask: IN_IGNORED, cookie: 0, name: Vec::new() });
-        notify::tidy();
         Ok(())
+    }
+
+    fn take(&self, number: i32) -> Option<Arc<Mark>> {
+        let mut state = self.state.lock();
+        let mark = state.watches.remove(&number)?;
+        state.by_inode.remove(&mark.key);
+        Some(mark)
     }
 
     fn push(&self, event: Event) {
@@ -259,9 +274,14 @@ impl File for Instance {
     }
 
     fn close(&self) -> Result<()> {
-        let watches = core::mem::take(&mut self.state.lock().watches);
-        drop(watches);
-        notify::tidy();
+        let watches = {
+            let mut state = self.state.lock();
+            state.by_inode.clear();
+            core::mem::take(&mut state.watches)
+        };
+        for mark in watches.into_values() {
+            notify::remove(mark.key, Arc::as_ptr(&mark).cast());
+        }
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl Data {
             length: bytes.len() as u64,
             base: (!bytes.is_empty()).then_some(base),
             sites,
-            ..Data::new(super::node::SEAL_SEAL)
+            ..Data::new(super::contents::SEAL_SEAL)
         }
     }
 

@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod contents;
 pub mod cpio;
 mod data;
 mod directory;
@@ -27,8 +28,9 @@ mod file;
 mod node;
 mod pages;
 
+pub use contents::WRITE_SEALS;
 pub use file::RamFile;
-pub use node::{Node, WRITE_SEALS};
+pub use node::Node;
 
 use abi::{PAGE_SIZE, Result, errno::ENOSPC};
 use alloc::sync::Arc;
@@ -105,11 +107,21 @@ impl Fs {
         self.used.fetch_sub(pages, Ordering::Relaxed);
     }
 
-    fn new_inode(&self) -> Result<u64> {
+    /// Counts an inode, or as tmpfs of Linux does, one more name of an inode.
+    fn charge_inode(&self) -> Result<()> {
         if self.inodes.fetch_add(1, Ordering::Relaxed) >= self.limit {
             self.inodes.fetch_sub(1, Ordering::Relaxed);
             return Err(ENOSPC);
         }
+        Ok(())
+    }
+
+    fn uncharge_inodes(&self, count: u64) {
+        self.inodes.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    fn new_inode(&self) -> Result<u64> {
+        self.charge_inode()?;
         Ok(self.next_inode.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Inodes.
 
-use crate::data::{Data, Place};
+use crate::contents::SEAL_SEAL;
+use crate::data::Data;
 use crate::directory::{Child, Directory};
 use crate::{Archived, Fs, Initial, ROOT, RamFile};
 use abi::{PAGE_SIZE, Result, errno::*};
@@ -9,9 +10,8 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use api_fs::{DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Timespec};
+use api_fs::{Acl, AclKind, DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
-use api_mem::{Frame, PageSource};
 use core::any::Any;
 use core::sync::atomic::Ordering;
 use ordered::Map;
@@ -19,14 +19,6 @@ use ordered::Map;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
-/// F_SEAL_SEAL: no more seals. What every file but a memfd with MFD_ALLOW_SEALING has.
-pub const SEAL_SEAL: u32 = 1;
-const SEAL_SHRINK: u32 = 2;
-const SEAL_GROW: u32 = 4;
-const SEAL_WRITE: u32 = 8;
-const SEAL_FUTURE_WRITE: u32 = 16;
-/// Either forbids new shared mappings that can be written.
-pub const WRITE_SEALS: u32 = SEAL_WRITE | SEAL_FUTURE_WRITE;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const XATTR_CREATE: u32 = 1;
@@ -39,6 +31,9 @@ const XATTR_LIMIT: usize = 65536;
 /// Longest file: offsets are signed.
 pub const FILE_LIMIT: u64 = i64::MAX as u64;
 const PAGE: u64 = PAGE_SIZE as u64;
+
+/// Names of extended attributes that are access control lists, by [`AclKind`].
+const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 type Xattrs = Map<Vec<u8>, Vec<u8>>;
 
@@ -55,12 +50,16 @@ struct Meta {
     uid: u32,
     gid: u32,
     links: u64,
+    /// Names that count against the limit of inodes: those made by link(2).
+    charged_links: u64,
     /// Without a name, it may get one (O_TMPFILE); a removed file may not.
     linkable: bool,
     accessed: Timespec,
     modified: Timespec,
     changed: Timespec,
     xattrs: Option<Box<Xattrs>>,
+    /// By [`AclKind`].
+    acls: [Option<Arc<Acl>>; 2],
 }
 
 enum Body {
@@ -114,11 +113,13 @@ impl Origin {
                 uid: self.owner.0,
                 gid: self.owner.1,
                 links: self.links,
+                charged_links: 0,
                 linkable: false,
                 accessed: self.time,
                 modified: self.time,
                 changed: self.time,
                 xattrs: None,
+                acls: [None, None],
             }),
             body,
             is_charged: self.is_charged,
@@ -356,10 +357,23 @@ impl Node {
         meta.links = meta.links.saturating_add_signed(subdirectories);
     }
 
-    fn change_links(&self, by: i64) {
+    /// It got another name.
+    fn gain_name(&self) {
         let mut meta = self.meta.lock();
-        meta.links = meta.links.saturating_add_signed(by);
+        meta.links += 1;
+        meta.charged_links += 1;
         meta.changed = Timespec::now();
+    }
+
+    /// It lost a name; it is no directory.
+    fn lose_name(&self) {
+        let mut meta = self.meta.lock();
+        meta.links = meta.links.saturating_sub(1);
+        meta.changed = Timespec::now();
+        if let Some(rest) = meta.charged_links.checked_sub(1) {
+            meta.charged_links = rest;
+            self.fs.uncharge_inodes(1);
+        }
     }
 
     fn is_empty_directory(&self) -> Result<bool> {
@@ -403,152 +417,6 @@ impl Node {
         }
     }
 
-    /// The page at `index`, made where there is none yet.
-    pub(crate) fn page_at(&self, index: u64) -> Result<Frame> {
-        let data = self.data()?;
-        let bytes = match data.lock().place(index) {
-            Place::Page(frame) => return Ok(frame),
-            Place::Bytes(bytes) => bytes,
-            Place::Hole => &[],
-        };
-        self.fs.charge(1)?;
-        let made = Frame::new().and_then(|frame| {
-            frame.write(0, bytes);
-            let mut data = data.lock();
-            let before = data.pages.count();
-            let frame = data.pages.insert(index, frame)?;
-            Ok((frame, data.pages.count() > before))
-        });
-        match made {
-            Ok((frame, true)) => Ok(frame),
-            Ok((frame, false)) => {
-                self.fs.uncharge(1);
-                Ok(frame)
-            }
-            Err(e) => {
-                self.fs.uncharge(1);
-                Err(e)
-            }
-        }
-    }
-
-    /// `ENOSPC` unless there is room for the pages `from..to` that are not there yet: fallocate(2) takes all or none.
-    pub(crate) fn may_grow_by(&self, from: u64, to: u64) -> Result<()> {
-        let data = self.data()?.lock();
-        let mut there = 0;
-        let mut at = from;
-        while let Some(next) = data.next(at, false).filter(|next| *next < to) {
-            there += 1;
-            at = next + 1;
-        }
-        let wanted = (to - from).saturating_sub(there);
-        let room = self.fs.limit.saturating_sub(self.fs.used.load(Ordering::Relaxed));
-        if wanted > room.min(api_mem::statistics().1) { Err(ENOSPC) } else { Ok(()) }
-    }
-
-    /// Sets the length; new bytes are holes.
-    pub fn resize(&self, size: u64) -> Result<()> {
-        if size > FILE_LIMIT {
-            return Err(EFBIG);
-        }
-        let mut count = 0;
-        {
-            let mut data = self.data()?.lock();
-            let forbidden = if size < data.length { SEAL_SHRINK } else { SEAL_GROW };
-            if size != data.length && data.seals & forbidden != 0 {
-                return Err(EPERM);
-            }
-            if size < data.length {
-                data.cut(size, &mut |_| count += 1);
-            } else {
-                // A mapping may have written behind the end, in the last page.
-                data.clear_tail();
-            }
-            data.length = size;
-        }
-        self.fs.uncharge(count);
-        self.modified();
-        Ok(())
-    }
-
-    /// Makes pages `offset..offset + length` holes; partial pages are zeroed.
-    pub(crate) fn punch(&self, offset: u64, length: u64) -> Result<()> {
-        let end = offset.saturating_add(length).min(self.length());
-        if offset >= end {
-            return Ok(());
-        }
-        if self.data()?.lock().seals & WRITE_SEALS != 0 {
-            return Err(EPERM);
-        }
-        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
-        let zero = |from: u64, to: u64| -> Result<()> {
-            let index = from / PAGE;
-            if !matches!(self.data()?.lock().place(index), Place::Hole) {
-                self.page_at(index)?.zero((from % PAGE) as usize, (to - from) as usize);
-            }
-            Ok(())
-        };
-        if first > last {
-            return zero(offset, end);
-        }
-        if offset < first * PAGE {
-            zero(offset, first * PAGE)?;
-        }
-        if last * PAGE < end {
-            zero(last * PAGE, end)?;
-        }
-        // Archived bytes that are not pages would show again where a page is taken away: make pages of them.
-        let mut at = first;
-        while at < last {
-            let Some(next) = self.data()?.lock().next(at, false).filter(|n| *n < last) else { break };
-            let archived = matches!(self.data()?.lock().place(next), Place::Bytes(_));
-            if archived {
-                self.page_at(next)?.zero(0, PAGE_SIZE);
-            }
-            at = next + 1;
-        }
-        let mut count = 0;
-        {
-            let mut data = self.data()?.lock();
-            let archived_end = data.archived_pages();
-            if last > archived_end {
-                data.punch(first.max(archived_end), last, &mut |_| count += 1);
-            }
-            for index in first..last.min(archived_end) {
-                if let Place::Page(frame) = data.place(index) {
-                    frame.zero(0, PAGE_SIZE);
-                }
-            }
-        }
-        self.fs.uncharge(count);
-        self.modified();
-        Ok(())
-    }
-
-    /// F_GET_SEALS.
-    pub fn seals(&self) -> Result<u32> {
-        Ok(self.data()?.lock().seals)
-    }
-
-    /// F_ADD_SEALS: `EPERM` once F_SEAL_SEAL is set.
-    pub fn add_seals(&self, seals: u32) -> Result<()> {
-        let mut data = self.data()?.lock();
-        if data.seals & SEAL_SEAL != 0 {
-            return Err(EPERM);
-        }
-        data.seals |= seals;
-        Ok(())
-    }
-
-    pub(crate) fn may_write(&self, data: &Data, end: u64) -> Result<()> {
-        if data.seals & WRITE_SEALS != 0 { Err(EPERM) } else { self.may_extend(data, end) }
-    }
-
-    /// fallocate(2) writes nothing: of the seals F_SEAL_GROW alone forbids it.
-    pub(crate) fn may_extend(&self, data: &Data, end: u64) -> Result<()> {
-        if end > data.length && data.seals & SEAL_GROW != 0 { Err(EPERM) } else { Ok(()) }
-    }
-
     /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.
     pub fn unnamed(&self, permissions: u32, owner: (u32, u32), sealable: bool) -> Result<Arc<Node>> {
         let mut origin = Origin::fresh(&self.fs, FileType::Regular, permissions, owner, 0)?;
@@ -572,9 +440,8 @@ impl Drop for Node {
         if let Body::Regular(data) = &mut self.body {
             self.fs.uncharge(data.get_mut().pages.count());
         }
-        if self.is_charged {
-            self.fs.inodes.fetch_sub(1, Ordering::Relaxed);
-        }
+        let own = u64::from(self.is_charged);
+        self.fs.uncharge_inodes(own + self.meta.get_mut().charged_links);
     }
 }
 
@@ -591,6 +458,7 @@ impl Inode for Node {
         stat.accessed = meta.accessed;
         stat.modified = meta.modified;
         stat.changed = meta.changed;
+        stat.has_acl = meta.acls[AclKind::Access as usize].is_some();
         drop(meta);
         match &self.body {
             Body::Regular(data) => {
@@ -628,6 +496,12 @@ impl Inode for Node {
             self.resize(size)?;
         }
         let mut meta = self.meta.lock();
+        let [access, _] = &mut meta.acls;
+        if let Some(permissions) = change.permissions
+            && let Some(acl) = access
+        {
+            *acl = Arc::new(acl.changed_to(permissions)?);
+        }
         meta.permissions = change.permissions.map_or(meta.permissions, |p| p & 0o7777);
         meta.uid = change.uid.unwrap_or(meta.uid);
         meta.gid = change.gid.unwrap_or(meta.gid);
@@ -699,8 +573,12 @@ impl Inode for Node {
                 return Err(ENOENT);
             }
         }
-        self.add(name, node.clone())?;
-        node.change_links(1);
+        self.fs.charge_inode()?;
+        if let Err(e) = self.add(name, node.clone()) {
+            self.fs.uncharge_inodes(1);
+            return Err(e);
+        }
+        node.gain_name();
         Ok(())
     }
 
@@ -717,7 +595,7 @@ impl Inode for Node {
         if directory {
             node.bury();
         } else {
-            node.change_links(-1);
+            node.lose_name();
         }
         Ok(())
     }
@@ -763,7 +641,7 @@ impl Inode for Node {
         node.meta.lock().changed = Timespec::now();
         match replaced {
             Some(there) if is_directory => there.bury(),
-            Some(there) => there.change_links(-1),
+            Some(there) => there.lose_name(),
             None => {}
         }
         Ok(())
@@ -797,6 +675,18 @@ impl Inode for Node {
             files_free: self.fs.limit.saturating_sub(self.fs.inodes.load(Ordering::Relaxed)),
             name_max: api_fs::NAME_MAX as u64,
         })
+    }
+
+    fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {
+        Ok(self.meta.lock().acls[kind as usize].clone())
+    }
+
+    fn set_acl(&self, kind: AclKind, acl: Option<Arc<Acl>>, permissions: Option<u32>) -> Result<()> {
+        let mut meta = self.meta.lock();
+        meta.acls[kind as usize] = acl;
+        meta.permissions = permissions.map_or(meta.permissions, |p| p & 0o7777);
+        meta.changed = Timespec::now();
+        Ok(())
     }
 
     fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
@@ -834,9 +724,14 @@ impl Inode for Node {
     fn list_xattr(&self) -> Result<Vec<u8>> {
         let meta = self.meta.lock();
         let mut out = Vec::new();
-        let length = meta.xattrs.iter().flat_map(|x| x.keys()).map(|name| name.len() + 1).sum();
+        let lists = ACL_NAMES.iter().zip(&meta.acls).filter(|(_, acl)| acl.is_some());
+        let names = || {
+            let others = meta.xattrs.iter().flat_map(|x| x.keys()).map(Vec::as_slice);
+            lists.clone().map(|(name, _)| *name).chain(others)
+        };
+        let length = names().map(|name| name.len() + 1).sum();
         out.try_reserve_exact(length).map_err(|_| ENOMEM)?;
-        for name in meta.xattrs.iter().flat_map(|x| x.keys()) {
+        for name in names() {
             out.extend_from_slice(name);
             out.push(0);
         }
@@ -845,46 +740,5 @@ impl Inode for Node {
 
     fn as_any(&self) -> &dyn Any {
         self
-    }
-}
-
-impl PageSource for Node {
-    fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
-        if index.checked_mul(PAGE).is_none_or(|start| start >= self.length()) {
-            return Err(EIO);
-        }
-        if for_write {
-            let mut data = self.data()?.lock();
-            if data.seals & WRITE_SEALS != 0 {
-                return Err(EACCES);
-            }
-            data.sites = None;
-        }
-        self.page_at(index)
-    }
-
-    fn make_hole(&self, first: u64, count: u64) -> Result<()> {
-        self.punch(first.saturating_mul(PAGE), count.saturating_mul(PAGE))
-    }
-
-    fn resident_page(&self, index: u64) -> Option<Frame> {
-        match self.data().ok()?.lock().place(index) {
-            Place::Page(frame) => Some(frame),
-            Place::Bytes(_) | Place::Hole => None,
-        }
-    }
-
-    fn is_memory(&self) -> bool {
-        true
-    }
-
-    fn length(&self) -> u64 {
-        self.data().map_or(0, |data| data.lock().length)
-    }
-
-    fn sites(&self, read: &mut dyn FnMut(&[u8])) {
-        if let Some(sites) = self.data().ok().and_then(|data| data.lock().sites) {
-            read(sites);
-        }
     }
 }

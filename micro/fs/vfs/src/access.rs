@@ -2,8 +2,9 @@
 //! Who may do what: the permission bits, and root's right to ignore them.
 
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{FileType, Stat};
+use api_fs::{Acl, AclKind, FileType, Inode, Stat};
 
 /// Rights asked for, with the bits of access(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +52,14 @@ pub struct Credentials {
     pub gid: u32,
     pub groups: Vec<u32>,
     pub capabilities: u64,
+    /// What new files are not to allow, unless their directory has a default access control list.
+    pub umask: u32,
 }
 
 impl Credentials {
     /// Root with every capability, as the kernel itself acts.
     pub const fn root() -> Credentials {
-        Credentials { uid: 0, gid: 0, groups: Vec::new(), capabilities: u64::MAX }
+        Credentials { uid: 0, gid: 0, groups: Vec::new(), capabilities: u64::MAX, umask: 0 }
     }
 
     /// User id 0 by itself allows nothing.
@@ -73,8 +76,20 @@ impl Credentials {
         self.has(Capability::Fowner) || self.uid == stat.uid
     }
 
+    /// `EACCES` unless the file's access control list, its permission bits, or a capability allow it.
+    pub fn check_file(&self, inode: &Arc<dyn Inode>, stat: &Stat, want: Access) -> Result<()> {
+        // As Linux has it, bits that give the group nothing leave the list out.
+        let goes_by_list = stat.has_acl && self.uid != stat.uid && stat.permissions & 0o070 != 0;
+        let acl = if goes_by_list { inode.acl(AclKind::Access)? } else { None };
+        self.check_with(stat, acl.as_deref(), want)
+    }
+
     /// `EACCES` unless the permission bits, or a capability, allow it.
     pub fn check(&self, stat: &Stat, want: Access) -> Result<()> {
+        self.check_with(stat, None, want)
+    }
+
+    fn check_with(&self, stat: &Stat, acl: Option<&Acl>, want: Access) -> Result<()> {
         if self.has(Capability::DacOverride) {
             // CAP_DAC_OVERRIDE does not make a file executable that nobody may execute.
             let may_execute = stat.kind == FileType::Directory || stat.permissions & 0o111 != 0;
@@ -87,10 +102,13 @@ impl Credentials {
         } else {
             0
         };
-        let allowed = Access(stat.permissions >> shift & 7);
+        let allowed = match acl {
+            Some(acl) => acl.allows(self.uid, |gid| self.is_in_group(gid), stat.gid, want.0),
+            None => Access(stat.permissions >> shift & 7).contains(want),
+        };
         let searches = stat.kind == FileType::Directory && !want.contains(Access::WRITE);
         let reads = self.has(Capability::DacReadSearch) && (searches || want == Access::READ);
-        if allowed.contains(want) || reads { Ok(()) } else { Err(EACCES) }
+        if allowed || reads { Ok(()) } else { Err(EACCES) }
     }
 }
 
@@ -109,7 +127,7 @@ mod tests {
         assert_eq!(bare.check(&stat, Access::READ), Ok(()), "of its group");
         assert_eq!(bare.check(&stat, Access::WRITE), Err(EACCES));
         assert!(!bare.owns(&stat) && root.owns(&stat));
-        let reader = Credentials { capabilities: 1 << 2, uid: 7, gid: 7, groups: Vec::new() };
+        let reader = Credentials { capabilities: 1 << 2, uid: 7, gid: 7, ..Credentials::default() };
         assert_eq!(reader.check(&stat, Access::READ), Ok(()));
         assert_eq!(reader.check(&stat, Access::READ | Access::WRITE), Err(EACCES));
         stat.kind = FileType::Directory;

@@ -5,7 +5,7 @@
 //! each event costs one load.
 
 use crate::Dentry;
-use abi::Result;
+use abi::{Result, errno::ENOMEM};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::Inode;
@@ -32,7 +32,7 @@ pub const IS_DIR: u32 = 0x4000_0000;
 
 /// A watch on one inode.
 pub trait Watch: Send + Sync {
-    /// `name` is that of a child, of a watched directory; `is_unlinked`: the child had lost its name before. Must not
+    /// `name` is that of a child, of a watched directory; `is_unlinked`: what was used had lost its name before. Must not
     /// block.
     fn happened(&self, mask: u32, cookie: u32, name: Option<&[u8]>, is_unlinked: bool);
 
@@ -40,34 +40,38 @@ pub trait Watch: Send + Sync {
     fn gone(&self);
 }
 
-type Key = (u64, u64);
+/// Device and number of an inode, by which one of a volume is known however often it is looked up.
+pub type Key = (u64, u64);
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static COOKIE: AtomicU32 = AtomicU32::new(0);
 static WATCHES: SpinLock<Map<Key, Vec<Weak<dyn Watch>>>> = SpinLock::new(Map::new());
 
-/// Device and number, by which an inode of a volume is known however often it is looked up.
-fn key(inode: &Arc<dyn Inode>) -> Option<Key> {
-    let stat = inode.stat().ok()?;
-    Some((stat.device, stat.inode))
+pub fn key(inode: &Arc<dyn Inode>) -> Result<Key> {
+    let stat = inode.stat()?;
+    Ok((stat.device, stat.inode))
 }
 
-/// Adds a watch; the inode is told apart by [`add`]'s caller, which finds its own watches on it.
-pub fn add(inode: &Arc<dyn Inode>, watch: Weak<dyn Watch>) -> Result<()> {
-    let stat = inode.stat()?;
-    WATCHES.lock().entry((stat.device, stat.inode)).or_default().push(watch);
+/// Adds a watch on the inode with that key; `ENOMEM` when there is no memory for it. The caller finds its own watches.
+pub fn add(key: Key, watch: Weak<dyn Watch>) -> Result<()> {
+    let mut watches = WATCHES.lock();
+    let list = watches.entry(key).or_default();
+    list.try_reserve(1).map_err(|_| ENOMEM)?;
+    list.push(watch);
     COUNT.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
-/// Forgets watches that are no more.
-pub fn tidy() {
+/// Forgets a watch on the inode with that key, known by its address, and those that are no more.
+pub fn remove(key: Key, watch: *const ()) {
     let mut watches = WATCHES.lock();
-    watches.retain(|_, list| {
-        list.retain(|watch| watch.strong_count() > 0);
-        !list.is_empty()
-    });
-    COUNT.store(watches.values().map(Vec::len).sum(), Ordering::Relaxed);
+    let Some(list) = watches.get_mut(&key) else { return };
+    let before = list.len();
+    list.retain(|other| other.strong_count() > 0 && other.as_ptr().cast::<()>() != watch);
+    COUNT.fetch_sub(before - list.len(), Ordering::Relaxed);
+    if list.is_empty() {
+        watches.remove(&key);
+    }
 }
 
 /// True when anything is watched.
@@ -77,7 +81,7 @@ pub fn is_watched() -> bool {
 }
 
 fn watches_of(inode: &Arc<dyn Inode>) -> Vec<Arc<dyn Watch>> {
-    let Some(key) = key(inode) else { return Vec::new() };
+    let Ok(key) = key(inode) else { return Vec::new() };
     let watches = WATCHES.lock();
     watches.get(&key).map_or(Vec::new(), |list| list.iter().filter_map(Weak::upgrade).collect())
 }
@@ -102,7 +106,8 @@ fn tell_both(dentry: &Arc<Dentry>, mask: u32) {
     if let Some(parent) = dentry.parent() {
         tell(parent.inode(), mask, 0, Some(&dentry.name()), dentry.is_unlinked());
     }
-    tell(dentry.inode(), mask, 0, None, false);
+    // A change of attributes is not made through a name (Linux tells no path of it), everything else here is.
+    tell(dentry.inode(), mask, 0, None, mask & ATTRIB == 0 && dentry.is_unlinked());
 }
 
 /// A name appeared in `dir`, or went.

@@ -9,7 +9,7 @@ use crate::walk::{Jump, Last, Parent, Walk};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{FileType, Stat};
+use api_fs::{Acl, AclKind, FileType, Inode, Stat};
 
 const O_ACCMODE: u32 = 0o3;
 const O_CREAT: u32 = 0o100;
@@ -42,7 +42,7 @@ pub fn wanted(flags: u32) -> Access {
 }
 
 /// The part of open(2) that is about the tree: the walk, O_CREAT, O_EXCL, O_DIRECTORY, O_NOFOLLOW and permissions.
-/// `permissions` of a new file, after the umask.
+/// `permissions` are those of a new file, before the umask.
 pub fn open(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) -> Result<Opened> {
     if flags & O_CREAT != 0 && flags & O_PATH == 0 {
         return open_or_create(walk, path, flags, permissions);
@@ -71,8 +71,10 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
                     return Err(EINVAL);
                 }
                 let owner = may_create(walk.who, &dir)?;
-                match dir.inode().create(&name, FileType::Regular, permissions & 0o7777, owner, 0) {
+                let new = New::of(walk.who, &dir, permissions & 0o7777, false)?;
+                match dir.inode().create(&name, FileType::Regular, new.permissions, owner, 0) {
                     Ok(inode) => {
+                        new.finish(&inode)?;
                         let dentry = dir.adopt(&name, inode)?;
                         notify::name(&dir, &name, notify::CREATE, false);
                         return Ok(Opened { dentry, created: true });
@@ -125,7 +127,7 @@ pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result
     }
     if !who.has(Capability::DacOverride) || flags & O_NOATIME != 0 {
         let stat = dentry.inode().stat()?;
-        who.check(&stat, access)?;
+        who.check_file(dentry.inode(), &stat, access)?;
         if flags & O_NOATIME != 0 && !who.owns(&stat) {
             return Err(EPERM);
         }
@@ -153,16 +155,48 @@ fn may_create(who: &Credentials, dir: &Arc<Dentry>) -> Result<(u32, u32)> {
         return Err(ENOENT);
     }
     let stat = dir.inode().stat()?;
-    who.check(&stat, Access::CHANGE)?;
+    who.check_file(dir.inode(), &stat, Access::CHANGE)?;
     let gid = if stat.permissions & S_ISGID != 0 { stat.gid } else { who.gid };
     Ok((who.uid, gid))
+}
+
+/// What a new file is to be like: its permission bits are cut by the umask, or by the default access control list of its
+/// directory, from which it then gets its own.
+struct New {
+    permissions: u32,
+    access: Option<Arc<Acl>>,
+    default: Option<Arc<Acl>>,
+}
+
+impl New {
+    fn of(who: &Credentials, dir: &Arc<Dentry>, permissions: u32, is_directory: bool) -> Result<New> {
+        let inherited = match dir.inode().acl(AclKind::Default) {
+            Err(EOPNOTSUPP) => None,
+            inherited => inherited?,
+        };
+        let Some(inherited) = inherited else {
+            return Ok(New { permissions: permissions & !who.umask, access: None, default: None });
+        };
+        let (permissions, access) = inherited.for_new_file(permissions)?;
+        Ok(New { permissions, access: access.map(Arc::new), default: is_directory.then_some(inherited) })
+    }
+
+    fn finish(self, inode: &Arc<dyn Inode>) -> Result<()> {
+        if self.access.is_some() {
+            inode.set_acl(AclKind::Access, self.access, None)?;
+        }
+        if self.default.is_some() {
+            inode.set_acl(AclKind::Default, self.default, None)?;
+        }
+        Ok(())
+    }
 }
 
 /// May `victim` be taken out of `dir`, as a directory or as something else?
 fn may_delete(who: &Credentials, dir: &Arc<Dentry>, victim: &Arc<Dentry>, directory: bool) -> Result<()> {
     may_change(dir)?;
     let stat = dir.inode().stat()?;
-    who.check(&stat, Access::CHANGE)?;
+    who.check_file(dir.inode(), &stat, Access::CHANGE)?;
     if stat.permissions & S_ISVTX != 0 && !who.owns(&stat) && !who.owns(&victim.inode().stat()?) {
         return Err(EPERM);
     }
@@ -187,7 +221,7 @@ fn new_name(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<(Arc<Dentry
     }
 }
 
-/// mkdir(2), mknod(2); `permissions` after the umask.
+/// mkdir(2), mknod(2); `permissions` before the umask.
 pub fn create(
     walk: &Walk<'_>,
     path: &[u8],
@@ -205,7 +239,10 @@ pub fn create(
         permissions &= 0o1777;
         permissions |= dir.inode().stat()?.permissions & S_ISGID;
     }
-    let dentry = dir.adopt(&name, dir.inode().create(&name, kind, permissions, owner, rdev)?)?;
+    let new = New::of(walk.who, &dir, permissions, kind == FileType::Directory)?;
+    let inode = dir.inode().create(&name, kind, new.permissions, owner, rdev)?;
+    new.finish(&inode)?;
+    let dentry = dir.adopt(&name, inode)?;
     notify::name(&dir, &name, notify::CREATE, kind == FileType::Directory);
     Ok(dentry)
 }
@@ -227,7 +264,7 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
     if !Arc::ptr_eq(from.mount(), dir.mount()) {
         return Err(EXDEV);
     }
-    if !may_be_linked(walk.who, &from.inode().stat()?) {
+    if !may_be_linked(walk.who, from.inode(), &from.inode().stat()?) {
         return Err(EPERM);
     }
     may_create(walk.who, &dir)?;
@@ -241,12 +278,12 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
 }
 
 /// fs.protected_hardlinks, which Debian sets: others' files only where the caller could write them anyway.
-fn may_be_linked(who: &Credentials, stat: &Stat) -> bool {
+fn may_be_linked(who: &Credentials, inode: &Arc<dyn Inode>, stat: &Stat) -> bool {
     let runs_as_another = stat.permissions & 0o4000 != 0 || stat.permissions & 0o2010 == 0o2010;
     who.owns(stat)
         || (stat.kind == FileType::Regular
             && !runs_as_another
-            && who.check(stat, Access::READ | Access::WRITE).is_ok())
+            && who.check_file(inode, stat, Access::READ | Access::WRITE).is_ok())
 }
 
 /// unlink(2), and with `directory` rmdir(2).
@@ -375,7 +412,9 @@ pub fn create_unnamed(
         return Err(ENOTDIR);
     }
     let owner = may_create(who, dir)?;
-    let inode = dir.inode().create_unnamed(permissions & 0o7777, owner, linkable)?;
+    let new = New::of(who, dir, permissions & 0o7777, false)?;
+    let inode = dir.inode().create_unnamed(new.permissions, owner, linkable)?;
+    new.finish(&inode)?;
     Dentry::unnamed(dir.mount(), inode, b"#tmpfile")
 }
 

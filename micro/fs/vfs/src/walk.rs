@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
         if self.who.has(Capability::DacOverride) {
             return Ok(());
         }
-        self.who.check(&dir.inode().stat()?, Access::EXECUTE)
+        self.who.check_file(dir.inode(), &dir.inode().stat()?, Access::EXECUTE)
     }
 
     pub(crate) fn up(&self, at: &Arc<Dentry>) -> Result<Arc<Dentry>> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changing what a file is: mode, owner, times, length, extended attributes, and storing it.
 
+use super::acl;
 use super::io::check_file_size;
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
@@ -133,7 +134,7 @@ impl Target {
             if !sets_now {
                 return Err(EPERM);
             }
-            who.check(&stat, Access::WRITE)?;
+            who.check_file(&self.inode, &stat, Access::WRITE)?;
         }
         self.inode.set_attr(&SetAttr { accessed: new[0], modified: new[1], ..SetAttr::default() })?;
         // One time alone is told as what sets it (Linux' fsnotify_change).
@@ -250,7 +251,7 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
         FileType::Regular => {}
         _ => return Err(EINVAL),
     }
-    files::credentials().check(&stat, Access::WRITE)?;
+    files::credentials().check_file(&target.inode, &stat, Access::WRITE)?;
     target.may_change()?;
     if crate::processes::run_file(&target.inode) {
         return Err(ETXTBSY);
@@ -411,7 +412,7 @@ fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
         if !matches!(stat.kind, FileType::Regular | FileType::Directory) {
             return Err(if writes { EPERM } else { ENODATA });
         }
-        return who.check(&stat, access);
+        return who.check_file(&target.inode, &stat, access);
     }
     if name.starts_with(b"trusted.") {
         return if who.has(Capability::SysAdmin) {
@@ -451,8 +452,16 @@ fn set(call: &Call<'_>, how: How) -> Result<usize> {
     }
     let value = call.ptr::<u8>(2).read_vec(size)?;
     let target = xattr_target(call, how)?;
-    check_xattr(&target, &name, Access::WRITE)?;
-    target.inode.set_xattr(&name, &value, flags)?;
+    match acl::kind(&name) {
+        Some(kind) => {
+            target.may_change()?;
+            acl::set(&target.inode, kind, &value)?;
+        }
+        None => {
+            check_xattr(&target, &name, Access::WRITE)?;
+            target.inode.set_xattr(&name, &value, flags)?;
+        }
+    }
     target.happened(notify::ATTRIB);
     Ok(0)
 }
@@ -470,6 +479,9 @@ fn answer(value: &[u8], to: UserPtr<u8>, size: usize) -> Result<usize> {
 fn get(call: &Call<'_>, how: How) -> Result<usize> {
     let name = xattr_name(call.ptr(1))?;
     let target = xattr_target(call, how)?;
+    if let Some(kind) = acl::kind(&name) {
+        return answer(&acl::get(&target.inode, kind)?, call.ptr(2), call.size(3));
+    }
     check_xattr(&target, &name, Access::READ)?;
     answer(&target.inode.get_xattr(&name)?, call.ptr(2), call.size(3))
 }
@@ -486,8 +498,16 @@ fn list(call: &Call<'_>, how: How) -> Result<usize> {
 fn remove(call: &Call<'_>, how: How) -> Result<usize> {
     let name = xattr_name(call.ptr(1))?;
     let target = xattr_target(call, how)?;
-    check_xattr(&target, &name, Access::WRITE)?;
-    target.inode.remove_xattr(&name)?;
+    match acl::kind(&name) {
+        Some(kind) => {
+            target.may_change()?;
+            acl::set(&target.inode, kind, &[])?;
+        }
+        None => {
+            check_xattr(&target, &name, Access::WRITE)?;
+            target.inode.remove_xattr(&name)?;
+        }
+    }
     target.happened(notify::ATTRIB);
     Ok(0)
 }

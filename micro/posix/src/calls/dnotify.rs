@@ -28,6 +28,8 @@ struct Notice {
     fd: i32,
     /// DN_*.
     wanted: AtomicU32,
+    /// Of the directory.
+    key: notify::Key,
 }
 
 /// By [`Description::id`].
@@ -70,18 +72,22 @@ impl Watch for Notice {
 
 impl Watcher for Notice {
     fn closed(&self, description: usize) {
-        let gone = NOTICES.lock().remove(&description);
-        drop(gone);
-        notify::tidy();
+        forget(description);
+    }
+}
+
+/// The description with that number wants no signals any more.
+fn forget(description: usize) {
+    let gone = NOTICES.lock().remove(&description);
+    if let Some(notice) = gone {
+        notify::remove(notice.key, Arc::as_ptr(&notice).cast());
     }
 }
 
 /// F_NOTIFY. What a description asks for adds up; DN_MULTISHOT keeps it after the first event.
 pub fn notify(fd: i32, description: &Arc<Description>, wanted: u32) -> Result<usize> {
     if wanted & !DN_MULTISHOT == 0 {
-        let gone = NOTICES.lock().remove(&description.id());
-        drop(gone);
-        notify::tidy();
+        forget(description.id());
         return Ok(0);
     }
     let place = description.place().filter(|place| place.is_directory()).ok_or(ENOTDIR)?;
@@ -93,10 +99,11 @@ pub fn notify(fd: i32, description: &Arc<Description>, wanted: u32) -> Result<us
         notice.wanted.fetch_or(wanted, Relaxed);
         return Ok(0);
     }
-    let notice =
-        Arc::new(Notice { description: Arc::downgrade(description), fd, wanted: AtomicU32::new(wanted) });
+    let key = notify::key(place.inode())?;
+    let wanted = AtomicU32::new(wanted);
+    let notice = Arc::new(Notice { description: Arc::downgrade(description), fd, key, wanted });
     let watch: Arc<dyn Watch> = notice.clone();
-    notify::add(place.inode(), Arc::downgrade(&watch))?;
+    notify::add(key, Arc::downgrade(&watch))?;
     let watcher: Arc<dyn Watcher> = notice.clone();
     description.watch(&watcher);
     NOTICES.lock().insert(description.id(), notice);

@@ -55,6 +55,9 @@ const LOCK_UN: i32 = 8;
 const LOCK_MAND: i32 = 32;
 const O_NONBLOCK: u32 = 0o4000;
 const O_DIRECT: u32 = 0o40000;
+const O_CLOEXEC: u32 = 0o2000000;
+const O_LARGEFILE: u32 = 0o100000;
+const TIOCGPTPEER: u32 = 0x5441;
 const FIONREAD: u32 = 0x541b;
 const FIONBIO: u32 = 0x5421;
 const FIONCLEX: u32 = 0x5450;
@@ -310,6 +313,18 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
             UserPtr::<u64>::new(argument).write(description.file().size()?)?;
             Ok(0)
         }
+        TIOCGPTPEER => open_peer(&description, argument as u32),
         _ => description.file().ioctl(command, argument),
     }
+}
+
+/// TIOCGPTPEER: a descriptor of a pseudo-terminal's slave, whatever is mounted at /dev/pts.
+fn open_peer(master: &Description, flags: u32) -> Result<usize> {
+    let (number, file) = devfs::open_peer(&**master.file(), flags)?;
+    // Its name, where there is one, is what ttyname(3) reads.
+    let place =
+        files::current().lookup(alloc::format!("/dev/pts/{number}").as_bytes(), &files::credentials());
+    let place = place.ok().filter(|place| place.kind() == FileType::CharDevice);
+    let slave = Description::new(file, flags | O_LARGEFILE, place);
+    files::current().descriptors.insert(slave, flags & O_CLOEXEC != 0).map(|fd| fd as usize)
 }

@@ -30,7 +30,7 @@ pub fn inotify_add_watch(call: &mut Call<'_>) -> Result<usize> {
     if mask & IN_ONLYDIR != 0 && !dentry.is_directory() {
         return Err(ENOTDIR);
     }
-    files::credentials().check(&dentry.inode().stat()?, Access::READ)?;
+    files::credentials().check_file(dentry.inode(), &dentry.inode().stat()?, Access::READ)?;
     instance.add(dentry.inode(), mask).map(|number| number as usize)
 }
 

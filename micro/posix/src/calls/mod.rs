@@ -2,6 +2,7 @@
 //! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
 
 #[cfg(feature = "aio")]
+mod acl;
 pub mod aio;
 pub mod arch;
 pub mod async_io;

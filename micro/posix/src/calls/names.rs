@@ -32,8 +32,7 @@ fn with_walk<T>(dirfd: i32, path: &[u8], f: impl FnOnce(&Walk<'_>) -> Result<T>)
 
 fn make(dirfd: i32, path: UserPtr<u8>, kind: FileType, mode: u32, rdev: u64) -> Result<usize> {
     let path = read_path(path, false)?;
-    let permissions = mode & 0o7777 & !files::current().umask();
-    with_walk(dirfd, &path, |walk| ops::create(walk, &path, kind, permissions, rdev)).map(|_| 0)
+    with_walk(dirfd, &path, |walk| ops::create(walk, &path, kind, mode & 0o7777, rdev)).map(|_| 0)
 }
 
 pub fn mkdir(call: &mut Call<'_>) -> Result<usize> {
@@ -279,7 +278,7 @@ fn directory(dentry: Arc<Dentry>) -> Result<Arc<Dentry>> {
     if !dentry.is_directory() {
         return Err(ENOTDIR);
     }
-    files::credentials().check(&dentry.inode().stat()?, Access::EXECUTE)?;
+    files::credentials().check_file(dentry.inode(), &dentry.inode().stat()?, Access::EXECUTE)?;
     Ok(dentry)
 }
 

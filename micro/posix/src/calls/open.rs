@@ -93,7 +93,7 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
     let files = files::current();
     let (root, start, who) = (files.root(), files.start(dirfd, path)?, files::credentials());
     let walk = Walk { root: &root, start: &start, who: &who, resolve };
-    let permissions = mode & 0o7777 & !files.umask();
+    let permissions = mode & 0o7777;
     let mut flags = flags;
     if flags & O_PATH != 0 {
         flags &= O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -124,8 +124,8 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
         let description = Description::new(file, flags, Some(dentry));
         return files::current().descriptors.insert(description, flags & O_CLOEXEC != 0);
     }
-    let writes = ops::wanted(flags).contains(Access::WRITE);
-    if writes && dentry.kind() == FileType::Regular && processes::run_file(dentry.inode()) {
+    let writes = ops::wanted(flags).contains(Access::WRITE) && dentry.kind() == FileType::Regular;
+    if writes && processes::run_file(dentry.inode()) {
         return Err(ETXTBSY);
     }
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
@@ -134,6 +134,9 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
         unmap_behind(before, 0);
     }
     let description = Description::new(file, flags, Some(dentry).filter(|dentry| !dentry.is_open_file()));
+    if writes && flags & O_ACCMODE != 0 {
+        description.note_writer();
+    }
     description.happened(notify::OPEN);
     if before.is_some_and(|before| before.kind == FileType::Regular) {
         description.happened(notify::MODIFY);

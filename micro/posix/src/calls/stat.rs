@@ -148,19 +148,23 @@ fn check_access(dirfd: i32, path: &[u8], mode: u32, flags: u32) -> Result<usize>
         return Err(EINVAL);
     }
     let who = if flags & AT_EACCESS != 0 { files::credentials() } else { files::real_credentials() };
-    let (stat, read_only) = if path.is_empty() {
+    let (stat, inode, read_only) = if path.is_empty() {
         let description = files::current().descriptors.get_any(dirfd)?;
-        (description.file().stat()?, description.place().is_some_and(|p| p.mount().is_read_only()))
+        let inode = description.inode().cloned();
+        (description.file().stat()?, inode, description.place().is_some_and(|p| p.mount().is_read_only()))
     } else {
         let dentry = lookup_as(&who, dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0)?;
-        (dentry.inode().stat()?, dentry.mount().is_read_only())
+        (dentry.inode().stat()?, Some(dentry.inode().clone()), dentry.mount().is_read_only())
     };
     let access = Access(mode);
     let is_stored = matches!(stat.kind, FileType::Regular | FileType::Directory | FileType::Symlink);
     if access.contains(Access::WRITE) && read_only && is_stored {
         return Err(EROFS);
     }
-    who.check(&stat, access).map(|()| 0)
+    match inode {
+        Some(inode) => who.check_file(&inode, &stat, access).map(|()| 0),
+        None => who.check(&stat, access).map(|()| 0),
+    }
 }
 
 pub fn access(call: &mut Call<'_>) -> Result<usize> {

@@ -57,7 +57,7 @@ fn open() -> Result<Arc<dyn File>> {
     let (root, start, who) = (files.root(), files.start(AT_FDCWD, NAME)?, files::credentials());
     let walk = Walk { root: &root, start: &start, who: &who, resolve: Resolve::default() };
     let flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_NOFOLLOW;
-    let dentry = ops::open(&walk, NAME, flags, 0o600 & !files.umask())?.dentry;
+    let dentry = ops::open(&walk, NAME, flags, 0o600)?.dentry;
     let stat = dentry.inode().stat()?;
     if stat.kind != FileType::Regular || stat.links != 1 || stat.uid != who.uid {
         return Err(EPERM);

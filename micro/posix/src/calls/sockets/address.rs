@@ -45,6 +45,7 @@ impl Names for Paths {
     }
 
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {
+        // Cut by the umask even where the directory has a default access control list (Linux' unix_bind_bsd).
         let permissions = 0o777 & !files::current().umask();
         let made = with_walk(path, |walk, _| ops::create(walk, path, FileType::Socket, permissions, 0));
         match made {
@@ -58,7 +59,7 @@ impl Names for Paths {
         with_walk(path, |walk, who| {
             let dentry = walk.lookup(path, true)?;
             let inode = dentry.inode().clone();
-            who.check(&inode.stat()?, Access::WRITE)?;
+            who.check_file(&inode, &inode.stat()?, Access::WRITE)?;
             Ok(inode)
         })
     }

@@ -10,9 +10,9 @@ use super::interval::Interval;
 use crate::process::Process;
 use abi::{Events, Result};
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_sched::{TimerId, Waiter};
+use ordered::Map;
 
 /// Processor time is looked at no oftener than this.
 const CPU_CLOCK_STEP_NS: u64 = 1_000_000;
@@ -33,13 +33,13 @@ impl<T: Expires> Waiter for Callback<T> {
     }
 }
 
-/// Timers that wait for a time of the wall clock, which may be set.
-static OF_DAY: SpinLock<Vec<Weak<dyn Waiter>>> = SpinLock::new(Vec::new());
+/// Timers that wait for a time of the wall clock, which may be set, by the address of each.
+static OF_DAY: SpinLock<Map<usize, Weak<dyn Waiter>>> = SpinLock::new(Map::new());
 
 /// The wall clock was set: timers that wait for one of its times are set again.
 pub fn clock_was_set() {
     let timers = core::mem::take(&mut *OF_DAY.lock());
-    for timer in timers.iter().filter_map(Weak::upgrade) {
+    for timer in timers.values().filter_map(Weak::upgrade) {
         timer.wake(Events::NONE);
     }
 }
@@ -125,12 +125,11 @@ impl Alarm {
     }
 
     fn note_of_day(&self) {
-        let mut timers = OF_DAY.lock();
-        let known = |t: &Weak<dyn Waiter>| core::ptr::addr_eq(t.as_ptr(), Arc::as_ptr(&self.callback));
-        timers.retain(|t| t.strong_count() > 0);
-        if !timers.iter().any(known) {
-            timers.push(Arc::downgrade(&self.callback));
-        }
+        OF_DAY.lock().insert(self.key_of_day(), Arc::downgrade(&self.callback));
+    }
+
+    fn key_of_day(&self) -> usize {
+        Arc::as_ptr(&self.callback).cast::<()>() as usize
     }
 
     /// In [`Expires::expired`]: true when the time has come. (A clock of processor time may have stood still; then
@@ -174,5 +173,6 @@ impl Alarm {
 impl Drop for Alarm {
     fn drop(&mut self) {
         self.replace(Interval::default());
+        OF_DAY.lock().remove(&self.key_of_day());
     }
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Access control lists as extended attributes: `system.posix_acl_access` and `system.posix_acl_default` (acl(5)).
+
+use crate::files;
+use abi::{Result, errno::*};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_fs::{Acl, AclKind, FileType, Inode};
+use vfs::Capability;
+
+const S_ISGID: u32 = 0o2000;
+
+/// Which list the attribute of that name is, if it is one.
+pub fn kind(name: &[u8]) -> Option<AclKind> {
+    match name {
+        b"system.posix_acl_access" => Some(AclKind::Access),
+        b"system.posix_acl_default" => Some(AclKind::Default),
+        _ => None,
+    }
+}
+
+/// The attribute's value; `ENODATA` without a list.
+pub fn get(inode: &Arc<dyn Inode>, kind: AclKind) -> Result<Vec<u8>> {
+    if inode.kind()? == FileType::Symlink {
+        return Err(EOPNOTSUPP);
+    }
+    inode.acl(kind)?.ok_or(ENODATA)?.to_bytes()
+}
+
+/// Sets the list, or takes it away where the value has no entries. The owner may.
+pub fn set(inode: &Arc<dyn Inode>, kind: AclKind, value: &[u8]) -> Result<()> {
+    let acl = Acl::parse(value)?;
+    let (stat, who) = (inode.stat()?, files::credentials());
+    if stat.kind == FileType::Symlink {
+        return Err(EOPNOTSUPP);
+    }
+    // A file system without lists says so before anything else.
+    inode.acl(kind)?;
+    if !who.owns(&stat) {
+        return Err(EPERM);
+    }
+    if kind == AclKind::Default && stat.kind != FileType::Directory {
+        return if acl.is_some() { Err(EACCES) } else { Ok(()) };
+    }
+    let permissions = match (&acl, kind) {
+        (Some(acl), AclKind::Access) => {
+            let keeps_group = who.has(Capability::Fsetid) || who.is_in_group(stat.gid);
+            let special = stat.permissions & 0o7000 & if keeps_group { u32::MAX } else { !S_ISGID };
+            Some(special | acl.mode())
+        }
+        _ => None,
+    };
+    // What the permission bits say alone is kept in them alone.
+    let acl = acl.filter(|acl| kind == AclKind::Default || !acl.is_trivial());
+    inode.set_acl(kind, acl.map(Arc::new), permissions)
+}
