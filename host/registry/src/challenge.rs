@@ -11,7 +11,11 @@ const MAX_HEADER: usize = 8192;
 pub enum Challenge {
     Basic,
     /// A token from elsewhere.
-    Bearer { realm: String, service: Option<String>, scope: Option<String> },
+    Bearer {
+        realm: String,
+        service: Option<String>,
+        scope: Option<String>,
+    },
 }
 
 /// The challenge to answer among those of a WWW-Authenticate header: a token if one is to be had.

@@ -287,7 +287,9 @@ fn ask_helper(helper: &str, registry: &str) -> Result<Option<Credentials>> {
         .stderr(Stdio::null())
         .spawn();
     let mut child = spawned.map_err(|e| {
-        let text = format!("the credential helper {program} cannot be started ({e}): install it, or use `unilith login`");
+        let text = format!(
+            "the credential helper {program} cannot be started ({e}): install it, or use `unilith login`"
+        );
         RegistryError::new(ErrorKind::Settings, text)
     })?;
     let key = if registry == DOCKER_HUB { DOCKER_HUB_KEY } else { registry };
@@ -340,7 +342,6 @@ fn talk(child: &mut Child, key: &str) -> Option<Vec<u8>> {
     }
     reader.join().ok()?.ok()
 }
-
 
 #[cfg(test)]
 mod tests {

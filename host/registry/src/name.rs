@@ -40,7 +40,9 @@ impl Name {
                 Err(_) if bare.chars().any(|c| c.is_ascii_uppercase()) => {
                     "a repository has small letters, digits and . _ - / only"
                 }
-                Err(_) => "write [REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST], for example docker.io/library/redis:7",
+                Err(_) => {
+                    "write [REGISTRY[:PORT]/]NAME[:TAG][@sha256:DIGEST], for example docker.io/library/redis:7"
+                }
             }
         };
         fail!(Name, "`{short}` is no name of an image: {why}")

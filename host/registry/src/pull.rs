@@ -119,8 +119,8 @@ impl Registries {
         let mut blobs = vec![(self.store.put(&manifest.bytes)?, manifest.bytes.len() as u64)];
         let mut missing = Vec::new();
         let mut seen = BTreeSet::new();
-        for (what, descriptor) in
-            std::iter::once(("configuration", image.config())).chain(image.layers().iter().map(|l| ("layer", l)))
+        for (what, descriptor) in std::iter::once(("configuration", image.config()))
+            .chain(image.layers().iter().map(|l| ("layer", l)))
         {
             let digest = descriptor.digest().to_string();
             if hexadecimal(&digest).is_none() {
@@ -140,7 +140,10 @@ impl Registries {
         self.fetch(session, &missing, total, progress)?;
         let config = image.config().digest().to_string();
         let Some(bytes) = self.store.read(&config, MAX_CONFIG) else {
-            fail!(Corrupt, "the configuration {config} in the store is damaged: `unilith rmi` and pull again");
+            fail!(
+                Corrupt,
+                "the configuration {config} in the store is damaged: `unilith rmi` and pull again"
+            );
         };
         let record = Record {
             name: name.to_string(),
@@ -155,7 +158,13 @@ impl Registries {
         Ok((record, total))
     }
 
-    fn fetch(&self, mut session: Session, missing: &[Blob], total: u64, progress: &dyn Progress) -> Result<()> {
+    fn fetch(
+        &self,
+        mut session: Session,
+        missing: &[Blob],
+        total: u64,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let done = AtomicU64::new(0);
         // One after the other: a registry gives one connection most of what it gives.
         let shown = Mutex::new(Instant::now());
@@ -184,49 +193,56 @@ impl Registries {
             let range = format!("bytes={begin}-");
             let headers = [("range", range.as_str())];
             let headers = if begin > 0 { &headers[..] } else { &[] };
-            let result = session.get(&named, &format!("blobs/{digest}"), headers, false).and_then(|response| {
-                if begin > 0 && (response.status() != StatusCode::PARTIAL_CONTENT || !begins_at(&response, begin)) {
-                    // It sends all of it again.
-                    pending.clear()?;
-                }
-                let patience = session.patience();
-                let mut reader = response.into_body().into_reader();
-                let mut piece = vec![0; PIECE];
-                let (mut since, mut bytes) = (Instant::now(), 0);
-                loop {
-                    let count = match reader.read(&mut piece) {
-                        Ok(0) => break,
-                        Ok(count) => count as u64,
-                        Err(e) => return Err(broken_body(session, &named, e)),
-                    };
-                    if pending.written + count > *size {
-                        fail!(Corrupt, "{}: {named} has more than the {size} bytes that its manifest says", session.host());
+            let result =
+                session.get(&named, &format!("blobs/{digest}"), headers, false).and_then(|response| {
+                    if begin > 0
+                        && (response.status() != StatusCode::PARTIAL_CONTENT || !begins_at(&response, begin))
+                    {
+                        // It sends all of it again.
+                        pending.clear()?;
                     }
-                    pending.write(&piece[..count as usize])?;
-                    add(count);
-                    bytes += count;
-                    if since.elapsed() > patience {
-                        if bytes < LEAST_BYTES {
+                    let patience = session.patience();
+                    let mut reader = response.into_body().into_reader();
+                    let mut piece = vec![0; PIECE];
+                    let (mut since, mut bytes) = (Instant::now(), 0);
+                    loop {
+                        let count = match reader.read(&mut piece) {
+                            Ok(0) => break,
+                            Ok(count) => count as u64,
+                            Err(e) => return Err(broken_body(session, &named, e)),
+                        };
+                        if pending.written + count > *size {
                             fail!(
-                                Network,
-                                "{}: {named} stalled: {bytes} bytes in {} s",
-                                session.host(),
-                                patience.as_secs()
+                                Corrupt,
+                                "{}: {named} has more than the {size} bytes that its manifest says",
+                                session.host()
                             );
                         }
-                        (since, bytes) = (Instant::now(), 0);
+                        pending.write(&piece[..count as usize])?;
+                        add(count);
+                        bytes += count;
+                        if since.elapsed() > patience {
+                            if bytes < LEAST_BYTES {
+                                fail!(
+                                    Network,
+                                    "{}: {named} stalled: {bytes} bytes in {} s",
+                                    session.host(),
+                                    patience.as_secs()
+                                );
+                            }
+                            (since, bytes) = (Instant::now(), 0);
+                        }
                     }
-                }
-                if pending.written < *size {
-                    fail!(
-                        Network,
-                        "{}: {named} ended after {} of {size} bytes",
-                        session.host(),
-                        pending.written
-                    );
-                }
-                Ok(())
-            });
+                    if pending.written < *size {
+                        fail!(
+                            Network,
+                            "{}: {named} ended after {} of {size} bytes",
+                            session.host(),
+                            pending.written
+                        );
+                    }
+                    Ok(())
+                });
             match result {
                 Ok(()) => break,
                 Err(e) if e.kind == ErrorKind::Network && attempt < TRIES => pause(attempt),
@@ -250,12 +266,7 @@ struct Document {
 }
 
 /// Gets a manifest or an index and checks its digest, where one is known.
-fn document(
-    session: &mut Session,
-    what: &str,
-    wanted: &str,
-    size: Option<u64>,
-) -> Result<Document> {
+fn document(session: &mut Session, what: &str, wanted: &str, size: Option<u64>) -> Result<Document> {
     let accept = [MANIFEST, INDEX].concat().join(", ");
     let path = format!("manifests/{wanted}");
     let mut response = session.get(what, &path, &[("accept", &accept)], true)?;
@@ -274,7 +285,11 @@ fn document(
         fail!(Corrupt, "{host}: the digest of what was sent as manifest is {found}, and not {expected}");
     }
     if size.is_some_and(|size| size != bytes.len() as u64) {
-        fail!(Corrupt, "{host}: the manifest {found} has {} bytes, and not as many as its index says", bytes.len());
+        fail!(
+            Corrupt,
+            "{host}: the manifest {found} has {} bytes, and not as many as its index says",
+            bytes.len()
+        );
     }
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]

@@ -92,7 +92,9 @@ impl Session {
                     first = Some(error);
                 }
                 // A plain registry answers nothing to TLS: what it said in its own language explains more.
-                Err(error) => return Err(first.filter(|_| error.kind == ErrorKind::Network).unwrap_or(error)),
+                Err(error) => {
+                    return Err(first.filter(|_| error.kind == ErrorKind::Network).unwrap_or(error));
+                }
             }
         }
         fail!(Network, "{}: no way to speak to it", endpoint.host)
@@ -237,7 +239,8 @@ impl Session {
         }
         let answer = self.tries(|| match &self.credentials {
             Some(Credentials::Token(token)) => {
-                let more = [("grant_type", "refresh_token"), ("refresh_token", token), ("client_id", "unilith")];
+                let more =
+                    [("grant_type", "refresh_token"), ("refresh_token", token), ("client_id", "unilith")];
                 let request = self.agent.post(realm).config().timeout_global(Some(self.patience * 2)).build();
                 request.send_form(parameters.iter().copied().chain(more))
             }

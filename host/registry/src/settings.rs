@@ -73,9 +73,8 @@ impl Settings {
 
     /// Adds the text of a file; a registry with the same prefix as one before replaces that.
     pub fn add(&mut self, text: &str, file: &str) -> Result<()> {
-        let more: Settings = toml::from_str(text).map_err(|e| {
-            RegistryError::new(ErrorKind::Settings, format!("{file}: {}", e.message()))
-        })?;
+        let more: Settings = toml::from_str(text)
+            .map_err(|e| RegistryError::new(ErrorKind::Settings, format!("{file}: {}", e.message())))?;
         for registry in more.registry {
             let Some(prefix) = registry.prefix.clone().or(registry.location.clone()) else {
                 fail!(Settings, "{file}: a [[registry]] has neither prefix nor location");
@@ -108,11 +107,17 @@ impl Settings {
             };
             if !skipped {
                 let place = at(&format!("{}{rest}", mirror.location))?;
-                endpoints.push(Endpoint { insecure: mirror.insecure || place.insecure, is_mirror: true, ..place });
+                endpoints.push(Endpoint {
+                    insecure: mirror.insecure || place.insecure,
+                    is_mirror: true,
+                    ..place
+                });
             }
         }
         let place = match &registry.location {
-            Some(location) if registry.prefix.as_deref() != Some(location) => at(&format!("{location}{rest}"))?,
+            Some(location) if registry.prefix.as_deref() != Some(location) => {
+                at(&format!("{location}{rest}"))?
+            }
             _ => plain(name),
         };
         endpoints.push(Endpoint { insecure: registry.insecure || place.insecure, ..place });

@@ -148,7 +148,8 @@ impl Store {
     /// Notes what a name stands for now.
     pub(crate) fn record(&self, record: &Record) -> Result<()> {
         let path = self.record_path(&record.name)?;
-        let text = serde_json::to_vec(record).map_err(|e| RegistryError::new(ErrorKind::Io, e.to_string()))?;
+        let text =
+            serde_json::to_vec(record).map_err(|e| RegistryError::new(ErrorKind::Io, e.to_string()))?;
         let new = path.with_file_name(format!(
             "{TEMPORARY}{}.{}",
             process::id(),
@@ -317,10 +318,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         let wanted = digest_of(b"right");
-        for (bytes, parts) in [
-            (&b"wrong"[..], vec![digest_of(b"wrong"), wanted.clone()]),
-            (b"short", vec!["and not 9".into()]),
-        ] {
+        for (bytes, parts) in
+            [(&b"wrong"[..], vec![digest_of(b"wrong"), wanted.clone()]), (b"short", vec!["and not 9".into()])]
+        {
             let mut pending = store.begin().unwrap();
             pending.write(bytes).unwrap();
             let size = if bytes == b"short" { 9 } else { 5 };
@@ -345,7 +345,9 @@ mod tests {
     fn only_digests_are_names_of_files() {
         let x = "x".repeat(64);
         let upper = "A".repeat(64);
-        for text in ["", "sha256:", "sha256:../../etc/passwd", &format!("sha256:{x}"), &format!("sha256:{upper}")] {
+        for text in
+            ["", "sha256:", "sha256:../../etc/passwd", &format!("sha256:{x}"), &format!("sha256:{upper}")]
+        {
             assert!(hexadecimal(text).is_none(), "{text}");
         }
     }
