@@ -48,6 +48,12 @@ impl From<unilith_image::ImageError> for Fault {
     }
 }
 
+impl From<unilith_registry::RegistryError> for Fault {
+    fn from(error: unilith_registry::RegistryError) -> Fault {
+        Fault::new(error.to_string())
+    }
+}
+
 /// For `map_err` after an operation on a file: `cannot read /x: no such file`.
 pub fn file(doing: &str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Fault {
     let text = format!("cannot {doing} {}", path.display());

@@ -3,11 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 25] = [
-    (
-        "pull",
-        "nothing is pulled: `unilith run debian:PACKAGE` fetches what it needs, `unilith run oci:FILE` takes an image from `docker save`",
-    ),
+const VERBS: [(&str, &str); 24] = [
     ("push", "images stay on this computer; `unilith build` writes a directory that boots elsewhere"),
     ("login", "there is no registry to log in to"),
     ("logout", "there is no registry to log out of"),
@@ -46,12 +42,11 @@ const VERBS: [(&str, &str); 25] = [
     ("ls", "use `unilith ps`"),
 ];
 
-const FLAGS: [(&str, &str); 25] = [
+const FLAGS: [(&str, &str); 24] = [
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
     ("--security-opt", "the machine itself is the boundary"),
-    ("--pull", "nothing is pulled; --offline uses only what is in the cache"),
     ("--platform", "programs are x86-64"),
     ("--gpus", "there are no devices of this host in machines"),
     ("--device", "there are no devices of this host in machines"),
@@ -113,7 +108,7 @@ mod tests {
 
     #[test]
     fn dockers_words_are_answered() {
-        assert!(verb("pull").unwrap().contains("debian:PACKAGE"));
+        assert!(verb("save").unwrap().contains("commit NAME FILE"));
         assert!(flag("--gpus=all").is_some() && flag("--publish").is_none() && verb("run").is_none());
     }
 }

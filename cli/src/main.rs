@@ -25,6 +25,7 @@ mod object;
 mod output;
 mod prepare;
 mod progress;
+mod registries;
 mod repository;
 mod session;
 mod snapshot;
@@ -84,6 +85,8 @@ enum Verb {
     Diff(verbs::diff::Args),
     /// Write an image of a running machine's files
     Commit(verbs::commit::Args),
+    /// Get images from registries
+    Pull(verbs::pull::Args),
     /// List the images in the cache
     Images(verbs::images::Args),
     /// List, make and remove directories of this host that have a name
@@ -195,6 +198,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Cp(args) => verbs::cp::act(&store, &args),
         Verb::Diff(args) => verbs::diff::act(&store, &args),
         Verb::Commit(args) => verbs::commit::act(&store, &args),
+        Verb::Pull(args) => verbs::pull::act(&args),
         Verb::Images(args) => verbs::images::act(&store, &args),
         Verb::Volume(args) => verbs::volume::act(&store, &args),
         Verb::Network(args) => verbs::network::act(&store, &args),

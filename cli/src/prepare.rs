@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use unilith_image::{
-    Base, Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Reference, Request, Size,
+    Base, Build, Cache, Catalogue, Image, ImageConfig, Linked, Manifest, Pull, Reference, Request, Size,
     is_own_volume, signal_number,
 };
 use unilith_linux::{PLACES, Recipe, Target};
@@ -167,6 +167,9 @@ pub struct Flags {
     /// Use only what is in the cache
     #[arg(long)]
     pub offline: bool,
+    /// When a registry is asked for an image of it: always, missing (this computer has none of that name) or never
+    #[arg(long, value_name = "WHEN", default_value = "missing", hide_default_value = true, value_parser = pull)]
+    pub pull: Pull,
 }
 
 fn kernel_kind(text: &str) -> std::result::Result<KernelKind, String> {
@@ -174,6 +177,15 @@ fn kernel_kind(text: &str) -> std::result::Result<KernelKind, String> {
         "micro" => Ok(KernelKind::Micro),
         "linux" => Ok(KernelKind::Linux),
         _ => Err("it is micro or linux".into()),
+    }
+}
+
+fn pull(text: &str) -> std::result::Result<Pull, String> {
+    match text {
+        "always" => Ok(Pull::Always),
+        "missing" => Ok(Pull::Missing),
+        "never" => Ok(Pull::Never),
+        _ => Err("it is always, missing or never".into()),
     }
 }
 
@@ -331,6 +343,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         kernel: kernel.boot,
         symbols: Some(kernel.symbols),
         initrd: image.root.clone(),
+        image: image.manifest.clone(),
         memory,
         cpus: processors(flags, config.cpus, platform, &set)?,
         args: config.args.clone(),
@@ -473,6 +486,8 @@ pub fn gather(
     request.linked = linked;
     request.base = flags.base;
     request.offline = flags.offline;
+    request.puller = Some(crate::registries::find);
+    request.pull = flags.pull;
     request.runner = Some(crate::generators::run);
     Ok(unilith_image::gather(&request, &cache()?, progress)?)
 }
@@ -560,7 +575,16 @@ fn ready_made(path: &Path, words: &[String], env: Vec<(String, String)>) -> Resu
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let config =
         ImageConfig { args: words.to_vec(), env, cwd: "/".into(), stop_signal: 15, ..ImageConfig::default() };
-    Ok(Image { root, digest: String::new(), size, name, config, programs: Vec::new(), warnings: Vec::new() })
+    Ok(Image {
+        root,
+        digest: String::new(),
+        size,
+        name,
+        config,
+        manifest: None,
+        programs: Vec::new(),
+        warnings: Vec::new(),
+    })
 }
 
 /// Ports the program is known to serve, to be published on this host's loopback address where they are free.

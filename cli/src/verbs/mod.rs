@@ -31,6 +31,7 @@ pub mod pause;
 pub mod port;
 pub mod profile;
 pub mod ps;
+pub mod pull;
 pub mod rename;
 pub mod rm;
 pub mod run;

@@ -87,6 +87,9 @@ pub(crate) struct Facts {
     pub health: Option<ImageHealth>,
     pub ready: Option<Ready>,
     pub manifest: Option<Manifest>,
+    /// Digest of the manifest, of an image of a registry.
+    #[serde(default)]
+    pub stored: Option<String>,
     pub warnings: Vec<String>,
     /// Programs that are still to be run in the image; they make a part of it.
     #[serde(skip)]
@@ -318,6 +321,7 @@ impl Facts {
             digest: self.digest.clone(),
             size: self.size,
             name: self.name.clone(),
+            manifest: self.stored.clone(),
             config: ImageConfig {
                 args,
                 env,

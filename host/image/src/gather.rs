@@ -13,7 +13,7 @@ use crate::{
     layers, libraries, maintainer,
     manifest::{Manifest, signal_number},
     pattern,
-    request::{Base, Image, Linked, Progress, Reference, Request},
+    request::{Base, Image, Linked, Progress, Pull, Reference, Request, Stored},
     service, services,
     tree::{Content, Kind, Meta, Tree},
 };
@@ -32,7 +32,14 @@ const GATHERER: &str = env!("UNILITH_GATHERER");
 
 /// Gathers what the request names. An image that is in the cache already is not written again.
 pub fn gather(request: &Request, cache: &Cache, progress: &dyn Progress) -> Result<Image> {
-    let sources = Sources { request, cache, progress, sets: RefCell::default(), told: RefCell::default() };
+    let sources = Sources {
+        request,
+        cache,
+        progress,
+        sets: RefCell::default(),
+        pulled: RefCell::default(),
+        told: RefCell::default(),
+    };
     let mut facts = sources.facts()?;
     facts.warnings.extend(sources.told.take());
     // What a run met on its way is not part of what the archive is.
@@ -49,6 +56,8 @@ struct Sources<'a> {
     progress: &'a dyn Progress,
     /// Packages found in this run.
     sets: RefCell<BTreeMap<Vec<String>, Rc<debian::Set>>>,
+    /// Images of registries found in this run.
+    pulled: RefCell<BTreeMap<String, Rc<Stored>>>,
     /// What the user is told of this run alone.
     told: RefCell<Vec<String>>,
 }
@@ -79,6 +88,22 @@ impl Sources<'_> {
         let set = Rc::new(debian::resolve(wanted, self.cache, self.request.offline, self.progress)?);
         self.sets.borrow_mut().insert(wanted.to_vec(), set.clone());
         Ok(set)
+    }
+
+    /// An image of a registry, from there if need be.
+    fn stored(&self, name: &str) -> Result<Rc<Stored>> {
+        if let Some(found) = self.pulled.borrow().get(name) {
+            return Ok(found.clone());
+        }
+        let Some(puller) = self.request.puller else {
+            fail!(NotFound, "{name}: images of registries are got by the command alone");
+        };
+        let when = if self.request.offline { Pull::Never } else { self.request.pull };
+        let found = puller(name, when, self.progress);
+        let found = Rc::new(found.map_err(|why| ImageError::new(ErrorKind::NotFound, why))?);
+        self.told.borrow_mut().extend(found.notes.iter().cloned());
+        self.pulled.borrow_mut().insert(name.to_string(), found.clone());
+        Ok(found)
     }
 
     fn extent(&self, project: Option<&Project>) -> Extent {
@@ -225,6 +250,7 @@ impl Sources<'_> {
         // A bare or relative path is looked for beside the settings file.
         Ok(match reference {
             Ok(Reference::Debian(packages)) => Reference::Debian(packages),
+            Ok(Reference::Registry(name)) if !folder.join(&name).exists() => Reference::Registry(name),
             Ok(Reference::Catalogue(name)) if !folder.join(&name).exists() => Reference::Catalogue(name),
             _ => {
                 let (prefix, path) = match text.split_once(':') {
@@ -270,6 +296,11 @@ impl Sources<'_> {
                 {
                     add(&number.to_le_bytes());
                 }
+            }
+            Reference::Registry(name) => {
+                let image = self.stored(name)?;
+                add(image.name.as_bytes());
+                add(image.manifest.as_bytes());
             }
             Reference::Directory(path) => {
                 let real = fs::canonicalize(path).map_err(|e| ImageError::io("read", path, &e))?;
@@ -326,6 +357,13 @@ impl Sources<'_> {
             Reference::Elf(path) => elf_file(path, tree),
             Reference::Directory(path) => directory(path, tree),
             Reference::Oci(path) => oci(path, self.progress, tree),
+            Reference::Registry(name) => {
+                let image = self.stored(name)?;
+                let config = layers::load_stored(&image, self.progress, tree)?;
+                let mut facts = of_config(config, &image.name, name, tree)?;
+                facts.stored = Some(image.manifest.clone());
+                Ok(facts)
+            }
             Reference::Catalogue(name) => {
                 fail!(Settings, "{name}: a catalogue entry cannot be laid over another source")
             }
@@ -570,24 +608,31 @@ fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {
         fail!(NotFound, "{}: no such file or directory", path.display());
     }
     let config = layers::load(path, progress, tree)?;
+    let name = path.file_name().map_or("image".into(), |n| n.to_string_lossy().into_owned());
+    let name = [".gz", ".tgz", ".tar"]
+        .iter()
+        .fold(name, |n, end| n.strip_suffix(end).map(str::to_string).unwrap_or(n));
+    of_config(config, &name, &path.display().to_string(), tree)
+}
+
+/// What the configuration of an image says. `from` is for messages.
+fn of_config(config: layers::RunConfig, name: &str, from: &str, tree: &mut Tree) -> Result<Facts> {
     // Container runtimes lay their own over these; here the kernel writes them where there are none.
     for file in ["/etc/resolv.conf", "/etc/hostname"] {
         tree.remove(Path::new(file));
     }
     etc::complete(tree, false)?;
-    let name = path.file_name().map_or("image".into(), |n| n.to_string_lossy().into_owned());
-    let name = [".gz", ".tgz", ".tar"]
-        .iter()
-        .fold(name, |n, end| n.strip_suffix(end).map(str::to_string).unwrap_or(n));
     let mut facts = Facts {
-        name,
+        name: name.to_string(),
         words: Words::Command,
         fixed_args: config.entrypoint.unwrap_or_default(),
         args: config.cmd.unwrap_or_default(),
         cwd: config.working_dir.filter(|d| !d.is_empty()),
         user: config.user.filter(|u| !u.is_empty()),
         volumes: config.volumes.unwrap_or_default().into_keys().collect(),
-        no_program: "the image has neither entrypoint nor command: name a program, as in `unilith run oci:PATH -- /bin/sh`".into(),
+        no_program:
+            "the image has neither entrypoint nor command: name a program, as in `unilith run IMAGE /bin/sh`"
+                .into(),
         ..Facts::default()
     };
     for variable in config.env.unwrap_or_default() {
@@ -597,19 +642,17 @@ fn oci(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<Facts> {
     for port in config.exposed_ports.unwrap_or_default().into_keys() {
         match port.parse() {
             Ok(port) => facts.ports.push(port),
-            Err(error) => facts.warnings.push(format!("{}: exposed {error}", path.display())),
+            Err(error) => facts.warnings.push(format!("{from}: exposed {error}")),
         }
     }
     match config.healthcheck.map_or(Ok(None), layers::HealthConfig::check) {
         Ok(health) => facts.health = health,
-        Err(kind) => {
-            facts.warnings.push(format!("{}: unknown health check `{kind}`, it is not run", path.display()))
-        }
+        Err(kind) => facts.warnings.push(format!("{from}: unknown health check `{kind}`, it is not run")),
     }
     if let Some(text) = config.stop_signal.filter(|s| !s.is_empty()) {
         facts.stop_signal = signal_number(&text);
         if facts.stop_signal.is_none() {
-            facts.warnings.push(format!("{}: unknown stop signal `{text}`, SIGTERM is used", path.display()));
+            facts.warnings.push(format!("{from}: unknown stop signal `{text}`, SIGTERM is used"));
         }
     }
     Ok(facts)

@@ -6,7 +6,7 @@ use crate::{
     archive::{self, MAX_UNPACKED, Rules},
     cache::{digest, hex},
     error::{ErrorKind, ImageError, Result, fail},
-    request::{ImageHealth, Progress},
+    request::{ImageHealth, Progress, Stored},
     tree::Tree,
 };
 use serde::Deserialize;
@@ -263,33 +263,76 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-/// Unpacks an image and returns its configuration.
+/// Where a layer is in an image.
+enum Layer {
+    Blob(String),
+    File(String),
+}
+
+impl Source {
+    fn need(&self, path: &str) -> Result<Arc<[u8]>> {
+        let name = &self.name;
+        match self.file(path)? {
+            Some(bytes) => Ok(bytes),
+            None => fail!(Corrupt, "{name}: incomplete image: {path} is missing; save the image again"),
+        }
+    }
+
+    fn layer(&self, layer: &Layer) -> Result<Arc<[u8]>> {
+        match layer {
+            Layer::Blob(digest) => self.blob(digest),
+            Layer::File(path) => self.need(path),
+        }
+    }
+
+    /// Configuration and layers that a manifest names.
+    fn parts(&self, manifest: OciManifest) -> Result<(Arc<[u8]>, Vec<Layer>)> {
+        let layers = manifest.layers.into_iter().map(|l| Layer::Blob(l.digest)).collect();
+        Ok((self.blob(&manifest.config.digest)?, layers))
+    }
+}
+
+/// Unpacks an image of a layout or an archive and returns its configuration.
 pub(crate) fn load(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Result<RunConfig> {
     progress.step("reading the image");
     let source = Source::open(path)?;
     let name = source.name.clone();
-    let (config, layers): (Arc<[u8]>, Vec<Arc<[u8]>>) = if let Some(index) = source.file("index.json")? {
+    let (config, layers) = if let Some(index) = source.file("index.json")? {
         let manifest = source.manifest(source.json(&index, "index.json")?, 0)?;
-        let layers = manifest.layers.iter().map(|l| source.blob(&l.digest)).collect::<Result<_>>()?;
-        (source.blob(&manifest.config.digest)?, layers)
+        source.parts(manifest)?
     } else if let Some(bytes) = source.file("manifest.json")? {
         let manifests: Vec<DockerManifest> = source.json(&bytes, "manifest.json")?;
         let [manifest] = &manifests[..] else {
             fail!(NotRunnable, "{name}: {} images in one archive; save one image only", manifests.len());
         };
-        let need = |path: &str| match source.file(path)? {
-            Some(bytes) => Ok(bytes),
-            None => fail!(Corrupt, "{name}: incomplete image: {path} is missing; save the image again"),
-        };
-        let layers = manifest.layers.iter().map(|l| need(l)).collect::<Result<_>>()?;
-        (need(&manifest.config)?, layers)
+        let layers = manifest.layers.iter().map(|l| Layer::File(l.clone())).collect();
+        (source.need(&manifest.config)?, layers)
     } else {
         fail!(
             NotRunnable,
             "{name}: neither index.json nor manifest.json in it, so not an OCI or docker image"
         );
     };
-    let image: ImageFile = source.json(&config, "configuration")?;
+    unpack(&source, &config, &layers, progress, tree)
+}
+
+/// Unpacks an image that was got from a registry and returns its configuration.
+pub(crate) fn load_stored(image: &Stored, progress: &dyn Progress, tree: &mut Tree) -> Result<RunConfig> {
+    let source = Source { store: Store::Directory(image.folder.clone()), name: image.name.clone() };
+    let manifest = source.json(&source.blob(&image.manifest)?, "manifest")?;
+    let (config, layers) = source.parts(manifest)?;
+    unpack(&source, &config, &layers, progress, tree)
+}
+
+fn unpack(
+    source: &Source,
+    config: &[u8],
+    layers: &[Layer],
+    progress: &dyn Progress,
+    tree: &mut Tree,
+) -> Result<RunConfig> {
+    let name = &source.name;
+    let image: ImageFile = source.json(config, "configuration")?;
     if !image.architecture.is_empty() && (image.architecture != "amd64" || image.os != "linux") {
         fail!(NotRunnable, "{name}: an image for {}/{}; only linux/amd64 runs", image.os, image.architecture);
     }
@@ -306,6 +349,7 @@ pub(crate) fn load(path: &Path, progress: &dyn Progress, tree: &mut Tree) -> Res
     for (number, (layer, wanted)) in layers.iter().zip(&image.rootfs.diff_ids).enumerate() {
         progress.advance(number as u64, layers.len() as u64);
         let what = format!("{name}: layer {}", number + 1);
+        let layer = source.layer(layer)?;
         let reader = decompress(Box::new(&layer[..]), &what)?;
         let mut hashed = Hashed { inner: reader.take(MAX_UNPACKED), hash: Sha256::new() };
         let unpacked = archive::unpack(&mut hashed, &what, Rules::Layer, &|_| false, &mut budget, tree);

@@ -3,7 +3,7 @@
 //!
 //! [`gather`] takes a [`Request`] and returns an [`Image`]: a cpio archive in the [`Cache`] (its layout is described
 //! in `api-boot`) and how to run the program in it. Sources: the catalogue, Debian packages, ELF files of this
-//! machine, directories, OCI and docker archives.
+//! machine, directories, OCI and docker archives, images that `unilith-registry` got.
 //!
 //! The archive's bytes follow from its content alone. What differs from run to run (addresses, host name, volumes)
 //! is not in it: the kernel writes /etc/resolv.conf and /etc/hostname from the boot configuration.
@@ -49,7 +49,9 @@ pub use generate::{MOST as MOST_PRINTED, Runner};
 pub use manifest::{
     Build, Libc, Libraries, Library, Manifest, Port, Ready, Size, State, Works, signal_number,
 };
-pub use request::{Base, Image, ImageConfig, ImageHealth, Linked, Progress, Quiet, Reference, Request};
+pub use request::{
+    Base, Image, ImageConfig, ImageHealth, Linked, Progress, Pull, Puller, Quiet, Reference, Request, Stored,
+};
 pub use sites::table_of as site_table;
 pub use source::SourcePackage;
 pub use store::{Cached, Part};

@@ -23,11 +23,31 @@ pub enum Reference {
     Directory(PathBuf),
     /// `oci:PATH`: an OCI layout directory, or a tar file of one, or a docker-archive tar file.
     Oci(PathBuf),
+    /// `redis:7`, `quay.io/team/tool`, `docker://redis`: an image of a registry; `podman:NAME`, `docker:NAME` and
+    /// `containerd:NAME`: one that an engine of this computer has. The [`Puller`] reads the name.
+    Registry(String),
+}
+
+/// Words before the name of an image that is a registry's or an engine's; skopeo's too.
+const OF_REGISTRIES: [&str; 6] =
+    ["docker://", "docker-daemon:", "docker:", "containers-storage:", "podman:", "containerd:"];
+
+/// Whether a text that names no file is the name of an image: with a tag or a digest, or with a host before the first slash.
+fn names_image(text: &str) -> bool {
+    let image = |c: char| c.is_ascii_alphanumeric() || "._-/:@".contains(c);
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) || !text.chars().all(image) {
+        return false;
+    }
+    match text.split_once('/') {
+        Some((host, _)) => host.contains(['.', ':']) || host == "localhost",
+        None => text.contains([':', '@']),
+    }
 }
 
 impl Reference {
     /// Reads a reference. A word with a known prefix is that kind; one with a slash, or that names an existing file
-    /// and no catalogue entry, is a path; the rest are catalogue entries.
+    /// and no catalogue entry, is a path; one that names no file but has a tag or a registry's host is an image of a
+    /// registry; the rest are catalogue entries.
     pub fn parse(text: &str, catalogue: &Catalogue) -> Result<Reference> {
         if let Some(packages) = text.strip_prefix("debian:").or_else(|| text.strip_prefix("deb:")) {
             let packages: Vec<String> = packages.split(',').map(str::to_string).collect();
@@ -47,7 +67,13 @@ impl Reference {
                 return Ok(Reference::Oci(path.into()));
             }
         }
+        if OF_REGISTRIES.iter().any(|prefix| text.starts_with(prefix)) {
+            return Ok(Reference::Registry(text.to_string()));
+        }
         let path = PathBuf::from(text);
+        if names_image(text) && !path.exists() && !catalogue.contains(text) {
+            return Ok(Reference::Registry(text.to_string()));
+        }
         if !text.contains('/') && text != "." && text != ".." {
             if catalogue.contains(text) {
                 return Ok(Reference::Catalogue(text.to_string()));
@@ -75,6 +101,7 @@ impl fmt::Display for Reference {
             Reference::Elf(path) => write!(f, "{}", path.display()),
             Reference::Directory(path) => write!(f, "dir:{}", path.display()),
             Reference::Oci(path) => write!(f, "oci:{}", path.display()),
+            Reference::Registry(name) => f.write_str(name),
         }
     }
 }
@@ -114,6 +141,32 @@ pub struct Linked {
     pub program: Option<String>,
 }
 
+/// When an image of a registry is asked for there (docker's `--pull`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pull {
+    Always,
+    /// When this computer has none of that name.
+    #[default]
+    Missing,
+    Never,
+}
+
+/// An image of a registry that this computer has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// A short name for machines.
+    pub name: String,
+    /// A folder whose `blobs` are those of an OCI image layout.
+    pub folder: PathBuf,
+    /// Digest of the manifest.
+    pub manifest: String,
+    /// What the user should know, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Finds an image of a registry by its name, or gets it; or says in one line why not.
+pub type Puller = fn(name: &str, when: Pull, progress: &dyn Progress) -> std::result::Result<Stored, String>;
+
 /// One thing to gather.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -138,6 +191,9 @@ pub struct Request {
     pub base: Option<Base>,
     /// Runs programs of the image that make a part of it; `None`: the image does without.
     pub runner: Option<Runner>,
+    /// Gets images of registries; `None`: there are none.
+    pub puller: Option<Puller>,
+    pub pull: Pull,
     /// Use only what is in the cache; an error of kind `Offline` when that is not enough.
     pub offline: bool,
 }
@@ -155,6 +211,8 @@ impl Request {
             linked: Vec::new(),
             base: None,
             runner: None,
+            puller: None,
+            pull: Pull::default(),
             offline: false,
         }
     }
@@ -211,6 +269,8 @@ pub struct Image {
     /// A short name for the machine, from the reference: `redis`, `a.out`.
     pub name: String,
     pub config: ImageConfig,
+    /// Digest of the manifest, of an image of a registry.
+    pub manifest: Option<String>,
     /// Other programs of the image, absolute paths, for messages.
     pub programs: Vec<String>,
     /// Things the user should know that did not stop the gathering, one line each.

@@ -192,6 +192,9 @@ pub struct Spec {
     pub symbols: Option<PathBuf>,
     /// The root file system, a cpio archive.
     pub initrd: PathBuf,
+    /// Digest of the manifest, where the root file system is of an image of a registry.
+    #[serde(default)]
+    pub image: Option<String>,
     /// Bytes.
     pub memory: u64,
     pub cpus: u32,

@@ -519,6 +519,7 @@ pub(crate) mod tests {
             kernel: "/kernel".into(),
             symbols: None,
             initrd: "/root.cpio".into(),
+            image: None,
             memory: 64 << 20,
             cpus: 1,
             args: vec!["/bin/x".into()],

@@ -62,7 +62,9 @@ impl Project {
                 (text, copies)
             }
             Reference::Elf(path) => (of_elf(path, folder)?, Vec::new()),
-            Reference::Debian(_) => (format!("from = {}\n", value(program)), Vec::new()),
+            Reference::Debian(_) | Reference::Registry(_) => {
+                (format!("from = {}\n", value(program)), Vec::new())
+            }
             Reference::Directory(path) | Reference::Oci(path) => {
                 let kind = if matches!(reference, Reference::Oci(_)) { "oci" } else { "dir" };
                 (format!("from = {}\n", value(format!("{kind}:{}", absolute(path)?.display()))), Vec::new())

@@ -299,6 +299,7 @@ fn spec(
         name: args.id.clone(),
         created_ms: now_ms(),
         program: container.args[0].clone(),
+        image: None,
         label,
         remove: false,
         platform: Platform::Process,

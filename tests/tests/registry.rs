@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Images of registries: pulled, run, listed, removed, by the command as a user types it, from a registry of the tests' own.
+
+use serde_json::{Value, json};
+use std::{fs, path::PathBuf, time::Duration};
+use unilith_tests::{
+    Ran, Unilith, finish,
+    registry::{Entry, Registry, Trick, digest, gzip, layer, zstd},
+    tested_machine,
+};
+
+/// Bytes as they are.
+fn whole(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
+/// The command with a cache and files of credentials of its own, and a registry that does what tests want.
+struct Shop {
+    unilith: Unilith,
+    registry: Registry,
+}
+
+impl Shop {
+    fn open() -> Shop {
+        let mut unilith = Unilith::new();
+        for (variable, folder) in
+            [("XDG_CONFIG_HOME", "config"), ("XDG_RUNTIME_DIR", "run"), ("DOCKER_CONFIG", "docker")]
+        {
+            let folder = unilith.path(folder);
+            unilith.set(variable, folder);
+        }
+        let settings = unilith.path("registries.conf");
+        fs::write(&settings, "").expect("the scratch directory can be written");
+        unilith.set("CONTAINERS_REGISTRIES_CONF", settings);
+        unilith.set("UNILITH_REGISTRY_TIMEOUT", "2");
+        Shop { unilith, registry: Registry::start() }
+    }
+
+    /// With a cache of its own as well: nothing that other tests pulled is there.
+    fn empty() -> Shop {
+        let mut shop = Shop::open();
+        let cache = shop.unilith.path("cache");
+        shop.unilith.set("XDG_CACHE_HOME", cache);
+        shop
+    }
+
+    fn name(&self, rest: &str) -> String {
+        self.registry.name(rest)
+    }
+
+    fn pull(&self, rest: &str) -> Ran {
+        self.unilith.run(&["pull", &self.name(rest)])
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        self.unilith.run(&[&["run", "--rm", "--machine", &tested_machine()], words].concat())
+    }
+
+    /// The files of the store's blobs.
+    fn blobs(&self) -> Vec<PathBuf> {
+        let folder = self.unilith.path("cache/unilith/oci/blobs/sha256");
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect()
+    }
+}
+
+fn busybox() -> Vec<u8> {
+    fs::read("/bin/busybox").expect("busybox-static is installed")
+}
+
+/// Two layers, the second of which takes away what the first has.
+fn layers() -> [Vec<u8>; 2] {
+    let busybox = busybox();
+    let first = layer(&[
+        Entry::File("bin/busybox", 0o755, &busybox),
+        Entry::Link("bin/sh", "busybox"),
+        Entry::File("srv/gone", 0o644, b"1"),
+        Entry::File("srv/old/gone", 0o644, b"1"),
+        Entry::File("etc/passwd", 0o644, b"root:x:0:0::/root:/bin/sh\nweb:x:101:102::/srv:/bin/sh\n"),
+    ]);
+    let second = layer(&[
+        Entry::File("srv/.wh.gone", 0o644, b""),
+        Entry::File("srv/old/.wh..wh..opq", 0o644, b""),
+        Entry::File("srv/old/kept", 0o644, b"2"),
+    ]);
+    [first, second]
+}
+
+const SCRIPT: &str = "echo $GREETING from $(id -u) in $PWD: $(ls /srv /srv/old | tr '\\n' ' ')$1";
+
+fn config() -> Value {
+    json!({
+        "Env": ["GREETING=hello", "PATH=/bin"], "Entrypoint": ["/bin/sh", "-c", SCRIPT, "sh"], "Cmd": ["by default"],
+        "User": "web", "WorkingDir": "/srv"
+    })
+}
+
+#[test]
+fn an_image_is_pulled_once_and_run_as_its_configuration_says() {
+    let shop = Shop::open();
+    let digest = shop.registry.image("team/tool", "7", &layers(), gzip, config());
+    let name = shop.name("team/tool:7");
+    shop.run(&[&name]).ok().says("hello from 101 in /srv: /srv: old /srv/old: kept by default");
+    assert!(shop.registry.requests().iter().any(|r| r.ends_with("/v2/team/tool/manifests/7")));
+    shop.run(&[&name, "and words"]).ok().says("kept and words");
+    assert_eq!(shop.registry.requests(), [""; 0], "nothing is asked for again");
+    // By digest, under another name: the manifest is fetched, and no blob is.
+    shop.pull(&format!("team/tool@{digest}")).ok().says(&digest).complains("0 B of");
+    assert!(!shop.registry.requests().iter().any(|r| r.contains("/blobs/")));
+}
+
+#[test]
+fn what_is_no_name_and_what_is_not_there_is_said_in_a_line() {
+    let shop = Shop::empty();
+    for (name, part) in [
+        ("a b:1", "no name of an image"),
+        ("Redis:7", "small letters"),
+        ("redis@sha256:12", "no name of an image"),
+        ("redis@sha512:12", "no name of an image"),
+    ] {
+        shop.unilith.run(&["pull", name]).fails_with(&[part]);
+    }
+    shop.pull("nobody/nothing").fails_with(&["has no image", "nobody/nothing"]);
+    let name = shop.name("nobody/nothing");
+    shop.run(&["--pull", "never", &name]).fails_with(&["not on this computer", "unilith pull"]);
+    shop.run(&["--offline", &name]).fails_with(&["not on this computer"]);
+    shop.unilith.run(&["pull", "127.0.0.1:1/x"]).fails_with(&["127.0.0.1:1"]);
+    shop.unilith.run(&["run", "--pull", "sometimes", &name]).code(2);
+}
+
+#[test]
+fn a_registry_that_lies_stalls_or_sends_half_is_named_and_nothing_is_kept() {
+    let shop = Shop::empty();
+    let [first, second] = layers();
+    let manifest = shop.registry.image("x", "1", &[first.clone(), second], gzip, config());
+    let layer = digest(&gzip(&first));
+    let blob = format!("/blobs/{layer}");
+    let cases: [(&str, Trick, &[&str]); 9] = [
+        (&blob, Trick::Lie, &["digest", &layer, "layer"]),
+        (&blob, Trick::Stall, &["stalled", "2 s"]),
+        (&blob, Trick::Half(99), &["layer", &layer]),
+        (&blob, Trick::Endless, &["more than", "manifest says"]),
+        (&blob, Trick::Status(404, 99), &["has no layer"]),
+        ("/manifests/1", Trick::Lie, &["digest", &manifest]),
+        ("/manifests/1", Trick::Stall, &["stalled"]),
+        ("/manifests/1", Trick::Endless, &["too long"]),
+        ("/v2/", Trick::Status(503, 99), &["503"]),
+    ];
+    for (path, trick, parts) in cases {
+        eprintln!("{path}: {trick:?}");
+        shop.registry.honest();
+        shop.registry.trick(path, trick);
+        shop.pull("x:1").fails_with(parts);
+        let layers = shop.blobs().iter().filter(|p| p.to_string_lossy().contains(&layer[7..])).count();
+        assert_eq!(layers, 0);
+        assert!(!shop.blobs().iter().any(|p| p.to_string_lossy().contains(".new.")), "{:?}", shop.blobs());
+        shop.run(&["--pull", "never", &shop.name("x:1")]).fails_with(&["not on this computer"]);
+    }
+    // What breaks twice is gone on with where it broke; what is elsewhere is fetched there.
+    shop.registry.honest();
+    shop.registry.trick(&blob, Trick::Half(2));
+    shop.pull("x:1").ok();
+    let other = Registry::start();
+    other.blob(&gzip(&first));
+    let there = Shop::empty();
+    there.registry.image("x", "1", &layers(), gzip, config());
+    there.registry.trick(&blob, Trick::Redirect(format!("http://{}/v2/y{blob}", other.host)));
+    there.registry.trick("/v2/", Trick::Status(503, 1));
+    there.pull("x:1").ok();
+    assert_eq!(other.requests(), [format!("GET /v2/y{blob}")]);
+}
+
+#[test]
+fn of_an_index_the_image_for_this_computer_is_taken_whatever_packs_its_layers() {
+    let shop = Shop::open();
+    let other = shop.registry.manifest_of(&[layer(&[Entry::Directory("x")])], gzip, json!({}), "arm64");
+    for (number, pack) in [whole as fn(&[u8]) -> Vec<u8>, gzip, zstd].into_iter().enumerate() {
+        let tag = format!("v{number}");
+        let ours = shop.registry.manifest_of(&layers(), pack, config(), "amd64");
+        shop.registry.index("multi", &tag, &[("arm64", other.clone()), ("amd64", ours)]);
+        let name = shop.name(&format!("multi:{tag}"));
+        shop.run(&[&name]).ok().says("hello from 101 in /srv: /srv: old /srv/old: kept by default");
+    }
+    shop.registry.index("multi", "arm", &[("arm64", other.clone())]);
+    shop.pull("multi:arm").fails_with(&["no image for linux/amd64", "linux/arm64"]);
+    shop.registry.manifest("multi", "alone", "application/vnd.oci.image.manifest.v1+json", &other);
+    shop.pull("multi:alone").fails_with(&["linux/arm64", "only linux/amd64"]);
+}
+
+#[test]
+fn what_is_no_image_or_an_old_one_is_refused_by_name() {
+    let shop = Shop::empty();
+    let image = shop.registry.manifest_of(&layers(), gzip, config(), "amd64");
+    let changed = |pointer: &str, value: Value| {
+        let mut other = image.clone();
+        *other.pointer_mut(pointer).expect("it is there") = value;
+        other
+    };
+    let cases: [(Value, &str); 8] = [
+        (json!({"schemaVersion": 1, "name": "x", "fsLayers": []}), "schema 1"),
+        (json!([]), "none"),
+        (json!({"schemaVersion": 2, "mediaType": "application/x-pony"}), "application/x-pony"),
+        (changed("/config/mediaType", json!("application/vnd.cncf.helm.config.v1+json")), "artifact"),
+        (
+            changed(
+                "/layers/0/mediaType",
+                json!("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"),
+            ),
+            "not in the registry",
+        ),
+        (changed("/layers/0/digest", json!("sha256:../../../../etc/passwd")), "digest"),
+        (changed("/layers/0/size", json!(u64::MAX >> 1)), "limit"),
+        (changed("/layers/1/size", json!(3)), "more than the 3 bytes"),
+    ];
+    for (number, (manifest, part)) in cases.iter().enumerate() {
+        let tag = format!("t{number}");
+        shop.registry.manifest("odd", &tag, "application/json", manifest);
+        shop.pull(&format!("odd:{tag}")).fails_with(&[part]);
+    }
+}
+
+/// How long a kernel may be built for.
+const BUILD: Duration = Duration::from_secs(600);
+
+#[test]
+fn hostile_layers_stay_inside_and_bombs_are_stopped() {
+    let shop = Shop::open();
+    let outside = shop.unilith.path("outside");
+    let target = outside.to_str().expect("text");
+    let busybox = busybox();
+    let hostile = layer(&[
+        Entry::File("bin/busybox", 0o4755, &busybox),
+        Entry::Link("bin/sh", "busybox"),
+        Entry::File("../../../../escaped", 0o644, b"1"),
+        Entry::Link("out", "/../../../.."),
+        Entry::File("out/through-a-link", 0o644, b"1"),
+        Entry::Link("absolute", target),
+        Entry::File("absolute/file", 0o644, b"1"),
+        Entry::HardLink("hard", "../../escaped"),
+        Entry::Device("dev/kmem"),
+        Entry::File(".wh...", 0o644, b""),
+    ]);
+    let line = "cat /escaped /through-a-link /hard; ls -l /dev/kmem 2>/dev/null; echo; cd /bin && stat -c %a busybox";
+    shop.registry.image(
+        "bad",
+        "1",
+        &[hostile],
+        gzip,
+        json!({"Cmd": ["/bin/sh", "-c", line], "Env": ["PATH=/bin"]}),
+    );
+    let mut run = shop.unilith.command(&["run", "--rm", "--machine", &tested_machine(), &shop.name("bad:1")]);
+    let ran = finish(&mut run, BUILD).ok();
+    assert_eq!(ran.out, "111\n4755\n", "{ran}");
+    assert!(!outside.exists(), "a layer wrote outside of its image");
+
+    // Eight gigabytes in some bytes.
+    let mut header = tar::Header::new_gnu();
+    header.set_path("big").expect("a short name");
+    header.set_mode(0o644);
+    header.set_size(8 << 30);
+    header.set_cksum();
+    let mut bomb = header.as_bytes().to_vec();
+    bomb.extend([0; 4096]);
+    let dangling = layer(&[Entry::HardLink("a", "nothing")]);
+    let long = layer(&[Entry::File(&"d/".repeat(45), 0o644, b""), Entry::File("d", 0o644, b"")]);
+    for (tag, bytes, part) in [("bomb", bomb, "too much"), ("link", dangling, "hard link")] {
+        shop.registry.image("bad", tag, &[bytes], gzip, json!({"Cmd": ["/x"]}));
+        shop.run(&[&shop.name(&format!("bad:{tag}"))]).fails_with(&[part]);
+    }
+    shop.registry.image("bad", "long", &[long], gzip, json!({"Cmd": ["/d"]}));
+    shop.run(&[&shop.name("bad:long")]).code(125);
+    // The configuration promises another layer than the manifest has.
+    let mut swapped = shop.registry.manifest_of(&layers(), gzip, config(), "amd64");
+    swapped["layers"].as_array_mut().expect("layers").reverse();
+    shop.registry.manifest("bad", "swapped", "application/vnd.oci.image.manifest.v1+json", &swapped);
+    shop.run(&[&shop.name("bad:swapped")]).fails_with(&["digest", "expected"]);
+}
