@@ -27,6 +27,7 @@ const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
 const KEPT: u32 = O_ACCMODE | SETTABLE | O_SYNC | O_PATH | O_LARGEFILE | 0o200000 | 0o400000;
 
 static NEXT_ID: AtomicUsize = AtomicUsize::new(1);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Somebody who watches a description and must let it go when it is closed: an epoll instance.
 pub trait Watcher: Send + Sync {
@@ -96,6 +97,7 @@ pub struct Description {
 impl Description {
     /// `flags` are open(2)'s; `place` is where it was found, for files that have a name.
     pub fn new(file: Arc<dyn File>, flags: u32, place: Option<Arc<Dentry>>) -> Arc<Description> {
+        COUNT.fetch_add(1, Ordering::Relaxed);
         Arc::new(Description {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             is_seekable: file.is_seekable(),
@@ -113,6 +115,11 @@ impl Description {
             has_locks: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// How many there are.
+    pub fn count() -> usize {
+        COUNT.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -408,6 +415,7 @@ impl Drop for Moving<'_> {
 
 impl Drop for Description {
     fn drop(&mut self) {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
         // Nobody is left to hear of an error.
         let _ = self.end();
     }
