@@ -143,6 +143,11 @@ fn access_control_lists_are_those_of_tmpfs() {
 }
 
 #[test]
+fn settings_of_the_kernel_that_are_written_take_effect() {
+    passes("sysctl.c", "all sysctl tests passed");
+}
+
+#[test]
 fn settings_locks_and_lists_of_objects_are_those_of_linux() {
     passes("settings.c", "all settings tests passed");
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod errno;
+pub mod setting;
 
 pub use errno::Errno;
 /// Linux' own headers: constants and structures.

@@ -5,24 +5,8 @@
 use abi::{Result, errno::*};
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
 
-/// One number of such a file.
-pub struct Setting {
-    value: AtomicU64,
-    min: u64,
-    max: u64,
-}
-
-impl Setting {
-    pub const fn new(value: u64, min: u64, max: u64) -> Setting {
-        Setting { value: AtomicU64::new(value), min, max }
-    }
-
-    pub fn get(&self) -> u64 {
-        self.value.load(Ordering::Relaxed)
-    }
-}
+pub use abi::setting::Setting;
 
 /// The file's text: its numbers, with tabs between them.
 pub fn show(settings: &[Setting]) -> Result<Vec<u8>> {
@@ -43,16 +27,28 @@ pub fn store(settings: &[Setting], bytes: &[u8]) -> Result<()> {
     let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
     let words = || settings.iter().zip(text.trim_end_matches('\0').split_ascii_whitespace());
     let parse = |setting: &Setting, word: &str| {
-        word.parse::<u64>().ok().filter(|value| (setting.min..=setting.max).contains(value)).ok_or(EINVAL)
+        word.parse::<u64>().ok().filter(|value| setting.allows(*value)).ok_or(EINVAL)
     };
     if words().next().is_none() {
         return Err(EINVAL);
     }
     words().try_for_each(|(setting, word)| parse(setting, word).map(|_| ()))?;
     words().try_for_each(|(setting, word)| {
-        setting.value.store(parse(setting, word)?, Ordering::Relaxed);
+        setting.set(parse(setting, word)?);
         Ok(())
     })
+}
+
+/// As [`store`] of a range, the first of whose numbers must not be above the second.
+pub fn store_range(settings: &[Setting; 2], bytes: &[u8]) -> Result<()> {
+    let before = [settings[0].get(), settings[1].get()];
+    store(settings, bytes)?;
+    if settings[0].get() > settings[1].get() {
+        settings[0].set(before[0]);
+        settings[1].set(before[1]);
+        return Err(EINVAL);
+    }
+    Ok(())
 }
 
 /// The entry of /proc/sys for an array of settings.
@@ -82,6 +78,8 @@ mod tests {
         assert_eq!((both[0].get(), both[1].get()), (1, 20));
         assert_eq!(store(&both, b"5\n"), Ok(()));
         assert_eq!(store(&both, b"6\t7"), Ok(()));
+        assert_eq!(store_range(&both, b"8"), Err(EINVAL));
+        assert_eq!(store_range(&both, b"6 5"), Err(EINVAL));
         assert_eq!((both[0].get(), both[1].get()), (6, 7));
     }
 }

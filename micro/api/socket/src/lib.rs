@@ -23,6 +23,7 @@ mod family;
 mod file;
 pub mod options;
 mod rights;
+pub mod settings;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{Family, create, pair, register, register_caller};

@@ -4,11 +4,11 @@
 use crate::{locks, writers};
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use ordered::Map;
 use vfs::{Dentry, notify};
 
 const O_ACCMODE: u32 = 0o3;
@@ -27,6 +27,7 @@ const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
 const KEPT: u32 = O_ACCMODE | SETTABLE | O_SYNC | O_PATH | O_LARGEFILE | 0o200000 | 0o400000;
 
 static NEXT_ID: AtomicUsize = AtomicUsize::new(1);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Somebody who watches a description and must let it go when it is closed: an epoll instance.
 pub trait Watcher: Send + Sync {
@@ -62,14 +63,6 @@ pub struct OwnedBy {
 /// Of a packed [`Owned`]: [`OwnedBy::is_first`].
 const BY_FIRST: u64 = 1 << 34;
 
-/// By the address of each.
-#[derive(Default)]
-struct Watchers {
-    all: Map<usize, Weak<dyn Watcher>>,
-    /// How many there may be before those that are gone are looked for.
-    tidy_at: usize,
-}
-
 /// An open file description.
 pub struct Description {
     file: Arc<dyn File>,
@@ -85,7 +78,7 @@ pub struct Description {
     owner: AtomicU64,
     owned_by: AtomicU64,
     signal: AtomicI32,
-    watchers: SpinLock<Watchers>,
+    watchers: SpinLock<Vec<Weak<dyn Watcher>>>,
     /// It is one of the writers of a regular file ([`writers`]).
     is_writer: AtomicBool,
     /// Record locks or flock were taken through this description.
@@ -96,6 +89,7 @@ pub struct Description {
 impl Description {
     /// `flags` are open(2)'s; `place` is where it was found, for files that have a name.
     pub fn new(file: Arc<dyn File>, flags: u32, place: Option<Arc<Dentry>>) -> Arc<Description> {
+        COUNT.fetch_add(1, Ordering::Relaxed);
         Arc::new(Description {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             is_seekable: file.is_seekable(),
@@ -108,11 +102,16 @@ impl Description {
             owner: AtomicU64::new(0),
             owned_by: AtomicU64::new(0),
             signal: AtomicI32::new(0),
-            watchers: SpinLock::default(),
+            watchers: SpinLock::new(Vec::new()),
             is_writer: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// How many there are.
+    pub fn count() -> usize {
+        COUNT.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -321,14 +320,11 @@ impl Description {
 
     /// Tells `watcher` when it is closed.
     pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
-        let key = Arc::as_ptr(watcher).cast::<()>() as usize;
         let mut watchers = self.watchers.lock();
-        if watchers.all.len() > watchers.tidy_at {
-            watchers.all.retain(|_, w| w.strong_count() > 0);
-            watchers.tidy_at = 2 * watchers.all.len();
+        watchers.retain(|w| w.strong_count() > 0);
+        if !watchers.iter().any(|w| core::ptr::addr_eq(w.as_ptr(), Arc::as_ptr(watcher))) {
+            watchers.push(Arc::downgrade(watcher));
         }
-        // A watcher that is gone keeps its address for as long as it is in here.
-        watchers.all.insert(key, Arc::downgrade(watcher));
     }
 
     /// Counts it as one that may write to its regular file, until it is closed.
@@ -350,7 +346,7 @@ impl Description {
         }
         let id = self.id;
         let watchers = core::mem::take(&mut *self.watchers.lock());
-        for watcher in watchers.all.into_values() {
+        for watcher in watchers {
             if let Some(watcher) = watcher.upgrade() {
                 watcher.closed(id);
             }
@@ -408,6 +404,7 @@ impl Drop for Moving<'_> {
 
 impl Drop for Description {
     fn drop(&mut self) {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
         // Nobody is left to hear of an error.
         let _ = self.end();
     }

@@ -2,7 +2,7 @@
 //! inotify(7): an instance is a file from which the events of its watches are read.
 //!
 //! `vfs::notify` finds the watches; an instance keeps them alive, filters what they hear and queues it. Events that
-//! equal the last one in the queue are not queued again, and those beyond [`MOST_EVENTS`] are lost, of which one event
+//! equal the last one in the queue are not queued again, and those beyond [`MAX_EVENTS`] are lost, of which one event
 //! tells.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+use abi::setting::Setting;
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -22,9 +23,52 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use ordered::Map;
 use vfs::notify::{self, Watch};
 
-/// fs.inotify.max_queued_events and max_user_watches.
-const MOST_EVENTS: usize = 16_384;
-const MOST_WATCHES: usize = 65_536;
+/// fs.inotify.max_queued_events, of instances made from now on.
+pub static MAX_EVENTS: [Setting; 1] = [Setting::new(16_384, 0, i32::MAX as u64)];
+/// fs.inotify.max_user_instances and max_user_watches, of each user.
+pub static MAX_INSTANCES: [Setting; 1] = [Setting::new(128, 0, i32::MAX as u64)];
+pub static MAX_WATCHES: [Setting; 1] = [Setting::new(65_536, 0, i32::MAX as u64)];
+
+/// What a user has.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    instances: u64,
+    watches: u64,
+}
+
+static USERS: SpinLock<Map<u32, Used>> = SpinLock::new(Map::new());
+
+/// Counts an instance of a user's; `EMFILE` at the limit.
+fn charge_instance(uid: u32) -> Result<()> {
+    let mut users = USERS.lock();
+    let used = users.entry(uid).or_default();
+    if used.instances >= MAX_INSTANCES[0].get() {
+        return Err(EMFILE);
+    }
+    used.instances += 1;
+    Ok(())
+}
+
+/// Counts a watch of a user's; `ENOSPC` at the limit.
+fn charge_watch(uid: u32) -> Result<()> {
+    let mut users = USERS.lock();
+    let used = users.entry(uid).or_default();
+    if used.watches >= MAX_WATCHES[0].get() {
+        return Err(ENOSPC);
+    }
+    used.watches += 1;
+    Ok(())
+}
+
+fn uncharge(uid: u32, instances: u64, watches: u64) {
+    let mut users = USERS.lock();
+    let Some(used) = users.get_mut(&uid) else { return };
+    used.instances -= instances;
+    used.watches -= watches;
+    if used.instances == 0 && used.watches == 0 {
+        users.remove(&uid);
+    }
+}
 /// Every event that can be asked for.
 pub const ALL_EVENTS: u32 = 0xfff;
 const IN_IGNORED: u32 = 0x8000;
@@ -124,17 +168,31 @@ struct State {
 /// What inotify_init(2) makes.
 pub struct Instance {
     this: Weak<Instance>,
+    /// Whose it is.
+    uid: u32,
+    max_events: usize,
     state: SpinLock<State>,
     queue: WaitQueue,
 }
 
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let watches = self.state.get_mut().watches.len() as u64;
+        uncharge(self.uid, 1, watches);
+    }
+}
+
 impl Instance {
-    pub fn new() -> Arc<Instance> {
-        Arc::new_cyclic(|this| Instance {
+    /// A new instance of that user's; `EMFILE` where it has too many.
+    pub fn new(uid: u32) -> Result<Arc<Instance>> {
+        charge_instance(uid)?;
+        Ok(Arc::new_cyclic(|this| Instance {
             this: this.clone(),
+            uid,
+            max_events: MAX_EVENTS[0].get() as usize,
             state: SpinLock::default(),
             queue: WaitQueue::new(),
-        })
+        }))
     }
 
     /// `EINVAL` for a mask that asks for nothing, or for what there is not.
@@ -149,10 +207,9 @@ impl Instance {
     /// inotify_add_watch(2): the number of the watch on that inode, new or changed.
     pub fn add(&self, inode: &Arc<dyn Inode>, mask: u32) -> Result<i32> {
         let key = notify::key(inode)?;
-        let (known, count) = {
+        let known = {
             let state = self.state.lock();
-            let known = state.by_inode.get(&key).and_then(|number| state.watches.get(number));
-            (known.cloned(), state.watches.len())
+            state.by_inode.get(&key).and_then(|number| state.watches.get(number)).cloned()
         };
         if let Some(mark) = known {
             if mask & IN_MASK_CREATE != 0 {
@@ -162,13 +219,15 @@ impl Instance {
             mark.mask.store(before | mask, Ordering::Relaxed);
             return Ok(mark.number);
         }
-        if count >= MOST_WATCHES {
-            return Err(ENOSPC);
-        }
+        charge_watch(self.uid)?;
         let mark = {
             let mut state = self.state.lock();
             // Numbers are not used again (Linux counts on as well).
-            state.last = state.last.checked_add(1).ok_or(ENOSPC)?;
+            let Some(next) = state.last.checked_add(1) else {
+                uncharge(self.uid, 0, 1);
+                return Err(ENOSPC);
+            };
+            state.last = next;
             let mask = AtomicU32::new(mask);
             let mark = Arc::new(Mark {
                 instance: self.this.clone(),
@@ -201,6 +260,7 @@ impl Instance {
         let mut state = self.state.lock();
         let mark = state.watches.remove(&number)?;
         state.by_inode.remove(&mark.key);
+        uncharge(self.uid, 0, 1);
         Some(mark)
     }
 
@@ -211,8 +271,10 @@ impl Instance {
                 return;
             }
             let event = match state.events.len() {
-                ..MOST_EVENTS => event,
-                MOST_EVENTS => Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Vec::new() },
+                n if n < self.max_events => event,
+                n if n == self.max_events => {
+                    Event { watch: -1, mask: IN_Q_OVERFLOW, cookie: 0, name: Vec::new() }
+                }
                 _ => return,
             };
             if state.events.try_reserve(1).is_err() {
@@ -279,6 +341,7 @@ impl File for Instance {
             state.by_inode.clear();
             core::mem::take(&mut state.watches)
         };
+        uncharge(self.uid, 0, watches.len() as u64);
         for mark in watches.into_values() {
             notify::remove(mark.key, Arc::as_ptr(&mark).cast());
         }
@@ -304,7 +367,7 @@ mod tests {
 
     #[test]
     fn events_are_merged_and_read_whole() {
-        let instance = Instance::new();
+        let instance = Instance::new(7).unwrap();
         let event = |mask: u32| Event { watch: 1, mask, cookie: 0, name: b"a".to_vec() };
         assert_eq!(read(&instance, 100), Err(EAGAIN));
         instance.push(event(notify::MODIFY));
@@ -315,18 +378,18 @@ mod tests {
         assert_eq!(first.len(), 32);
         assert_eq!(first[12..18], [16, 0, 0, 0, b'a', 0]);
         assert_eq!(read(&instance, 100).unwrap().len(), 32);
-        for cookie in 0..2 * MOST_EVENTS as u32 {
+        for cookie in 0..2 * MAX_EVENTS[0].get() as u32 {
             instance.push(Event { cookie, ..event(notify::MOVED_TO) });
         }
         let all = read(&instance, 1 << 20).unwrap();
-        assert_eq!(all.len(), MOST_EVENTS * 32 + HEADER);
+        assert_eq!(all.len(), MAX_EVENTS[0].get() as usize * 32 + HEADER);
         assert_eq!(all[all.len() - HEADER..][..8], [0xff, 0xff, 0xff, 0xff, 0, 0x40, 0, 0]);
     }
 
     #[test]
     fn a_watch_is_one_for_each_inode_and_says_when_it_ends() {
         let root: Arc<dyn Inode> = ramfs::tmpfs(1, 1 << 20, 0o777, (0, 0));
-        let instance = Instance::new();
+        let instance = Instance::new(7).unwrap();
         assert_eq!(Instance::check_mask(0), Err(EINVAL));
         assert_eq!(Instance::check_mask(IN_MASK_ADD | IN_MASK_CREATE | 1), Err(EINVAL));
         assert_eq!(instance.add(&root, notify::CREATE), Ok(1));

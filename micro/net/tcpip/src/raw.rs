@@ -11,12 +11,11 @@ use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_socket::settings;
 use core::net::Ipv4Addr;
 
 /// Packets that carry their own IP header when sent, and are never received (raw(7)).
 pub const PROTOCOL_RAW: u8 = 255;
-/// Linux' net.core.rmem_default.
-pub const RECEIVE_DEFAULT: usize = 212_992;
 /// Bookkeeping counted for each packet besides its bytes.
 const OVERHEAD: usize = 256;
 const ECHO_REQUEST: u8 = 8;
@@ -115,8 +114,8 @@ impl Raw {
             remote: None,
             queue: VecDeque::new(),
             memory: 0,
-            receive_buffer: RECEIVE_DEFAULT,
-            send_buffer: RECEIVE_DEFAULT,
+            receive_buffer: settings::RECEIVE_BUFFER[0].get() as usize,
+            send_buffer: settings::SEND_BUFFER[0].get() as usize,
             ttl: TTL,
             tos: 0,
             broadcast: false,

@@ -8,7 +8,6 @@ use crate::ip::{Header, Ip, TTL};
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::table::Table;
-use crate::tcp::ports::{EPHEMERAL, EPHEMERAL_COUNT};
 use crate::wire::{self, Ipv4, Sum};
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -16,12 +15,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Timespec;
 use api_netdev::{Buffer, Incoming};
+use api_socket::settings::{self, local_ports};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Largest payload.
 pub const LARGEST: usize = 65_535 - wire::IPV4 - wire::UDP;
-/// Linux' net.core.rmem_default.
-pub const RECEIVE_DEFAULT: usize = 212_992;
 /// Bookkeeping counted for each datagram besides its buffer.
 const OVERHEAD: usize = 256;
 const MOST_ERRORS: usize = 16;
@@ -169,8 +167,8 @@ impl Udp {
             remote: None,
             queue: VecDeque::new(),
             memory: 0,
-            receive_buffer: RECEIVE_DEFAULT,
-            send_buffer: RECEIVE_DEFAULT,
+            receive_buffer: settings::RECEIVE_BUFFER[0].get() as usize,
+            send_buffer: settings::SEND_BUFFER[0].get() as usize,
             reuse_address: false,
             reuse_port: false,
             broadcast: false,
@@ -235,8 +233,9 @@ impl Udp {
         // RFC 6056: random for every socket, DNS depends on it.
         self.port_counter = self.port_counter.wrapping_add(1);
         let offset = self.secrets.prf(7, &seed, u64::from(self.port_counter)) as u32;
-        (0..EPHEMERAL_COUNT)
-            .map(|i| EPHEMERAL.start() + (offset.wrapping_add(i) % EPHEMERAL_COUNT) as u16)
+        let (first, count) = local_ports();
+        (0..count)
+            .map(|i| first + (offset.wrapping_add(i) % count) as u16)
             .find(|port| !self.ports.contains_key(port))
             .ok_or(EADDRINUSE)
     }

@@ -14,8 +14,6 @@ use api_fs::Source;
 use api_socket::{Address, Caller, Control, Credentials, Rights, Sending, Type};
 use core::sync::atomic::Ordering;
 
-/// Messages that an unconnected datagram socket holds, one more let in (Linux' net.unix.max_dgram_qlen).
-const MAX_DATAGRAMS: usize = 10;
 /// Linux' `sizeof(struct sk_buff)`, and `struct skb_shared_info` behind the bytes.
 const BUFFER: usize = 256;
 const SHARED_INFO: usize = 320;
@@ -203,7 +201,7 @@ impl UnixSocket {
             if state.read_shut {
                 return Err(EPIPE);
             }
-            self.kind == Type::Datagram && !to_us && state.inbox.len() > MAX_DATAGRAMS
+            self.kind == Type::Datagram && !to_us && state.inbox.len() > target.max_datagrams
         };
         if blocked {
             self.wait_for_room_at(target);
@@ -228,7 +226,7 @@ impl UnixSocket {
     pub fn is_peer_full(&self, peer: &Arc<UnixSocket>) -> bool {
         let state = peer.state.lock();
         let to_us = state.peer.as_ref().is_some_and(|p| p.ptr_eq(&self.me));
-        let full = self.kind == Type::Datagram && !to_us && state.inbox.len() > MAX_DATAGRAMS;
+        let full = self.kind == Type::Datagram && !to_us && state.inbox.len() > peer.max_datagrams;
         drop(state);
         if full {
             self.wait_for_room_at(peer);

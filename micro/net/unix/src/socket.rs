@@ -5,6 +5,7 @@ use crate::garbage::{self, Flight};
 use crate::names::{self, Key};
 use crate::queue::Queue;
 use abi::linux::net as linux;
+use abi::setting::Setting;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -13,20 +14,15 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
+use api_socket::settings;
 use api_socket::{Address, Caller, Credentials, Received, Sending, Shutdown, Socket, Type};
 use api_user::UserPtr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use ordered::Map;
 
-/// Linux' net.core.wmem_default and rmem_default.
-const BUFFER_DEFAULT: usize = 212_992;
-/// Linux' net.core.wmem_max and rmem_max (since 6.17).
-const MAX_BUFFER: usize = 4 << 20;
 /// Least buffer sizes (Linux' SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF).
 const MIN_SEND_BUFFER: usize = 4608;
 const MIN_RECEIVE_BUFFER: usize = 2304;
-/// Linux' net.core.somaxconn.
-const BACKLOG_MOST: usize = 4096;
 const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
 pub const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
@@ -74,6 +70,8 @@ pub struct UnixSocket {
     receive_buffer: AtomicUsize,
     common: SpinLock<Common>,
     pub flight: Flight,
+    /// Messages that it holds from senders it is not connected to, one more let in.
+    pub max_datagrams: usize,
 }
 
 impl UnixSocket {
@@ -86,10 +84,11 @@ impl UnixSocket {
             room: WaitQueue::new(),
             state: SpinLock::default(),
             sent: AtomicUsize::new(0),
-            send_buffer: AtomicUsize::new(BUFFER_DEFAULT),
-            receive_buffer: AtomicUsize::new(BUFFER_DEFAULT),
+            send_buffer: AtomicUsize::new(settings::SEND_BUFFER[0].get() as usize),
+            receive_buffer: AtomicUsize::new(settings::RECEIVE_BUFFER[0].get() as usize),
             common: SpinLock::default(),
             flight: Flight::default(),
+            max_datagrams: settings::MAX_DATAGRAMS[0].get() as usize,
         })
     }
 
@@ -245,8 +244,8 @@ impl UnixSocket {
 }
 
 /// SO_SNDBUF or SO_RCVBUF: doubled, within bounds (socket(7)). A negative size is a very large one.
-fn buffer_size(value: &[u8], least: usize) -> Result<usize> {
-    Ok(((int(value)? as u32 as usize).min(MAX_BUFFER) * 2).max(least))
+fn buffer_size(value: &[u8], least: usize, most: &Setting) -> Result<usize> {
+    Ok(((int(value)? as u32 as usize).min(most.get() as usize) * 2).max(least))
 }
 
 impl Socket for UnixSocket {
@@ -271,7 +270,8 @@ impl Socket for UnixSocket {
         if !self.is_connected_kind() {
             return Err(EOPNOTSUPP);
         }
-        let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MOST).min(BACKLOG_MOST);
+        let most = settings::MAX_BACKLOG[0].get() as usize;
+        let backlog = usize::try_from(backlog).unwrap_or(most).min(most);
         let credentials = caller.credentials();
         let mut state = self.state.lock();
         if state.key.is_none() || state.peer.is_some() {
@@ -428,14 +428,20 @@ impl Socket for UnixSocket {
         }
         match name as u32 {
             linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => {
-                self.send_buffer.store(buffer_size(value, MIN_SEND_BUFFER)?, Ordering::Relaxed);
+                self.send_buffer.store(
+                    buffer_size(value, MIN_SEND_BUFFER, &settings::MAX_SEND_BUFFER[0])?,
+                    Ordering::Relaxed,
+                );
                 if self.is_writable() {
                     self.waiters.wake(WRITABLE);
                 }
                 Ok(())
             }
             linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => {
-                self.receive_buffer.store(buffer_size(value, MIN_RECEIVE_BUFFER)?, Ordering::Relaxed);
+                self.receive_buffer.store(
+                    buffer_size(value, MIN_RECEIVE_BUFFER, &settings::MAX_RECEIVE_BUFFER[0])?,
+                    Ordering::Relaxed,
+                );
                 Ok(())
             }
             linux::SO_REUSEADDR

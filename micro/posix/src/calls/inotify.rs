@@ -5,19 +5,26 @@ use super::open::read_path;
 use super::stat::lookup_at;
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD, O_CLOEXEC};
+use crate::task;
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use inotify::{IN_DONT_FOLLOW, IN_ONLYDIR, Instance};
 use vfs::Access;
 
 const O_NONBLOCK: u32 = 0o4000;
 
+/// One that counts against the real user's limit.
+fn instance() -> Result<Arc<Instance>> {
+    Instance::new(task::current().credentials().lock().uid)
+}
+
 pub fn inotify_init(_call: &mut Call<'_>) -> Result<usize> {
-    files::current().install(Instance::new(), 0).map(|fd| fd as usize)
+    files::current().install(instance()?, 0).map(|fd| fd as usize)
 }
 
 pub fn inotify_init1(call: &mut Call<'_>) -> Result<usize> {
     let flags = call.flags(0, O_CLOEXEC | O_NONBLOCK)?;
-    files::current().install(Instance::new(), flags).map(|fd| fd as usize)
+    files::current().install(instance()?, flags).map(|fd| fd as usize)
 }
 
 pub fn inotify_add_watch(call: &mut Call<'_>) -> Result<usize> {

@@ -14,14 +14,16 @@ use crate::calls::system::{
 use crate::calls::sysv::{memory, queues, semaphores};
 use crate::calls::{file_systems, special};
 use crate::cpu_time::Usage;
-use crate::settings;
+use crate::settings::{self, Setting};
 use crate::{cpu_time, files, load, processes, task};
 use abi::{PAGE_SIZE, Result, errno::EINVAL};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use api_socket::settings as sockets;
 use core::fmt::Write;
+use descriptors::Description;
 use descriptors::locks::{self, Listed, Owner};
 use procfs::{Entry, Key, Output, Row};
 
@@ -29,8 +31,13 @@ const NS_PER_SECOND: u64 = 1_000_000_000;
 /// USER_HZ.
 pub const TICKS: u64 = 100;
 
-/// The root of /proc. Below `sys` are limits and switches that programs read; nothing in the kernel goes by them, except
-/// where a file is not fixed.
+/// vm.overcommit_memory: memory is promised without limit, and nothing else can be chosen.
+static OVERCOMMIT: [Setting; 1] = [Setting::new(1, 1, 1)];
+/// vm.swappiness, of a machine without swap.
+static SWAPPINESS: [Setting; 1] = [Setting::new(0, 0, 200)];
+
+/// The root of /proc. Below `sys` are limits and switches that programs read; nothing in the kernel goes by those that are
+/// fixed, which cannot be written.
 pub const ROWS: &[Row] = &[
     ("self", Entry::Link(|_| text(format!("{}", task::current().process.pid)))),
     (
@@ -78,10 +85,10 @@ pub const ROWS: &[Row] = &[
     ("sysvipc/sem", Entry::Lines(|_, out| semaphores::listing(out))),
     #[cfg(feature = "sysv-ipc")]
     ("sysvipc/shm", Entry::Lines(|_, out| memory::listing(out))),
-    ("sys/vm/overcommit_memory", Entry::Fixed("1\n")),
+    ("sys/vm/overcommit_memory", settings::entry!(OVERCOMMIT)),
     ("sys/vm/overcommit_ratio", Entry::Fixed("50\n")),
     ("sys/vm/max_map_count", Entry::File { text: max_mappings, store: set_max_mappings, permissions: 0o644 }),
-    ("sys/vm/swappiness", Entry::Fixed("0\n")),
+    ("sys/vm/swappiness", settings::entry!(SWAPPINESS)),
     ("sys/vm/mmap_min_addr", Entry::Fixed("65536\n")),
     ("sys/fs/file-max", Entry::Fixed("9223372036854775807\n")),
     #[cfg(feature = "mqueue")]
@@ -101,13 +108,18 @@ pub const ROWS: &[Row] = &[
     #[cfg(feature = "aio")]
     ("sys/fs/aio-nr", Entry::Text(|_| text(format!("{}\n", aio::events())))),
     ("sys/fs/protected_symlinks", Entry::Fixed("0\n")),
-    ("sys/fs/inotify/max_queued_events", Entry::Fixed("16384\n")),
-    ("sys/fs/inotify/max_user_instances", Entry::Fixed("128\n")),
-    ("sys/fs/inotify/max_user_watches", Entry::Fixed("65536\n")),
-    ("sys/net/core/somaxconn", Entry::Fixed("4096\n")),
-    ("sys/net/core/rmem_max", Entry::Fixed("4194304\n")),
-    ("sys/net/core/wmem_max", Entry::Fixed("4194304\n")),
-    ("sys/net/unix/max_dgram_qlen", Entry::Fixed("10\n")),
+    #[cfg(feature = "inotify")]
+    ("sys/fs/inotify/max_queued_events", settings::entry!(inotify::MAX_EVENTS)),
+    #[cfg(feature = "inotify")]
+    ("sys/fs/inotify/max_user_instances", settings::entry!(inotify::MAX_INSTANCES)),
+    #[cfg(feature = "inotify")]
+    ("sys/fs/inotify/max_user_watches", settings::entry!(inotify::MAX_WATCHES)),
+    ("sys/net/core/somaxconn", settings::entry!(sockets::MAX_BACKLOG)),
+    ("sys/net/core/rmem_max", settings::entry!(sockets::MAX_RECEIVE_BUFFER)),
+    ("sys/net/core/wmem_max", settings::entry!(sockets::MAX_SEND_BUFFER)),
+    ("sys/net/core/rmem_default", settings::entry!(sockets::RECEIVE_BUFFER)),
+    ("sys/net/core/wmem_default", settings::entry!(sockets::SEND_BUFFER)),
+    ("sys/net/unix/max_dgram_qlen", settings::entry!(sockets::MAX_DATAGRAMS)),
     ("sys/net/ipv6/bindv6only", Entry::Fixed("0\n")),
     ("sys/net/ipv6/conf/all/disable_ipv6", Entry::Fixed("0\n")),
     ("sys/net/ipv6/conf/lo/disable_ipv6", Entry::Fixed("0\n")),
@@ -117,12 +129,23 @@ pub const ROWS: &[Row] = &[
     ("sys/net/ipv6/ip_nonlocal_bind", Entry::Fixed("0\n")),
     ("sys/net/ipv4/ip_forward", Entry::Fixed("0\n")),
     ("sys/net/ipv4/tcp_sack", Entry::Fixed("1\n")),
-    ("sys/net/ipv4/ip_local_port_range", Entry::Fixed("32768\t60999\n")),
+    (
+        "sys/net/ipv4/ip_local_port_range",
+        Entry::File {
+            text: |_| settings::show(&sockets::LOCAL_PORTS),
+            store: |_, bytes| settings::store_range(&sockets::LOCAL_PORTS, bytes),
+            permissions: 0o644,
+        },
+    ),
     ("sys/net/ipv4/tcp_max_syn_backlog", Entry::Fixed("4096\n")),
-    ("sys/net/ipv4/tcp_fin_timeout", Entry::Fixed("60\n")),
+    ("sys/net/ipv4/tcp_fin_timeout", settings::entry!(sockets::FIN_TIMEOUT)),
+    ("sys/net/ipv4/tcp_keepalive_intvl", settings::entry!(sockets::KEEPALIVE_INTERVAL)),
+    ("sys/net/ipv4/tcp_keepalive_probes", settings::entry!(sockets::KEEPALIVE_PROBES)),
+    ("sys/net/ipv4/tcp_syn_retries", settings::entry!(sockets::SYN_RETRIES)),
+    ("sys/net/ipv4/tcp_retries2", settings::entry!(sockets::RETRIES)),
     ("sys/net/ipv4/tcp_rmem", Entry::Fixed("4096\t131072\t6291456\n")),
     ("sys/net/ipv4/tcp_wmem", Entry::Fixed("4096\t16384\t4194304\n")),
-    ("sys/net/ipv4/tcp_keepalive_time", Entry::Fixed("7200\n")),
+    ("sys/net/ipv4/tcp_keepalive_time", settings::entry!(sockets::KEEPALIVE_TIME)),
     ("sys/kernel/osrelease", Entry::Text(|_| text(format!("{RELEASE}\n")))),
     ("sys/kernel/version", Entry::Text(|_| text(format!("{VERSION}\n")))),
     (
@@ -143,7 +166,7 @@ pub const ROWS: &[Row] = &[
     ),
     ("sys/kernel/random/uuid", Entry::Text(|_| text(uuid(random())))),
     ("sys/kernel/random/boot_id", Entry::Text(|_| text(uuid(boot_id())))),
-    ("sys/fs/file-nr", Entry::Fixed("64\t0\t9223372036854775807\n")),
+    ("sys/fs/file-nr", Entry::Text(|_| text(format!("{}\t0\t9223372036854775807\n", Description::count())))),
     ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
     ("filesystems", Entry::Text(|_| text(file_systems::list()))),
     ("cmdline", Entry::Fixed("\n")),

@@ -6,17 +6,17 @@ use crate::stack::Net;
 use crate::tcp::Kind;
 use crate::tcp::connection::{Connection, Settings, State};
 use abi::linux::net as linux;
+use abi::setting::Setting;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_socket::options::{from_int, int};
+use api_socket::settings::{MAX_RECEIVE_BUFFER, MAX_SEND_BUFFER};
 
 const IPPROTO_IP: u32 = 0;
 const IPPROTO_TCP: u32 = 6;
 /// What Linux reports for buffers nobody set: tcp_wmem and tcp_rmem.
 const SEND_REPORTED: usize = 87_040;
 const RECEIVE_REPORTED: usize = 131_072;
-/// Linux' net.core.wmem_max and rmem_max; the kernel doubles what is asked for.
-const BUFFER_MOST: i32 = 212_992;
 
 /// The option's `struct linger`.
 fn linger(value: &[u8]) -> Result<Option<u32>> {
@@ -47,10 +47,10 @@ pub fn time_to_live(value: &[u8]) -> Result<u8> {
 }
 
 /// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)).
-pub fn buffer_size(value: &[u8], least: i32) -> Result<usize> {
+pub fn buffer_size(value: &[u8], least: usize, most: &Setting) -> Result<usize> {
     // A negative size is a very large one.
-    let size = (int(value)? as u32).min(4 << 20) as i32;
-    Ok(size.max(least) as usize * 2)
+    let size = (int(value)? as u32 as usize).min(most.get() as usize);
+    Ok(size.max(least) * 2)
 }
 
 pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Result<()> {
@@ -95,14 +95,16 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
 }
 
 fn set_socket(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
-    // Linux doubles the size for its bookkeeping and keeps at least 2,304 and 4,608 bytes.
-    let size = |least: i32| int(value).map(|n| (n.clamp(0, BUFFER_MOST) * 2).max(least) as usize);
     match name {
         linux::SO_KEEPALIVE => settings.keep_alive = int(value)? != 0,
         linux::SO_BROADCAST => settings.broadcast = int(value)? != 0,
         linux::SO_LINGER => settings.linger = linger(value)?,
-        linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => settings.receive_buffer = Some(size(2304)?),
-        linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => settings.send_buffer = Some(size(4608)?),
+        linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => {
+            settings.receive_buffer = Some(buffer_size(value, 1152, &MAX_RECEIVE_BUFFER[0])?);
+        }
+        linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => {
+            settings.send_buffer = Some(buffer_size(value, 2304, &MAX_SEND_BUFFER[0])?);
+        }
         _ => return Err(ENOPROTOOPT),
     }
     Ok(())

@@ -18,6 +18,7 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
+use api_socket::settings;
 use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -219,12 +220,11 @@ impl Socket for RawSocket {
         let on = || int_or_byte(value).map(|n| n != 0);
         match (level as u32, name as u32) {
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
-            (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => {
-                self.with(|s| buffer_size(value, 1152).map(|n| s.receive_buffer = n))
-            }
-            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => {
-                self.with(|s| buffer_size(value, 2304).map(|n| s.send_buffer = n))
-            }
+            (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => self.with(|s| {
+                buffer_size(value, 1152, &settings::MAX_RECEIVE_BUFFER[0]).map(|n| s.receive_buffer = n)
+            }),
+            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
+                .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
             (linux::SOL_SOCKET, linux::SO_REUSEADDR | linux::SO_REUSEPORT | linux::SO_KEEPALIVE) => {
                 int(value).map(|_| ())
             }

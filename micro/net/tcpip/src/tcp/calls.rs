@@ -15,9 +15,6 @@ use alloc::vec::Vec;
 use api_netdev::Buffer;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
-/// Linux' net.core.somaxconn.
-const BACKLOG_MOST: usize = 4096;
-
 impl Tcp {
     pub(super) fn connection(&mut self, id: Id) -> Result<&mut Connection> {
         self.sockets.get_mut(id).and_then(Entry::connection_mut).ok_or(EINVAL)
@@ -25,7 +22,8 @@ impl Tcp {
 
     /// listen(2); again on a listener it changes the backlog.
     pub fn listen(&mut self, id: Id, backlog: i32) -> Result<SocketAddrV4> {
-        let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MOST).min(BACKLOG_MOST);
+        let most = api_socket::settings::MAX_BACKLOG[0].get() as usize;
+        let backlog = usize::try_from(backlog).unwrap_or(most).min(most);
         let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
         match &mut entry.kind {
             Kind::Listener(listener) => listener.backlog = backlog,

@@ -8,6 +8,7 @@ use crate::hash::Tuple;
 use crate::seq;
 use crate::wire;
 use abi::{Errno, Events};
+use api_socket::settings;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 /// Receive buffer unless SO_RCVBUF was set: the window offered, not memory taken.
@@ -88,17 +89,17 @@ impl Default for Settings {
             no_delay: false,
             cork: false,
             keep_alive: false,
-            keep_idle: 7200,
-            keep_interval: 75,
-            keep_count: 9,
+            keep_idle: settings::KEEPALIVE_TIME[0].get() as u32,
+            keep_interval: settings::KEEPALIVE_INTERVAL[0].get() as u32,
+            keep_count: settings::KEEPALIVE_PROBES[0].get() as u32,
             user_timeout: 0,
-            syn_retries: 6,
+            syn_retries: settings::SYN_RETRIES[0].get() as u32,
             broadcast: false,
             linger: None,
             receive_buffer: None,
             send_buffer: None,
             max_segment: None,
-            fin_timeout: 60,
+            fin_timeout: settings::FIN_TIMEOUT[0].get() as u32,
             tos: 0,
             ttl: crate::ip::TTL,
             quick_ack: false,

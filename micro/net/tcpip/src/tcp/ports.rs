@@ -7,11 +7,8 @@ use crate::hash::Tuple;
 use crate::slab::Id;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_socket::settings::local_ports;
 use core::net::{Ipv4Addr, SocketAddrV4};
-
-/// Linux' ip_local_port_range.
-pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32_768..=60_999;
-pub const EPHEMERAL_COUNT: u32 = (*EPHEMERAL.end() - *EPHEMERAL.start()) as u32 + 1;
 
 /// Connections and records of TIME-WAIT with one local port and address, of sockets that are not bound themselves: how
 /// many there are, so that bind(2) looks at addresses and not at connections.
@@ -133,9 +130,10 @@ impl Tcp {
         let seed = Tuple { local: SocketAddrV4::new(address, 0), remote: nowhere };
         let offset = self.secrets.prf(5, &seed, 0) as u32;
         let entry = self.sockets.get(id).ok_or(EINVAL)?;
-        for tried in 1..=EPHEMERAL_COUNT {
-            let at = offset.wrapping_add(self.port_counter).wrapping_add(tried) % EPHEMERAL_COUNT;
-            let candidate = SocketAddrV4::new(address, EPHEMERAL.start() + at as u16);
+        let (first, count) = local_ports();
+        for tried in 1..=count {
+            let at = offset.wrapping_add(self.port_counter).wrapping_add(tried) % count;
+            let candidate = SocketAddrV4::new(address, first + at as u16);
             if self.is_unused(entry, candidate) {
                 self.port_counter = self.port_counter.wrapping_add(tried);
                 return Ok(candidate);
@@ -174,9 +172,10 @@ impl Tcp {
         }
         let seed = Tuple { local: SocketAddrV4::new(source, 0), remote };
         let offset = self.secrets.prf(6, &seed, 0) as u32;
-        for _ in 0..EPHEMERAL_COUNT {
+        let (first, count) = local_ports();
+        for _ in 0..count {
             self.port_counter = self.port_counter.wrapping_add(1);
-            let port = EPHEMERAL.start() + (offset.wrapping_add(self.port_counter) % EPHEMERAL_COUNT) as u16;
+            let port = first + (offset.wrapping_add(self.port_counter) % count) as u16;
             let tuple = Tuple { local: SocketAddrV4::new(source, port), remote };
             if !self.ports.contains_key(&port)
                 && let Ok(above) = self.is_free(now, &tuple)

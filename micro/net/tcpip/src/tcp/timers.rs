@@ -6,11 +6,14 @@ use super::input::After;
 use crate::ip::Ip;
 use abi::errno::ETIMEDOUT;
 
-/// Time-outs in a row before an established connection is given up (Linux: tcp_retries2).
-const RETRIES: u32 = 15;
-/// The same when no socket holds it any more (Linux: tcp_orphan_retries, 8).
+/// Time-outs in a row before a connection is given up when no socket holds it any more (Linux: tcp_orphan_retries, 8).
 const ORPHAN_RETRIES: u32 = 8;
 const SECOND: u64 = 1_000_000_000;
+
+/// The same of an established connection that a socket holds.
+fn retries() -> u32 {
+    api_socket::settings::RETRIES[0].get() as u32
+}
 
 impl Connection {
     /// Does what is due at `now`.
@@ -74,7 +77,7 @@ impl Connection {
 
     /// A shut window may stay shut for ever as long as the peer answers (RFC 9293 3.8.6.1).
     fn give_up_probing(&self, now: u64) -> bool {
-        let most = if self.orphan { ORPHAN_RETRIES } else { RETRIES };
+        let most = if self.orphan { ORPHAN_RETRIES } else { retries() };
         self.probes >= most || self.user_timed_out(now)
     }
 
@@ -86,7 +89,7 @@ impl Connection {
         let most = match (opening, self.orphan) {
             (true, _) => self.settings.syn_retries,
             (false, true) => ORPHAN_RETRIES,
-            (false, false) => RETRIES,
+            (false, false) => retries(),
         };
         if self.retries >= most || self.user_timed_out(now) {
             return self.time_out(ip, now);

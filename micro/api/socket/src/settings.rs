@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the superuser may change of all sockets below /proc/sys/net. The families go by it.
+
+use abi::setting::Setting;
+
+/// Largest size of a buffer that a program may ask for: it is doubled, and has to fit in an `int`.
+const LARGEST_BUFFER: u64 = 1 << 29;
+const LARGEST_INT: u64 = i32::MAX as u64;
+
+/// net.core.somaxconn. A listener's queue is memory, so it is bounded here as before Linux 5.4.
+pub static MAX_BACKLOG: [Setting; 1] = [Setting::new(4096, 0, 65_535)];
+/// net.core.rmem_max and wmem_max.
+pub static MAX_RECEIVE_BUFFER: [Setting; 1] = [Setting::new(4 << 20, 2304, LARGEST_BUFFER)];
+pub static MAX_SEND_BUFFER: [Setting; 1] = [Setting::new(4 << 20, 4608, LARGEST_BUFFER)];
+/// net.core.rmem_default and wmem_default, of sockets other than TCP's that are made from now on.
+pub static RECEIVE_BUFFER: [Setting; 1] = [Setting::new(212_992, 2304, LARGEST_BUFFER)];
+pub static SEND_BUFFER: [Setting; 1] = [Setting::new(212_992, 4608, LARGEST_BUFFER)];
+/// net.unix.max_dgram_qlen: messages that an unconnected datagram socket of AF_UNIX holds, one more let in.
+pub static MAX_DATAGRAMS: [Setting; 1] = [Setting::new(10, 0, LARGEST_INT)];
+/// net.ipv4.ip_local_port_range: the first and the last port that is chosen for a program. The first is not above the last.
+pub static LOCAL_PORTS: [Setting; 2] =
+    [Setting::new(32_768, 1024, 65_535), Setting::new(60_999, 1024, 65_535)];
+/// Of connections that are made from now on: net.ipv4.tcp_fin_timeout, tcp_keepalive_time and tcp_keepalive_intvl in
+/// seconds, tcp_keepalive_probes, tcp_syn_retries.
+pub static FIN_TIMEOUT: [Setting; 1] = [Setting::new(60, 1, 120)];
+pub static KEEPALIVE_TIME: [Setting; 1] = [Setting::new(7200, 1, 32_767)];
+pub static KEEPALIVE_INTERVAL: [Setting; 1] = [Setting::new(75, 1, 32_767)];
+pub static KEEPALIVE_PROBES: [Setting; 1] = [Setting::new(9, 1, 127)];
+pub static SYN_RETRIES: [Setting; 1] = [Setting::new(6, 1, 127)];
+/// net.ipv4.tcp_retries2: of all connections, how often data is sent again.
+pub static RETRIES: [Setting; 1] = [Setting::new(15, 0, 255)];
+
+/// The range of [`LOCAL_PORTS`]: its first port and how many there are, never none.
+pub fn local_ports() -> (u16, u32) {
+    let [first, last] = [LOCAL_PORTS[0].get() as u16, LOCAL_PORTS[1].get() as u16];
+    (first, u32::from(last.saturating_sub(first)) + 1)
+}
