@@ -18,6 +18,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fs::{self, File},
     io::{BufRead, BufReader},
+    ops::Range,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -44,6 +45,9 @@ pub struct Kernel {
 pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Result<Kernel> {
     if let Some(given) = std::env::var_os("UNILITH_KERNEL").map(PathBuf::from) {
         let path = given.canonicalize().map_err(file("use UNILITH_KERNEL:", &given))?;
+        if platform.is_process() {
+            check_is_for_process(&path)?;
+        }
         keep_tools(&path, &qemu::tools_of(&path))?;
         return Ok(Kernel { boot: path.clone(), symbols: path });
     }
@@ -52,6 +56,23 @@ pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Resu
         Place::Checkout(root) => of_checkout(&root, platform, &features, progress),
         Place::Installed(installed) => of_package(&installed.kernel(&features)?.ok_or_else(not_in_package)?),
     }
+}
+
+/// Where the kernel of process machines is linked (`docs/explanation/process.md`). The host starts a kernel with another entry as
+/// well, which then ends by a signal and says nothing.
+const PROCESS_KERNEL: Range<u64> = 0x7000_0020_0000..0x7000_4000_0000;
+
+/// That a file is a kernel for process machines.
+fn check_is_for_process(path: &Path) -> Result<()> {
+    let bytes = fs::read(path).map_err(file("read", path))?;
+    let elf = object::File::parse(&*bytes);
+    if elf.is_ok_and(|elf| elf.is_64() && PROCESS_KERNEL.contains(&elf.entry())) {
+        return Ok(());
+    }
+    Err(Fault::new(format!(
+        "UNILITH_KERNEL: {} is no kernel for --machine process: name one that was built for it, or another --machine",
+        path.display()
+    )))
 }
 
 /// Whether [`micro`] can have a kernel with these features; says before long work what an installed command lacks.

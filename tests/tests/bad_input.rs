@@ -154,6 +154,17 @@ fn without_qemu_the_package_to_install_is_named() {
 }
 
 #[test]
+fn a_kernel_for_virtual_machines_is_refused_where_the_machine_is_a_process() {
+    // The guest of a few bytes is one; a text is none at all.
+    let mut unilith = unilith();
+    let run = ["run", "--rm", "--machine", "process", "--network", "none", "cpio:root.cpio", "/x"];
+    unilith.run(&run).code(125).fails_with(&["guest is no kernel for --machine process"]);
+    fs::write(unilith.path("text"), "no kernel\n").unwrap();
+    unilith.set("UNILITH_KERNEL", unilith.path("text"));
+    unilith.run(&run).code(125).fails_with(&["text is no kernel for --machine process"]);
+}
+
+#[test]
 fn machines_that_do_not_exist_are_named() {
     let unilith = Unilith::new();
     for verb in ["logs", "stop", "kill", "rm", "inspect", "wait"] {

@@ -52,6 +52,20 @@ fn processes_live_and_die_in_the_machine_as_on_linux() {
     compare(1, 40, 80, SLOW);
 }
 
+/// Mappings of all kinds, made, changed and looked at by parents and children before a fork and after it.
+#[test]
+fn parents_and_children_see_their_memory_as_on_linux() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["gcc", "-O1", "-Wall", "-Werror", "-static"], "views.c", &[]);
+    let words = ["1", "40"];
+    let linux = finish(Command::new(&program).args(words), SLOW).ok().says("all views were seen").out;
+    let here = unilith.program_within(&[&[program.as_str(), "--"], &words[..]].concat(), SLOW).ok().out;
+    for (seed, (linux, here)) in (1..).zip(by_seed(&linux).into_iter().zip(by_seed(&here))) {
+        assert_eq!(linux, here, "seed {seed}");
+    }
+    assert_eq!(linux, here);
+}
+
 /// What takes minutes: `./unilith test --long`.
 mod long {
     use super::*;

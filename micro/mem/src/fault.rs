@@ -4,6 +4,7 @@
 //! One lookup in the tree, one page, one entry; what can be had cheaply with it comes along: the neighbours of a
 //! file's page that are in memory anyway, and, where anonymous memory is used in ascending order, the next pages.
 
+use crate::fork::Written;
 use crate::pager::{LARGE, LARGE_PAGES, Machine, Page, Pager};
 use crate::space::{Inner, Space};
 use crate::text::Text;
@@ -382,6 +383,10 @@ impl Inner {
         if page.own && frame.is_unique() {
             self.pager.reclaim(address, rights);
             return RESOLVED;
+        }
+        if page.copied && self.copies_told < Written::MOST {
+            self.copies_told += 1;
+            self.written.add(address);
         }
         let is_zero = page.physical == self.zero.physical();
         let copy = if is_zero { Frame::new() } else { frame.duplicate() };

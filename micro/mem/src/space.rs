@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An address space: mapping, unmapping, changing rights, the break.
 
+use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
 use crate::pager::{Batch, Machine, Pager};
 use crate::shared::SharedPages;
@@ -125,6 +126,9 @@ pub(crate) struct Inner {
     pub changes: u64,
     /// System calls of the text are not patched (`traced`).
     pub traced: bool,
+    pub written: Arc<Written>,
+    /// How many pages this space has told of since it was forked, or forked last.
+    pub copies_told: usize,
 }
 
 /// The address space that is active on each processor. A kernel thread finds the one of whoever ran there before it.
@@ -137,6 +141,12 @@ static ACTIVE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_C
 fn here() -> usize {
     // Tests on the host have no processor's block.
     if cfg!(feature = "host") { 0 } else { api_plat::cpu() as usize }
+}
+
+/// How many processors an address space is active on.
+pub(crate) fn processors_in(space: &Space) -> usize {
+    let address = core::ptr::from_ref(space) as usize;
+    ACTIVE.iter().filter(|active| active.load(Ordering::Relaxed) == address).count()
 }
 
 /// The running thread's address space.
@@ -573,6 +583,8 @@ impl Inner {
             lock_future: false,
             changes: 0,
             traced: false,
+            written: Arc::new(Written::new()),
+            copies_told: 0,
         })
     }
 

@@ -19,6 +19,7 @@ use super::shown::{Leftovers, Run, Shown};
 use super::x86::Tables;
 use super::{Batch, LARGE, Page, Pager};
 use crate::Rights;
+use crate::fork::Written;
 use crate::{PAGE, USER_END};
 use abi::Result;
 use alloc::vec::Vec;
@@ -61,6 +62,9 @@ pub(crate) struct Mirror {
     /// The host shows all pages.
     is_whole: bool,
     stale: Stale,
+    /// Pages that are shown as soon as the space is active for the first time.
+    expected: [u64; Written::MOST],
+    expects: usize,
 }
 
 /// Ranges of a space that is not active, of which the host may show what is no longer true.
@@ -232,12 +236,14 @@ impl Mirror {
         self.is_whole &= is_exact;
     }
 
-    /// What the host process shows was another space's. What is the same in this one stays; the rest goes.
+    /// What the host process shows was another space's. What is the same in this one stays; the rest goes. Pages that are
+    /// expected come in place of what is there.
     fn take_over(&mut self) {
         self.is_whole = false;
         let is_lost = record().runs().is_none();
         if is_lost {
-            return self.hide(LOWEST, USER_END);
+            self.hide(LOWEST, USER_END);
+            return self.show_expected();
         }
         let (mut leftovers, mut left, mut at) = (Leftovers::new(), COMPARED, 0);
         loop {
@@ -249,11 +255,11 @@ impl Mirror {
             left -= if is_compared { pages } else { 0 };
             for i in 0..pages {
                 let (address, physical) = (run.address + i * PAGE, run.physical + i * PAGE);
-                let stays = is_compared
-                    && self
-                        .tables
-                        .page(address)
-                        .is_some_and(|page| page.physical == physical && page.rights.contains(run.rights));
+                let stays = self.expected[..self.expects].contains(&address)
+                    || is_compared
+                        && self.tables.page(address).is_some_and(|page| {
+                            page.physical == physical && page.rights.contains(run.rights)
+                        });
                 if let Some((start, end)) = leftovers.page(address, stays) {
                     self.hide(start, end);
                 }
@@ -262,6 +268,22 @@ impl Mirror {
         if let Some((start, end)) = leftovers.end() {
             self.hide(start, end);
         }
+        self.show_expected();
+    }
+
+    /// Shows the pages that were expected to be used.
+    fn show_expected(&mut self) {
+        let expected = self.expected;
+        for address in &expected[..core::mem::take(&mut self.expects)] {
+            match self.tables.page(*address) {
+                Some(page) => {
+                    let (physical, rights) = (page.physical, page.rights);
+                    self.add_runs(&[Run { address: *address, physical, length: PAGE, rights }]);
+                }
+                None => self.hide(*address, *address + PAGE),
+            }
+        }
+        self.flush();
     }
 
     /// Maps a run. Where the host has as many mappings as it allows (vm.max_map_count) all that it shows of the space goes, and
@@ -326,7 +348,15 @@ impl Pager for Mirror {
 
     fn new() -> Result<Self> {
         let (tables, stale) = (Tables::new()?, Stale::default());
-        Ok(Mirror { tables, run: Run::NOTHING, gone: (0, 0), is_whole: false, stale })
+        let expected = [0; Written::MOST];
+        Ok(Mirror { tables, run: Run::NOTHING, gone: (0, 0), is_whole: false, stale, expected, expects: 0 })
+    }
+
+    fn expect(&mut self, address: u64) {
+        if let Some(slot) = self.expected.get_mut(self.expects) {
+            *slot = address;
+            self.expects += 1;
+        }
     }
 
     fn activate(&mut self) {

@@ -109,7 +109,8 @@ pub(crate) trait Pager: Sized {
     /// Makes none of them the running processor's: no address of the program's half leads anywhere.
     fn deactivate();
 
-    /// For fork: gives `child`, which has no page in the range, every page that is there. Both lose the right to write
+    /// For fork: gives `child` every page of the range that is there, but for those of which it has a copy already: they stay as
+    /// they are. Of the others both lose the right to write
     /// own pages, which are [`Page::copied`] from now on in both; a page that a device holds for writing stays this
     /// one's alone, and the child gets a copy. `seen` is told of the child's pages: how many, and whether they are own.
     ///
@@ -138,6 +139,10 @@ pub(crate) trait Pager: Sized {
     /// The program does not see the page at `address`, which is there with the right it asked for: it is shown, and so may be
     /// its neighbours. Never so where the processor reads the tables itself.
     fn show_again(&mut self, _address: u64) {}
+
+    /// The page at `address` is likely to be used as soon as the space is active. Nothing to do where the processor reads the
+    /// tables itself.
+    fn expect(&mut self, _address: u64) {}
 
     /// Puts a page where none is. `ENOMEM` when there is no room for tables.
     fn map(&mut self, address: u64, frame: Frame, rights: Rights, own: bool) -> Result<()>;

@@ -68,7 +68,8 @@ impl Shown {
     }
 
     fn lose(&mut self) {
-        *self = Shown { runs: Vec::new(), is_lost: true };
+        self.runs.clear();
+        self.is_lost = true;
     }
 
     /// The runs; `None` when nobody knows what is shown.
@@ -137,7 +138,9 @@ impl Shown {
         } else if let Some(run) = new {
             (pieces[count], count) = (run, count + 1);
         }
-        if self.runs.len() - (behind - first) + count > Self::MOST || self.runs.try_reserve(count).is_err() {
+        // All of its memory at once, with room for the pieces that are left: it never moves.
+        let is_too_long = self.runs.len() - (behind - first) + count > Self::MOST;
+        if is_too_long || self.runs.try_reserve_exact(Self::MOST - self.runs.len()).is_err() {
             return self.lose();
         }
         self.runs.splice(first..behind, pieces[..count].iter().copied());

@@ -624,12 +624,15 @@ impl Tables {
         result
     }
 
-    /// Takes over one entry of a parent's, which changes with it; how many pages it has.
+    /// Takes over one entry of a parent's, which changes with it; how many pages it has. None of one that is here already.
     fn fork_entry(&mut self, address: u64, theirs: Entry, level: usize) -> Result<u64> {
         let (slot, at) = match self.find(address) {
             Some(found) if level == 1 => found,
             _ => self.make(address, level)?,
         };
+        if at == 1 && read(slot) & (PRESENT | KEPT) != 0 {
+            return Ok(0);
+        }
         debug_assert_eq!((at, read(slot)), (level, 0));
         let old = read(theirs);
         let pages = if level == 2 { LARGE_PAGES as u64 } else { 1 };

@@ -207,3 +207,54 @@ fn a_family_of_spaces_never_sees_each_others_writes() {
         }
     }
 }
+
+#[test]
+fn what_was_written_after_a_fork_is_copied_by_the_next_one() {
+    let parent = space();
+    let a = parent.map(Request::anonymous(3 * PAGE, RW)).unwrap();
+    for page in 0..3 {
+        store(&parent, a + page * PAGE, 10 + page as u8).unwrap();
+    }
+    let child = parent.fork().unwrap();
+    store(&child, a, 20).unwrap();
+    store(&parent, a + PAGE, 30).unwrap();
+    drop(child);
+    let before = frames(&parent, a, 3);
+    let child = parent.fork().unwrap();
+    let page = |space: &Space, n: u64| space.lock().pager.page(a + n * PAGE).unwrap();
+    // Both are each one's own, where nobody has to fault; the third is shared.
+    for n in 0..2 {
+        assert_ne!(page(&parent, n).physical, page(&child, n).physical);
+        assert!(page(&child, n).rights.contains(Rights::WRITE) && !page(&child, n).copied);
+    }
+    assert!(page(&parent, 1).rights.contains(Rights::WRITE));
+    assert_eq!(page(&parent, 2).physical, page(&child, 2).physical);
+    assert_eq!(frames(&parent, a, 3), before);
+    assert_eq!([0, 1, 2].map(|n| load(&child, a + n * PAGE)), [Ok(10), Ok(30), Ok(12)]);
+    assert_eq!((parent.usage().anonymous, child.usage().anonymous), (3 * PAGE, 3 * PAGE));
+    store(&child, a + PAGE, 31).unwrap();
+    store(&parent, a, 11).unwrap();
+    assert_eq!((load(&parent, a + PAGE), load(&child, a)), (Ok(30), Ok(10)));
+    // What the parent may not write now is not writable in a child, nor what it gave back there.
+    parent.protect(a, PAGE, Rights::READ, false).unwrap();
+    parent.advise(a + PAGE, PAGE, Advice::Discard).unwrap();
+    let child = parent.fork().unwrap();
+    assert_eq!(store(&child, a, 1), Err(MAPPED));
+    assert_eq!((load(&child, a), load(&child, a + PAGE)), (Ok(11), Ok(0)));
+}
+
+#[test]
+fn a_fork_copies_no_more_than_the_latest_pages_that_were_written() {
+    let parent = space();
+    let pages = 40;
+    let a = parent.map(Request::anonymous(pages * PAGE, RW)).unwrap();
+    (0..pages).for_each(|page| store(&parent, a + page * PAGE, 1).unwrap());
+    for _ in 0..3 {
+        let child = parent.fork().unwrap();
+        (0..pages).for_each(|page| store(&child, a + page * PAGE, 2).unwrap());
+    }
+    let child = parent.fork().unwrap();
+    let (ours, theirs) = (frames(&parent, a, pages), frames(&child, a, pages));
+    assert_eq!(ours.iter().zip(&theirs).filter(|(a, b)| a != b).count(), 16);
+    assert!((0..pages).all(|page| load(&child, a + page * PAGE) == Ok(1)));
+}
