@@ -3,10 +3,8 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 24] = [
+const VERBS: [(&str, &str); 20] = [
     ("push", "images stay on this computer; `unilith build` writes a directory that boots elsewhere"),
-    ("login", "there is no registry to log in to"),
-    ("logout", "there is no registry to log out of"),
     (
         "search",
         "use `apt-cache search WORD`, then `unilith run debian:PACKAGE`; `unilith apps` lists the catalogue",
@@ -15,8 +13,6 @@ const VERBS: [(&str, &str); 24] = [
         "tag",
         "images have no tags: a program's name, as in `unilith run redis`, means its image; `unilith commit NAME FILE` writes one",
     ),
-    ("rmi", "use `unilith system prune`, which removes the images that no machine uses"),
-    ("image", "use `unilith images` and `unilith system prune`"),
     (
         "save",
         "use `unilith commit NAME FILE` of a running machine, or `unilith build`, which writes a directory that boots with plain QEMU",

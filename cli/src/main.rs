@@ -89,6 +89,14 @@ enum Verb {
     Pull(verbs::pull::Args),
     /// List the images in the cache
     Images(verbs::images::Args),
+    /// Remove images that no machine has
+    Rmi(verbs::rmi::Args),
+    /// List, get, remove and show images
+    Image(verbs::image::Args),
+    /// Keep a user name and a password for a registry
+    Login(verbs::login::Args),
+    /// Forget the password for a registry
+    Logout(verbs::login::LogoutArgs),
     /// List, make and remove directories of this host that have a name
     Volume(verbs::volume::Args),
     /// List, make and remove networks, whose machines reach each other by name
@@ -200,6 +208,10 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Commit(args) => verbs::commit::act(&store, &args),
         Verb::Pull(args) => verbs::pull::act(&args),
         Verb::Images(args) => verbs::images::act(&store, &args),
+        Verb::Rmi(args) => verbs::rmi::act(&store, &args),
+        Verb::Image(args) => verbs::image::act(&store, &args),
+        Verb::Login(args) => verbs::login::act(&args),
+        Verb::Logout(args) => verbs::login::logout(&args),
         Verb::Volume(args) => verbs::volume::act(&store, &args),
         Verb::Network(args) => verbs::network::act(&store, &args),
         Verb::System(args) => verbs::system::act(&store, &args),

@@ -2,7 +2,7 @@
 //! The user's terminal.
 
 use crate::fault::{Fault, Result};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::{io, os::fd::AsFd, thread};
 use unilith_overlay::{Input, Size};
 
@@ -37,6 +37,28 @@ impl Drop for Raw {
 fn restore(before: &Termios) {
     // There is nothing left to do for a terminal that is gone.
     let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+}
+
+/// The user's terminal without an echo of what is typed, until this is dropped.
+pub struct Silent {
+    before: Termios,
+}
+
+impl Silent {
+    /// `None` when standard input is no terminal.
+    pub fn enter() -> Option<Silent> {
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Now, &silent).ok()?;
+        Some(Silent { before })
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        restore(&self.before);
+    }
 }
 
 /// The size of the user's terminal, looked for at input first; that of a usual one where there is none.

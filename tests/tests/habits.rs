@@ -272,7 +272,7 @@ fn the_unit_of_a_machine_starts_and_stops_it() {
 #[test]
 fn dockers_words_that_are_not_here_name_what_to_use_instead() {
     let unilith = server();
-    unilith.run(&["pull", "redis"]).code(2).fails_with(&["no pull", "debian:PACKAGE"]);
+    unilith.run(&["push", "redis"]).code(2).fails_with(&["no push", "unilith build"]);
     unilith
         .run(&["run", "--privileged", "redis"])
         .code(2)

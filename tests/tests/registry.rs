@@ -2,11 +2,10 @@
 //! Images of registries: pulled, run, listed, removed, by the command as a user types it, from a registry of the tests' own.
 
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, process::Stdio};
 use unilith_tests::{
-    Ran, Unilith, finish,
-    registry::{Entry, Registry, Trick, digest, gzip, layer, zstd},
-    tested_machine,
+    Ran, Unilith,
+    registry::{Auth, Entry, PASSWORD, Registry, Trick, USER, digest, gzip, layer, zstd},
 };
 
 /// Bytes as they are.
@@ -53,13 +52,25 @@ impl Shop {
     }
 
     fn run(&self, words: &[&str]) -> Ran {
-        self.unilith.run(&[&["run", "--rm", "--machine", &tested_machine()], words].concat())
+        self.unilith.program(words)
     }
 
     /// The files of the store's blobs.
     fn blobs(&self) -> Vec<PathBuf> {
         let folder = self.unilith.path("cache/unilith/oci/blobs/sha256");
         fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect()
+    }
+}
+
+impl Drop for Shop {
+    /// The cache may be the user's: what this test pulled goes.
+    fn drop(&mut self) {
+        let listed = self.unilith.run(&["images", "--json"]);
+        let rows: Vec<Value> = serde_json::from_str(&listed.out).unwrap_or_default();
+        let names = rows.iter().filter_map(|row| row["repository"].as_str());
+        for name in names.filter(|name| name.starts_with(&self.registry.host)) {
+            self.unilith.run(&["rmi", "-f", name]);
+        }
     }
 }
 
@@ -104,7 +115,7 @@ fn an_image_is_pulled_once_and_run_as_its_configuration_says() {
     shop.run(&[&name, "and words"]).ok().says("kept and words");
     assert_eq!(shop.registry.requests(), [""; 0], "nothing is asked for again");
     // By digest, under another name: the manifest is fetched, and no blob is.
-    shop.pull(&format!("team/tool@{digest}")).ok().says(&digest).complains("0 B of");
+    shop.pull(&format!("team/tool@{digest}")).ok().says(&digest).complains("0B of");
     assert!(!shop.registry.requests().iter().any(|r| r.contains("/blobs/")));
 }
 
@@ -197,7 +208,7 @@ fn what_is_no_image_or_an_old_one_is_refused_by_name() {
     };
     let cases: [(Value, &str); 8] = [
         (json!({"schemaVersion": 1, "name": "x", "fsLayers": []}), "schema 1"),
-        (json!([]), "none"),
+        (json!([]), "damaged manifest"),
         (json!({"schemaVersion": 2, "mediaType": "application/x-pony"}), "application/x-pony"),
         (changed("/config/mediaType", json!("application/vnd.cncf.helm.config.v1+json")), "artifact"),
         (
@@ -207,7 +218,7 @@ fn what_is_no_image_or_an_old_one_is_refused_by_name() {
             ),
             "not in the registry",
         ),
-        (changed("/layers/0/digest", json!("sha256:../../../../etc/passwd")), "digest"),
+        (changed("/layers/0/digest", json!("sha256:../../../../etc/passwd")), "damaged manifest"),
         (changed("/layers/0/size", json!(u64::MAX >> 1)), "limit"),
         (changed("/layers/1/size", json!(3)), "more than the 3 bytes"),
     ];
@@ -217,9 +228,6 @@ fn what_is_no_image_or_an_old_one_is_refused_by_name() {
         shop.pull(&format!("odd:{tag}")).fails_with(&[part]);
     }
 }
-
-/// How long a kernel may be built for.
-const BUILD: Duration = Duration::from_secs(600);
 
 #[test]
 fn hostile_layers_stay_inside_and_bombs_are_stopped() {
@@ -247,8 +255,7 @@ fn hostile_layers_stay_inside_and_bombs_are_stopped() {
         gzip,
         json!({"Cmd": ["/bin/sh", "-c", line], "Env": ["PATH=/bin"]}),
     );
-    let mut run = shop.unilith.command(&["run", "--rm", "--machine", &tested_machine(), &shop.name("bad:1")]);
-    let ran = finish(&mut run, BUILD).ok();
+    let ran = shop.run(&[&shop.name("bad:1")]).ok();
     assert_eq!(ran.out, "111\n4755\n", "{ran}");
     assert!(!outside.exists(), "a layer wrote outside of its image");
 
@@ -273,4 +280,112 @@ fn hostile_layers_stay_inside_and_bombs_are_stopped() {
     swapped["layers"].as_array_mut().expect("layers").reverse();
     shop.registry.manifest("bad", "swapped", "application/vnd.oci.image.manifest.v1+json", &swapped);
     shop.run(&[&shop.name("bad:swapped")]).fails_with(&["digest", "expected"]);
+}
+
+impl Shop {
+    fn login(&self, password: &str) -> Ran {
+        let mut command =
+            self.unilith.command(&["login", "-u", USER, "--password-stdin", &self.registry.host]);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        child.stdin.take().expect("a pipe").write_all(password.as_bytes()).expect("it reads");
+        let done = child.wait_with_output().expect("it ends");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ran {
+            code: done.status.code(),
+            out: text(&done.stdout),
+            err: text(&done.stderr),
+            took: Default::default(),
+        }
+    }
+}
+
+#[test]
+fn a_registry_gets_the_password_that_the_user_gave_and_a_wrong_one_is_not_kept() {
+    let shop = Shop::empty();
+    shop.registry.image("private", "1", &layers(), gzip, config());
+    let (file, docker) = (shop.unilith.path("config/unilith/auth.json"), shop.unilith.path("docker"));
+    for auth in [Auth::Basic, Auth::Bearer] {
+        shop.registry.protect(Some(auth));
+        shop.pull("private:1").fails_with(&["unilith login"]);
+        shop.login("wrong").fails_with(&["refuses the user name and password"]);
+        assert!(!file.exists());
+        shop.login(PASSWORD).ok().says("Login Succeeded");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        shop.pull("private:1").ok();
+        shop.unilith.run(&["logout", &shop.registry.host]).ok();
+        shop.unilith.run(&["logout", &shop.registry.host]).fails_with(&["not logged in"]);
+        fs::remove_file(&file).unwrap();
+    }
+    shop.pull("private:1").fails_with(&["unilith login"]);
+    // What docker keeps is used: `me:secret:word`.
+    fs::create_dir(&docker).unwrap();
+    let host = &shop.registry.host;
+    let kept = format!(r#"{{"auths": {{"{host}": {{"auth": "bWU6c2VjcmV0OndvcmQ="}}}}}}"#);
+    fs::write(docker.join("config.json"), kept).unwrap();
+    shop.pull("private:1").ok();
+    let helper = format!(r#"{{"credHelpers": {{"{host}": "surely-not-here"}}}}"#);
+    fs::write(docker.join("config.json"), helper).unwrap();
+    shop.pull("private:1").fails_with(&["docker-credential-surely-not-here"]);
+    fs::write(docker.join("config.json"), r#"{"auths": {"x": {"auth": "c2VjcmV0"#).unwrap();
+    let ran = shop.pull("private:1").fails_with(&["config.json", "damaged"]);
+    assert!(!ran.err.contains("c2VjcmV0"), "{ran}");
+}
+
+#[test]
+fn images_are_listed_share_their_layers_and_go_when_no_machine_has_them() {
+    let shop = Shop::open();
+    // Its own content: the cache is shared with other tests.
+    let mine = layer(&[Entry::File("mine", 0o644, shop.registry.host.as_bytes())]);
+    let theirs = layer(&[Entry::File("theirs", 0o644, shop.registry.host.as_bytes())]);
+    let [first, _] = layers();
+    shop.registry.image("a", "1", &[first.clone(), mine.clone()], gzip, config());
+    shop.registry.image("b", "1", &[first, mine, theirs], gzip, config());
+    let (a, b) = (shop.name("a:1"), shop.name("b:1"));
+    shop.unilith.run(&["pull", "-q", &a]).ok();
+    shop.registry.requests();
+    shop.unilith.run(&["pull", &b]).ok();
+    let blobs = shop.registry.requests().iter().filter(|r| r.contains("/blobs/")).count();
+    assert_eq!(blobs, 2, "the configuration and one layer");
+    shop.run(&["--name", "gone", &a]).ok();
+    let keep = ["run", "--machine", &unilith_tests::tested_machine(), "--name", "keeper", &b];
+    shop.unilith.run(&keep).ok();
+    let listed = shop.unilith.run(&["images"]).ok();
+    assert!(listed.out.contains(&a) && listed.out.contains(&b) && listed.out.contains("keeper"), "{listed}");
+    let found: Value = serde_json::from_str(&shop.unilith.run(&["image", "inspect", &b]).ok().out).unwrap();
+    assert_eq!((&found[0]["RepoTags"][0], &found[0]["Config"]["WorkingDir"]), (&json!(b), &json!("/srv")));
+    shop.unilith.run(&["system", "df"]).ok().says("registry images");
+
+    shop.unilith.run(&["rmi", &b]).fails_with(&["keeper", "unilith rm keeper"]);
+    shop.unilith.run(&["rmi", &a]).ok().says("Untagged").says("Deleted");
+    shop.unilith.run(&["rmi", &a]).fails_with(&["no such image"]);
+    shop.unilith.run(&["start", "keeper"]).ok();
+    shop.unilith.run(&["rm", "-f", "keeper"]).ok();
+    let id = found[0]["Id"].as_str().unwrap().trim_start_matches("sha256:")[..12].to_string();
+    shop.unilith.run(&["rmi", &id]).ok().says("Deleted");
+    let listed = shop.unilith.run(&["images"]).ok();
+    assert!(!listed.out.contains(&shop.registry.host), "{listed}");
+}
+
+#[test]
+fn a_mirror_is_asked_first_and_the_registry_where_it_has_nothing() {
+    let shop = Shop::empty();
+    let mirror = Registry::start();
+    shop.registry.image("team/tool", "1", &layers(), gzip, config());
+    let text = format!(
+        "[[registry]]\nprefix = \"hub.test\"\nlocation = \"{}\"\n[[registry.mirror]]\nlocation = \"{}/copy\"\n",
+        shop.registry.host, mirror.host
+    );
+    fs::write(shop.unilith.path("registries.conf"), text).unwrap();
+    shop.unilith.run(&["pull", "hub.test/team/tool:1"]).ok().complains("mirror").complains("has no image");
+    mirror.image("copy/team/tool", "2", &layers(), gzip, config());
+    shop.registry.requests();
+    shop.unilith.run(&["pull", "hub.test/team/tool:2"]).ok().says("hub.test/team/tool:2");
+    assert_eq!(shop.registry.requests(), [""; 0]);
+    fs::write(shop.unilith.path("registries.conf"), "[[registry]\n").unwrap();
+    shop.unilith.run(&["pull", "hub.test/team/tool:2"]).fails_with(&["registries.conf"]);
 }

@@ -4,7 +4,10 @@
 use crate::{fault::Result, output::say, prepare, template::Template};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use unilith_machine::{record::Phase, store::Store};
+use unilith_machine::{
+    record::{Phase, now_ms},
+    store::Store,
+};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -23,6 +26,7 @@ pub struct Args {
 struct Row {
     repository: String,
     id: String,
+    /// When it was used last; of a pulled image: when it was pulled.
     used: String,
     size: String,
     bytes: u64,
@@ -34,7 +38,28 @@ struct Row {
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     let machines = store.list()?;
     let mut rows = Vec::new();
-    for image in prepare::cache()?.images() {
+    let pulled = crate::registries::registries()?.store.list();
+    let mut roots = prepare::cache()?.images();
+    for record in &pulled {
+        let its: Vec<_> =
+            machines.iter().filter(|m| m.spec.image.as_ref() == Some(&record.manifest)).collect();
+        let unpacked = roots.iter().filter(|r| r.manifest.as_ref() == Some(&record.manifest));
+        let size = record.size() + unpacked.map(|r| r.size).sum::<u64>();
+        let seconds = now_ms().saturating_sub(record.pulled_ms) / 1000;
+        rows.push(Row {
+            repository: record.name.clone(),
+            id: record.config.trim_start_matches("sha256:").chars().take(12).collect(),
+            used: format!("{} ago", super::ps::duration(seconds)),
+            size: super::stats::bytes(size),
+            bytes: size,
+            running: its.iter().any(|m| m.state.phase != Phase::Exited),
+            machines: its.iter().map(|m| m.spec.name.clone()).collect(),
+        });
+    }
+    // What a pulled image was unpacked to is a part of that.
+    roots
+        .retain(|r| r.manifest.is_none() || !pulled.iter().any(|p| r.manifest.as_ref() == Some(&p.manifest)));
+    for image in roots {
         let its: Vec<_> = machines.iter().filter(|m| m.spec.initrd == image.path).collect();
         let programs: BTreeSet<&str> = its.iter().map(|m| m.spec.program.as_str()).collect();
         let program = programs.first().map(|p| (*p).to_string());

@@ -9,6 +9,7 @@ use crate::{
 };
 use serde::Serialize;
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, BufRead, IsTerminal, Write},
 };
@@ -39,7 +40,7 @@ enum What {
     },
     /// Remove machines that have ended, and images that no machine uses
     Prune {
-        /// Also packages: they are fetched again when they are needed
+        /// Also packages and pulled images that no machine has: they are fetched again when they are needed
         #[arg(short, long)]
         all: bool,
         /// Do not ask
@@ -68,6 +69,8 @@ fn df(store: &Store, json: bool) -> Result<u8> {
     let cache = prepare::cache()?;
     let in_use = super::images::in_use(store)?;
     let unused: u64 = cache.images().iter().filter(|i| !in_use.contains(&i.path)).map(|i| i.size).sum();
+    let pulled = crate::registries::registries()?.store;
+    let (_, not_used) = pulled.sizes(&manifests_in_use(store)?);
     let mut rows: Vec<Row> = cache
         .parts()
         .into_iter()
@@ -75,6 +78,7 @@ fn df(store: &Store, json: bool) -> Result<u8> {
             let reclaimable = match part.name {
                 "images" => unused.min(part.size),
                 "packages" => part.size,
+                "registry images" => not_used.min(part.size),
                 _ => 0,
             };
             Row { what: part.name.into(), count: part.files, bytes: part.size, reclaimable }
@@ -121,18 +125,30 @@ fn prune(store: &Store, all: bool, force: bool) -> Result<u8> {
     let in_use = super::images::in_use(store)?;
     freed += cache.sweep();
     freed += cache.trim_images(&in_use);
+    let pulled = crate::registries::registries()?.store;
     if all {
         freed += cache.trim(0, &in_use);
+        let manifests = manifests_in_use(store)?;
+        for record in pulled.list().iter().filter(|r| !manifests.contains(&r.manifest)) {
+            pulled.forget(&record.name)?;
+            say!("{}", record.name);
+        }
     }
+    freed += pulled.collect();
     say!("{} freed", bytes(freed));
     Ok(0)
+}
+
+/// Manifests of pulled images that machines have, also those that have ended.
+fn manifests_in_use(store: &Store) -> Result<BTreeSet<String>> {
+    Ok(store.list()?.into_iter().filter_map(|m| m.spec.image).collect())
 }
 
 fn agreed(all: bool) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Fault::new("there is nobody to ask: add -f"));
     }
-    let more = if all { ", and all packages" } else { "" };
+    let more = if all { ", and all packages and pulled images that no machine has" } else { "" };
     eprint!(
         "unilith: removes machines that have ended, and images that no machine uses{more}. Go on? [y/N] "
     );

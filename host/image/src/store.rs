@@ -20,6 +20,8 @@ pub struct Cached {
     pub digest: String,
     /// What it was gathered from, where that is known: a directory's image is gathered anew each time.
     pub name: Option<String>,
+    /// Digest of the manifest, of an image of a registry.
+    pub manifest: Option<String>,
     pub path: PathBuf,
     /// Bytes of the archive.
     pub size: u64,
@@ -36,13 +38,14 @@ pub struct Part {
 }
 
 /// The parts of the cache: what they are called, and their folders.
-const PARTS: [(&str, &[&str]); 6] = [
+const PARTS: [(&str, &[&str]); 7] = [
     ("images", &["roots", "recipes"]),
     ("packages", &["debian/archives"]),
     ("package lists", &["debian"]),
     ("system-call tables", &["sites-"]),
     ("kernels", &["kernels"]),
     ("Linux", &["linux"]),
+    ("registry images", &["oci"]),
 ];
 
 /// Files and bytes of everything below a folder; links are not followed.
@@ -89,16 +92,18 @@ impl Cache {
 
     /// All images, the one used last first.
     pub fn images(&self) -> Vec<Cached> {
-        let mut names: BTreeMap<String, String> = BTreeMap::new();
+        let mut names: BTreeMap<String, (String, Option<String>)> = BTreeMap::new();
         for entry in fs::read_dir(self.folder().join("recipes")).into_iter().flatten().flatten() {
             let facts = fs::read(entry.path()).ok().and_then(|b| serde_json::from_slice::<Facts>(&b).ok());
             if let Some(facts) = facts {
-                names.insert(facts.digest, facts.name);
+                names.insert(facts.digest, (facts.name, facts.stored));
             }
         }
         let mut images = self.roots();
         for image in &mut images {
-            image.name = names.remove(&image.digest);
+            if let Some((name, manifest)) = names.remove(&image.digest) {
+                (image.name, image.manifest) = (Some(name), manifest);
+            }
         }
         images
     }
@@ -114,7 +119,7 @@ impl Cache {
             }
             let Ok(metadata) = entry.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            images.push(Cached { digest, name: None, path, size: metadata.len(), used });
+            images.push(Cached { digest, name: None, manifest: None, path, size: metadata.len(), used });
         }
         images.sort_by(|a, b| b.used.cmp(&a.used).then_with(|| a.digest.cmp(&b.digest)));
         images

@@ -109,7 +109,7 @@ impl Registries {
     }
 
     fn pull_from(&self, endpoint: &Endpoint, name: &Name, progress: &dyn Progress) -> Result<(Record, u64)> {
-        progress.step(&format!("asking {} for {name}", endpoint.host));
+        progress.step(&format!("fetching {name} from {}", endpoint.host));
         let mut session = Session::open(endpoint, &self.credentials)?;
         let top = document(&mut session, &format!("image {name}"), name.wanted(), None)?;
         let digest = digest_of(&top.bytes);
@@ -134,9 +134,6 @@ impl Registries {
             }
         }
         let total: u64 = missing.iter().map(|b| b.size).sum();
-        if !missing.is_empty() {
-            progress.step(&format!("fetching {name}"));
-        }
         self.fetch(session, &missing, total, progress)?;
         let config = image.config().digest().to_string();
         let Some(bytes) = self.store.read(&config, MAX_CONFIG) else {

@@ -185,6 +185,21 @@ impl Store {
         all
     }
 
+    /// Bytes of all that is kept, and of that what no image of these manifests has.
+    pub fn sizes(&self, manifests: &BTreeSet<String>) -> (u64, u64) {
+        let used = self.list().into_iter().filter(|r| manifests.contains(&r.manifest));
+        let used: BTreeSet<String> = used.flat_map(|r| r.blobs).map(|(digest, _)| digest).collect();
+        let (mut all, mut unused) = (0, 0);
+        for entry in fs::read_dir(self.folder.join("blobs/sha256")).into_iter().flatten().flatten() {
+            let Ok(size) = entry.metadata().map(|m| m.len()) else { continue };
+            all += size;
+            if !used.contains(&format!("sha256:{}", entry.file_name().to_string_lossy())) {
+                unused += size;
+            }
+        }
+        (all, unused)
+    }
+
     /// Forgets a name; its blobs stay until [`Self::collect`].
     pub fn forget(&self, name: &str) -> Result<()> {
         let path = self.record_path(name)?;
@@ -302,6 +317,8 @@ mod tests {
         store.record(&record("one", &[&a, &b])).unwrap();
         store.record(&record("two", &[&b, &c])).unwrap();
         assert_eq!(store.collect(), 0);
+        let manifests = BTreeSet::from([store.find("two").unwrap().manifest]);
+        assert_eq!(store.sizes(&manifests), (3, 1));
         store.forget("one").unwrap();
         let lease = store.lease().unwrap();
         assert_eq!(store.collect(), 0, "somebody pulls");

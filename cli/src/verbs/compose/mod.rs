@@ -268,7 +268,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         }
         // Those of the last line are done above.
         What::Pull { .. } | What::Build { .. } | What::Ls { .. } => {
-            eprintln!("unilith: nothing is pulled: `up` fetches what it needs");
+            eprintln!("unilith: `up` fetches what it needs; `unilith pull` gets a newer image of a name");
             Ok(0)
         }
     }

@@ -138,17 +138,11 @@ impl Description<'_> {
             Some((prefix @ ("oci" | "dir" | "cpio"), rest)) => at(&format!("{prefix}:"), rest),
             Some(("debian" | "deb", _)) => image.to_string(),
             None if !image.contains('/') => image.to_string(),
-            _ => {
-                let base =
-                    image.rsplit('/').next().unwrap_or(image).split([':', '@']).next().unwrap_or(image);
-                return Err(self.wrong(
-                    "image",
-                    service.image_line,
-                    &format!(
-                        "`{image}` is an image of a registry, and nothing is pulled: write `{base}` if `unilith apps` lists it, debian:PACKAGE, ./DIRECTORY, or oci:FILE with what `docker save -o FILE {image}` wrote"
-                    ),
-                ));
-            }
+            // An image of a registry; a compose file's paths begin with a dot.
+            _ => match unilith_registry::Name::parse(image) {
+                Ok(name) => format!("docker://{name}"),
+                Err(e) => return Err(self.wrong("image", service.image_line, &e.to_string())),
+            },
         };
         let mut words: Vec<String> =
             service.entrypoint.iter().flat_map(|e| e.iter().skip(1).cloned()).collect();
