@@ -3,7 +3,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error};
 
-const VERBS: [(&str, &str); 20] = [
+const VERBS: &[(&str, &str)] = &[
     ("push", "images stay on this computer; `unilith build` writes a directory that boots elsewhere"),
     (
         "search",
@@ -36,9 +36,33 @@ const VERBS: [(&str, &str); 20] = [
     ("context", "machines run on this computer alone"),
     ("plugin", "there are no plugins; `unilith overlay build` makes programs for running machines"),
     ("ls", "use `unilith ps`"),
+    ("node", "there are no clusters"),
+    (
+        "secret",
+        "there are no clusters; a compose file has secrets, and `unilith run -v FILE:/run/secrets/NAME:ro` gives one",
+    ),
+    (
+        "config",
+        "there are no clusters; a compose file has configs, and `unilith run -v FILE:PATH:ro` gives one",
+    ),
+    ("trust", "images are not signed; those of registries are verified by their digest"),
+    ("manifest", "programs are x86-64: an image of several platforms gives that one"),
+    (
+        "checkpoint",
+        "the state of a running machine is not kept; its files are, with `unilith commit NAME FILE`",
+    ),
+    (
+        "healthcheck",
+        "checks run by themselves with `unilith run --health-cmd`; `unilith ps` shows what they say",
+    ),
+    ("pod", "machines that belong together are in a compose file: `unilith compose up`"),
+    ("play", "use `unilith compose up` with a compose file"),
+    ("kube", "use `unilith compose up` with a compose file; Kubernetes runs pods with `unilith-runc`"),
+    ("mount", "use `unilith cp` with a running machine, or `unilith run -v HOST:PATH`"),
+    ("machine", "each program has a machine of its own: `unilith run PROGRAM`"),
 ];
 
-const FLAGS: [(&str, &str); 24] = [
+const FLAGS: &[(&str, &str)] = &[
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
     ("--cap-add", "in its machine the program has all rights already"),
     ("--cap-drop", "use -u to run the program as an ordinary user"),
@@ -69,6 +93,37 @@ const FLAGS: [(&str, &str); 24] = [
         "it is for `unilith run -it`: a program of `exec` ends with its client; -d starts one that does not",
     ),
     ("--cidfile", "`unilith run -d` prints the id; --name gives a name"),
+    ("--sysctl", "the kernel is the machine's own and has no settings for it; --set chooses its parts"),
+    ("--pids-limit", "processes are bounded by the machine's memory: use -m"),
+    ("--memory-reservation", "a machine takes what it uses, up to -m"),
+    ("--memory-swappiness", "machines do not swap: use -m"),
+    ("--kernel-memory", "the machine's kernel lives in its memory: use -m"),
+    ("--oom-kill-disable", "a machine that is out of memory ends: use -m"),
+    ("--oom-score-adj", "use choom(1) before `unilith run`"),
+    ("--cpu-period", "use --cpus"),
+    ("--cpu-quota", "use --cpus"),
+    ("--cpuset-mems", "use numactl(8) before `unilith run`"),
+    ("--blkio-weight", "use ionice(1) before `unilith run`"),
+    ("--cgroup-parent", "use `systemd-run --slice=NAME` before `unilith run`"),
+    ("--cgroupns", "a machine has a kernel of its own and no cgroups"),
+    ("--uts", "a machine has a name of its own: --hostname"),
+    ("--runtime", "--machine says what the machine is, --kernel which kernel it has"),
+    ("--isolation", "--machine says what the machine is"),
+    ("--storage-opt", "the root file system is in the machine's memory: use -m"),
+    ("--volume-driver", "volumes are directories of this host: `unilith volume create NAME`"),
+    ("--group-add", "groups are those of the user in the image's /etc/group: use -u USER"),
+    ("--expose", "every port of a machine is open to its networks; -p publishes one on this host"),
+    ("--ip6", "machines have IPv4; -p '[ADDRESS]:HOST:PORT' publishes on an address of IPv6"),
+    ("--mac-address", "addresses are chosen"),
+    ("--domainname", "write it into --hostname: NAME.DOMAIN"),
+    ("--dns-search", "names are looked up as they are written; --add-host NAME:ADDRESS gives a short one"),
+    ("--dns-option", "names are looked up as they are written; --dns chooses the server"),
+    ("--net-alias", "use --network-alias"),
+    ("--attach", "without -d the program's output is shown; -i passes this command's input"),
+    ("--sig-proxy", "signals to `unilith run` go to the program; with -d use `unilith kill -s SIGNAL NAME`"),
+    ("--label-file", "use -l for each"),
+    ("--annotation", "use -l"),
+    ("--size", "use `unilith diff NAME`, and `unilith stats`"),
 ];
 
 /// What to use instead of a verb.

@@ -2,6 +2,7 @@
 //! The `unilith` command: one file per verb in [`verbs`].
 #![forbid(unsafe_code)]
 
+mod advice;
 mod archive;
 mod backtrace;
 mod boot;

@@ -4,7 +4,8 @@
 //!
 //! It fetches gigabytes and takes an hour, so only `./unilith test --long` runs it. `UNILITH_TRIAL` tries the packages alone
 //! whose words hold it (`failed`: those that did not work yet, `untried`: those without a result), `UNILITH_TRIAL_JOBS` tries several at
-//! once; the others' results are kept.
+//! once; the others' results are kept. Until its end the results are in target/trial-MACHINE.txt: those of the repository are built
+//! into the command, which would be built again after each package.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use serde::Deserialize;
@@ -70,6 +71,11 @@ fn results(machine: &str) -> PathBuf {
     root().join(format!("tests/trial/results-{machine}.txt"))
 }
 
+/// The results while they are made.
+fn so_far(machine: &str) -> PathBuf {
+    root().join(format!("target/trial-{machine}.txt"))
+}
+
 /// The results of earlier runs: `works` or `fails: REASON` by words.
 fn earlier(machine: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(results(machine)).unwrap_or_default();
@@ -95,7 +101,7 @@ fn keep(machine: &str, all: &BTreeMap<String, String>) {
     for (words, result) in tried {
         writeln!(text, "{words}\t{result}").unwrap();
     }
-    fs::write(results(machine), text).unwrap();
+    fs::write(so_far(machine), text).unwrap();
 }
 
 /// One line of a program's output, short enough for a list.
@@ -297,6 +303,9 @@ mod long {
                 });
             }
         });
+        if !list.is_empty() {
+            fs::copy(so_far(&machine), results(&machine)).unwrap();
+        }
         let all = all.into_inner().unwrap();
         let lost: Vec<&String> =
             list.iter().filter(|p| worked(p) && all[&p.run] != "works").map(|p| &p.run).collect();

@@ -2,13 +2,14 @@
 //! `unilith inspect`.
 
 use crate::{
+    advice,
     fault::{Fault, Result},
     template::Template,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use unilith_machine::{
-    record::{Health, Spec, State},
+    record::{Health, Mount, Spec, State},
     store::Store,
 };
 
@@ -34,6 +35,9 @@ struct Entry {
     health_state: Option<Health>,
     /// Names of `state.missing_calls`.
     missing_calls: Vec<&'static str>,
+    /// What the machine is missing, and what to do about it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    advice: Vec<String>,
     log: std::path::PathBuf,
 }
 
@@ -61,7 +65,28 @@ fn with_docker_names(entry: &Entry) -> Result<Value> {
         }
     }
     let address = state.address().filter(|_| phase.is_alive()).map(|a| a.to_string()).unwrap_or_default();
-    value["network_settings"] = json!({"ip_address": address, "ports": state.published});
+    // Docker's names, for these are what its users go through with `range` and print as JSON.
+    let mut ports = serde_json::Map::new();
+    for port in &state.published {
+        let at = json!({"HostIp": port.address.to_string(), "HostPort": port.host.to_string()});
+        let list = ports.entry(format!("{}/{}", port.guest, port.protocol)).or_insert_with(|| json!([]));
+        list.as_array_mut().into_iter().for_each(|list| list.push(at.clone()));
+    }
+    let names = entry.spec.networks.iter().map(|network| (network.name.as_str(), &network.aliases[..]));
+    // A machine without a network of its own is in what docker calls by this name.
+    let alone = [("bridge", &[][..])].into_iter().filter(|_| entry.spec.networks.is_empty());
+    let network = |(name, aliases)| (String::from(name), json!({"IPAddress": address, "Aliases": aliases}));
+    let networks: serde_json::Map<String, Value> = names.chain(alone).map(network).collect();
+    value["network_settings"] = json!({"ip_address": address, "ports": ports, "networks": networks});
+    let mount = |mount: &Mount| json!({"Type": "bind", "Source": mount.host, "Destination": mount.guest, "RW": !mount.read_only});
+    value["mounts"] = entry.spec.volumes.iter().map(mount).collect();
+    value["image"] = json!(entry.spec.program);
+    value["host_config"] = json!({
+        "memory": entry.spec.memory,
+        "nano_cpus": u64::from(entry.spec.cpus) * 1_000_000_000,
+        "auto_remove": entry.spec.remove,
+        "restart_policy": {"name": entry.spec.restart},
+    });
     value["config"] = json!({
         "image": entry.spec.program,
         "cmd": entry.spec.args,
@@ -80,6 +105,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         let missing_calls = machine.state.missing_calls.iter().map(name).collect();
         entries.push(Entry {
             missing_calls,
+            advice: advice::paragraph(&machine),
             health_state: machine.health(),
             log: machine.console_log(),
             spec: machine.spec,

@@ -2,6 +2,7 @@
 //! `unilith ps`.
 
 use super::pause::is_paused;
+use crate::advice;
 use crate::fault::{Fault, Result};
 use crate::output::say;
 use crate::template::Template;
@@ -182,6 +183,8 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
             vec![row.id.into(), row.name.into(), row.program.into(), status(m), address, row.ports.join(", ")]
         };
         super::print_table(&std::iter::once(header).chain(machines.iter().map(line)).collect::<Vec<_>>());
+        // Not part of the table, which scripts read.
+        machines.iter().filter_map(advice::line).for_each(|line| eprintln!("unilith: {line}"));
     }
     Ok(0)
 }
