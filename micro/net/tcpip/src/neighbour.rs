@@ -46,11 +46,13 @@ pub struct Neighbours {
     table: Table<Ipv4Addr, Entry>,
     /// The neighbour asked last, nearly always the next one too.
     last: Option<(Ipv4Addr, Mac, u64)>,
+    /// Entries without an answer: it is asked for with every packet of the stack, whatever the table holds.
+    incomplete: usize,
 }
 
 impl Neighbours {
     pub fn new(key: Keyed) -> Neighbours {
-        Neighbours { table: Table::new(key), last: None }
+        Neighbours { table: Table::new(key), last: None, incomplete: 0 }
     }
 
     pub fn resolve(&mut self, now: u64, address: Ipv4Addr, packet: Outgoing) -> Resolution {
@@ -66,8 +68,12 @@ impl Neighbours {
                 return Resolution::Wait(false);
             }
         }
-        let fresh = Entry { state: State::Incomplete { tries: 0, waiting: VecDeque::new() }, asked: 0 };
-        let Ok(entry) = self.table.get_or_insert_with(address, || fresh) else {
+        let incomplete = &mut self.incomplete;
+        let fresh = || {
+            *incomplete += 1;
+            Entry { state: State::Incomplete { tries: 0, waiting: VecDeque::new() }, asked: 0 }
+        };
+        let Ok(entry) = self.table.get_or_insert_with(address, fresh) else {
             return Resolution::Wait(false);
         };
         match &mut entry.state {
@@ -106,7 +112,10 @@ impl Neighbours {
                     self.last = None;
                 }
                 match core::mem::replace(&mut entry.state, known) {
-                    State::Incomplete { waiting, .. } => waiting,
+                    State::Incomplete { waiting, .. } => {
+                        self.incomplete -= 1;
+                        waiting
+                    }
                     State::Known { .. } => VecDeque::new(),
                 }
             }
@@ -139,12 +148,13 @@ impl Neighbours {
                 true
             }
         });
+        self.incomplete -= lost.len();
         (ask, lost)
     }
 
     /// True while somebody waits for an answer.
     pub fn is_waiting(&self) -> bool {
-        self.table.values().any(|e| matches!(e.state, State::Incomplete { .. }))
+        self.incomplete > 0
     }
 
     /// What is known, for SIOCGARP-like listings and tests.
@@ -153,5 +163,37 @@ impl Neighbours {
             State::Known { mac, .. } => Some(mac),
             State::Incomplete { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api_netdev::Buffer;
+
+    const MAC: Mac = [2, 0, 0, 0, 0, 1];
+
+    fn packet() -> Outgoing {
+        Outgoing::plain(Buffer::new(64, 0).unwrap())
+    }
+
+    #[test]
+    fn somebody_waits_from_the_first_packet_to_the_answer_or_the_last_try() {
+        let mut neighbours = Neighbours::new(Keyed::new(7));
+        let [here, nowhere] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+        neighbours.confirm(0, Ipv4Addr::new(10, 0, 0, 3), MAC, true);
+        assert!(!neighbours.is_waiting());
+        for _ in 0..2 {
+            neighbours.resolve(1, here, packet());
+            neighbours.resolve(1, nowhere, packet());
+        }
+        assert_eq!(neighbours.confirm(2, here, MAC, false).len(), 2);
+        assert_eq!(neighbours.confirm(2, here, MAC, false).len(), 0);
+        for try_ in 1..=u64::from(TRIES) {
+            assert!(neighbours.is_waiting());
+            let (asked, lost) = neighbours.expire(1 + try_ * RETRY_NS);
+            assert_eq!((asked.len(), lost.len()), if try_ < TRIES.into() { (1, 0) } else { (0, 1) });
+        }
+        assert!(!neighbours.is_waiting());
     }
 }

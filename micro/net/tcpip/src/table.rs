@@ -100,10 +100,6 @@ impl<K: Hash + Eq, V> Table<K, V> {
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.parts.iter().flat_map(|part| part.iter().map(|(key, value)| (key, value)))
     }
-
-    pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.iter().map(|(_, value)| value)
-    }
 }
 
 #[cfg(test)]
