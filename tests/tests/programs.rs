@@ -2,7 +2,7 @@
 //! Programs of `tests/programs` that check what the kernel does from inside, each built with glibc, dynamic and static.
 
 use std::time::Duration;
-use unilith_tests::{Unilith, compile};
+use unilith_tests::{Unilith, compile, tested_machine};
 
 /// Thousands of signals under software emulation take their time.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -192,6 +192,7 @@ fn objects_of_every_kind_are_refused_when_memory_ends() {
         "loopback",
         "netlink",
         "datagrams",
+        "epolls",
     ];
     for kind in kinds {
         let ran = unilith.program_within(&["-m", "48M", &program, kind], PATIENCE);
@@ -209,6 +210,17 @@ fn memory_that_the_kernel_took_for_a_program_is_free_when_that_has_ended() {
     let kinds = ["tcp", "udp", "clocks", "datagrams", "attributes", "messages", "advice", "locks"];
     let words = [&["-m", "64M", &program], &kinds[..]].concat();
     unilith.program_within(&words, PATIENCE).ok().says("all object tests passed");
+}
+
+/// All kinds in a machine as large as most: what is left of its heap are small holes between objects. Its emulation takes minutes.
+#[test]
+fn objects_of_all_kinds_find_an_end_in_an_ordinary_machine() {
+    if tested_machine() != "process" {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "objects.c", &[]);
+    unilith.program_within(&[&program], 2 * PATIENCE).ok().says("all object tests passed");
 }
 
 /// Whoever has the memory ends, and neither a call nor a signal of another process fails for want of a page.

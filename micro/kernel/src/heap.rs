@@ -32,7 +32,7 @@ const EMPTY: Used = alloc_checked::Checked::new(Picked::new());
 static HEAP: KernelHeap<Used> = KernelHeap::new(EMPTY, Pages { take: heap_take, give: heap_give });
 
 /// What is left of pages and heap is less than half of the reserve: no call that makes something new is let in. The
-/// heap counts, for it gives back only regions of which all is free.
+/// heap counts, for it gives back only regions of which all is free; holes between small objects do not.
 #[unsafe(no_mangle)]
 #[inline(never)] // one copy, not one in each of the calls that ask
 fn unilith_memory_is_low() -> bool {
@@ -41,7 +41,8 @@ fn unilith_memory_is_low() -> bool {
         return false;
     }
     let heap = HEAP.statistics();
-    free as usize * PAGE_SIZE + (heap.total - heap.used) < reserve as usize * PAGE_SIZE / 2
+    free as usize * PAGE_SIZE + (heap.total - heap.used).saturating_sub(heap.scraps)
+        < reserve as usize * PAGE_SIZE / 2
 }
 
 /// Pages that the heap no longer needs are pages for programs again; false when there were none.

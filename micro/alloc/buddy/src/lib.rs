@@ -97,7 +97,7 @@ impl Buddy {
         Buddy {
             regions: null_mut(),
             lists: [null_mut(); ORDERS],
-            statistics: Statistics { total: 0, used: 0, blocks: 0 },
+            statistics: Statistics { total: 0, used: 0, blocks: 0, scraps: 0 },
         }
     }
 

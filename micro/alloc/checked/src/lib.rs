@@ -144,8 +144,13 @@ unsafe impl<H: Heap> Heap for Checked<H> {
     }
 
     fn statistics(&self) -> Statistics {
-        let Statistics { total, used, blocks } = self.heap.statistics();
-        Statistics { total, used: used.saturating_sub(self.waiting.1), blocks: blocks - self.waiting.0 }
+        let Statistics { total, used, blocks, scraps } = self.heap.statistics();
+        Statistics {
+            total,
+            used: used.saturating_sub(self.waiting.1),
+            blocks: blocks - self.waiting.0,
+            scraps,
+        }
     }
 }
 

@@ -55,7 +55,7 @@ impl Mimalloc {
             regions: null_mut(),
             free_spans: null_mut(),
             classes: [null_mut(); CLASSES],
-            statistics: Statistics { total: 0, used: 0, blocks: 0 },
+            statistics: Statistics { total: 0, used: 0, blocks: 0, scraps: 0 },
         }
     }
 

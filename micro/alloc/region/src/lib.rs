@@ -41,7 +41,7 @@ impl Default for Bump {
 
 impl Bump {
     pub const fn new() -> Bump {
-        Bump { regions: null_mut(), statistics: Statistics { total: 0, used: 0, blocks: 0 } }
+        Bump { regions: null_mut(), statistics: Statistics { total: 0, used: 0, blocks: 0, scraps: 0 } }
     }
 }
 

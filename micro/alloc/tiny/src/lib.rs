@@ -51,7 +51,7 @@ fn rounded(size: usize) -> Option<usize> {
 
 impl Tiny {
     pub const fn new() -> Tiny {
-        Tiny { first: null_mut(), statistics: Statistics { total: 0, used: 0, blocks: 0 } }
+        Tiny { first: null_mut(), statistics: Statistics { total: 0, used: 0, blocks: 0, scraps: 0 } }
     }
 
     /// Puts a block where its address belongs and joins it with its neighbours.

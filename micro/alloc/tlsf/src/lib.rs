@@ -16,7 +16,7 @@
 #[cfg(test)]
 extern crate std;
 
-use api_alloc::{Heap, Statistics};
+use api_alloc::{Heap, SCRAP, Statistics};
 use core::alloc::Layout;
 use core::mem::size_of;
 use core::ptr::null_mut;
@@ -96,6 +96,13 @@ unsafe fn length(block: *mut Header) -> usize {
     unsafe { (*block).word & !FREE }
 }
 
+/// Bytes of a free block that [`Statistics::scraps`] counts.
+unsafe fn scrap(block: *mut Header) -> usize {
+    // SAFETY: live header.
+    let whole = unsafe { length(block) } + HEADER;
+    if whole < SCRAP { whole } else { 0 }
+}
+
 unsafe fn is_free(block: *mut Header) -> bool {
     // SAFETY: live header.
     unsafe { (*block).word & FREE != 0 }
@@ -128,7 +135,7 @@ impl Tlsf {
             first: 0,
             second: [0; FIRST],
             lists: [[null_mut(); SECOND]; FIRST],
-            statistics: Statistics { total: 0, used: 0, blocks: 0 },
+            statistics: Statistics { total: 0, used: 0, blocks: 0, scraps: 0 },
         }
     }
 
@@ -139,6 +146,7 @@ impl Tlsf {
         // SAFETY: the block is ours, and its payload is long enough for the links.
         unsafe {
             (*block).word |= FREE;
+            self.statistics.scraps += scrap(block);
             let (i, j) = class_of(length(block));
             let head = self.lists[i][j];
             links(block).write(Links { next: head, previous: null_mut() });
@@ -157,6 +165,7 @@ impl Tlsf {
     unsafe fn remove(&mut self, block: *mut Header) {
         // SAFETY: a free block is in the list of its class, so its links lead to free blocks or nowhere.
         unsafe {
+            self.statistics.scraps -= scrap(block);
             let Links { next, previous } = links(block).read();
             if !next.is_null() {
                 (*links(next)).previous = previous;

@@ -45,13 +45,24 @@ impl Region {
     }
 }
 
-fn bits_agree(heap: &Tlsf) {
+fn bits_and_scraps_agree(heap: &Tlsf) {
+    let mut scraps = 0;
     for (i, lists) in heap.lists.iter().enumerate() {
         for (j, head) in lists.iter().enumerate() {
             assert_eq!(heap.second[i] >> j & 1 == 1, !head.is_null());
+            let mut block = *head;
+            while !block.is_null() {
+                // SAFETY: lists hold free blocks.
+                unsafe {
+                    let whole = length(block) + HEADER;
+                    scraps += if whole < SCRAP { whole } else { 0 };
+                    block = (*links(block)).next;
+                }
+            }
         }
         assert_eq!(heap.first >> i & 1 == 1, heap.second[i] != 0);
     }
+    assert_eq!(heap.statistics().scraps, scraps);
 }
 
 fn layout(size: usize, align: usize) -> Layout {
@@ -121,7 +132,7 @@ fn random_traffic_keeps_the_invariants_and_the_contents() {
         }
         if step % 1024 == 0 {
             regions.iter().for_each(|r| assert!(r.check(&heap) > 0));
-            bits_agree(&heap);
+            bits_and_scraps_agree(&heap);
         }
         assert_eq!(heap.statistics().blocks, live.len());
     }

@@ -84,6 +84,9 @@ mod injected {
 /// A page of memory.
 const PAGE: usize = 4096;
 
+/// Most objects of the kernel are smaller.
+pub const SCRAP: usize = 1024;
+
 /// What a heap holds, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -93,6 +96,8 @@ pub struct Statistics {
     pub used: usize,
     /// Live blocks.
     pub blocks: usize,
+    /// Of the free ones those in blocks below [`SCRAP`], where the heap can tell: they are of no use to a larger object.
+    pub scraps: usize,
 }
 
 /// An allocator micro-library.

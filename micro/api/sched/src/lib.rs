@@ -15,7 +15,7 @@
 #![no_std]
 extern crate alloc;
 
-use abi::Events;
+use abi::{Events, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -56,6 +56,17 @@ struct Entries {
     live: usize,
 }
 
+impl Entries {
+    fn add(&mut self, waiter: Arc<dyn Waiter>, interest: Events, exclusive: bool) -> WaitKey {
+        let key = self.next_key;
+        self.next_key += 1;
+        let interest = interest | Events::ERR | Events::HUP;
+        self.list.push(Entry { key, interest, exclusive, waiter: Some(waiter) });
+        self.live += 1;
+        WaitKey(key)
+    }
+}
+
 /// The waiters of one object, in the order they came.
 pub struct WaitQueue {
     entries: SpinLock<Entries>,
@@ -72,15 +83,17 @@ impl WaitQueue {
         WaitQueue { entries: SpinLock::new(Entries { next_key: 0, list: Vec::new(), live: 0 }) }
     }
 
-    /// Registers for `interest` (ERR and HUP are always included).
+    /// Registers for `interest` (ERR and HUP are always included). For threads, each of which waits once: whoever may
+    /// register as often as a program likes uses [`WaitQueue::try_add`].
     pub fn add(&self, waiter: Arc<dyn Waiter>, interest: Events, exclusive: bool) -> WaitKey {
+        self.entries.lock().add(waiter, interest, exclusive)
+    }
+
+    /// As [`WaitQueue::add`]; `ENOMEM` when there is no memory for another registration.
+    pub fn try_add(&self, waiter: Arc<dyn Waiter>, interest: Events, exclusive: bool) -> Result<WaitKey> {
         let mut entries = self.entries.lock();
-        let key = entries.next_key;
-        entries.next_key += 1;
-        let interest = interest | Events::ERR | Events::HUP;
-        entries.list.push(Entry { key, interest, exclusive, waiter: Some(waiter) });
-        entries.live += 1;
-        WaitKey(key)
+        entries.list.try_reserve(1).map_err(|_| ENOMEM)?;
+        Ok(entries.add(waiter, interest, exclusive))
     }
 
     pub fn remove(&self, key: WaitKey) {

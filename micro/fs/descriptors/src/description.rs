@@ -318,13 +318,15 @@ impl Description {
         self.id
     }
 
-    /// Tells `watcher` when it is closed.
-    pub fn watch(&self, watcher: &Arc<dyn Watcher>) {
+    /// Tells `watcher` when it is closed; `ENOMEM` when there is no memory for another one.
+    pub fn watch(&self, watcher: &Arc<dyn Watcher>) -> Result<()> {
         let mut watchers = self.watchers.lock();
         watchers.retain(|w| w.strong_count() > 0);
         if !watchers.iter().any(|w| core::ptr::addr_eq(w.as_ptr(), Arc::as_ptr(watcher))) {
+            watchers.try_reserve(1).map_err(|_| ENOMEM)?;
             watchers.push(Arc::downgrade(watcher));
         }
+        Ok(())
     }
 
     /// Counts it as one that may write to its regular file, until it is closed.

@@ -315,8 +315,8 @@ mod tests {
         let (_, d) = description(0);
         let id = d.id();
         let watcher: Arc<dyn Watcher> = ear.clone();
-        d.watch(&watcher);
-        d.watch(&watcher);
+        d.watch(&watcher).unwrap();
+        d.watch(&watcher).unwrap();
         let second = d.clone();
         drop(d);
         assert!(ear.0.lock().is_empty());

@@ -191,6 +191,9 @@ impl Epoll {
         if child.is_some_and(|child| core::ptr::eq(child, self) || events & EXCLUSIVE != 0) {
             return Err(EINVAL);
         }
+        // Before there is anything to take back.
+        let watcher: Arc<dyn Watcher> = this.clone();
+        description.watch(&watcher)?;
         let key = (description.id(), fd);
         let item = {
             // Two threads may not make a circle of two halves.
@@ -216,9 +219,16 @@ impl Epoll {
             }
             item
         };
-        *item.key.lock() = Some(queue.add(item.clone(), Events::ALL, events & EXCLUSIVE != 0));
-        let watcher: Arc<dyn Watcher> = this;
-        description.watch(&watcher);
+        match queue.try_add(item.clone(), Events::ALL, events & EXCLUSIVE != 0) {
+            Ok(registration) => *item.key.lock() = Some(registration),
+            Err(e) => {
+                let taken = self.state.lock().take(&key);
+                if let (Some(_), Some(child)) = (taken, child) {
+                    nesting::unlink(&item.epoll, child);
+                }
+                return Err(e);
+            }
+        }
         if item.is_dead.load(Ordering::Relaxed) {
             // Another thread removed it before it was in the queue.
             item.leave();

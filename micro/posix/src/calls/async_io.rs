@@ -142,12 +142,12 @@ fn tells(description: &Description) -> bool {
 }
 
 /// Adds the notifier where there is none yet.
-fn watch(fd: i32, description: &Arc<Description>) {
+fn watch(fd: i32, description: &Arc<Description>) -> Result<()> {
     let file = description.file();
-    let Some(queue) = file.wait_queue() else { return };
+    let Some(queue) = file.wait_queue() else { return Ok(()) };
     let mut notifiers = NOTIFIERS.lock();
     if notifiers.contains_key(&description.id()) {
-        return;
+        return Ok(());
     }
     let notifier = Arc::new(Notifier {
         description: Arc::downgrade(description),
@@ -155,27 +155,28 @@ fn watch(fd: i32, description: &Arc<Description>) {
         fd,
         key: SpinLock::new(None),
     });
-    *notifier.key.lock() = Some(queue.add(notifier.clone(), Events::ALL, false));
     let watcher: Arc<dyn Watcher> = notifier.clone();
-    description.watch(&watcher);
+    description.watch(&watcher)?;
+    *notifier.key.lock() = Some(queue.try_add(notifier.clone(), Events::ALL, false)?);
     notifiers.insert(description.id(), notifier);
+    Ok(())
 }
 
 /// The flags F_SETFL is to set: O_ASYNC only where it means something.
-pub fn set_async(fd: i32, description: &Arc<Description>, flags: u32) -> u32 {
+pub fn set_async(fd: i32, description: &Arc<Description>, flags: u32) -> Result<u32> {
     if flags & O_ASYNC == 0 {
-        return flags;
+        return Ok(flags);
     }
     if !tells(description) {
-        return flags & !O_ASYNC;
+        return Ok(flags & !O_ASYNC);
     }
     if description.owned().id == 0
         && description.file().stat().is_ok_and(|stat| stat.kind == FileType::CharDevice)
     {
         description.set_owned(owned(OwnerKind::Process, task::current().process.pid));
     }
-    watch(fd, description);
-    flags
+    watch(fd, description)?;
+    Ok(flags)
 }
 
 /// There is such a process, thread or group; or none is meant.
@@ -191,7 +192,7 @@ fn set_owned(fd: i32, description: &Arc<Description>, owned: Owned) -> Result<us
     check(owned.id)?;
     description.set_owned(owned);
     if owned.id != 0 && api_socket::of_file(&**description.file()).is_ok() {
-        watch(fd, description);
+        watch(fd, description)?;
     }
     Ok(0)
 }
@@ -241,7 +242,7 @@ pub fn ioctl(fd: i32, description: &Arc<Description>, command: u32, argument: u6
             if wanted != flags && !tells(description) {
                 return Err(ENOTTY);
             }
-            description.set_flags(set_async(fd, description, wanted));
+            description.set_flags(set_async(fd, description, wanted)?);
             Ok(0)
         }),
         FIOSETOWN | SIOCSPGRP if is_socket() => {

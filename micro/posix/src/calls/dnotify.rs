@@ -102,10 +102,10 @@ pub fn notify(fd: i32, description: &Arc<Description>, wanted: u32) -> Result<us
     let key = notify::key(place.inode())?;
     let wanted = AtomicU32::new(wanted);
     let notice = Arc::new(Notice { description: Arc::downgrade(description), fd, key, wanted });
+    let watcher: Arc<dyn Watcher> = notice.clone();
+    description.watch(&watcher)?;
     let watch: Arc<dyn Watch> = notice.clone();
     notify::add(key, Arc::downgrade(&watch))?;
-    let watcher: Arc<dyn Watcher> = notice.clone();
-    description.watch(&watcher);
     NOTICES.lock().insert(description.id(), notice);
     Ok(0)
 }

@@ -92,7 +92,7 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
             if argument as u32 & O_DIRECT != 0 && !may_be_direct(&description)? {
                 return Err(EINVAL);
             }
-            description.set_flags(async_io::set_async(fd, &description, argument as u32));
+            description.set_flags(async_io::set_async(fd, &description, argument as u32)?);
             Ok(0)
         }
         F_GETLK | F_OFD_GETLK => get_lock(&description, command, UserPtr::new(argument)),

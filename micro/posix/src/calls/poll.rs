@@ -74,10 +74,11 @@ impl Watched {
         self.ready != 0
     }
 
-    fn register(&mut self, waiter: &Arc<dyn Waiter>) {
+    fn register(&mut self, waiter: &Arc<dyn Waiter>) -> Result<()> {
         if let Some(queue) = self.description.as_ref().and_then(|d| d.file().wait_queue()) {
-            self.key = Some(queue.add(waiter.clone(), Events(self.interest), false));
+            self.key = Some(queue.try_add(waiter.clone(), Events(self.interest), false)?);
         }
+        Ok(())
     }
 }
 
@@ -101,7 +102,7 @@ fn wait_for(watched: &mut [Watched], deadline: u64) -> Result<usize> {
     }
     let waiter = api_sched::current();
     for w in watched.iter_mut() {
-        w.register(&waiter);
+        w.register(&waiter)?;
     }
     loop {
         let ready = count(watched);
