@@ -8,6 +8,7 @@
 pub mod guest;
 pub mod memcached;
 pub mod overlay;
+pub mod page;
 pub mod registry;
 pub mod source;
 pub mod terminal;

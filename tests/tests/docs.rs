@@ -309,18 +309,7 @@ fn follow(page: &str) -> String {
     }
     let text = fs::read_to_string(root().join("docs").join(page)).expect("the page is there");
     let mut said = String::new();
-    let mut lines = text.lines().filter_map(|l| l.strip_prefix("    "));
-    while let Some(line) = lines.next() {
-        let mut line = line.to_string();
-        if line.ends_with("<<'END'") {
-            // A file that the page has whole.
-            for more in lines.by_ref() {
-                line = format!("{line}\n{more}");
-                if more == "END" {
-                    break;
-                }
-            }
-        }
+    for line in unilith_tests::page::commands(&text) {
         // The first one may build a kernel and fetch packages.
         let ran = unilith_tests::finish(&mut unilith.shell(&line), unilith_tests::BUILD_KERNEL);
         assert!(ran.code == Some(0), "{line}: {ran}");

@@ -4,8 +4,10 @@
 use serde_json::{Value, json};
 use std::{fs, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, process::Stdio};
 use unilith_tests::{
-    Ran, Unilith,
+    BUILD_KERNEL, Ran, Unilith, finish,
+    page::commands,
     registry::{Auth, Entry, PASSWORD, Registry, Trick, USER, digest, gzip, layer, zstd},
+    root,
 };
 
 /// Bytes as they are.
@@ -388,4 +390,25 @@ fn a_mirror_is_asked_first_and_the_registry_where_it_has_nothing() {
     assert_eq!(shop.registry.requests(), [""; 0]);
     fs::write(shop.unilith.path("registries.conf"), "[[registry]\n").unwrap();
     shop.unilith.run(&["pull", "hub.test/team/tool:2"]).fails_with(&["registries.conf"]);
+}
+
+#[test]
+fn the_page_about_registries_works_as_printed() {
+    let mut shop = Shop::open();
+    shop.registry.image("team/tool", "7", &layers(), gzip, config());
+    shop.registry.protect(Some(Auth::Basic));
+    shop.login(PASSWORD).ok();
+    shop.unilith.set("PASSWORD", PASSWORD);
+    std::os::unix::fs::symlink(root().join("unilith"), shop.unilith.path("unilith")).unwrap();
+    let page = fs::read_to_string(root().join("docs/how-to/registry.md")).unwrap();
+    let mut said = String::new();
+    // The page's registry is one on this computer, wherever it listens.
+    for line in commands(&page.replace("localhost:5000", &shop.registry.host)) {
+        let ran = finish(&mut shop.unilith.shell(&line), BUILD_KERNEL);
+        assert!(ran.code == Some(0), "{line}: {ran}");
+        said.push_str(&ran.out);
+    }
+    for part in ["hello from 101 in /srv", "team/tool", "\"Entrypoint\"", "Login Succeeded"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
