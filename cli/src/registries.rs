@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Images of registries: which one a name means, from the store of this user or from its registry.
 
-use crate::{fault::Result, prepare, progress};
+use crate::{
+    fault::{Fault, Result},
+    prepare, progress,
+};
 use unilith_image::{Pull, Stored};
 use unilith_registry::{ErrorKind, Name, Record, Registries};
 
@@ -26,6 +29,26 @@ impl unilith_registry::Progress for Shown<'_> {
     }
 }
 
+/// What writes the images of an engine's own store into a file.
+const ENGINES: [(&str, &str); 5] = [
+    ("podman:", "podman save --format oci-archive -o image.tar"),
+    ("containers-storage:", "podman save --format oci-archive -o image.tar"),
+    ("docker-daemon:", "docker save -o image.tar"),
+    ("docker:", "docker save -o image.tar"),
+    ("containerd:", "ctr images export image.tar"),
+];
+
+/// The name of an image of a registry.
+fn name(text: &str) -> Result<Name> {
+    let of_engine = |(prefix, save): &(&str, &'static str)| Some((text.strip_prefix(prefix)?, *save));
+    match ENGINES.iter().find_map(of_engine) {
+        Some((image, save)) if !image.starts_with("//") => Err(Fault::new(format!(
+            "{text}: images that an engine has are taken from a file: `{save} {image}`, then `unilith run oci:image.tar`"
+        ))),
+        _ => Ok(Name::parse(text)?),
+    }
+}
+
 /// The image of a name, for `unilith-image`.
 pub fn find(
     name: &str,
@@ -38,7 +61,7 @@ pub fn find(
 
 fn find_or_pull(text: &str, when: Pull, progress: &dyn unilith_image::Progress) -> Result<Stored> {
     let registries = registries()?;
-    let name = Name::parse(text)?;
+    let name = name(text)?;
     let stored = |record: Record, notes| Stored {
         name: name.short().to_string(),
         folder: registries.store.folder().to_path_buf(),
@@ -60,5 +83,5 @@ fn find_or_pull(text: &str, when: Pull, progress: &dyn unilith_image::Progress) 
 
 /// Gets an image and says where what was got came from.
 pub fn pull(text: &str, progress: &progress::Progress) -> Result<unilith_registry::Pulled> {
-    Ok(registries()?.pull(&Name::parse(text)?, &Shown(progress))?)
+    Ok(registries()?.pull(&name(text)?, &Shown(progress))?)
 }

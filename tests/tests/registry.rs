@@ -132,6 +132,14 @@ fn what_is_no_name_and_what_is_not_there_is_said_in_a_line() {
     ] {
         shop.unilith.run(&["pull", name]).fails_with(&[part]);
     }
+    for (name, save) in [
+        ("podman:redis", "podman save --format oci-archive -o image.tar redis"),
+        ("docker:redis:7", "docker save -o image.tar redis:7"),
+        ("containerd:redis:7", "ctr images export image.tar redis:7"),
+    ] {
+        shop.run(&[name]).fails_with(&[save, "unilith run oci:image.tar"]);
+        shop.unilith.run(&["pull", name]).fails_with(&[save]);
+    }
     shop.pull("nobody/nothing").fails_with(&["has no image", "nobody/nothing"]);
     let name = shop.name("nobody/nothing");
     shop.run(&["--pull", "never", &name]).fails_with(&["not on this computer", "unilith pull"]);

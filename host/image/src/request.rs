@@ -23,8 +23,8 @@ pub enum Reference {
     Directory(PathBuf),
     /// `oci:PATH`: an OCI layout directory, or a tar file of one, or a docker-archive tar file.
     Oci(PathBuf),
-    /// `redis:7`, `quay.io/team/tool`, `docker://redis`: an image of a registry; `podman:NAME`, `docker:NAME` and
-    /// `containerd:NAME`: one that an engine of this computer has. The [`Puller`] reads the name.
+    /// `redis:7`, `quay.io/team/tool`, `docker://redis`: an image of a registry. `podman:NAME`, `docker:NAME` and
+    /// `containerd:NAME`, images that an engine of this computer has, too: the [`Puller`] reads the name and says how one gets them.
     Registry(String),
 }
 
