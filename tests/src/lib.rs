@@ -238,6 +238,14 @@ impl Unilith {
         });
     }
 
+    /// The folder of the user's cache in which the tested kernel is.
+    pub fn kernels(&self) -> PathBuf {
+        self.build_kernel();
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+        cache.expect("tests have a home").join("unilith/kernels")
+    }
+
     /// `run` in the foreground, `--rm`, with the kernel that the tests are about.
     pub fn program(&self, args: &[&str]) -> Ran {
         self.program_within(args, PATIENCE)

@@ -2,7 +2,13 @@
 //! Images of registries: pulled, run, listed, removed, by the command as a user types it, from a registry of the tests' own.
 
 use serde_json::{Value, json};
-use std::{fs, io::Write, os::unix::fs::PermissionsExt, path::PathBuf, process::Stdio};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::PathBuf,
+    process::Stdio,
+};
 use unilith_tests::{
     BUILD_KERNEL, Ran, Unilith, finish,
     page::commands,
@@ -37,10 +43,13 @@ impl Shop {
         Shop { unilith, registry: Registry::start() }
     }
 
-    /// With a cache of its own as well: nothing that other tests pulled is there.
+    /// With a cache of its own as well: nothing that other tests pulled is there. Kernels are the user's.
     fn empty() -> Shop {
         let mut shop = Shop::open();
+        let kernels = shop.unilith.kernels();
         let cache = shop.unilith.path("cache");
+        fs::create_dir_all(cache.join("unilith")).expect("the scratch directory can be written");
+        symlink(kernels, cache.join("unilith/kernels")).expect("a link");
         shop.unilith.set("XDG_CACHE_HOME", cache);
         shop
     }
@@ -407,7 +416,7 @@ fn the_page_about_registries_works_as_printed() {
     shop.registry.protect(Some(Auth::Basic));
     shop.login(PASSWORD).ok();
     shop.unilith.set("PASSWORD", PASSWORD);
-    std::os::unix::fs::symlink(root().join("unilith"), shop.unilith.path("unilith")).unwrap();
+    symlink(root().join("unilith"), shop.unilith.path("unilith")).unwrap();
     let page = fs::read_to_string(root().join("docs/how-to/registry.md")).unwrap();
     let mut said = String::new();
     // The page's registry is one on this computer, wherever it listens.
