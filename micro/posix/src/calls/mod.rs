@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The handlers, one file for each family of calls; rows of the table name them by their path below this module.
 
-#[cfg(feature = "aio")]
 mod acl;
+#[cfg(feature = "aio")]
 pub mod aio;
 pub mod arch;
 pub mod async_io;
