@@ -9,6 +9,8 @@
 mod challenge;
 mod credentials;
 mod error;
+#[cfg(test)]
+mod mutations;
 mod name;
 mod pull;
 mod session;
