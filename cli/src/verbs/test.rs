@@ -66,7 +66,7 @@ const ON_PROCESS_MACHINES: [&str; 26] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 5] = ["clients", "containers", "fuzz", "lives", "process_suites"];
+const WITH_LONG: [&str; 6] = ["clients", "containers", "fuzz", "lives", "process_suites", "processors"];
 
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: &[&str] = &["--skip", "checks::", "--skip", "long::"];
