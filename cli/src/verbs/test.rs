@@ -36,11 +36,10 @@ pub struct Args {
 /// Whole-system tests that run on process machines as well. The others are of QEMU, of the command with a guest of a few
 /// bytes, of pages and packages, or would build further kernels (`kernel`, `overlay`: they pass there with
 /// UNILITH_TEST_MACHINE=process).
-const ON_PROCESS_MACHINES: [&str; 26] = [
+const ON_PROCESS_MACHINES: [&str; 25] = [
     "debian",
     "exec",
     "forking",
-    "image_parts",
     "languages",
     "lives",
     "memcached",
