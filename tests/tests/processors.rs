@@ -92,7 +92,8 @@ fn allows_namespaces(unilith: &Unilith) -> bool {
 
 #[test]
 fn two_processes_run_at_the_same_time() {
-    for machine in [PROCESS].into_iter().chain(VIRTUAL) {
+    // The other virtual machine's turn is in the long run.
+    for machine in [PROCESS, "qemu"] {
         processes_run("storm.c", machine, "2", &["together"], "together");
     }
 }
