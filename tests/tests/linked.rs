@@ -187,84 +187,6 @@ fn redis_with_ten_lines_changed_serves_by_the_kernels_tcp_and_not_by_system_call
     assert_eq!(answers(&unilith, &machine), named);
 }
 
-/// Three of the catalogue's programs in one machine: a shell that starts two servers, one of them whenever it ends.
-fn servers(unilith: &Unilith) {
-    let mut settings = String::from(
-        "from = \"debian:redis-server\"\nbase = \"none\"\nwith = [\"debian:memcached\", \"debian:busybox-static\"]\nprogram = \"busybox\"\n\
-         args = [\"sh\", \"-c\", \"while true; do redis-server --save '' --protected-mode no; done & memcached -u root -m 32 -t 2 & wait\"]\n\
-         ports = [\"6379\", \"11211\"]\nmemory = \"192M\"\nready = { listening = 11211 }\n",
-    );
-    for program in ["busybox", "redis", "memcached"] {
-        let recipe = recipe(&format!("apps/{program}/app.toml"));
-        let name = if program == "redis" { "redis-server" } else { program };
-        settings += &format!("[[linked]]\nprogram = \"{name}\"{recipe}\n");
-    }
-    project(unilith, &settings);
-}
-
-#[test]
-#[ignore = "builds Linux, Redis, memcached and busybox"]
-fn two_linked_servers_in_one_machine_answer_and_each_outlives_the_other() {
-    let unilith = Unilith::new();
-    servers(&unilith);
-    run(&unilith, LINKED, &[".", "--", "true"]).ok();
-    let machine = started(&unilith, LINKED, &["-p", "127.0.0.1::6379", "-p", "127.0.0.1::11211", "."]);
-    let inside = |line: &str| unilith.run(&["exec", &machine.id, "sh", "-c", line]);
-    let redis_serves = |round: &str| {
-        cli(&machine, &["set", "round", round]).ok().says("OK");
-        cli(&machine, &["get", "round"]).ok().says(round);
-    };
-    let at = machine.published(11211);
-    eventually("Redis serves", || cli(&machine, &["ping"]).out.contains("PONG"));
-    redis_serves("both");
-    serves(at, 4, 50);
-    // Each has a text of its own at kernel addresses.
-    let texts = inside(
-        "for p in $(busybox pidof redis-server memcached); do busybox grep '^fffffffff.*r-xp' /proc/$p/maps; done",
-    );
-    let texts = texts.ok().out;
-    assert!(texts.contains("fffffffff1010000") && texts.contains("fffffffff2010000"), "{texts}");
-
-    inside("busybox kill -9 $(busybox pidof redis-server)").ok();
-    serves(at, 4, 50);
-    // The shell executes it anew, with the text that the kernel still has.
-    eventually("Redis serves again", || cli(&machine, &["exists", "round"]).out == "0\n");
-
-    inside("busybox kill $(busybox pidof memcached)").ok();
-    eventually("memcached is gone", || inside("busybox pidof memcached").code == Some(1));
-    redis_serves("alone");
-}
-
-#[test]
-#[ignore = "builds Linux and SQLite"]
-fn sqlite_keeps_what_it_is_told_on_a_volume() {
-    let unilith = Unilith::new();
-    let (folder, volume) = data(&unilith);
-    let sql = "create table t(id integer primary key, text text);\
-               with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)\
-               insert into t select i, 'row ' || i from n;\
-               begin; delete from t where id % 2; rollback; delete from t where id % 10 = 0; vacuum;\
-               select count(*), sum(id), max(text) from t; pragma integrity_check;";
-    let ran = run(&unilith, LINKED, &["-v", &volume, "sqlite", "--", "/data/test.db", sql]).ok();
-    assert_eq!(ran.out, "18000|180000000|row 9999\nok\n");
-    let database = folder.join("test.db").display().to_string();
-    client("sqlite3", &[&database, "pragma integrity_check; select count(*) from t;"]).ok().says("ok\n18000");
-    run(&unilith, LINKED, &["sqlite", "--", ":memory:", "select missing;"]).code(1).says("no such column");
-}
-
-#[test]
-#[ignore = "builds Linux and memcached"]
-fn memcached_serves_clients_by_four_threads() {
-    let unilith = Unilith::new();
-    let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::11211", "memcached"]);
-    let at = machine.published(11211);
-    serves(at, 8, 100);
-    let stats = Client::new(at).stats();
-    for expected in ["STAT threads 4", "STAT cmd_set 800", "STAT get_hits 800"] {
-        assert!(stats.contains(&expected.to_string()), "{stats:?}");
-    }
-}
-
 const LUA: &str = "local t = {} for i = 1, 5000 do t[i] = (i * 7919) % 5003 end table.sort(t)\n\
                   local co = coroutine.wrap(function() for i = 1, 3 do coroutine.yield(t[i]) end end)\n\
                   print(co(), co(), co(), ('x'):rep(3), 2^53, 7 // 2, string.format('%q', 1 / 3), pcall(error, 'e'))\n\
@@ -285,20 +207,6 @@ fn lua_and_busybox_say_what_debians_own_say() {
     same(&["busybox", "--", "sh", "-c", script]);
 }
 
-#[test]
-#[ignore = "builds Linux and Lua"]
-fn lua_with_musl_says_what_it_says_with_glibc() {
-    let unilith = Unilith::new();
-    let recipe = recipe("apps/lua/app.toml");
-    let settings =
-        format!("from = \"debian:lua5.4\"\nprogram = \"lua5.4\"\n[linked]\nlibc = \"musl\"{recipe}");
-    project(&unilith, &settings);
-    let (musl, glibc) =
-        (run(&unilith, LINKED, &[".", "--", "-e", LUA]), run(&unilith, LINKED, &["lua", "--", "-e", LUA]));
-    let (musl, glibc) = (musl.ok(), glibc.ok());
-    assert!(musl.out.contains("xxx") && musl.out == glibc.out, "{musl}\n--- glibc: {glibc}");
-}
-
 /// A new folder of the test, and the words that make it the program's `/data`.
 fn data(unilith: &Unilith) -> (PathBuf, String) {
     let folder = unilith.path("data");
@@ -316,58 +224,6 @@ const WORKERS: &str = "daemon off; worker_processes 2; user root; error_log stde
     http { access_log off; aio threads; gzip on; gzip_min_length 1; gzip_types *; gzip_proxied any; server { listen 80;\n\
     location / { root /data; } location /who { return 200 $pid; }\n\
     location /far/ { proxy_pass http://127.0.0.1/; proxy_buffering on; } } }";
-
-#[test]
-#[ignore = "builds Linux and nginx"]
-fn nginx_serves_pages_by_one_process_and_by_workers() {
-    let unilith = Unilith::new();
-    let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::80", "nginx"]);
-    let page = read("apps/nginx/index.html");
-    assert_eq!(curl(&format!("http://{}/", machine.published(80))), page);
-    drop(machine);
-
-    let (folder, volume) = data(&unilith);
-    let text: String = (0..60_000).map(|n| format!("line {n}\n")).collect();
-    fs::write(folder.join("text"), &text).unwrap();
-    fs::write(folder.join("workers.conf"), WORKERS).unwrap();
-    let words = ["-p", "127.0.0.1::80", "-v", &volume, "nginx", "--", "-c", "/data/workers.conf"];
-    let machine = started(&unilith, LINKED, &words);
-    let at = machine.published(80);
-    assert!(curl(&format!("http://{at}/text")) == text, "the file came in another form");
-    assert!(curl(&format!("http://{at}/far/text")) == text, "the file came in another form from afar");
-    let who: u32 = curl(&format!("http://{at}/who")).parse().unwrap();
-    assert!(who > 1, "the first process is no worker");
-    unilith.run(&["stop", &machine.id]).ok();
-    unilith.run(&["wait", &machine.id]).ok().says("0");
-}
-
-#[test]
-#[ignore = "builds Linux and fio"]
-fn fio_finds_what_it_wrote_and_what_was_changed() {
-    let unilith = Unilith::new();
-    let (folder, volume) = data(&unilith);
-    let job = "[global]\nsize=4M\nbs=4k\nverify=crc32c\nverify_fatal=1\nrw=randwrite\n\
-               [threads]\ndirectory=/tmp\nthread\nnumjobs=2\n[processes]\ndirectory=/tmp\nioengine=mmap\nnumjobs=2\n\
-               [volume]\nfilename=/data/file\nsize=512k\n";
-    fs::write(folder.join("job"), job).unwrap();
-    // Built by this; from here on fio has minutes for what takes it seconds.
-    run(&unilith, LINKED, &["fio", "--", "--version"]).ok().says("fio-");
-    let fio = |job: &str| {
-        let words =
-            [&["run", "--rm", "--machine", "microvm"], &LINKED[..], &["-v", &volume, "fio", "--", job]]
-                .concat();
-        finish(&mut unilith.command(&words), Duration::from_secs(300))
-    };
-    let ran = fio("/data/job").ok();
-    assert_eq!(ran.out.matches("err= 0").count(), 5, "{ran}");
-    let check = "[volume]\nfilename=/data/file\nsize=512k\nbs=4k\nverify=crc32c\nverify_fatal=1\nrw=read\n";
-    fs::write(folder.join("check"), check).unwrap();
-    fio("/data/check").ok();
-    let mut bytes = fs::read(folder.join("file")).unwrap();
-    bytes[100_000] ^= 1;
-    fs::write(folder.join("file"), bytes).unwrap();
-    fio("/data/check").code(1).says("verify failed at file /data/file offset 98304");
-}
 
 /// What Debian's own interpreter has to say too.
 const PYTHON: &str = r#"
@@ -398,28 +254,6 @@ except FileNotFoundError as error:
     print(error)
 sys.exit(3)
 "#;
-
-#[test]
-#[ignore = "builds Linux and Python"]
-fn python_says_what_debians_own_says_and_serves() {
-    let unilith = Unilith::new();
-    let (folder, volume) = data(&unilith);
-    fs::write(folder.join("script.py"), PYTHON).unwrap();
-    let words = ["-v", &volume, "-w", "/", "python", "--", "/data/script.py"];
-    let (linked, own) = (run(&unilith, LINKED, &words).code(3), run(&unilith, UNMODIFIED, &words).code(3));
-    assert!(
-        linked.out.contains("[0, 1, 2, 3, 4]") && linked.out == own.out,
-        "{linked}\n--- unmodified: {own}"
-    );
-    // A module that would have to be loaded is not there, and the program goes on without it.
-    let absent = "try:\n    import _ssl\nexcept ImportError as error:\n    print(error)";
-    let ran = run(&unilith, LINKED, &["python", "--", "-c", absent]).ok();
-    assert_eq!(ran.out, "No module named '_ssl'\n");
-
-    let words = ["-p", "127.0.0.1::8000", "-v", &volume, "python", "--", "-u", "-m", "http.server", "8000"];
-    let machine = started(&unilith, LINKED, &words);
-    assert_eq!(curl(&format!("http://{}/script.py", machine.published(8000))), PYTHON);
-}
 
 /// A program of `tests/programs`, linked by the command as a user does.
 fn linked(unilith: &Unilith, compiler: &[&str], source: &str) -> String {
@@ -569,4 +403,184 @@ fn the_page_about_linking_works_as_printed() {
         said.push_str(&ran.ok().out);
     }
     assert!(said.matches("PONG").count() == 2 && said.contains("Hello, world!"), "{said}");
+}
+
+/// Programs that take minutes to compile.
+mod long {
+    use super::*;
+
+    /// Three of the catalogue's programs in one machine: a shell that starts two servers, one of them whenever it ends.
+    fn servers(unilith: &Unilith) {
+        let mut settings = String::from(
+            "from = \"debian:redis-server\"\nbase = \"none\"\nwith = [\"debian:memcached\", \"debian:busybox-static\"]\nprogram = \"busybox\"\n\
+             args = [\"sh\", \"-c\", \"while true; do redis-server --save '' --protected-mode no; done & memcached -u root -m 32 -t 2 & wait\"]\n\
+             ports = [\"6379\", \"11211\"]\nmemory = \"192M\"\nready = { listening = 11211 }\n",
+        );
+        for program in ["busybox", "redis", "memcached"] {
+            let recipe = recipe(&format!("apps/{program}/app.toml"));
+            let name = if program == "redis" { "redis-server" } else { program };
+            settings += &format!("[[linked]]\nprogram = \"{name}\"{recipe}\n");
+        }
+        project(unilith, &settings);
+    }
+
+    #[test]
+    #[ignore = "builds Linux, Redis, memcached and busybox"]
+    fn two_linked_servers_in_one_machine_answer_and_each_outlives_the_other() {
+        let unilith = Unilith::new();
+        servers(&unilith);
+        run(&unilith, LINKED, &[".", "--", "true"]).ok();
+        let machine = started(&unilith, LINKED, &["-p", "127.0.0.1::6379", "-p", "127.0.0.1::11211", "."]);
+        let inside = |line: &str| unilith.run(&["exec", &machine.id, "sh", "-c", line]);
+        let redis_serves = |round: &str| {
+            cli(&machine, &["set", "round", round]).ok().says("OK");
+            cli(&machine, &["get", "round"]).ok().says(round);
+        };
+        let at = machine.published(11211);
+        eventually("Redis serves", || cli(&machine, &["ping"]).out.contains("PONG"));
+        redis_serves("both");
+        serves(at, 4, 50);
+        // Each has a text of its own at kernel addresses.
+        let texts = inside(
+            "for p in $(busybox pidof redis-server memcached); do busybox grep '^fffffffff.*r-xp' /proc/$p/maps; done",
+        );
+        let texts = texts.ok().out;
+        assert!(texts.contains("fffffffff1010000") && texts.contains("fffffffff2010000"), "{texts}");
+
+        inside("busybox kill -9 $(busybox pidof redis-server)").ok();
+        serves(at, 4, 50);
+        // The shell executes it anew, with the text that the kernel still has.
+        eventually("Redis serves again", || cli(&machine, &["exists", "round"]).out == "0\n");
+
+        inside("busybox kill $(busybox pidof memcached)").ok();
+        eventually("memcached is gone", || inside("busybox pidof memcached").code == Some(1));
+        redis_serves("alone");
+    }
+
+    #[test]
+    #[ignore = "builds Linux and SQLite"]
+    fn sqlite_keeps_what_it_is_told_on_a_volume() {
+        let unilith = Unilith::new();
+        let (folder, volume) = data(&unilith);
+        let sql = "create table t(id integer primary key, text text);\
+                   with recursive n(i) as (select 1 union all select i + 1 from n where i < 20000)\
+                   insert into t select i, 'row ' || i from n;\
+                   begin; delete from t where id % 2; rollback; delete from t where id % 10 = 0; vacuum;\
+                   select count(*), sum(id), max(text) from t; pragma integrity_check;";
+        let ran = run(&unilith, LINKED, &["-v", &volume, "sqlite", "--", "/data/test.db", sql]).ok();
+        assert_eq!(ran.out, "18000|180000000|row 9999\nok\n");
+        let database = folder.join("test.db").display().to_string();
+        client("sqlite3", &[&database, "pragma integrity_check; select count(*) from t;"])
+            .ok()
+            .says("ok\n18000");
+        run(&unilith, LINKED, &["sqlite", "--", ":memory:", "select missing;"])
+            .code(1)
+            .says("no such column");
+    }
+
+    #[test]
+    #[ignore = "builds Linux and memcached"]
+    fn memcached_serves_clients_by_four_threads() {
+        let unilith = Unilith::new();
+        let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::11211", "memcached"]);
+        let at = machine.published(11211);
+        serves(at, 8, 100);
+        let stats = Client::new(at).stats();
+        for expected in ["STAT threads 4", "STAT cmd_set 800", "STAT get_hits 800"] {
+            assert!(stats.contains(&expected.to_string()), "{stats:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "builds Linux and Lua"]
+    fn lua_with_musl_says_what_it_says_with_glibc() {
+        let unilith = Unilith::new();
+        let recipe = recipe("apps/lua/app.toml");
+        let settings =
+            format!("from = \"debian:lua5.4\"\nprogram = \"lua5.4\"\n[linked]\nlibc = \"musl\"{recipe}");
+        project(&unilith, &settings);
+        let (musl, glibc) = (
+            run(&unilith, LINKED, &[".", "--", "-e", LUA]),
+            run(&unilith, LINKED, &["lua", "--", "-e", LUA]),
+        );
+        let (musl, glibc) = (musl.ok(), glibc.ok());
+        assert!(musl.out.contains("xxx") && musl.out == glibc.out, "{musl}\n--- glibc: {glibc}");
+    }
+
+    #[test]
+    #[ignore = "builds Linux and nginx"]
+    fn nginx_serves_pages_by_one_process_and_by_workers() {
+        let unilith = Unilith::new();
+        let machine = start(&unilith, LINKED, &["-p", "127.0.0.1::80", "nginx"]);
+        let page = read("apps/nginx/index.html");
+        assert_eq!(curl(&format!("http://{}/", machine.published(80))), page);
+        drop(machine);
+
+        let (folder, volume) = data(&unilith);
+        let text: String = (0..60_000).map(|n| format!("line {n}\n")).collect();
+        fs::write(folder.join("text"), &text).unwrap();
+        fs::write(folder.join("workers.conf"), WORKERS).unwrap();
+        let words = ["-p", "127.0.0.1::80", "-v", &volume, "nginx", "--", "-c", "/data/workers.conf"];
+        let machine = started(&unilith, LINKED, &words);
+        let at = machine.published(80);
+        assert!(curl(&format!("http://{at}/text")) == text, "the file came in another form");
+        assert!(curl(&format!("http://{at}/far/text")) == text, "the file came in another form from afar");
+        let who: u32 = curl(&format!("http://{at}/who")).parse().unwrap();
+        assert!(who > 1, "the first process is no worker");
+        unilith.run(&["stop", &machine.id]).ok();
+        unilith.run(&["wait", &machine.id]).ok().says("0");
+    }
+
+    #[test]
+    #[ignore = "builds Linux and fio"]
+    fn fio_finds_what_it_wrote_and_what_was_changed() {
+        let unilith = Unilith::new();
+        let (folder, volume) = data(&unilith);
+        let job = "[global]\nsize=4M\nbs=4k\nverify=crc32c\nverify_fatal=1\nrw=randwrite\n\
+                   [threads]\ndirectory=/tmp\nthread\nnumjobs=2\n[processes]\ndirectory=/tmp\nioengine=mmap\nnumjobs=2\n\
+                   [volume]\nfilename=/data/file\nsize=512k\n";
+        fs::write(folder.join("job"), job).unwrap();
+        // Built by this; from here on fio has minutes for what takes it seconds.
+        run(&unilith, LINKED, &["fio", "--", "--version"]).ok().says("fio-");
+        let fio = |job: &str| {
+            let words =
+                [&["run", "--rm", "--machine", "microvm"], &LINKED[..], &["-v", &volume, "fio", "--", job]]
+                    .concat();
+            finish(&mut unilith.command(&words), Duration::from_secs(300))
+        };
+        let ran = fio("/data/job").ok();
+        assert_eq!(ran.out.matches("err= 0").count(), 5, "{ran}");
+        let check =
+            "[volume]\nfilename=/data/file\nsize=512k\nbs=4k\nverify=crc32c\nverify_fatal=1\nrw=read\n";
+        fs::write(folder.join("check"), check).unwrap();
+        fio("/data/check").ok();
+        let mut bytes = fs::read(folder.join("file")).unwrap();
+        bytes[100_000] ^= 1;
+        fs::write(folder.join("file"), bytes).unwrap();
+        fio("/data/check").code(1).says("verify failed at file /data/file offset 98304");
+    }
+
+    #[test]
+    #[ignore = "builds Linux and Python"]
+    fn python_says_what_debians_own_says_and_serves() {
+        let unilith = Unilith::new();
+        let (folder, volume) = data(&unilith);
+        fs::write(folder.join("script.py"), PYTHON).unwrap();
+        let words = ["-v", &volume, "-w", "/", "python", "--", "/data/script.py"];
+        let (linked, own) =
+            (run(&unilith, LINKED, &words).code(3), run(&unilith, UNMODIFIED, &words).code(3));
+        assert!(
+            linked.out.contains("[0, 1, 2, 3, 4]") && linked.out == own.out,
+            "{linked}\n--- unmodified: {own}"
+        );
+        // A module that would have to be loaded is not there, and the program goes on without it.
+        let absent = "try:\n    import _ssl\nexcept ImportError as error:\n    print(error)";
+        let ran = run(&unilith, LINKED, &["python", "--", "-c", absent]).ok();
+        assert_eq!(ran.out, "No module named '_ssl'\n");
+
+        let words =
+            ["-p", "127.0.0.1::8000", "-v", &volume, "python", "--", "-u", "-m", "http.server", "8000"];
+        let machine = started(&unilith, LINKED, &words);
+        assert_eq!(curl(&format!("http://{}/script.py", machine.published(8000))), PYTHON);
+    }
 }

@@ -92,9 +92,14 @@ fn debuggers_and_profilers_see_an_unmodified_program_in_supervisor_mode() {
     observe("cpl0,byp", &["cc"], "2");
 }
 
-#[test]
-#[ignore = "builds Linux and fetches gdb and perf"]
-fn debuggers_and_profilers_see_a_program_that_is_linked_into_linux() {
-    let compiler = root().join("unilith").display().to_string();
-    observe("base,byp,shortcut", &[&compiler, "linux", "cc"], "2");
+/// A further kernel of Linux.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "builds Linux and fetches gdb and perf"]
+    fn debuggers_and_profilers_see_a_program_that_is_linked_into_linux() {
+        let compiler = root().join("unilith").display().to_string();
+        observe("base,byp,shortcut", &[&compiler, "linux", "cc"], "2");
+    }
 }

@@ -174,24 +174,6 @@ fn run_glibc(unilith: &Unilith, image: &Path, level: &str, names: Option<&BTreeS
     results
 }
 
-#[test]
-#[ignore = "builds Linux and fetches glibc's source"]
-fn glibcs_own_tests_of_threads_and_signals_pass_as_on_ordinary_linux() {
-    let unilith = Unilith::new();
-    let source = source::unpack(&unilith, "glibc");
-    let Asked { all, levels } = asked();
-    let ordinary = compile_glibc(&unilith, &source, "glibc-tests", if all { &[] } else { &GLIBC }, "");
-    let linked = levels.iter().any(|level| is_linked(level)).then(|| {
-        let compiler = format!("{} linux cc", root().join("unilith").display());
-        compile_glibc(&unilith, &source, "glibc-linked", &GLIBC, &compiler)
-    });
-    let can = |level: &str, name: &str| !is_linked(level) || GLIBC.contains(&name);
-    compare("glibc", &levels, &can, &mut |level, names| {
-        let image = linked.as_ref().filter(|_| is_linked(level)).unwrap_or(&ordinary);
-        run_glibc(&unilith, image, level, names)
-    });
-}
-
 /// Builds what a machine with this program of the catalogue takes, before one has to be there in time.
 fn prepare(unilith: &Unilith, level: &str, program: &str) {
     let build = ["run", "--rm", "--machine", "microvm", "--kernel", "linux"];
@@ -240,23 +222,6 @@ fn run_redis(unilith: &Unilith, source: &Path, level: &str, files: &[&str]) -> R
     results
 }
 
-#[test]
-#[ignore = "builds Linux and Redis, and fetches its source"]
-fn redis_own_suite_passes_as_on_ordinary_linux() {
-    let unilith = Unilith::new();
-    let source = source::unpack(&unilith, "redis");
-    let Asked { all, levels } = asked();
-    let files: &[&str] = if all { &REDIS_ALL } else { &REDIS };
-    compare("redis", &levels, &|_, _| true, &mut |level, names| {
-        let has = |file: &&&str| {
-            let of_file = format!("{file}: ");
-            names.is_none_or(|names| names.iter().any(|name| name.starts_with(&of_file)))
-        };
-        let files: Vec<&str> = files.iter().filter(has).copied().collect();
-        run_redis(&unilith, &source, level, &files)
-    });
-}
-
 /// Runs files of memcached's suite against one machine.
 fn run_memcached(unilith: &Unilith, source: &Path, level: &str, files: &BTreeSet<String>) -> Results {
     prepare(unilith, level, "memcached");
@@ -274,21 +239,61 @@ fn run_memcached(unilith: &Unilith, source: &Path, level: &str, files: &BTreeSet
     results
 }
 
-#[test]
-#[ignore = "builds Linux and memcached, and fetches its source"]
-fn memcacheds_own_suite_passes_as_on_ordinary_linux() {
-    let unilith = Unilith::new();
-    let source = source::unpack(&unilith, "memcached");
-    // The tests ask a binary beside them what it can do.
-    let build = "CC=cc ./configure --disable-docs --disable-coverage >log 2>&1 && make memcached >>log 2>&1 && \
-                 ln memcached memcached-debug";
-    finish(Command::new("sh").args(["-c", build]).current_dir(&source), PATIENCE).ok();
-    let every = fs::read_dir(source.join("t")).expect("its tests").flatten();
-    let every = every.filter_map(|e| Some(e.file_name().to_str()?.strip_suffix(".t")?.to_string()));
-    let Asked { all, levels } = asked();
-    let files = if all { every.collect() } else { MEMCACHED.map(String::from).into() };
-    // Those that start servers of their own, with other options, cannot pass anywhere.
-    compare("memcached", &levels, &|_, _| true, &mut |level, names| {
-        run_memcached(&unilith, &source, level, names.unwrap_or(&files))
-    });
+/// Suites that take minutes.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "builds Linux and fetches glibc's source"]
+    fn glibcs_own_tests_of_threads_and_signals_pass_as_on_ordinary_linux() {
+        let unilith = Unilith::new();
+        let source = source::unpack(&unilith, "glibc");
+        let Asked { all, levels } = asked();
+        let ordinary = compile_glibc(&unilith, &source, "glibc-tests", if all { &[] } else { &GLIBC }, "");
+        let linked = levels.iter().any(|level| is_linked(level)).then(|| {
+            let compiler = format!("{} linux cc", root().join("unilith").display());
+            compile_glibc(&unilith, &source, "glibc-linked", &GLIBC, &compiler)
+        });
+        let can = |level: &str, name: &str| !is_linked(level) || GLIBC.contains(&name);
+        compare("glibc", &levels, &can, &mut |level, names| {
+            let image = linked.as_ref().filter(|_| is_linked(level)).unwrap_or(&ordinary);
+            run_glibc(&unilith, image, level, names)
+        });
+    }
+
+    #[test]
+    #[ignore = "builds Linux and Redis, and fetches its source"]
+    fn redis_own_suite_passes_as_on_ordinary_linux() {
+        let unilith = Unilith::new();
+        let source = source::unpack(&unilith, "redis");
+        let Asked { all, levels } = asked();
+        let files: &[&str] = if all { &REDIS_ALL } else { &REDIS };
+        compare("redis", &levels, &|_, _| true, &mut |level, names| {
+            let has = |file: &&&str| {
+                let of_file = format!("{file}: ");
+                names.is_none_or(|names| names.iter().any(|name| name.starts_with(&of_file)))
+            };
+            let files: Vec<&str> = files.iter().filter(has).copied().collect();
+            run_redis(&unilith, &source, level, &files)
+        });
+    }
+
+    #[test]
+    #[ignore = "builds Linux and memcached, and fetches its source"]
+    fn memcacheds_own_suite_passes_as_on_ordinary_linux() {
+        let unilith = Unilith::new();
+        let source = source::unpack(&unilith, "memcached");
+        // The tests ask a binary beside them what it can do.
+        let build = "CC=cc ./configure --disable-docs --disable-coverage >log 2>&1 && make memcached >>log 2>&1 && \
+                     ln memcached memcached-debug";
+        finish(Command::new("sh").args(["-c", build]).current_dir(&source), PATIENCE).ok();
+        let every = fs::read_dir(source.join("t")).expect("its tests").flatten();
+        let every = every.filter_map(|e| Some(e.file_name().to_str()?.strip_suffix(".t")?.to_string()));
+        let Asked { all, levels } = asked();
+        let files = if all { every.collect() } else { MEMCACHED.map(String::from).into() };
+        // Those that start servers of their own, with other options, cannot pass anywhere.
+        compare("memcached", &levels, &|_, _| true, &mut |level, names| {
+            run_memcached(&unilith, &source, level, names.unwrap_or(&files))
+        });
+    }
 }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Test binaries run side by side, as many as there are processors: most of them wait for one machine, which has one
+//! processor. What a binary prints appears when it has ended, so that nothing is mixed.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ffi::OsString,
+    io::{self, BufRead, BufReader},
+    path::PathBuf,
+    process::{Command, Stdio},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// At most this many at a time: with more, it is memory that limits.
+const MAX_JOBS: usize = 8;
+/// A test that took longer has its time behind its name.
+const WORTH_TELLING: Duration = Duration::from_secs(5);
+/// Lines of one job that were read and not looked at.
+const MAX_LINES_AHEAD: usize = 64;
+
+/// What a part of the run came to.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub passed: u32,
+    pub failed: u32,
+}
+
+impl Count {
+    pub fn add(&mut self, other: Count) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+/// One run of a program that prints as Rust's test harness does.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The line of the summary that it is counted in.
+    pub part: &'static str,
+    /// What it is called in what is printed.
+    pub name: String,
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    pub env: Vec<(OsString, OsString)>,
+    pub folder: PathBuf,
+}
+
+/// What all jobs came to: a count for each part, and the names of the tests that failed.
+#[derive(Default, Debug)]
+pub struct Outcome {
+    pub counts: BTreeMap<&'static str, Count>,
+    pub failures: Vec<String>,
+}
+
+/// Runs the jobs, the first ones first; `print` gets each line of theirs.
+pub fn run(jobs: Vec<Job>, print: &(dyn Fn(&str) + Sync)) -> Outcome {
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(MAX_JOBS);
+    let outcome = Mutex::new(Outcome::default());
+    // Alone it mixes with nothing.
+    let is_live = jobs.len() == 1;
+    let queue = Mutex::new(VecDeque::from(jobs));
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(job) = next() {
+                    print(&format!("== starting {}", job.name));
+                    let ran = run_one(&job, is_live.then_some(print));
+                    let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Under the lock, so that two jobs' lines are not mixed.
+                    ran.lines.iter().for_each(|line| print(line));
+                    outcome.counts.entry(job.part).or_default().add(ran.count);
+                    outcome.failures.extend(ran.failures);
+                }
+            });
+        }
+    });
+    outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Ran {
+    lines: Vec<String>,
+    count: Count,
+    failures: Vec<String>,
+}
+
+/// Runs a job to its end; its lines go to `live` as they come, if it is given.
+fn run_one(job: &Job, live: Option<&(dyn Fn(&str) + Sync)>) -> Ran {
+    let begin = Instant::now();
+    let mut ran = Ran { lines: Vec::new(), count: Count::default(), failures: Vec::new() };
+    let mut command = Command::new(&job.program);
+    command.args(&job.args).envs(job.env.iter().map(|(key, value)| (key, value))).current_dir(&job.folder);
+    command.stdin(Stdio::null());
+    let ended = lines_of(command, &mut |line, took| {
+        if let Some(count) = summary(&line) {
+            ran.count.add(count);
+        }
+        if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+            ran.failures.push(format!("{}: {test}", job.name));
+        }
+        let is_slow = line.starts_with("test ") && took >= WORTH_TELLING;
+        let line = if is_slow { format!("{line} ({} s)", took.as_secs()) } else { line };
+        match live {
+            Some(print) => print(&line),
+            None => ran.lines.push(line),
+        }
+    });
+    let end = match ended {
+        Ok(true) => "ended",
+        Ok(false) => "failed",
+        Err(_) => "could not be started",
+    };
+    // A binary that died before its summary has failed as one test.
+    if !matches!(ended, Ok(true)) && ran.count.failed == 0 {
+        ran.count.failed = 1;
+        ran.failures.push(format!("{}: the whole of it", job.name));
+    }
+    ran.lines.extend(ended.err().map(|e| format!("cannot run {}: {e}", job.program.display())));
+    ran.lines.push(format!("== {} {end} after {} s", job.name, begin.elapsed().as_secs()));
+    ran
+}
+
+/// Starts the command and hands over each line of both of its streams with the time since the one before; whether it ended
+/// well. What it left behind may hold the streams open: they count until a second after its end.
+fn lines_of(mut command: Command, each: &mut dyn FnMut(String, Duration)) -> io::Result<bool> {
+    let (reader, writer) = io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // Its copies of the writing end would keep the pipe open.
+    drop(command);
+    let (sender, lines) = mpsc::sync_channel(MAX_LINES_AHEAD);
+    thread::spawn(move || {
+        let mut reader = BufReader::new(reader);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            if sender.send((std::mem::take(&mut line), Instant::now())).is_err() {
+                return;
+            }
+        }
+    });
+    let mut last = Instant::now();
+    loop {
+        match lines.recv_timeout(Duration::from_secs(1)) {
+            Ok((line, at)) => {
+                each(String::from_utf8_lossy(line.trim_ascii_end()).into_owned(), at - last);
+                last = at;
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait()? {
+                    return Ok(status.success());
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(child.wait()?.success()),
+        }
+    }
+}
+
+/// Reads `test result: ok. 3 passed; 1 failed; …`.
+fn summary(line: &str) -> Option<Count> {
+    let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let mut counts = rest.split("; ").map(|part| part.split(' ').next()?.parse().ok());
+    Some(Count { passed: counts.next()??, failed: counts.next()?? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(part: &'static str, script: &str) -> Job {
+        Job {
+            part,
+            name: part.into(),
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: vec![("WORD".into(), "seven".into())],
+            folder: "/".into(),
+        }
+    }
+
+    #[test]
+    fn the_harness_summary_is_added_up() {
+        let line = "test result: FAILED. 13 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.18s";
+        assert_eq!(summary(line), Some(Count { passed: 13, failed: 1 }));
+        assert_eq!(summary("test x ... ok"), None);
+    }
+
+    #[test]
+    fn jobs_are_counted_by_part_and_failures_named() {
+        let ok = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'";
+        let failing =
+            "echo test $WORD ... FAILED; echo 'test result: FAILED. 1 passed; 1 failed; 0'; exit 101";
+        let outcome = run(vec![job("a", ok), job("a", ok), job("b", failing), job("c", "exit 3")], &|_| ());
+        assert_eq!(outcome.counts["a"], Count { passed: 4, failed: 0 });
+        assert_eq!(outcome.counts["b"], Count { passed: 1, failed: 1 });
+        assert_eq!(outcome.counts["c"], Count { passed: 0, failed: 1 });
+        let mut failures = outcome.failures;
+        failures.sort();
+        assert_eq!(failures, ["b: seven", "c: the whole of it"]);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_one_failure() {
+        let mut missing = job("a", "");
+        missing.program = "/nowhere/at/all".into();
+        assert_eq!(run(vec![missing], &|_| ()).counts["a"], Count { passed: 0, failed: 1 });
+    }
+}
