@@ -76,30 +76,46 @@ fn so_far(machine: &str) -> PathBuf {
     root().join(format!("target/trial-{machine}.txt"))
 }
 
-/// The results of earlier runs: `works` or `fails: REASON` by words.
-fn earlier(machine: &str) -> BTreeMap<String, String> {
+/// What came of a package, `works` or `fails: REASON`, and the day on which it was tried.
+#[derive(Clone)]
+struct Tried {
+    day: String,
+    result: String,
+}
+
+impl Tried {
+    fn works(&self) -> bool {
+        self.result == "works"
+    }
+}
+
+/// The results of earlier runs by words.
+fn earlier(machine: &str) -> BTreeMap<String, Tried> {
     let text = fs::read_to_string(results(machine)).unwrap_or_default();
     let line = |line: &str| {
-        let (words, result) = line.split_once("\t")?;
-        Some((words.to_string(), result.to_string()))
+        let (words, rest) = line.split_once('\t')?;
+        let (day, result) = rest.split_once('\t')?;
+        Some((words.to_string(), Tried { day: day.into(), result: result.into() }))
     };
     text.lines().filter_map(line).collect()
 }
 
-fn keep(machine: &str, all: &BTreeMap<String, String>) {
-    let list = packages();
-    let tried: Vec<(&str, &String)> =
-        list.iter().filter_map(|p| Some((p.run.as_str(), all.get(&p.run)?))).collect();
-    let works = tried.iter().filter(|(_, result)| *result == "works").count();
+fn today() -> String {
     let date = Command::new("date").arg("+%F").output().unwrap().stdout;
-    let mut text = format!(
-        "# {} on {machine}: {works} of {} work ({:.1} %)\n",
-        String::from_utf8_lossy(&date).trim(),
-        tried.len(),
-        works as f64 * 100.0 / tried.len() as f64
-    );
-    for (words, result) in tried {
-        writeln!(text, "{words}\t{result}").unwrap();
+    String::from_utf8_lossy(&date).trim().into()
+}
+
+/// Writes the list anew. It is as old as its oldest result.
+fn keep(machine: &str, all: &BTreeMap<String, Tried>) {
+    let list = packages();
+    let tried: Vec<(&str, &Tried)> =
+        list.iter().filter_map(|p| Some((p.run.as_str(), all.get(&p.run)?))).collect();
+    let works = tried.iter().filter(|(_, tried)| tried.works()).count();
+    let oldest = tried.iter().map(|(_, tried)| tried.day.as_str()).min().unwrap_or_default();
+    let percent = works as f64 * 100.0 / tried.len() as f64;
+    let mut text = format!("# {oldest} on {machine}: {works} of {} work ({percent:.1} %)\n", tried.len());
+    for (words, Tried { day, result }) in tried {
+        writeln!(text, "{words}\t{day}\t{result}").unwrap();
     }
     fs::write(so_far(machine), text).unwrap();
 }
@@ -278,7 +294,7 @@ mod long {
         // Builds the kernel.
         Unilith::new().program(&["--machine", &machine, "busybox", "true"]).ok();
         let before = earlier(&machine);
-        let worked = |p: &Package| before.get(&p.run).is_some_and(|result| result == "works");
+        let worked = |p: &Package| before.get(&p.run).is_some_and(Tried::works);
         let wanted = |p: &Package| match only.as_str() {
             "failed" => !worked(p),
             "untried" => !before.contains_key(&p.run),
@@ -297,7 +313,7 @@ mod long {
                         };
                         eprintln!("{}: {result}", package.run);
                         let mut all = all.lock().unwrap();
-                        all.insert(package.run.clone(), result);
+                        all.insert(package.run.clone(), Tried { day: today(), result });
                         keep(&machine, &all);
                     }
                 });
@@ -308,7 +324,7 @@ mod long {
         }
         let all = all.into_inner().unwrap();
         let lost: Vec<&String> =
-            list.iter().filter(|p| worked(p) && all[&p.run] != "works").map(|p| &p.run).collect();
+            list.iter().filter(|p| worked(p) && !all[&p.run].works()).map(|p| &p.run).collect();
         assert!(lost.is_empty(), "no longer work: {lost:#?}");
     }
 }

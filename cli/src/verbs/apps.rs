@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use unilith_image::Works;
 
-/// Results of tests/tests/trial.rs, the first line of which has the date.
+/// Results of tests/tests/trial.rs: what was typed, the day, what came of it. The first line has the oldest day.
 const TRIALS: [(&str, &str); 2] = [
     ("process", include_str!("../../../tests/trial/results-process.txt")),
     ("microvm", include_str!("../../../tests/trial/results-microvm.txt")),
@@ -35,7 +35,7 @@ struct Row {
 #[derive(Serialize)]
 struct Trial {
     machine: &'static str,
-    /// When the last of them was tried, as YYYY-MM-DD.
+    /// When the first of them was tried, as YYYY-MM-DD.
     date: &'static str,
     /// By what is typed behind `unilith run`: `works`, or why not.
     results: BTreeMap<&'static str, &'static str>,
@@ -48,10 +48,14 @@ impl Trial {
 }
 
 fn trials() -> Vec<Trial> {
+    let result = |line: &'static str| {
+        let (words, rest) = line.split_once('\t')?;
+        Some((words, rest.split_once('\t')?.1))
+    };
     let trial = |(machine, text): (&'static str, &'static str)| Trial {
         machine,
         date: text.split(' ').nth(1).unwrap_or_default(),
-        results: text.lines().filter_map(|line| line.split_once('\t')).collect(),
+        results: text.lines().filter_map(result).collect(),
     };
     TRIALS.map(trial).into()
 }
