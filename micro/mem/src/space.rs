@@ -126,6 +126,9 @@ pub(crate) struct Inner {
     pub changes: u64,
     /// System calls of the text are not patched (`traced`).
     pub traced: bool,
+    /// A debugger of the host's is told which files are mapped to be executed.
+    #[cfg(feature = "process")]
+    pub is_told: bool,
     pub written: Arc<Written>,
     /// How many pages this space has told of since it was forked, or forked last.
     pub copies_told: usize,
@@ -267,6 +270,15 @@ impl Space {
         }
     }
 
+    /// Files that are mapped to be executed are told to whoever supervises the machine, for debuggers of the host. For the
+    /// first process alone: a debugger has one address space, and telling wakes the supervisor.
+    pub fn tell_mappings(&self) {
+        #[cfg(feature = "process")]
+        {
+            self.inner.lock().is_told = true;
+        }
+    }
+
     pub fn layout(&self) -> Layout {
         self.inner.lock().layout
     }
@@ -330,7 +342,7 @@ impl Space {
         inner.account(&traits, length as i64);
         #[cfg(feature = "process")]
         let mapped = match &vma.backing {
-            Backing::File { file, index } if request.rights.contains(Rights::EXECUTE) => {
+            Backing::File { file, index } if inner.is_told && request.rights.contains(Rights::EXECUTE) => {
                 Some((file.clone(), *index))
             }
             _ => None,
@@ -583,6 +595,8 @@ impl Inner {
             lock_future: false,
             changes: 0,
             traced: false,
+            #[cfg(feature = "process")]
+            is_told: false,
             written: Arc::new(Written::new()),
             copies_told: 0,
         })
