@@ -41,7 +41,12 @@ const STACK_GAP: u64 = 256 * PAGE;
 /// What has to be done without the lock.
 pub(crate) enum Step {
     Done(FaultOutcome),
-    Fetch { file: Arc<MappedFile>, index: u64 },
+    /// A page of a file; `for_write` where writing it will be writing the file.
+    Fetch {
+        file: Arc<MappedFile>,
+        index: u64,
+        for_write: bool,
+    },
 }
 
 const RESOLVED: Step = Step::Done(FaultOutcome::Resolved);
@@ -61,8 +66,8 @@ impl Space {
             };
             match step {
                 Step::Done(outcome) => return outcome,
-                Step::Fetch { file, index } => {
-                    match file.source.page(index, access == Access::Write) {
+                Step::Fetch { file, index, for_write } => {
+                    match file.source.page(index, for_write) {
                         Ok(frame) => fetched = Some((file, index, frame)),
                         Err(abi::errno::ENOMEM) => return FaultOutcome::OutOfMemory,
                         Err(_) => return FaultOutcome::Bus,
@@ -427,7 +432,10 @@ impl Inner {
                 let at_hand = if write && view.shared { None } else { view.file.source.resident_page(index) };
                 match at_hand {
                     Some(frame) => frame,
-                    None => return Step::Fetch { file: view.file.clone(), index },
+                    None => {
+                        let for_write = write && view.shared;
+                        return Step::Fetch { file: view.file.clone(), index, for_write };
+                    }
                 }
             }
         };
@@ -446,6 +454,18 @@ impl Inner {
             return RESOLVED;
         }
         let text = view.text.as_ref().filter(|text| !self.traced && text.has_sites(index));
+        if !write
+            && let Some(text) = text
+            && let Some(frame) = text.common_page(index)
+            && self.show_common_stubs(text)
+        {
+            let rights = view.rights.without(Rights::WRITE);
+            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+                return NO_MEMORY;
+            }
+            self.count_resident(false, 1);
+            return RESOLVED;
+        }
         if write || text.is_some() {
             let Ok(copy) = frame.duplicate() else { return NO_MEMORY };
             if let Some(text) = text {

@@ -828,7 +828,7 @@ impl Inner {
             self.tree.gap_above(end, top, length)
         });
         let Some(stubs) = near else { return };
-        text.place(stubs);
+        text.place(stubs, from + (end - start));
         let rights = Rights::READ.with(Rights::EXECUTE);
         let traits = Traits { rights, most: rights, ..Traits::default() };
         let mut stub_vma = Vma::anonymous(stubs + length, traits);
@@ -840,6 +840,46 @@ impl Inner {
         let vma = vma.clone();
         // Pages of the file that were seen already come back patched; the program's own copies stay as they are.
         self.forget_file_pages(start, start, end, &vma);
+        self.show_common_text(start, &vma);
+    }
+
+    /// Maps the pages of a text, from `start` on, that are patched already. Without memory for tables the rest comes with faults.
+    fn show_common_text(&mut self, start: u64, vma: &Vma) {
+        let Some((text, (_, first))) = vma.text.as_ref().zip(vma.file_page(start, start)) else { return };
+        if self.traced || text.common().is_none() || !self.show_common_stubs(text) {
+            return;
+        }
+        let rights = vma.traits.rights.without(Rights::WRITE);
+        for address in (start..vma.end).step_by(PAGE as usize) {
+            let Some(frame) = text.common_page(first + (address - start) / PAGE) else { continue };
+            if self.pager.page(address).is_some() {
+                continue;
+            }
+            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+                return;
+            }
+            self.count_resident(false, 1);
+        }
+        self.pager.flush();
+    }
+
+    /// The stubs of a text whose pages are patched already; false where they cannot be there.
+    pub(crate) fn show_common_stubs(&mut self, text: &Text) -> bool {
+        let (start, end) = (text.stubs(), text.stubs() + text.stub_bytes());
+        // The program may have unmapped the stubs, or mapped something over them.
+        let Some(common) = text.common().filter(|_| self.is_stubs(start, end)) else { return false };
+        for (i, frame) in common.stubs().iter().enumerate() {
+            let address = start + i as u64 * PAGE;
+            if self.pager.page(address).is_some() {
+                continue;
+            }
+            let rights = Rights::READ.with(Rights::EXECUTE);
+            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+                return false;
+            }
+            self.count_resident(false, 1);
+        }
+        true
     }
 
     /// Takes out the pages that are the file's own, of a part of a mapping.
