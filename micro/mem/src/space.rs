@@ -329,6 +329,7 @@ impl Space {
         };
         let mut vma = Vma::anonymous(end, traits);
         vma.name = request.name;
+        let is_file = request.file.is_some();
         vma.backing = match request.file {
             Some((file, index)) => Backing::File { file, index },
             None if request.shared => {
@@ -350,6 +351,10 @@ impl Space {
         inner.tree.insert(start, vma);
         if request.rights.contains(Rights::EXECUTE) {
             inner.attach_text(start);
+        }
+        // A loader or a dynamic linker puts a part of a program in its place.
+        if Machine::CHUNKS && request.place == Place::Fixed && is_file && !request.shared {
+            inner.make_ready(start, end);
         }
         drop(inner);
         // A debugger attached to the process finds the program's files by this.

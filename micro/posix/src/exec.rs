@@ -92,6 +92,7 @@ pub(crate) fn prepare_file(
             open: &mut |path| executable(process, &find(process, path)?),
         },
     )?;
+    space.make_ready();
     Ok(Prepared { space, loaded, file: dentry, comm })
 }
 
