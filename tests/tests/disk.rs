@@ -105,7 +105,8 @@ fn echo(port: u16, count: usize) -> io::Result<usize> {
     Ok(back.iter().zip(&bytes).take_while(|(a, b)| a == b).count())
 }
 
-/// A CD (ECMA-119) labelled `cidata` with these files, each of at most a sector, under names of Rock Ridge.
+/// A CD (ECMA-119) labelled `cidata` with these files, each of at most a sector, under names of Rock Ridge, and with a `network-config`
+/// behind its end.
 fn cd(files: &[(&str, &str)]) -> Vec<u8> {
     const SECTOR: usize = 2048;
     let record = |name: &[u8], long: &str, sector: usize, bytes: usize, flags: u8| {
@@ -135,6 +136,7 @@ fn cd(files: &[(&str, &str)]) -> Vec<u8> {
         put(20 + n, 0, text.as_bytes());
         directory.extend(record(format!("FILE{n}.;1").as_bytes(), name, 20 + n, text.len(), 0));
     }
+    directory.extend(record(b"LOST.;1", "network-config", 9000, 100, 0));
     put(18, 0, &directory);
     cd
 }
@@ -256,6 +258,7 @@ fn a_program_on_a_disk_runs_to_its_end_in_every_format() {
         "nameserver 10.77.6.3",
         "\nseeded\n",
         "unilith: cidata: user-data: `users` is left out",
+        "unilith: cidata: network-config is left out: it cannot be read",
     ] {
         assert!(said.contains(text), "{text:?} is missing: {said}");
     }

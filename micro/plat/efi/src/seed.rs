@@ -32,6 +32,9 @@ const MAX_INFO: usize = 256;
 /// Bytes that the words of the files may add to the command line.
 const MAX_ADDED: usize = 32 << 10;
 
+/// The length of a file that cannot be read.
+const UNREADABLE: usize = usize::MAX;
+
 /// Memory for one disk's files.
 struct Memory {
     files: [&'static mut [u8; MAX_FILE]; 3],
@@ -78,8 +81,9 @@ pub fn line(
         texts.iter_mut().zip(&memory.files).zip(memory.lengths.iter().zip(NAMES))
     {
         match core::str::from_utf8(&file[..(*length).min(MAX_FILE)]) {
-            Ok(read) if *length <= MAX_FILE => *text = read,
-            Ok(_) => console(format_args!("{name} is left out: it is longer than 16 KiB")),
+            _ if *length == UNREADABLE => console(format_args!("{name} is left out: it cannot be read")),
+            _ if *length > MAX_FILE => console(format_args!("{name} is left out: it is longer than 16 KiB")),
+            Ok(read) => *text = read,
             Err(_) => console(format_args!("{name} is left out: it is not UTF-8")),
         }
     }
@@ -190,7 +194,7 @@ fn has_label(root: *mut FileProtocolV1, memory: &mut Memory) -> bool {
     !status.is_error() && label.map(upper).eq(LABEL.bytes())
 }
 
-/// Reads a file; answers its bytes, more than [`MAX_FILE`] for one that is longer, 0 for none.
+/// Reads a file; answers its bytes, more than [`MAX_FILE`] for one that is longer, [`UNREADABLE`], 0 for none.
 fn read_file(root: *mut FileProtocolV1, name: &str, to: &mut [u8; MAX_FILE]) -> usize {
     let mut wide: [Char16; 32] = [0; 32];
     for (to, byte) in wide.iter_mut().take(31).zip(name.bytes()) {
@@ -215,7 +219,7 @@ fn read_file(root: *mut FileProtocolV1, name: &str, to: &mut [u8; MAX_FILE]) -> 
         }
         status
     };
-    if status.is_error() { 0 } else { size.min(MAX_FILE) + more.min(1) }
+    if status.is_error() { UNREADABLE } else { size.min(MAX_FILE) + more.min(1) }
 }
 
 /// Reads the files of a CD with the label; whether there is one.
@@ -246,7 +250,7 @@ fn disks(services: &BootServices, memory: &mut Memory) -> bool {
             for (n, part) in memory.files[which].chunks_mut(iso::SECTOR).take(needed).enumerate() {
                 let sector = file.sector.checked_add(n as u32);
                 if !sector.is_some_and(|sector| read(sector, memory.sector)) {
-                    memory.lengths[which] = 0;
+                    memory.lengths[which] = UNREADABLE;
                     break;
                 }
                 part.copy_from_slice(&memory.sector[..]);
