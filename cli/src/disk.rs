@@ -44,7 +44,8 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     let connected = network != Network::None;
     // Nobody has an address without TCP/IP.
     let asks = connected && !flags.set.iter().any(|choice| choice == "net=none");
-    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", if asks { "on" } else { "off" })];
+    let has = if asks { "on" } else { "off" };
+    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", has), ("e1000", has)];
     for (part, choice) in wanted {
         if !flags.set.iter().any(|choice| choice.split('=').next() == Some(part)) {
             flags.set.push(format!("{part}={choice}"));

@@ -141,7 +141,7 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// and with on|off: smp, dhcp, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
+    /// and with on|off: smp, dhcp, e1000, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// How the machine is connected: auto, tap, user or none; or a network of `unilith network create`, whose machines

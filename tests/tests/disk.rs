@@ -3,7 +3,8 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -35,32 +36,28 @@ struct Computer {
 }
 
 impl Computer {
-    /// `firmware`: QEMU's words for it.
-    fn start(unilith: &Unilith, disk: &Path, firmware: &[String], network: &[&str]) -> Computer {
+    /// With a virtio disk. `firmware`: QEMU's words for it.
+    fn start(unilith: &Unilith, disk: &Path, firmware: &[String], more: &[&str]) -> Computer {
+        let machine = ["-M", "q35,graphics=off,smm=on", "-device", "virtio-blk-pci,drive=disk"];
+        Computer::start_of_kind(unilith, disk, firmware, &[&machine, more].concat())
+    }
+
+    /// `kind`: what the computer is made of beside its firmware; `disk` is the drive of that name.
+    fn start_of_kind(unilith: &Unilith, disk: &Path, firmware: &[String], kind: &[&str]) -> Computer {
         let format = match disk.extension().and_then(|e| e.to_str()) {
             Some("img") => "raw",
             Some(other) => other,
             None => panic!("a disk without a format"),
         };
         let serial = unilith.path("serial");
+        // What a computer before this one said.
+        fs::write(&serial, "").expect("a file");
         let qemu = Command::new("qemu-system-x86_64")
-            .args([
-                "-M",
-                "q35,graphics=off,smm=on",
-                "-accel",
-                "tcg",
-                "-cpu",
-                "max",
-                "-m",
-                "256",
-                "-nodefaults",
-                "-no-reboot",
-            ])
+            .args(["-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"])
             .args(["-display", "none", "-serial", &format!("file:{}", serial.display())])
             .args(firmware)
             .args(["-drive", &format!("file={},format={format},if=none,id=disk,snapshot=on", disk.display())])
-            .args(["-device", "virtio-blk-pci,drive=disk"])
-            .args(network)
+            .args(kind)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -92,6 +89,58 @@ impl Drop for Computer {
     }
 }
 
+/// Sends so many bytes to a server that sends them back; how many came back right.
+fn echo(port: u16, count: usize) -> io::Result<usize> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    let bytes: Vec<u8> = (0..count).map(|n| (n * 31 + n / 256) as u8).collect();
+    let (mut sender, sent) = (stream.try_clone()?, bytes.clone());
+    let sender = std::thread::spawn(move || {
+        sender.write_all(&sent)?;
+        sender.shutdown(Shutdown::Write)
+    });
+    let mut back = Vec::new();
+    stream.set_read_timeout(Some(BOOT))?;
+    stream.read_to_end(&mut back)?;
+    sender.join().expect("no panic")?;
+    Ok(back.iter().zip(&bytes).take_while(|(a, b)| a == b).count())
+}
+
+/// A CD (ECMA-119) labelled `cidata` with these files, each of at most a sector, under names of Rock Ridge, and with a `network-config`
+/// behind its end.
+fn cd(files: &[(&str, &str)]) -> Vec<u8> {
+    const SECTOR: usize = 2048;
+    let record = |name: &[u8], long: &str, sector: usize, bytes: usize, flags: u8| {
+        let mut record = vec![0; 33];
+        record[2..6].copy_from_slice(&(sector as u32).to_le_bytes());
+        record[10..14].copy_from_slice(&(bytes as u32).to_le_bytes());
+        record[25] = flags;
+        record[32] = name.len() as u8;
+        record.extend(name);
+        record.resize(record.len().next_multiple_of(2), 0);
+        record.extend([b'N', b'M', 5 + long.len() as u8, 1, 0]);
+        record.extend(long.as_bytes());
+        record.resize(record.len().next_multiple_of(2), 0);
+        record[0] = record.len() as u8;
+        record
+    };
+    let mut cd = vec![0; 64 * SECTOR];
+    let mut put = |sector: usize, offset: usize, bytes: &[u8]| {
+        cd[sector * SECTOR + offset..][..bytes.len()].copy_from_slice(bytes);
+    };
+    put(16, 0, b"\x01CD001\x01");
+    put(16, 40, format!("{:32}", "cidata").as_bytes());
+    put(16, 156, &record(b"\0", "", 18, SECTOR, 2)[..34]);
+    put(17, 0, b"\xffCD001\x01");
+    let mut directory = record(b"\0", ".", 18, SECTOR, 2);
+    for (n, (name, text)) in files.iter().enumerate() {
+        put(20 + n, 0, text.as_bytes());
+        directory.extend(record(format!("FILE{n}.;1").as_bytes(), name, 20 + n, text.len(), 0));
+    }
+    directory.extend(record(b"LOST.;1", "network-config", 9000, 100, 0));
+    put(18, 0, &directory);
+    cd
+}
+
 fn uefi(unilith: &Unilith) -> Vec<String> {
     pflash(unilith, "OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd")
 }
@@ -117,21 +166,46 @@ fn a_server_on_a_disk_gets_its_address_from_the_network_and_serves() {
     let unilith = Unilith::new();
     let disk = unilith.path("redis.img");
     build(&unilith, &disk, &["redis"]).ok().complains("DHCP");
-    let port = free_port();
-    let user =
-        format!("user,id=net,hostfwd=tcp:127.0.0.1:{port}-:6379,net=10.77.5.0/24,dhcpstart=10.77.5.77");
-    let network = ["-netdev", &user, "-device", "virtio-net-pci,netdev=net"];
-    let computer = Computer::start(&unilith, &disk, &uefi(&unilith), &network);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    eventually_within(BOOT, "Redis is ready", || computer.said().contains("Ready to accept connections"));
-    // QEMU takes connections before the machine does.
-    TcpStream::connect(address).expect("a forwarded port");
-    let port = port.to_string();
-    let ask =
-        |words: &[&str]| client("timeout", &[&["60", "redis-cli", "-p", &port], words].concat()).ok().out;
-    assert_eq!(ask(&["ping"]), "PONG\n");
-    assert_eq!(ask(&["set", "greeting", "hello"]), "OK\n");
-    assert_eq!(ask(&["get", "greeting"]), "hello\n");
+    // The last computer has a FAT disk with an address in it.
+    let seed = unilith.path("seed");
+    fs::create_dir(&seed).expect("a folder");
+    let network =
+        "version: 2\nethernets:\n  eth0:\n    addresses: [10.77.5.99/24]\n    gateway4: 10.77.5.2\n";
+    fs::write(seed.join("network-config"), network).expect("a file");
+    let seed = format!(
+        "file.driver=vvfat,file.label=cidata,format=raw,snapshot=on,if=none,id=seed,file.dir={}",
+        seed.display()
+    );
+    let seeded = ["-drive", &seed, "-device", "ide-hd,drive=seed"];
+    for (card, address, more) in [
+        ("virtio-net-pci", "10.77.5.77", &[][..]),
+        ("e1000", "10.77.5.77", &[]),
+        ("e1000e", "10.77.5.99", &seeded),
+    ] {
+        let port = free_port();
+        let user = format!(
+            "user,id=net,hostfwd=tcp:127.0.0.1:{port}-{address}:6379,net=10.77.5.0/24,dhcpstart=10.77.5.77"
+        );
+        let network = ["-netdev", &user, "-device", &format!("{card},netdev=net")];
+        let computer = Computer::start(&unilith, &disk, &uefi(&unilith), &[&network, more].concat());
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        eventually_within(BOOT, "Redis is ready", || computer.said().contains("Ready to accept connections"));
+        // QEMU takes connections before the machine does.
+        TcpStream::connect(address).expect("a forwarded port");
+        let port = port.to_string();
+        let ask =
+            |words: &[&str]| client("timeout", &[&["60", "redis-cli", "-p", &port], words].concat()).ok().out;
+        assert_eq!(ask(&["ping"]), "PONG\n");
+        assert_eq!(ask(&["set", "greeting", "hello"]), "OK\n");
+        assert_eq!(ask(&["get", "greeting"]), "hello\n");
+        // More packets than a ring has descriptors, both ways.
+        let long = "x".repeat(100_000);
+        for _ in 0..5 {
+            assert_eq!(ask(&["set", "long", &long]), "OK\n");
+        }
+        let all = ask(&["mget", "long", "long", "long", "long", "long"]);
+        assert!(all.lines().count() == 5 && all.lines().all(|line| line == long));
+    }
 }
 
 #[test]
@@ -140,7 +214,9 @@ fn a_program_on_a_disk_runs_to_its_end_in_every_format() {
         return;
     }
     let unilith = Unilith::new();
-    let script = "echo hello from a disk; ip -4 -o addr; cat /etc/resolv.conf; hostname; exit 3";
+    // Sends back what somebody sends, and goes on.
+    let script =
+        "echo hello from a disk; ip -4 -o addr; cat /etc/resolv.conf; hostname; nc -l -p 7 -e cat; exit 3";
     for format in ["img", "qcow2", "vmdk", "vhd"] {
         let disk = unilith.path(&format!("disk.{format}"));
         build(&unilith, &disk, &["--hostname", "box", "--log", "info", "busybox", "sh", "-c", script]).ok();
@@ -152,15 +228,37 @@ fn a_program_on_a_disk_runs_to_its_end_in_every_format() {
         };
         assert!(said.contains(&format!("file format: {name}")), "{said}");
     }
-    let network = ["-netdev", "user,id=net,net=10.77.6.0/24", "-device", "virtio-net-pci,netdev=net"];
-    let disk = unilith.path("disk.qcow2");
-    let said = Computer::start(&unilith, &disk, &uefi(&unilith), &network).end();
+    // Made of what VMware gives its guests: an IDE disk, and a card behind a bridge. With a CD of cloud-init's.
+    let port = free_port();
+    let user = format!("user,id=net,net=10.77.6.0/24,hostfwd=tcp:127.0.0.1:{port}-:7");
+    let seed = unilith.path("seed.iso");
+    let told = "#cloud-config\nusers:\n- default\nunilith:\n  env:\n    GREETING: hello\n";
+    fs::write(&seed, cd(&[("meta-data", "local-hostname: less\n"), ("user-data", told)])).expect("a file");
+    let seed = format!("file={},format=raw,if=ide,index=2,media=cdrom", seed.display());
+    let vmware = [
+        &["-M", "pc,graphics=off", "-device", "ide-hd,drive=disk", "-drive", &seed][..],
+        &["-device", "pci-bridge,id=bridge,chassis_nr=1", "-netdev", &user],
+        &["-device", "e1000-82545em,netdev=net,bus=bridge,addr=3"],
+        // Which says more than the meta-data.
+        &["-smbios", "type=1,serial=ds=nocloud;h=seeded"],
+    ];
+    let disk = unilith.path("disk.vmdk");
+    let computer = Computer::start_of_kind(&unilith, &disk, &uefi(&unilith), &vmware.concat());
+    eventually_within(BOOT, "the program listens", || computer.said().contains("\nseeded\n"));
+    // QEMU takes connections before the program does.
+    eventually_within(BOOT, "the program sends back what it got", || {
+        echo(port, 1 << 20).is_ok_and(|back| back == 1 << 20)
+    });
+    let said = computer.end();
     for text in [
+        "the network card is an Intel 82545EM",
         "the address is 10.77.6.15/24 by DHCP",
         "hello from a disk",
         "inet 10.77.6.15/24",
         "nameserver 10.77.6.3",
-        "\nbox\n",
+        "\nseeded\n",
+        "unilith: cidata: user-data: `users` is left out",
+        "unilith: cidata: network-config is left out: it cannot be read",
     ] {
         assert!(said.contains(text), "{text:?} is missing: {said}");
     }

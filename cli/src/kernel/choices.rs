@@ -36,7 +36,7 @@ const fn part(
     Choice { key, about, values }
 }
 
-pub const CHOICES: [Choice; 15] = [
+pub const CHOICES: [Choice; 16] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -58,6 +58,8 @@ pub const CHOICES: [Choice; 15] = [
     part("net", "TCP/IP: without it socket(AF_INET) fails", &[("tcpip", "net-tcpip"), ("none", "")]),
     // Machines of `run` are told their address by the host.
     part("dhcp", "ask the network for an address, which `run` does not need", &[("off", ""), ("on", "dhcp")]),
+    // Machines of `run` have virtio devices.
+    part("e1000", "Intel's network cards, which `run` does not need", &[("off", ""), ("on", "e1000")]),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     part(
@@ -83,11 +85,12 @@ struct Need {
     gives_way: bool,
 }
 
-const NEEDS: [Need; 4] = [
+const NEEDS: [Need; 5] = [
     Need { part: "programs", needs: "overlay", why: "they come over its channel", gives_way: true },
     Need { part: "trace", needs: "overlay", why: "its commands come over that channel", gives_way: true },
     Need { part: "overlay", needs: "volumes", why: "its files are a volume", gives_way: false },
     Need { part: "dhcp", needs: "net", why: "the address is that of TCP/IP", gives_way: true },
+    Need { part: "e1000", needs: "net", why: "the card is driven for TCP/IP", gives_way: true },
 ];
 
 /// Two choices that cannot be together.

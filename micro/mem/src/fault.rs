@@ -8,9 +8,11 @@ use crate::fork::Written;
 use crate::pager::{LARGE, LARGE_PAGES, Machine, Page, Pager};
 use crate::space::{Inner, Space};
 use crate::text::Text;
+use crate::vma::Traits;
 use crate::vma::{Backing, Large, MappedFile};
-use crate::{PAGE, Rights};
+use crate::{PAGE, Rights, USER_END};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_mem::{Frame, Pages};
 use api_plat::{Access, FaultOutcome};
 use core::mem::ManuallyDrop;
@@ -35,13 +37,22 @@ const LARGE_FREE_SHARE: u64 = 2;
 const LARGE_LEAST: u64 = 1 << 16;
 /// With less than this share free, memory is short: nothing is made ahead.
 const SHORT_SHARE: u64 = 8;
+/// Most pages that a mapping of a program may have to be made ready at the start: those of a file that are only read cost no
+/// memory.
+const READY_READ_ONLY: u64 = 128;
+const READY_WRITTEN: u64 = 16;
 /// Pages below a stack that must stay unmapped for it to grow (Linux' stack_guard_gap).
 const STACK_GAP: u64 = 256 * PAGE;
 
 /// What has to be done without the lock.
 pub(crate) enum Step {
     Done(FaultOutcome),
-    Fetch { file: Arc<MappedFile>, index: u64 },
+    /// A page of a file; `for_write` where writing it will be writing the file.
+    Fetch {
+        file: Arc<MappedFile>,
+        index: u64,
+        for_write: bool,
+    },
 }
 
 const RESOLVED: Step = Step::Done(FaultOutcome::Resolved);
@@ -61,14 +72,22 @@ impl Space {
             };
             match step {
                 Step::Done(outcome) => return outcome,
-                Step::Fetch { file, index } => {
-                    match file.source.page(index, access == Access::Write) {
+                Step::Fetch { file, index, for_write } => {
+                    match file.source.page(index, for_write) {
                         Ok(frame) => fetched = Some((file, index, frame)),
                         Err(abi::errno::ENOMEM) => return FaultOutcome::OutOfMemory,
                         Err(_) => return FaultOutcome::Bus,
                     };
                 }
             }
+        }
+    }
+
+    /// A program was loaded: what its start is going to touch is there before it runs. Only where a fault is a signal and a call of the
+    /// host: elsewhere it costs less than a page that nobody needs.
+    pub fn make_ready(&self) {
+        if Machine::CHUNKS {
+            self.lock().make_ready(0, USER_END);
         }
     }
 
@@ -118,6 +137,41 @@ pub(crate) fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
 }
 
 impl Inner {
+    /// Makes the pages of the mappings of the range that are small appear, as far as they are at hand and memory is plentiful.
+    pub(crate) fn make_ready(&mut self, start: u64, end: u64) {
+        let mut ranges = Vec::new();
+        for (from, vma) in self.tree.within(start, end) {
+            let Traits { rights, shared, grows_down, .. } = vma.traits;
+            let writes = rights.contains(Rights::WRITE);
+            let most = match vma.backing {
+                Backing::File { .. } if !writes => READY_READ_ONLY,
+                Backing::File { .. } | Backing::Anonymous => READY_WRITTEN,
+                Backing::Stubs | Backing::Fixed => 0,
+            };
+            // Of text with sites each page that is not common costs a copy.
+            let is_apart = shared || grows_down || rights.is_none() || vma.text.is_some();
+            let is_wanted = !is_apart && (vma.end - from) / PAGE <= most;
+            if is_wanted && ranges.try_reserve(1).is_ok() {
+                ranges.push((*from, vma.end, if writes { Access::Write } else { Access::Read }));
+            }
+        }
+        for (from, to, access) in ranges {
+            for address in (from..to).step_by(PAGE as usize) {
+                let (total, free) = api_mem::statistics();
+                if free < total / SHORT_SHARE {
+                    return;
+                }
+                let is_there = self.pager.page(address).is_some();
+                if !is_there
+                    && !matches!(self.fault(address, access, None), Step::Done(FaultOutcome::Resolved))
+                {
+                    break;
+                }
+            }
+        }
+        self.pager.flush();
+    }
+
     fn fault(
         &mut self,
         address: u64,
@@ -239,17 +293,32 @@ impl Inner {
         let least =
             (self.own_resident / CHUNKS_MOST).next_power_of_two().clamp(CHUNK_LEAST, LARGE_PAGES as u64);
         let mut pages = (u64::from(count).next_power_of_two()).clamp(least, LARGE_PAGES as u64);
-        // The end of the mapping and what is there already make it smaller, down to the one page.
-        while pages > 1 {
-            let bytes = pages * PAGE;
-            let base = address & !(bytes - 1);
-            let fits = base >= start && base + bytes <= end;
-            if fits && (base..base + bytes).step_by(PAGE as usize).all(|at| self.pager.page(at).is_none()) {
-                break;
-            }
+        let mut is_free = |from: u64, to: u64| {
+            from >= start
+                && to <= end
+                && (from..to).step_by(PAGE as usize).all(|at| self.pager.page(at).is_none())
+        };
+        // The end of the mapping and what is there already make it smaller.
+        while pages > CHUNK_LEAST && {
+            let base = address & !(pages * PAGE - 1);
+            !is_free(base, base + pages * PAGE)
+        } {
             pages /= 2;
         }
-        let base = address & !(pages * PAGE - 1);
+        let mut base = address & !(pages * PAGE - 1);
+        if pages == CHUNK_LEAST {
+            // Of the smallest piece the part around the address that is free.
+            let (first, behind) = (base, base + pages * PAGE);
+            base = address;
+            while base > first && is_free(base - PAGE, base) {
+                base -= PAGE;
+            }
+            let mut stop = address + PAGE;
+            while stop < behind && is_free(stop, stop + PAGE) {
+                stop += PAGE;
+            }
+            pages = (stop - base) / PAGE;
+        }
         let memory = Pages::new(pages as usize).ok()?;
         let physical = memory.into_raw();
         for i in 0..pages {
@@ -427,7 +496,10 @@ impl Inner {
                 let at_hand = if write && view.shared { None } else { view.file.source.resident_page(index) };
                 match at_hand {
                     Some(frame) => frame,
-                    None => return Step::Fetch { file: view.file.clone(), index },
+                    None => {
+                        let for_write = write && view.shared;
+                        return Step::Fetch { file: view.file.clone(), index, for_write };
+                    }
                 }
             }
         };
@@ -446,6 +518,18 @@ impl Inner {
             return RESOLVED;
         }
         let text = view.text.as_ref().filter(|text| !self.traced && text.has_sites(index));
+        if !write
+            && let Some(text) = text
+            && let Some(frame) = text.common_page(index)
+            && self.show_common_stubs(text)
+        {
+            let rights = view.rights.without(Rights::WRITE);
+            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+                return NO_MEMORY;
+            }
+            self.count_resident(false, 1);
+            return RESOLVED;
+        }
         if write || text.is_some() {
             let Ok(copy) = frame.duplicate() else { return NO_MEMORY };
             if let Some(text) = text {

@@ -21,6 +21,7 @@ extern crate alloc;
 extern crate std;
 
 mod advise;
+mod common_text;
 mod fault;
 mod fork;
 mod layout;
@@ -36,6 +37,7 @@ mod traced;
 mod vma;
 
 pub use advise::Advice;
+pub use common_text::release_common_text;
 pub use layout::Layout;
 pub use listing::{Listed, Residence, Usage, VmFlags};
 pub use pager::root;

@@ -206,10 +206,16 @@ impl Inner {
             at = self.pager.take(at, from + old, &mut batch);
             for taken in batch.drain() {
                 let mut taken = taken;
-                if let Some(text) = text.as_ref().filter(|_| taken.own)
+                if let Some(text) = text.as_ref()
                     && let Some((_, page)) =
                         self.tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
+                    && text.has_sites(page)
                 {
+                    if !taken.own {
+                        // Other spaces have the patched page as well: the file's own comes when it is touched.
+                        self.count_resident(false, -1);
+                        continue;
+                    }
                     // Another address space may run the code that is there.
                     if taken.copied && !taken.frame.is_unique() {
                         (taken.frame, taken.copied) = (taken.frame.duplicate()?, false);

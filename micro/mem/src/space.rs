@@ -126,6 +126,9 @@ pub(crate) struct Inner {
     pub changes: u64,
     /// System calls of the text are not patched (`traced`).
     pub traced: bool,
+    /// A debugger of the host's is told which files are mapped to be executed.
+    #[cfg(feature = "process")]
+    pub is_told: bool,
     pub written: Arc<Written>,
     /// How many pages this space has told of since it was forked, or forked last.
     pub copies_told: usize,
@@ -267,6 +270,15 @@ impl Space {
         }
     }
 
+    /// Files that are mapped to be executed are told to whoever supervises the machine, for debuggers of the host. For the
+    /// first process alone: a debugger has one address space, and telling wakes the supervisor.
+    pub fn tell_mappings(&self) {
+        #[cfg(feature = "process")]
+        {
+            self.inner.lock().is_told = true;
+        }
+    }
+
     pub fn layout(&self) -> Layout {
         self.inner.lock().layout
     }
@@ -317,6 +329,7 @@ impl Space {
         };
         let mut vma = Vma::anonymous(end, traits);
         vma.name = request.name;
+        let is_file = request.file.is_some();
         vma.backing = match request.file {
             Some((file, index)) => Backing::File { file, index },
             None if request.shared => {
@@ -330,7 +343,7 @@ impl Space {
         inner.account(&traits, length as i64);
         #[cfg(feature = "process")]
         let mapped = match &vma.backing {
-            Backing::File { file, index } if request.rights.contains(Rights::EXECUTE) => {
+            Backing::File { file, index } if inner.is_told && request.rights.contains(Rights::EXECUTE) => {
                 Some((file.clone(), *index))
             }
             _ => None,
@@ -338,6 +351,10 @@ impl Space {
         inner.tree.insert(start, vma);
         if request.rights.contains(Rights::EXECUTE) {
             inner.attach_text(start);
+        }
+        // A loader or a dynamic linker puts a part of a program in its place.
+        if Machine::CHUNKS && request.place == Place::Fixed && is_file && !request.shared {
+            inner.make_ready(start, end);
         }
         drop(inner);
         // A debugger attached to the process finds the program's files by this.
@@ -583,6 +600,8 @@ impl Inner {
             lock_future: false,
             changes: 0,
             traced: false,
+            #[cfg(feature = "process")]
+            is_told: false,
             written: Arc::new(Written::new()),
             copies_told: 0,
         })
@@ -814,7 +833,7 @@ impl Inner {
             self.tree.gap_above(end, top, length)
         });
         let Some(stubs) = near else { return };
-        text.place(stubs);
+        text.place(stubs, from + (end - start));
         let rights = Rights::READ.with(Rights::EXECUTE);
         let traits = Traits { rights, most: rights, ..Traits::default() };
         let mut stub_vma = Vma::anonymous(stubs + length, traits);
@@ -826,6 +845,46 @@ impl Inner {
         let vma = vma.clone();
         // Pages of the file that were seen already come back patched; the program's own copies stay as they are.
         self.forget_file_pages(start, start, end, &vma);
+        self.show_common_text(start, &vma);
+    }
+
+    /// Maps the pages of a text, from `start` on, that are patched already. Without memory for tables the rest comes with faults.
+    fn show_common_text(&mut self, start: u64, vma: &Vma) {
+        let Some((text, (_, first))) = vma.text.as_ref().zip(vma.file_page(start, start)) else { return };
+        if self.traced || text.common().is_none() || !self.show_common_stubs(text) {
+            return;
+        }
+        let rights = vma.traits.rights.without(Rights::WRITE);
+        for address in (start..vma.end).step_by(PAGE as usize) {
+            let Some(frame) = text.common_page(first + (address - start) / PAGE) else { continue };
+            if self.pager.page(address).is_some() {
+                continue;
+            }
+            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+                return;
+            }
+            self.count_resident(false, 1);
+        }
+        self.pager.flush();
+    }
+
+    /// The stubs of a text whose pages are patched already; false where they cannot be there.
+    pub(crate) fn show_common_stubs(&mut self, text: &Text) -> bool {
+        let (start, end) = (text.stubs(), text.stubs() + text.stub_bytes());
+        // The program may have unmapped the stubs, or mapped something over them.
+        let Some(common) = text.common().filter(|_| self.is_stubs(start, end)) else { return false };
+        for (i, frame) in common.stubs().iter().enumerate() {
+            let address = start + i as u64 * PAGE;
+            if self.pager.page(address).is_some() {
+                continue;
+            }
+            let rights = Rights::READ.with(Rights::EXECUTE);
+            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+                return false;
+            }
+            self.count_resident(false, 1);
+        }
+        true
     }
 
     /// Takes out the pages that are the file's own, of a part of a mapping.

@@ -26,9 +26,12 @@ struct TestFile {
     pages: Vec<Frame>,
     length: u64,
     sites: Vec<u8>,
+    content: Option<u64>,
     /// Pages are not at hand: faults go through `page`.
     slow: bool,
     stored: SpinLock<Vec<u64>>,
+    /// Pages that were asked for to be written.
+    written: SpinLock<Vec<u64>>,
     read_only: bool,
 }
 
@@ -54,6 +57,9 @@ impl PageSource for TestFile {
         if for_write && self.read_only {
             return Err(ENOSPC);
         }
+        if for_write {
+            self.written.lock().push(index);
+        }
         self.pages.get(index as usize).cloned().ok_or(EIO)
     }
 
@@ -68,6 +74,10 @@ impl PageSource for TestFile {
     fn write_back(&self, index: u64, _frame: &Frame) -> Result<()> {
         self.stored.lock().push(index);
         Ok(())
+    }
+
+    fn content(&self) -> Option<u64> {
+        self.content
     }
 
     fn sites(&self, read: &mut dyn FnMut(&[u8])) {
@@ -490,3 +500,16 @@ fn locking_a_vast_reservation_takes_no_time_and_no_memory() {
 }
 
 mod patching;
+
+#[test]
+fn writing_to_a_private_mapping_is_no_writing_of_the_file() {
+    let space = space();
+    let (file, mapped) = TestFile { slow: true, ..TestFile::new(&[7; 4096]) }.mapped();
+    let private = space.map(Request::anonymous(PAGE, RW).of(mapped.clone(), 0)).unwrap();
+    store(&space, private, 1).unwrap();
+    assert!(file.written.lock().is_empty(), "the file keeps what is known of its bytes");
+    let shared = Request { shared: true, ..Request::anonymous(PAGE, RW).of(mapped, 0) };
+    let shared = space.map(shared).unwrap();
+    store(&space, shared, 1).unwrap();
+    assert_eq!(*file.written.lock(), [0]);
+}

@@ -12,6 +12,7 @@
 //! is ever writable and executable in the program's half.
 
 use crate::MappedFile;
+use crate::common_text::{CommonText, common_text, known_sites};
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -59,6 +60,9 @@ pub struct Text {
     origin: u64,
     /// Where the stub of `sites[0]` is.
     stubs: u64,
+    /// The page of the file that the mapping began with, and pages that other spaces have as well, from that one on.
+    first: u64,
+    common: Option<Arc<CommonText>>,
 }
 
 impl Text {
@@ -67,6 +71,12 @@ impl Text {
     pub(crate) fn of(file: &Arc<MappedFile>, address: u64, start: u64, end: u64) -> Result<Option<Text>> {
         if ENTRY.load(Ordering::Relaxed).is_null() || end - start > LONGEST_TEXT {
             return Ok(None);
+        }
+        let origin = address.wrapping_sub(start);
+        let new =
+            |sites| Text { file: file.clone(), sites, origin, stubs: 0, first: start / PAGE, common: None };
+        if let Some(sites) = file.source.content().and_then(|content| known_sites(content, (start, end))) {
+            return Ok(Some(new(sites)));
         }
         let mut sites = Vec::new();
         let mut has_room = true;
@@ -83,8 +93,7 @@ impl Text {
         if sites.is_empty() {
             return Ok(None);
         }
-        let origin = address.wrapping_sub(start);
-        Ok(Some(Text { file: file.clone(), sites: Arc::new(sites), origin, stubs: 0 }))
+        Ok(Some(new(Arc::new(sites))))
     }
 
     /// Bytes of the mapping of stubs.
@@ -96,8 +105,33 @@ impl Text {
         self.stubs
     }
 
-    pub(crate) fn place(&mut self, stubs: u64) {
+    /// The stubs get their place: the text is bytes up to `end` of the file.
+    pub(crate) fn place(&mut self, stubs: u64, end: u64) {
         self.stubs = stubs;
+        self.common = common_text(self, (self.first * PAGE, end));
+    }
+
+    /// How far the stubs are from byte 0 of the file; wraps.
+    pub(crate) fn distance(&self) -> u64 {
+        self.stubs.wrapping_sub(self.origin)
+    }
+
+    pub(crate) fn file(&self) -> &MappedFile {
+        &self.file
+    }
+
+    pub(crate) fn sites(&self) -> &Arc<Vec<Site>> {
+        &self.sites
+    }
+
+    /// Pages that other spaces have as well.
+    pub(crate) fn common(&self) -> Option<&Arc<CommonText>> {
+        self.common.as_ref()
+    }
+
+    /// A page of the file that is patched already, for all spaces that have it.
+    pub(crate) fn common_page(&self, page: u64) -> Option<&Frame> {
+        self.common.as_ref()?.page(page.checked_sub(self.first)?)
     }
 
     /// Indexes of the sites whose jump lies wholly in the page of the file. A jump over a page's end would have to

@@ -166,7 +166,7 @@ impl Inner {
             let pages = (vma.end - start) / PAGE;
             for index in text.pages().filter(|index| (first..first + pages).contains(index)) {
                 let address = start + (index - first) * PAGE;
-                if pager.page(address).is_some_and(|page| page.own) {
+                if pager.page(address).is_some() {
                     patched.try_reserve(1).map_err(|_| ENOMEM)?;
                     patched.push(Patched { address, text: text.clone(), file: file.clone(), index });
                 }
@@ -182,7 +182,13 @@ impl Inner {
         if !vma.text.as_ref().is_some_and(|text| Arc::ptr_eq(text, &patched.text)) {
             return Ok(());
         }
-        let Some(there) = self.pager.page(patched.address).filter(|page| page.own) else { return Ok(()) };
+        let Some(there) = self.pager.page(patched.address) else { return Ok(()) };
+        if !there.own {
+            // Other spaces have the patched page as well.
+            let rights = rights.without(Rights::WRITE);
+            drop(self.pager.replace(patched.address, original.clone(), rights, false));
+            return Ok(());
+        }
         let copy = borrowed(there.physical).duplicate()?;
         patched.text.unpatch_from(patched.index, &copy, original);
         // Written pages stay writable, as far as the mapping is.

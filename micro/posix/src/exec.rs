@@ -2,12 +2,13 @@
 //! Running a program: from its path to an address space that holds it.
 
 use crate::files;
-use crate::process::Process;
+use crate::process::{FIRST_PID, Process};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::FileType;
+use api_lock::SpinLock;
 use api_mem::Frame;
 use loader::{Executable, Identity, Loaded, Machine};
 use mem::{Layout, Limits, MappedFile, Rights, Space};
@@ -70,6 +71,9 @@ pub(crate) fn prepare_file(
     api_plat::entropy(&mut random);
     let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|b| random[i * 8 + b]));
     let space = Space::new(Layout::new([word(0), word(1), word(2), word(3)], limits.stack), limits)?;
+    if process.pid == FIRST_PID {
+        space.tell_mappings();
+    }
     let identity = {
         let c = crate::task::credentials_for(process).lock();
         Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid }
@@ -88,6 +92,7 @@ pub(crate) fn prepare_file(
             open: &mut |path| executable(process, &find(process, path)?),
         },
     )?;
+    space.make_ready();
     Ok(Prepared { space, loaded, file: dentry, comm })
 }
 
@@ -135,17 +140,23 @@ fn map_vdso(space: &Space) -> Result<u64> {
     Ok(space.map_kernel_pages(&pages, "[vdso]")? + PAGE_SIZE as u64)
 }
 
+/// What every program is told of the machine, with its own vDSO.
 fn machine(vdso: u64) -> Machine {
-    let features = core::arch::x86_64::__cpuid(1);
-    let extended = core::arch::x86_64::__cpuid_count(7, 0);
-    Machine {
-        hwcap: features.edx.into(),
-        // FSGSBASE is CPUID leaf 7, EBX bit 0, and AT_HWCAP2 bit 1.
-        hwcap2: u64::from(extended.ebx & 1) << 1,
-        // What a signal frame needs at most: registers, and the extended state.
-        signal_stack: 4096 + core::arch::x86_64::__cpuid_count(0xd, 0).ebx as u64,
-        vdso,
-    }
+    // Asked once: a hypervisor answers CPUID in the processor's place, which takes it microseconds.
+    static KNOWN: SpinLock<Option<Machine>> = SpinLock::new(None);
+    let machine = *KNOWN.lock().get_or_insert_with(|| {
+        let features = core::arch::x86_64::__cpuid(1);
+        let extended = core::arch::x86_64::__cpuid_count(7, 0);
+        Machine {
+            hwcap: features.edx.into(),
+            // FSGSBASE is CPUID leaf 7, EBX bit 0, and AT_HWCAP2 bit 1.
+            hwcap2: u64::from(extended.ebx & 1) << 1,
+            // What a signal frame needs at most: registers, and the extended state.
+            signal_stack: 4096 + core::arch::x86_64::__cpuid_count(0xd, 0).ebx as u64,
+            vdso: 0,
+        }
+    });
+    Machine { vdso, ..machine }
 }
 
 /// Why a program did not start, in words for the user.

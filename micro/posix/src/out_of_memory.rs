@@ -63,11 +63,14 @@ fn choose() -> Option<Arc<Process>> {
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// The running thread touched memory of the program, in the program or on a call's behalf in the kernel, and there is no page
-/// for it. True when another process has ended, so that it is worth trying again; false when its own is to end, on its way
+/// for it. True when another process has ended, or what was kept for later ones is enough, so that it is worth trying again; false when its own is to end, on its way
 /// out of the kernel. The machine's end does not come back from here.
 pub fn make_room(task: &Task) -> bool {
     if task.process.is_ending() {
         return false;
+    }
+    if mem::release_common_text() {
+        return true;
     }
     let Some(victim) = choose() else {
         let given = crate::calls::system::memory();
@@ -83,8 +86,11 @@ pub fn make_room(task: &Task) -> bool {
 }
 
 /// The running thread's call makes something that the kernel keeps, and memory is low. True when another process has ended for
-/// it; false when that would be its own or the first one: then the call is refused, which a program can live with.
+/// it, or what was kept for later ones was enough; false when that would be its own or the first one: then the call is refused, which a program can live with.
 pub fn relieve(task: &Task) -> bool {
+    if mem::release_common_text() && !api_alloc::is_low() {
+        return true;
+    }
     match choose() {
         Some(victim) if !task.process.is_ending() && !core::ptr::eq(&*victim, &*task.process) => {
             begin(&victim);

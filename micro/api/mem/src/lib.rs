@@ -261,6 +261,12 @@ pub trait PageSource: Send + Sync {
         Err(abi::errno::EOPNOTSUPP)
     }
 
+    /// A number that stands for the bytes of the file, for as long as the machine runs: two files that answer the same one have
+    /// the same bytes. `None` for files whose bytes may change, or have changed.
+    fn content(&self) -> Option<u64> {
+        None
+    }
+
     /// Text of the file is about to be mapped: gets from elsewhere what [`PageSource::sites`] will show. May sleep.
     fn prepare_text(&self) {}
 

@@ -23,7 +23,7 @@ mod pci;
 mod queue;
 
 pub use device::{Device, Kind, discover};
-pub use queue::{Area, Full, Queue, Used, physical};
+pub use queue::{Area, Full, Queue, Used};
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The PCI transport (virtio 1.2, 4.1), modern devices with MSI-X, on bus 0.
+//! The PCI transport (virtio 1.2, 4.1), modern devices with MSI-X.
 
 use crate::device::{Device, Transport, queue_size};
 use crate::queue::Queue;
@@ -53,7 +53,7 @@ pub(crate) struct Pci {
     table: u64,
 }
 
-/// The virtio devices on bus 0.
+/// The virtio devices on PCI.
 pub(crate) fn discover() -> Vec<Device> {
     let mut found = Vec::new();
     for function in plat_pc::pci::functions() {

@@ -6,6 +6,7 @@ use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+use plat_pc::physical;
 
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
@@ -41,18 +42,6 @@ impl Area {
     /// Bytes of the kernel heap that the device writes.
     pub fn of_mut(bytes: &mut [u8]) -> Area {
         Area { physical: physical(bytes.as_mut_ptr()), length: bytes.len() as u32 }
-    }
-}
-
-/// Physical address of memory of the kernel heap or image.
-pub fn physical<T>(pointer: *const T) -> u64 {
-    let address = pointer as u64;
-    if address >= plat_pc::KERNEL_BASE {
-        debug_assert!(address < plat_pc::STACKS, "a kernel stack is not contiguous");
-        address - plat_pc::KERNEL_BASE
-    } else {
-        debug_assert!(address >= plat_pc::PHYS, "not kernel memory");
-        address - plat_pc::PHYS
     }
 }
 

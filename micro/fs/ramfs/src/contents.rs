@@ -92,8 +92,12 @@ impl Node {
         if offset >= end {
             return Ok(());
         }
-        if self.data()?.lock().seals & WRITE_SEALS != 0 {
-            return Err(EPERM);
+        {
+            let mut data = self.data()?.lock();
+            if data.seals & WRITE_SEALS != 0 {
+                return Err(EPERM);
+            }
+            data.sites = None;
         }
         let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
         let zero = |from: u64, to: u64| -> Result<()> {
@@ -197,6 +201,10 @@ impl PageSource for Node {
 
     fn length(&self) -> u64 {
         self.data().map_or(0, |data| data.lock().length)
+    }
+
+    fn content(&self) -> Option<u64> {
+        self.data().ok()?.lock().content()
     }
 
     fn sites(&self, read: &mut dyn FnMut(&[u8])) {

@@ -52,6 +52,12 @@ impl Data {
         }
     }
 
+    /// Where the archive has its bytes, if they are pages there and nobody changed them: the table of sites is there until then.
+    pub fn content(&self) -> Option<u64> {
+        let base = self.base.as_ref().filter(|base| base.in_place > 0 && self.sites.is_some())?;
+        Some(base.physical)
+    }
+
     /// What is at page `index`.
     pub fn place(&self, index: u64) -> Place {
         if let Some(frame) = self.pages.get(index) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A PC: its devices are virtio devices.
+//! A PC: its devices are virtio devices, its network device may be one of Intel's cards.
 
 use alloc::string::String;
 #[cfg(any(feature = "volumes", feature = "net-tcpip", feature = "overlay", feature = "linked"))]
@@ -82,7 +82,12 @@ impl Devices {
     /// The first network device that nobody has taken, started.
     #[cfg(any(feature = "net-tcpip", feature = "linked"))]
     pub fn network(&mut self, offloads: bool) -> Option<Arc<dyn NetDevice>> {
-        let index = self.0.iter().position(|d| d.kind() == Kind::NETWORK)?;
+        let Some(index) = self.0.iter().position(|d| d.kind() == Kind::NETWORK) else {
+            #[cfg(feature = "e1000")]
+            return e1000::start();
+            #[cfg(not(feature = "e1000"))]
+            return None;
+        };
         match virtio::net::start(self.0.remove(index), offloads) {
             Ok(device) => Some(device),
             Err(e) => {

@@ -96,7 +96,7 @@ impl Stale {
 
 /// A space of so few runs of pages is shown as a whole when it becomes active and nothing of it is shown: it is a program
 /// that was just loaded. Spaces with more tables than that are not looked at.
-const FEW_RUNS: usize = 12;
+const FEW_RUNS: usize = 24;
 const FEW_TABLES: u64 = 32;
 /// Pages are shown with those around them that are in the same part of so many bytes: the runs next to them, so many in all,
 /// because each is a call of the host. Those that are shown already do not count.
@@ -237,8 +237,8 @@ impl Mirror {
     }
 
     /// What the host process shows was another space's. What is the same in this one stays; the rest goes. Pages that are
-    /// expected come in place of what is there.
-    fn take_over(&mut self) {
+    /// expected come in place of what is there, and so do all when they are about to be shown (`is_replaced`).
+    fn take_over(&mut self, is_replaced: bool) {
         self.is_whole = false;
         let is_lost = record().runs().is_none();
         if is_lost {
@@ -258,7 +258,7 @@ impl Mirror {
                 let stays = self.expected[..self.expects].contains(&address)
                     || is_compared
                         && self.tables.page(address).is_some_and(|page| {
-                            page.physical == physical && page.rights.contains(run.rights)
+                            is_replaced || page.physical == physical && page.rights.contains(run.rights)
                         });
                 if let Some((start, end)) = leftovers.page(address, stays) {
                     self.hide(start, end);
@@ -365,10 +365,11 @@ impl Pager for Mirror {
         active().store(self.tables.root(), Ordering::Relaxed);
         let stale = core::mem::take(&mut self.stale);
         if !is_shown {
-            self.take_over();
-            if self.tables.table_bytes() <= FEW_TABLES * PAGE
-                && let (runs, true) = self.runs(0, USER_END, FEW_RUNS)
-            {
+            let is_small = self.tables.table_bytes() <= FEW_TABLES * PAGE;
+            let (runs, is_few) =
+                if is_small { self.runs(0, USER_END, FEW_RUNS) } else { (Vec::new(), false) };
+            self.take_over(is_few);
+            if is_few {
                 self.add_runs(&runs);
                 self.flush();
                 self.is_whole = true;

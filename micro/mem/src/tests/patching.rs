@@ -23,6 +23,11 @@ fn jump_target(s: &Space, at: u64) -> u64 {
 
 /// Three pages of text: sites on pages 0 and 2, one across the end of page 0.
 fn text() -> (Arc<TestFile>, Arc<MappedFile>) {
+    known_text(None)
+}
+
+/// The same of a file whose bytes never change.
+fn known_text(content: Option<u64>) -> (Arc<TestFile>, Arc<MappedFile>) {
     let mut code = vec![0x90u8; 3 * 4096];
     code[0x100..0x107].copy_from_slice(&[0xb8, 39, 0, 0, 0, 0x0f, 0x05]);
     code[0xffd..0x1004].copy_from_slice(&[0xb8, 1, 0, 0, 0, 0x0f, 0x05]);
@@ -32,7 +37,114 @@ fn text() -> (Arc<TestFile>, Arc<MappedFile>) {
         Site { offset: 0xffd, before: 5, after: 0, number: 1 },
         Site { offset: 0x2010, before: 0, after: 4, number: NUMBER_UNKNOWN },
     ];
-    TestFile { sites: encode(&sites), ..TestFile::new(&code) }.mapped()
+    TestFile { sites: encode(&sites), content, ..TestFile::new(&code) }.mapped()
+}
+
+/// A space that has mapped the text, and where: each at another address.
+fn with_text(content: u64, at: u64) -> Arc<Space> {
+    let s = space();
+    let (_, mapped) = known_text(Some(content));
+    s.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0).at(at)).unwrap();
+    s
+}
+
+const AT: u64 = 0x1000_0000;
+/// What is known of texts is known to all tests, and one of them gives it all back.
+static KNOWN_TEXTS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// The page at an address, if it is there without a fault.
+fn physical(s: &Space, address: u64) -> Option<u64> {
+    use crate::pager::Pager;
+    s.lock().pager.page(address).map(|page| page.physical)
+}
+
+#[test]
+fn text_that_is_mapped_again_and_again_is_patched_once_for_all() {
+    let _alone = KNOWN_TEXTS.lock().unwrap_or_else(|e| e.into_inner());
+    set_call_entry(entry);
+    let alone = [with_text(1, AT), with_text(1, AT + PAGE)];
+    assert_eq!(physical(&alone[0], AT), None);
+    jump_target(&alone[0], AT + 0x100);
+    // The third one, and others wherever they have it.
+    let third = with_text(1, AT + 5 * PAGE);
+    let fourth = with_text(1, AT + 9 * PAGE);
+    let (a, b) = (AT + 5 * PAGE, AT + 9 * PAGE);
+    for offset in [0, 2 * PAGE] {
+        assert!(physical(&third, a + offset).is_some(), "there without a fault");
+        assert_eq!(physical(&third, a + offset), physical(&fourth, b + offset));
+    }
+    for (s, a) in [(&third, a), (&fourth, b)] {
+        let stub = jump_target(s, a + 0x100);
+        assert_eq!(bytes(s, stub, 5), [0xb8, 39, 0, 0, 0]);
+        let code = bytes(s, stub, 32);
+        let resume =
+            (stub + 12).wrapping_add_signed(i32::from_le_bytes(code[8..12].try_into().unwrap()).into());
+        assert_eq!(resume, a + 0x107);
+        assert_eq!(jump_target(s, jump_target(s, a + 0x2010) + 28), a + 0x2016);
+        assert_eq!(s.usage().anonymous, 0, "pages of a file to the program");
+        assert_eq!(store(s, a + 0x100, 0), Err(MAPPED));
+    }
+    // Other bytes, or the same ones with stubs elsewhere, have nothing to do with it.
+    assert_eq!(physical(&with_text(2, AT), AT), None);
+    let crowded = space();
+    crowded.map(Request::anonymous(PAGE, RW).at(AT - PAGE)).unwrap();
+    let (_, mapped) = known_text(Some(1));
+    crowded.map(Request::anonymous(3 * PAGE, RX).of(mapped, 0).at(AT)).unwrap();
+    assert_eq!(physical(&crowded, AT), None);
+    jump_target(&crowded, AT + 0x100);
+}
+
+#[test]
+fn what_changes_text_changes_it_for_its_own_space_alone() {
+    let _alone = KNOWN_TEXTS.lock().unwrap_or_else(|e| e.into_inner());
+    set_call_entry(entry);
+    let [_, _, written, poked, traced, moved, plain] = [0; 7].map(|_| with_text(3, AT));
+    let shared = physical(&plain, AT);
+    assert!(shared.is_some());
+    written.protect(AT, 3 * PAGE, RW, false).unwrap();
+    store(&written, AT + 0x101, 7).unwrap();
+    assert_eq!(load(&written, AT + 0x101), Ok(7));
+    poked.poke(AT + 0x2010, &[0xcc]).unwrap();
+    let child = poked.fork().unwrap();
+    traced.start_tracing().unwrap();
+    assert_eq!(bytes(&traced, AT + 0x100, 7), [0xb8, 39, 0, 0, 0, 0x0f, 0x05]);
+    let to = 0x2000_0000;
+    let ask = Remap {
+        address: AT,
+        old_length: 3 * PAGE,
+        new_length: 3 * PAGE,
+        may_move: true,
+        fixed: Some(to),
+        keep: false,
+    };
+    moved.remap(ask).unwrap();
+    assert_eq!(bytes(&moved, to + 0x100, 7), [0xb8, 39, 0, 0, 0, 0x0f, 0x05]);
+    assert_eq!(bytes(&moved, to + 0x2010, 2), [0x0f, 0x05]);
+    moved.unmap(to, 3 * PAGE).unwrap();
+    assert_eq!(moved.usage().resident(), 0);
+    assert_eq!((bytes(&child, AT + 0x2010, 1), bytes(&poked, AT + 0x2010, 1)), (vec![0xcc], vec![0xcc]));
+    jump_target(&child, AT + 0x100);
+    jump_target(&plain, AT + 0x2010);
+    jump_target(&plain, AT + 0x100);
+    assert_eq!(physical(&plain, AT), shared);
+    // Pages that were dropped come back the same.
+    plain.advise(AT, 3 * PAGE, Advice::Discard).unwrap();
+    assert_eq!(physical(&plain, AT), None);
+    jump_target(&plain, AT + 0x100);
+    assert_eq!(physical(&plain, AT), shared);
+}
+
+#[test]
+fn common_text_is_given_back_when_memory_is_short() {
+    let _alone = KNOWN_TEXTS.lock().unwrap_or_else(|e| e.into_inner());
+    set_call_entry(entry);
+    let spaces = [0; 4].map(|_| with_text(4, AT));
+    let shared = physical(&spaces[3], AT).unwrap();
+    release_common_text();
+    jump_target(&spaces[3], AT + 0x100);
+    assert_eq!(crate::fault::borrowed(shared).handles(), 3, "two spaces, and what both keep");
+    drop(spaces);
+    assert_eq!(physical(&with_text(4, AT), AT), None);
 }
 
 #[test]

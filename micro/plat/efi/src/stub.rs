@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What runs in the firmware. Names and numbers of sections are UEFI 2.10's.
 
+use crate::seed;
 use core::{arch::global_asm, convert::Infallible, ffi::c_void, mem::size_of, panic::PanicInfo, ptr, slice};
 use efi::{Kernel, map::Map};
 use pvh::{MAGIC, MapEntry, Module, StartInfo, VERSION};
@@ -9,6 +10,7 @@ use uefi_raw::{
     protocol::{console::SimpleTextOutputProtocol, loaded_image::LoadedImageProtocol},
     table::{
         boot::{AllocateType, BootServices, MemoryDescriptor, MemoryType, PAGE_SIZE},
+        configuration::ConfigurationTable,
         system::SystemTable,
     },
 };
@@ -84,6 +86,7 @@ fn start(handle: Handle, system: &SystemTable, services: &BootServices) -> Resul
             target.add(segment.bytes.len()).write_bytes(0, segment.memory as usize - segment.bytes.len());
         }
     }
+    let line = seed::line(system, services, line)?;
     let line = low(services, line)?;
     let root_bytes = root.len() as u64;
     let root = low(services, root)?;
@@ -153,7 +156,7 @@ fn low(services: &BootServices, bytes: &[u8]) -> Result<u64, &'static str> {
 }
 
 /// Pages below 4 GiB whose memory may be executed.
-fn allocate_low(services: &BootServices, pages: usize) -> Result<u64, &'static str> {
+pub fn allocate_low(services: &BootServices, pages: usize) -> Result<u64, &'static str> {
     let mut at = FOUR_GIB - 1;
     // SAFETY: boot services run. Firmware that keeps data from being executed lets loaders' code be (7.2.1).
     let status = unsafe {
@@ -193,18 +196,23 @@ fn leave(handle: Handle, services: &BootServices, buffer: u64, map: &mut Map) ->
 
 /// ACPI's root pointer, 0 if there is none.
 fn rsdp(system: &SystemTable) -> u64 {
+    tables(system)
+        .iter()
+        .find(|table| table.vendor_guid == ACPI_2)
+        .map_or(0, |table| table.vendor_table as u64)
+}
+
+/// Where firmware's tables are (4.6).
+pub fn tables(system: &SystemTable) -> &[ConfigurationTable] {
     if system.configuration_table.is_null() {
-        return 0;
+        return &[];
     }
-    // SAFETY: firmware says how many tables there are (4.6).
-    let tables = unsafe {
-        slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries)
-    };
-    tables.iter().find(|table| table.vendor_guid == ACPI_2).map_or(0, |table| table.vendor_table as u64)
+    // SAFETY: firmware says how many tables there are.
+    unsafe { slice::from_raw_parts(system.configuration_table, system.number_of_configuration_table_entries) }
 }
 
 /// Writes ASCII to the firmware's console.
-fn say(system: &SystemTable, text: &str) {
+pub fn say(system: &SystemTable, text: &str) {
     let console: *mut SimpleTextOutputProtocol = system.stdout;
     if console.is_null() {
         return;

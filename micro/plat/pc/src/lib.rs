@@ -119,3 +119,15 @@ pub const STACKS: u64 = 0xffff_ffff_c000_0000;
 pub const fn physical_to_virtual<T>(physical: u64) -> *mut T {
     (PHYS + physical) as *mut T
 }
+
+/// Physical address of memory of the kernel heap or image, as devices see it.
+pub fn physical<T>(pointer: *const T) -> u64 {
+    let address = pointer as u64;
+    if address >= KERNEL_BASE {
+        debug_assert!(address < STACKS, "a kernel stack is not contiguous");
+        address - KERNEL_BASE
+    } else {
+        debug_assert!(address >= PHYS, "not kernel memory");
+        address - PHYS
+    }
+}

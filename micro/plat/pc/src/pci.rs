@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! PCI configuration by ports 0xcf8 and 0xcfc, bus 0 (PCI Local Bus 3.0, 3.2.2.3.2).
+//! PCI configuration by ports 0xcf8 and 0xcfc (PCI Local Bus 3.0, 3.2.2.3.2): bus 0, and the buses behind bridges that firmware has
+//! set up.
 
+use crate::windows::Line;
 use crate::x86::{inl, outl};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -14,9 +16,17 @@ const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_BUS_MASTER: u32 = 1 << 2;
 const COMMAND_NO_INTX: u32 = 1 << 10;
 const STATUS_CAPABILITIES: u32 = 1 << 20;
+const HEADER: u8 = 0x0c;
+const HEADER_KIND: u32 = 0x7f << 16;
+const HEADER_BRIDGE: u32 = 1 << 16;
+/// The device has more functions than 0.
+const HEADER_MANY: u32 = 1 << 23;
 const FIRST_BAR: u8 = 0x10;
+/// Of a bridge: the bus it is on, the one behind it, and the last one behind it.
+const BUSES: u8 = 0x18;
 const SUBSYSTEM: u8 = 0x2c;
 const CAPABILITIES: u8 = 0x34;
+const INTERRUPT: u8 = 0x3c;
 /// Most capabilities that fit the configuration space: a longer list goes in circles.
 const CAPABILITIES_MOST: usize = 48;
 
@@ -25,32 +35,51 @@ const WINDOWS: u32 = 0xfd00_0000;
 const WINDOWS_END: u32 = 0xfe00_0000;
 static NEXT_WINDOW: AtomicU32 = AtomicU32::new(WINDOWS);
 
-/// A function of a device on bus 0.
+/// A function of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
+    bus: u8,
     device: u8,
     function: u8,
 }
 
 /// True on a machine with PCI: every one has its host bridge at 0.
 pub fn is_there() -> bool {
-    Function { device: 0, function: 0 }.id().0 != 0xffff
+    Function { bus: 0, device: 0, function: 0 }.id().0 != 0xffff
 }
 
-/// All functions on bus 0; none on a machine without PCI.
+/// All functions that firmware lets be reached; none on a machine without PCI.
 pub fn functions() -> Vec<Function> {
     let mut found = Vec::new();
-    for device in 0..if is_there() { 32 } else { 0 } {
-        let first = Function { device, function: 0 };
-        if first.id().0 == 0xffff {
-            continue;
-        }
-        found.push(first);
-        let many = first.read(0x0c) & 1 << 23 != 0;
-        for function in 1..if many { 8 } else { 1 } {
-            let next = Function { device, function };
-            if next.id().0 != 0xffff {
-                found.push(next);
+    let mut buses = Vec::new();
+    if is_there() {
+        buses.push(0);
+    }
+    let mut next = 0;
+    while let Some(bus) = buses.get(next).copied() {
+        next += 1;
+        for device in 0..32 {
+            let mut count = 1;
+            let mut n = 0;
+            while n < count {
+                let function = Function { bus, device, function: n };
+                n += 1;
+                if function.id().0 == 0xffff {
+                    // Without function 0 there is no device.
+                    continue;
+                }
+                found.push(function);
+                let header = function.read(HEADER);
+                if n == 1 && header & HEADER_MANY != 0 {
+                    count = 8;
+                }
+                if header & HEADER_KIND == HEADER_BRIDGE {
+                    // 0 where no firmware has given it a number; a bridge that names a bus that is known leads in a circle.
+                    let behind = (function.read(BUSES) >> 8) as u8;
+                    if behind != 0 && !buses.contains(&behind) {
+                        buses.push(behind);
+                    }
+                }
             }
         }
     }
@@ -59,7 +88,10 @@ pub fn functions() -> Vec<Function> {
 
 impl Function {
     fn select(self, register: u8) {
-        let place = u32::from(self.device) << 11 | u32::from(self.function) << 8 | u32::from(register & !3);
+        let place = u32::from(self.bus) << 16
+            | u32::from(self.device) << 11
+            | u32::from(self.function) << 8
+            | u32::from(register & !3);
         // SAFETY: selects the register that the next access to the data port means.
         unsafe { outl(ADDRESS, ENABLE | place) };
     }
@@ -113,6 +145,22 @@ impl Function {
         }
         let command = self.read(COMMAND) & 0xffff;
         self.write(COMMAND, command | COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_NO_INTX);
+    }
+
+    /// Takes the device's way to memory away.
+    pub fn disable(self) {
+        let command = self.read(COMMAND) & 0xffff;
+        self.write(COMMAND, command & !COMMAND_BUS_MASTER);
+    }
+
+    /// Lets a device without messages use its interrupt line; answers which input of the old interrupt controller firmware says it
+    /// is. The I/O APIC has the same inputs on QEMU's PCs; elsewhere interrupts may never come.
+    pub fn enable_line(self) -> Option<Line> {
+        let line = self.read(INTERRUPT);
+        let command = self.read(COMMAND) & 0xffff;
+        self.write(COMMAND, command & !COMMAND_NO_INTX);
+        // Bits 8 to 15 are the pin. The timer has 0, 2 is the second controller.
+        (line & 0xff00 != 0 && matches!(line as u8, 3..=15)).then_some(Line(line as u8))
     }
 
     /// Places window `i` if it has no address; answers how many registers it takes.

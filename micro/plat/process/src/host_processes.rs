@@ -31,9 +31,17 @@ use plat_x86::features;
 /// Most host processes, with the one that the machine was started as: number 0.
 pub const MOST: usize = api_plat::pages::MOST_PROCESSES;
 
-/// For each of their threads a futex, by [`turn_of`]: not 0 while it runs.
+/// For each of their threads a futex, by [`turn_of`]: [`RUNS`] or one of the others.
 #[unsafe(no_mangle)]
-static unilith_turns: [AtomicU32; MOST * MOST_CPUS] = [const { AtomicU32::new(0) }; MOST * MOST_CPUS];
+static unilith_turns: [AtomicU32; MOST * MOST_CPUS] = [const { AtomicU32::new(NOT_YET) }; MOST * MOST_CPUS];
+/// So many may be made only to find what they show again.
+const FEW: usize = 4;
+/// It is another thread's turn, and this one is on its way to sleep.
+pub const NOT_YET: u32 = 0;
+pub const RUNS: u32 = 1;
+/// It is another thread's turn, and this one has to be woken.
+#[cfg(all(not(test), panic = "abort"))]
+pub const SLEEPS: u32 = 2;
 /// For each: not 0 when all pages of the program that it shows are to go. They are unmapped before a space is shown there again;
 /// with one processor it does that while it waits.
 #[unsafe(no_mangle)]
@@ -143,10 +151,25 @@ impl Pool {
         false
     }
 
+    /// The process for a space whose predecessor was shown `here`, before its program executed another one. The next space that is
+    /// shown here will be a fork of the same program again, and finds what it needs; so this one goes where the program before it was.
+    fn choose_after(&mut self, here: usize) -> usize {
+        // The first process stays where debuggers look for it.
+        if here == 0 {
+            return here;
+        }
+        let free = (0..self.made).rev().find(|index| *index != here && self.spaces[*index] == 0);
+        match free {
+            Some(free) => free,
+            None if self.made < FEW && self.make() => self.made - 1,
+            None => here,
+        }
+    }
+
     /// The process that is to show a space that none shows; the processor is in `here`.
     fn choose(&mut self, here: usize) -> usize {
         if self.spaces[here] == 0 {
-            return here;
+            return self.choose_after(here);
         }
         if let Some(free) = self.find(0) {
             return free;
@@ -255,7 +278,7 @@ pub fn initialize(cpus: u32) -> core::result::Result<(), &'static str> {
     for cpu in 0..cpus as usize {
         let state = api_plat::new_fpu_state().map_err(|_| "no memory for extended registers")?;
         pool.fpu[cpu] = Some(state);
-        unilith_turns[turn_of(0, cpu)].store(1, Ordering::Relaxed);
+        unilith_turns[turn_of(0, cpu)].store(RUNS, Ordering::Relaxed);
     }
     pool.is_full = !template::is_there();
     // SAFETY: asks for a number.
@@ -294,7 +317,7 @@ pub fn end(code: u8) -> ! {
     if template::me() != 0 {
         unilith_machine_end.store(ENDS | u32::from(code), Ordering::SeqCst);
         let turn = &unilith_turns[turn_of(0, api_plat::cpu() as usize)];
-        turn.store(1, Ordering::SeqCst);
+        turn.store(RUNS, Ordering::SeqCst);
         // SAFETY: wakes this processor's thread of process 0, which touches no memory of anybody.
         let _ = unsafe { host::call(host::FUTEX, [turn.as_ptr() as u64, 1, 1, 0, 0, 0]) };
         loop {

@@ -17,15 +17,19 @@ unilith_hand_over:
     shr rax, {SHIFT}
     lea rcx, [rip + unilith_handed_stacks]
     mov [rcx + rax * 8], rsp
-    mov dword ptr [rbx + rsi * 4], 0
-    mov dword ptr [rbx + rdi * 4], 1
+    mov dword ptr [rbx + rsi * 4], {NOT_YET}
     mov r13, rsi
     lea rdi, [rbx + rdi * 4]
+    mov eax, {RUNS}
+    xchg [rdi], eax
+    # One that handed over a moment ago, and was preempted before it slept, looks before it does.
+    cmp eax, {SLEEPS}
+    jne 4f
     mov esi, {FUTEX_WAKE}
     mov edx, 1
     mov eax, {FUTEX}
     syscall
-    mov rdi, r13
+4:  mov rdi, r13
 # rdi = the turn of this thread, which has no stack. It waits for it.
 unilith_wait_for_turn:
     mov r13, rdi
@@ -35,8 +39,8 @@ unilith_wait_for_turn:
     and eax, {MASK}
     lea r12, [rip + unilith_soiled]
     lea r12, [r12 + rax * 4]
-1:  cmp dword ptr [rbx], 0
-    jne 3f
+1:  cmp dword ptr [rbx], {RUNS}
+    je 3f
     cmp dword ptr [r12], 0
     je 2f
     # Another processor may be in this process, or enter it: then it is done under the kernel's lock.
@@ -51,9 +55,13 @@ unilith_wait_for_turn:
     jnz 2f
     mov dword ptr [r12], 0
     jmp 1b
-2:  mov rdi, rbx
+2:  mov eax, {NOT_YET}
+    mov edx, {SLEEPS}
+    lock cmpxchg [rbx], edx
+    cmp eax, {RUNS}
+    je 3f
+    mov rdi, rbx
     mov esi, {FUTEX_WAIT}
-    xor edx, edx
     xor r10d, r10d
     mov eax, {FUTEX}
     syscall

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! cloud-init's NoCloud disk or CD: firmware reads it, `nocloud` understands it. Names and numbers of sections are UEFI 2.10's.
+//!
+//! A file system that firmware knows (FAT) is asked for its label and files; what is on any medium else is looked at as a CD.
+
+use crate::stub::{allocate_low, say, tables};
+use core::{ffi::c_void, fmt, ptr, slice};
+use nocloud::{Files, LABEL, MAX_FILE, NAMES, iso, smbios};
+use uefi_raw::{
+    Char16, Guid, Handle, guid,
+    protocol::{
+        block::BlockIoProtocol,
+        file_system::{FileAttribute, FileMode, FileProtocolV1, FileSystemInfo, SimpleFileSystemProtocol},
+    },
+    table::{
+        boot::{BootServices, PAGE_SIZE},
+        system::SystemTable,
+    },
+};
+
+/// SMBIOS3_TABLE_GUID and SMBIOS_TABLE_GUID (4.6.1), and the bytes of their entry points that count.
+const SMBIOS: [Guid; 2] =
+    [guid!("f2fd1544-9794-4a2c-992e-e5bbcf20e394"), guid!("eb9d2d31-2d88-11d3-9a16-0090273fc14d")];
+const ENTRY_BYTES: [usize; 2] = [24, 31];
+/// LocateSearchType ByProtocol (7.3.15).
+const BY_PROTOCOL: i32 = 2;
+/// Handles that are looked at: every partition of every disk is one.
+const MAX_HANDLES: usize = 256;
+/// Where the label is in what is said of a file system (13.5), and the most bytes of both that are read.
+const LABEL_OFFSET: usize = 36;
+const MAX_INFO: usize = 256;
+/// Bytes that the words of the files may add to the command line.
+const MAX_ADDED: usize = 32 << 10;
+
+/// The length of a file that cannot be read.
+const UNREADABLE: usize = usize::MAX;
+
+/// Memory for one disk's files.
+struct Memory {
+    files: [&'static mut [u8; MAX_FILE]; 3],
+    lengths: [usize; 3],
+    sector: &'static mut [u8; iso::SECTOR],
+}
+
+/// Writes to firmware's console.
+struct Console<'s>(&'s SystemTable);
+
+impl fmt::Write for Console<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // Words of the files may be in any language, the console is for ASCII.
+        for part in text.split_inclusive(|c: char| !matches!(c, ' '..='~')) {
+            let plain = part.trim_end_matches(|c: char| !matches!(c, ' '..='~'));
+            say(self.0, plain);
+            if plain.len() < part.len() {
+                say(self.0, "?");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's command line, ended by a NUL byte, with what a disk of this computer says; as it is, where there is no such disk.
+pub fn line(
+    system: &SystemTable,
+    services: &BootServices,
+    line: &'static [u8],
+) -> Result<&'static [u8], &'static str> {
+    let mut memory = memory(services)?;
+    let serial = serial(system).unwrap_or("");
+    let has_disk = file_systems(services, &mut memory) || disks(services, &mut memory);
+    if !has_disk && smbios::hostname(serial).is_none() {
+        return Ok(line);
+    }
+    let console = |text: fmt::Arguments<'_>| {
+        say(system, "unilith: cidata: ");
+        let _ = fmt::write(&mut Console(system), text);
+        say(system, "\r\n");
+    };
+    let mut texts = [""; 3];
+    for ((text, file), (length, name)) in
+        texts.iter_mut().zip(&memory.files).zip(memory.lengths.iter().zip(NAMES))
+    {
+        match core::str::from_utf8(&file[..(*length).min(MAX_FILE)]) {
+            _ if *length == UNREADABLE => console(format_args!("{name} is left out: it cannot be read")),
+            _ if *length > MAX_FILE => console(format_args!("{name} is left out: it is longer than 16 KiB")),
+            Ok(read) => *text = read,
+            Err(_) => console(format_args!("{name} is left out: it is not UTF-8")),
+        }
+    }
+    let files = Files { meta: texts[0], network: texts[1], user: texts[2], serial };
+    let own = line.strip_suffix(&[0]).and_then(|line| core::str::from_utf8(line).ok());
+    let own = own.ok_or("this file is damaged: its command line is not UTF-8")?;
+    let out = allocate(services, line.len() + MAX_ADDED)?;
+    let end = out.len() - 1;
+    let Some(length) = nocloud::words(&files, own, &mut out[..end], &mut { console }) else {
+        console(format_args!("all of it is left out: it makes a command line that is too long"));
+        return Ok(line);
+    };
+    // Pages come with anything in them.
+    out[length] = 0;
+    Ok(&out[..=length])
+}
+
+/// The computer's serial number, if firmware says it.
+fn serial(system: &SystemTable) -> Option<&'static str> {
+    let all = tables(system);
+    let (entry, bytes) = SMBIOS.iter().zip(ENTRY_BYTES).find_map(|(guid, bytes)| {
+        all.iter().find(|table| table.vendor_guid == *guid).map(|table| (table.vendor_table, bytes))
+    })?;
+    if entry.is_null() {
+        return None;
+    }
+    // SAFETY: firmware keeps an entry point of that many bytes there (4.6.1; SMBIOS 3.7, 5.2), and says how long the tables are, which
+    // stay where they are.
+    unsafe {
+        let (start, length) = smbios::tables(slice::from_raw_parts(entry.cast(), bytes))?;
+        smbios::serial(slice::from_raw_parts(start as *const u8, length))
+    }
+}
+
+/// Bytes that stay, below 4 GiB.
+fn allocate(services: &BootServices, bytes: usize) -> Result<&'static mut [u8], &'static str> {
+    let pages = bytes.div_ceil(PAGE_SIZE);
+    let start = allocate_low(services, pages)? as *mut u8;
+    // SAFETY: as many pages were just given to nobody else, and are never given back.
+    unsafe {
+        start.write_bytes(0, pages * PAGE_SIZE);
+        Ok(slice::from_raw_parts_mut(start, bytes))
+    }
+}
+
+fn memory(services: &BootServices) -> Result<Memory, &'static str> {
+    let mut left = allocate(services, 3 * MAX_FILE + iso::SECTOR)?;
+    let short = "there is not enough memory for cloud-init's files";
+    let mut file = || {
+        let (first, rest) = core::mem::take(&mut left).split_first_chunk_mut().ok_or(short)?;
+        left = rest;
+        Ok::<_, &'static str>(first)
+    };
+    let files = [file()?, file()?, file()?];
+    let (sector, _) = left.split_first_chunk_mut().ok_or(short)?;
+    Ok(Memory { files, lengths: [0; 3], sector })
+}
+
+/// Calls `found` with the protocol of every handle that has it, until it answers true.
+fn any<P>(services: &BootServices, protocol: &Guid, mut found: impl FnMut(*mut P) -> bool) -> bool {
+    let (mut count, mut handles): (usize, *mut Handle) = (0, ptr::null_mut());
+    // SAFETY: boot services run; the pointers are to this call's own.
+    let status = unsafe {
+        (services.locate_handle_buffer)(BY_PROTOCOL, protocol, ptr::null(), &mut count, &mut handles)
+    };
+    if status.is_error() || handles.is_null() {
+        return false;
+    }
+    // SAFETY: firmware wrote that many handles.
+    let handles = unsafe { slice::from_raw_parts(handles, count.min(MAX_HANDLES)) };
+    handles.iter().any(|handle| {
+        let mut interface: *mut c_void = ptr::null_mut();
+        // SAFETY: as above. The handle is one that firmware has just named.
+        let status = unsafe { (services.handle_protocol)(*handle, protocol, &mut interface) };
+        !status.is_error() && !interface.is_null() && found(interface.cast())
+    })
+}
+
+/// Reads the files of a FAT file system with the label; whether there is one.
+fn file_systems(services: &BootServices, memory: &mut Memory) -> bool {
+    any(services, &SimpleFileSystemProtocol::GUID, |system: *mut SimpleFileSystemProtocol| {
+        let mut root: *mut FileProtocolV1 = ptr::null_mut();
+        // SAFETY: firmware's own protocol (13.4), boot services run.
+        let status = unsafe { ((*system).open_volume)(system, &mut root) };
+        if status.is_error() || root.is_null() {
+            return false;
+        }
+        let is_ours = has_label(root, memory);
+        if is_ours {
+            for (n, name) in NAMES.iter().enumerate() {
+                memory.lengths[n] = read_file(root, name, memory.files[n]);
+            }
+        }
+        // SAFETY: as above; the root is not used behind this.
+        let _ = unsafe { ((*root).close)(root) };
+        is_ours
+    })
+}
+
+fn has_label(root: *mut FileProtocolV1, memory: &mut Memory) -> bool {
+    let mut size = MAX_INFO;
+    let info = memory.sector.as_mut_ptr();
+    // SAFETY: firmware's own protocol (13.5); the buffer begins a page and has more than `size` bytes.
+    let status = unsafe { ((*root).get_info)(root, &FileSystemInfo::ID, &mut size, info.cast()) };
+    let label = memory.sector.get(LABEL_OFFSET..size.min(MAX_INFO)).unwrap_or(&[]);
+    let label = label.chunks_exact(2).map(|c| u16::from_le_bytes([c[0], c[1]])).take_while(|c| *c != 0);
+    let upper = |c: u16| u8::try_from(c).map(|c| c.to_ascii_lowercase()).unwrap_or(0);
+    !status.is_error() && label.map(upper).eq(LABEL.bytes())
+}
+
+/// Reads a file; answers its bytes, more than [`MAX_FILE`] for one that is longer, [`UNREADABLE`], 0 for none.
+fn read_file(root: *mut FileProtocolV1, name: &str, to: &mut [u8; MAX_FILE]) -> usize {
+    let mut wide: [Char16; 32] = [0; 32];
+    for (to, byte) in wide.iter_mut().take(31).zip(name.bytes()) {
+        *to = byte.into();
+    }
+    let mut file: *mut FileProtocolV1 = ptr::null_mut();
+    // SAFETY: firmware's own protocol (13.5); the name ends with a zero.
+    let status =
+        unsafe { ((*root).open)(root, &mut file, wide.as_ptr(), FileMode::READ, FileAttribute::empty()) };
+    if status.is_error() || file.is_null() {
+        return 0;
+    }
+    let (mut size, mut more) = (MAX_FILE, 1);
+    let mut next = 0u8;
+    // SAFETY: as above; both buffers have as many bytes as is said.
+    let status = unsafe {
+        let status = ((*file).read)(file, &mut size, to.as_mut_ptr().cast());
+        let rest = ((*file).read)(file, &mut more, (&raw mut next).cast());
+        let _ = ((*file).close)(file);
+        if rest.is_error() {
+            more = 0;
+        }
+        status
+    };
+    if status.is_error() { UNREADABLE } else { size.min(MAX_FILE) + more.min(1) }
+}
+
+/// Reads the files of a CD with the label; whether there is one.
+fn disks(services: &BootServices, memory: &mut Memory) -> bool {
+    any(services, &BlockIoProtocol::GUID, |disk: *mut BlockIoProtocol| {
+        // SAFETY: firmware's own protocol (13.9), boot services run; its medium stays where it is.
+        let Some(medium) = (unsafe { (*disk).media.as_ref() }) else { return false };
+        let (id, block) = (medium.media_id, medium.block_size as usize);
+        if !bool::from(medium.media_present) || !matches!(block, 512 | 1024 | iso::SECTOR) {
+            return false;
+        }
+        let last = medium.last_block;
+        let per_sector = (iso::SECTOR / block) as u64;
+        let mut read = |sector: u32, to: &mut [u8; iso::SECTOR]| {
+            let first = u64::from(sector) * per_sector;
+            if first + per_sector - 1 > last {
+                return false;
+            }
+            // SAFETY: as above; the buffer has the bytes, and begins at a multiple of what any disk wants.
+            let status = unsafe { ((*disk).read_blocks)(disk, id, first, to.len(), to.as_mut_ptr().cast()) };
+            !status.is_error()
+        };
+        let Some(files) = iso::find(memory.sector, &mut read) else { return false };
+        for (which, file) in files.into_iter().enumerate() {
+            let Some(file) = file else { continue };
+            memory.lengths[which] = file.bytes as usize;
+            let needed = memory.lengths[which].min(MAX_FILE).div_ceil(iso::SECTOR);
+            for (n, part) in memory.files[which].chunks_mut(iso::SECTOR).take(needed).enumerate() {
+                let sector = file.sector.checked_add(n as u32);
+                if !sector.is_some_and(|sector| read(sector, memory.sector)) {
+                    memory.lengths[which] = UNREADABLE;
+                    break;
+                }
+                part.copy_from_slice(&memory.sector[..]);
+            }
+        }
+        true
+    })
+}
