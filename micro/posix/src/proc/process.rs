@@ -15,6 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{FileType, Magic};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -243,7 +244,7 @@ fn strings(key: Key, which: fn(&Program) -> (u64, u64)) -> Result<Vec<u8>> {
     let (Some(program), Some(space)) = (process.program(), process.space()) else { return Ok(Vec::new()) };
     let (start, end) = which(&program);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact((end - start) as usize).map_err(|_| ENOMEM)?;
+    bytes.reserve_exact_fallibly((end - start) as usize).map_err(|_| ENOMEM)?;
     bytes.resize((end - start) as usize, 0);
     space.read(start, &mut bytes)?;
     Ok(bytes)
