@@ -84,6 +84,9 @@ pub(crate) fn build(
     let length: usize = strings.clone().map(|s| s.len() + 1).sum::<usize>() + contents.execfn.len() + 1 + 8;
     let start = top - length as u64;
     let mut addresses = Vec::new();
+    // Arguments of a byte are a quarter of a million.
+    let count = contents.arguments.len() + contents.environment.len() + 1;
+    addresses.reserve_exact_fallibly(count).map_err(|_| E2BIG)?;
     for string in strings.chain([contents.execfn]) {
         addresses.push(start + block.len() as u64);
         block.extend_from_slice(string);

@@ -57,6 +57,12 @@ pub fn is_really_low() -> bool {
     unilith_memory_is_low()
 }
 
+/// The host has memory.
+#[cfg(feature = "host")]
+pub fn is_really_low() -> bool {
+    false
+}
+
 #[cfg(not(feature = "host"))]
 unsafe extern "Rust" {
     safe fn unilith_heap_trim();

@@ -211,7 +211,7 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
     }
     let task = task::current();
     // A filter stays as long as its thread.
-    if api_alloc::is_low() && !out_of_memory::relieve(task) {
+    if api_alloc::fault::is_due() || api_alloc::is_really_low() && !out_of_memory::relieve(task) {
         return Err(ENOMEM);
     }
     let program = read(task, program)?;
