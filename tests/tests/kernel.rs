@@ -59,10 +59,24 @@ fn every_choice_of_allocator_and_scheduler_runs_and_only_the_chosen_ones_are_in_
             assert_eq!(has(&format!("alloc_{other}::")), other == alloc, "{name}: {other}");
         }
         assert_eq!(has("alloc_checked::"), check == "on", "{name}: checks");
+        assert!(!has("unilith_fault_is_due"), "{name}: faults are for a test alone");
         for (part, value) in [("sched_preempt::", "preemptive"), ("sched_coop::", "cooperative")] {
             assert_eq!(has(part), value == sched, "{name}: {part}");
         }
     }
+}
+
+/// Each request for memory of some 170 calls fails once: a call that fails says why, works the next time, and leaves nothing behind.
+#[test]
+fn every_request_for_memory_is_refused_in_turn_and_no_call_is_the_worse_for_it() {
+    let unilith = Unilith::new();
+    let machine = unilith_tests::tested_machine();
+    let program = unilith_tests::compile(&unilith, &["cc", "-O2", "-pthread"], "faults.c", &[]);
+    let words = ["run", "--rm", "--machine", &machine, "--set", "fail-nth=on", &program];
+    let ran = finish(&mut unilith.command(&words), BUILD_KERNEL).ok().says("all fault tests passed");
+    let refused =
+        ran.out.lines().find_map(|line| line.split_once(" requests refused")?.0.parse::<u32>().ok());
+    assert!(refused > Some(1000), "{ran}");
 }
 
 /// What an image can go without and still serve Redis.

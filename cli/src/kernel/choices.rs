@@ -36,7 +36,7 @@ const fn part(
     Choice { key, about, values }
 }
 
-pub const CHOICES: [Choice; 16] = [
+pub const CHOICES: [Choice; 17] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -74,6 +74,11 @@ pub const CHOICES: [Choice; 16] = [
     part("mqueue", "mq_open and its", &[("on", "mqueue"), ("off", "")]),
     part("inotify", "inotify_init and its", &[("on", "inotify"), ("off", "")]),
     part("volumes", "directories of the host (-v)", &[("on", "volumes"), ("off", "")]),
+    part(
+        "fail-nth",
+        "/proc/self/fail-nth: requests for memory fail, for tests",
+        &[("off", ""), ("on", "fail-nth")],
+    ),
 ];
 
 /// A part that is nothing without another one.

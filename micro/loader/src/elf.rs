@@ -3,6 +3,7 @@
 
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_mem::PageSource;
 use mem::{Rights, USER_END};
 
@@ -112,7 +113,7 @@ impl Elf {
             return Err(ENOEXEC);
         }
         let mut table = Vec::new();
-        table.try_reserve_exact(count * PROGRAM_HEADER).map_err(|_| ENOMEM)?;
+        table.reserve_exact_fallibly(count * PROGRAM_HEADER).map_err(|_| ENOMEM)?;
         table.resize(count * PROGRAM_HEADER, 0);
         read_exact(source, header_offset, &mut table, EIO)?;
         let mut elf = Elf {
@@ -164,7 +165,7 @@ impl Elf {
                     return Err(ENOEXEC);
                 }
                 let mut path = Vec::new();
-                path.try_reserve_exact(file_size as usize).map_err(|_| ENOMEM)?;
+                path.reserve_exact_fallibly(file_size as usize).map_err(|_| ENOMEM)?;
                 path.resize(file_size as usize, 0);
                 read_exact(source, offset, &mut path, EIO)?;
                 if path.pop() != Some(0) {

@@ -3,6 +3,7 @@
 
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use mem::{Limits, Request, Rights, Space};
 
 /// Longest single string with its NUL (MAX_ARG_STRLEN).
@@ -78,11 +79,14 @@ pub(crate) fn build(
 
     // From the top down: a null word, the file name, then strings in the order they are read upwards.
     let mut block = Vec::new();
-    block.try_reserve(total as usize + PAGE_SIZE).map_err(|_| E2BIG)?;
+    block.reserve_fallibly(total as usize + PAGE_SIZE).map_err(|_| E2BIG)?;
     let strings = contents.arguments.iter().chain(contents.environment).map(|s| s.as_slice());
     let length: usize = strings.clone().map(|s| s.len() + 1).sum::<usize>() + contents.execfn.len() + 1 + 8;
     let start = top - length as u64;
     let mut addresses = Vec::new();
+    // Arguments of a byte are a quarter of a million.
+    let count = contents.arguments.len() + contents.environment.len() + 1;
+    addresses.reserve_exact_fallibly(count).map_err(|_| E2BIG)?;
     for string in strings.chain([contents.execfn]) {
         addresses.push(start + block.len() as u64);
         block.extend_from_slice(string);
@@ -105,7 +109,7 @@ pub(crate) fn build(
     let vector: Vec<u64> = pairs.into_iter().chain([(0, 0)]).flat_map(|(key, value)| [key, value]).collect();
     let (arguments, environment) = addresses.split_at(count);
     let mut words = Vec::new();
-    words.try_reserve_exact(addresses.len() + vector.len() + 3).map_err(|_| E2BIG)?;
+    words.reserve_exact_fallibly(addresses.len() + vector.len() + 3).map_err(|_| E2BIG)?;
     words.push(count as u64);
     words.extend_from_slice(arguments);
     words.push(0);

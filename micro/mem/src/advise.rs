@@ -8,6 +8,7 @@ use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_mem::Frame;
 
 /// The advice of madvise that does something.
@@ -117,7 +118,7 @@ impl Space {
         }
         let count = ((end - address) / PAGE) as usize;
         let mut out = Vec::new();
-        out.try_reserve_exact(count).map_err(|_| EAGAIN)?;
+        out.reserve_exact_fallibly(count).map_err(|_| EAGAIN)?;
         out.resize(count, 0);
         let mut at = address;
         while at < end {

@@ -18,6 +18,7 @@ use crate::pager::{Machine, Pager};
 use crate::text::{SLOT, Text};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_mem::{Frame, Pages};
 use api_sites::Site;
@@ -68,7 +69,7 @@ impl CommonText {
         let stubs = frames(stub_count)?;
         let mut copies = frames(count)?.into_iter();
         let mut pages = Vec::new();
-        pages.try_reserve_exact((end - first) as usize).ok()?;
+        pages.reserve_exact_fallibly((end - first) as usize).ok()?;
         for index in first..end {
             let copy = if is_wanted(index) { copies.next() } else { None };
             // What is not at hand is shown from the file, once it is there.
@@ -89,7 +90,7 @@ impl CommonText {
 /// New pages, in one piece where that is worth something.
 fn frames(count: usize) -> Option<Vec<Frame>> {
     let mut frames = Vec::new();
-    frames.try_reserve_exact(count).ok()?;
+    frames.reserve_exact_fallibly(count).ok()?;
     if !Machine::CHUNKS {
         for _ in 0..count {
             frames.push(Frame::new().ok()?);
@@ -132,7 +133,7 @@ impl Texts {
     /// Notes a text that is new, in place of the one that was not used for longest.
     fn add(&mut self, new: Known) {
         if self.known.len() < MAX_TEXTS {
-            if self.known.try_reserve(1).is_ok() {
+            if self.known.reserve_fallibly(1).is_ok() {
                 self.known.push(new);
             }
         } else if let Some(oldest) = self.known.iter_mut().min_by_key(|known| known.used) {

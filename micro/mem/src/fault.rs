@@ -13,6 +13,7 @@ use crate::vma::{Backing, Large, MappedFile};
 use crate::{PAGE, Rights, USER_END};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_mem::{Frame, Pages};
 use api_plat::{Access, FaultOutcome};
 use core::mem::ManuallyDrop;
@@ -151,7 +152,7 @@ impl Inner {
             // Of text with sites each page that is not common costs a copy.
             let is_apart = shared || grows_down || rights.is_none() || vma.text.is_some();
             let is_wanted = !is_apart && (vma.end - from) / PAGE <= most;
-            if is_wanted && ranges.try_reserve(1).is_ok() {
+            if is_wanted && ranges.reserve_fallibly(1).is_ok() {
                 ranges.push((*from, vma.end, if writes { Access::Write } else { Access::Read }));
             }
         }

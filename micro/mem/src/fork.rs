@@ -13,6 +13,7 @@ use crate::vma::{Backing, Vma};
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 
 /// The pages that a program and its children wrote soon after forks: the stack that fork returns on, the variables of the C
@@ -134,7 +135,7 @@ impl Texts {
         if let Some((_, copy)) = self.0.iter().find(|(original, _)| *original == key) {
             return Ok(copy.clone());
         }
-        self.0.try_reserve(1).map_err(|_| ENOMEM)?;
+        self.0.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         let copy = Arc::new(Text::clone(text));
         self.0.push((key, copy.clone()));
         Ok(copy)

@@ -9,6 +9,7 @@ use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::fmt;
 
 /// One line of /proc/self/maps.
@@ -69,7 +70,7 @@ const PAGE_PRESENT: u64 = 1 << 63;
 
 fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOMEM)?;
     copy.extend_from_slice(bytes);
     Ok(copy)
 }
@@ -268,7 +269,7 @@ impl Space {
     pub fn listing(&self) -> Result<Vec<Listed>> {
         let inner = self.lock();
         let mut out = Vec::new();
-        out.try_reserve_exact(inner.tree.len()).map_err(|_| ENOMEM)?;
+        out.reserve_exact_fallibly(inner.tree.len()).map_err(|_| ENOMEM)?;
         for (start, vma) in inner.tree.iter() {
             out.push(listed(start, vma)?);
         }

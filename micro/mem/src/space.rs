@@ -11,6 +11,7 @@ use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::{Access, FaultOutcome, MOST_CPUS};
@@ -533,7 +534,7 @@ impl Space {
         let end = address.saturating_add(length as u64).min(USER_END);
         let first = address & !(PAGE - 1);
         let mut frames = Vec::new();
-        if frames.try_reserve_exact(end.saturating_sub(first).div_ceil(PAGE) as usize).is_ok() {
+        if frames.reserve_exact_fallibly(end.saturating_sub(first).div_ceil(PAGE) as usize).is_ok() {
             for page in (first..end).step_by(PAGE as usize) {
                 match self.touched(page, access) {
                     Ok((frame, own)) if own || access == Access::Read => frames.push(frame),

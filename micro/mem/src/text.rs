@@ -16,6 +16,7 @@ use crate::common_text::{CommonText, common_text, known_sites};
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_mem::Frame;
 use api_sites::{JUMP_LENGTH, NUMBER_UNKNOWN, Site, Sites};
 use core::ptr::null_mut;
@@ -82,7 +83,7 @@ impl Text {
         let mut has_room = true;
         file.source.sites(&mut |table| {
             let Some(table) = Sites::parse(table) else { return };
-            has_room = sites.try_reserve_exact(table.within(start, end).count()).is_ok();
+            has_room = sites.reserve_exact_fallibly(table.within(start, end).count()).is_ok();
             if has_room {
                 sites.extend(table.within(start, end));
             }

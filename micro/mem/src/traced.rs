@@ -19,6 +19,7 @@ use crate::{PAGE, Rights};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_mem::Frame;
 use api_plat::{Access, FaultOutcome};
 
@@ -167,7 +168,7 @@ impl Inner {
             for index in text.pages().filter(|index| (first..first + pages).contains(index)) {
                 let address = start + (index - first) * PAGE;
                 if pager.page(address).is_some() {
-                    patched.try_reserve(1).map_err(|_| ENOMEM)?;
+                    patched.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                     patched.push(Patched { address, text: text.clone(), file: file.clone(), index });
                 }
             }

@@ -5,6 +5,7 @@ use crate::entry::{Entry, Occupied, Vacant};
 use crate::iterate::{IntoIter, Iter, IterMut};
 use crate::tree::{self, Header, LEFT, Link, RIGHT, Tree};
 use alloc::boxed::Box;
+use api_alloc::{NoMemory, try_box};
 use core::borrow::Borrow;
 use core::cmp::Ordering;
 use core::fmt;
@@ -107,7 +108,11 @@ impl<K, V> Map<K, V> {
 
     /// Adds an entry at a [`Place::Below`] that is still true.
     pub(crate) fn add(&mut self, parent: Link, side: usize, key: K, value: V) -> Link {
-        let node = Box::into_raw(Box::new(Node { header: Header::new(), key, value })).cast::<Header>();
+        self.add_node(parent, side, Box::new(Node { header: Header::new(), key, value }))
+    }
+
+    fn add_node(&mut self, parent: Link, side: usize, node: Box<Node<K, V>>) -> Link {
+        let node = Box::into_raw(node).cast::<Header>();
         // SAFETY: the node is fresh, and the place is one where nothing is.
         unsafe { self.tree.add(node, parent, side) };
         node
@@ -170,6 +175,24 @@ impl<K, V> Map<K, V> {
             Place::Below(parent, side) => {
                 self.add(parent, side, key, value);
                 None
+            }
+        }
+    }
+
+    /// [`Map::insert`] with an answer where there is no memory for a new entry.
+    pub fn insert_fallibly(&mut self, key: K, value: V) -> Result<Option<V>, NoMemory>
+    where
+        K: Ord,
+    {
+        match self.place(&key) {
+            Place::At(node) => {
+                // SAFETY: a node of this map, borrowed as the map is.
+                Ok(Some(core::mem::replace(&mut unsafe { Self::node_mut(node) }.value, value)))
+            }
+            Place::Below(parent, side) => {
+                let node = try_box(Node { header: Header::new(), key, value })?;
+                self.add_node(parent, side, node);
+                Ok(None)
             }
         }
     }

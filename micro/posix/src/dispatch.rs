@@ -66,7 +66,12 @@ macro_rules! admitted {
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
             match HANDLER {
-                Some(_) if api_alloc::is_low() && !crate::out_of_memory::relieve(crate::task::current()) => {
+                // Nobody ends for the fault of a test.
+                Some(_) if api_alloc::fault::is_due() => Err(ENOMEM),
+                Some(_)
+                    if api_alloc::is_really_low()
+                        && !crate::out_of_memory::relieve(crate::task::current()) =>
+                {
                     Err(ENOMEM)
                 }
                 Some(handler) => handler(call),
@@ -86,7 +91,7 @@ macro_rules! relieved {
     ($handler:expr) => {{
         const HANDLER: Option<Handler> = $handler;
         fn relieve(call: &mut Call<'_>) -> Result<usize> {
-            if api_alloc::is_low() {
+            if api_alloc::is_really_low() {
                 crate::out_of_memory::relieve(crate::task::current());
             }
             HANDLER.map_or(Err(ENOSYS), |handler| handler(call))
@@ -458,6 +463,8 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
     }
     let _time = InKernel::enter();
     let task = task::running();
+    // A page that the program touches is no request of the call.
+    let _none = crate::fault::Suspended::enter(task);
     loop {
         let outcome = calls::memory::page_fault(address, access);
         match (outcome, task) {

@@ -24,6 +24,8 @@ pub mod dispatch;
 pub mod exec;
 #[cfg_attr(feature = "linked", allow(dead_code))]
 mod fast;
+#[cfg_attr(not(feature = "fail-nth"), path = "no_fault.rs")]
+mod fault;
 pub mod files;
 pub mod futex;
 #[cfg(feature = "linked")]

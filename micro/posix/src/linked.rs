@@ -9,6 +9,7 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::FileType;
 use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
@@ -47,7 +48,7 @@ impl PageSource for Pages {
         let mut copies = self.copies.lock();
         if copies.is_empty() {
             let pages = (end - start) as usize / PAGE_SIZE;
-            copies.try_reserve_exact(pages).map_err(|_| ENOMEM)?;
+            copies.reserve_exact_fallibly(pages).map_err(|_| ENOMEM)?;
             copies.resize(pages, None);
         }
         let copy = &mut copies[index as usize];

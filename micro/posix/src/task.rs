@@ -7,6 +7,7 @@ use crate::calls::scheduling::Scheduling;
 use crate::calls::seccomp::Seccomp;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
+use crate::fault::FailNth;
 use crate::process::{Credentials, Process};
 use alloc::sync::Arc;
 use api_lock::SpinLock;
@@ -36,6 +37,8 @@ pub struct Task {
     pub memory_policy: SpinLock<(u32, u64)>,
     /// It is not to leave the kernel (`overlay::Held`).
     pub(crate) held: AtomicBool,
+    #[cfg_attr(not(feature = "fail-nth"), allow(dead_code))]
+    pub(crate) fail_nth: FailNth,
     thread: SpinLock<Option<Arc<Thread>>>,
 }
 
@@ -56,6 +59,7 @@ impl Task {
             seccomp: Seccomp::default(),
             memory_policy: SpinLock::new((0, 0)),
             held: AtomicBool::new(false),
+            fail_nth: FailNth::default(),
             thread: SpinLock::new(None),
         })
     }

@@ -5,6 +5,7 @@ use abi::{Result, errno::EINVAL, errno::EMSGSIZE};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_netdev::{BUFFER_SIZE, Buffer, Incoming, NetDevice, Outgoing};
 
 /// Packets that one call takes or gives at most.
@@ -74,15 +75,15 @@ impl Port {
     /// `None` when there is no memory.
     pub fn new(device: Arc<dyn NetDevice>) -> Option<Port> {
         let mut with_program = Vec::new();
-        with_program.try_reserve_exact(BUFFERS).ok()?;
+        with_program.reserve_exact_fallibly(BUFFERS).ok()?;
         with_program.resize_with(BUFFERS, || None);
         let mut numbers = Vec::new();
-        numbers.try_reserve_exact(BUFFERS).ok()?;
+        numbers.reserve_exact_fallibly(BUFFERS).ok()?;
         numbers.extend((0..BUFFERS as u16).rev());
         let mut pool = Vec::new();
-        pool.try_reserve_exact(BUFFERS).ok()?;
+        pool.reserve_exact_fallibly(BUFFERS).ok()?;
         let mut scratch = Vec::new();
-        scratch.try_reserve_exact(BURST * Packet::SIZE).ok()?;
+        scratch.reserve_exact_fallibly(BURST * Packet::SIZE).ok()?;
         let info = device.info();
         let mut port = Port {
             headroom: info.headroom,
@@ -98,9 +99,9 @@ impl Port {
             scratch,
             has_dropped: false,
         };
-        port.incoming.try_reserve_exact(BURST).ok()?;
-        port.outgoing.try_reserve_exact(BURST).ok()?;
-        port.offered.try_reserve_exact(BURST).ok()?;
+        port.incoming.reserve_exact_fallibly(BURST).ok()?;
+        port.outgoing.reserve_exact_fallibly(BURST).ok()?;
+        port.offered.reserve_exact_fallibly(BURST).ok()?;
         port.refill();
         Some(port)
     }

@@ -3,6 +3,7 @@
 
 use crate::*;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// Why a program was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ fn is_known(i: &Instruction, behind: usize) -> bool {
 fn memory_is_written_first(program: &[Instruction]) -> Result<(), Refusal> {
     const ALL: u16 = u16::MAX;
     let mut written: Vec<u16> = Vec::new();
-    written.try_reserve_exact(program.len()).map_err(|_| NoMemory)?;
+    written.reserve_exact_fallibly(program.len()).map_err(|_| NoMemory)?;
     written.resize(program.len(), ALL);
     // What the instruction before this one leaves behind when it goes on here.
     let mut valid = 0;

@@ -14,6 +14,7 @@ extern crate alloc;
 extern crate std;
 
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::ops::{Index, IndexMut};
 
 /// Bytes of a segment, unless one element is larger: below the size from which the kernel heap takes whole pages.
@@ -59,7 +60,7 @@ impl<T> SegmentedVec<T> {
     pub fn reserve(&mut self) -> Result<(), Full> {
         let segment = self.length >> Self::BITS;
         if segment == self.segments.len() {
-            self.segments.try_reserve(1).map_err(|_| Full)?;
+            self.segments.reserve_fallibly(1).map_err(|_| Full)?;
             self.segments.push(Vec::new());
         }
         let elements = &mut self.segments[segment];
@@ -67,7 +68,7 @@ impl<T> SegmentedVec<T> {
             // The first segment grows by doubling, for most tables stay short.
             let more = if segment == 0 { elements.len().max(4) } else { Self::MASK + 1 };
             let more = more.min(Self::MASK + 1 - elements.len());
-            elements.try_reserve_exact(more).map_err(|_| Full)?;
+            elements.reserve_exact_fallibly(more).map_err(|_| Full)?;
         }
         Ok(())
     }

@@ -12,6 +12,8 @@
 //! - Whoever makes an object for a program or a peer asks [`is_low`] first and refuses with `ENOMEM`: pages of programs
 //!   and files end where the kernel's reserve begins, new objects end in the middle of it, and the rest is for what a
 //!   call that was let in allocates on its way, which cannot fail.
+//! - A request that may be refused is written as one ([`Reserve`], [`attempt`]): a test has each of them refused in turn
+//!   ([`fault`]), and what is not written so is known to lean on the reserve.
 //! - Blocks from [`KernelHeap::LARGE`] on come straight from pages and go back there, so that a passing need of the
 //!   kernel does not stay with the heap.
 //!
@@ -23,6 +25,14 @@
 //! static HEAP: KernelHeap<alloc_tlsf::Tlsf> = KernelHeap::new(alloc_tlsf::Tlsf::new(), PAGES);
 //! ```
 #![no_std]
+extern crate alloc;
+#[cfg(feature = "host")]
+extern crate std;
+
+mod fallible;
+pub mod fault;
+
+pub use fallible::{NoMemory, Reserve, attempt, try_box};
 
 use api_lock::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};
@@ -33,11 +43,24 @@ unsafe extern "Rust" {
     safe fn unilith_memory_is_low() -> bool;
 }
 
-/// True when memory is so short that nothing new may be made.
+/// True when memory is so short that nothing new may be made, or when a test has it refused here.
 #[cfg(not(feature = "host"))]
 #[inline]
 pub fn is_low() -> bool {
+    fault::is_due() || unilith_memory_is_low()
+}
+
+/// [`is_low`] without the fault of a test: for callers that end somebody rather than refuse.
+#[cfg(not(feature = "host"))]
+#[inline]
+pub fn is_really_low() -> bool {
     unilith_memory_is_low()
+}
+
+/// The host has memory.
+#[cfg(feature = "host")]
+pub fn is_really_low() -> bool {
+    false
 }
 
 #[cfg(not(feature = "host"))]
@@ -55,30 +78,10 @@ pub fn trim() {
 #[cfg(feature = "host")]
 pub fn trim() {}
 
+/// On the host memory is low where a test has it refused.
 #[cfg(feature = "host")]
-pub use injected::{fail_after, is_low};
-
-/// Refusals that a test asks for.
-#[cfg(feature = "host")]
-mod injected {
-    use core::sync::atomic::{AtomicUsize, Ordering};
-
-    /// Questions until one is answered with true; `usize::MAX`: never.
-    static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-    /// The question after the next `count` finds memory low, once. The answer says whether it was asked since.
-    pub fn fail_after(count: usize) -> bool {
-        LEFT.swap(count, Ordering::Relaxed) == usize::MAX
-    }
-
-    pub fn is_low() -> bool {
-        let next = |left: usize| match left {
-            usize::MAX => None,
-            0 => Some(usize::MAX),
-            left => Some(left - 1),
-        };
-        LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
-    }
+pub fn is_low() -> bool {
+    fault::is_due()
 }
 
 /// A page of memory.

@@ -4,6 +4,7 @@
 
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// Which of a file's two lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Acl {
             return Ok(None);
         }
         let mut list = Vec::new();
-        list.try_reserve_exact(entries.len()).map_err(|_| ENOMEM)?;
+        list.reserve_exact_fallibly(entries.len()).map_err(|_| ENOMEM)?;
         for &[t0, t1, p0, p1, i0, i1, i2, i3] in entries {
             let (tag, id) = (u16::from_le_bytes([t0, t1]), u32::from_le_bytes([i0, i1, i2, i3]));
             let id = if tag == USER || tag == GROUP { id } else { u32::MAX };
@@ -63,7 +64,7 @@ impl Acl {
     /// The attribute's value.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        out.try_reserve_exact(HEADER + self.0.len() * ENTRY).map_err(|_| ENOMEM)?;
+        out.reserve_exact_fallibly(HEADER + self.0.len() * ENTRY).map_err(|_| ENOMEM)?;
         out.extend_from_slice(&VERSION.to_le_bytes());
         for entry in &self.0 {
             out.extend_from_slice(&entry.tag.to_le_bytes());
@@ -75,7 +76,7 @@ impl Acl {
 
     fn copy(&self) -> Result<Acl> {
         let mut list = Vec::new();
-        list.try_reserve_exact(self.0.len()).map_err(|_| ENOMEM)?;
+        list.reserve_exact_fallibly(self.0.len()).map_err(|_| ENOMEM)?;
         list.extend_from_slice(&self.0);
         Ok(Acl(list))
     }

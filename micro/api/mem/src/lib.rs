@@ -57,6 +57,9 @@ pub struct Frame(u64);
 impl Frame {
     /// A new page of zeros.
     pub fn new() -> Result<Frame> {
+        if api_alloc::fault::is_due() {
+            return Err(ENOMEM);
+        }
         match unilith_frame_new() {
             0 => Err(ENOMEM),
             physical => Ok(Frame(physical)),
@@ -65,6 +68,9 @@ impl Frame {
 
     /// A new page with the same bytes.
     pub fn duplicate(&self) -> Result<Frame> {
+        if api_alloc::fault::is_due() {
+            return Err(ENOMEM);
+        }
         match unilith_frame_copy(self.0) {
             0 => Err(ENOMEM),
             physical => Ok(Frame(physical)),
@@ -174,6 +180,9 @@ impl Pages {
 
     /// `count` pages of zeros.
     pub fn new(count: usize) -> Result<Pages> {
+        if api_alloc::fault::is_due() {
+            return Err(ENOMEM);
+        }
         match unilith_frames_take_zeroed(count) {
             0 => Err(ENOMEM),
             physical => Ok(Pages { physical, count }),

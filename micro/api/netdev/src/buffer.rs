@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::ops::Range;
 
 /// Bytes of a packet buffer: a frame of 1,514 bytes, the headroom and a device's own header fit.
@@ -34,7 +35,7 @@ impl Buffer {
             return None;
         }
         let mut memory = Vec::new();
-        memory.try_reserve_exact(size).ok()?;
+        memory.reserve_exact_fallibly(size).ok()?;
         memory.resize(size, 0);
         let mut buffer = Buffer { memory: memory.into_boxed_slice(), start: 0, end: 0 };
         buffer.reset(headroom);

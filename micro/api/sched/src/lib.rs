@@ -18,6 +18,7 @@ extern crate alloc;
 use abi::{Events, Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -92,7 +93,7 @@ impl WaitQueue {
     /// As [`WaitQueue::add`]; `ENOMEM` when there is no memory for another registration.
     pub fn try_add(&self, waiter: Arc<dyn Waiter>, interest: Events, exclusive: bool) -> Result<WaitKey> {
         let mut entries = self.entries.lock();
-        entries.list.try_reserve(1).map_err(|_| ENOMEM)?;
+        entries.list.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         Ok(entries.add(waiter, interest, exclusive))
     }
 

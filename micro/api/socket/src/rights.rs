@@ -11,6 +11,7 @@ use crate::{Address, Socket};
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,7 +67,7 @@ impl Rights {
         let mut sockets = Vec::new();
         for (index, file) in files.iter().enumerate() {
             if let Some(socket) = socket_of(file).filter(|s| s.family() == Address::UNIX) {
-                sockets.try_reserve(1).map_err(|_| ENOMEM)?;
+                sockets.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 sockets.push((index, Arc::downgrade(&socket)));
             }
         }

@@ -7,6 +7,7 @@ use abi::{
     errno::{EFAULT, ENOMEM},
 };
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::arch::global_asm;
 
 // rdi = to, rsi = from, rdx = bytes; returns 0 in rax when all is done. A fault inside jumps to the `fixup` label.
@@ -113,7 +114,7 @@ pub fn read_vec(address: u64, length: usize) -> Result<Vec<u8>> {
 /// As many zeros as a program's arguments say: `ENOMEM` where `vec![0; length]` would end the kernel.
 pub fn zeroed<T: Clone + Default>(length: usize) -> Result<Vec<T>> {
     let mut zeros = Vec::new();
-    zeros.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+    zeros.reserve_exact_fallibly(length).map_err(|_| ENOMEM)?;
     zeros.resize(length, T::default());
     Ok(zeros)
 }

@@ -5,6 +5,7 @@ use crate::copy::{read_raw, write_raw};
 use crate::{UserPtr, range_is_user, zero_bytes};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// Most segments of one call (Linux `UIO_MAXIOV`).
 pub const IOV_MAX: usize = 1024;
@@ -43,7 +44,7 @@ pub fn read_iovec(address: u64, count: usize) -> Result<Segments> {
     }
     let mut out = Segments { few: [Segment { address: 0, length: 0 }; FEW], many: Vec::new(), count };
     if count > FEW {
-        out.many.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+        out.many.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
     }
     let array = UserPtr::<[u64; 2]>::new(address);
     let mut room = IO_MAX;
@@ -341,7 +342,7 @@ impl<'a> Source<'a> {
     pub fn take_vec(&mut self, limit: usize) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         let want = self.remaining().min(limit);
-        out.try_reserve_exact(want).map_err(|_| ENOMEM)?;
+        out.reserve_exact_fallibly(want).map_err(|_| ENOMEM)?;
         // SAFETY: room for `want` bytes is there, and the first `got` of them were written. Nobody clears them first.
         unsafe {
             let got = self.take_raw(out.as_mut_ptr(), want)?;

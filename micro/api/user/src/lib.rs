@@ -15,6 +15,7 @@ mod atomic;
 mod copy;
 mod iovec;
 
+use api_alloc::Reserve;
 pub use atomic::compare_exchange_u32;
 pub use copy::{fault_fixup, read_bytes, read_vec, write_bytes, zero_bytes, zeroed};
 pub use iovec::{IO_MAX, IOV_MAX, Segment, Segments, Sink, Source, read_iovec};
@@ -112,7 +113,7 @@ impl<T: Plain> UserPtr<T> {
             return Err(EFAULT);
         }
         let mut out = Vec::new();
-        out.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+        out.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
         for i in 0..count as u64 {
             out.push(self.add(i).read()?);
         }

@@ -8,6 +8,7 @@ use crate::ring::{BYTES, MOST, Ring, SIZE};
 use abi::{Result, errno::EIO, errno::ENOMEM};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_netdev::{BUFFER_SIZE, Buffer, Incoming, Info, NetDevice, Outgoing};
 use api_sched::Poller;
@@ -100,10 +101,10 @@ impl<H: Hardware> Card<H> {
         reset(&hardware)?;
         let mac = address(&hardware, random);
         let mut buffers = Vec::new();
-        buffers.try_reserve_exact(SIZE).map_err(|_| ENOMEM)?;
+        buffers.reserve_exact_fallibly(SIZE).map_err(|_| ENOMEM)?;
         buffers.resize_with(SIZE, || None);
         let mut packets = VecDeque::new();
-        packets.try_reserve_exact(SIZE).map_err(|_| ENOMEM)?;
+        packets.reserve_exact_fallibly(SIZE).map_err(|_| ENOMEM)?;
         for (registers, ring) in [(RECEIVE, &receive), (TRANSMIT, &transmit)] {
             let start = hardware.address_of(ring.start());
             hardware.write(registers.low, start as u32);

@@ -2,6 +2,7 @@
 //! Frames on a stream: each behind its length, four bytes, big-endian (QEMU's `-netdev stream`, passt).
 
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// Bytes in front of a frame.
 pub const PREFIX: usize = 4;
@@ -24,7 +25,7 @@ impl Splitter {
     pub fn new() -> abi::Result<Splitter> {
         let size = 2 * (PREFIX + LONGEST);
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(size).map_err(|_| abi::errno::ENOMEM)?;
+        bytes.reserve_exact_fallibly(size).map_err(|_| abi::errno::ENOMEM)?;
         bytes.resize(size, 0);
         Ok(Splitter { bytes, start: 0, end: 0 })
     }

@@ -4,6 +4,7 @@
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::{PollerSlot, WaitQueue, Waiter};
 use plat_process::Watch;
@@ -115,7 +116,7 @@ impl Line {
         }
         // What is larger than all of the room goes alone.
         let fits = state.output.is_empty() || state.output.len() + bytes.len() <= MOST_WAITING;
-        if !fits || state.output.try_reserve(bytes.len()).is_err() {
+        if !fits || state.output.reserve_fallibly(bytes.len()).is_err() {
             state.crowded = true;
             look_after(&mut state);
             return Err(bytes);

@@ -12,6 +12,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_netdev::{BUFFER_SIZE, Buffer, Incoming, Info, NetDevice, Outgoing};
 use api_sched::{Poller, PollerSlot};
@@ -113,7 +114,7 @@ pub fn start(given: Given, offloads: bool) -> Result<Arc<Network>> {
     let splitter = if link == Link::Stream { Some(Splitter::new()?) } else { None };
     let mut overflow = Vec::new();
     let room = if has_header { LARGEST + 14 } else { 0 };
-    overflow.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+    overflow.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
     overflow.resize(room, 0);
     Ok(Arc::new(Network {
         info,
@@ -171,7 +172,7 @@ impl Network {
         };
         if written < total {
             // The rest must follow, or nothing behind it would be understood.
-            if rest.try_reserve(total).is_err() {
+            if rest.reserve_fallibly(total).is_err() {
                 log::error!("network: no memory for the rest of a frame: the stream is broken");
                 return Ok(());
             }

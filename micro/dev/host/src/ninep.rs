@@ -6,6 +6,7 @@ use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::{Poller, PollerSlot, Waiter};
 use ordered::Map;
@@ -50,7 +51,7 @@ static POLLER: PollerSlot = PollerSlot::new();
 pub fn start(fd: i32) -> Result<Arc<Channel>> {
     host::set_non_blocking(fd)?;
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(CHUNK).map_err(|_| ENOMEM)?;
+    buffer.reserve_exact_fallibly(CHUNK).map_err(|_| ENOMEM)?;
     buffer.resize(CHUNK, 0);
     let mut channels = CHANNELS.lock();
     if channels.is_empty() {
@@ -96,7 +97,7 @@ impl State {
             match host::read(fd, &mut self.buffer) {
                 Ok(0) => self.broken = true,
                 Ok(n) => {
-                    if self.input.try_reserve(n).is_err() {
+                    if self.input.reserve_fallibly(n).is_err() {
                         self.broken = true;
                         return;
                     }
@@ -176,7 +177,7 @@ impl ninep::Transport for Channel {
             if state.broken {
                 return Err(EIO);
             }
-            state.output.try_reserve(request.len()).map_err(|_| ENOMEM)?;
+            state.output.reserve_fallibly(request.len()).map_err(|_| ENOMEM)?;
             state.output.extend_from_slice(&request);
             state.pending.insert(tag, Pending { reply, done: false, waiter: api_sched::current() });
             state.push(self.fd);

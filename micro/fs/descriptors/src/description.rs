@@ -5,6 +5,7 @@ use crate::{locks, writers};
 use abi::{Events, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{File, Inode, Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -323,7 +324,7 @@ impl Description {
         let mut watchers = self.watchers.lock();
         watchers.retain(|w| w.strong_count() > 0);
         if !watchers.iter().any(|w| core::ptr::addr_eq(w.as_ptr(), Arc::as_ptr(watcher))) {
-            watchers.try_reserve(1).map_err(|_| ENOMEM)?;
+            watchers.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             watchers.push(Arc::downgrade(watcher));
         }
         Ok(())

@@ -5,6 +5,7 @@ use crate::Description;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -55,8 +56,8 @@ impl Table {
     fn put(&mut self, index: usize, slot: Slot) -> Result<Option<Slot>> {
         if index >= self.slots.len() {
             let more = (index + 1).next_multiple_of(64) - self.slots.len();
-            self.slots.try_reserve(more).map_err(|_| ENOMEM)?;
-            self.open.try_reserve(more / 64).map_err(|_| ENOMEM)?;
+            self.slots.reserve_fallibly(more).map_err(|_| ENOMEM)?;
+            self.open.reserve_fallibly(more / 64).map_err(|_| ENOMEM)?;
             self.slots.resize(self.slots.len() + more, None);
             self.open.resize(self.slots.len() / 64, 0);
         }
@@ -196,8 +197,8 @@ impl Descriptors {
     pub fn duplicate(&self) -> Result<Descriptors> {
         let table = self.table.lock();
         let mut copy = Table { lowest: table.lowest, ..Table::default() };
-        copy.slots.try_reserve_exact(table.slots.len()).map_err(|_| ENOMEM)?;
-        copy.open.try_reserve_exact(table.open.len()).map_err(|_| ENOMEM)?;
+        copy.slots.reserve_exact_fallibly(table.slots.len()).map_err(|_| ENOMEM)?;
+        copy.open.reserve_exact_fallibly(table.open.len()).map_err(|_| ENOMEM)?;
         copy.slots.extend_from_slice(&table.slots);
         copy.open.extend_from_slice(&table.open);
         Ok(Descriptors { table: SpinLock::new(copy), limit: AtomicU32::new(self.limit()) })

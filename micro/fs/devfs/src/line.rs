@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The line discipline of a terminal (termios(3)): editing, echo, signal keys.
 
-use alloc::collections::{TryReserveError, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use api_alloc::{NoMemory, Reserve};
 
 const ISTRIP: u32 = 0o40;
 const INLCR: u32 = 0o100;
@@ -203,10 +204,10 @@ impl Line {
     }
 
     /// Makes room for that many bytes of input: [`Line::input`] of them asks for no memory.
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), TryReserveError> {
-        self.editing.try_reserve(bytes)?;
-        self.ends.try_reserve(bytes)?;
-        self.ready.try_reserve(self.editing.len() + bytes)
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        self.editing.reserve_fallibly(bytes)?;
+        self.ends.reserve_fallibly(bytes)?;
+        self.ready.reserve_fallibly(self.editing.len() + bytes)
     }
 
     /// Takes one byte of input.

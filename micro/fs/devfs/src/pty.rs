@@ -6,6 +6,7 @@
 
 mod outside;
 
+use api_alloc::Reserve;
 pub use outside::Outside;
 
 use crate::control::Control;
@@ -114,7 +115,7 @@ impl Pair {
                 taken += 1;
             }
             let room = OUTPUT.saturating_sub(state.output.len()).min(effect.echo.len());
-            if state.output.try_reserve(room).is_ok() {
+            if state.output.reserve_fallibly(room).is_ok() {
                 state.output.extend(&effect.echo[..room]);
             }
             state.control
@@ -442,7 +443,7 @@ impl File for Slave {
         in_pieces(from, room, |bytes| {
             let mut state = self.pair.state.lock();
             let State { line, output, .. } = &mut *state;
-            output.try_reserve(bytes.len() * MAX_SHOWN).map_err(|_| ENOMEM)?;
+            output.reserve_fallibly(bytes.len() * MAX_SHOWN).map_err(|_| ENOMEM)?;
             bytes.iter().for_each(|byte| line.output(*byte, &mut |shown| output.push_back(shown)));
             drop(state);
             self.pair.master.wake(READABLE);

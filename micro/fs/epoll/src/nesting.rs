@@ -6,6 +6,7 @@ use crate::Epoll;
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::{Guard, SpinLock};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ordered::Map;
@@ -107,7 +108,7 @@ impl Nesting {
             let links = self.links.lock();
             let of = if direction == Direction::Up { &links.parents } else { &links.children };
             let mut copies = Vec::new();
-            copies.try_reserve_exact(of.len()).map_err(|_| ENOMEM)?;
+            copies.reserve_exact_fallibly(of.len()).map_err(|_| ENOMEM)?;
             copies.extend(of.values().filter_map(|(other, _)| other.upgrade()));
             copies
         };

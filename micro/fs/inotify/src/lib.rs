@@ -15,6 +15,7 @@ use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{File, FileType, Inode, Sink, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -277,7 +278,7 @@ impl Instance {
                 }
                 _ => return,
             };
-            if state.events.try_reserve(1).is_err() {
+            if state.events.reserve_fallibly(1).is_err() {
                 return;
             }
             state.events.push_back(event);

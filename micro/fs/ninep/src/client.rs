@@ -6,6 +6,7 @@ use crate::wire::{HEADER, Qid, Reply, Request, kind};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_mem::{Frame, Gather};
 use api_user::Segment;
@@ -290,7 +291,7 @@ impl Client {
             None => {
                 // Room for it when it is free again: nothing may fail then.
                 let given = usize::from(tags.next) + 1;
-                tags.free.try_reserve(given).map_err(|_| ENOMEM)?;
+                tags.free.reserve_fallibly(given).map_err(|_| ENOMEM)?;
                 tags.next += 1;
                 tags.next - 1
             }
@@ -320,7 +321,7 @@ impl Client {
     ) -> Result<T> {
         let (bytes, kind) = self.seal(request, tag, 0)?;
         let mut answer = Vec::new();
-        answer.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+        answer.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
         let (bytes, answer) = self.transport.call(bytes, answer)?;
         self.keep(bytes);
         parse(&answer, answer.len(), kind, tag, read)

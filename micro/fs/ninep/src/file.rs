@@ -7,6 +7,7 @@ use crate::pages::NinePages;
 use crate::wire::kind;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
+use api_alloc::Reserve;
 use api_fs::{File, Inode, SetAttr, Sink, Source, Stat};
 use api_mem::{Gather, PageSource};
 use api_user::Segment;
@@ -76,7 +77,7 @@ pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usiz
     let mut request = client.request(kind::WRITE).fid(fid).u64(offset).u32(0);
     let bytes = request.bytes();
     let start = bytes.len();
-    bytes.try_reserve(want).map_err(|_| ENOMEM)?;
+    bytes.reserve_fallibly(want).map_err(|_| ENOMEM)?;
     bytes.resize(start + want, 0);
     let n = from.take(&mut bytes[start..])?;
     bytes.truncate(start + n);

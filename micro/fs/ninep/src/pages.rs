@@ -8,6 +8,7 @@ use crate::node::Node;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
@@ -91,7 +92,7 @@ impl NinePages {
                 let room = usize::try_from(next * PAGE - offset).unwrap_or(usize::MAX).min(to.remaining());
                 let mut buffer = Vec::new();
                 let room = room.min(fid.client().io_limit() as usize);
-                buffer.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+                buffer.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
                 buffer.resize(room, 0);
                 let n = read_once(fid, offset, &mut Sink::kernel(&mut buffer))?;
                 to.put(&buffer[..n])
@@ -135,7 +136,7 @@ impl NinePages {
         let first = index - index % CLUSTER;
         let mut bytes = Vec::new();
         let room = (CLUSTER * PAGE) as usize;
-        bytes.try_reserve_exact(room).map_err(|_| ENOMEM)?;
+        bytes.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
         bytes.resize(room, 0);
         let mut filled = 0;
         // A short answer in front of the wanted page is asked again; behind it what came is enough.

@@ -3,6 +3,7 @@
 
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::collections::VecDeque;
+use api_alloc::Reserve;
 use api_mem::Frame;
 
 /// A run of bytes inside one page.
@@ -60,7 +61,7 @@ impl Buffer {
             last.end += n;
             return Ok(());
         }
-        if self.segments.try_reserve(1).is_err() {
+        if self.segments.reserve_fallibly(1).is_err() {
             self.length -= n;
             return Err(ENOMEM);
         }

@@ -3,6 +3,7 @@
 
 use abi::{Result, errno::ENOMEM};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::Sink;
 use core::fmt;
 
@@ -54,7 +55,7 @@ impl Output {
     pub fn add(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             if self.pieces.last().is_none_or(|piece| piece.len() == PIECE) {
-                self.pieces.try_reserve(1).map_err(|_| ENOMEM)?;
+                self.pieces.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 self.pieces.push(Vec::new());
             }
             let Some(piece) = self.pieces.last_mut() else { return Err(ENOMEM) };
@@ -63,7 +64,7 @@ impl Output {
             if room < now.len() {
                 // Most texts are short: a piece grows by doubling.
                 let more = now.len().max(piece.len().min(PIECE - piece.len()));
-                piece.try_reserve_exact(more).map_err(|_| ENOMEM)?;
+                piece.reserve_exact_fallibly(more).map_err(|_| ENOMEM)?;
             }
             piece.extend_from_slice(now);
             self.length += now.len() as u64;

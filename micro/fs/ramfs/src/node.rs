@@ -10,6 +10,7 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Acl, AclKind, DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Timespec};
 use api_lock::SpinLock;
 use core::any::Any;
@@ -40,7 +41,7 @@ type Xattrs = Map<Vec<u8>, Vec<u8>>;
 /// `ENOMEM` when there is no memory for it.
 fn copy_of(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOMEM)?;
     copy.extend_from_slice(bytes);
     Ok(copy)
 }
@@ -650,7 +651,7 @@ impl Inode for Node {
     fn list(&self, from: u64, most: usize) -> Result<Vec<DirEntry>> {
         let entries = self.with_names(|directory| {
             let mut out = Vec::new();
-            out.try_reserve(most.min(directory.len())).map_err(|_| ENOMEM)?;
+            out.reserve_fallibly(most.min(directory.len())).map_err(|_| ENOMEM)?;
             for (next, named) in directory.behind(from).take(most) {
                 let (inode, kind) = match &named.child {
                     Child::Node(node) => (node.number, node.kind),
@@ -730,7 +731,7 @@ impl Inode for Node {
             lists.clone().map(|(name, _)| *name).chain(others)
         };
         let length = names().map(|name| name.len() + 1).sum();
-        out.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+        out.reserve_exact_fallibly(length).map_err(|_| ENOMEM)?;
         for name in names() {
             out.extend_from_slice(name);
             out.push(0);

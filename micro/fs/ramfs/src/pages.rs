@@ -4,6 +4,7 @@
 
 use abi::{Result, errno::ENOMEM};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_mem::Frame;
 
 const BITS: u32 = 6;
@@ -25,7 +26,7 @@ pub struct Pages {
 
 fn node() -> Result<Vec<Slot>> {
     let mut ways = Vec::new();
-    ways.try_reserve_exact(WAYS).map_err(|_| ENOMEM)?;
+    ways.reserve_exact_fallibly(WAYS).map_err(|_| ENOMEM)?;
     ways.extend((0..WAYS).map(|_| Slot::Empty));
     Ok(ways)
 }

@@ -8,6 +8,7 @@ use crate::Dentry;
 use abi::{Result, errno::ENOMEM};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::Inode;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -56,7 +57,7 @@ pub fn key(inode: &Arc<dyn Inode>) -> Result<Key> {
 pub fn add(key: Key, watch: Weak<dyn Watch>) -> Result<()> {
     let mut watches = WATCHES.lock();
     let list = watches.entry(key).or_default();
-    list.try_reserve(1).map_err(|_| ENOMEM)?;
+    list.reserve_fallibly(1).map_err(|_| ENOMEM)?;
     list.push(watch);
     COUNT.fetch_add(1, Ordering::Relaxed);
     Ok(())

@@ -23,6 +23,7 @@ use crate::fork::Written;
 use crate::{PAGE, USER_END};
 use abi::Result;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::MOST_CPUS;
@@ -311,7 +312,7 @@ impl Mirror {
             let count = runs.len();
             let new = Run { address, physical: page.physical, length: PAGE, rights: page.rights };
             if !runs.last_mut().is_some_and(|run| run.extend(&new)) {
-                match count >= most || runs.try_reserve(1).is_err() {
+                match count >= most || runs.reserve_fallibly(1).is_err() {
                     true => too_many = true,
                     false => runs.push(new),
                 }

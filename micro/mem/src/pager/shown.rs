@@ -9,6 +9,7 @@
 
 use crate::{PAGE, Rights};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// `length` bytes of memory from `physical` on at `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +141,7 @@ impl Shown {
         }
         // All of its memory at once, with room for the pieces that are left: it never moves.
         let is_too_long = self.runs.len() - (behind - first) + count > Self::MOST;
-        if is_too_long || self.runs.try_reserve_exact(Self::MOST - self.runs.len()).is_err() {
+        if is_too_long || self.runs.reserve_exact_fallibly(Self::MOST - self.runs.len()).is_err() {
             return self.lose();
         }
         self.runs.splice(first..behind, pieces[..count].iter().copied());

@@ -9,6 +9,7 @@ use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_netdev::{
     BUFFER_SIZE, Buffer, Checksum, Fragment, HEADROOM, Incoming, Info, NetDevice, Outgoing, Segmentation,
 };
@@ -149,7 +150,7 @@ impl Ip {
     /// Takes a buffer back.
     pub fn recycle(&mut self, buffer: Buffer) {
         let is_wanted = buffer.size() == BUFFER_SIZE && self.pool.len() < MOST_POOLED;
-        if is_wanted && self.pool.try_reserve(1).is_ok() {
+        if is_wanted && self.pool.reserve_fallibly(1).is_ok() {
             self.pool.push(buffer);
         }
     }
@@ -361,7 +362,7 @@ impl Ip {
                 first.append(f.bytes());
             });
         }
-        if self.loopback.try_reserve(1).is_err() {
+        if self.loopback.reserve_fallibly(1).is_err() {
             return self.recycle(first);
         }
         self.statistics.looped_packets += 1;
@@ -398,7 +399,7 @@ impl Ip {
     }
 
     fn enqueue(&mut self, packet: Outgoing) {
-        if self.queue.len() >= MOST_QUEUED || self.queue.try_reserve(1).is_err() {
+        if self.queue.len() >= MOST_QUEUED || self.queue.reserve_fallibly(1).is_err() {
             self.statistics.send_drops += 1;
             self.recycle(packet.head);
             return;

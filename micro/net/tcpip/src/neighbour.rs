@@ -6,6 +6,7 @@ use crate::table::Table;
 use crate::wire::Mac;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_netdev::Outgoing;
 use core::net::Ipv4Addr;
 
@@ -89,7 +90,7 @@ impl Neighbours {
                 }
             }
             State::Incomplete { tries, waiting } => {
-                if waiting.len() < MOST_WAITING {
+                if waiting.len() < MOST_WAITING && waiting.reserve_fallibly(1).is_ok() {
                     waiting.push_back(packet);
                 }
                 if *tries == 0 {

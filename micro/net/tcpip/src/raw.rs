@@ -11,6 +11,7 @@ use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_socket::settings;
 use core::net::Ipv4Addr;
 
@@ -151,13 +152,14 @@ impl Raw {
 
     /// A packet came in: every socket that wants it gets a copy. False when nobody did.
     pub fn input(&mut self, header: &Ipv4, payload: &[u8], wakes: &mut Wakes) -> bool {
-        let ids: Vec<Id> =
-            self.sockets.iter().filter(|(_, s)| s.wants(header, payload)).map(|(id, _)| id).collect();
-        for id in &ids {
-            let Some(socket) = self.sockets.get_mut(*id) else { continue };
+        let mut is_wanted = false;
+        for index in 0..self.sockets.places() {
+            let socket = self.sockets.id_at(index).and_then(|id| self.sockets.get_mut(id));
+            let Some(socket) = socket.filter(|socket| socket.wants(header, payload)) else { continue };
+            is_wanted = true;
             let mut bytes = Vec::new();
             let with_header = if socket.ping.is_none() { wire::IPV4 } else { 0 };
-            if bytes.try_reserve_exact(with_header + payload.len()).is_err() {
+            if bytes.reserve_exact_fallibly(with_header + payload.len()).is_err() {
                 continue;
             }
             bytes.resize(with_header, 0);
@@ -169,13 +171,13 @@ impl Raw {
             let (from, to, ttl, tos) = (header.source, header.destination, header.ttl, header.tos);
             let packet = Packet { from, to, ttl, tos, bytes };
             let fits = socket.memory + packet.memory() <= socket.receive_buffer;
-            if fits && socket.queue.try_reserve(1).is_ok() {
+            if fits && socket.queue.reserve_fallibly(1).is_ok() && wakes.reserve_fallibly(1).is_ok() {
                 socket.memory += packet.memory();
                 socket.queue.push_back(packet);
                 wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
             }
         }
-        !ids.is_empty()
+        is_wanted
     }
 
     /// Sends one packet.
@@ -230,7 +232,7 @@ impl Raw {
         }
         let number = self.sockets.get(id).and_then(|s| s.ping).unwrap_or(0);
         let mut message = Vec::new();
-        message.try_reserve_exact(bytes.len()).map_err(|_| ENOBUFS)?;
+        message.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
         message.extend_from_slice(bytes);
         message[2..4].fill(0);
         message[4..6].copy_from_slice(&number.to_be_bytes());

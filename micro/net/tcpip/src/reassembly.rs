@@ -5,6 +5,7 @@
 use crate::wire::Ipv4;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_netdev::Buffer;
 use core::net::Ipv4Addr;
 use ordered::Map;
@@ -56,6 +57,7 @@ impl Reassembly {
         let index = match self.datagrams.iter().position(|d| d.key == key) {
             Some(index) => index,
             None => {
+                self.datagrams.reserve_fallibly(1).ok()?;
                 let expires = now + TIMEOUT_NS;
                 let parts = Map::new();
                 self.datagrams.push_back(Datagram { key, expires, parts, bytes: 0, length: None });
@@ -79,7 +81,7 @@ impl Reassembly {
 }
 
 impl Datagram {
-    /// Whether it is complete now; an error for fragments that contradict each other.
+    /// Whether it is complete now; an error for fragments that contradict each other, and where there is no memory.
     fn insert(&mut self, header: &Ipv4, payload: &[u8]) -> Result<bool, ()> {
         let (start, end) = (header.fragment_offset, header.fragment_offset + payload.len());
         let before = self.parts.range(..=start).next_back().map(|(at, part)| at + part.len());
@@ -93,7 +95,11 @@ impl Datagram {
         if self.length.is_some_and(|length| end > length) {
             return Err(());
         }
-        self.parts.insert(start, payload.into());
+        let mut part = Vec::new();
+        // Without memory for a fragment the datagram is lost.
+        part.reserve_exact_fallibly(payload.len()).map_err(|_| ())?;
+        part.extend_from_slice(payload);
+        self.parts.insert_fallibly(start, part).map_err(|_| ())?;
         self.bytes += payload.len();
         Ok(self.length == Some(self.bytes))
     }

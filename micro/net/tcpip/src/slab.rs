@@ -105,6 +105,17 @@ impl<T> Slab<T> {
         self.len() == 0
     }
 
+    /// Objects have the numbers of places below this.
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The object at a place.
+    pub fn id_at(&self, index: usize) -> Option<Id> {
+        let slot = self.slots.get(index).filter(|slot| slot.value.is_some())?;
+        Some(Id { index: index as u32, generation: slot.generation })
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let id = Id { index: index as u32, generation: slot.generation };

@@ -7,6 +7,7 @@
 use crate::hash::Keyed;
 use abi::{Result, errno::ENOBUFS};
 use alloc::vec::Vec;
+use api_alloc::attempt;
 use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -60,7 +61,7 @@ impl<K: Hash + Eq, V> Table<K, V> {
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> Result<&mut V> {
         let (keyed, hash) = (self.key, self.key.hash_one(&key));
         let part = &mut self.parts[Self::part(hash)];
-        part.try_reserve(1, |(k, _)| keyed.hash_one(k)).map_err(|_| ENOBUFS)?;
+        attempt(|| part.try_reserve(1, |(k, _)| keyed.hash_one(k))).map_err(|_| ENOBUFS)?;
         let entry = part.entry(hash, |(k, _)| *k == key, |(k, _)| keyed.hash_one(k));
         if matches!(entry, Entry::Vacant(_)) {
             self.length += 1;
@@ -72,7 +73,7 @@ impl<K: Hash + Eq, V> Table<K, V> {
     pub fn insert(&mut self, key: K, value: V) -> Result<()> {
         let (keyed, hash) = (self.key, self.key.hash_one(&key));
         let part = &mut self.parts[Self::part(hash)];
-        part.try_reserve(1, |(k, _)| keyed.hash_one(k)).map_err(|_| ENOBUFS)?;
+        attempt(|| part.try_reserve(1, |(k, _)| keyed.hash_one(k))).map_err(|_| ENOBUFS)?;
         match part.entry(hash, |(k, _)| *k == key, |(k, _)| keyed.hash_one(k)) {
             Entry::Occupied(mut entry) => entry.get_mut().1 = value,
             Entry::Vacant(entry) => {

@@ -13,6 +13,7 @@ use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::{NoMemory, Reserve};
 use api_fs::Timespec;
 use api_netdev::{Buffer, Incoming};
 use api_socket::settings::{self, local_ports};
@@ -221,7 +222,7 @@ impl Udp {
         };
         let local = SocketAddrV4::new(*address.ip(), port);
         let ids = self.ports.get_or_insert_with(port, Vec::new)?;
-        ids.try_reserve(1).map_err(|_| ENOBUFS)?;
+        ids.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
         ids.push(id);
         self.socket(id)?.local = Some(local);
         Ok(local)
@@ -249,11 +250,11 @@ impl Udp {
         if socket.groups.len() >= MAX_MEMBERSHIPS {
             return Err(ENOBUFS);
         }
-        socket.groups.try_reserve(1).map_err(|_| ENOMEM)?;
+        socket.groups.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         match self.groups.iter_mut().find(|(g, i, _)| (*g, *i) == (group, interface)) {
             Some((.., members)) => *members += 1,
             None => {
-                self.groups.try_reserve(1).map_err(|_| ENOMEM)?;
+                self.groups.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 self.groups.push((group, interface, 1));
             }
         }
@@ -414,7 +415,10 @@ impl Udp {
         let from = SocketAddrV4::new(header.source, udp.source);
         let to = SocketAddrV4::new(header.destination, udp.destination);
         let everybody = header.destination.is_multicast() || ip.is_broadcast(header.destination);
-        let targets = self.targets(from, to, everybody);
+        let Ok(targets) = self.targets(from, to, everybody) else {
+            ip.recycle_packet(packet);
+            return true;
+        };
         let Some((first, others)) = targets.split_first() else {
             ip.recycle_packet(packet);
             return everybody;
@@ -430,14 +434,19 @@ impl Udp {
         true
     }
 
-    /// The sockets a datagram is for: of a unicast one the best match.
-    fn targets(&self, from: SocketAddrV4, to: SocketAddrV4, everybody: bool) -> Vec<Id> {
+    /// The sockets a datagram is for: of a unicast one the best match. Without memory to say so the datagram is lost.
+    fn targets(
+        &self,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        everybody: bool,
+    ) -> core::result::Result<Vec<Id>, NoMemory> {
         // A group is heard once any socket is in it, by every socket bound there (Linux' IP_MULTICAST_ALL). What comes from a
         // loopback address came by that interface.
         let interface = if from.ip().is_loopback() { LOOPBACK } else { ETHERNET };
         let is_heard = || self.groups.iter().any(|(g, i, _)| (g, *i) == (to.ip(), interface));
         if to.ip().is_multicast() && !is_heard() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mut best: Vec<Id> = Vec::new();
         let mut best_score = 0;
@@ -459,6 +468,7 @@ impl Udp {
                 Some(_) => continue,
                 None => {}
             }
+            best.reserve_fallibly(1)?;
             if everybody {
                 best.push(*id);
             } else if score > best_score {
@@ -476,13 +486,13 @@ impl Udp {
             best.clear();
             best.push(chosen);
         }
-        best
+        Ok(best)
     }
 
     fn deliver(&mut self, ip: &mut Ip, id: Id, mut datagram: Datagram, wakes: &mut Wakes) {
         let Some(socket) = self.sockets.get_mut(id) else { return ip.recycle_packet(datagram.data) };
         let is_full = socket.memory + datagram.memory() > socket.receive_buffer.max(4096);
-        if is_full || socket.queue.try_reserve(1).is_err() {
+        if is_full || socket.queue.reserve_fallibly(1).is_err() || wakes.reserve_fallibly(1).is_err() {
             socket.drops = socket.drops.wrapping_add(1);
             return ip.recycle_packet(datagram.data);
         }
@@ -499,9 +509,13 @@ impl Udp {
         let port = |at: usize| u16::from_be_bytes([quoted.transport[at], quoted.transport[at + 1]]);
         let local = SocketAddrV4::new(quoted.source, port(0));
         let to = SocketAddrV4::new(quoted.destination, port(2));
-        for id in self.targets(to, local, false) {
+        for id in self.targets(to, local, false).unwrap_or_default() {
             let Some(socket) = self.sockets.get_mut(id) else { continue };
-            if socket.receive_errors && socket.failures.len() < MOST_ERRORS {
+            if wakes.reserve_fallibly(1).is_err() {
+                continue;
+            }
+            let has_room = socket.failures.len() < MOST_ERRORS;
+            if socket.receive_errors && has_room && socket.failures.reserve_fallibly(1).is_ok() {
                 let (kind, code, from) = (quoted.kind, quoted.code, quoted.from);
                 let data = quoted.data.clone();
                 socket.failures.push_back(Failure { errno, kind, code, from, to, data });

@@ -84,7 +84,8 @@ impl<K: Copy> Wheel<K> {
         next.map(|tick| tick * TICK_NS)
     }
 
-    /// Moves on to `now` and appends what fired, with the tick it was set for.
+    /// Moves on to `now` and appends what fired, with the tick it was set for. Where `fired` finds no memory the wheel stays
+    /// behind with what did not fit, and [`Wheel::next_ns`] is in the past.
     pub fn expire(&mut self, now_ns: u64, fired: &mut SegmentedVec<(u64, K)>) {
         let now = now_ns / TICK_NS;
         while self.tick < now {
@@ -95,7 +96,9 @@ impl<K: Copy> Wheel<K> {
                 let shift = BITS * level as u32;
                 if next & ((1 << shift) - 1) == 0 {
                     let slot = (next >> shift) as usize % SLOTS;
-                    self.cascade(level, slot, fired);
+                    if !self.cascade(level, slot, fired) {
+                        return self.stay_behind(next);
+                    }
                 }
             }
             let slot = next as usize % SLOTS;
@@ -106,25 +109,48 @@ impl<K: Copy> Wheel<K> {
                     core::mem::swap(fired, &mut entries);
                 }
                 while let Some(entry) = entries.pop() {
-                    let _ = fired.push(entry);
+                    if fired.push(entry).is_err() {
+                        self.put_back(slot, entries, entry);
+                        return self.stay_behind(next);
+                    }
                 }
             }
         }
         self.next_ns = self.find_next_ns();
     }
 
-    fn cascade(&mut self, level: usize, slot: usize, fired: &mut SegmentedVec<(u64, K)>) {
+    /// The rest of a slot that was being emptied; `entry` came from it last, so there is room for it.
+    #[cold]
+    fn put_back(&mut self, index: usize, mut entries: SegmentedVec<(u64, K)>, entry: (u64, K)) {
+        let is_back = entries.push(entry).is_ok();
+        debug_assert!(is_back, "its place is still there");
+        self.slots[index] = entries;
+        self.occupied[index / SLOTS] |= 1 << (index % SLOTS);
+    }
+
+    /// The work of the tick `next` is not done: it comes again.
+    #[cold]
+    fn stay_behind(&mut self, next: u64) {
+        self.tick = next - 1;
+        self.next_ns = self.find_next_ns();
+    }
+
+    /// Empties a slot into the levels below; false when there is no memory for that.
+    fn cascade(&mut self, level: usize, slot: usize, fired: &mut SegmentedVec<(u64, K)>) -> bool {
         if self.occupied[level] >> slot & 1 == 0 {
-            return;
+            return true;
         }
         self.occupied[level] &= !(1 << slot);
         let mut entries = core::mem::take(&mut self.slots[level * SLOTS + slot]);
         while let Some((tick, key)) = entries.pop() {
             // What finds no memory on its way down fires now: an owner sets its timer again.
-            if tick <= self.tick || !self.insert(tick, key) {
-                let _ = fired.push((tick, key));
+            let is_kept = tick > self.tick && self.insert(tick, key);
+            if !is_kept && fired.push((tick, key)).is_err() {
+                self.put_back(level * SLOTS + slot, entries, (tick, key));
+                return false;
             }
         }
+        true
     }
 }
 

@@ -15,6 +15,7 @@ use crate::socket::UnixSocket;
 use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_socket::{Rights, Socket};
 use core::any::Any;
@@ -95,7 +96,7 @@ pub fn note(target: &Arc<UnixSocket>, rights: Option<&Rights>) -> Result<()> {
             holders.list.retain(is_holder);
             holders.prune_at = 2 * holders.list.len() + 16;
         }
-        holders.list.try_reserve(1).map_err(|_| ENOMEM)?;
+        holders.list.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         holders.list.push(Arc::downgrade(target));
         set(&target.flight.is_listed);
     }
@@ -152,14 +153,14 @@ struct Graph {
 
 impl Graph {
     fn add_vertex(&mut self) -> Result<()> {
-        self.vertices.try_reserve(1).map_err(|_| ENOMEM)?;
+        self.vertices.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         self.vertices.push(Vertex::default());
         Ok(())
     }
 
     /// The queue of `from` has a descriptor of `to`, which has `handles` handles in all.
     fn add_edge(&mut self, from: usize, to: usize, handles: usize) -> Result<()> {
-        self.edges.try_reserve(1).map_err(|_| ENOMEM)?;
+        self.edges.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         self.edges.push((from as u32, to as u32));
         self.vertices[from].holds = true;
         let held = &mut self.vertices[to];
@@ -171,7 +172,7 @@ impl Graph {
     /// Marks what can be reached from outside of the queues.
     fn reach(&mut self) -> Result<()> {
         let mut todo = Vec::new();
-        todo.try_reserve_exact(self.vertices.len()).map_err(|_| ENOMEM)?;
+        todo.reserve_exact_fallibly(self.vertices.len()).map_err(|_| ENOMEM)?;
         self.edges.sort_unstable();
         for (number, vertex) in self.vertices.iter_mut().enumerate() {
             if vertex.is_reached || vertex.queued == 0 || vertex.handles > vertex.queued {
@@ -215,7 +216,7 @@ impl Search {
             return Ok(number);
         }
         let socket = socket.me.upgrade().ok_or(EBADF)?;
-        self.sockets.try_reserve(1).map_err(|_| ENOMEM)?;
+        self.sockets.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         self.graph.add_vertex()?;
         self.sockets.push(socket.clone());
         socket.flight.number.store(self.sockets.len(), Ordering::Relaxed);
@@ -241,11 +242,11 @@ impl Search {
         {
             let mut all = HOLDERS.lock();
             all.list.retain(is_holder);
-            holders.try_reserve_exact(all.list.len()).map_err(|_| ENOMEM)?;
+            holders.reserve_exact_fallibly(all.list.len()).map_err(|_| ENOMEM)?;
             holders.extend(all.list.iter().filter_map(Weak::upgrade));
         }
-        self.holders.try_reserve_exact(holders.len()).map_err(|_| ENOMEM)?;
-        self.queues.try_reserve_exact(holders.len()).map_err(|_| ENOMEM)?;
+        self.holders.reserve_exact_fallibly(holders.len()).map_err(|_| ENOMEM)?;
+        self.queues.reserve_exact_fallibly(holders.len()).map_err(|_| ENOMEM)?;
         for holder in holders {
             let owner = self.number(&owner_of(&holder))?;
             self.holders.push((holder, owner));

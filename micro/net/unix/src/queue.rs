@@ -5,6 +5,7 @@ use crate::socket::UnixSocket;
 use alloc::collections::VecDeque;
 use alloc::sync::Weak;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_socket::{Address, Credentials, Rights};
 
 /// Small writes of a stream are put together up to here.
@@ -82,7 +83,7 @@ impl Queue {
 
     /// Appends a message; gives it back when there is no memory for it.
     pub fn push(&mut self, message: Message) -> Option<Message> {
-        if self.messages.try_reserve(1).is_err() {
+        if self.messages.reserve_fallibly(1).is_err() {
             return Some(message);
         }
         self.bytes += message.rest().len();
@@ -97,7 +98,7 @@ impl Queue {
             && last.rights.is_none()
             && last.credentials == message.credentials
             && last.bytes.len() + message.bytes.len() <= GATHER
-            && last.bytes.try_reserve(message.bytes.len()).is_ok()
+            && last.bytes.reserve_fallibly(message.bytes.len()).is_ok()
         {
             last.bytes.extend_from_slice(&message.bytes);
             last.charge.weight += core::mem::take(&mut message.charge.weight);

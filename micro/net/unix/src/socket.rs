@@ -10,6 +10,7 @@ use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -336,7 +337,7 @@ impl Socket for UnixSocket {
             if listening.ready.len() > listening.backlog {
                 return Err(EAGAIN);
             }
-            listening.ready.try_reserve(1).map_err(|_| ENOMEM)?;
+            listening.ready.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             (listening.credentials, name)
         };
         let child = UnixSocket::new(self.kind, credentials);

@@ -8,6 +8,7 @@ use crate::paths::{
 use abi::errno::*;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{File, FileType};
 use api_overlay::{Command, Completes, Failure, Outcome, Session, Stream, manual};
 use vfs::{Dentry, ops};
@@ -74,7 +75,7 @@ fn cat(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
 
 fn buffer() -> Result<Vec<u8>, Failure> {
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(PIECE).map_err(|_| Failure::new("").errno(ENOMEM))?;
+    buffer.reserve_exact_fallibly(PIECE).map_err(|_| Failure::new("").errno(ENOMEM))?;
     buffer.resize(PIECE, 0);
     Ok(buffer)
 }

@@ -14,6 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{FileType, Stat};
 use api_overlay::{Command, Completes, Failure, Outcome, Session, Stop, Stream, manual};
 use vfs::{Credentials, Dentry, Walk};
@@ -49,7 +50,7 @@ fn export(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
     let who = Credentials::root();
     let mut buffer = Vec::new();
     if !options.has(b'l') {
-        buffer.try_reserve_exact(PIECE).map_err(|_| Failure::new("").errno(ENOMEM))?;
+        buffer.reserve_exact_fallibly(PIECE).map_err(|_| Failure::new("").errno(ENOMEM))?;
         buffer.resize(PIECE, 0);
     }
     let device = root.inode().stat().map_err(failed(b"/"))?.device;

@@ -11,6 +11,7 @@ use crate::scan::{Slot, kinds::*, place, relocated, width};
 use crate::symbols::{Made, Target};
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_overlay::sort;
 
 impl Plan<'_> {
@@ -311,7 +312,7 @@ impl Maker<'_, '_> {
                 if !defined || symbol.name.is_empty() {
                     continue;
                 }
-                out.try_reserve(1).map_err(|_| Error::memory("the symbols"))?;
+                out.reserve_fallibly(1).map_err(|_| Error::memory("the symbols"))?;
                 let (address, size) = (self.address(target), symbol.size);
                 out.push(Symbol { name: Shown(symbol.name).to_string(), address, size });
             }

@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::fmt::format;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::fmt;
 
 /// Why objects cannot be linked: one line for the user that begins with the object's name.
@@ -61,6 +62,6 @@ impl fmt::Display for Shown<'_> {
 /// A vector with room for `count`, or an error instead of the end of the kernel.
 pub(crate) fn with_room<T>(count: usize, what: &str) -> Result<Vec<T>> {
     let mut out = Vec::new();
-    out.try_reserve_exact(count).map_err(|_| Error::memory(what))?;
+    out.reserve_exact_fallibly(count).map_err(|_| Error::memory(what))?;
     Ok(out)
 }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result, Shown};
 use crate::symbols::{Made, Symbols, Target};
 use alloc::format;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_overlay::sort;
 
 /// Relocation types (AMD64 supplement, table 4.10).
@@ -172,7 +173,7 @@ pub fn scan(objects: &[Object<'_>], symbols: &Symbols) -> Result<Needs> {
                 match target {
                     _ if relocation.kind == NONE => {}
                     Target::Missing => {
-                        missing.try_reserve(1).map_err(|_| Error::memory("the symbols"))?;
+                        missing.reserve_fallibly(1).map_err(|_| Error::memory("the symbols"))?;
                         missing.push((name, object.sections[section].name));
                     }
                     Target::Gone => {
@@ -214,7 +215,7 @@ impl Needs {
     fn slot(&mut self, slot: Slot) -> Result<()> {
         // Neighbouring relocations often want the same.
         if self.slots.last().is_none_or(|(last, _)| *last != slot) {
-            self.slots.try_reserve(1).map_err(|_| Error::memory("the offset table"))?;
+            self.slots.reserve_fallibly(1).map_err(|_| Error::memory("the offset table"))?;
             self.slots.push((slot, 0));
         }
         Ok(())
@@ -222,7 +223,7 @@ impl Needs {
 
     fn stub(&mut self, symbols: &Symbols, target: Target) -> Result<()> {
         if self.stubs.last() != Some(&target) {
-            self.stubs.try_reserve(1).map_err(|_| Error::memory("the stubs"))?;
+            self.stubs.reserve_fallibly(1).map_err(|_| Error::memory("the stubs"))?;
             self.stubs.push(target);
         }
         match symbols.definition(target) {

@@ -6,6 +6,7 @@ use crate::error::{Error, Result, Shown, with_room};
 use crate::{CALL_EXIT, CALL_SMASHED, Definition, OBJECTS_MOST, Resolver};
 use alloc::format;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_overlay::sort;
 
 /// What a relocation refers to.
@@ -102,7 +103,7 @@ impl Symbols {
             for (index, symbol) in object.symbols.iter().enumerate() {
                 targets.push(symbols.own(objects, number, symbol));
                 if symbol.binding != STB_LOCAL && !symbol.name.is_empty() {
-                    globals.try_reserve(1).map_err(|_| Error::memory("the symbols"))?;
+                    globals.reserve_fallibly(1).map_err(|_| Error::memory("the symbols"))?;
                     globals.push(Global { name: symbol.name, object: number as u16, symbol: index as u32 });
                 }
             }
@@ -171,7 +172,7 @@ impl Symbols {
                 let what = format!("malformed: common symbol {}", Shown(name));
                 return Err(Error::new(objects[mentions[0].object as usize].name, what));
             }
-            self.commons.try_reserve(1).map_err(|_| Error::memory("the symbols"))?;
+            self.commons.reserve_fallibly(1).map_err(|_| Error::memory("the symbols"))?;
             self.commons.push(Common { size, align });
             return Ok(Target::Common(self.commons.len() as u32 - 1));
         }
@@ -187,7 +188,7 @@ impl Symbols {
             _ => resolver.resolve(name),
         };
         if let Some(definition) = definition {
-            self.externals.try_reserve(1).map_err(|_| Error::memory("the symbols"))?;
+            self.externals.reserve_fallibly(1).map_err(|_| Error::memory("the symbols"))?;
             self.externals.push(definition);
             return Ok(Target::External(self.externals.len() as u32 - 1));
         }

@@ -11,6 +11,7 @@ use crate::run::{Console, Outcome, Run};
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_plat::{Entry, Frame};
 use api_user::{UserPtr, write_bytes};
 use overlay_link::{CALL_EXIT, CALL_SMASHED};
@@ -164,7 +165,7 @@ fn allocate(run: &Run, size: u64, attributes: u64) -> Result<u64> {
     drop(heap);
     let arena = Block::new(size.max(ARENA))?;
     heap = run.heap.lock();
-    heap.arenas.try_reserve(1).map_err(|_| ENOMEM)?;
+    heap.arenas.reserve_fallibly(1).map_err(|_| ENOMEM)?;
     heap.heap.add(arena.start, arena.length);
     heap.arenas.push(arena);
     heap.heap.take(size).ok_or(ENOMEM)

@@ -10,6 +10,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Value, manual};
 use overlay_commands::paths::{self, O_RDONLY, OVERLAY, Tree};
 use overlay_link::OBJECT_MOST;
@@ -181,7 +182,7 @@ fn read_object(session: &dyn Session, path: &[u8]) -> Result<Object, Failure> {
         if bytes.len() > OBJECT_MOST {
             break;
         }
-        bytes.try_reserve(count).map_err(|_| about(path)(ENOMEM))?;
+        bytes.reserve_fallibly(count).map_err(|_| about(path)(ENOMEM))?;
         bytes.extend_from_slice(&piece[..count]);
         session.checkpoint()?;
     }
@@ -314,7 +315,7 @@ fn receive(session: &dyn Session, path: &[u8], size: u64, ahead: &mut Vec<u8>) -
     let size = size as usize;
     let mut bytes = core::mem::take(ahead);
     let no_room = |_| Failure::about(path).errno(ENOMEM).code(Failure::REFUSED);
-    bytes.try_reserve(size + PIECE).map_err(no_room)?;
+    bytes.reserve_fallibly(size + PIECE).map_err(no_room)?;
     let mut piece = vec![0; PIECE];
     while bytes.len() < size {
         let count = session.read(&mut piece)?;

@@ -6,6 +6,7 @@ use crate::run::Run;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{File, FileType, Sink, Source, Timespec};
 use api_user::UserPtr;
 use overlay_commands::paths::Tree;
@@ -61,7 +62,7 @@ pub fn open(run: &Run, name: u64, flags: u64, permissions: u64) -> Result<u64> {
         Some(index) => index,
         None if files.0.len() == MOST => return Err(EMFILE),
         None => {
-            files.0.try_reserve(1).map_err(|_| ENOMEM)?;
+            files.0.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             files.0.push(None);
             files.0.len() - 1
         }

@@ -3,6 +3,7 @@
 //! should not, the heap stays whole, and what it frees twice is noticed.
 
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// Multiple of every block.
 const GRAIN: u64 = 16;
@@ -42,8 +43,8 @@ impl Heap {
         let size = size.max(1).checked_next_multiple_of(GRAIN)?;
         // Room for what happens to it later, too: giving it back must not fail.
         if self.used.len() == BLOCKS_MOST
-            || self.used.try_reserve(1).is_err()
-            || self.free.try_reserve(self.used.len() + 2).is_err()
+            || self.used.reserve_fallibly(1).is_err()
+            || self.free.reserve_fallibly(self.used.len() + 2).is_err()
         {
             return None;
         }

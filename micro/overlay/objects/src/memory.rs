@@ -5,6 +5,7 @@
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_plat::domain::{self, REGION};
 use mem::{Place, Request, Rights, Space};
@@ -122,7 +123,7 @@ fn reserve(from: u64, length: u64) -> Result<u64> {
     if at + length + GUARD > REGION.end {
         return Err(ENOMEM);
     }
-    blocks.try_reserve(1).map_err(|_| ENOMEM)?;
+    blocks.reserve_fallibly(1).map_err(|_| ENOMEM)?;
     blocks.insert(index, (at, length));
     Ok(at)
 }

@@ -7,6 +7,7 @@ use abi::errno::*;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_overlay::{Failure, Session, Stop, Stream};
 use core::cell::{Cell, RefCell};
 
@@ -46,7 +47,7 @@ impl Input {
             return Ok(Ok(core::mem::replace(&mut *before, rest)));
         }
         let mut buffer = Vec::new();
-        if buffer.try_reserve_exact(length).is_err() {
+        if buffer.reserve_exact_fallibly(length).is_err() {
             return Ok(Err(ENOMEM));
         }
         buffer.resize(length, 0);

@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual};
 use api_probes::Kind;
 use bpf::maps::{Kind as MapKind, Map};
@@ -133,7 +134,7 @@ fn attach(session: &dyn Session, name: &str) -> Result<Arc<Loaded>, Failure> {
         if n == 0 {
             break;
         }
-        if package.len() + n > MOST_BYTES || package.try_reserve(n).is_err() {
+        if package.len() + n > MOST_BYTES || package.reserve_fallibly(n).is_err() {
             return Err(Failure::new(name).because("a package of more than 4 MiB"));
         }
         package.extend_from_slice(&piece[..n]);

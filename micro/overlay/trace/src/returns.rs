@@ -11,6 +11,7 @@ use crate::peek;
 use crate::sites::{self, Site};
 use abi::{Result, errno::ENOMEM};
 use alloc::{string::String, vec::Vec};
+use api_alloc::Reserve;
 use api_plat::PROCESS;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
@@ -38,7 +39,7 @@ static BACK: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 pub fn prepare() -> Result<()> {
     if RECORD.load(Relaxed).is_null() {
         let mut records = Vec::new();
-        records.try_reserve_exact(RECORDS).map_err(|_| ENOMEM)?;
+        records.reserve_exact_fallibly(RECORDS).map_err(|_| ENOMEM)?;
         records.resize_with(RECORDS, Record::default);
         RECORD.store(records.leak().as_mut_ptr(), Relaxed);
     }

@@ -5,6 +5,7 @@
 use crate::{asm, fw_cfg::Device, paging};
 use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 
 /// The host's name of it.
@@ -20,7 +21,7 @@ fn unilith_plat_load_tools() -> Result<()> {
     }
     let count = (end - start) as usize / PAGE_SIZE;
     let mut frames = Vec::new();
-    frames.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+    frames.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
     Device::open()?.pages(NAME, count, &mut |frame| frames.push(frame))?;
     // Not held before: pages are made without locks.
     let mut is_there = IS_THERE.lock();

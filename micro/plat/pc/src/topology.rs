@@ -6,6 +6,7 @@
 //! where memory is.
 
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_plat::MOST_CPUS;
 
 /// Physical memory that may be read.
@@ -119,7 +120,7 @@ fn table(memory: &impl Physical, address: u64, signature: &[u8]) -> Result<Optio
         return Err("a table of ACPI has a length that cannot be");
     }
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| "there is no memory for ACPI's tables")?;
+    bytes.reserve_exact_fallibly(length).map_err(|_| "there is no memory for ACPI's tables")?;
     bytes.resize(length, 0);
     if !memory.read(address, &mut bytes) {
         return Err("a table of ACPI is longer than the memory it is in");
@@ -226,7 +227,9 @@ fn processors_of_mp(memory: &impl Physical, pointer: u64) -> Result<Identities> 
         return Err("the table of processors (MP) has a length that cannot be");
     }
     let mut table = Vec::new();
-    table.try_reserve_exact(length).map_err(|_| "there is no memory for the table of processors (MP)")?;
+    table
+        .reserve_exact_fallibly(length)
+        .map_err(|_| "there is no memory for the table of processors (MP)")?;
     table.resize(length, 0);
     if !memory.read(address.into(), &mut table) {
         return Err("the table of processors (MP) is longer than the memory it is in");

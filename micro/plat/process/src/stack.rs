@@ -7,6 +7,7 @@ use crate::host::{self, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use crate::{host_processes, memory};
 use abi::{PAGE_SIZE, Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_mem::{Frame, Pages};
 use api_plat::KernelStack;
@@ -163,8 +164,8 @@ impl Slots {
         }
         // Each slot is in one of these lists at most: returning one never needs memory.
         let room = self.fresh as usize + 1;
-        self.closed.try_reserve(room - self.closed.len()).map_err(|_| ENOMEM)?;
-        self.spare.try_reserve(room - self.spare.len()).map_err(|_| ENOMEM)?;
+        self.closed.reserve_fallibly(room - self.closed.len()).map_err(|_| ENOMEM)?;
+        self.spare.reserve_fallibly(room - self.spare.len()).map_err(|_| ENOMEM)?;
         self.fresh += 1;
         FRESH.store(self.fresh, Ordering::Relaxed);
         Ok(self.fresh - 1)

@@ -5,6 +5,7 @@ use crate::features::{features, set_fs_base};
 use crate::{asm, cpu};
 use abi::{Result, errno::ENOMEM};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_plat::{Context, FpuBlock, FpuState, Frame};
 use core::arch::x86_64::{_fxrstor64, _fxsave64};
 use core::mem::size_of;
@@ -62,7 +63,7 @@ const FCW: u16 = 0x37f;
 fn unilith_plat_new_fpu_state() -> Result<FpuState> {
     let blocks = features().xsave_size.div_ceil(size_of::<FpuBlock>());
     let mut state = Vec::new();
-    state.try_reserve_exact(blocks).map_err(|_| ENOMEM)?;
+    state.reserve_exact_fallibly(blocks).map_err(|_| ENOMEM)?;
     state.resize(blocks, FpuBlock([0; 64]));
     // The legacy area (Intel SDM volume 1, 10.5.1): FCW at 0, MXCSR at 24. The XSAVE header stays 0: every component
     // is in its initial state, and XRSTOR takes MXCSR from the area all the same.

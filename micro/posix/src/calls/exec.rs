@@ -16,6 +16,7 @@ use abi::{Result, errno::*};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::FileType;
 use api_plat::Frame;
 use api_user::UserPtr;
@@ -234,7 +235,7 @@ fn read_strings(array: UserPtr<u64>, room: &mut usize) -> Result<Vec<Vec<u8>>> {
         let string = UserPtr::<u8>::new(pointer).read_cstr(LONGEST_STRING, E2BIG).map_err(too_many)?;
         // The pointer counts too.
         *room = room.checked_sub(string.len() + 1 + size_of::<u64>()).ok_or(E2BIG)?;
-        strings.try_reserve(1).map_err(|_| E2BIG)?;
+        strings.reserve_fallibly(1).map_err(|_| E2BIG)?;
         strings.push(string);
     }
 }

@@ -9,6 +9,7 @@ use crate::{task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_sched::{WaitKey, Waiter};
 use api_user::{UserPtr, zeroed};
 use descriptors::Description;
@@ -125,7 +126,7 @@ fn read_pollfds(array: UserPtr<u64>, count: usize) -> Result<Vec<Watched>> {
         return Err(EINVAL);
     }
     let mut watched = Vec::new();
-    watched.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+    watched.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
     for i in 0..count as u64 {
         let raw = array.add(i).read()?;
         let (fd, events) = (raw as i32, (raw >> 32) as u16);

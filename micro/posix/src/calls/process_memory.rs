@@ -6,6 +6,7 @@ use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
 use crate::calls::identity::check_access;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_user::{Sink, Source, read_iovec};
 use mem::Space;
 
@@ -32,7 +33,7 @@ fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
     let space = process.space().ok_or(ESRCH)?;
     let (mut source, mut sink) = (Source::vectored(&here), Sink::vectored(&here));
     let mut page: Vec<u8> = Vec::new();
-    page.try_reserve_exact(PAGE_SIZE).map_err(|_| ENOMEM)?;
+    page.reserve_exact_fallibly(PAGE_SIZE).map_err(|_| ENOMEM)?;
     let mut done = 0;
     for segment in there.iter() {
         let (start, length) = (segment.address, segment.length);

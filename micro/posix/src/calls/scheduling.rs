@@ -11,6 +11,7 @@ use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_sched::policy::Rank;
 use api_user::UserPtr;
 
@@ -414,7 +415,7 @@ fn those(which: i32, who: i32, kinds: [i32; 3]) -> Result<Vec<Arc<Task>>> {
     let mut those = Vec::new();
     for process in processes::all().filter(|process| chosen(process)) {
         for task in process.tasks() {
-            those.try_reserve(1).map_err(|_| ENOMEM)?;
+            those.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             those.push(task);
         }
     }

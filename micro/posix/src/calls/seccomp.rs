@@ -15,6 +15,7 @@ use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_plat::{Frame, Status};
 use api_user::UserPtr;
@@ -210,7 +211,7 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
     }
     let task = task::current();
     // A filter stays as long as its thread.
-    if api_alloc::is_low() && !out_of_memory::relieve(task) {
+    if api_alloc::fault::is_due() || api_alloc::is_really_low() && !out_of_memory::relieve(task) {
         return Err(ENOMEM);
     }
     let program = read(task, program)?;
@@ -261,7 +262,7 @@ fn read(task: &Task, program: UserPtr<Program>) -> Result<Vec<Instruction>> {
     }
     let words = UserPtr::<u64>::new(instructions).read_vec(length)?;
     let mut instructions = Vec::new();
-    instructions.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+    instructions.reserve_exact_fallibly(length).map_err(|_| ENOMEM)?;
     instructions.extend(words.iter().map(|word| Instruction {
         code: *word as u16,
         if_true: (word >> 16) as u8,

@@ -8,6 +8,7 @@ use crate::{files, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::FileType;
 use api_user::{Sink, Source, UserPtr, read_iovec};
 use descriptors::{Description, check_range};
@@ -24,7 +25,7 @@ const LIMIT: usize = 0x7fff_f000;
 
 fn buffer(length: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    out.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+    out.reserve_exact_fallibly(length).map_err(|_| ENOMEM)?;
     out.resize(length, 0);
     Ok(out)
 }

@@ -11,6 +11,7 @@ use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{File, Inode, Sink, Source, Stat};
 use core::any::Any;
 use mem::{Residence, Space, USER_END};
@@ -31,7 +32,7 @@ pub fn open(process: &Process, inode: &Arc<dyn Inode>) -> Result<Arc<dyn File>> 
 
 fn page() -> Result<Vec<u8>> {
     let mut page = Vec::new();
-    page.try_reserve_exact(PAGE_SIZE).map_err(|_| ENOMEM)?;
+    page.reserve_exact_fallibly(PAGE_SIZE).map_err(|_| ENOMEM)?;
     page.resize(PAGE_SIZE, 0);
     Ok(page)
 }
@@ -126,7 +127,7 @@ impl File for PageMap {
         }
         let Some(space) = self.space.upgrade() else { return Ok(0) };
         let mut entries = Vec::new();
-        entries.try_reserve_exact(PAGES_AT_ONCE).map_err(|_| ENOMEM)?;
+        entries.reserve_exact_fallibly(PAGES_AT_ONCE).map_err(|_| ENOMEM)?;
         let mut page = offset / PAGE_ENTRY;
         let mut done = 0;
         while to.remaining() > 0 && page < USER_END / PAGE_SIZE as u64 {

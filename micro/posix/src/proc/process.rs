@@ -15,6 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{FileType, Magic};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -98,6 +99,8 @@ pub const ROWS: &[Row] = &[
     ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
     ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
     ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
+    #[cfg(feature = "fail-nth")]
+    FAIL_NTH,
     ("coredump_filter", ignored(|_| Ok(b"00000033\n".to_vec()))),
     ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
     ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
@@ -123,6 +126,8 @@ pub const ROWS: &[Row] = &[
 /// What a thread shows; the key is its number.
 const THREAD: &[Row] = &[
     COMM,
+    #[cfg(feature = "fail-nth")]
+    FAIL_NTH,
     ("stat", Entry::Text(stat)),
     ("status", Entry::Text(status)),
     ("wchan", Entry::Fixed("0")),
@@ -148,6 +153,15 @@ const PAGEMAP: Entry = Entry::Opens {
     open: |key, inode| traceable(key).and_then(|process| memory::open_page_map(&process, inode)),
     permissions: 0o400,
 };
+#[cfg(feature = "fail-nth")]
+const FAIL_NTH: Row = (
+    "fail-nth",
+    Entry::File {
+        text: |key| thread(key)?.fail_nth.take(),
+        store: |key, text| thread(key)?.fail_nth.store(text),
+        permissions: 0o644,
+    },
+);
 const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
 
 /// The key of what is about the process and not about one of its threads.
@@ -243,7 +257,7 @@ fn strings(key: Key, which: fn(&Program) -> (u64, u64)) -> Result<Vec<u8>> {
     let (Some(program), Some(space)) = (process.program(), process.space()) else { return Ok(Vec::new()) };
     let (start, end) = which(&program);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact((end - start) as usize).map_err(|_| ENOMEM)?;
+    bytes.reserve_exact_fallibly((end - start) as usize).map_err(|_| ENOMEM)?;
     bytes.resize((end - start) as usize, 0);
     space.read(start, &mut bytes)?;
     Ok(bytes)

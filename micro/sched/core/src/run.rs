@@ -8,6 +8,7 @@ use crate::thread::{DEAD, NOWHERE, PARKED, RUNNABLE, Start, Thread};
 use abi::{Result, errno::EAGAIN, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_plat::MOST_CPUS;
 use api_sched::policy::{
@@ -128,9 +129,9 @@ pub fn spawn(runs_program: bool, start: Start) -> Result<Arc<Thread>> {
             None => {
                 // With room for the end of each of them as well, which must not fail.
                 let count = table.threads.len() + 1;
-                table.threads.try_reserve(1).map_err(|_| ENOMEM)?;
+                table.threads.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 let free = table.free.len();
-                table.free.try_reserve(count - free).map_err(|_| ENOMEM)?;
+                table.free.reserve_fallibly(count - free).map_err(|_| ENOMEM)?;
                 table.threads.push(None);
                 (table.threads.len() - 1) as ThreadIndex
             }

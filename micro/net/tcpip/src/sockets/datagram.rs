@@ -16,6 +16,7 @@ use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Sink, Source, Timespec};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -303,7 +304,9 @@ impl Socket for DatagramSocket {
         }
         if self.wanted.lock().cork || message.flags & linux::MSG_MORE != 0 {
             return self.with(|s| {
-                if s.gathered.len() + bytes.len() > LARGEST || s.gathered.try_reserve(bytes.len()).is_err() {
+                if s.gathered.len() + bytes.len() > LARGEST
+                    || s.gathered.reserve_fallibly(bytes.len()).is_err()
+                {
                     return Err(EMSGSIZE);
                 }
                 s.gathered.extend_from_slice(bytes);
@@ -317,7 +320,7 @@ impl Socket for DatagramSocket {
                     if all.len() + bytes.len() > LARGEST {
                         return Err(EMSGSIZE);
                     }
-                    all.try_reserve_exact(bytes.len()).map_err(|_| ENOBUFS)?;
+                    all.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
                     all.extend_from_slice(bytes);
                     s.udp.send(&mut s.ip, now, self.id, to, &choice, &all)
                 }

@@ -12,6 +12,7 @@ use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -77,7 +78,7 @@ impl Replies {
     }
 
     fn push(&mut self, reply: Vec<u8>) -> Result<()> {
-        self.waiting.try_reserve(1).map_err(|_| ENOBUFS)?;
+        self.waiting.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
         self.bytes += reply.len() + REPLY_OVERHEAD;
         self.waiting.push_back(reply);
         Ok(())
@@ -193,7 +194,7 @@ impl Message {
 }
 
 fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-    to.try_reserve(bytes.len()).map_err(|_| ENOBUFS)?;
+    to.reserve_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
     to.extend_from_slice(bytes);
     Ok(())
 }
@@ -270,7 +271,7 @@ impl NetlinkSocket {
         let mut all: Vec<Interface> = Vec::new();
         self.net.look(|s| {
             for interface in interfaces(s) {
-                all.try_reserve(1).map_err(|_| ENOBUFS)?;
+                all.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
                 all.push(interface);
             }
             Ok(())

@@ -4,6 +4,7 @@
 
 use crate::seq;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 const SECOND: u64 = 1_000_000_000;
 /// Linux' TCP_RTO_MIN and TCP_RTO_MAX.
@@ -188,7 +189,7 @@ impl Scoreboard {
             self.ranges[first] = (seq::min(l, left), seq::max(r, right));
             return true;
         }
-        if self.ranges.len() >= MOST_RANGES {
+        if self.ranges.len() >= MOST_RANGES || self.ranges.reserve_fallibly(1).is_err() {
             return false;
         }
         self.ranges.insert(first, (left, right));

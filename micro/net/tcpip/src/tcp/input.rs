@@ -7,8 +7,7 @@ use crate::ip::Ip;
 use crate::seq;
 use crate::wire::{Flags, Tcp};
 use abi::{Events, errno::*};
-use alloc::vec::Vec;
-use api_netdev::{Buffer, Incoming};
+use api_netdev::Incoming;
 
 /// How long an acknowledgement may wait for data to travel with (Linux: TCP_DELACK_MIN; RFC 9293 allows 500 ms).
 const DELAYED_ACK_NS: u64 = 40_000_000;
@@ -365,7 +364,6 @@ impl Connection {
         }
         let mut at = start;
         let mut advanced = false;
-        let mut refused: Vec<Buffer> = Vec::new();
         let had_gaps = !self.gaps.is_empty();
         let mut out_of_order = false;
         for mut buffer in core::iter::once(payload.first).chain(payload.more) {
@@ -378,25 +376,32 @@ impl Connection {
             buffer.truncate(seq::ahead(begin, self.edge) as usize);
             at = end;
             if buffer.is_empty() {
-                refused.push(buffer);
+                ip.recycle(buffer);
                 continue;
             }
-            if begin == self.received {
+            let refused = if begin == self.received {
+                if !self.input.reserve() {
+                    // As lost on the way: it comes again.
+                    ip.recycle(buffer);
+                    continue;
+                }
                 self.received = self.received.wrapping_add(buffer.len() as u32);
-                refused.extend(self.input.push(buffer));
                 advanced = true;
+                self.input.push(buffer)
             } else {
                 out_of_order = true;
-                refused.extend(self.gaps.insert(begin, buffer));
-            }
+                self.gaps.insert(begin, buffer)
+            };
+            refused.into_iter().for_each(|b| ip.recycle(b));
         }
         if advanced && had_gaps {
-            while let Some(buffer) = self.gaps.take(self.received) {
+            while self.input.reserve()
+                && let Some(buffer) = self.gaps.take(self.received)
+            {
                 self.received = self.received.wrapping_add(buffer.len() as u32);
-                refused.extend(self.input.push(buffer));
+                self.input.push(buffer).into_iter().for_each(|b| ip.recycle(b));
             }
         }
-        refused.into_iter().for_each(|b| ip.recycle(b));
         if advanced {
             self.data_at = now;
             self.happened(Events::IN | Events::RDNORM);

@@ -14,6 +14,7 @@ use crate::wheel::{TICK_NS, Wheel};
 use crate::wire::{Flags, Options, Tcp as Header};
 use abi::Events;
 use alloc::collections::VecDeque;
+use api_alloc::Reserve;
 use api_netdev::Incoming;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -64,6 +65,7 @@ impl Listener {
 }
 
 /// A SYN was received and answered.
+#[derive(Clone, Copy)]
 pub struct Request {
     listener: Id,
     irs: u32,
@@ -196,16 +198,17 @@ impl Tcp {
             self.answer_syn(ip, now, tuple, &request, &settings, true);
             return;
         }
-        listener.requests += 1;
         request.iss = self.initial_sequence(now, tuple);
-        self.answer_syn(ip, now, tuple, &request, &settings, false);
         request.tick = self.wheel.set(Wheel::<Timer>::tick_of(now + SECOND), Timer::Request(*tuple));
-        // Without memory for the request, or for its timer, the SYN comes again.
-        if (request.tick == 0 || self.requests.insert(*tuple, request).is_err())
-            && let Some(listener) = self.listener(id)
-        {
-            listener.requests -= 1;
+        // Without memory for the request, or for its timer, the SYN is lost and comes again: a peer that is answered sends data,
+        // and would be reset for it.
+        if request.tick == 0 || self.requests.insert(*tuple, request).is_err() {
+            return;
         }
+        if let Some(listener) = self.listener(id) {
+            listener.requests += 1;
+        }
+        self.answer_syn(ip, now, tuple, &request, &settings, false);
     }
 
     /// The queue is full: a remote peer's SYN is lost, as on Linux; a connection of this machine is remembered.
@@ -214,7 +217,7 @@ impl Tcp {
         if let Some(listener) = self.listener(id)
             && listener.refused.len() < MAX_REFUSED
             && !listener.refused.contains(&local)
-            && listener.refused.try_reserve(1).is_ok()
+            && listener.refused.reserve_fallibly(1).is_ok()
         {
             listener.refused.push_back(local);
         }
@@ -285,25 +288,23 @@ impl Tcp {
         let Some(listener) = self.listener(id) else { return };
         let settings = listener.settings;
         let limit = deferrals(settings.defer_accept);
-        let Some(mut request) = self.requests.remove(tuple) else { return };
         if retries >= RETRIES && (!waits || retries >= limit) {
-            if let Some(listener) = self.listener(id) {
-                listener.requests -= 1;
-            }
+            self.forget_request(tuple);
             return;
         }
+        let next = Wheel::<Timer>::tick_of(now + (SECOND << (retries + 1).min(7)));
+        let tick = self.wheel.set(next, Timer::Request(*tuple));
+        if tick == 0 {
+            self.forget_request(tuple);
+            return;
+        }
+        let Some(request) = self.requests.get_mut(tuple) else { return };
+        (request.retries, request.tick) = (retries + 1, tick);
         // While data is waited for nothing is sent; the last time gives the peer's answer a chance (Linux).
         if !waits || retries + 1 >= limit {
             request.sent_at = now;
+            let request = *request;
             self.answer_syn(ip, now, tuple, &request, &settings, false);
-        }
-        request.retries += 1;
-        let next = Wheel::<Timer>::tick_of(now + (SECOND << request.retries.min(7)));
-        request.tick = self.wheel.set(next, Timer::Request(*tuple));
-        if (request.tick == 0 || self.requests.insert(*tuple, request).is_err())
-            && let Some(listener) = self.listener(id)
-        {
-            listener.requests -= 1;
         }
     }
 
@@ -340,12 +341,9 @@ impl Tcp {
             // The SYN came again: so does the answer, but not faster than ten times a second.
             if tcp.seq == request.irs && now >= request.sent_at + 100 * TICK_NS {
                 request.sent_at = now;
+                let request = *request;
                 let settings = self.listener(id).map(|l| l.settings).unwrap_or_default();
-                if let Some(request) = self.requests.remove(tuple) {
-                    self.answer_syn(ip, now, tuple, &request, &settings, false);
-                    // Its place was free a moment ago.
-                    let _ = self.requests.insert(*tuple, request);
-                }
+                self.answer_syn(ip, now, tuple, &request, &settings, false);
             }
             return;
         }
@@ -377,13 +375,14 @@ impl Tcp {
             request.acknowledged = true;
             return ip.recycle_packet(packet);
         }
-        match self.forget_request(tuple) {
+        match self.requests.get(tuple).copied() {
             Some(request) => self.complete(ip, now, tuple, request, tcp, packet, length),
             None => ip.recycle_packet(packet),
         }
     }
 
-    /// The handshake is complete: a connection waits to be accepted.
+    /// The handshake is complete: a connection waits to be accepted. Where there is no memory for one the request stays, and its
+    /// timer asks the peer again.
     #[allow(clippy::too_many_arguments)] // one segment's circumstances
     fn complete(
         &mut self,
@@ -422,7 +421,7 @@ impl Tcp {
         connection.start_keep_alive(now);
         // The listener owns it until somebody accepts it.
         let Ok(id) = self.insert(Shared::new(), connection) else { return ip.recycle_packet(packet) };
-        let room = |l: &mut Listener| l.ready.try_reserve(1).is_ok();
+        let room = |l: &mut Listener| l.ready.reserve_fallibly(1).is_ok();
         let inherited =
             self.sockets.get(request.listener).map(|l| (l.reuse_address, l.reuse_port, l.families));
         let loopback = |entry: &Entry| entry.bound.is_some_and(|bound| bound.ip().is_loopback());
@@ -433,11 +432,11 @@ impl Tcp {
             entry.inside = inside;
         }
         if self.connect_tuple(*tuple, id).is_err() || !self.listener(request.listener).is_some_and(room) {
-            // As a full queue: the peer's data comes again, and finds nothing.
             self.disconnect_tuple(tuple);
             self.sockets.remove(id);
             return ip.recycle_packet(packet);
         }
+        self.forget_request(tuple);
         if let Some(listener) = self.listener(request.listener) {
             listener.ready.push_back(id);
             listener.events = listener.events | Events::IN | Events::RDNORM;

@@ -33,6 +33,7 @@ use abi::{Events, Result};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_netdev::Incoming;
 use connection::{Connection, Settings, State};
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -96,6 +97,9 @@ impl Entry {
     }
 }
 
+/// How long what found no memory waits until it is tried again.
+const RETRY_NS: u64 = 10_000_000;
+
 pub struct Tcp {
     pub sockets: Slab<Entry>,
     connections: Table<Tuple, Id>,
@@ -110,6 +114,10 @@ pub struct Tcp {
     wheel: Wheel<Timer>,
     fired: SegmentedVec<(u64, Timer)>,
     dirty: SegmentedVec<Id>,
+    /// A socket that is to be looked after is not in that list, for there was no memory: all are looked at instead.
+    overlooked: bool,
+    /// When all are looked at again: a timer found no place in the wheel, or what woke somebody no place among the wakes.
+    retry_at: Option<u64>,
     secrets: Secrets,
     /// Advances ephemeral ports (RFC 6056).
     port_counter: u32,
@@ -134,6 +142,8 @@ impl Tcp {
             wheel: Wheel::new(now),
             fired: SegmentedVec::new(),
             dirty: SegmentedVec::new(),
+            overlooked: false,
+            retry_at: None,
             secrets,
             port_counter: 0,
             published: Vec::new(),
@@ -239,8 +249,8 @@ impl Tcp {
         if let Some(entry) = self.sockets.get_mut(id)
             && !entry.dirty
         {
-            // One that finds no room is looked after when it is touched again, or by its timer.
-            entry.dirty = self.dirty.push(id).is_ok();
+            entry.dirty = true;
+            self.overlooked |= self.dirty.push(id).is_err();
         }
     }
 
@@ -318,31 +328,72 @@ impl Tcp {
 
     /// Something was touched and is to be looked after.
     pub fn has_work(&self) -> bool {
-        !self.dirty.is_empty()
+        self.overlooked || !self.dirty.is_empty()
     }
 
     /// Whatever was touched sends what it has to, sets its timer, and its owner hears of it.
     pub fn settle(&mut self, ip: &mut Ip, now: u64, wakes: &mut Wakes) {
         // Sending may mark nothing, but be sure to see the end of it.
         while let Some(id) = self.dirty.pop() {
-            let Some(entry) = self.sockets.get_mut(id) else { continue };
-            entry.dirty = false;
-            let events = match &mut entry.kind {
-                Kind::Connection(connection) => {
-                    connection.output(ip, now);
-                    let events = core::mem::replace(&mut connection.events, Events::NONE);
-                    if let Some(deadline) = connection.deadlines.first() {
-                        let tick = Wheel::<Timer>::tick_of(deadline);
-                        if entry.armed == 0 || tick < entry.armed {
-                            entry.armed = self.wheel.set(tick, Timer::Connection(id));
+            self.look_after(ip, now, wakes, id);
+        }
+        if core::mem::take(&mut self.overlooked) {
+            self.look_after_all(ip, now, wakes);
+        }
+    }
+
+    /// Memory was refused: time is no longer what matters.
+    #[cold]
+    fn look_after_all(&mut self, ip: &mut Ip, now: u64, wakes: &mut Wakes) {
+        for index in 0..self.sockets.places() {
+            if let Some(id) =
+                self.sockets.id_at(index).filter(|id| self.sockets.get(*id).is_some_and(|e| e.dirty))
+            {
+                self.look_after(ip, now, wakes, id);
+            }
+        }
+    }
+
+    fn look_after(&mut self, ip: &mut Ip, now: u64, wakes: &mut Wakes, id: Id) {
+        let Some(entry) = self.sockets.get_mut(id) else { return };
+        entry.dirty = false;
+        let events = match &mut entry.kind {
+            Kind::Connection(connection) => {
+                connection.output(ip, now);
+                if let Some(deadline) = connection.deadlines.first() {
+                    let tick = Wheel::<Timer>::tick_of(deadline);
+                    if entry.armed == 0 || tick < entry.armed {
+                        // The wheel still has the later one where it has no place for this one; that one is ignored then.
+                        entry.armed = self.wheel.set(tick, Timer::Connection(id));
+                        if entry.armed == 0 {
+                            self.retry_at = Some(now + RETRY_NS);
                         }
                     }
-                    events
                 }
-                Kind::Listener(listener) => core::mem::replace(&mut listener.events, Events::NONE),
-            };
-            if !events.is_empty() && entry.owned {
-                wakes.push((entry.shared.clone(), events));
+                &mut connection.events
+            }
+            Kind::Listener(listener) => &mut listener.events,
+        };
+        if !events.is_empty() && entry.owned && wakes.reserve_fallibly(1).is_err() {
+            entry.dirty = true;
+            self.retry_at = Some(now + RETRY_NS);
+            return;
+        }
+        let events = core::mem::replace(events, Events::NONE);
+        if !events.is_empty() && entry.owned {
+            wakes.push((entry.shared.clone(), events));
+        }
+    }
+
+    /// What found no memory is tried again.
+    #[cold]
+    fn retry(&mut self) {
+        self.retry_at = None;
+        self.overlooked = true;
+        for index in 0..self.sockets.places() {
+            let entry = self.sockets.id_at(index).and_then(|id| self.sockets.get_mut(id));
+            if let Some(entry) = entry.filter(|entry| entry.armed == 0) {
+                entry.dirty = true;
             }
         }
     }
@@ -369,12 +420,15 @@ impl Tcp {
         }
         self.fired = fired;
         self.expire_time_wait(now);
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry();
+        }
     }
 
     /// When [`Tcp::timers`] is to be called next.
     pub fn next_deadline(&self) -> Option<u64> {
         let time_wait = self.time_wait_queue.first_key_value().map(|((at, _), _)| *at);
-        [self.wheel.next_ns(), time_wait].into_iter().flatten().min()
+        [self.wheel.next_ns(), time_wait, self.retry_at].into_iter().flatten().min()
     }
 
     /// An ICMP error about a segment of ours: `seq` is the sequence number it quotes.

@@ -7,6 +7,7 @@ use crate::hash::Tuple;
 use crate::slab::Id;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_socket::settings::local_ports;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -52,7 +53,12 @@ impl Tcp {
         match used.iter_mut().find(|u| u.address == address && u.reusable == reusable) {
             Some(used) => used.count += 1,
             None => {
-                used.try_reserve(1).map_err(|_| ENOBUFS)?;
+                if used.reserve_fallibly(1).is_err() {
+                    if used.is_empty() {
+                        self.local_ports.remove(&port);
+                    }
+                    return Err(ENOBUFS);
+                }
                 used.push(LocalUse {
                     address,
                     families: Families::of(address, Families::BOTH),
@@ -80,7 +86,12 @@ impl Tcp {
 
     fn list(&mut self, id: Id, address: SocketAddrV4) -> Result<()> {
         let ids = self.ports.get_or_insert_with(address.port(), Vec::new)?;
-        ids.try_reserve(1).map_err(|_| ENOBUFS)?;
+        if ids.reserve_fallibly(1).is_err() {
+            if ids.is_empty() {
+                self.ports.remove(&address.port());
+            }
+            return Err(ENOBUFS);
+        }
         ids.push(id);
         if let Some(entry) = self.sockets.get_mut(id) {
             entry.bound = Some(address);

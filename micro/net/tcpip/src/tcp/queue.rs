@@ -7,6 +7,7 @@ use abi::{Result, errno::ENOMEM};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_netdev::{Buffer, Fragment};
 use core::ops::Range;
 
@@ -51,13 +52,13 @@ impl SendQueue {
         if let Some(last) = self.chunks.back_mut()
             && let Some(memory) = Arc::get_mut(&mut last.memory)
             && memory.len() + bytes.len() <= PIECE
-            && memory.try_reserve(bytes.len()).is_ok()
+            && memory.reserve_fallibly(bytes.len()).is_ok()
         {
             memory.extend_from_slice(bytes);
         } else {
             let mut memory = Vec::new();
             let length = bytes.len().next_power_of_two().max(128);
-            if memory.try_reserve_exact(length).is_err() || self.chunks.try_reserve(1).is_err() {
+            if memory.reserve_exact_fallibly(length).is_err() || self.chunks.reserve_fallibly(1).is_err() {
                 return false;
             }
             memory.extend_from_slice(bytes);
@@ -110,12 +111,16 @@ impl SendQueue {
 
     /// References to up to `length` bytes from `offset` on in at most `most` pieces, and how many bytes they are.
     pub fn refer(&self, offset: usize, length: usize, most: usize) -> (Vec<Fragment>, usize) {
-        let mut total = 0;
-        let fragments = self.pieces(offset, length).take(most).map(|(memory, range)| {
-            total += range.len();
-            Fragment::new(memory.clone(), range)
-        });
-        (fragments.collect(), total)
+        let (mut total, mut fragments) = (0, Vec::new());
+        let count = self.pieces(offset, length).take(most).count();
+        // Without memory for them none are referred to, and the caller copies.
+        if fragments.reserve_exact_fallibly(count).is_ok() {
+            fragments.extend(self.pieces(offset, length).take(most).map(|(memory, range)| {
+                total += range.len();
+                Fragment::new(memory.clone(), range)
+            }));
+        }
+        (fragments, total)
     }
 }
 
@@ -135,7 +140,13 @@ impl ReceiveQueue {
         self.length == 0
     }
 
-    /// Takes a buffer over, or copies it behind the last one where it fits and gives it back.
+    /// Makes room for one more buffer; false when there is no memory for it.
+    pub fn reserve(&mut self) -> bool {
+        self.buffers.reserve_fallibly(1).is_ok()
+    }
+
+    /// Takes a buffer over, or copies it behind the last one where it fits and gives it back. Callers made room for it
+    /// ([`ReceiveQueue::reserve`]).
     pub fn push(&mut self, buffer: Buffer) -> Option<Buffer> {
         self.length += buffer.len();
         if let Some(last) = self.buffers.back_mut()
@@ -167,7 +178,7 @@ impl ReceiveQueue {
     pub fn peek(&self, mut skip: usize, most: usize) -> Result<Vec<u8>> {
         let most = most.min(self.length.saturating_sub(skip));
         let mut out = Vec::new();
-        out.try_reserve_exact(most).map_err(|_| ENOMEM)?;
+        out.reserve_exact_fallibly(most).map_err(|_| ENOMEM)?;
         for buffer in &self.buffers {
             let skipped = skip.min(buffer.len());
             skip -= skipped;
@@ -200,7 +211,8 @@ impl OutOfOrder {
         self.bytes
     }
 
-    /// Keeps a piece; what is there already is cut off it. Gives the buffer back when nothing of it is new.
+    /// Keeps a piece; what is there already is cut off it. Gives the buffer back when nothing of it is new, or there is no
+    /// memory for it: then it comes again.
     pub fn insert(&mut self, mut start: u32, mut buffer: Buffer) -> Option<Buffer> {
         self.latest = start;
         let mut end = start.wrapping_add(buffer.len() as u32);
@@ -228,7 +240,8 @@ impl OutOfOrder {
             self.bytes -= gone.len();
         }
         let _ = end;
-        if buffer.is_empty() || self.pieces.len() >= MOST_PIECES {
+        let has_room = self.pieces.len() < MOST_PIECES && self.pieces.reserve_fallibly(1).is_ok();
+        if buffer.is_empty() || !has_room {
             return Some(buffer);
         }
         self.bytes += buffer.len();

@@ -69,9 +69,9 @@ impl Tcp {
             let oldest = *oldest;
             self.forget_time_wait(&oldest);
         }
-        record.place = self.enlist(record.expires, tuple);
-        let place = record.place;
         // Without memory for the record the connection is over at once.
+        let Some(place) = self.enlist(record.expires, tuple) else { return };
+        record.place = place;
         let (port, address, reusable) = (tuple.local.port(), *tuple.local.ip(), record.reuse_address);
         if self.count_port(port, address, reusable).is_err() {
             self.time_wait_queue.remove(&place);
@@ -82,11 +82,12 @@ impl Tcp {
     }
 
     /// A record's place in the queue: each has one, so that what is waited for is bounded as the records are.
-    fn enlist(&mut self, expires: u64, tuple: Tuple) -> (u64, u64) {
+    /// `None` where there is no memory for one.
+    fn enlist(&mut self, expires: u64, tuple: Tuple) -> Option<(u64, u64)> {
         self.time_wait_number += 1;
         let place = (expires, self.time_wait_number);
-        self.time_wait_queue.insert(place, tuple);
-        place
+        self.time_wait_queue.insert_fallibly(place, tuple).ok()?;
+        Some(place)
     }
 
     fn forget_time_wait(&mut self, tuple: &Tuple) {
@@ -179,9 +180,10 @@ impl Tcp {
         };
         send_bare(ip, now, &bare);
         if renewed {
-            let (expires, place) = (record.expires, record.place);
-            self.time_wait_queue.remove(&place);
-            let place = self.enlist(expires, *tuple);
+            let (expires, old) = (record.expires, record.place);
+            // Without memory for the later place the record goes at its first one.
+            let Some(place) = self.enlist(expires, *tuple) else { return false };
+            self.time_wait_queue.remove(&old);
             if let Some(record) = self.time_wait.get_mut(tuple) {
                 record.place = place;
             }

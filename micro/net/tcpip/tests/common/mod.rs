@@ -16,6 +16,19 @@ use tcpip::wire::{Ipv4, Sum};
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MS;
 
+std::thread_local! {
+    /// The running thread is in the stack, and not in what these tests put around it.
+    pub static IN_STACK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Runs `work` as the stack's (`true`) or as the test's.
+pub fn inside<T>(is_stack: bool, work: impl FnOnce() -> T) -> T {
+    let before = IN_STACK.replace(is_stack);
+    let answer = work();
+    IN_STACK.set(before);
+    answer
+}
+
 /// xorshift64*.
 pub struct Random(pub u64);
 
@@ -176,17 +189,19 @@ impl NetDevice for Device {
 
     fn transmit(&self, _queue: usize, packets: &mut VecDeque<Outgoing>) -> usize {
         let count = packets.len();
-        for packet in packets.drain(..) {
-            segments(&packet).into_iter().for_each(|bytes| self.put(bytes));
-            self.done.lock().unwrap().push(packet.head);
-        }
+        inside(false, || {
+            for packet in packets.drain(..) {
+                segments(&packet).into_iter().for_each(|bytes| self.put(bytes));
+                self.done.lock().unwrap().push(packet.head);
+            }
+        });
         count
     }
 
     fn flush(&self, _queue: usize) {}
 
     fn reclaim(&self, _queue: usize, heads: &mut Vec<Buffer>) {
-        heads.append(&mut self.done.lock().unwrap());
+        inside(false, || heads.append(&mut self.done.lock().unwrap()));
     }
 
     fn receive(&self, _queue: usize, packets: &mut VecDeque<Incoming>, most: usize) -> usize {
@@ -199,7 +214,8 @@ impl NetDevice for Device {
             // Without a buffer the packet is lost.
             let Some(mut first) = Buffer::new(api_netdev::BUFFER_SIZE.max(bytes.len()), 0) else { continue };
             assert!(first.append(&bytes));
-            packets.push_back(Incoming { first, more: Vec::new(), checksum_valid: false });
+            let packet = Incoming { first, more: Vec::new(), checksum_valid: false };
+            inside(false, || packets.push_back(packet));
             count += 1;
         }
         count
@@ -335,7 +351,8 @@ impl World {
     pub fn step(&self, most: u64) {
         let until = self.now() + most;
         loop {
-            let worked = [&self.a, &self.b].map(|side| side.net.poll() == Next::Poll).contains(&true);
+            let worked =
+                [&self.a, &self.b].map(|side| inside(true, || side.net.poll()) == Next::Poll).contains(&true);
             let due = self
                 .links
                 .iter()

@@ -6,6 +6,7 @@
 
 use super::Words;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -102,7 +103,7 @@ impl Ring {
             if kept {
                 let mut bytes = Vec::new();
                 // Without memory the record waits.
-                if bytes.try_reserve_exact(length as usize).is_err() {
+                if bytes.reserve_exact_fallibly(length as usize).is_err() {
                     return false;
                 }
                 bytes.resize(length as usize, 0);

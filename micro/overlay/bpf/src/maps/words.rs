@@ -4,6 +4,7 @@
 use super::NoMemory;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(crate) struct Words(Box<[AtomicU64]>);
@@ -11,7 +12,7 @@ pub(crate) struct Words(Box<[AtomicU64]>);
 impl Words {
     pub fn new(count: usize) -> Result<Words, NoMemory> {
         let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|_| NoMemory)?;
+        words.reserve_exact_fallibly(count).map_err(|_| NoMemory)?;
         words.resize_with(count, || AtomicU64::new(0));
         Ok(Words(words.into_boxed_slice()))
     }

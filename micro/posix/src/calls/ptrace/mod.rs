@@ -20,6 +20,7 @@ use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_user::{UserPtr, read_bytes, write_bytes};
 use core::sync::atomic::Ordering::Relaxed;
 use registers::{Registers, WORDS};
@@ -189,7 +190,7 @@ fn put_info(data: u64, info: &SigInfo) -> Result<()> {
 
 fn copied(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
-    copy.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
+    copy.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOMEM)?;
     copy.extend_from_slice(bytes);
     Ok(copy)
 }
@@ -394,7 +395,7 @@ fn put_set(tracing: &Tracing, set: u64, vector: UserPtr<[u64; 2]>) -> Result<usi
     }
     let n = most.min(usize::try_from(length).unwrap_or(usize::MAX));
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(n).map_err(|_| ENOMEM)?;
+    bytes.reserve_exact_fallibly(n).map_err(|_| ENOMEM)?;
     bytes.resize(n, 0);
     read_bytes(base, &mut bytes)?;
     with_registers(tracing, |registers| match set {

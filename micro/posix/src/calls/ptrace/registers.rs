@@ -6,6 +6,7 @@
 use crate::calls::signals::fpu;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_plat::{Entry, FpuState, Frame};
 use api_user::{USER_END, range_is_user};
 
@@ -209,7 +210,7 @@ impl Registers {
     pub fn extended(&self) -> Result<Vec<u8>> {
         let mut area = Vec::new();
         let bytes = &self.fpu.bytes()[..self.extended_bytes()];
-        area.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
+        area.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOMEM)?;
         area.extend_from_slice(bytes);
         area[ENABLED..HEADER].fill(0);
         area[ENABLED..ENABLED + 8].copy_from_slice(&fpu::features().to_le_bytes());

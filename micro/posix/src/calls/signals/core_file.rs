@@ -11,6 +11,7 @@ use crate::task::Task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::{File, FileType};
 use api_plat::Frame;
 use api_user::Source;
@@ -131,7 +132,7 @@ fn write(output: &Output<'_>, space: &Space, frame: &Frame, info: &SigInfo) -> R
     headers.elf(count)?;
     headers.program(PT_NOTE, 0, at_notes, 0, [notes.len() as u64, 0], 4)?;
     let mut parts = Vec::new();
-    parts.try_reserve_exact(mappings.len()).map_err(|_| ENOMEM)?;
+    parts.reserve_exact_fallibly(mappings.len()).map_err(|_| ENOMEM)?;
     for mapping in &mappings {
         let part = part_of(space, mapping);
         let length = mapping.end - mapping.start;
@@ -184,7 +185,7 @@ struct Bytes(Vec<u8>);
 
 impl Bytes {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.try_reserve(bytes.len()).map_err(|_| ENOMEM)?;
+        self.0.reserve_fallibly(bytes.len()).map_err(|_| ENOMEM)?;
         self.0.extend_from_slice(bytes);
         Ok(())
     }

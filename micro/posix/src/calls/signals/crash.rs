@@ -10,6 +10,7 @@ use crate::task::Task;
 use abi::errno::ENOMEM;
 use alloc::string::String;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_plat::Frame;
 use api_user::{UserPtr, read_bytes};
 use core::fmt::Write;
@@ -102,7 +103,7 @@ impl Mappings {
         let mut found = Vec::new();
         let walked = mem::current().each_mapping(0, &mut |line, _| {
             if line.inode != 0 || line.rights.contains(Rights::EXECUTE) {
-                found.try_reserve(1).map_err(|_| ENOMEM)?;
+                found.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 found.push(line.try_clone()?);
             }
             Ok(true)

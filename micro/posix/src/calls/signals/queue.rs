@@ -5,6 +5,7 @@ use super::info::{SI_TIMER, SI_USER, SigInfo};
 use super::set::{SIGRTMIN, SYNCHRONOUS, SignalSet, bit};
 use abi::{Result, errno::EAGAIN};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 
 /// Pending signals: standard ones at most once, real-time ones as often as they were sent.
 pub struct Queue {
@@ -38,7 +39,7 @@ impl Queue {
         }
         let limited = !of_timer && (signal >= SIGRTMIN || info.code() < 0);
         let over_limit = limited && self.infos.len() >= limit;
-        if over_limit || self.infos.try_reserve(1).is_err() {
+        if over_limit || self.infos.reserve_fallibly(1).is_err() {
             if signal >= SIGRTMIN && info.code() != SI_USER {
                 return Err(EAGAIN);
             }

@@ -13,6 +13,7 @@ use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_socket::{
     Address, Control, Credentials, RIGHTS_MOST, Received, Right, Rights, Sending, Socket, Type,
 };
@@ -161,7 +162,7 @@ fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
         let size = u64::from(word(0) as u32) | u64::from(word(4) as u32) << 32;
         let size = usize::try_from(size).ok().filter(|n| (CMSG..=rest.len()).contains(n)).ok_or(EINVAL)?;
         let (level, kind, data) = (word(8), word(12), &rest[CMSG..size]);
-        out.try_reserve(1).map_err(|_| ENOMEM)?;
+        out.reserve_fallibly(1).map_err(|_| ENOMEM)?;
         out.push(match (level as u32, kind) {
             (linux::SOL_SOCKET, SCM_RIGHTS) => {
                 read_rights(data, &mut files)?;
@@ -202,7 +203,7 @@ fn read_rights(data: &[u8], to: &mut Vec<Right>) -> Result<()> {
         return Err(EINVAL);
     }
     let descriptors = &files::current().descriptors;
-    to.try_reserve(data.len() / 4).map_err(|_| ENOMEM)?;
+    to.reserve_fallibly(data.len() / 4).map_err(|_| ENOMEM)?;
     for fd in data.chunks_exact(4) {
         to.push(descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?);
     }

@@ -10,6 +10,7 @@ use crate::wait;
 use abi::Events;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Source;
@@ -116,7 +117,7 @@ pub fn msgsnd(call: &mut Call<'_>) -> Result<usize> {
         if full {
             return Err(EAGAIN);
         }
-        if state.messages.try_reserve(1).is_err() {
+        if state.messages.reserve_fallibly(1).is_err() {
             return Ok(Err(ENOMEM));
         }
         state.messages.extend(message.take());

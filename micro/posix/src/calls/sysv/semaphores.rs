@@ -9,6 +9,7 @@ use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_user::Plain;
@@ -111,7 +112,7 @@ pub fn semget(call: &mut Call<'_>) -> Result<usize> {
             return Err(ENOSPC);
         }
         let mut semaphores = Vec::new();
-        semaphores.try_reserve_exact(count).map_err(|_| ENOMEM)?;
+        semaphores.reserve_exact_fallibly(count).map_err(|_| ENOMEM)?;
         semaphores.resize(count, Semaphore::default());
         ALL_SEMAPHORES.fetch_add(count as u64, Ordering::Relaxed);
         Ok(Set {
@@ -129,7 +130,7 @@ impl Set {
     fn attempt(&self, operations: &[Operation]) -> Result<core::result::Result<(), usize>> {
         let mut state = self.state.lock();
         let mut values: Vec<(usize, i32)> = Vec::new();
-        values.try_reserve(operations.len()).map_err(|_| ENOMEM)?;
+        values.reserve_fallibly(operations.len()).map_err(|_| ENOMEM)?;
         for (index, operation) in operations.iter().enumerate() {
             let number = usize::from(operation.number);
             let known = values.iter().rev().find(|(n, _)| *n == number).map(|(_, value)| *value);
