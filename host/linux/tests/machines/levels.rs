@@ -43,17 +43,21 @@ fn code_of_the_kernel_may_be_changed_while_another_processor_runs_it() {
     }
 }
 
-#[test]
-#[ignore = "builds Linux"]
-fn interrupts_and_faults_on_missing_stack_pages_do_no_harm() {
+fn stacks_come_and_go(stacks: u32) {
     for (words, cpus) in
         [("cpl0", 1), ("cpl0,byp", 2), ("cpl0,byp,ret", 2), ("cpl0,byp,call,ret,shortcut", 1)]
     {
-        let args = vec!["/bin/storm".into(), "2000".into()];
+        let args = vec!["/bin/storm".into(), stacks.to_string()];
         let machine = Machine::new(QEMU_MICROVM).level(level(words), cpus).with_program("storm");
         let run = machine.configure(|c| c.args = args).boot();
-        assert_eq!(run.console, format!("{} stacks on {cpus} processors\n", 2000 * cpus));
+        assert_eq!(run.console, format!("{} stacks on {cpus} processors\n", stacks * cpus));
     }
+}
+
+#[test]
+#[ignore = "builds Linux"]
+fn interrupts_and_faults_on_missing_stack_pages_do_no_harm() {
+    stacks_come_and_go(500);
 }
 
 #[test]
@@ -74,35 +78,6 @@ fn instructions(words: &str) -> BTreeMap<String, f64> {
     let run = machine.configure(|c| c.args = vec!["/bin/calls".into()]).boot();
     let parse = |line: &str| Some((line.split_once(' ')?.0.into(), line.split_once(' ')?.1.parse().ok()?));
     run.console.lines().filter_map(parse).collect()
-}
-
-#[test]
-#[ignore = "builds Linux"]
-fn each_way_of_calls_saves_instructions() {
-    let linux = instructions("");
-    // At most these parts of what `linux` takes, with a tenth to spare.
-    let levels: [(&str, &[(&str, f64)]); 3] = [
-        ("cpl0,byp", &[("getppid-0", 0.65), ("read-1", 0.9), ("write-1", 0.87)]),
-        ("cpl0,byp,call", &[("getppid-0", 0.5), ("read-1", 0.82), ("write-1", 0.8)]),
-        (
-            "cpl0,byp,call,shortcut",
-            &[
-                ("getppid-0", 0.3),
-                ("read-1", 0.65),
-                ("write-1", 0.55),
-                ("send-1", 0.85),
-                ("recv-1", 0.85),
-                ("tcp-64", 0.85),
-            ],
-        ),
-    ];
-    for (words, limits) in levels {
-        let counted = instructions(words);
-        for (call, at_most) in limits {
-            let (here, there) = (counted[*call], linux[*call]);
-            assert!(here <= there * at_most, "{words} {call}: {here} instructions against {there}");
-        }
-    }
 }
 
 /// Runs a program without arguments and compares what it prints.
@@ -146,5 +121,45 @@ fn a_page_fault_returns_by_a_jump_only_where_asked() {
         let variable = machine.kernel_symbol("ukl_return_ip");
         let run = machine.configure(|c| c.args = vec!["/bin/returns".into(), variable]).boot();
         assert_eq!(run.console, expected, "{words}");
+    }
+}
+
+/// Storms of some length, and machines that count instructions, take minutes.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn thousands_of_interrupts_and_faults_on_missing_stack_pages_do_no_harm() {
+        stacks_come_and_go(2000);
+    }
+
+    #[test]
+    #[ignore = "builds Linux"]
+    fn each_way_of_calls_saves_instructions() {
+        let linux = instructions("");
+        // At most these parts of what `linux` takes, with a tenth to spare.
+        let levels: [(&str, &[(&str, f64)]); 3] = [
+            ("cpl0,byp", &[("getppid-0", 0.65), ("read-1", 0.9), ("write-1", 0.87)]),
+            ("cpl0,byp,call", &[("getppid-0", 0.5), ("read-1", 0.82), ("write-1", 0.8)]),
+            (
+                "cpl0,byp,call,shortcut",
+                &[
+                    ("getppid-0", 0.3),
+                    ("read-1", 0.65),
+                    ("write-1", 0.55),
+                    ("send-1", 0.85),
+                    ("recv-1", 0.85),
+                    ("tcp-64", 0.85),
+                ],
+            ),
+        ];
+        for (words, limits) in levels {
+            let counted = instructions(words);
+            for (call, at_most) in limits {
+                let (here, there) = (counted[*call], linux[*call]);
+                assert!(here <= there * at_most, "{words} {call}: {here} instructions against {there}");
+            }
+        }
     }
 }

@@ -71,18 +71,6 @@ fn linked_programs_run_beside_ordinary_ones_and_beside_each_other_in_different_p
 
 #[test]
 #[ignore = "builds Linux"]
-fn functions_of_the_kernel_are_called_for_less_than_system_calls() {
-    let machine = machine("base", 1).counting_instructions().with_linked("direct", &source("direct.c"), C);
-    let run = machine.configure(|c| c.args = vec!["/bin/direct".into()]).boot();
-    let figure = |name: &str| -> f64 {
-        let line = run.console.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap_or_else(|| panic!("{}", run.console)).trim().parse().unwrap()
-    };
-    assert!(figure("function ") <= figure("system ") * 0.5, "{}", run.console);
-}
-
-#[test]
-#[ignore = "builds Linux"]
 fn connections_are_the_same_by_the_kernels_functions_as_by_system_calls() {
     for (words, cpus, compiler) in [("base", 1, C), ("base,byp,shortcut", 2, MUSL)] {
         let machine = machine(words, cpus).with_linked("tcp", &source("tcp.c"), compiler);
@@ -113,4 +101,22 @@ fn what_cannot_be_linked_is_refused_in_one_line_that_says_why() {
     assert_eq!(refusal(text), "more text than the 16 MB of its place");
     let text = "int main(void) { __asm__ volatile(\"mov $main, %edi\"); return 0; }";
     assert!(refusal(text).contains("compile it with -fPIE"));
+}
+
+/// Machines that count instructions take minutes.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "builds Linux"]
+    fn functions_of_the_kernel_are_called_for_less_than_system_calls() {
+        let machine =
+            machine("base", 1).counting_instructions().with_linked("direct", &source("direct.c"), C);
+        let run = machine.configure(|c| c.args = vec!["/bin/direct".into()]).boot();
+        let figure = |name: &str| -> f64 {
+            let line = run.console.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap_or_else(|| panic!("{}", run.console)).trim().parse().unwrap()
+        };
+        assert!(figure("function ") <= figure("system ") * 0.5, "{}", run.console);
+    }
 }
