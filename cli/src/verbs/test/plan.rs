@@ -51,8 +51,9 @@ const WITH_LINUX: [&str; 4] = ["linked", "observers", "suites", "trial"];
 /// Modules of tests that only `--long` runs: kernels that check themselves take half an hour each to build.
 const LONG: [&str; 4] = ["--skip", "checks::", "--skip", "long::"];
 
-/// What takes longest, by name: it begins first, so that the last to end does not run alone.
-const FIRST: [&str; 4] = ["linux/machines", "tests/linked", "tests/docs", "tests/debian"];
+/// What takes longest, by name: it begins first, so that the last to end does not run alone. Not what would wait for the
+/// first one's builds of Linux.
+const FIRST: [&str; 4] = ["linux/machines", "tests/pages", "tests/processes", "tests/kernel"];
 
 /// Two tests of one binary at a time would be four machines on two processors: times stay meaningful.
 const ONE_BY_ONE: &str = "--test-threads=1";
