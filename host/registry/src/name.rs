@@ -29,6 +29,10 @@ impl Name {
             match bare.parse::<Reference>() {
                 Ok(reference) => match reference.digest() {
                     Some(digest) if !digest.starts_with("sha256:") => "digests are sha256 here",
+                    // A first part with capital letters is taken for a part of the repository, in which there are none.
+                    _ if reference.repository().chars().any(|c| c.is_ascii_uppercase()) => {
+                        "a repository has small letters, digits and . _ - / only"
+                    }
                     _ => return Ok(Name { reference }),
                 },
                 Err(ParseError::DigestInvalidLength) => "a sha256 digest has 64 hexadecimal digits",
@@ -81,6 +85,13 @@ impl fmt::Display for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn capital_letters_are_refused_wherever_they_are() {
+        for name in ["Registry/team/tool:7", "team/Tool"] {
+            assert!(Name::parse(name).unwrap_err().to_string().contains("small letters"), "{name}");
+        }
+    }
 
     #[test]
     fn names_are_completed_as_dockers_are() {
