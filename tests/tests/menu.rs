@@ -8,6 +8,7 @@ use unilith_tests::{
 
 const MICRO: &str = "the menu is about the micro kernel";
 const RIGHT: &str = "\x1b[C";
+const UP: &str = "\x1b[A";
 const END: &str = "\x1b[F";
 
 /// The menu of the kernel that is there already, so that its first screen is not waited for long.
@@ -47,7 +48,9 @@ fn what_is_chosen_is_written_and_is_in_the_next_image() {
     // Of the project that is there now: a conflict is explained, and nothing is written.
     let mut terminal = Terminal::start(&unilith.command(&["menu", "--machine", &machine]));
     terminal.shows("", "alloc_region");
-    terminal.shows(END, "ninep");
+    // The last choice but one.
+    terminal.shows(END, "off");
+    terminal.shows(UP, "ninep");
     terminal.shows(RIGHT, "overlay=on");
     terminal.shows("s", "not");
     terminal.shows("q", "again");
