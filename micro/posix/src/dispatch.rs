@@ -4,7 +4,7 @@
 use crate::call::Call;
 use crate::cpu_time::{self, InKernel};
 use crate::{calls, out_of_memory, overlay, task};
-use abi::{Errno, Result, errno::ENOMEM, errno::ENOSYS};
+use abi::{Errno, Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use api_trace::{Event, Point};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -65,18 +65,9 @@ macro_rules! admitted {
     ($handler:expr) => {{
         const HANDLER: Option<Handler> = $handler;
         fn admit(call: &mut Call<'_>) -> Result<usize> {
-            match HANDLER {
-                // Nobody ends for the fault of a test.
-                Some(_) if api_alloc::fault::is_due() => Err(ENOMEM),
-                Some(_)
-                    if api_alloc::is_really_low()
-                        && !crate::out_of_memory::relieve(crate::task::current()) =>
-                {
-                    Err(ENOMEM)
-                }
-                Some(handler) => handler(call),
-                None => Err(ENOSYS),
-            }
+            let handler = HANDLER.ok_or(ENOSYS)?;
+            crate::out_of_memory::admit(crate::task::current())?;
+            handler(call)
         }
         match HANDLER {
             Some(_) => Some(admit as Handler),

@@ -11,6 +11,7 @@ use crate::calls::signals::{self, SIGKILL};
 use crate::process::{FIRST_PID, Process};
 use crate::processes::{self, Claim};
 use crate::task::Task;
+use abi::{Result, errno::ENOMEM};
 use alloc::string::String;
 use alloc::sync::Arc;
 use api_plat::Status;
@@ -63,8 +64,8 @@ fn choose() -> Option<Arc<Process>> {
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// The running thread touched memory of the program, in the program or on a call's behalf in the kernel, and there is no page
-/// for it. True when another process has ended, or what was kept for later ones is enough, so that it is worth trying again; false when its own is to end, on its way
-/// out of the kernel. The machine's end does not come back from here.
+/// for it. True when another process has ended, or what was kept for later ones is given back, so that it is worth trying again;
+/// false when its own is to end, on its way out of the kernel. The machine's end does not come back from here.
 pub fn make_room(task: &Task) -> bool {
     if task.process.is_ending() {
         return false;
@@ -85,10 +86,18 @@ pub fn make_room(task: &Task) -> bool {
     wait_for(&victim, task)
 }
 
+/// The running thread's call makes something that the kernel keeps: `ENOMEM` when memory is low and nobody else can end for it, or
+/// when a test has it refused, for which nobody ends.
+pub fn admit(task: &Task) -> Result<()> {
+    let is_refused = api_alloc::fault::is_due() || api_alloc::is_really_low() && !relieve(task);
+    if is_refused { Err(ENOMEM) } else { Ok(()) }
+}
+
 /// The running thread's call makes something that the kernel keeps, and memory is low. True when another process has ended for
-/// it, or what was kept for later ones was enough; false when that would be its own or the first one: then the call is refused, which a program can live with.
+/// it, or what was kept for later ones was enough; false when that would be its own or the first one: then the call is refused,
+/// which a program can live with.
 pub fn relieve(task: &Task) -> bool {
-    if mem::release_common_text() && !api_alloc::is_low() {
+    if mem::release_common_text() && !api_alloc::is_really_low() {
         return true;
     }
     match choose() {

@@ -211,9 +211,7 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
     }
     let task = task::current();
     // A filter stays as long as its thread.
-    if api_alloc::fault::is_due() || api_alloc::is_really_low() && !out_of_memory::relieve(task) {
-        return Err(ENOMEM);
-    }
+    out_of_memory::admit(task)?;
     let program = read(task, program)?;
     task.seccomp.may_have(FILTER)?;
     let previous = task.seccomp.filters.lock().clone();
