@@ -508,10 +508,8 @@ impl Inner {
             let rights = if write { view.rights } else { view.rights.without(Rights::WRITE) };
             match present {
                 Some(_) => drop(self.pager.replace(address, frame, rights, false)),
-                None => match self.pager.map(address, frame, rights, false) {
-                    Ok(()) => self.count_resident(false, 1),
-                    Err(_) => return NO_MEMORY,
-                },
+                None if self.map_file_page(address, frame, rights).is_err() => return NO_MEMORY,
+                None => {}
             }
             if !write {
                 self.map_around(address, view);
@@ -525,11 +523,11 @@ impl Inner {
             && self.show_common_stubs(text)
         {
             let rights = view.rights.without(Rights::WRITE);
-            if self.pager.map(address, frame.clone(), rights, false).is_err() {
-                return NO_MEMORY;
-            }
-            self.count_resident(false, 1);
-            return RESOLVED;
+            return if self.map_file_page(address, frame.clone(), rights).is_ok() {
+                RESOLVED
+            } else {
+                NO_MEMORY
+            };
         }
         if write || text.is_some() {
             let Ok(copy) = frame.duplicate() else { return NO_MEMORY };
@@ -540,11 +538,8 @@ impl Inner {
                 return NO_MEMORY;
             }
             self.count_resident(true, 1);
-        } else {
-            if self.pager.map(address, frame, view.rights.without(Rights::WRITE), false).is_err() {
-                return NO_MEMORY;
-            }
-            self.count_resident(false, 1);
+        } else if self.map_file_page(address, frame, view.rights.without(Rights::WRITE)).is_err() {
+            return NO_MEMORY;
         }
         if !write {
             self.map_around(address, view);
@@ -570,10 +565,9 @@ impl Inner {
                 && let Some(frame) = view.file.source.resident_page(index)
             {
                 // The table exists: the page that was asked for is in the same group.
-                if self.pager.map(at, frame, rights, false).is_err() {
+                if self.map_file_page(at, frame, rights).is_err() {
                     return;
                 }
-                self.count_resident(false, 1);
             }
             at += PAGE;
         }

@@ -100,9 +100,8 @@ impl Space {
         let traits = Traits { rights, most: rights, shared: true, ..Traits::default() };
         let mut vma = Vma::anonymous(address + PAGE, traits);
         (vma.backing, vma.name) = (Backing::Fixed, "[probes]");
-        inner.pager.map(address, frame, rights, false)?;
+        inner.map_file_page(address, frame, rights)?;
         inner.pager.flush();
-        inner.count_resident(false, 1);
         inner.account(&traits, PAGE as i64);
         inner.tree.insert(address, vma);
         Ok(address)

@@ -702,6 +702,13 @@ impl Inner {
         }
     }
 
+    /// Shows a page that is not this space's own, where there is none.
+    pub fn map_file_page(&mut self, address: u64, frame: Frame, rights: Rights) -> Result<()> {
+        self.pager.map(address, frame, rights, false)?;
+        self.count_resident(false, 1);
+        Ok(())
+    }
+
     pub fn count_resident(&mut self, own: bool, pages: i64) {
         let counter = if own { &mut self.own_resident } else { &mut self.file_resident };
         *counter = counter.wrapping_add_signed(pages);
@@ -858,13 +865,10 @@ impl Inner {
         let rights = vma.traits.rights.without(Rights::WRITE);
         for address in (start..vma.end).step_by(PAGE as usize) {
             let Some(frame) = text.common_page(first + (address - start) / PAGE) else { continue };
-            if self.pager.page(address).is_some() {
-                continue;
-            }
-            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+            let is_there = self.pager.page(address).is_some();
+            if !is_there && self.map_file_page(address, frame.clone(), rights).is_err() {
                 return;
             }
-            self.count_resident(false, 1);
         }
         self.pager.flush();
     }
@@ -876,14 +880,11 @@ impl Inner {
         let Some(common) = text.common().filter(|_| self.is_stubs(start, end)) else { return false };
         for (i, frame) in common.stubs().iter().enumerate() {
             let address = start + i as u64 * PAGE;
-            if self.pager.page(address).is_some() {
-                continue;
-            }
             let rights = Rights::READ.with(Rights::EXECUTE);
-            if self.pager.map(address, frame.clone(), rights, false).is_err() {
+            let is_there = self.pager.page(address).is_some();
+            if !is_there && self.map_file_page(address, frame.clone(), rights).is_err() {
                 return false;
             }
-            self.count_resident(false, 1);
         }
         true
     }
