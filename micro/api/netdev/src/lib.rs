@@ -32,6 +32,12 @@ pub use buffer::{BUFFER_SIZE, Buffer, Fragment, HEADROOM};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+/// The address of a device that has none of its own, made of random bytes: locally administered, and not a group (IEEE 802).
+pub fn local_address(mut random: [u8; 6]) -> [u8; 6] {
+    random[0] = random[0] & !1 | 2;
+    random
+}
+
 /// What a device can do and how it wants its packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Info {

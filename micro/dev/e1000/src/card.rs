@@ -203,9 +203,7 @@ fn address(hardware: &impl Hardware, random: [u8; 6]) -> [u8; 6] {
     if high & RAH_AV != 0 && mac[0] & 1 == 0 && mac != [0; 6] {
         return mac;
     }
-    let mut mac = random;
-    // Locally administered, not a group.
-    mac[0] = mac[0] & !1 | 2;
+    let mac = api_netdev::local_address(random);
     hardware.write(RAL, u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]]));
     hardware.write(RAH, RAH_AV | u32::from(mac[5]) << 8 | u32::from(mac[4]));
     mac

@@ -84,8 +84,7 @@ pub fn start(given: Given, offloads: bool) -> Result<Arc<Network>> {
         Some(given) => mac = given,
         None => {
             api_plat::entropy(&mut mac);
-            // Locally administered, not a group.
-            mac[0] = mac[0] & !1 | 2;
+            mac = api_netdev::local_address(mac);
         }
     }
     host::set_non_blocking(fd)?;

@@ -90,8 +90,7 @@ pub fn start(device: Device, offloads: bool) -> Result<Arc<Network>> {
         }
     } else {
         api_plat::entropy(&mut mac);
-        // Locally administered, not a group.
-        mac[0] = mac[0] & !1 | 2;
+        mac = api_netdev::local_address(mac);
     }
     let mtu = if features & F_MTU != 0 { usize::from(device.config_u16(10)) } else { 1500 };
     let mergeable = features & F_MRG_RXBUF != 0;
