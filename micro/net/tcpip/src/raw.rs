@@ -153,9 +153,10 @@ impl Raw {
     /// A packet came in: every socket that wants it gets a copy. False when nobody did.
     pub fn input(&mut self, header: &Ipv4, payload: &[u8], wakes: &mut Wakes) -> bool {
         let mut is_wanted = false;
-        for index in 0..self.sockets.places() {
-            let socket = self.sockets.id_at(index).and_then(|id| self.sockets.get_mut(id));
-            let Some(socket) = socket.filter(|socket| socket.wants(header, payload)) else { continue };
+        for socket in self.sockets.values_mut() {
+            if !socket.wants(header, payload) {
+                continue;
+            }
             is_wanted = true;
             let mut bytes = Vec::new();
             let with_header = if socket.ping.is_none() { wire::IPV4 } else { 0 };

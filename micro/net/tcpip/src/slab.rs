@@ -122,6 +122,10 @@ impl<T> Slab<T> {
             slot.value.as_ref().map(|value| (id, value))
         })
     }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
+    }
 }
 
 #[cfg(test)]

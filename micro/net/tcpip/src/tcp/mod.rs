@@ -390,11 +390,8 @@ impl Tcp {
     fn retry(&mut self) {
         self.retry_at = None;
         self.overlooked = true;
-        for index in 0..self.sockets.places() {
-            let entry = self.sockets.id_at(index).and_then(|id| self.sockets.get_mut(id));
-            if let Some(entry) = entry.filter(|entry| entry.armed == 0) {
-                entry.dirty = true;
-            }
+        for entry in self.sockets.values_mut() {
+            entry.dirty |= entry.armed == 0;
         }
     }
 
