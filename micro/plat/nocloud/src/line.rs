@@ -54,8 +54,7 @@ pub fn words(files: &Files<'_>, line: &str, out: &mut [u8], say: &mut Say<'_>) -
     let meta = read(files.meta, &mut |path, word| match *path {
         [Key("local-hostname")] => hostname = Some(word),
         [Key("hostname")] => hostname = hostname.or(Some(word)),
-        // Its name for the cloud, which tells cloud-init that an image is at its first boot; every boot is one here.
-        [Key("instance-id")] => {}
+        // `instance-id` tells cloud-init that an image is at its first boot; every boot is one here.
         _ => {}
     });
     told(meta, "meta-data", say);
