@@ -3,7 +3,7 @@
 // call says so or succeeds, works again afterwards, and leaves nothing behind. The kernel has to have been made for it
 // (--set fail-nth=on; CONFIG_FAULT_INJECTION on Linux). usage: faults [case...]
 #define _GNU_SOURCE
-#include "check.h"
+#include "cases.h"
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -607,22 +607,6 @@ static int descriptors(void) {
 
 // All cases so often: the first time fills caches, what is lost the other times was lost for good.
 enum { ROUNDS = 3 };
-
-static int is_named(const char *name, int count, char **arguments) {
-    for (int i = 1; i < count; i++)
-        if (strcmp(name, arguments[i]) == 0)
-            return 1;
-    return count == 1;
-}
-
-static long free_kib(void) {
-    char text[4096], *line;
-    int fd = open("/proc/meminfo", O_RDONLY), length = (int)read(fd, text, sizeof text - 1);
-    close(fd);
-    text[length > 0 ? length : 0] = 0;
-    CHECK((line = strstr(text, "MemFree:")));
-    return atol(line + 8);
-}
 
 static void run(void (*work)(void)) {
     int open_before = descriptors();

@@ -2,7 +2,7 @@
 // Objects of the kernel, one kind after the other, each made by a child until the kernel refuses: whoever makes them is
 // refused, or ended for want of memory. usage: objects [kind...]
 #define _GNU_SOURCE
-#include "check.h"
+#include "cases.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
@@ -266,15 +266,6 @@ static void clear(void) {
     }
 }
 
-static long free_kib(void) {
-    char text[4096], *line;
-    int fd = open("/proc/meminfo", O_RDONLY), length = (int)read(fd, text, sizeof text - 1);
-    close(fd);
-    text[length > 0 ? length : 0] = 0;
-    CHECK((line = strstr(text, "MemFree:")));
-    return atol(line + 8);
-}
-
 // What a kind took is pages for programs again when those who had it made are gone. Grandchildren that were killed end in their
 // own time, and the kernel gives memory back at the end of a process.
 static void comes_back(const char *name, long before) {
@@ -288,13 +279,6 @@ static void comes_back(const char *name, long before) {
         waitpid(pid, NULL, 0);
         usleep(10000);
     }
-}
-
-static int is_named(const char *name, int count, char **names) {
-    for (int i = 1; i < count; i++)
-        if (strcmp(name, names[i]) == 0)
-            return 1;
-    return count == 1;
 }
 
 // A child makes objects of the kind until it is refused; its answer is the errno, 0 when it never was.

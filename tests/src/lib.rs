@@ -2,8 +2,9 @@
 //! What the whole-system tests share: the command with state of its own, machines that end with the test, real clients,
 //! and a guest of a few bytes for tests of the command alone.
 //!
-//! Each file in `tests/` is one topic or one program. Tests run one after the other (`./unilith test` says so): they boot
-//! machines and measure time on few processors. Every test has a state directory of its own and shares the user's cache.
+//! Each file in `tests/` is one topic or one program. Tests of one file run one after the other, and as many files at a time
+//! as there are processors (`./unilith test` sees to that): they boot machines, most of which have one processor. Every test has a
+//! state directory of its own and shares the user's cache.
 
 pub mod guest;
 pub mod memcached;
