@@ -112,9 +112,8 @@ impl SendQueue {
     /// References to up to `length` bytes from `offset` on in at most `most` pieces, and how many bytes they are.
     pub fn refer(&self, offset: usize, length: usize, most: usize) -> (Vec<Fragment>, usize) {
         let (mut total, mut fragments) = (0, Vec::new());
-        let count = self.pieces(offset, length).take(most).count();
         // Without memory for them none are referred to, and the caller copies.
-        if fragments.reserve_exact_fallibly(count).is_ok() {
+        if fragments.reserve_exact_fallibly(most.min(self.chunks.len())).is_ok() {
             fragments.extend(self.pieces(offset, length).take(most).map(|(memory, range)| {
                 total += range.len();
                 Fragment::new(memory.clone(), range)
