@@ -2,6 +2,7 @@
 //! `unilith logs`: what the program and the kernel printed, and what the user was told.
 
 use crate::fault::{Fault, Result, file};
+use api_boot::Stream;
 use std::{
     io::{self, ErrorKind, Write},
     time::{Duration, Instant},
@@ -36,6 +37,14 @@ pub struct Args {
     machine: String,
 }
 
+/// Each stream goes where it went.
+fn show(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Output => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
+        Stream::Error => io::stderr().write_all(bytes),
+    }
+}
+
 fn lines(text: &str) -> std::result::Result<usize, String> {
     if text == "all" {
         return Ok(usize::MAX);
@@ -61,7 +70,7 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     loop {
         // Asked before reading: what an ended machine has printed is in the file.
         let ended = !args.follow || machine.wait(Some(Instant::now()))?.is_some();
-        match log.copy(&mut io::stdout()).and_then(|()| io::stdout().flush()) {
+        match log.copy(show) {
             Ok(()) => {}
             Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(0),
             Err(e) => return Err(file("print", &path)(e)),

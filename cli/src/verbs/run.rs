@@ -11,6 +11,7 @@ use crate::{
     repository,
     verbs::supervise::Report,
 };
+use api_boot::Stream;
 use std::{
     fs::OpenOptions,
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
@@ -224,9 +225,12 @@ impl Watcher for Terminal {
         let line_end = self.line_end();
         Sinks {
             // Nobody reads it any more (`| head`): the program goes on, its log is complete.
-            console: Box::new(move |bytes| {
+            console: Box::new(move |stream, bytes| {
                 if !detach::is_detached() {
-                    let _ = out.write_all(bytes).and_then(|()| out.flush());
+                    let _ = match stream {
+                        Stream::Output => out.write_all(bytes).and_then(|()| out.flush()),
+                        Stream::Error => io::stderr().write_all(bytes),
+                    };
                 }
             }),
             log: Box::new(move |text| drop(write!(io::stderr(), "{text}{line_end}"))),

@@ -10,6 +10,7 @@ use crate::{
     private,
 };
 use crate::{record::now_ms, times::timestamp};
+use api_boot::Stream;
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -68,16 +69,16 @@ impl ConsoleLog {
     pub fn open(folder: &Path, limits: LogLimits) -> io::Result<ConsoleLog> {
         let file = private::append(&newest(folder))?;
         let length = file.metadata()?.len();
-        let times = Clock::begin(folder, file.metadata()?.ino(), limits.size);
+        let times = Clock::begin(folder, file.metadata()?.ino(), length, limits.size);
         Ok(ConsoleLog { folder: folder.into(), limits, file, length, times })
     }
 
     /// Adds bytes. A failure loses them: a full disk must not stop the program.
-    pub fn write(&mut self, bytes: &[u8]) {
-        self.write_at(bytes, now_ms());
+    pub fn write(&mut self, stream: Stream, bytes: &[u8]) {
+        self.write_at(stream, bytes, now_ms());
     }
 
-    fn write_at(&mut self, bytes: &[u8], now: u64) {
+    fn write_at(&mut self, stream: Stream, bytes: &[u8], now: u64) {
         for part in bytes.chunks(usize::try_from(self.limits.size.max(1)).unwrap_or(usize::MAX)) {
             if self.length > 0 && self.length + part.len() as u64 > self.limits.size && self.rotate().is_err()
             {
@@ -85,7 +86,10 @@ impl ConsoleLog {
                 continue;
             }
             // Before the bytes: a reader that finds them finds their time.
-            self.times.tick(self.length, now);
+            if !self.times.tick(self.length, now, stream) && self.rotate().is_ok() {
+                // A fresh file has room.
+                self.times.tick(self.length, now, stream);
+            }
             if self.file.write_all(part).is_ok() {
                 self.length += part.len() as u64;
             }
@@ -96,7 +100,7 @@ impl ConsoleLog {
         if self.limits.files <= 1 {
             self.file.set_len(0)?;
             self.length = 0;
-            self.times = Clock::begin(&self.folder, self.file.metadata()?.ino(), self.limits.size);
+            self.times = Clock::begin(&self.folder, self.file.metadata()?.ino(), 0, self.limits.size);
             return Ok(());
         }
         // Opened before anything is moved: without a descriptor to spare the old one stays in use.
@@ -110,7 +114,7 @@ impl ConsoleLog {
         }
         fs::rename(&fresh, newest(&self.folder))?;
         self.times.rotate(self.limits.files);
-        self.times = Clock::begin(&self.folder, file.metadata()?.ino(), self.limits.size);
+        self.times = Clock::begin(&self.folder, file.metadata()?.ino(), 0, self.limits.size);
         (self.file, self.length) = (file, 0);
         Ok(())
     }
@@ -121,9 +125,12 @@ impl ConsoleLog {
 pub struct LogReader {
     folder: PathBuf,
     file: Option<File>,
-    /// Which lines, and how they are shown; `None`: the bytes as they are.
-    times: Option<Selection>,
+    selection: Selection,
 }
+
+/// Takes a part of a log.
+pub trait Show: FnMut(Stream, &[u8]) -> io::Result<()> {}
+impl<F: FnMut(Stream, &[u8]) -> io::Result<()>> Show for F {}
 
 /// Lines by their time.
 #[derive(Clone, Debug, Default)]
@@ -135,12 +142,13 @@ pub struct Period {
     pub shown: bool,
 }
 
+/// Which lines are shown, and how.
 #[derive(Debug, Default)]
 struct Selection {
     period: Period,
     times: Times,
-    /// Whether the line that is being read is shown; `None`: the next byte begins a line.
-    line: Option<bool>,
+    /// Of either stream, whether the line that is being read is shown; `None`: the next byte begins a line.
+    lines: [Option<bool>; 2],
 }
 
 impl LogReader {
@@ -154,7 +162,7 @@ impl LogReader {
                 Err(e) => return Err(e),
             }
         }
-        let mut reader = LogReader { folder: folder.into(), file: None, times: None };
+        let mut reader = LogReader { folder: folder.into(), file: None, selection: Selection::default() };
         let Some(mut wanted) = tail else {
             reader.file = files.pop();
             return Ok(reader);
@@ -179,13 +187,12 @@ impl LogReader {
 
     /// Only lines of a period, or lines with their times.
     pub fn within(mut self, period: Period) -> LogReader {
-        let is_plain = period.since.is_none() && period.until.is_none() && !period.shown;
-        self.times = (!is_plain).then(|| Selection { period, ..Selection::default() });
+        self.selection.period = period;
         self
     }
 
-    /// Writes out what has been added since the last call.
-    pub fn copy(&mut self, out: &mut impl Write) -> io::Result<()> {
+    /// Shows what has been added since the last call.
+    pub fn copy(&mut self, mut show: impl Show) -> io::Result<()> {
         loop {
             let Some(file) = &mut self.file else {
                 self.file = open_if_there(&newest(&self.folder))?;
@@ -198,11 +205,11 @@ impl LogReader {
             if file.stream_position()? > file.metadata()?.len() {
                 file.seek(SeekFrom::Start(0))?;
             }
-            pour(file, &self.folder, self.times.as_mut(), out)?;
+            self.selection.pour(file, &self.folder, &mut show)?;
             let Some(next) = self.successor()? else { return Ok(()) };
             // What was added between the last read and the change of files.
             if let Some(file) = &mut self.file {
-                pour(file, &self.folder, self.times.as_mut(), out)?;
+                self.selection.pour(file, &self.folder, &mut show)?;
             }
             self.file = Some(next);
         }
@@ -225,52 +232,60 @@ impl LogReader {
     }
 }
 
-/// Copies the rest of a file, or the lines of it that are wanted.
-fn pour(
-    file: &mut File,
-    folder: &Path,
-    selection: Option<&mut Selection>,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let Some(selection) = selection else { return io::copy(file, out).map(drop) };
-    let mut at = file.stream_position()?;
-    let inode = file.metadata()?.ino();
-    let mut piece = vec![0; PIECE as usize];
-    loop {
-        let length = file.read(&mut piece)?;
-        if length == 0 {
-            return Ok(());
+impl Selection {
+    /// Shows the rest of a file.
+    fn pour(&mut self, file: &mut File, folder: &Path, show: &mut impl Show) -> io::Result<()> {
+        let mut at = file.stream_position()?;
+        let inode = file.metadata()?.ino();
+        let mut piece = vec![0; PIECE as usize];
+        loop {
+            let length = file.read(&mut piece)?;
+            if length == 0 {
+                return Ok(());
+            }
+            // After the bytes, whose times were written before them.
+            self.times.read(folder, inode);
+            let Selection { period, times, lines } = self;
+            for (time, stream, bytes) in times.runs(at, &piece[..length]) {
+                period.show(time, stream, bytes, &mut lines[stream as usize], show)?;
+            }
+            at += length as u64;
         }
-        // After the bytes, whose times were written before them.
-        selection.times.read(folder, inode);
-        selection.show(at, &piece[..length], out)?;
-        at += length as u64;
     }
 }
 
-impl Selection {
-    /// Bytes of a file from that offset on.
-    fn show(&mut self, mut at: u64, mut bytes: &[u8], out: &mut impl Write) -> io::Result<()> {
+impl Period {
+    /// Shows bytes of one time and stream, as far as they are wanted. `line`: what was decided of the line they go on.
+    fn show(
+        &self,
+        time: u64,
+        stream: Stream,
+        mut bytes: &[u8],
+        line: &mut Option<bool>,
+        show: &mut impl Show,
+    ) -> io::Result<()> {
+        let Period { since, until, shown } = *self;
+        if since.is_none() && until.is_none() && !shown {
+            return show(stream, bytes);
+        }
         while !bytes.is_empty() {
             let length = bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |n| n + 1);
-            let (line, rest) = bytes.split_at(length);
-            let is_shown = match self.line {
+            let (text, rest) = bytes.split_at(length);
+            let is_shown = match *line {
                 Some(is_shown) => is_shown,
                 None => {
-                    let time = self.times.of(at);
-                    let Period { since, until, shown } = self.period;
                     let wanted = since.is_none_or(|s| time >= s) && until.is_none_or(|u| time <= u);
                     if wanted && shown {
-                        write!(out, "{} ", timestamp(time))?;
+                        show(stream, format!("{} ", timestamp(time)).as_bytes())?;
                     }
                     wanted
                 }
             };
             if is_shown {
-                out.write_all(line)?;
+                show(stream, text)?;
             }
-            self.line = (!line.ends_with(b"\n")).then_some(is_shown);
-            (at, bytes) = (at + length as u64, rest);
+            *line = (!text.ends_with(b"\n")).then_some(is_shown);
+            bytes = rest;
         }
         Ok(())
     }
@@ -329,9 +344,13 @@ pub fn end(folder: &Path, most: u64) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    fn into(out: &mut Vec<u8>) -> impl Show {
+        |_, bytes: &[u8]| out.write_all(bytes)
+    }
+
     fn read(folder: &Path, tail: Option<usize>) -> String {
         let mut out = Vec::new();
-        LogReader::open(folder, tail).unwrap().copy(&mut out).unwrap();
+        LogReader::open(folder, tail).unwrap().copy(into(&mut out)).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -341,9 +360,9 @@ mod tests {
         let limits = LogLimits { size: 100, files: 3 };
         let mut log = ConsoleLog::open(folder.path(), limits).unwrap();
         for n in 0..1000 {
-            log.write(format!("line {n}\n").as_bytes());
+            log.write(Stream::Output, format!("line {n}\n").as_bytes());
         }
-        log.write(&[b'z'; 1000]);
+        log.write(Stream::Output, &[b'z'; 1000]);
         let files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap()).collect();
         for file in &files {
             let is_log = file.file_name().to_string_lossy().starts_with(NAME);
@@ -359,11 +378,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut log = ConsoleLog::open(folder.path(), LogLimits { size: 16, files: 9 }).unwrap();
         for (n, text) in ["one\n", "tw", "o\nthree\n", "four\nfive\n", "six"].into_iter().enumerate() {
-            log.write_at(text.as_bytes(), 1000 * (n as u64 + 1));
+            log.write_at(Stream::Output, text.as_bytes(), 1000 * (n as u64 + 1));
         }
         let read = |period: Period| {
             let mut out = Vec::new();
-            LogReader::open(folder.path(), None).unwrap().within(period).copy(&mut out).unwrap();
+            LogReader::open(folder.path(), None).unwrap().within(period).copy(into(&mut out)).unwrap();
             String::from_utf8(out).unwrap()
         };
         let shown = Period { shown: true, ..Period::default() };
@@ -385,13 +404,13 @@ mod tests {
         let (mut out, mut expected) = (Vec::new(), String::new());
         for n in 0..100 {
             let line = format!("{n}\n");
-            log.write_at(line.as_bytes(), n * 1000);
+            log.write_at(Stream::Output, line.as_bytes(), n * 1000);
             expected += &format!("{} {line}", timestamp(n * 1000));
             if n % 7 == 0 {
-                reader.copy(&mut out).unwrap();
+                reader.copy(into(&mut out)).unwrap();
             }
         }
-        reader.copy(&mut out).unwrap();
+        reader.copy(into(&mut out)).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -402,8 +421,8 @@ mod tests {
         let mut reader = LogReader::open(folder.path(), None).unwrap();
         let mut out = Vec::new();
         for text in ["123456789\n", "abc\n"] {
-            log.write(text.as_bytes());
-            reader.copy(&mut out).unwrap();
+            log.write(Stream::Output, text.as_bytes());
+            reader.copy(into(&mut out)).unwrap();
         }
         assert_eq!((out.as_slice(), read(folder.path(), None).as_str()), (&b"123456789\nabc\n"[..], "abc\n"));
     }
@@ -416,14 +435,14 @@ mod tests {
         let (mut out, mut expected) = (Vec::new(), String::new());
         for n in 0..500 {
             let line = format!("{n}\n");
-            log.write(line.as_bytes());
+            log.write(Stream::Output, line.as_bytes());
             expected += &line;
             // Sometimes two files are full before the reader comes again.
             if n % 17 == 0 {
-                reader.copy(&mut out).unwrap();
+                reader.copy(into(&mut out)).unwrap();
             }
         }
-        reader.copy(&mut out).unwrap();
+        reader.copy(into(&mut out)).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -432,15 +451,53 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut log = ConsoleLog::open(folder.path(), LogLimits { size: 8, files: 5 }).unwrap();
         for line in ["a\n", "b\n", "c\n", "d\n", "e\n", "f\n"] {
-            log.write(line.as_bytes());
+            log.write(Stream::Output, line.as_bytes());
         }
         let tails = [0, 1, 2, 3, 5, 6, 9].map(|n| read(folder.path(), Some(n)));
         assert_eq!(
             tails,
             ["", "f\n", "e\nf\n", "d\ne\nf\n", "b\nc\nd\ne\nf\n", "a\nb\nc\nd\ne\nf\n", "a\nb\nc\nd\ne\nf\n"]
         );
-        log.write(b"g");
+        log.write(Stream::Output, b"g");
         assert_eq!(read(folder.path(), Some(1)), "g");
         assert_eq!(end(folder.path(), 3), b"f\ng");
+    }
+
+    #[test]
+    fn each_stream_is_told_from_the_other_also_where_there_is_little_room_to_say_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = ConsoleLog::open(folder.path(), LogLimits { size: 4096, files: 9 }).unwrap();
+        let mut reader = LogReader::open(folder.path(), None).unwrap();
+        let (mut expected, mut seen) = ([String::new(), String::new()], [Vec::new(), Vec::new()]);
+        let mut copy = |_: &mut ConsoleLog| {
+            reader.copy(|stream: Stream, bytes: &[u8]| seen[stream as usize].write_all(bytes)).unwrap();
+        };
+        for n in 0..2000 {
+            let stream = if n % 3 == 0 { Stream::Error } else { Stream::Output };
+            let text = format!("{n} ");
+            log.write(stream, text.as_bytes());
+            expected[stream as usize] += &text;
+            if n % 50 == 0 {
+                copy(&mut log);
+            }
+        }
+        copy(&mut log);
+        assert_eq!(seen.map(|bytes| String::from_utf8(bytes).unwrap()), expected);
+    }
+
+    #[test]
+    fn a_line_that_the_other_stream_interrupts_has_one_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = ConsoleLog::open(folder.path(), LogLimits::default()).unwrap();
+        log.write_at(Stream::Output, b"one ", 1000);
+        log.write_at(Stream::Error, b"bad\n", 2000);
+        log.write_at(Stream::Output, b"line\n", 3000);
+        let period = Period { shown: true, ..Period::default() };
+        let mut seen = [Vec::new(), Vec::new()];
+        let mut reader = LogReader::open(folder.path(), None).unwrap().within(period);
+        reader.copy(|stream: Stream, bytes: &[u8]| seen[stream as usize].write_all(bytes)).unwrap();
+        let (one, two) = (timestamp(1000), timestamp(2000));
+        let expected = [format!("{one} one line\n"), format!("{two} bad\n")];
+        assert_eq!(seen.map(|bytes| String::from_utf8(bytes).unwrap()), expected);
     }
 }

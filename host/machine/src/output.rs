@@ -6,7 +6,7 @@ use crate::{
     console_log::ConsoleLog,
     lines::{Lines, printable},
 };
-use api_boot::Status;
+use api_boot::{OutputDecoder, Status, Stream};
 use rustix::process::WaitIdStatus;
 use std::{
     io::Read,
@@ -52,27 +52,29 @@ pub fn messages() -> (Messages, Receiver<Message>) {
     sync_channel(MAX_WAITING)
 }
 
-/// Takes a part of the output.
-pub type Sink<T> = Box<dyn FnMut(&T) + Send>;
+/// Takes a part of what the program or the kernel printed.
+pub type ConsoleSink = Box<dyn FnMut(Stream, &[u8]) + Send>;
+/// Takes a line of the kernel's log.
+pub type LogSink = Box<dyn FnMut(&str) + Send>;
 
 /// Where output goes besides the log. Either may block; only the machine waits for it.
 pub struct Sinks {
-    /// Bytes the program or the kernel printed.
-    pub console: Sink<[u8]>,
-    /// A line of the kernel's log.
-    pub log: Sink<str>,
+    pub console: ConsoleSink,
+    pub log: LogSink,
 }
 
 impl Sinks {
     /// Nobody looks.
     pub fn none() -> Sinks {
-        Sinks { console: Box::new(|_| {}), log: Box::new(|_| {}) }
+        Sinks { console: Box::new(|_, _| {}), log: Box::new(|_| {}) }
     }
 }
 
 /// All that a machine sends.
 pub struct Sources {
     pub console: UnixStream,
+    /// Standard error is marked on the console.
+    pub own_error: bool,
     pub status: UnixStream,
     pub messages: Option<Box<dyn Read + Send>>,
 }
@@ -87,7 +89,7 @@ pub fn watch(
     log: ConsoleLog,
     wanted: Option<String>,
 ) {
-    let Sources { console, status, messages } = sources;
+    let Sources { console, own_error, status, messages } = sources;
     let Sinks { console: console_sink, log: log_sink } = sinks;
     let log = Arc::new(Mutex::new(log));
     let to = send.clone();
@@ -101,7 +103,8 @@ pub fn watch(
     let complaint = thread::spawn(move || read_complaint(messages, &to));
     let to = send.clone();
     thread::spawn(move || {
-        read_console(console, &to, &log, console_sink, wanted);
+        let decoder = own_error.then(OutputDecoder::default);
+        read_console(console, decoder, &to, &log, console_sink, wanted);
         // A thread that panicked has ended as well.
         let _ = (status.join(), complaint.join());
         let _ = to.send(Message::Drained);
@@ -115,9 +118,10 @@ fn lock(log: &Mutex<ConsoleLog>) -> MutexGuard<'_, ConsoleLog> {
 
 fn read_console(
     mut console: UnixStream,
+    mut decoder: Option<OutputDecoder>,
     to: &Messages,
     log: &Mutex<ConsoleLog>,
-    mut sink: impl FnMut(&[u8]),
+    mut sink: impl FnMut(Stream, &[u8]),
     wanted: Option<String>,
 ) {
     let mut search = wanted.map(Search::new);
@@ -131,9 +135,17 @@ fn read_console(
             return;
         }
         let bytes = &buffer[..length];
-        lock(log).write(bytes);
-        sink(bytes);
-        if search.as_mut().is_some_and(|search| search.finds(bytes)) {
+        let mut is_found = false;
+        let mut take = |stream: Stream, bytes: &[u8]| {
+            lock(log).write(stream, bytes);
+            sink(stream, bytes);
+            is_found |= search.as_mut().is_some_and(|search| search.finds(bytes));
+        };
+        match &mut decoder {
+            Some(decoder) => decoder.push(bytes, take),
+            None => take(Stream::Output, bytes),
+        }
+        if is_found {
             search = None;
             if to.send(Message::Printed).is_err() {
                 return;
@@ -151,7 +163,7 @@ fn read_status(status: UnixStream, to: &Messages, log: &Mutex<ConsoleLog>, mut s
         }
         let message = match Status::parse(&printable(&line)) {
             Some(Status::Log { text }) => {
-                lock(log).write(format!("{text}\n").as_bytes());
+                lock(log).write(Stream::Error, format!("{text}\n").as_bytes());
                 sink(&text);
                 continue;
             }
@@ -270,7 +282,7 @@ mod tests {
         let ((console, console_end), (status, status_end)) =
             (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
         let (send, messages) = messages();
-        let sources = Sources { console: console_end, status: status_end, messages: None };
+        let sources = Sources { console: console_end, own_error: true, status: status_end, messages: None };
         watch(&send, sources, || None, sinks, log, wanted.map(String::from));
         World { folder, console, status, messages }
     }
@@ -293,7 +305,7 @@ mod tests {
     #[test]
     fn a_machine_waits_for_a_reader_that_is_slow() {
         let (go, wait) = mpsc::channel::<()>();
-        let console = Box::new(move |_: &[u8]| {
+        let console = Box::new(move |_: Stream, _: &[u8]| {
             let _ = wait.recv();
         });
         let mut world = world(Sinks { console, ..Sinks::none() }, None);

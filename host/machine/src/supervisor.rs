@@ -132,7 +132,9 @@ impl Supervision {
         // Written before the machine starts: whoever cleans up after us must know what there is.
         machine.save()?;
 
-        let config = boot_config(&machine.spec, &link.connection);
+        let mut config = boot_config(&machine.spec, &link.connection);
+        // Here, where marks are read: what is built for a console that people look at has none.
+        config.own_error = !machine.spec.tty;
         let files = boot(machine, &config).map_err(MachineError::Boot)?;
         let (send, messages) = output::messages();
         // Before the machine, so that no signal finds the default action.
@@ -162,7 +164,12 @@ impl Supervision {
         }
         let waiter = engine.handle.waiter();
         let waiter = waiter.map_err(|e| MachineError::Process(format!("cannot be watched: {e}")))?;
-        let sources = Sources { console: engine.console, status: engine.status, messages: engine.messages };
+        let sources = Sources {
+            console: engine.console,
+            own_error: config.own_error,
+            status: engine.status,
+            messages: engine.messages,
+        };
         let wanted = match &machine.spec.ready {
             Ready::Prints(text) => Some(text.clone()),
             _ => None,

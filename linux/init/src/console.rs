@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Carries bytes between the machine's console and the program.
 //!
-//! The program does not get the console itself: as plain streams (`isatty` is false) it has two pipes, with `tty=1` a
-//! pseudo-terminal. So a break on the console, which asks the machine to stop, reaches init in either case.
+//! The program does not get the console itself: as plain streams (`isatty` is false) it has two pipes, and with `stderr=own` a
+//! third, with `tty=1` a pseudo-terminal. So a break on the console, which asks the machine to stop, reaches init in either case.
 
-use api_boot::InputDecoder;
+use api_boot::{InputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, fchmod, fcntl_setfl},
@@ -35,11 +35,20 @@ pub struct Ends {
 
 /// Init's side.
 pub struct Console {
-    /// Where the program's output arrives; not blocking.
-    output: Arc<Mutex<File>>,
+    output: Arc<Mutex<Output>>,
     /// The program, once it runs; 0 before.
     program: Arc<AtomicI32>,
 }
+
+/// Where the program's output arrives.
+struct Output {
+    /// Not blocking. Standard error by itself where it is marked on the console.
+    pipes: Vec<(Stream, File)>,
+    marks: bool,
+}
+
+/// Bytes that are read at once.
+const PIECE: usize = 4096;
 
 /// One thing that arrived on the console.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,16 +100,33 @@ impl Decoder {
     }
 }
 
-/// Opens both sides. `tty`: the program is to have a terminal.
-pub fn open(tty: bool, stop: Signal) -> io::Result<(Console, Ends)> {
+/// What the program is to have.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    Terminal,
+    /// `own_error`: standard error is marked on the console.
+    Plain {
+        own_error: bool,
+    },
+}
+
+/// Opens both sides.
+pub fn open(kind: Kind, stop: Signal) -> io::Result<(Console, Ends)> {
     raw(io::stdin())?;
     let program = Arc::new(AtomicI32::new(0));
-    let (input, output, ends) = if tty { terminal()? } else { pipes()? };
-    fcntl_setfl(&output, OFlags::NONBLOCK)?;
-    let console = Console { output: Arc::new(Mutex::new(output)), program: program.clone() };
+    let (input, pipes, ends) = match kind {
+        Kind::Terminal => terminal()?,
+        Kind::Plain { own_error } => plain(own_error)?,
+    };
+    for (_, output) in &pipes {
+        fcntl_setfl(output, OFlags::NONBLOCK)?;
+    }
+    let marks = matches!(kind, Kind::Plain { own_error: true });
+    let console = Console { output: Arc::new(Mutex::new(Output { pipes, marks })), program: program.clone() };
     let from_program = console.output.clone();
     thread::spawn(move || carry_output(&from_program));
-    thread::spawn(move || carry_input(input, Decoder::new(!tty), &program, stop));
+    let is_plain = matches!(kind, Kind::Plain { .. });
+    thread::spawn(move || carry_input(input, Decoder::new(is_plain), &program, stop));
     Ok((console, ends))
 }
 
@@ -113,17 +139,31 @@ fn raw(console: impl AsFd) -> io::Result<()> {
     Ok(tcsetattr(&console, OptionalActions::Now, &modes)?)
 }
 
-fn pipes() -> io::Result<(File, File, Ends)> {
-    let (stdin, input) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let (output, stdout) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // A program that runs as somebody else opens /dev/stdout by name.
-    fchmod(&stdout, Mode::from_raw_mode(0o622))?;
+type Opened = (File, Vec<(Stream, File)>, Ends);
+
+fn plain(own_error: bool) -> io::Result<Opened> {
+    use rustix::pipe::{PipeFlags, pipe_with};
+    let (stdin, input) = pipe_with(PipeFlags::CLOEXEC)?;
     fchmod(&stdin, Mode::from_raw_mode(0o644))?;
-    let stderr = stdout.try_clone()?;
-    Ok((input.into(), output.into(), Ends { stdin, stdout, stderr }))
+    let output = || -> io::Result<(File, OwnedFd)> {
+        let (output, end) = pipe_with(PipeFlags::CLOEXEC)?;
+        // A program that runs as somebody else opens /dev/stdout by name.
+        fchmod(&end, Mode::from_raw_mode(0o622))?;
+        Ok((output.into(), end))
+    };
+    let (from, stdout) = output()?;
+    let mut pipes = vec![(Stream::Output, from)];
+    let stderr = if own_error {
+        let (from, stderr) = output()?;
+        pipes.push((Stream::Error, from));
+        stderr
+    } else {
+        stdout.try_clone()?
+    };
+    Ok((input.into(), pipes, Ends { stdin, stdout, stderr }))
 }
 
-fn terminal() -> io::Result<(File, File, Ends)> {
+fn terminal() -> io::Result<Opened> {
     let master = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY | pty::OpenptFlags::CLOEXEC)?;
     pty::unlockpt(&master)?;
     let name = pty::ptsname(&master, Vec::new())?;
@@ -133,7 +173,7 @@ fn terminal() -> io::Result<(File, File, Ends)> {
     fchmod(&slave, Mode::from_raw_mode(0o622))?;
     let ends = Ends { stdin: slave.try_clone()?, stdout: slave.try_clone()?, stderr: slave };
     let master = File::from(master);
-    Ok((master.try_clone()?, master, ends))
+    Ok((master.try_clone()?, vec![(Stream::Output, master)], ends))
 }
 
 impl Console {
@@ -151,25 +191,45 @@ impl Console {
 }
 
 /// Passes on everything that is there; whether more can come.
-fn pass_on(from: &Mutex<File>) -> bool {
+fn pass_on(from: &Mutex<Output>) -> bool {
     // Held until the bytes are written, so that `flush` does not overtake the thread.
     let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut buffer = [0; 4096];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return false,
-            // A console that takes no bytes loses them, as a serial port does.
-            Ok(length) => drop(io::stdout().write_all(&buffer[..length]).and_then(|()| io::stdout().flush())),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+    let marks = from.marks;
+    from.pipes.retain_mut(|(stream, pipe)| {
+        let mut buffer = [0; PIECE];
+        loop {
+            match pipe.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(length) => show(marks, *stream, &buffer[..length]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
+            }
         }
-    }
+    });
+    !from.pipes.is_empty()
 }
 
-fn carry_output(from: &Mutex<File>) {
-    let Ok(waiting) = from.lock().unwrap_or_else(PoisonError::into_inner).try_clone() else { return };
+/// A console that takes no bytes loses them, as a serial port does.
+fn show(marks: bool, stream: Stream, bytes: &[u8]) {
+    let mut room = [0; encoded_output_size(PIECE)];
+    let sent = match marks && (stream == Stream::Error || !is_plain_output(bytes)) {
+        true => encode_output(stream, bytes, &mut room),
+        false => bytes,
+    };
+    drop(io::stdout().write_all(sent).and_then(|()| io::stdout().flush()));
+}
+
+/// Duplicates, so that what waits holds no lock.
+fn waiting_for(from: &Mutex<Output>) -> io::Result<Vec<File>> {
+    let from = from.lock().unwrap_or_else(PoisonError::into_inner);
+    from.pipes.iter().map(|(_, pipe)| pipe.try_clone()).collect()
+}
+
+fn carry_output(from: &Mutex<Output>) {
     loop {
-        let ready = poll(&mut [PollFd::new(&waiting, PollFlags::IN)], None);
+        let Ok(waiting) = waiting_for(from) else { return };
+        let mut all: Vec<_> = waiting.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)).collect();
+        let ready = poll(&mut all, None);
         if ready.is_err_and(|e| e != rustix::io::Errno::INTR) || !pass_on(from) {
             return;
         }

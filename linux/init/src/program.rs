@@ -35,7 +35,11 @@ pub fn start(config: &BootConfig) -> Result<Program, String> {
     };
     // Process 1 leads no session yet; leading one, it gets the program's terminal as that session's.
     process::setsid().map_err(|e| format!("a session for the program: {e}"))?;
-    let (console, ends) = console::open(config.tty, stop).map_err(|e| format!("the console: {e}"))?;
+    let kind = match config.tty {
+        true => console::Kind::Terminal,
+        false => console::Kind::Plain { own_error: config.own_error },
+    };
+    let (console, ends) = console::open(kind, stop).map_err(|e| format!("the console: {e}"))?;
     let mut command = Command::new(path);
     let stdin = if config.null_input && !config.tty { Stdio::null() } else { ends.stdin.into() };
     command.stdin(stdin).stdout(ends.stdout).stderr(ends.stderr).args(arguments);

@@ -54,6 +54,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
             (who.uid, who.gid)
         },
         is_terminal: boot.config.tty,
+        own_error: boot.config.own_error,
     });
     api_fs::register_keeps_set_id(|| files::credentials().has(Capability::Fsetid));
     STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
@@ -292,19 +293,20 @@ fn device(files: &Files, path: &str, flags: u32) -> Told<Arc<Description>> {
 
 /// Descriptors 0, 1 and 2, and the working directory. `null_input`: without a terminal, nothing comes from the console.
 pub fn prepare(files: &Files, working: Option<&str>, null_input: bool) -> Told<()> {
-    let (input, output) = match devfs::standard_streams() {
-        Some((_, output)) if null_input => {
-            (device(files, "/dev/null", O_RDONLY)?, Description::new(output, O_WRONLY, None))
-        }
-        Some((input, output)) => {
-            (Description::new(input, O_RDONLY, None), Description::new(output, O_WRONLY, None))
+    let streams = match devfs::standard_streams() {
+        Some([input, output, error]) => {
+            let input = match null_input {
+                true => device(files, "/dev/null", O_RDONLY)?,
+                false => Description::new(input, O_RDONLY, None),
+            };
+            [input, Description::new(output, O_WRONLY, None), Description::new(error, O_WRONLY, None)]
         }
         None => {
             let console = device(files, "/dev/console", O_RDWR)?;
-            (console.clone(), console)
+            [console.clone(), console.clone(), console]
         }
     };
-    for description in [input, output.clone(), output] {
+    for description in streams {
         files.descriptors.insert(description, false).map_err(|e| format!("standard streams: {e:?}"))?;
     }
     if let Some(path) = working {

@@ -2,6 +2,7 @@
 //! What several machines print, line by line, each behind its machine's name.
 
 use crate::fault::{Result, file};
+use api_boot::Stream;
 use std::{
     io::{self, ErrorKind, IsTerminal, Write},
     time::{Duration, Instant},
@@ -69,7 +70,8 @@ impl Follow {
     /// Prints what is new; `false`: nobody reads it any more.
     pub fn copy(&mut self) -> Result<bool> {
         for (machine, log, out) in &mut self.all {
-            match log.copy(out).and_then(|()| io::stdout().flush()) {
+            match log.copy(|_: Stream, bytes: &[u8]| out.write_all(bytes)).and_then(|()| io::stdout().flush())
+            {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(false),
                 Err(e) => return Err(file("print", &machine.console_log())(e)),

@@ -7,6 +7,7 @@ use crate::{
     kernel, names, prepare,
     progress::Progress,
 };
+use api_boot::Stream;
 use rustix::process::umask;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -430,7 +431,12 @@ impl Watcher for Engine {
         let mut output = self.output.take();
         Sinks {
             // An engine that does not read any more is gone.
-            console: Box::new(move |bytes| drop(output.as_mut().map(|out| out.write_all(bytes)))),
+            console: Box::new(move |stream, bytes| {
+                drop(match stream {
+                    Stream::Output => output.as_mut().map(|out| out.write_all(bytes)),
+                    Stream::Error => Some(io::stderr().write_all(bytes)),
+                });
+            }),
             log: Box::new(|line| eprintln!("{line}")),
         }
     }

@@ -29,10 +29,13 @@
 //! | `stop` | number of the signal that asks the program to end; 15 (SIGTERM) where it is not given |
 //! | `cpus` | processors that are used; one where it is not given (a process machine is told by an argument) |
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
+//! | `stderr` | `own`: as plain streams, standard error is marked on the console |
 //!
 //! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
 //! streams they are not translated (no CR before LF, no echo). Of their input the byte 16 (DLE) is sent twice, and DLE before
-//! the byte 4 (EOT) ends it; a terminal's line discipline sees all bytes as they are. A *break* on that port (16550 LSR
+//! the byte 4 (EOT) ends it; a terminal's line discipline sees all bytes as they are. With
+//! `stderr=own` DLE is sent twice in their output as well, and standard error is between DLE and the byte 2 (STX) and DLE and the
+//! byte 3 (ETX); what the kernel itself writes there has no marks. A *break* on that port (16550 LSR
 //! bit 4) asks the machine to stop: the program gets the `stop` signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
@@ -57,8 +60,10 @@ use alloc::{
 use core::fmt;
 
 mod input;
+mod output;
 
 pub use input::{INPUT_END, Input, InputDecoder, encode_input};
+pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
 
 /// The I/O port of the status line (QEMU `isa-debugcon,iobase=0xe9`).
 pub const STATUS_PORT: u16 = 0xe9;
@@ -141,6 +146,8 @@ pub struct BootConfig {
     pub tty: bool,
     /// Without a terminal, the program's standard input is /dev/null; else it is what comes from the console.
     pub null_input: bool,
+    /// Without a terminal, the program's standard error is marked on the console.
+    pub own_error: bool,
     /// The program's path and its arguments.
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
@@ -272,6 +279,9 @@ impl BootConfig {
         if self.null_input {
             put("input", "null");
         }
+        if self.own_error {
+            put("stderr", "own");
+        }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
             encode(&mut name, key);
@@ -359,6 +369,7 @@ impl BootConfig {
             "trace" => self.trace = value == "1",
             "tty" => self.tty = value == "1",
             "input" => self.null_input = value == "null",
+            "stderr" => self.own_error = value == "own",
             "stop" => {
                 let signal = value.parse().ok().filter(|n| (1..=64).contains(n));
                 self.stop_signal = Some(signal.ok_or_else(|| bad(word, "a signal number of 1 to 64"))?);
@@ -524,6 +535,7 @@ mod tests {
             cpus: Some(4),
             tty: true,
             null_input: true,
+            own_error: true,
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
             unknown: Vec::new(),
         }

@@ -3,16 +3,16 @@
 
 use crate::control::Control;
 use crate::line::{Effect, Line};
-use crate::machine;
 use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ, TIOCSCTTY,
     TIOCSPGRP, Terminal, changes_settings,
 };
+use crate::{Machine, machine};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_boot::{Input, InputDecoder};
+use api_boot::{Input, InputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
 use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -159,7 +159,7 @@ fn read(to: &mut Sink<'_>) -> Result<usize> {
     to.put(&bytes)
 }
 
-fn write(from: &mut Source<'_>) -> Result<usize> {
+fn write(stream: Stream, from: &mut Source<'_>) -> Result<usize> {
     let machine = machine();
     if machine.is_terminal && CONSOLE.with_line(|line| line.stops_background()) {
         control().check_change()?;
@@ -176,7 +176,7 @@ fn write(from: &mut Source<'_>) -> Result<usize> {
         };
         done += n;
         if !processes {
-            (machine.write)(&chunk[..n]);
+            show(&machine, stream, &chunk[..n]);
             continue;
         }
         let mut shown = Vec::with_capacity(2 * n);
@@ -186,6 +186,16 @@ fn write(from: &mut Source<'_>) -> Result<usize> {
         (machine.write)(&shown);
     }
     Ok(done)
+}
+
+/// Writes a chunk to the console, marked where that is wanted. Mark and bytes go in one piece, so that nothing comes between.
+fn show(machine: &Machine, stream: Stream, chunk: &[u8]) {
+    let marks = machine.own_error && !machine.is_terminal;
+    if !marks || (stream == Stream::Output && is_plain_output(chunk)) {
+        return (machine.write)(chunk);
+    }
+    let mut room = [0; encoded_output_size(CHUNK)];
+    (machine.write)(encode_output(stream, chunk, &mut room));
 }
 
 fn poll() -> Events {
@@ -257,7 +267,7 @@ impl File for Device {
         read(to)
     }
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
-        write(from)
+        write(Stream::Output, from)
     }
     fn stat(&self) -> Result<Stat> {
         self.0.stat()
@@ -280,25 +290,32 @@ impl File for Device {
 }
 
 /// A standard stream of a program without a terminal: looks like the pipe a container engine gives.
-struct Stream {
-    reads: bool,
+struct Pipe {
+    /// `None`: it is read.
+    written: Option<Stream>,
 }
 
-impl File for Stream {
+impl File for Pipe {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
-        if self.reads { read(to) } else { Err(EBADF) }
+        if self.written.is_none() { read(to) } else { Err(EBADF) }
     }
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
-        if self.reads { Err(EBADF) } else { write(from) }
+        write(self.written.ok_or(EBADF)?, from)
     }
     fn stat(&self) -> Result<Stat> {
         let mut stat = Stat::new(FileType::Fifo, 0o600);
-        stat.inode = if self.reads { 1 } else { 2 };
+        stat.inode = match self.written {
+            None => 1,
+            Some(Stream::Output) => 2,
+            Some(Stream::Error) => 3,
+        };
         Ok(stat)
     }
     fn poll(&self) -> Events {
-        let (input, output) = (Events::IN | Events::RDNORM | Events::HUP, Events::OUT | Events::WRNORM);
-        if self.reads { poll() & input } else { output }
+        match self.written {
+            None => poll() & (Events::IN | Events::RDNORM | Events::HUP),
+            Some(_) => Events::OUT | Events::WRNORM,
+        }
     }
     fn wait_queue(&self) -> Option<&WaitQueue> {
         Some(&CONSOLE.queue)
@@ -315,13 +332,13 @@ impl File for Stream {
     }
 }
 
-/// Standard input, and what standard output and error share; `None` with a terminal, where all three are
-/// /dev/console.
-pub fn standard_streams() -> Option<(Arc<dyn File>, Arc<dyn File>)> {
+/// Standard input, output and error; `None` with a terminal, where all three are /dev/console.
+pub fn standard_streams() -> Option<[Arc<dyn File>; 3]> {
     if machine().is_terminal {
         return None;
     }
-    Some((Arc::new(Stream { reads: true }), Arc::new(Stream { reads: false })))
+    let pipe = |written| Arc::new(Pipe { written }) as Arc<dyn File>;
+    Some([pipe(None), pipe(Some(Stream::Output)), pipe(Some(Stream::Error))])
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ pub struct Machine {
     pub owner: fn() -> (u32, u32),
     /// The console is a terminal.
     pub is_terminal: bool,
+    /// Where it is none, standard error is marked on it.
+    pub own_error: bool,
 }
 
 fn nothing(_: &mut [u8]) -> usize {
@@ -69,6 +71,7 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     background: |_| Ok(()),
     owner: || (0, 0),
     is_terminal: false,
+    own_error: false,
 });
 
 /// Connects the devices to the machine; once, before anything is opened.
