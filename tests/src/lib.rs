@@ -368,7 +368,9 @@ impl Machine<'_> {
 
     /// What it has printed so far.
     pub fn log(&self) -> String {
-        self.unilith.run(&["logs", &self.id]).out
+        let ran = self.unilith.run(&["logs", &self.id]);
+        // Tests of where messages go look at the streams themselves.
+        ran.out + &ran.err
     }
 }
 

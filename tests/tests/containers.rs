@@ -614,7 +614,8 @@ fn docker_runs_it_in_place_of_runc() {
     docker
         .run(&["run", "--rm", "tools", "/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
         .code(7)
-        .says("out");
+        .says("out")
+        .complains("err");
     docker.run(&["run", "--rm", "tools", "/bin/nothing"]).code(127);
     docker.run(&["run", "--rm", "-t", "tools", "/bin/tty"]).ok().says("/dev/");
     docker

@@ -66,6 +66,26 @@ fn is_as_before(unilith: &Unilith, machine: &Machine) {
 }
 
 #[test]
+fn standard_error_of_the_first_program_is_told_from_its_output() {
+    let unilith = Unilith::new();
+    // Bytes by which the machine could be mistaken about it are among them; the long lines are more than it takes at once.
+    let script = r"printf 'out\020\002\n'; printf 'err\020\003\n' >&2; seq -s , 2000;
+        seq -s , 3000 >&2; [ ! -t 2 ] && echo again >/dev/stderr; exit 7";
+    let numbers = |last: u32| (1..=last).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let (out, err) =
+        (format!("out\x10\x02\n{}\n", numbers(2000)), format!("err\x10\x03\n{}\nagain\n", numbers(3000)));
+    let words = ["debian:dash", "--", "-c", script];
+    let ran = unilith.program(&words).code(7);
+    assert!(ran.out == out && ran.err.contains(&err), "{ran}");
+    let machine = unilith.start(&words);
+    unilith.run(&["wait", &machine.id]).ok();
+    let logs = unilith.run(&["logs", &machine.id]).ok();
+    assert!(logs.out == out && logs.err.contains(&err), "{logs}");
+    let terminal = unilith.program(&["-t", "debian:dash", "--", "-c", "echo out; echo err >&2"]).ok();
+    assert_eq!(terminal.out, "out\r\nerr\r\n", "a terminal is one");
+}
+
+#[test]
 fn a_program_of_the_image_runs_beside_the_first_one_as_with_docker() {
     if !is_micro() {
         return;
