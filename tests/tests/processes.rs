@@ -57,8 +57,9 @@ END
     "#;
     let words = ["--entrypoint", "/bin/dash", "debian:dash", "--", "-c", script];
     let ran = Unilith::new().program_within(&words, SLOW).ok();
-    let expected = "HERE YOU\nnot $who\n12\nasked\njob 6\nKilled\nended 137\nthrough\n/usr\nthree\nbye\n";
+    let expected = "HERE YOU\nnot $who\n12\nasked\njob 6\nended 137\nthrough\n/usr\nthree\nbye\n";
     assert_eq!(ran.out, expected);
+    assert!(ran.err.lines().any(|line| line == "Killed"), "{ran}");
 }
 
 #[test]
