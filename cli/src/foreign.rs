@@ -64,9 +64,6 @@ const VERBS: &[(&str, &str)] = &[
 
 const FLAGS: &[(&str, &str)] = &[
     ("--privileged", "a machine has a kernel of its own and needs no rights on this host"),
-    ("--cap-add", "in its machine the program has all rights already"),
-    ("--cap-drop", "use -u to run the program as an ordinary user"),
-    ("--security-opt", "the machine itself is the boundary"),
     ("--platform", "programs are x86-64"),
     ("--gpus", "there are no devices of this host in machines"),
     ("--device", "there are no devices of this host in machines"),

@@ -28,6 +28,7 @@ mod prepare;
 mod progress;
 mod registries;
 mod repository;
+mod rights;
 mod session;
 mod snapshot;
 mod template;

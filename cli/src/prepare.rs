@@ -122,6 +122,8 @@ pub struct Flags {
     /// Files and connections the program may have open: nofile=SOFT[:HARD]
     #[arg(long, value_name = "nofile=SOFT[:HARD]", value_parser = ulimit)]
     pub ulimit: Option<(u32, Option<u32>)>,
+    #[command(flatten)]
+    pub rights: crate::rights::Flags,
     /// Accepted for docker's users: the kernel does what an init would
     #[arg(long, hide = true)]
     pub init: bool,
@@ -272,6 +274,11 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     if flags.kernel == KernelKind::Linux && flags.ulimit.is_some() {
         return Err(Fault::new("--ulimit is for --kernel micro: Linux has ulimit in a shell"));
     }
+    if flags.kernel == KernelKind::Linux && flags.rights.are_limited() {
+        return Err(Fault::new(
+            "--cap-drop, --cap-add and --security-opt are for --kernel micro: Linux has setpriv(1) of the image",
+        ));
+    }
     if flags.kernel == KernelKind::Micro && !flags.ukl.is_empty() {
         return Err(Fault::new("--ukl is for Linux: add --kernel linux"));
     }
@@ -352,6 +359,8 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         uid: config.uid,
         gid: config.gid,
         groups: Vec::new(),
+        capabilities: flags.rights.capabilities()?,
+        no_new_privileges: flags.rights.are_final()?,
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
         log: flags.log.clone(),
         log_limits: LogLimits::default(),

@@ -130,9 +130,13 @@ fn a_container_runs_on_its_bundles_directory_and_leaves_what_it_wrote() {
     let single = engine.unilith.path("single");
     fs::write(&single, "10.1.2.3 peer").unwrap();
     let line = "id; cat /etc/map/key /etc/hosts; echo x > /etc/map/key; echo made > /made; cat /run/scratch/x; \
-        touch /run/scratch/x && echo scratch; exit 7";
+        touch /run/scratch/x && echo scratch; cat /proc/self/status; hostname other; exit 7";
     engine.bundle("one", line, |config_json| {
         config_json["process"]["user"] = json!({"uid": 0, "gid": 0, "additionalGids": [5, 77]});
+        let some = ["CAP_CHOWN", "CAP_DAC_OVERRIDE"];
+        config_json["process"]["capabilities"] =
+            json!({"bounding": some, "effective": some, "permitted": some});
+        config_json["process"]["noNewPrivileges"] = json!(true);
         config_json["hostname"] = json!("pod-1");
         for mount in [
             json!({"destination": "/etc/map", "type": "bind", "source": config, "options": ["rbind", "ro"]}),
@@ -148,7 +152,10 @@ fn a_container_runs_on_its_bundles_directory_and_leaves_what_it_wrote() {
     engine.run(&["start", "one"]).ok();
     assert_eq!(engine.wait("one"), 7, "{}", engine.out("one"));
     let out = engine.out("one");
-    for says in ["groups=5,77", "from a ConfigMap", "10.1.2.3 peer", "Read-only file system", "scratch"] {
+    let limits =
+        ["CapEff:\t0000000000000003", "CapBnd:\t0000000000000003", "NoNewPrivs:\t1", "not permitted"];
+    let others = ["groups=5,77", "from a ConfigMap", "10.1.2.3 peer", "Read-only file system", "scratch"];
+    for says in limits.into_iter().chain(others) {
         assert!(out.contains(says), "no {says} in {out}");
     }
     let made = engine.unilith.path("one").join("rootfs/made");

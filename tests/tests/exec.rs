@@ -86,6 +86,38 @@ fn standard_error_of_the_first_program_is_told_from_its_output() {
 }
 
 #[test]
+fn what_a_program_may_do_is_limited_by_name_and_so_is_what_starts_beside_it() {
+    if !is_micro() {
+        return;
+    }
+    const TELL: &str = "while read -r key value; do case $key in Cap*|NoNew*) echo $key $value;; esac; done </proc/self/status";
+    let unilith = Unilith::new();
+    let limits = ["--cap-drop", "ALL", "--cap-add", "chown", "--security-opt", "no-new-privileges"];
+    let told = |effective: u32| {
+        format!(
+            "CapInh: {:016x}\nCapPrm: {effective:016x}\nCapEff: {effective:016x}\nCapBnd: {:016x}\nCapAmb: {:016x}\n\
+             NoNewPrivs: 1\n",
+            0, 1, 0
+        )
+    };
+    let script =
+        format!("{TELL}; : >/tmp/a && chown 7 /tmp/a && chroot / true || echo refused; sleep 1000000; :");
+    let machine = unilith.start(&[&limits[..], &["debian:dash", "--", "-c", &script]].concat());
+    eventually("it has told", || machine.log().contains("refused"));
+    let logs = unilith.run(&["logs", &machine.id]).ok();
+    assert!(logs.out == told(1) + "refused\n" && logs.err.contains("Operation not permitted"), "{logs}");
+    assert_eq!(exec(&unilith, &[&machine.id, "--", "sh", "-c", TELL]).ok().out, told(1));
+    assert_eq!(exec(&unilith, &["-u", "0", &machine.id, "sh", "-c", TELL]).ok().out, told(1));
+    assert_eq!(exec(&unilith, &["-u", "daemon", &machine.id, "sh", "-c", TELL]).ok().out, told(0));
+    unilith
+        .program(&["--cap-drop", "FLY", "debian:dash"])
+        .code(2)
+        .fails_with(&["--cap-drop FLY", "capabilities(7)"]);
+    let option = ["--security-opt", "seccomp=unconfined", "debian:dash"];
+    unilith.program(&option).code(2).fails_with(&["seccomp=unconfined", "the machine itself"]);
+}
+
+#[test]
 fn a_program_of_the_image_runs_beside_the_first_one_as_with_docker() {
     if !is_micro() {
         return;

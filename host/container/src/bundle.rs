@@ -4,9 +4,12 @@
 //! `docs/reference/oci.md`.
 
 use crate::{ContainerError, Result, namespace};
-use oci_spec::runtime::{Hooks, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec};
+use oci_spec::runtime::{
+    Capability, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec,
+};
+use rustix::thread::CapabilitySet;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -44,6 +47,37 @@ pub struct Scratch {
     pub mode: u32,
 }
 
+/// Sets of capabilities(7), a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub bounding: u64,
+    pub permitted: u64,
+    pub effective: u64,
+    pub inheritable: u64,
+    pub ambient: u64,
+}
+
+impl Capabilities {
+    /// A set that is left out is empty (config.md, "Linux Process").
+    fn of(all: &LinuxCapabilities) -> Capabilities {
+        let bits = |set: &Option<HashSet<Capability>>| {
+            let each = set.iter().flatten().filter_map(|one| {
+                // The crate knows the names as they are written.
+                let name = serde_json::to_value(one).ok()?;
+                CapabilitySet::from_name(name.as_str()?.strip_prefix("CAP_")?)
+            });
+            each.fold(CapabilitySet::empty(), CapabilitySet::union).bits()
+        };
+        Capabilities {
+            bounding: bits(all.bounding()),
+            permitted: bits(all.permitted()),
+            effective: bits(all.effective()),
+            inheritable: bits(all.inheritable()),
+            ambient: bits(all.ambient()),
+        }
+    }
+}
+
 /// A container as its bundle describes it.
 #[derive(Clone, Debug)]
 pub struct Container {
@@ -57,6 +91,10 @@ pub struct Container {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
+    /// `None`: root has all.
+    pub capabilities: Option<Capabilities>,
+    /// No program gets more rights than it has.
+    pub no_new_privileges: bool,
     /// RLIMIT_NOFILE, soft and hard.
     pub open_files: Option<(u32, Option<u32>)>,
     pub terminal: bool,
@@ -120,6 +158,8 @@ impl Container {
             uid: process.user().uid(),
             gid: process.user().gid(),
             groups: process.user().additional_gids().clone().unwrap_or_default(),
+            capabilities: process.capabilities().as_ref().map(Capabilities::of),
+            no_new_privileges: process.no_new_privileges().unwrap_or(false),
             open_files: open_files(process),
             terminal: process.terminal().unwrap_or(false),
             hostname: spec.hostname().clone(),
@@ -256,6 +296,8 @@ mod tests {
             "ociVersion": "1.0.2-dev",
             "process": {
                 "terminal": false,
+                "capabilities": {"bounding": ["CAP_CHOWN", "CAP_NET_RAW"], "permitted": ["CAP_CHOWN"], "ambient": []},
+                "noNewPrivileges": true,
                 "user": {"uid": 999, "gid": 998, "additionalGids": [1, 2]},
                 "args": ["redis-server", "--save", ""],
                 "env": ["PATH=/usr/bin", "A=b"],
@@ -290,6 +332,11 @@ mod tests {
         let c = parse(&config()).unwrap();
         assert_eq!((c.root.to_str(), c.read_only, c.uid, c.gid), (Some("/bundle/rootfs"), true, 999, 998));
         assert_eq!((c.groups.as_slice(), c.memory), (&[1, 2][..], Some(128 << 20)));
+        assert_eq!(
+            c.capabilities,
+            Some(Capabilities { bounding: 1 | 1 << 13, permitted: 1, ..Capabilities::default() })
+        );
+        assert!(c.no_new_privileges);
         assert_eq!(c.open_files, Some((1024, Some(20_000))));
         assert_eq!(c.network, Network::At("/run/netns/a".into()));
         let binds: Vec<_> = c.binds.iter().map(|b| (b.destination.to_str().unwrap(), b.read_only)).collect();

@@ -3,10 +3,10 @@
 
 use crate::{
     qemu,
-    record::{Connection, Spec, now_ms},
+    record::{Capabilities, Connection, Spec, now_ms},
     store::Held,
 };
-use api_boot::{BootConfig, Tmpfs, Volume};
+use api_boot::{BootConfig, CapabilitySets, Tmpfs, Volume};
 use std::path::PathBuf;
 use unilith_network::ports::Protocol;
 use unilith_ninep::SiteTables;
@@ -51,6 +51,8 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         gid: spec.gid,
         open_files: spec.open_files,
         groups: spec.groups.clone(),
+        capabilities: spec.capabilities.map(sets),
+        no_new_privileges: spec.no_new_privileges,
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
         tmpfs: spec.tmpfs.iter().map(tmpfs).collect(),
         read_only: spec.read_only,
@@ -71,6 +73,11 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     }
     boot.hosts = hosts(spec, boot.gateway);
     boot
+}
+
+fn sets(of: Capabilities) -> CapabilitySets {
+    let Capabilities { bounding, permitted, effective, inheritable, ambient } = of;
+    CapabilitySets { bounding, permitted, effective, inheritable, ambient }
 }
 
 /// Lines for /etc/hosts. The host itself is the machine's gateway.

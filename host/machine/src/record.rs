@@ -164,6 +164,23 @@ impl std::str::FromStr for Restart {
     }
 }
 
+/// Sets of capabilities(7), a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    pub bounding: u64,
+    pub permitted: u64,
+    pub effective: u64,
+    pub inheritable: u64,
+    pub ambient: u64,
+}
+
+impl Capabilities {
+    /// Of root that is limited to these: other users have none, and can get no others.
+    pub fn bound(set: u64) -> Capabilities {
+        Capabilities { bounding: set, permitted: set, effective: set, inheritable: 0, ambient: 0 }
+    }
+}
+
 /// What a machine is: written once, before it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
@@ -206,6 +223,12 @@ pub struct Spec {
     /// Further groups of the program's user.
     #[serde(default)]
     pub groups: Vec<u32>,
+    /// What the program is allowed; without it root is allowed everything.
+    #[serde(default)]
+    pub capabilities: Option<Capabilities>,
+    /// No program gets more rights than it has.
+    #[serde(default)]
+    pub no_new_privileges: bool,
     pub hostname: String,
     pub log: Option<String>,
     /// How much of its output is kept.

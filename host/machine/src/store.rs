@@ -528,6 +528,8 @@ pub(crate) mod tests {
             uid: 0,
             gid: 0,
             groups: Vec::new(),
+            capabilities: None,
+            no_new_privileges: false,
             hostname: "x".into(),
             log: None,
             log_limits: LogLimits::default(),

@@ -35,6 +35,10 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     crate::mounts::prepare(&files, config.cwd.as_deref(), config.null_input)?;
     let mut who = Credentials::of(config.uid, config.gid);
     who.groups.clone_from(&config.groups);
+    if let Some(sets) = &config.capabilities {
+        who = who.with_capabilities(sets);
+    }
+    who.no_new_privileges = config.no_new_privileges;
     let process = Process::new(FIRST_PID, who, files);
     if let Some((soft, hard)) = config.open_files {
         process.files.descriptors.set_limit(process.limits.set_descriptors(soft, hard).into());

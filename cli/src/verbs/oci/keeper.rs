@@ -36,7 +36,7 @@ use unilith_machine::{
     boot::BootFiles,
     console_log::LogLimits,
     output::Sinks,
-    record::{KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Spec, now_ms},
+    record::{Capabilities, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Spec, now_ms},
     store::{Held, Store},
     supervisor::{self, Watcher},
     support,
@@ -319,6 +319,8 @@ fn spec(
         uid: container.uid,
         gid: container.gid,
         groups: container.groups.clone(),
+        capabilities: container.capabilities.map(capabilities),
+        no_new_privileges: container.no_new_privileges,
         hostname: all.hostname(container).unwrap_or_else(|| args.id.chars().take(12).collect()),
         log: None,
         log_limits: LogLimits::default(),
@@ -346,6 +348,11 @@ fn spec(
         health: None,
         open_files: container.open_files,
     })
+}
+
+fn capabilities(of: bundle::Capabilities) -> Capabilities {
+    let bundle::Capabilities { bounding, permitted, effective, inheritable, ambient } = of;
+    Capabilities { bounding, permitted, effective, inheritable, ambient }
 }
 
 /// The kernel of all containers. `create` asks for it first, outside of the container's limits: one that is not there yet is

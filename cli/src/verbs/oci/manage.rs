@@ -5,7 +5,7 @@ use crate::{
     fault::{Fault, Result, file},
     output::say,
 };
-use rustix::process::Signal;
+use rustix::{process::Signal, thread::CapabilitySet};
 use serde_json::json;
 use std::{
     fs,
@@ -286,7 +286,7 @@ pub fn features() -> Result<u8> {
         "mountOptions": ["bind", "rbind", "ro", "rro", "rw"],
         "linux": {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
-            "capabilities": [],
+            "capabilities": CapabilitySet::all().iter_names().map(|(name, _)| format!("CAP_{name}")).collect::<Vec<_>>(),
             "cgroup": {"v1": true, "v2": true, "systemd": false, "systemdUser": false, "rdma": false},
             "seccomp": {"enabled": false},
             "apparmor": {"enabled": false},

@@ -18,6 +18,8 @@
 //! | `uid`, `gid` | user and group of the program |
 //! | `nofile` | `SOFT` or `SOFT:HARD`: descriptors of the program (RLIMIT_NOFILE) |
 //! | `groups` | its further groups, separated by commas |
+//! | `caps` | the program's capabilities (capabilities(7)): bounding, permitted, effective, inheritable and ambient set in hexadecimal digits, with colons between them; without it root has all |
+//! | `nnp` | `1`: no program gets more rights than it has (PR_SET_NO_NEW_PRIVS) |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; `TAG/file:PATH`: the file of that name in the export; may repeat |
 //! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), MODE in octal digits; may repeat |
 //! | `root` | `ro`: the program may not write to the root file system |
@@ -128,6 +130,10 @@ pub struct BootConfig {
     pub open_files: Option<(u32, Option<u32>)>,
     /// Further groups of the program's user.
     pub groups: Vec<u32>,
+    /// The program's capabilities; `None`: root has all.
+    pub capabilities: Option<CapabilitySets>,
+    /// No program gets more rights than it has.
+    pub no_new_privileges: bool,
     pub volumes: Vec<Volume>,
     pub tmpfs: Vec<Tmpfs>,
     /// The program may not write to the root file system.
@@ -152,6 +158,34 @@ pub struct BootConfig {
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
     pub unknown: Vec<String>,
+}
+
+/// The sets of capabilities(7), a bit for each capability.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CapabilitySets {
+    pub bounding: u64,
+    pub permitted: u64,
+    pub effective: u64,
+    pub inheritable: u64,
+    pub ambient: u64,
+}
+
+impl CapabilitySets {
+    fn parse(text: &str) -> Option<CapabilitySets> {
+        let mut sets = text.split(':').map(|set| u64::from_str_radix(set, 16).ok());
+        let mut next = || sets.next().flatten();
+        let [bounding, permitted, effective, inheritable, ambient] =
+            [next()?, next()?, next()?, next()?, next()?];
+        let all = CapabilitySets { bounding, permitted, effective, inheritable, ambient };
+        sets.next().is_none().then_some(all)
+    }
+}
+
+impl fmt::Display for CapabilitySets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CapabilitySets { bounding, permitted, effective, inheritable, ambient } = self;
+        write!(f, "{bounding:x}:{permitted:x}:{effective:x}:{inheritable:x}:{ambient:x}")
+    }
 }
 
 /// Why a command line could not be read: the word, and what was expected instead.
@@ -282,6 +316,12 @@ impl BootConfig {
         if self.own_error {
             put("stderr", "own");
         }
+        if let Some(sets) = self.capabilities {
+            put("caps", &sets.to_string());
+        }
+        if self.no_new_privileges {
+            put("nnp", "1");
+        }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
             encode(&mut name, key);
@@ -370,6 +410,11 @@ impl BootConfig {
             "tty" => self.tty = value == "1",
             "input" => self.null_input = value == "null",
             "stderr" => self.own_error = value == "own",
+            "caps" => {
+                let sets = CapabilitySets::parse(&value);
+                self.capabilities = Some(sets.ok_or_else(|| bad(word, "five sets in hexadecimal digits"))?);
+            }
+            "nnp" => self.no_new_privileges = value == "1",
             "stop" => {
                 let signal = value.parse().ok().filter(|n| (1..=64).contains(n));
                 self.stop_signal = Some(signal.ok_or_else(|| bad(word, "a signal number of 1 to 64"))?);
@@ -536,6 +581,14 @@ mod tests {
             tty: true,
             null_input: true,
             own_error: true,
+            capabilities: Some(CapabilitySets {
+                bounding: 0x1ff,
+                permitted: 3,
+                effective: 2,
+                inheritable: 1,
+                ambient: 0,
+            }),
+            no_new_privileges: true,
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
             unknown: Vec::new(),
         }
@@ -561,6 +614,9 @@ mod tests {
             "stop=65 --",
             "published=x --",
             "nofile=1:x --",
+            "caps=1:2:3:4 --",
+            "caps=1:2:3:4:5:6 --",
+            "caps=1:2:3:4:g --",
             "vol=x --",
             "cwd=%zz --",
         ] {

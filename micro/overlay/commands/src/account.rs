@@ -22,8 +22,9 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn credentials(self) -> Credentials {
-        let mut credentials = Credentials::of(self.uid, self.gid);
+    /// Of a program that this user starts in a machine whose first program has those of `first`.
+    pub fn credentials(self, first: &Credentials) -> Credentials {
+        let mut credentials = first.beside(self.uid, self.gid);
         credentials.groups = self.groups;
         credentials
     }

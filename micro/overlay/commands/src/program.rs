@@ -55,7 +55,10 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
         path => directory(path)?,
     };
     let environment = environment(&beginning.environment, wanted, account.as_ref());
-    let credentials = account.map_or_else(|| beginning.credentials.clone(), Account::credentials);
+    let credentials = match account {
+        None => beginning.credentials.clone(),
+        Some(account) => account.credentials(&beginning.credentials),
+    };
     let paths = candidates(wanted.arguments[0], &environment);
     let mut streams = Streams::new(&first, wanted, (credentials.uid, credentials.gid))
         .map_err(|e| Failure::new("its standard streams").errno(e).code(Failure::REFUSED))?;

@@ -56,6 +56,20 @@ impl Capabilities {
         Capabilities { effective: own, permitted: own, bounding: ALL, ..Capabilities::default() }
     }
 
+    /// Of a process that is given these; capabilities that there are not, and ambient ones that it may not have, are left out.
+    pub fn given(sets: &api_boot::CapabilitySets) -> Capabilities {
+        let permitted = sets.permitted & ALL;
+        let inheritable = sets.inheritable & ALL;
+        Capabilities {
+            effective: sets.effective & permitted,
+            permitted,
+            inheritable,
+            bounding: sets.bounding & ALL,
+            ambient: sets.ambient & permitted & inheritable,
+            secure_bits: 0,
+        }
+    }
+
     fn is_secured(&self, bit: u32) -> bool {
         self.secure_bits & bit != 0
     }

@@ -49,6 +49,22 @@ impl Credentials {
         }
     }
 
+    /// Of the machine's first program, with the capabilities that it is given before execve(2).
+    pub fn with_capabilities(mut self, sets: &api_boot::CapabilitySets) -> Credentials {
+        self.capabilities = Capabilities::given(sets);
+        self.capabilities.program_starts(self.uid, self.euid);
+        self
+    }
+
+    /// Of a program that starts as that user where this one is the first: within its bounds.
+    pub fn beside(&self, uid: u32, gid: u32) -> Credentials {
+        let mut new = Credentials::of(uid, gid);
+        new.capabilities = Capabilities { bounding: self.capabilities.bounding, ..Capabilities::default() };
+        new.capabilities.program_starts(uid, uid);
+        new.no_new_privileges = self.no_new_privileges;
+        new
+    }
+
     /// execve(2): the effective ids become the saved ones.
     pub fn program_starts(&mut self) {
         (self.suid, self.fsuid) = (self.euid, self.euid);
