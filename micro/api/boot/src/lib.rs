@@ -28,6 +28,8 @@
 //! | `trace` | `1`: print every system call |
 //! | `stop` | number of the signal that asks the program to end; 15 (SIGTERM) where it is not given |
 //! | `cpus` | processors that are used; one where it is not given (a process machine is told by an argument) |
+//! | `status` | `console`: status lines go over the console, as [`OutputDecoder`] takes them apart |
+//! | `more` | `OFFSET:LENGTH`: further settings, the program among them, are these bytes of the initial RAM disk, which ends there; for monitors whose command line is short |
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
 //!
 //! **The console** is the first serial port (COM1): the program's standard streams, and crash reports. As plain
@@ -36,7 +38,8 @@
 //! bit 4) asks the machine to stop: the program gets the `stop` signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
-//! [`Status`] a line. It works from the first instruction, before any driver.
+//! [`Status`] a line. It works from the first instruction, before any driver. Firecracker has no such port: there they share
+//! the console from the moment on in which the command line was read, and i8042's keyboard interrupt is what a break is elsewhere.
 //!
 //! **The root file system**: one cpio archive ("newc", format 070701) as the initial RAM disk. Files of 4 KiB or
 //! more have their data at a multiple of 4096 from the start of the archive (the host pads the file name with NUL
@@ -57,8 +60,10 @@ use alloc::{
 use core::fmt;
 
 mod input;
+mod output;
 
 pub use input::{INPUT_END, Input, InputDecoder, encode_input};
+pub use output::{OutputDecoder, STATUS_BEGIN, STATUS_END, encode_output};
 
 /// The I/O port of the status line (QEMU `isa-debugcon,iobase=0xe9`).
 pub const STATUS_PORT: u16 = 0xe9;
@@ -141,6 +146,10 @@ pub struct BootConfig {
     pub tty: bool,
     /// Without a terminal, the program's standard input is /dev/null; else it is what comes from the console.
     pub null_input: bool,
+    /// Status lines go over the console.
+    pub status_on_console: bool,
+    /// Where in the initial RAM disk further settings are: offset and length in bytes.
+    pub more: Option<(u64, u64)>,
     /// The program's path and its arguments.
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
@@ -163,7 +172,8 @@ impl fmt::Display for BadWord {
 fn encode(out: &mut String, value: &str) {
     for b in value.bytes() {
         match b {
-            b'!'..=b'$' | b'&'..=b'~' => out.push(b as char),
+            // Monitors look for quotes.
+            b'!' | b'#'..=b'$' | b'&'..=b'~' => out.push(b as char),
             _ => out.push_str(&format!("%{b:02x}")),
         }
     }
@@ -272,6 +282,12 @@ impl BootConfig {
         if self.null_input {
             put("input", "null");
         }
+        if self.status_on_console {
+            put("status", "console");
+        }
+        if let Some((offset, length)) = self.more {
+            put("more", &format!("{offset}:{length}"));
+        }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
             encode(&mut name, key);
@@ -359,6 +375,13 @@ impl BootConfig {
             "trace" => self.trace = value == "1",
             "tty" => self.tty = value == "1",
             "input" => self.null_input = value == "null",
+            "status" => self.status_on_console = value == "console",
+            "more" => {
+                let parts = value.split_once(':');
+                let parts =
+                    parts.and_then(|(offset, length)| Some((offset.parse().ok()?, length.parse().ok()?)));
+                self.more = Some(parts.ok_or_else(|| bad(word, "OFFSET:LENGTH"))?);
+            }
             "stop" => {
                 let signal = value.parse().ok().filter(|n| (1..=64).contains(n));
                 self.stop_signal = Some(signal.ok_or_else(|| bad(word, "a signal number of 1 to 64"))?);
@@ -524,6 +547,8 @@ mod tests {
             cpus: Some(4),
             tty: true,
             null_input: true,
+            status_on_console: true,
+            more: Some((4096, 300)),
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
             unknown: Vec::new(),
         }
