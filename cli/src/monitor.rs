@@ -34,6 +34,12 @@ pub fn check(flags: &Flags, network: &Network) -> Result<()> {
     if let Some(volume) = flags.volume.first().or_else(|| flags.mount.iter().find(|m| !is_of_memory(m))) {
         return Err(no_volumes(volume));
     }
+    if flags.health.health_cmd.is_some() {
+        return Err(refused(
+            "--health-cmd",
+            "the check is run through the overlay, which its machines do not have",
+        ));
+    }
     if let Some(firecracker::Lack { why, remedy }) = firecracker::lack(flags.accel != Some(Accel::Kvm)) {
         let then = if remedy.is_empty() { String::new() } else { format!("; {remedy}") };
         return Err(Fault::new(format!("--machine firecracker does not work here: {why}{then}")));
@@ -65,5 +71,14 @@ pub fn check_volumes(volumes: &[Mount]) -> Result<()> {
     match volumes.first() {
         Some(volume) => Err(no_volumes(&format!("{}:{}", volume.host.display(), volume.guest))),
         None => Ok(()),
+    }
+}
+
+/// The overlay's line is a port of a console device, which Firecracker has not. Said unless the user has left it out.
+pub fn say_without_overlay(overlay: &mut bool) {
+    if std::mem::take(overlay) {
+        eprintln!(
+            "unilith: this machine has no overlay (exec, attach, cp, trace, top, --health-cmd): Firecracker has no console device for it"
+        );
     }
 }

@@ -324,7 +324,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
 
     if platform == Platform::Firecracker {
         crate::monitor::check_volumes(&volumes)?;
-        overlay = false;
+        crate::monitor::say_without_overlay(&mut overlay);
     }
     let health = flags.health.check(image.config.health.as_ref(), overlay)?;
     let memory = memory(flags, &image)?;

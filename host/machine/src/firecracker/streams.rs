@@ -12,6 +12,7 @@ use rustix::{
 };
 use std::{
     io::{self, PipeReader, PipeWriter, Read, Write},
+    net::Shutdown,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
@@ -37,8 +38,13 @@ impl Output {
     /// Takes it apart in a thread of its own, to its end.
     pub fn serve(self) {
         thread::spawn(move || {
+            let console = self.console.try_clone();
             if let Err(error) = self.run() {
                 eprintln!("unilith: the console is no longer read: {error}");
+            }
+            // Whoever waits for what is typed has the socket as well.
+            if let Ok(console) = console {
+                let _ = console.shutdown(Shutdown::Both);
             }
         });
     }
@@ -86,8 +92,14 @@ fn wait(from: &PipeReader, pidfd: OwnedFd) -> io::Result<()> {
 /// Firecracker would make non-blocking as well.
 pub fn feed(mut console: UnixStream, mut input: PipeWriter) {
     thread::spawn(move || {
-        // It ends with either side.
-        let _ = io::copy(&mut console, &mut input);
+        let mut piece = [0; PIECE];
+        // Not `io::copy`: it would use splice(2), which holds the pipe's lock while it waits for what is typed, and Firecracker
+        // could neither read nor end.
+        while let Ok(length @ 1..) = console.read(&mut piece) {
+            if input.write_all(&piece[..length]).is_err() {
+                return;
+            }
+        }
     });
 }
 
@@ -96,16 +108,16 @@ mod tests {
     use super::*;
     use api_boot::{STATUS_BEGIN, STATUS_END};
     use std::{
-        process::{Child, Command, Stdio},
+        process::{Child, Command},
         time::{Duration, Instant},
     };
 
     /// A monitor that does what this shell script says, and the ends of its machine's console and status lines.
     fn monitor(script: &str) -> (Child, UnixStream, UnixStream) {
         let (from, to) = io::pipe().unwrap();
+        let (input, input_end) = io::pipe().unwrap();
         let end = to.try_clone().unwrap();
-        let mut child =
-            Command::new("sh").args(["-c", script]).stdin(Stdio::null()).stdout(to).spawn().unwrap();
+        let mut child = Command::new("sh").args(["-c", script]).stdin(input).stdout(to).spawn().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let pidfd = match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -116,6 +128,7 @@ mod tests {
         };
         let ((console, console_end), (status, status_end)) =
             (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        feed(console_end.try_clone().unwrap(), input_end);
         Output { from, end, pidfd, console: console_end, status: status_end }.serve();
         (child, console, status)
     }
@@ -132,6 +145,14 @@ mod tests {
         let octal: String = line.iter().map(|byte| format!("\\{byte:03o}")).collect();
         let (mut child, console, status) = monitor(&format!("printf '{octal}'"));
         assert_eq!((all(console), all(status)), (b"hello\nmore\n".to_vec(), b"exit 3\n".to_vec()));
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_typed_reaches_the_monitor_while_it_prints() {
+        let (mut child, mut console, _status) = monitor("echo ready; read line; echo \"got $line\"");
+        console.write_all(b"hello\n").unwrap();
+        assert_eq!(all(console), b"ready\ngot hello\n");
         child.wait().unwrap();
     }
 

@@ -131,6 +131,10 @@ fn off(success: bool) -> ! {
         outl(EXIT_PORT, u32::from(!success));
         outw(ACPI_CONTROL, SOFT_OFF);
         outb(0x64, 0xfe);
+        // Firecracker sees to it soon, and would take a triple fault until then for a failure.
+        while listener() == ON_CONSOLE {
+            asm!("hlt");
+        }
         asm!("lidt [{}]", "ud2", in(reg) &[0u64; 2], options(noreturn));
     }
 }
