@@ -11,7 +11,8 @@ use unilith_image::{Image, Quiet, Reference, Request};
 use unilith_linux::{Clock, Console, LinuxKernel, Options, Workshop};
 use unilith_machine::{
     boot::BootFiles,
-    record::{Accel, KernelKind},
+    firecracker,
+    record::{Accel, KernelKind, Platform},
     store::Held,
 };
 
@@ -19,6 +20,9 @@ use unilith_machine::{
 pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
     let spec = &machine.spec;
     match spec.kernel_kind {
+        KernelKind::Micro if spec.platform == Platform::Firecracker => {
+            firecracker::boot::files(&spec.initrd, &machine.initrd(), config).map_err(|e| e.to_string())
+        }
         KernelKind::Micro => {
             Ok(BootFiles { initrd: spec.initrd.clone(), append: config.encode(), sites: None })
         }

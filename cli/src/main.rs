@@ -20,6 +20,7 @@ mod kernel;
 mod line;
 mod linked;
 mod mapped;
+mod monitor;
 mod mounts;
 mod names;
 mod object;

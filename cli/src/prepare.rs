@@ -50,6 +50,7 @@ pub enum MachineKind {
     Microvm,
     /// A contained process of this computer: no virtualisation needed.
     Process,
+    /// Firecracker, which needs KVM.
     Firecracker,
 }
 
@@ -328,6 +329,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     drop(progress);
 
+    if platform == Platform::Firecracker {
+        crate::monitor::check_volumes(&volumes)?;
+        crate::monitor::say_without_overlay(&mut overlay);
+    }
     let health = flags.health.check(image.config.health.as_ref(), overlay)?;
     let memory = memory(flags, &image)?;
     let config = &image.config;
@@ -443,9 +448,8 @@ fn platform(flags: &Flags, network: &Network) -> Result<(Platform, Option<String
             Platform::Process
         }
         MachineKind::Firecracker => {
-            return Err(Fault::new(
-                "--machine firecracker is not there yet; use auto, process, qemu or microvm",
-            ));
+            crate::monitor::check(flags, network)?;
+            Platform::Firecracker
         }
     };
     Ok((platform, None))

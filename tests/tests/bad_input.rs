@@ -123,11 +123,44 @@ fn kernel_choices_that_do_not_exist_are_answered_with_those_that_do() {
         &["--set", "colour=red", "cpio:root.cpio", "/x"],
         &["colour", "alloc, heap-check, sched"],
     );
-    refused(
-        &unilith(),
-        &["--machine", "firecracker", "cpio:root.cpio", "/x"],
-        &["firecracker", "not there yet"],
-    );
+}
+
+#[test]
+fn firecracker_that_is_not_there_is_named_with_what_to_do() {
+    let mut unilith = unilith();
+    let run = ["--machine", "firecracker", "--network", "none", "cpio:root.cpio", "/x"];
+    unilith.set("UNILITH_FIRECRACKER", "/nowhere/firecracker");
+    refused(&unilith, &run, &["there is no /nowhere/firecracker", "PATH", "UNILITH_FIRECRACKER"]);
+    let other = unilith.path("other");
+    for (prints, says) in [
+        ("QEMU emulator version 7.2", "does not say that it is Firecracker"),
+        ("Firecracker v1.11.0", "Firecracker v1.11.0 is too old: 1.12"),
+    ] {
+        fs::write(&other, format!("#!/bin/sh\necho {prints}\n")).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+        unilith.set("UNILITH_FIRECRACKER", &other);
+        refused(&unilith, &run, &[says]);
+    }
+}
+
+#[test]
+fn what_firecracker_does_not_offer_is_refused_by_name() {
+    let unilith = unilith();
+    let folder = unilith.path("data");
+    fs::create_dir(&folder).unwrap();
+    let volume = format!("{}:/data", folder.display());
+    let mount = format!("type=bind,source={},target=/data", folder.display());
+    for (words, says) in [
+        (["-v", &volume], "neither 9p nor virtio-fs"),
+        (["--mount", &mount], "neither 9p nor virtio-fs"),
+        (["--network", "user"], "--network user"),
+        (["--accel", "tcg"], "--accel tcg"),
+        (["--accel", "icount"], "--accel icount"),
+        (["--kernel", "linux"], "--kernel linux"),
+    ] {
+        let run = [&["--machine", "firecracker"][..], &words, &["cpio:root.cpio", "/x"]].concat();
+        refused(&unilith, &run, &["with --machine firecracker", says]);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
 };
 use serde::Serialize;
 use std::process::{Command, Stdio};
-use unilith_machine::{accel, dirs, qemu, support};
+use unilith_machine::{accel, dirs, firecracker, qemu, support};
 use unilith_network::{nat, passt, tap};
 
 #[derive(clap::Args, Clone, Debug)]
@@ -44,6 +44,7 @@ pub fn act(args: &Args) -> Result<u8> {
         emulator(),
         kvm(),
         process_machines(),
+        firecrackers(),
         tap_device(),
         translation(),
         user_network(),
@@ -112,6 +113,30 @@ fn process_machines() -> Finding {
     }
     let found = format!("{}: there are virtual machines only", lacks.join("; "));
     Finding { what, state: Health::Limited, found, remedy: None }
+}
+
+/// The machines of `--machine firecracker`.
+fn firecrackers() -> Finding {
+    let what = "Firecracker";
+    let version = firecracker::version();
+    let lack = match &version {
+        // Whether KVM works was found out a moment ago.
+        Ok(_) => firecracker::lack(true),
+        Err(lack) => Some(lack.clone()),
+    };
+    match (version, lack) {
+        (Ok(version), None) => good(what, format!("{version}, and KVM works: --machine firecracker")),
+        (version, lack) => Finding {
+            what,
+            state: Health::Limited,
+            found: format!(
+                "no --machine firecracker: {}{}",
+                version.map(|version| format!("{version} is there; ")).unwrap_or_default(),
+                lack.as_ref().map_or("", |lack| &lack.why)
+            ),
+            remedy: lack.map(|lack| lack.remedy).filter(|remedy| !remedy.is_empty()),
+        },
+    }
 }
 
 fn tap_device() -> Finding {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The process under a machine: QEMU, or the kernel itself as a contained process. Both have a console, a status line
+//! The process under a machine: QEMU, Firecracker, or the kernel itself as a contained process. All have a console, a status line
 //! and messages of their own, and end with the thread that started them.
 
 use crate::{
@@ -7,9 +7,10 @@ use crate::{
     boot::BootFiles,
     contained::{self, Failure, Isolation, Program, Step},
     descriptors::Shares,
+    firecracker,
     link::Link,
     privileges, qemu,
-    record::{Accel, Mount, Spec},
+    record::{Accel, Mount, Platform, Spec},
 };
 use rustix::{
     fs::{MemfdFlags, memfd_create},
@@ -33,7 +34,7 @@ use unilith_ninep::{Access, Export, SiteTables};
 /// A machine's process that was started.
 pub struct Engine {
     pub pid: u32,
-    /// How far it is set apart; QEMU is not.
+    /// How far it is set apart; monitors are not.
     pub isolation: Option<Isolation>,
     pub console: UnixStream,
     pub status: UnixStream,
@@ -46,13 +47,22 @@ pub struct Engine {
 pub struct Handle {
     /// Pinned, so that a signal cannot reach another process of the same number.
     pidfd: OwnedFd,
-    /// QEMU's control channel (QMP).
-    control: Option<UnixStream>,
+    control: Control,
+}
+
+/// How the machine is asked to stop.
+enum Control {
+    /// QEMU's control channel (QMP): a break on the console.
+    Qmp(UnixStream),
+    /// Firecracker's API: Ctrl-Alt-Del.
+    Api(PathBuf),
+    /// A process machine: SIGTERM.
+    Signal,
 }
 
 impl Handle {
-    /// Asks the machine to stop: a break on the console of QEMU's machine, SIGTERM to a process machine. The kernel
-    /// turns either into the program's stop signal. `false`: it cannot be asked.
+    /// Asks the machine to stop: a break on the console of QEMU's machine, Ctrl-Alt-Del on Firecracker's, SIGTERM to a process
+    /// machine. The kernel turns each into the program's stop signal. `false`: it cannot be asked.
     pub fn ask(&mut self) -> bool {
         const REQUEST: &str = concat!(
             r#"{"execute":"qmp_capabilities"}"#,
@@ -61,8 +71,9 @@ impl Handle {
             "\n"
         );
         match &mut self.control {
-            Some(control) => control.write_all(REQUEST.as_bytes()).is_ok(),
-            None => pidfd_send_signal(&self.pidfd, Signal::TERM).is_ok(),
+            Control::Qmp(control) => control.write_all(REQUEST.as_bytes()).is_ok(),
+            Control::Api(socket) => firecracker::api::ask_for_the_end(socket).is_ok(),
+            Control::Signal => pidfd_send_signal(&self.pidfd, Signal::TERM).is_ok(),
         }
     }
 
@@ -97,18 +108,19 @@ pub struct Overlay<'a> {
     pub files: &'a Path,
 }
 
-/// Starts the machine's process.
+/// Starts the machine's process. `folder` is the machine's own.
 pub fn start(
     spec: &Spec,
+    folder: &Path,
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
     shares: Shares,
 ) -> Result<Engine, MachineError> {
-    if spec.platform.is_process() {
-        process(spec, files, link, overlay, shares)
-    } else {
-        emulator(spec, files, link, overlay)
+    match spec.platform {
+        Platform::Process => process(spec, files, link, overlay, shares),
+        Platform::Microvm | Platform::Q35 => emulator(spec, files, link, overlay),
+        Platform::Firecracker => microvm(spec, folder, &files, link),
     }
 }
 
@@ -155,14 +167,66 @@ fn emulator(
     let opened = [line.kernel, line.initrd].into_iter();
     let overlay = line.overlay.iter().flat_map(|o| o.tools.iter().chain([&o.files])).map(PathBuf::as_path);
     let needed = privileges::needed(spec, &line.link, opened.chain(overlay));
-    let mut child = spawn(&line, inherited, needed)?;
-    let pid = child.id();
-    let pinned = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let pinned = pinned.ok_or(rustix::io::Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-    let pidfd = pinned.map_err(|e| MachineError::Qemu(format!("cannot watch QEMU: {e}")))?;
+    let mut command = Command::new(qemu::QEMU);
+    command.args(privileges::SANDBOX).args(line.arguments()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = spawn(command, inherited, needed).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => MachineError::NoQemu,
+        _ => MachineError::Qemu(format!("cannot start {}: {e}", qemu::QEMU)),
+    })?;
+    let pidfd = pin(&child).map_err(|e| MachineError::Qemu(format!("cannot watch QEMU: {e}")))?;
     let messages = child.stderr.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
-    let handle = Handle { pidfd, control: Some(control) };
-    Ok(Engine { pid, isolation: None, console, status, messages, handle })
+    let handle = Handle { pidfd, control: Control::Qmp(control) };
+    Ok(Engine { pid: child.id(), isolation: None, console, status, messages, handle })
+}
+
+fn pin(child: &Child) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(rustix::process::Pid::from_child(child), PidfdFlags::empty())?)
+}
+
+fn microvm(spec: &Spec, folder: &Path, files: &BootFiles, link: &Link) -> Result<Engine, MachineError> {
+    let failed = |what: &str, e: io::Error| MachineError::Monitor(format!("{what}: {e}"));
+    let parts = firecracker::config::Parts {
+        kernel: &spec.kernel,
+        initrd: &files.initrd,
+        boot_args: &files.append,
+        cpus: spec.cpus,
+        memory: spec.memory,
+        tap: link.for_firecracker().map(|name| (name, qemu::mac_of(&spec.id))),
+    };
+    // The environment of the program is in it, which may hold passwords.
+    let config = unlisted(&parts.to_json()?).map_err(|e| failed("no memfd", e))?;
+    let socket = folder.join(firecracker::API_SOCKET);
+    match std::fs::remove_file(&socket) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            return Err(MachineError::file("cannot remove", &socket)(e));
+        }
+        _ => {}
+    }
+    let ((console, console_end), (status, status_end)) = (pair()?, pair()?);
+    let pipe = || io::pipe().map_err(|e| failed("no pipe", e));
+    let ((from, to), (input, input_end)) = (pipe()?, pipe()?);
+    let end = to.try_clone().map_err(|e| failed("no pipe", e))?;
+    let mut command = Command::new(firecracker::program());
+    command.args(["--id", &spec.id, "--api-sock", firecracker::API_SOCKET, "--level", "Error"]);
+    // Its log would be on the console otherwise.
+    command.args(["--log-path", "/proc/self/fd/2"]);
+    command.arg("--config-file").arg(format!("/proc/self/fd/{}", config.as_raw_fd()));
+    command.current_dir(folder).stdin(input).stdout(to);
+    let opened = [spec.kernel.as_path(), &files.initrd, folder];
+    let needed = privileges::needed(spec, &qemu::Link::None, opened);
+    let mut child = spawn(command, vec![config.as_raw_fd()], needed).map_err(|e| {
+        let program = firecracker::program();
+        failed(&format!("cannot start {}", program.to_string_lossy()), e)
+    })?;
+    let pidfd = pin(&child).map_err(|e| failed("cannot watch Firecracker", e))?;
+    let watched = pidfd.try_clone().map_err(|e| failed("cannot watch Firecracker", e))?;
+    let typed = console_end.try_clone().map_err(|e| failed("cannot share the console", e))?;
+    firecracker::streams::Output { from, end, pidfd: watched, console: console_end, status: status_end }
+        .serve();
+    firecracker::streams::feed(typed, input_end);
+    let messages = child.stderr.take().map(|m| Box::new(m) as Box<dyn Read + Send>);
+    let handle = Handle { pidfd, control: Control::Api(socket) };
+    Ok(Engine { pid: child.id(), isolation: None, console, status, messages, handle })
 }
 
 /// Whether the file system of a folder keeps the attributes that QEMU wants to set.
@@ -174,15 +238,9 @@ fn takes_attributes(folder: &Path) -> bool {
     set.is_ok()
 }
 
-/// `needed`: what QEMU keeps of this user's capabilities.
-fn spawn(line: &qemu::Line, inherited: Vec<RawFd>, needed: CapabilitySet) -> Result<Child, MachineError> {
-    let mut command = Command::new(qemu::QEMU);
-    command
-        .args(privileges::SANDBOX)
-        .args(line.arguments())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+/// Starts a monitor. `needed`: what it keeps of this user's capabilities.
+fn spawn(mut command: Command, inherited: Vec<RawFd>, needed: CapabilitySet) -> io::Result<Child> {
+    command.stderr(Stdio::piped());
     // Ctrl-C in the terminal is for the supervisor to act on.
     command.process_group(0);
     // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls; it allocates nothing
@@ -199,10 +257,7 @@ fn spawn(line: &qemu::Line, inherited: Vec<RawFd>, needed: CapabilitySet) -> Res
             Ok(())
         });
     }
-    command.spawn().map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => MachineError::NoQemu,
-        _ => MachineError::Qemu(format!("cannot start {}: {e}", qemu::QEMU)),
-    })
+    command.spawn()
 }
 
 /// Bytes of address space of a process machine: the kernel's areas and the root archive's pages, as the program may map them
@@ -264,7 +319,7 @@ fn process(
         processors: None,
     };
     let started = contained::start(&program).map_err(|failure| explain(&failure, &spec.kernel))?;
-    let handle = Handle { pidfd: started.pidfd, control: None };
+    let handle = Handle { pidfd: started.pidfd, control: Control::Signal };
     Ok(Engine {
         pid: started.pid,
         isolation: Some(started.isolation),

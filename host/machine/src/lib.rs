@@ -31,6 +31,7 @@ pub mod dirs;
 pub mod engine;
 pub mod events;
 pub mod file_volumes;
+pub mod firecracker;
 pub mod lines;
 pub mod link;
 pub mod networks;
@@ -88,12 +89,18 @@ pub enum MachineError {
         "a process machine without the right to make a tap device needs passt, but {0}; run it as root, with --network none, or with --machine qemu"
     )]
     NoUserNetwork(String),
+    #[error(
+        "Firecracker has tap devices only, and this user may make none: run it as root, with --network none, or with another --machine"
+    )]
+    NoUserNetworkOfFirecracker,
     #[error("cannot start the machine's process: {0}")]
     Process(String),
     #[error("{0}")]
     Boot(String),
     #[error("{0}")]
     Qemu(String),
+    #[error("{0}")]
+    Monitor(String),
     #[error("{0}")]
     FileVolume(String),
     #[error("{0}")]

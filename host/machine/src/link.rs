@@ -101,6 +101,9 @@ impl Link {
                 Err(error) => return Err(error.into()),
             },
         };
+        if tap.is_none() && spec.platform == Platform::Firecracker {
+            return Err(MachineError::NoUserNetworkOfFirecracker);
+        }
         let Some(tap) = tap else {
             let (forwarded, routes) = share(&published, listeners)?;
             let (helper, passt, device) = match Passt::start(&forwarded, qemu::mac_of(&spec.id)) {
@@ -136,8 +139,16 @@ impl Link {
         let names = dns::take(tap.pair.host);
         let route = |(listener, port): (Listener, &Publish)| Route { listener, guest: port.guest };
         let routes = listeners.into_iter().zip(&published).map(route).collect();
+        let device = match spec.platform {
+            // It opens the device by its name, which one at a time can: nobody holds it in between.
+            Platform::Firecracker => {
+                tap.leave().map_err(|source| TapError::Setup { name: tap.name.clone(), source })?;
+                None
+            }
+            _ => Some(tap.fd),
+        };
         let connection = Connection::Tap { device: tap.name, pair: tap.pair, translated };
-        Ok(Link { published, notes, device: Some(tap.fd), routes, names, ..Link::to(connection) })
+        Ok(Link { published, notes, device, routes, names, ..Link::to(connection) })
     }
 
     fn take_over(record: &Path, server: Option<Ipv4Addr>, loopback: bool) -> io::Result<Link> {
@@ -181,6 +192,14 @@ impl Link {
             (Connection::User { .. }, Some(fd)) => qemu::Link::Frames(fd.as_raw_fd()),
             (Connection::User { .. }, None) => qemu::Link::User(self.forwarded.clone()),
             _ => qemu::Link::None,
+        }
+    }
+
+    /// The tap device that Firecracker is to open.
+    pub fn for_firecracker(&self) -> Option<&str> {
+        match &self.connection {
+            Connection::Tap { device, .. } => Some(device),
+            _ => None,
         }
     }
 

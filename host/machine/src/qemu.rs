@@ -134,7 +134,7 @@ impl Line<'_> {
         }
         let virtio = |device: &str| match self.platform {
             Platform::Microvm => format!("{device}-device"),
-            Platform::Q35 | Platform::Process => format!("{device}-pci"),
+            Platform::Q35 | Platform::Process | Platform::Firecracker => format!("{device}-pci"),
         };
         put(&["-device", &virtio("virtio-rng")]);
         let netdev = match &self.link {
@@ -221,9 +221,11 @@ fn machine(platform: Platform, kernel: KernelKind) -> &'static str {
         (Platform::Microvm, KernelKind::Linux) => {
             "microvm,x-option-roms=off,isa-serial=on,acpi=off,rtc=on,pit=on,pic=on,auto-kernel-cmdline=on"
         }
-        // A process machine has no QEMU; its image boots there as well.
-        (Platform::Q35 | Platform::Process, KernelKind::Micro) => "q35",
-        (Platform::Q35 | Platform::Process, KernelKind::Linux) => "q35,smbus=off,sata=off",
+        // Process machines and Firecracker's have no QEMU; their images boot there as well.
+        (Platform::Q35 | Platform::Process | Platform::Firecracker, KernelKind::Micro) => "q35",
+        (Platform::Q35 | Platform::Process | Platform::Firecracker, KernelKind::Linux) => {
+            "q35,smbus=off,sata=off"
+        }
     }
 }
 
@@ -250,8 +252,8 @@ pub fn mac_of(id: &str) -> [u8; 6] {
     [0x52, 0x55, octet(), octet(), octet(), octet()]
 }
 
-/// A hardware address as QEMU reads it.
-fn show_mac(mac: [u8; 6]) -> String {
+/// A hardware address as monitors read it.
+pub(crate) fn show_mac(mac: [u8; 6]) -> String {
     mac.map(|octet| format!("{octet:02x}")).join(":")
 }
 

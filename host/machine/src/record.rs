@@ -26,6 +26,8 @@ pub enum Platform {
     Microvm,
     /// `-M q35` with virtio-pci.
     Q35,
+    /// Firecracker under KVM, with virtio-mmio.
+    Firecracker,
     /// No virtual machine: one contained Linux process.
     Process,
 }
@@ -36,6 +38,15 @@ impl Platform {
 
     pub fn is_process(self) -> bool {
         self == Platform::Process
+    }
+
+    /// What the process under the machine is called in messages.
+    pub fn monitor(self) -> &'static str {
+        match self {
+            Platform::Microvm | Platform::Q35 => "QEMU",
+            Platform::Firecracker => "Firecracker",
+            Platform::Process => "the machine",
+        }
     }
 }
 
@@ -198,7 +209,7 @@ pub struct Spec {
     /// What was chosen for the user, and why: "a process, for there is no /dev/kvm".
     #[serde(default)]
     pub choice: Option<String>,
-    /// What QEMU runs the machine with; a process has none.
+    /// What a monitor runs the machine with; a process has none.
     pub accel: Option<Accel>,
     pub kernel_kind: KernelKind,
     /// How Linux runs the program: the words of `--ukl`.
@@ -455,7 +466,7 @@ pub struct Module {
 pub struct State {
     pub phase: Phase,
     pub supervisor: Option<Process>,
-    /// QEMU, or the process that is the machine.
+    /// The monitor, or the process that is the machine.
     pub process: Option<Process>,
     /// How far a process machine is set apart.
     #[serde(default)]

@@ -8,7 +8,7 @@
 use crate::{
     MachineError, console_log, events, private,
     process::Process,
-    record::{Connection, Health, Outcome, Phase, Spec, State, now_ms},
+    record::{Connection, Health, Outcome, Phase, Platform, Spec, State, now_ms},
 };
 use rustix::process::Signal;
 use std::{
@@ -17,7 +17,10 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
-use unilith_network::nat::{self, Forwarding};
+use unilith_network::{
+    nat::{self, Forwarding},
+    tap,
+};
 
 /// All machines of one user.
 #[derive(Clone, Debug)]
@@ -464,6 +467,13 @@ impl Held {
             if let Err(error) = Forwarding::of_host().and_then(|f| f.release(&self.spec.id)) {
                 self.state.notes.push(format!("cannot turn IPv4 forwarding off again: {error}"));
             }
+        }
+        // Devices of QEMU's machines go with QEMU.
+        if let Some(Connection::Tap { device, .. }) = &self.state.connection
+            && self.spec.platform == Platform::Firecracker
+            && let Err(error) = tap::remove(device)
+        {
+            self.state.notes.push(format!("the tap device {device} is left behind: {error}"));
         }
     }
 }

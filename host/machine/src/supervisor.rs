@@ -145,7 +145,7 @@ impl Supervision {
         // The overlay's directory is one more.
         let shares = Shares::take(machine.spec.volumes.len() + 1);
         let placed = file_volumes::place(machine)?;
-        let engine = engine::start(&placed, files, &link, line, shares)?;
+        let engine = engine::start(&placed, &machine.folder, files, &link, line, shares)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
         }
@@ -423,7 +423,7 @@ impl Supervision {
         }
         let complaint = self.complaint.lines().map(str::trim).find(|l| !l.is_empty());
         let complaint = complaint.map(|l| l.trim_start_matches("qemu-system-x86_64: ").to_string());
-        let who = if spec.platform.is_process() { "the machine" } else { "QEMU" };
+        let who = spec.platform.monitor();
         let signal = status.and_then(|s| s.terminating_signal()).and_then(|n| u8::try_from(n).ok());
         Outcome::failed(match (complaint, signal) {
             (Some(text), _) => format!("{who} ended: {text}"),

@@ -2,7 +2,7 @@
 //! A tap device with an address, for one machine.
 //!
 //! The device is not persistent: it exists while some process holds its descriptor, and the only one that keeps it is
-//! QEMU. Its name is the lock on its addresses: device `unilithN` owns the N-th /30, and the kernel gives a name to one
+//! QEMU. (Firecracker opens a device by its name, so one that is for it stays until it is removed: [`Tap::leave`].) Its name is the lock on its addresses: device `unilithN` owns the N-th /30, and the kernel gives a name to one
 //! process only, whatever state directories, users or containers the others use.
 //!
 //! The unsafe code here calls ioctls with a fully initialised `struct ifreq` that lives on the stack of the caller.
@@ -73,6 +73,33 @@ impl Tap {
         }
         Err(TapError::NoRange)
     }
+}
+
+impl Tap {
+    /// Lets the device stay when its descriptor is closed, for this user to open it again, until [`remove`]. Others that look for a
+    /// free device pass it by, because its range has a route.
+    pub fn leave(&self) -> io::Result<()> {
+        // SAFETY: it has no arguments and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        number(&self.fd, libc::TUNSETOWNER as libc::c_ulong, user.into())?;
+        number(&self.fd, libc::TUNSETPERSIST as libc::c_ulong, 1)
+    }
+}
+
+/// Removes a device that was left; one that is gone is no error. It must not be open elsewhere.
+pub fn remove(name: &str) -> io::Result<()> {
+    // Opening it would make one that does not exist.
+    if !fs::exists(format!("/sys/class/net/{name}"))? {
+        return Ok(());
+    }
+    number(&open(name)?, libc::TUNSETPERSIST as libc::c_ulong, 0)
+}
+
+/// An ioctl of a tap device that takes a number.
+fn number(fd: &OwnedFd, request: libc::c_ulong, value: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: these requests take their argument as a number and read no memory of the caller.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, value) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Whether this process may make tap devices, and why not.

@@ -158,6 +158,17 @@ fn show(time: Duration) -> String {
     }
 }
 
+/// What stands in the way of KVM before anything was tried: no device, or no right to it.
+pub fn obstacle() -> Option<Probe> {
+    open().err()
+}
+
+/// Whether there is an emulator, without which nothing can be tried.
+pub fn can_be_tried() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(crate::qemu::QEMU).is_file())
+}
+
 /// Opens the device, or says what stands in the way and what to do about it.
 fn open() -> Result<(), Probe> {
     match fs::OpenOptions::new().read(true).write(true).open(DEVICE) {

@@ -30,6 +30,8 @@
 //! | `trace` | `1`: print every system call |
 //! | `stop` | number of the signal that asks the program to end; 15 (SIGTERM) where it is not given |
 //! | `cpus` | processors that are used; one where it is not given (a process machine is told by an argument) |
+//! | `status` | `console`: status lines go over the console, as [`PortDecoder`] takes them apart |
+//! | `more` | `OFFSET:LENGTH`: further settings, the program among them, are these bytes of the initial RAM disk, which ends there; for monitors whose command line is short |
 //! | `tty` | `1`: the program's standard streams are a terminal; else they are plain streams of bytes (`isatty` is false) |
 //! | `stderr` | `own`: as plain streams, standard error is marked on the console |
 //!
@@ -41,7 +43,8 @@
 //! bit 4) asks the machine to stop: the program gets the `stop` signal.
 //!
 //! **Machine to host**: the status port, QEMU's debug console at I/O port 0xe9 (`-device isa-debugcon`), one
-//! [`Status`] a line. It works from the first instruction, before any driver.
+//! [`Status`] a line. It works from the first instruction, before any driver. Firecracker has no such port: there they share
+//! the console from the moment on in which the command line was read, and i8042's keyboard interrupt is what a break is elsewhere.
 //!
 //! **The root file system**: one cpio archive ("newc", format 070701) as the initial RAM disk. Files of 4 KiB or
 //! more have their data at a multiple of 4096 from the start of the archive (the host pads the file name with NUL
@@ -63,9 +66,11 @@ use core::fmt;
 
 mod input;
 mod output;
+mod port;
 
 pub use input::{INPUT_END, Input, InputDecoder, encode_input};
 pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
+pub use port::{PortDecoder, STATUS_BEGIN, STATUS_END, encode_port};
 
 /// The I/O port of the status line (QEMU `isa-debugcon,iobase=0xe9`).
 pub const STATUS_PORT: u16 = 0xe9;
@@ -154,6 +159,10 @@ pub struct BootConfig {
     pub null_input: bool,
     /// Without a terminal, the program's standard error is marked on the console.
     pub own_error: bool,
+    /// Status lines go over the console.
+    pub status_on_console: bool,
+    /// Where in the initial RAM disk further settings are: offset and length in bytes.
+    pub more: Option<(u64, u64)>,
     /// The program's path and its arguments.
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
@@ -204,7 +213,8 @@ impl fmt::Display for BadWord {
 fn encode(out: &mut String, value: &str) {
     for b in value.bytes() {
         match b {
-            b'!'..=b'$' | b'&'..=b'~' => out.push(b as char),
+            // Monitors look for quotes.
+            b'!' | b'#'..=b'$' | b'&'..=b'~' => out.push(b as char),
             _ => out.push_str(&format!("%{b:02x}")),
         }
     }
@@ -322,6 +332,12 @@ impl BootConfig {
         if self.no_new_privileges {
             put("nnp", "1");
         }
+        if self.status_on_console {
+            put("status", "console");
+        }
+        if let Some((offset, length)) = self.more {
+            put("more", &format!("{offset}:{length}"));
+        }
         for (key, value) in &self.env {
             let mut name = String::from("env.");
             encode(&mut name, key);
@@ -415,6 +431,13 @@ impl BootConfig {
                 self.capabilities = Some(sets.ok_or_else(|| bad(word, "five sets in hexadecimal digits"))?);
             }
             "nnp" => self.no_new_privileges = value == "1",
+            "status" => self.status_on_console = value == "console",
+            "more" => {
+                let parts = value.split_once(':');
+                let parts =
+                    parts.and_then(|(offset, length)| Some((offset.parse().ok()?, length.parse().ok()?)));
+                self.more = Some(parts.ok_or_else(|| bad(word, "OFFSET:LENGTH"))?);
+            }
             "stop" => {
                 let signal = value.parse().ok().filter(|n| (1..=64).contains(n));
                 self.stop_signal = Some(signal.ok_or_else(|| bad(word, "a signal number of 1 to 64"))?);
@@ -589,6 +612,8 @@ mod tests {
                 ambient: 0,
             }),
             no_new_privileges: true,
+            status_on_console: true,
+            more: Some((4096, 300)),
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],
             unknown: Vec::new(),
         }

@@ -73,6 +73,8 @@ impl Device {
                 core::hint::spin_loop();
             }
         }
+        // One bit at a time (3.1.1): Firecracker takes no other way.
+        self.set_status(ACKNOWLEDGE);
         self.set_status(ACKNOWLEDGE | DRIVER);
         let features = on!(self, t => {
             let features = t.offered_features() & (wanted | feature::VERSION_1);

@@ -34,9 +34,9 @@ const HEADER_SHORT: usize = 10;
 
 /// Descriptors a queue: 512 KiB of receive buffers, which hold a window of TCP.
 const QUEUE_SIZE: u16 = 256;
-/// Receive buffers until the first packet comes: enough for one of 64 KiB. A machine that nobody talks to yet need not
-/// have them all.
-const FIRST_BUFFERS: usize = 32;
+/// Receive buffers until the first packet comes: enough for the largest with its headers, without which Firecracker receives
+/// none (65,562 bytes). A machine that nobody talks to yet need not have them all.
+const FIRST_BUFFERS: usize = 65_562usize.div_ceil(BUFFER_SIZE);
 /// References to payload in a packet: 64 KiB in pages would be 16.
 const FRAGMENTS: usize = 17;
 /// Largest IP packet.

@@ -2,8 +2,11 @@
 //! From the first Rust code to the kernel's main function.
 
 use crate::windows::{VirtioWindow, Windows};
-use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, pvh, serial, windows};
+use crate::{KERNEL_BASE, apic, asm, clock, cpu, descriptors, paging, pci, power, pvh, serial, windows};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_plat::{Boot, BootConfig, upcall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,14 +36,7 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
     }
     paging::map_high_memory(&mut machine.free);
     upcall::unilith_kernel_memory(machine.free.as_slice());
-    let config = core::str::from_utf8(machine.command_line)
-        .map_err(|_| alloc::string::String::from("boot command line: not UTF-8"))
-        .and_then(|line| {
-            let (line, words) = windows::split(line);
-            WINDOWS.lock().extend(windows::parse(words));
-            BootConfig::decode(line).map_err(|e| alloc::format!("{e}"))
-        });
-    let config = match config {
+    let config = match settings(&mut machine) {
         Ok(config) => config,
         Err(reason) => crash::fail(&reason),
     };
@@ -52,6 +48,35 @@ extern "C" fn unilith_pc_main(start_info: u64) -> ! {
         memory: machine.memory,
         initrd_physical: machine.initrd_physical,
     })
+}
+
+/// What the command line says, and the settings in the initial RAM disk that it names, which are cut off.
+fn settings(machine: &mut pvh::Machine) -> Result<BootConfig, String> {
+    let text = |bytes, what: &str| core::str::from_utf8(bytes).map_err(|_| format!("{what}: not UTF-8"));
+    let decode = |line: &str| BootConfig::decode(line).map_err(|e| format!("{e}"));
+    let words = windows::split(text(machine.command_line, "boot command line")?);
+    {
+        let mut told = WINDOWS.lock();
+        for window in words.windows() {
+            told.reserve_fallibly(1).map_err(|_| String::from("no memory for the list of devices"))?;
+            told.push(window);
+        }
+    }
+    let line = format!("{}{}", words.settings, words.program);
+    let config = decode(&line)?;
+    if config.status_on_console {
+        power::report_on_console();
+    }
+    let Some((offset, length)) = config.more else { return Ok(config) };
+    let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
+    let range = range.and_then(|(offset, length)| Some(offset..offset.checked_add(length)?));
+    let more = range.as_ref().and_then(|range| machine.initrd.get(range.clone()));
+    let (Some(more), Some(range)) = (more, range) else {
+        return Err(format!("boot command line: the initial RAM disk has no {length} bytes at {offset}"));
+    };
+    let config = decode(text(more, "settings in the initial RAM disk")?)?;
+    machine.initrd = &machine.initrd[..range.start];
+    Ok(config)
 }
 
 /// What the boot loader said of ACPI's root pointer; 0 for nothing.

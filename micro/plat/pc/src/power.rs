@@ -1,47 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status port, or what takes its place, and the end of the machine.
 
-use crate::serial::unilith_machine_write_raw;
+use crate::serial::{self, unilith_machine_write_raw};
 use crate::x86::{inb, outb, outl, outw};
 use api_boot::{EXIT_PORT, STATUS_PORT, Status};
 use core::arch::asm;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-struct Port;
+/// A status line as it is written, in few pieces: on the console each piece has its own bytes around it.
+struct Port {
+    text: [u8; 128],
+    length: usize,
+    /// After a crash: nobody else writes, and locks may be held for ever.
+    is_alone: bool,
+}
+
+impl Port {
+    const fn new(is_alone: bool) -> Port {
+        Port { text: [0; 128], length: 0, is_alone }
+    }
+
+    fn send(&mut self) {
+        let bytes = &self.text[..core::mem::take(&mut self.length)];
+        match self.is_alone && listener() == ON_CONSOLE {
+            true => serial::write_status_raw(bytes),
+            false => unilith_plat_status_write(bytes),
+        }
+    }
+}
 
 impl Write for Port {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        unilith_plat_status_write(text.as_bytes());
+        for byte in text.bytes() {
+            if self.length == self.text.len() {
+                self.send();
+            }
+            self.text[self.length] = byte;
+            self.length += 1;
+        }
         Ok(())
     }
 }
 
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.send();
+    }
+}
+
 const UNKNOWN: u8 = 0;
-const HEARD: u8 = 1;
-const UNHEARD: u8 = 2;
+const ON_PORT: u8 = 1;
+const ON_CONSOLE: u8 = 2;
+const UNHEARD: u8 = 3;
 static LISTENER: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether a host reads the status port: QEMU's debug console answers its own number, an empty port something else. On
-/// a computer of its own the machine says what a person has to know on its console.
-fn is_heard() -> bool {
+/// Where a host reads status lines: at the status port, where QEMU's debug console answers its own number and an empty port
+/// something else, or, if the command line said so, on the console. On a computer of its own nobody does, and the machine says
+/// what a person has to know on its console.
+fn listener() -> u8 {
     if LISTENER.load(Ordering::Relaxed) == UNKNOWN {
         // SAFETY: nothing else is at this port.
         let answer = unsafe { inb(STATUS_PORT) };
         let heard = u16::from(answer) == STATUS_PORT;
-        LISTENER.store(if heard { HEARD } else { UNHEARD }, Ordering::Relaxed);
+        LISTENER.store(if heard { ON_PORT } else { UNHEARD }, Ordering::Relaxed);
     }
-    LISTENER.load(Ordering::Relaxed) == HEARD
+    LISTENER.load(Ordering::Relaxed)
+}
+
+/// The host takes status lines from the console.
+pub fn report_on_console() {
+    LISTENER.store(ON_CONSOLE, Ordering::Relaxed);
+    serial::share();
 }
 
 #[unsafe(no_mangle)]
 fn unilith_plat_status_write(bytes: &[u8]) {
-    if !is_heard() {
-        return unilith_machine_write_raw(bytes.strip_prefix(b"log ").unwrap_or(bytes));
-    }
-    for byte in bytes {
-        // SAFETY: the status port has no other effect than that the host reads the byte.
-        unsafe { outb(STATUS_PORT, *byte) };
+    match listener() {
+        ON_CONSOLE => serial::write_status(bytes),
+        ON_PORT => {
+            for byte in bytes {
+                // SAFETY: the status port has no other effect than that the host reads the byte.
+                unsafe { outb(STATUS_PORT, *byte) };
+            }
+        }
+        _ => unilith_machine_write_raw(bytes.strip_prefix(b"log ").unwrap_or(bytes)),
     }
 }
 
@@ -49,11 +92,11 @@ fn unilith_plat_status_write(bytes: &[u8]) {
 fn unilith_plat_status(status: &Status) {
     use Status::{Failed, Log, OutOfMemory, Signal};
     let concerns_a_person = matches!(status, Failed { .. } | Log { .. } | OutOfMemory { .. } | Signal { .. });
-    // Neither port can fail.
-    if is_heard() {
-        let _ = writeln!(Port, "{status}");
+    // None of the ports can fail.
+    if listener() != UNHEARD {
+        let _ = writeln!(Port::new(false), "{status}");
     } else if concerns_a_person {
-        let _ = writeln!(Port, "unilith: {status}");
+        let _ = writeln!(Port::new(false), "unilith: {status}");
     }
 }
 
@@ -66,11 +109,13 @@ fn unilith_plat_power_off(status: &Status) -> ! {
 /// As [`Status::Failed`], without the heap that its `String` needs.
 #[unsafe(no_mangle)]
 fn unilith_machine_failed(reason: &str) -> ! {
-    let _ = write!(Port, "failed ");
+    let mut port = Port::new(true);
+    let _ = write!(port, "failed ");
     for part in reason.split('\n') {
-        let _ = write!(Port, "{part} ");
+        let _ = write!(port, "{part} ");
     }
-    let _ = writeln!(Port);
+    let _ = writeln!(port);
+    drop(port);
     off(false)
 }
 
@@ -86,6 +131,10 @@ fn off(success: bool) -> ! {
         outl(EXIT_PORT, u32::from(!success));
         outw(ACPI_CONTROL, SOFT_OFF);
         outb(0x64, 0xfe);
+        // Firecracker sees to it soon, and would take a triple fault until then for a failure.
+        while listener() == ON_CONSOLE {
+            asm!("hlt");
+        }
         asm!("lidt [{}]", "ud2", in(reg) &[0u64; 2], options(noreturn));
     }
 }

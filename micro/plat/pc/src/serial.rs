@@ -3,10 +3,14 @@
 //!
 //! Input stays in the port until it is asked for, so a program that does not read holds its sender back. Until then
 //! the port's receive interrupt is off, and a break still interrupts.
+//!
+//! Where there is no second port for status lines they go over this one ([`share`]), as `api-boot` says. A monitor of that kind
+//! sends no break either: what it can send is Ctrl-Alt-Del, and that counts as one ([`keyboard`]).
 
 use crate::interrupt;
 use crate::windows::Line;
 use crate::x86::{inb, outb};
+use api_boot::{STATUS_BEGIN, STATUS_END, encode_port};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -35,6 +39,8 @@ const FIFO: usize = 16;
 static WRITER: SpinLock<()> = SpinLock::new(());
 static HANDLER: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 static BROKE: AtomicBool = AtomicBool::new(false);
+/// Status lines go over this port as well.
+static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// Breaks whose NUL byte is still among the input.
 static BREAK_BYTES: AtomicU32 = AtomicU32::new(0);
 
@@ -73,11 +79,14 @@ fn call_handler() {
     }
 }
 
-/// Writes without the lock: for crash reports, when nothing else runs any more.
-#[unsafe(no_mangle)]
-pub fn unilith_machine_write_raw(bytes: &[u8]) {
+/// The port carries two streams from now on.
+pub fn share() {
+    IS_SHARED.store(true, Ordering::Release);
+}
+
+fn send(bytes: &[u8]) {
     for chunk in bytes.chunks(FIFO) {
-        // QEMU takes bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
+        // Monitors take bytes as fast as the host's end of the port does, so this waits only for a reader that is behind.
         while line_status() & TRANSMITTER_EMPTY == 0 {
             core::hint::spin_loop();
         }
@@ -88,10 +97,29 @@ pub fn unilith_machine_write_raw(bytes: &[u8]) {
     }
 }
 
+/// Writes without the lock: for crash reports, when nothing else runs any more.
+#[unsafe(no_mangle)]
+pub fn unilith_machine_write_raw(bytes: &[u8]) {
+    if IS_SHARED.load(Ordering::Acquire) { encode_port(bytes, send) } else { send(bytes) }
+}
+
 #[unsafe(no_mangle)]
 fn unilith_plat_console_write(bytes: &[u8]) {
     let _writer = WRITER.lock();
     unilith_machine_write_raw(bytes);
+}
+
+/// Writes bytes of status lines to a port that is shared.
+pub fn write_status(bytes: &[u8]) {
+    let _writer = WRITER.lock();
+    write_status_raw(bytes);
+}
+
+/// The same without the lock: another processor may hold it that was stopped.
+pub fn write_status_raw(bytes: &[u8]) {
+    send(&STATUS_BEGIN);
+    encode_port(bytes, send);
+    send(&STATUS_END);
 }
 
 #[unsafe(no_mangle)]
@@ -117,6 +145,12 @@ fn unilith_plat_console_read(to: &mut [u8]) -> usize {
     if n == 0 && !to.is_empty() && !HANDLER.load(Ordering::Relaxed).is_null() {
         // SAFETY: as above. What came since the last look raises the interrupt at once.
         unsafe { outb(INTERRUPTS, RECEIVED | LINE_CHANGED) };
+        // But not Firecracker's: its port interrupts for what comes from now on.
+        if IS_SHARED.load(Ordering::Acquire) && line_status() & DATA_READY != 0 {
+            // SAFETY: as above.
+            unsafe { outb(INTERRUPTS, LINE_CHANGED) };
+            return unilith_plat_console_read(to);
+        }
     }
     n
 }
@@ -132,7 +166,11 @@ fn unilith_plat_on_console(handler: fn()) {
         outb(MODEM_CONTROL, CONNECTED);
         outb(INTERRUPTS, RECEIVED | LINE_CHANGED);
     }
-    if EARLY.load(Ordering::Relaxed) != 0 {
+    if IS_SHARED.load(Ordering::Acquire) && first {
+        keyboard::start();
+    }
+    // What came before the interrupt was on may not raise it.
+    if EARLY.load(Ordering::Relaxed) != 0 || IS_SHARED.load(Ordering::Acquire) {
         handler();
     }
 }
@@ -154,5 +192,47 @@ fn interrupted(_: usize) {
         // SAFETY: as above.
         unsafe { outb(INTERRUPTS, LINE_CHANGED) };
         call_handler();
+    }
+}
+
+/// The keyboard controller (i8042): a monitor without breaks sends Ctrl-Alt-Del.
+mod keyboard {
+    use super::{BROKE, call_handler};
+    use crate::interrupt;
+    use crate::windows::Line;
+    use crate::x86::inb;
+    use core::sync::atomic::Ordering;
+
+    const DATA: u16 = 0x60;
+    const STATUS: u16 = 0x64;
+    const OUTPUT_FULL: u8 = 1;
+    /// Its input of the I/O APIC.
+    const LINE: Line = Line(1);
+    /// The last byte of Delete in the scan code set that PS/2 keyboards have (set 2), in which no other key that Firecracker
+    /// sends has it.
+    const DELETE: u8 = 0x71;
+    /// What the controller keeps; one that always has more is broken.
+    const MAX_BYTES: usize = 16;
+
+    pub(super) fn start() {
+        if let Err(e) = interrupt::route(LINE, pressed, 0) {
+            log::error!("keyboard: no interrupt vector, so the host cannot ask for the end: {e:?}");
+        }
+    }
+
+    fn pressed(_: usize) {
+        for _ in 0..MAX_BYTES {
+            // SAFETY: the ports are the controller's, and nothing else reads them.
+            let byte = unsafe {
+                if inb(STATUS) & OUTPUT_FULL == 0 {
+                    return;
+                }
+                inb(DATA)
+            };
+            if byte == DELETE {
+                BROKE.store(true, Ordering::Release);
+                call_handler();
+            }
+        }
     }
 }
