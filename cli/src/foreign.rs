@@ -151,7 +151,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("--details", "labels are in `unilith inspect NAME`, not in logs"),
     ("--archive", "files keep their modes; in the machine they are the user's that its overlay is"),
     ("--follow-link", "links are copied as links: name the file that the link leads to"),
-    ("--volumes", "use `unilith volume ls` and `unilith volume rm`"),
+    ("--volumes", "use `unilith volume prune`"),
 ];
 
 /// What to use instead of a flag of one verb.
