@@ -89,7 +89,6 @@ const FLAGS: &[(&str, &str)] = &[
         "--detach-keys",
         "it is for `unilith run -it`: a program of `exec` ends with its client; -d starts one that does not",
     ),
-    ("--cidfile", "`unilith run -d` prints the id; --name gives a name"),
     ("--sysctl", "the kernel is the machine's own and has no settings for it; --set chooses its parts"),
     ("--pids-limit", "processes are bounded by the machine's memory: use -m"),
     ("--memory-reservation", "a machine takes what it uses, up to -m"),
@@ -108,7 +107,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("--isolation", "--machine says what the machine is"),
     ("--storage-opt", "the root file system is in the machine's memory: use -m"),
     ("--volume-driver", "volumes are directories of this host: `unilith volume create NAME`"),
-    ("--group-add", "groups are those of the user in the image's /etc/group: use -u USER"),
     ("--expose", "every port of a machine is open to its networks; -p publishes one on this host"),
     ("--ip6", "machines have IPv4; -p '[ADDRESS]:HOST:PORT' publishes on an address of IPv6"),
     ("--mac-address", "addresses are chosen"),
@@ -118,9 +116,79 @@ const FLAGS: &[(&str, &str)] = &[
     ("--net-alias", "use --network-alias"),
     ("--attach", "without -d the program's output is shown; -i passes this command's input"),
     ("--sig-proxy", "signals to `unilith run` go to the program; with -d use `unilith kill -s SIGNAL NAME`"),
-    ("--label-file", "use -l for each"),
     ("--annotation", "use -l"),
     ("--size", "use `unilith diff NAME`, and `unilith stats`"),
+    ("--blkio-weight-device", "use ionice(1) before `unilith run`"),
+    ("--cpu-rt-period", "use chrt(1) before `unilith run`"),
+    ("--cpu-rt-runtime", "use chrt(1) before `unilith run`"),
+    ("--cpu-count", "docker has it on Windows only: use --cpus"),
+    ("--cpu-percent", "docker has it on Windows only: use --cpus"),
+    ("--io-maxbandwidth", "docker has it on Windows only"),
+    ("--io-maxiops", "docker has it on Windows only"),
+    ("--device-cgroup-rule", "there are no devices of this host in machines"),
+    (
+        "--device-read-bps",
+        "there are no devices of this host in machines: `systemd-run -p IOReadBandwidthMax=` before `unilith run` bounds volumes",
+    ),
+    (
+        "--device-read-iops",
+        "there are no devices of this host in machines: `systemd-run -p IOReadIOPSMax=` before `unilith run` bounds volumes",
+    ),
+    (
+        "--device-write-bps",
+        "there are no devices of this host in machines: `systemd-run -p IOWriteBandwidthMax=` before `unilith run` bounds volumes",
+    ),
+    (
+        "--device-write-iops",
+        "there are no devices of this host in machines: `systemd-run -p IOWriteIOPSMax=` before `unilith run` bounds volumes",
+    ),
+    ("--disable-content-trust", "images are not signed; those of registries are verified by their digest"),
+    ("--link-local-ip", "addresses are chosen; machines of one network find each other by name"),
+    ("--use-api-socket", "there is no daemon and so no socket of one"),
+    ("--details", "labels are in `unilith inspect NAME`, not in logs"),
+    ("--archive", "files keep their modes; in the machine they are the user's that its overlay is"),
+    ("--follow-link", "links are copied as links: name the file that the link leads to"),
+    ("--volumes", "use `unilith volume prune`"),
+];
+
+/// What to use instead of a flag of one verb.
+const OF_VERB: &[(&str, &str, &str)] = &[
+    ("start", "--attach", "use `unilith logs -f NAME` after it"),
+    ("start", "--interactive", "use `unilith run -i`: a machine in the background has no input"),
+    ("start", "--detach-keys", "a machine in the background is on no terminal: use `unilith logs -f NAME`"),
+    ("stop", "--signal", "the signal is that of `unilith run --stop-signal`"),
+    ("restart", "--signal", "the signal is that of `unilith run --stop-signal`"),
+    ("rm", "--link", "there are no links: machines of one network find each other by name"),
+    (
+        "inspect",
+        "--type",
+        "`unilith inspect` is of machines; `unilith image inspect`, `volume inspect` and `network inspect` are of others",
+    ),
+    ("stats", "--all", "a machine that has ended takes nothing: `unilith ps -a` lists it"),
+    ("images", "--all", "an image has no intermediate ones: all are listed"),
+    ("images", "--digests", "ids are digests: `unilith images -q`"),
+    ("images", "--filter", "use grep(1), or --format and --json"),
+    ("pull", "--all-tags", "name each: `unilith pull NAME:TAG NAME:TAG`"),
+    ("rmi", "--no-prune", "an image has no parents"),
+];
+
+/// Short flags of docker's, by its verbs: another verb has another flag of that letter.
+const SHORT: &[(&str, &str, &str)] = &[
+    ("start", "-a", "--attach"),
+    ("start", "-i", "--interactive"),
+    ("stop", "-s", "--signal"),
+    ("restart", "-s", "--signal"),
+    ("rm", "-l", "--link"),
+    ("stats", "-a", "--all"),
+    ("images", "-a", "--all"),
+    ("images", "-f", "--filter"),
+    ("pull", "-a", "--all-tags"),
+    ("run", "-a", "--attach"),
+    ("run", "-c", "--cpu-shares"),
+    ("cp", "-a", "--archive"),
+    ("cp", "-L", "--follow-link"),
+    ("ps", "-s", "--size"),
+    ("inspect", "-s", "--size"),
 ];
 
 /// What to use instead of a verb.
@@ -129,9 +197,20 @@ fn verb(word: &str) -> Option<&'static str> {
 }
 
 /// What to use instead of a flag, which may have a value behind `=`.
-pub fn flag(word: &str) -> Option<&'static str> {
+pub fn flag(verb: &str, word: &str) -> Option<&'static str> {
     let name = word.split('=').next().unwrap_or(word);
+    let short = SHORT.iter().find(|(of, letter, _)| *of == verb && *letter == name);
+    let name = short.map_or(name, |(_, _, long)| long);
+    let of_verb = OF_VERB.iter().find(|(of, flag, _)| *of == verb && *flag == name);
+    if let Some((_, _, instead)) = of_verb {
+        return Some(instead);
+    }
     FLAGS.iter().find(|(flag, _)| *flag == name).map(|(_, instead)| *instead)
+}
+
+/// The verb of this process's command line.
+fn verb_of_line() -> String {
+    crate::detach::words().nth(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Ends this process as clap does, with what docker's users may want instead.
@@ -140,9 +219,10 @@ pub fn exit(error: &Error) -> ! {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
     };
-    let instead = word(ContextKind::InvalidSubcommand)
-        .and_then(|name| Some((name, verb(name)?)))
-        .or_else(|| word(ContextKind::InvalidArg).and_then(|name| Some((name, flag(name)?))));
+    let instead =
+        word(ContextKind::InvalidSubcommand).and_then(|name| Some((name, verb(name)?))).or_else(|| {
+            word(ContextKind::InvalidArg).and_then(|name| Some((name, flag(&verb_of_line(), name)?)))
+        });
     if let Some((name, instead)) = instead {
         eprintln!("unilith: there is no {name}: {instead}");
         std::process::exit(2);
@@ -157,6 +237,76 @@ mod tests {
     #[test]
     fn dockers_words_are_answered() {
         assert!(verb("save").unwrap().contains("commit NAME FILE"));
-        assert!(flag("--gpus=all").is_some() && flag("--publish").is_none() && verb("run").is_none());
+        assert!(flag("run", "--gpus=all").is_some() && flag("run", "--publish").is_none());
+        assert!(flag("run", "-c").unwrap().contains("--cpus") && flag("ps", "-c").is_none());
+        assert!(verb("run").is_none());
+    }
+
+    /// What `docker VERB --help` of docker 28 lists, short letters before their words.
+    const DOCKER: &[(&str, &str)] = &[
+        (
+            "run",
+            "add-host annotation a/attach blkio-weight blkio-weight-device cap-add cap-drop cgroup-parent cgroupns cidfile \
+             cpu-count cpu-percent cpu-period cpu-quota cpu-rt-period cpu-rt-runtime c/cpu-shares cpus cpuset-cpus \
+             cpuset-mems d/detach detach-keys device device-cgroup-rule device-read-bps device-read-iops device-write-bps \
+             device-write-iops disable-content-trust dns dns-option dns-search domainname entrypoint e/env env-file expose \
+             gpus group-add health-cmd health-interval health-retries health-start-interval health-start-period \
+             health-timeout help h/hostname init i/interactive io-maxbandwidth io-maxiops ip ip6 ipc isolation kernel-memory \
+             l/label label-file link link-local-ip log-driver log-opt mac-address m/memory memory-reservation memory-swap \
+             memory-swappiness mount name network network-alias no-healthcheck oom-kill-disable oom-score-adj pid pids-limit \
+             platform privileged p/publish P/publish-all pull q/quiet read-only restart rm runtime security-opt shm-size \
+             sig-proxy stop-signal stop-timeout storage-opt sysctl tmpfs t/tty ulimit use-api-socket u/user userns uts \
+             v/volume volume-driver volumes-from w/workdir",
+        ),
+        ("exec", "d/detach detach-keys e/env env-file i/interactive privileged t/tty u/user w/workdir"),
+        ("ps", "a/all f/filter format n/last l/latest no-trunc q/quiet s/size"),
+        ("logs", "details f/follow since n/tail t/timestamps until"),
+        ("inspect", "f/format s/size type"),
+        ("cp", "a/archive L/follow-link q/quiet"),
+        ("rm", "f/force l/link v/volumes"),
+        ("stop", "s/signal t/time"),
+        ("restart", "s/signal t/time"),
+        ("kill", "s/signal"),
+        ("start", "a/attach detach-keys i/interactive"),
+        ("events", "f/filter format since until"),
+        ("stats", "a/all format no-stream no-trunc"),
+        ("pull", "a/all-tags disable-content-trust platform q/quiet"),
+        ("images", "a/all digests f/filter format no-trunc q/quiet"),
+        ("rmi", "f/force no-prune"),
+        ("wait", ""),
+        ("rename", ""),
+        ("port", ""),
+    ];
+
+    #[test]
+    fn every_option_of_dockers_is_there_or_says_what_to_use_instead() {
+        use clap::CommandFactory;
+        let mut command = crate::Cli::command();
+        command.build();
+        let mut unanswered = Vec::new();
+        for (verb, options) in DOCKER {
+            let ours = command.find_subcommand(verb).unwrap();
+            for option in options.split_whitespace() {
+                let (letter, word) =
+                    option.split_once('/').map_or((None, option), |(l, w)| (l.chars().next(), w));
+                let has_word = ours.get_arguments().any(|arg| {
+                    arg.get_long() == Some(word)
+                        || arg.get_all_aliases().is_some_and(|all| all.contains(&word))
+                });
+                let long = format!("--{word}");
+                if !has_word && flag(verb, &long).is_none() {
+                    unanswered.push(format!("{verb} {long}"));
+                }
+                let Some(letter) = letter else { continue };
+                let has_letter = ours.get_arguments().any(|arg| {
+                    arg.get_short() == Some(letter)
+                        || arg.get_all_short_aliases().is_some_and(|all| all.contains(&letter))
+                });
+                if !has_letter && flag(verb, &format!("-{letter}")).is_none() {
+                    unanswered.push(format!("{verb} -{letter}"));
+                }
+            }
+        }
+        assert!(unanswered.is_empty(), "{unanswered:?}");
     }
 }

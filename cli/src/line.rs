@@ -43,7 +43,7 @@ impl Line {
         let mut line = self.line.iter().cloned();
         let mut program = Program { name: line.next(), words: line.collect() };
         if let Some(flag) = program.name.as_ref().filter(|p| p.starts_with('-')) {
-            let message = match foreign::flag(flag) {
+            let message = match foreign::flag(verb, flag) {
                 Some(instead) => format!("there is no flag {flag}: {instead}"),
                 None => format!("there is no flag {flag}; see unilith {verb} --help"),
             };

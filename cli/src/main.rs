@@ -53,8 +53,10 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     /// Run a program in a machine of its own
+    #[command(disable_help_flag = true)]
     Run(verbs::run::Args),
     /// Write a directory that boots the program with plain QEMU
+    #[command(disable_help_flag = true)]
     Build(verbs::build::Args),
     /// List machines
     Ps(verbs::ps::Args),
@@ -129,6 +131,7 @@ enum Verb {
     /// Wait until machines end and print their exit codes
     Wait(verbs::wait::Args),
     /// Say which system calls a program can make, and which the kernel lacks
+    #[command(disable_help_flag = true)]
     Check(verbs::check::Args),
     /// List the catalogue of applications
     Apps(verbs::apps::Args),
@@ -147,10 +150,13 @@ enum Verb {
     /// A C compiler whose programs run on Linux and can be linked with the micro kernel (run --static): use it as a build's CC
     Cc(verbs::cc::Args),
     /// Show what a program's image is made of: bytes by micro-library and by function
+    #[command(disable_help_flag = true)]
     Size(verbs::size::Args),
     /// Show which micro-libraries of a program's image call which
+    #[command(disable_help_flag = true)]
     Graph(verbs::graph::Args),
     /// Choose the parts of a program's kernel on a terminal, with what each takes and needs
+    #[command(disable_help_flag = true)]
     Menu(verbs::menu::Args),
     /// Build a Linux kernel step by step
     Linux(verbs::linux::Args),

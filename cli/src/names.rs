@@ -73,6 +73,16 @@ pub fn id() -> String {
     random::<6>().iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Sixty-four hexadecimal digits: the name of a volume that was given none, as with docker.
+pub fn of_volume() -> String {
+    random::<32>().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Whether a volume was given no name.
+pub fn is_of_volume(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
 /// `adjective_noun`.
 pub fn name() -> String {
     let [a, b] = random::<2>();
@@ -96,6 +106,7 @@ mod tests {
             assert!(is_valid(&name()));
             assert!(id().len() == 12 && id().chars().all(|c| c.is_ascii_hexdigit()));
         }
+        assert!(is_valid(&of_volume()) && is_of_volume(&of_volume()) && !is_of_volume(&id()));
         assert!(!is_valid("-x") && !is_valid("") && !is_valid("a/b"));
     }
 }

@@ -10,9 +10,9 @@ use crate::{
     progress::Progress,
     repository,
 };
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
@@ -26,7 +26,10 @@ use unilith_machine::{
     accel,
     boot::HOST_GATEWAY,
     console_log::LogLimits,
-    record::{Accel, KernelKind, Mount, Network, Platform, Ready, Restart, Spec, now_ms},
+    record::{
+        Accel, AnonymousVolume, KernelKind, Memory, Mount, Network, Platform, Ready, Restart, Rlimit, Spec,
+        now_ms,
+    },
     support,
 };
 use unilith_network::ports::{self, Protocol, Publish};
@@ -103,12 +106,18 @@ pub struct Flags {
     /// User the program runs as: UID[:GID] or names
     #[arg(short, long, value_name = "USER")]
     pub user: Option<String>,
+    /// A further group of the program, by number or by a name of the image's; may repeat
+    #[arg(long, value_name = "GROUP")]
+    pub group_add: Vec<String>,
     /// Host name of the machine; its id otherwise
-    #[arg(long, value_name = "NAME")]
+    #[arg(short = 'h', long, value_name = "NAME")]
     pub hostname: Option<String>,
     /// Words of yours, KEY=VALUE, for `ps --filter label=KEY`; may repeat
     #[arg(short, long, value_name = "KEY=VALUE")]
     pub label: Vec<String>,
+    /// Read such words from a file, one a line; may repeat
+    #[arg(long, value_name = "FILE")]
+    pub label_file: Vec<PathBuf>,
     /// The signal that asks the program to end: a name or a number
     #[arg(long, value_name = "SIGNAL", value_parser = stop_signal)]
     pub stop_signal: Option<u8>,
@@ -120,11 +129,12 @@ pub struct Flags {
     pub restart: Restart,
     #[command(flatten)]
     pub health: crate::health::Flags,
-    /// Files and connections the program may have open: nofile=SOFT[:HARD]
-    #[arg(long, value_name = "nofile=SOFT[:HARD]", value_parser = ulimit)]
-    pub ulimit: Option<(u32, Option<u32>)>,
     #[command(flatten)]
     pub rights: crate::rights::Flags,
+    /// A resource limit (getrlimit(2)): NAME=SOFT[:HARD], -1 for none; NAME is nofile, nproc, core, stack, memlock, fsize,
+    /// data, as, cpu, rss, locks, sigpending, msgqueue, nice, rtprio or rttime; may repeat
+    #[arg(long, value_name = "NAME=SOFT[:HARD]")]
+    pub ulimit: Vec<Rlimit>,
     /// Accepted for docker's users: the kernel does what an init would
     #[arg(long, hide = true)]
     pub init: bool,
@@ -173,6 +183,12 @@ pub struct Flags {
     /// When a registry is asked for an image of it: always, missing (this computer has none of that name) or never
     #[arg(long, value_name = "WHEN", default_value = "missing", hide_default_value = true, value_parser = pull)]
     pub pull: Pull,
+    /// Do not say what is fetched and built
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print help (-h is docker's host name)
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 fn kernel_kind(text: &str) -> std::result::Result<KernelKind, String> {
@@ -194,20 +210,6 @@ fn pull(text: &str) -> std::result::Result<Pull, String> {
 
 fn stop_signal(text: &str) -> std::result::Result<u8, String> {
     signal_number(text).ok_or_else(|| "it is a signal's name or number, for example SIGQUIT".into())
-}
-
-/// Reads `nofile=SOFT[:HARD]`; of the other limits nothing is known here.
-fn ulimit(text: &str) -> std::result::Result<(u32, Option<u32>), String> {
-    const OTHERS: &str =
-        "write nofile=SOFT[:HARD]; other limits are a shell's: `sh -c 'ulimit -c 0; exec PROGRAM'`";
-    let value = text.strip_prefix("nofile=").ok_or(OTHERS)?;
-    let (soft, hard) = value.split_once(':').map_or((value, None), |(soft, hard)| (soft, Some(hard)));
-    let number = |text: &str| text.parse::<u32>().map_err(|_| format!("`{text}` is no number of files"));
-    let (soft, hard) = (number(soft)?, hard.map(number).transpose()?);
-    if hard.is_some_and(|hard| hard < soft) {
-        return Err("the hard limit is below the soft one".into());
-    }
-    Ok((soft, hard))
 }
 
 fn restart(text: &str) -> std::result::Result<Restart, String> {
@@ -243,11 +245,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         }
     }
     let hosts = flags.add_host.iter().map(|text| host(text)).collect::<Result<Vec<_>>>()?;
-    let mut labels = BTreeMap::new();
-    for label in &flags.label {
-        let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        labels.insert(key.to_string(), value.to_string());
-    }
+    let labels = labels(flags)?;
     let mut set = BTreeMap::new();
     for choice in &flags.set {
         let (key, value) =
@@ -272,7 +270,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         return Err(Fault::new(format!("--log {level}: it is one of error, warn, info, debug and trace")));
     }
 
-    if flags.kernel == KernelKind::Linux && flags.ulimit.is_some() {
+    if flags.kernel == KernelKind::Linux && !flags.ulimit.is_empty() {
         return Err(Fault::new("--ulimit is for --kernel micro: Linux has ulimit in a shell"));
     }
     if flags.kernel == KernelKind::Linux && flags.rights.are_limited() {
@@ -285,7 +283,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let options = crate::boot::options(&flags.ukl)?;
 
-    let progress = Progress::new();
+    let progress = if flags.quiet { Progress::silent() } else { Progress::new() };
     let shown = program.name.as_deref().unwrap_or(".").to_string();
     let linked = if options.linked() || flags.r#static {
         linked_programs(flags, program, &progress)?
@@ -336,6 +334,8 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     let health = flags.health.check(image.config.health.as_ref(), overlay)?;
     let memory = memory(flags, &image)?;
     let config = &image.config;
+    let has_volumes = set.get("volumes").is_none_or(|choice| choice != "off");
+    let anonymous = if has_volumes { anonymous(config, &volumes, &tmpfs) } else { Vec::new() };
     let spec = Spec {
         id: names::id(),
         name: names::name(),
@@ -363,7 +363,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         cwd: Some(config.cwd.clone()),
         uid: config.uid,
         gid: config.gid,
-        groups: Vec::new(),
+        groups: config.groups.clone(),
         capabilities: flags.rights.capabilities()?,
         no_new_privileges: flags.rights.are_final()?,
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
@@ -394,11 +394,49 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         stop_timeout: flags.stop_timeout,
         restart: flags.restart,
         health,
-        open_files: flags
-            .ulimit
-            .or_else(|| config.manifest.as_ref().and_then(|m| Some((m.open_files?, None)))),
+        limits: limits(flags, config),
+        anonymous,
     };
     Ok(spec)
+}
+
+/// The volumes that an image declares and the user gave nothing for. Those of the catalogue are places that its programs write
+/// to, which are kept only where the user says so.
+fn anonymous(config: &ImageConfig, volumes: &[Mount], tmpfs: &[Memory]) -> Vec<AnonymousVolume> {
+    let plain = |path: &str| path.trim_end_matches('/').to_string();
+    let given: BTreeSet<String> =
+        volumes.iter().map(|v| plain(&v.guest)).chain(tmpfs.iter().map(|t| plain(&t.guest))).collect();
+    let declared: BTreeSet<String> = match config.manifest {
+        Some(_) => BTreeSet::new(),
+        None => config.volumes.iter().map(|path| plain(path)).collect(),
+    };
+    let wanted = declared.difference(&given).filter(|path| path.starts_with('/'));
+    wanted.map(|path| AnonymousVolume { name: names::of_volume(), guest: path.clone() }).collect()
+}
+
+/// What the user asks for, and what the image's settings do beside it.
+fn limits(flags: &Flags, config: &ImageConfig) -> Vec<Rlimit> {
+    let mut limits = flags.ulimit.clone();
+    let files = config.manifest.as_ref().and_then(|m| m.open_files);
+    if let Some(files) = files.filter(|_| !limits.iter().any(|l| l.resource == Rlimit::OPEN_FILES)) {
+        limits.push(Rlimit { resource: Rlimit::OPEN_FILES, soft: files.into(), hard: None });
+    }
+    limits
+}
+
+/// Words of files (`--label-file`) first, then those of `-l`, so that the command line wins.
+fn labels(flags: &Flags) -> Result<BTreeMap<String, String>> {
+    let mut labels = BTreeMap::new();
+    let mut add = |label: &str| {
+        let (key, value) = label.split_once('=').unwrap_or((label, ""));
+        labels.insert(key.to_string(), value.to_string());
+    };
+    for path in &flags.label_file {
+        let text = fs::read_to_string(path).map_err(crate::fault::file("read", path))?;
+        text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')).for_each(&mut add);
+    }
+    flags.label.iter().for_each(|label| add(label));
+    Ok(labels)
 }
 
 /// The cache that all users of it share.
@@ -495,6 +533,7 @@ pub fn gather(
     request.entrypoint = flags.entrypoint.clone();
     request.workdir = flags.workdir.clone();
     request.user = flags.user.clone();
+    request.groups.clone_from(&flags.group_add);
     request.env = env;
     request.linked = linked;
     request.base = flags.base;
@@ -749,15 +788,6 @@ mod tests {
         assert_eq!((unasked(false, None), unasked(true, None)), (80, 160));
         assert_eq!((unasked(false, Some(384 * MB)), unasked(true, Some(384 * MB))), (384, 384));
         assert_eq!((unasked(false, Some(32 * MB)), unasked(true, Some(32 * MB))), (32, 160));
-    }
-
-    #[test]
-    fn limits_of_open_files_are_read_and_others_say_where_they_are() {
-        assert_eq!(ulimit("nofile=4096"), Ok((4096, None)));
-        assert_eq!(ulimit("nofile=4096:8192"), Ok((4096, Some(8192))));
-        for (text, says) in [("nofile=2:1", "below"), ("nofile=x", "`x`"), ("core=0", "ulimit -c")] {
-            assert!(ulimit(text).unwrap_err().contains(says), "{text}");
-        }
     }
 
     #[test]

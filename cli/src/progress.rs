@@ -28,6 +28,12 @@ impl Progress {
         Progress { bar, terminal: std::io::stderr().is_terminal(), step: Arc::default() }
     }
 
+    /// Says nothing.
+    pub fn silent() -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        Progress { bar, terminal: true, step: Arc::default() }
+    }
+
     /// Something that changes within a step.
     pub fn detail(&self, text: &str) {
         self.bar.set_message(text.to_string());

@@ -306,3 +306,46 @@ fn what_a_machine_is_missing_is_below_ps_and_in_inspect_with_advice() {
     assert_eq!(shown(ports), "6379/tcp 127.0.0.1\n");
     unilith.run(&["run", "--sysctl", "a=b", "busybox"]).code(2).fails_with(&["--sysctl", "--set"]);
 }
+
+#[test]
+fn limits_groups_and_the_host_name_are_the_programs() {
+    // Of an ordinary user, too: only root may raise a limit again.
+    let unilith = Unilith::new();
+    let script = "cat /proc/self/limits; echo; id -G; hostname";
+    let flags = "--ulimit core=1024 --ulimit nofile=100:200 --ulimit memlock=-1 --ulimit nproc=77 --group-add 44 \
+                 --group-add tape -u daemon -h box busybox sh -c";
+    let words: Vec<&str> = flags.split_whitespace().chain([script]).collect();
+    let ran = unilith.program(&words).ok();
+    let row = |name: &str| {
+        let line = ran.out.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line[name.len()..].split_whitespace().take(2).map(str::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(row("Max core file size"), ["1024", "1024"], "{ran}");
+    assert_eq!(row("Max open files"), ["100", "200"], "{ran}");
+    assert_eq!(row("Max locked memory"), ["unlimited", "unlimited"], "{ran}");
+    assert_eq!(row("Max processes"), ["77", "77"], "{ran}");
+    assert!(ran.out.ends_with("\n1 26 44\nbox\n"), "{ran}");
+    unilith
+        .program(&["--ulimit", "cores=1", "busybox"])
+        .code(2)
+        .complains("no limit `cores`, but cpu, fsize");
+    unilith.program(&["--group-add", "cats", "busybox"]).fails_with(&["no group `cats`"]);
+}
+
+#[test]
+fn a_machines_id_is_written_to_a_new_file_and_labels_are_read_from_one() {
+    let unilith = server();
+    let (note, labels) = (unilith.path("id"), unilith.path("labels"));
+    std::fs::write(&labels, "# of the team\ntier=front\ncolour=red\n").unwrap();
+    let (note_word, labels) = (note.display().to_string(), labels.display().to_string());
+    let flags =
+        ["--name", "web", "--cidfile", &note_word, "--label-file", &labels, "-l", "colour=blue", "-q"];
+    run(&unilith, &flags);
+    let id = std::fs::read_to_string(&note).unwrap();
+    let listed = |filter: &str| unilith.run(&["ps", "-q", "--filter", filter]).ok().out;
+    assert_eq!(listed("label=tier=front"), format!("{id}\n"));
+    assert_eq!((listed("label=colour=blue").trim(), listed("label=colour=red").trim()), (id.as_str(), ""));
+    let again = [&["run", "-d", "--cidfile", &note_word], &GUEST[..]].concat();
+    unilith.run(&again).fails_with(&[&note_word, "remove it first"]);
+    assert_eq!(std::fs::read_to_string(&note).unwrap(), id, "it is still the first machine's");
+}

@@ -13,7 +13,7 @@ use unilith_tests::{
     BUILD_KERNEL, Ran, Unilith, finish,
     page::commands,
     registry::{Auth, Entry, PASSWORD, Registry, Trick, USER, digest, gzip, layer, zstd},
-    root,
+    root, tested_machine,
 };
 
 /// Bytes as they are.
@@ -128,6 +128,53 @@ fn an_image_is_pulled_once_and_run_as_its_configuration_says() {
     // By digest, under another name: the manifest is fetched, and no blob is.
     shop.pull(&format!("team/tool@{digest}")).ok().says(&digest).complains("0B of");
     assert!(!shop.registry.requests().iter().any(|r| r.contains("/blobs/")));
+}
+
+#[test]
+fn volumes_that_an_image_declares_begin_with_its_files_and_go_with_the_machine() {
+    let mut shop = Shop::open();
+    let data = shop.unilith.path("data");
+    shop.unilith.set("XDG_DATA_HOME", data);
+    let content =
+        layer(&[Entry::File("data/first", 0o640, b"of the image\n"), Entry::Link("data/link", "first")]);
+    let [first, second] = layers();
+    let config = json!({
+        "Env": ["PATH=/bin"], "Entrypoint": ["/bin/sh", "-c"], "Volumes": {"/data": {}, "/new/place/": {}}
+    });
+    shop.registry.image("team/keeps", "1", &[first, second, content], gzip, config);
+    let name = shop.name("team/keeps:1");
+    let volumes = || shop.unilith.run(&["volume", "ls", "-q"]).ok().out.lines().count();
+    let look = "cat /data/link; stat -c %a /data/first; echo more > /data/new; echo x > /new/place/y; grep -c -E ' /(data|new/place) ' /proc/mounts";
+    shop.run(&[&name, look]).ok().says("of the image\n640\n2\n");
+    assert_eq!(volumes(), 0, "--rm removes them");
+
+    // `program` says --rm; here the machine stays.
+    let machine = tested_machine();
+    let kept = |label: &str, flags: &[&str], script: &str| {
+        let words = [&["run", "--machine", &machine, "--name", label], flags, &[&name, script]].concat();
+        shop.unilith.run(&words).ok()
+    };
+    kept("one", &[], "echo kept > /data/new");
+    assert_eq!(volumes(), 2);
+    let machine_now = shop.unilith.inspect("one");
+    let mounts = machine_now["volumes"].as_array().expect("the machine's volumes");
+    let host = mounts.iter().find(|m| m["guest"] == "/data").expect("a volume for /data")["host"].as_str();
+    let host = PathBuf::from(host.expect("a path"));
+    assert_eq!(fs::read_to_string(host.join("new")).expect("the program's file"), "kept\n");
+    shop.unilith.run(&["rm", "one"]).ok();
+    assert_eq!(volumes(), 2, "as with docker rm keeps them");
+    shop.unilith.run(&["volume", "create", "named"]).ok();
+    shop.unilith.run(&["volume", "prune"]).ok();
+    assert_eq!(shop.unilith.run(&["volume", "ls", "-q"]).ok().out, "named\n");
+
+    // What the user gives stands in their place, and rm -v leaves it alone.
+    let two =
+        kept("two", &["-v", "named:/data", "--tmpfs", "/new/place"], "ls /data; echo mine > /data/mine");
+    assert!(!two.out.contains("first"), "{two}");
+    kept("three", &["-v", "named:/data"], "cat /data/mine").says("mine");
+    assert_eq!(volumes(), 2, "one is without a name");
+    shop.unilith.run(&["rm", "-v", "two", "three"]).ok();
+    assert_eq!(shop.unilith.run(&["volume", "ls", "-q"]).ok().out, "named\n");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The trial: popular packages of Debian's (tests/trial/packages.toml), each as a new user would type it. What comes of it is in
-//! tests/trial/results-MACHINE.txt, and the front page says how many work.
+//! The trial: popular packages of Debian's (tests/trial/packages.toml), each as a new user would type it, and others that were drawn
+//! at random (sample.toml). What comes of it is in tests/trial/results-MACHINE.txt and sample-MACHINE.txt, and the front page says how
+//! many work.
 //!
 //! It fetches gigabytes and takes an hour, so only `./unilith test --long` runs it. `UNILITH_TRIAL` tries the packages alone
 //! whose words hold it (`failed`: those that did not work yet, `untried`: those without a result), `UNILITH_TRIAL_JOBS` tries several at
@@ -62,18 +63,32 @@ fn tried_machine() -> String {
     std::env::var("UNILITH_TEST_MACHINE").unwrap_or_else(|_| "process".into())
 }
 
-fn packages() -> Vec<Package> {
-    let text = fs::read_to_string(root().join("tests/trial/packages.toml")).unwrap();
-    toml::from_str::<List>(&text).unwrap().packages
+/// A list of packages and its results.
+#[derive(Clone, Copy)]
+struct Trial {
+    list: &'static str,
+    results: &'static str,
 }
 
-fn results(machine: &str) -> PathBuf {
-    root().join(format!("tests/trial/results-{machine}.txt"))
-}
+/// Packages that people use much.
+const POPULAR: Trial = Trial { list: "packages", results: "results" };
+/// Packages that were drawn at random.
+const SAMPLE: Trial = Trial { list: "sample", results: "sample" };
 
-/// The results while they are made.
-fn so_far(machine: &str) -> PathBuf {
-    root().join(format!("target/trial-{machine}.txt"))
+impl Trial {
+    fn packages(self) -> Vec<Package> {
+        let text = fs::read_to_string(root().join(format!("tests/trial/{}.toml", self.list))).unwrap();
+        toml::from_str::<List>(&text).unwrap().packages
+    }
+
+    fn results(self, machine: &str) -> PathBuf {
+        root().join(format!("tests/trial/{}-{machine}.txt", self.results))
+    }
+
+    /// The results while they are made.
+    fn so_far(self, machine: &str) -> PathBuf {
+        root().join(format!("target/trial-{}-{machine}.txt", self.list))
+    }
 }
 
 /// What came of a package, `works` or `fails: REASON`, and the day on which it was tried.
@@ -90,8 +105,8 @@ impl Tried {
 }
 
 /// The results of earlier runs by words.
-fn earlier(machine: &str) -> BTreeMap<String, Tried> {
-    let text = fs::read_to_string(results(machine)).unwrap_or_default();
+fn earlier(trial: Trial, machine: &str) -> BTreeMap<String, Tried> {
+    let text = fs::read_to_string(trial.results(machine)).unwrap_or_default();
     let line = |line: &str| {
         let (words, rest) = line.split_once('\t')?;
         let (day, result) = rest.split_once('\t')?;
@@ -106,8 +121,8 @@ fn today() -> String {
 }
 
 /// Writes the list anew. It is as old as its oldest result.
-fn keep(machine: &str, all: &BTreeMap<String, Tried>) {
-    let list = packages();
+fn keep(trial: Trial, machine: &str, all: &BTreeMap<String, Tried>) {
+    let list = trial.packages();
     let tried: Vec<(&str, &Tried)> =
         list.iter().filter_map(|p| Some((p.run.as_str(), all.get(&p.run)?))).collect();
     let works = tried.iter().filter(|(_, tried)| tried.works()).count();
@@ -117,7 +132,7 @@ fn keep(machine: &str, all: &BTreeMap<String, Tried>) {
     for (words, Tried { day, result }) in tried {
         writeln!(text, "{words}\t{day}\t{result}").unwrap();
     }
-    fs::write(so_far(machine), text).unwrap();
+    fs::write(trial.so_far(machine), text).unwrap();
 }
 
 /// One line of a program's output, short enough for a list.
@@ -182,7 +197,7 @@ fn attempt(package: &Package) -> Result<(), String> {
         match code {
             None => Err(format!("does not end: {why}")),
             Some(code) if code != package.ends => Err(format!("ends with {code}: {why}")),
-            Some(_) if !out.contains(&package.prints) => {
+            Some(_) if !out.contains(&package.prints) && !err.contains(&package.prints) => {
                 Err(format!("does not print {:?}: {why}", package.prints))
             }
             Some(_) => Ok(()),
@@ -258,8 +273,8 @@ fn ask(package: &Package, port: u16) -> std::io::Result<String> {
 }
 
 /// The date, how many work, and of how many, as the first line of results has them.
-fn summary(machine: &str) -> Option<(String, usize, usize)> {
-    let text = fs::read_to_string(results(machine)).ok()?;
+fn summary(trial: Trial, machine: &str) -> Option<(String, usize, usize)> {
+    let text = fs::read_to_string(trial.results(machine)).ok()?;
     let (title, counts) = text.lines().next()?.split_once(": ")?;
     let (works, all) = counts.split_once(" of ")?;
     let date = title.split(' ').nth(1)?.to_string();
@@ -270,15 +285,14 @@ fn summary(machine: &str) -> Option<(String, usize, usize)> {
 fn the_front_page_says_what_was_measured() {
     let page = fs::read_to_string(root().join("README.md")).unwrap();
     let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    for machine in ["process", "microvm"] {
-        let (date, works, all) =
-            summary(machine).expect("tests/trial/results-MACHINE.txt begins with counts");
+    for (trial, machine) in [(POPULAR, "process"), (POPULAR, "microvm"), (SAMPLE, "process")] {
+        let (date, works, all) = summary(trial, machine).expect("lists of results begin with counts");
         let says = format!("{works} of {all}");
         assert!(words.contains(&says) && words.contains(&date), "README.md is to say {says}, {date}");
-        assert!(words.contains(&format!("(tests/trial/results-{machine}.txt)")));
-        let lines = fs::read_to_string(results(machine)).unwrap();
+        assert!(words.contains(&format!("(tests/trial/{}-{machine}.txt)", trial.results)));
+        let lines = fs::read_to_string(trial.results(machine)).unwrap();
         assert_eq!(lines.lines().filter(|line| line.ends_with("\tworks")).count(), works, "{machine}");
-        assert_eq!(all, packages().len(), "{machine}: each package was tried");
+        assert_eq!(all, trial.packages().len(), "{machine}: each package was tried");
     }
 }
 
@@ -288,19 +302,29 @@ mod long {
     #[test]
     #[ignore = "an hour: fetches gigabytes of packages"]
     fn packages_that_worked_still_work_as_typed() {
+        try_all(POPULAR);
+    }
+
+    #[test]
+    #[ignore = "twenty minutes: fetches gigabytes of packages"]
+    fn packages_drawn_at_random_that_worked_still_work_as_typed() {
+        try_all(SAMPLE);
+    }
+
+    fn try_all(trial: Trial) {
         let machine = tried_machine();
         let only = std::env::var("UNILITH_TRIAL").unwrap_or_default();
         let jobs = std::env::var("UNILITH_TRIAL_JOBS").map_or(1, |jobs| jobs.parse().unwrap());
         // Builds the kernel.
         Unilith::new().program(&["--machine", &machine, "busybox", "true"]).ok();
-        let before = earlier(&machine);
+        let before = earlier(trial, &machine);
         let worked = |p: &Package| before.get(&p.run).is_some_and(Tried::works);
         let wanted = |p: &Package| match only.as_str() {
             "failed" => !worked(p),
             "untried" => !before.contains_key(&p.run),
             only => p.run.contains(only),
         };
-        let list: Vec<Package> = packages().into_iter().filter(wanted).collect();
+        let list: Vec<Package> = trial.packages().into_iter().filter(wanted).collect();
         let all = Mutex::new(before.clone());
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -314,13 +338,13 @@ mod long {
                         eprintln!("{}: {result}", package.run);
                         let mut all = all.lock().unwrap();
                         all.insert(package.run.clone(), Tried { day: today(), result });
-                        keep(&machine, &all);
+                        keep(trial, &machine, &all);
                     }
                 });
             }
         });
         if !list.is_empty() {
-            fs::copy(so_far(&machine), results(&machine)).unwrap();
+            fs::copy(trial.so_far(&machine), trial.results(&machine)).unwrap();
         }
         let all = all.into_inner().unwrap();
         let lost: Vec<&String> =

@@ -22,6 +22,9 @@ Examples:
   unilith cp ./page.html web:/var/www/html/
   unilith cp web:/var/log ./logs")]
 pub struct Args {
+    /// Accepted for docker's users: nothing is said
+    #[arg(short, long, hide = true)]
+    quiet: bool,
     /// MACHINE:PATH or a path of this host
     from: String,
     /// The other one of the two

@@ -17,6 +17,9 @@ pub struct Args {
     /// Only these fields, e.g. {{.Repository}} {{.Size}}
     #[arg(long, value_name = "TEMPLATE")]
     format: Option<String>,
+    /// Accepted for docker's users: nothing is shortened
+    #[arg(long, hide = true)]
+    no_trunc: bool,
     /// As JSON
     #[arg(long)]
     json: bool,

@@ -17,6 +17,9 @@ pub struct Args {
     /// End machines that are running
     #[arg(short, long)]
     force: bool,
+    /// Also the volumes that were given no name: those that the image declares
+    #[arg(short, long)]
+    volumes: bool,
     #[arg(required = true)]
     machines: Vec<String>,
 }
@@ -24,7 +27,7 @@ pub struct Args {
 pub fn act(store: &Store, args: &Args) -> Result<u8> {
     super::for_each_name(&args.machines, |name| {
         let machine = store.find(name)?;
-        remove(store, &machine, name, args.force)?;
+        remove_with(store, &machine, name, args.force, args.volumes)?;
         say!("{name}");
         Ok(())
     })
@@ -32,6 +35,10 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
 
 /// Removes a machine, and ends it before if `force` says so.
 pub fn remove(store: &Store, machine: &Machine, called: &str, force: bool) -> Result<()> {
+    remove_with(store, machine, called, force, false)
+}
+
+fn remove_with(store: &Store, machine: &Machine, called: &str, force: bool, volumes: bool) -> Result<()> {
     let held = match machine.try_hold()? {
         Some(held) => Some(held),
         None if force => super::stop::end(store, machine, true, Duration::ZERO)?,
@@ -42,6 +49,7 @@ pub fn remove(store: &Store, machine: &Machine, called: &str, force: bool) -> Re
         None => return Err(MachineError::Running(called.into()).into()),
     };
     match held {
+        Some(held) if volumes => Ok(held.remove_with_volumes()?),
         Some(held) => Ok(held.remove()?),
         None if machine.exists() => Err(MachineError::Running(called.into()).into()),
         // Started with --rm: its supervisor has removed it.

@@ -13,10 +13,10 @@ use crate::{
 };
 use api_boot::Stream;
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, IsTerminal, Read, Write},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
@@ -57,6 +57,9 @@ pub struct RunFlags {
     /// Remove the machine when it ends
     #[arg(long)]
     rm: bool,
+    /// Write the machine's id to a file, which must not be there yet
+    #[arg(long, value_name = "FILE")]
+    cidfile: Option<PathBuf>,
     /// Name of the machine
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -134,10 +137,27 @@ pub fn make(
     super::system::keep_budget(store)?;
     change(&mut spec);
     unilith_machine::events::begin(store.shared());
-    match &run.name {
-        Some(name) => Ok(store.create(Spec { name: name.clone(), ..spec })?),
-        None => create_with_free_name(store, spec),
+    let mut noted = run.cidfile.as_deref().map(make_anew).transpose()?;
+    let volumes = super::volume::make_anonymous(&mut spec)?;
+    let made = match &run.name {
+        Some(name) => store.create(Spec { name: name.clone(), ..spec })?,
+        None => create_with_free_name(store, spec)?,
+    };
+    volumes.keep();
+    if let (Some(note), Some(path)) = (&mut noted, &run.cidfile) {
+        note.write_all(made.spec.id.as_bytes()).map_err(file("write", path))?;
     }
+    Ok(made)
+}
+
+/// The file of `--cidfile`. One that is there belongs to another machine, as with docker.
+fn make_anew(path: &Path) -> Result<File> {
+    File::create_new(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => {
+            Fault::new(format!("--cidfile {}: it is there already; remove it first", path.display()))
+        }
+        _ => file("write", path)(e),
+    })
 }
 
 /// Reads `--log-opt`, whose names are docker's.

@@ -32,6 +32,9 @@ pub struct Args {
     /// Only these fields, e.g. {{.Name}} {{.CPUPerc}}
     #[arg(long, value_name = "TEMPLATE")]
     format: Option<String>,
+    /// Accepted for docker's users: nothing is shortened
+    #[arg(long, hide = true)]
+    no_trunc: bool,
     /// As JSON, once
     #[arg(long)]
     json: bool,

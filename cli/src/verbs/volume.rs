@@ -11,7 +11,11 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
 };
-use unilith_machine::{dirs, store::Store};
+use unilith_machine::{
+    dirs,
+    record::{Mount, Spec},
+    store::Store,
+};
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
@@ -36,6 +40,15 @@ enum What {
     Inspect {
         #[arg(required = true)]
         names: Vec<String>,
+    },
+    /// Remove the volumes that no machine has, not even one that has ended, and that were given no name
+    Prune {
+        /// Also those with a name
+        #[arg(short, long)]
+        all: bool,
+        /// Accepted for docker's users: nothing is asked
+        #[arg(short, long, hide = true)]
+        force: bool,
     },
     /// Remove volumes with all that is in them
     Rm {
@@ -66,6 +79,42 @@ pub fn make(name: &str) -> Result<PathBuf> {
     let path = folder()?.join(name);
     fs::create_dir_all(&path).map_err(file("make", &path))?;
     Ok(path)
+}
+
+/// Directories of volumes that go away again unless they are kept.
+pub struct Begun(Vec<PathBuf>);
+
+impl Begun {
+    /// The machine that has them is there.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // The error that brought this about is the one to be told.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// Makes the volumes that an image declares, with what it has in their places, as docker does.
+pub fn make_anonymous(spec: &mut Spec) -> Result<Begun> {
+    let mut begun = Begun(Vec::new());
+    if spec.anonymous.is_empty() {
+        return Ok(begun);
+    }
+    let image = unilith_snapshot::Image::open(&spec.initrd)?;
+    for volume in &spec.anonymous {
+        let path = make(&volume.name)?;
+        let path = path.canonicalize().map_err(file("use", &path))?;
+        begun.0.push(path.clone());
+        image.populate(volume.guest.as_bytes(), &path)?;
+        spec.volumes.push(Mount { host: path, guest: volume.guest.clone(), read_only: false });
+    }
+    Ok(begun)
 }
 
 /// Whether there is a volume of this name.
@@ -128,6 +177,15 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
             });
             super::print_json(&found)?;
             return code;
+        }
+        What::Prune { all: named, .. } => {
+            for name in all()? {
+                let volume = find(store, &name)?;
+                if volume.machines.is_empty() && (*named || names::is_of_volume(&name)) {
+                    fs::remove_dir_all(&volume.mountpoint).map_err(file("remove", &volume.mountpoint))?;
+                    say!("{name}");
+                }
+            }
         }
         What::Rm { names } => {
             return super::for_each_name(names, |name| {

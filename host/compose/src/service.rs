@@ -102,7 +102,7 @@ pub struct Service {
     pub read_only: bool,
     pub tty: bool,
     /// As `--ulimit` takes it.
-    pub ulimit: Option<String>,
+    pub ulimit: Vec<String>,
     pub stop_signal: Option<String>,
     /// Seconds.
     pub stop_grace: Option<u64>,
@@ -448,21 +448,17 @@ fn shell(command: &str) -> Vec<String> {
     ["/bin/sh", "-c", command].map(String::from).to_vec()
 }
 
-fn ulimit(field: &Field) -> Result<Option<String>> {
-    let mut out = None;
+fn ulimit(field: &Field) -> Result<Vec<String>> {
+    let mut out = Vec::new();
     for (key, f) in field.entries()? {
-        if key != "nofile" {
-            return Err(f.wrong(
-                "leave it out; other limits than nofile are a shell's: `sh -c 'ulimit -c 0; exec PROGRAM'`",
-            ));
-        }
-        out = Some(if f.is_map() {
+        // -1 is no limit.
+        out.push(if f.is_map() {
             f.only(&["soft", "hard"])?;
             let part =
-                |key: &str| f.get(key).ok_or_else(|| f.wrong(format!("say {key}: NUMBER")))?.number::<u32>();
-            format!("nofile={}:{}", part("soft")?, part("hard")?)
+                |key: &str| f.get(key).ok_or_else(|| f.wrong(format!("say {key}: NUMBER")))?.number::<i64>();
+            format!("{key}={}:{}", part("soft")?, part("hard")?)
         } else {
-            format!("nofile={0}:{0}", f.number::<u32>()?)
+            format!("{key}={0}:{0}", f.number::<i64>()?)
         });
     }
     Ok(out)

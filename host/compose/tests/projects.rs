@@ -73,7 +73,7 @@ services:
       resources: {limits: {memory: 128M, cpus: '0.5'}}
     secrets: [token, {source: token, target: other}]
     configs: [{source: settings, target: /etc/app.conf}]
-    ulimits: {nofile: {soft: 1024, hard: 2048}}
+    ulimits: {nofile: {soft: 1024, hard: 2048}, memlock: -1}
     stop_grace_period: 1m
     labels: [tier=app]
     extra_hosts: ["db=10.0.0.9"]
@@ -151,7 +151,7 @@ fn a_project_of_usual_shape_is_read_whole() {
     );
     assert_eq!(app.configs[0].target, "/etc/app.conf");
     assert_eq!(app.networks.as_ref().unwrap()[0].aliases, ["api"]);
-    assert_eq!((app.ulimit.as_deref(), app.stop_grace), (Some("nofile=1024:2048"), Some(60)));
+    assert_eq!((app.ulimit.join(" ").as_str(), app.stop_grace), ("nofile=1024:2048 memlock=-1:-1", Some(60)));
     assert_eq!(app.extra_hosts, ["db:10.0.0.9"]);
     assert_eq!(service(&p, "cache").image, "redis");
     assert_eq!(p.networks[1].name.as_deref(), Some("shop-back"));

@@ -95,8 +95,8 @@ pub struct Container {
     pub capabilities: Option<Capabilities>,
     /// No program gets more rights than it has.
     pub no_new_privileges: bool,
-    /// RLIMIT_NOFILE, soft and hard.
-    pub open_files: Option<(u32, Option<u32>)>,
+    /// Resource limits: Linux' number, soft, hard.
+    pub limits: Vec<(u8, u64, u64)>,
     pub terminal: bool,
     pub hostname: Option<String>,
     /// The process whose host name it has, where it has none of its own: that of its pod.
@@ -160,7 +160,7 @@ impl Container {
             groups: process.user().additional_gids().clone().unwrap_or_default(),
             capabilities: process.capabilities().as_ref().map(Capabilities::of),
             no_new_privileges: process.no_new_privileges().unwrap_or(false),
-            open_files: open_files(process),
+            limits: limits(process),
             terminal: process.terminal().unwrap_or(false),
             hostname: spec.hostname().clone(),
             host_of: None,
@@ -278,12 +278,32 @@ fn process_of(namespace: &Path) -> Option<u32> {
     namespace.strip_prefix("/proc").ok()?.components().next()?.as_os_str().to_str()?.parse().ok()
 }
 
-/// The one limit that programs are known to look at. What is beyond any number of descriptors is as good as the most.
-fn open_files(process: &oci_spec::runtime::Process) -> Option<(u32, Option<u32>)> {
-    let limits = process.rlimits().as_ref()?;
-    let limit = limits.iter().find(|limit| limit.typ() == PosixRlimitType::RlimitNofile)?;
-    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    Some((number(limit.soft()), Some(number(limit.hard()))))
+fn limits(process: &oci_spec::runtime::Process) -> Vec<(u8, u64, u64)> {
+    let limits = process.rlimits().iter().flatten();
+    limits.map(|limit| (resource(limit.typ()), limit.soft(), limit.hard())).collect()
+}
+
+/// Linux' number (include/uapi/asm-generic/resource.h).
+fn resource(name: PosixRlimitType) -> u8 {
+    use PosixRlimitType::*;
+    match name {
+        RlimitCpu => 0,
+        RlimitFsize => 1,
+        RlimitData => 2,
+        RlimitStack => 3,
+        RlimitCore => 4,
+        RlimitRss => 5,
+        RlimitNproc => 6,
+        RlimitNofile => 7,
+        RlimitMemlock => 8,
+        RlimitAs => 9,
+        RlimitLocks => 10,
+        RlimitSigpending => 11,
+        RlimitMsgqueue => 12,
+        RlimitNice => 13,
+        RlimitRtprio => 14,
+        RlimitRttime => 15,
+    }
 }
 
 #[cfg(test)]
@@ -337,7 +357,7 @@ mod tests {
             Some(Capabilities { bounding: 1 | 1 << 13, permitted: 1, ..Capabilities::default() })
         );
         assert!(c.no_new_privileges);
-        assert_eq!(c.open_files, Some((1024, Some(20_000))));
+        assert_eq!(c.limits, [(6, 1, 2), (7, 1024, 20_000)]);
         assert_eq!(c.network, Network::At("/run/netns/a".into()));
         let binds: Vec<_> = c.binds.iter().map(|b| (b.destination.to_str().unwrap(), b.read_only)).collect();
         assert_eq!(binds, [("/etc/x", true), ("/data", false)]);

@@ -189,6 +189,39 @@ pub(crate) fn user(text: &str, passwd: &str, group: &str) -> Option<(u32, u32)> 
     Some((uid, gid))
 }
 
+/// The groups of a user beside `gid`: those whose members /etc/group says it is, and the `added` ones, numbers or names of its
+/// groups.
+///
+/// # Errors
+/// The name that no group has.
+pub(crate) fn groups(
+    (uid, gid): (u32, u32),
+    added: &[String],
+    passwd: &str,
+    group: &str,
+) -> std::result::Result<Vec<u32>, String> {
+    let fields = |l: &str| l.split(':').map(str::to_string).collect::<Vec<_>>();
+    let number = |fields: &[String]| fields.get(2).and_then(|f| f.parse::<u32>().ok());
+    let user = passwd.lines().map(fields).find(|f| number(f) == Some(uid)).and_then(|f| f.into_iter().next());
+    let has = |f: &Vec<String>| {
+        f.get(3).zip(user.as_ref()).is_some_and(|(all, user)| all.split(',').any(|m| m == user))
+    };
+    let mut out: Vec<u32> = group
+        .lines()
+        .map(fields)
+        .filter(has)
+        .filter_map(|f| number(&f))
+        .filter(|other| *other != gid)
+        .collect();
+    for name in added {
+        let known = || group.lines().map(fields).find(|f| f.first() == Some(name)).and_then(|f| number(&f));
+        out.push(name.parse().ok().or_else(known).ok_or_else(|| name.clone())?);
+    }
+    out.sort_unstable();
+    out.dedup();
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +242,20 @@ mod tests {
         ] {
             assert_eq!(user(text, passwd, group), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn users_have_the_groups_that_name_them_and_those_that_are_added() {
+        let passwd = "root:x:0:0::/:\nbird:x:7:8::/:\n";
+        let group = "bird:x:8:\ntls:x:9:fish,bird\nfish:x:10:fish\nown:x:8:bird\n";
+        let of = |who, added: &[&str]| {
+            let added: Vec<String> = added.iter().map(|name| (*name).into()).collect();
+            groups(who, &added, passwd, group)
+        };
+        assert_eq!(of((7, 8), &[]), Ok(vec![9]));
+        assert_eq!(of((0, 0), &["fish", "9", "9"]), Ok(vec![9, 10]));
+        assert_eq!(of((5, 5), &[]), Ok(Vec::new()));
+        assert_eq!(of((0, 0), &["cat"]), Err("cat".into()));
     }
 
     #[test]

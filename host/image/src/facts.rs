@@ -293,6 +293,12 @@ impl Facts {
                 ),
             },
         };
+        let groups = match etc::groups((uid, gid), &request.groups, &self.passwd, &self.group) {
+            Ok(groups) => groups,
+            Err(name) => {
+                fail!(NotFound, "{what}: no group `{name}` in the image's /etc/group; give a number")
+            }
+        };
         let mut env = vec![("PATH".to_string(), PATH.to_string())];
         let home = self
             .passwd
@@ -328,6 +334,7 @@ impl Facts {
                 cwd,
                 uid,
                 gid,
+                groups,
                 ports: self.ports.clone(),
                 stop_signal: self.stop_signal.unwrap_or(SIGTERM),
                 memory: self.memory.or_else(|| self.is_package.then(package)),

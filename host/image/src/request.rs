@@ -183,6 +183,8 @@ pub struct Request {
     pub workdir: Option<String>,
     /// `--user`: `UID[:GID]` or names of the image's passwd and group.
     pub user: Option<String>,
+    /// Further groups of the program, numbers or names of the image's.
+    pub groups: Vec<String>,
     /// `-e`; wins over what the source says.
     pub env: Vec<(String, String)>,
     /// Programs that take the place of the image's own: the same, linked into Linux.
@@ -207,6 +209,7 @@ impl Request {
             entrypoint: None,
             workdir: None,
             user: None,
+            groups: Vec::new(),
             env: Vec::new(),
             linked: Vec::new(),
             base: None,
@@ -229,6 +232,8 @@ pub struct ImageConfig {
     pub cwd: String,
     pub uid: u32,
     pub gid: u32,
+    /// Further groups of the user.
+    pub groups: Vec<u32>,
     /// Ports the program serves.
     pub ports: Vec<Port>,
     /// Linux signal number that asks the program to end; 15 (SIGTERM) unless the source says otherwise.

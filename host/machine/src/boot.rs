@@ -3,7 +3,7 @@
 
 use crate::{
     qemu,
-    record::{Capabilities, Connection, Spec, now_ms},
+    record::{Capabilities, Connection, Rlimit, Spec, now_ms},
     store::Held,
 };
 use api_boot::{BootConfig, CapabilitySets, Tmpfs, Volume};
@@ -42,6 +42,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         mode: t.mode,
         exec: t.exec,
     };
+    let rlimit = |l: &Rlimit| api_boot::Rlimit { resource: l.resource, soft: l.soft, hard: l.hard };
     let mut boot = BootConfig {
         hostname: Some(spec.hostname.clone()),
         published: published(spec),
@@ -49,7 +50,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         cwd: spec.cwd.clone(),
         uid: spec.uid,
         gid: spec.gid,
-        open_files: spec.open_files,
+        limits: spec.limits.iter().map(rlimit).collect(),
         groups: spec.groups.clone(),
         capabilities: spec.capabilities.map(sets),
         no_new_privileges: spec.no_new_privileges,

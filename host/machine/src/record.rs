@@ -9,6 +9,7 @@ use std::{
     fmt,
     net::Ipv4Addr,
     path::PathBuf,
+    str::FromStr,
     time::{SystemTime, UNIX_EPOCH},
 };
 use unilith_network::{interface::Interface, ports::Publish, subnet::Pair};
@@ -289,9 +290,76 @@ pub struct Spec {
     pub restart: Restart,
     #[serde(default)]
     pub health: Option<HealthCheck>,
-    /// Descriptors of the program, soft and hard; `None`: the kernel's.
+    /// What the kernel does not give by itself.
     #[serde(default)]
-    pub open_files: Option<(u32, Option<u32>)>,
+    pub limits: Vec<Rlimit>,
+    /// Volumes that its image declares and the user gave no other place for.
+    #[serde(default)]
+    pub anonymous: Vec<AnonymousVolume>,
+}
+
+/// A volume without a name of the user's: a directory of this host that is the machine's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnonymousVolume {
+    pub name: String,
+    /// Where it is in the machine.
+    pub guest: String,
+}
+
+/// A resource limit of the program (getrlimit(2)); `u64::MAX` is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimit {
+    /// Linux' number.
+    pub resource: u8,
+    pub soft: u64,
+    /// `None`: the kernel's.
+    pub hard: Option<u64>,
+}
+
+impl Rlimit {
+    /// RLIMIT_NOFILE.
+    pub const OPEN_FILES: u8 = 7;
+    /// Names by number, as docker's `--ulimit` has them; docker lacks `as`.
+    const NAMES: [&str; 16] = [
+        "cpu",
+        "fsize",
+        "data",
+        "stack",
+        "core",
+        "rss",
+        "nproc",
+        "nofile",
+        "memlock",
+        "as",
+        "locks",
+        "sigpending",
+        "msgqueue",
+        "nice",
+        "rtprio",
+        "rttime",
+    ];
+}
+
+/// `NAME=SOFT[:HARD]`, -1 or `unlimited` for no limit; one number is both, as with docker.
+impl FromStr for Rlimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rlimit, String> {
+        let (name, value) = text.split_once('=').ok_or("write NAME=SOFT[:HARD], for example nofile=4096")?;
+        let resource = (0..).zip(Rlimit::NAMES).find(|(_, known)| *known == name);
+        let (resource, _) = resource
+            .ok_or_else(|| format!("there is no limit `{name}`, but {}", Rlimit::NAMES.join(", ")))?;
+        let number = |text: &str| match text {
+            "-1" | "unlimited" => Ok(u64::MAX),
+            _ => text.parse().map_err(|_| format!("`{text}` is no number")),
+        };
+        let (soft, hard) = value.split_once(':').unwrap_or((value, value));
+        let (soft, hard) = (number(soft)?, number(hard)?);
+        if hard < soft {
+            return Err("the hard limit is below the soft one".into());
+        }
+        Ok(Rlimit { resource, soft, hard: Some(hard) })
+    }
 }
 
 /// How a program is asked whether it is well. Times are milliseconds.
@@ -504,6 +572,25 @@ impl State {
             Some(Connection::Tap { pair, .. }) => Some(pair.guest),
             Some(Connection::Interface { interface }) => Some(interface.address),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_dockers_words() {
+        let of = |text: &str| text.parse().map(|Rlimit { resource, soft, hard }| (resource, soft, hard));
+        assert_eq!(of("nofile=4096"), Ok((7, 4096, Some(4096))));
+        assert_eq!(of("nproc=10:20"), Ok((6, 10, Some(20))));
+        assert_eq!(of("core=-1"), Ok((4, u64::MAX, Some(u64::MAX))));
+        assert_eq!(of("rttime=0:unlimited"), Ok((15, 0, Some(u64::MAX))));
+        for (text, says) in
+            [("nofile=2:1", "below"), ("nofile=x", "`x`"), ("cores=0", "`cores`"), ("core", "SOFT")]
+        {
+            assert!(of(text).unwrap_err().contains(says), "{text}");
         }
     }
 }

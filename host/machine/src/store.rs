@@ -8,7 +8,7 @@
 use crate::{
     MachineError, console_log, events, private,
     process::Process,
-    record::{Connection, Health, Outcome, Phase, Platform, Spec, State, now_ms},
+    record::{Connection, Health, Mount, Outcome, Phase, Platform, Spec, State, now_ms},
 };
 use rustix::process::Signal;
 use std::{
@@ -449,10 +449,36 @@ impl Held {
         saved.and(told.map_err(MachineError::file("cannot write", &self.folder.join("lock"))))
     }
 
-    /// Removes the machine's record and logs.
+    /// Removes the machine's record and logs; of one that is to be removed at its end (`--rm`) also the volumes without a name.
     pub fn remove(self) -> Result<(), MachineError> {
+        match self.spec.remove {
+            true => self.remove_with_volumes(),
+            false => self.remove_alone(),
+        }
+    }
+
+    fn remove_alone(&self) -> Result<(), MachineError> {
         fs::remove_dir_all(&self.folder).map_err(MachineError::file("cannot remove", &self.folder))?;
         events::note(self.store().shared(), &self.spec, "destroy", &[]);
+        Ok(())
+    }
+
+    /// Removes the machine and its volumes without a name, as far as no other machine has them.
+    pub fn remove_with_volumes(self) -> Result<(), MachineError> {
+        self.remove_alone()?;
+        let own = |mount: &&Mount| self.spec.anonymous.iter().any(|a| mount.host.ends_with(&a.name));
+        let others = self.store().list()?;
+        for Mount { host, .. } in self.spec.volumes.iter().filter(own) {
+            if others.iter().any(|m| m.spec.volumes.iter().any(|mount| mount.host == *host)) {
+                continue;
+            }
+            match fs::remove_dir_all(host) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(MachineError::file("cannot remove", host)(e));
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -563,7 +589,8 @@ pub(crate) mod tests {
             stop_timeout: None,
             restart: Restart::No,
             health: None,
-            open_files: None,
+            limits: Vec::new(),
+            anonymous: Vec::new(),
         }
     }
 

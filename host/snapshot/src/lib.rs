@@ -15,6 +15,7 @@ mod diff;
 mod image;
 mod layer;
 mod oci;
+mod populate;
 
 pub use cpio::{Contents, Error, Result};
 pub use diff::{Asked, Change, Kind, diff};

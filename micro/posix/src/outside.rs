@@ -78,7 +78,7 @@ pub fn start(
         credentials: credentials.clone(),
         files: first.files.beside(working.clone()),
         signals: ProcessSignals::new(),
-        limits: Limits::default(),
+        limits: Limits::of_machine(),
         sessions: Sessions { group: pid, session: pid },
         settings: Settings::default(),
         parent: 0,

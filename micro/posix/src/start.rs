@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
-use crate::calls::system;
+use crate::calls::{limits, system};
 use crate::exec::{self, Prepared};
 use crate::files::Files;
 use crate::process::{Credentials, FIRST_PID, Process, Program};
@@ -40,9 +40,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     }
     who.no_new_privileges = config.no_new_privileges;
     let process = Process::new(FIRST_PID, who, files);
-    if let Some((soft, hard)) = config.open_files {
-        process.files.descriptors.set_limit(process.limits.set_descriptors(soft, hard).into());
-    }
+    limits::begin(&process, &config.limits).map_err(|e| format!("the first process's limits: {e:?}"))?;
     let tid =
         processes::allocate(Claim::Program).map_err(|_| String::from("the first process has no number"))?;
     debug_assert_eq!(tid, FIRST_PID);

@@ -186,6 +186,7 @@ impl Description<'_> {
         }
         s.tmpfs.iter().for_each(|tmpfs| flag("tmpfs", tmpfs));
         s.extra_hosts.iter().for_each(|host| flag("add-host", host));
+        s.ulimit.iter().for_each(|limit| flag("ulimit", limit));
         s.dns.iter().for_each(|server| flag("dns", server));
         s.labels.iter().for_each(|(key, value)| flag("label", &format!("{key}={value}")));
         let optional = [
@@ -193,7 +194,6 @@ impl Description<'_> {
             ("hostname", &s.hostname),
             ("user", &s.user),
             ("workdir", &s.working_dir),
-            ("ulimit", &s.ulimit),
             ("stop-signal", &s.stop_signal),
             ("memory", &s.memory),
         ];

@@ -36,7 +36,9 @@ use unilith_machine::{
     boot::BootFiles,
     console_log::LogLimits,
     output::Sinks,
-    record::{Capabilities, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Spec, now_ms},
+    record::{
+        Capabilities, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Rlimit, Spec, now_ms,
+    },
     store::{Held, Store},
     supervisor::{self, Watcher},
     support,
@@ -346,13 +348,18 @@ fn spec(
         restart: Restart::No,
         networks: Vec::new(),
         health: None,
-        open_files: container.open_files,
+        anonymous: Vec::new(),
+        limits: container.limits.iter().map(|&(resource, soft, hard)| limit(resource, soft, hard)).collect(),
     })
 }
 
 fn capabilities(of: bundle::Capabilities) -> Capabilities {
     let bundle::Capabilities { bounding, permitted, effective, inheritable, ambient } = of;
     Capabilities { bounding, permitted, effective, inheritable, ambient }
+}
+
+fn limit(resource: u8, soft: u64, hard: u64) -> Rlimit {
+    Rlimit { resource, soft, hard: Some(hard) }
 }
 
 /// The kernel of all containers. `create` asks for it first, outside of the container's limits: one that is not there yet is

@@ -16,7 +16,7 @@
 //! | `env.KEY` | one environment variable |
 //! | `cwd` | working directory of the program |
 //! | `uid`, `gid` | user and group of the program |
-//! | `nofile` | `SOFT` or `SOFT:HARD`: descriptors of the program (RLIMIT_NOFILE) |
+//! | `rlimit` | `NUMBER:SOFT` or `NUMBER:SOFT:HARD`: a resource limit of the program (getrlimit(2)) by Linux' number; may repeat |
 //! | `groups` | its further groups, separated by commas |
 //! | `caps` | the program's capabilities (capabilities(7)): bounding, permitted, effective, inheritable and ambient set in hexadecimal digits, with colons between them; without it root has all |
 //! | `nnp` | `1`: no program gets more rights than it has (PR_SET_NO_NEW_PRIVS) |
@@ -115,6 +115,29 @@ pub struct Tmpfs {
     pub exec: bool,
 }
 
+/// A resource limit (getrlimit(2)); `u64::MAX` is none (RLIM_INFINITY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rlimit {
+    /// Linux' number, below [`Rlimit::RESOURCES`].
+    pub resource: u8,
+    pub soft: u64,
+    /// `None`: the kernel's, or the soft one where that is higher.
+    pub hard: Option<u64>,
+}
+
+impl Rlimit {
+    /// Linux' RLIM_NLIMITS.
+    pub const RESOURCES: u8 = 16;
+
+    fn decode(text: &str) -> Option<Rlimit> {
+        let mut numbers = text.split(':');
+        let resource = numbers.next()?.parse().ok().filter(|n| *n < Rlimit::RESOURCES)?;
+        let soft = numbers.next()?.parse().ok()?;
+        let hard = numbers.next().map(str::parse).transpose().ok()?;
+        numbers.next().is_none().then_some(Rlimit { resource, soft, hard })
+    }
+}
+
 /// Everything the command line says. See the crate documentation for the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootConfig {
@@ -131,8 +154,7 @@ pub struct BootConfig {
     pub cwd: Option<String>,
     pub uid: u32,
     pub gid: u32,
-    /// Soft limit of descriptors, and the hard one where it is said.
-    pub open_files: Option<(u32, Option<u32>)>,
+    pub limits: Vec<Rlimit>,
     /// Further groups of the program's user.
     pub groups: Vec<u32>,
     /// The program's capabilities; `None`: root has all.
@@ -285,8 +307,9 @@ impl BootConfig {
                 put(key, &value.to_string());
             }
         }
-        if let Some((soft, hard)) = self.open_files {
-            put("nofile", &hard.map_or(soft.to_string(), |hard| format!("{soft}:{hard}")));
+        for Rlimit { resource, soft, hard } in &self.limits {
+            let hard = hard.map(|hard| format!(":{hard}")).unwrap_or_default();
+            put("rlimit", &format!("{resource}:{soft}{hard}"));
         }
         if !self.groups.is_empty() {
             put("groups", &self.groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
@@ -416,11 +439,9 @@ impl BootConfig {
                 }
             }
             "epoch" => self.epoch_ns = Some(number()?),
-            "nofile" => {
-                let (soft, hard) =
-                    value.split_once(':').map_or((value.as_str(), None), |(s, h)| (s, Some(h)));
-                let number = |text: &str| text.parse().map_err(|_| bad(word, "SOFT or SOFT:HARD"));
-                self.open_files = Some((number(soft)?, hard.map(number).transpose()?));
+            "rlimit" => {
+                let limit = Rlimit::decode(&value);
+                self.limits.push(limit.ok_or_else(|| bad(word, "NUMBER:SOFT or NUMBER:SOFT:HARD"))?);
             }
             "trace" => self.trace = value == "1",
             "tty" => self.tty = value == "1",
@@ -584,7 +605,10 @@ mod tests {
             cwd: Some("/data dir".into()),
             uid: 33,
             gid: 34,
-            open_files: Some((4096, Some(8192))),
+            limits: alloc::vec![
+                Rlimit { resource: 7, soft: 4096, hard: Some(8192) },
+                Rlimit { resource: 8, soft: u64::MAX, hard: None },
+            ],
             groups: alloc::vec![35, 0],
             volumes: alloc::vec![Volume {
                 tag: "v0".into(),
@@ -638,10 +662,12 @@ mod tests {
             "groups=1,x --",
             "stop=65 --",
             "published=x --",
-            "nofile=1:x --",
             "caps=1:2:3:4 --",
             "caps=1:2:3:4:5:6 --",
             "caps=1:2:3:4:g --",
+            "rlimit=7:1:x --",
+            "rlimit=16:1 --",
+            "rlimit=7 --",
             "vol=x --",
             "cwd=%zz --",
         ] {

@@ -7,6 +7,7 @@ use crate::process::Process;
 use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
+use api_boot::Rlimit;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,6 +54,16 @@ pub struct Limits {
     file_size: AtomicU64,
 }
 
+/// What the first process began with.
+static AT_START: SpinLock<Option<[Limit; LIMITS]>> = SpinLock::new(None);
+
+impl From<[Limit; LIMITS]> for Limits {
+    fn from(all: [Limit; LIMITS]) -> Limits {
+        let file_size = AtomicU64::new(all[RLIMIT_FSIZE].soft);
+        Limits { all: SpinLock::new(all), file_size }
+    }
+}
+
 impl Default for Limits {
     /// What Linux gives its first process, with the descriptors that systemd gives.
     fn default() -> Limits {
@@ -67,15 +78,14 @@ impl Default for Limits {
         limits[RLIMIT_MSGQUEUE] = same(819_200);
         limits[RLIMIT_NICE] = same(0);
         limits[RLIMIT_RTPRIO] = same(0);
-        Limits { all: SpinLock::new(limits), file_size: AtomicU64::new(RLIM_INFINITY) }
+        Limits::from(limits)
     }
 }
 
 impl Limits {
     /// The same limits for a new process.
     pub fn duplicate(&self) -> Limits {
-        let file_size = AtomicU64::new(self.file_size());
-        Limits { all: SpinLock::new(*self.all.lock()), file_size }
+        Limits::from(*self.all.lock())
     }
 
     /// The limit that counts; [`RLIM_INFINITY`] for none.
@@ -99,16 +109,18 @@ impl Limits {
         }
     }
 
-    /// What the boot command line says of descriptors; the hard limit moves up to the soft one.
-    pub fn set_descriptors(&self, soft: u32, hard: Option<u32>) -> u32 {
-        let most = MOST_DESCRIPTORS as u32;
-        let limit = &mut self.all.lock()[RLIMIT_NOFILE];
+    /// The limit that the boot command line asks for: the hard one moves up to the soft one unless it is said, and neither is
+    /// more than the kernel has.
+    fn wanted(&self, Rlimit { resource, soft, hard }: Rlimit) -> Limit {
+        let resource = usize::from(resource);
+        let most = if resource == RLIMIT_NOFILE { MOST_DESCRIPTORS } else { RLIM_INFINITY };
         let soft = soft.min(hard.unwrap_or(most)).min(most);
-        *limit = Limit {
-            soft: soft.into(),
-            hard: hard.map_or(limit.hard, u64::from).clamp(soft.into(), most.into()),
-        };
-        soft
+        Limit { soft, hard: hard.unwrap_or(self.both(resource).hard).clamp(soft, most) }
+    }
+
+    /// Those that programs of this machine begin with which no program of it started.
+    pub fn of_machine() -> Limits {
+        AT_START.lock().map_or_else(Limits::default, Limits::from)
     }
 
     /// Moves a soft limit on, whoever set it.
@@ -150,8 +162,28 @@ impl Limits {
     }
 }
 
+/// Gives the first process the limits of the boot command line.
+///
+/// # Errors
+/// `EINVAL`: there is no such limit.
+pub fn begin(first: &Arc<Process>, wanted: &[Rlimit]) -> Result<()> {
+    for limit in wanted {
+        if usize::from(limit.resource) >= LIMITS {
+            return Err(EINVAL);
+        }
+        let new = first.limits.wanted(*limit);
+        change_as(true, first, limit.resource.into(), Some(new))?;
+    }
+    *AT_START.lock() = Some(*first.limits.all.lock());
+    Ok(())
+}
+
 fn change(process: &Arc<Process>, resource: u32, new: Option<Limit>) -> Result<Limit> {
     let privileged = task::current().credentials().lock().can(CAP_SYS_RESOURCE);
+    change_as(privileged, process, resource, new)
+}
+
+fn change_as(privileged: bool, process: &Arc<Process>, resource: u32, new: Option<Limit>) -> Result<Limit> {
     let before = process.limits.change(resource as usize, new, privileged)?;
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
         process.files.descriptors.set_limit(new.soft);
@@ -218,13 +250,18 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_of_the_command_line_never_exceed_the_kernels() {
+    fn limits_of_the_command_line_never_exceed_the_kernels() {
         let limits = Limits::default();
-        assert_eq!(limits.set_descriptors(4096, None), 4096);
-        assert_eq!(limits.both(RLIMIT_NOFILE), Limit { soft: 4096, hard: USUAL_DESCRIPTORS_HARD });
-        assert_eq!(limits.set_descriptors(4096, Some(100)), 100);
-        assert_eq!(limits.both(RLIMIT_NOFILE), Limit { soft: 100, hard: 100 });
-        assert_eq!(limits.set_descriptors(u32::MAX, None), MOST_DESCRIPTORS as u32);
+        let wanted = |resource: usize, soft, hard| {
+            let Limit { soft, hard } = limits.wanted(Rlimit { resource: resource as u8, soft, hard });
+            (soft, hard)
+        };
+        assert_eq!(wanted(RLIMIT_NOFILE, 4096, None), (4096, USUAL_DESCRIPTORS_HARD));
+        assert_eq!(wanted(RLIMIT_NOFILE, 4096, Some(100)), (100, 100));
+        assert_eq!(wanted(RLIMIT_NOFILE, u64::MAX, None), (MOST_DESCRIPTORS, MOST_DESCRIPTORS));
+        assert_eq!(wanted(RLIMIT_CORE, 0, Some(RLIM_INFINITY)), (0, RLIM_INFINITY));
+        assert_eq!(wanted(RLIMIT_NPROC, 40_000, None), (40_000, 40_000));
+        assert_eq!(wanted(RLIMIT_MEMLOCK, RLIM_INFINITY, None), (RLIM_INFINITY, RLIM_INFINITY));
     }
 
     #[test]
@@ -233,5 +270,6 @@ mod tests {
         assert_eq!(RLIMIT_NOFILE as u32, linux::RLIMIT_NOFILE);
         assert_eq!(RLIMIT_RTPRIO as u32, linux::RLIMIT_RTPRIO);
         assert_eq!(LIMITS as u32, linux::RLIM_NLIMITS);
+        assert_eq!(LIMITS, usize::from(Rlimit::RESOURCES));
     }
 }
