@@ -416,6 +416,50 @@ static void terminals(void) {
     close(slave), close(master);
 }
 
+// ioctl_tty(2): settings that the superuser locks, a terminal that nobody else opens, and keys that a master presses by number.
+static void terminals_that_are_kept(void) {
+    int master = open("/dev/ptmx", O_RDWR | O_NOCTTY), on;
+    CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    struct termios locked, before, after;
+    CHECK(ioctl(slave, TIOCGLCKTRMIOS, &locked) == 0 && locked.c_lflag == 0 && locked.c_iflag == 0 && locked.c_cc[VINTR] == 0);
+    locked.c_lflag = ECHO, locked.c_cc[VINTR] = 1;
+    CHECK(ioctl(slave, TIOCSLCKTRMIOS, &locked) == 0 && ioctl(slave, TCGETS, &before) == 0);
+    after = before;
+    after.c_lflag &= ~(ECHO | ICANON), after.c_cc[VINTR] = 9, after.c_cc[VQUIT] = 9;
+    CHECK(ioctl(slave, TCSETS, &after) == 0 && ioctl(master, TCGETS, &after) == 0);
+    CHECK(after.c_lflag == (before.c_lflag & ~ICANON) && after.c_cc[VINTR] == before.c_cc[VINTR] && after.c_cc[VQUIT] == 9);
+    CHECK(ioctl(slave, TIOCSSOFTCAR, &(int){ 1 }) == 0 && ioctl(slave, TIOCGSOFTCAR, &on) == 0 && on == 1);
+    CHECK(ioctl(slave, TCGETS, &after) == 0 && (after.c_cflag & CLOCAL));
+    CHECK(ioctl(master, TIOCEXCL) == 0 && ioctl(slave, TIOCGEXCL, &on) == 0 && on == 0);
+    CHECK(ioctl(slave, TIOCEXCL) == 0 && ioctl(slave, TIOCGEXCL, &on) == 0 && on == 1);
+    int another = open(ptsname(master), O_RDWR | O_NOCTTY);
+    CHECK(another >= 0);
+    close(another);
+    CHECK(chmod(ptsname(master), 0666) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(setresuid(1000, 1000, 1000) == 0);
+        CHECK(FAILS(open(ptsname(master), O_RDWR | O_NOCTTY), EBUSY) && FAILS(ioctl(slave, TIOCSLCKTRMIOS, &locked), EPERM));
+        CHECK(ioctl(slave, TIOCNXCL) == 0 && open(ptsname(master), O_RDWR | O_NOCTTY) >= 0);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(FAILS(ioctl(master, TIOCSIG, SIGTERM), EINVAL) && ioctl(master, TIOCSIG, SIGINT) == 0);
+    child = fork();
+    if (child == 0) {
+        sigset_t interrupt;
+        int number;
+        sigemptyset(&interrupt), sigaddset(&interrupt, SIGINT), sigprocmask(SIG_BLOCK, &interrupt, NULL);
+        CHECK(setsid() == getpid() && ioctl(slave, TIOCSCTTY, 0) == 0);
+        CHECK(ioctl(master, TIOCSIG, SIGINT) == 0 && sigwait(&interrupt, &number) == 0 && number == SIGINT);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(slave), close(master);
+}
+
 static short wait_for(int fd, short events) {
     struct pollfd one = { fd, events, 0 };
     CHECK(poll(&one, 1, 60000) == 1);
@@ -554,6 +598,7 @@ int main(int argc, char **argv) {
     netlink_ports();
     route_to_an_address();
     terminals();
+    terminals_that_are_kept();
     mkdir("/tmp", 0777);
     connections_that_fail();
     streams_tell_what_is_left();

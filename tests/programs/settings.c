@@ -161,6 +161,9 @@ static void secure_bits(void) {
 
 static void timer_slack(void) {
     CHECK(prctl(PR_SET_TIMERSLACK, 70000) == 0 && prctl(PR_GET_TIMERSLACK) == 70000);
+    CHECK(strcmp(contents("/proc/self/timerslack_ns"), "70000\n") == 0 && store("/proc/self/timerslack_ns", "80000\n") == 0);
+    CHECK(prctl(PR_GET_TIMERSLACK) == 80000 && store("/proc/self/timerslack_ns", "much") == EINVAL && store("/proc/1/timerslack_ns", "70000") == 0);
+    CHECK(store("/proc/self/timerslack_ns", "70000") == 0);
     pid_t child = fork();
     if (child == 0) {
         // 0 is what the parent had when this process was made.

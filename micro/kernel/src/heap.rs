@@ -3,7 +3,7 @@
 
 use abi::PAGE_SIZE;
 use alloc_frames::{add_range, heap_give, heap_take};
-use api_alloc::{KernelHeap, Pages};
+use api_alloc::{KernelHeap, Pages, Statistics};
 use api_plat::MemoryRange;
 
 // Two picked heaps are two definitions of this name, which the compiler refuses.
@@ -50,6 +50,11 @@ fn unilith_memory_is_low() -> bool {
 #[inline(never)]
 fn unilith_heap_reclaim() -> bool {
     HEAP.reclaim() > 0
+}
+
+#[unsafe(no_mangle)]
+fn unilith_heap_statistics() -> Statistics {
+    HEAP.statistics()
 }
 
 #[unsafe(no_mangle)]

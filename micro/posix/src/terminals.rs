@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What terminals need to know of processes: who uses them, and who hears of their keys.
 
+use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
 use crate::calls::signals::{self, SIG_IGN, SIGTTIN, SigInfo, bit};
 use crate::dispatch::RESTART;
 use crate::process::Process;
@@ -24,10 +25,15 @@ pub fn signal(group: i32, signal: i32) {
 
 /// The running thread's process; a kernel thread is nobody to a terminal.
 pub fn caller() -> Caller {
-    let nobody = Caller { group: 0, session: 0, leads: false };
+    let nobody = Caller { group: 0, session: 0, leads: false, administers: false };
     task::running().map_or(nobody, |task| {
         let sessions = *task.process.sessions.lock();
-        Caller { group: sessions.group, session: sessions.session, leads: task.process.leads_session() }
+        Caller {
+            group: sessions.group,
+            session: sessions.session,
+            leads: task.process.leads_session(),
+            administers: task.credentials().lock().can(CAP_SYS_ADMIN),
+        }
     })
 }
 

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn the_contract_holds() {
         alloc_contract::holds(checked);
-        alloc_contract::empty_regions_are_handed_back(checked);
+        alloc_contract::empty_memory_is_handed_back(checked);
     }
 
     /// A heap with 64 KiB and a block of 40 bytes.

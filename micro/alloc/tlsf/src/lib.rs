@@ -57,8 +57,10 @@ const HEADER: usize = size_of::<Header>();
 /// A free block must hold its links.
 const SHORTEST: usize = size_of::<Links>();
 
-/// No region is looked for among shorter free blocks: one of 16 pages has few of these to pass over.
-const SHORTEST_REGION: usize = 32 * 1024;
+/// Pages are given back from free blocks of at least this length: nearly each of them has one, so that few are passed over.
+const SHORTEST_HOLE: usize = 2 * PAGE;
+/// A hole begins and ends where one of these does, or its region.
+const PAGE: usize = 4096;
 
 /// The allocator.
 pub struct Tlsf {
@@ -225,6 +227,58 @@ impl Tlsf {
         }
     }
 
+    /// Cuts the pages out of a free block, or the whole region where the block is all of it. One live object beside them would
+    /// keep a region of megabytes otherwise. What is left on either side is a region of its own: the one in front ends with
+    /// a header of length zero, the one behind begins with a block that has none before it.
+    ///
+    /// # Safety
+    ///
+    /// A live free block.
+    unsafe fn take_hole(&mut self, block: *mut Header) -> Option<(*mut u8, usize)> {
+        // SAFETY: all headers that are written lie in the free block, outside the hole, and the chains on both sides are
+        // mended. Places are computed as numbers and reached from the block's own pointer.
+        unsafe {
+            let behind = after(block);
+            let (is_first, is_last) = ((*block).before.is_null(), length(behind) == 0);
+            let (begin, next) = (block as usize, behind as usize);
+            let mut start = if is_first { begin } else { (begin + HEADER).next_multiple_of(PAGE) };
+            // In front there is the end's header alone, or a free block and that header.
+            if !is_first && start - begin > HEADER && start - begin < 2 * HEADER + SHORTEST {
+                start += PAGE;
+            }
+            let mut end = if is_last { next + HEADER } else { next / PAGE * PAGE };
+            if !is_last && end != next && next - end < HEADER + SHORTEST {
+                end -= PAGE;
+            }
+            if start >= end {
+                return None;
+            }
+            self.remove(block);
+            let whole: *mut u8 = block.cast();
+            let at = |place: usize| whole.add(place - begin);
+            if !is_first && start - begin == HEADER {
+                (*block).word = 0;
+            } else if !is_first {
+                (*block).word = start - begin - 2 * HEADER;
+                after(block).write(Header { word: 0, before: block });
+                self.insert(block);
+            }
+            if !is_last && end == next {
+                (*behind).before = null_mut();
+            } else if !is_last {
+                let rest = at(end).cast::<Header>();
+                rest.write(Header { word: next - end - HEADER, before: null_mut() });
+                (*behind).before = rest;
+                self.insert(rest);
+            }
+            self.statistics.total -= end - start;
+            // Each region counts two headers.
+            self.statistics.used += 2 * HEADER * (usize::from(!is_first) + usize::from(!is_last));
+            self.statistics.used -= 2 * HEADER;
+            Some((at(start), end - start))
+        }
+    }
+
     /// Merges a used block with its free neighbours and puts it into its list.
     ///
     /// # Safety
@@ -318,23 +372,17 @@ unsafe impl Heap for Tlsf {
     }
 
     fn take_empty(&mut self) -> Option<(*mut u8, usize)> {
-        // Regions are longer than the blocks of the first lists.
-        let (shortest, _) = class_of(SHORTEST_REGION);
-        for (i, lists) in self.lists.iter().enumerate().skip(shortest) {
-            if self.first >> i & 1 == 0 {
-                continue;
-            }
-            for head in lists {
-                let mut block = *head;
+        let (shortest, _) = class_of(SHORTEST_HOLE);
+        let longer = self.first & (u64::MAX << shortest);
+        // The longest first: the fewer pieces the better.
+        for i in (0..FIRST).rev().filter(|i| longer >> i & 1 != 0) {
+            for j in (0..SECOND).rev() {
+                let mut block = self.lists[i][j];
                 while !block.is_null() {
-                    // SAFETY: lists hold free blocks; one between the start and the end of a region is all of it.
+                    // SAFETY: lists hold free blocks.
                     unsafe {
-                        if (*block).before.is_null() && length(after(block)) == 0 {
-                            let size = length(block) + 2 * HEADER;
-                            self.remove(block);
-                            self.statistics.total -= size;
-                            self.statistics.used -= 2 * HEADER;
-                            return Some((block.cast(), size));
+                        if let Some(hole) = self.take_hole(block) {
+                            return Some(hole);
                         }
                         block = (*links(block)).next;
                     }

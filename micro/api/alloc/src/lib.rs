@@ -5,8 +5,9 @@
 //!
 //! - A [`Heap`] hands out blocks of the regions it was given and of nothing else. It never asks for memory, never
 //!   blocks and never panics: no room is a null pointer. [`KernelHeap`] around it adds regions when it says so.
-//! - A region, once added, belongs to the heap until [`Heap::take_empty`] hands it back. [`KernelHeap::reclaim`] asks for
-//!   those when pages are short, so that what a program made the kernel allocate serves others when it is gone.
+//! - A region, once added, belongs to the heap until [`Heap::take_empty`] hands it back, whole or in parts: pages between live
+//!   blocks need not wait for these. [`KernelHeap::reclaim`] asks for those when pages are short, so that what a program
+//!   made the kernel allocate serves others when it is gone.
 //! - Exclusive access is the caller's affair (`&mut self`); [`KernelHeap`] brings the lock.
 //! - Callers must not rely on the size of a block beyond what they asked for, nor on its address.
 //! - Whoever makes an object for a program or a peer asks [`is_low`] first and refuses with `ENOMEM`: pages of programs
@@ -78,6 +79,23 @@ pub fn trim() {
 #[cfg(feature = "host")]
 pub fn trim() {}
 
+#[cfg(not(feature = "host"))]
+unsafe extern "Rust" {
+    safe fn unilith_heap_statistics() -> Statistics;
+}
+
+/// What the kernel's heap holds.
+#[cfg(not(feature = "host"))]
+pub fn statistics() -> Statistics {
+    unilith_heap_statistics()
+}
+
+/// The host's heap tells nothing.
+#[cfg(feature = "host")]
+pub fn statistics() -> Statistics {
+    Statistics::default()
+}
+
 /// On the host memory is low where a test has it refused.
 #[cfg(feature = "host")]
 pub fn is_low() -> bool {
@@ -127,8 +145,8 @@ pub unsafe trait Heap {
     /// `block` came from [`Heap::alloc`] of this heap with this layout and was not freed since.
     unsafe fn free(&mut self, block: *mut u8, layout: Layout);
 
-    /// A region without a live block, as it was added, which the heap forgets; `None` when there is none, or when the heap
-    /// cannot tell. Costs time for each longer free block, and nothing while it is not asked for.
+    /// Memory without a live block, which the heap forgets: a region as it was added, or whole pages of one; `None` when there
+    /// is none, or when the heap cannot tell. Costs nothing while it is not asked for.
     fn take_empty(&mut self) -> Option<(*mut u8, usize)> {
         None
     }
@@ -144,7 +162,7 @@ pub unsafe trait Heap {
 pub struct Pages {
     /// `count` pages, or null.
     pub take: fn(count: usize) -> *mut u8,
-    /// Gives back what `take` returned, with the same count.
+    /// Gives back what `take` returned, all of it or some of its pages.
     pub give: fn(start: *mut u8, count: usize),
 }
 
@@ -159,6 +177,8 @@ impl<H> KernelHeap<H> {
     pub const LARGE: usize = 32 * 1024;
     /// The least the heap grows by: one region serves many small blocks.
     const GROWTH: usize = 64 * 1024;
+    /// Pages of the smallest region that every heap hands back when it is empty.
+    const SMALLEST: usize = 3;
     /// The most, where the block does not ask for more: one block that stays keeps its whole region.
     const MAX_GROWTH: usize = 256 * 1024;
 
@@ -178,9 +198,11 @@ impl<H: Heap> KernelHeap<H> {
     #[cold]
     fn grow(&self, heap: &mut H, layout: Layout) -> bool {
         let least = heap.region_for(layout).div_ceil(PAGE);
+        let usual = Self::GROWTH.div_ceil(PAGE).max(least);
         let most =
             (heap.statistics().total / 8).clamp(Self::GROWTH, Self::MAX_GROWTH).div_ceil(PAGE).max(least);
-        for count in [most, least] {
+        // Where pages are short a region is as small as it may be and still be handed back.
+        for count in [most, usual, least.max(Self::SMALLEST), least] {
             let start = (self.pages.take)(count);
             if !start.is_null() {
                 // SAFETY: the pages are ours alone, until the heap hands the region back.
@@ -191,24 +213,27 @@ impl<H: Heap> KernelHeap<H> {
         false
     }
 
-    /// [`KernelHeap::reclaim`], where more than a quarter of a heap that is not small is free.
+    /// Gives pages back while more than a quarter of a heap that is not small is free. The rest serves the next objects.
     pub fn trim(&self) {
-        let Statistics { total, used, .. } = self.statistics();
-        if total - used > (total / 4).max(Self::SPARE) {
-            self.reclaim();
-        }
+        let has_much = || {
+            let Statistics { total, used, .. } = self.statistics();
+            total - used > (total / 4).max(Self::SPARE)
+        };
+        while has_much() && self.give_back() > 0 {}
     }
 
-    /// Gives regions without a live block back to where pages come from; how many pages these were. Takes the heap's lock:
+    /// Gives memory without a live block back to where pages come from; how many pages these were. Takes the heap's lock:
     /// the source of pages must not call it.
     #[cold]
     pub fn reclaim(&self) -> usize {
-        let mut pages = 0;
-        loop {
-            let Some((start, length)) = self.heap.lock().take_empty() else { return pages };
-            (self.pages.give)(start, length / PAGE);
-            pages += length / PAGE;
-        }
+        core::iter::repeat_with(|| self.give_back()).take_while(|pages| *pages > 0).sum()
+    }
+
+    /// One run of pages; how many, or 0 where there is none.
+    fn give_back(&self) -> usize {
+        let Some((start, length)) = self.heap.lock().take_empty() else { return 0 };
+        (self.pages.give)(start, length / PAGE);
+        length / PAGE
     }
 
     /// A block of pages of its own.

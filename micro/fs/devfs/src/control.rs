@@ -16,6 +16,8 @@ pub struct Caller {
     pub session: i32,
     /// It leads its session.
     pub leads: bool,
+    /// It has CAP_SYS_ADMIN.
+    pub administers: bool,
 }
 
 /// What a terminal controls.

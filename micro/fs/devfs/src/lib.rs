@@ -66,7 +66,7 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     read: nothing,
     ended: || false,
     signal: |_, _| {},
-    caller: || Caller { group: 1, session: 1, leads: true },
+    caller: || Caller { group: 1, session: 1, leads: true, administers: true },
     session_of_group: |group| (group == 1).then_some(1),
     background: |_| Ok(()),
     owner: || (0, 0),

@@ -28,6 +28,7 @@ const IXON: u32 = 0o2000;
 /// B38400, CS8, CREAD.
 const CFLAG: u32 = 0o277;
 const HUPCL: u32 = 0o2000;
+pub const CLOCAL: u32 = 0o4000;
 const VINTR: usize = 0;
 const VQUIT: usize = 1;
 const VERASE: usize = 2;
@@ -38,9 +39,9 @@ const VSUSP: usize = 10;
 const VEOL: usize = 11;
 const VWERASE: usize = 14;
 const VEOL2: usize = 16;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGTSTP: i32 = 20;
+pub const SIGINT: i32 = 2;
+pub const SIGQUIT: i32 = 3;
+pub const SIGTSTP: i32 = 20;
 /// Input that nobody reads (Linux N_TTY_BUF_SIZE).
 const LIMIT: usize = 4096;
 
@@ -68,6 +69,24 @@ impl Termios {
         // INTR QUIT ERASE KILL EOF TIME MIN SWTC START STOP SUSP EOL REPRINT DISCARD WERASE LNEXT EOL2
         keys: [3, 28, 127, 21, 4, 0, 1, 0, 17, 19, 26, 0, 18, 15, 23, 22, 0, 0, 0],
     };
+
+    /// As a mask of [`Termios::with_locked`], it locks nothing.
+    const UNLOCKED: Termios = Termios { input: 0, output: 0, control: 0, local: 0, line: 0, keys: [0; 19] };
+
+    /// These settings, where the bits and control characters that `locked` names stay as they are `before`
+    /// (ioctl_tty(2), TIOCSLCKTRMIOS).
+    fn with_locked(self, locked: &Termios, before: &Termios) -> Termios {
+        let word = |new: u32, locked: u32, before: u32| new & !locked | before & locked;
+        let byte = |new: u8, locked: u8, before: u8| if locked == 0 { new } else { before };
+        Termios {
+            input: word(self.input, locked.input, before.input),
+            output: word(self.output, locked.output, before.output),
+            control: word(self.control, locked.control, before.control),
+            local: word(self.local, locked.local, before.local),
+            line: byte(self.line, locked.line, before.line),
+            keys: core::array::from_fn(|i| byte(self.keys[i], locked.keys[i], before.keys[i])),
+        }
+    }
 
     pub fn encode(&self) -> [u8; TERMIOS_SIZE] {
         let mut out = [0; TERMIOS_SIZE];
@@ -99,6 +118,8 @@ pub struct Effect {
 /// State of one terminal.
 pub struct Line {
     pub termios: Termios,
+    /// What of them [`Line::set`] leaves as it is.
+    pub locked: Termios,
     /// Rows, columns, and their pixels.
     pub size: [u16; 4],
     /// Bytes that may be read.
@@ -172,6 +193,7 @@ impl Line {
     pub const fn with_size(size: [u16; 4]) -> Line {
         Line {
             termios: Termios::START,
+            locked: Termios::UNLOCKED,
             size,
             ready: VecDeque::new(),
             ends: VecDeque::new(),
@@ -340,7 +362,7 @@ impl Line {
     /// Changes the settings; lines that were finished stay readable in raw mode.
     pub fn set(&mut self, termios: Termios) {
         let was_canonical = self.has(ICANON);
-        self.termios = termios;
+        self.termios = termios.with_locked(&self.locked, &self.termios);
         if was_canonical && !self.has(ICANON) {
             self.ends.clear();
             let unfinished = core::mem::take(&mut self.editing);

@@ -10,7 +10,7 @@ use api_alloc::Reserve;
 pub use outside::Outside;
 
 use crate::control::Control;
-use crate::line::{Effect, Line};
+use crate::line::{Effect, Line, SIGINT, SIGQUIT, SIGTSTP};
 use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ, TIOCSCTTY,
     TIOCSPGRP, Terminal, changes_settings,
@@ -47,6 +47,12 @@ const TIOCPKT_FLUSHREAD: u8 = 1;
 const TIOCPKT_FLUSHWRITE: u8 = 2;
 const TIOCGETD: u32 = 0x5424;
 const TCSBRKP: u32 = 0x5425;
+/// Whether another open(2) of the terminal is refused.
+const TIOCEXCL: u32 = 0x540c;
+const TIOCNXCL: u32 = 0x540d;
+const TIOCGEXCL: u32 = 0x8004_5440;
+/// A signal for the foreground, by the master.
+const TIOCSIG: u32 = 0x4004_5436;
 const TIOCGPTN: u32 = 0x8004_5430;
 const TIOCSPTLCK: u32 = 0x4004_5431;
 const TIOCGDEV: u32 = 0x8004_5432;
@@ -65,6 +71,8 @@ struct State {
     packets: bool,
     /// What the master has not read yet of the slave's flushes (TIOCPKT_*).
     status: u8,
+    /// TIOCEXCL of the master, which nobody else opens anyway, and of the slave.
+    exclusive: [bool; 2],
     slaves: usize,
     /// The last slave was closed, and none opened since.
     slave_gone: bool,
@@ -85,6 +93,13 @@ struct Pair {
     /// Whoever waits at the master, and at the slave.
     master: WaitQueue,
     slave: WaitQueue,
+}
+
+/// Which side an ioctl(2) is made of.
+#[derive(Clone, Copy)]
+enum Side {
+    Master,
+    Slave,
 }
 
 struct Pairs {
@@ -161,9 +176,14 @@ impl Pair {
     }
 
     /// What both sides answer alike; `None`: something else.
-    fn ioctl(&self, command: u32, argument: u64) -> Option<Result<usize>> {
+    fn ioctl(&self, side: Side, command: u32, argument: u64) -> Option<Result<usize>> {
         let answer = |value: i32| api_fs::write_user_int(argument, value).map(|()| 0);
         Some(match command {
+            TIOCEXCL | TIOCNXCL => {
+                self.state.lock().exclusive[side as usize] = command == TIOCEXCL;
+                Ok(0)
+            }
+            TIOCGEXCL => answer(self.state.lock().exclusive[side as usize].into()),
             TIOCGETD => answer(0),
             TIOCSPGRP => UserPtr::<i32>::new(argument).read().and_then(|group| {
                 let new = self.control().with_foreground(group)?;
@@ -270,6 +290,7 @@ fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>
             locked,
             packets: false,
             status: 0,
+            exclusive: [false; 2],
             slaves: 0,
             slave_gone: false,
             master_gone: false,
@@ -392,8 +413,16 @@ impl File for Master {
                 0 => Err(ENOTTY),
                 session => answer(session),
             },
+            // As with a key, but whatever the settings are; the number is the argument.
+            TIOCSIG => match argument as i32 {
+                signal @ (SIGINT | SIGQUIT | SIGTSTP) => {
+                    self.pair.control().signal(signal);
+                    Ok(0)
+                }
+                _ => Err(EINVAL),
+            },
             TCFLSH => self.pair.flush(true, argument),
-            _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
+            _ => self.pair.ioctl(Side::Master, command, argument).unwrap_or(Err(ENOTTY)),
         }
     }
 
@@ -491,10 +520,10 @@ impl File for Slave {
             TIOCSCTTY => self.pair.take_control(),
             _ if changes_settings(command) => {
                 control.check_change()?;
-                self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY))
+                self.pair.ioctl(Side::Slave, command, argument).unwrap_or(Err(ENOTTY))
             }
             TCFLSH => self.pair.flush(false, argument),
-            _ => self.pair.ioctl(command, argument).unwrap_or(Err(ENOTTY)),
+            _ => self.pair.ioctl(Side::Slave, command, argument).unwrap_or(Err(ENOTTY)),
         }
     }
 
@@ -538,6 +567,9 @@ impl Inode for Node {
             let mut state = self.0.state.lock();
             if state.locked || state.master_gone {
                 return Err(EIO);
+            }
+            if state.exclusive[Side::Slave as usize] && !(machine().caller)().administers {
+                return Err(EBUSY);
             }
             state.slaves += 1;
             state.slave_gone = false;

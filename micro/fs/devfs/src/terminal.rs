@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the console and pseudo-terminals answer alike (ioctl_tty(2)).
 
-use crate::line::{Line, TERMIOS_SIZE, Termios};
-use abi::{Result, errno::EINVAL};
+use crate::line::{CLOCAL, Line, TERMIOS_SIZE, Termios};
+use crate::machine;
+use abi::{Result, errno::*};
 use api_user::UserPtr;
 
 pub const TCGETS: u32 = 0x5401;
@@ -39,6 +40,12 @@ pub const TIOCGWINSZ: u32 = 0x5413;
 pub const TIOCSWINSZ: u32 = 0x5414;
 pub const FIONREAD: u32 = 0x541b;
 pub const TIOCGSID: u32 = 0x5429;
+/// Which settings are locked.
+const TIOCGLCKTRMIOS: u32 = 0x5456;
+const TIOCSLCKTRMIOS: u32 = 0x5457;
+/// The line needs no carrier: CLOCAL, by itself.
+const TIOCGSOFTCAR: u32 = 0x5419;
+const TIOCSSOFTCAR: u32 = 0x541a;
 pub const SIGWINCH: i32 = 28;
 
 /// Whether a request changes the settings.
@@ -112,6 +119,26 @@ pub trait Terminal {
                     self.set();
                 })
             }
+            TIOCGLCKTRMIOS => {
+                let raw = self.with_line(|line| line.locked.encode());
+                UserPtr::<u8>::new(argument).write_slice(&raw)
+            }
+            TIOCSLCKTRMIOS if !(machine().caller)().administers => Err(EPERM),
+            TIOCSLCKTRMIOS => {
+                let mut raw = [0; TERMIOS_SIZE];
+                api_user::read_bytes(argument, &mut raw)
+                    .map(|()| self.with_line(|line| line.locked = Termios::decode(&raw)))
+            }
+            TIOCGSOFTCAR => {
+                let is_local = self.with_line(|line| line.termios.control & CLOCAL != 0);
+                UserPtr::<i32>::new(argument).write(is_local.into())
+            }
+            TIOCSSOFTCAR => UserPtr::<i32>::new(argument).read().map(|value| {
+                self.with_line(|line| {
+                    let control = line.termios.control & !CLOCAL | if value != 0 { CLOCAL } else { 0 };
+                    line.set(Termios { control, ..line.termios });
+                });
+            }),
             TIOCGETD => UserPtr::<i32>::new(argument).write(N_TTY),
             TIOCSETD => match UserPtr::<i32>::new(argument).read() {
                 Ok(N_TTY) => Ok(()),

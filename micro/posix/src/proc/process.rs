@@ -3,7 +3,7 @@
 
 use super::descriptors::{Descriptors, Infos};
 use super::{interfaces, memory, net, system, text};
-use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
+use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
 use crate::calls::identity::check_access;
 use crate::calls::scheduling::all_cpus;
 use crate::cpu_time;
@@ -101,6 +101,7 @@ pub const ROWS: &[Row] = &[
     ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
     #[cfg(feature = "fail-nth")]
     FAIL_NTH,
+    ("timerslack_ns", Entry::File { text: timer_slack, store: set_timer_slack, permissions: 0o666 }),
     ("coredump_filter", ignored(|_| Ok(b"00000033\n".to_vec()))),
     ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
     ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
@@ -217,6 +218,25 @@ fn set_comm(key: Key, name: &[u8]) -> Result<()> {
     let n = name.len().min(15);
     padded[..n].copy_from_slice(&name[..n]);
     *thread(key)?.name.lock() = padded;
+    Ok(())
+}
+
+/// The first thread of a process, whose timer slack another thread may see and set that has CAP_SYS_NICE.
+fn with_timer_slack(key: Key) -> Result<Arc<Task>> {
+    let (target, caller) = (thread(key)?, task::current());
+    if target.tid != caller.tid && !caller.credentials().lock().can(CAP_SYS_NICE) {
+        return Err(EPERM);
+    }
+    Ok(target)
+}
+
+fn timer_slack(key: Key) -> Result<Vec<u8>> {
+    text(format!("{}\n", with_timer_slack(key)?.timer_slack.get()))
+}
+
+fn set_timer_slack(key: Key, written: &[u8]) -> Result<()> {
+    let ns = core::str::from_utf8(written).ok().and_then(|t| t.trim_end().parse().ok()).ok_or(EINVAL)?;
+    with_timer_slack(key)?.timer_slack.set(ns);
     Ok(())
 }
 

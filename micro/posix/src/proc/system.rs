@@ -257,6 +257,8 @@ fn meminfo() -> Result<Vec<u8>> {
     let (_, free_pages) = alloc_frames::statistics();
     let total = machine_memory() / 1024;
     let free = free_pages * PAGE_SIZE as u64 / 1024;
+    let heap = api_alloc::statistics();
+    let kib = |bytes: usize| bytes as u64 / 1024;
     let mut out = String::new();
     let lines = [
         ("MemTotal", total),
@@ -272,16 +274,18 @@ fn meminfo() -> Result<Vec<u8>> {
         ("Dirty", 0),
         ("Writeback", 0),
         ("Shmem", 0),
-        ("Slab", 0),
+        ("Slab", kib(heap.total)),
+        ("SReclaimable", kib(heap.total - heap.used)),
+        ("SUnreclaim", kib(heap.used)),
         ("CommitLimit", total),
         ("Committed_AS", total.saturating_sub(free)),
         ("VmallocTotal", 34_359_738_367),
         ("Hugepagesize", 2048),
     ];
-    for (name, kib) in lines {
+    for (name, value) in lines {
         let label = format!("{name}:");
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{label:<15} {kib:>8} kB");
+        let _ = writeln!(out, "{label:<15} {value:>8} kB");
         if name == "VmallocTotal" {
             out.push_str("HugePages_Total:       0\nHugePages_Free:        0\n");
         }
