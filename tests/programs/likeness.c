@@ -585,6 +585,83 @@ static void watches_hear_the_end(void) {
     CHECK(FAILS(read(instance, &byte, 1), EAGAIN) && close(instance) == 0);
 }
 
+/* A column of /proc/net/snmp and its like; -1 if there is none of this name. */
+static long counted(const char *table, const char *protocol, const char *column) {
+    char path[64], titles[8192], values[8192];
+    snprintf(path, sizeof path, "/proc/net/%s", table);
+    FILE *file = fopen(path, "r");
+    CHECK(file);
+    long found = -1;
+    size_t length = strlen(protocol);
+    while (found < 0 && fgets(titles, sizeof titles, file) && fgets(values, sizeof values, file)) {
+        if (strncmp(titles, protocol, length) || titles[length] != ':')
+            continue;
+        CHECK(!strncmp(values, protocol, length) && values[length] == ':');
+        char *of_title, *of_value;
+        char *title = strtok_r(titles, " \n", &of_title), *value = strtok_r(values, " \n", &of_value);
+        while (title && value && strcmp(title, column)) {
+            title = strtok_r(NULL, " \n", &of_title);
+            value = strtok_r(NULL, " \n", &of_value);
+        }
+        CHECK(!title == !value);
+        found = title ? atol(value) : -1;
+    }
+    fclose(file);
+    return found;
+}
+
+/* Others may use the network of a computer at the same time, so that counters are compared from below. */
+static void counters_count(void) {
+    static const struct { const char *protocol, *column; int least; } all[] = {
+        { "Ip", "InReceives", 5 }, { "Ip", "InDelivers", 5 }, { "Ip", "OutRequests", 5 },
+        { "Tcp", "ActiveOpens", 2 }, { "Tcp", "PassiveOpens", 1 }, { "Tcp", "AttemptFails", 1 },
+        { "Tcp", "EstabResets", 1 }, { "Tcp", "InSegs", 5 }, { "Tcp", "OutSegs", 5 }, { "Tcp", "OutRsts", 2 },
+        { "Udp", "InDatagrams", 2 }, { "Udp", "OutDatagrams", 3 }, { "Udp", "NoPorts", 1 },
+        { "Icmp", "OutMsgs", 1 }, { "Icmp", "OutDestUnreachs", 1 }, { "Icmp", "InMsgs", 1 }, { "Icmp", "InDestUnreachs", 1 },
+    };
+    enum { COUNT = sizeof all / sizeof *all };
+    long before[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        before[i] = counted("snmp", all[i].protocol, all[i].column);
+    long octets = counted("netstat", "IpExt", "OutOctets");
+    CHECK(octets >= 0 && counted("snmp", "Tcp", "MaxConn") == -1);
+
+    struct sockaddr_in to = at("127.0.0.1", 0);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listener, (void *)&to, sizeof to) == 0 && listen(listener, 1) == 0);
+    to = name_of(listener);
+    long established = counted("snmp", "Tcp", "CurrEstab");
+    CHECK(connect(client, (void *)&to, sizeof to) == 0);
+    int server = accept(listener, NULL, NULL);
+    CHECK(server >= 0 && write(client, "unread", 6) == 6 && counted("snmp", "Tcp", "CurrEstab") >= established + 2);
+    // What nobody has read is lost with the socket: the peer is told so.
+    struct pollfd there = { server, POLLIN, 0 };
+    CHECK(poll(&there, 1, -1) == 1 && close(server) == 0 && close(listener) == 0);
+    there = (struct pollfd){ client, POLLIN, 0 };
+    CHECK(poll(&there, 1, -1) == 1 && close(client) == 0);
+    client = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(FAILS(connect(client, (void *)&to, sizeof to), ECONNREFUSED) && close(client) == 0);
+
+    int one = socket(AF_INET, SOCK_DGRAM, 0), other = socket(AF_INET, SOCK_DGRAM, 0);
+    to = at("127.0.0.1", 0);
+    CHECK(bind(other, (void *)&to, sizeof to) == 0);
+    to = name_of(other);
+    CHECK(sendto(one, "a", 1, 0, (void *)&to, sizeof to) == 1 && recv(other, &(char){ 0 }, 1, 0) == 1);
+    static char large[65507];
+    CHECK(sendto(one, large, sizeof large, 0, (void *)&to, sizeof to) == sizeof large);
+    CHECK(recv(other, large, sizeof large, 0) == sizeof large && close(other) == 0);
+    CHECK(connect(one, (void *)&to, sizeof to) == 0 && write(one, "b", 1) == 1);
+    CHECK(FAILS(recv(one, large, 1, 0), ECONNREFUSED) && close(one) == 0);
+
+    for (int i = 0; i < COUNT; i++) {
+        long now = counted("snmp", all[i].protocol, all[i].column);
+        if (before[i] < 0 || now < before[i] + all[i].least)
+            printf("%s %s: %ld, then %ld\n", all[i].protocol, all[i].column, before[i], now);
+        CHECK(before[i] >= 0 && now >= before[i] + all[i].least);
+    }
+    CHECK(counted("netstat", "IpExt", "OutOctets") >= octets + (long)sizeof large);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "ambient"))
         return has_ambient();
@@ -602,6 +679,7 @@ int main(int argc, char **argv) {
     mkdir("/tmp", 0777);
     connections_that_fail();
     streams_tell_what_is_left();
+    counters_count();
     ends_of_files();
     pipes_that_fill();
     watches_hear_the_end();

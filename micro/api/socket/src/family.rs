@@ -3,6 +3,7 @@
 
 use super::{Caller, Credentials, Names, Socket, Type};
 use abi::{Result, errno::*};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -31,6 +32,12 @@ pub trait Family: Send + Sync {
     fn interfaces(&self, command: u32, argument: u64) -> Result<usize> {
         let _ = (command, argument);
         Err(ENOTTY)
+    }
+
+    /// A table of /proc/net (proc(5)) that is about the whole stack; `None`: the family has none of this name.
+    fn table(&self, name: &str) -> Option<String> {
+        let _ = name;
+        None
     }
 }
 
@@ -63,6 +70,12 @@ pub(crate) fn interfaces(command: u32, argument: u64) -> Result<usize> {
     let families: Vec<_> = FAMILIES.lock().clone();
     let mut answers = families.iter().map(|family| family.interfaces(command, argument));
     answers.find(|answer| *answer != Err(ENOTTY)).unwrap_or(Err(ENOTTY))
+}
+
+/// The table of this name from the family that has it; `ENOENT` without one.
+pub fn table(name: &str) -> Result<String> {
+    let families: Vec<_> = FAMILIES.lock().clone();
+    families.iter().find_map(|family| family.table(name)).ok_or(ENOENT)
 }
 
 /// socket(2) without the flags.

@@ -26,7 +26,7 @@ mod rights;
 pub mod settings;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
-pub use family::{Family, create, pair, register, register_caller};
+pub use family::{Family, create, pair, register, register_caller, table};
 pub use file::{SocketFile, of_file};
 pub use rights::{RIGHTS_MOST, Right, Rights, register_reclaim};
 

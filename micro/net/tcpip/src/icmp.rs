@@ -45,9 +45,20 @@ pub struct Icmp {
 impl Icmp {
     /// A message came in; an error is returned for the transport it concerns.
     pub fn input(&mut self, ip: &mut Ip, now: u64, header: &Ipv4, bytes: &[u8]) -> Option<Quoted> {
+        let seen = &mut ip.counters.icmp;
+        seen.in_messages += 1;
         if bytes.len() < 8 || !matches!(checksum(bytes), 0 | 0xffff) {
+            seen.in_errors += 1;
             ip.statistics.bad_packets += 1;
             return None;
+        }
+        match bytes[0] {
+            0 => seen.in_echo_replies += 1,
+            3 => seen.in_unreachable += 1,
+            8 => seen.in_echos += 1,
+            11 => seen.in_time_exceeded += 1,
+            12 => seen.in_parameter_problems += 1,
+            _ => {}
         }
         match bytes[0] {
             8 if ip.is_own(header.destination) => {
@@ -76,6 +87,8 @@ impl Icmp {
             tos: header.tos,
             ttl: TTL,
         };
+        ip.counters.icmp.out_messages += 1;
+        ip.counters.icmp.out_echo_replies += 1;
         ip.send_datagram(now, &back, head, None);
     }
 
@@ -110,6 +123,8 @@ impl Icmp {
             tos: 0xc0,
             ttl: TTL,
         };
+        ip.counters.icmp.out_messages += 1;
+        ip.counters.icmp.out_unreachable += 1;
         ip.send_datagram(now, &back, head, None);
     }
 }

@@ -2,6 +2,7 @@
 //! The internet layer's way out: routes, IPv4 and Ethernet headers, checksums and their offload, the queue to the
 //! device, loopback; and the pool of packet buffers.
 
+use crate::counters::Counters;
 use crate::families::LOOPBACK6;
 use crate::hash::Keyed;
 use crate::neighbour::{Neighbours, Resolution};
@@ -108,6 +109,7 @@ pub struct Ip {
     identification: u16,
     unannounced: usize,
     pub statistics: Statistics,
+    pub counters: Counters,
 }
 
 impl Ip {
@@ -123,6 +125,7 @@ impl Ip {
             identification: key_bits(key),
             unannounced: 0,
             statistics: Statistics::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -223,7 +226,9 @@ impl Ip {
 
     /// Sends a packet that fits the MTU or is to be segmented by the device.
     pub fn send(&mut self, now: u64, header: &Header, mut payload: Payload) {
+        self.counters.ip.out_requests += 1;
         let Some(route) = self.route_from(Some(header.source), header.destination) else {
+            self.counters.ip.out_no_routes += 1;
             self.recycle(payload.head);
             return;
         };
@@ -279,7 +284,11 @@ impl Ip {
 
     /// Sends a datagram of any size, in fragments where the MTU asks for it (UDP and ICMP; `head` holds it all).
     pub fn send_datagram(&mut self, now: u64, header: &Header, head: Buffer, checksum: Option<usize>) {
-        let Some(route) = self.route_from(Some(header.source), header.destination) else { return };
+        let Some(route) = self.route_from(Some(header.source), header.destination) else {
+            self.counters.ip.out_requests += 1;
+            self.counters.ip.out_no_routes += 1;
+            return;
+        };
         if head.len() + wire::IPV4 <= route.mtu {
             return self.send(now, header, Payload { head, fragments: Vec::new(), checksum, segment: None });
         }
@@ -296,6 +305,8 @@ impl Ip {
         let room = BUFFER_SIZE - HEADROOM.device - HEADROOM.protocols;
         let most = (route.mtu - wire::IPV4).min(room) & !7;
         let total = head.len();
+        self.counters.ip.out_requests += 1;
+        self.counters.ip.fragmented += 1;
         for (index, piece) in head.bytes().chunks(most).enumerate() {
             let Some(mut buffer) = self.buffer() else { return };
             if !buffer.append(piece) {
@@ -316,6 +327,7 @@ impl Ip {
             };
             let Some(to) = buffer.prepend(wire::IPV4) else { return };
             ip.put(to);
+            self.counters.ip.fragments_created += 1;
             self.hand_to_link(now, route.next_hop, Outgoing::plain(buffer));
         }
         self.recycle(head);

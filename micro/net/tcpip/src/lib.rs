@@ -17,6 +17,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod counters;
 #[cfg(feature = "dhcp")]
 pub mod dhcp;
 pub mod families;

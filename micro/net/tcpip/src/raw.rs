@@ -127,6 +127,11 @@ impl Raw {
         })
     }
 
+    /// Raw sockets, those of echo requests included.
+    pub fn count(&self) -> usize {
+        self.sockets.iter().count()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
@@ -239,7 +244,10 @@ impl Raw {
         message[4..6].copy_from_slice(&number.to_be_bytes());
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
-        transmit(ip, now, header, &message)
+        transmit(ip, now, header, &message)?;
+        ip.counters.icmp.out_messages += 1;
+        ip.counters.icmp.out_echos += 1;
+        Ok(())
     }
 }
 

@@ -35,9 +35,15 @@ pub struct Reassembly {
     /// Oldest first.
     datagrams: VecDeque<Datagram>,
     bytes: usize,
+    failures: u64,
 }
 
 impl Reassembly {
+    /// Datagrams that were given up, and fragments that fit none.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
     /// Takes a fragment's payload; the payload of the whole datagram when it was the last one missing.
     pub fn add(&mut self, now: u64, header: &Ipv4, payload: &[u8]) -> Option<Buffer> {
         while self.datagrams.front().is_some_and(|d| d.expires <= now)
@@ -46,11 +52,13 @@ impl Reassembly {
         {
             let gone = self.datagrams.pop_front()?;
             self.bytes -= gone.bytes;
+            self.failures += 1;
         }
         let end = header.fragment_offset + payload.len();
         // All but the last are multiples of 8 bytes long.
         if end > LARGEST || payload.is_empty() || (header.more_fragments && !payload.len().is_multiple_of(8))
         {
+            self.failures += 1;
             return None;
         }
         let key = (header.source, header.destination, header.protocol, header.id);
@@ -74,6 +82,7 @@ impl Reassembly {
                 let kept = datagram.bytes - if complete.is_ok() { payload.len() } else { 0 };
                 let datagram = self.datagrams.remove(index)?;
                 self.bytes -= kept;
+                self.failures += u64::from(complete.is_err());
                 complete.ok().and_then(|_| datagram.join())
             }
         }

@@ -47,7 +47,7 @@ pub struct Stack {
     pub udp: Udp,
     pub icmp: Icmp,
     pub raw: Raw,
-    reassembly: Reassembly,
+    pub reassembly: Reassembly,
     wakes: Wakes,
     incoming: VecDeque<Incoming>,
     arp_at: Option<u64>,
@@ -171,6 +171,8 @@ impl Stack {
             header.destination[0] & 1 == 1 || self.ip.info.is_some_and(|info| info.mac == header.destination);
         match header.ethertype {
             wire::ETHERTYPE_IPV4 if for_us && is_martian(packet.first.bytes()) => {
+                self.ip.counters.ip.in_receives += 1;
+                self.ip.counters.ip.in_address_errors += 1;
                 self.ip.statistics.bad_packets += 1;
                 self.ip.recycle_packet(packet);
             }
@@ -184,10 +186,12 @@ impl Stack {
     }
 
     fn ipv4(&mut self, now: u64, mut packet: Incoming) {
+        self.ip.counters.ip.in_receives += 1;
         let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
         let header = match Ipv4::parse(packet.first.bytes()) {
             Some(header) if header.total <= there => header,
             _ => {
+                self.ip.counters.ip.in_header_errors += 1;
                 self.ip.statistics.bad_packets += 1;
                 return self.ip.recycle_packet(packet);
             }
@@ -198,14 +202,17 @@ impl Stack {
             || self.ip.is_broadcast(header.destination)
             || header.destination.is_multicast();
         if !wanted {
+            self.ip.counters.ip.in_address_errors += 1;
             return self.ip.recycle_packet(packet);
         }
         cut(&mut packet, header.total);
         if header.more_fragments || header.fragment_offset > 0 {
+            self.ip.counters.ip.reassembly_requests += 1;
             let whole = flat(&packet)
                 .and_then(|all| self.reassembly.add(now, &header, &all.bytes()[header.header..]));
             self.ip.recycle_packet(packet);
             if let Some(first) = whole {
+                self.ip.counters.ip.reassembled += 1;
                 let packet = Incoming { first, more: Vec::new(), checksum_valid: false };
                 self.transport(now, &header, packet, None);
             }
@@ -223,6 +230,7 @@ impl Stack {
     fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, quote: Option<&[u8]>) {
         let taken = !self.raw.is_empty()
             && flat(&packet).is_some_and(|all| self.raw.input(header, all.bytes(), &mut self.wakes));
+        self.ip.counters.ip.in_delivers += 1;
         match header.protocol {
             wire::PROTOCOL_TCP => {
                 if self.ip.is_own(header.destination) {
@@ -250,6 +258,10 @@ impl Stack {
             }
             _ => {
                 self.ip.recycle_packet(packet);
+                if !taken {
+                    self.ip.counters.ip.in_delivers -= 1;
+                    self.ip.counters.ip.in_unknown_protocols += 1;
+                }
                 if let Some(quote) = quote.filter(|_| !taken) {
                     self.icmp.unreachable(&mut self.ip, now, header, 2, quote);
                 }

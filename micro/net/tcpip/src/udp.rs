@@ -400,6 +400,7 @@ impl Udp {
         let room = head.extend(length).ok_or(ENOBUFS)?;
         udp.put(room);
         room[wire::UDP..].copy_from_slice(bytes);
+        ip.counters.udp.out_datagrams += 1;
         ip.send_datagram(now, &header, head, Some(wire::UDP_CHECKSUM));
         Ok(())
     }
@@ -409,6 +410,7 @@ impl Udp {
     pub fn input(&mut self, ip: &mut Ip, header: &Ipv4, mut packet: Incoming, wakes: &mut Wakes) -> bool {
         let Some(udp) = unwrap(header, &mut packet) else {
             ip.statistics.bad_packets += 1;
+            ip.counters.udp.in_errors += 1;
             ip.recycle_packet(packet);
             return true;
         };
@@ -420,6 +422,7 @@ impl Udp {
             return true;
         };
         let Some((first, others)) = targets.split_first() else {
+            ip.counters.udp.no_ports += u64::from(!everybody);
             ip.recycle_packet(packet);
             return everybody;
         };
@@ -494,12 +497,15 @@ impl Udp {
         let is_full = socket.memory + datagram.memory() > socket.receive_buffer.max(4096);
         if is_full || socket.queue.reserve_fallibly(1).is_err() || wakes.reserve_fallibly(1).is_err() {
             socket.drops = socket.drops.wrapping_add(1);
+            ip.counters.udp.in_errors += 1;
+            ip.counters.udp.receive_buffer_errors += 1;
             return ip.recycle_packet(datagram.data);
         }
         datagram.stamp = socket.stamps.then(Timespec::now);
         datagram.drops = socket.drops;
         socket.memory += datagram.memory();
         socket.queue.push_back(datagram);
+        ip.counters.udp.in_datagrams += 1;
         wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
     }
 

@@ -370,7 +370,15 @@ fn a_stream_over_loopback_never_waits_for_a_timer() {
 
 #[test]
 fn datagrams_of_any_size_cross_in_fragments() {
-    datagrams_cross(&World::new(Faults { delay: MS, reorder: 30, ..Faults::default() }, 0, 4));
+    let world = World::new(Faults { delay: MS, reorder: 30, ..Faults::default() }, 0, 4);
+    datagrams_cross(&world);
+    // Three of them are longer than a packet.
+    let sent = world.b.net.look(|stack| stack.ip.counters);
+    let arrived = world.a.net.look(|stack| stack.ip.counters);
+    assert_eq!((sent.ip.fragmented, sent.ip.fragments_created), (3, 2 + 4 + 45));
+    assert_eq!((arrived.ip.reassembly_requests, arrived.ip.reassembled), (2 + 4 + 45, 3));
+    assert_eq!((sent.udp.out_datagrams, arrived.udp.in_datagrams, arrived.udp.no_ports), (6, 6, 0));
+    assert_eq!(sent.ip.out_requests, 6);
 }
 
 #[test]

@@ -106,6 +106,11 @@ pub fn udp6(out: &mut Output) -> Result<()> {
     udp_of(Address::INET6, out)
 }
 
+/// A table about the whole stack; empty in a kernel without one.
+pub fn table(name: &str) -> Result<Vec<u8>> {
+    text(api_socket::table(name).unwrap_or_default())
+}
+
 /// The interfaces' addresses: loopback's. Index 1, length 128, scope host, permanent.
 pub fn interfaces6() -> Result<Vec<u8>> {
     text(String::from("00000000000000000000000000000001 01 80 10 80       lo\n"))

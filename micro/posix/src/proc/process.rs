@@ -122,6 +122,9 @@ pub const ROWS: &[Row] = &[
     ("net/unix", Entry::Lines(|_, out| net::unix(out))),
     ("net/dev", Entry::Text(|_| interfaces::devices())),
     ("net/route", Entry::Text(|_| interfaces::routes())),
+    ("net/snmp", Entry::Text(|_| net::table("snmp"))),
+    ("net/netstat", Entry::Text(|_| net::table("netstat"))),
+    ("net/sockstat", Entry::Text(|_| net::table("sockstat"))),
 ];
 
 /// What a thread shows; the key is its number.

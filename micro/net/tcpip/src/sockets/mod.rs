@@ -18,7 +18,7 @@ mod stream;
 use crate::stack::Net;
 use crate::wire;
 use abi::{Result, errno::*};
-use alloc::sync::Arc;
+use alloc::{string::String, sync::Arc};
 use api_socket::{Credentials, Family, Socket, Type};
 
 pub use datagram::DatagramSocket;
@@ -38,6 +38,10 @@ pub struct Inet(Arc<Net>, Domain);
 impl Family for Inet {
     fn number(&self) -> u16 {
         self.1.number()
+    }
+
+    fn table(&self, name: &str) -> Option<String> {
+        self.0.look(|stack| stack.table(name))
     }
 
     fn create(&self, creator: Credentials, kind: Type, protocol: u32) -> Result<Arc<dyn Socket>> {

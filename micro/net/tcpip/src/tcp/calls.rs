@@ -97,6 +97,7 @@ impl Tcp {
         connection.connecting = true;
         connection.start_sending(above.filter(|a| seq::lt(iss, *a)).unwrap_or(iss), now);
         connection.state = State::SynSent;
+        ip.counters.tcp.active_opens += 1;
         self.mark(id);
         Err(EINPROGRESS)
     }

@@ -218,6 +218,8 @@ pub struct Connection {
 
     /// No socket any more.
     pub orphan: bool,
+    /// The state in which it ended, until that is counted.
+    pub ended: Option<State>,
     /// connect(2) was called and has not said yet that it succeeded.
     pub connecting: bool,
     /// Counted among those that have its local port, with SO_REUSEADDR or without.
@@ -292,6 +294,7 @@ impl Connection {
             data_at: 0,
             deadlines: Deadlines::default(),
             orphan: false,
+            ended: None,
             connecting: false,
             counted: None,
             overdue: false,
@@ -426,6 +429,7 @@ impl Connection {
     /// The connection is over, by an error or by its end.
     pub fn finish(&mut self, error: Option<Errno>) {
         if self.state != State::Closed {
+            self.ended = Some(self.state);
             self.state = State::Closed;
             self.error = self.error.or(error);
             self.deadlines = Deadlines::default();

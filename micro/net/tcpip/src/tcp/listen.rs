@@ -304,6 +304,7 @@ impl Tcp {
         if !waits || retries + 1 >= limit {
             request.sent_at = now;
             let request = *request;
+            ip.counters.tcp.retransmitted += 1;
             self.answer_syn(ip, now, tuple, &request, &settings, false);
         }
     }
@@ -437,6 +438,7 @@ impl Tcp {
             return ip.recycle_packet(packet);
         }
         self.forget_request(tuple);
+        ip.counters.tcp.passive_opens += 1;
         if let Some(listener) = self.listener(request.listener) {
             listener.ready.push_back(id);
             listener.events = listener.events | Events::IN | Events::RDNORM;

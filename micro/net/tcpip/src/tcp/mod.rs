@@ -21,6 +21,7 @@ pub mod time_wait;
 pub mod timers;
 pub mod urgent;
 
+use crate::counters::Ended;
 use crate::families::Families;
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::ip::Ip;
@@ -102,6 +103,8 @@ const RETRY_NS: u64 = 10_000_000;
 
 pub struct Tcp {
     pub sockets: Slab<Entry>,
+    /// Connections that were over before their time.
+    pub ended: Ended,
     connections: Table<Tuple, Id>,
     requests: Table<Tuple, Request>,
     time_wait: Table<Tuple, TimeWait>,
@@ -132,6 +135,7 @@ impl Tcp {
         let key = Keyed::new(secrets.table);
         Tcp {
             sockets: Slab::default(),
+            ended: Ended::default(),
             connections: Table::new(key),
             requests: Table::new(key),
             time_wait: Table::new(key),
@@ -188,6 +192,7 @@ impl Tcp {
 
     /// A TCP segment came in, addressed to us; `packet` begins with the TCP header.
     pub fn input(&mut self, ip: &mut Ip, now: u64, header: &Ipv4, mut packet: Incoming) {
+        ip.counters.tcp.in_segments += 1;
         let length = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
         if !packet.checksum_valid {
             let mut sum = Sum::pseudo(header.source, header.destination, wire::PROTOCOL_TCP, length);
@@ -197,11 +202,13 @@ impl Tcp {
             });
             if !matches!(sum.finish(), 0 | 0xffff) {
                 ip.statistics.bad_packets += 1;
+                ip.counters.tcp.in_errors += 1;
                 return ip.recycle_packet(packet);
             }
         }
         let Some((tcp, header_length)) = Header::parse(packet.first.bytes()) else {
             ip.statistics.bad_packets += 1;
+            ip.counters.tcp.in_errors += 1;
             return ip.recycle_packet(packet);
         };
         packet.first.trim_front(header_length);
@@ -282,6 +289,12 @@ impl Tcp {
     fn release(&mut self, id: Id) {
         let Some(entry) = self.sockets.get(id) else { return };
         let owned = entry.owned;
+        if let Some(state) =
+            self.sockets.get_mut(id).and_then(Entry::connection_mut).and_then(|c| c.ended.take())
+        {
+            self.ended.count(state);
+        }
+        let Some(entry) = self.sockets.get(id) else { return };
         if let Some(connection) = entry.connection()
             && self.connections.get(&connection.tuple) == Some(&id)
         {

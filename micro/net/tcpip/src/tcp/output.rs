@@ -50,6 +50,8 @@ pub fn send_bare(ip: &mut Ip, now: u64, bare: &Bare<'_>) {
         ttl: bare.ttl,
     };
     let payload = Payload { head, fragments: Vec::new(), checksum: Some(wire::TCP_CHECKSUM), segment: None };
+    ip.counters.tcp.out_segments += 1;
+    ip.counters.tcp.out_resets += u64::from(bare.flags.has(Flags::RST));
     ip.send(now, &ip_header, payload);
 }
 
@@ -128,6 +130,7 @@ impl Connection {
             ttl: self.settings.ttl,
         };
         send_bare(ip, now, &bare);
+        ip.counters.tcp.retransmitted += u64::from(self.retries > 0);
         if self.retries == 0 {
             self.timed = Some((self.iss.wrapping_add(1), now));
         }
@@ -342,7 +345,12 @@ impl Connection {
         let segment = (sent > self.mss).then_some((header_length, self.mss as usize));
         let payload = Payload { head, fragments, checksum: Some(wire::TCP_CHECKSUM), segment };
         ip.send(now, &self.ip_header(), payload);
+        // What the device cuts in pieces counts as these.
+        let segments = u64::from(sent.div_ceil(self.mss.max(1)).max(1));
+        ip.counters.tcp.out_segments += segments;
+        let before = self.retransmitted;
         self.note_sent(now, seq, sent, fin);
+        ip.counters.tcp.retransmitted += if self.retransmitted == before { 0 } else { segments };
         sent + u32::from(fin)
     }
 
