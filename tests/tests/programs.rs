@@ -37,6 +37,19 @@ fn volumes_are_read_and_written_with_memory_of_all_kinds() {
 }
 
 #[test]
+fn a_warning_that_a_program_brings_about_again_and_again_does_not_fill_the_log() {
+    if unilith_tests::is_skipped_without_micro("what it asks for is refused by our kernel alone") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "warned.c", &[]);
+    let ran = unilith.program_within(&[&program], PATIENCE).ok().says("asked");
+    let warnings = ran.err.lines().filter(|line| line.contains("ARCH_SET_GS")).count();
+    // Ten in five seconds, and the program may take longer than these.
+    assert!((1..=30).contains(&warnings), "{warnings} warnings in {ran}");
+}
+
+#[test]
 fn signals_are_those_of_linux() {
     passes("signals.c", "all signal tests passed");
 }

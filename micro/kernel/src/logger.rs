@@ -42,9 +42,57 @@ impl Write for Port {
 /// What a line of the log begins with on the status port.
 const WORD: &str = "log ";
 
-struct Logger(SpinLock<Port>);
+/// Warnings of one place in the source that are written in a period, as Linux' printk_ratelimit() has it: what a program brings
+/// about again and again does not fill the host's log.
+const BURST: u32 = 10;
+const PERIOD_NS: u64 = 5_000_000_000;
+/// Places that are remembered; the one that was there longest makes way for another.
+const PLACES: usize = 16;
 
-static LOGGER: Logger = Logger(SpinLock::new(Port::new()));
+/// A place that warned.
+#[derive(Clone, Copy)]
+struct Place {
+    file: Option<&'static str>,
+    line: Option<u32>,
+    began: u64,
+    written: u32,
+    left_out: u32,
+}
+
+struct Limit {
+    places: [Place; PLACES],
+    next: usize,
+}
+
+impl Limit {
+    const fn new() -> Limit {
+        let nowhere = Place { file: None, line: None, began: 0, written: 0, left_out: 0 };
+        Limit { places: [nowhere; PLACES], next: 0 }
+    }
+
+    /// How many were left out before this one; `None`: it is left out as well.
+    fn passes(&mut self, file: Option<&'static str>, line: Option<u32>, now: u64) -> Option<u32> {
+        let known = self.places.iter_mut().find(|p| p.written > 0 && p.line == line && p.file == file);
+        let Some(place) = known else {
+            self.places[self.next] = Place { file, line, began: now, written: 1, left_out: 0 };
+            self.next = (self.next + 1) % PLACES;
+            return Some(0);
+        };
+        if now.saturating_sub(place.began) >= PERIOD_NS {
+            (place.began, place.written) = (now, 0);
+        }
+        if place.written >= BURST {
+            place.left_out = place.left_out.saturating_add(1);
+            return None;
+        }
+        place.written += 1;
+        Some(core::mem::take(&mut place.left_out))
+    }
+}
+
+struct Logger(SpinLock<(Port, Limit)>);
+
+static LOGGER: Logger = Logger(SpinLock::new((Port::new(), Limit::new())));
 
 impl Log for Logger {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -53,8 +101,16 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         // An interrupt handler or a panic inside the logger itself would find it taken: better lost than stuck.
-        let Some(mut port) = self.0.try_lock() else { return };
+        let Some(mut logger) = self.0.try_lock() else { return };
+        let (port, limit) = &mut *logger;
         let now = api_plat::now_ns();
+        let left_out = match record.level() {
+            Level::Warn => match limit.passes(record.file_static(), record.line(), now) {
+                Some(count) => count,
+                None => return,
+            },
+            _ => 0,
+        };
         let (seconds, micros) = (now / 1_000_000_000, now / 1000 % 1_000_000);
         let level = match record.level() {
             Level::Error => "error: ",
@@ -63,6 +119,9 @@ impl Log for Logger {
         };
         // Writing to the buffer cannot fail.
         let _ = write!(port, "{WORD}[{seconds:5}.{micros:06}] {level}{}", record.args());
+        if left_out > 0 {
+            let _ = write!(port, " ({left_out} like this were left out)");
+        }
         port.flush();
         api_plat::status_write(b"\n");
         #[cfg(feature = "overlay")]
