@@ -74,6 +74,10 @@ services:
     secrets: [token, {source: token, target: other}]
     configs: [{source: settings, target: /etc/app.conf}]
     ulimits: {nofile: {soft: 1024, hard: 2048}, memlock: -1}
+    cap_drop: [ALL]
+    cap_add: [CHOWN, NET_BIND_SERVICE]
+    security_opt: ["no-new-privileges:true"]
+    group_add: [tty, 1000]
     stop_grace_period: 1m
     labels: [tier=app]
     extra_hosts: ["db=10.0.0.9"]
@@ -152,6 +156,8 @@ fn a_project_of_usual_shape_is_read_whole() {
     assert_eq!(app.configs[0].target, "/etc/app.conf");
     assert_eq!(app.networks.as_ref().unwrap()[0].aliases, ["api"]);
     assert_eq!((app.ulimit.join(" ").as_str(), app.stop_grace), ("nofile=1024:2048 memlock=-1:-1", Some(60)));
+    let rights = [&app.cap_drop, &app.cap_add, &app.security_opt, &app.group_add].map(|list| list.join(" "));
+    assert_eq!(rights, ["ALL", "CHOWN NET_BIND_SERVICE", "no-new-privileges:true", "tty 1000"]);
     assert_eq!(app.extra_hosts, ["db:10.0.0.9"]);
     assert_eq!(service(&p, "cache").image, "redis");
     assert_eq!(p.networks[1].name.as_deref(), Some("shop-back"));

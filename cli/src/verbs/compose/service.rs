@@ -186,7 +186,16 @@ impl Description<'_> {
         }
         s.tmpfs.iter().for_each(|tmpfs| flag("tmpfs", tmpfs));
         s.extra_hosts.iter().for_each(|host| flag("add-host", host));
-        s.ulimit.iter().for_each(|limit| flag("ulimit", limit));
+        let lists = [
+            ("ulimit", &s.ulimit),
+            ("cap-add", &s.cap_add),
+            ("cap-drop", &s.cap_drop),
+            ("security-opt", &s.security_opt),
+            ("group-add", &s.group_add),
+        ];
+        for (name, values) in lists {
+            values.iter().for_each(|value| flag(name, value));
+        }
         s.dns.iter().for_each(|server| flag("dns", server));
         s.labels.iter().for_each(|(key, value)| flag("label", &format!("{key}={value}")));
         let optional = [
