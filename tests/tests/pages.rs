@@ -17,6 +17,8 @@ fn follow(page: &str) -> String {
         let ran = unilith_tests::finish(&mut unilith.shell(&line), unilith_tests::BUILD_KERNEL);
         assert!(ran.code == Some(0), "{line}: {ran}");
         said.push_str(&ran.out);
+        // A terminal shows both: servers and strace write to standard error.
+        said.push_str(&ran.err);
     }
     said
 }
