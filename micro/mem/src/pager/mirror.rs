@@ -66,6 +66,8 @@ pub(crate) struct Mirror {
     /// Pages that are shown as soon as the space is active for the first time.
     expected: [u64; Written::MOST],
     expects: usize,
+    /// It was never active.
+    is_new: bool,
 }
 
 /// Ranges of a space that is not active, of which the host may show what is no longer true.
@@ -237,12 +239,13 @@ impl Mirror {
         self.is_whole &= is_exact;
     }
 
-    /// What the host process shows was another space's. What is the same in this one stays; the rest goes. Pages that are
-    /// expected come in place of what is there, and so do all when they are about to be shown (`is_replaced`).
+    /// What the host process shows was another space's. What is the same in this one stays, if this one was never shown before;
+    /// the rest goes. A space that comes back, because there are fewer host processes than spaces, begins with nothing: what it
+    /// noted of its view while it was away is about that view, and not about what another one left. Pages that are expected come in place of what is there, and so do all when they are about to be shown (`is_replaced`).
     fn take_over(&mut self, is_replaced: bool) {
         self.is_whole = false;
-        let is_lost = record().runs().is_none();
-        if is_lost {
+        let is_new = core::mem::take(&mut self.is_new);
+        if !is_new || record().runs().is_none() {
             self.hide(LOWEST, USER_END);
             return self.show_expected();
         }
@@ -350,7 +353,16 @@ impl Pager for Mirror {
     fn new() -> Result<Self> {
         let (tables, stale) = (Tables::new()?, Stale::default());
         let expected = [0; Written::MOST];
-        Ok(Mirror { tables, run: Run::NOTHING, gone: (0, 0), is_whole: false, stale, expected, expects: 0 })
+        Ok(Mirror {
+            tables,
+            run: Run::NOTHING,
+            gone: (0, 0),
+            is_whole: false,
+            stale,
+            expected,
+            expects: 0,
+            is_new: true,
+        })
     }
 
     fn expect(&mut self, address: u64) {
