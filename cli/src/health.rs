@@ -33,6 +33,7 @@ const POLL: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub struct Flags {
     /// A command of the image's shell that says whether the program is well: it ends with 0 then
     #[arg(long, value_name = "COMMAND")]

@@ -7,6 +7,7 @@ use rustix::thread::CapabilitySet;
 use unilith_machine::record::Capabilities;
 
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Flags {
     /// Take a capability from the program, or ALL: NET_RAW, CAP_SYS_ADMIN; may repeat
     #[arg(long, value_name = "CAPABILITY")]

@@ -20,6 +20,7 @@ fn strace_follows_a_shell_its_children_and_the_programs_they_become() {
     let script = "/bin/cat /etc/debian_version >/dev/null; kill -USR1 $$; /bin/false";
     let script = format!("trap 'echo got it' USR1; {script}");
     let ran = Unilith::new().program_within(&["debian:strace", "--", "-f", "sh", "-c", &script], SLOW);
+    // strace writes to standard error, as what it follows may.
     let ran = ran.code(1).says("got it");
     let expected = [
         "execve(\"/usr/bin/sh\", [\"sh\", \"-c\", ",
@@ -36,7 +37,7 @@ fn strace_follows_a_shell_its_children_and_the_programs_they_become() {
         "strace: Process ",
         "[pid ",
     ];
-    shows(&ran.out, &expected);
+    shows(&ran.err, &expected);
 }
 
 #[test]
@@ -56,12 +57,12 @@ fn strace_counts_and_filters_calls_and_makes_them_fail() {
     let unilith = Unilith::new();
     let ran = unilith.program_within(&[&words[..], &program].concat(), SLOW).code(1);
     shows(
-        &ran.out,
+        &ran.err,
         &["= -1 EMFILE (Too many open files) (INJECTED)", "cat: /etc/passwd: Too many open files"],
     );
-    assert!(!ran.out.contains("read("), "{ran}");
+    assert!(!ran.err.contains("read("), "{ran}");
     let ran = unilith.program_within(&["debian:strace", "--", "-c", "-f", "true"], SLOW).ok();
-    shows(&ran.out, &["% time", "execve", "total"]);
+    shows(&ran.err, &["% time", "execve", "total"]);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn a_raw_program_that_has_no_kernel_in_it_says_how_to_run_it() {
     let reason = "its kernel must be linked to it: unilith run --static";
     finish(&mut Command::new(&program), PATIENCE).code(78).complains(reason);
     let ran = unilith.program(&["--network", "none", &program]).code(78);
-    assert!(ran.out.contains(reason), "{ran}");
+    assert!(ran.err.contains(reason), "{ran}");
 }
 
 #[test]

@@ -250,5 +250,5 @@ fn sqlite_says_what_debians_own_does_and_keeps_it_on_a_volume() {
     are_the_same(ran.out.as_bytes(), own("own.db").as_bytes(), 280);
     let database = folder.join("linked.db").display().to_string();
     client("sqlite3", &[&database, "pragma integrity_check; select count(*) from t;"]).ok().says("ok\n18000");
-    run(&unilith, &["sqlite", "--", ":memory:", "select missing;"]).code(1).says("no such column");
+    run(&unilith, &["sqlite", "--", ":memory:", "select missing;"]).code(1).complains("no such column");
 }
