@@ -241,7 +241,8 @@ impl Mirror {
 
     /// What the host process shows was another space's. What is the same in this one stays, if this one was never shown before;
     /// the rest goes. A space that comes back, because there are fewer host processes than spaces, begins with nothing: what it
-    /// noted of its view while it was away is about that view, and not about what another one left. Pages that are expected come in place of what is there, and so do all when they are about to be shown (`is_replaced`).
+    /// noted of its view while it was away is about that view, and not about what another one left. Pages that are expected come
+    /// in place of what is there, and so do all when they are about to be shown (`is_replaced`).
     fn take_over(&mut self, is_replaced: bool) {
         self.is_whole = false;
         let is_new = core::mem::take(&mut self.is_new);

@@ -87,6 +87,10 @@ impl Ended {
     }
 }
 
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 /// A line of names and one of values, as Linux has them.
 fn lines(out: &mut String, protocol: &str, columns: &[(&str, i64)]) {
     for is_title in [true, false] {
@@ -120,7 +124,6 @@ impl Stack {
 
     fn snmp(&self) -> String {
         let Counters { ip, tcp, udp, icmp } = self.ip.counters;
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let mut out = String::new();
         lines(
             &mut out,
@@ -199,7 +202,6 @@ impl Stack {
 
     fn netstat(&self) -> String {
         let seen = &self.ip.statistics;
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let mut out = String::new();
         lines(
             &mut out,
