@@ -44,6 +44,32 @@ pub fn volume(text: &str, base: &Path) -> Result<Mount> {
     Ok(Mount { host, guest: guest.to_string(), read_only })
 }
 
+/// A volume over the directory in which the image has its program leaves nothing to run, unless it brings one itself.
+pub fn check_program(volumes: &[Mount], program: &str) -> Result<()> {
+    let over = |v: &&Mount| v.host.is_dir() && Path::new(program).starts_with(&v.guest);
+    let Some(volume) = volumes.iter().filter(over).max_by_key(|v| v.guest.len()) else { return Ok(()) };
+    let Ok(rest) = Path::new(program).strip_prefix(&volume.guest) else { return Ok(()) };
+    let mut place = volume.host.clone();
+    for name in rest {
+        place.push(name);
+        match place.symlink_metadata() {
+            // Where it leads to is known in the machine alone.
+            Ok(metadata) if metadata.is_symlink() => return Ok(()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Fault::new(format!(
+                    "-v {}:{}: the program is {program} in the image, which the volume would hide, and {} does not exist; choose \
+                     another place for the volume",
+                    volume.host.display(),
+                    volume.guest,
+                    place.display(),
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// What a `--mount` asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Mounted {
@@ -162,6 +188,17 @@ mod tests {
             assert!(error.contains(&format!("-v {text}")) && error.contains(says), "{error}");
         }
         assert!(volume("/proc:/data:ro", here).unwrap().read_only);
+    }
+
+    #[test]
+    fn a_volume_that_hides_the_program_is_named() {
+        let folder = std::env::temp_dir();
+        let over = |guest: &str| [Mount { host: folder.clone(), guest: guest.into(), read_only: false }];
+        let error = check_program(&over("/app"), "/app/no-such-program").unwrap_err().message;
+        assert!(error.contains("hide") && error.contains("/app/no-such-program"), "{error}");
+        assert!(check_program(&over("/data"), "/app/no-such-program").is_ok());
+        let both = [over("/app"), [Mount { host: "/usr".into(), guest: "/app/usr".into(), read_only: true }]];
+        assert!(check_program(both.as_flattened(), "/app/usr/bin/env").is_ok());
     }
 
     #[test]

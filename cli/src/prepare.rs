@@ -297,6 +297,9 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     if let Some(project) = image.config.manifest.as_ref().filter(|_| program.name.is_none()) {
         add_project(project, &mut publish, &mut volumes)?;
     }
+    if let Some(program) = image.config.args.first() {
+        mounts::check_program(&volumes, program)?;
+    }
     if flags.publish_all {
         for port in offer(&image, &publish) {
             publish.push(Publish { address: Ipv4Addr::UNSPECIFIED.into(), host: 0, ..port });

@@ -9,7 +9,7 @@ use crate::{
     debian::Unpacked,
     elf,
     error::Result,
-    libraries,
+    host, libraries,
     request::Base,
     tree::{Kind, Meta, Tree},
 };
@@ -80,7 +80,9 @@ const EXCEPT: [&str; 5] = ["libc.so", "libsystemd.so", "libp11-kit.so", "libpthr
 const TLS: [&str; 4] = ["libssl.so", "libgnutls.so", "libnss3.so", "libmbedtls.so"];
 
 /// Where certificates are looked for by programs that bring their own TLS.
-const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const CERTIFICATES_FOLDER: &str = "/etc/ssl/certs";
+/// All of them in one file.
+pub(crate) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The parts of the base system that an image gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,19 +118,34 @@ impl Parts {
             }
             let Ok(parsed) = elf::parse(&bytes, "") else { continue };
             parts.tools |= parsed.imports.iter().any(|i| STARTS_OTHERS.contains(&i.as_str()));
-            parts.certificates |= parsed.needed.iter().any(|n| TLS.iter().any(|t| n.starts_with(t)));
+            parts.certificates |= speaks_tls(&parsed, &bytes, library);
             if parsed.needed.is_empty() && !library {
                 // Nothing is imported by a static program; its strings tell.
                 parts.tools |= holds(&bytes, b"/bin/sh");
-                parts.certificates |= holds(&bytes, CERTIFICATES.as_bytes());
             }
         }
         Ok(parts)
     }
 }
 
+/// A library of TLS is needed, or the program brings one and names the place of certificates.
+fn speaks_tls(parsed: &elf::Elf, bytes: &[u8], is_library: bool) -> bool {
+    parsed.needed.iter().any(|n| TLS.iter().any(|t| n.starts_with(t)))
+        || !is_library && holds(bytes, CERTIFICATES_FOLDER.as_bytes())
+}
+
 fn holds(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|w| w == text)
+    memchr::memmem::find(bytes, text).is_some()
+}
+
+/// Gives a program of this host the host's certificates, as it gets its libraries.
+pub(crate) fn host_certificates(tree: &mut Tree, parsed: &elf::Elf, bytes: &[u8]) -> Result<()> {
+    let file = Path::new(CERTIFICATES);
+    if tree.walk(file, true).is_some() || !file.is_file() || !speaks_tls(parsed, bytes, false) {
+        return Ok(());
+    }
+    host::take_file(file, file, tree)?;
+    certificate_links(tree)
 }
 
 /// Lays the chosen parts of an unpacked base system under a tree; returns the programs that came with it.
@@ -224,8 +241,16 @@ pub(crate) fn certificates(tree: &mut Tree, source: &Tree) -> Result<()> {
         return Ok(());
     }
     tree.put_bytes(Path::new(CERTIFICATES), bundle, Meta::FILE)?;
-    for (path, target) in [("/usr/lib/ssl/certs", "/etc/ssl/certs"), ("/usr/lib/ssl/cert.pem", CERTIFICATES)]
-    {
+    certificate_links(tree)
+}
+
+/// Debian's OpenSSL looks below /usr/lib/ssl, BoringSSL and LibreSSL for one file in /etc/ssl.
+fn certificate_links(tree: &mut Tree) -> Result<()> {
+    for (path, target) in [
+        ("/usr/lib/ssl/certs", CERTIFICATES_FOLDER),
+        ("/usr/lib/ssl/cert.pem", CERTIFICATES),
+        ("/etc/ssl/cert.pem", CERTIFICATES),
+    ] {
         if tree.walk(Path::new(path), false).is_none() {
             tree.put_link(Path::new(path), target)?;
         }

@@ -305,8 +305,9 @@ impl Sources<'_> {
             Reference::Directory(path) => {
                 let real = fs::canonicalize(path).map_err(|e| ImageError::io("read", path, &e))?;
                 add(real.as_os_str().as_encoded_bytes());
-                // Programs of it may take this machine's libraries.
-                for known in ["/etc/ld.so.cache", "/usr/lib/x86_64-linux-gnu"] {
+                add(format!("{:?}", self.extent(project).base).as_bytes());
+                // Programs of it may take this machine's libraries and certificates.
+                for known in ["/etc/ld.so.cache", "/usr/lib/x86_64-linux-gnu", base::CERTIFICATES] {
                     add(&fs::metadata(known).map_or(Vec::new(), |m| stamp(&m)));
                 }
                 if !stamps(&real, &mut add)? {
@@ -354,8 +355,8 @@ impl Sources<'_> {
     fn load(&self, reference: &Reference, tree: &mut Tree, chosen: bool, extent: Extent) -> Result<Facts> {
         match reference {
             Reference::Debian(packages) => self.debian(packages, tree, chosen, extent),
-            Reference::Elf(path) => elf_file(path, tree),
-            Reference::Directory(path) => directory(path, tree),
+            Reference::Elf(path) => elf_file(path, extent.base, tree),
+            Reference::Directory(path) => directory(path, extent.base, tree),
             Reference::Oci(path) => oci(path, self.progress, tree),
             Reference::Registry(name) => {
                 let image = self.stored(name)?;

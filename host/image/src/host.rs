@@ -2,12 +2,13 @@
 //! Files, directories and programs of this machine, taken into a tree.
 
 use crate::{
-    debian, elf,
+    base, debian, elf,
     error::{ImageError, Result, fail},
     etc,
     facts::{Facts, Words},
     gather::canonical,
     libraries::{self, Host},
+    request::Base,
     tree::{Content, FIXED_TIME, Kind, Meta, Tree},
 };
 use std::{
@@ -141,7 +142,7 @@ fn take_below(folder: &Path, path: &Path, tree: &mut Tree, taking: &mut Taking) 
     Ok(())
 }
 
-pub(crate) fn directory(folder: &Path, tree: &mut Tree) -> Result<Facts> {
+pub(crate) fn directory(folder: &Path, extent: Base, tree: &mut Tree) -> Result<Facts> {
     if !folder.is_dir() {
         fail!(NotFound, "{}: no such directory", folder.display());
     }
@@ -169,6 +170,9 @@ pub(crate) fn directory(folder: &Path, tree: &mut Tree) -> Result<Facts> {
                 if !needed.real.starts_with(folder) {
                     put_library(&needed, &needed.path, tree)?;
                 }
+            }
+            if extent != Base::None {
+                base::host_certificates(tree, &parsed, &bytes)?;
             }
         }
     }
@@ -208,7 +212,7 @@ fn put_library(needed: &libraries::Needed, path: &Path, tree: &mut Tree) -> Resu
 
 /// One program of this machine. It and libraries that are found relative to it go below /app, the others to their
 /// own paths.
-pub(crate) fn elf_file(path: &Path, tree: &mut Tree) -> Result<Facts> {
+pub(crate) fn elf_file(path: &Path, extent: Base, tree: &mut Tree) -> Result<Facts> {
     let name = path.display().to_string();
     if path.is_dir() {
         fail!(NotRunnable, "{name}: a directory; write dir:{name}");
@@ -231,6 +235,9 @@ pub(crate) fn elf_file(path: &Path, tree: &mut Tree) -> Result<Facts> {
     }
     let short = path.file_name().map_or("program".into(), |n| n.to_string_lossy().into_owned());
     let place = app(&above(&real)).join(&short);
+    if extent != Base::None {
+        base::host_certificates(tree, &program, &bytes)?;
+    }
     tree.put_bytes(&place, bytes, Meta::PROGRAM)?;
     etc::complete(tree, true)?;
     Ok(Facts {

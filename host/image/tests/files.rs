@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use unilith_image::{
-    Cache, Catalogue, ErrorKind, Image, ImageError, Linked, Quiet, Reference, Request, gather,
+    Base, Cache, Catalogue, ErrorKind, Image, ImageError, Linked, Quiet, Reference, Request, gather,
 };
 
 fn run(reference: &str, words: &[&str]) -> Result<Image, ImageError> {
@@ -46,6 +46,26 @@ fn a_program_comes_with_its_libraries_and_always_the_same() {
     assert_eq!((first.config.cwd.as_str(), first.config.uid, first.config.stop_signal), ("/", 0, 15));
     assert_eq!(first.name, "prog");
     assert_eq!(run(path.to_str().unwrap(), &[]).unwrap().digest, first.digest);
+}
+
+#[test]
+fn a_program_that_speaks_tls_comes_with_the_certificates_of_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prog");
+    // No name of a file of the archive is in it.
+    let program = fs::read("/usr/bin/true").unwrap();
+    put(&path, &[&program[..], b"/etc/ssl/certs/"].concat(), 0o755);
+    let has = |base: Base| {
+        let catalogue = Catalogue::open("/nonexistent");
+        let reference = Reference::parse(path.to_str().unwrap(), &catalogue).unwrap();
+        let request = Request { base: Some(base), ..Request::new(reference, catalogue) };
+        let image = gather(&request, &Cache::new(folder.path().join("cache")), &Quiet).unwrap();
+        let archive = fs::read(&image.root).unwrap();
+        ["etc/ssl/certs/ca-certificates.crt\0", "etc/ssl/cert.pem\0"]
+            .map(|name| archive.windows(name.len()).any(|w| w == name.as_bytes()))
+    };
+    let here = Path::new("/etc/ssl/certs/ca-certificates.crt").is_file();
+    assert_eq!((has(Base::Auto), has(Base::None)), ([here; 2], [false; 2]));
 }
 
 #[test]

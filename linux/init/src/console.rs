@@ -4,7 +4,7 @@
 //! The program does not get the console itself: as plain streams (`isatty` is false) it has two pipes, and with `stderr=own` a
 //! third, with `tty=1` a pseudo-terminal. So a break on the console, which asks the machine to stop, reaches init in either case.
 
-use api_boot::{InputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
+use api_boot::{InputDecoder, Stream, encode_output, encoded_output_size};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{Mode, OFlags, fchmod, fcntl_setfl},
@@ -212,7 +212,7 @@ fn pass_on(from: &Mutex<Output>) -> bool {
 /// A console that takes no bytes loses them, as a serial port does.
 fn show(marks: bool, stream: Stream, bytes: &[u8]) {
     let mut room = [0; encoded_output_size(PIECE)];
-    let sent = match marks && (stream == Stream::Error || !is_plain_output(bytes)) {
+    let sent = match marks {
         true => encode_output(stream, bytes, &mut room),
         false => bytes,
     };

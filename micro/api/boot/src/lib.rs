@@ -69,7 +69,7 @@ mod output;
 mod port;
 
 pub use input::{INPUT_END, Input, InputDecoder, encode_input};
-pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
+pub use output::{OutputDecoder, Stream, encode_output, encoded_output_size};
 pub use port::{PortDecoder, STATUS_BEGIN, STATUS_END, encode_port};
 
 /// The I/O port of the status line (QEMU `isa-debugcon,iobase=0xe9`).

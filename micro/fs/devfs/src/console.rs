@@ -12,7 +12,7 @@ use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_boot::{Input, InputDecoder, Stream, encode_output, encoded_output_size, is_plain_output};
+use api_boot::{Input, InputDecoder, Stream, encode_output, encoded_output_size};
 use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
@@ -191,7 +191,7 @@ fn write(stream: Stream, from: &mut Source<'_>) -> Result<usize> {
 /// Writes a chunk to the console, marked where that is wanted. Mark and bytes go in one piece, so that nothing comes between.
 fn show(machine: &Machine, stream: Stream, chunk: &[u8]) {
     let marks = machine.own_error && !machine.is_terminal;
-    if !marks || (stream == Stream::Output && is_plain_output(chunk)) {
+    if !marks {
         return (machine.write)(chunk);
     }
     let mut room = [0; encoded_output_size(CHUNK)];

@@ -102,13 +102,15 @@ fn lines(out: &mut String, protocol: &str, columns: &[(&str, i64)]) {
     }
 }
 
-/// Numbers of all sockets.
+/// Numbers of TCP's sockets.
 #[derive(Default)]
-struct Sockets {
+pub(crate) struct Sockets {
+    pub(crate) listeners: i64,
     in_use: i64,
     orphans: i64,
     all: i64,
-    established: i64,
+    /// Of ESTABLISHED and CLOSE-WAIT, as tcpCurrEstab (RFC 4022).
+    pub(crate) established: i64,
 }
 
 impl Stack {
@@ -214,12 +216,15 @@ impl Stack {
         out
     }
 
-    fn tcp_sockets(&self) -> Sockets {
+    pub(crate) fn tcp_sockets(&self) -> Sockets {
         let mut count = Sockets::default();
         for (_, entry) in self.tcp.sockets.iter() {
             count.all += 1;
             match &entry.kind {
-                Kind::Listener(_) => count.in_use += 1,
+                Kind::Listener(_) => {
+                    count.listeners += 1;
+                    count.in_use += 1;
+                }
                 Kind::Connection(connection) => {
                     count.in_use += i64::from(connection.state != State::Closed);
                     count.orphans += i64::from(connection.orphan);

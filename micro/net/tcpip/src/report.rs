@@ -73,14 +73,7 @@ impl Stack {
     /// Counters since boot, and of what there is now.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let ip = &self.ip.statistics;
-        let (mut listening, mut established) = (0, 0);
-        for (_, entry) in self.tcp.sockets.iter() {
-            match &entry.kind {
-                Kind::Listener(_) => listening += 1,
-                Kind::Connection(connection) if connection.state == State::Established => established += 1,
-                Kind::Connection(_) => {}
-            }
-        }
+        let tcp = self.tcp_sockets();
         let udp_drops = self.udp.sockets.iter().map(|(_, socket)| u64::from(socket.drops)).sum();
         alloc::vec![
             ("received_packets", ip.received_packets),
@@ -90,8 +83,8 @@ impl Stack {
             ("dropped_sending", ip.send_drops),
             ("bad_packets", ip.bad_packets),
             ("udp_dropped_receiving", udp_drops),
-            ("tcp_listening", listening),
-            ("tcp_established", established),
+            ("tcp_listening", tcp.listeners as u64),
+            ("tcp_established", tcp.established as u64),
             ("tcp_time_wait", self.tcp.time_wait_count() as u64),
             ("tcp_half_open", self.tcp.request_count() as u64),
         ]
