@@ -171,8 +171,19 @@ impl File for NineFile {
             return Ok(pages);
         }
         let pages = NinePages::new(self.node.clone(), fid.clone(), self.size()?);
-        *self.node.pages.lock() = Arc::downgrade(&pages);
-        Ok(pages)
+        let first = {
+            let mut known = self.node.pages.lock();
+            match known.upgrade() {
+                // Another thread mapped the file while this one waited for its size: all mappings show the same pages.
+                Some(first) => first,
+                None => {
+                    *known = Arc::downgrade(&pages);
+                    return Ok(pages);
+                }
+            }
+        };
+        first.also(fid);
+        Ok(first)
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {

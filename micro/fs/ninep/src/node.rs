@@ -62,10 +62,7 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
     let fid = Arc::new(fid);
     let known = client.nodes.lock().get(&qid.path).and_then(Weak::upgrade);
     if let Some(known) = known {
-        // This name is known to exist; the one the old handle came by may be gone.
-        let old = core::mem::replace(&mut *known.fid.lock(), fid);
-        drop(old);
-        return Ok(known);
+        return Ok(known.found_by(fid));
     }
     let stat = get_attr(client, &fid)?;
     let node = Arc::new_cyclic(|this| Node {
@@ -73,14 +70,24 @@ fn node(client: &Arc<Client>, fid: Fid, qid: Qid) -> Result<Arc<Node>> {
         client: client.clone(),
         path: qid.path,
         kind: stat.kind,
-        fid: SpinLock::new(fid),
+        fid: SpinLock::new(fid.clone()),
         listing: SpinLock::new(None),
         last: SpinLock::new(Some(stat)),
         open_files: AtomicUsize::new(0),
         pages: SpinLock::new(Weak::new()),
     });
-    client.nodes.lock().insert(qid.path, Arc::downgrade(&node));
-    Ok(node)
+    let first = {
+        let mut nodes = client.nodes.lock();
+        match nodes.get(&qid.path).and_then(Weak::upgrade) {
+            // Another thread found the file while this one waited for the server: locks, pages and names are one inode's.
+            Some(first) => first,
+            None => {
+                nodes.insert(qid.path, Arc::downgrade(&node));
+                return Ok(node);
+            }
+        }
+    };
+    Ok(first.found_by(fid))
 }
 
 fn get_attr(client: &Client, fid: &Fid) -> Result<Stat> {
@@ -112,6 +119,13 @@ fn time(r: &mut Reply<'_>) -> Result<Timespec> {
 impl Node {
     pub fn client(&self) -> &Arc<Client> {
         &self.client
+    }
+
+    /// The name by which this handle came is known to exist; the one by which the old handle came may be gone.
+    fn found_by(self: Arc<Node>, fid: Arc<Fid>) -> Arc<Node> {
+        let old = core::mem::replace(&mut *self.fid.lock(), fid);
+        drop(old);
+        self
     }
 
     pub fn fid(&self) -> Arc<Fid> {

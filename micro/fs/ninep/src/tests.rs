@@ -90,7 +90,22 @@ fn data_goes_to_and_from_the_programs_memory_without_a_copy_where_it_can() {
 struct Tagged {
     server: Arc<Server>,
     flying: SpinLock<Vec<u16>>,
-    meanwhile: SpinLock<Option<Box<dyn FnOnce() + Send>>>,
+    /// Happens while the next request of that type is in flight, or while the next of any type is.
+    meanwhile: SpinLock<Option<(Option<u8>, Box<dyn FnOnce() + Send>)>>,
+}
+
+impl Tagged {
+    fn new() -> Arc<Tagged> {
+        Arc::new(Tagged {
+            server: Server::new(),
+            flying: SpinLock::default(),
+            meanwhile: SpinLock::new(None),
+        })
+    }
+
+    fn meanwhile(&self, kind: Option<u8>, happens: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock() = Some((kind, Box::new(happens)));
+    }
 }
 
 impl Transport for Tagged {
@@ -99,8 +114,8 @@ impl Transport for Tagged {
         let is_new = !self.flying.lock().contains(&tag);
         assert!(is_new, "two requests with the tag {tag}");
         self.flying.lock().push(tag);
-        let meanwhile = self.meanwhile.lock().take();
-        meanwhile.into_iter().for_each(|happens| happens());
+        let meanwhile = self.meanwhile.lock().take_if(|(kind, _)| kind.is_none_or(|kind| kind == request[4]));
+        meanwhile.into_iter().for_each(|(_, happens)| happens());
         let answer = self.server.call(request, reply);
         self.flying.lock().retain(|other| *other != tag);
         answer
@@ -114,13 +129,12 @@ impl Transport for Tagged {
 /// Replies are told apart by tags. Whoever waits for long must not be given another's, though there are 65,535 of them alone.
 #[test]
 fn a_tag_is_given_out_again_only_when_its_request_was_answered() {
-    let flying = SpinLock::new(Vec::new());
-    let server = Arc::new(Tagged { server: Server::new(), flying, meanwhile: SpinLock::new(None) });
+    let server = Tagged::new();
     let root = attach(server.clone(), 9).unwrap();
     let file = open(&make(&root, "f"));
     let others = root.clone();
     let many = move || (0..70_000).for_each(|_| assert_eq!(others.lookup(b"none").err(), Some(ENOENT)));
-    *server.meanwhile.lock() = Some(Box::new(many));
+    server.meanwhile(None, many);
     write(&file, 0, b"kept");
     assert!(server.meanwhile.lock().is_none() && server.flying.lock().is_empty());
     assert_eq!(read(&file, 0, 10), b"kept");
@@ -130,8 +144,7 @@ fn a_tag_is_given_out_again_only_when_its_request_was_answered() {
 /// gives it another handle.
 #[test]
 fn a_request_keeps_the_handles_that_it_names() {
-    let flying = SpinLock::new(Vec::new());
-    let server = Arc::new(Tagged { server: Server::new(), flying, meanwhile: SpinLock::new(None) });
+    let server = Tagged::new();
     let root = attach(server.clone(), 9).unwrap();
     root.create(b"dir", FileType::Directory, 0o755, (0, 0), 0).unwrap();
     let dir = root.lookup(b"dir").unwrap();
@@ -149,13 +162,37 @@ fn a_request_keeps_the_handles_that_it_names() {
         drop(make(&root, "other"));
         root.unlink(b"other", false).unwrap();
         let others = root.clone();
-        *server.meanwhile.lock() = Some(Box::new(move || {
+        server.meanwhile(None, move || {
             others.lookup(b"dir").unwrap();
             others.stat().unwrap();
-        }));
+        });
         call(&dir);
         assert!(server.meanwhile.lock().is_none());
     }
+}
+
+/// Two threads may look for a name, or map a file, while nothing is known of it.
+#[test]
+fn a_file_is_one_inode_with_one_set_of_pages_whoever_finds_it_first() {
+    let server = Tagged::new();
+    let root = attach(server.clone(), 9).unwrap();
+    make(&server.server.root, "f");
+    let find = |root: Arc<dyn Inode>, found: Arc<SpinLock<Option<Arc<dyn Inode>>>>| {
+        move || *found.lock() = Some(root.lookup(b"f").unwrap())
+    };
+    let other = Arc::new(SpinLock::new(None));
+    server.meanwhile(Some(crate::wire::kind::GETATTR), find(root.clone(), other.clone()));
+    let one = root.lookup(b"f").unwrap();
+    let other = other.lock().take().unwrap();
+    assert!(Arc::ptr_eq(&one, &other));
+    let (one, other) = (open(&one), open(&other));
+    let pages = Arc::new(SpinLock::new(None));
+    let mapped = pages.clone();
+    server.meanwhile(Some(crate::wire::kind::GETATTR), move || {
+        *mapped.lock() = Some(other.page_source().unwrap())
+    });
+    let mine = one.page_source().unwrap();
+    assert!(Arc::ptr_eq(&mine, pages.lock().as_ref().unwrap()));
 }
 
 #[test]
