@@ -19,7 +19,7 @@ use std::{
 };
 
 /// All packages of the base system, fetched once for all images.
-pub(crate) const PACKAGES: [&str; 20] = [
+pub(crate) const PACKAGES: [&str; 21] = [
     "base-files",
     "bash",
     "ca-certificates",
@@ -32,6 +32,7 @@ pub(crate) const PACKAGES: [&str; 20] = [
     "gzip",
     "hostname",
     "libc-bin",
+    "libstdc++6",
     "mawk",
     "ncurses-base",
     "netbase",
@@ -46,7 +47,7 @@ pub(crate) const PACKAGES: [&str; 20] = [
 const DATA: [&str; 4] = ["base-files", "libc-bin", "ncurses-base", "netbase"];
 
 /// Programs of them that only manage a whole system.
-const MANAGE: [&str; 8] = [
+const MANAGE: [&str; 10] = [
     "/sbin/ldconfig",
     "/usr/bin/localedef",
     "/usr/sbin/iconvconfig",
@@ -55,6 +56,8 @@ const MANAGE: [&str; 8] = [
     "/usr/bin/c_rehash",
     "/usr/share/common-licenses",
     "/usr/share/base-files",
+    "/usr/share/gcc",
+    "/usr/share/gdb",
 ];
 
 /// Functions by which a program starts another one.
@@ -159,7 +162,7 @@ pub(crate) fn lay(
     let mut wanted: Vec<PathBuf> = Vec::new();
     for (package, files) in &unpacked.files {
         let package = package.as_str();
-        // Libraries come with the programs that need them.
+        // Libraries come with the programs that need them; C++'s is apt's, so that modules of interpreters may lean on it.
         if !PACKAGES.contains(&package) || package == "ca-certificates" {
             continue;
         }
