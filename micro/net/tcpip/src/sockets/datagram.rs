@@ -228,7 +228,8 @@ impl Socket for DatagramSocket {
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let before = self.with(|s| Ok(s.families))?;
-        let (address, families) = self.domain.bindable(&self.net, address, before)?;
+        let anywhere = self.kept.lock().binds_anywhere() || self.ipv6.lock().binds_anywhere();
+        let (address, families) = self.domain.bindable(&self.net, address, before, anywhere)?;
         self.net.look(|s| {
             s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.udp.bind(self.id, address);

@@ -91,15 +91,17 @@ impl Domain {
         Ok(SocketAddrV4::new(ip, v6.port))
     }
 
-    /// The address for bind(2): ours, any, or a group's; and what the socket stands for with it.
+    /// The address for bind(2): ours, any, or a group's; `anywhere` (IP_FREEBIND) every one of IPv4. And what the socket stands
+    /// for with it.
     pub fn bindable(
         self,
         net: &Net,
         address: &Address,
         families: Families,
+        anywhere: bool,
     ) -> Result<(SocketAddrV4, Families)> {
         match self {
-            Domain::V4 => Ok((bindable_v4(net, address)?, Families::V4)),
+            Domain::V4 => Ok((bindable_v4(net, address, anywhere)?, Families::V4)),
             Domain::V6 => {
                 let v6 = address.as_v6()?;
                 let (ip, families) = match meaning(&v6) {
@@ -110,7 +112,7 @@ impl Domain {
                     Meaning::Unscoped => return Err(EINVAL),
                     Meaning::Elsewhere => return Err(EADDRNOTAVAIL),
                 };
-                let ours = families.v6 || is_ours(net, ip);
+                let ours = families.v6 || anywhere && ip != LOOPBACK6 || is_ours(net, ip);
                 if ours { Ok((SocketAddrV4::new(ip, v6.port), families)) } else { Err(EADDRNOTAVAIL) }
             }
         }
@@ -122,7 +124,7 @@ fn is_ours(net: &Net, ip: Ipv4Addr) -> bool {
     ip != LOOPBACK6 && (ip.is_unspecified() || ip.is_multicast() || here(ip))
 }
 
-fn bindable_v4(net: &Net, address: &Address) -> Result<SocketAddrV4> {
+fn bindable_v4(net: &Net, address: &Address, anywhere: bool) -> Result<SocketAddrV4> {
     // Linux accepts AF_UNSPEC with the any address, for old programs' sake.
     let v4 = match address.family() {
         Some(Address::UNSPEC) if address.bytes().len() >= 16 && address.rest()[2..6] == [0; 4] => {
@@ -134,5 +136,5 @@ fn bindable_v4(net: &Net, address: &Address) -> Result<SocketAddrV4> {
         _ => address.as_v4()?,
     };
     let v4 = to_core(v4);
-    if is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
+    if anywhere && *v4.ip() != LOOPBACK6 || is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
 }

@@ -77,6 +77,11 @@ impl Options {
         Ok(self.set.iter().find(|(other, _)| *other == name).map_or(known.1, |(_, value)| *value))
     }
 
+    /// IPV6_FREEBIND or IPV6_TRANSPARENT: bind(2) takes IPv4-mapped addresses that are not this machine's.
+    pub fn binds_anywhere(&self) -> bool {
+        self.wants(IPV6_FREEBIND) || self.wants(IPV6_TRANSPARENT)
+    }
+
     /// Whether recvmsg(2) is to say it.
     pub fn wants(&self, name: u32) -> bool {
         self.set.iter().any(|(other, value)| *other == name && *value != 0)

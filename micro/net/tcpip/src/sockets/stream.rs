@@ -205,7 +205,8 @@ impl Socket for StreamSocket {
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let before = self.families();
-        let (address, families) = self.domain.bindable(&self.net, address, before)?;
+        let anywhere = self.kept.lock().binds_anywhere() || self.ipv6.lock().binds_anywhere();
+        let (address, families) = self.domain.bindable(&self.net, address, before, anywhere)?;
         self.net.look(|s| {
             s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.tcp.bind(self.id, address);
