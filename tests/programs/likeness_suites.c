@@ -39,6 +39,39 @@ static void addresses_of_others_can_be_bound_with_freebind(void) {
     }
 }
 
+// IPV6_ADDRFORM: a socket of IPv6 that is connected to an address of IPv4 becomes one of IPv4.
+static void sockets_of_ipv6_become_sockets_of_ipv4(void) {
+    static const int types[] = { SOCK_STREAM, SOCK_DGRAM };
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in6 mapped = { .sin6_family = AF_INET6 }, shown;
+        socklen_t length = sizeof address;
+        int server = socket(AF_INET, types[i], 0), s = socket(AF_INET6, types[i], 0), inet = AF_INET, form = 0;
+        CHECK(bind(server, (void *)&address, length) == 0 && getsockname(server, (void *)&address, &length) == 0);
+        CHECK(types[i] == SOCK_DGRAM || listen(server, 1) == 0);
+        CHECK(inet_pton(AF_INET6, "::ffff:127.0.0.1", &mapped.sin6_addr) == 1);
+        mapped.sin6_port = address.sin_port;
+        socklen_t form_length = sizeof form;
+        CHECK(FAILS(setsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &inet, sizeof inet), ENOTCONN));
+        CHECK(FAILS(getsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &form, &form_length), ENOTCONN));
+        CHECK(connect(s, (void *)&mapped, sizeof mapped) == 0);
+        CHECK(getsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &form, &form_length) == 0 && form == AF_INET6);
+        int other = AF_INET6;
+        CHECK(FAILS(setsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &other, sizeof other), EINVAL));
+        CHECK(setsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &inet, sizeof inet) == 0);
+        length = sizeof shown;
+        CHECK(getsockname(s, (void *)&shown, &length) == 0 && length == sizeof address && shown.sin6_family == AF_INET);
+        length = sizeof shown;
+        CHECK(getpeername(s, (void *)&shown, &length) == 0 && shown.sin6_family == AF_INET);
+        CHECK(((struct sockaddr_in *)&shown)->sin_addr.s_addr == address.sin_addr.s_addr);
+        form_length = sizeof form;
+        CHECK(getsockopt(s, SOL_SOCKET, SO_DOMAIN, &form, &form_length) == 0 && form == AF_INET);
+        CHECK(getsockopt(s, IPPROTO_IPV6, IPV6_ADDRFORM, &form, &form_length) == -1);
+        CHECK(send(s, "x", 1, 0) == 1);
+        close(s), close(server);
+    }
+}
+
 static int lease(int fd, int kind) {
     return fcntl(fd, F_SETLEASE, kind);
 }
@@ -113,6 +146,7 @@ int main(void) {
     char directory[] = "/tmp/likenessXXXXXX";
     CHECK(mkdtemp(directory) && chdir(directory) == 0);
     addresses_of_others_can_be_bound_with_freebind();
+    sockets_of_ipv6_become_sockets_of_ipv4();
     leases_are_for_files_that_nobody_else_has_open();
     holders_of_leases_are_told();
     puts("all likeness tests of suites passed");

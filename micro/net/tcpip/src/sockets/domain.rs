@@ -5,13 +5,50 @@ use crate::families::{Families, LOOPBACK6};
 use crate::stack::Net;
 use abi::{Result, errno::*};
 use api_socket::{Address, SocketAddressV4, SocketAddressV6};
+use api_socket::options::int;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// AF_INET or AF_INET6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     V4,
     V6,
+}
+
+/// The domain of one socket, which IPV6_ADDRFORM makes AF_INET.
+pub struct SocketDomain(AtomicBool);
+
+impl SocketDomain {
+    pub fn new(domain: Domain) -> SocketDomain {
+        SocketDomain(AtomicBool::new(domain == Domain::V6))
+    }
+
+    #[inline]
+    pub fn get(&self) -> Domain {
+        if self.0.load(Ordering::Relaxed) { Domain::V6 } else { Domain::V4 }
+    }
+
+    /// IPV6_ADDRFORM (ipv6(7)) of an AF_INET6 socket that stands for `families` and is connected to `remote`.
+    pub fn convert(&self, value: &[u8], families: Families, remote: Option<Ipv4Addr>) -> Result<()> {
+        if int(value)? != i32::from(Address::INET) {
+            return Err(EINVAL);
+        }
+        match remote {
+            None => Err(ENOTCONN),
+            Some(LOOPBACK6) => Err(EADDRNOTAVAIL),
+            Some(_) if families == Families::V6 => Err(EADDRNOTAVAIL),
+            Some(_) => {
+                self.0.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// What getsockopt(2) answers to IPV6_ADDRFORM.
+    pub fn form(&self, is_connected: bool) -> Result<u16> {
+        if is_connected { Ok(self.get().number()) } else { Err(ENOTCONN) }
+    }
 }
 
 fn to_core(address: SocketAddressV4) -> SocketAddrV4 {

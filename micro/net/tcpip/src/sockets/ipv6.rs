@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use api_socket::options::{from_int, int};
 
 pub const IPPROTO_IPV6: u32 = 41;
+/// The socket becomes one of AF_INET.
+pub const IPV6_ADDRFORM: u32 = 1;
 pub const IPV6_UNICAST_HOPS: u32 = 16;
 pub const IPV6_V6ONLY: u32 = 26;
 pub const IPV6_RECVPKTINFO: u32 = 49;
