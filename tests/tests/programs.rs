@@ -141,6 +141,11 @@ fn threads_are_who_they_are_and_sockets_tell_it_as_on_linux() {
 }
 
 #[test]
+fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
+    passes("likeness_suites.c", "all likeness tests of suites passed");
+}
+
+#[test]
 fn sockets_that_hold_only_each_other_are_closed() {
     passes("flight.c", "all flight tests passed");
 }

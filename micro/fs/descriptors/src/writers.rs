@@ -18,6 +18,11 @@ pub fn is_written(inode: &Arc<dyn Inode>) -> bool {
     WRITERS.lock().contains_key(&key(inode))
 }
 
+/// How many descriptions may write to the file.
+pub fn count(inode: &Arc<dyn Inode>) -> usize {
+    WRITERS.lock().get(&key(inode)).copied().unwrap_or(0)
+}
+
 pub(crate) fn add(inode: &Arc<dyn Inode>) {
     *WRITERS.lock().entry(key(inode)).or_default() += 1;
 }

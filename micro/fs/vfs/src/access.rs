@@ -43,6 +43,7 @@ pub enum Capability {
     SysAdmin = 21,
     SysResource = 24,
     Mknod = 27,
+    Lease = 28,
 }
 
 /// On whose behalf files are used: the file-system ids of the thread, and its effective capabilities.

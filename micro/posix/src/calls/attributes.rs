@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changing what a file is: mode, owner, times, length, extended attributes, and storing it.
 
-use super::acl;
+use super::{acl, leases};
 use super::io::check_file_size;
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
@@ -15,6 +15,7 @@ use api_user::UserPtr;
 use descriptors::Description;
 use vfs::{Access, Capability, Dentry, notify, ops};
 
+const O_WRONLY: u32 = 1;
 const UTIME_NOW: i64 = 0x3fff_ffff;
 const UTIME_OMIT: i64 = 0x3fff_fffe;
 const XATTR_NAME_MAX: usize = 255;
@@ -256,6 +257,7 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
     if crate::processes::run_file(&target.inode) {
         return Err(ETXTBSY);
     }
+    leases::break_for(&target.inode, O_WRONLY)?;
     if size > stat.size {
         check_file_size(size)?;
     }

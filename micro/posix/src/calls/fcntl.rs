@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
 
-use super::{async_io, special};
+use super::{async_io, leases, special};
 use crate::call::Call;
 use crate::{files, processes, task, wait};
 use abi::{Events, Result, errno::*};
@@ -111,8 +111,8 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
         F_GETOWN_EX => async_io::owner_ex(&description, UserPtr::new(argument)),
         #[cfg(feature = "inotify")]
         F_NOTIFY => super::dnotify::notify(fd, &description, argument as u32),
-        F_GETLEASE => Ok(F_UNLCK as usize),
-        F_SETLEASE if argument == F_UNLCK as u64 => Err(EAGAIN),
+        F_GETLEASE => Ok(leases::get(&description) as usize),
+        F_SETLEASE => leases::set(fd, &description, leases::Kind::of(argument as u32 as u64)?),
         F_SETPIPE_SZ => {
             let size = u32::try_from(argument).map_err(|_| EINVAL)?;
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;

@@ -21,6 +21,7 @@ pub mod identity;
 #[cfg(feature = "inotify")]
 pub mod inotify;
 pub mod io;
+pub mod leases;
 pub mod limits;
 pub mod memory;
 #[cfg(feature = "mqueue")]

@@ -2,6 +2,7 @@
 //! Descriptors from paths, and their copies: open, close, dup.
 
 use super::attributes::unmap_behind;
+use super::leases;
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD, O_CLOEXEC};
 use crate::{processes, task, wait};
@@ -128,6 +129,7 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
     if writes && processes::run_file(dentry.inode()) {
         return Err(ETXTBSY);
     }
+    leases::break_for(dentry.inode(), flags)?;
     let before = if flags & O_TRUNC != 0 { Some(dentry.inode().stat()?) } else { None };
     let file = open_inode(&dentry, flags)?;
     if let Some(before) = &before {

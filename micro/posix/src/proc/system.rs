@@ -12,7 +12,7 @@ use crate::calls::system::{
 };
 #[cfg(feature = "sysv-ipc")]
 use crate::calls::sysv::{memory, queues, semaphores};
-use crate::calls::{file_systems, special};
+use crate::calls::{file_systems, leases, special};
 use crate::cpu_time::Usage;
 use crate::settings::{self, Setting};
 use crate::{cpu_time, files, load, processes, task};
@@ -101,6 +101,7 @@ pub const ROWS: &[Row] = &[
     ("sys/fs/mqueue/msg_default", settings::entry!(message_queues::DEFAULT_MESSAGES)),
     #[cfg(feature = "mqueue")]
     ("sys/fs/mqueue/msgsize_default", settings::entry!(message_queues::DEFAULT_SIZE)),
+    ("sys/fs/lease-break-time", settings::entry!(leases::BREAK_TIME)),
     ("sys/fs/nr_open", Entry::Fixed("1048576\n")),
     ("sys/fs/pipe-max-size", settings::entry!(special::PIPE_MAX_SIZE)),
     #[cfg(feature = "aio")]

@@ -125,7 +125,7 @@ macro_rules! system_calls {
             69 msgsnd Full "" sysv::queues::msgsnd;
             70 msgrcv Full "" sysv::queues::msgrcv;
             71 msgctl Full "" sysv::queues::msgctl;
-            72 fcntl Partial "no leases" fcntl::fcntl;
+            72 fcntl Full "" fcntl::fcntl;
             73 flock Full "" fcntl::flock;
             74 fsync Full "" attributes::fsync;
             75 fdatasync Full "" attributes::fdatasync;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_INET and AF_INET6, SOCK_DGRAM.
 
-use super::domain::Domain;
+use super::domain::{Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::message;
@@ -49,7 +49,7 @@ pub struct DatagramSocket {
     net: Arc<Net>,
     id: Id,
     shared: Arc<Shared>,
-    domain: Domain,
+    domain: SocketDomain,
     ipv6: SpinLock<ipv6::Options>,
     kept: SpinLock<Kept>,
     common: SpinLock<Common>,
@@ -72,7 +72,7 @@ impl DatagramSocket {
             net,
             id,
             shared,
-            domain,
+            domain: SocketDomain::new(domain),
             ipv6: SpinLock::default(),
             kept: SpinLock::default(),
             common: SpinLock::default(),
@@ -92,7 +92,7 @@ impl DatagramSocket {
     }
 
     fn show(&self, address: SocketAddrV4) -> Address {
-        self.domain.show(address, Families::V4)
+        self.domain.get().show(address, Families::V4)
     }
 
     fn set_ipv6(&self, name: u32, value: &[u8]) -> Result<()> {
@@ -104,6 +104,14 @@ impl DatagramSocket {
                         return Err(EINVAL);
                     }
                     s.families = if only { Families::V6 } else { Families::BOTH };
+                    Ok(())
+                })
+            }
+            ipv6::IPV6_ADDRFORM => {
+                let remote = self.with(|s| Ok(s.remote.map(|remote| *remote.ip())))?;
+                self.domain.convert(value, self.with(|s| Ok(s.families))?, remote)?;
+                self.with(|s| {
+                    s.families = Families::V4;
                     Ok(())
                 })
             }
@@ -120,6 +128,7 @@ impl DatagramSocket {
     fn get_ipv6(&self, name: u32) -> Result<Vec<u8>> {
         match name {
             ipv6::IPV6_V6ONLY => self.with(|s| Ok(from_int(s.families == Families::V6))),
+            ipv6::IPV6_ADDRFORM => self.domain.form(self.with(|s| Ok(s.remote.is_some()))?).map(from_int),
             ipv6::IPV6_UNICAST_HOPS => self.with(|s| Ok(from_int(s.ttl))),
             ipv6::IPV6_TCLASS => self.with(|s| Ok(from_int(s.tos))),
             ipv6::IPV6_MTU => self.mtu(),
@@ -174,6 +183,9 @@ impl DatagramSocket {
         add(wanted.destination && is_v4, IPPROTO_IP, linux::IP_ORIGDSTADDR, &|| {
             shown(Domain::V4).bytes().into()
         });
+        if self.domain.get() == Domain::V4 {
+            return control;
+        }
         let ipv6 = self.ipv6.lock();
         let mut add = |wanted: u32, kind: u32, data: &dyn Fn() -> Vec<u8>| {
             let is_told = is_v6 || kind == ipv6::IPV6_PKTINFO;
@@ -181,13 +193,13 @@ impl DatagramSocket {
         };
         // struct in6_pktinfo: destination, interface.
         add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, &|| {
-            let mut information = shown(self.domain).as_v6().map_or(Vec::new(), |v6| Vec::from(v6.address));
+            let mut information = shown(Domain::V6).as_v6().map_or(Vec::new(), |v6| Vec::from(v6.address));
             information.extend_from_slice(&index.to_ne_bytes());
             information
         });
         add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, &|| from_int(ttl));
         add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, &|| from_int(tos));
-        add(ipv6::IPV6_ORIGDSTADDR, ipv6::IPV6_ORIGDSTADDR, &|| shown(self.domain).bytes().into());
+        add(ipv6::IPV6_ORIGDSTADDR, ipv6::IPV6_ORIGDSTADDR, &|| shown(Domain::V6).bytes().into());
         control
     }
 
@@ -215,7 +227,7 @@ impl DatagramSocket {
 
 impl Socket for DatagramSocket {
     fn family(&self) -> u16 {
-        self.domain.number()
+        self.domain.get().number()
     }
 
     fn socket_type(&self) -> Type {
@@ -228,7 +240,8 @@ impl Socket for DatagramSocket {
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let before = self.with(|s| Ok(s.families))?;
-        let (address, families) = self.domain.bindable(&self.net, address, before)?;
+        let anywhere = self.kept.lock().binds_anywhere() || self.ipv6.lock().binds_anywhere();
+        let (address, families) = self.domain.get().bindable(&self.net, address, before, anywhere)?;
         self.net.look(|s| {
             s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.udp.bind(self.id, address);
@@ -249,7 +262,7 @@ impl Socket for DatagramSocket {
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let remote = match address.family() {
             Some(Address::UNSPEC) => None,
-            _ => Some(self.domain.destination(address, self.families()?, true)?),
+            _ => Some(self.domain.get().destination(address, self.families()?, true)?),
         };
         self.net.look(|s| s.udp.connect(&s.ip, self.id, remote))
     }
@@ -268,7 +281,7 @@ impl Socket for DatagramSocket {
     fn local_address(&self) -> Result<Address> {
         self.with(|s| {
             let local = s.local.or(s.asked).unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-            Ok(self.domain.show(local, s.families))
+            Ok(self.domain.get().show(local, s.families))
         })
     }
 
@@ -282,13 +295,13 @@ impl Socket for DatagramSocket {
             return Err(EOPNOTSUPP);
         }
         let to = match &message.to {
-            Some(to) => Some(self.domain.destination(to, self.families()?, true)?),
+            Some(to) => Some(self.domain.get().destination(to, self.families()?, true)?),
             None => None,
         };
         if from.remaining() > LARGEST {
             return Err(EMSGSIZE);
         }
-        let choice = message::choice(&message.control, self.domain)?;
+        let choice = message::choice(&message.control, self.domain.get())?;
         let length = from.remaining();
         let mut small = [0; 1500];
         let mut large = Vec::new();
@@ -384,7 +397,7 @@ impl Socket for DatagramSocket {
                 });
             }
         }
-        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+        if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.set_ipv6(name as u32, value);
         }
         if let Some(result) = self.kept.lock().set(false, level, name, value) {
@@ -462,13 +475,13 @@ impl Socket for DatagramSocket {
         {
             return Ok(value);
         }
-        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+        if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.get_ipv6(name as u32);
         }
         if let Some(value) = self.kept.lock().value(false, level, name) {
             return Ok(value);
         }
-        if self.domain == Domain::V4
+        if self.domain.get() == Domain::V4
             && ![linux::SOL_SOCKET, IPPROTO_IP, linux::SOL_UDP].contains(&(level as u32))
         {
             return Err(EOPNOTSUPP);
@@ -483,7 +496,7 @@ impl Socket for DatagramSocket {
                     from_int(s.error.take().map_or(0, |e| i64::from(e.0)))
                 }
                 (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(2),
-                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.number()),
+                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.get().number()),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_UDP),
                 (linux::SOL_SOCKET, linux::SO_ACCEPTCONN | linux::SO_KEEPALIVE) => from_int(0),
                 (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(s.reuse_address),

@@ -5,13 +5,50 @@ use crate::families::{Families, LOOPBACK6};
 use crate::stack::Net;
 use abi::{Result, errno::*};
 use api_socket::{Address, SocketAddressV4, SocketAddressV6};
+use api_socket::options::int;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// AF_INET or AF_INET6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     V4,
     V6,
+}
+
+/// The domain of one socket, which IPV6_ADDRFORM makes AF_INET.
+pub struct SocketDomain(AtomicBool);
+
+impl SocketDomain {
+    pub fn new(domain: Domain) -> SocketDomain {
+        SocketDomain(AtomicBool::new(domain == Domain::V6))
+    }
+
+    #[inline]
+    pub fn get(&self) -> Domain {
+        if self.0.load(Ordering::Relaxed) { Domain::V6 } else { Domain::V4 }
+    }
+
+    /// IPV6_ADDRFORM (ipv6(7)) of an AF_INET6 socket that stands for `families` and is connected to `remote`.
+    pub fn convert(&self, value: &[u8], families: Families, remote: Option<Ipv4Addr>) -> Result<()> {
+        if int(value)? != i32::from(Address::INET) {
+            return Err(EINVAL);
+        }
+        match remote {
+            None => Err(ENOTCONN),
+            Some(LOOPBACK6) => Err(EADDRNOTAVAIL),
+            Some(_) if families == Families::V6 => Err(EADDRNOTAVAIL),
+            Some(_) => {
+                self.0.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+
+    /// What getsockopt(2) answers to IPV6_ADDRFORM.
+    pub fn form(&self, is_connected: bool) -> Result<u16> {
+        if is_connected { Ok(self.get().number()) } else { Err(ENOTCONN) }
+    }
 }
 
 fn to_core(address: SocketAddressV4) -> SocketAddrV4 {
@@ -91,15 +128,17 @@ impl Domain {
         Ok(SocketAddrV4::new(ip, v6.port))
     }
 
-    /// The address for bind(2): ours, any, or a group's; and what the socket stands for with it.
+    /// The address for bind(2): ours, any, or a group's; `anywhere` (IP_FREEBIND) every one of IPv4. And what the socket stands
+    /// for with it.
     pub fn bindable(
         self,
         net: &Net,
         address: &Address,
         families: Families,
+        anywhere: bool,
     ) -> Result<(SocketAddrV4, Families)> {
         match self {
-            Domain::V4 => Ok((bindable_v4(net, address)?, Families::V4)),
+            Domain::V4 => Ok((bindable_v4(net, address, anywhere)?, Families::V4)),
             Domain::V6 => {
                 let v6 = address.as_v6()?;
                 let (ip, families) = match meaning(&v6) {
@@ -110,7 +149,7 @@ impl Domain {
                     Meaning::Unscoped => return Err(EINVAL),
                     Meaning::Elsewhere => return Err(EADDRNOTAVAIL),
                 };
-                let ours = families.v6 || is_ours(net, ip);
+                let ours = families.v6 || anywhere && ip != LOOPBACK6 || is_ours(net, ip);
                 if ours { Ok((SocketAddrV4::new(ip, v6.port), families)) } else { Err(EADDRNOTAVAIL) }
             }
         }
@@ -122,7 +161,7 @@ fn is_ours(net: &Net, ip: Ipv4Addr) -> bool {
     ip != LOOPBACK6 && (ip.is_unspecified() || ip.is_multicast() || here(ip))
 }
 
-fn bindable_v4(net: &Net, address: &Address) -> Result<SocketAddrV4> {
+fn bindable_v4(net: &Net, address: &Address, anywhere: bool) -> Result<SocketAddrV4> {
     // Linux accepts AF_UNSPEC with the any address, for old programs' sake.
     let v4 = match address.family() {
         Some(Address::UNSPEC) if address.bytes().len() >= 16 && address.rest()[2..6] == [0; 4] => {
@@ -134,5 +173,5 @@ fn bindable_v4(net: &Net, address: &Address) -> Result<SocketAddrV4> {
         _ => address.as_v4()?,
     };
     let v4 = to_core(v4);
-    if is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
+    if anywhere && *v4.ip() != LOOPBACK6 || is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
 }

@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use api_socket::options::{from_int, int};
 
 pub const IPPROTO_IPV6: u32 = 41;
+/// The socket becomes one of AF_INET.
+pub const IPV6_ADDRFORM: u32 = 1;
 pub const IPV6_UNICAST_HOPS: u32 = 16;
 pub const IPV6_V6ONLY: u32 = 26;
 pub const IPV6_RECVPKTINFO: u32 = 49;
@@ -75,6 +77,11 @@ impl Options {
     pub fn get(&self, name: u32) -> Result<i32> {
         let known = KEPT.iter().find(|(kept, _)| *kept == name).ok_or(ENOPROTOOPT)?;
         Ok(self.set.iter().find(|(other, _)| *other == name).map_or(known.1, |(_, value)| *value))
+    }
+
+    /// IPV6_FREEBIND or IPV6_TRANSPARENT: bind(2) takes IPv4-mapped addresses that are not this machine's.
+    pub fn binds_anywhere(&self) -> bool {
+        self.wants(IPV6_FREEBIND) || self.wants(IPV6_TRANSPARENT)
     }
 
     /// Whether recvmsg(2) is to say it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Options of IPPROTO_IP and IPPROTO_TCP that are kept as they were set and change nothing here.
+//! Options of IPPROTO_IP and IPPROTO_TCP that are kept as they were set. All but IP_FREEBIND and IP_TRANSPARENT change nothing here.
 
 use super::IPPROTO_TCP;
 use super::options::int_or_byte;
@@ -69,6 +69,12 @@ impl Kept {
     pub fn get(&self, stream: bool, level: i32, name: i32) -> Option<i32> {
         let (level, name, before, _) = known(stream, level, name)?;
         Some(self.0.iter().find(|(l, k, _)| (*l, *k) == (level, name)).map_or(before, |(_, _, n)| *n))
+    }
+
+    /// IP_FREEBIND or IP_TRANSPARENT: bind(2) takes addresses that are not this machine's (ip(7)).
+    pub fn binds_anywhere(&self) -> bool {
+        let binds = |name| name == linux::IP_FREEBIND || name == linux::IP_TRANSPARENT;
+        self.0.iter().any(|(level, name, n)| *level == IPPROTO_IP && binds(*name) && *n != 0)
     }
 
     pub fn value(&self, stream: bool, level: i32, name: i32) -> Option<Vec<u8>> {

@@ -109,7 +109,8 @@ impl Socket for RawSocket {
     }
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
-        let (address, _) = Domain::V4.bindable(&self.net, address, Families::V4)?;
+        let anywhere = self.kept.lock().binds_anywhere();
+        let (address, _) = Domain::V4.bindable(&self.net, address, Families::V4, anywhere)?;
         self.net.look(|s| {
             if self.is_ping {
                 if s.raw.sockets.get(self.id).is_some_and(|socket| socket.ping != Some(0)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_INET and AF_INET6, SOCK_STREAM.
 
-use super::domain::Domain;
+use super::domain::{Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::{IPPROTO_TCP, ioctl, options};
@@ -10,7 +10,7 @@ use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::tcp::Kind;
 use crate::tcp::calls::{Bytes, Push};
-use crate::tcp::connection::Settings;
+use crate::tcp::connection::{Settings, State};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -32,7 +32,7 @@ pub struct StreamSocket {
     net: Arc<Net>,
     id: Id,
     shared: Arc<Shared>,
-    domain: Domain,
+    domain: SocketDomain,
     common: SpinLock<Common>,
     ipv6: SpinLock<ipv6::Options>,
     kept: SpinLock<Kept>,
@@ -61,7 +61,7 @@ impl StreamSocket {
             net,
             id,
             shared,
-            domain,
+            domain: SocketDomain::new(domain),
             common: SpinLock::default(),
             ipv6: SpinLock::default(),
             kept: SpinLock::default(),
@@ -87,6 +87,15 @@ impl StreamSocket {
         self.net.look(|s| s.tcp.sockets.get(self.id).map_or(Families::V4, |e| e.families))
     }
 
+    /// The other side of an established connection, as this side's address of IPv4 or [`LOOPBACK6`].
+    fn mapped_peer(&self) -> Option<Ipv4Addr> {
+        self.net.look(|s| {
+            let entry = s.tcp.sockets.get(self.id)?;
+            let connection = entry.connection().filter(|c| c.state == State::Established)?;
+            Some(*entry.shown(connection.remote()).ip())
+        })
+    }
+
     fn set_ipv6(&self, name: u32, value: &[u8]) -> Result<()> {
         match name {
             ipv6::IPV6_V6ONLY => {
@@ -101,6 +110,14 @@ impl StreamSocket {
                     Ok(())
                 })
             }
+            ipv6::IPV6_ADDRFORM => {
+                let remote = self.mapped_peer();
+                self.domain.convert(value, self.families(), remote)?;
+                self.net.look(|s| {
+                    s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.families = Families::V4;
+                    Ok(())
+                })
+            }
             ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| ipv6::hops(value).map(|n| s.ttl = n)),
             ipv6::IPV6_TCLASS => self.with_settings(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
             _ => self.ipv6.lock().keep(name, value),
@@ -111,6 +128,7 @@ impl StreamSocket {
         use api_socket::options::from_int;
         match name {
             ipv6::IPV6_V6ONLY => Ok(from_int(self.families() == Families::V6)),
+            ipv6::IPV6_ADDRFORM => self.domain.form(self.mapped_peer().is_some()).map(from_int),
             ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| Ok(from_int(s.ttl))),
             ipv6::IPV6_TCLASS => self.with_settings(|s| Ok(from_int(s.tos))),
             _ => self.ipv6.lock().value(name),
@@ -192,7 +210,7 @@ impl StreamSocket {
 
 impl Socket for StreamSocket {
     fn family(&self) -> u16 {
-        self.domain.number()
+        self.domain.get().number()
     }
 
     fn socket_type(&self) -> Type {
@@ -205,7 +223,8 @@ impl Socket for StreamSocket {
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let before = self.families();
-        let (address, families) = self.domain.bindable(&self.net, address, before)?;
+        let anywhere = self.kept.lock().binds_anywhere() || self.ipv6.lock().binds_anywhere();
+        let (address, families) = self.domain.get().bindable(&self.net, address, before, anywhere)?;
         self.net.look(|s| {
             s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.tcp.bind(self.id, address);
@@ -235,8 +254,8 @@ impl Socket for StreamSocket {
         if self.net.look(|s| s.tcp.has_work()) {
             self.net.act(|_, _| ());
         }
-        let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain);
-        Ok((socket, self.domain.show(remote, Families::V4)))
+        let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain.get());
+        Ok((socket, self.domain.get().show(remote, Families::V4)))
     }
 
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
@@ -245,7 +264,7 @@ impl Socket for StreamSocket {
         }
         let bound = self.net.look(|s| s.tcp.sockets.get(self.id).and_then(|e| e.bound));
         let bound = bound.map_or(Ipv4Addr::UNSPECIFIED, |b| *b.ip());
-        let remote = self.domain.destination(address, Families::of(bound, self.families()), false)?;
+        let remote = self.domain.get().destination(address, Families::of(bound, self.families()), false)?;
         self.net.act(|s, now| s.tcp.connect(&mut s.ip, now, self.id, remote))
     }
 
@@ -263,7 +282,7 @@ impl Socket for StreamSocket {
     }
 
     fn local_address(&self) -> Result<Address> {
-        Ok(self.domain.show(self.local(), self.families()))
+        Ok(self.domain.get().show(self.local(), self.families()))
     }
 
     fn peer_address(&self) -> Result<Address> {
@@ -271,7 +290,7 @@ impl Socket for StreamSocket {
             let entry = s.tcp.sockets.get(self.id).ok_or(ENOTCONN)?;
             let connection = entry.connection().ok_or(ENOTCONN)?;
             match connection.is_synchronised() {
-                true => Ok(self.domain.show(entry.shown(connection.remote()), Families::V4)),
+                true => Ok(self.domain.get().show(entry.shown(connection.remote()), Families::V4)),
                 false => Err(ENOTCONN),
             }
         })
@@ -341,7 +360,7 @@ impl Socket for StreamSocket {
                 return result;
             }
         }
-        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+        if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.set_ipv6(name as u32, value);
         }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
@@ -366,16 +385,16 @@ impl Socket for StreamSocket {
         {
             return Ok(value);
         }
-        if level as u32 == IPPROTO_IPV6 && self.domain == Domain::V6 {
+        if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.get_ipv6(name as u32);
         }
         if let Some(value) = self.kept.lock().value(true, level, name) {
             return Ok(value);
         }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_DOMAIN) {
-            return Ok(api_socket::options::from_int(self.domain.number()));
+            return Ok(api_socket::options::from_int(self.domain.get().number()));
         }
-        if self.domain == Domain::V4
+        if self.domain.get() == Domain::V4
             && ![linux::SOL_SOCKET, IPPROTO_IP, IPPROTO_TCP].contains(&(level as u32))
         {
             return Err(EOPNOTSUPP);
