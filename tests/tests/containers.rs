@@ -429,7 +429,8 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
     assert_eq!(engine.wait("client"), 3, "{}", engine.out("client"));
     let out = engine.out("client");
     let limits = ["CapEff:\t0000000000000003", "CapBnd:\t0000000000000003", "NoNewPrivs:\t1"];
-    let others = ["served", "from a ConfigMap", "gid=8", "groups=9,77", "web-0", "Read-only file system", "scratch"];
+    let others =
+        ["served", "from a ConfigMap", "gid=8", "groups=9,77", "web-0", "Read-only file system", "scratch"];
     for says in limits.into_iter().chain(others).chain(["to-error"]) {
         assert!(out.contains(says), "no {says} in {out}");
     }

@@ -439,14 +439,20 @@ mod tests {
     fn a_sandbox_holds_its_pods_machine_unless_the_pod_says_otherwise() {
         let mut config = config();
         config["linux"]["resources"] = json!({"cpu": {"shares": 2, "quota": 5}, "memory": {}});
-        for (key, value) in [("container-type", "sandbox"), ("sandbox-id", "a1"), ("sandbox-memory", "33554432")] {
+        for (key, value) in
+            [("container-type", "sandbox"), ("sandbox-id", "a1"), ("sandbox-memory", "33554432")]
+        {
             config["annotations"][format!("io.kubernetes.cri.{key}")] = json!(value);
         }
         let c = parse(&config).unwrap();
         assert!(c.holds_machine() && !c.joins());
         assert_eq!((c.memory, c.sandbox()), (Some(32 << 20), None));
         let cpu = c.resources.as_ref().unwrap().cpu().as_ref().unwrap();
-        assert_eq!((cpu.shares(), cpu.quota()), (None, Some(5)), "the least share is for a process that sleeps");
+        assert_eq!(
+            (cpu.shares(), cpu.quota()),
+            (None, Some(5)),
+            "the least share is for a process that sleeps"
+        );
         config["annotations"]["io.kubernetes.cri.container-type"] = json!("container");
         assert_eq!(parse(&config).unwrap().sandbox(), Some("a1"));
         config["annotations"]["dev.unilith.pod"] = json!("separate");

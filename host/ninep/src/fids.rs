@@ -175,8 +175,12 @@ impl Fids {
 
     /// Forgets all handles of a tree.
     pub fn clear_tree(&mut self, export: &Arc<Export>) {
-        let of_it: Vec<u32> =
-            self.all.iter().filter(|(_, fid)| Arc::ptr_eq(&fid.export, export)).map(|(number, _)| *number).collect();
+        let of_it: Vec<u32> = self
+            .all
+            .iter()
+            .filter(|(_, fid)| Arc::ptr_eq(&fid.export, export))
+            .map(|(number, _)| *number)
+            .collect();
         // They are all there.
         of_it.into_iter().for_each(|number| drop(self.remove(number)));
     }

@@ -244,10 +244,8 @@ fn devices_are_neither_made_nor_opened_and_fifos_do_not_block() {
     }
     c.ask(kind::MKNOD, &[Word(ROOT), Text("p"), Word(0o010_600), Word(0), Word(0), Word(0)]).unwrap();
     assert_eq!(c.open(2, "p", 0), Err(Errno::NXIO));
-    let mut devices = Client {
-        server: server(Path::new("/dev"), Access::All),
-        folder: tempfile::tempdir().unwrap(),
-    };
+    let mut devices =
+        Client { server: server(Path::new("/dev"), Access::All), folder: tempfile::tempdir().unwrap() };
     devices.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
     assert_eq!(devices.open(2, "null", O_RDWR), Err(Errno::NXIO));
 }
@@ -552,7 +550,8 @@ mod random {
 #[test]
 fn a_tree_that_goes_takes_its_handles_along_and_none_leads_into_another_tree() {
     let mut client = Client::new(false);
-    let open_now = || fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|e| fs::read_link(e.path()).ok());
+    let open_now =
+        || fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|e| fs::read_link(e.path()).ok());
     let other = tempfile::tempdir().unwrap();
     fs::write(other.path().join("file"), "of the other").unwrap();
     let export = || Arc::new(Export::open(other.path(), Access::All).unwrap());

@@ -4,8 +4,8 @@
 use crate::{LineError, Result, socket};
 use abi::Errno;
 use overlay_wire::{
-    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD, PROGRAMS_SINCE,
-    Program, Refused, Run, Size, VERSION, Welcome, credit, frame, read_credit, read_started,
+    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD,
+    PROGRAMS_SINCE, Program, Refused, Run, Size, VERSION, Welcome, credit, frame, read_credit, read_started,
 };
 use std::{
     collections::HashMap,

@@ -107,7 +107,9 @@ impl Drop for Known {
         ALL.lock().retain(|other| !Arc::ptr_eq(other, &self.0));
         // Whoever was reaped by nobody: its first process had ended before.
         let left: Vec<Arc<Process>> = self.0.processes().collect();
-        left.iter().filter(|process| process.family.is_zombie()).for_each(|process| processes::remove(process));
+        left.iter()
+            .filter(|process| process.family.is_zombie())
+            .for_each(|process| processes::remove(process));
         self.0.namespace.take_apart();
     }
 }

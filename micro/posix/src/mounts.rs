@@ -122,11 +122,17 @@ fn fill_container_tree(
     trees: &[HostTree<'_>],
 ) -> Told<()> {
     let flags = |tree: &HostTree<'_>| MountFlags(if tree.read_only { MountFlags::READ_ONLY } else { 0 });
-    namespace.remount(&namespace.root().topmost(), flags(root)).map_err(|e| format!("the container's root: {e:?}"))?;
+    namespace
+        .remount(&namespace.root().topmost(), flags(root))
+        .map_err(|e| format!("the container's root: {e:?}"))?;
     // Devices, terminals and shared memory are the pod's (as its IPC namespace is), so the machine's own file systems.
-    for (path, file_system) in
-        [("/dev", "devtmpfs"), ("/dev/pts", "devpts"), ("/dev/shm", "tmpfs"), ("/proc", "proc"), ("/sys", "sysfs")]
-    {
+    for (path, file_system) in [
+        ("/dev", "devtmpfs"),
+        ("/dev/pts", "devpts"),
+        ("/dev/shm", "tmpfs"),
+        ("/proc", "proc"),
+        ("/sys", "sysfs"),
+    ] {
         let tree = machine.namespace.root().topmost();
         let own = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
         let own = own.map_err(|e| format!("{path} of the machine: {e:?}"))?;

@@ -3,12 +3,12 @@
 //! session of their own, and their parent has number 0. The first process never hears of them; at their end the kernel is
 //! who waits for them, and for children that they leave behind (`calls::end`, `calls::children`).
 
+use crate::calls::end;
 use crate::calls::identity::sessions::Sessions;
 use crate::calls::limits::{Limits, RLIMIT_NOFILE};
 use crate::calls::prctl::Settings;
 use crate::calls::signals::{self, ProcessSignals, SIGKILL, SigInfo};
 use crate::containers::Container;
-use crate::calls::end;
 use crate::exec::{self, Prepared};
 use crate::process::{Beginning, Credentials, Process, Program};
 use crate::processes::{self, Claim};

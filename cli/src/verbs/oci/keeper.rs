@@ -213,14 +213,15 @@ impl Streams {
 
 /// The path of the container's program; what cannot be run is said with a shell's exit code.
 pub fn find_program(root: &Root, container: &Container) -> Result<PathBuf> {
-    root.find_program(&container.binds, &container.args[0], &container.env, &container.working)
-        .map_err(|error| {
+    root.find_program(&container.binds, &container.args[0], &container.env, &container.working).map_err(
+        |error| {
             let code = match error {
                 unilith_container::ContainerError::NotExecutable(_) => NOT_EXECUTABLE,
                 _ => NOT_FOUND,
             };
             Fault { code, message: error.to_string() }
-        })
+        },
+    )
 }
 
 /// The host's directories and files that the container sees, its root first, and the name server it asks. Their mount points are made.
@@ -454,7 +455,8 @@ impl Prepared {
         let Machine { mut held, streams, root, pod, _claim } = *machine;
         let Streams { input, output, .. } = streams;
         let cache = prepare::cache()?;
-        let sites: unilith_ninep::SiteTables = Arc::new(move |file: &File| unilith_image::site_table(&cache, file));
+        let sites: unilith_ninep::SiteTables =
+            Arc::new(move |file: &File| unilith_image::site_table(&cache, file));
         let forests = pod.as_ref().map(|pod| pod.forests().to_vec()).unwrap_or_default();
         if let Some(pod) = pod {
             pod.serve(sites.clone())?;

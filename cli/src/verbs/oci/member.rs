@@ -57,7 +57,10 @@ pub fn prepare(
     let most = unilith_overlay::Container::MAX_TREES as usize;
     if volumes.len() > most {
         let count = volumes.len() - 1;
-        return Err(Fault::new(format!("the container has {count} mounts; one of a pod can have {}", most - 1)));
+        return Err(Fault::new(format!(
+            "the container has {count} mounts; one of a pod can have {}",
+            most - 1
+        )));
     }
     let membership = pod::join(&all.folder(sandbox)?, &args.id, &volumes)?;
     let streams = Streams::of(args)?;
@@ -91,7 +94,8 @@ impl Member {
 
     fn start_and_serve(self, all: &Containers, starter: &mut Option<UnixStream>) -> Result<Outcome> {
         let machine = manage::machine(&all.find(&self.sandbox)?);
-        let machine = machine.ok_or_else(|| Fault::new("the pod's machine has ended: its sandbox is gone"))?;
+        let machine =
+            machine.ok_or_else(|| Fault::new("the pod's machine has ended: its sandbox is gone"))?;
         let memory = machine.spec.memory;
         let client = Arc::new(Client::connect(&machine.folder)?);
         let running = self.ask(&client)?;
@@ -117,20 +121,24 @@ impl Member {
         Ok(match exit {
             Some(exit) if exit.how == How::Killed => Outcome::out_of_memory(memory),
             Some(exit) => Outcome { code: exit.code, reason: None },
-            None => Outcome { code: exec::ENDED_WITH_MACHINE, reason: Some("the pod's machine ended".into()) },
+            None => {
+                Outcome { code: exec::ENDED_WITH_MACHINE, reason: Some("the pod's machine ended".into()) }
+            }
         })
     }
 
     fn ask(&self, client: &Client) -> Result<Running> {
         let container = &self.container;
         let trees: Vec<String> = (0..self.volumes.len()).map(|n| self.membership.tree(n)).collect();
-        let tree = |(volume, name): (&'_ Mount, &'_ String)| (volume.guest.clone(), name.clone(), volume.read_only);
+        let tree =
+            |(volume, name): (&'_ Mount, &'_ String)| (volume.guest.clone(), name.clone(), volume.read_only);
         let trees: Vec<_> = self.volumes.iter().zip(&trees).map(tree).collect();
         let program = self.program.to_string_lossy();
         let words = [program.as_bytes()].into_iter().chain(container.args[1..].iter().map(String::as_bytes));
         let working = container.working.to_string_lossy();
         let size = self.streams.has_terminal.then(|| size_of(&self.streams.output));
-        let limit = |&(resource, soft, hard): &(u8, u64, u64)| unilith_overlay::Limit { resource, soft, hard };
+        let limit =
+            |&(resource, soft, hard): &(u8, u64, u64)| unilith_overlay::Limit { resource, soft, hard };
         let sets = |of: unilith_container::bundle::Capabilities| {
             [of.bounding, of.permitted, of.effective, of.inheritable, of.ambient]
         };
@@ -172,10 +180,13 @@ impl Member {
                 Event::Failure(failure) => why = Some(failure),
                 Event::Exit(exit) => {
                     let name = &self.container.args[0];
-                    let text = why.map_or_else(|| "it did not start".into(), |why| match why.subject.as_str() {
-                        "" => why.text,
-                        subject => format!("{subject}: {}", why.text),
-                    });
+                    let text = why.map_or_else(
+                        || "it did not start".into(),
+                        |why| match why.subject.as_str() {
+                            "" => why.text,
+                            subject => format!("{subject}: {}", why.text),
+                        },
+                    );
                     return Err(Fault { code: exit.code.max(1), message: format!("{name}: {text}") });
                 }
                 Event::Lost(why) => {

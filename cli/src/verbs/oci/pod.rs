@@ -144,6 +144,8 @@ pub fn join(folder: &Path, container: &str, volumes: &[Mount]) -> Result<Members
     match (serde_json::from_str::<Join>(&line), serde_json::from_str::<Said>(&line)) {
         (Ok(answer), _) => Ok(Membership { _stream: stream, container: container.into(), tag: answer.tag }),
         (_, Ok(Said::Failed { code, message })) => Err(Fault { code, message }),
-        _ => Err(Fault::new(format!("the pod takes no more containers: it has {MAX_CONTAINERS}, or its machine ended"))),
+        _ => Err(Fault::new(format!(
+            "the pod takes no more containers: it has {MAX_CONTAINERS}, or its machine ended"
+        ))),
     }
 }

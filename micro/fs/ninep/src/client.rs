@@ -325,7 +325,8 @@ impl Client {
     /// The program's memory that can be part of a message without a copy, of this piece.
     pub fn hold(&self, piece: Segment, is_reply: bool) -> Gather {
         let Segment { address, length } = piece;
-        let length = length.min(self.session.most_data().min(self.session.transport.most_direct() as u32) as usize);
+        let length =
+            length.min(self.session.most_data().min(self.session.transport.most_direct() as u32) as usize);
         let frames = match length {
             0 => Vec::new(),
             _ => self.session.transport.hold(address, length, is_reply),

@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 use api_boot::{CapabilitySets, Rlimit};
 use api_overlay::{Failure, Outcome, Remote};
 use overlay_wire::Container;
+use posix::auxiliary;
 use posix::calls::limits::Limits;
 use posix::containers::{self, Known, Parts};
 use posix::mounts::{self, HostTree};
 use posix::outside::{self, Place, Wanted};
 use posix::process::Credentials;
-use posix::auxiliary;
 
 /// How often it is looked whether the last process of a container has ended.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -58,8 +58,8 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         hard: Some(limit.hard),
     };
     let limits: Vec<Rlimit> = wanted.limits.iter().map(limit).collect();
-    let limits =
-        Limits::of_container(&limits).map_err(|e| Failure::new("its limits").errno(e).code(Failure::REFUSED))?;
+    let limits = Limits::of_container(&limits)
+        .map_err(|e| Failure::new("its limits").errno(e).code(Failure::REFUSED))?;
     let namespace = containers::namespace(&first, &trees).map_err(failed)?;
     let working = match wanted.program.working {
         b"" => Ok(namespace.root().topmost()),

@@ -340,7 +340,10 @@ impl<'a> Container<'a> {
         }
         let ids = [self.uid, self.gid, self.groups.len() as u32];
         ids.iter().chain(&self.groups).for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
-        self.capabilities.unwrap_or_default().iter().for_each(|set| out.extend_from_slice(&set.to_le_bytes()));
+        self.capabilities
+            .unwrap_or_default()
+            .iter()
+            .for_each(|set| out.extend_from_slice(&set.to_le_bytes()));
         out.extend_from_slice(&(self.limits.len() as u32).to_le_bytes());
         for limit in &self.limits {
             out.push(limit.resource);
