@@ -23,9 +23,12 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
         KernelKind::Micro if spec.platform == Platform::Firecracker => {
             firecracker::boot::files(&spec.initrd, &machine.initrd(), config).map_err(|e| e.to_string())
         }
-        KernelKind::Micro => {
-            Ok(BootFiles { initrd: spec.initrd.clone(), append: config.encode(), sites: None })
-        }
+        KernelKind::Micro => Ok(BootFiles {
+            initrd: spec.initrd.clone(),
+            append: config.encode(),
+            sites: None,
+            pod: Vec::new(),
+        }),
         KernelKind::Linux => {
             let workshop = workshop().map_err(|e| e.to_string())?;
             // Built before the machine was made; here it is only looked up.
@@ -36,7 +39,12 @@ pub fn files(machine: &Held, config: &BootConfig) -> Result<BootFiles, String> {
             let made = linux.initial_ram_disk(&spec.initrd, config, tools.as_deref(), &initrd);
             made.map_err(|e| e.to_string())?;
             let clock = if spec.accel == Some(Accel::Icount) { Clock::Instructions } else { Clock::Host };
-            Ok(BootFiles { initrd, append: linux.command_line(Console::Serial, clock, config), sites: None })
+            Ok(BootFiles {
+                initrd,
+                append: linux.command_line(Console::Serial, clock, config),
+                sites: None,
+                pod: Vec::new(),
+            })
         }
     }
 }

@@ -187,7 +187,7 @@ fn one(event: Event) -> Option<Ended> {
             let _ = io::stderr().write_all(&bytes);
             None
         }
-        Event::Failure(_) => None,
+        Event::Failure(_) | Event::Started(_) => None,
         Event::Exit(exit) => Some(Ended::Code(exit.code)),
         Event::Lost(why) => Some(Ended::Lost(why)),
     }

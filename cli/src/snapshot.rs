@@ -137,6 +137,7 @@ impl Stream {
             Event::Err(bytes) => self.note(String::from_utf8_lossy(&bytes).trim_end().to_string()),
             Event::Failure(failure) if failure.subject.is_empty() => self.note(failure.text),
             Event::Failure(failure) => self.note(format!("{}: {}", failure.subject, failure.text)),
+            Event::Started(_) => {}
             Event::Exit(exit) => self.ended = Some(Ok(exit.code)),
             Event::Lost(why) => self.ended = Some(Err(why)),
         }

@@ -80,7 +80,7 @@ fn send(
                     return Ok(Some((running, said)));
                 }
             }
-            Event::Err(_) => {}
+            Event::Err(_) | Event::Started(_) => {}
         }
     };
     if code == UNKNOWN_COMMAND {
@@ -165,7 +165,7 @@ impl Follow {
                 rest.drain(..taken);
                 match running.next() {
                     Event::Out(bytes) => rest.extend(bytes),
-                    Event::Err(_) | Event::Failure(_) => {}
+                    Event::Err(_) | Event::Failure(_) | Event::Started(_) => {}
                     Event::Exit(_) => return None,
                     Event::Lost(why) => return Some(why),
                 }

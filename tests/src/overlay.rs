@@ -176,6 +176,7 @@ pub fn send(client: &Client, words: &[&str], bytes: &[u8]) -> Said {
             Event::Failure(f) => why += &format!("{}: {}\n", f.subject, f.text),
             Event::Lost(why) => panic!("{}: {why}", words.join(" ")),
             Event::Out(bytes) => out.extend(bytes),
+            Event::Started(_) => {}
             Event::Err(bytes) => why += &String::from_utf8_lossy(&bytes),
         }
     }

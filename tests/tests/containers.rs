@@ -16,9 +16,9 @@ use std::{
 use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, signal};
 
 /// Tools of busybox in the container.
-const TOOLS: [&str; 13] = [
+const TOOLS: [&str; 14] = [
     "sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty", "nslookup", "wget", "mkdir",
-    "hostname",
+    "hostname", "tail",
 ];
 
 /// An engine: a folder of containers, each with a bundle.
@@ -288,7 +288,7 @@ fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
 }
 
 #[test]
-fn containers_of_a_pod_have_its_name_and_one_of_them_its_interface_and_its_loopback() {
+fn containers_of_a_pod_that_are_separate_have_its_name_and_one_of_them_its_interface_and_its_loopback() {
     let Some(engine) = engine() else { return };
     let pod = Pod::new();
     let path = pod.path();
@@ -296,7 +296,8 @@ fn containers_of_a_pod_have_its_name_and_one_of_them_its_interface_and_its_loopb
         config["process"]["args"] = json!(["/pause"]);
         config["hostname"] = json!("web-0");
         config["linux"]["namespaces"][1] = json!({"type": "network", "path": path});
-        config["annotations"] = json!({"io.kubernetes.cri.container-type": "sandbox"});
+        config["annotations"] =
+            json!({"io.kubernetes.cri.container-type": "sandbox", "dev.unilith.pod": "separate"});
     });
     assert!(engine.create("sandbox").success(), "{}", engine.out("sandbox"));
     engine.run(&["start", "sandbox"]).ok();
@@ -346,6 +347,183 @@ fn containers_of_a_pod_have_its_name_and_one_of_them_its_interface_and_its_loopb
     ["shipper", "web", "sandbox"].iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
     let kept = fs::read_dir(format!("{}/.interfaces", engine.root)).unwrap();
     assert_eq!(kept.count(), 0, "nothing of the pod is left");
+}
+
+impl Engine {
+    /// Runs the sandbox of a pod, whose machine the pod's containers join.
+    fn start_sandbox(&self, pod: &Pod) {
+        self.bundle("sandbox", "exec sleep 1000", |config| {
+            config["hostname"] = json!("web-0");
+            config["linux"]["namespaces"][1] = json!({"type": "network", "path": pod.path()});
+            config["annotations"] = json!({
+                "io.kubernetes.cri.container-type": "sandbox",
+                "io.kubernetes.cri.sandbox-memory": "100663296",
+            });
+        });
+        assert!(self.create("sandbox").success(), "{}", self.out("sandbox"));
+        self.run(&["start", "sandbox"]).ok();
+    }
+
+    /// Runs a container of that pod.
+    fn start_member(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) {
+        self.member(id, line, change);
+        assert!(self.create(id).success(), "{}", self.out(id));
+        self.run(&["start", id]).ok();
+    }
+
+    fn member(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
+        let holder = self.pid("sandbox").as_raw_nonzero();
+        self.bundle(id, line, |config| {
+            config["linux"]["namespaces"] = json!([
+                {"type": "network", "path": format!("/proc/{holder}/ns/net")},
+                {"type": "uts", "path": format!("/proc/{holder}/ns/uts")},
+            ]);
+            config["annotations"] = json!({
+                "io.kubernetes.cri.container-type": "container",
+                "io.kubernetes.cri.sandbox-id": "sandbox",
+                "io.kubernetes.cri.container-name": id,
+            });
+            change(config);
+        })
+    }
+
+    /// Nothing of any container is left on this computer.
+    fn has_nothing_left(&self) {
+        assert_eq!(self.unilith.machines_on_disk(), 0);
+        let kept = fs::read_dir(format!("{}/.interfaces", self.root)).unwrap();
+        assert_eq!(kept.count(), 0, "nothing of the pod is left");
+        let left = fs::read_dir(&self.root).unwrap().flatten().map(|e| e.file_name());
+        assert_eq!(left.filter(|name| name != ".interfaces").count(), 0);
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains(&self.root), "{mounts}");
+    }
+}
+
+#[test]
+fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_own() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::new();
+    engine.start_sandbox(&pod);
+    let serve = "echo own > /who; mkdir /www; echo served > /www/index.html; echo up; \
+        httpd -f -p 127.0.0.1:8080 -h /www & exec httpd -f -p 80 -h /www";
+    engine.start_member("server", serve, |_| {});
+    let map = engine.unilith.path("map");
+    fs::create_dir(&map).unwrap();
+    fs::write(map.join("key"), "from a ConfigMap").unwrap();
+    let ask = "until wget -q -O - http://127.0.0.1:8080/; do sleep 0.1; done; cat /who; cat /etc/map/key; id; hostname; \
+        echo x > /etc/map/key; touch /run/scratch/x && echo scratch; cat /proc/self/status; echo to-error >&2; \
+        sleep 1000 & echo $! > /left; exit 3";
+    let with_mounts = |config: &mut Value| {
+        config["process"]["user"] = json!({"uid": 0, "gid": 8, "additionalGids": [9, 77]});
+        let some = ["CAP_CHOWN", "CAP_DAC_OVERRIDE"];
+        config["process"]["capabilities"] = json!({"bounding": some, "effective": some, "permitted": some});
+        config["process"]["noNewPrivileges"] = json!(true);
+        for mount in [
+            json!({"destination": "/etc/map", "type": "bind", "source": map, "options": ["rbind", "ro"]}),
+            json!({"destination": "/run/scratch", "type": "tmpfs", "options": ["mode=755"]}),
+        ] {
+            config["mounts"].as_array_mut().unwrap().push(mount);
+        }
+    };
+    engine.start_member("client", ask, with_mounts);
+    assert_eq!(engine.wait("client"), 3, "{}", engine.out("client"));
+    let out = engine.out("client");
+    let limits = ["CapEff:\t0000000000000003", "CapBnd:\t0000000000000003", "NoNewPrivs:\t1"];
+    let others =
+        ["served", "from a ConfigMap", "gid=8", "groups=9,77", "web-0", "Read-only file system", "scratch"];
+    for says in limits.into_iter().chain(others).chain(["to-error"]) {
+        assert!(out.contains(says), "no {says} in {out}");
+    }
+    assert!(!out.contains("own"), "the other's root is not its own: {out}");
+    let left = fs::read_to_string(engine.unilith.path("client").join("rootfs/left")).unwrap();
+    let left = format!("/proc/{}", left.trim());
+    assert_eq!(engine.status("client"), "stopped");
+    engine.run(&["exec", "client", "echo"]).code(1).complains("stopped");
+
+    // It restarts, under another id as the kubelet has it; the other container knows nothing of that.
+    assert_eq!(engine.status("server"), "running");
+    engine.run(&["exec", "server", "cat", "/who"]).ok().says("own");
+    engine.run(&["exec", "server", "ls", &left]).code(1);
+    engine.run(&["exec", "--user", "7:9", "server", "sh", "-c", "id; exit 6"]).code(6).says("uid=7 gid=9");
+    engine.run(&["delete", "client"]).ok();
+    let trapping = "trap 'echo got it; exit 5' TERM; echo up; while :; do sleep 0.1; done";
+    engine.start_member("again", trapping, |_| {});
+    eventually("it runs", || engine.out("again").contains("up"));
+    engine.run(&["exec", "again", "cat", "/who"]).code(1);
+    engine.run(&["exec", "again", "wget", "-q", "-O", "-", "http://127.0.0.1:8080/"]).ok().says("served");
+    engine.run(&["pause", "again"]).code(1).complains("dev.unilith.pod: separate");
+    engine.run(&["kill", "again", "TERM"]).ok();
+    assert_eq!(engine.wait("again"), 5, "{}", engine.out("again"));
+    assert!(engine.out("again").contains("got it"));
+    // What takes all memory ends alone.
+    engine.start_member("greedy", "exec tail /dev/zero", |_| {});
+    assert_eq!(engine.wait("greedy"), 137, "{}", engine.out("greedy"));
+    assert!(engine.out("greedy").contains("memory"), "{}", engine.out("greedy"));
+
+    let curl = ["-s", "--retry", "20", "--retry-connrefused", "-m", "20", "http://10.213.7.2/"];
+    client("curl", &curl).ok().says("served");
+    engine.run(&["kill", "server", "KILL"]).ok();
+    assert_eq!(engine.wait("server"), 137, "{}", engine.out("server"));
+    assert_eq!(engine.status("sandbox"), "running");
+    engine.run(&["kill", "sandbox", "TERM"]).ok();
+    assert_eq!(engine.wait("sandbox"), 143, "{}", engine.out("sandbox"));
+    ["again", "greedy", "server", "sandbox"].iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
+    engine.has_nothing_left();
+}
+
+#[test]
+fn a_container_of_a_pod_ends_with_its_process_and_all_of_them_with_the_machine() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::new();
+    engine.start_sandbox(&pod);
+    let sleep = "sleep 1000 & echo $! > /left; echo up; exec sleep 1000";
+    for id in ["one", "two"] {
+        engine.start_member(id, sleep, |_| {});
+        eventually("it runs", || engine.out(id).contains("up"));
+    }
+    let ends = |id: &str| {
+        let _ = waitpid(Some(engine.pid(id)), WaitOptions::NOHANG);
+        eventually("it ends", || {
+            let _ = waitpid(Some(engine.pid(id)), WaitOptions::NOHANG);
+            engine.status(id) == "stopped"
+        });
+    };
+    // A program that is not there is said by `create`, and one that cannot be run by `start`.
+    engine.member("never", "", |config| config["process"]["args"] = json!(["nothing"]));
+    assert!(!engine.create("never").success());
+    assert!(engine.out("never").contains("executable file not found"), "{}", engine.out("never"));
+    let folder = engine.member("bad", "", |config| config["process"]["args"] = json!(["/bad"]));
+    fs::write(folder.join("rootfs/bad"), "no program").unwrap();
+    client("chmod", &["755", &folder.join("rootfs/bad").display().to_string()]).ok();
+    assert!(engine.create("bad").success(), "{}", engine.out("bad"));
+    engine.run(&["start", "bad"]).complains("/bad");
+    ends("bad");
+    engine.run(&["delete", "bad"]).ok();
+    // One that was never started.
+    engine.member("waits", "echo never", |_| {});
+    assert!(engine.create("waits").success(), "{}", engine.out("waits"));
+    engine.run(&["delete", "--force", "waits"]).ok();
+
+    let left = fs::read_to_string(engine.unilith.path("one").join("rootfs/left")).unwrap();
+    let left = format!("/proc/{}", left.trim());
+    engine.run(&["exec", "two", "ls", &left]).ok();
+    signal(Signal::KILL, engine.pid("one").as_raw_nonzero().get() as u32);
+    ends("one");
+    eventually("the machine ends it", || engine.run(&["exec", "two", "ls", &left]).code == Some(1));
+    engine.run(&["delete", "one"]).ok();
+    assert_eq!(engine.status("two"), "running");
+
+    let pids = engine.run(&["ps", "--format", "json", "sandbox"]).ok().out;
+    let pids: Vec<u64> = serde_json::from_str(&pids).unwrap();
+    assert!(pids.len() > 1, "the machine is a process of its own: {pids:?}");
+    signal(Signal::KILL, pids[1] as u32);
+    assert_eq!(engine.wait("two"), 137, "{}", engine.out("two"));
+    ends("sandbox");
+    engine.member("late", "echo never", |_| {});
+    assert!(!engine.create("late").success());
+    assert!(engine.out("late").contains("pod is stopped"), "{}", engine.out("late"));
+    ["two", "sandbox"].iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
+    engine.has_nothing_left();
 }
 
 /// A server of names for a test's namespace: every name has the same address.

@@ -123,7 +123,7 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: pair, annotations: {dev.unilith.offline: shipper}}
+metadata: {name: pair}
 spec:
   runtimeClassName: unilith
   terminationGracePeriodSeconds: 1
@@ -132,8 +132,19 @@ spec:
   containers:
   - {name: web, image: "docker.io/library/busybox:stable", command: [httpd, -f, -p, "80", -h, /shared], volumeMounts: [{name: shared, mountPath: /shared}]}
   - {name: shipper, image: "docker.io/library/busybox:stable", command: [sh, -c, "cat /shared/file; exec sleep 1000"], volumeMounts: [{name: shared, mountPath: /shared}]}
-  - {name: third, image: "docker.io/library/busybox:stable", command: [sleep, "1000"]}
+  - {name: third, image: "docker.io/library/busybox:stable", command: [sh, -c, "until wget -q -O - http://127.0.0.1/file; do sleep 0.2; done; exec sleep 1000"]}
   volumes: [{name: shared, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: apart, annotations: {dev.unilith.pod: separate, dev.unilith.offline: shipper}}
+spec:
+  runtimeClassName: unilith
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: web, image: "docker.io/library/busybox:stable", command: [httpd, -f, -p, "80"]}
+  - {name: shipper, image: "docker.io/library/busybox:stable", command: [sh, -c, "echo up; exec sleep 1000"]}
+  - {name: third, image: "docker.io/library/busybox:stable", command: [sleep, "1000"]}
 ---
 apiVersion: batch/v1
 kind: Job
@@ -201,6 +212,8 @@ fn pods_of_the_runtime_class_are_machines() {
     cluster.says("get pod oom -o jsonpath={.status.containerStatuses[0].state.terminated.exitCode}", "137");
     cluster.says("logs pair -c shipper", "prepared");
     cluster.says("exec pair -c web -- hostname", "pair");
+    cluster.says("logs pair -c third", "prepared");
+    cluster.says("logs apart -c shipper", "up");
     cluster.says("get events", "another container has the interface of this network namespace");
     cluster.says("logs term", "up");
     let log = unilith.path("term.log");

@@ -22,6 +22,13 @@ const KIND: [&str; 2] = ["io.kubernetes.cri.container-type", "io.kubernetes.cri-
 /// The annotations by which they say what a container is called in its pod.
 const NAME: [&str; 2] = ["io.kubernetes.cri.container-name", "io.kubernetes.container.name"];
 
+/// The annotations by which they say which sandbox a container belongs to.
+const SANDBOX: [&str; 2] = ["io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"];
+/// What the containers of a pod may have together, in bytes; 0 where one of them has no limit.
+const SANDBOX_MEMORY: &str = "io.kubernetes.cri.sandbox-memory";
+/// The choice (`dev.unilith.pod`) by which each container of a pod is a machine of its own.
+const SEPARATE: &str = "separate";
+
 /// Where the container's network namespace comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -182,6 +189,13 @@ impl Container {
         if let Some(linux) = spec.linux() {
             container.add_linux(linux)?;
         }
+        match container.choice("pod") {
+            None | Some(SEPARATE) => {}
+            Some(other) => return Err(format!("annotation unilith.pod={other}: there is {SEPARATE} only")),
+        }
+        if container.holds_machine() {
+            container.take_pods_resources();
+        }
         Ok(container)
     }
 
@@ -264,6 +278,32 @@ impl Container {
     /// Whether it is one of a pod's containers.
     pub fn is_in_pod(&self) -> bool {
         KIND.iter().any(|key| self.annotations.get(*key).is_some_and(|kind| kind == "container"))
+    }
+
+    /// The id of its pod's sandbox.
+    pub fn sandbox(&self) -> Option<&str> {
+        let id = SANDBOX.iter().find_map(|key| self.annotations.get(*key)).map(String::as_str);
+        id.filter(|_| self.is_in_pod())
+    }
+
+    /// Whether it is a sandbox whose machine the containers of its pod join.
+    pub fn holds_machine(&self) -> bool {
+        self.is_sandbox && self.choice("pod") != Some(SEPARATE)
+    }
+
+    /// Whether it wants to be in its pod's machine.
+    pub fn joins(&self) -> bool {
+        self.is_in_pod() && !self.is_offline() && self.choice("pod") != Some(SEPARATE)
+    }
+
+    /// The pod's machine has the memory of all its containers. Engines give a sandbox the least share of processors, for a process
+    /// that sleeps; here it is what runs.
+    fn take_pods_resources(&mut self) {
+        let memory = self.annotations.get(SANDBOX_MEMORY).and_then(|text| text.parse().ok());
+        self.memory = memory.filter(|bytes| *bytes > 0).or(self.memory);
+        if let Some(cpu) = self.resources.as_mut().and_then(|resources| resources.cpu_mut().as_mut()) {
+            cpu.set_shares(None);
+        }
     }
 
     /// The word of an annotation of ours, `unilith.KEY` or `dev.unilith.KEY`.
@@ -385,11 +425,42 @@ mod tests {
         annotations.into_iter().for_each(|(key, value)| config["annotations"][key] = json!(value));
         let c = parse(&config).unwrap();
         assert_eq!((c.host_of, c.is_in_pod(), c.is_offline(), c.is_sandbox), (Some(4711), true, true, false));
+        assert!(!c.joins(), "without a network there is nothing to share");
         config["annotations"]["io.kubernetes.cri.container-name"] = json!("ship");
-        assert!(!parse(&config).unwrap().is_offline());
+        let c = parse(&config).unwrap();
+        assert!(!c.is_offline() && c.joins());
+        assert_eq!(c.sandbox(), None);
         for path in ["/proc/self/ns/uts", "/run/utsns/4711", "/proc", ""] {
             assert_eq!(process_of(Path::new(path)), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_sandbox_holds_its_pods_machine_unless_the_pod_says_otherwise() {
+        let mut config = config();
+        config["linux"]["resources"] = json!({"cpu": {"shares": 2, "quota": 5}, "memory": {}});
+        for (key, value) in
+            [("container-type", "sandbox"), ("sandbox-id", "a1"), ("sandbox-memory", "33554432")]
+        {
+            config["annotations"][format!("io.kubernetes.cri.{key}")] = json!(value);
+        }
+        let c = parse(&config).unwrap();
+        assert!(c.holds_machine() && !c.joins());
+        assert_eq!((c.memory, c.sandbox()), (Some(32 << 20), None));
+        let cpu = c.resources.as_ref().unwrap().cpu().as_ref().unwrap();
+        assert_eq!(
+            (cpu.shares(), cpu.quota()),
+            (None, Some(5)),
+            "the least share is for a process that sleeps"
+        );
+        config["annotations"]["io.kubernetes.cri.container-type"] = json!("container");
+        assert_eq!(parse(&config).unwrap().sandbox(), Some("a1"));
+        config["annotations"]["dev.unilith.pod"] = json!("separate");
+        assert!(!parse(&config).unwrap().joins());
+        config["annotations"]["io.kubernetes.cri.container-type"] = json!("sandbox");
+        assert!(!parse(&config).unwrap().holds_machine());
+        config["annotations"]["dev.unilith.pod"] = json!("other");
+        assert!(parse(&config).unwrap_err().contains("unilith.pod=other"));
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub enum ContainerError {
     #[error("the {0} namespace: {1}")]
     Namespace(&'static str, std::io::Error),
     #[error(
-        "another container has the interface of this network namespace, and a machine has it alone: give each container \
-        that needs the network a pod of its own, or name those that need none in the pod's annotation dev.unilith.offline"
+        "another container has the interface of this network namespace, and a machine has it alone: leave the pod's annotation \
+        dev.unilith.pod: separate out, or name those containers that need no network in dev.unilith.offline"
     )]
     InterfaceTaken,
     #[error("the terminal: {0}")]

@@ -31,6 +31,12 @@ pub struct Record {
     pub created_ms: u64,
     pub cgroups: Vec<PathBuf>,
     pub is_sandbox: bool,
+    /// It is a sandbox with a machine, which containers of its pod join.
+    #[serde(default)]
+    pub holds_machine: bool,
+    /// The sandbox in whose machine it is.
+    #[serde(default)]
+    pub sandbox: Option<String>,
     #[serde(default)]
     pub hostname: Option<String>,
     /// The number of a sandbox's network namespace.
@@ -166,6 +172,11 @@ impl Containers {
 }
 
 impl Record {
+    /// The container whose machine it is in: itself, or its sandbox.
+    pub fn host(&self) -> &str {
+        self.sandbox.as_deref().unwrap_or(&self.id)
+    }
+
     pub fn new(id: &str, container: &Container, pid: u32, start: u64, cgroups: Vec<PathBuf>) -> Record {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         Record {
@@ -179,6 +190,8 @@ impl Record {
             created_ms: now,
             cgroups,
             is_sandbox: container.is_sandbox,
+            holds_machine: container.holds_machine(),
+            sandbox: None,
             hostname: container.hostname.clone(),
             network: container.is_sandbox.then(|| namespace::number_of(pid)).flatten(),
             started: false,
@@ -227,6 +240,8 @@ mod tests {
             created_ms: 951_782_400_123,
             cgroups: Vec::new(),
             is_sandbox: false,
+            holds_machine: false,
+            sandbox: None,
             hostname: Some("pod".into()),
             network: None,
             started: false,

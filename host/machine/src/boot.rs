@@ -9,7 +9,7 @@ use crate::{
 use api_boot::{BootConfig, CapabilitySets, Tmpfs, Volume};
 use std::path::PathBuf;
 use unilith_network::ports::Protocol;
-use unilith_ninep::SiteTables;
+use unilith_ninep::{Forest, SiteTables};
 
 /// What docker calls this host's address in `--add-host`.
 pub const HOST_GATEWAY: &str = "host-gateway";
@@ -22,6 +22,13 @@ pub struct BootFiles {
     pub append: String,
     /// For process machines: finds the system-call sites of programs that are not in the initial RAM disk.
     pub sites: Option<SiteTables>,
+    /// For process machines: the files of containers that join the machine, on a channel each ([`pod_tag`]).
+    pub pod: Vec<Forest>,
+}
+
+/// The mount tag of the channel to forest `n` of a pod.
+pub fn pod_tag(n: usize) -> String {
+    format!("pod{n}")
 }
 
 /// Makes the [`BootFiles`]; the error is one line.

@@ -4,7 +4,7 @@
 
 use crate::{
     MachineError, backlog,
-    boot::BootFiles,
+    boot::{BootFiles, pod_tag},
     contained::{self, Failure, Isolation, Program, Step},
     descriptors::Shares,
     firecracker,
@@ -29,7 +29,7 @@ use std::{
     process::{Child, Command, Stdio},
     thread,
 };
-use unilith_ninep::{Access, Export, SiteTables};
+use unilith_ninep::{Access, Export, Forest, SiteTables};
 
 /// A machine's process that was started.
 pub struct Engine {
@@ -303,6 +303,10 @@ fn process(
     for (n, volume) in volumes.iter().enumerate() {
         hand(volume.as_fd(), &format!("9p={}:", qemu::volume_tag(n)), "");
     }
+    let pod = files.pod.iter().map(|forest| plant(forest, shares.volume)).collect::<Result<Vec<_>, _>>()?;
+    for (n, forest) in pod.iter().enumerate() {
+        hand(forest.as_fd(), &format!("9p={}:", pod_tag(n)), "");
+    }
     let plain = |overlay: &Overlay| export(overlay.files, Access::PlainFiles, None, shares.volume);
     let files = overlay.as_ref().map(plain).transpose()?;
     if let (Some(overlay), Some(files)) = (&overlay, &files) {
@@ -353,6 +357,18 @@ fn export(
     thread::spawn(move || {
         if let Err(error) = unilith_ninep::serve(export, mine, descriptors) {
             eprintln!("unilith: the volume {} is no longer served: {error}", folder.display());
+        }
+    });
+    Ok(its)
+}
+
+/// Serves a pod's files from a thread of its own; the machine's end.
+fn plant(forest: &Forest, descriptors: usize) -> Result<UnixStream, MachineError> {
+    let (mine, its) = pair()?;
+    let forest = forest.clone();
+    thread::spawn(move || {
+        if let Err(error) = forest.serve(mine, descriptors) {
+            eprintln!("unilith: the files of the pod's containers are no longer served: {error}");
         }
     });
     Ok(its)

@@ -143,7 +143,7 @@ impl Supervision {
         let overlay = Overlay::set_up(machine)?;
         let line = overlay.as_ref().map(Overlay::for_machine);
         // The overlay's directory is one more.
-        let shares = Shares::take(machine.spec.volumes.len() + 1);
+        let shares = Shares::take(machine.spec.volumes.len() + 1 + files.pod.len());
         let placed = file_volumes::place(machine)?;
         let engine = engine::start(&placed, &machine.folder, files, &link, line, shares)?;
         if let Some(overlay) = overlay {

@@ -12,7 +12,7 @@ use std::{
     io::{Read, Write},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Flags of open that a client may set, besides the access mode.
@@ -55,13 +55,13 @@ pub struct Export {
     access: Access,
     sites: Option<SiteTables>,
     /// File systems met so far, by device number, in that order.
-    devices: HashMap<u64, u64>,
+    devices: Mutex<HashMap<u64, u64>>,
 }
 
 impl Export {
     pub fn open(path: &Path, access: Access) -> std::io::Result<Export> {
         let root = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(Export { root, access, sites: None, devices: HashMap::new() })
+        Ok(Export { root, access, sites: None, devices: Mutex::new(HashMap::new()) })
     }
 
     /// Tells the machine the system-call sites of the programs in it, as the attribute [`SITES`] of their files.
@@ -146,9 +146,11 @@ impl Export {
         Ok(target.map_err(|e| if e == Errno::NOENT { Errno::INVAL } else { e })?.into_bytes())
     }
 
-    pub fn qid(&mut self, stat: &Stat) -> Qid {
-        let next = self.devices.len() as u64;
-        let device = *self.devices.entry(stat.st_dev).or_insert(next);
+    pub fn qid(&self, stat: &Stat) -> Qid {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = devices.len() as u64;
+        let device = *devices.entry(stat.st_dev).or_insert(next);
+        drop(devices);
         let inode = stat.st_ino;
         // Numbers that need more bits are folded; that two meet is as likely as for any 56-bit hash.
         let folded = (inode ^ (inode >> INODE_BITS)) & ((1 << INODE_BITS) - 1);
@@ -160,7 +162,7 @@ impl Export {
         Qid { kind, version: stat.st_mtime as u32, path: device << INODE_BITS | folded }
     }
 
-    pub fn qid_of(&mut self, fd: impl AsFd) -> Result<Qid> {
+    pub fn qid_of(&self, fd: impl AsFd) -> Result<Qid> {
         let stat = self.stat(fd)?;
         Ok(self.qid(&stat))
     }

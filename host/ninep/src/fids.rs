@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The client's handles.
 
-use crate::export::MAX_ATTRIBUTE;
+use crate::export::{Export, MAX_ATTRIBUTE};
 use rustix::io::{Errno, Result};
 use std::{
     collections::HashMap,
     fs::File,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
 };
 
 /// Bytes of attributes that one client may hold at once: 16 of the largest.
@@ -30,16 +31,17 @@ pub enum Opened {
 }
 
 /// A file the client has a number for.
-#[derive(Debug)]
 pub struct Fid {
+    /// The tree that it is in.
+    pub export: Arc<Export>,
     /// `O_PATH`.
     pub path: OwnedFd,
     pub opened: Opened,
 }
 
 impl Fid {
-    pub fn new(path: OwnedFd) -> Fid {
-        Fid { path, opened: Opened::No }
+    pub fn new(export: Arc<Export>, path: OwnedFd) -> Fid {
+        Fid { export, path, opened: Opened::No }
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -89,7 +91,6 @@ impl std::ops::Add for Cost {
 }
 
 /// The handles of a client. What they take is counted whenever it changes and never exceeds the client's limits.
-#[derive(Debug)]
 pub struct Fids {
     all: HashMap<u32, Fid>,
     taken: Cost,
@@ -170,5 +171,17 @@ impl Fids {
     pub fn clear(&mut self) {
         self.all.clear();
         self.taken = Cost::default();
+    }
+
+    /// Forgets all handles of a tree.
+    pub fn clear_tree(&mut self, export: &Arc<Export>) {
+        let of_it: Vec<u32> = self
+            .all
+            .iter()
+            .filter(|(_, fid)| Arc::ptr_eq(&fid.export, export))
+            .map(|(number, _)| *number)
+            .collect();
+        // They are all there.
+        of_it.into_iter().for_each(|number| drop(self.remove(number)));
     }
 }

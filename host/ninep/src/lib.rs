@@ -16,19 +16,23 @@
 //! **Ownership** is as with a bind mount: files belong to whom the machine's program says where the server may do that
 //! (root), and to the server's user otherwise.
 //!
-//! The crate knows nothing of machines; `unilith-machine` runs one [`serve`] for each volume in a thread.
+//! The crate knows nothing of machines; `unilith-machine` runs one [`serve`] for each volume in a thread. A [`Forest`] has trees that
+//! come and go while its client runs: the files of a pod's containers.
 #![forbid(unsafe_code)]
 
 mod export;
 mod fids;
+mod forest;
 mod server;
 mod wire;
 
 pub use export::{Access, Export, SITES, SiteTables};
+pub use forest::{Forest, Planted};
 
 use std::{
     io::{self, Read, Write},
     os::unix::net::UnixStream,
+    sync::Arc,
 };
 
 /// Largest message: 256 KiB of data and what is around it.
@@ -36,8 +40,14 @@ pub const MOST_MESSAGE: u32 = (256 << 10) + wire::IO_HEADER;
 
 /// Serves one client until it hangs up. A client that breaks the framing is hung up on; one that wants more than this many
 /// `descriptors` of this process for its handles is told `ENFILE`.
-pub fn serve(export: Export, mut stream: UnixStream, descriptors: usize) -> io::Result<()> {
-    let mut server = server::Server::new(export, descriptors);
+pub fn serve(export: Export, stream: UnixStream, descriptors: usize) -> io::Result<()> {
+    let mut server = server::Server::new(descriptors);
+    // Who has one tree to attach to gives no name.
+    server.add(b"", Arc::new(export));
+    converse(stream, |message, answer| server.answer(message, answer))
+}
+
+fn converse(mut stream: UnixStream, mut serve: impl FnMut(&[u8], &mut Vec<u8>)) -> io::Result<()> {
     let (mut message, mut answer) = (Vec::new(), Vec::new());
     loop {
         let mut size = [0; 4];
@@ -52,7 +62,7 @@ pub fn serve(export: Export, mut stream: UnixStream, descriptors: usize) -> io::
         }
         message.resize(size as usize - 4, 0);
         stream.read_exact(&mut message)?;
-        server.answer(&message, &mut answer);
+        serve(&message, &mut answer);
         stream.write_all(&answer)?;
     }
 }

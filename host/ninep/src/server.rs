@@ -12,12 +12,14 @@ use rustix::{
     io::{Errno, Result},
 };
 use std::{
+    collections::HashMap,
     fs::File,
     mem::MaybeUninit,
     os::{
         fd::{AsFd, OwnedFd},
         unix::fs::FileExt,
     },
+    sync::Arc,
 };
 
 const VERSION: &[u8] = b"9P2000.L";
@@ -43,7 +45,8 @@ const UNLOCKED: u8 = 2;
 
 /// One client and its handles.
 pub struct Server {
-    export: Export,
+    /// By the names that a client attaches to them by.
+    trees: HashMap<Vec<u8>, Arc<Export>>,
     fids: Fids,
     /// Largest message, as agreed.
     most: u32,
@@ -51,8 +54,34 @@ pub struct Server {
 
 impl Server {
     /// `descriptors`: how many of this process the client may have.
-    pub fn new(export: Export, descriptors: usize) -> Server {
-        Server { export, fids: Fids::new(descriptors), most: LEAST_MESSAGE }
+    pub fn new(descriptors: usize) -> Server {
+        Server { trees: HashMap::new(), fids: Fids::new(descriptors), most: LEAST_MESSAGE }
+    }
+
+    /// Lets the client attach to a tree. False: there is one of that name.
+    pub fn add(&mut self, name: &[u8], export: Arc<Export>) -> bool {
+        let is_new = !self.trees.contains_key(name);
+        if is_new {
+            self.trees.insert(name.to_vec(), export);
+        }
+        is_new
+    }
+
+    /// Takes a tree away, with all that the client has open in it.
+    pub fn remove(&mut self, name: &[u8]) {
+        if let Some(export) = self.trees.remove(name) {
+            self.fids.clear_tree(&export);
+        }
+    }
+
+    /// Another client begins, which may have this many descriptors.
+    pub fn begin(&mut self, descriptors: usize) {
+        self.fids = Fids::new(descriptors);
+    }
+
+    /// The client is gone.
+    pub fn close(&mut self) {
+        self.fids.clear();
     }
 
     /// Answers a message, given without its size.
@@ -119,10 +148,11 @@ impl Server {
     }
 
     fn attach(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
-        let fid = r.u32()?;
-        let root = self.export.root()?;
-        out.qid(self.export.qid_of(&root)?);
-        self.fids.add(fid, Fid::new(root))
+        let (fid, _authentication, _user, name) = (r.u32()?, r.u32()?, r.string()?, r.string()?);
+        let export = self.trees.get(name).ok_or(Errno::NOENT)?.clone();
+        let root = export.root()?;
+        out.qid(export.qid_of(&root)?);
+        self.fids.add(fid, Fid::new(export, root))
     }
 
     /// Copies a handle, or follows names from it. Where not all of them are there the new handle is not made.
@@ -131,10 +161,12 @@ impl Server {
         if count > MOST_NAMES {
             return Err(Errno::INVAL);
         }
-        let mut at = rustix::io::fcntl_dupfd_cloexec(&self.fids.get(from)?.path, 0)?;
+        let start = self.fids.get(from)?;
+        let export = start.export.clone();
+        let mut at = rustix::io::fcntl_dupfd_cloexec(&start.path, 0)?;
         let mut qids: Vec<Qid> = Vec::new();
         for _ in 0..count {
-            match self.step(&at, r) {
+            match step(&export, &at, r) {
                 Ok((next, qid)) => {
                     at = next;
                     qids.push(qid);
@@ -147,7 +179,7 @@ impl Server {
             if from == to {
                 self.fids.remove(from)?;
             }
-            self.fids.add(to, Fid::new(at))?;
+            self.fids.add(to, Fid::new(export, at))?;
         }
         out.u16(qids.len() as u16);
         qids.into_iter().for_each(|qid| {
@@ -156,26 +188,20 @@ impl Server {
         Ok(())
     }
 
-    fn step(&mut self, at: &OwnedFd, r: &mut Request) -> Result<(OwnedFd, Qid)> {
-        let next = self.export.child(at, r.name()?)?;
-        let qid = self.export.qid_of(&next)?;
-        Ok((next, qid))
-    }
-
     fn clunk(&mut self, r: &mut Request) -> Result<()> {
         let fid = self.fids.remove(r.u32()?)?;
         let Opened::NewAttribute { name, value, size, flags } = &fid.opened else { return Ok(()) };
         if value.len() != *size {
             return Err(Errno::INVAL);
         }
-        self.export.set_attribute(fid.fd(), name, value, *flags)
+        fid.export.set_attribute(fid.fd(), name, value, *flags)
     }
 
     fn get_attr(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let fid = self.fids.get(r.u32()?)?;
         // The open file first: it is there even when the descriptor's name is not.
-        let stat = self.export.stat(&fid.path)?;
-        let qid = self.export.qid(&stat);
+        let stat = fid.export.stat(&fid.path)?;
+        let qid = fid.export.qid(&stat);
         out.u64(GETATTR_BASIC).qid(qid).u32(stat.st_mode).u32(stat.st_uid).u32(stat.st_gid);
         out.u64(stat.st_nlink).u64(stat.st_rdev).u64(stat.st_size as u64);
         out.u64(stat.st_blksize as u64).u64(stat.st_blocks as u64);
@@ -211,20 +237,20 @@ impl Server {
             last_modification: time(SET_MTIME, SET_MTIME_TO)?,
         };
         let fid = self.fids.get(fid)?;
-        self.export.writable()?;
+        fid.export.writable()?;
         if valid & (SET_UID | SET_GID) != 0 {
             let pick = |bit: u32, value: u32| (valid & bit != 0).then_some(value);
-            self.export.own(fid.fd(), pick(SET_UID, user), pick(SET_GID, group))?;
+            fid.export.own(fid.fd(), pick(SET_UID, user), pick(SET_GID, group))?;
         }
         // After the owner: a change of that clears the set-user-ID bit.
         if valid & SET_MODE != 0 {
-            self.export.set_mode(fid.fd(), mode)?;
+            fid.export.set_mode(fid.fd(), mode)?;
         }
         if valid & SET_SIZE != 0 {
-            self.export.set_size(fid.fd(), size)?;
+            fid.export.set_size(fid.fd(), size)?;
         }
         if valid & (SET_ATIME | SET_MTIME) != 0 {
-            self.export.set_times(fid.fd(), &times)?;
+            fid.export.set_times(fid.fd(), &times)?;
         }
         Ok(())
     }
@@ -249,26 +275,27 @@ impl Server {
         if !matches!(fid.opened, Opened::No) {
             return Err(Errno::BADF);
         }
-        let stat = self.export.stat(&fid.path)?;
-        let fd = self.export.open_again(fid.fd(), flags)?;
+        let export = fid.export.clone();
+        let stat = export.stat(&fid.path)?;
+        let fd = export.open_again(fid.fd(), flags)?;
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let opened = if is_directory { Opened::Directory(fd) } else { Opened::File(File::from(fd)) };
         self.fids.open(number, opened)?;
-        out.qid(self.export.qid(&stat)).u32(self.io_unit());
+        out.qid(export.qid(&stat)).u32(self.io_unit());
         Ok(())
     }
 
     /// Makes a file and opens it; the handle of the directory becomes the file's.
     fn create(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, name, flags, mode, group) = (r.u32()?, r.name()?, r.u32()?, r.u32()?, r.u32()?);
-        let directory = &self.fids.get(number)?.path;
-        let mode = mode & 0o7777;
-        self.export.make_node(directory, name, FileType::RegularFile.as_raw_mode() | mode)?;
-        let file = self.export.child(directory, name)?;
-        self.export.settle(file.as_fd(), mode, group)?;
-        let open = self.export.open_again(file.as_fd(), flags)?;
-        let qid = self.export.qid_of(&file)?;
-        self.fids.replace(number, Fid { path: file, opened: Opened::File(File::from(open)) })?;
+        let Fid { export, path: directory, .. } = self.fids.get(number)?;
+        let (export, mode) = (export.clone(), mode & 0o7777);
+        export.make_node(directory, name, FileType::RegularFile.as_raw_mode() | mode)?;
+        let file = export.child(directory, name)?;
+        export.settle(file.as_fd(), mode, group)?;
+        let open = export.open_again(file.as_fd(), flags)?;
+        let qid = export.qid_of(&file)?;
+        self.fids.replace(number, Fid { export, path: file, opened: Opened::File(File::from(open)) })?;
         out.qid(qid).u32(self.io_unit());
         Ok(())
     }
@@ -313,7 +340,8 @@ impl Server {
     fn read_dir(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, offset, count) = (r.u32()?, r.u64()?, r.u32()?);
         let most = count.min(self.io_unit()) as usize;
-        let Opened::Directory(directory) = &self.fids.get(number)?.opened else { return Err(Errno::NOTDIR) };
+        let fid = self.fids.get(number)?;
+        let Opened::Directory(directory) = &fid.opened else { return Err(Errno::NOTDIR) };
         let mut stat = fs::fstat(directory)?;
         fs::seek(directory, SeekFrom::Start(offset))?;
         let mut entries = Vec::new();
@@ -329,10 +357,10 @@ impl Server {
                 }
                 break;
             }
-            let kind = self.export.kind(directory, name, entry.file_type());
+            let kind = fid.export.kind(directory, name, entry.file_type());
             // What is mounted here has another number once walked to; listings say the directory's, as on Linux.
             (stat.st_ino, stat.st_mode) = (entry.ino(), kind.as_raw_mode());
-            let qid = self.export.qid(&stat);
+            let qid = fid.export.qid(&stat);
             let mut one = Vec::new();
             let mut record = Answer::begin(&mut one, 0, 0);
             record.qid(qid).u64(entry.next_entry_cookie()).u8((kind.as_raw_mode() >> 12) as u8).string(name);
@@ -343,75 +371,85 @@ impl Server {
     }
 
     fn read_link(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
-        out.string(&self.export.target(self.fids.get(r.u32()?)?.path.as_fd())?);
+        let fid = self.fids.get(r.u32()?)?;
+        out.string(&fid.export.target(fid.fd())?);
         Ok(())
     }
 
     /// Answers what was just made in a directory, with its mode and group set.
     fn made(&mut self, directory: u32, name: &[u8], mode: u32, group: u32, out: &mut Answer) -> Result<()> {
-        let made = self.export.child(&self.fids.get(directory)?.path, name)?;
-        self.export.settle(made.as_fd(), mode, group)?;
-        out.qid(self.export.qid_of(&made)?);
+        let Fid { export, path, .. } = self.fids.get(directory)?;
+        let made = export.child(path, name)?;
+        export.settle(made.as_fd(), mode, group)?;
+        out.qid(export.qid_of(&made)?);
         Ok(())
     }
 
     fn symlink(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, name, target, group) = (r.u32()?, r.name()?, r.string()?, r.u32()?);
-        let directory = &self.fids.get(number)?.path;
-        self.export.make_symlink(directory, name, target)?;
-        let made = self.export.child(directory, name)?;
+        let Fid { export, path: directory, .. } = self.fids.get(number)?;
+        export.make_symlink(directory, name, target)?;
+        let made = export.child(directory, name)?;
         // As in `settle`; a link has no mode.
-        let _ = self.export.own(made.as_fd(), None, Some(group));
-        out.qid(self.export.qid_of(&made)?);
+        let _ = export.own(made.as_fd(), None, Some(group));
+        out.qid(export.qid_of(&made)?);
         Ok(())
     }
 
     fn make_node(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, name, mode) = (r.u32()?, r.name()?, r.u32()?);
         let (_major, _minor, group) = (r.u32()?, r.u32()?, r.u32()?);
-        self.export.make_node(&self.fids.get(number)?.path, name, mode)?;
+        let fid = self.fids.get(number)?;
+        fid.export.make_node(&fid.path, name, mode)?;
         self.made(number, name, mode, group, out)
     }
 
     fn make_dir(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (number, name, mode, group) = (r.u32()?, r.name()?, r.u32()?, r.u32()?);
-        self.export.make_directory(&self.fids.get(number)?.path, name, mode)?;
+        let fid = self.fids.get(number)?;
+        fid.export.make_directory(&fid.path, name, mode)?;
         self.made(number, name, mode, group, out)
     }
 
     fn link(&mut self, r: &mut Request) -> Result<()> {
         let (directory, target, name) = (r.u32()?, r.u32()?, r.name()?);
-        self.export.make_link(self.fids.get(target)?.fd(), &self.fids.get(directory)?.path, name)
+        let (target, directory) = (self.fids.get(target)?, self.fids.get(directory)?);
+        same(target, directory)?;
+        directory.export.make_link(target.fd(), &directory.path, name)
     }
 
     fn rename(&mut self, r: &mut Request) -> Result<()> {
         let (from, name, to, to_name) = (r.u32()?, r.name()?, r.u32()?, r.name()?);
-        self.export.rename(&self.fids.get(from)?.path, name, &self.fids.get(to)?.path, to_name)
+        let (from, to) = (self.fids.get(from)?, self.fids.get(to)?);
+        same(from, to)?;
+        from.export.rename(&from.path, name, &to.path, to_name)
     }
 
     fn unlink(&mut self, r: &mut Request) -> Result<()> {
         let (directory, name, flags) = (r.u32()?, r.name()?, r.u32()?);
-        self.export.remove(&self.fids.get(directory)?.path, name, flags)
+        let directory = self.fids.get(directory)?;
+        directory.export.remove(&directory.path, name, flags)
     }
 
     fn xattr_walk(&mut self, r: &mut Request, out: &mut Answer) -> Result<()> {
         let (from, to, name) = (r.u32()?, r.u32()?, r.string()?);
         let fid = self.fids.get(from)?;
         let value = match name {
-            b"" => self.export.attributes(fid.fd())?,
-            SITES => self.export.site_table(fid.fd())?,
-            name => self.export.attribute(fid.fd(), name)?,
+            b"" => fid.export.attributes(fid.fd())?,
+            SITES => fid.export.site_table(fid.fd())?,
+            name => fid.export.attribute(fid.fd(), name)?,
         };
-        let path = rustix::io::fcntl_dupfd_cloexec(&fid.path, 0)?;
+        let (export, path) = (fid.export.clone(), rustix::io::fcntl_dupfd_cloexec(&fid.path, 0)?);
         out.u64(value.len() as u64);
-        self.fids.add(to, Fid { path, opened: Opened::Attribute(value) })
+        self.fids.add(to, Fid { export, path, opened: Opened::Attribute(value) })
     }
 
     fn xattr_create(&mut self, r: &mut Request) -> Result<()> {
         let (number, name, size, flags) = (r.u32()?, r.string()?, r.u64()?, r.u32()?);
-        self.export.writable()?;
+        let fid = self.fids.get(number)?;
+        fid.export.writable()?;
         let size = usize::try_from(size).ok().filter(|s| *s <= MAX_ATTRIBUTE).ok_or(Errno::TOOBIG)?;
-        if !matches!(self.fids.get(number)?.opened, Opened::No) {
+        if !matches!(fid.opened, Opened::No) {
             return Err(Errno::BADF);
         }
         self.fids.open(number, Opened::NewAttribute { name: name.into(), value: Vec::new(), size, flags })
@@ -423,6 +461,17 @@ impl Server {
         out.u8(UNLOCKED).u64(start).u64(length).u32(process).string(client);
         Ok(())
     }
+}
+
+fn step(export: &Export, at: &OwnedFd, r: &mut Request) -> Result<(OwnedFd, Qid)> {
+    let next = export.child(at, r.name()?)?;
+    let qid = export.qid_of(&next)?;
+    Ok((next, qid))
+}
+
+/// Two handles of an operation are in one tree.
+fn same(one: &Fid, other: &Fid) -> Result<()> {
+    if Arc::ptr_eq(&one.export, &other.export) { Ok(()) } else { Err(Errno::XDEV) }
 }
 
 fn errno(error: std::io::Error) -> Errno {

@@ -8,7 +8,7 @@ use crate::{
     wire::{HEADER, kind},
 };
 use rustix::io::Errno;
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 use tempfile::TempDir;
 
 const ROOT: u32 = 1;
@@ -21,6 +21,13 @@ const O_TRUNC: u32 = 0o1000;
 struct Client {
     server: Server,
     folder: TempDir,
+}
+
+/// Of one tree without a name.
+fn server(folder: &Path, access: Access) -> Server {
+    let mut server = Server::new(DESCRIPTORS);
+    assert!(server.add(b"", Arc::new(Export::open(folder, access).unwrap())));
+    server
 }
 
 /// The fields of a message.
@@ -61,7 +68,7 @@ impl Client {
         let shared = folder.path().join("shared");
         fs::create_dir(&shared).unwrap();
         fs::write(folder.path().join("secret"), "secret").unwrap();
-        let server = Server::new(Export::open(&shared, access).unwrap(), DESCRIPTORS);
+        let server = server(&shared, access);
         let mut client = Client { server, folder };
         client.ask(kind::VERSION, &[Word(64 << 10), Text("9P2000.L")]).unwrap();
         client.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
@@ -237,10 +244,8 @@ fn devices_are_neither_made_nor_opened_and_fifos_do_not_block() {
     }
     c.ask(kind::MKNOD, &[Word(ROOT), Text("p"), Word(0o010_600), Word(0), Word(0), Word(0)]).unwrap();
     assert_eq!(c.open(2, "p", 0), Err(Errno::NXIO));
-    let mut devices = Client {
-        server: Server::new(Export::open(Path::new("/dev"), Access::All).unwrap(), DESCRIPTORS),
-        folder: tempfile::tempdir().unwrap(),
-    };
+    let mut devices =
+        Client { server: server(Path::new("/dev"), Access::All), folder: tempfile::tempdir().unwrap() };
     devices.ask(kind::ATTACH, &[Word(ROOT), Word(u32::MAX), Text("root"), Text(""), Word(0)]).unwrap();
     assert_eq!(devices.open(2, "null", O_RDWR), Err(Errno::NXIO));
 }
@@ -540,4 +545,34 @@ mod random {
             }
         }
     }
+}
+
+#[test]
+fn a_tree_that_goes_takes_its_handles_along_and_none_leads_into_another_tree() {
+    let mut client = Client::new(false);
+    let open_now =
+        || fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(|e| fs::read_link(e.path()).ok());
+    let other = tempfile::tempdir().unwrap();
+    fs::write(other.path().join("file"), "of the other").unwrap();
+    let export = || Arc::new(Export::open(other.path(), Access::All).unwrap());
+    assert!(client.server.add(b"pod/1", export()));
+    assert!(!client.server.add(b"pod/1", export()), "the name is taken");
+    let attach = |client: &mut Client, fid, name| {
+        client.ask(kind::ATTACH, &[Word(fid), Word(u32::MAX), Text("root"), Text(name), Word(0)])
+    };
+    assert_eq!(attach(&mut client, 2, "pod/2").unwrap_err(), Errno::NOENT);
+    attach(&mut client, 2, "pod/1").unwrap();
+    client.ask(kind::WALK, &[Word(2), Word(3), Half(1), Text("file")]).unwrap();
+    client.ask(kind::LOPEN, &[Word(3), Word(0)]).unwrap();
+    let renamed = client.ask(kind::RENAMEAT, &[Word(2), Text("file"), Word(ROOT), Text("file")]);
+    assert_eq!(renamed.unwrap_err(), Errno::XDEV);
+    client.ask(kind::WALK, &[Word(2), Word(4), Half(1), Text("file")]).unwrap();
+    assert_eq!(client.ask(kind::LINK, &[Word(ROOT), Word(4), Text("file")]).unwrap_err(), Errno::XDEV);
+    let of_other = |path: &std::path::PathBuf| path.starts_with(other.path());
+    assert!(open_now().any(|path| of_other(&path)));
+    client.server.remove(b"pod/1");
+    assert!(!open_now().any(|path| of_other(&path)), "nothing of the tree is open");
+    assert_eq!(client.ask(kind::CLUNK, &[Word(3)]).unwrap_err(), Errno::BADF);
+    assert_eq!(attach(&mut client, 5, "pod/1").unwrap_err(), Errno::NOENT);
+    client.ask(kind::GETATTR, &[Word(ROOT), Long(0x7ff)]).unwrap();
 }

@@ -4,8 +4,8 @@
 use crate::{LineError, Result, socket};
 use abi::Errno;
 use overlay_wire::{
-    Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD, PROGRAMS_SINCE, Program, Refused, Run,
-    Size, VERSION, Welcome, credit, frame, read_credit,
+    CONTAINERS_SINCE, Container, Decoder, ErrorReport, Exit, Frame, Hello, Kind, MOST_PAYLOAD,
+    PROGRAMS_SINCE, Program, Refused, Run, Size, VERSION, Welcome, credit, frame, read_credit, read_started,
 };
 use std::{
     collections::HashMap,
@@ -42,6 +42,8 @@ pub enum Event {
     Out(Vec<u8>),
     Err(Vec<u8>),
     Failure(Failure),
+    /// The program of a container runs, under this number of the machine's.
+    Started(u32),
     /// The last one.
     Exit(Exit),
     /// The machine or the session ended before the command did; why. The last one.
@@ -154,11 +156,31 @@ impl Client {
         if self.version < PROGRAMS_SINCE {
             return Err(LineError::NoPrograms);
         }
+        if !program.container.is_empty() && self.version < CONTAINERS_SINCE {
+            return Err(LineError::NoContainers);
+        }
         let words = program.arguments.len().max(program.environment.len());
         if words > Run::MOST_ARGUMENTS as usize {
             return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
         }
         self.ask(Kind::PROGRAM, &program.encode())
+    }
+
+    /// Starts a container. [`Event::Started`] says that its program runs; what follows is as for [`Client::program`], but that the
+    /// end is that of all processes of the container, which are killed when the client goes. [`How::Killed`] says that the kernel
+    /// ended it for want of memory.
+    ///
+    /// [`How::Killed`]: overlay_wire::How::Killed
+    pub fn container(&self, container: &Container<'_>) -> Result<Running> {
+        if self.version < CONTAINERS_SINCE {
+            return Err(LineError::NoContainers);
+        }
+        let program = &container.program;
+        let words = program.arguments.len().max(program.environment.len());
+        if words > Run::MOST_ARGUMENTS as usize {
+            return Err(LineError::TooMany(Run::MOST_ARGUMENTS));
+        }
+        self.ask(Kind::CONTAINER, &container.encode())
     }
 
     fn ask(&self, kind: Kind, payload: &[u8]) -> Result<Running> {
@@ -281,6 +303,11 @@ impl Shared {
                 let _ = pending.events.send(event);
                 pending.input.close();
             }
+            Kind::STARTED => {
+                if let Ok(pid) = read_started(payload) {
+                    self.pass(request, Event::Started(pid));
+                }
+            }
             Kind::STDOUT => self.pass(request, Event::Out(payload.to_vec())),
             Kind::STDERR => self.pass(request, Event::Err(payload.to_vec())),
             Kind::ERROR => {
@@ -374,6 +401,7 @@ impl Running {
                 Event::Out(bytes) => answer.out.extend(bytes),
                 Event::Err(bytes) => answer.err.extend(bytes),
                 Event::Failure(failure) => answer.failures.push(failure),
+                Event::Started(_) => {}
                 Event::Exit(exit) => {
                     answer.code = exit.code;
                     return Ok(answer);

@@ -15,7 +15,7 @@ pub mod multiplexer;
 pub mod socket;
 
 pub use client::{Client, Event, Failure, Input, Running};
-pub use overlay_wire::{Exit, How, Program, Size};
+pub use overlay_wire::{Container, Exit, How, Limit, Program, Size, Tree};
 
 /// Why there is no answer. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,8 @@ pub enum LineError {
     TooMany(u32),
     #[error("the machine was started by an older unilith, which starts no programs: start it again")]
     NoPrograms,
+    #[error("the machine was started by an older unilith, which takes no containers in: start its pod again")]
+    NoContainers,
     #[error("cannot make {path}: {source}", path = path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
 }

@@ -18,7 +18,13 @@ pub fn start(devices: &mut Devices) {
     overlay_trace::register();
     #[cfg(feature = "net-tcpip")]
     crate::network::tell_overlay();
-    let setup = Setup { open, enter, program: overlay_commands::program::run, kernel: "unilith micro" };
+    let setup = Setup {
+        open,
+        enter,
+        program: overlay_commands::program::run,
+        container: overlay_commands::container::run,
+        kernel: "unilith micro",
+    };
     #[cfg(not(feature = "overlay-echo"))]
     let started = overlay_line::start(setup);
     #[cfg(feature = "overlay-echo")]

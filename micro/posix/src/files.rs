@@ -80,7 +80,12 @@ impl Files {
 
     /// For a process that begins beside this one: the same tree, no descriptors, and this working directory.
     pub fn beside(&self, working: Arc<Dentry>) -> Files {
-        let files = Files::new(self.namespace.clone(), self.memory);
+        self.beside_in(self.namespace.clone(), working)
+    }
+
+    /// The same in another tree.
+    pub fn beside_in(&self, namespace: Arc<Namespace>, working: Arc<Dentry>) -> Files {
+        let files = Files::new(namespace, self.memory);
         files.set_working(working);
         Files { memory_files: self.memory_files.clone(), ..files }
     }

@@ -5,6 +5,7 @@
 //! - [`calls`] has one file for each family of calls; handlers decode and check arguments, call one typed object,
 //!   and return;
 //! - [`task`] and [`process`] are what a thread and a process are to Linux, [`processes`] is all of them;
+//! - [`containers`] are trees of processes with files of their own;
 //! - [`files`] is what a process has of the file tree;
 //! - [`mounts`] is the tree at the start, [`proc`] what /proc and /sys say;
 //! - [`wait`] is the only place where a call blocks.
@@ -17,6 +18,7 @@ extern crate alloc;
 pub mod auxiliary;
 pub mod call;
 pub mod calls;
+pub mod containers;
 pub mod cpu_time;
 // Of an image with a linked program most of this is left out by the linker.
 #[cfg_attr(feature = "linked", allow(dead_code))]

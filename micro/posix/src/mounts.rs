@@ -93,6 +93,72 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     Ok(namespace)
 }
 
+/// A tree of the host, and where it is in a container's.
+pub struct HostTree<'a> {
+    /// The mount tag of the channel whose server has it, and its name there.
+    pub tag: &'a str,
+    pub name: &'a [u8],
+    /// Absolute.
+    pub path: &'a str,
+    pub read_only: bool,
+}
+
+/// The file tree of a container: trees of the host, one of them its root, and between them what the machine has for all programs.
+pub fn container_tree(machine: &Files, trees: &[HostTree<'_>]) -> Told<Namespace> {
+    let root = trees.iter().find(|tree| tree.path == "/").ok_or("the container has no root")?;
+    let failed = |e| format!("the container's root: {e:?}");
+    let namespace = Namespace::new(host_tree(root)?, "9p").map_err(failed)?;
+    let made = fill_container_tree(machine, &namespace, root, trees);
+    if made.is_err() {
+        namespace.take_apart();
+    }
+    made.map(|()| namespace)
+}
+
+fn fill_container_tree(
+    machine: &Files,
+    namespace: &Namespace,
+    root: &HostTree<'_>,
+    trees: &[HostTree<'_>],
+) -> Told<()> {
+    let flags = |tree: &HostTree<'_>| MountFlags(if tree.read_only { MountFlags::READ_ONLY } else { 0 });
+    namespace
+        .remount(&namespace.root().topmost(), flags(root))
+        .map_err(|e| format!("the container's root: {e:?}"))?;
+    // Devices, terminals and shared memory are the pod's (as its IPC namespace is), so the machine's own file systems.
+    for (path, file_system) in [
+        ("/dev", "devtmpfs"),
+        ("/dev/pts", "devpts"),
+        ("/dev/shm", "tmpfs"),
+        ("/proc", "proc"),
+        ("/sys", "sysfs"),
+    ] {
+        let tree = machine.namespace.root().topmost();
+        let own = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
+        let own = own.map_err(|e| format!("{path} of the machine: {e:?}"))?;
+        mount(namespace, path, own.inode().clone(), file_system, own.mount().flags())?;
+    }
+    for tree in trees.iter().filter(|tree| tree.path != "/") {
+        mount_at(namespace, tree.path, tree.tag, host_tree(tree)?, flags(tree))?;
+    }
+    for (path, permissions) in [("/tmp", 0o1777), ("/run", 0o755)] {
+        directory(namespace, path, permissions)?;
+    }
+    Ok(())
+}
+
+#[cfg(feature = "volumes")]
+fn host_tree(tree: &HostTree<'_>) -> Told<Arc<dyn Inode>> {
+    ninep::attach_tree(tree.tag, tree.name, files::new_device())
+        .map_err(|e| format!("{}: the host's 9p server refuses it: {e:?}", tree.path))
+}
+
+/// Without the file system for it.
+#[cfg(not(feature = "volumes"))]
+fn host_tree(tree: &HostTree<'_>) -> Told<Arc<dyn Inode>> {
+    Err(format!("{}: this kernel was built with --set volumes=off", tree.path))
+}
+
 /// Writes what depends on where the machine runs, unless the image has it: /etc/resolv.conf and /etc/hostname.
 fn configure(namespace: &Namespace, config: &api_boot::BootConfig) -> Told<()> {
     let mut servers = String::new();
@@ -168,7 +234,16 @@ fn file(namespace: &Namespace, path: &str, permissions: u32) -> abi::Result<Arc<
 /// Mounts a directory of the host, or a file.
 pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
     let Volume { tag, path, .. } = volume;
-    let root = volume_root(volume)?;
+    mount_at(namespace, path, tag, volume_root(volume)?, volume_flags(volume))
+}
+
+fn mount_at(
+    namespace: &Namespace,
+    path: &str,
+    tag: &str,
+    root: Arc<dyn Inode>,
+    flags: MountFlags,
+) -> Told<()> {
     let failed = |e| format!("volume {path}: {e:?}");
     let point = match root.kind().map_err(failed)? {
         FileType::Directory => directory(namespace, path, 0o755)?,
@@ -179,7 +254,7 @@ pub fn mount_volume(namespace: &Namespace, volume: &Volume) -> Told<()> {
             file(namespace, path, 0o644).map_err(failed)?
         }
     };
-    let mounted = namespace.mount(&point, root, "9p", tag, volume_flags(volume));
+    let mounted = namespace.mount(&point, root, "9p", tag, flags);
     mounted.map(|_| ()).map_err(failed)
 }
 

@@ -120,6 +120,7 @@ fn begin(victim: &Process) {
             resident >> 20
         );
     }
+    victim.family.was_out_of_memory.store(true, Ordering::Relaxed);
     end::begin(victim, Status::Signal { number: SIGKILL as u8 });
 }
 

@@ -3,10 +3,12 @@
 //! session of their own, and their parent has number 0. The first process never hears of them; at their end the kernel is
 //! who waits for them, and for children that they leave behind (`calls::end`, `calls::children`).
 
+use crate::calls::end;
 use crate::calls::identity::sessions::Sessions;
-use crate::calls::limits::Limits;
+use crate::calls::limits::{Limits, RLIMIT_NOFILE};
 use crate::calls::prctl::Settings;
-use crate::calls::signals::{self, ProcessSignals, SigInfo};
+use crate::calls::signals::{self, ProcessSignals, SIGKILL, SigInfo};
+use crate::containers::Container;
 use crate::exec::{self, Prepared};
 use crate::process::{Beginning, Credentials, Process, Program};
 use crate::processes::{self, Claim};
@@ -15,12 +17,13 @@ use abi::{Errno, Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_plat::Frame;
+use api_plat::{Frame, Status};
+use core::sync::atomic::Ordering;
 use descriptors::Description;
 use devfs::OutsideTerminal;
 use loader::Loaded;
 use sched::Start;
-use vfs::Dentry;
+use vfs::{Dentry, Namespace};
 
 /// What is to run, and as whom.
 pub struct Wanted<'a> {
@@ -32,6 +35,35 @@ pub struct Wanted<'a> {
     pub streams: [Arc<Description>; 3],
     /// The terminal that the streams are; it will control the process' session.
     pub terminal: Option<&'a OutsideTerminal>,
+    pub place: Place<'a>,
+}
+
+/// Where a process begins.
+#[derive(Clone, Copy)]
+pub enum Place<'a> {
+    /// Beside the machine's first process.
+    Machine,
+    /// In a container that runs.
+    Beside(&'a Arc<Container>),
+    /// As the first process of a container.
+    First(&'a Arc<Container>),
+}
+
+impl<'a> Place<'a> {
+    fn container(self) -> Option<&'a Arc<Container>> {
+        match self {
+            Place::Machine => None,
+            Place::Beside(container) | Place::First(container) => Some(container),
+        }
+    }
+
+    /// Who the process is asked for by, and who its children are. A container is the machine's business, not a visitor's.
+    fn claims(self) -> (Claim, Claim) {
+        match self {
+            Place::First(_) => (Claim::Program, Claim::Program),
+            _ => (Claim::Outside, Claim::Visitor),
+        }
+    }
 }
 
 /// Why a program did not start.
@@ -70,26 +102,34 @@ pub fn start(
     if !mem::may_be_several() {
         return Err(Refusal::OneProcess);
     }
-    processes::may_begin(Claim::Outside)?;
-    let number = Number(processes::allocate(Claim::Outside)?);
+    let Wanted { arguments, environment, working, credentials, streams, terminal, place } = wanted;
+    let (claim, childrens) = place.claims();
+    processes::may_begin(claim)?;
+    let number = Number(processes::allocate(claim)?);
     let pid = number.0;
-    let Wanted { arguments, environment, working, credentials, streams, terminal } = wanted;
+    let container = place.container();
+    let files = match container {
+        Some(container) => first.files.beside_in(container.namespace.clone(), working.clone()),
+        None => first.files.beside(working.clone()),
+    };
     let beginning = Beginning {
         credentials: credentials.clone(),
-        files: first.files.beside(working.clone()),
+        files,
         signals: ProcessSignals::new(),
-        limits: Limits::of_machine(),
+        limits: container.map_or_else(Limits::of_machine, |container| container.limits.duplicate()),
         sessions: Sessions { group: pid, session: pid },
         settings: Settings::default(),
         parent: 0,
         exit_signal: 0,
-        claim: Claim::Visitor,
+        claim: childrens,
+        container: container.cloned(),
         program: None,
         space: None,
     };
     let process = Process::begin(pid, beginning);
     let prepared = prepare(&process, paths, arguments, environment)?;
     let Prepared { space, loaded, file, comm } = prepared;
+    process.files.descriptors.set_limit(process.limits.soft(RLIMIT_NOFILE));
     for description in streams {
         process.files.descriptors.insert(description.clone(), false)?;
     }
@@ -103,7 +143,13 @@ pub fn start(
     process.add(task);
     // The first thread has the number from here on, and the process has it as well.
     core::mem::forget(number);
+    if let Place::First(container) = place {
+        container.set_first(&process);
+    }
     processes::add(&process);
+    if container.is_some_and(|container| container.is_ending()) {
+        end::begin(&process, Status::Signal { number: SIGKILL as u8 });
+    }
     if let Some(terminal) = terminal {
         terminal.control(pid);
     }
@@ -146,6 +192,11 @@ pub fn code(process: &Process) -> Option<u8> {
     ended.map(|ended| if ended.signal == 0 { ended.code } else { 128 + ended.signal })
 }
 
+/// Whether it was ended because memory had run out.
+pub fn was_out_of_memory(process: &Process) -> bool {
+    process.family.was_out_of_memory.load(Ordering::Relaxed)
+}
+
 /// Sends a signal to the group that the process began in, from outside.
 pub fn signal(process: &Process, signal: i32) {
     for member in processes::of_group(process.pid) {
@@ -154,19 +205,19 @@ pub fn signal(process: &Process, signal: i32) {
     }
 }
 
-/// A description of the device at that path.
-pub fn device(process: &Process, path: &[u8], flags: u32) -> Result<Arc<Description>> {
+/// A description of the device at that path of a tree.
+pub fn device(tree: &Namespace, path: &[u8], flags: u32) -> Result<Arc<Description>> {
     let walk = vfs::Credentials::root();
-    let root = process.files.namespace.root().topmost();
+    let root = tree.root().topmost();
     let dentry = vfs::Walk::new(&root, &root, &walk).lookup(path, true)?;
     let device = devfs::open(dentry.inode().stat()?.rdev, dentry.inode())?;
     Ok(Description::new(device, flags, Some(dentry)))
 }
 
 /// A description of the terminal, under its name in /dev/pts.
-pub fn terminal(process: &Process, terminal: &OutsideTerminal) -> Result<Arc<Description>> {
+pub fn terminal(tree: &Namespace, terminal: &OutsideTerminal) -> Result<Arc<Description>> {
     const O_RDWR: u32 = 2;
-    let root = process.files.namespace.root().topmost();
+    let root = tree.root().topmost();
     let name = alloc::format!("/dev/pts/{}", terminal.number());
     let walk = vfs::Credentials::root();
     // An image may have hidden /dev/pts.

@@ -9,6 +9,7 @@ use crate::calls::prctl::Settings;
 use crate::calls::ptrace::state::Tracee;
 use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
+use crate::containers::Container;
 use crate::cpu_time::Usage;
 use crate::files::Files;
 use crate::processes::{self, Claim};
@@ -42,6 +43,8 @@ pub struct Process {
     pub family: Family,
     /// Who its children are asked for by.
     pub claim: Claim,
+    /// The container that it is in; `None`: the machine's own.
+    pub container: Option<Arc<Container>>,
     /// When it was made, in nanoseconds since boot.
     pub born_ns: u64,
     tasks: SpinLock<Map<i32, Arc<Task>>>,
@@ -85,6 +88,8 @@ pub struct Family {
     pub oom_adjustment: AtomicI32,
     /// A signal ended it, and there is a core file.
     pub left_core: AtomicBool,
+    /// It was ended because memory had run out.
+    pub was_out_of_memory: AtomicBool,
     /// The process that traces the first thread; 0 for none.
     pub traced_by: AtomicI32,
     /// The parent's thread that made it.
@@ -108,6 +113,7 @@ impl Family {
             has_run_program: AtomicBool::new(false),
             oom_adjustment: AtomicI32::new(0),
             left_core: AtomicBool::new(false),
+            was_out_of_memory: AtomicBool::new(false),
             children_peak: AtomicU64::new(0),
             traced_by: AtomicI32::new(0),
             maker: AtomicI32::new(parent),
@@ -152,6 +158,7 @@ pub struct Beginning {
     pub exit_signal: i32,
     /// Who its children are asked for by.
     pub claim: Claim,
+    pub container: Option<Arc<Container>>,
     pub program: Option<Arc<Program>>,
     pub space: Option<Arc<Space>>,
 }
@@ -169,6 +176,7 @@ impl Process {
             parent: 0,
             exit_signal: SIGCHLD,
             claim: Claim::Program,
+            container: None,
             program: None,
             space: None,
         };
@@ -187,6 +195,7 @@ impl Process {
             settings: SpinLock::new(from.settings),
             family: Family::new(from.parent, from.exit_signal),
             claim: from.claim,
+            container: from.container,
             born_ns: api_plat::now_ns(),
             tasks: SpinLock::new(Map::new()),
             ending: SpinLock::new(None),
@@ -198,6 +207,19 @@ impl Process {
             restarts: Restarts::default(),
             tracees: SpinLock::new(Vec::new()),
         })
+    }
+
+    /// Whether it is in that container.
+    pub fn is_in(&self, container: &Arc<Container>) -> bool {
+        self.container.as_ref().is_some_and(|own| Arc::ptr_eq(own, container))
+    }
+
+    /// Whether both are in the same container, or both in the machine's own.
+    pub fn is_beside(&self, other: &Process) -> bool {
+        match &self.container {
+            Some(container) => other.is_in(container),
+            None => other.container.is_none(),
+        }
     }
 
     /// Its address space; `None` before the first program and after its end.

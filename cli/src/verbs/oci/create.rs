@@ -61,11 +61,12 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
             if container.terminal { "--console-socket is missing" } else { "process.terminal is false" };
         return Err(Fault::new(format!("{why}: a terminal is given over the console socket")));
     }
-    if !container.is_sandbox {
+    let home = home(all, &container)?;
+    if container.holds_machine() || !container.is_sandbox && home.is_none() {
         super::keeper::kernel()?;
     }
     let folder = all.reserve(&args.id)?;
-    let made = make(global, all, args, &container, &folder);
+    let made = make(global, all, args, &container, &folder, home);
     if made.is_err() {
         // The first error is the one to report.
         let _ = all.remove(&args.id);
@@ -73,10 +74,28 @@ pub fn act(global: &Global, all: &Containers, args: &Args) -> Result<u8> {
     made.map(|()| 0)
 }
 
-fn make(global: &Global, all: &Containers, args: &Args, container: &Container, folder: &Path) -> Result<()> {
+/// The sandbox whose machine the container joins; `None`: it becomes a machine of its own.
+fn home(all: &Containers, container: &Container) -> Result<Option<String>> {
+    let Some(sandbox) = container.sandbox().filter(|_| container.joins()) else { return Ok(None) };
+    // One that another runtime made, or that was made for machines apart.
+    let Some(record) = all.find(sandbox).ok().filter(|record| record.holds_machine) else { return Ok(None) };
+    match super::manage::status(&record) {
+        Status::Running => Ok(Some(record.id)),
+        other => Err(Fault::new(format!("the sandbox {sandbox} of the container's pod is {}", other.word()))),
+    }
+}
+
+fn make(
+    global: &Global,
+    all: &Containers,
+    args: &Args,
+    container: &Container,
+    folder: &Path,
+    home: Option<String>,
+) -> Result<()> {
     let socket = folder.join(CREATE);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
-    let mut keeper = Keeper(Some(spawn(global, args)?));
+    let mut keeper = Keeper(Some(spawn(global, args, home.as_deref())?));
     let pid = keeper.id();
     let groups = match &container.cgroup {
         Some(path) => Hierarchies::of_host().join(path, pid)?,
@@ -90,7 +109,8 @@ fn make(global: &Global, all: &Containers, args: &Args, container: &Container, f
         // It is in its namespaces.
         line.expect()?;
         let process = Process::find(pid).ok_or_else(|| Fault::new("the container's process has ended"))?;
-        let record = Record::new(&args.id, container, pid, process.start, groups.clone());
+        let mut record = Record::new(&args.id, container, pid, process.start, groups.clone());
+        record.sandbox = home;
         run_hooks(container, &record)?;
         line.say("go")?;
         // Everything is ready for the program.
@@ -123,8 +143,11 @@ fn run_hooks(container: &Container, record: &Record) -> Result<()> {
     Ok(())
 }
 
-fn spawn(global: &Global, args: &Args) -> Result<Child> {
+fn spawn(global: &Global, args: &Args, home: Option<&str>) -> Result<Child> {
     let mut command = super::again(&global.root, "__keep", args.console_socket.as_deref())?;
+    if let Some(sandbox) = home {
+        command.arg("--pod").arg(sandbox);
+    }
     // Its standard streams are the container's: those the engine gave us.
     command
         .arg("--bundle")

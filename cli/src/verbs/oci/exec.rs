@@ -27,12 +27,12 @@ use unilith_container::{
     terminal,
 };
 use unilith_overlay::{
-    Client, Event, Input, Program,
+    Client, Event, Exit, Input, Program, Running,
     socket::{bind_at, connect_at},
 };
 
 /// The exit code of a process whose machine ended first, as one that was killed.
-const ENDED_WITH_MACHINE: u8 = 137;
+pub const ENDED_WITH_MACHINE: u8 = 137;
 /// Longest description of a process.
 const MAX_PROCESS: u64 = 1 << 20;
 
@@ -245,40 +245,65 @@ fn run(
         working: process.working.as_bytes(),
         arguments: arguments.iter().map(Vec::as_slice).collect(),
         environment: environment.iter().map(Vec::as_slice).collect(),
+        container: record.sandbox.as_ref().map_or(b"", |_| record.id.as_bytes()),
     })?;
     started()?;
     let failed = |e: io::Error| Fault::new(format!("the terminal: {e}"));
-    let (mut out, mut err): (Box<dyn Write>, Box<dyn Write>) = match &terminal {
+    let out = match terminal {
         Some(terminal) => {
-            let (terminal, input) =
+            let (input, sized) =
                 (terminal.try_clone().map_err(failed)?, terminal.try_clone().map_err(failed)?);
-            let sized = terminal.try_clone().map_err(failed)?;
             watch_size(running.input(), move || size_of(&sized))?;
             feed(input, running.input());
-            (Box::new(terminal.try_clone().map_err(failed)?), Box::new(terminal))
+            Out::terminal(terminal)
         }
         None => {
             let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
             feed(File::from(input), running.input());
-            (Box::new(io::stdout()), Box::new(io::stderr()))
+            Out::streams(io::stdout())
         }
     };
+    Ok(copy(&running, out, &process.arguments[0]).map_or(ENDED_WITH_MACHINE, |exit| exit.code))
+}
+
+/// Where a program's output goes.
+pub struct Out {
+    out: Box<dyn Write>,
+    /// `None`: where its other output goes.
+    err: Option<Box<dyn Write>>,
+}
+
+impl Out {
+    pub fn terminal(terminal: File) -> Out {
+        Out { out: Box::new(terminal), err: None }
+    }
+
+    /// With this process' standard error.
+    pub fn streams(out: impl Write + 'static) -> Out {
+        Out { out: Box::new(out), err: Some(Box::new(io::stderr())) }
+    }
+}
+
+/// Copies what a program prints, to its end; `None` when its machine ended first.
+pub fn copy(running: &Running, to: Out, name: &str) -> Option<Exit> {
+    let Out { mut out, mut err } = to;
     loop {
         match running.next() {
             // Whoever does not read any more does not want it.
             Event::Out(bytes) => drop(out.write_all(&bytes).and_then(|()| out.flush())),
-            Event::Err(bytes) => drop(err.write_all(&bytes)),
+            Event::Err(bytes) => drop(err.as_mut().unwrap_or(&mut out).write_all(&bytes)),
             Event::Failure(failure) => {
-                let _ = writeln!(err, "unilith: {}: {}", process.arguments[0], failure.text);
+                let _ = writeln!(err.as_mut().unwrap_or(&mut out), "unilith: {name}: {}", failure.text);
             }
-            Event::Exit(exit) => return Ok(exit.code),
-            Event::Lost(_) => return Ok(ENDED_WITH_MACHINE),
+            Event::Started(_) => {}
+            Event::Exit(exit) => return Some(exit),
+            Event::Lost(_) => return None,
         }
     }
 }
 
 /// Passes input on from a thread of its own, to its end or the program's.
-fn feed(mut from: File, to: Input) {
+pub fn feed(mut from: impl Read + Send + 'static, to: Input) {
     thread::spawn(move || {
         let mut buffer = [0; 16 << 10];
         loop {

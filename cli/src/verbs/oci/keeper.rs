@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The process that an engine takes for the container.
 
-use super::create::{CREATE, START};
+use super::{
+    create::{CREATE, START},
+    member::{self, Member},
+    pod::Pod,
+};
 use crate::{
     fault::{Fault, Result, file},
     kernel, names, prepare,
@@ -65,8 +69,11 @@ pub struct Args {
     #[arg(long)]
     bundle: PathBuf,
     #[arg(long)]
-    console_socket: Option<PathBuf>,
-    id: String,
+    pub console_socket: Option<PathBuf>,
+    /// The sandbox whose machine the container joins
+    #[arg(long)]
+    pub pod: Option<String>,
+    pub id: String,
 }
 
 /// What `create` and `start` are told.
@@ -101,7 +108,7 @@ pub fn act(all: &Containers, args: &Args) -> Result<u8> {
     };
     say(&mut creator, &Said::Done);
     drop(creator);
-    let outcome = prepared.wait_and_run()?;
+    let outcome = prepared.wait_and_run(all)?;
     if outcome.is_out_of_memory()
         && let Ok(record) = all.find(&args.id)
     {
@@ -113,15 +120,24 @@ pub fn act(all: &Containers, args: &Args) -> Result<u8> {
 /// A container whose program waits for `start`.
 struct Prepared {
     listener: UnixListener,
-    /// None: a sandbox, which holds the namespaces.
-    machine: Option<Machine>,
+    what: What,
+}
+
+/// What a container is.
+enum What {
+    /// A sandbox that holds the namespaces.
+    Holder,
+    Machine(Box<Machine>),
+    /// Of the machine of its pod.
+    Member(Box<Member>),
 }
 
 struct Machine {
     held: Held,
-    input: Box<dyn Read + Send>,
-    output: File,
+    streams: Streams,
     root: PathBuf,
+    /// Of a sandbox: where its containers join.
+    pod: Option<Pod>,
     /// Its interface is nobody else's until this is closed.
     _claim: Option<File>,
 }
@@ -138,11 +154,12 @@ fn prepare(all: &Containers, args: &Args, folder: &Path, creator: &mut UnixStrea
     }
     let socket = folder.join(START);
     let listener = bind_at(&socket).map_err(file("make", &socket))?;
-    let machine = match container.is_sandbox {
-        true => None,
-        false => Some(machine(all, args, folder, &container)?),
+    let what = match &args.pod {
+        _ if container.is_sandbox && !container.holds_machine() => What::Holder,
+        Some(sandbox) => What::Member(Box::new(member::prepare(all, args, folder, container, sandbox)?)),
+        None => What::Machine(Box::new(machine(all, args, folder, &container)?)),
     };
-    Ok(Prepared { listener, machine })
+    Ok(Prepared { listener, what })
 }
 
 fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) -> Result<Machine> {
@@ -150,15 +167,70 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
     let has_link = container.network != bundle::Network::Host && !container.is_offline();
     let claim = has_link.then(|| all.claim_interface()).transpose()?;
     let root = Root::open(&container.root)?;
-    let program = root
-        .find_program(&container.binds, &container.args[0], &container.env, &container.working)
-        .map_err(|error| {
+    let program = find_program(&root, container)?;
+    let (volumes, names) = places(all, folder, container, &root)?;
+    let pod = container.holds_machine().then(|| Pod::at(folder)).transpose()?;
+    // The overlay's files are one more.
+    let others = 1 + pod.as_ref().map_or(0, |pod| pod.forests().len());
+    if volumes.len() + others > Platform::MAX_VOLUMES {
+        let (count, most) = (volumes.len() - 1, Platform::MAX_VOLUMES - 1 - others);
+        return Err(Fault::new(format!("the container has {count} mounts; a machine can have {most}")));
+    }
+    let archive = folder.join("root.cpio");
+    fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
+    let server = names.map(|names| names.server);
+    let spec = spec(all, args, container, &program, volumes, archive, server)?;
+    let held = Store::open()?.create(spec)?;
+    let streams = Streams::of(args)?;
+    Ok(Machine { held, streams, root: container.root.clone(), pod, _claim: claim })
+}
+
+/// The container's standard streams: those the engine gave, or a terminal.
+pub struct Streams {
+    pub input: Box<dyn Read + Send>,
+    pub output: File,
+    pub has_terminal: bool,
+}
+
+impl Streams {
+    pub fn of(args: &Args) -> Result<Streams> {
+        let Some(socket) = &args.console_socket else {
+            let out = io::stdout().as_fd().try_clone_to_owned();
+            let out = out.map_err(|e| Fault::new(format!("the container's standard output: {e}")))?;
+            return Ok(Streams {
+                input: Box::new(io::stdin()),
+                output: File::from(out),
+                has_terminal: false,
+            });
+        };
+        let terminal = terminal::give(socket)?;
+        // What is to be said of the machine is said where its program is seen.
+        rustix::stdio::dup2_stderr(&terminal).map_err(|e| Fault::new(format!("the terminal: {e}")))?;
+        let output = terminal.try_clone().map_err(|e| Fault::new(format!("the terminal: {e}")))?;
+        Ok(Streams { input: Box::new(terminal), output, has_terminal: true })
+    }
+}
+
+/// The path of the container's program; what cannot be run is said with a shell's exit code.
+pub fn find_program(root: &Root, container: &Container) -> Result<PathBuf> {
+    root.find_program(&container.binds, &container.args[0], &container.env, &container.working).map_err(
+        |error| {
             let code = match error {
                 unilith_container::ContainerError::NotExecutable(_) => NOT_EXECUTABLE,
                 _ => NOT_FOUND,
             };
             Fault { code, message: error.to_string() }
-        })?;
+        },
+    )
+}
+
+/// The host's directories and files that the container sees, its root first, and the name server it asks. Their mount points are made.
+pub fn places(
+    all: &Containers,
+    folder: &Path,
+    container: &Container,
+    root: &Root,
+) -> Result<(Vec<Mount>, Option<Names>)> {
     let mut volumes =
         vec![Mount { host: container.root.clone(), guest: "/".into(), read_only: container.read_only }];
     // What the machine's kernel mounts, and what it makes where it may.
@@ -194,35 +266,11 @@ fn machine(all: &Containers, args: &Args, folder: &Path, container: &Container) 
         let guest = place.destination.to_string_lossy().into_owned();
         volumes.push(Mount { host: place.source, guest, read_only: place.read_only });
     }
-    // The overlay's files are one more.
-    if volumes.len() + 1 > Platform::MAX_VOLUMES {
-        let (count, most) = (volumes.len() - 1, Platform::MAX_VOLUMES - 2);
-        return Err(Fault::new(format!("the container has {count} mounts; a machine can have {most}")));
-    }
-    let archive = folder.join("root.cpio");
-    fs::write(&archive, empty_archive()).map_err(file("write", &archive))?;
-    let server = names.map(|names| names.server);
-    let spec = spec(all, args, container, &program, volumes, archive, server)?;
-    let held = Store::open()?.create(spec)?;
-    let (input, output): (Box<dyn Read + Send>, File) = match &args.console_socket {
-        Some(socket) => {
-            let terminal = terminal::give(socket)?;
-            // What is to be said of the machine is said where its program is seen.
-            rustix::stdio::dup2_stderr(&terminal).map_err(|e| Fault::new(format!("the terminal: {e}")))?;
-            let again = terminal.try_clone().map_err(|e| Fault::new(format!("the terminal: {e}")))?;
-            (Box::new(terminal), again)
-        }
-        None => {
-            let out = io::stdout().as_fd().try_clone_to_owned();
-            let out = out.map_err(|e| Fault::new(format!("the container's standard output: {e}")))?;
-            (Box::new(io::stdin()), File::from(out))
-        }
-    };
-    Ok(Machine { held, input, output, root: container.root.clone(), _claim: claim })
+    Ok((volumes, names))
 }
 
 /// The name server on the loopback of the container's namespace, which the machine asks at an address of its link.
-struct Names {
+pub struct Names {
     server: Ipv4Addr,
     /// The engine's file with that address in it.
     resolv_conf: PathBuf,
@@ -248,7 +296,7 @@ impl Names {
 }
 
 /// What annotations choose that this runtime does not have is refused, not passed over.
-fn check_choices(container: &Container) -> Result<()> {
+pub fn check_choices(container: &Container) -> Result<()> {
     for (key, known) in [("machine", "process"), ("kernel", "micro")] {
         if let Some(other) = container.choice(key).filter(|choice| *choice != known) {
             return Err(Fault::new(format!(
@@ -278,7 +326,8 @@ fn spec(
         _ if container.is_offline() => Network::None,
         _ => {
             // Engines forward ports of pods to the loopback of their namespace. Where a name server is on it, it stays.
-            let loopback = container.is_in_pod() && server.is_none();
+            let is_pods = container.is_in_pod() || container.is_sandbox;
+            let loopback = is_pods && server.is_none();
             Network::Interface { record: all.interface_record()?, server, loopback }
         }
     };
@@ -383,7 +432,7 @@ fn empty_archive() -> Vec<u8> {
 }
 
 impl Prepared {
-    fn wait_and_run(self) -> Result<Outcome> {
+    fn wait_and_run(self, all: &Containers) -> Result<Outcome> {
         let (starter, _) =
             self.listener.accept().map_err(|e| Fault::new(format!("cannot hear of `start`: {e}")))?;
         drop(self.listener);
@@ -393,20 +442,31 @@ impl Prepared {
             // Whatever it is: nothing else is ever said here.
             let _ = BufReader::new(stream).read_line(&mut word);
         }
-        let Some(machine) = self.machine else {
-            if let Some(mut starter) = starter.take() {
-                say(&mut starter, &Said::Done);
+        let machine = match self.what {
+            What::Holder => {
+                if let Some(mut starter) = starter.take() {
+                    say(&mut starter, &Said::Done);
+                }
+                return hold();
             }
-            return hold();
+            What::Member(member) => return Ok(member.run(all, starter)),
+            What::Machine(machine) => machine,
         };
-        let Machine { mut held, input, output, root, _claim } = machine;
+        let Machine { mut held, streams, root, pod, _claim } = *machine;
+        let Streams { input, output, .. } = streams;
         let cache = prepare::cache()?;
-        let sites = Arc::new(move |file: &File| unilith_image::site_table(&cache, file));
+        let sites: unilith_ninep::SiteTables =
+            Arc::new(move |file: &File| unilith_image::site_table(&cache, file));
+        let forests = pod.as_ref().map(|pod| pod.forests().to_vec()).unwrap_or_default();
+        if let Some(pod) = pod {
+            pod.serve(sites.clone())?;
+        }
         let boot = move |held: &Held, config: &api_boot::BootConfig| {
             Ok(BootFiles {
                 initrd: held.spec.initrd.clone(),
                 append: config.encode(),
                 sites: Some(sites.clone()),
+                pod: forests.clone(),
             })
         };
         let mut engine = Engine { output: Some(output), starter };

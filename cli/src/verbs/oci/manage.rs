@@ -35,8 +35,9 @@ fn process(record: &Record) -> Process {
     Process { pid: record.pid, start: record.start }
 }
 
+/// The machine that it is, or is in.
 pub fn machine(record: &Record) -> Option<Machine> {
-    Store::open().ok()?.find(&record.id).ok()
+    Store::open().ok()?.find(record.host()).ok()
 }
 
 /// How a container does.
@@ -90,7 +91,7 @@ pub fn kill(all: &Containers, args: &Kill) -> Result<u8> {
         Status::Stopped => return Err(gone()),
         // Nothing runs yet, and nothing of the container would take another signal.
         Status::Created | Status::Running | Status::Paused
-            if record.is_sandbox || status == Status::Created =>
+            if record.is_sandbox && !record.holds_machine || status == Status::Created =>
         {
             let signal = Signal::from_named_raw(i32::from(number)).ok_or_else(unknown)?;
             if !process(&record).signal(signal) {
@@ -98,22 +99,26 @@ pub fn kill(all: &Containers, args: &Kill) -> Result<u8> {
             }
         }
         _ if number == KILL => {
-            // The supervisor ends the machine, and itself with the program's exit code.
+            // The supervisor ends the machine, the keeper of a pod's container that one, and itself with the program's exit code.
             if !process(&record).signal(Signal::QUIT) {
                 return Err(gone());
             }
         }
-        _ => send(&record, number)?,
+        _ => send(all, &record, number)?,
     }
     Ok(0)
 }
 
 /// Sends a signal to the program, in its machine.
-fn send(record: &Record, number: u8) -> Result<()> {
+fn send(all: &Containers, record: &Record, number: u8) -> Result<()> {
+    let first = match record.sandbox {
+        Some(_) => super::member::first(all, record)?,
+        None => 1,
+    };
     let machine =
         machine(record).ok_or_else(|| Fault::new(format!("container not running: {}", record.id)))?;
     let client = unilith_overlay::Client::connect(&machine.folder)?;
-    let answer = client.run(&["kill".to_string(), format!("-{number}"), "1".to_string()], false)?;
+    let answer = client.run(&["kill".to_string(), format!("-{number}"), first.to_string()], false)?;
     match (answer.code, answer.failures.first()) {
         (0, _) => Ok(()),
         (_, Some(failure)) => Err(Fault::new(format!("{}: {}", failure.subject, failure.text))),
@@ -149,7 +154,8 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
         if let Some(machine) = machine(&record) {
             crate::verbs::pause::resume(&machine);
         }
-        let signal = if record.started && !record.is_sandbox { Signal::QUIT } else { Signal::KILL };
+        let has_machine = !record.is_sandbox || record.holds_machine;
+        let signal = if record.started && has_machine { Signal::QUIT } else { Signal::KILL };
         process(&record).signal(signal);
         let until = Instant::now() + LIMIT;
         while is_alive(&record) {
@@ -161,7 +167,8 @@ pub fn delete(all: &Containers, args: &Delete) -> Result<u8> {
     }
     let store = Store::open()?;
     store.sweep()?;
-    if let Ok(machine) = store.find(&record.id)
+    if record.sandbox.is_none()
+        && let Ok(machine) = store.find(&record.id)
         && let Some(held) = machine.hold_when_free(None)?
     {
         held.remove()?;
@@ -224,7 +231,9 @@ pub fn ps(all: &Containers, args: &Ps) -> Result<u8> {
     if status(&record) == Status::Stopped {
         return Err(Fault::new(format!("container not running: {}", record.id)));
     }
-    let engine = machine(&record).and_then(|machine| machine.state.process);
+    // The process of a pod's machine is the sandbox's.
+    let engine = machine(&record).filter(|_| record.sandbox.is_none());
+    let engine = engine.and_then(|machine| machine.state.process);
     let pids: Vec<u32> = [record.pid].into_iter().chain(engine.map(|process| process.pid)).collect();
     if args.format == "json" {
         say!("{}", json!(pids));
@@ -242,6 +251,13 @@ pub fn pause(all: &Containers, id: &str, pause: bool) -> Result<u8> {
     if found != wanted {
         let (verb, is) = (if pause { "pause" } else { "resume" }, found.word());
         return Err(Fault::new(format!("cannot {verb} container {id}: it is {is}, not {}", wanted.word())));
+    }
+    if record.sandbox.is_some() {
+        return Err(Fault::new(format!(
+            "container {id} is in the machine of its pod, which stands still as a whole: pause its sandbox {}, or give the pod \
+            the annotation dev.unilith.pod: separate",
+            record.host()
+        )));
     }
     let process = machine(&record).and_then(|machine| machine.state.process);
     let signal = if pause { Signal::STOP } else { Signal::CONT };

@@ -4,12 +4,15 @@
 //! engine made.
 //!
 //! The *keeper* is the process that engines take for the container: it is there after `create`, becomes the machine's
-//! supervisor at `start` and ends with the program's exit code.
+//! supervisor at `start` and ends with the program's exit code. A pod's machine is its sandbox's: the keepers of the pod's containers
+//! stand for trees of processes in it ([`pod`], [`member`]).
 
 mod create;
 mod exec;
 mod keeper;
 mod manage;
+mod member;
+mod pod;
 
 use crate::{
     fault::{Fault, Result},

@@ -17,7 +17,7 @@ pub fn files(root: &Path, own: &Path, config: &BootConfig) -> Result<BootFiles, 
     let config = BootConfig { status_on_console: true, ..config.clone() };
     let append = config.encode();
     if append.len() <= MAX_BOOT_ARGS {
-        return Ok(BootFiles { initrd: root.to_path_buf(), append, sites: None });
+        return Ok(BootFiles { initrd: root.to_path_buf(), append, sites: None, pod: Vec::new() });
     }
     let offset =
         append_to_copy(root, own, append.as_bytes()).map_err(MachineError::file("cannot write", own))?;
@@ -25,7 +25,7 @@ pub fn files(root: &Path, own: &Path, config: &BootConfig) -> Result<BootFiles, 
     let front = BootConfig { status_on_console: true, more, ..BootConfig::default() }.encode();
     // Nothing is behind the dashes, and Firecracker wants something there or no dashes.
     let append = front.trim_end_matches("--").trim_end().to_string();
-    Ok(BootFiles { initrd: own.to_path_buf(), append, sites: None })
+    Ok(BootFiles { initrd: own.to_path_buf(), append, sites: None, pod: Vec::new() })
 }
 
 /// Where in the copy the text begins.

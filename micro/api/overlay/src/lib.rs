@@ -96,6 +96,9 @@ pub trait Remote {
     /// Takes input: `None` when there is none yet, `Some(0)` at its end.
     fn input(&self, to: &mut [u8]) -> Option<usize>;
 
+    /// Tells the client of a container that its program runs, under this number.
+    fn started(&self, pid: u32);
+
     /// What else came.
     fn news(&self) -> News;
 

@@ -62,17 +62,22 @@ const SMALL_REPLY: usize = 8192;
 /// Buffers kept for the next requests.
 const SPARE_BUFFERS: usize = 4;
 
-/// A connection to one export.
-pub struct Client {
+/// A session with a server (version(5)): what all trees have in common that are reached over one transport.
+pub struct Session {
     transport: Arc<dyn Transport>,
-    pub device: u64,
     /// Largest message, as agreed.
     message: AtomicU32,
     tags: SpinLock<Tags>,
     fids: SpinLock<Fids>,
-    /// Inodes in use, by the path of their qid.
-    pub nodes: SpinLock<Map<u64, Weak<Node>>>,
     buffers: SpinLock<Vec<Vec<u8>>>,
+}
+
+/// One tree of a server's.
+pub struct Client {
+    session: Arc<Session>,
+    pub device: u64,
+    /// Inodes in use, by the path of their qid, which another tree may use as well.
+    pub nodes: SpinLock<Map<u64, Weak<Node>>>,
 }
 
 /// Tags of requests: replies are told apart by them, so one that is in flight is not given out again, however many requests come
@@ -86,13 +91,13 @@ struct Tags {
 
 /// The tag of a request in flight, free again when it is dropped.
 struct Tag<'a> {
-    client: &'a Client,
+    session: &'a Session,
     number: u16,
 }
 
 impl Drop for Tag<'_> {
     fn drop(&mut self) {
-        self.client.tags.lock().free.push(self.number);
+        self.session.tags.lock().free.push(self.number);
     }
 }
 
@@ -164,7 +169,7 @@ impl<'f> Message<'f> {
 
 impl Drop for Fid {
     fn drop(&mut self) {
-        let mut fids = self.client.fids.lock();
+        let mut fids = self.client.session.fids.lock();
         if *self.is_live.get_mut() {
             fids.dropped.push(self.number);
         } else {
@@ -173,46 +178,39 @@ impl Drop for Fid {
     }
 }
 
-impl Client {
-    /// Agrees on the version and message size.
-    pub fn connect(transport: Arc<dyn Transport>, device: u64) -> Result<Arc<Client>> {
+impl Session {
+    /// Agrees on the version and message size. What the server had open of an earlier session is closed.
+    pub fn begin(transport: Arc<dyn Transport>) -> Result<Arc<Session>> {
         let most =
             transport.largest().min(transport.most_direct().max(MOST_COPIED as usize) + IO_HEADER as usize);
         let wanted = u32::try_from(most).map_err(|_| EINVAL)?;
-        let client = Arc::new(Client {
+        let session = Arc::new(Session {
             transport,
-            device,
             message: AtomicU32::new(wanted),
             tags: SpinLock::default(),
             fids: SpinLock::default(),
-            nodes: SpinLock::new(Map::new()),
             buffers: SpinLock::new(Vec::new()),
         });
-        let request = client.request(kind::VERSION).u32(wanted).string(VERSION);
+        let request = session.request(kind::VERSION).u32(wanted).string(VERSION);
         let (size, known) =
-            client.exchange(request, NO_TAG, SMALL_REPLY, |r| Ok((r.u32()?, r.string()? == VERSION)))?;
+            session.exchange(request, NO_TAG, SMALL_REPLY, |r| Ok((r.u32()?, r.string()? == VERSION)))?;
         if !known {
             return Err(EPROTONOSUPPORT);
         }
         if size < LEAST_MESSAGE || size > wanted {
             return Err(EIO);
         }
-        client.message.store(size, Ordering::Relaxed);
-        Ok(client)
+        session.message.store(size, Ordering::Relaxed);
+        Ok(session)
     }
 
-    /// Bytes of data that are copied for one read or write.
-    pub fn io_limit(&self) -> u32 {
-        self.most_data().min(MOST_COPIED)
-    }
-
-    /// Bytes of data that fit one.
+    /// Bytes of data that fit one message.
     fn most_data(&self) -> u32 {
         self.message.load(Ordering::Relaxed) - IO_HEADER
     }
 
     /// A message of that type, to be filled in.
-    pub fn request(&self, kind: u8) -> Message<'static> {
+    fn request(&self, kind: u8) -> Message<'static> {
         let mut buffer = self.buffers.lock().pop().unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(&[0, 0, 0, 0, kind, 0, 0]);
@@ -224,62 +222,6 @@ impl Client {
         if buffers.len() < SPARE_BUFFERS {
             buffers.push(buffer);
         }
-    }
-
-    /// Sends the request and reads the answer's body with `read`.
-    pub fn call<T>(&self, request: Message<'_>, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
-        self.call_with_room(request, SMALL_REPLY, read)
-    }
-
-    /// As [`Client::call`], for answers that carry `data` bytes.
-    pub fn call_for_data<T>(
-        &self,
-        request: Message<'_>,
-        data: u32,
-        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.call_with_room(request, (data + IO_HEADER) as usize, read)
-    }
-
-    /// The program's memory that can be part of a message without a copy, of this piece.
-    pub fn hold(&self, piece: Segment, is_reply: bool) -> Gather {
-        let Segment { address, length } = piece;
-        let length = length.min(self.most_data().min(self.transport.most_direct() as u32) as usize);
-        let frames = match length {
-            0 => Vec::new(),
-            _ => self.transport.hold(address, length, is_reply),
-        };
-        let offset = address as usize % PAGE_SIZE;
-        let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
-        Gather { frames, offset, length, is_written: is_reply }
-    }
-
-    /// As [`Client::call`], with data in the program's memory.
-    pub fn call_direct<T>(
-        &self,
-        request: Message<'_>,
-        pages: Gather,
-        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.give_back();
-        let tag = self.new_tag()?;
-        let sent = if pages.is_written { 0 } else { pages.length };
-        let (bytes, kind) = self.seal(request, tag.number, sent)?;
-        let reply = alloc::vec![0; READ_HEADER];
-        let (bytes, answer, length) = self.transport.call_direct(bytes, reply, pages)?;
-        self.keep(bytes);
-        parse(&answer, length, kind, tag.number, read)
-    }
-
-    fn call_with_room<T>(
-        &self,
-        request: Message<'_>,
-        room: usize,
-        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
-    ) -> Result<T> {
-        self.give_back();
-        let tag = self.new_tag()?;
-        self.exchange(request, tag.number, room, read)
     }
 
     /// A tag that no request in flight has. `EAGAIN` when all are in flight.
@@ -296,7 +238,7 @@ impl Client {
                 tags.next - 1
             }
         };
-        Ok(Tag { client: self, number })
+        Ok(Tag { session: self, number })
     }
 
     /// The request with its length and tag, and its type; `data` bytes follow elsewhere.
@@ -327,18 +269,8 @@ impl Client {
         parse(&answer, answer.len(), kind, tag, read)
     }
 
-    /// A handle the server does not know yet.
-    pub fn new_fid(self: &Arc<Client>) -> Fid {
-        let mut fids = self.fids.lock();
-        let number = fids.free.pop().unwrap_or_else(|| {
-            fids.next += 1;
-            fids.next - 1
-        });
-        Fid { client: self.clone(), number, is_live: false.into() }
-    }
-
     /// Tells the server about handles that were dropped.
-    pub fn give_back(&self) {
+    fn give_back(&self) {
         loop {
             let Some(number) = self.fids.lock().dropped.pop() else { return };
             let Ok(tag) = self.new_tag() else {
@@ -352,11 +284,100 @@ impl Client {
             self.fids.lock().free.push(number);
         }
     }
+}
 
-    /// Tattach as root: the export's root directory.
-    pub fn attach(self: &Arc<Client>) -> Result<(Fid, Qid)> {
+impl Client {
+    /// A tree of the session's server; `device` is its `st_dev`.
+    pub fn new(session: Arc<Session>, device: u64) -> Arc<Client> {
+        Arc::new(Client { session, device, nodes: SpinLock::new(Map::new()) })
+    }
+
+    /// Bytes of data that are copied for one read or write.
+    pub fn io_limit(&self) -> u32 {
+        self.session.most_data().min(MOST_COPIED)
+    }
+
+    /// A message of that type, to be filled in.
+    pub fn request(&self, kind: u8) -> Message<'static> {
+        self.session.request(kind)
+    }
+
+    /// Tells the server about handles that were dropped.
+    pub fn give_back(&self) {
+        self.session.give_back();
+    }
+
+    /// Sends the request and reads the answer's body with `read`.
+    pub fn call<T>(&self, request: Message<'_>, read: impl FnOnce(&mut Reply<'_>) -> Result<T>) -> Result<T> {
+        self.call_with_room(request, SMALL_REPLY, read)
+    }
+
+    /// As [`Client::call`], for answers that carry `data` bytes.
+    pub fn call_for_data<T>(
+        &self,
+        request: Message<'_>,
+        data: u32,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.call_with_room(request, (data + IO_HEADER) as usize, read)
+    }
+
+    /// The program's memory that can be part of a message without a copy, of this piece.
+    pub fn hold(&self, piece: Segment, is_reply: bool) -> Gather {
+        let Segment { address, length } = piece;
+        let length =
+            length.min(self.session.most_data().min(self.session.transport.most_direct() as u32) as usize);
+        let frames = match length {
+            0 => Vec::new(),
+            _ => self.session.transport.hold(address, length, is_reply),
+        };
+        let offset = address as usize % PAGE_SIZE;
+        let length = length.min((frames.len() * PAGE_SIZE).saturating_sub(offset));
+        Gather { frames, offset, length, is_written: is_reply }
+    }
+
+    /// As [`Client::call`], with data in the program's memory.
+    pub fn call_direct<T>(
+        &self,
+        request: Message<'_>,
+        pages: Gather,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.session.give_back();
+        let tag = self.session.new_tag()?;
+        let sent = if pages.is_written { 0 } else { pages.length };
+        let (bytes, kind) = self.session.seal(request, tag.number, sent)?;
+        let reply = alloc::vec![0; READ_HEADER];
+        let (bytes, answer, length) = self.session.transport.call_direct(bytes, reply, pages)?;
+        self.session.keep(bytes);
+        parse(&answer, length, kind, tag.number, read)
+    }
+
+    fn call_with_room<T>(
+        &self,
+        request: Message<'_>,
+        room: usize,
+        read: impl FnOnce(&mut Reply<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.session.give_back();
+        let tag = self.session.new_tag()?;
+        self.session.exchange(request, tag.number, room, read)
+    }
+
+    /// A handle the server does not know yet.
+    pub fn new_fid(self: &Arc<Client>) -> Fid {
+        let mut fids = self.session.fids.lock();
+        let number = fids.free.pop().unwrap_or_else(|| {
+            fids.next += 1;
+            fids.next - 1
+        });
+        Fid { client: self.clone(), number, is_live: false.into() }
+    }
+
+    /// Tattach as root: the root directory of the tree that the server has under this name.
+    pub fn attach(self: &Arc<Client>, tree: &[u8]) -> Result<(Fid, Qid)> {
         let fid = self.new_fid();
-        let request = self.request(kind::ATTACH).fid(&fid).u32(NO_FID).string(b"root").string(b"").u32(0);
+        let request = self.request(kind::ATTACH).fid(&fid).u32(NO_FID).string(b"root").string(tree).u32(0);
         let qid = self.call(request, |r| r.qid())?;
         fid.now_live();
         Ok((fid, qid))

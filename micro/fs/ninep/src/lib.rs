@@ -23,17 +23,35 @@ mod wire;
 pub use api_mem::{Frame, Gather};
 pub use client::{Answered, Transport};
 
-use abi::Result;
+use abi::{Result, errno::ENODEV};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use api_lock::SpinLock;
-use client::Client;
+use client::{Client, Session};
 
 /// Attaches to the export behind a transport; the root directory of the file system. `device` is its `st_dev`.
 pub fn attach(transport: Arc<dyn Transport>, device: u64) -> Result<Arc<dyn Inode>> {
-    node::root(Client::connect(transport, device)?)
+    node::root(&Client::new(Session::begin(transport)?, device), b"")
+}
+
+/// Sessions with servers of many trees, by mount tag.
+static SESSIONS: SpinLock<Vec<(String, Arc<Session>)>> = SpinLock::new(Vec::new());
+
+/// Attaches to one of the trees that the server behind a mount tag has. All of them are reached in one session, for a new one would
+/// close what is open: callers see to it that nobody else calls this meanwhile. `ENODEV`: there is no such tag.
+pub fn attach_tree(tag: &str, tree: &[u8], device: u64) -> Result<Arc<dyn Inode>> {
+    let known = |tag: &str| SESSIONS.lock().iter().find(|(known, _)| known == tag).map(|(_, s)| s.clone());
+    let session = match known(tag) {
+        Some(session) => session,
+        None => {
+            let session = Session::begin(find(tag).ok_or(ENODEV)?)?;
+            SESSIONS.lock().push((tag.into(), session.clone()));
+            session
+        }
+    };
+    node::root(&Client::new(session, device), tree)
 }
 
 /// The exports the machine was given, by mount tag.

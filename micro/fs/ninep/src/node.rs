@@ -51,10 +51,10 @@ pub struct Node {
     pub pages: SpinLock<Weak<NinePages>>,
 }
 
-/// The root directory of an export.
-pub fn root(client: Arc<Client>) -> Result<Arc<dyn Inode>> {
-    let (fid, qid) = client.attach()?;
-    Ok(node(&client, fid, qid)?)
+/// The root of the tree that the server has under this name.
+pub fn root(client: &Arc<Client>, tree: &[u8]) -> Result<Arc<dyn Inode>> {
+    let (fid, qid) = client.attach(tree)?;
+    Ok(node(client, fid, qid)?)
 }
 
 /// The inode a handle leads to: the known one of that file, or a new one.

@@ -236,6 +236,21 @@ impl Namespace {
         Ok(())
     }
 
+    /// Nobody uses the tree any more: mounts let go of each other, which would be there for ever otherwise. What is mounted is not
+    /// listed from here on.
+    pub fn take_apart(&self) {
+        let mounts = core::mem::take(&mut *self.mounts.lock());
+        for Mounted { mount, .. } in mounts.iter().rev() {
+            let point = mount.point.lock().take();
+            if let Some(point) = point {
+                point.set_cover(None);
+            }
+            mount.clear_cache();
+        }
+        drop(mounts);
+        mounts_changed();
+    }
+
     /// Every mount with its root, in the order they were mounted.
     pub fn list(&self) -> Vec<(Arc<Mount>, Arc<Dentry>)> {
         self.mounts.lock().iter().map(|m| (m.mount.clone(), m.root.clone())).collect()

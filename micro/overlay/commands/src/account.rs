@@ -30,20 +30,16 @@ impl Account {
     }
 }
 
-/// Finds `NAME|UID[:GROUP|GID[:GID,GID...]]`.
-pub fn find(text: &[u8]) -> Result<Account, Failure> {
+/// Finds `NAME|UID[:GROUP|GID[:GID,GID...]]` in the files of a tree.
+pub fn find(text: &[u8], tree: &Tree) -> Result<Account, Failure> {
     let text = String::from_utf8_lossy(text);
-    let (passwd, group) = (read(b"/etc/passwd"), read(b"/etc/group"));
+    let (passwd, group) = (read(tree, b"/etc/passwd"), read(tree, b"/etc/group"));
     account(&text, &passwd, &group).map_err(|why| Failure::new("-u").because(why).code(Failure::REFUSED))
 }
 
 /// The text of a file; an image that has none has no names.
-fn read(path: &[u8]) -> String {
-    let Ok(file) = Tree::for_path(path)
-        .and_then(|tree| tree.open(path, O_RDONLY, 0).map_err(|e| Failure::about(path).errno(e)))
-    else {
-        return String::new();
-    };
+fn read(tree: &Tree, path: &[u8]) -> String {
+    let Ok(file) = tree.open(path, O_RDONLY, 0) else { return String::new() };
     let mut bytes = Vec::new();
     let mut piece = [0; 512];
     while let Ok(count @ 1..) = file.read(bytes.len() as u64, &mut Sink::kernel(&mut piece)) {

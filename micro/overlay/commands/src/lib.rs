@@ -11,6 +11,7 @@ extern crate std;
 
 mod account;
 mod arguments;
+pub mod container;
 mod copy;
 mod directories;
 mod export;

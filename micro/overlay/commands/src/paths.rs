@@ -10,6 +10,7 @@ use api_boot::Volume;
 use api_fs::{File, FileType, Sink, Source};
 use api_overlay::{Failure, Session, Stop};
 use core::sync::atomic::{AtomicBool, Ordering};
+use posix::containers::Container;
 use posix::process::Process;
 use posix::{auxiliary, mounts};
 use vfs::{Credentials, Dentry, Walk, ops};
@@ -46,6 +47,18 @@ impl Tree {
             tree.mount_overlay()?;
         }
         Ok(tree)
+    }
+
+    /// The tree of a container's programs, or the machine's own.
+    pub fn of(container: Option<&Container>) -> core::result::Result<Tree, Failure> {
+        let tree = Tree::for_path(b"/")?;
+        Ok(match container {
+            Some(container) => {
+                let root = container.namespace.root().topmost();
+                Tree { working: root.clone(), root, ..tree }
+            }
+            None => tree,
+        })
     }
 
     pub fn walk(&self) -> Walk<'_> {

@@ -20,9 +20,10 @@ use descriptors::Description;
 use devfs::OutsideTerminal;
 use overlay_wire::Program;
 use pipe::PipeEnd;
-use posix::auxiliary;
-use posix::outside::{self, Refusal, Wanted};
+use posix::outside::{self, Place, Refusal, Wanted};
 use posix::process::Process;
+use posix::{auxiliary, containers};
+use vfs::Namespace;
 
 /// Where programs are looked for when the environment does not say (Docker's own default).
 const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -46,42 +47,59 @@ const VINTR: u8 = 3;
 pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
     let first = auxiliary::program().map_err(|e| Failure::new("").errno(e))?;
     let beginning = first.restarts.first().ok_or_else(|| refused("the machine's program has not started"))?;
+    let container = match wanted.container {
+        b"" => None,
+        name => {
+            let running = containers::find(name).filter(|container| !container.is_ending());
+            Some(running.ok_or_else(|| refused("the container does not run"))?)
+        }
+    };
+    let tree = Tree::of(container.as_deref())?;
     let account = match wanted.user {
         b"" => None,
-        user => Some(account::find(user)?),
+        user => Some(account::find(user, &tree)?),
+    };
+    let (its_environment, its_working, its_credentials) = match &container {
+        Some(container) => (&container.environment, &container.working, &container.credentials),
+        None => (&beginning.environment, &beginning.working, &beginning.credentials),
     };
     let working = match wanted.working {
-        b"" => beginning.working.clone(),
-        path => directory(path)?,
+        b"" => its_working.clone(),
+        path => directory(&tree, path)?,
     };
-    let environment = environment(&beginning.environment, wanted, account.as_ref());
+    let environment = environment(its_environment, wanted, account.as_ref());
     let credentials = match account {
-        None => beginning.credentials.clone(),
-        Some(account) => account.credentials(&beginning.credentials),
+        None => its_credentials.clone(),
+        Some(account) => account.credentials(its_credentials),
     };
+    let namespace = container.as_ref().map_or(&first.files.namespace, |container| &container.namespace);
     let paths = candidates(wanted.arguments[0], &environment);
-    let mut streams = Streams::new(&first, wanted, (credentials.uid, credentials.gid))
+    let mut streams = Streams::new(namespace, wanted, (credentials.uid, credentials.gid))
         .map_err(|e| Failure::new("its standard streams").errno(e).code(Failure::REFUSED))?;
     let asked = Wanted {
         arguments: wanted.arguments.iter().map(|word| word.to_vec()).collect(),
         environment,
         working,
         credentials,
-        streams: streams.programs.take().ok_or_else(|| refused("it has no standard streams"))?,
+        streams: streams.take_programs()?,
         terminal: streams.terminal.as_deref(),
+        place: container.as_ref().map_or(Place::Machine, Place::Beside),
     };
     let process = outside::start(&first, &asked, &paths).map_err(|refusal| explain(refusal, wanted))?;
     if wanted.detached {
         return Ok(0);
     }
-    streams.serve(remote, &process)
+    streams.serve(remote, &process, &|| {
+        outside::signal(&process, SIGHUP);
+        outside::signal(&process, SIGCONT);
+    })
 }
 
-fn refused(text: &'static str) -> Failure {
+pub fn refused(text: &'static str) -> Failure {
     Failure::new("").because(text).code(Failure::REFUSED)
 }
 
-fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
+pub fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
     let name = String::from_utf8_lossy(wanted.arguments[0]);
     let is_bare = !name.contains('/');
     let failure = Failure::new("");
@@ -117,9 +135,9 @@ fn explain(refusal: Refusal, wanted: &Program<'_>) -> Failure {
 }
 
 /// The working directory that the client named.
-fn directory(path: &[u8]) -> Result<Arc<vfs::Dentry>, Failure> {
+fn directory(tree: &Tree, path: &[u8]) -> Result<Arc<vfs::Dentry>, Failure> {
     let failed = |e| Failure::about(path).errno(e).code(Failure::REFUSED);
-    let found = Tree::for_path(path)?.lookup(path, true).map_err(failed)?;
+    let found = tree.lookup(path, true).map_err(failed)?;
     if found.is_directory() { Ok(found) } else { Err(failed(ENOTDIR)) }
 }
 
@@ -149,7 +167,7 @@ fn environment(first: &[Vec<u8>], wanted: &Program<'_>, account: Option<&Account
 }
 
 /// Where the program may be, the likeliest first.
-fn candidates(name: &[u8], environment: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub fn candidates(name: &[u8], environment: &[Vec<u8>]) -> Vec<Vec<u8>> {
     if name.contains(&b'/') {
         return vec![name.to_vec()];
     }
@@ -181,9 +199,9 @@ impl Drop for Registration<'_> {
 }
 
 /// The streams: the program's ends until it starts, and ours.
-struct Streams {
+pub struct Streams {
     programs: Option<[Arc<Description>; 3]>,
-    terminal: Option<Box<OutsideTerminal>>,
+    pub terminal: Option<Box<OutsideTerminal>>,
     /// The writing end of standard input; `None` behind its end, and with a terminal.
     input: Option<Arc<PipeEnd>>,
     /// The reading ends of standard output and error.
@@ -195,7 +213,8 @@ struct Streams {
 }
 
 impl Streams {
-    fn new(first: &Process, wanted: &Program<'_>, owner: (u32, u32)) -> abi::Result<Streams> {
+    /// `tree`: where devices have their names.
+    pub fn new(tree: &Namespace, wanted: &Program<'_>, owner: (u32, u32)) -> abi::Result<Streams> {
         let mut streams = Streams {
             programs: None,
             terminal: None,
@@ -204,13 +223,13 @@ impl Streams {
             pending: Vec::new(),
             takes_input: wanted.input && !wanted.detached,
         };
-        let null = |flags| outside::device(first, b"/dev/null", flags);
+        let null = |flags| outside::device(tree, b"/dev/null", flags);
         if wanted.detached {
             let all = null(O_RDWR)?;
             streams.programs = Some([all.clone(), all.clone(), all]);
         } else if let Some(size) = wanted.terminal {
             let terminal = Box::new(OutsideTerminal::new(owner, size.rows, size.columns)?);
-            let all = outside::terminal(first, &terminal)?;
+            let all = outside::terminal(tree, &terminal)?;
             streams.programs = Some([all.clone(), all.clone(), all]);
             streams.terminal = Some(terminal);
         } else {
@@ -232,8 +251,14 @@ impl Streams {
         Ok(streams)
     }
 
-    /// Moves bytes until the process has ended and what it wrote is sent, or the client is gone.
-    fn serve(&mut self, remote: &dyn Remote, process: &Arc<Process>) -> Outcome {
+    /// The program's ends, once.
+    pub fn take_programs(&mut self) -> Result<[Arc<Description>; 3], Failure> {
+        self.programs.take().ok_or_else(|| refused("it has no standard streams"))
+    }
+
+    /// Moves bytes until the process has ended and what it wrote is sent, or the client is gone; `hang_up` is for one without a
+    /// terminal then.
+    pub fn serve(&mut self, remote: &dyn Remote, process: &Arc<Process>, hang_up: &dyn Fn()) -> Outcome {
         let terminal = self.terminal.take();
         let terminal = terminal.as_deref();
         let (input, outputs) = (self.input.clone(), self.outputs.clone());
@@ -248,8 +273,7 @@ impl Streams {
             if news.is_gone {
                 // A terminal hangs up when it is dropped.
                 if terminal.is_none() {
-                    outside::signal(process, SIGHUP);
-                    outside::signal(process, SIGCONT);
+                    hang_up();
                 }
                 return Err(Stop.into());
             }

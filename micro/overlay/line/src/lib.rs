@@ -28,7 +28,7 @@ use api_overlay::{Outcome, Remote};
 use api_sched::{WaitKey, WaitQueue};
 use core::any::Any;
 use overlay_wire::{
-    Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
+    Container, Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
 };
 use requests::{Answer, Books, Wanted};
 
@@ -57,6 +57,8 @@ pub struct Setup {
     pub enter: fn() -> Result<Box<dyn Any>, String>,
     /// Runs a program of the image to its end, with the client's streams.
     pub program: fn(&dyn Remote, &Program<'_>) -> Outcome,
+    /// Runs a container to its end, with the client's streams.
+    pub container: fn(&dyn Remote, &Container<'_>) -> Outcome,
     /// What this kernel is, for the welcome.
     pub kernel: &'static str,
 }
@@ -117,6 +119,7 @@ impl Line {
                 self.run(session, request, command);
             }
             Kind::PROGRAM => self.run(session, request, Wanted::program(payload)),
+            Kind::CONTAINER => self.run(session, request, Wanted::container(payload)),
             _ => {
                 let found = self.books.lock().find(session, request);
                 let answer = match found {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_overlay::News;
 use api_sched::WaitQueue;
-use overlay_wire::{Kind, Program, Run, Size, WINDOW, read_credit};
+use overlay_wire::{Container, Kind, Program, Run, Size, WINDOW, read_credit};
 
 /// Sessions at once: people and scripts at one machine.
 pub const MOST_SESSIONS: usize = 64;
@@ -51,6 +51,8 @@ pub enum Wanted {
     },
     /// The payload of a [`Program`], which was looked at.
     Program(Vec<u8>),
+    /// That of a [`Container`].
+    Container(Vec<u8>),
 }
 
 impl Wanted {
@@ -62,6 +64,11 @@ impl Wanted {
     /// `None`: the payload is no program.
     pub fn program(payload: &[u8]) -> Option<Wanted> {
         Program::decode(payload).ok().map(|_| Wanted::Program(payload.to_vec()))
+    }
+
+    /// `None`: the payload is no container.
+    pub fn container(payload: &[u8]) -> Option<Wanted> {
+        Container::decode(payload).ok().map(|_| Wanted::Container(payload.to_vec()))
     }
 }
 

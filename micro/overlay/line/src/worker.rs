@@ -12,7 +12,7 @@ use api_lock::SpinLock;
 use api_overlay::{Command, Failure, News, Outcome, Remote, Session, Stop, Stream};
 use api_sched::WaitQueue;
 use core::cell::{Cell, RefCell};
-use overlay_wire::{ErrorReport, Exit, How, Kind, Program, credit, put_frame};
+use overlay_wire::{Container, ErrorReport, Exit, How, Kind, Program, credit, put_frame, started};
 
 /// Output is collected up to this many bytes.
 const COLLECT: usize = 16 << 10;
@@ -100,8 +100,13 @@ impl Client {
     }
 
     fn run(&self) -> (Outcome, Option<&'static Command>) {
+        let mut container = None;
         let (program, arguments) = match &self.request.wanted {
             Wanted::Program(payload) => (Program::decode(payload).ok(), Vec::new()),
+            Wanted::Container(payload) => {
+                container = Container::decode(payload).ok();
+                (None, Vec::new())
+            }
             Wanted::Command { arguments, .. } => {
                 (None, arguments.iter().map(Vec::as_slice).collect::<Vec<&[u8]>>())
             }
@@ -123,6 +128,7 @@ impl Client {
             return (Err(failure.code(Failure::REFUSED)), None);
         }
         let outcome = match (command, program) {
+            _ if let Some(container) = &container => (self.line.setup.container)(self, container),
             (Some(command), _) => (command.run)(self, &arguments[1..]),
             (None, Some(program)) => (self.line.setup.program)(self, &program),
             (None, None) => Err(Failure::usage("no command")),
@@ -314,7 +320,7 @@ impl Session for Client {
     fn columns(&self) -> usize {
         match self.request.wanted {
             Wanted::Command { columns, .. } => columns,
-            Wanted::Program(_) => 0,
+            Wanted::Program(_) | Wanted::Container(_) => 0,
         }
     }
 }
@@ -343,6 +349,12 @@ impl Remote for Client {
             self.give_back();
         }
         taken
+    }
+
+    fn started(&self, pid: u32) {
+        let mut frame = Vec::new();
+        self.put(&mut frame, Kind::STARTED, &started(pid));
+        self.line.send(frame);
     }
 
     fn news(&self) -> News {

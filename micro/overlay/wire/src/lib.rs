@@ -31,6 +31,10 @@
 //! another size; without one [`Kind::INTERRUPT`] is SIGINT to its process group. A session that ends hangs up (SIGHUP). A
 //! [`Kind::RUN`] whose first word is no command starts the program of that name, without input.
 //!
+//! [`Kind::CONTAINER`] starts a program in a tree of files of its own, which the machine mounts for it: a container of a pod.
+//! [`Kind::STARTED`] says that it runs. It is like a [`Kind::PROGRAM`] otherwise, but that its end ends every process that
+//! descends from it or was started in it later, and that a session that ends takes all of them with it (SIGKILL).
+//!
 //! Flow is controlled by credit: a request's output and input may each be ahead of their reader by the window that the
 //! welcome names, in bytes of payload; [`Kind::CREDIT`] gives back what was read. Failures and ends need no credit.
 //!
@@ -47,14 +51,17 @@ mod message;
 
 pub use decoder::{Decoder, Frame, check};
 pub use message::{
-    ErrorReport, Exit, Hello, How, Malformed, Program, Refused, Run, Size, Welcome, credit, read_credit,
+    Container, ErrorReport, Exit, Hello, How, Limit, Malformed, Program, Refused, Run, Size, Tree, Welcome,
+    credit, read_credit, read_started, started,
 };
 
 use alloc::vec::Vec;
 
-/// Version of the conversation that this crate speaks. 2 has [`Kind::PROGRAM`] and [`Kind::RESIZE`];
-/// whoever speaks 1 only finds everything else unchanged.
-pub const VERSION: u16 = 2;
+/// Version of the conversation that this crate speaks. 2 has [`Kind::PROGRAM`] and [`Kind::RESIZE`], 3 has
+/// [`Kind::CONTAINER`]; whoever speaks an older one finds everything else unchanged.
+pub const VERSION: u16 = 3;
+/// The first version that has [`Kind::CONTAINER`], and programs in one.
+pub const CONTAINERS_SINCE: u16 = 3;
 /// The first version that has [`Kind::PROGRAM`].
 pub const PROGRAMS_SINCE: u16 = 2;
 /// First bytes of a frame.
@@ -91,6 +98,8 @@ impl Kind {
     pub const PROGRAM: Kind = Kind(9);
     /// Host: the client's terminal has another size ([`Size`]).
     pub const RESIZE: Kind = Kind(10);
+    /// Host: starts a container in the machine ([`Container`]).
+    pub const CONTAINER: Kind = Kind(11);
     /// Guest: the session is open ([`Welcome`]).
     pub const WELCOME: Kind = Kind(0x81);
     /// Guest: it is not, or not any more ([`Refused`]).
@@ -103,11 +112,13 @@ impl Kind {
     pub const ERROR: Kind = Kind(0x85);
     /// Guest: the command's end ([`Exit`]).
     pub const EXIT: Kind = Kind(0x86);
+    /// Guest: the program of a container runs ([`started`]).
+    pub const STARTED: Kind = Kind(0x87);
     /// Guest: answers [`Kind::PING`].
     pub const PONG: Kind = Kind(0x88);
 
     /// Names of all kinds, for the reference and for messages.
-    pub const ALL: [(Kind, &'static str); 17] = [
+    pub const ALL: [(Kind, &'static str); 19] = [
         (Kind::HELLO, "HELLO"),
         (Kind::RUN, "RUN"),
         (Kind::STDIN, "STDIN"),
@@ -118,12 +129,14 @@ impl Kind {
         (Kind::PING, "PING"),
         (Kind::PROGRAM, "PROGRAM"),
         (Kind::RESIZE, "RESIZE"),
+        (Kind::CONTAINER, "CONTAINER"),
         (Kind::WELCOME, "WELCOME"),
         (Kind::REFUSED, "REFUSED"),
         (Kind::STDOUT, "STDOUT"),
         (Kind::STDERR, "STDERR"),
         (Kind::ERROR, "ERROR"),
         (Kind::EXIT, "EXIT"),
+        (Kind::STARTED, "STARTED"),
         (Kind::PONG, "PONG"),
     ];
 }

@@ -37,6 +37,10 @@ impl<'a> Reader<'a> {
         Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
+    fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
+    }
+
     /// Bytes with their length in front.
     fn bytes(&mut self) -> Result<&'a [u8]> {
         let length = self.u32()?;
@@ -45,8 +49,13 @@ impl<'a> Reader<'a> {
 
     /// A list of bytes with their number in front; at most [`Run::MOST_ARGUMENTS`].
     fn words(&mut self) -> Result<Vec<&'a [u8]>> {
+        self.list(Run::MOST_ARGUMENTS, Reader::bytes)
+    }
+
+    /// A list with its number in front, which is at most `most`.
+    fn list<T>(&mut self, most: u32, one: fn(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
         match self.u32()? {
-            count if count <= Run::MOST_ARGUMENTS => (0..count).map(|_| self.bytes()).collect(),
+            count if count <= most => (0..count).map(|_| one(self)).collect(),
             _ => Err(Malformed),
         }
     }
@@ -201,7 +210,7 @@ impl Size {
 
 /// Starts a program of the image: `flags` u8 (1: terminal, 2: input, 4: detached), reserved u8, `columns` u16, `rows` u16,
 /// reserved u16, `user` bytes, `working` bytes (both may be empty), number of arguments u32, each argument's bytes, number
-/// of variables u32, each variable's bytes (`NAME=VALUE`).
+/// of variables u32, each variable's bytes (`NAME=VALUE`); since version 3 `container` bytes, which may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program<'a> {
     /// The program's standard streams are a terminal of this size.
@@ -218,6 +227,8 @@ pub struct Program<'a> {
     pub arguments: Vec<&'a [u8]>,
     /// What is added to the environment of the first process.
     pub environment: Vec<&'a [u8]>,
+    /// The container in whose tree it runs, and whose first process is meant above; empty: the machine's.
+    pub container: &'a [u8],
 }
 
 impl<'a> Program<'a> {
@@ -239,6 +250,8 @@ impl<'a> Program<'a> {
             out.extend_from_slice(&(words.len() as u32).to_le_bytes());
             words.iter().for_each(|word| put_bytes(&mut out, word));
         }
+        // A machine of version 2 does not look behind the environment.
+        put_bytes(&mut out, self.container);
         out
     }
 
@@ -252,6 +265,7 @@ impl<'a> Program<'a> {
         if arguments.is_empty() {
             return Err(Malformed);
         }
+        let container = if r.0.is_empty() { &[][..] } else { r.bytes()? };
         Ok(Program {
             terminal: (flags & Program::TERMINAL != 0).then_some(size),
             input: flags & Program::INPUT != 0,
@@ -260,8 +274,126 @@ impl<'a> Program<'a> {
             working,
             arguments,
             environment,
+            container,
         })
     }
+}
+
+/// A directory or file of the host and where it is in a container's tree: `flags` u8 (1: read-only), `tag` bytes, `name` bytes,
+/// `path` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tree<'a> {
+    /// The mount tag of the machine's 9p channel whose server has it, and its name there (attach(5), `aname`).
+    pub tag: &'a [u8],
+    pub name: &'a [u8],
+    /// Absolute.
+    pub path: &'a [u8],
+    pub read_only: bool,
+}
+
+/// A resource limit (getrlimit(2)): `resource` u8, `soft` u64, `hard` u64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub resource: u8,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given), reserved u8, `name` bytes, number of
+/// trees u32, each [`Tree`], `uid` u32, `gid` u32, number of groups u32, each u32, five sets of capabilities u64 (bounding,
+/// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], and a [`Program`], whose user is not looked
+/// at and whose environment is all that there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container<'a> {
+    /// Tells it from the other containers of the machine.
+    pub name: &'a [u8],
+    /// One of them is at `/`.
+    pub trees: Vec<Tree<'a>>,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub capabilities: Option<[u64; 5]>,
+    pub no_new_privileges: bool,
+    pub limits: Vec<Limit>,
+    pub program: Program<'a>,
+}
+
+impl<'a> Container<'a> {
+    const NO_NEW_PRIVILEGES: u8 = 1;
+    const CAPABILITIES: u8 = 2;
+    const READ_ONLY: u8 = 1;
+    /// Most trees: a root, and more mounts than anybody's.
+    pub const MAX_TREES: u32 = 256;
+    /// Most groups and most limits (NGROUPS_MAX of Linux is larger, but so many do not fit one frame).
+    pub const MAX_GROUPS: u32 = 4096;
+
+    pub fn encode(&self) -> Vec<u8> {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.no_new_privileges, Container::NO_NEW_PRIVILEGES)
+            | flag(self.capabilities.is_some(), Container::CAPABILITIES);
+        let mut out = alloc::vec![flags, 0];
+        put_bytes(&mut out, self.name);
+        out.extend_from_slice(&(self.trees.len() as u32).to_le_bytes());
+        for tree in &self.trees {
+            out.push(flag(tree.read_only, Container::READ_ONLY));
+            [tree.tag, tree.name, tree.path].iter().for_each(|bytes| put_bytes(&mut out, bytes));
+        }
+        let ids = [self.uid, self.gid, self.groups.len() as u32];
+        ids.iter().chain(&self.groups).for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+        self.capabilities
+            .unwrap_or_default()
+            .iter()
+            .for_each(|set| out.extend_from_slice(&set.to_le_bytes()));
+        out.extend_from_slice(&(self.limits.len() as u32).to_le_bytes());
+        for limit in &self.limits {
+            out.push(limit.resource);
+            [limit.soft, limit.hard].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+        }
+        out.extend_from_slice(&self.program.encode());
+        out
+    }
+
+    pub fn decode(payload: &'a [u8]) -> Result<Container<'a>> {
+        let mut r = Reader(payload);
+        let (flags, _) = (r.u8()?, r.u8()?);
+        let name = r.bytes()?;
+        let trees = r.list(Container::MAX_TREES, |r| {
+            let read_only = r.u8()? & Container::READ_ONLY != 0;
+            Ok(Tree { tag: r.bytes()?, name: r.bytes()?, path: r.bytes()?, read_only })
+        })?;
+        let (uid, gid, groups) = (r.u32()?, r.u32()?, r.list(Container::MAX_GROUPS, Reader::u32)?);
+        let mut capabilities = [0; 5];
+        for set in &mut capabilities {
+            *set = r.u64()?;
+        }
+        let limits = r.list(Container::MAX_GROUPS, |r| {
+            Ok(Limit { resource: r.u8()?, soft: r.u64()?, hard: r.u64()? })
+        })?;
+        let program = Program::decode(r.0)?;
+        if name.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Container {
+            name,
+            trees,
+            uid,
+            gid,
+            groups,
+            capabilities: (flags & Container::CAPABILITIES != 0).then_some(capabilities),
+            no_new_privileges: flags & Container::NO_NEW_PRIVILEGES != 0,
+            limits,
+            program,
+        })
+    }
+}
+
+/// The payload that says that a container's program runs: its number in the machine, u32.
+pub fn started(pid: u32) -> [u8; 4] {
+    pid.to_le_bytes()
+}
+
+pub fn read_started(payload: &[u8]) -> Result<u32> {
+    Reader(payload).u32()
 }
 
 /// A failure: `errno` u16 (0: none), `flags` u8 (1: usage), reserved u8, `subject` bytes, `text` bytes.
@@ -389,8 +521,28 @@ mod tests {
             working: b"/tmp",
             arguments: vec![b"sh", b"-c", b""],
             environment: vec![b"A=b c"],
+            container: b"web",
         };
-        assert_eq!(Program::decode(&program.encode()), Ok(program));
+        assert_eq!(Program::decode(&program.encode()), Ok(program.clone()));
+        let older = program.encode();
+        let older = Program::decode(&older[..older.len() - 7]);
+        assert_eq!(older, Ok(Program { container: b"", ..program.clone() }), "as version 2 has it");
+        let tree = Tree { tag: b"pod3", name: b"web/0", path: b"/", read_only: true };
+        let container = Container {
+            name: b"web",
+            trees: vec![tree, Tree { tag: b"pod4", path: b"/etc/hosts", read_only: false, ..tree }],
+            uid: 5,
+            gid: 6,
+            groups: vec![7, 8],
+            capabilities: Some([1, 2, 3, 4, 1 << 40]),
+            no_new_privileges: true,
+            limits: vec![Limit { resource: 7, soft: 1024, hard: u64::MAX }],
+            program,
+        };
+        assert_eq!(Container::decode(&container.encode()), Ok(container.clone()));
+        let bare = Container { capabilities: None, no_new_privileges: false, ..container };
+        assert_eq!(Container::decode(&bare.encode()), Ok(bare));
+        assert_eq!(read_started(&started(70_000)), Ok(70_000));
         let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };
         assert_eq!(Program::decode(&bare.encode()), Ok(bare));
         let error = ErrorReport { errno: 2, is_usage: true, subject: b"/x", text: b"No such file" };
@@ -416,18 +568,29 @@ mod tests {
             let _ =
                 (Hello::decode(bytes), Welcome::decode(bytes), Refused::decode(bytes), Exit::decode(bytes));
             let _ = (Run::decode(bytes), ErrorReport::decode(bytes), read_credit(bytes));
-            let _ = (Program::decode(bytes), Size::decode(bytes));
+            let _ = (Program::decode(bytes), Size::decode(bytes), Container::decode(bytes));
         };
         let arguments = vec![&b"sh"[..], b"-c"];
         let program =
             Program { user: b"me", arguments, environment: vec![b"A=b"], ..Program::default() }.encode();
-        assert!((0..program.len()).all(|n| Program::decode(&program[..n]).is_err()));
-        for whole in [&run, &error, &program] {
+        // Without the container it is one of version 2.
+        let older = program.len() - 4;
+        assert!((0..program.len()).all(|n| Program::decode(&program[..n]).is_err() == (n != older)));
+        let container = Container {
+            name: b"web",
+            trees: vec![Tree { tag: b"pod3", name: b"0", path: b"/", read_only: true }],
+            groups: vec![7],
+            limits: vec![Limit { resource: 7, soft: 1, hard: 2 }],
+            program: Program { arguments: vec![b"sh"], ..Program::default() },
+            ..Container::default()
+        };
+        let container = container.encode();
+        for whole in [&run, &error, &program, &container] {
             (0..whole.len()).for_each(|n| decode_all(&whole[..n]));
         }
         assert!((0..run.len()).all(|n| Run::decode(&run[..n]).is_err()));
         fuzz::rounds(|random| {
-            let mut bytes = if random.below(2) == 0 { run.clone() } else { program.clone() };
+            let mut bytes = [&run, &program, &container][random.below(3)].clone();
             for _ in 0..1 + random.below(4) {
                 let at = random.below(bytes.len());
                 bytes[at] = random.byte();

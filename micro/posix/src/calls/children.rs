@@ -445,9 +445,16 @@ pub fn give_away(process: &Process) {
 fn reaper_above(process: &Process) -> Option<Arc<Process>> {
     let mut at = processes::find(process.family.parent());
     while let Some(above) = at {
+        // What somebody left behind in another container is not this one's.
+        if !above.is_beside(process) {
+            return None;
+        }
         let reaps = above.settings.lock().is_subreaper() && !above.is_ending();
         if reaps || above.pid == FIRST_PID {
             return Some(above);
+        }
+        if let Some(container) = above.container.as_ref().filter(|container| container.is_first(&above)) {
+            return Some(container).filter(|container| !container.is_ending()).map(|_| above.clone());
         }
         at = processes::find(above.family.parent());
     }

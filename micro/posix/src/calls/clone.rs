@@ -433,6 +433,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
             parent: parent_pid,
             exit_signal,
             claim: process.claim,
+            container: process.container.clone(),
             program: process.program(),
             space: Some(space.clone()),
         },
@@ -478,6 +479,9 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     }
     drop(task);
     unborn.begin();
+    if child.container.as_ref().is_some_and(|container| container.is_ending()) {
+        super::end::begin(&child, Status::Signal { number: super::signals::SIGKILL as u8 });
+    }
     tell_tracer(call, parent, event, pid);
     if wanted.has(CLONE_VFORK) {
         wait_for_vfork(parent, &child);

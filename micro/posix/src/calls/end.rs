@@ -6,8 +6,7 @@ use super::identity::sessions;
 use super::{ptrace, signals};
 use crate::call::Call;
 use crate::process::{FIRST_PID, Process};
-use crate::processes;
-use crate::task;
+use crate::{containers, processes, task};
 use abi::{Events, Result};
 use alloc::sync::Arc;
 use api_plat::Status;
@@ -112,6 +111,7 @@ pub fn end_thread(code: u8) -> ! {
 
 /// The last thread takes the process apart: everything goes but the number and what the parent is to be told.
 fn process_ends(process: &Arc<Process>, status: &Status) {
+    containers::process_ends(process);
     process.timers.process_ends();
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid);

@@ -118,6 +118,16 @@ impl Limits {
         Limit { soft, hard: hard.unwrap_or(self.both(resource).hard).clamp(soft, most) }
     }
 
+    /// Those of a container's programs: the kernel's own with what is `wanted`. `EINVAL`: there is no such limit.
+    pub fn of_container(wanted: &[Rlimit]) -> Result<Limits> {
+        let limits = Limits::default();
+        for limit in wanted {
+            let new = Some(limit.resource.into()).filter(|resource| *resource < LIMITS).ok_or(EINVAL)?;
+            limits.change(new, Some(limits.wanted(*limit)), true)?;
+        }
+        Ok(limits)
+    }
+
     /// Those that programs of this machine begin with which no program of it started.
     pub fn of_machine() -> Limits {
         AT_START.lock().map_or_else(Limits::default, Limits::from)

@@ -84,8 +84,11 @@ pub fn kill(call: &mut Call<'_>) -> Result<usize> {
     let own = &task::current().process;
     let chosen: &dyn Fn(&Process) -> bool = match pid {
         1.. => return send(&*process_by_id(pid)?, signal, |signal| from_caller(signal, SI_USER)),
-        // All processes but the first and the caller.
-        -1 => &|process| process.pid != FIRST_PID && process.pid != own.pid,
+        // All processes but the first and the caller; of a container those in it.
+        -1 => &|process| {
+            let is_first = process.container.as_ref().is_some_and(|container| container.is_first(process));
+            process.pid != FIRST_PID && !is_first && process.pid != own.pid && process.is_beside(own)
+        },
         _ => {
             let group = match pid {
                 0 => own.sessions.lock().group,

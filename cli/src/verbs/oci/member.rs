@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A container of a pod that is in the machine of its sandbox: a tree of processes there. Its keeper stands for it on the host, as what
+//! stands for a further process does: it has the container's streams and ends with its first process's code. The machine kills the
+//! container when its keeper goes.
+
+use super::{
+    exec::{self, Out},
+    keeper::{self, Args, Said, Streams, say},
+    manage,
+    pod::{self, Membership},
+};
+use crate::{
+    fault::{Fault, Result, file},
+    terminal::{size_of, watch_size},
+};
+use std::{
+    fs,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+use unilith_container::{
+    beneath::Root,
+    bundle::Container,
+    record::{Containers, Record},
+};
+use unilith_machine::record::{Mount, Outcome};
+use unilith_overlay::{Client, Event, How, Program, Running};
+
+/// The file in the container's folder with the number that its first process has in the machine.
+const FIRST: &str = "first";
+
+/// A container that waits for `start`.
+pub struct Member {
+    container: Container,
+    id: String,
+    sandbox: String,
+    folder: PathBuf,
+    program: PathBuf,
+    volumes: Vec<Mount>,
+    membership: Membership,
+    streams: Streams,
+}
+
+pub fn prepare(
+    all: &Containers,
+    args: &Args,
+    folder: &Path,
+    container: Container,
+    sandbox: &str,
+) -> Result<Member> {
+    keeper::check_choices(&container)?;
+    let root = Root::open(&container.root)?;
+    let program = keeper::find_program(&root, &container)?;
+    let (volumes, _) = keeper::places(all, folder, &container, &root)?;
+    let most = unilith_overlay::Container::MAX_TREES as usize;
+    if volumes.len() > most {
+        let count = volumes.len() - 1;
+        return Err(Fault::new(format!(
+            "the container has {count} mounts; one of a pod can have {}",
+            most - 1
+        )));
+    }
+    let membership = pod::join(&all.folder(sandbox)?, &args.id, &volumes)?;
+    let streams = Streams::of(args)?;
+    let (id, sandbox, folder) = (args.id.clone(), sandbox.to_string(), folder.to_path_buf());
+    Ok(Member { container, id, sandbox, folder, program, volumes, membership, streams })
+}
+
+/// The number that the container's first process has in its machine.
+pub fn first(all: &Containers, record: &Record) -> Result<u32> {
+    let path = all.folder(&record.id)?.join(FIRST);
+    let text = fs::read_to_string(&path).map_err(file("read", &path))?;
+    text.trim().parse().map_err(|_| Fault::new(format!("{} holds no number", path.display())))
+}
+
+impl Member {
+    /// Runs the container to its end. `starter` hears when its program runs, or why it does not.
+    pub fn run(self, all: &Containers, mut starter: Option<UnixStream>) -> Outcome {
+        let outcome = self.start_and_serve(all, &mut starter);
+        match (outcome, starter) {
+            (Ok(outcome), _) => outcome,
+            (Err(Fault { code, message }), Some(mut starter)) => {
+                say(&mut starter, &Said::Failed { code, message: message.clone() });
+                Outcome { code, reason: None }
+            }
+            (Err(Fault { code, message }), None) => {
+                eprintln!("unilith: {message}");
+                Outcome { code, reason: Some(message) }
+            }
+        }
+    }
+
+    fn start_and_serve(self, all: &Containers, starter: &mut Option<UnixStream>) -> Result<Outcome> {
+        let machine = manage::machine(&all.find(&self.sandbox)?);
+        let machine =
+            machine.ok_or_else(|| Fault::new("the pod's machine has ended: its sandbox is gone"))?;
+        let memory = machine.spec.memory;
+        let client = Arc::new(Client::connect(&machine.folder)?);
+        let running = self.ask(&client)?;
+        let pid = self.await_program(&running)?;
+        let path = self.folder.join(FIRST);
+        fs::write(&path, pid.to_string()).map_err(file("write", &path))?;
+        pass_signals(client.clone(), pid)?;
+        if let Some(mut starter) = starter.take() {
+            say(&mut starter, &Said::Done);
+        }
+        let Streams { input, output, has_terminal } = self.streams;
+        let again = || output.try_clone().map_err(|e| Fault::new(format!("the terminal: {e}")));
+        let out = match has_terminal {
+            true => {
+                let sized = again()?;
+                watch_size(running.input(), move || size_of(&sized))?;
+                Out::terminal(again()?)
+            }
+            false => Out::streams(again()?),
+        };
+        exec::feed(input, running.input());
+        let exit = exec::copy(&running, out, &self.container.args[0]);
+        Ok(match exit {
+            Some(exit) if exit.how == How::Killed => Outcome::out_of_memory(memory),
+            Some(exit) => Outcome { code: exit.code, reason: None },
+            None => {
+                Outcome { code: exec::ENDED_WITH_MACHINE, reason: Some("the pod's machine ended".into()) }
+            }
+        })
+    }
+
+    fn ask(&self, client: &Client) -> Result<Running> {
+        let container = &self.container;
+        let trees: Vec<String> = (0..self.volumes.len()).map(|n| self.membership.tree(n)).collect();
+        let tree =
+            |(volume, name): (&'_ Mount, &'_ String)| (volume.guest.clone(), name.clone(), volume.read_only);
+        let trees: Vec<_> = self.volumes.iter().zip(&trees).map(tree).collect();
+        let program = self.program.to_string_lossy();
+        let words = [program.as_bytes()].into_iter().chain(container.args[1..].iter().map(String::as_bytes));
+        let working = container.working.to_string_lossy();
+        let size = self.streams.has_terminal.then(|| size_of(&self.streams.output));
+        let limit =
+            |&(resource, soft, hard): &(u8, u64, u64)| unilith_overlay::Limit { resource, soft, hard };
+        let sets = |of: unilith_container::bundle::Capabilities| {
+            [of.bounding, of.permitted, of.effective, of.inheritable, of.ambient]
+        };
+        let wanted = unilith_overlay::Container {
+            name: self.id.as_bytes(),
+            trees: trees
+                .iter()
+                .map(|(path, name, read_only)| unilith_overlay::Tree {
+                    tag: self.membership.tag.as_bytes(),
+                    name: name.as_bytes(),
+                    path: path.as_bytes(),
+                    read_only: *read_only,
+                })
+                .collect(),
+            uid: container.uid,
+            gid: container.gid,
+            groups: container.groups.clone(),
+            capabilities: container.capabilities.map(sets),
+            no_new_privileges: container.no_new_privileges,
+            limits: container.limits.iter().map(limit).collect(),
+            program: Program {
+                terminal: size,
+                input: true,
+                working: working.as_bytes(),
+                arguments: words.collect(),
+                environment: container.env.iter().map(String::as_bytes).collect(),
+                ..Program::default()
+            },
+        };
+        Ok(client.container(&wanted)?)
+    }
+
+    /// The number of its first process, once that runs.
+    fn await_program(&self, running: &Running) -> Result<u32> {
+        let mut why = None;
+        loop {
+            match running.next() {
+                Event::Started(pid) => return Ok(pid),
+                Event::Failure(failure) => why = Some(failure),
+                Event::Exit(exit) => {
+                    let name = &self.container.args[0];
+                    let text = why.map_or_else(
+                        || "it did not start".into(),
+                        |why| match why.subject.as_str() {
+                            "" => why.text,
+                            subject => format!("{subject}: {}", why.text),
+                        },
+                    );
+                    return Err(Fault { code: exit.code.max(1), message: format!("{name}: {text}") });
+                }
+                Event::Lost(why) => {
+                    let code = exec::ENDED_WITH_MACHINE;
+                    return Err(Fault { code, message: format!("the pod's machine ended: {why}") });
+                }
+                Event::Out(_) | Event::Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Passes the signals that ask this process to end on to the container: SIGQUIT kills it, as it ends a machine.
+fn pass_signals(client: Arc<Client>, pid: u32) -> Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM};
+    let signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT]);
+    let mut signals = signals.map_err(|e| Fault::new(format!("cannot watch for signals: {e}")))?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let number = if signal == SIGQUIT { SIGKILL } else { signal };
+            // One that has ended needs no signal.
+            let _ = client.run(&["kill".to_string(), format!("-{number}"), pid.to_string()], false);
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Containers of a pod: trees of processes that share the machine's network, clock and process numbers, and have a tree of files each.
+//! Somebody outside of the machine starts them (`outside`). A container's first process is to it what the first process of a
+//! PID namespace is (pid_namespaces(7)): whoever is left behind in the container becomes its child, and its end ends them all.
+
+use crate::calls::end;
+use crate::calls::limits::Limits;
+use crate::calls::signals::SIGKILL;
+use crate::process::{Credentials, Process};
+use crate::{mounts, processes};
+use abi::{Result, errno::*};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use api_lock::SpinLock;
+use api_plat::Status;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use vfs::{Dentry, Namespace};
+
+/// A container, from before its first process until the last one has ended.
+pub struct Container {
+    pub name: Vec<u8>,
+    pub namespace: Arc<Namespace>,
+    /// What programs begin with that somebody starts in it later.
+    pub credentials: Credentials,
+    pub environment: Vec<Vec<u8>>,
+    pub working: Arc<Dentry>,
+    pub limits: Limits,
+    /// The number of its first process; 0 before.
+    first: AtomicI32,
+    is_ending: AtomicBool,
+}
+
+/// What a container is made of, but for its name.
+pub struct Parts {
+    pub namespace: Arc<Namespace>,
+    pub credentials: Credentials,
+    pub environment: Vec<Vec<u8>>,
+    pub working: Arc<Dentry>,
+    pub limits: Limits,
+}
+
+static ALL: SpinLock<Vec<Arc<Container>>> = SpinLock::new(Vec::new());
+
+/// The container of that name.
+pub fn find(name: &[u8]) -> Option<Arc<Container>> {
+    ALL.lock().iter().find(|container| container.name == name).cloned()
+}
+
+/// Only one container mounts its files at a time.
+struct Mounting;
+
+static IS_MOUNTING: AtomicBool = AtomicBool::new(false);
+
+impl Mounting {
+    fn begin() -> Mounting {
+        while IS_MOUNTING.swap(true, Ordering::Acquire) {
+            sched::yield_now();
+        }
+        Mounting
+    }
+}
+
+impl Drop for Mounting {
+    fn drop(&mut self) {
+        IS_MOUNTING.store(false, Ordering::Release);
+    }
+}
+
+/// A file tree with these trees of the host, and what every program expects. The error is one line.
+pub fn namespace(
+    first: &Process,
+    trees: &[mounts::HostTree<'_>],
+) -> core::result::Result<Arc<Namespace>, String> {
+    let _mounting = Mounting::begin();
+    mounts::container_tree(&first.files, trees).map(Arc::new)
+}
+
+/// A container that is known by its name for as long as this lives. The caller waits for its end.
+pub struct Known(pub Arc<Container>);
+
+impl Known {
+    /// `EEXIST`: there is one of that name.
+    pub fn new(name: &[u8], parts: Parts) -> Result<Known> {
+        let Parts { namespace, credentials, environment, working, limits } = parts;
+        let container = Arc::new(Container {
+            name: name.to_vec(),
+            namespace,
+            credentials,
+            environment,
+            working,
+            limits,
+            first: AtomicI32::new(0),
+            is_ending: AtomicBool::new(false),
+        });
+        let mut all = ALL.lock();
+        if all.iter().any(|other| other.name == name) {
+            return Err(EEXIST);
+        }
+        all.push(container.clone());
+        Ok(Known(container))
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        ALL.lock().retain(|other| !Arc::ptr_eq(other, &self.0));
+        // Whoever was reaped by nobody: its first process had ended before.
+        let left: Vec<Arc<Process>> = self.0.processes().collect();
+        left.iter()
+            .filter(|process| process.family.is_zombie())
+            .for_each(|process| processes::remove(process));
+        self.0.namespace.take_apart();
+    }
+}
+
+impl Container {
+    /// Its first process is about to begin.
+    pub fn set_first(&self, process: &Process) {
+        self.first.store(process.pid, Ordering::Relaxed);
+    }
+
+    pub fn is_first(&self, process: &Process) -> bool {
+        self.first.load(Ordering::Relaxed) == process.pid
+    }
+
+    /// Its processes, zombies included.
+    pub fn processes(self: &Arc<Container>) -> impl Iterator<Item = Arc<Process>> {
+        let own = self.clone();
+        processes::all().filter(move |process| process.is_in(&own))
+    }
+
+    /// Some of its processes have not ended.
+    pub fn is_populated(self: &Arc<Container>) -> bool {
+        self.processes().any(|process| !process.family.is_zombie())
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    /// Ends all of its processes; those that begin meanwhile are ended by whoever begins them ([`Container::is_ending`]).
+    pub fn end(self: &Arc<Container>) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        for process in self.processes() {
+            end::begin(&process, Status::Signal { number: SIGKILL as u8 });
+        }
+    }
+}
+
+/// The process ends: with the first one of a container go the others.
+pub fn process_ends(process: &Process) {
+    if let Some(container) = process.container.as_ref().filter(|container| container.is_first(process)) {
+        container.end();
+    }
+}
