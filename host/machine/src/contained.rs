@@ -39,6 +39,9 @@ const MOST_PRIVATE: u64 = 16 << 20;
 const MOST_STACK: u64 = 1 << 20;
 /// Where the descriptors to be handed over wait, above all numbers they will have.
 const ABOVE: RawFd = 128;
+/// Asks for one isolation, so that a host that allows no namespaces can be tried on one that does, and one that allows them is
+/// not left for less without a word.
+const VARIABLE: &str = "UNILITH_ISOLATION";
 /// A directory that exists on every Linux system, to mount the empty root on.
 const ANY_DIRECTORY: &CStr = c"/proc";
 const NAMESPACES: c_int = libc::CLONE_NEWNS
@@ -60,6 +63,8 @@ pub struct Program<'a> {
     pub address_space: u64,
     /// The processors it may run on; `None`: those of this process.
     pub processors: Option<&'a CpuSet>,
+    /// How far it is set apart, neither more nor less; `None`: as far as this host allows.
+    pub isolation: Option<Isolation>,
 }
 
 /// How far a process is set apart.
@@ -75,12 +80,45 @@ pub enum Isolation {
 }
 
 impl Isolation {
+    const ALL: [Isolation; 3] = [Isolation::Full, Isolation::WithoutUsers, Isolation::FilterOnly];
+
+    fn name(self) -> &'static str {
+        match self {
+            Isolation::Full => "full",
+            Isolation::WithoutUsers => "without-users",
+            Isolation::FilterOnly => "filter-only",
+        }
+    }
+
+    /// The one that `UNILITH_ISOLATION` asks for; `None` where it is not set.
+    pub fn asked_for() -> Result<Option<Isolation>, String> {
+        match std::env::var(VARIABLE) {
+            Err(_) => Ok(None),
+            Ok(name) if name.is_empty() => Ok(None),
+            Ok(name) => name.parse().map(Some),
+        }
+    }
+
     fn flags(self) -> c_int {
         match self {
             Isolation::Full => NAMESPACES | libc::CLONE_NEWUSER,
             Isolation::WithoutUsers => NAMESPACES,
             Isolation::FilterOnly => 0,
         }
+    }
+}
+
+impl std::str::FromStr for Isolation {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Isolation, String> {
+        let found = Isolation::ALL.into_iter().find(|isolation| isolation.name() == name);
+        found.ok_or_else(|| {
+            format!(
+                "{VARIABLE}={name} is no isolation: write {}",
+                Isolation::ALL.map(Isolation::name).join(", ")
+            )
+        })
     }
 }
 
@@ -120,10 +158,10 @@ impl Step {
 
 /// Starts the program as far apart from the rest as this host allows.
 pub fn start(program: &Program) -> Result<Contained, Failure> {
-    let ways: &[Isolation] = if rustix::process::geteuid().is_root() {
-        &[Isolation::Full, Isolation::WithoutUsers, Isolation::FilterOnly]
-    } else {
-        &[Isolation::Full, Isolation::FilterOnly]
+    let ways: &[Isolation] = match &program.isolation {
+        Some(isolation) => std::slice::from_ref(isolation),
+        None if rustix::process::geteuid().is_root() => &Isolation::ALL,
+        None => &[Isolation::Full, Isolation::FilterOnly],
     };
     if program.descriptors.len() > ABOVE as usize {
         return Err(Failure { step: Step::Descriptors, errno: Errno::MFILE });
@@ -423,7 +461,18 @@ mod tests {
             descriptors: &descriptors,
             address_space: 1 << 30,
             processors: None,
+            isolation: None,
         })
+    }
+
+    #[test]
+    fn an_isolation_is_asked_for_by_the_name_that_inspect_shows() {
+        for isolation in Isolation::ALL {
+            assert_eq!(serde_json::to_value(isolation).unwrap(), isolation.name());
+            assert_eq!(isolation.name().parse(), Ok(isolation));
+        }
+        let error = "none".parse::<Isolation>().unwrap_err();
+        assert!(error.contains("UNILITH_ISOLATION=none") && error.contains("filter-only"), "{error}");
     }
 
     fn end(contained: &Contained) -> rustix::process::WaitIdStatus {

@@ -321,6 +321,7 @@ fn process(
         descriptors: &descriptors,
         address_space: ADDRESS_SPACE + spec.memory * VIEWS,
         processors: None,
+        isolation: Isolation::asked_for().map_err(MachineError::Process)?,
     };
     let started = contained::start(&program).map_err(|failure| explain(&failure, &spec.kernel))?;
     let handle = Handle { pidfd: started.pidfd, control: Control::Signal };

@@ -2,7 +2,7 @@
 //! mremap: growing, shrinking and moving a mapping.
 
 use crate::layout::LOWEST;
-use crate::pager::{Batch, LARGE, Pager};
+use crate::pager::{LARGE, Pager};
 use crate::space::{Inner, Request, Space, Unsaved, save, whole_pages};
 use crate::vma::{Backing, MappedFile, Vma};
 use crate::{PAGE, Rights, USER_END};
@@ -200,20 +200,18 @@ impl Inner {
         tables.into_iter().try_for_each(|address| self.pager.prepare(address))?;
         moved.end = to + new;
         moved.streak = (0, 0);
-        let mut batch = Batch::new();
-        let mut at = from;
-        while at < from + old {
-            at = self.pager.take(at, from + old, &mut batch);
+        let mut left_out = 0;
+        let tree = &self.tree;
+        let taken = self.pager.take_out(from, from + old, |pager, batch| {
             for taken in batch.drain() {
                 let mut taken = taken;
                 if let Some(text) = text.as_ref()
-                    && let Some((_, page)) =
-                        self.tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
+                    && let Some((_, page)) = tree.find(from).and_then(|(s, v)| v.file_page(s, taken.address))
                     && text.has_sites(page)
                 {
                     if !taken.own {
                         // Other spaces have the patched page as well: the file's own comes when it is touched.
-                        self.count_resident(false, -1);
+                        left_out += 1;
                         continue;
                     }
                     // Another address space may run the code that is there.
@@ -234,12 +232,15 @@ impl Inner {
                 let rights = moved.traits.rights;
                 let writes = taken.own && !taken.copied;
                 let rights = if writes { rights } else { rights.without(Rights::WRITE) };
-                self.pager.map(taken.address - from + to, taken.frame, rights, taken.own)?;
+                pager.map(taken.address - from + to, taken.frame, rights, taken.own)?;
                 if taken.copied {
-                    self.pager.mark_copied(taken.address - from + to);
+                    pager.mark_copied(taken.address - from + to);
                 }
             }
-        }
+            Ok::<(), abi::Errno>(())
+        });
+        self.count_resident(false, -left_out);
+        taken?;
         // The mapping at the old place holds the last one now, and the stubs go with it.
         drop(text);
         self.account(&moved.traits, new as i64);

@@ -3,7 +3,7 @@
 
 use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
-use crate::pager::{Batch, Machine, Pager};
+use crate::pager::{Machine, Pager};
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
 use crate::vma::{Backing, MappedFile, Traits, Tree, Vma, max_mappings};
@@ -142,7 +142,7 @@ static ACTIVE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_C
 
 /// The index of the running processor.
 #[inline]
-fn here() -> usize {
+pub(crate) fn here() -> usize {
     // Tests on the host have no processor's block.
     if cfg!(feature = "host") { 0 } else { api_plat::cpu() as usize }
 }
@@ -760,12 +760,9 @@ impl Inner {
 
     /// Takes the pages of a part of a mapping out; what is dirty and belongs to a file goes to `unsaved`.
     pub fn discard(&mut self, start: u64, end: u64, vma_start: u64, vma: &Vma, unsaved: &mut Unsaved) {
-        let mut batch = Batch::new();
-        let mut at = start;
         let zero = self.zero.physical();
-        while at < end {
-            at = self.pager.take(at, end, &mut batch);
-            let (mut own, mut file) = (0, 0);
+        let (mut own, mut file) = (0, 0);
+        let Ok(()) = self.pager.take_out(start, end, |_, batch| {
             for taken in batch.drain() {
                 match taken.own {
                     true => own += 1,
@@ -781,9 +778,10 @@ impl Inner {
                 }
             }
             own += core::mem::take(&mut batch.large) as i64 * crate::pager::LARGE_PAGES as i64;
-            self.count_resident(true, -own);
-            self.count_resident(false, -file);
-        }
+            Ok::<(), core::convert::Infallible>(())
+        });
+        self.count_resident(true, -own);
+        self.count_resident(false, -file);
     }
 
     /// Gives the range other rights; all of it is mapped and may have them.

@@ -16,10 +16,13 @@
 //! child of a program that forks again and again finds its text there.
 
 use super::shown::{Leftovers, Run, Shown};
+#[cfg(test)]
+use super::views as host;
 use super::x86::Tables;
 use super::{Batch, LARGE, Page, Pager};
 use crate::Rights;
 use crate::fork::Written;
+use crate::space::here;
 use crate::{PAGE, USER_END};
 use abi::Result;
 use alloc::vec::Vec;
@@ -27,7 +30,8 @@ use api_alloc::Reserve;
 use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::MOST_CPUS;
-use api_plat::pages::MOST_PROCESSES;
+#[cfg(not(test))]
+use api_plat::pages as host;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// For each processor the tables whose pages the host shows it; 0 for none.
@@ -35,7 +39,7 @@ static ACTIVE: [AtomicU64; MOST_CPUS] = [const { AtomicU64::new(0) }; MOST_CPUS]
 
 /// The running processor's.
 fn active() -> &'static AtomicU64 {
-    &ACTIVE[api_plat::cpu() as usize]
+    &ACTIVE[here()]
 }
 
 /// The top-level table of the address space that the host shows.
@@ -45,29 +49,26 @@ pub fn root() -> Option<u64> {
 }
 
 /// What each host process shows, whether its space is alive or gone.
-static RECORDS: [SpinLock<Shown>; MOST_PROCESSES] = [const { SpinLock::new(Shown::new()) }; MOST_PROCESSES];
+static RECORDS: [SpinLock<Shown>; host::MOST_PROCESSES] =
+    [const { SpinLock::new(Shown::new()) }; host::MOST_PROCESSES];
 /// For each processor the host process that it is in.
 static HERE: [AtomicUsize; MOST_CPUS] = [const { AtomicUsize::new(0) }; MOST_CPUS];
 
 /// The record of the host process that the running processor is in.
 fn record() -> Guard<'static, Shown> {
-    RECORDS[HERE[api_plat::cpu() as usize].load(Ordering::Relaxed)].lock()
+    RECORDS[HERE[here()].load(Ordering::Relaxed)].lock()
 }
 
 pub(crate) struct Mirror {
     tables: Tables,
     /// Pages that are to be mapped.
     run: Run,
-    /// Where the host shows nothing any more, though the tables still hold pages: `take` comes in parts.
-    gone: (u64, u64),
     /// The host shows all pages.
     is_whole: bool,
     stale: Stale,
     /// Pages that are shown as soon as the space is active for the first time.
     expected: [u64; Written::MOST],
     expects: usize,
-    /// It was never active.
-    is_new: bool,
 }
 
 /// Ranges of a space that is not active, of which the host may show what is no longer true.
@@ -127,7 +128,7 @@ impl Mirror {
         let root = self.tables.root();
         if ACTIVE.iter().any(|active| active.load(Ordering::Relaxed) == root) {
             // SAFETY: a range of the program's.
-            match unsafe { api_plat::pages::unmap_in(root, start, end - start) } {
+            match unsafe { host::unmap_in(root, start, end - start) } {
                 Some((process, true)) => RECORDS[process].lock().remove(start, end),
                 Some((process, false)) => RECORDS[process].lock().clear(),
                 None => {}
@@ -162,7 +163,6 @@ impl Mirror {
         if self.is_active() {
             self.add(address, physical, length, rights);
         }
-        self.gone = (0, 0);
     }
 
     /// Pages that are there, neighbours with the same rights together: start, end, and PROT_*. All of them are shown.
@@ -199,7 +199,7 @@ impl Mirror {
             let Some((from, to)) = self.next_to_protect(at, end, rights) else { break };
             // SAFETY: a range of the program's. The host refuses where it does not show all of it, or has no room for one more
             // mapping; what it shows then goes, and appears anew when it is touched.
-            if unsafe { api_plat::pages::protect(from, to - from, protection(rights)) }.is_err() {
+            if unsafe { host::protect(from, to - from, protection(rights)) }.is_err() {
                 self.hide(start, end);
                 self.is_whole = false;
                 return;
@@ -213,11 +213,9 @@ impl Mirror {
     /// is no record.
     fn next_to_protect(&self, start: u64, end: u64, rights: Rights) -> Option<(u64, u64)> {
         let record = record();
-        if record.runs().is_none() {
-            return Some((start, end));
-        }
+        let Some(known) = record.known() else { return Some((start, end)) };
         let (mut from, mut to) = (0, start);
-        while let Some(run) = record.next(to, end) {
+        while let Some(run) = known.next(to, end) {
             match (run.rights != rights, from != 0) {
                 (true, false) => (from, to) = (run.address, run.end()),
                 (true, true) if run.address == to => to = run.end(),
@@ -231,7 +229,7 @@ impl Mirror {
     /// Takes a range of the active space out of what the host shows.
     fn hide(&mut self, start: u64, end: u64) {
         // SAFETY: a range of the program's.
-        let is_exact = unsafe { api_plat::pages::unmap(start, end - start) };
+        let is_exact = unsafe { host::unmap(start, end - start) };
         match is_exact && (start, end) != (LOWEST, USER_END) {
             true => record().remove(start, end),
             false => record().clear(),
@@ -239,20 +237,18 @@ impl Mirror {
         self.is_whole &= is_exact;
     }
 
-    /// What the host process shows was another space's. What is the same in this one stays, if this one was never shown before;
-    /// the rest goes. A space that comes back, because there are fewer host processes than spaces, begins with nothing: what it
-    /// noted of its view while it was away is about that view, and not about what another one left. Pages that are expected come
+    /// What the host process shows was another space's. What is the same in this one stays; the rest goes. Pages that are expected come
     /// in place of what is there, and so do all when they are about to be shown (`is_replaced`).
     fn take_over(&mut self, is_replaced: bool) {
         self.is_whole = false;
-        let is_new = core::mem::take(&mut self.is_new);
-        if !is_new || record().runs().is_none() {
-            self.hide(LOWEST, USER_END);
-            return self.show_expected();
-        }
         let (mut leftovers, mut left, mut at) = (Leftovers::new(), COMPARED, 0);
         loop {
-            let next = record().next(at, USER_END);
+            let next = record().known().map(|known| known.next(at, USER_END));
+            let Some(next) = next else {
+                // Nobody knows what is shown, or not any more: what is left of a run in whose middle pages went may be one too many.
+                self.hide(LOWEST, USER_END);
+                return self.show_expected();
+            };
             let Some(run) = next else { break };
             at = run.end();
             let pages = run.length / PAGE;
@@ -296,7 +292,7 @@ impl Mirror {
     fn map_run(&mut self, run: Run) {
         let map = || {
             // SAFETY: a range of the program's.
-            unsafe { api_plat::pages::map(run.address, run.physical, run.length, protection(run.rights)) }
+            unsafe { host::map(run.address, run.physical, run.length, protection(run.rights)) }
         };
         if map().is_err() {
             self.hide(LOWEST, USER_END);
@@ -333,7 +329,7 @@ impl Mirror {
     /// Shows runs, but for those that are shown already.
     fn add_runs(&mut self, runs: &[Run]) {
         for run in runs {
-            let is_shown = record().holds(run);
+            let is_shown = record().known().is_some_and(|known| known.holds(run));
             if !is_shown {
                 self.add_run(run);
             }
@@ -342,10 +338,24 @@ impl Mirror {
 }
 
 /// Not even for one: the kernel's own are all that is left, which are few.
+#[cfg(test)]
+fn out_of_mappings() -> ! {
+    panic!("the host has no room for a mapping though it shows nothing");
+}
+
+#[cfg(not(test))]
 #[cold]
 fn out_of_mappings() -> ! {
     let reason = "the host has no room for a mapping of the program's memory: raise vm.max_map_count";
     api_plat::power_off(&api_plat::Status::Failed { reason: reason.into() })
+}
+
+/// Another host: its processes show nothing, and the processor is in the first one.
+#[cfg(test)]
+pub(super) fn begin() {
+    RECORDS.iter().for_each(|record| record.lock().clear());
+    HERE[0].store(0, Ordering::Relaxed);
+    ACTIVE[0].store(0, Ordering::Relaxed);
 }
 
 impl Pager for Mirror {
@@ -354,16 +364,7 @@ impl Pager for Mirror {
     fn new() -> Result<Self> {
         let (tables, stale) = (Tables::new()?, Stale::default());
         let expected = [0; Written::MOST];
-        Ok(Mirror {
-            tables,
-            run: Run::NOTHING,
-            gone: (0, 0),
-            is_whole: false,
-            stale,
-            expected,
-            expects: 0,
-            is_new: true,
-        })
+        Ok(Mirror { tables, run: Run::NOTHING, is_whole: false, stale, expected, expects: 0 })
     }
 
     fn expect(&mut self, address: u64) {
@@ -374,8 +375,8 @@ impl Pager for Mirror {
     }
 
     fn activate(&mut self) {
-        let (process, is_shown) = api_plat::pages::enter(self.tables.root());
-        HERE[api_plat::cpu() as usize].store(process, Ordering::Relaxed);
+        let (process, is_shown) = host::enter(self.tables.root());
+        HERE[here()].store(process, Ordering::Relaxed);
         active().store(self.tables.root(), Ordering::Relaxed);
         let stale = core::mem::take(&mut self.stale);
         if !is_shown {
@@ -384,9 +385,10 @@ impl Pager for Mirror {
                 if is_small { self.runs(0, USER_END, FEW_RUNS) } else { (Vec::new(), false) };
             self.take_over(is_few);
             if is_few {
+                // Unless the host has no room for one of them.
+                self.is_whole = true;
                 self.add_runs(&runs);
                 self.flush();
-                self.is_whole = true;
             }
         } else if stale.all {
             self.hide(LOWEST, USER_END);
@@ -413,7 +415,7 @@ impl Pager for Mirror {
         let is_it = |run: &Run| (run.address..run.end()).contains(&address);
         // The one that was touched in any case: the fault says that it is not shown.
         let record = record();
-        runs.retain(|run| is_it(run) || !record.holds(run));
+        runs.retain(|run| is_it(run) || !record.known().is_some_and(|known| known.holds(run)));
         drop(record);
         if let Some(here) = runs.iter().position(is_it) {
             let first = here.saturating_sub(RUNS_AROUND / 2).min(runs.len().saturating_sub(RUNS_AROUND));
@@ -543,18 +545,17 @@ impl Pager for Mirror {
         written.into_iter().for_each(|address| self.tables.mark_written(address));
     }
 
-    fn take(&mut self, start: u64, end: u64, batch: &mut Batch) -> u64 {
+    fn conceal(&mut self, start: u64, end: u64) {
         self.flush();
-        let (from, to) = self.gone;
-        if self.is_active() && !(from <= start && end <= to) {
-            // Most of what a program replaces by something else it never touched.
-            if self.tables.holds(start, end) {
-                self.hide(start, end);
-            }
-            self.gone = (start, end);
-        } else if !self.is_active() {
+        if !self.is_active() {
             self.forget(start, end);
+        // Most of what a program replaces by something else it never touched.
+        } else if self.tables.holds(start, end) {
+            self.hide(start, end);
         }
+    }
+
+    fn take(&mut self, start: u64, end: u64, batch: &mut Batch) -> u64 {
         self.tables.take(start, end, batch)
     }
 
@@ -600,11 +601,11 @@ impl Drop for Mirror {
         for active in ACTIVE.iter().filter(|active| active.load(Ordering::Relaxed) == root) {
             active.store(0, Ordering::Relaxed);
         }
-        let Some(process) = api_plat::pages::leave(self.tables.root()) else { return };
+        let Some(process) = host::leave(self.tables.root()) else { return };
         // The next space that it shows takes over what fits. What nobody knows goes, while others run.
         let mut record = RECORDS[process].lock();
-        if record.runs().is_none() {
-            api_plat::pages::unmap_all_in(process);
+        if record.known().is_none() {
+            host::unmap_all_in(process);
             record.clear();
         }
     }

@@ -4,10 +4,14 @@
 //! Policy (what is where) is in the rest of the crate; a pager only does as it is told. [`x86::Tables`] writes page
 //! tables; a process of Linux has none and does the same with its host's mmap (`mirror`).
 
-#[cfg(feature = "process")]
+// Tests have a host of their own for it, and not all that a kernel asks of it.
+#[cfg(any(feature = "process", test))]
+#[cfg_attr(not(feature = "process"), allow(dead_code))]
 mod mirror;
 #[cfg(any(feature = "process", test))]
 mod shown;
+#[cfg(test)]
+mod views;
 mod x86;
 
 /// The pager of this image.
@@ -162,8 +166,28 @@ pub(crate) trait Pager: Sized {
     /// translations are forgotten.
     fn protect(&mut self, start: u64, end: u64, rights: &mut dyn FnMut(&Page) -> Rights);
 
-    /// Takes pages out until the batch is full or the range ends, and forgets their translations; returns where to
-    /// go on. Large pages at the ends were split.
+    /// Takes the pages of the range out, and forgets their translations; `taken` is given them a batch at a time, which it drains.
+    /// Large pages at the ends were split.
+    fn take_out<E>(
+        &mut self,
+        start: u64,
+        end: u64,
+        mut taken: impl FnMut(&mut Self, &mut Batch) -> core::result::Result<(), E>,
+    ) -> core::result::Result<(), E> {
+        self.conceal(start, end);
+        let (mut at, mut batch) = (start, Batch::new());
+        while at < end {
+            at = self.take(at, end, &mut batch);
+            taken(self, &mut batch)?;
+        }
+        Ok(())
+    }
+
+    /// All pages of the range are about to be taken out: the program does not see them any more. Nothing to do where the processor
+    /// reads the tables itself.
+    fn conceal(&mut self, _start: u64, _end: u64) {}
+
+    /// A part of [`Pager::take_out`]: takes pages out until the batch is full or the range ends; returns where to go on.
     fn take(&mut self, start: u64, end: u64, batch: &mut Batch) -> u64;
 
     /// Calls the function for each page of the range; a true answer marks it clean.

@@ -46,6 +46,29 @@ impl Run {
     }
 }
 
+/// A record that is not lost. What is shown can be asked of it alone: a lost record has no runs, and "nothing is shown" would be wrong.
+/// Any change may lose a record, one that takes pages away too, for what is left of a run may be two.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a>(&'a [Run]);
+
+impl Known<'_> {
+    /// Index of the first run that ends behind `address`.
+    fn index(self, address: u64) -> usize {
+        self.0.partition_point(|run| run.end() <= address)
+    }
+
+    /// The first part of a run that lies in the range.
+    pub fn next(self, start: u64, end: u64) -> Option<Run> {
+        let run = self.0.get(self.index(start)).filter(|run| run.address < end && start < end)?;
+        Some(run.part(start, end))
+    }
+
+    /// True when all of the run is shown as it says.
+    pub fn holds(self, run: &Run) -> bool {
+        self.next(run.address, run.end()) == Some(*run)
+    }
+}
+
 /// What one host process shows.
 pub(super) struct Shown {
     /// Ascending, none over another.
@@ -73,14 +96,9 @@ impl Shown {
         self.is_lost = true;
     }
 
-    /// The runs; `None` when nobody knows what is shown.
-    pub fn runs(&self) -> Option<&[Run]> {
-        (!self.is_lost).then_some(&self.runs)
-    }
-
-    /// Index of the first run that ends behind `address`.
-    fn index(&self, address: u64) -> usize {
-        self.runs.partition_point(|run| run.end() <= address)
+    /// What is shown; `None` when nobody knows.
+    pub fn known(&self) -> Option<Known<'_>> {
+        (!self.is_lost).then_some(Known(&self.runs))
     }
 
     /// The range is no longer shown.
@@ -96,7 +114,7 @@ impl Shown {
     /// What is shown of the range has other rights.
     pub fn protect(&mut self, start: u64, end: u64, rights: Rights) {
         let mut at = start;
-        while let Some(run) = self.next(at, end) {
+        while let Some(run) = self.known().and_then(|known| known.next(at, end)) {
             at = run.end();
             if run.rights != rights {
                 self.add(Run { rights, ..run });
@@ -104,23 +122,12 @@ impl Shown {
         }
     }
 
-    /// The first part of a run that lies in the range.
-    pub fn next(&self, start: u64, end: u64) -> Option<Run> {
-        let run = self.runs.get(self.index(start)).filter(|run| run.address < end && start < end)?;
-        Some(run.part(start, end))
-    }
-
-    /// True when all of the run is known to be shown as it says.
-    pub fn holds(&self, run: &Run) -> bool {
-        self.next(run.address, run.end()) == Some(*run)
-    }
-
     /// Puts a run, or nothing, in place of the range.
     fn splice(&mut self, start: u64, end: u64, new: Option<Run>) {
         if self.is_lost || start >= end {
             return;
         }
-        let first = self.index(start);
+        let first = Known(&self.runs).index(start);
         let behind = self.runs[first..].partition_point(|run| run.address < end) + first;
         // What is left of the runs at both ends of the range, around what is new.
         let mut pieces = [Run::NOTHING; 3];
@@ -191,6 +198,14 @@ mod tests {
 
     const RW: Rights = Rights::READ.with(Rights::WRITE);
 
+    fn runs(shown: &Shown) -> &[Run] {
+        shown.known().unwrap().0
+    }
+
+    fn holds(shown: &Shown, run: &Run) -> bool {
+        shown.known().unwrap().holds(run)
+    }
+
     fn run(page: u64, physical: u64, pages: u64, rights: Rights) -> Run {
         Run { address: page * PAGE, physical: physical * PAGE, length: pages * PAGE, rights }
     }
@@ -201,13 +216,13 @@ mod tests {
         shown.add(run(10, 50, 2, RW));
         shown.add(run(14, 54, 1, RW));
         shown.add(run(12, 52, 2, RW));
-        assert_eq!(shown.runs(), Some(&[run(10, 50, 5, RW)][..]));
-        assert!(shown.holds(&run(11, 51, 3, RW)) && !shown.holds(&run(11, 52, 3, RW)));
+        assert_eq!(runs(&shown), [run(10, 50, 5, RW)]);
+        assert!(holds(&shown, &run(11, 51, 3, RW)) && !holds(&shown, &run(11, 52, 3, RW)));
         shown.protect(11 * PAGE, 12 * PAGE, Rights::READ);
-        assert!(!shown.holds(&run(10, 50, 3, RW)));
-        assert_eq!(shown.runs().unwrap().len(), 3);
+        assert!(!holds(&shown, &run(10, 50, 3, RW)));
+        assert_eq!(runs(&shown).len(), 3);
         shown.protect(11 * PAGE, 12 * PAGE, RW);
-        assert_eq!(shown.runs().unwrap().len(), 1);
+        assert_eq!(runs(&shown).len(), 1);
     }
 
     #[test]
@@ -216,17 +231,22 @@ mod tests {
         for page in 0..Shown::MOST as u64 {
             shown.add(run(10 + 2 * page, page, 1, RW));
         }
-        assert_eq!(shown.runs().unwrap().len(), Shown::MOST);
+        assert_eq!(runs(&shown).len(), Shown::MOST);
         // In place of another one it fits.
         shown.add(run(12, 9_000, 1, Rights::READ));
-        assert!(shown.runs().is_some());
+        assert!(shown.known().is_some());
         shown.add(run(9_000, 9_000, 1, RW));
-        assert_eq!(shown.runs(), None);
+        assert!(shown.known().is_none());
         shown.add(run(1, 1, 1, RW));
-        assert!(shown.runs().is_none() && !shown.holds(&run(1, 1, 1, RW)));
-        assert_eq!(shown.next(0, u64::MAX), None);
+        assert!(shown.known().is_none());
         shown.clear();
-        assert_eq!(shown.runs(), Some(&[][..]));
+        assert_eq!(runs(&shown), []);
+        // The middle of a run is taken away.
+        for page in 0..Shown::MOST as u64 {
+            shown.add(run(10 + 4 * page, 1_000 * page, 3, RW));
+        }
+        shown.remove(11 * PAGE, 12 * PAGE);
+        assert!(shown.known().is_none());
     }
 
     /// Random changes against a map of pages.
@@ -261,7 +281,7 @@ mod tests {
                     model.extend((0..count).map(|i| (first + i, (physical + i, rights))));
                 }
             }
-            let runs = shown.runs().unwrap();
+            let runs = runs(&shown);
             assert!(runs.windows(2).all(|pair| pair[0].end() <= pair[1].address));
             assert!(runs.windows(2).all(|pair| !pair[0].clone().extend(&pair[1])), "neighbours that fit");
             let pages = runs.iter().flat_map(|run| {

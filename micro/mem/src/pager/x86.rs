@@ -681,7 +681,7 @@ impl Tables {
     }
 }
 
-#[cfg(feature = "process")]
+#[cfg(any(test, feature = "process"))]
 impl Tables {
     /// Names the tables.
     pub fn root(&self) -> u64 {
