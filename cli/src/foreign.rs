@@ -22,7 +22,6 @@ const VERBS: &[(&str, &str)] = &[
     ("export", "use `unilith commit NAME FILE`: the layer in FILE is a tar archive of the files"),
     ("history", "an image is one archive; `unilith inspect NAME` says which"),
     ("create", "use `unilith run -d`, and `unilith start` for a machine that has ended"),
-    ("update", "memory and processors are chosen when a machine is made: `unilith run -m SIZE --cpus N`"),
     ("info", "use `unilith doctor` for this computer, `unilith system df` for the disk"),
     (
         "container",
@@ -74,6 +73,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("--ip", "addresses are chosen; machines of one network find each other by name"),
     ("--subnet", "a network has no range of its own; UNILITH_NETWORK names the one for all machines"),
     ("--gateway", "a network has no range of its own; UNILITH_NETWORK names the one for all machines"),
+    ("--driver-opt", "there is one kind of network, without options"),
+    ("--gw-priority", "every machine has one way out, whatever networks it is in"),
     ("--internal", "a machine without a way out has `run --network none`"),
     ("--volumes-from", "give the same -v to both"),
     ("--env-host", "use -e NAME for each variable"),
@@ -109,7 +110,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("--volume-driver", "volumes are directories of this host: `unilith volume create NAME`"),
     ("--expose", "every port of a machine is open to its networks; -p publishes one on this host"),
     ("--ip6", "machines have IPv4; -p '[ADDRESS]:HOST:PORT' publishes on an address of IPv6"),
-    ("--mac-address", "addresses are chosen"),
     ("--domainname", "write it into --hostname: NAME.DOMAIN"),
     ("--dns-search", "names are looked up as they are written; --add-host NAME:ADDRESS gives a short one"),
     ("--dns-option", "names are looked up as they are written; --dns chooses the server"),
@@ -185,6 +185,7 @@ const SHORT: &[(&str, &str, &str)] = &[
     ("pull", "-a", "--all-tags"),
     ("run", "-a", "--attach"),
     ("run", "-c", "--cpu-shares"),
+    ("update", "-c", "--cpu-shares"),
     ("cp", "-a", "--archive"),
     ("cp", "-L", "--follow-link"),
     ("ps", "-s", "--size"),
@@ -273,6 +274,13 @@ mod tests {
         ("pull", "a/all-tags disable-content-trust platform q/quiet"),
         ("images", "a/all digests f/filter format no-trunc q/quiet"),
         ("rmi", "f/force no-prune"),
+        (
+            "update",
+            "blkio-weight cpu-period cpu-quota cpu-rt-period cpu-rt-runtime c/cpu-shares cpus cpuset-cpus cpuset-mems m/memory \
+             memory-reservation memory-swap pids-limit restart",
+        ),
+        ("network connect", "alias driver-opt gw-priority ip ip6 link link-local-ip"),
+        ("network disconnect", "f/force"),
         ("wait", ""),
         ("rename", ""),
         ("port", ""),
@@ -285,7 +293,8 @@ mod tests {
         command.build();
         let mut unanswered = Vec::new();
         for (verb, options) in DOCKER {
-            let ours = command.find_subcommand(verb).unwrap();
+            let mut words = verb.split(' ');
+            let ours = words.try_fold(&command, |command, word| command.find_subcommand(word)).unwrap();
             for option in options.split_whitespace() {
                 let (letter, word) =
                     option.split_once('/').map_or((None, option), |(l, w)| (l.chars().next(), w));

@@ -76,6 +76,8 @@ enum Verb {
     Unpause(verbs::pause::Args),
     /// Remove machines that have ended
     Rm(verbs::rm::Args),
+    /// Give machines other limits, or another restart policy
+    Update(verbs::update::Args),
     /// Give a machine another name
     Rename(verbs::rename::Args),
     /// Print what starts a machine with this computer
@@ -208,6 +210,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Pause(args) => verbs::pause::act(&store, &args, true),
         Verb::Unpause(args) => verbs::pause::act(&store, &args, false),
         Verb::Rm(args) => verbs::rm::act(&store, &args),
+        Verb::Update(args) => verbs::update::act(&store, &args),
         Verb::Rename(args) => verbs::rename::act(&store, &args),
         Verb::Generate(args) => verbs::generate::act(&store, &args),
         Verb::Port(args) => verbs::port::act(&store, &args),

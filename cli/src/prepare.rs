@@ -164,6 +164,9 @@ pub struct Flags {
     /// A further name of the machine in its networks; may repeat
     #[arg(long, value_name = "NAME")]
     pub network_alias: Vec<String>,
+    /// The address of the machine's network card, as in 52:55:0a:00:00:01; without it one that its id says
+    #[arg(long, value_name = "ADDRESS")]
+    pub mac_address: Option<crate::connect::Mac>,
     /// Use KVM or software emulation (tcg) whatever the probe says; icount: a clock that counts instructions
     #[arg(long, value_name = "HOW", value_parser = accelerator)]
     pub accel: Option<Accel>,
@@ -384,6 +387,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         overlay,
         network,
         networks,
+        mac: flags.mac_address.map(|mac| mac.0),
         offer: offer(&image, &publish),
         publish,
         ready: match &config.ready {
@@ -680,17 +684,23 @@ fn add_project(project: &Manifest, publish: &mut Vec<Publish>, volumes: &mut Vec
 }
 
 fn memory(flags: &Flags, image: &Image) -> Result<u64> {
-    const PAGE: u64 = 4096;
-    let linux = flags.kernel == KernelKind::Linux;
-    let (least, enough) = bounds(image.size, linux, image.config.memory);
+    let (_, enough) = bounds(image.size, flags.kernel == KernelKind::Linux, image.config.memory);
     let wanted = flags.memory.map_or(enough, |size| size.0);
+    check_memory(wanted, image.size, flags.kernel, &image.name)
+}
+
+/// Whole pages of memory, if a machine can have so much, and its image of `size` bytes fits beside what the kernel needs.
+pub fn check_memory(wanted: u64, size: u64, kernel: KernelKind, name: &str) -> Result<u64> {
+    const PAGE: u64 = 4096;
+    let linux = kernel == KernelKind::Linux;
+    let (least, _) = bounds(size, linux, None);
     if wanted < least {
         return Err(Fault::new(format!(
             "{} of memory is too small: the image of {} takes {} MiB alone; try -m {}M",
             if wanted < 1 << 20 { format!("{wanted} bytes") } else { format!("{} MiB", wanted >> 20) },
-            image.name,
-            image.size.div_ceil(1 << 20),
-            bounds(image.size, linux, None).1 >> 20,
+            name,
+            size.div_ceil(1 << 20),
+            bounds(size, linux, None).1 >> 20,
         )));
     }
     if wanted > api_boot::MAX_MEMORY {

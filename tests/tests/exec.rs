@@ -209,6 +209,42 @@ fn directories_come_and_go_with_their_links_and_modes() {
 }
 
 #[test]
+fn archives_come_and_go_through_standard_input_and_output() {
+    if !is_micro() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let machine = shell(&unilith);
+    let inside = |script: &str| exec(&unilith, &[&machine.id, "--", "sh", "-c", script]).ok().out;
+    let line = |line: &str| {
+        let line = line.replace("unilith", &unilith_tests::root().join("unilith").display().to_string());
+        unilith_tests::finish(&mut unilith.shell(&line.replace("ID", &machine.id)), unilith_tests::PATIENCE)
+    };
+    line("mkdir -p site/below; echo page > site/below/page; chmod 640 site/below/page; ln -s below/page site/link").ok();
+    line("tar -c site | unilith cp - ID:/tmp").ok();
+    let shown = inside("cd /tmp/site; cat link; readlink link; stat -c %a below/page");
+    assert_eq!(shown, "page\nbelow/page\n640\n");
+    let listed = line("unilith cp ID:/tmp/site - | tar -tv").ok().out;
+    for entry in ["site/\n", "site/below/\n", "site/link -> below/page\n"] {
+        assert!(listed.contains(entry), "{entry:?} of {listed}");
+    }
+    assert!(
+        listed.lines().any(|l| l.starts_with("-rw-r-----") && l.ends_with(" site/below/page")),
+        "{listed}"
+    );
+    // One file is an archive with one entry; what comes back is what went.
+    line("unilith cp ID:/tmp/site/below/page - | tar -xO").ok().says("page\n");
+    line("unilith cp ID:/tmp/site - | tar -x --one-top-level=back; diff -r site back/site").ok();
+
+    let ran = line("tar -c site | unilith cp - ID:/tmp/nowhere");
+    ran.code(1).complains("/tmp/nowhere");
+    line("echo no archive | unilith cp - ID:/tmp")
+        .code(1)
+        .fails_with(&["standard input is no whole tar archive"]);
+    line("mkfifo site/pipe; tar -c site | unilith cp - ID:/tmp").code(1).complains("site/pipe is left out");
+}
+
+#[test]
 fn a_shell_on_a_terminal_has_job_control_and_learns_of_its_size() {
     if !is_micro() {
         return;

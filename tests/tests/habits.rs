@@ -270,6 +270,42 @@ fn the_unit_of_a_machine_starts_and_stops_it() {
 }
 
 #[test]
+fn limits_and_policies_of_machines_are_changed() {
+    let unilith = Unilith::with_guest(
+        &Script::new().status("started 1000").print("no such file\n").status("exit 7").end(),
+    );
+    run(&unilith, &["--name", "fails", "--restart", "always"]);
+    eventually("it was started again", || unilith.run(&["logs", "fails"]).out.matches("no such").count() > 1);
+    assert_eq!(unilith.run(&["update", "--restart", "no", "fails"]).ok().out, "fails\n");
+    eventually("it stays ended", || {
+        unilith.run(&["ps", "-a", "--format", "{{.Status}}"]).ok().out.starts_with("exited (7)")
+    });
+
+    let unilith = server();
+    run(&unilith, &["--name", "web", "-m", "64M"]);
+    let limits = "{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} {{.HostConfig.RestartPolicy.Name}}";
+    let shown = || unilith.run(&["inspect", "-f", limits, "web"]).ok().out;
+    let ran = unilith.run(&["update", "-m", "96M", "--cpus", "2", "web"]).ok();
+    ran.complains("web has these after `unilith restart web`");
+    unilith.run(&["restart", "web"]).ok();
+    assert_eq!(shown(), format!("{} 2000000000 no\n", 96 << 20));
+    unilith.run(&["stop", "web"]).ok();
+    let ran = unilith.run(&["update", "--restart", "on-failure:1", "--memory", "80M", "web"]).ok();
+    assert_eq!(ran.err, "", "it has them when it is started");
+    // The guest ends with 3, so a policy that was given to a machine without one is seen at its end.
+    unilith.run(&["start", "web"]).ok();
+    assert!(shown().starts_with(&format!("{} ", 80 << 20)), "{}", shown());
+
+    unilith.run(&["update", "web"]).code(2).fails_with(&["--restart, -m or --cpus"]);
+    unilith.run(&["update", "-m", "1k", "web"]).fails_with(&["too small", "try -m"]);
+    unilith.run(&["update", "--cpus", "0", "web"]).code(2);
+    unilith.run(&["update", "--pids-limit", "9", "web"]).code(2).fails_with(&["--pids-limit", "-m"]);
+    unilith.run(&["update", "-m", "96M", "nobody"]).fails_with(&["no machine is called `nobody`"]);
+    run(&unilith, &["--name", "gone", "--rm"]);
+    unilith.run(&["update", "--restart", "always", "gone"]).fails_with(&["gone", "--rm"]);
+}
+
+#[test]
 fn dockers_words_that_are_not_here_name_what_to_use_instead() {
     let unilith = server();
     unilith.run(&["push", "redis"]).code(2).fails_with(&["no push", "unilith build"]);
@@ -277,7 +313,6 @@ fn dockers_words_that_are_not_here_name_what_to_use_instead() {
         .run(&["run", "--privileged", "redis"])
         .code(2)
         .fails_with(&["no flag --privileged", "kernel of its own"]);
-    unilith.run(&["network", "connect", "front", "web"]).code(2).fails_with(&["run --network NETWORK"]);
     unilith.run(&["run", "-p", "::1:8080:80", "redis"]).fails_with(&["[ADDRESS]:HOST:PORT"]);
     unilith.run(&["version"]).ok().says("unilith ");
     unilith.run(&["help", "ps"]).ok().says("--filter");

@@ -2,7 +2,7 @@
 //! What a program finds beside its image: files and file systems in memory, a root it may not write, names of its own.
 
 use std::fs;
-use unilith_tests::{Ran, Unilith, tested_machine};
+use unilith_tests::{Ran, Unilith, is_skipped_without_micro, tested_machine};
 
 fn run(unilith: &Unilith, flags: &[&str], script: &str) -> Ran {
     unilith.program(&[flags, &["busybox", "sh", "-c", script]].concat())
@@ -26,6 +26,20 @@ fn a_file_of_the_host_is_a_file_of_the_machine() {
                   rm /etc/passwd 2>/dev/null || echo busy";
     run(&unilith, &["--mount", &mount], script).ok().says("colour=red\nrefused\nbusy\n");
     assert_eq!(fs::read_to_string(&settings).unwrap(), "colour=red\nsize=9\n");
+}
+
+#[test]
+fn a_network_card_has_the_address_that_was_asked_for() {
+    if is_skipped_without_micro("Linux' small configuration is asked in another way") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let mac = "02:42:ac:11:00:0a";
+    run(&unilith, &["--mac-address", mac], "cat /sys/class/net/eth0/address || ip link show eth0")
+        .ok()
+        .says(mac);
+    let refused = unilith.program(&["--mac-address", "01:42:ac:11:00:0a", "busybox", "true"]);
+    refused.code(2).complains("it means a group of cards");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Networks: machines of one network reach each other and find each other by name, others do not.
 
-use std::process::Command;
-use unilith_tests::{Unilith, client};
+use std::process::{Command, Stdio};
+use unilith_tests::{Unilith, client, eventually};
 
 /// Networks take root and nftables; where they cannot be had the command says so.
 fn are_there(unilith: &Unilith) -> bool {
@@ -96,6 +96,71 @@ fn a_machine_that_ended_has_left_and_is_found_again_when_it_is_started() {
     unilith.run(&["network", "rm", "front"]).ok().says("front");
     unilith.run(&["network", "create", "front"]).ok();
     unilith.run(&["start", "one"]).code(125).complains("no network is called `front`");
+}
+
+/// As with docker, a machine that runs changes its networks at once, and what it began in a network ends with that.
+#[test]
+fn a_running_machine_is_connected_and_disconnected() {
+    let unilith = Unilith::new();
+    if !are_there(&unilith) {
+        return;
+    }
+    for network in ["front", "back"] {
+        unilith.run(&["network", "create", network]).ok();
+    }
+    let cache = unilith.start(&["--name", "cache", "-p", "127.0.0.1::6379", "redis"]);
+    let script = format!("{}; {}", ping("cache"), ping("store"));
+    assert_eq!(within(&unilith, &["front"], &script), "", "it is in no network");
+    let connect = ["network", "connect", "--alias", "store", "front", "cache"];
+    unilith.run(&connect).ok();
+    assert_eq!(within(&unilith, &["front"], &script), "+PONG\n+PONG\n");
+    unilith.run(&connect).fails_with(&["cache is in network front already"]);
+    let address = |name: &str| {
+        unilith.run(&["inspect", "-f", "{{.NetworkSettings.IPAddress}}", name]).ok().out.trim().to_string()
+    };
+
+    // It finds others as well, and is found in each of its networks.
+    unilith.run(&["network", "connect", "back", "cache"]).ok();
+    let other = unilith.start(&["--name", "other", "--network", "back", "redis"]);
+    let inside = |machine: &str, words: &[&str]| unilith.run(&[&["exec", machine, "--"], words].concat());
+    inside("cache", &["redis-cli", "-h", "other", "ping"]).ok().says("PONG");
+
+    // One who listens for messages is cut off when the two have no network any more.
+    let to_other = address("other");
+    let mut listens =
+        unilith.command(&["exec", "cache", "--", "redis-cli", "-h", &to_other, "subscribe", "news"]);
+    let mut listens = listens.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let heard =
+        || client("redis-cli", &["-h", &to_other, "publish", "news", "x"]).ok().out.trim().to_string();
+    eventually("it listens", || heard() == "1");
+    unilith.run(&["network", "disconnect", "back", "cache"]).ok();
+    inside("cache", &["redis-cli", "-h", "other", "ping"]).complains("other");
+    let script = format!("redis-cli -t 1 -h {to_other} ping");
+    inside("cache", &["timeout", "5", "sh", "-c", &script]).complains("Could not connect");
+    listens.kill().unwrap();
+    listens.wait().unwrap();
+    unilith.run(&["network", "disconnect", "back", "cache"]).fails_with(&["in no network called `back`"]);
+    assert_eq!(
+        within(&unilith, &["front"], &ping("cache")),
+        "+PONG\n",
+        "of its other network it is a member still"
+    );
+
+    // One that has ended is a member when it is started.
+    unilith.run(&["stop", "cache"]).ok();
+    unilith.run(&["network", "disconnect", "-f", "front", "cache"]).ok();
+    unilith.run(&["network", "connect", "back", "cache"]).ok();
+    unilith.run(&["start", "cache"]).ok();
+    assert_eq!(within(&unilith, &["front"], &ping("cache")), "");
+    assert_eq!(within(&unilith, &["back"], &ping("cache")), "+PONG\n");
+    drop(other);
+
+    // A machine that was made without a device of its own is not given one.
+    let alone = unilith.start(&["--name", "alone", "--network", "none", "redis"]);
+    unilith.run(&["network", "connect", "back", "alone"]).fails_with(&["alone", "stop it first"]);
+    unilith.run(&["stop", &alone.id]).ok();
+    unilith.run(&["network", "connect", "back", "alone"]).fails_with(&["another way to be connected"]);
+    unilith.run(&["network", "connect", "nowhere", "cache"]).fails_with(&["no network is called `nowhere`"]);
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn run_script(spec: &Spec) -> String {
         append: boot.encode(),
         volumes: &spec.volumes,
         link: if connection == Connection::None { qemu::Link::None } else { qemu::Link::User(ports) },
-        mac: qemu::mac_of(&spec.id),
+        mac: spec.mac(),
         console: qemu::Stream::Stdio,
         status: qemu::Stream::File("status".into()),
         control: None,

@@ -47,6 +47,7 @@ pub mod system;
 pub mod test;
 pub mod top;
 pub mod trace;
+pub mod update;
 pub mod version;
 pub mod volume;
 pub mod wait;

@@ -62,11 +62,21 @@ enum What {
         #[arg(short, long, hide = true)]
         force: bool,
     },
-    /// A running machine stays in the networks that it was made in
-    #[command(hide = true, alias = "disconnect")]
+    /// Make a machine a member of a network: at once if it runs, else when it is started
     Connect {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<String>,
+        /// A further name of the machine in this network; may repeat
+        #[arg(long, value_name = "NAME")]
+        alias: Vec<String>,
+        network: String,
+        machine: String,
+    },
+    /// Take a machine out of a network, with the connections that it has there
+    Disconnect {
+        /// Accepted for docker's users: nothing keeps a machine in a network
+        #[arg(short, long, hide = true)]
+        force: bool,
+        network: String,
+        machine: String,
     },
 }
 
@@ -120,11 +130,15 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
     match &args.what {
         What::Ls { quiet: true, .. } => store.networks()?.iter().for_each(|n| say!("{}", n.name)),
         What::Ls { format, .. } => list(store, format.as_deref())?,
-        What::Connect { .. } => {
-            return Err(Fault {
-                code: 2,
-                message: "the networks of a machine are chosen when it is made: `unilith rm -f NAME`, and `unilith run --network NETWORK` with all that it is to be in".into(),
-            });
+        What::Connect { alias, network, machine } => {
+            let (machine, network) = (store.find(machine)?, store.network(network)?);
+            store.connect(&machine, &network, crate::connect::aliases(alias, &machine.spec)?)?;
+        }
+        What::Disconnect { network, machine, .. } => {
+            let machine = store.find(machine)?;
+            // One that was removed while the machine had ended is still in its record.
+            let id = store.network(network).map_or_else(|_| network.clone(), |network| network.id);
+            store.disconnect(&machine, &id)?;
         }
         What::Create { label, name, .. } => say!("{}", create(store, name, label)?.id),
         What::Inspect { format, names } => {

@@ -51,6 +51,8 @@ pub fn act(args: &Args) -> Result<u8> {
         let input: Option<Box<dyn io::Read + Send>> = Some(Box::new(io::empty()));
         let result = supervisor::supervise(&mut machine, &crate::boot::files, input, &mut Reporter);
         let outcome = result.unwrap_or_else(|error| Outcome::failed(error.to_string()));
+        // `unilith update` may have changed its policy.
+        machine.reload_spec();
         if machine.is_to_stay_ended() || !machine.spec.restart.again(&outcome, starts) {
             break outcome;
         }
@@ -58,7 +60,7 @@ pub fn act(args: &Args) -> Result<u8> {
         machine.save()?;
         // For `unilith logs`.
         backtrace::explain(&machine, &outcome);
-        if !pause(&machine, starts) {
+        if !pause(&mut machine, &outcome, starts) {
             machine.state.restarting = false;
             machine.save()?;
             break outcome;
@@ -75,8 +77,8 @@ pub fn act(args: &Args) -> Result<u8> {
     Ok(code)
 }
 
-/// Waits before another start; `false`: a user wants the machine to stay ended.
-fn pause(machine: &Held, starts: u32) -> bool {
+/// Waits before another start; `false`: a user wants the machine to stay ended, or has changed its policy.
+fn pause(machine: &mut Held, outcome: &Outcome, starts: u32) -> bool {
     let until = Instant::now() + super::start::pause_before(starts);
     while Instant::now() < until {
         if machine.is_to_stay_ended() {
@@ -84,7 +86,8 @@ fn pause(machine: &Held, starts: u32) -> bool {
         }
         std::thread::sleep(POLL);
     }
-    true
+    machine.reload_spec();
+    machine.spec.restart.again(outcome, starts)
 }
 
 fn report(report: &Report) {

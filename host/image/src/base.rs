@@ -19,14 +19,17 @@ use std::{
 };
 
 /// All packages of the base system, fetched once for all images.
-pub(crate) const PACKAGES: [&str; 21] = [
+pub(crate) const PACKAGES: [&str; 26] = [
+    "apt",
     "base-files",
     "bash",
+    "bsdutils",
     "ca-certificates",
     "coreutils",
     "dash",
     "debianutils",
     "diffutils",
+    "dpkg",
     "findutils",
     "grep",
     "gzip",
@@ -35,9 +38,11 @@ pub(crate) const PACKAGES: [&str; 21] = [
     "libstdc++6",
     "mawk",
     "ncurses-base",
+    "ncurses-bin",
     "netbase",
     "perl-base",
     "sed",
+    "sysvinit-utils",
     "tar",
     "tzdata",
     "util-linux",
@@ -45,6 +50,12 @@ pub(crate) const PACKAGES: [&str; 21] = [
 
 /// Packages of data alone, which every image gets: terminals, services' ports, the release's name, C.UTF-8.
 const DATA: [&str; 4] = ["base-files", "libc-bin", "ncurses-base", "netbase"];
+
+/// Packages that manage a whole system: their programs are there with `--base full` alone.
+const MANAGERS: [&str; 2] = ["apt", "dpkg"];
+
+/// What libraries of theirs read, which every image gets: sources of packages, names of architectures.
+const OF_MANAGERS: [&str; 2] = ["/etc/apt", "/usr/share/dpkg"];
 
 /// Programs of them that only manage a whole system.
 const MANAGE: [&str; 10] = [
@@ -94,13 +105,14 @@ pub(crate) struct Parts {
     pub perl: bool,
     pub certificates: bool,
     pub zones: bool,
+    pub managers: bool,
 }
 
 impl Parts {
     pub(crate) fn of(base: Base, tree: &Tree, zones: bool) -> Result<Parts> {
         let mut parts = Parts { zones, ..Parts::default() };
         if base == Base::Full {
-            return Ok(Parts { tools: true, perl: true, certificates: true, zones: true });
+            return Ok(Parts { tools: true, perl: true, certificates: true, zones: true, managers: true });
         }
         for (path, id) in tree.list() {
             let node = tree.node(id);
@@ -170,6 +182,7 @@ pub(crate) fn lay(
         let all = match package {
             "perl-base" => parts.perl,
             "tzdata" => parts.zones,
+            _ if MANAGERS.contains(&package) => parts.managers,
             _ => parts.tools,
         };
         let is_data = |path: &Path| {
@@ -177,6 +190,10 @@ pub(crate) fn lay(
                 || path.starts_with("/lib/terminfo")
                 || path.starts_with("/usr/lib/locale")
                 || path.ends_with("os-release"))
+        };
+        let is_data = |path: &Path| {
+            is_data(path)
+                || MANAGERS.contains(&package) && OF_MANAGERS.iter().any(|folder| path.starts_with(folder))
         };
         wanted.extend(files.iter().filter(|p| (all || is_data(p)) && !managed(p)).cloned());
     }

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which program a reference to packages means.
 
-use crate::{debian, facts::Facts};
+use crate::{
+    debian,
+    facts::{Facts, Program},
+};
 use std::path::{Path, PathBuf};
+
+/// Programs that a message names.
+const MOST_NAMED: usize = 12;
 
 /// Which program of a set of packages runs: the one named as the package, the one of a dependency that the package's
 /// name begins with (nginx-light) or that has the package's name with a version (php-fpm8.2), else the only one it has.
@@ -69,7 +75,20 @@ pub(crate) fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debi
     match &mine[..] {
         [only] => facts.program = Some((*only).clone()),
         [] => {
-            let others: Vec<String> = commands.iter().map(name).take(12).collect();
+            // Those that only other programs start: plugins of a monitor, tools in /usr/lib.
+            let elsewhere = |p: &&Program| {
+                !commands.contains(&p.path) && own.iter().any(|o| ends(o) == ends(Path::new(&p.path)))
+            };
+            let elsewhere: Vec<&str> =
+                facts.programs.iter().filter(elsewhere).map(|p| p.path.as_str()).take(MOST_NAMED).collect();
+            if let Some(first) = elsewhere.first() {
+                facts.no_program = format!(
+                    "the package {package} has no program on PATH; it has {}: name one, as in `unilith run debian:{package} -- {first}`",
+                    elsewhere.join(", ")
+                );
+                return;
+            }
+            let others: Vec<String> = commands.iter().map(name).take(MOST_NAMED).collect();
             facts.no_program = match others.is_empty() {
                 true => format!(
                     "the package {package} has no program (nothing executable in usr/bin or usr/sbin); name one that has"
@@ -95,7 +114,6 @@ pub(crate) fn choose(facts: &mut Facts, packages: &[String], unpacked: &mut debi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Program;
 
     /// What runs of a package that depends on others, each with its files.
     fn chosen(package: &str, others: &[(&str, &[&str])]) -> std::result::Result<String, String> {
@@ -120,6 +138,18 @@ mod tests {
         assert_eq!(chosen("fortune-mod", &fortune).unwrap(), "/usr/games/fortune");
         let error = chosen("moreutils", &[("moreutils", &["/usr/bin/sponge", "/usr/bin/ts"])]).unwrap_err();
         assert!(error.contains("several programs: sponge, ts"), "{error}");
+    }
+
+    #[test]
+    fn programs_that_are_not_on_the_path_are_named() {
+        let plugins = ["/usr/lib/nagios/plugins/check_load", "/usr/lib/nagios/plugins/check_users"];
+        let error =
+            chosen("plugins", &[("plugins", &plugins[..]), ("procps", &["/usr/bin/ps"])]).unwrap_err();
+        assert!(
+            error.contains("has no program on PATH; it has /usr/lib/nagios/plugins/check_load, /usr/lib")
+                && error.ends_with("`unilith run debian:plugins -- /usr/lib/nagios/plugins/check_load`"),
+            "{error}"
+        );
     }
 
     #[test]

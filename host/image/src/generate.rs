@@ -10,7 +10,10 @@ use crate::{
     services::quoted,
     tree::{Kind, ROOT, Tree},
 };
-use std::{fmt::Write as _, path::Path};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 /// What runs a script of /bin/sh in a machine of the archive, as root; answers what it printed, or why it could not.
 pub type Runner = fn(archive: &Path, script: &str) -> std::result::Result<Vec<u8>, String>;
@@ -21,6 +24,9 @@ pub const MOST: u64 = 512 << 20;
 const PATIENCE: u32 = 120;
 /// Where programs are noted that failed.
 const FAILED: &str = "/.unilith/failed";
+/// What a file with a private key has in its beginning, and how much that is.
+const KEY: &[u8] = b"PRIVATE KEY-----";
+const MAX_KEY: usize = 64 << 10;
 /// What is the machine's, not the image's.
 const NOT_KEPT: [&str; 9] =
     ["/dev", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/overlay", "/proc", "/run", "/sys", "/tmp"];
@@ -82,8 +88,27 @@ pub(crate) fn take(tree: &mut Tree, printed: &[u8]) -> Result<Vec<String>> {
             made.change(&path, true, &|m| *m = meta);
         }
     }
+    let mut failed: Vec<String> = failed.lines().map(str::to_string).collect();
+    for path in private_keys(&made)? {
+        made.remove(&path);
+        failed.push(format!("{} (a private key is not for an image: it is left out)", path.display()));
+    }
     debian::overlay(tree, &made)?;
-    Ok(failed.lines().map(str::to_string).collect())
+    Ok(failed)
+}
+
+/// Files that hold a private key (RFC 7468 10, 11): everybody who has the image would have it.
+fn private_keys(made: &Tree) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for (path, id) in made.list() {
+        let Kind::File(content) = &made.node(id).kind else { continue };
+        let bytes = content.read()?;
+        let beginning = &bytes[..bytes.len().min(MAX_KEY)];
+        if beginning.windows(KEY.len()).any(|w| w == KEY) {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -109,10 +134,13 @@ mod tests {
         add("./var/cache/x/", tar::EntryType::Directory, b"");
         add("./var/cache/x/index", tar::EntryType::Regular, b"new");
         add("./var/cache/y/", tar::EntryType::Directory, b"");
+        add("./etc/tls.key", tar::EntryType::Regular, b"-----BEGIN PRIVATE KEY-----\n");
         add("./run/begin", tar::EntryType::Regular, b"");
         add("./.unilith/failed", tar::EntryType::Regular, b"/usr/bin/dot (exit code 1)\n");
         let printed = builder.into_inner().unwrap();
-        assert_eq!(take(&mut tree, &printed).unwrap(), ["/usr/bin/dot (exit code 1)"]);
+        let told = take(&mut tree, &printed).unwrap();
+        assert!(told[0] == "/usr/bin/dot (exit code 1)" && told[1].starts_with("/etc/tls.key "), "{told:?}");
+        assert!(tree.walk(Path::new("/etc/tls.key"), true).is_none());
         assert_eq!(tree.text("/var/cache/x/index").as_deref(), Some("new"));
         let meta = |path: &str| tree.node(tree.walk(Path::new(path), true).unwrap().1).meta;
         assert_eq!(meta("/var/cache/x"), private);

@@ -148,7 +148,7 @@ fn emulator(
         append: files.append,
         volumes: &spec.volumes,
         link: link.for_qemu(),
-        mac: qemu::mac_of(&spec.id),
+        mac: spec.mac(),
         console: qemu::Stream::Socket(console_end.as_raw_fd()),
         status: qemu::Stream::Socket(status_end.as_raw_fd()),
         control: Some(control_end.as_raw_fd()),
@@ -191,7 +191,7 @@ fn microvm(spec: &Spec, folder: &Path, files: &BootFiles, link: &Link) -> Result
         boot_args: &files.append,
         cpus: spec.cpus,
         memory: spec.memory,
-        tap: link.for_firecracker().map(|name| (name, qemu::mac_of(&spec.id))),
+        tap: link.for_firecracker().map(|name| (name, spec.mac())),
     };
     // The environment of the program is in it, which may hold passwords.
     let config = unlisted(&parts.to_json()?).map_err(|e| failed("no memfd", e))?;

@@ -75,6 +75,14 @@ pub enum MachineError {
     NetworkHasMachines(String, String),
     #[error("the machine cannot be in a network: {0}")]
     CannotJoin(String),
+    #[error("machine {0} was started with --rm and is removed when it ends: it cannot be started again")]
+    IsRemoved(String),
+    #[error("machine {0} is in network {1} already")]
+    IsMember(String, String),
+    #[error("machine {0} is in no network called `{1}`; `unilith inspect {0}` lists its networks")]
+    IsNoMember(String, String),
+    #[error("machine {0} cannot change its networks: {1}")]
+    CannotBeMember(String, &'static str),
     #[error("machine {0} is not running")]
     NotRunning(String),
     #[error("qemu-system-x86_64 is not installed; as root: apt-get install -y qemu-system-x86")]

@@ -106,7 +106,7 @@ impl Link {
         }
         let Some(tap) = tap else {
             let (forwarded, routes) = share(&published, listeners)?;
-            let (helper, passt, device) = match Passt::start(&forwarded, qemu::mac_of(&spec.id)) {
+            let (helper, passt, device) = match Passt::start(&forwarded, spec.mac()) {
                 Ok((passt, device)) => (Helper::Passt, Some(passt), Some(device)),
                 Err(error) if spec.platform.is_process() => return Err(MachineError::NoUserNetwork(error)),
                 Err(error) => {
@@ -205,7 +205,7 @@ impl Link {
 
     /// A process machine's side of it: the word for its kernel, the descriptor, which stays with `self`, the MAC and the MTU.
     pub fn for_process(&self, spec: &Spec) -> Option<(&'static str, BorrowedFd<'_>, [u8; 6], u16)> {
-        let own = qemu::mac_of(&spec.id);
+        let own = spec.mac();
         let (word, mac, mtu) = match &self.connection {
             Connection::Tap { .. } => ("tap", own, mtu(Platform::Process)),
             Connection::Interface { interface } => ("packet", interface.mac, interface.mtu),
@@ -367,14 +367,28 @@ pub(crate) fn describe(connection: &Connection, boot: &mut api_boot::BootConfig)
     }
 }
 
+const NO_NFTABLES: &str = "nftables is not installed (apt-get install nftables)";
+
+/// Makes a machine that runs a member of the networks of `spec` and of no others: its device's bits, and its rules in one
+/// transaction.
+pub(crate) fn rejoin(spec: &Spec, connection: &Connection) -> Result<(), String> {
+    let Connection::Tap { device, pair, translated: true } = connection else {
+        return Err("it has no tap device with rules of its own".into());
+    };
+    let nft = nat::nft().ok_or(NO_NFTABLES)?;
+    let ids: Vec<&str> = spec.networks.iter().map(|n| n.id.as_str()).collect();
+    let networks = Members::of_host().and_then(|m| m.join(device, &ids)).map_err(|e| e.to_string())?;
+    let rules = Rules { machine: &spec.id, device, pair: *pair, mac: spec.mac(), networks };
+    nat::set_up(&nft, rules).map_err(|e| e.to_string())
+}
+
 fn translate(tap: &Tap, spec: &Spec) -> Result<bool, String> {
-    let nft = nat::nft().ok_or("nftables is not installed (apt-get install nftables)")?;
+    let nft = nat::nft().ok_or(NO_NFTABLES)?;
     let ids: Vec<&str> = spec.networks.iter().map(|n| n.id.as_str()).collect();
     // Most machines are in none, and hosts on which groups cannot be set have no networks.
     let join = || Members::of_host().and_then(|m| m.join(&tap.name, &ids)).map_err(|e| e.to_string());
     let networks = if ids.is_empty() { 0 } else { join()? };
-    let mac = qemu::mac_of(&spec.id);
-    let rules = Rules { machine: &spec.id, device: &tap.name, pair: tap.pair, mac, networks };
+    let rules = Rules { machine: &spec.id, device: &tap.name, pair: tap.pair, mac: spec.mac(), networks };
     nat::set_up(&nft, rules).map_err(|e| e.to_string())?;
     let forwarding = Forwarding::of_host().and_then(|f| f.turn_on(&spec.id, &tap.name));
     if let Err(error) = forwarding {

@@ -5,8 +5,8 @@
 //! machines' own records.
 
 use crate::{
-    MachineError, private,
-    record::{Joined, Network, Spec, now_ms},
+    MachineError, link, private,
+    record::{Connection, Joined, Network, Phase, Spec, State, now_ms},
     store::{Machine, Store, read_json, write_json},
 };
 use serde::{Deserialize, Serialize};
@@ -87,8 +87,77 @@ impl Store {
         Ok(machines)
     }
 
-    /// The addresses that machines of `own`'s networks have under a name in lower case; `None`: none is called so.
-    pub fn addresses(&self, own: &Spec, name: &str) -> Option<Vec<Ipv4Addr>> {
+    /// Makes a machine a member of a network: one that runs at once, one that has ended when it is started.
+    pub fn connect(
+        &self,
+        machine: &Machine,
+        network: &Named,
+        aliases: Vec<String>,
+    ) -> Result<(), MachineError> {
+        let joined = Joined { name: network.name.clone(), id: network.id.clone(), aliases };
+        self.change_networks(machine, |spec| {
+            if spec.networks.iter().any(|n| n.id == network.id) {
+                return Err(MachineError::IsMember(spec.name.clone(), network.name.clone()));
+            }
+            if matches!(spec.network, Network::User | Network::None | Network::Interface { .. }) {
+                let why = "it was made with another way to be connected: run it anew, without --network user or none";
+                return Err(MachineError::CannotBeMember(spec.name.clone(), why));
+            }
+            spec.networks.push(joined);
+            spec.network = Network::Tap;
+            Ok(())
+        })
+    }
+
+    /// Takes a machine out of a network, as [`Store::connect`] takes it in.
+    pub fn disconnect(&self, machine: &Machine, network: &str) -> Result<(), MachineError> {
+        self.change_networks(machine, |spec| {
+            let before = spec.networks.len();
+            spec.networks.retain(|n| n.id != network && n.name != network);
+            match spec.networks.len() == before {
+                true => Err(MachineError::IsNoMember(spec.name.clone(), network.into())),
+                false => Ok(()),
+            }
+        })
+    }
+
+    fn change_networks(
+        &self,
+        machine: &Machine,
+        change: impl FnOnce(&mut Spec) -> Result<(), MachineError>,
+    ) -> Result<(), MachineError> {
+        let mut before = None;
+        let changed = self.amend(machine, |spec| {
+            let now = machine.again().map(|m| m.state).unwrap_or_default();
+            if let Some(why) = lack_of_change(&now) {
+                return Err(MachineError::CannotBeMember(spec.name.clone(), why));
+            }
+            before = Some((spec.networks.clone(), spec.network.clone()));
+            change(spec)
+        })?;
+        let Some(connection) = changed.state.connection.filter(|_| changed.state.phase.is_alive()) else {
+            return Ok(());
+        };
+        match (link::rejoin(&changed.spec, &connection), before) {
+            // One that has ended meanwhile is a member when it is started.
+            (Err(why), Some(before)) if machine.again().is_some_and(|m| m.state.phase.is_alive()) => {
+                self.amend(machine, |spec| {
+                    (spec.networks, spec.network) = before;
+                    Ok(())
+                })?;
+                Err(MachineError::CannotJoin(why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The addresses that machines of a machine's networks have under a name in lower case; `None`: none is called so.
+    pub fn addresses_for(&self, id: &str, name: &str) -> Option<Vec<Ipv4Addr>> {
+        let own = self.load(id).filter(|own| !own.spec.networks.is_empty())?;
+        self.addresses(&own.spec, name)
+    }
+
+    fn addresses(&self, own: &Spec, name: &str) -> Option<Vec<Ipv4Addr>> {
         let machines = self.list().ok()?;
         let alive = machines.iter().filter(|m| m.state.phase.is_alive());
         let called = alive.filter(|m| {
@@ -98,6 +167,18 @@ impl Store {
         });
         let addresses: Vec<Ipv4Addr> = called.filter_map(|m| m.state.address()).collect();
         (!addresses.is_empty()).then_some(addresses)
+    }
+}
+
+/// Why a machine that is so cannot change its networks; `None`: it can.
+fn lack_of_change(state: &State) -> Option<&'static str> {
+    match (&state.connection, state.phase) {
+        (_, Phase::Exited) | (Some(Connection::Tap { translated: true, .. }), _) => None,
+        (_, Phase::Created) => Some("it is being started: try again"),
+        (Some(Connection::Tap { .. }), _) => Some(
+            "it runs without rules of nftables: stop it first, install nftables, and start it afterwards",
+        ),
+        _ => Some("it runs without a tap device: stop it first, and start it afterwards, as root"),
     }
 }
 
@@ -128,7 +209,7 @@ pub fn mode(word: &str) -> Option<Network> {
 mod tests {
     use super::*;
     use crate::{
-        record::{Connection, Outcome, Phase},
+        record::Outcome,
         store::{Held, tests::spec},
     };
     use unilith_network::subnet::Pair;

@@ -269,6 +269,9 @@ pub struct Spec {
     /// `unilith exec` and `unilith attach` work.
     #[serde(default)]
     pub overlay: bool,
+    /// Its network card's address, where a user chose it.
+    #[serde(default)]
+    pub mac: Option<[u8; 6]>,
     pub network: Network,
     /// Machines of these networks reach each other; the machine has a tap device then.
     #[serde(default)]
@@ -296,6 +299,13 @@ pub struct Spec {
     /// Volumes that its image declares and the user gave no other place for.
     #[serde(default)]
     pub anonymous: Vec<AnonymousVolume>,
+}
+
+impl Spec {
+    /// The address of its network card: the user's choice, else one of its own.
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac.unwrap_or_else(|| crate::qemu::mac_of(&self.id))
+    }
 }
 
 /// A volume without a name of the user's: a directory of this host that is the machine's own.

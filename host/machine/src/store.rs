@@ -49,6 +49,8 @@ pub struct Held {
 const HALF_MADE: Duration = Duration::from_secs(60);
 /// A supervisor that was told to end takes its machine down within this time; then it is killed itself.
 const SUPERVISOR_LIMIT: Duration = Duration::from_secs(5);
+/// The file in a machine's directory that says what it is.
+const SPEC: &str = "machine.json";
 /// The file in a machine's directory that says that a user ended it.
 const STAY_ENDED: &str = "stopped";
 /// The file in a machine's directory that says what health checks have found.
@@ -102,7 +104,7 @@ impl Store {
         private::make_directory(&folder).map_err(MachineError::file("cannot make", &folder))?;
         let lock = take_lock(&folder.join("lock"))?;
         let held = Held { folder, spec, state: State::default(), lock };
-        let written = write_json(&held.folder.join("machine.json"), &held.spec).and_then(|()| held.save());
+        let written = write_json(&held.folder.join(SPEC), &held.spec).and_then(|()| held.save());
         if let Err(error) = written {
             // Half a machine is worse than none; the first error is the one to report.
             let _ = fs::remove_dir_all(&held.folder);
@@ -120,12 +122,27 @@ impl Store {
             return Err(MachineError::NameInUse(name.into(), other.spec.id, other.state.phase.word()));
         }
         let spec = Spec { name: name.into(), ..machine.spec.clone() };
-        let written = write_json(&machine.folder.join("machine.json"), &spec);
+        let written = write_json(&machine.folder.join(SPEC), &spec);
         drop(gate);
         if written.is_ok() {
             events::note(&self.folder, &spec, "rename", &[("oldName", machine.spec.name.clone())]);
         }
         written
+    }
+
+    /// Changes what a machine is, and answers it as it is then. Its supervisor reads that anew before it starts the machine again.
+    pub fn amend(
+        &self,
+        machine: &Machine,
+        change: impl FnOnce(&mut Spec) -> Result<(), MachineError>,
+    ) -> Result<Machine, MachineError> {
+        let _gate = self.gate()?;
+        // Another may have changed or removed it meanwhile.
+        let gone = || MachineError::NotFound(machine.spec.name.clone());
+        let mut machine = machine.again().ok_or_else(gone)?;
+        change(&mut machine.spec)?;
+        write_json(&machine.folder.join(SPEC), &machine.spec)?;
+        Ok(machine)
     }
 
     /// All machines, oldest first.
@@ -140,6 +157,11 @@ impl Store {
         let mut found: Vec<Machine> = entries.flatten().filter_map(|e| Machine::load(e.path())).collect();
         found.sort_by(|a, b| (a.spec.created_ms, &a.spec.id).cmp(&(b.spec.created_ms, &b.spec.id)));
         Ok(found)
+    }
+
+    /// The machine with that id.
+    pub(crate) fn load(&self, id: &str) -> Option<Machine> {
+        Machine::load(self.machines().join(id))
     }
 
     /// The machine with that name, id or unique beginning of an id.
@@ -203,7 +225,7 @@ impl Store {
                 .metadata()
                 .and_then(|m| m.modified())
                 .is_ok_and(|t| t.elapsed().is_ok_and(|a| a > HALF_MADE));
-            if old && !folder.join("machine.json").exists() {
+            if old && !folder.join(SPEC).exists() {
                 // Whoever else is removing it does the same.
                 let _ = fs::remove_dir_all(folder);
             }
@@ -213,7 +235,7 @@ impl Store {
 
 impl Machine {
     fn load(folder: PathBuf) -> Option<Machine> {
-        let spec = read_json(&folder.join("machine.json"))?;
+        let spec = read_json(&folder.join(SPEC))?;
         let state = read_json(&folder.join("state.json"))?;
         Some(Machine { folder, spec, state })
     }
@@ -283,7 +305,7 @@ impl Machine {
 
     /// Whether nobody has removed it.
     pub fn exists(&self) -> bool {
-        self.folder.join("machine.json").exists()
+        self.folder.join(SPEC).exists()
     }
 
     /// The machine with its lock once its supervisor, which is about to end, has let go; `None` if it removed the machine, or
@@ -393,6 +415,7 @@ impl Held {
         let emptied = self.lock.set_len(0).and_then(|()| self.lock.rewind());
         emptied.map_err(MachineError::file("cannot write", &path))?;
         self.state = State::default();
+        self.reload_spec();
         let wish = self.folder.join(STAY_ENDED);
         match fs::remove_file(&wish) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -410,6 +433,13 @@ impl Held {
     /// Writes `state.json`.
     pub fn save(&self) -> Result<(), MachineError> {
         write_json(&self.folder.join("state.json"), &self.state)
+    }
+
+    /// Takes over what users have changed since it started: its name, its networks, its limits.
+    pub fn reload_spec(&mut self) {
+        if let Some(spec) = read_json(&self.folder.join(SPEC)) {
+            self.spec = spec;
+        }
     }
 
     fn reload(&mut self) {
@@ -581,6 +611,7 @@ pub(crate) mod tests {
             overlay: false,
             network: Network::None,
             networks: Vec::new(),
+            mac: None,
             publish: Vec::new(),
             offer: Vec::new(),
             ready: Ready::Any,

@@ -190,10 +190,10 @@ impl Supervision {
             exited: None,
             awaiting,
         };
-        let (store, own) = (machine.store(), machine.spec.clone());
-        let names = (!own.networks.is_empty())
-            .then(|| Box::new(move |name: &str| store.addresses(&own, name)) as Lookup);
-        supervision.link.serve(shares.of_proxy(), &machine.spec.dns, names)?;
+        // It may be made a member of networks while it runs.
+        let (store, id) = (machine.store(), machine.spec.id.clone());
+        let names = Box::new(move |name: &str| store.addresses_for(&id, name)) as Lookup;
+        supervision.link.serve(shares.of_proxy(), &machine.spec.dns, Some(names))?;
         Ok(supervision)
     }
 

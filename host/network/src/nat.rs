@@ -3,7 +3,8 @@
 //!
 //! The machine is not trusted. Frames that do not carry its own addresses are dropped where they enter the host (RFC 2827),
 //! so that it is neither another machine nor anybody's gateway. Nothing that others begin is forwarded to it but what comes
-//! from machines of its own networks ([`crate::members`]): others, and hosts that route through this one, reach the ports it
+//! from machines of its own networks ([`crate::members`]), and nothing of other machines, not even what began while they were
+//! in one network: others, and hosts that route through this one, reach the ports it
 //! publishes and no others. The host itself reaches all of them.
 //!
 //! Forwarding is a setting of the whole host, whichever user and state directory a machine belongs to ([`Forwarding`]).
@@ -80,7 +81,8 @@ impl Rules<'_> {
 table ip {table} {{
  chain to_machine {{
   type filter hook forward priority 0; policy accept;
-{members}  oifname \"{device}\" ct state != {{ established, related }} drop
+{members}  oifname \"{device}\" iifname \"{prefix}*\" drop
+  oifname \"{device}\" ct state != {{ established, related }} drop
  }}
  chain out {{
   type nat hook postrouting priority 100;

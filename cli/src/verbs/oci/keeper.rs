@@ -388,6 +388,7 @@ fn spec(
         dns: Vec::new(),
         overlay: true,
         network,
+        mac: None,
         publish: Vec::new(),
         offer: Vec::new(),
         ready: Ready::Never,

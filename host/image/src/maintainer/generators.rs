@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs of packages that make indexes and caches of what is installed, and nothing else: maintainer scripts run them, and
-//! other programs do not start, or start slowly, without what they make.
+//! Programs of packages that make indexes and caches of what is installed, or configuration of their defaults, and nothing else:
+//! maintainer scripts run them, and other programs do not start, or start slowly, without what they make.
 //!
-//! Nothing here may make what is a secret (keys, passwords) or depends on the machine: an image is copied.
+//! Nothing here may make what is a secret (keys, passwords) or depends on the machine: an image is copied. Keys are not taken over
+//! in any case ([`crate::generate`]).
 
 /// By their names.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "aspell-autobuildhash",
     "dot",
     "fc-cache",
@@ -28,6 +29,7 @@ const NAMES: [&str; 23] = [
     "update-fonts-dir",
     "update-mime-database",
     "update-xmlcatalog",
+    "update_sendmail",
     "updmap-sys",
 ];
 /// Commands that one image keeps, and bytes of each.
