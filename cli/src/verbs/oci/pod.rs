@@ -5,6 +5,7 @@
 
 use super::keeper::{Said, say};
 use crate::fault::{Fault, Result, file};
+use rustix::{fs::Mode, process::umask};
 use serde::{Deserialize, Serialize};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -53,7 +54,12 @@ impl Pod {
     /// In the sandbox's folder.
     pub fn at(folder: &Path) -> Result<Pod> {
         let path = folder.join(JOIN);
-        let listener = bind_at(&path).map_err(file("make", &path))?;
+        // Whoever may connect has the machine see any file of the host: its owner alone, from the first moment on. No other thread
+        // is there yet that makes files.
+        let before = umask(Mode::from_raw_mode(0o177));
+        let listener = bind_at(&path).map_err(file("make", &path));
+        umask(before);
+        let listener = listener?;
         Ok(Pod { listener, forests: (0..CHANNELS).map(|_| Forest::new()).collect() })
     }
 

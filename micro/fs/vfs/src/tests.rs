@@ -294,3 +294,25 @@ fn very_deep_trees_do_not_need_a_deep_stack() {
     // The file system's own tree is dropped name by name as well: keep it out of this test.
     std::mem::forget(w);
 }
+
+#[test]
+fn a_tree_that_nobody_uses_any_more_lets_go_of_all_that_was_mounted_in_it() {
+    let mounted: [Arc<dyn Inode>; 2] =
+        [ramfs::tmpfs(2, 1 << 20, 0o755, (0, 0)), ramfs::tmpfs(3, 1 << 20, 0o755, (0, 0))];
+    let root: Arc<dyn Inode> = ramfs::tmpfs(1, 1 << 20, 0o755, (0, 0));
+    let all = || [&root, &mounted[0], &mounted[1]].map(Arc::strong_count);
+    let before = all();
+    let namespace = Namespace::new(root.clone(), "rootfs").unwrap();
+    let who = Credentials::default();
+    for (path, inode) in ["/a", "/a/b"].into_iter().zip(&mounted) {
+        let walk = Walk::new(namespace.root(), namespace.root(), &who);
+        let point = ops::create(&walk, path.as_bytes(), FileType::Directory, 0o755, 0).unwrap();
+        namespace.mount(&point, inode.clone(), "tmpfs", "tmpfs", MountFlags::default()).unwrap();
+    }
+    ops::open(&Walk::new(namespace.root(), namespace.root(), &who), b"/a/b/file", CREATE, 0o644).unwrap();
+    assert!(all() != before);
+    namespace.take_apart();
+    assert!(namespace.list().is_empty());
+    drop(namespace);
+    assert_eq!(all(), before, "mounts hold each other");
+}
