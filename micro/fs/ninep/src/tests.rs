@@ -86,12 +86,14 @@ fn data_goes_to_and_from_the_programs_memory_without_a_copy_where_it_can() {
     assert_eq!(file.read(0, &mut Sink::user(even, 10_000).unwrap()), Err(EIO));
 }
 
+/// Happens while the next request of that type is in flight, or while the next of any type is.
+type Meanwhile = (Option<u8>, Box<dyn FnOnce() + Send>);
+
 /// A server that looks at the tags, with something that happens while a request is in flight.
 struct Tagged {
     server: Arc<Server>,
     flying: SpinLock<Vec<u16>>,
-    /// Happens while the next request of that type is in flight, or while the next of any type is.
-    meanwhile: SpinLock<Option<(Option<u8>, Box<dyn FnOnce() + Send>)>>,
+    meanwhile: SpinLock<Option<Meanwhile>>,
 }
 
 impl Tagged {
