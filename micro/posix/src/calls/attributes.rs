@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changing what a file is: mode, owner, times, length, extended attributes, and storing it.
 
-use super::{acl, leases};
 use super::io::check_file_size;
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
+use super::{acl, leases};
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};

@@ -104,7 +104,8 @@ struct Closed;
 
 impl Watcher for Closed {
     fn closed(&self, description: usize) {
-        let found = |leases: &&Arc<FileLeases>| leases.held.lock().iter().any(|lease| lease.id == description);
+        let found =
+            |leases: &&Arc<FileLeases>| leases.held.lock().iter().any(|lease| lease.id == description);
         let leases = FILES.lock().values().find(found).cloned();
         if let Some(leases) = leases {
             leases.held.lock().retain(|lease| lease.id != description);
@@ -184,7 +185,8 @@ fn take(fd: i32, description: &Arc<Description>, inode: &Arc<dyn Inode>, kind: K
     let watcher: Arc<dyn Watcher> = Arc::new(Closed);
     let leases = {
         let mut files = FILES.lock();
-        let new = || FileLeases { inode: inode.clone(), held: SpinLock::new(Vec::new()), queue: WaitQueue::new() };
+        let new =
+            || FileLeases { inode: inode.clone(), held: SpinLock::new(Vec::new()), queue: WaitQueue::new() };
         files
             .entry(key(inode))
             .or_insert_with(|| {
@@ -271,7 +273,8 @@ impl FileLeases {
         {
             let mut held = self.held.lock();
             told.reserve_fallibly(held.len()).map_err(|_| ENOMEM)?;
-            let until_ns = api_plat::now_ns().saturating_add(BREAK_TIME[0].get().saturating_mul(NS_PER_SECOND));
+            let until_ns =
+                api_plat::now_ns().saturating_add(BREAK_TIME[0].get().saturating_mul(NS_PER_SECOND));
             for lease in held.iter_mut().filter(|lease| lease.is_in_the_way(writes)) {
                 if lease.broken_to.is_none() || writes && lease.broken_to != Some(Kind::None) {
                     lease.broken_to = Some(target);

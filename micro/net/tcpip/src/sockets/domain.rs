@@ -4,8 +4,8 @@
 use crate::families::{Families, LOOPBACK6};
 use crate::stack::Net;
 use abi::{Result, errno::*};
-use api_socket::{Address, SocketAddressV4, SocketAddressV6};
 use api_socket::options::int;
+use api_socket::{Address, SocketAddressV4, SocketAddressV6};
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
 
