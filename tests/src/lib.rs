@@ -66,6 +66,9 @@ pub fn tested_machine() -> String {
     std::env::var("UNILITH_TEST_MACHINE").unwrap_or_else(|_| "microvm".into())
 }
 
+/// The machine of tests with [`Unilith::filter_only`], with one processor: it has no processes with more.
+pub const FILTER_ONLY: [&str; 6] = ["--kernel", "micro", "--machine", "process", "--cpus", "1"];
+
 /// Whether the test is to be left out in this case; says why.
 pub fn is_skipped(in_case: bool, why: &str) -> bool {
     if in_case {
@@ -206,6 +209,13 @@ impl Unilith {
     /// Sets a variable of the command's environment.
     pub fn set(&mut self, key: &str, value: impl AsRef<OsStr>) {
         self.env.push((key.into(), value.as_ref().to_string_lossy().into_owned()));
+    }
+
+    /// Its process machines have their filter alone, as on a host that allows no namespaces ([`FILTER_ONLY`]).
+    pub fn filter_only() -> Unilith {
+        let mut unilith = Unilith::new();
+        unilith.set("UNILITH_ISOLATION", "filter-only");
+        unilith
     }
 
     /// A path in the test's scratch directory.

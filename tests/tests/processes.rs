@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 use unilith_tests::{
-    Machine, PATIENCE, Unilith, client, compile, eventually, eventually_within, slow_client,
+    FILTER_ONLY, Machine, PATIENCE, Unilith, client, compile, eventually, eventually_within, slow_client,
     terminal::Terminal,
 };
 
@@ -178,8 +178,33 @@ fn nginx_serves_with_workers_and_takes_new_ones_when_it_is_told() {
 
 #[test]
 fn redis_saves_in_the_background_while_it_serves() {
-    let unilith = Unilith::new();
-    let machine = unilith.start(&["-m", "160M", "-p", "127.0.0.1::6379", "redis"]);
+    redis_saves(&Unilith::new(), &[]);
+}
+
+/// One host process shows both spaces in turn there. Several machines at a time, so that each is interrupted at many places.
+#[test]
+fn redis_saves_where_the_host_allows_no_namespaces() {
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| redis_saves(&Unilith::filter_only(), &FILTER_ONLY));
+        }
+    });
+}
+
+#[test]
+fn shells_fork_where_the_host_allows_no_namespaces() {
+    let script =
+        "for i in 1 2 3 4 5; do x=$(echo $i | (read a; echo $((a * a)))); echo $x & done; wait; echo all";
+    let words = ["--entrypoint", "/bin/bash", "debian:bash", "--", "-c", script];
+    let ran = Unilith::filter_only().program_within(&[&FILTER_ONLY[..], &words].concat(), SLOW).ok();
+    let mut lines: Vec<&str> = ran.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["1", "16", "25", "4", "9", "all"]);
+}
+
+fn redis_saves(unilith: &Unilith, flags: &[&str]) {
+    let words = ["-m", "160M", "-p", "127.0.0.1::6379", "redis"];
+    let machine = unilith.start(&[flags, &words].concat());
     let (host, port) = (machine.at(6379).ip().to_string(), machine.at(6379).port().to_string());
     let cli = |words: &[&str]| client("redis-cli", &[&["-h", &host, "-p", &port], words].concat()).ok().out;
     // 40 MB in 40,000 values.
