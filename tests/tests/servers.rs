@@ -4,8 +4,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 use unilith_tests::{
-    BUILD_KERNEL, Machine, Ran, Unilith, client, eventually_within, finish, is_skipped_where_slow,
-    slow_client,
+    BUILD_KERNEL, FILTER_ONLY, Machine, Ran, Unilith, client, eventually_within, finish,
+    is_skipped_where_slow, slow_client,
 };
 
 /// A server under software emulation on a busy computer.
@@ -143,23 +143,46 @@ fn gunicorn_starts_a_worker_for_one_that_died() {
     if is_skipped_where_slow() {
         return;
     }
-    let unilith = Unilith::new();
+    gunicorn(&Unilith::new(), &[]);
+}
+
+/// One host process shows the spaces of the master and its workers in turn there.
+#[test]
+fn gunicorn_stops_where_the_host_allows_no_namespaces() {
+    gunicorn(&Unilith::filter_only(), &FILTER_ONLY);
+}
+
+fn gunicorn(unilith: &Unilith, flags: &[&str]) {
     fs::create_dir(unilith.path("app")).expect("the scratch directory can be written");
     let app = "import os\ndef app(environ, start):\n    start('200 OK', [])\n    return [b'worker %d' % os.getpid()]\n";
     fs::write(unilith.path("app/app.py"), app).expect("the scratch directory can be written");
     unilith.fetch("debian:gunicorn");
-    let words = ["-m", "192M", "-v", "./app:/data", "-w", "/data", "-p", "127.0.0.1::8000", "--entrypoint"];
+    let words = [
+        "-m",
+        "192M",
+        "--stop-timeout",
+        "60",
+        "-v",
+        "./app:/data",
+        "-w",
+        "/data",
+        "-p",
+        "127.0.0.1::8000",
+        "--entrypoint",
+    ];
     let program = ["/usr/bin/gunicorn", "debian:gunicorn", "--", "-w", "2", "-b", "0.0.0.0:8000", "app:app"];
-    let machine = unilith.start(&[&words[..], &program].concat());
+    let machine = unilith.start(&[flags, &words, &program].concat());
     let worker =
         || get(&machine, 8000, "/").ok().out.strip_prefix("worker ").and_then(|n| n.parse::<u32>().ok());
     let first = worker().expect("a worker's number");
     assert!(first > 1, "{first}");
-    kill(&unilith, &machine, "-KILL", first);
+    kill(unilith, &machine, "-KILL", first);
     wait_until("its death is noticed", || machine.log().matches("Booting worker").count() == 3);
     assert!(worker().is_some_and(|next| next != first));
+    // Workers that get nowhere are killed by their master, half a minute later.
     unilith.run(&["stop", &machine.id]).ok();
-    assert!(machine.log().contains("Shutting down: Master"), "{}", machine.log());
+    let log = machine.log();
+    assert!(log.contains("Shutting down: Master") && log.matches("due to signal 9").count() == 1, "{log}");
 }
 
 #[test]
