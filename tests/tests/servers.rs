@@ -157,7 +157,19 @@ fn gunicorn(unilith: &Unilith, flags: &[&str]) {
     let app = "import os\ndef app(environ, start):\n    start('200 OK', [])\n    return [b'worker %d' % os.getpid()]\n";
     fs::write(unilith.path("app/app.py"), app).expect("the scratch directory can be written");
     unilith.fetch("debian:gunicorn");
-    let words = ["-m", "192M", "-v", "./app:/data", "-w", "/data", "-p", "127.0.0.1::8000", "--entrypoint"];
+    let words = [
+        "-m",
+        "192M",
+        "--stop-timeout",
+        "60",
+        "-v",
+        "./app:/data",
+        "-w",
+        "/data",
+        "-p",
+        "127.0.0.1::8000",
+        "--entrypoint",
+    ];
     let program = ["/usr/bin/gunicorn", "debian:gunicorn", "--", "-w", "2", "-b", "0.0.0.0:8000", "app:app"];
     let machine = unilith.start(&[flags, &words, &program].concat());
     let worker =
@@ -167,8 +179,10 @@ fn gunicorn(unilith: &Unilith, flags: &[&str]) {
     kill(unilith, &machine, "-KILL", first);
     wait_until("its death is noticed", || machine.log().matches("Booting worker").count() == 3);
     assert!(worker().is_some_and(|next| next != first));
+    // Workers that get nowhere are killed by their master, half a minute later.
     unilith.run(&["stop", &machine.id]).ok();
-    assert!(machine.log().contains("Shutting down: Master"), "{}", machine.log());
+    let log = machine.log();
+    assert!(log.contains("Shutting down: Master") && log.matches("due to signal 9").count() == 1, "{log}");
 }
 
 #[test]

@@ -236,19 +236,21 @@ impl Space {
     }
 
     /// Makes it the running processor's address space.
-    pub fn activate(self: &Arc<Space>) {
-        self.inner.lock().pager.activate();
+    ///
+    /// True where the program has to find all of its pages again, because the host showed those of another space meanwhile.
+    pub fn activate(self: &Arc<Space>) -> bool {
+        let is_to_be_shown = self.inner.lock().pager.activate();
         ACTIVE[here()].store(Arc::as_ptr(self) as usize, Ordering::Relaxed);
         let old = CURRENT[here()].lock().replace(self.clone());
         drop(old);
+        is_to_be_shown
     }
 
-    /// The running thread, or the one that runs next, goes on in this address space. Cheap where it is active already.
+    /// The running thread, or the one that runs next, goes on in this address space. Cheap where it is active already. True as
+    /// with [`Space::activate`].
     #[inline]
-    pub fn enter(self: &Arc<Space>) {
-        if ACTIVE[here()].load(Ordering::Relaxed) != Arc::as_ptr(self) as usize {
-            self.activate();
-        }
+    pub fn enter(self: &Arc<Space>) -> bool {
+        ACTIVE[here()].load(Ordering::Relaxed) != Arc::as_ptr(self) as usize && self.activate()
     }
 
     /// The word at `address` as all who can reach it know it: what it belongs to, and where it is there. That is a file which

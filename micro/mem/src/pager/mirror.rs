@@ -69,6 +69,8 @@ pub(crate) struct Mirror {
     /// Pages that are shown as soon as the space is active for the first time.
     expected: [u64; Written::MOST],
     expects: usize,
+    /// It was active before.
+    was_active: bool,
 }
 
 /// Ranges of a space that is not active, of which the host may show what is no longer true.
@@ -364,7 +366,15 @@ impl Pager for Mirror {
     fn new() -> Result<Self> {
         let (tables, stale) = (Tables::new()?, Stale::default());
         let expected = [0; Written::MOST];
-        Ok(Mirror { tables, run: Run::NOTHING, is_whole: false, stale, expected, expects: 0 })
+        Ok(Mirror {
+            tables,
+            run: Run::NOTHING,
+            is_whole: false,
+            stale,
+            expected,
+            expects: 0,
+            was_active: false,
+        })
     }
 
     fn expect(&mut self, address: u64) {
@@ -374,7 +384,8 @@ impl Pager for Mirror {
         }
     }
 
-    fn activate(&mut self) {
+    fn activate(&mut self) -> bool {
+        let was_active = core::mem::replace(&mut self.was_active, true);
         let (process, is_shown) = host::enter(self.tables.root());
         HERE[here()].store(process, Ordering::Relaxed);
         active().store(self.tables.root(), Ordering::Relaxed);
@@ -399,6 +410,7 @@ impl Pager for Mirror {
                 self.is_whole = false;
             }
         }
+        was_active && !is_shown
     }
 
     fn deactivate() {

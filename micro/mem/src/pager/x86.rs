@@ -408,9 +408,10 @@ impl Pager for Tables {
         Ok(Tables { root, count: 0, last: (u64::MAX, 0) })
     }
 
-    fn activate(&mut self) {
+    fn activate(&mut self) -> bool {
         #[cfg(not(any(feature = "host", feature = "process")))]
         load(self.root);
+        false
     }
 
     fn deactivate() {

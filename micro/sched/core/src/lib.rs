@@ -32,6 +32,6 @@ pub use load::measure_load_at;
 pub use pollers::run_pollers;
 pub use run::{
     current, current_handle, exit_current, idles, is_at_work, on_timer_interrupt, park, prepare_others,
-    spawn, start_first, start_other, threads, unpark, work, yield_now,
+    prolong_turn, spawn, start_first, start_other, threads, unpark, work, yield_now,
 };
 pub use thread::{Start, Thread};

@@ -41,6 +41,8 @@ struct Cpu {
     /// Ended; freed by the next thread, which no longer runs on its stack.
     leaving: AtomicPtr<Thread>,
     slice_end: AtomicU64,
+    /// No slice of the thread that runs ends before, in nanoseconds; 0 for most.
+    turn_end: AtomicU64,
     share: Share,
     /// Since when the current thread's processor time counts.
     since: AtomicU64,
@@ -62,6 +64,7 @@ static CPUS: [Cpu; MOST_CPUS] = [const {
         fpu_owner: AtomicPtr::new(core::ptr::null_mut()),
         leaving: AtomicPtr::new(core::ptr::null_mut()),
         slice_end: AtomicU64::new(u64::MAX),
+        turn_end: AtomicU64::new(0),
         share: Share::new(),
         since: AtomicU64::new(0),
         timer_expired: AtomicBool::new(false),
@@ -450,6 +453,9 @@ fn schedule() {
         load::measure(since, true);
     }
     cpu().since.store(since, Ordering::Relaxed);
+    if !core::ptr::eq(&*next, previous) {
+        cpu().turn_end.store(0, Ordering::Relaxed);
+    }
     start_slice(&next);
     if idled || !core::ptr::eq(&*next, previous) {
         trace_switch((!idled).then_some(previous), Some(&next));
@@ -559,7 +565,7 @@ fn start_slice(thread: &Thread) {
     cpu().share.begins(rank.priority, api_plat::now_ns);
     let slice = || match unilith_sched_slice(rank).unwrap_or(u64::MAX).min(thread.slice_limit()) {
         u64::MAX => u64::MAX,
-        slice => api_plat::now_ns() + slice,
+        slice => (api_plat::now_ns() + slice).max(cpu().turn_end.load(Ordering::Relaxed)),
     };
     let end = match unilith_sched_rivals(here, rank) {
         Rivals::Better if rank.priority == 0 && cpu().share.others_until(api_plat::now_ns) != 0 => {
@@ -577,6 +583,18 @@ fn start_slice(thread: &Thread) {
     };
     cpu().slice_end.store(end, Ordering::Relaxed);
     arm(end);
+}
+
+/// The thread that runs now or next came at a price: threads that are no better than it wait until it has run for so long, in
+/// nanoseconds. It would spend shorter turns on nothing but that price.
+pub fn prolong_turn(nanoseconds: u64) {
+    let end = api_plat::now_ns() + nanoseconds;
+    cpu().turn_end.store(end, Ordering::Relaxed);
+    let slice_end = cpu().slice_end.load(Ordering::Relaxed);
+    // 0: a better one waits.
+    if slice_end != 0 {
+        cpu().slice_end.store(slice_end.max(end), Ordering::Relaxed);
+    }
 }
 
 /// Somebody else waits for the processor now: is the running thread to make room, and when?
