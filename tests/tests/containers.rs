@@ -390,9 +390,9 @@ impl Engine {
     /// Nothing of any container is left on this computer.
     fn has_nothing_left(&self) {
         assert_eq!(self.unilith.machines_on_disk(), 0);
-        let kept = fs::read_dir(format!("{}/.interfaces", self.root)).expect("it can be read");
+        let kept = fs::read_dir(format!("{}/.interfaces", self.root)).expect("the folder is there");
         assert_eq!(kept.count(), 0, "nothing of the pod is left");
-        let left = fs::read_dir(&self.root).expect("it can be read").flatten().map(|e| e.file_name());
+        let left = fs::read_dir(&self.root).expect("the folder is there").flatten().map(|e| e.file_name());
         assert_eq!(left.filter(|name| name != ".interfaces").count(), 0);
         let mounts = fs::read_to_string("/proc/self/mounts").expect("it can be read");
         assert!(!mounts.contains(&self.root), "{mounts}");

@@ -16,6 +16,7 @@ extern crate std;
 mod requests;
 mod worker;
 
+pub use overlay_wire::Container;
 pub use requests::Request;
 
 use abi::Events;
@@ -28,7 +29,7 @@ use api_overlay::{Outcome, Remote};
 use api_sched::{WaitKey, WaitQueue};
 use core::any::Any;
 use overlay_wire::{
-    Container, Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
+    Decoder, Frame, Hello, Kind, MOST_PAYLOAD, Program, Refused, Run, WINDOW, Welcome, frame,
 };
 use requests::{Answer, Books, Wanted};
 
