@@ -53,6 +53,9 @@ fn a_server_that_listens_on_loopback_as_installed_is_reached_by_its_published_po
     };
     // `run -d` does not wait for a slow start without end, and the port's other side is there before the server.
     eventually("memcached answers", || version().is_ok_and(|answer| answer.starts_with("VERSION 1.")));
+    // It is one that serves: `run -d` waits for nothing else.
+    let listening = || unilith.inspect(&machine.id)["state"]["listening"].to_string();
+    eventually("it is known to serve", || listening().contains("11211"));
 }
 
 #[test]

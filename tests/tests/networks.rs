@@ -118,12 +118,12 @@ fn a_running_machine_is_connected_and_disconnected() {
 
     // It finds others as well, and a connection that it has ends with the network that it was made in.
     let desk = unilith.start(&["--name", "desk", "busybox", "sleep", "100000"]);
-    let inside = |script: &str| unilith.run(&["exec", "desk", "--", "sh", "-c", script]);
+    let inside = |script: &str| unilith.run(&["exec", "desk", "--", "busybox", "sh", "-c", script]);
     unilith.run(&["network", "connect", "front", "desk"]).ok();
     inside(&ping("cache")).ok().says("+PONG");
     let talks = "mkfifo /tmp/in; nc cache 6379 </tmp/in >/tmp/out & exec 3>/tmp/in; echo PING >&3; \
                  until [ -e /tmp/go ]; do sleep 1; done; echo PING >&3; sleep 3; grep -c PONG /tmp/out; kill $!";
-    let talks = ["exec", "desk", "--", "sh", "-c", talks];
+    let talks = ["exec", "desk", "--", "busybox", "sh", "-c", talks];
     let talks = unilith.command(&talks).stdout(Stdio::piped()).spawn().unwrap();
     eventually("it has an answer", || inside("cat /tmp/out").out == "+PONG\r\n");
     unilith.run(&["network", "disconnect", "front", "desk"]).ok();

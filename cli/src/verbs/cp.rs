@@ -290,6 +290,7 @@ mod tests {
                 let mut header = tar::Header::new_ustar();
                 header.set_entry_type(*kind);
                 header.set_mode(0o640);
+                header.set_size(0);
                 if *kind == tar::EntryType::Symlink {
                     header.set_link_name(target).unwrap();
                 }

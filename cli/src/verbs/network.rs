@@ -137,8 +137,8 @@ pub fn act(store: &Store, args: &Args) -> Result<u8> {
         What::Disconnect { network, machine, .. } => {
             let machine = store.find(machine)?;
             // One that was removed while the machine had ended is still in its record.
-            let id = store.network(network).map_or_else(|_| network.clone(), |network| network.id);
-            store.disconnect(&machine, &id)?;
+            let name = store.network(network).map_or_else(|_| network.clone(), |network| network.name);
+            store.disconnect(&machine, &name)?;
         }
         What::Create { label, name, .. } => say!("{}", create(store, name, label)?.id),
         What::Inspect { format, names } => {

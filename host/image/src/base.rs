@@ -127,8 +127,10 @@ impl Parts {
             if let Some((interpreter, argument)) = elf::script(&bytes) {
                 parts.tools = true;
                 let argument = argument.unwrap_or_default();
-                parts.perl |=
-                    interpreter.ends_with("/perl") || interpreter.ends_with("/env") && argument == "perl";
+                // Also a shell's script that runs it: perl-base is essential.
+                parts.perl |= interpreter.ends_with("/perl")
+                    || interpreter.ends_with("/env") && argument == "perl"
+                    || holds(&bytes, b"perl ");
                 continue;
             }
             let Ok(parsed) = elf::parse(&bytes, "") else { continue };
@@ -295,6 +297,7 @@ mod tests {
             parts("/usr/bin/x", "#!/usr/bin/perl -w\n"),
             Parts { tools: true, perl: true, ..Parts::default() }
         );
+        assert!(parts("/usr/bin/x", "#!/bin/sh\nexec perl -e 1\n").perl);
         assert!(Parts::of(Base::Full, &Tree::new(), false).unwrap().zones);
     }
 

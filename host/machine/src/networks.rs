@@ -113,7 +113,7 @@ impl Store {
     pub fn disconnect(&self, machine: &Machine, network: &str) -> Result<(), MachineError> {
         self.change_networks(machine, |spec| {
             let before = spec.networks.len();
-            spec.networks.retain(|n| n.id != network && n.name != network);
+            spec.networks.retain(|n| n.name != network);
             match spec.networks.len() == before {
                 true => Err(MachineError::IsNoMember(spec.name.clone(), network.into())),
                 false => Ok(()),

@@ -236,12 +236,14 @@ impl Socket for StreamSocket {
     }
 
     fn listen(&self, _caller: &Caller<'_>, backlog: i32) -> Result<()> {
-        let (again, address) = self.net.look(|s| {
+        let (again, address, published) = self.net.look(|s| {
             let entry = s.tcp.sockets.get(self.id);
             let again = entry.is_some_and(|e| matches!(e.kind, Kind::Listener(_)));
-            s.tcp.listen(self.id, backlog).map(|address| (again, address))
+            let address = s.tcp.listen(self.id, backlog)?;
+            Ok((again, address, s.tcp.is_published_from_loopback(address)))
         })?;
-        let reachable = Families::of(*address.ip(), self.families()).v4 && !address.ip().is_loopback();
+        let v4 = Families::of(*address.ip(), self.families()).v4;
+        let reachable = v4 && (published || !address.ip().is_loopback());
         if !again && reachable {
             self.net.host.listening(false, address.port());
         }

@@ -102,6 +102,11 @@ impl Tcp {
         self.listener_of(tuple).or_else(inside)
     }
 
+    /// Whether a listener at a loopback address is reached by a published port ([`Tcp::find_listener`]).
+    pub(crate) fn is_published_from_loopback(&self, address: SocketAddrV4) -> bool {
+        *address.ip() == Ipv4Addr::LOCALHOST && self.published.contains(&address.port())
+    }
+
     fn listener_of(&self, tuple: &Tuple) -> Option<Id> {
         let ids = self.ports.get(&tuple.local.port())?;
         let mut best: Option<(bool, Id)> = None;
