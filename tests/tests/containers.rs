@@ -11,6 +11,7 @@ use std::{
     os::unix::fs::symlink,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU8, Ordering},
     time::Duration,
 };
 use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, signal};
@@ -227,24 +228,29 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
 /// it: a name for it would be a mount, which not every root directory allows.
 struct Pod {
     holder: Child,
+    /// The third number of its addresses, which no other pod of this process has.
+    number: u8,
 }
 
 impl Pod {
     fn new() -> Pod {
+        static NEXT: AtomicU8 = AtomicU8::new(7);
         let holder =
             Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("unshare is there");
-        let pod = Pod { holder };
+        let pod = Pod { holder, number: NEXT.fetch_add(1, Ordering::Relaxed) };
         let (own, inside) = ("/proc/self/ns/net".to_string(), pod.path());
         eventually("the namespace is made", || fs::read_link(&own).ok() != fs::read_link(&inside).ok());
-        let (number, outside) = (pod.holder.id(), format!("upod{}", std::process::id()));
+        // An interface goes some time after its namespace: a name that the next pod does not have.
+        let (number, outside) = (pod.holder.id(), format!("u{}-{}", std::process::id(), pod.number));
+        let (gateway, address) = (pod.at(1), pod.at(2));
         for line in [
             format!("ip link add {outside} type veth peer name eth0 netns {number}"),
-            format!("ip addr add 10.213.7.1/24 dev {outside}"),
+            format!("ip addr add {gateway}/24 dev {outside}"),
             format!("ip link set {outside} up"),
-            format!("nsenter --net={inside} ip addr add 10.213.7.2/24 dev eth0"),
+            format!("nsenter --net={inside} ip addr add {address}/24 dev eth0"),
             format!("nsenter --net={inside} ip link set eth0 up"),
             format!("nsenter --net={inside} ip link set lo up"),
-            format!("nsenter --net={inside} ip route add default via 10.213.7.1"),
+            format!("nsenter --net={inside} ip route add default via {gateway}"),
         ] {
             let words: Vec<&str> = line.split(' ').collect();
             client(words[0], &words[1..]).ok();
@@ -254,6 +260,16 @@ impl Pod {
 
     fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.holder.id())
+    }
+
+    /// An address of its network: 1 is this side's, 2 the pod's.
+    fn at(&self, host: u8) -> String {
+        format!("10.213.{}.{host}", self.number)
+    }
+
+    /// Where its web server is.
+    fn page(&self) -> String {
+        format!("http://{}/", self.at(2))
     }
 }
 
@@ -278,8 +294,7 @@ fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
         fs::write(folder.join("rootfs/www/index.html"), format!("served by {id}")).unwrap();
         assert!(engine.create(id).success(), "{}", engine.out(id));
         engine.run(&["start", id]).ok();
-        let ran =
-            client("curl", &["-s", "--retry", "20", "--retry-connrefused", "-m", "20", "http://10.213.7.2/"]);
+        let ran = client("curl", &["-s", "--retry", "20", "--retry-connrefused", "-m", "20", &pod.page()]);
         ran.ok().says(&format!("served by {id}"));
         engine.run(&["kill", id, "KILL"]).ok();
         assert_eq!(engine.wait(id), 137, "{}", engine.out(id));
@@ -319,7 +334,7 @@ fn containers_of_a_pod_that_are_separate_have_its_name_and_one_of_them_its_inter
     assert!(engine.create("web").success(), "{}", engine.out("web"));
     engine.run(&["start", "web"]).ok();
     let again = ["--retry", "20", "--retry-connrefused", "-s", "-m", "20"];
-    client("curl", &[&again[..], &["http://10.213.7.2/"]].concat()).ok().says("web-0");
+    client("curl", &[&again[..], &[&pod.page()[..]]].concat()).ok().says("web-0");
     // As `kubectl port-forward`: from the host's side of the namespace, an answer longer than a segment.
     fs::write(engine.unilith.path("web").join("rootfs/www/long"), "x".repeat(300_000)).unwrap();
     let enter = [&format!("--net={path}"), "--", "curl"];
@@ -460,7 +475,8 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
     assert_eq!(engine.wait("greedy"), 137, "{}", engine.out("greedy"));
     assert!(engine.out("greedy").contains("memory"), "{}", engine.out("greedy"));
 
-    let curl = ["-s", "--retry", "20", "--retry-connrefused", "-m", "20", "http://10.213.7.2/"];
+    let page = pod.page();
+    let curl = ["-s", "--retry", "20", "--retry-connrefused", "-m", "20", &page];
     client("curl", &curl).ok().says("served");
     engine.run(&["kill", "server", "KILL"]).ok();
     assert_eq!(engine.wait("server"), 137, "{}", engine.out("server"));
@@ -574,7 +590,7 @@ fn names_are_resolved_by_the_server_on_the_loopback_of_the_containers_namespace(
     // It is our own, and nothing else ends it.
     let _ = (server.kill(), server.wait());
     let out = engine.out("names");
-    assert!(out.contains("nameserver 10.213.7.254") && out.contains("options ndots:0"), "{out}");
+    assert!(out.contains(&format!("nameserver {}", pod.at(254))) && out.contains("options ndots:0"), "{out}");
     assert!(out.contains("10.213.7.1") && code == 0, "{code}: {out}");
     assert_eq!(
         fs::read_to_string(&resolv_conf).unwrap().lines().count(),

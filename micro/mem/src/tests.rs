@@ -2,7 +2,7 @@
 //! Address spaces over host pages: every operation as the kernel runs it, but for loading CR3.
 
 mod fork;
-mod model;
+pub(crate) mod model;
 
 use crate::*;
 use abi::{Result, errno::*};

@@ -9,6 +9,7 @@ use super::mirror::{Mirror, begin};
 use super::shown::Shown;
 use super::{Batch, Page, Pager};
 use crate::fork::Written;
+use crate::tests::model::Random;
 use crate::{PAGE, Rights};
 use abi::{Result, errno::ENOMEM};
 use api_mem::{Frame, Pages};
@@ -146,16 +147,7 @@ const PAGES: u64 = 512;
 const END: u64 = BASE + PAGES * PAGE;
 const READ_WRITE: Rights = Rights::READ.with(Rights::WRITE);
 
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
     fn range(&mut self, most: u64) -> (u64, u64) {
         let first = self.below(PAGES);
         let pages = 1 + self.below((PAGES - first).min(most));

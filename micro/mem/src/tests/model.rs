@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 const PAGES: u64 = 96;
 const BASE: u64 = 0x7000_0000;
 
-struct Random(u64);
+/// Numbers that a seed means again (Marsaglia's xorshift).
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
