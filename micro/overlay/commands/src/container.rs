@@ -4,7 +4,6 @@
 use crate::program::{Streams, candidates, explain, refused};
 use abi::errno::EEXIST;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use api_boot::{CapabilitySets, Rlimit};
 use api_overlay::{Failure, Outcome, Remote};
@@ -31,18 +30,14 @@ pub fn run(remote: &dyn Remote, wanted: &Container<'_>) -> Outcome {
     outcome
 }
 
-fn failed(text: String) -> Failure {
-    Failure::new("").because(text).code(Failure::REFUSED)
-}
-
 fn text<'a>(bytes: &'a [u8], what: &str) -> Result<&'a str, Failure> {
-    core::str::from_utf8(bytes).map_err(|_| failed(format!("{what} is not UTF-8")))
+    core::str::from_utf8(bytes).map_err(|_| refused(format!("{what} is not UTF-8")))
 }
 
 fn host_tree<'a>(tree: &overlay_wire::Tree<'a>) -> Result<HostTree<'a>, Failure> {
     let path = text(tree.path, "a mount point")?;
     if !path.starts_with('/') {
-        return Err(failed(format!("the mount point {path} is not an absolute path")));
+        return Err(refused(format!("the mount point {path} is not an absolute path")));
     }
     let tag = text(tree.tag, "a mount tag")?;
     Ok(HostTree { tag, name: tree.name, path, read_only: tree.read_only })
@@ -60,12 +55,12 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
     let limits: Vec<Rlimit> = wanted.limits.iter().map(limit).collect();
     let limits = Limits::of_container(&limits)
         .map_err(|e| Failure::new("its limits").errno(e).code(Failure::REFUSED))?;
-    let namespace = containers::namespace(&first, &trees).map_err(failed)?;
+    let namespace = containers::namespace(&first, &trees).map_err(refused)?;
     let working = match wanted.program.working {
         b"" => Ok(namespace.root().topmost()),
         path => text(path, "the working directory").and_then(|path| {
-            let found = mounts::directory(&namespace, path, 0o755).map_err(failed)?;
-            if found.is_directory() { Ok(found) } else { Err(failed(format!("{path} is not a directory"))) }
+            let found = mounts::directory(&namespace, path, 0o755).map_err(refused)?;
+            if found.is_directory() { Ok(found) } else { Err(refused(format!("{path} is not a directory"))) }
         }),
     };
     let known = working.and_then(|working| {

@@ -8,6 +8,7 @@ use crate::account::{self, Account};
 use crate::paths::Tree;
 use abi::Events;
 use abi::errno::{EACCES, EAGAIN, ENOEXEC, ENOMEM, ENOTDIR};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -95,7 +96,7 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
     })
 }
 
-pub fn refused(text: &'static str) -> Failure {
+pub fn refused(text: impl Into<Cow<'static, str>>) -> Failure {
     Failure::new("").because(text).code(Failure::REFUSED)
 }
 
