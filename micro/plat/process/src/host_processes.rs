@@ -258,7 +258,6 @@ fn hand_over(pool: &mut Pool, to: usize, here: usize) {
     if let Some(state) = &mut pool.fpu[cpu] {
         api_plat::save_fpu(state);
     }
-    idle::leave(here);
     // Signals that hit `here` from now on are not the processor's, and what they were to tell is looked for on arrival.
     CPUS[cpu].owner.store(to as u32, Ordering::SeqCst);
     // SAFETY: the processor's thread in `to` waits for its turn. It goes on behind this call, with the same stack.
@@ -269,7 +268,7 @@ fn hand_over(pool: &mut Pool, to: usize, here: usize) {
     features::set_fs_base(fs_base);
     stack::arrive();
     code::arrive(to);
-    idle::arrive(to);
+    idle::arrive();
 }
 
 /// Before the first space: so many processors are in process 0.
@@ -294,7 +293,8 @@ pub fn initialize(cpus: u32) -> core::result::Result<(), &'static str> {
 extern "C" fn unilith_process_foreign_signal(signal: u32) {
     use crate::signals::{KICK, SIGCHLD, SIGINT, SIGTERM, TIMER};
     match signal {
-        TIMER | KICK => {}
+        TIMER => idle::expired_away(template::me()),
+        KICK => {}
         SIGINT | SIGTERM => {
             crate::console::stop();
             let cpu = api_plat::cpu() as usize;

@@ -49,8 +49,6 @@ pub static TRACED: AtomicBool = AtomicBool::new(false);
 struct Waits {
     /// When the kernel wants its interrupt; `u64::MAX` when it wants none.
     deadline: AtomicU64,
-    /// When the timer of the host expires; `u64::MAX` when it is off.
-    armed: AtomicU64,
     state: AtomicU32,
 }
 
@@ -62,24 +60,27 @@ const POLLS: u32 = 1;
 const SLEEPS: u32 = 2;
 
 static WAITS: [Waits; MOST_CPUS] = [const {
-    Waits { deadline: AtomicU64::new(u64::MAX), armed: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) }
+    Waits { deadline: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) }
 }; MOST_CPUS];
 
-/// When the timer of each processor in each host process expires; of the one that it is in it is in [`WAITS`].
+/// When the timer of each processor in each host process expires; `u64::MAX` when it is off. Only that processor's thread in that host process
+/// stores here, so the word and the host's timer cannot disagree: whoever takes the signal, the processor or the thread while it waits
+/// for its turn, says that the timer is off.
 static ARMED: [Armed; MOST_HOST] = [const { [const { AtomicU64::new(u64::MAX) }; MOST_CPUS] }; MOST_HOST];
 type Armed = [AtomicU64; MOST_CPUS];
 
-/// Another host process goes on, with a timer of its own.
-pub fn leave(number: usize) {
-    ARMED[number][api_plat::cpu() as usize].store(here().armed.load(Ordering::Relaxed), Ordering::Relaxed);
+fn armed() -> &'static AtomicU64 {
+    &ARMED[crate::host_processes::current()][api_plat::cpu() as usize]
 }
 
-/// Host process `number` goes on: its timer may be armed from the last time.
-pub fn arrive(number: usize) {
-    let now = api_plat::now_ns();
-    let armed = ARMED[number][api_plat::cpu() as usize].load(Ordering::Relaxed);
-    here().armed.store(if armed > now { armed } else { u64::MAX }, Ordering::Relaxed);
-    ensure(now);
+/// The host process that the processor has come to arms its own timer, unless it still is.
+pub fn arrive() {
+    ensure(api_plat::now_ns());
+}
+
+/// The timer of host process `number` expired while that waited for its turn: nobody is interrupted, and on arrival it is armed anew.
+pub fn expired_away(number: usize) {
+    ARMED[number][api_plat::cpu() as usize].store(u64::MAX, Ordering::Relaxed);
 }
 
 fn here() -> &'static Waits {
@@ -186,9 +187,9 @@ fn set_host_timer(after_ns: u64) {
 
 /// The timer of the host expires at `at` or before.
 fn arm(at: u64, now: u64) {
-    let here = here();
-    if at < here.armed.load(Ordering::Relaxed) {
-        here.armed.store(at, Ordering::Relaxed);
+    let armed = armed();
+    if at < armed.load(Ordering::Relaxed) {
+        armed.store(at, Ordering::Relaxed);
         set_host_timer(at.saturating_sub(now).max(1));
     }
 }
@@ -218,7 +219,7 @@ fn ensure(now: u64) {
 
 /// Nothing interrupts any more.
 pub fn disarm() {
-    here().armed.store(0, Ordering::Relaxed);
+    armed().store(0, Ordering::Relaxed);
     set_host_timer(0);
 }
 
@@ -258,7 +259,7 @@ fn expire(now: u64) {
 
 /// The timer of the host expired, and hit this code; interrupt context.
 pub fn tick(hit: &Frame) {
-    here().armed.store(u64::MAX, Ordering::Relaxed);
+    armed().store(u64::MAX, Ordering::Relaxed);
     if TRACED.swap(false, Ordering::Relaxed) {
         crate::console::stop();
     }
