@@ -719,12 +719,14 @@ fn bounds(image: u64, linux: bool, known: Option<u64>) -> (u64, u64) {
     // Linux unpacks the image beside the archive, into a file system that takes at most half of the memory that is left.
     let kernel = if linux { LINUX_MEMORY + 2 * image } else { 0 };
     let enough = (image + DEFAULT_MEMORY + kernel).next_multiple_of(16 << 20);
+    let least = image + LEAST_BESIDE_IMAGE + kernel;
     let unasked = match known {
-        None => enough,
         Some(known) if linux => known.max(enough),
-        Some(known) => known,
+        // The user may have asked for a larger image than the one that it was found out with.
+        Some(known) if known >= least => known,
+        _ => enough,
     };
-    (image + LEAST_BESIDE_IMAGE + kernel, unasked)
+    (least, unasked)
 }
 
 /// Reads one `--add-host`.
@@ -801,6 +803,8 @@ mod tests {
         assert_eq!((unasked(false, None), unasked(true, None)), (80, 160));
         assert_eq!((unasked(false, Some(384 * MB)), unasked(true, Some(384 * MB))), (384, 384));
         assert_eq!((unasked(false, Some(32 * MB)), unasked(true, Some(32 * MB))), (32, 160));
+        // With `--base full` the image is larger than when that was found out.
+        assert_eq!(bounds(54 * MB, false, Some(32 * MB)).1 / MB, 128);
     }
 
     #[test]

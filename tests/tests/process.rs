@@ -236,6 +236,30 @@ fn the_end_of_a_host_process_is_the_end_of_the_machine() {
     unilith.run(&["logs", &machine.id]).ok().says("a process of the machine was ended by the host");
 }
 
+/// What the page tables of a host process hold of the kernel's own view of the archive, KiB.
+fn view_of_the_archive(pid: u64) -> u64 {
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let view = maps.split_once("\n720000000000-").map_or("", |(_, behind)| behind);
+    let size = view.lines().find_map(|line| line.strip_prefix("Rss:"));
+    size.map_or(0, |size| size.trim().trim_end_matches(" kB").parse().expect("a number"))
+}
+
+#[test]
+fn a_machine_that_waits_keeps_no_view_of_its_files_in_any_of_its_processes() {
+    let unilith = Unilith::new();
+    // The shell reads libraries and programs; its child is the last that runs, and both wait for ever.
+    let script = "tar cf - /usr/lib | wc -c; (while :; do sleep 1000; done) & wait";
+    let words =
+        ["--machine", "process", "--network", "none", "--base", "full", "busybox", "sh", "-c", script];
+    let machine = unilith.start(&words);
+    let process = process(&unilith, &machine.id, "process");
+    let read = |line: &str| line.parse::<u64>().is_ok_and(|bytes| bytes > 4 << 20);
+    eventually("it has read them", || machine.log().lines().any(read));
+    let kept =
+        || [vec![process], descendants(process)].concat().into_iter().map(view_of_the_archive).sum::<u64>();
+    eventually("the views are gone", || kept() < 512);
+}
+
 #[test]
 fn forks_are_answered_by_the_library_os() {
     attack("fork", &[CONTAINED]);

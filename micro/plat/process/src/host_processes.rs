@@ -24,7 +24,7 @@ use crate::host::{self, TimeSpec};
 use crate::{code, idle, memory, processors, stack, template};
 use api_lock::SpinLock;
 use api_plat::{FpuState, MOST_CPUS, USER_END};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use plat_x86::cpu::CPUS;
 use plat_x86::features;
 
@@ -246,6 +246,25 @@ fn unilith_plat_unmap_in_space(space: u64, address: u64, length: u64) -> Option<
     Some((there, is_exact))
 }
 
+/// Which host processes a processor has been in since their page tables last lost the kernel's view of the archive.
+static SAW_ARCHIVE: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
+
+/// Takes the view of the archive from the page tables of every host process: the processor goes to those that have it. Kernel context,
+/// and the machine has nothing better to do.
+pub fn forget_archive() {
+    let here = current();
+    let mut pool = POOL.lock();
+    for there in 0..pool.made {
+        if there != here && SAW_ARCHIVE[there].load(Ordering::Relaxed) && !Pool::is_in_use(there) {
+            hand_over(&mut pool, there, here);
+            memory::forget_archive();
+            hand_over(&mut pool, here, there);
+            SAW_ARCHIVE[there].store(false, Ordering::Relaxed);
+        }
+    }
+    memory::forget_archive();
+}
+
 /// Pages below are never mapped.
 pub const LOWEST: u64 = 1 << 16;
 
@@ -266,6 +285,7 @@ fn hand_over(pool: &mut Pool, to: usize, here: usize) {
         api_plat::load_fpu(state);
     }
     features::set_fs_base(fs_base);
+    SAW_ARCHIVE[to].store(true, Ordering::Relaxed);
     stack::arrive();
     code::arrive(to);
     idle::arrive();
@@ -274,6 +294,7 @@ fn hand_over(pool: &mut Pool, to: usize, here: usize) {
 /// Before the first space: so many processors are in process 0.
 pub fn initialize(cpus: u32) -> core::result::Result<(), &'static str> {
     let mut pool = POOL.lock();
+    SAW_ARCHIVE[0].store(true, Ordering::Relaxed);
     for cpu in 0..cpus as usize {
         let state = api_plat::new_fpu_state().map_err(|_| "no memory for extended registers")?;
         pool.fpu[cpu] = Some(state);

@@ -59,9 +59,8 @@ const POLLS: u32 = 1;
 /// For nothing but work.
 const SLEEPS: u32 = 2;
 
-static WAITS: [Waits; MOST_CPUS] = [const {
-    Waits { deadline: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) }
-}; MOST_CPUS];
+static WAITS: [Waits; MOST_CPUS] =
+    [const { Waits { deadline: AtomicU64::new(u64::MAX), state: AtomicU32::new(RUNS) } }; MOST_CPUS];
 
 /// When the timer of each processor in each host process expires; `u64::MAX` when it is off. Only that processor's thread in that host process
 /// stores here, so the word and the host's timer cannot disagree: whoever takes the signal, the processor or the thread while it waits
@@ -354,13 +353,23 @@ const PAUSE: u64 = 10_000_000;
 /// At most this often.
 const PAUSES: u64 = 1_000_000_000;
 static NEXT_PAUSE: AtomicU64 = AtomicU64::new(0);
+/// Something ran since memory last went back.
+static RAN: AtomicBool = AtomicBool::new(true);
 
-/// The machine is about to wait until `deadline`.
-fn pause(now: u64, deadline: u64) {
-    if deadline.saturating_sub(now) >= PAUSE && now >= NEXT_PAUSE.load(Ordering::Relaxed) {
-        NEXT_PAUSE.store(now + PAUSES, Ordering::Relaxed);
-        crate::memory::forget_archive();
+/// The machine is about to wait until `deadline`; answers when to come back for the memory that cannot go yet, `u64::MAX` when
+/// there is none.
+fn pause(now: u64, deadline: u64) -> u64 {
+    if deadline.saturating_sub(now) < PAUSE || !RAN.load(Ordering::Relaxed) {
+        return u64::MAX;
     }
+    let next = NEXT_PAUSE.load(Ordering::Relaxed);
+    if now < next {
+        return next;
+    }
+    NEXT_PAUSE.store(now + PAUSES, Ordering::Relaxed);
+    RAN.store(false, Ordering::Relaxed);
+    crate::host_processes::forget_archive();
+    u64::MAX
 }
 
 unsafe extern "C" {
@@ -378,11 +387,12 @@ fn unilith_plat_idle() {
         let here = here();
         let deadline = here.deadline.load(Ordering::Relaxed);
         let now = api_plat::now_ns();
+        let mut until = deadline;
         if polls {
-            pause(now, deadline);
+            until = until.min(pause(now, deadline));
             POLLER.store(api_plat::cpu(), Ordering::Relaxed);
         }
-        let limit = (deadline != u64::MAX).then(|| TimeSpec::of_ns(deadline.saturating_sub(now)));
+        let limit = (until != u64::MAX).then(|| TimeSpec::of_ns(until.saturating_sub(now)));
         here.state.store(if polls { POLLS } else { SLEEPS }, Ordering::SeqCst);
         let several = processors::several();
         if several {
@@ -411,6 +421,7 @@ fn unilith_plat_idle() {
             expire(api_plat::now_ns());
         }
     }
+    RAN.store(true, Ordering::Relaxed);
     ensure(api_plat::now_ns());
     crate::clock::improve();
 }
