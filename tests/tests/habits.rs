@@ -98,6 +98,16 @@ fn a_program_that_ends_at_once_says_so_and_is_started_again_as_often_as_was_aske
 }
 
 #[test]
+fn stop_gives_the_program_the_time_that_is_said_whatever_the_machine_was_started_with() {
+    let unilith = Unilith::new();
+    let script = "trap 'sleep 3; exit 7' TERM; echo up; while :; do sleep 0.1; done";
+    let machine = unilith.start(&["--name", "slow", "--stop-timeout", "1", "busybox", "sh", "-c", script]);
+    eventually("the trap is set", || machine.log().contains("up"));
+    unilith.run(&["stop", "-t", "18446744073709551615", "slow"]).ok();
+    unilith.run(&["wait", "slow"]).ok().says("7");
+}
+
+#[test]
 fn a_machine_that_is_always_started_again_stays_ended_when_it_is_stopped() {
     let unilith = server();
     run(&unilith, &["--name", "always", "--restart", "always"]);

@@ -10,7 +10,7 @@ use std::{fmt::Write, time::Duration};
 use unilith_machine::{
     lines::printable,
     store::{Machine, Store},
-    supervisor::GRACE,
+    supervisor::grace,
 };
 
 /// What a unit's commands need of the environment of whoever made the machine: where its state, its image and its
@@ -63,7 +63,7 @@ fn unit(machine: &Machine, program: &str, environment: &[(String, String)], is_r
         true => ("/etc/systemd/system", "", "multi-user.target"),
         false => ("~/.config/systemd/user", " --user", "default.target"),
     };
-    let limit = spec.stop_timeout.map_or(GRACE, Duration::from_secs) + BESIDE;
+    let limit = grace(spec.stop_timeout) + BESIDE;
     let mut text = String::new();
     // Writing into a string never fails.
     let mut line = |words: std::fmt::Arguments| {

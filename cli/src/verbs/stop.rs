@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use unilith_machine::{
     MachineError, events,
     store::{Held, Machine, Store},
+    supervisor,
 };
 
 /// How long a supervisor that was told to end has to let go of its machine before it is told again.
@@ -41,7 +42,7 @@ pub fn stop(store: &Store, machine: &Machine, seconds: Option<u64>) -> Result<()
 
 /// How long the program has to end itself: what this command was told, else what `run` was told, else docker's.
 pub fn grace(machine: &Machine, seconds: Option<u64>) -> Duration {
-    Duration::from_secs(seconds.or(machine.spec.stop_timeout).unwrap_or(10))
+    supervisor::grace(seconds.or(machine.spec.stop_timeout))
 }
 
 /// Ends the machine for good and waits until its supervisor has let go; `None` if that removed the machine. The wish is noted
@@ -57,7 +58,7 @@ pub fn end(store: &Store, machine: &Machine, hard: bool, grace: Duration) -> Res
             return Ok(Some(held));
         }
         // Its supervisor may remove the folder meanwhile.
-        if let Err(error) = machine.note_stop()
+        if let Err(error) = machine.note_stop(grace)
             && machine.exists()
         {
             return Err(error.into());

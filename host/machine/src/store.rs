@@ -273,10 +273,10 @@ impl Machine {
         self.folder.join(STAY_ENDED)
     }
 
-    /// Notes that a user wants the machine to stay ended.
-    pub fn note_stop(&self) -> Result<(), MachineError> {
+    /// Notes that a user wants the machine to stay ended, and how long its program has to end itself.
+    pub fn note_stop(&self, grace: Duration) -> Result<(), MachineError> {
         let path = self.stay_ended();
-        fs::write(&path, b"").map_err(MachineError::file("cannot write", &path))
+        fs::write(&path, grace.as_secs().to_string()).map_err(MachineError::file("cannot write", &path))
     }
 
     /// The machine with its lock, unless a living supervisor has it.
@@ -423,6 +423,14 @@ impl Held {
             }
             _ => self.save(),
         }
+    }
+
+    /// How long the program has to end itself: what the user who stops the machine said, else what `run` was told, else [`GRACE`].
+    ///
+    /// [`GRACE`]: crate::supervisor::GRACE
+    pub fn grace(&self) -> Duration {
+        let said = fs::read_to_string(self.folder.join(STAY_ENDED)).ok().and_then(|text| text.parse().ok());
+        crate::supervisor::grace(said.or(self.spec.stop_timeout))
     }
 
     /// Whether a user asked for the machine's end.
@@ -674,7 +682,8 @@ pub(crate) mod tests {
         let _other = store.create(spec("bb22", "two")).unwrap();
         held.finish(Outcome { code: 3, reason: None }).unwrap();
         let machine = store.find("one").unwrap();
-        machine.note_stop().unwrap();
+        machine.note_stop(Duration::from_secs(25)).unwrap();
+        assert_eq!(held.grace(), Duration::from_secs(25));
         assert!(held.is_to_stay_ended());
         assert_eq!(machine.wait(None).unwrap().map(|o| o.code), Some(3));
         held.renew().unwrap();

@@ -41,6 +41,12 @@ use unilith_network::{
 
 /// How long the program has to end itself after the machine was asked to stop. A second request ends it at once.
 pub const GRACE: Duration = Duration::from_secs(10);
+
+/// As long as `seconds` say, or [`GRACE`]; a year at most, which a clock can still count to.
+pub fn grace(seconds: Option<u64>) -> Duration {
+    const YEAR: u64 = 365 * 24 * 60 * 60;
+    seconds.map_or(GRACE, |seconds| Duration::from_secs(seconds.min(YEAR)))
+}
 /// A machine that has said nothing for so long is not busy with its start any more.
 const QUIET: Duration = Duration::from_millis(50);
 /// How long after a failure the state is saved again.
@@ -388,8 +394,7 @@ impl Supervision {
             && signal != signal_hook::consts::SIGQUIT
             && machine.state.phase != Phase::Starting
             && self.handle.ask();
-        let grace = machine.spec.stop_timeout.map_or(GRACE, Duration::from_secs);
-        self.stopping = Some((signal, Instant::now() + grace));
+        self.stopping = Some((signal, Instant::now() + machine.grace()));
         if let Some((_, limit)) = &mut self.exited {
             // Only a slow reader of its output is left.
             *limit = Some(Instant::now() + LAST_OUTPUT);
