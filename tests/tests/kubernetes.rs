@@ -14,13 +14,14 @@ use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, root
 /// How long one command of kubectl may take: pods start and end meanwhile.
 const KUBECTL: Duration = Duration::from_secs(120);
 /// What `tests/kubernetes/build` puts below the folder.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "bin/kubelet",
     "bin/kube-apiserver",
     "bin/kube-controller-manager",
     "bin/kube-scheduler",
     "bin/kube-proxy",
     "bin/kubectl",
+    "bin/pause",
     "dist/usr/bin/containerd",
     "dist/usr/bin/etcd",
     "dist/usr/sbin/conntrack",
@@ -87,19 +88,30 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// The image of all pods: busybox with its tools, as `docker save` writes it.
+/// The images of all pods, as `docker save` writes them: busybox with its tools, and the program of sandboxes.
 fn image(unilith: &Unilith, folder: &Path) {
-    let line = "set -e; mkdir -p root/bin root/tmp root/etc; cp /bin/busybox root/bin; \
-        for tool in $(busybox --list); do [ $tool = busybox ] || ln -s busybox root/bin/$tool; done; \
-        echo root:x:0:0:root:/root:/bin/sh >root/etc/passwd; tar -C root -cf layer.tar .; \
-        echo '{\"architecture\": \"amd64\", \"os\": \"linux\", \"config\": {\"Env\": [\"PATH=/bin\"], \"Cmd\": [\"sh\"]}, \
-        \"rootfs\": {\"type\": \"layers\", \"diff_ids\": [\"sha256:'$(sha256sum layer.tar | cut -d' ' -f1)'\"]}}' >config.json; \
-        echo '[{\"Config\": \"config.json\", \"RepoTags\": [\"docker.io/library/busybox:stable\"], \
-        \"Layers\": [\"layer.tar\"]}]' >manifest.json; tar -cf \"$0\" manifest.json config.json layer.tar";
+    const MAKE: &str = r#"
+        set -e
+        image() { # NAME CONFIG: of the directory root
+          tar -C root -cf "$1.tar" .
+          echo "{\"architecture\": \"amd64\", \"os\": \"linux\", \"config\": $2, \"rootfs\": {\"type\": \"layers\", \"diff_ids\": [\"sha256:$(sha256sum "$1.tar" | cut -d' ' -f1)\"]}}" >"$1.json"
+        }
+        mkdir -p root/bin root/tmp root/etc
+        cp /bin/busybox root/bin
+        for tool in $(busybox --list); do [ $tool = busybox ] || ln -s busybox root/bin/$tool; done
+        echo root:x:0:0:root:/root:/bin/sh >root/etc/passwd
+        image busybox '{"Env": ["PATH=/bin"], "Cmd": ["sh"]}'
+        rm -r root
+        mkdir root
+        cp "$1" root/pause
+        image pause '{"User": "65535:65535", "Env": ["PATH=/"], "WorkingDir": "/", "Entrypoint": ["/pause"]}'
+        echo '[{"Config": "busybox.json", "RepoTags": ["docker.io/library/busybox:stable"], "Layers": ["busybox.tar"]},
+          {"Config": "pause.json", "RepoTags": ["registry.k8s.io/pause:3.10"], "Layers": ["pause.tar"]}]' >manifest.json
+        tar -cf "$0" manifest.json busybox.json busybox.tar pause.json pause.tar"#;
     let made = unilith.path("image");
     fs::create_dir(&made).expect("a folder can be made");
-    let archive = folder.join("image.tar");
-    finish(Command::new("sh").args(["-c", line]).arg(archive).current_dir(made), KUBECTL).ok();
+    let (archive, pause) = (folder.join("image.tar"), parts().join("bin/pause"));
+    finish(Command::new("sh").args(["-c", MAKE]).arg(archive).arg(pause).current_dir(made), KUBECTL).ok();
 }
 
 const PODS: &str = r#"
