@@ -138,6 +138,12 @@ fn refuse_what_wants_a_host(flags: &Flags) -> Result<()> {
             "on a computer of its own there is no host that has the directory; put files into the image with `files` of a unilith.toml",
         );
     }
+    if !flags.drive.is_empty() {
+        return refused(
+            "--drive",
+            "on a computer of its own there is no host that has the file; leave it out",
+        );
+    }
     if !flags.publish.is_empty() || flags.publish_all {
         return refused("-p", "on a computer of its own there is no host that publishes ports; leave it out");
     }

@@ -83,6 +83,12 @@ pub fn kernel(
     let script = if platform.is_process() { "process" } else { "pc" };
     let linked = workshop.link(&object, script, &objects, flags.offline, progress);
     let linked = linked.map_err(|e| Fault::new(format!("{path}: {e}")))?;
+    if !flags.drive.is_empty() && !linked.drives_disks {
+        return Err(Fault::new(format!(
+            "--drive {}: {path} does not call unilith_blockdev_open, so nobody would use the disk; leave it out",
+            flags.drive.join(" --drive ")
+        )));
+    }
     for warning in &linked.warnings {
         eprintln!("unilith: {warning}");
     }

@@ -34,6 +34,12 @@ pub fn check(flags: &Flags, network: &Network) -> Result<()> {
     if let Some(volume) = flags.volume.first().or_else(|| flags.mount.iter().find(|m| !is_of_memory(m))) {
         return Err(no_volumes(volume));
     }
+    if let Some(drive) = flags.drive.first() {
+        return Err(refused(
+            &format!("--drive {drive}"),
+            "its block device is not there yet; use --machine microvm, qemu or process",
+        ));
+    }
     if flags.health.health_cmd.is_some() {
         return Err(refused(
             "--health-cmd",

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a program finds beside its image: `-v`, `--mount` and `--tmpfs`.
+//! What a program finds beside its image: `-v`, `--mount`, `--tmpfs` and `--drive`.
 
 use crate::{
     fault::{Fault, Result},
-    names, verbs,
+    names,
+    prepare::Flags,
+    verbs,
 };
 use std::path::Path;
 use unilith_image::Size;
-use unilith_machine::record::{Memory, Mount};
+use unilith_machine::{
+    drives,
+    record::{Drive, Memory, Mount},
+};
 
 /// Reads one `-v`; relative host paths start at `base`.
 pub fn volume(text: &str, base: &Path) -> Result<Mount> {
@@ -42,6 +47,37 @@ pub fn volume(text: &str, base: &Path) -> Result<Mount> {
         }));
     }
     Ok(Mount { host, guest: guest.to_string(), read_only })
+}
+
+/// Reads all `--drive`.
+pub fn drives(flags: &Flags) -> Result<Vec<Drive>> {
+    let drives: Vec<Drive> = flags.drive.iter().map(|text| drive(text)).collect::<Result<_>>()?;
+    if let Some(first) = flags.drive.first()
+        && !flags.r#static
+    {
+        return Err(Fault::new(format!(
+            "--drive {first}: only a program that is linked with the kernel drives a disk (unilith/blockdev.h): add --static; for files \
+             that any program opens give a volume (-v)"
+        )));
+    }
+    if drives.len() > api_boot::MAX_DRIVES {
+        let (given, most) = (drives.len(), api_boot::MAX_DRIVES);
+        return Err(Fault::new(format!("--drive: {given} disks; a machine has {most} at most")));
+    }
+    Ok(drives)
+}
+
+/// Reads one `--drive`.
+fn drive(text: &str) -> Result<Drive> {
+    let (file, read_only) = match text.strip_suffix(":ro") {
+        Some(file) => (file, true),
+        None => (text.strip_suffix(":rw").unwrap_or(text), false),
+    };
+    let mut drive = Drive { file: file.into(), read_only };
+    drives::check(&drive).map_err(|e| Fault::new(e.to_string()))?;
+    // The machine may be started from another directory.
+    drive.file = drive.file.canonicalize().map_err(|e| Fault::new(format!("--drive {text}: {e}")))?;
+    Ok(drive)
 }
 
 /// A volume over the directory in which the image has its program leaves nothing to run, unless it brings one itself.

@@ -73,6 +73,10 @@ pub struct Flags {
     /// type=tmpfs,target=PATH[,tmpfs-size=SIZE]; may repeat
     #[arg(long, value_name = "WORDS")]
     pub mount: Vec<String>,
+    /// Give a file of this host to the program as a disk: FILE[:ro]; for programs of --static that drive disks themselves
+    /// (unilith/blockdev.h); may repeat
+    #[arg(long, value_name = "FILE[:ro]")]
+    pub drive: Vec<String>,
     /// Mount a file system in memory: PATH[:size=SIZE,mode=MODE,exec]; may repeat
     #[arg(long, value_name = "PATH")]
     pub tmpfs: Vec<String>,
@@ -240,6 +244,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let mut volumes: Vec<Mount> =
         flags.volume.iter().map(|v| volume(v, Path::new("."))).collect::<Result<_>>()?;
+    let drives = mounts::drives(flags)?;
     let mut tmpfs = flags.tmpfs.iter().map(|text| mounts::tmpfs(text)).collect::<Result<Vec<_>>>()?;
     for words in &flags.mount {
         match mounts::mount(words)? {
@@ -380,6 +385,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         tty: false,
         null_input: true,
         volumes,
+        drives,
         tmpfs,
         read_only: flags.read_only,
         hosts,

@@ -345,27 +345,38 @@ fn manual(head: &str, header: &str, guard: &str) -> String {
     text
 }
 
-/// The page that programs with a network device of their own are written with.
-#[test]
-fn the_manual_of_network_devices_is_its_header() {
-    let header = fs::read_to_string(root().join("micro/raw/include/unilith/netdev.h")).unwrap();
-    let head = "# Network devices for linked programs\n\n\
-        Generated from `micro/raw/include/unilith/netdev.h`. [A how-to](../how-to/raw.md) uses it, and\n\
-        [program and kernel in one image](../explanation/specialise.md) says what it gives.\n";
-    is_up_to_date("netdev.md", &manual(head, &header, "UNILITH_NETDEV_H"));
-    // Both sides have every function: the kernel's, and the one that ends a program without a kernel.
-    let names: Vec<&str> =
-        header.lines().filter_map(|l| l.strip_prefix("int unilith_netdev_")?.split('(').next()).collect();
-    assert_eq!(names.len(), 8, "{names:?}");
-    let program = root().join("micro/raw/program");
-    let (linked, native) = (
-        fs::read_to_string(program.join("linked.s")).unwrap(),
-        fs::read_to_string(program.join("native.c")).unwrap(),
+/// A page that programs with a device of their own are written with, from the header of that name.
+fn manual_of_device(name: &str, title: &str, functions: usize) {
+    let header = fs::read_to_string(root().join(format!("micro/raw/include/unilith/{name}.h")))
+        .expect("a file of the repository");
+    let head = format!(
+        "# {title} for linked programs\n\n\
+        Generated from `micro/raw/include/unilith/{name}.h`. [A how-to](../how-to/raw.md) uses it, and\n\
+        [program and kernel in one image](../explanation/specialise.md) says what it gives.\n"
     );
-    for name in names {
-        assert!(linked.contains(&format!("\nraw {name}\n")), "linked.s lacks {name}");
-        assert!(native.contains(&format!("int unilith_netdev_{name}(")), "native.c lacks {name}");
+    is_up_to_date(
+        &format!("{name}.md"),
+        &manual(&head, &header, &format!("UNILITH_{}_H", name.to_uppercase())),
+    );
+    // Both sides have every function: the kernel's, and the one that ends a program without a kernel.
+    let start = format!("int unilith_{name}_");
+    let names: Vec<&str> =
+        header.lines().filter_map(|l| l.strip_prefix(&*start)?.split('(').next()).collect();
+    assert_eq!(names.len(), functions, "{names:?}");
+    let program = root().join("micro/raw/program");
+    let linked = fs::read_to_string(program.join("linked.s")).expect("a file of the repository");
+    let native =
+        fs::read_to_string(program.join(format!("native-{name}.c"))).expect("a file of the repository");
+    for function in names {
+        assert!(linked.contains(&format!("\nraw {name}_{function}\n")), "linked.s lacks {function}");
+        assert!(native.contains(&format!("{start}{function}(")), "native-{name}.c lacks {function}");
     }
+}
+
+#[test]
+fn the_manuals_of_devices_are_their_headers() {
+    manual_of_device("netdev", "Network devices", 8);
+    manual_of_device("blockdev", "Disks", 5);
 }
 
 /// The pages that C and Rust programs of the overlay are written with.

@@ -170,6 +170,147 @@ fn bad_calls_are_answered_and_a_packet_belongs_to_one() {
     run(&["--network", "none"], &program).ok().says("0 -19\n");
 }
 
+/// A file of this size.
+fn disk(unilith: &Unilith, name: &str, bytes: u64) -> String {
+    let path = unilith.path(name);
+    std::fs::File::create(&path)
+        .and_then(|file| file.set_len(bytes))
+        .expect("the scratch directory can be written");
+    path.display().to_string()
+}
+
+/// `run` of a program that is linked with its kernel, without a network.
+fn linked(unilith: &Unilith, words: &[&str]) -> Command {
+    let machine = tested_machine();
+    let first = ["run", "--rm", "--static", "--network", "none", "--machine", &machine];
+    unilith.command(&[&first[..], words].concat())
+}
+
+#[test]
+fn a_disk_has_what_was_written_to_it_in_any_order() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "examples/raw/disk.c", &[]);
+    let file = disk(&unilith, "disk.img", 4 << 20);
+    let run = |words: &[&str]| {
+        finish(&mut linked(&unilith, &[&["--drive", &file, &program, "--"], words].concat()), BUILD_KERNEL)
+    };
+    run(&["write", "random", "4k"]).ok().says("written: 1024 blocks of 4096 bytes, random");
+    // Another machine finds it, in the other order.
+    run(&["read", "sequential", "4k"]).ok().says("read and compared: 1024 blocks");
+    run(&["verify", "sequential", "64k"]).ok().says("read and compared: 64 blocks of 65536 bytes");
+    run(&["verify", "random", "512", "1"]).ok().says("read and compared: 2048 blocks of 512 bytes");
+    run(&["read", "random", "64k"]).code(1).complains("has other bytes than were written");
+    // One bit, by another program.
+    run(&["write", "sequential", "4k"]).ok();
+    let mut bytes = std::fs::read(&file).expect("the disk is a file");
+    bytes[1_000_000] ^= 1;
+    std::fs::write(&file, bytes).expect("the disk is a file");
+    run(&["read", "random", "4k"]).code(1).complains("block 244 has other bytes");
+    let ran = finish(
+        &mut linked(&unilith, &["--drive", &format!("{file}:ro"), &program, "--", "write", "random"]),
+        BUILD_KERNEL,
+    );
+    ran.code(1).complains("submit: Read-only file system");
+    finish(&mut linked(&unilith, &[&program]), BUILD_KERNEL).code(1).complains("there is no disk; give");
+}
+
+#[test]
+fn requests_that_are_none_are_refused_and_a_full_queue_takes_no_more() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "tests/programs/blockdev.c", &[]);
+    let (first, second) = (disk(&unilith, "first", 1 << 20), disk(&unilith, "second", 4096));
+    let mut bytes = vec![0; 4096];
+    bytes[7 * 512..][..11].copy_from_slice(b"last sector");
+    std::fs::write(&second, bytes).expect("the scratch directory can be written");
+    let second = format!("{second}:ro");
+    let ran = finish(&mut linked(&unilith, &["--drive", &first, "--drive", &second, &program]), BUILD_KERNEL);
+    ran.ok().says("all of it\n");
+}
+
+/// The host's file system has room for a part of the disk.
+#[test]
+fn a_disk_that_the_host_has_no_room_for_fails_its_writes_and_goes_on() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "tests/programs/blockdev.c", &[]);
+    let folder = unilith.path("small");
+    std::fs::create_dir(&folder).expect("the scratch directory can be written");
+    let words = linked(&unilith, &["--drive", "small/disk", &program, "--", "full"]);
+    let words: Vec<String> = std::iter::once(words.get_program())
+        .chain(words.get_args())
+        .map(|w| w.to_string_lossy().into())
+        .collect();
+    let script = format!(
+        "mount -t tmpfs -o size=512k none small && trap 'umount small' EXIT && truncate -s 1M small/disk && {}",
+        words.join(" ")
+    );
+    let mut all = unilith_tests::with_own_mounts();
+    all.push(script);
+    let mut command = Command::new(&all[0]);
+    let as_before = unilith.command::<&str>(&[]);
+    command.args(&all[1..]).current_dir(unilith.path("")).stdin(std::process::Stdio::null());
+    command.envs(as_before.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    finish(&mut command, BUILD_KERNEL).ok().says("some done, some failed\n");
+}
+
+#[test]
+fn what_cannot_be_a_disk_is_refused_before_anything_starts() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "examples/raw/disk.c", &[]);
+    let (good, odd, empty) =
+        (disk(&unilith, "good", 1 << 20), disk(&unilith, "odd", 1000), disk(&unilith, "empty", 0));
+    let refused = |drive: &str, says: &str| {
+        finish(&mut linked(&unilith, &["--drive", drive, &program]), BUILD_KERNEL).code(125).complains(says);
+    };
+    refused("missing.img", "--drive missing.img: it does not exist; make it first: truncate -s 64M FILE");
+    refused(&odd, "its 1000 bytes are not a multiple of a sector's 512");
+    refused(&empty, "it is empty");
+    refused(".", "it is a directory");
+    let five: Vec<&str> =
+        std::iter::repeat_n(["--drive", &good], 5).flatten().chain([program.as_str()]).collect();
+    finish(&mut linked(&unilith, &five), BUILD_KERNEL).code(125).complains("4 at most");
+    let machine = tested_machine();
+    let unlinked = ["run", "--rm", "--machine", &machine, "--drive", &good, &program];
+    finish(&mut unilith.command(&unlinked), PATIENCE).code(125).complains("add --static");
+    let other = compile(&unilith, "examples/raw/echo.c", &[]);
+    finish(&mut linked(&unilith, &["--drive", &good, &other]), BUILD_KERNEL)
+        .code(125)
+        .complains("does not call unilith_blockdev_open");
+
+    // A disk that is written to is one machine's.
+    let holder = compile(&unilith, "tests/programs/blockdev.c", &[]);
+    let hold = [
+        "run",
+        "-d",
+        "--static",
+        "--network",
+        "none",
+        "--machine",
+        &machine,
+        "--name",
+        "holder",
+        "--drive",
+        &good,
+    ];
+    finish(&mut unilith.command(&[&hold[..], &[&holder, "--", "hold"]].concat()), BUILD_KERNEL).ok();
+    let held = unilith.machine("holder");
+    refused(&good, "another machine has it");
+    refused(&format!("{good}:ro"), "another machine has it");
+    drop(held);
+    finish(&mut linked(&unilith, &["--drive", &good, &program]), BUILD_KERNEL).ok();
+}
+
 #[test]
 fn a_raw_program_that_has_no_kernel_in_it_says_how_to_run_it() {
     let unilith = Unilith::new();

@@ -16,7 +16,7 @@ use std::{
 };
 use unilith_machine::{
     boot, qemu,
-    record::{Accel, Connection, Helper, KernelKind, Network, Spec},
+    record::{Accel, Connection, Drive, Helper, KernelKind, Network, Spec},
 };
 
 #[derive(clap::Args, Clone, Debug)]
@@ -116,6 +116,8 @@ fn run_script(spec: &Spec) -> String {
     // The script may be used at any later time; the machine then starts at QEMU's clock.
     boot.epoch_ns = None;
     let ports = spec.publish.iter().chain(&spec.offer).copied().collect();
+    let disk =
+        |drive: &Drive| qemu::Disk { file: drive.file.clone(), descriptor: None, read_only: drive.read_only };
     let line = qemu::Line {
         platform: spec.platform,
         accel: spec.accel.unwrap_or(Accel::Tcg),
@@ -127,6 +129,7 @@ fn run_script(spec: &Spec) -> String {
         initrd: Path::new("root.cpio"),
         append: boot.encode(),
         volumes: &spec.volumes,
+        disks: spec.drives.iter().map(disk).collect(),
         link: if connection == Connection::None { qemu::Link::None } else { qemu::Link::User(ports) },
         mac: spec.mac(),
         console: qemu::Stream::Stdio,

@@ -7,6 +7,7 @@ use crate::{
     boot::{BootFiles, pod_tag},
     contained::{self, Failure, Isolation, Program, Step},
     descriptors::Shares,
+    drives::Drives,
     firecracker,
     link::Link,
     privileges, qemu,
@@ -115,11 +116,12 @@ pub fn start(
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    drives: &Drives,
     shares: Shares,
 ) -> Result<Engine, MachineError> {
     match spec.platform {
-        Platform::Process => process(spec, files, link, overlay, shares),
-        Platform::Microvm | Platform::Q35 => emulator(spec, files, link, overlay),
+        Platform::Process => process(spec, files, link, overlay, drives, shares),
+        Platform::Microvm | Platform::Q35 => emulator(spec, files, link, overlay, drives),
         Platform::Firecracker => microvm(spec, folder, &files, link),
     }
 }
@@ -134,7 +136,11 @@ fn emulator(
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    drives: &Drives,
 ) -> Result<Engine, MachineError> {
+    let disk = |(n, (file, read_only)): (usize, (BorrowedFd, bool))| {
+        qemu::Disk::inherited(n, file.as_raw_fd(), read_only)
+    };
     let ((console, console_end), (status, status_end), (control, control_end)) = (pair()?, pair()?, pair()?);
     let line = qemu::Line {
         platform: spec.platform,
@@ -147,6 +153,7 @@ fn emulator(
         initrd: &files.initrd,
         append: files.append,
         volumes: &spec.volumes,
+        disks: drives.iter().enumerate().map(disk).collect(),
         link: link.for_qemu(),
         mac: spec.mac(),
         console: qemu::Stream::Socket(console_end.as_raw_fd()),
@@ -161,6 +168,7 @@ fn emulator(
     };
     let mut inherited = vec![console_end.as_raw_fd(), status_end.as_raw_fd(), control_end.as_raw_fd()];
     inherited.extend(line.overlay.as_ref().map(|overlay| overlay.socket));
+    inherited.extend(line.disks.iter().filter_map(|disk| disk.descriptor));
     if let qemu::Link::Tap(fd) | qemu::Link::Frames(fd) = line.link {
         inherited.push(fd);
     }
@@ -271,6 +279,7 @@ fn process(
     files: BootFiles,
     link: &Link,
     overlay: Option<Overlay>,
+    drives: &Drives,
     shares: Shares,
 ) -> Result<Engine, MachineError> {
     let open = |path: &Path| File::open(path).map_err(MachineError::file("cannot open", path));
@@ -295,6 +304,9 @@ fn process(
     if let Some((word, device, mac, mtu)) = link.for_process(spec) {
         let mac = mac.map(|octet| format!("{octet:02x}")).join(":");
         hand(device, &format!("{word}="), &format!(",{mac},{mtu}"));
+    }
+    for (file, read_only) in drives.iter() {
+        hand(file, "disk=", if read_only { ",ro" } else { "" });
     }
     let access = |read_only| if read_only { Access::ReadOnly } else { Access::All };
     let volume = |v: &Mount| export(&v.host, access(v.read_only), files.sites.clone(), shares.volume);

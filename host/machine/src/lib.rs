@@ -28,6 +28,7 @@ mod console_times;
 pub mod contained;
 mod descriptors;
 pub mod dirs;
+pub mod drives;
 pub mod engine;
 pub mod events;
 pub mod file_volumes;
@@ -107,6 +108,8 @@ pub enum MachineError {
     Boot(String),
     #[error("{0}")]
     Qemu(String),
+    #[error("{0}")]
+    Drive(String),
     #[error("{0}")]
     Monitor(String),
     #[error("{0}")]

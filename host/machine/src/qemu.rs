@@ -22,6 +22,22 @@ pub enum Stream {
     File(PathBuf),
 }
 
+/// A block device.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// The file, or where QEMU finds a descriptor that it inherits ([`Disk::inherited`]).
+    pub file: PathBuf,
+    pub descriptor: Option<i32>,
+    pub read_only: bool,
+}
+
+impl Disk {
+    /// The `n`-th disk, of which the file is open already: QEMU needs no rights of its own for it.
+    pub fn inherited(n: usize, descriptor: i32, read_only: bool) -> Disk {
+        Disk { file: format!("/dev/fdset/{n}").into(), descriptor: Some(descriptor), read_only }
+    }
+}
+
 /// The network device's other side.
 #[derive(Clone, Debug)]
 pub enum Link {
@@ -68,6 +84,7 @@ pub struct Line<'a> {
     /// The kernel's command line.
     pub append: String,
     pub volumes: &'a [Mount],
+    pub disks: Vec<Disk>,
     pub link: Link,
     /// The network device's address.
     pub mac: [u8; 6],
@@ -175,8 +192,28 @@ impl Line<'_> {
             let files = if volume.read_only { Files::ReadOnly } else { Files::All };
             share(&mut out, &tag, &volume.host, files, &virtio("virtio-9p"));
         }
+        for (n, disk) in self.disks.iter().enumerate() {
+            attach(&mut out, n, disk, &virtio("virtio-blk"));
+        }
         out
     }
+}
+
+/// Adds a block device.
+fn attach(out: &mut Vec<OsString>, n: usize, disk: &Disk, device: &str) {
+    if let Some(descriptor) = disk.descriptor {
+        out.extend(["-add-fd".into(), format!("fd={descriptor},set={n}").into()]);
+    }
+    let access = if disk.read_only { "on" } else { "off" };
+    let mut node = OsString::from(format!(
+        "driver=raw,node-name=disk{n},read-only={access},file.driver=file,file.read-only={access},file.filename="
+    ));
+    node.push(escape_commas(&disk.file));
+    out.push("-blockdev".into());
+    out.push(node);
+    // The program hears of errors; by default a full file system of the host stops the machine.
+    out.push("-device".into());
+    out.push(format!("{device},drive=disk{n},rerror=report,werror=report").into());
 }
 
 /// What the machine may do in a directory.
@@ -276,6 +313,7 @@ mod tests {
             initrd: Path::new("/a,b.cpio"),
             append: "-- /bin/x".into(),
             volumes,
+            disks: Vec::new(),
             link: Link::User(vec![publish]),
             mac: mac_of("0123456789ab"),
             console: Stream::Socket(5),
@@ -304,6 +342,21 @@ mod tests {
         let text = text(&line(Platform::Microvm, &[volume]));
         assert!(text.contains("readonly=on,path=/my,,data"), "{text}");
         assert!(text.contains("-initrd /a,,b.cpio") && text.contains("path=/tmp,,x"), "{text}");
+    }
+
+    #[test]
+    fn disks_report_errors_to_the_program_and_keep_their_order() {
+        let named = Disk { file: "/a,b".into(), descriptor: None, read_only: true };
+        let line = Line { disks: vec![Disk::inherited(0, 7, false), named], ..line(Platform::Microvm, &[]) };
+        let text = text(&line);
+        let first = "-add-fd fd=7,set=0 -blockdev driver=raw,node-name=disk0,read-only=off,file.driver=file,file.read-only=off,\
+            file.filename=/dev/fdset/0 -device virtio-blk-device,drive=disk0,rerror=report,werror=report";
+        assert!(text.contains(first), "{text}");
+        let (_, rest) = text.split_once(first).unwrap();
+        assert!(
+            rest.contains("read-only=on,file.filename=/a,,b -device virtio-blk-device,drive=disk1"),
+            "{text}"
+        );
     }
 
     #[test]

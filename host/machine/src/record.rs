@@ -111,6 +111,13 @@ pub struct Mount {
     pub read_only: bool,
 }
 
+/// A file of the host that is a block device of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drive {
+    pub file: PathBuf,
+    pub read_only: bool,
+}
+
 /// A file system in the machine's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
@@ -255,6 +262,8 @@ pub struct Spec {
     #[serde(default)]
     pub null_input: bool,
     pub volumes: Vec<Mount>,
+    #[serde(default)]
+    pub drives: Vec<Drive>,
     #[serde(default)]
     pub tmpfs: Vec<Memory>,
     /// The program may not write to its root file system.

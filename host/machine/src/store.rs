@@ -612,6 +612,7 @@ pub(crate) mod tests {
             tty: false,
             null_input: false,
             volumes: Vec::new(),
+            drives: Vec::new(),
             tmpfs: Vec::new(),
             read_only: false,
             hosts: Vec::new(),

@@ -11,6 +11,7 @@ use crate::{
     boot::{Boot, boot_config},
     console_log::{self, ConsoleLog},
     descriptors::Shares,
+    drives::Drives,
     engine::{self, Handle},
     events, file_volumes,
     lines::printable,
@@ -114,6 +115,8 @@ struct Supervision {
     exited: Option<(Option<WaitIdStatus>, Option<Instant>)>,
     /// Input goes to the machine when it has said something: a kernel that sets up its console loses what came before.
     awaiting: Option<Sender<()>>,
+    /// Locked as long as the machine is supervised.
+    _drives: Drives,
 }
 
 impl Supervision {
@@ -151,7 +154,8 @@ impl Supervision {
         // The overlay's directory is one more.
         let shares = Shares::take(machine.spec.volumes.len() + 1 + files.pod.len());
         let placed = file_volumes::place(machine)?;
-        let engine = engine::start(&placed, &machine.folder, files, &link, line, shares)?;
+        let drives = Drives::open(&machine.spec)?;
+        let engine = engine::start(&placed, &machine.folder, files, &link, line, &drives, shares)?;
         if let Some(overlay) = overlay {
             overlay.serve()?;
         }
@@ -195,6 +199,7 @@ impl Supervision {
             unknown: 0,
             exited: None,
             awaiting,
+            _drives: drives,
         };
         // It may be made a member of networks while it runs.
         let (store, id) = (machine.store(), machine.spec.id.clone());

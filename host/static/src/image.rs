@@ -20,6 +20,8 @@ pub struct Linked {
     pub boot: PathBuf,
     /// The same with symbols.
     pub symbols: PathBuf,
+    /// The program takes block devices.
+    pub drives_disks: bool,
     /// One sentence for each thing that the program calls and this machine does not do.
     pub warnings: Vec<String>,
 }
@@ -116,7 +118,7 @@ impl Workshop {
                 link(&more)?;
                 warnings.extend(reach.dlopen());
                 warnings.extend(reach.any());
-                if calls.contains(RAW) && calls.contains("unilith_network_start") {
+                if calls.contains(NETDEV) && calls.contains("unilith_network_start") {
                     warnings.extend(reach.stack_has_device());
                 }
                 let boot = new.join("kernel");
@@ -128,7 +130,8 @@ impl Workshop {
             })?;
         }
         let text = String::from_utf8_lossy(&read(&notes)?).into_owned();
-        Ok(Linked { boot, symbols, warnings: text.lines().map(str::to_string).collect() })
+        let drives_disks = exported(&read(&symbols)?)?.contains(BLOCKDEV);
+        Ok(Linked { boot, symbols, drives_disks, warnings: text.lines().map(str::to_string).collect() })
     }
 }
 
@@ -139,8 +142,9 @@ const SOCKETPAIR: &str = "unilith_syscall_53";
 /// What the names of all system calls begin with, and one with any number.
 const SYSCALL: &str = "unilith_syscall_";
 const ANY: &str = "unilith_syscall_any";
-/// unilith_netdev_open of `unilith/netdev.h`.
-const RAW: &str = "unilith_raw_open";
+/// unilith_netdev_open of `unilith/netdev.h`, and unilith_blockdev_open of `unilith/blockdev.h`.
+const NETDEV: &str = "unilith_raw_netdev_open";
+const BLOCKDEV: &str = "unilith_raw_blockdev_open";
 
 /// What the kernel starts for the program (`micro/kernel/src/linked.rs`), if it is in this kernel and used.
 fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
@@ -153,7 +157,8 @@ fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
     };
     one("network", &[SOCKET])
         + &one("unix", &[SOCKET, SOCKETPAIR])
-        + &one("raw", &[RAW])
+        + &one("netdev", &[NETDEV])
+        + &one("block", &[BLOCKDEV])
         + ".section .note.GNU-stack,\"\",@progbits\n"
 }
 

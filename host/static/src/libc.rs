@@ -124,7 +124,9 @@ impl Raw {
         put(&include, &self.headers)?;
         let work = tempfile::tempdir_in(new).map_err(|e| StaticError::io("make a folder in", new, &e))?;
         put(work.path(), &self.program)?;
-        for (source, side) in [("linked.s", "linked"), ("native.c", "native")] {
+        // A program takes of an archive what it calls alone.
+        for source in self.program.keys() {
+            let side = source.split(['-', '.']).next().unwrap_or_default();
             let object = work.path().join(source).with_extension("o");
             let mut compile = command("gcc");
             compile.args([

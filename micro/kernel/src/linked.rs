@@ -44,14 +44,19 @@ macro_rules! entries {
             include_str!("linked.s"),
             $(entry!($number $name),)*
             "linked_call any, any",
-            "linked_raw count",
-            "linked_raw open",
-            "linked_raw listening",
-            "linked_raw allocate",
-            "linked_raw free",
-            "linked_raw rx_burst",
-            "linked_raw tx_burst",
-            "linked_function unilith_raw_wait, raw_wait, -1",
+            "linked_raw netdev_count",
+            "linked_raw netdev_open",
+            "linked_raw netdev_listening",
+            "linked_raw netdev_allocate",
+            "linked_raw netdev_free",
+            "linked_raw netdev_rx_burst",
+            "linked_raw netdev_tx_burst",
+            "linked_function unilith_raw_netdev_wait, raw_netdev_wait, -1",
+            "linked_raw blockdev_count",
+            "linked_raw blockdev_open",
+            "linked_raw blockdev_submit",
+            "linked_raw blockdev_poll",
+            "linked_function unilith_raw_blockdev_wait, raw_blockdev_wait, -1",
             SEVERAL = const !api_plat::KERNEL_IN_LAST_2_GIB as u32,
             GS_FRAME = const offset_of!(Cpu, frame),
             RSP = const offset_of!(Frame, rsp),
@@ -80,14 +85,16 @@ unsafe extern "Rust" {
     // Jumps to one of two below or in `raw.rs`, made by whoever links (`host/static/src/image.rs`).
     safe fn unilith_linked_network(config: &mut BootConfig, devices: &mut Devices) -> bool;
     safe fn unilith_linked_unix();
-    safe fn unilith_linked_raw(config: &BootConfig, devices: &mut Devices, stack_has_one: bool);
+    safe fn unilith_linked_netdev(config: &BootConfig, devices: &mut Devices, stack_has_one: bool);
+    safe fn unilith_linked_block(devices: &mut Devices);
 }
 
 /// Starts the families of sockets that the program can make, and gives it the devices that it drives itself.
 pub fn start(config: &mut BootConfig, devices: &mut Devices) {
     let stack_has_one = unilith_linked_network(config, devices);
     unilith_linked_unix();
-    unilith_linked_raw(config, devices, stack_has_one);
+    unilith_linked_netdev(config, devices, stack_has_one);
+    unilith_linked_block(devices);
 }
 
 #[cfg(feature = "net-tcpip")]

@@ -4,13 +4,16 @@
 use crate::machine::Devices;
 use abi::Result;
 use abi::errno::{EAGAIN, EINTR};
-use api_plat::{BootConfig, Frame, Ipv4Prefix, Status};
+use alloc::vec::Vec;
+use api_plat::{Access, BootConfig, Frame, Ipv4Prefix, Status};
+use api_sched::WaitQueue;
 use posix::Call;
 use posix::dispatch::{Outcome, RESTART, serve};
+use raw::blockdev;
 use raw::netdev::{self, Given};
 
 #[unsafe(no_mangle)]
-fn unilith_raw_start(config: &BootConfig, devices: &mut Devices, stack_has_one: bool) {
+fn unilith_netdev_start(config: &BootConfig, devices: &mut Devices, stack_has_one: bool) {
     if stack_has_one {
         netdev::add(None);
     }
@@ -27,7 +30,17 @@ fn unilith_raw_start(config: &BootConfig, devices: &mut Devices, stack_has_one: 
 }
 
 #[unsafe(no_mangle)]
-fn unilith_raw_none(_: &BootConfig, _: &mut Devices, _: bool) {}
+fn unilith_netdev_none(_: &BootConfig, _: &mut Devices, _: bool) {}
+
+#[unsafe(no_mangle)]
+fn unilith_block_start(devices: &mut Devices) {
+    while let Some(device) = devices.disk() {
+        blockdev::add(device);
+    }
+}
+
+#[unsafe(no_mangle)]
+fn unilith_block_none(_: &mut Devices) {}
 
 fn given(config: &BootConfig) -> Given {
     let Some(Ipv4Prefix { address, length }) = &config.ip else { return Given::default() };
@@ -40,53 +53,84 @@ fn answer(result: Result<usize>) -> usize {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_count() -> usize {
+extern "C" fn unilith_raw_serve_netdev_count() -> usize {
     netdev::count()
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_open(device: u32, info: u64) -> usize {
+extern "C" fn unilith_raw_serve_netdev_open(device: u32, info: u64) -> usize {
     answer(netdev::open(device as usize, info))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_listening(is_udp: i32, port: u16) -> usize {
+extern "C" fn unilith_raw_serve_netdev_listening(is_udp: i32, port: u16) -> usize {
     api_plat::status(&Status::Listening { udp: is_udp != 0, port });
     0
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_allocate(device: u32, packets: u64, count: u32) -> usize {
+extern "C" fn unilith_raw_serve_netdev_allocate(device: u32, packets: u64, count: u32) -> usize {
     answer(netdev::allocate(device as usize, packets, count as usize))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_free(device: u32, packets: u64, count: u32) -> usize {
+extern "C" fn unilith_raw_serve_netdev_free(device: u32, packets: u64, count: u32) -> usize {
     answer(netdev::free(device as usize, packets, count as usize))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_rx_burst(device: u32, packets: u64, count: u32) -> usize {
+extern "C" fn unilith_raw_serve_netdev_rx_burst(device: u32, packets: u64, count: u32) -> usize {
     answer(netdev::rx_burst(device as usize, packets, count as usize))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_raw_serve_tx_burst(device: u32, packets: u64, count: u32) -> usize {
+extern "C" fn unilith_raw_serve_netdev_tx_burst(device: u32, packets: u64, count: u32) -> usize {
     answer(netdev::tx_burst(device as usize, packets, count as usize))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn unilith_call_raw_wait(frame: &mut Frame) -> Outcome {
-    serve(wait, frame)
+extern "C" fn unilith_call_raw_netdev_wait(frame: &mut Frame) -> Outcome {
+    serve(|call| wait(call, netdev::waiters(), netdev::ready), frame)
 }
 
-fn wait(call: &mut Call<'_>) -> Result<usize> {
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_blockdev_count() -> usize {
+    blockdev::count()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_blockdev_open(device: u32, info: u64) -> usize {
+    answer(blockdev::open(device as usize, info))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_blockdev_submit(device: u32, requests: u64, count: u32) -> usize {
+    answer(blockdev::submit(device as usize, requests, count as usize, hold))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_blockdev_poll(device: u32, completions: u64, count: u32) -> usize {
+    answer(blockdev::poll(device as usize, completions, count as usize))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_call_raw_blockdev_wait(frame: &mut Frame) -> Outcome {
+    serve(|call| wait(call, blockdev::waiters(), blockdev::ready), frame)
+}
+
+/// Pages of the program's memory, for a device.
+fn hold(address: u64, length: usize, is_written: bool) -> Vec<api_mem::Frame> {
+    mem::current().hold(address, length, if is_written { Access::Write } else { Access::Read })
+}
+
+/// Sleeps until a device has something, or its time is over.
+fn wait(call: &mut Call<'_>, waiters: &WaitQueue, ready: fn(usize) -> Result<usize>) -> Result<usize> {
     let (device, timeout_ns) = (call.uint(0) as usize, call.long(1));
     let deadline = match u64::try_from(timeout_ns) {
         Ok(timeout_ns) => api_plat::now_ns().saturating_add(timeout_ns),
         Err(_) => posix::wait::FOREVER,
     };
-    match posix::wait::on_queue(netdev::waiters(), abi::Events::IN, deadline, || netdev::ready(device)) {
+    match posix::wait::on_queue(waiters, abi::Events::IN, deadline, || ready(device)) {
         Err(EAGAIN) => Ok(0),
         Err(RESTART) => Err(EINTR),
         done => done,

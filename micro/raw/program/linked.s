@@ -1,25 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# The functions of unilith/netdev.h in a program that is linked with the kernel: the return address goes to RCX, where the
+# The functions of unilith/*.h in a program that is linked with the kernel: the return address goes to RCX, where the
 # kernel's entries expect it (micro/kernel/src/linked.s), for they write nothing to the program's stack. No function has more than
 # three arguments, so RCX is free.
 .macro raw name
-.section .text.unilith_netdev_\name,"ax",@progbits
+.section .text.unilith_\name,"ax",@progbits
 .balign 16
-.globl unilith_netdev_\name
-.type unilith_netdev_\name, @function
-unilith_netdev_\name:
+.globl unilith_\name
+.type unilith_\name, @function
+unilith_\name:
     pop %rcx
     movabs $unilith_raw_\name, %rax
     jmp *%rax
-.size unilith_netdev_\name, . - unilith_netdev_\name
+.size unilith_\name, . - unilith_\name
 .endm
 
-raw count
-raw open
-raw listening
-raw allocate
-raw free
-raw rx_burst
-raw tx_burst
-raw wait
+raw netdev_count
+raw netdev_open
+raw netdev_listening
+raw netdev_allocate
+raw netdev_free
+raw netdev_rx_burst
+raw netdev_tx_burst
+raw netdev_wait
+
+raw blockdev_count
+raw blockdev_open
+raw blockdev_submit
+raw blockdev_poll
+raw blockdev_wait
 .section .note.GNU-stack,"",@progbits

@@ -381,6 +381,7 @@ fn spec(
         // The engine gives the stream.
         null_input: false,
         volumes,
+        drives: Vec::new(),
         tmpfs: Vec::new(),
         // Its root is a volume, which says so itself.
         read_only: false,

@@ -79,6 +79,9 @@ pub const EXIT_PORT: u16 = 0xf4;
 /// Most memory of a machine, in bytes: as far as the kernel sees physical memory.
 pub const MAX_MEMORY: u64 = 512 << 30;
 
+/// Most block devices of a machine.
+pub const MAX_DRIVES: usize = 4;
+
 /// One IPv4 address with its prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Prefix {

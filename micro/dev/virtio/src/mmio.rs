@@ -55,8 +55,9 @@ fn write(base: u64, register: usize, value: u32) {
     unsafe { physical_to_virtual::<u32>(base + register as u64).write_volatile(value) }
 }
 
-/// The devices in those windows that have one, in the order of the windows. Windows that `are_guessed` are filled from the
-/// last one on, as QEMU does it, so the first empty one ends the search: a window costs an exit to the monitor.
+/// The devices in those windows that have one, in the order in which the monitor was told of them: that of the windows. Windows
+/// that `are_guessed` are filled from the last one on, as QEMU does it, so theirs is the other way round, and the first empty
+/// one ends the search: a window costs an exit to the monitor.
 pub(crate) fn discover(windows: &[VirtioWindow], are_guessed: bool) -> Vec<Device> {
     let mut found = Vec::new();
     for window in windows.iter().rev() {
@@ -80,7 +81,9 @@ pub(crate) fn discover(windows: &[VirtioWindow], are_guessed: bool) -> Vec<Devic
         let transport = Mmio { base, line: window.line, legacy };
         found.push(Device::new(kind as u16, Transport::Mmio(transport)));
     }
-    found.reverse();
+    if !are_guessed {
+        found.reverse();
+    }
     found
 }
 

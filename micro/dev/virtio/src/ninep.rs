@@ -3,7 +3,7 @@
 //! client's business.
 
 use crate::{Area, Device, Queue, feature};
-use abi::{PAGE_SIZE, Result, errno::EINVAL, errno::EIO};
+use abi::{Result, errno::EINVAL, errno::EIO};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,22 +20,6 @@ const TAG_MOST: u16 = 255;
 
 /// Most pages that are part of a message: with request and reply they fit the queue, and something else beside them.
 pub const MOST_PAGES: usize = QUEUE_SIZE as usize - 8;
-
-/// What the device is told of them: pages that lie one behind the other are one area.
-fn areas(pages: &Gather) -> Vec<Area> {
-    let mut areas: Vec<Area> = Vec::new();
-    let (mut offset, mut left) = (pages.offset, pages.length);
-    for frame in &pages.frames {
-        let length = (PAGE_SIZE - offset).min(left) as u32;
-        let physical = frame.physical() + offset as u64;
-        match areas.last_mut() {
-            Some(last) if last.physical + u64::from(last.length) == physical => last.length += length,
-            _ => areas.push(Area { physical, length }),
-        }
-        (offset, left) = (0, left - length as usize);
-    }
-    areas
-}
 
 /// A request on its way.
 struct Pending {
@@ -124,7 +108,7 @@ impl Channel {
         let mut from = Vec::from([Area::of(&request)]);
         let mut to = Vec::from([Area::of_mut(&mut reply)]);
         let with_pages = if pages.is_written { &mut to } else { &mut from };
-        with_pages.extend(areas(&pages));
+        Area::of_pages(&pages, with_pages);
         let mut pending = Some(Pending { request, reply, _pages: pages, done: None, waiter: waiter.clone() });
         let token = loop {
             let mut state = self.state.lock();

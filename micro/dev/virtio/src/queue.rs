@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The split virtqueue (virtio 1.2, 2.7).
 
-use abi::{Result, errno::ENOMEM};
+use abi::{PAGE_SIZE, Result, errno::ENOMEM};
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use alloc::vec::Vec;
+use api_mem::Gather;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use plat_pc::physical;
@@ -42,6 +43,21 @@ impl Area {
     /// Bytes of the kernel heap that the device writes.
     pub fn of_mut(bytes: &mut [u8]) -> Area {
         Area { physical: physical(bytes.as_mut_ptr()), length: bytes.len() as u32 }
+    }
+
+    /// Adds pages to a list of areas: pages that lie one behind the other are one area.
+    pub fn of_pages(pages: &Gather, areas: &mut Vec<Area>) {
+        let first = areas.len();
+        let (mut offset, mut left) = (pages.offset, pages.length);
+        for frame in &pages.frames {
+            let length = (PAGE_SIZE - offset).min(left) as u32;
+            let physical = frame.physical() + offset as u64;
+            match areas[first..].last_mut() {
+                Some(last) if last.physical + u64::from(last.length) == physical => last.length += length,
+                _ => areas.push(Area { physical, length }),
+            }
+            (offset, left) = (0, left - length as usize);
+        }
     }
 }
 

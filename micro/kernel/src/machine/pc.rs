@@ -5,6 +5,8 @@ use alloc::string::String;
 #[cfg(any(feature = "volumes", feature = "net-tcpip", feature = "overlay", feature = "linked"))]
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+#[cfg(feature = "linked")]
+use api_blockdev::BlockDevice;
 #[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
 #[cfg(feature = "volumes")]
@@ -93,6 +95,18 @@ impl Devices {
             Err(e) => {
                 log::error!("the network device does not start: {e:?}");
                 None
+            }
+        }
+    }
+
+    /// The first block device that nobody has taken.
+    #[cfg(feature = "linked")]
+    pub fn disk(&mut self) -> Option<Arc<dyn BlockDevice>> {
+        loop {
+            let index = self.0.iter().position(|d| d.kind() == Kind::BLOCK)?;
+            match virtio::block::start(self.0.remove(index)) {
+                Ok(device) => return Some(device),
+                Err(e) => log::error!("a block device does not start: {e:?}"),
             }
         }
     }

@@ -4,6 +4,8 @@
 use alloc::string::String;
 #[cfg(any(feature = "net-tcpip", feature = "overlay", feature = "linked"))]
 use alloc::sync::Arc;
+#[cfg(feature = "linked")]
+use api_blockdev::BlockDevice;
 #[cfg(any(feature = "net-tcpip", feature = "linked"))]
 use api_netdev::NetDevice;
 use plat_process::Arguments;
@@ -11,8 +13,8 @@ pub use plat_process::{panic, system_call_entry};
 #[cfg(feature = "overlay")]
 use {alloc::vec::Vec, api_sched::WaitQueue, hostdev::line::Line, overlay_line::Transport};
 
-/// What the tender gave.
-pub struct Devices(Option<Arguments<'static>>);
+/// What the tender gave, and how many of its disks somebody has taken.
+pub struct Devices(Option<Arguments<'static>>, #[cfg(feature = "linked")] usize);
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32)) {
@@ -34,7 +36,11 @@ pub fn devices() -> Devices {
             Err(e) => log::error!("volume {tag}: the descriptor cannot be used: {e:?}"),
         }
     }
-    Devices(arguments)
+    Devices(
+        arguments,
+        #[cfg(feature = "linked")]
+        0,
+    )
 }
 
 impl Devices {
@@ -46,6 +52,19 @@ impl Devices {
             Err(e) => {
                 log::error!("the network device does not start: {e:?}");
                 None
+            }
+        }
+    }
+
+    /// The first block device that nobody has taken.
+    #[cfg(feature = "linked")]
+    pub fn disk(&mut self) -> Option<Arc<dyn BlockDevice>> {
+        loop {
+            let disk = (*self.0?.disks.get(self.1)?)?;
+            self.1 += 1;
+            match hostdev::block::start(disk) {
+                Ok(device) => return Some(device),
+                Err(e) => log::error!("a disk's descriptor cannot be used: {e:?}"),
             }
         }
     }

@@ -22,8 +22,17 @@ pub struct Network {
     pub mtu: usize,
 }
 
+/// A block device: a regular file of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    pub fd: i32,
+    pub read_only: bool,
+}
+
 /// Most volumes.
 pub const VOLUMES: usize = 16;
+/// Most block devices.
+pub const DISKS: usize = api_boot::MAX_DRIVES;
 
 /// What the tender gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +50,8 @@ pub struct Arguments<'a> {
     pub line: Option<i32>,
     /// Mount tag and socket of each volume; `None` behind the last.
     pub volumes: [Option<(&'a str, i32)>; VOLUMES],
+    /// `None` behind the last.
+    pub disks: [Option<Disk>; DISKS],
 }
 
 /// Least memory: the kernel alone wants 2 MiB.
@@ -60,8 +71,9 @@ impl<'a> Arguments<'a> {
             network: None,
             line: None,
             volumes: [None; VOLUMES],
+            disks: [None; DISKS],
         };
-        let mut count = 0;
+        let (mut count, mut disks) = (0, 0);
         for word in words {
             let bad = |expected| (word, expected);
             let (key, value) = word.split_once('=').ok_or(bad("KEY=VALUE"))?;
@@ -98,7 +110,21 @@ impl<'a> Arguments<'a> {
                     *slot = Some(volume.ok_or(bad("TAG:FD"))?);
                     count += 1;
                 }
-                _ => return Err(bad("memory, root, boot, cpus, status, tap, packet, stream, line or 9p")),
+                "disk" => {
+                    let (text, read_only) = match value.strip_suffix(",ro") {
+                        Some(text) => (text, true),
+                        None => (value, false),
+                    };
+                    let fd = descriptor(text).ok_or(bad("FD[,ro]"))?;
+                    let slot = out.disks.get_mut(disks).ok_or(bad("4 disks at most"))?;
+                    *slot = Some(Disk { fd, read_only });
+                    disks += 1;
+                }
+                _ => {
+                    return Err(bad(
+                        "memory, root, boot, cpus, status, tap, packet, stream, line, 9p or disk",
+                    ));
+                }
             }
         }
         match out {
@@ -141,12 +167,15 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let line = "memory=268435456 root=3 boot=10 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9 cpus=2";
+        let line = "memory=268435456 root=3 boot=10 status=4 tap=5,02:00:00:00:00:0a,9000 9p=v0:7 9p=v1:8 line=9 cpus=2 \
+            disk=11 disk=12,ro";
         let a = parse(line).unwrap();
         assert_eq!((a.memory, a.root, a.status, a.line), (256 << 20, 3, Some(4), Some(9)));
         assert_eq!((a.boot, a.cpus, parse("memory=8388608 root=3 boot=4").unwrap().cpus), (10, 2, 1));
         let network = Network { link: Link::Tap, fd: 5, mac: Some([2, 0, 0, 0, 0, 10]), mtu: 9000 };
         assert_eq!(a.network, Some(network));
+        let disk = |fd, read_only| Some(Disk { fd, read_only });
+        assert_eq!(a.disks, [disk(11, false), disk(12, true), None, None]);
         assert_eq!(a.volumes[..3], [Some(("v0", 7)), Some(("v1", 8)), None]);
         assert_eq!(
             parse("memory=8388608 root=3 boot=4 packet=6").unwrap().network.unwrap().link,
@@ -171,6 +200,8 @@ mod tests {
             "tap=1,02",
             "tap=1,,70000",
             "9p=v0",
+            "disk=,ro",
+            "disk=3,rw",
             "what=1",
             "x",
         ] {
@@ -181,5 +212,6 @@ mod tests {
         assert_eq!(parse("memory=8388608 boot=4").unwrap_err().0, "root");
         assert_eq!(parse("memory=8388608 root=3").unwrap_err().0, "boot");
         assert!(parse("memory=8388608 root=3 boot=4 tap=1 stream=2").is_err());
+        assert!(parse("memory=8388608 root=3 boot=4 disk=5 disk=6 disk=7 disk=8 disk=9").is_err());
     }
 }

@@ -26,6 +26,7 @@ pub const CALLS: &[(u32, &str, &str)] = &[
         "madvise",
         "the kernel's view of the archive goes back to the host (MADV_DONTNEED); memory comes in large pages (MADV_COLLAPSE)",
     ),
+    (75, "fdatasync", "machines with a disk: what was written to it is on the host's storage"),
     (158, "arch_prctl", "FS base, only where the host has no FSGSBASE"),
     (
         202,
@@ -42,5 +43,7 @@ pub const CALLS: &[(u32, &str, &str)] = &[
         "one signal, to tell another processor of work, or the host process that runs of a request to stop",
     ),
     (271, "ppoll", "the wait for descriptors and deadlines"),
+    (295, "preadv", "machines with a disk: sectors of its file"),
+    (296, "pwritev", "the same"),
     (324, "membarrier", "several processors: the program's own membarrier(2)"),
 ];

@@ -3,8 +3,9 @@
 
 use crate::arguments::Arguments;
 use crate::filter::{Filter, Instruction, Machine, filter};
-use crate::{domain, host, host_processes, memory, processors, template};
+use crate::{boot, domain, host, host_processes, memory, processors, template};
 use abi::errno::EACCES;
+use core::ops::Range;
 use plat_x86::{asm, features};
 
 const PR_SET_NO_NEW_PRIVS: u64 = 38;
@@ -74,7 +75,14 @@ pub fn allowed() -> Filter {
         by_call: !fsgsbase,
         several: processors::several().then(|| host_processes::thread(0, 0)),
         in_turns: template::is_there(),
+        disks: disks(),
     })
+}
+
+/// From the first of the disks' descriptors to behind the last.
+fn disks() -> Range<i32> {
+    let fds = || boot::arguments().into_iter().flat_map(|a| a.disks).flatten().map(|disk| disk.fd);
+    fds().min().unwrap_or(0)..fds().max().map_or(0, |last| last + 1)
 }
 
 /// Sends system calls of the program by this thread of the host to the kernel.
@@ -92,8 +100,8 @@ pub fn dispatch() -> abi::Result<()> {
     unsafe { host::call(host::PRCTL, dispatch) }.map(|_| ())
 }
 
-/// Standard streams, memory, archive, status, network, line, volumes, the template's socket.
-const KEPT: usize = 10 + crate::arguments::VOLUMES;
+/// Standard streams, memory, archive, status, network, line, volumes, disks, the template's socket.
+const KEPT: usize = 10 + crate::arguments::VOLUMES + crate::arguments::DISKS;
 
 /// Closes every descriptor that is none of the machine's or of `more`.
 pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
@@ -101,7 +109,8 @@ pub fn close_others(arguments: &Arguments<'_>, more: &[i32]) {
     let volumes = arguments.volumes.iter().flatten().map(|(_, fd)| *fd);
     let others = [0, 1, 2].into_iter().chain(arguments.status).chain(memory::descriptors());
     let others = others.chain(more.iter().copied().filter(|fd| *fd >= 0));
-    let all = others.chain(arguments.network.map(|n| n.fd)).chain(arguments.line).chain(volumes);
+    let disks = arguments.disks.iter().flatten().map(|disk| disk.fd);
+    let all = others.chain(arguments.network.map(|n| n.fd)).chain(arguments.line).chain(volumes).chain(disks);
     kept.iter_mut().zip(all).for_each(|(slot, fd)| *slot = fd);
     kept.sort_unstable();
     let mut next = 0u64;

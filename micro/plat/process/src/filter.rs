@@ -252,6 +252,8 @@ pub struct Machine {
     pub several: Option<u32>,
     /// It has several host processes.
     pub in_turns: bool,
+    /// Descriptors of its disks, the others between them; empty: it has none.
+    pub disks: Range<i32>,
 }
 
 pub fn filter(machine: &Machine) -> Filter {
@@ -306,6 +308,13 @@ pub fn filter(machine: &Machine) -> Filter {
     if machine.by_call {
         let codes = [ARCH_SET_FS, ARCH_GET_FS, ARCH_GET_FS];
         f.allow_if(host::ARCH_PRCTL, &[(low(0), Must::BeOneOf(codes))]);
+    }
+    if !machine.disks.is_empty() {
+        let [first, end] = [machine.disks.start, machine.disks.end].map(|fd| fd as u32);
+        let disk = [(low(0), Must::BeAtLeast(first)), (low(0), Must::BeBelow(end))];
+        for number in [host::PREADV, host::PWRITEV, host::FDATASYNC] {
+            f.allow_if(number, &disk);
+        }
     }
     if let Some(process) = machine.several {
         if !machine.in_turns {
@@ -372,17 +381,37 @@ mod tests {
     }
 
     fn machine_of(by_call: bool, several: Option<u32>) -> Filter {
+        machine_with(by_call, several, 0..0)
+    }
+
+    fn machine_with(by_call: bool, several: Option<u32>, disks: Range<i32>) -> Filter {
         let text = TEXT..TEXT + 0x10_0000;
         let closed = TEXT + 0x2000..text.end;
-        let in_turns = false;
-        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several, in_turns })
+        filter(&Machine {
+            files: [3, 4],
+            text,
+            closed,
+            variables: VARIABLES,
+            by_call,
+            several,
+            in_turns: false,
+            disks,
+        })
     }
 
     fn machine_of_several_host_processes(several: Option<u32>) -> Filter {
         let text = TEXT..TEXT + 0x10_0000;
         let closed = text.clone();
-        let (by_call, in_turns) = (false, true);
-        filter(&Machine { files: [3, 4], text, closed, variables: VARIABLES, by_call, several, in_turns })
+        filter(&Machine {
+            files: [3, 4],
+            text,
+            closed,
+            variables: VARIABLES,
+            by_call: false,
+            several,
+            in_turns: true,
+            disks: 0..0,
+        })
     }
 
     /// Flags of a mapping that is allowed.
@@ -406,13 +435,31 @@ mod tests {
             [process, 1, kick, 0, 0, 0],
             [BARRIERS[1].into(), 0, 0, 0, 0, 0],
         ];
-        let f = machine_of(true, Some(process as u32));
-        let passes =
-            |n: u32| tries.iter().chain(&codes).chain(&several).any(|a| run(&f, n, X86_64, *a) == ALLOW);
+        let disk = [[DISKS.start as u64, 0, 0, 0, 0, 0]];
+        let f = machine_with(true, Some(process as u32), DISKS);
+        let passes = |n: u32| {
+            tries.iter().chain(&codes).chain(&several).chain(&disk).any(|a| run(&f, n, X86_64, *a) == ALLOW)
+        };
         let passing: std::vec::Vec<u32> = (0..600).filter(|n| passes(*n)).collect();
         let listed: std::vec::Vec<u32> = crate::CALLS.iter().map(|(number, ..)| *number).collect();
         assert_eq!(passing, listed);
         assert_eq!(run(&machine(false), host::READ, 0x4000_0003, [0; 6]), TRAP);
+    }
+
+    /// Descriptors of disks.
+    const DISKS: Range<i32> = 11..13;
+
+    #[test]
+    fn sectors_are_those_of_the_machines_disks() {
+        let (none, some) = (machine(false), machine_with(false, None, DISKS));
+        for number in [host::PREADV, host::PWRITEV, host::FDATASYNC] {
+            for fd in [0, 3, 10, 11, 12, 13, u64::from(u32::MAX)] {
+                let arguments = [fd, 0, 0, 0, 0, 0];
+                assert_eq!(run(&none, number, X86_64, arguments), TRAP);
+                let is_disk = [11, 12].contains(&fd);
+                assert_eq!(run(&some, number, X86_64, arguments) == ALLOW, is_disk, "{number} {fd}");
+            }
+        }
     }
 
     #[test]

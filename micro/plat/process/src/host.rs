@@ -20,6 +20,7 @@ pub const MADVISE: u32 = 28;
 pub const SOCKETPAIR: u32 = 53;
 pub const CLONE: u32 = 56;
 pub const FCNTL: u32 = 72;
+pub const FDATASYNC: u32 = 75;
 pub const FTRUNCATE: u32 = 77;
 pub const SIGALTSTACK: u32 = 131;
 pub const PRCTL: u32 = 157;
@@ -31,6 +32,8 @@ pub const CLOCK_GETTIME: u32 = 228;
 pub const EXIT_GROUP: u32 = 231;
 pub const TGKILL: u32 = 234;
 pub const PPOLL: u32 = 271;
+pub const PREADV: u32 = 295;
+pub const PWRITEV: u32 = 296;
 pub const SECCOMP: u32 = 317;
 pub const GETRANDOM: u32 = 318;
 pub const MEMFD_CREATE: u32 = 319;
@@ -150,6 +153,41 @@ pub unsafe fn writev(fd: i32, parts: &[IoVec]) -> Result<usize> {
 pub unsafe fn readv(fd: i32, parts: &[IoVec]) -> Result<usize> {
     // SAFETY: by the caller's word.
     unsafe { call(READV, [fd as u64, parts.as_ptr() as u64, parts.len() as u64, 0, 0, 0]) }
+}
+
+/// Reads several parts from a place of a file.
+///
+/// # Safety
+///
+/// Each part is memory that the kernel does not use meanwhile.
+pub unsafe fn preadv(fd: i32, parts: &[IoVec], offset: u64) -> Result<usize> {
+    // SAFETY: by the caller's word. The offset's upper half has an argument of its own, which 64-bit hosts ignore.
+    unsafe { call(PREADV, [fd as u64, parts.as_ptr() as u64, parts.len() as u64, offset, 0, 0]) }
+}
+
+/// Writes several parts to a place of a file.
+///
+/// # Safety
+///
+/// Each part is readable memory.
+pub unsafe fn pwritev(fd: i32, parts: &[IoVec], offset: u64) -> Result<usize> {
+    // SAFETY: as in `preadv`.
+    unsafe { call(PWRITEV, [fd as u64, parts.as_ptr() as u64, parts.len() as u64, offset, 0, 0]) }
+}
+
+/// What was written to a file is on stable storage when it returns.
+pub fn fdatasync(fd: i32) -> Result<()> {
+    // SAFETY: touches no memory.
+    unsafe { call(FDATASYNC, [fd as u64, 0, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Bytes of a file, before the filter is there.
+pub fn size(fd: i32) -> Result<u64> {
+    // `struct stat`: st_size is the seventh word.
+    let mut stat = [0u64; 18];
+    // SAFETY: the host writes 144 bytes.
+    unsafe { call(FSTAT, [fd as u64, stat.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
+    Ok(stat[6])
 }
 
 /// Maps at a fixed place.

@@ -55,7 +55,7 @@ mod stack;
 #[cfg(not(test))]
 mod template;
 
-pub use arguments::{Arguments, Link, Network};
+pub use arguments::{Arguments, Disk, Link, Network};
 #[cfg(not(test))]
 pub use boot::arguments;
 pub use calls::CALLS;
