@@ -17,6 +17,8 @@ mod statistics;
 mod boot;
 #[path = "../exits/exits.rs"]
 mod exits;
+#[path = "../raw/files.rs"]
+mod files;
 #[path = "../memory/memory.rs"]
 mod memory;
 #[path = "../native/native.rs"]
@@ -83,6 +85,7 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
         "a UDP store by sockets, in batches and on the bare network device: what an answer takes",
         raw::run,
     ),
+    ("shfs", "what an open of a file takes by the VFS and through SHFS", files::run),
     ("redis", "requests a second over tap, pipelined and not", redis::run),
     ("nginx", "requests a second for a small page over tap", nginx::run),
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),

@@ -85,7 +85,7 @@ pub fn kernel(
     let linked = linked.map_err(|e| Fault::new(format!("{path}: {e}")))?;
     if !flags.drive.is_empty() && !linked.drives_disks {
         return Err(Fault::new(format!(
-            "--drive {}: {path} does not call unilith_blockdev_open, so nobody would use the disk; leave it out",
+            "--drive {}: {path} calls neither unilith_blockdev_open nor unilith_shfs_mount, so nobody would use the disk; leave it out",
             flags.drive.join(" --drive ")
         )));
     }

@@ -151,6 +151,8 @@ enum Verb {
     Bench(verbs::bench::Args),
     /// A C compiler whose programs run on Linux and can be linked with the micro kernel (run --static): use it as a build's CC
     Cc(verbs::cc::Args),
+    /// Make and check images of the hash file system that linked programs open files of (unilith/shfs.h)
+    Shfs(verbs::shfs::Args),
     /// Show what a program's image is made of: bytes by micro-library and by function
     #[command(disable_help_flag = true)]
     Size(verbs::size::Args),
@@ -244,6 +246,7 @@ fn act(verb: Verb) -> fault::Result<u8> {
         Verb::Test(args) => verbs::test::act(&args),
         Verb::Bench(args) => verbs::bench::act(&args),
         Verb::Cc(args) => verbs::cc::act(&args),
+        Verb::Shfs(args) => verbs::shfs::act(&args),
         Verb::Size(args) => verbs::size::act(&store, &args),
         Verb::Graph(args) => verbs::graph::act(&store, &args),
         Verb::Menu(args) => verbs::menu::act(&args),

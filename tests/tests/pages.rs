@@ -79,6 +79,8 @@ fn the_page_about_raw_devices_works_as_printed() {
     let said = follow("how-to/raw.md");
     assert!(said.contains("hello, wire\n") && said.contains("v one\n"), "{said}");
     assert!(said.contains("virtio") && said.contains("in all"), "{said}");
+    assert!(said.contains("read and compared: 4096 blocks of 4096 bytes, random"), "{said}");
+    assert!(said.contains("200 of 200 files compared\n") && said.contains("SHFS of no file: "), "{said}");
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn what_cannot_be_a_disk_is_refused_before_anything_starts() {
     let other = compile(&unilith, "examples/raw/echo.c", &[]);
     finish(&mut linked(&unilith, &["--drive", &good, &other]), BUILD_KERNEL)
         .code(125)
-        .complains("does not call unilith_blockdev_open");
+        .complains("calls neither unilith_blockdev_open nor unilith_shfs_mount");
 
     // A disk that is written to is one machine's.
     let holder = compile(&unilith, "tests/programs/blockdev.c", &[]);
@@ -309,6 +309,113 @@ fn what_cannot_be_a_disk_is_refused_before_anything_starts() {
     refused(&format!("{good}:ro"), "another machine has it");
     drop(held);
     finish(&mut linked(&unilith, &["--drive", &good, &program]), BUILD_KERNEL).ok();
+}
+
+/// A directory with files of sizes around blocks and sectors, some below others, and two with the same bytes.
+fn tree(unilith: &Unilith, name: &str, count: usize) -> String {
+    let folder = unilith.path(name);
+    std::fs::create_dir(&folder).expect("the scratch directory can be written");
+    let sizes = [0, 1, 511, 512, 513, 4095, 4096, 4097, 70_000, 300_001];
+    for n in 0..count {
+        let bytes: Vec<u8> =
+            (0..sizes[n % sizes.len()]).map(|at| (at * 7 + n / 20 + at / 251) as u8).collect();
+        std::fs::write(folder.join(format!("file-{n}")), bytes)
+            .expect("the scratch directory can be written");
+    }
+    folder.display().to_string()
+}
+
+#[test]
+fn files_of_an_image_are_those_of_its_directory() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "examples/raw/files.c", &[]);
+    let folder = tree(&unilith, "tree", 60);
+    let image = unilith.path("files.shfs").display().to_string();
+    unilith.run(&["shfs", "make", &image, &folder]).ok().says("60 files");
+    unilith.run(&["shfs", "check", &image]).ok().says("60 files");
+    let listed = unilith.run(&["shfs", "ls", &image]).ok();
+    let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  file-0";
+    assert!(listed.out.lines().count() == 60 && listed.out.contains(empty), "{listed}");
+    // The same directory makes the same image.
+    let again = unilith.path("again.shfs").display().to_string();
+    unilith.run(&["shfs", "make", &again, &folder]).ok();
+    assert!(std::fs::read(&image).expect("an image") == std::fs::read(&again).expect("an image"));
+    let volume = format!("{folder}:/files:ro");
+    let run = |image: &str| {
+        let drive = format!("{image}:ro");
+        let words = ["--drive", &drive, "-v", &volume, &program, "--", "/files"];
+        finish(&mut linked(&unilith, &words), BUILD_KERNEL)
+    };
+    let ran = run(&image).ok();
+    assert!(ran.out.contains("60 of 60 files compared") && ran.out.contains("SHFS of no file: "), "{ran}");
+
+    // Damaged, cut off, and none at all.
+    let bytes = std::fs::read(&image).expect("an image");
+    let with = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = bytes.clone();
+        change(&mut bytes);
+        std::fs::write(unilith.path(name), bytes).expect("the scratch directory can be written");
+        unilith.path(name).display().to_string()
+    };
+    for (name, change, why) in [
+        ("superblock", &(|b: &mut Vec<u8>| b[24] ^= 1) as &dyn Fn(&mut Vec<u8>), "its superblock is damaged"),
+        ("table", &|b| b[5000] ^= 1, "its table has another checksum"),
+        ("short", &|b| b.truncate(b.len() - 4096), "shorter than its superblock says"),
+        ("zeros", &|b| b.fill(0), "it is no SHFS image"),
+    ] {
+        let damaged = with(name, change);
+        unilith.run(&["shfs", "ls", &damaged]).code(1).complains(why);
+        let ran = run(&damaged).code(1);
+        assert!(ran.err.contains("mount: disk 0 has no sound image"), "{ran}");
+        assert!(format!("{}{}", ran.out, ran.err).contains(why), "{ran}");
+    }
+    // Contents are the check's business, and a comparison's.
+    let changed = with("contents", &|b| {
+        let last = b.len() - 8192;
+        b[last] ^= 1;
+    });
+    unilith.run(&["shfs", "ls", &changed]).ok();
+    unilith.run(&["shfs", "check", &changed]).code(1).complains("has other bytes than its digest says");
+    run(&changed).code(1).complains("SHFS: other bytes in");
+}
+
+#[test]
+fn bytes_of_an_image_are_read_from_any_offset_by_several_threads() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, "tests/programs/shfs.c", &[]);
+    let folder = unilith.path("folder");
+    std::fs::create_dir_all(folder.join("css")).expect("the scratch directory can be written");
+    let bytes: Vec<u8> = (0..10_000).map(|n| (n % 251) as u8).collect();
+    std::fs::write(folder.join("css/site.css"), bytes).expect("the scratch directory can be written");
+    std::fs::write(folder.join("empty"), "").expect("the scratch directory can be written");
+    unilith.run(&["shfs", "make", "image", "folder"]).ok();
+    finish(&mut linked(&unilith, &["--drive", "image:ro", &program]), BUILD_KERNEL).ok().says("all of it\n");
+    if tested_machine() == "process" {
+        let words = ["--cpus", "2", "--drive", "image:ro", &program];
+        finish(&mut linked(&unilith, &words), BUILD_KERNEL).ok().says("all of it\n");
+    }
+}
+
+#[test]
+fn directories_that_make_no_image_are_refused_with_the_reason() {
+    let unilith = Unilith::new();
+    let folder = unilith.path("folder");
+    std::fs::create_dir_all(folder.join("css")).expect("the scratch directory can be written");
+    std::fs::write(folder.join("css/site.css"), "x").expect("the scratch directory can be written");
+    unilith.run(&["shfs", "make", "a.shfs", "folder"]).ok();
+    unilith.run(&["shfs", "ls", "a.shfs"]).ok().says("  css/site.css\n");
+    std::fs::write(folder.join("n".repeat(199)), "x").expect("the scratch directory can be written");
+    unilith.run(&["shfs", "make", "b.shfs", "folder"]).code(1).complains("a name has 1 to 198 bytes");
+    std::os::unix::fs::symlink("nowhere", folder.join("broken")).expect("a link");
+    unilith.run(&["shfs", "make", "b.shfs", "folder"]).code(1).complains("an image has files alone");
+    unilith.run(&["shfs", "make", "b.shfs", "missing"]).code(1).complains("cannot read missing");
+    assert!(!unilith.path("b.shfs").exists());
 }
 
 #[test]

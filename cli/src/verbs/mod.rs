@@ -38,6 +38,7 @@ pub mod rename;
 pub mod rm;
 pub mod rmi;
 pub mod run;
+pub mod shfs;
 pub mod size;
 pub mod start;
 pub mod stats;

@@ -130,7 +130,8 @@ impl Workshop {
             })?;
         }
         let text = String::from_utf8_lossy(&read(&notes)?).into_owned();
-        let drives_disks = exported(&read(&symbols)?)?.contains(BLOCKDEV);
+        let linked = exported(&read(&symbols)?)?;
+        let drives_disks = DISK.iter().any(|call| linked.contains(*call));
         Ok(Linked { boot, symbols, drives_disks, warnings: text.lines().map(str::to_string).collect() })
     }
 }
@@ -142,9 +143,10 @@ const SOCKETPAIR: &str = "unilith_syscall_53";
 /// What the names of all system calls begin with, and one with any number.
 const SYSCALL: &str = "unilith_syscall_";
 const ANY: &str = "unilith_syscall_any";
-/// unilith_netdev_open of `unilith/netdev.h`, and unilith_blockdev_open of `unilith/blockdev.h`.
+/// unilith_netdev_open of `unilith/netdev.h`, and what takes a disk: unilith_blockdev_open of `unilith/blockdev.h`, and
+/// unilith_shfs_mount of `unilith/shfs.h`.
 const NETDEV: &str = "unilith_raw_netdev_open";
-const BLOCKDEV: &str = "unilith_raw_blockdev_open";
+const DISK: [&str; 2] = ["unilith_raw_blockdev_open", "unilith_raw_shfs_mount"];
 
 /// What the kernel starts for the program (`micro/kernel/src/linked.rs`), if it is in this kernel and used.
 fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
@@ -158,7 +160,7 @@ fn starts_of(kernel: &BTreeSet<String>, uses: &dyn Fn(&str) -> bool) -> String {
     one("network", &[SOCKET])
         + &one("unix", &[SOCKET, SOCKETPAIR])
         + &one("netdev", &[NETDEV])
-        + &one("block", &[BLOCKDEV])
+        + &one("block", &DISK)
         + ".section .note.GNU-stack,\"\",@progbits\n"
 }
 

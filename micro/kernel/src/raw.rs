@@ -11,6 +11,7 @@ use posix::Call;
 use posix::dispatch::{Outcome, RESTART, serve};
 use raw::blockdev;
 use raw::netdev::{self, Given};
+use raw::shfs;
 
 #[unsafe(no_mangle)]
 fn unilith_netdev_start(config: &BootConfig, devices: &mut Devices, stack_has_one: bool) {
@@ -116,6 +117,21 @@ extern "C" fn unilith_raw_serve_blockdev_poll(device: u32, completions: u64, cou
 #[unsafe(no_mangle)]
 extern "C" fn unilith_call_raw_blockdev_wait(frame: &mut Frame) -> Outcome {
     serve(|call| wait(call, blockdev::waiters(), blockdev::ready), frame)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_call_raw_shfs_mount(frame: &mut Frame) -> Outcome {
+    serve(|call| shfs::mount(call.uint(0) as usize), frame)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_raw_serve_shfs_open(name: u64, length: usize, file: u64) -> usize {
+    answer(shfs::open(name, length, file))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn unilith_call_raw_shfs_read(frame: &mut Frame) -> Outcome {
+    serve(|call| shfs::read(call.uint(0), call.arg(1), call.arg(2), call.size(3), hold), frame)
 }
 
 /// Pages of the program's memory, for a device.

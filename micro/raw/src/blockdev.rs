@@ -33,6 +33,8 @@ struct Disk {
     user: User,
     /// Requests whose completions the program has not been given.
     in_flight: usize,
+    /// Its interrupts lead here.
+    has_interrupts: bool,
     /// Completions that were taken from the device and could not be written to the program's memory, or were looked for.
     taken: VecDeque<Completion>,
 }
@@ -49,7 +51,13 @@ pub fn waiters() -> &'static WaitQueue {
 
 /// Adds a device, before the program runs.
 pub fn add(device: Arc<dyn BlockDevice>) {
-    DISKS.lock().push(Disk { device, user: User::Nobody, in_flight: 0, taken: VecDeque::new() });
+    DISKS.lock().push(Disk {
+        device,
+        user: User::Nobody,
+        in_flight: 0,
+        has_interrupts: false,
+        taken: VecDeque::new(),
+    });
 }
 
 fn interrupted() {
@@ -64,17 +72,26 @@ pub fn count() -> usize {
 fn take(index: usize, user: User) -> Result<Arc<dyn BlockDevice>> {
     let mut taken = VecDeque::new();
     taken.reserve_exact_fallibly(BURST).map_err(|_| ENOMEM)?;
-    let device = {
+    let (device, has_interrupts) = {
         let mut disks = DISKS.lock();
         let disk = disks.get_mut(index).ok_or(ENODEV)?;
         if disk.user != User::Nobody {
             return Err(EBUSY);
         }
         (disk.user, disk.taken) = (user, taken);
-        disk.device.clone()
+        (disk.device.clone(), core::mem::replace(&mut disk.has_interrupts, true))
     };
-    device.on_interrupt(api_sched::add_poller(interrupted))?;
+    if !has_interrupts {
+        device.on_interrupt(api_sched::add_poller(interrupted))?;
+    }
     Ok(device)
+}
+
+/// Takes a device back that has no requests.
+pub fn give_back(index: usize) {
+    if let Some(disk) = DISKS.lock().get_mut(index) {
+        disk.user = User::Nobody;
+    }
 }
 
 /// Gives a device to a file system of the kernel's.

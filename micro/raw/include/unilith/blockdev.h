@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* Devices --------------------------------------------------------------------------------------------------- */
+/* ---- Devices ---------------------------------------------------------------------------------------------- */
 
 /*
  * What the program is told of a device.
@@ -47,7 +47,7 @@ int unilith_blockdev_count(void);
  */
 int unilith_blockdev_open(unsigned device, struct unilith_blockdev_info *info);
 
-/* Requests -------------------------------------------------------------------------------------------------- */
+/* ---- Requests --------------------------------------------------------------------------------------------- */
 
 /* Operations. A flush completes when all that was completed before it was submitted is on stable storage. */
 #define UNILITH_BLOCK_READ 0
