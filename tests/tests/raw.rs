@@ -218,6 +218,27 @@ fn a_disk_has_what_was_written_to_it_in_any_order() {
 }
 
 #[test]
+fn a_machine_that_was_taken_over_cannot_make_its_disk_longer() {
+    if is_skipped_without_micro(STATIC) || tested_machine() != "process" {
+        return;
+    }
+    const WAITS: &str = "#include <unilith/blockdev.h>\n#include <unistd.h>\n\
+        int main(void) { struct unilith_blockdev_info i; unilith_blockdev_open(0, &i); for (;;) sleep(1000); }\n";
+    let unilith = Unilith::new();
+    let source = unilith.path("wait.c");
+    std::fs::write(&source, WAITS).expect("the scratch directory can be written");
+    let program = compile(&unilith, &source.display().to_string(), &[]);
+    let file = disk(&unilith, "disk.img", 3 << 20);
+    let flags = ["--static", "--network", "none", "--machine", "process", "--drive", &file];
+    let machine = unilith.start(&[&flags[..], &[&program]].concat());
+    let pid = unilith.inspect(&machine.id)["state"]["process"]["pid"].as_u64().expect("it runs");
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    let size = limits.lines().find(|line| line.starts_with("Max file size")).expect("Linux tells it");
+    let words: Vec<&str> = size.split_whitespace().skip(3).collect();
+    assert_eq!(words, ["3145728", "3145728", "bytes"]);
+}
+
+#[test]
 fn requests_that_are_none_are_refused_and_a_full_queue_takes_no_more() {
     if is_skipped_without_micro(STATIC) {
         return;

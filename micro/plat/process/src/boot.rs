@@ -187,12 +187,22 @@ fn make_memory(arguments: &Arguments<'_>) -> Result<Shares, &'static str> {
     let Arguments { memory: bytes, root, .. } = *arguments;
     template::make_private(0).map_err(|_| "the host refuses memory for a stack")?;
     let memory = memory::create(bytes, root)?;
+    limit_disks(arguments).map_err(|_| "the host does not let the sizes of the disks be limited")?;
     let socket = template::start(arguments, memory);
     memory::move_variables(memory, bytes)
         .map_err(|_| "the host refuses to map the kernel's variables: is RLIMIT_AS set?")?;
     memory::note(memory, bytes, root);
     template::note(socket);
     Shares::new(memory, bytes, root)
+}
+
+/// A kernel that was taken over does not fill the host's file system: its disks stay as large as they are, or as the largest of them.
+fn limit_disks(arguments: &Arguments<'_>) -> abi::Result<()> {
+    let mut largest = None;
+    for disk in arguments.disks.iter().flatten() {
+        largest = largest.max(Some(host::size(disk.fd)?));
+    }
+    largest.map_or(Ok(()), host::limit_file_size)
 }
 
 /// Lets GS base lead to the block of processor `index`, whose layout the assembly shares.

@@ -22,6 +22,7 @@ pub const CLONE: u32 = 56;
 pub const FCNTL: u32 = 72;
 pub const FDATASYNC: u32 = 75;
 pub const FTRUNCATE: u32 = 77;
+pub const SETRLIMIT: u32 = 160;
 pub const SIGALTSTACK: u32 = 131;
 pub const PRCTL: u32 = 157;
 pub const ARCH_PRCTL: u32 = 158;
@@ -188,6 +189,15 @@ pub fn size(fd: i32) -> Result<u64> {
     // SAFETY: the host writes 144 bytes.
     unsafe { call(FSTAT, [fd as u64, stat.as_mut_ptr() as u64, 0, 0, 0, 0]) }?;
     Ok(stat[6])
+}
+
+/// No file can be made longer than this by this process or those that it makes, before the filter is there.
+pub fn limit_file_size(bytes: u64) -> Result<()> {
+    const RLIMIT_FSIZE: u64 = 1;
+    // `struct rlimit`: soft and hard.
+    let limit = [bytes; 2];
+    // SAFETY: the host reads our array.
+    unsafe { call(SETRLIMIT, [RLIMIT_FSIZE, limit.as_ptr() as u64, 0, 0, 0, 0]) }.map(|_| ())
 }
 
 /// Maps at a fixed place.
