@@ -488,6 +488,40 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
 }
 
 #[test]
+fn a_container_of_a_pod_ends_at_its_own_limit_of_memory_and_not_those_that_are_within_theirs() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::new();
+    // With 96 MiB.
+    engine.start_sandbox(&pod);
+    // Most of the pod's memory, so that it would be the one to end if the pod had none left.
+    let keep = "(busybox head -c 50000000 /dev/zero; echo full >&2; exec sleep 1000) | tail";
+    engine.start_member("holder", keep, |_| {});
+    eventually("it has its memory", || engine.out("holder").contains("full"));
+    let limit = |config: &mut Value| config["linux"]["resources"] = json!({"memory": {"limit": 16 << 20}});
+    engine.start_member("greedy", "exec tail /dev/zero", limit);
+    assert_eq!(engine.wait("greedy"), 137, "{}", engine.out("greedy"));
+    assert!(engine.out("greedy").contains("memory"), "{}", engine.out("greedy"));
+    // What processes share counts once: here twelve have the same 3 MB.
+    let share = "x=$(busybox head -c 3000000 /dev/zero | busybox tr '\\0' x); n=0; \
+        while [ $n -lt 12 ]; do (sleep 1000) & n=$((n + 1)); done; echo ${#x}; exit 4";
+    engine.start_member("sharing", share, limit);
+    assert_eq!(engine.wait("sharing"), 4, "{}", engine.out("sharing"));
+    assert!(engine.out("sharing").contains("3000000"), "{}", engine.out("sharing"));
+    // A process that is not its first one ends alone.
+    engine.start_member("parent", "tail /dev/zero; echo code $?; exit 6", limit);
+    assert_eq!(engine.wait("parent"), 6, "{}", engine.out("parent"));
+    assert!(engine.out("parent").contains("code 137"), "{}", engine.out("parent"));
+    assert_eq!(engine.status("holder"), "running");
+    engine.run(&["kill", "holder", "KILL"]).ok();
+    assert_eq!(engine.wait("holder"), 137);
+    engine.run(&["kill", "sandbox", "KILL"]).ok();
+    engine.wait("sandbox");
+    let ids = ["holder", "greedy", "sharing", "parent", "sandbox"];
+    ids.iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
+    engine.has_nothing_left();
+}
+
+#[test]
 fn a_container_of_a_pod_ends_with_its_process_and_all_of_them_with_the_machine() {
     let Some(engine) = engine() else { return };
     let pod = Pod::new();
