@@ -488,6 +488,40 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
 }
 
 #[test]
+fn a_container_of_a_pod_ends_at_its_own_limit_of_memory_and_not_those_that_are_within_theirs() {
+    let Some(engine) = engine() else { return };
+    let pod = Pod::new();
+    // With 96 MiB.
+    engine.start_sandbox(&pod);
+    // Most of the pod's memory, so that it would be the one to end if the pod had none left.
+    let keep = "(busybox head -c 50000000 /dev/zero; echo full >&2; exec sleep 1000) | tail";
+    engine.start_member("holder", keep, |_| {});
+    eventually("it has its memory", || engine.out("holder").contains("full"));
+    let limit = |config: &mut Value| config["linux"]["resources"] = json!({"memory": {"limit": 16 << 20}});
+    engine.start_member("greedy", "exec tail /dev/zero", limit);
+    assert_eq!(engine.wait("greedy"), 137, "{}", engine.out("greedy"));
+    assert!(engine.out("greedy").contains("memory"), "{}", engine.out("greedy"));
+    // What processes share counts once: here twelve have the same 3 MB.
+    let share = "x=$(busybox head -c 3000000 /dev/zero | busybox tr '\\0' x); n=0; \
+        while [ $n -lt 12 ]; do (sleep 1000) & n=$((n + 1)); done; echo ${#x}; exit 4";
+    engine.start_member("sharing", share, limit);
+    assert_eq!(engine.wait("sharing"), 4, "{}", engine.out("sharing"));
+    assert!(engine.out("sharing").contains("3000000"), "{}", engine.out("sharing"));
+    // A process that is not its first one ends alone.
+    engine.start_member("parent", "tail /dev/zero; echo code $?; exit 6", limit);
+    assert_eq!(engine.wait("parent"), 6, "{}", engine.out("parent"));
+    assert!(engine.out("parent").contains("code 137"), "{}", engine.out("parent"));
+    assert_eq!(engine.status("holder"), "running");
+    engine.run(&["kill", "holder", "KILL"]).ok();
+    assert_eq!(engine.wait("holder"), 137);
+    engine.run(&["kill", "sandbox", "KILL"]).ok();
+    engine.wait("sandbox");
+    let ids = ["holder", "greedy", "sharing", "parent", "sandbox"];
+    ids.iter().for_each(|id| drop(engine.run(&["delete", id]).ok()));
+    engine.has_nothing_left();
+}
+
+#[test]
 fn a_container_of_a_pod_ends_with_its_process_and_all_of_them_with_the_machine() {
     let Some(engine) = engine() else { return };
     let pod = Pod::new();
@@ -658,48 +692,74 @@ fn a_container_whose_process_is_killed_leaves_nothing_behind() {
 /// How long Podman may take for one command.
 const PODMAN: Duration = Duration::from_secs(60);
 
+/// Podman in a network namespace of its own. What a test that fails leaves goes with it.
+struct Podman {
+    state: PathBuf,
+    namespace: String,
+}
+
+impl Podman {
+    fn new(state: PathBuf) -> Podman {
+        const INSTALL: &str = "command -v podman >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y \
+            --no-install-recommends podman conmon netavark aardvark-dns iptables";
+        finish(Command::new("sh").args(["-c", INSTALL]), BUILD_KERNEL).ok();
+        fs::create_dir(&state).expect("a folder can be made");
+        // Limits that this computer may not raise (Podman's defaults are above them).
+        let limit = "default_ulimits=[\"nofile=1024:1024\",\"nproc=4096:4096\"]";
+        let text = format!("[containers]\n{limit}\n[engine]\nruntime_supports_json=[\"unilith-runc\"]\n");
+        fs::write(state.join("containers.conf"), text).expect("a file can be written");
+        let namespace = format!("unilith-podman-{}", std::process::id());
+        client("ip", &["netns", "add", &namespace]).ok();
+        Podman { state, namespace }
+    }
+
+    /// In its network namespace.
+    fn inside(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg("--");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        let mut command = self.inside();
+        command.args(["podman", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime"]);
+        command.arg(unilith_tests::root().join("unilith-runc"));
+        for (option, name) in [("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
+            command.arg(option).arg(self.state.join(name));
+        }
+        command.args(words).env("CONTAINERS_CONF", self.state.join("containers.conf"));
+        finish(&mut command, PODMAN)
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The first failure is the one to report.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                self.run(&["rm", "-af", "-t", "0"])
+            }));
+        }
+        // Its store stays mounted at itself.
+        let _ = Command::new("umount").arg("-lq").arg(self.state.join("storage/overlay")).status();
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
 #[test]
 #[ignore = "long: installs Podman"]
 fn podman_runs_it_in_place_of_runc() {
     let Some(engine) = engine() else { return };
-    let installed = "command -v podman >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y \
-        --no-install-recommends podman conmon netavark aardvark-dns iptables";
-    finish(Command::new("sh").args(["-c", installed]), BUILD_KERNEL).ok();
     let folder = engine.bundle("image", "", |_| {});
-    let state = engine.unilith.path("podman").display().to_string();
-    let settings = engine.unilith.path("containers.conf");
-    // Limits that this computer may not raise (Podman's defaults are above them).
-    let limit = "default_ulimits=[\"nofile=1024:1024\",\"nproc=4096:4096\"]";
-    fs::write(
-        &settings,
-        format!("[containers]\n{limit}\n[engine]\nruntime_supports_json=[\"unilith-runc\"]\n"),
-    )
-    .unwrap();
-    let namespace = format!("unilith-podman-{}", std::process::id());
-    client("ip", &["netns", "add", &namespace]).ok();
-    let runtime = unilith_tests::root().join("unilith-runc").display().to_string();
-    let podman = |words: &[&str]| {
-        let net = format!("--net=/run/netns/{namespace}");
-        let mut command = Command::new("nsenter");
-        command.args([&net, "--", "podman", "--root", &format!("{state}/storage"), "--runroot"]);
-        command.args([
-            &format!("{state}/run"),
-            "--tmpdir",
-            &format!("{state}/tmp"),
-            "--cgroup-manager",
-            "cgroupfs",
-        ]);
-        command.args(["--events-backend", "file", "--runtime", &runtime]).args(words);
-        command.env("CONTAINERS_CONF", &settings);
-        finish(&mut command, PODMAN)
-    };
+    let engines = Podman::new(engine.unilith.path("podman"));
+    let podman = |words: &[&str]| engines.run(words);
     let archive = engine.unilith.path("image.tar").display().to_string();
     let root = folder.join("rootfs").display().to_string();
     client("tar", &["-C", &root, "-cf", &archive, "."]).ok();
     podman(&["import", &archive, "tools"]).ok();
     podman(&["run", "--rm", "tools", "/bin/sh", "-c", "echo out; exit 7"]).code(7).says("out");
     podman(&["run", "--rm", "tools", "/bin/nothing"]).code(127);
-    podman(&["run", "--rm", "--read-only", "tools", "/bin/touch", "/x"]).code(1).says("Read-only");
+    podman(&["run", "--rm", "--read-only", "tools", "/bin/touch", "/x"]).code(1).complains("Read-only");
     podman(&["run", "--rm", "-t", "tools", "/bin/tty"]).ok().says("/dev/");
     podman(&[
         "run",
@@ -719,10 +779,8 @@ fn podman_runs_it_in_place_of_runc() {
     .ok();
     let at = podman(&["inspect", "-f", "{{.NetworkSettings.IPAddress}}", "web"]).ok().out;
     let url = format!("http://{}/busybox", at.trim());
-    let net = format!("--net=/run/netns/{namespace}");
-    client("nsenter", &[&net, "--", "curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", &url])
-        .ok()
-        .says("200");
+    let curl = ["curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", &url];
+    finish(engines.inside().args(curl), PODMAN).ok().says("200");
     podman(&["exec", "web", "/bin/echo", "inside"]).ok().says("inside");
     podman(&["exec", "web", "/bin/sh", "-c", "exit 4"]).code(4);
     podman(&["stats", "--no-stream", "web"]).ok().says("web");
@@ -733,7 +791,6 @@ fn podman_runs_it_in_place_of_runc() {
     podman(&["start", "web"]).ok();
     podman(&["rm", "-f", "-t", "0", "web"]).ok();
     podman(&["rmi", "-af"]).ok();
-    client("ip", &["netns", "delete", &namespace]).ok();
 }
 
 /// What Docker is made of, unpacked and not installed: its package would start it.

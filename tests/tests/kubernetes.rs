@@ -7,6 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, root};
@@ -38,6 +39,7 @@ fn parts() -> PathBuf {
 struct Cluster<'a> {
     unilith: &'a Unilith,
     folder: PathBuf,
+    _alone: MutexGuard<'static, ()>,
 }
 
 fn script(words: &[&str]) -> Command {
@@ -49,10 +51,15 @@ fn script(words: &[&str]) -> Command {
 
 impl Cluster<'_> {
     fn up(unilith: &Unilith) -> Cluster<'_> {
+        // There is one namespace of the node.
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Engines give a runtime no time to build its kernel.
+        unilith.run(&["run", "--rm", "--machine", "process", "busybox", "true"]).ok();
         let folder = unilith.path("cluster");
         fs::create_dir(&folder).expect("a folder can be made");
         image(unilith, &folder);
-        let cluster = Cluster { unilith, folder };
+        let cluster = Cluster { unilith, folder, _alone: alone };
         finish(&mut script(&["up", &cluster.folder()]), BUILD_KERNEL).ok();
         cluster
     }
@@ -72,6 +79,20 @@ impl Cluster<'_> {
         let path = self.unilith.path("applied.yaml");
         fs::write(&path, text).expect("a file can be written");
         self.shell(&format!("kubectl apply -f {}", path.display())).ok();
+    }
+
+    /// Deletes all pods and ends; nothing is left of either.
+    fn end(self) {
+        self.shell("kubectl delete pods,jobs --all --timeout=100s").ok();
+        eventually("all machines are gone", || machines().is_empty());
+        let groups = "find /sys/fs/cgroup -path '*kubepods*/pod*' -type d";
+        eventually("all groups are gone", || self.shell(groups).out.is_empty());
+        let folder = self.folder();
+        drop(self);
+        let left = client("ip", &["netns", "list"]).ok().out;
+        assert!(!left.contains("unilith-k8s"), "{left}");
+        let mounts = fs::read_to_string("/proc/mounts").expect("it can be read");
+        assert!(!mounts.contains(&folder), "{mounts}");
     }
 
     /// What kubectl says of an object, until it says this.
@@ -172,20 +193,26 @@ spec:
       volumes: [{name: kept, emptyDir: {}}]
 "#;
 
-#[test]
-#[ignore = "long: needs a built Kubernetes"]
-fn pods_of_the_runtime_class_are_machines() {
+/// Whether there is a Kubernetes; says what is missing.
+fn is_there() -> bool {
     let lacking: Vec<&str> = PARTS.into_iter().filter(|part| !parts().join(part).exists()).collect();
-    if !lacking.is_empty() || !rustix::process::geteuid().is_root() {
+    let is_there = lacking.is_empty() && rustix::process::geteuid().is_root();
+    if !is_there {
         let at = parts();
         eprintln!(
             "skipped: run as root; {at:?} (K8S_DIR) lacks {lacking:?}: run tests/kubernetes/build once"
         );
+    }
+    is_there
+}
+
+#[test]
+#[ignore = "long: needs a built Kubernetes"]
+fn pods_of_the_runtime_class_are_machines() {
+    if !is_there() {
         return;
     }
     let unilith = Unilith::new();
-    // Engines give a runtime no time to build its kernel.
-    unilith.run(&["run", "--rm", "--machine", "process", "busybox", "true"]).ok();
     let cluster = Cluster::up(&unilith);
 
     // The page, as printed.
@@ -235,17 +262,206 @@ fn pods_of_the_runtime_class_are_machines() {
     assert!(fs::read_to_string(&log).unwrap_or_default().contains("ended"), "SIGTERM reaches the program");
 
     cluster.shell(&format!("kubectl {removal}")).ok();
-    cluster.shell("kubectl delete pods,jobs --all --timeout=100s").ok();
-    eventually("all machines are gone", || {
-        unilith_tests::finish(Command::new("ps").arg("ax"), KUBECTL)
-            .out
-            .matches("oci --root /run/containerd")
-            .count()
-            == 0
+    cluster.end();
+}
+
+/// Processes of the host that are containers of the cluster: number and arguments.
+fn machines() -> Vec<String> {
+    let all = finish(Command::new("ps").args(["ax", "-o", "pid,args"]), KUBECTL).ok().out;
+    all.lines().filter(|line| line.contains("oci --root /run/containerd")).map(String::from).collect()
+}
+
+/// Pods of several containers. `RUN` and `IMAGE` stand for what all of them say.
+const SEVERAL: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: full}
+spec:
+  RUN
+  initContainers:
+  - {name: init, IMAGE, command: [sh, -c, "echo prepared >/shared/file"], volumeMounts: [{name: shared, mountPath: /shared}]}
+  - name: native
+    IMAGE
+    restartPolicy: Always
+    command: [sh, -c, "cat /shared/file; exec sleep 1000"]
+    startupProbe: {exec: {command: [test, -e, /shared/file]}, periodSeconds: 1}
+    volumeMounts: [{name: shared, mountPath: /shared}]
+  containers:
+  - name: web
+    IMAGE
+    command: [httpd, -f, -p, "80", -h, /shared]
+    readinessProbe: {httpGet: {port: 80, path: /file}, periodSeconds: 1}
+    volumeMounts: [{name: shared, mountPath: /shared}]
+  - name: sick
+    IMAGE
+    command: [sh, -c, "touch /ok; exec sleep 1000"]
+    livenessProbe: {exec: {command: [test, -e, /ok]}, periodSeconds: 1, failureThreshold: 1}
+  volumes: [{name: shared, emptyDir: {}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: typed}
+spec:
+  RUN
+  shareProcessNamespace: true
+  containers:
+  - {name: shell, IMAGE, command: [sh], stdin: true, tty: true}
+  - {name: echo, IMAGE, command: [cat], stdin: true}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: hungry}
+spec:
+  RUN
+  containers:
+  - {name: free, IMAGE, command: [sh, -c, "(busybox head -c 80000000 /dev/zero; echo full >&2; exec sleep 1000) | tail"]}
+  - {name: hog, IMAGE, command: [sh, -c, "sleep 2; exec tail /dev/zero"], resources: {limits: {memory: 24Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: crashing}
+spec:
+  RUN
+  containers:
+  - {name: good, IMAGE, command: [httpd, -f, -p, "80", -h, /bin]}
+  - {name: bad, IMAGE, command: [sh, -c, "exit 3"]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: stubborn}
+spec:
+  runtimeClassName: unilith
+  terminationGracePeriodSeconds: 3
+  containers:
+  - {name: deaf, IMAGE, command: [sh, -c, "trap 'echo asked' TERM; echo up; while :; do sleep 0.2; done"]}
+  - {name: other, IMAGE, command: [sleep, "1000"]}
+"#;
+
+#[test]
+#[ignore = "long: needs a built Kubernetes"]
+fn containers_of_a_pod_share_its_machine_and_end_and_begin_alone() {
+    if !is_there() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let cluster = Cluster::up(&unilith);
+    cluster.shell("kubectl label nodes --all unilith.dev/runtime=true").ok();
+    cluster.shell("kubectl apply -k deploy/kubernetes").ok();
+    let whole = |text: &str| {
+        text.replace("RUN", "runtimeClassName: unilith\n  terminationGracePeriodSeconds: 1")
+            .replace("IMAGE", "image: \"docker.io/library/busybox:stable\"")
+            .replace(
+                "    image: \"docker.io/library/busybox:stable\"\n",
+                "    image: docker.io/library/busybox:stable\n",
+            )
+    };
+    cluster.apply(&whole(SEVERAL));
+    let of = |pod: &str, list: &str, name: &str, what: &str| {
+        format!("get pod {pod} -o jsonpath='{{.status.{list}[?(@.name==\"{name}\")].{what}}}'")
+    };
+    let restarts = |pod: &str, name: &str| {
+        cluster.shell(&format!("kubectl {}", of(pod, "containerStatuses", name, "restartCount"))).ok().out
+    };
+
+    // Init containers, one of which stays, volumes and probes; commands of kubectl for one container of several.
+    cluster.shell("kubectl wait --for=condition=Ready pod/full pod/typed --timeout=100s").ok();
+    cluster.says("logs full -c native", "prepared");
+    cluster.shell("kubectl exec full -c sick -- wget -q -O - http://127.0.0.1/file").ok().says("prepared");
+    let copy = unilith.path("copied").display().to_string();
+    cluster.shell(&format!("echo there >{copy} && kubectl cp {copy} full:/shared/copied -c native")).ok();
+    cluster
+        .shell(&format!("kubectl cp full:/shared/copied {copy}.back -c web && cat {copy}.back"))
+        .ok()
+        .says("there");
+    let forward = "kubectl port-forward pod/full 18082:80 >/dev/null & \
+        curl -s -m 20 --retry 20 --retry-connrefused http://127.0.0.1:18082/file; code=$?; kill $!; exit $code";
+    cluster.shell(forward).ok().says("prepared");
+    // A probe that fails restarts its container and no other.
+    cluster.shell("kubectl exec full -c sick -- rm /ok").ok();
+    cluster.says(&of("full", "containerStatuses", "sick", "restartCount"), "1");
+    cluster.shell("kubectl wait --for=condition=Ready pod/full --timeout=100s").ok();
+    assert_eq!(restarts("full", "web"), "0");
+
+    // Terminals and pipes that are attached to, and a container that looks into another one's processes.
+    cluster
+        .shell("(sleep 2; echo 'echo from-$((40+2)); tty'; sleep 2) | timeout 10 script -qec 'kubectl attach -it typed -c shell' /dev/null; true")
+        .ok()
+        .says("from-42");
+    cluster
+        .shell("(echo through; sleep 2) | timeout 10 kubectl attach -i typed -c echo; true")
+        .ok()
+        .says("through");
+    cluster.shell("kubectl debug typed --image=docker.io/library/busybox:stable --target=echo --profile=general -c look -- sh -c 'ps; exec sleep 1000'").ok();
+    cluster.says("logs typed -c look", "/bin/cat");
+
+    // Limits of memory: who has one is within it, and who has none has memory all the same.
+    cluster.says(&of("hungry", "containerStatuses", "hog", "lastState.terminated.exitCode"), "137");
+    cluster.says("logs hungry -c free", "full");
+    assert_eq!(restarts("hungry", "free"), "0");
+    // One that always ends leaves the other alone.
+    cluster.says(&of("crashing", "containerStatuses", "bad", "lastState.terminated.exitCode"), "3");
+    let serves = "curl -s -m 20 -o /dev/null -w '%{http_code}' http://$(kubectl get pod crashing -o jsonpath={.status.podIP})/busybox";
+    cluster.shell(serves).ok().says("200");
+    assert_eq!(restarts("crashing", "good"), "0");
+
+    // A container that does not end when it is asked is given its time.
+    cluster.says("logs stubborn -c deaf", "up");
+    let log = unilith.path("deaf.log");
+    let ended = format!(
+        "kubectl logs -f stubborn -c deaf >{} & kubectl delete pod stubborn --timeout=60s; wait",
+        log.display()
+    );
+    cluster.shell(&ended).ok();
+    assert!(fs::read_to_string(&log).unwrap_or_default().contains("asked"), "SIGTERM reaches the program");
+
+    // Neither the engine nor the kubelet is needed for what runs.
+    let web = restarts("full", "web");
+    for name in ["containerd", "kubelet"] {
+        finish(&mut script(&["restart", &cluster.folder(), name]), KUBECTL).ok();
+    }
+    eventually("the kubelet is there again", || {
+        cluster.shell("kubectl exec full -c web -- cat /shared/file").out.contains("prepared")
     });
-    drop(cluster);
-    let left = client("ip", &["netns", "list"]).ok().out;
-    assert!(!left.contains("unilith-k8s"), "{left}");
-    let mounts = fs::read_to_string("/proc/mounts").expect("it can be read");
-    assert!(!mounts.contains(&unilith.path("cluster").display().to_string()), "{mounts}");
+    assert_eq!(restarts("full", "web"), web);
+    // The end of a machine is that of all its containers, which begin again in another one.
+    let id =
+        cluster.shell(&format!("kubectl {}", of("full", "containerStatuses", "web", "containerID"))).ok().out;
+    let id = id.trim().trim_start_matches("containerd://").to_string();
+    let keeper = machines().into_iter().find(|line| line.contains("--pod") && line.trim().ends_with(&id));
+    let keeper = keeper.expect("the container has a process");
+    let sandbox = keeper
+        .split("--pod ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next())
+        .expect("it names its sandbox")
+        .to_string();
+    let sandbox =
+        machines().into_iter().find(|line| !line.contains("--pod") && line.trim().ends_with(&sandbox));
+    let sandbox = sandbox.expect("the sandbox has a process");
+    let number = sandbox.trim().split(' ').next().expect("ps prints numbers").to_string();
+    client("pkill", &["-KILL", "-P", &number]).ok();
+    cluster.says(&of("full", "containerStatuses", "web", "lastState.terminated.exitCode"), "137");
+    cluster.shell("kubectl wait --for=condition=Ready pod/full --timeout=100s").ok();
+    cluster.shell("kubectl exec full -c sick -- wget -q -O - http://127.0.0.1/file").ok().says("prepared");
+
+    // Many at once.
+    let many = |n: usize| {
+        let line = "{name: side, IMAGE, command: [sh, -c, \"until wget -q -O - http://127.0.0.1/busybox >/dev/null; do sleep 0.2; done; \
+            echo reached; exec sleep 1000\"]}";
+        whole(&format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: many{n}, labels: {{group: many}}}}\nspec:\n  RUN\n  containers:\n\
+            \x20 - {{name: web, IMAGE, command: [httpd, -f, -p, \"80\", -h, /bin]}}\n  - {line}\n"
+        ))
+    };
+    cluster.apply(&(0..20).map(many).collect::<String>());
+    cluster.shell("kubectl wait --for=condition=Ready pod -l group=many --timeout=110s").ok();
+    eventually("all of them answer their neighbours", || {
+        cluster
+            .shell("kubectl logs -l group=many -c side --max-log-requests=20")
+            .out
+            .matches("reached")
+            .count()
+            == 20
+    });
+    cluster.end();
 }

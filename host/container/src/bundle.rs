@@ -26,6 +26,8 @@ const NAME: [&str; 2] = ["io.kubernetes.cri.container-name", "io.kubernetes.cont
 const SANDBOX: [&str; 2] = ["io.kubernetes.cri.sandbox-id", "io.kubernetes.cri-o.SandboxID"];
 /// What the containers of a pod may have together, in bytes; 0 where one of them has no limit.
 const SANDBOX_MEMORY: &str = "io.kubernetes.cri.sandbox-memory";
+/// How the name of the control group begins that all pods of a kubelet are in.
+const KUBELETS_GROUPS: &str = "kubepods";
 /// The choice (`dev.unilith.pod`) by which each container of a pod is a machine of its own.
 const SEPARATE: &str = "separate";
 
@@ -289,6 +291,13 @@ impl Container {
     /// Whether it is a sandbox whose machine the containers of its pod join.
     pub fn holds_machine(&self) -> bool {
         self.is_sandbox && self.choice("pod") != Some(SEPARATE)
+    }
+
+    /// Whether it is the sandbox of a pod of the kubelet, which gives the group of a pod a limit of memory when each container has one.
+    /// The annotation is the sum of those that there are.
+    pub fn is_kubelets_sandbox(&self) -> bool {
+        let is_kubelets = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(KUBELETS_GROUPS);
+        self.is_sandbox && self.cgroup.iter().flat_map(|path| path.iter()).any(is_kubelets)
     }
 
     /// Whether it wants to be in its pod's machine.

@@ -54,6 +54,19 @@ impl Hierarchies {
         Hierarchies { mounts }
     }
 
+    /// The limit of memory, in bytes, that the group above has, in which an engine puts all containers of a pod.
+    pub fn memory_of_pod(&self, path: &Path) -> Option<u64> {
+        let above: PathBuf =
+            path.parent()?.components().filter(|c| matches!(c, Component::Normal(_))).collect();
+        // What version 1 says of a group without a limit, in pages of 4 KiB.
+        let unlimited = i64::MAX as u64 / 4096 * 4096;
+        self.mounts.iter().find_map(|(place, _)| {
+            let read = |name| fs::read_to_string(place.join(&above).join(name)).ok();
+            let text = ["memory.limit_in_bytes", "memory.max"].into_iter().find_map(read)?;
+            text.trim().parse().ok().filter(|bytes| (1..unlimited).contains(bytes))
+        })
+    }
+
     /// Makes the groups of a container and puts a process into them. Groups that are there are used.
     pub fn join(&self, path: &Path, pid: u32) -> Result<Vec<PathBuf>> {
         let below: PathBuf = path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
@@ -249,6 +262,26 @@ mod tests {
         limit(&groups, &resources(r#"{"memory": {"limit": 1048576}, "cpu": {"shares": 512}}"#)).unwrap();
         assert_eq!(fs::read_to_string(groups[0].join("memory.limit_in_bytes")).unwrap(), "1048576");
         assert!(!groups[0].join("cpu.shares").exists(), "no file is made that was not there");
+    }
+
+    #[test]
+    fn the_memory_of_a_pod_is_that_of_the_group_above_its_containers() {
+        let host = tempfile::tempdir().unwrap();
+        let pod = host.path().join("kubepods/pod1");
+        fs::create_dir_all(&pod).unwrap();
+        let hierarchies = Hierarchies { mounts: vec![(host.path().into(), vec!["memory".into()])] };
+        let found = || hierarchies.memory_of_pod(Path::new("/kubepods/pod1/sandbox"));
+        assert_eq!(found(), None, "without a limit");
+        for (name, text, limit) in [
+            ("memory.max", "max\n", None),
+            ("memory.max", "1048576\n", Some(1 << 20)),
+            ("memory.limit_in_bytes", "9223372036854771712\n", None),
+            ("memory.limit_in_bytes", "4194304\n", Some(4 << 20)),
+        ] {
+            fs::write(pod.join(name), text).unwrap();
+            assert_eq!(found(), limit, "{name}: {text}");
+        }
+        assert_eq!(hierarchies.memory_of_pod(Path::new("/")), None);
     }
 
     #[test]

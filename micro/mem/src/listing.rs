@@ -316,6 +316,28 @@ impl Space {
         out
     }
 
+    /// Bytes in memory that are the program's own, not a file's; what other address spaces have as well counts in each.
+    pub fn own(&self) -> u64 {
+        self.lock().own_resident * PAGE
+    }
+
+    /// [`Space::own`], with each page divided by the address spaces that have it. Looks at every page.
+    pub fn own_share(&self) -> u64 {
+        let mut inner = self.lock();
+        let zero = inner.zero.physical();
+        let Inner { tree, pager, .. } = &mut *inner;
+        let mut sum = 0;
+        for (start, vma) in tree.iter() {
+            pager.visit(start, vma.end, &mut |_, page| {
+                if page.own && page.physical != zero {
+                    sum += PAGE / sharers(page);
+                }
+                false
+            });
+        }
+        sum
+    }
+
     pub fn usage(&self) -> Usage {
         let inner = self.lock();
         let mut usage = Usage {

@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
 use vfs::{Dentry, Namespace};
 
 /// A container, from before its first process until the last one has ended.
@@ -26,6 +26,10 @@ pub struct Container {
     pub environment: Vec<Vec<u8>>,
     pub working: Arc<Dentry>,
     pub limits: Limits,
+    /// Most memory of their own that its processes may have together, in bytes.
+    memory: Option<u64>,
+    /// Page faults until it is looked how much they have.
+    until_look: AtomicI64,
     /// The number of its first process; 0 before.
     first: AtomicI32,
     is_ending: AtomicBool,
@@ -38,7 +42,15 @@ pub struct Parts {
     pub environment: Vec<Vec<u8>>,
     pub working: Arc<Dentry>,
     pub limits: Limits,
+    pub memory: Option<u64>,
 }
+
+/// Page faults between two looks at the memory of a container that is near its limit.
+const LOOK_EVERY: u64 = 8;
+/// Most pages that one fault brings: a large one's.
+const MAX_PAGES_OF_A_FAULT: u64 = 512;
+/// Where pages are shared all of them must be looked at to know, so that is done once for this part of the limit.
+const PART: u64 = 64;
 
 static ALL: SpinLock<Vec<Arc<Container>>> = SpinLock::new(Vec::new());
 
@@ -82,7 +94,7 @@ pub struct Known(pub Arc<Container>);
 impl Known {
     /// `EEXIST`: there is one of that name.
     pub fn new(name: &[u8], parts: Parts) -> Result<Known> {
-        let Parts { namespace, credentials, environment, working, limits } = parts;
+        let Parts { namespace, credentials, environment, working, limits, memory } = parts;
         let container = Arc::new(Container {
             name: name.to_vec(),
             namespace,
@@ -90,6 +102,8 @@ impl Known {
             environment,
             working,
             limits,
+            memory,
+            until_look: AtomicI64::new(0),
             first: AtomicI32::new(0),
             is_ending: AtomicBool::new(false),
         });
@@ -133,6 +147,24 @@ impl Container {
     /// Some of its processes have not ended.
     pub fn is_populated(self: &Arc<Container>) -> bool {
         self.processes().any(|process| !process.family.is_zombie())
+    }
+
+    /// One of its processes had a page fault: whether they have more memory now than the container may have. Looks now and then only.
+    pub fn is_over_limit(self: &Arc<Container>) -> bool {
+        let Some(limit) = self.memory else { return false };
+        if self.until_look.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let sum =
+            |of: fn(&mem::Space) -> u64| self.processes().filter_map(|p| Some(of(&*p.space()?))).sum::<u64>();
+        let (mut used, mut least) = (sum(mem::Space::own), LOOK_EVERY);
+        if used > limit {
+            used = sum(mem::Space::own_share);
+            least = least.max(limit / abi::PAGE_SIZE as u64 / PART);
+        }
+        let room = limit.saturating_sub(used) / abi::PAGE_SIZE as u64 / MAX_PAGES_OF_A_FAULT;
+        self.until_look.store(i64::try_from(room.max(least)).unwrap_or(i64::MAX), Ordering::Relaxed);
+        used > limit
     }
 
     pub fn is_ending(&self) -> bool {

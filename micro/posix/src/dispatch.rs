@@ -459,7 +459,10 @@ fn unilith_kernel_page_fault(address: u64, access: Access) -> FaultOutcome {
     loop {
         let outcome = calls::memory::page_fault(address, access);
         match (outcome, task) {
-            (FaultOutcome::Resolved, Some(task)) => task.system_time.faulted(),
+            (FaultOutcome::Resolved, Some(task)) => {
+                task.system_time.faulted();
+                out_of_memory::charge(task);
+            }
             // Whether the program touched the page or the kernel on its behalf: what is written for it (a signal's frame, the
             // result of a call) must not fail because another process has the memory.
             (FaultOutcome::OutOfMemory, Some(task)) if out_of_memory::make_room(task) => continue,

@@ -86,6 +86,28 @@ pub fn make_room(task: &Task) -> bool {
     wait_for(&victim, task)
 }
 
+/// The running thread's process has got a page. A container that has more than its limit now loses the process that has most of it, as
+/// a control group does (cgroup-v1/memory.rst, 2.5); the others go on when that has ended.
+pub fn charge(task: &Task) {
+    let Some(container) = task.process.container.as_ref().filter(|container| container.is_over_limit())
+    else {
+        return;
+    };
+    let is_ending = |process: &Process| process.is_ending() && !process.family.is_zombie();
+    if container.processes().any(|process| is_ending(&process)) {
+        return;
+    }
+    let total = api_mem::statistics().0;
+    let weighed = container.processes().filter_map(|process| Some((weight(&process, total)?, process)));
+    if let Some((_, victim)) = weighed.max_by_key(|(weight, _)| *weight) {
+        log::error!("a container has all the memory that it may have");
+        begin(&victim);
+        if core::ptr::eq(&*victim, &*task.process) {
+            signals::end_thread(task);
+        }
+    }
+}
+
 /// The running thread's call makes something that the kernel keeps: `ENOMEM` when memory is low and nobody else can end for it, or
 /// when a test has it refused, for which nobody ends.
 pub fn admit(task: &Task) -> Result<()> {

@@ -32,7 +32,8 @@ use std::{
 use unilith_container::{
     beneath::Root,
     bundle::{self, Container},
-    cgroup, namespace,
+    cgroup::{self, Hierarchies},
+    namespace,
     record::Containers,
     terminal,
 };
@@ -335,10 +336,7 @@ fn spec(
         return Err(Fault::new(format!("containers are machines that are processes, but {lack}")));
     }
     let kernel = kernel()?;
-    let memory = match container.memory {
-        Some(limit) => limit.saturating_sub(BESIDE).max(LEAST),
-        None => DEFAULT_MEMORY,
-    };
+    let memory = memory(container);
     let environment = container.env.iter().filter_map(|entry| {
         let (key, value) = entry.split_once('=')?;
         Some((key.to_string(), value.to_string()))
@@ -402,6 +400,25 @@ fn spec(
         anonymous: Vec::new(),
         limits: container.limits.iter().map(|&(resource, soft, hard)| limit(resource, soft, hard)).collect(),
     })
+}
+
+/// The memory of its machine, in bytes.
+fn memory(container: &Container) -> u64 {
+    let all = container.cgroup.as_deref().filter(|_| container.is_kubelets_sandbox());
+    match (all, container.memory) {
+        (Some(group), sum) => match Hierarchies::of_host().memory_of_pod(group) {
+            Some(limit) => within(limit),
+            // Those without a limit need some as well.
+            None => sum.unwrap_or(0).saturating_add(DEFAULT_MEMORY),
+        },
+        (None, Some(limit)) => within(limit),
+        (None, None) => DEFAULT_MEMORY,
+    }
+}
+
+/// The memory of a machine that is with its supervisor within a limit.
+fn within(limit: u64) -> u64 {
+    limit.saturating_sub(BESIDE).max(LEAST)
 }
 
 fn capabilities(of: bundle::Capabilities) -> Capabilities {

@@ -159,6 +159,7 @@ impl Member {
             capabilities: container.capabilities.map(sets),
             no_new_privileges: container.no_new_privileges,
             limits: container.limits.iter().map(limit).collect(),
+            memory: container.memory,
             program: Program {
                 terminal: size,
                 input: true,

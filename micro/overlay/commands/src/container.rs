@@ -66,7 +66,8 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
     let known = working.and_then(|working| {
         let environment = wanted.program.environment.iter().map(|entry| entry.to_vec()).collect();
         let credentials = credentials(wanted);
-        let parts = Parts { namespace: namespace.clone(), credentials, environment, working, limits };
+        let (namespace, memory) = (namespace.clone(), wanted.memory);
+        let parts = Parts { namespace, credentials, environment, working, limits, memory };
         Known::new(wanted.name, parts).map_err(|e| match e {
             EEXIST => refused("the machine has a container of that name already"),
             e => Failure::new("").errno(e).code(Failure::REFUSED),

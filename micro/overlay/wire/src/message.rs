@@ -299,9 +299,9 @@ pub struct Limit {
     pub hard: u64,
 }
 
-/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given), reserved u8, `name` bytes, number of
+/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory), reserved u8, `name` bytes, number of
 /// trees u32, each [`Tree`], `uid` u32, `gid` u32, number of groups u32, each u32, five sets of capabilities u64 (bounding,
-/// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], and a [`Program`], whose user is not looked
+/// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], `memory` u64 if given, and a [`Program`], whose user is not looked
 /// at and whose environment is all that there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container<'a> {
@@ -315,12 +315,15 @@ pub struct Container<'a> {
     pub capabilities: Option<[u64; 5]>,
     pub no_new_privileges: bool,
     pub limits: Vec<Limit>,
+    /// Most memory of their own that its processes may have together, in bytes.
+    pub memory: Option<u64>,
     pub program: Program<'a>,
 }
 
 impl<'a> Container<'a> {
     const NO_NEW_PRIVILEGES: u8 = 1;
     const CAPABILITIES: u8 = 2;
+    const MEMORY: u8 = 4;
     const READ_ONLY: u8 = 1;
     /// Most trees: a root, and more mounts than anybody's.
     pub const MAX_TREES: u32 = 256;
@@ -330,7 +333,8 @@ impl<'a> Container<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.no_new_privileges, Container::NO_NEW_PRIVILEGES)
-            | flag(self.capabilities.is_some(), Container::CAPABILITIES);
+            | flag(self.capabilities.is_some(), Container::CAPABILITIES)
+            | flag(self.memory.is_some(), Container::MEMORY);
         let mut out = alloc::vec![flags, 0];
         put_bytes(&mut out, self.name);
         out.extend_from_slice(&(self.trees.len() as u32).to_le_bytes());
@@ -348,6 +352,9 @@ impl<'a> Container<'a> {
         for limit in &self.limits {
             out.push(limit.resource);
             [limit.soft, limit.hard].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+        }
+        if let Some(memory) = self.memory {
+            out.extend_from_slice(&memory.to_le_bytes());
         }
         out.extend_from_slice(&self.program.encode());
         out
@@ -369,6 +376,7 @@ impl<'a> Container<'a> {
         let limits = r.list(Container::MAX_GROUPS, |r| {
             Ok(Limit { resource: r.u8()?, soft: r.u64()?, hard: r.u64()? })
         })?;
+        let memory = if flags & Container::MEMORY == 0 { None } else { Some(r.u64()?) };
         let program = Program::decode(r.0)?;
         if name.is_empty() {
             return Err(Malformed);
@@ -382,6 +390,7 @@ impl<'a> Container<'a> {
             capabilities: (flags & Container::CAPABILITIES != 0).then_some(capabilities),
             no_new_privileges: flags & Container::NO_NEW_PRIVILEGES != 0,
             limits,
+            memory,
             program,
         })
     }
@@ -537,10 +546,11 @@ mod tests {
             capabilities: Some([1, 2, 3, 4, 1 << 40]),
             no_new_privileges: true,
             limits: vec![Limit { resource: 7, soft: 1024, hard: u64::MAX }],
+            memory: Some(48 << 20),
             program,
         };
         assert_eq!(Container::decode(&container.encode()), Ok(container.clone()));
-        let bare = Container { capabilities: None, no_new_privileges: false, ..container };
+        let bare = Container { capabilities: None, no_new_privileges: false, memory: None, ..container };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare));
         assert_eq!(read_started(&started(70_000)), Ok(70_000));
         let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };
