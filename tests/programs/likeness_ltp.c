@@ -4,8 +4,11 @@
 #include "check.h"
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -219,6 +223,65 @@ static void leases_are_among_the_locks(void) {
     CHECK(close(fd) == 0 && unlink("leased") == 0);
 }
 
+// What mbind(2) said is what get_mempolicy(2) says of the mapping, also where only one node is.
+static void mappings_have_policies(void) {
+    enum { DEFAULT, PREFERRED, BIND, INTERLEAVE, LOCAL, OF_ADDRESS = 2 };
+    long page = sysconf(_SC_PAGESIZE);
+    unsigned long node = 1, none = 0, shown = 7;
+    int mode = -1;
+    char *at = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    if (syscall(SYS_mbind, at + page, 2 * page, BIND, &node, 64, 0) == -1) {
+        // A Linux without NUMA.
+        CHECK(errno == ENOSYS && munmap(at, 4 * page) == 0);
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        int inside = i == 1 || i == 2;
+        CHECK(syscall(SYS_get_mempolicy, &mode, &shown, 1024, at + i * page, OF_ADDRESS) == 0);
+        CHECK(mode == (inside ? BIND : DEFAULT) && shown == (inside ? 1 : 0));
+    }
+    CHECK(syscall(SYS_mbind, at, 4 * page, PREFERRED, NULL, 0, 0) == 0);
+    CHECK(syscall(SYS_get_mempolicy, &mode, &shown, 1024, at, OF_ADDRESS) == 0 && mode == LOCAL && shown == 0);
+    CHECK(syscall(SYS_mbind, at, page, INTERLEAVE, &node, 64, 0) == 0 && mprotect(at, page, PROT_READ) == 0);
+    CHECK(syscall(SYS_get_mempolicy, &mode, &shown, 1024, at, OF_ADDRESS) == 0 && mode == INTERLEAVE && shown == 1);
+    CHECK(FAILS(syscall(SYS_mbind, at, page, BIND, &none, 64, 0), EINVAL));
+    CHECK(syscall(SYS_mbind, at, 4 * page, DEFAULT, NULL, 0, 0) == 0);
+    CHECK(syscall(SYS_get_mempolicy, &mode, &shown, 1024, at, OF_ADDRESS) == 0 && mode == DEFAULT && shown == 0);
+    CHECK(munmap(at, 4 * page) == 0 && FAILS(syscall(SYS_mbind, at, page, BIND, &node, 64, 0), EFAULT));
+    CHECK(FAILS(syscall(SYS_get_mempolicy, &mode, NULL, 0, at, OF_ADDRESS), EFAULT));
+}
+
+// How a process was scheduled is known until it is waited for; a child of SCHED_RESET_ON_FORK is an ordinary one.
+static void zombies_say_how_they_were_scheduled(void) {
+    struct sched_param parameters = { .sched_priority = 10 };
+    CHECK(sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &parameters) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    siginfo_t ended;
+    CHECK(waitid(P_PID, child, &ended, WEXITED | WNOWAIT) == 0);
+    CHECK(sched_getscheduler(child) == SCHED_OTHER && sched_getparam(child, &parameters) == 0 && parameters.sched_priority == 0);
+    CHECK(ends_well(child) && FAILS(sched_getscheduler(child), ESRCH) && FAILS(sched_getparam(child, &parameters), ESRCH));
+    CHECK(sched_setscheduler(0, SCHED_OTHER, &parameters) == 0);
+}
+
+// An interface that is up is told to be: rtnetlink(7).
+static void interfaces_can_be_told_to_be_as_they_are(void) {
+    struct {
+        struct nlmsghdr header;
+        struct ifinfomsg info;
+    } request = { { sizeof request, RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, 1, 0 }, { .ifi_index = 1, .ifi_flags = IFF_UP, .ifi_change = IFF_UP } };
+    struct {
+        struct nlmsghdr header;
+        struct nlmsgerr error;
+    } reply;
+    int s = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    CHECK(s >= 0 && send(s, &request, sizeof request, 0) == sizeof request);
+    CHECK(recv(s, &reply, sizeof reply, 0) >= (long)sizeof reply && reply.header.nlmsg_type == NLMSG_ERROR && reply.error.error == 0);
+    CHECK(close(s) == 0);
+}
+
 int main(void) {
     // A file system in memory, which every Linux has there.
     char directory[] = "/dev/shm/likenessXXXXXX";
@@ -230,6 +293,9 @@ int main(void) {
     pages_of_pipes_are_counted_for_each_user();
     connections_can_be_governed_by_reno();
     leases_are_among_the_locks();
+    mappings_have_policies();
+    zombies_say_how_they_were_scheduled();
+    interfaces_can_be_told_to_be_as_they_are();
     CHECK(chdir("/") == 0 && rmdir(directory) == 0);
     puts("all likeness tests of LTP passed");
 }
