@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the Linux Test Project asks for, in which this kernel once differed from Linux: flags of inodes, and what limits users.
+// What the Linux Test Project and gVisor ask for, in which this kernel once differed from Linux: flags of inodes, limits of users, policies of memory.
 #define _GNU_SOURCE
 #include "check.h"
 #include <fcntl.h>
