@@ -146,6 +146,11 @@ fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_the_linux_test_project_asks_for_is_as_on_linux() {
+    passes("likeness_ltp.c", "all likeness tests of LTP passed");
+}
+
+#[test]
 fn sockets_that_hold_only_each_other_are_closed() {
     passes("flight.c", "all flight tests passed");
 }

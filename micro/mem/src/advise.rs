@@ -3,7 +3,7 @@
 
 use crate::pager::Pager;
 use crate::space::{Inner, Space, range_end, save};
-use crate::vma::{Backing, Large, MappedFile, Traits, Vma};
+use crate::vma::{Backing, Large, MappedFile, MemoryPolicy, Traits, Vma};
 use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -92,6 +92,22 @@ impl Space {
         }
         inner.change(address, end, |traits| traits.sealed = true)?;
         Ok(())
+    }
+
+    /// mbind(2): `EFAULT` where something is not mapped.
+    pub fn set_policy(&self, address: u64, length: u64, policy: MemoryPolicy) -> Result<()> {
+        let end = range_end(address, length, EINVAL)?;
+        let mut inner = self.lock();
+        if !inner.tree.covers(address, end) {
+            return Err(EFAULT);
+        }
+        inner.change(address, end, |traits| traits.policy = policy)
+    }
+
+    /// The policy of the mapping at `address`; `EFAULT` where there is none.
+    pub fn policy(&self, address: u64) -> Result<MemoryPolicy> {
+        let inner = self.lock();
+        inner.tree.find(address).map(|(_, vma)| vma.traits.policy).ok_or(EFAULT)
     }
 
     fn populate_checked(&self, start: u64, end: u64, write: bool) -> Result<()> {

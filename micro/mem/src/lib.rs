@@ -45,7 +45,7 @@ pub use remap::Remap;
 pub use rights::Rights;
 pub use space::{Limits, Place, Request, Space, active, current, deactivate, may_be_several};
 pub use text::{CallEntry, Text, set_call_entry};
-pub use vma::{MappedFile, max_mappings, set_max_mappings};
+pub use vma::{MappedFile, MemoryPolicy, max_mappings, set_max_mappings};
 
 pub use api_plat::USER_END;
 

@@ -112,10 +112,11 @@ impl Inner {
         if matches!(vma.backing, Backing::Stubs | Backing::Fixed) {
             return Err(EFAULT);
         }
+        // What is sealed is said before that the range is more than one mapping.
+        self.check_sealed(address, address + old)?;
         if address + old > vma_end {
             return Err(EFAULT);
         }
-        self.check_sealed(address, address + old)?;
         // Shrinking in place, or the part in front of a fixed move.
         if new < old {
             self.remove(address + new, address + old, unsaved)?;

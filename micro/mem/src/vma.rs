@@ -53,6 +53,15 @@ pub(crate) enum Large {
     Never,
 }
 
+/// A memory policy (numa(7)) of a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPolicy {
+    /// MPOL_BIND and so on with its flags; 0 is MPOL_DEFAULT.
+    pub mode: u16,
+    /// Whether it names node 0, the only one.
+    pub names_node: bool,
+}
+
 /// Properties that neighbours must share to become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
@@ -70,6 +79,8 @@ pub(crate) struct Traits {
     pub no_dump: bool,
     /// mseal: neither unmapped nor protected otherwise.
     pub sealed: bool,
+    /// mbind(2), which says where pages would be if there were more nodes than one.
+    pub policy: MemoryPolicy,
 }
 
 /// One mapping; its start is its key in the tree.

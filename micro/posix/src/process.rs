@@ -7,6 +7,7 @@ use crate::calls::identity::sessions::Sessions;
 use crate::calls::limits::Limits;
 use crate::calls::prctl::Settings;
 use crate::calls::ptrace::state::Tracee;
+use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
 use crate::containers::Container;
@@ -59,6 +60,8 @@ pub struct Process {
     only: AtomicI32,
     /// What threads that have ended used.
     ended: SpinLock<Usage>,
+    /// How the thread that ended last was scheduled: a zombie's is asked for.
+    last_scheduling: SpinLock<Scheduling>,
     program: SpinLock<Option<Arc<Program>>>,
     space: SpinLock<Option<Arc<Space>>>,
     pub restarts: Restarts,
@@ -206,6 +209,7 @@ impl Process {
             is_ending: AtomicBool::new(false),
             only: AtomicI32::new(0),
             ended: SpinLock::new(Usage::default()),
+            last_scheduling: SpinLock::default(),
             program: SpinLock::new(from.program),
             space: SpinLock::new(from.space),
             restarts: Restarts::default(),
@@ -289,8 +293,14 @@ impl Process {
         let removed = self.tasks.lock().remove(&tid);
         if let Some(task) = removed {
             *self.ended.lock() += task.usage();
+            *self.last_scheduling.lock() = *task.scheduling.lock();
             processes::release(tid);
         }
+    }
+
+    /// How a zombie was scheduled; `None` while it lives.
+    pub fn scheduling_at_end(&self) -> Option<Scheduling> {
+        self.family.is_zombie().then(|| *self.last_scheduling.lock())
     }
 
     pub fn task(&self, tid: i32) -> Option<Arc<Task>> {

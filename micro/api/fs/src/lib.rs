@@ -17,8 +17,10 @@
 extern crate alloc;
 
 mod acl;
+mod inode_flags;
 
 pub use acl::{Acl, AclKind};
+pub use inode_flags::{InodeFlags, StoredFlags};
 
 use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -128,6 +130,8 @@ pub struct Stat {
     pub changed: Timespec,
     /// It has an access control list, of which the permission bits are a part ([`Inode::acl`]).
     pub has_acl: bool,
+    /// `None` of a file system that has no such flags.
+    pub flags: Option<InodeFlags>,
 }
 
 impl Stat {
@@ -150,6 +154,7 @@ impl Stat {
             modified: zero,
             changed: zero,
             has_acl: false,
+            flags: None,
         }
     }
 
@@ -432,6 +437,17 @@ pub trait Inode: Any + Send + Sync {
 
     fn stat_fs(&self) -> Result<StatFs> {
         Err(ENOSYS)
+    }
+
+    /// The flags that protect it; `None` of a file system that has none.
+    fn flags(&self) -> Option<InodeFlags> {
+        None
+    }
+
+    /// Sets the flags; the caller has checked who may.
+    fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        let _ = flags;
+        Err(ENOTTY)
     }
 
     /// An access control list; `EOPNOTSUPP` of a file system that has none.

@@ -180,7 +180,7 @@ fn a_removed_item_keeps_nothing() {
     }
     assert_eq!(epoll.state.lock().ready.len(), 0);
     assert_eq!(epoll.state.lock().ready.slots(), 1, "slots are used again");
-    let (r, w) = pipe::pipe();
+    let (r, w) = pipe::pipe().unwrap();
     let writer = Description::new(w, 1, None);
     epoll.add(50, &writer, OUT, 0).unwrap();
     assert_eq!(collect(&epoll), [(OUT, 0)]);
@@ -207,7 +207,7 @@ fn an_exclusive_event_goes_to_an_instance_somebody_waits_on() {
 #[test]
 fn hang_up_is_told_unasked() {
     let epoll = Epoll::new();
-    let (r, w) = pipe::pipe();
+    let (r, w) = pipe::pipe().unwrap();
     let d = Description::new(r, 0, None);
     epoll.add(3, &d, 0, 7).unwrap();
     drop(w);

@@ -138,7 +138,7 @@ impl PipeEnd {
     }
 
     fn room(state: &State) -> usize {
-        state.capacity.saturating_sub(state.buffer.length())
+        state.charge.capacity().saturating_sub(state.buffer.length())
     }
 
     /// Room for `n` bytes of one page and the page; `None` when the pipe is full.
@@ -336,7 +336,7 @@ impl Drop for PipeEnd {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Fifo, fifo, pipe};
+    use crate::{Fifo, User, fifo, pipe};
     use abi::{Events, errno::*};
     use alloc::sync::Arc;
     use alloc::vec;
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn bytes_come_out_in_order_and_the_end_is_seen() {
-        let (r, w) = pipe();
+        let (r, w) = pipe().unwrap();
         assert_eq!(read(&*r, 5), Err(EAGAIN));
         let mut sent = vec![];
         let mut got = vec![];
@@ -384,31 +384,32 @@ mod tests {
 
     #[test]
     fn small_writes_are_whole_or_not_at_all_and_large_ones_may_be_short() {
-        let (r, w) = pipe();
+        let user = User { largest: 1 << 20, ..User::KERNEL };
+        let (r, w) = pipe().unwrap();
         assert_eq!(write(&*w, &vec![1; 65_000]), Ok(65_000));
         assert_eq!(write(&*w, &vec![1; 600]), Err(EAGAIN));
         assert!(!w.poll().intersects(Events::OUT));
         assert_eq!(write(&*w, &vec![1; 5000]), Ok(536));
         assert_eq!(write(&*w, &vec![1; 5000]), Err(EAGAIN));
-        assert_eq!(w.pipe().set_capacity(4096, crate::HARD_LIMIT), Err(EBUSY));
+        assert_eq!(w.pipe().set_capacity(4096, &User::KERNEL), Err(EBUSY));
         assert_eq!(read(&*r, 4095).unwrap().len(), 4095);
         assert!(!w.poll().intersects(Events::OUT));
         assert_eq!(read(&*r, 1).unwrap().len(), 1);
         assert!(w.poll().contains(Events::OUT));
-        assert_eq!(w.pipe().set_capacity(100_000, 1 << 20), Ok(131_072));
-        assert_eq!(w.pipe().set_capacity(2 << 20, 1 << 20), Err(EPERM));
-        assert_eq!(w.pipe().set_capacity(2 << 20, crate::HARD_LIMIT), Ok(2 << 20));
+        assert_eq!(w.pipe().set_capacity(100_000, &user), Ok(131_072));
+        assert_eq!(w.pipe().set_capacity(2 << 20, &user), Err(EPERM));
+        assert_eq!(w.pipe().set_capacity(2 << 20, &User::KERNEL), Ok(2 << 20));
     }
 
     #[test]
     fn nobody_to_read_is_a_broken_pipe() {
-        let (r, w) = pipe();
+        let (r, w) = pipe().unwrap();
         assert_eq!(write(&*r, b"x"), Err(EBADF));
         assert_eq!(read(&*w, 1), Err(EBADF));
         drop(r);
         assert_eq!(write(&*w, b"x"), Err(EPIPE));
         assert!(w.poll().contains(Events::ERR));
-        let (r, w) = pipe();
+        let (r, w) = pipe().unwrap();
         let handle = w.clone();
         w.close().unwrap();
         assert_eq!(read(&*r, 1).unwrap(), b"", "a handle that is left is no writer");
@@ -418,7 +419,7 @@ mod tests {
 
     #[test]
     fn packets_are_read_one_by_one_and_lose_what_is_not_taken() {
-        let (r, w) = pipe();
+        let (r, w) = pipe().unwrap();
         w.flags_changed(super::O_DIRECT);
         write(&*w, b"first").unwrap();
         write(&*w, b"second").unwrap();
@@ -433,7 +434,7 @@ mod tests {
 
     #[test]
     fn peeking_leaves_the_bytes() {
-        let (r, w) = pipe();
+        let (r, w) = pipe().unwrap();
         write(&*w, b"hello").unwrap();
         let mut out = [0; 3];
         assert_eq!(r.peek(&mut Sink::kernel(&mut out)), Ok(3));
@@ -445,8 +446,8 @@ mod tests {
     fn a_fifo_connects_those_who_open_it() {
         let root = ramfs::tmpfs(1, 1 << 20, 0o777, (0, 0));
         let inode: Arc<dyn Inode> = root.create(b"f", api_fs::FileType::Fifo, 0o600, (0, 0), 0).unwrap();
-        let Fifo { end: reader, .. } = fifo(&inode, true, false);
-        let Fifo { end: writer, .. } = fifo(&inode, false, true);
+        let Fifo { end: reader, .. } = fifo(&inode, true, false, &User::KERNEL).unwrap();
+        let Fifo { end: writer, .. } = fifo(&inode, false, true, &User::KERNEL).unwrap();
         write(&*writer, b"through").unwrap();
         assert_eq!(read(&*reader, 100).unwrap(), b"through");
         drop(writer);

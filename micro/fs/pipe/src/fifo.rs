@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! FIFOs: pipes that are found by their inode.
 
-use crate::{Pipe, PipeEnd};
-use abi::{Result, errno::EAGAIN};
+use crate::{Pipe, PipeEnd, User};
+use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use api_fs::Inode;
 use api_lock::SpinLock;
@@ -18,8 +18,8 @@ pub struct Fifo {
     pipe: Arc<Pipe>,
 }
 
-/// Opens a FIFO. It connects at once; whether to wait for the other side is [`Fifo::partner`]'s to say.
-pub fn fifo(inode: &Arc<dyn Inode>, reads: bool, writes: bool) -> Fifo {
+/// Opens a FIFO, whose pipe is counted as the user's who opens it first (`ENOMEM` when that has too many). It connects at once; whether to wait for the other side is [`Fifo::partner`]'s to say.
+pub fn fifo(inode: &Arc<dyn Inode>, reads: bool, writes: bool, user: &User) -> Result<Fifo> {
     let key = Arc::as_ptr(inode).cast::<()>() as usize;
     let pipe = {
         let mut open = OPEN.lock();
@@ -27,13 +27,13 @@ pub fn fifo(inode: &Arc<dyn Inode>, reads: bool, writes: bool) -> Fifo {
             Some(pipe) => pipe,
             None => {
                 open.retain(|_, pipe| pipe.strong_count() > 0);
-                let pipe = Pipe::new();
-                open.insert(key, Arc::downgrade(&pipe));
+                let pipe = Pipe::new(user).map_err(|_| ENOMEM)?;
+                open.insert_fallibly(key, Arc::downgrade(&pipe)).map_err(|_| ENOMEM)?;
                 pipe
             }
         }
     };
-    Fifo { end: PipeEnd::new(pipe.clone(), reads, writes, Some(inode.clone())), pipe }
+    Ok(Fifo { end: PipeEnd::new(pipe.clone(), reads, writes, Some(inode.clone())), pipe })
 }
 
 impl Fifo {

@@ -13,9 +13,11 @@ extern crate std;
 mod buffer;
 mod end;
 mod fifo;
+mod users;
 
 pub use end::PipeEnd;
 pub use fifo::{Fifo, fifo};
+pub use users::{USER_PAGES_HARD, USER_PAGES_SOFT, User};
 
 use abi::Events;
 use alloc::sync::Arc;
@@ -23,6 +25,7 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use buffer::Buffer;
 use core::sync::atomic::{AtomicU64, Ordering};
+use users::Charge;
 
 /// Bytes that are written in one piece.
 pub const PIPE_BUF: usize = 4096;
@@ -33,7 +36,8 @@ pub const HARD_LIMIT: usize = 1 << 31;
 
 struct State {
     buffer: Buffer,
-    capacity: usize,
+    /// Its capacity, and whose it is.
+    charge: Charge,
     readers: usize,
     writers: usize,
     /// How often either side was opened: who waits for the other side of a FIFO learns of one that has come and gone.
@@ -63,11 +67,11 @@ pub struct Pipe {
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Pipe {
-    /// A pipe without ends.
-    pub fn new() -> Arc<Pipe> {
+    /// A pipe of that user's without ends; `ENFILE` when the user has too many.
+    pub fn new(user: &User) -> abi::Result<Arc<Pipe>> {
         let state = State {
             buffer: Buffer::default(),
-            capacity: DEFAULT_CAPACITY,
+            charge: Charge::new(user)?,
             readers: 0,
             writers: 0,
             reader_opens: 0,
@@ -76,32 +80,30 @@ impl Pipe {
             writing: false,
             turn_wanted: false,
         };
-        Arc::new(Pipe {
+        Ok(Arc::new(Pipe {
             state: SpinLock::new(state),
             queue: WaitQueue::new(),
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-        })
+        }))
     }
 
     /// F_GETPIPE_SZ.
     pub fn capacity(&self) -> usize {
-        self.state.lock().capacity
+        self.state.lock().charge.capacity()
     }
 
-    /// F_SETPIPE_SZ: a power of two of at least a page. `EPERM` above `limit`, `EBUSY` when more is in it than would fit.
-    pub fn set_capacity(&self, wanted: usize, limit: usize) -> abi::Result<usize> {
+    /// F_SETPIPE_SZ: a power of two of at least a page. `EPERM` when `user` may not have it so large, `EBUSY` when more is in it than
+    /// would fit.
+    pub fn set_capacity(&self, wanted: usize, user: &User) -> abi::Result<usize> {
         if wanted > HARD_LIMIT {
             return Err(abi::errno::EINVAL);
         }
         let capacity = wanted.max(abi::PAGE_SIZE).next_power_of_two();
-        if capacity > limit {
-            return Err(abi::errno::EPERM);
-        }
         let mut state = self.state.lock();
         if state.buffer.length() > capacity {
             return Err(abi::errno::EBUSY);
         }
-        state.capacity = capacity;
+        state.charge.change(capacity, user)?;
         drop(state);
         self.queue.wake_all(Events::OUT | Events::WRNORM);
         Ok(capacity)
@@ -113,8 +115,13 @@ impl Pipe {
     }
 }
 
-/// The two ends of a new pipe, the reading one first.
-pub fn pipe() -> (Arc<PipeEnd>, Arc<PipeEnd>) {
-    let pipe = Pipe::new();
-    (PipeEnd::new(pipe.clone(), true, false, None), PipeEnd::new(pipe, false, true, None))
+/// The two ends of a new pipe of the kernel's own, the reading one first.
+pub fn pipe() -> abi::Result<(Arc<PipeEnd>, Arc<PipeEnd>)> {
+    pipe_of(&User::KERNEL)
+}
+
+/// The two ends of a user's new pipe; `ENFILE` when the user has too many.
+pub fn pipe_of(user: &User) -> abi::Result<(Arc<PipeEnd>, Arc<PipeEnd>)> {
+    let pipe = Pipe::new(user)?;
+    Ok((PipeEnd::new(pipe.clone(), true, false, None), PipeEnd::new(pipe, false, true, None)))
 }

@@ -11,7 +11,9 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_fs::{Acl, AclKind, DirEntry, File, FileType, Inode, SetAttr, Stat, StatFs, Timespec};
+use api_fs::{
+    Acl, AclKind, DirEntry, File, FileType, Inode, InodeFlags, SetAttr, Stat, StatFs, StoredFlags, Timespec,
+};
 use api_lock::SpinLock;
 use core::any::Any;
 use core::sync::atomic::Ordering;
@@ -78,6 +80,7 @@ pub struct Node {
     number: u64,
     kind: FileType,
     rdev: u64,
+    flags: StoredFlags,
     meta: SpinLock<Meta>,
     body: Body,
     /// Counts against the limit of inodes (those of the archive do not).
@@ -92,14 +95,22 @@ struct Origin {
     links: u64,
     time: Timespec,
     rdev: u64,
+    flags: InodeFlags,
     is_charged: bool,
 }
 
 impl Origin {
-    fn fresh(fs: &Fs, kind: FileType, permissions: u32, owner: (u32, u32), rdev: u64) -> Result<Origin> {
+    fn fresh(
+        parent: &Node,
+        kind: FileType,
+        permissions: u32,
+        owner: (u32, u32),
+        rdev: u64,
+    ) -> Result<Origin> {
         let links = if kind == FileType::Directory { 2 } else { 1 };
-        let number = fs.new_inode()?;
-        Ok(Origin { number, kind, permissions, owner, links, time: Timespec::now(), rdev, is_charged: true })
+        let number = parent.fs.new_inode()?;
+        let (time, flags) = (Timespec::now(), parent.flags.get().inherited());
+        Ok(Origin { number, kind, permissions, owner, links, time, rdev, flags, is_charged: true })
     }
 
     fn build(self, fs: &Arc<Fs>, body: Body) -> Arc<Node> {
@@ -109,6 +120,7 @@ impl Origin {
             number: self.number,
             kind: self.kind,
             rdev: self.rdev,
+            flags: StoredFlags::new(self.flags),
             meta: SpinLock::new(Meta {
                 permissions: self.permissions & 0o7777,
                 uid: self.owner.0,
@@ -139,8 +151,9 @@ pub fn archive_root(fs: Arc<Fs>) -> Arc<Node> {
 
 fn root(fs: Arc<Fs>, permissions: u32, owner: (u32, u32), archived: Option<u32>) -> Arc<Node> {
     let (kind, time) = (FileType::Directory, Timespec::now());
+    let flags = InodeFlags::default();
     let origin =
-        Origin { number: ROOT, kind, permissions, owner, links: 2, time, rdev: 0, is_charged: false };
+        Origin { number: ROOT, kind, permissions, owner, links: 2, time, rdev: 0, flags, is_charged: false };
     let directory = Directory::of_archive(archived);
     origin.build(&fs, Body::Directory(SpinLock::new(directory)))
 }
@@ -193,6 +206,7 @@ impl Archived {
             },
             time: Timespec { seconds: header.modified as i64, nanoseconds: 0 },
             rdev: device_number(header.rdev),
+            flags: InodeFlags::default(),
             is_charged: false,
         }
         .build(fs, body);
@@ -225,6 +239,7 @@ impl Initial {
             links: 1 + u64::from(is_directory),
             time: Timespec::now(),
             rdev: self.rdev,
+            flags: InodeFlags::default(),
             is_charged: false,
         }
         .build(fs, body)
@@ -397,6 +412,9 @@ impl Node {
     }
 
     pub(crate) fn accessed(&self) {
+        if self.flags.get().has(InodeFlags::NOATIME) {
+            return;
+        }
         // As "relatime": only when it tells something new.
         let mut meta = self.meta.lock();
         if meta.accessed <= meta.modified || meta.accessed <= meta.changed {
@@ -420,7 +438,7 @@ impl Node {
 
     /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.
     pub fn unnamed(&self, permissions: u32, owner: (u32, u32), sealable: bool) -> Result<Arc<Node>> {
-        let mut origin = Origin::fresh(&self.fs, FileType::Regular, permissions, owner, 0)?;
+        let mut origin = Origin::fresh(self, FileType::Regular, permissions, owner, 0)?;
         origin.links = 0;
         let data = Data::new(if sealable { 0 } else { SEAL_SEAL });
         Ok(origin.build(&self.fs, Body::Regular(SpinLock::new(data))))
@@ -459,6 +477,7 @@ impl Inode for Node {
         stat.accessed = meta.accessed;
         stat.modified = meta.modified;
         stat.changed = meta.changed;
+        stat.flags = self.flags();
         stat.has_acl = meta.acls[AclKind::Access as usize].is_some();
         drop(meta);
         match &self.body {
@@ -541,7 +560,7 @@ impl Inode for Node {
         if self.with_names(|d| Ok(d.get(name).is_some()))? {
             return Err(EEXIST);
         }
-        let node = Origin::fresh(&self.fs, kind, permissions, owner, rdev)?.build(&self.fs, body);
+        let node = Origin::fresh(self, kind, permissions, owner, rdev)?.build(&self.fs, body);
         self.add(name, node.clone())?;
         Ok(node)
     }
@@ -558,7 +577,7 @@ impl Inode for Node {
         if self.with_names(|d| Ok(d.get(name).is_some()))? {
             return Err(EEXIST);
         }
-        let origin = Origin::fresh(&self.fs, FileType::Symlink, 0o777, owner, 0)?;
+        let origin = Origin::fresh(self, FileType::Symlink, 0o777, owner, 0)?;
         self.add(name, origin.build(&self.fs, Body::Symlink(Cow::Owned(target.to_vec()))))
     }
 
@@ -676,6 +695,18 @@ impl Inode for Node {
             files_free: self.fs.limit.saturating_sub(self.fs.inodes.load(Ordering::Relaxed)),
             name_max: api_fs::NAME_MAX as u64,
         })
+    }
+
+    fn flags(&self) -> Option<InodeFlags> {
+        // As tmpfs: devices, FIFOs and sockets have none.
+        (!matches!(self.body, Body::Special)).then(|| self.flags.get())
+    }
+
+    fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        self.flags().ok_or(ENOTTY)?;
+        self.flags.set(flags);
+        self.meta.lock().changed = Timespec::now();
+        Ok(())
     }
 
     fn acl(&self, kind: AclKind) -> Result<Option<Arc<Acl>>> {

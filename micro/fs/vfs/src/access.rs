@@ -4,7 +4,7 @@
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{Acl, AclKind, FileType, Inode, Stat};
+use api_fs::{Acl, AclKind, FileType, Inode, InodeFlags, Stat};
 
 /// Rights asked for, with the bits of access(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,7 @@ pub enum Capability {
     DacReadSearch = 2,
     Fowner = 3,
     Fsetid = 4,
+    LinuxImmutable = 9,
     SysChroot = 18,
     SysAdmin = 21,
     SysResource = 24,
@@ -77,8 +78,12 @@ impl Credentials {
         self.has(Capability::Fowner) || self.uid == stat.uid
     }
 
-    /// `EACCES` unless the file's access control list, its permission bits, or a capability allow it.
+    /// `EPERM` for writing to an immutable file; `EACCES` unless the file's access control list, its permission bits, or a capability
+    /// allow it.
     pub fn check_file(&self, inode: &Arc<dyn Inode>, stat: &Stat, want: Access) -> Result<()> {
+        if want.contains(Access::WRITE) && stat.flags.is_some_and(|f| f.has(InodeFlags::IMMUTABLE)) {
+            return Err(EPERM);
+        }
         // As Linux has it, bits that give the group nothing leave the list out.
         let goes_by_list = stat.has_acl && self.uid != stat.uid && stat.permissions & 0o070 != 0;
         let acl = if goes_by_list { inode.acl(AclKind::Access)? } else { None };

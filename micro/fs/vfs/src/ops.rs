@@ -9,13 +9,14 @@ use crate::walk::{Jump, Last, Parent, Walk};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{Acl, AclKind, FileType, Inode, Stat};
+use api_fs::{Acl, AclKind, FileType, Inode, InodeFlags, Stat};
 
 const O_ACCMODE: u32 = 0o3;
 const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_DIRECTORY: u32 = 0o200000;
+const O_APPEND: u32 = 0o2000;
 const O_NOFOLLOW: u32 = 0o400000;
 const O_NOATIME: u32 = 0o1000000;
 const O_PATH: u32 = 0o10000000;
@@ -125,12 +126,19 @@ pub fn check_open(who: &Credentials, dentry: &Arc<Dentry>, flags: u32) -> Result
         FileType::CharDevice | FileType::BlockDevice if mount.has(MountFlags::NODEV) => return Err(EACCES),
         _ => {}
     }
-    if !who.has(Capability::DacOverride) || flags & O_NOATIME != 0 {
+    let protection = dentry.inode().flags().filter(|flags| flags.is_protected());
+    if !who.has(Capability::DacOverride) || flags & O_NOATIME != 0 || protection.is_some() {
         let stat = dentry.inode().stat()?;
         who.check_file(dentry.inode(), &stat, access)?;
         if flags & O_NOATIME != 0 && !who.owns(&stat) {
             return Err(EPERM);
         }
+    }
+    if writes
+        && is_append_only(dentry.inode())
+        && (flags & O_APPEND == 0 || flags & O_TRUNC != 0 || flags & O_ACCMODE == 0)
+    {
+        return Err(EPERM);
     }
     if writes && mount.has(MountFlags::READ_ONLY) && is_stored(dentry.kind()) {
         return Err(EROFS);
@@ -146,6 +154,16 @@ fn is_stored(kind: FileType) -> bool {
 /// `EROFS` on a mount for reading only.
 pub fn may_change(dentry: &Arc<Dentry>) -> Result<()> {
     if dentry.mount().is_read_only() { Err(EROFS) } else { Ok(()) }
+}
+
+/// Whether what is in the file stays and more may only be added.
+pub fn is_append_only(inode: &Arc<dyn Inode>) -> bool {
+    inode.flags().is_some_and(|flags| flags.has(InodeFlags::APPEND))
+}
+
+/// `EPERM` for an immutable or append-only file, whose attributes and names stay.
+pub fn may_alter(inode: &Arc<dyn Inode>) -> Result<()> {
+    if inode.flags().is_some_and(InodeFlags::is_protected) { Err(EPERM) } else { Ok(()) }
 }
 
 /// May names be made in `dir`? The owner of what is made.
@@ -197,6 +215,10 @@ fn may_delete(who: &Credentials, dir: &Arc<Dentry>, victim: &Arc<Dentry>, direct
     may_change(dir)?;
     let stat = dir.inode().stat()?;
     who.check_file(dir.inode(), &stat, Access::CHANGE)?;
+    if is_append_only(dir.inode()) {
+        return Err(EPERM);
+    }
+    may_alter(victim.inode())?;
     if stat.permissions & S_ISVTX != 0 && !who.owns(&stat) && !who.owns(&victim.inode().stat()?) {
         return Err(EPERM);
     }
@@ -268,6 +290,7 @@ pub fn link(walk: &Walk<'_>, from: &Arc<Dentry>, path: &[u8]) -> Result<()> {
         return Err(EPERM);
     }
     may_create(walk.who, &dir)?;
+    may_alter(from.inode())?;
     if from.is_directory() {
         return Err(EPERM);
     }

@@ -236,17 +236,16 @@ impl Streams {
         } else {
             let input = match streams.takes_input {
                 true => {
-                    let (theirs, ours) = pipe::pipe();
+                    let (theirs, ours) = pipe::pipe()?;
                     streams.input = Some(ours);
                     Description::new(theirs, O_RDONLY, None)
                 }
                 false => null(O_RDONLY)?,
             };
-            let [output, error] = [Stream::Out, Stream::Err].map(|stream| {
-                let (ours, theirs) = pipe::pipe();
-                streams.outputs.push((stream, ours));
-                Description::new(theirs, O_WRONLY, None)
-            });
+            let [(out, output), (err, error)] = [pipe::pipe()?, pipe::pipe()?];
+            streams.outputs.push((Stream::Out, out));
+            streams.outputs.push((Stream::Err, err));
+            let [output, error] = [output, error].map(|theirs| Description::new(theirs, O_WRONLY, None));
             streams.programs = Some([input, output, error]);
         }
         Ok(streams)

@@ -10,7 +10,7 @@ use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{FileType, Inode, SetAttr, Stat, Timespec};
+use api_fs::{FileType, Inode, InodeFlags, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
 use descriptors::Description;
 use vfs::{Access, Capability, Dentry, notify, ops};
@@ -64,6 +64,12 @@ impl Target {
         self.place.as_ref().map_or(Ok(()), ops::may_change)
     }
 
+    /// The same, and `EPERM` for files whose attributes are to stay (ioctl_iflags(2)).
+    fn may_alter(&self) -> Result<()> {
+        self.may_change()?;
+        ops::may_alter(&self.inode)
+    }
+
     /// Tells who watches it.
     fn happened(&self, event: u32) {
         if let Some(place) = &self.place {
@@ -72,7 +78,7 @@ impl Target {
     }
 
     fn chmod(&self, mode: u32) -> Result<usize> {
-        self.may_change()?;
+        self.may_alter()?;
         let stat = self.inode.stat()?;
         if stat.kind == FileType::Symlink {
             return Err(EOPNOTSUPP);
@@ -85,7 +91,7 @@ impl Target {
 
     /// -1 leaves an id as it is. Set-user-id bits of a file go when its owner changes.
     fn chown(&self, uid: u32, gid: u32) -> Result<usize> {
-        self.may_change()?;
+        self.may_alter()?;
         let stat = self.inode.stat()?;
         let who = files::credentials();
         let uid = (uid != u32::MAX).then_some(uid);
@@ -129,8 +135,15 @@ impl Target {
                 }
             }
         }
-        self.may_change()?;
         let (stat, who) = (self.inode.stat()?, files::credentials());
+        if !sets_now {
+            self.may_alter()?;
+        } else {
+            self.may_change()?;
+            if stat.flags.is_some_and(|flags| flags.has(InodeFlags::IMMUTABLE)) {
+                return Err(EPERM);
+            }
+        }
         if !who.owns(&stat) {
             if !sets_now {
                 return Err(EPERM);
@@ -253,7 +266,7 @@ pub fn truncate(call: &mut Call<'_>) -> Result<usize> {
         _ => return Err(EINVAL),
     }
     files::credentials().check_file(&target.inode, &stat, Access::WRITE)?;
-    target.may_change()?;
+    target.may_alter()?;
     if crate::processes::run_file(&target.inode) {
         return Err(ETXTBSY);
     }
@@ -281,6 +294,9 @@ pub fn ftruncate(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let stat = description.file().stat()?;
+    if description.inode().is_some_and(ops::is_append_only) {
+        return Err(EPERM);
+    }
     if stat.kind == FileType::Regular && size > stat.size {
         check_file_size(size)?;
     }
@@ -323,6 +339,10 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
         return Err(EBADF);
     }
     let stat = description.file().stat()?;
+    let is = |flag| stat.flags.is_some_and(|flags| flags.has(flag));
+    if is(InodeFlags::IMMUTABLE) || mode & !FALLOC_FL_KEEP_SIZE != 0 && is(InodeFlags::APPEND) {
+        return Err(EPERM);
+    }
     match stat.kind {
         FileType::Fifo => return Err(ESPIPE),
         FileType::Directory => return Err(EISDIR),
@@ -405,7 +425,7 @@ fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
     let (stat, who) = (target.inode.stat()?, files::credentials());
     let writes = access == Access::WRITE;
     if writes {
-        target.may_change()?;
+        target.may_alter()?;
     }
     if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
         return Err(EINVAL);
@@ -456,7 +476,7 @@ fn set(call: &Call<'_>, how: How) -> Result<usize> {
     let target = xattr_target(call, how)?;
     match acl::kind(&name) {
         Some(kind) => {
-            target.may_change()?;
+            target.may_alter()?;
             acl::set(&target.inode, kind, &value)?;
         }
         None => {
@@ -502,7 +522,7 @@ fn remove(call: &Call<'_>, how: How) -> Result<usize> {
     let target = xattr_target(call, how)?;
     match acl::kind(&name) {
         Some(kind) => {
-            target.may_change()?;
+            target.may_alter()?;
             acl::set(&target.inode, kind, &[])?;
         }
         None => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! fcntl, flock, ioctl: what can be asked of and told to a descriptor.
 
-use super::{async_io, leases, special};
+use super::{async_io, inode_flags, leases, special};
 use crate::call::Call;
 use crate::{files, processes, task, wait};
 use abi::{Events, Result, errno::*};
@@ -54,6 +54,7 @@ const LOCK_NB: i32 = 4;
 const LOCK_UN: i32 = 8;
 const LOCK_MAND: i32 = 32;
 const O_NONBLOCK: u32 = 0o4000;
+const O_APPEND: u32 = 0o2000;
 const O_DIRECT: u32 = 0o40000;
 const O_CLOEXEC: u32 = 0o2000000;
 const O_LARGEFILE: u32 = 0o100000;
@@ -92,6 +93,10 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
             if argument as u32 & O_DIRECT != 0 && !may_be_direct(&description)? {
                 return Err(EINVAL);
             }
+            let toggles_append = (argument as u32 ^ description.flags()) & O_APPEND != 0;
+            if toggles_append && description.inode().is_some_and(vfs::ops::is_append_only) {
+                return Err(EPERM);
+            }
             description.set_flags(async_io::set_async(fd, &description, argument as u32)?);
             Ok(0)
         }
@@ -116,7 +121,7 @@ pub fn fcntl(call: &mut Call<'_>) -> Result<usize> {
         F_SETPIPE_SZ => {
             let size = u32::try_from(argument).map_err(|_| EINVAL)?;
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;
-            end.pipe().set_capacity(size as usize, special::pipe_limit())
+            end.pipe().set_capacity(size as usize, &special::pipe_user())
         }
         F_GETPIPE_SZ => {
             let end = description.file().as_any().downcast_ref::<PipeEnd>().ok_or(EBADF)?;
@@ -314,6 +319,9 @@ pub fn ioctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(0)
         }
         TIOCGPTPEER => open_peer(&description, argument as u32),
+        inode_flags::GET | inode_flags::SET | inode_flags::GET_EXTENDED | inode_flags::SET_EXTENDED => {
+            inode_flags::ioctl(&description, command, argument)
+        }
         _ => description.file().ioctl(command, argument),
     }
 }

@@ -48,6 +48,8 @@ struct Lease {
     description: Weak<Description>,
     /// [`Description::id`].
     id: usize,
+    /// Who took it.
+    pid: i32,
     fd: i32,
     kind: Kind,
     /// What it is to become: somebody opens the file.
@@ -113,6 +115,35 @@ impl Watcher for Closed {
             tidy(&leases);
         }
     }
+}
+
+/// A lease as /proc/locks shows it.
+pub struct Listed {
+    pub inode: Arc<dyn Inode>,
+    pub pid: i32,
+    /// What it is, or is to become.
+    pub kind: Kind,
+    pub is_breaking: bool,
+}
+
+/// All leases that are held; `ENOMEM` where there are more than can be listed.
+pub fn all() -> Result<Vec<Listed>> {
+    let mut files: Vec<Arc<FileLeases>> = Vec::new();
+    for leases in FILES.lock().values() {
+        files.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+        files.push(leases.clone());
+    }
+    let mut out = Vec::new();
+    for file in &files {
+        for lease in file.held.lock().iter() {
+            let (inode, pid) = (file.inode.clone(), lease.pid);
+            let kind = lease.broken_to.unwrap_or(lease.kind);
+            let is_breaking = lease.broken_to.is_some();
+            out.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+            out.push(Listed { inode, pid, kind, is_breaking });
+        }
+    }
+    Ok(out)
 }
 
 /// How many open file descriptions may read, but not write to the file.
@@ -227,7 +258,8 @@ fn add(
             held.reserve_fallibly(1).map_err(|_| ENOLCK)?;
             let description = Arc::downgrade(description);
             let until_ns = wait::FOREVER;
-            held.push(Lease { description, id, fd, kind, broken_to: None, until_ns, _watcher: watcher });
+            let (pid, broken_to) = (task::current().process.pid, None);
+            held.push(Lease { description, id, pid, fd, kind, broken_to, until_ns, _watcher: watcher });
         }
     }
     Ok(0)
@@ -315,6 +347,7 @@ mod tests {
     #[test]
     fn a_lease_for_reading_is_in_the_way_of_writers_alone() {
         let lease = |kind| Lease {
+            pid: 1,
             description: Weak::new(),
             id: 1,
             fd: 0,

@@ -93,6 +93,12 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         if request.shared && rights.contains(Rights::WRITE) && !description.may_write() {
             return Err(EACCES);
         }
+        if request.shared
+            && description.may_write()
+            && description.inode().is_some_and(vfs::ops::is_append_only)
+        {
+            return Err(EACCES);
+        }
         if !description.may_read() {
             return Err(EACCES);
         }

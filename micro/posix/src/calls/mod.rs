@@ -18,6 +18,7 @@ pub mod file_systems;
 pub mod futex;
 pub mod handles;
 pub mod identity;
+pub mod inode_flags;
 #[cfg(feature = "inotify")]
 pub mod inotify;
 pub mod io;

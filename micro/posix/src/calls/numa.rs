@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory policies (numa(7)) of a machine with one node: every policy that names it is granted, and means nothing.
+//! Memory policies (numa(7)) of a machine with one node: every policy that names it is granted and kept, and means nothing.
 
 use crate::call::Call;
 use crate::task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use api_user::UserPtr;
+use mem::MemoryPolicy;
 
 const MPOL_DEFAULT: u32 = 0;
 const MPOL_PREFERRED: u32 = 1;
@@ -39,7 +40,7 @@ fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
     if beyond { Err(EINVAL) } else { Ok(words[0]) }
 }
 
-/// The policy with its flags; `EINVAL` for a combination that makes no sense.
+/// The policy with its flags; `EINVAL` for a combination that makes no sense. To prefer no node is MPOL_LOCAL.
 fn check_policy(raw: u32, nodes: u64) -> Result<u32> {
     let (mode, flags) = (raw & !MODE_FLAGS, raw & MODE_FLAGS);
     let sensible = match mode {
@@ -49,7 +50,11 @@ fn check_policy(raw: u32, nodes: u64) -> Result<u32> {
         MPOL_PREFERRED => nodes != 0 || flags == 0,
         _ => nodes != 0 && mode < MODES && flags != MODE_FLAGS,
     };
-    if sensible { Ok(raw) } else { Err(EINVAL) }
+    match mode {
+        _ if !sensible => Err(EINVAL),
+        MPOL_PREFERRED if nodes == 0 => Ok(MPOL_LOCAL),
+        _ => Ok(raw),
+    }
 }
 
 /// set_mempolicy(2).
@@ -73,9 +78,8 @@ pub fn get_mempolicy(call: &mut Call<'_>) -> Result<usize> {
         }
         (MPOL_DEFAULT, NODE_0)
     } else if flags & MPOL_F_ADDR != 0 {
-        // It must be mapped.
-        mem::current().resident(address & !(PAGE_SIZE as u64 - 1), PAGE_SIZE as u64).map_err(|_| EFAULT)?;
-        (MPOL_DEFAULT, 0)
+        let MemoryPolicy { mode, names_node } = mem::current().policy(address)?;
+        (u32::from(mode), if names_node { NODE_0 } else { 0 })
     } else if address != 0 {
         return Err(EINVAL);
     } else {
@@ -102,10 +106,12 @@ pub fn mbind(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let nodes = read_nodes(call.ptr(3), call.arg(4))?;
-    check_policy(call.uint(2), nodes)?;
+    let policy = check_policy(call.uint(2), nodes)?;
     let length = length.checked_next_multiple_of(PAGE_SIZE as u64).ok_or(EINVAL)?;
     if length > 0 {
-        mem::current().resident(start, length).map_err(|_| EFAULT)?;
+        // A mode and its flags are bits of a word (MPOL_F_STATIC_NODES is the highest).
+        let mode = u16::try_from(policy).map_err(|_| EINVAL)?;
+        mem::current().set_policy(start, length, MemoryPolicy { mode, names_node: nodes != 0 })?;
     }
     Ok(0)
 }

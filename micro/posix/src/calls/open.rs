@@ -2,7 +2,7 @@
 //! Descriptors from paths, and their copies: open, close, dup.
 
 use super::attributes::unmap_behind;
-use super::leases;
+use super::{leases, special};
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD, O_CLOEXEC};
 use crate::{processes, task, wait};
@@ -75,7 +75,7 @@ fn open_fifo(inode: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
         return Ok(file);
     }
     let (reads, writes) = (flags & O_ACCMODE != 1, flags & O_ACCMODE != 0);
-    let fifo = pipe::fifo(inode, reads, writes);
+    let fifo = pipe::fifo(inode, reads, writes, &special::pipe_user())?;
     if !(reads && writes) {
         let nonblocking = flags & O_NONBLOCK != 0;
         match fifo.partner() {

@@ -150,6 +150,14 @@ fn thread(tid: i32) -> Result<Arc<Task>> {
     .ok_or(ESRCH)
 }
 
+/// How a thread is scheduled, or how a zombie was.
+fn scheduling_of(tid: i32) -> Result<Scheduling> {
+    match thread(tid) {
+        Ok(task) => Ok(*task.scheduling.lock()),
+        Err(e) => processes::find(tid).and_then(|process| process.scheduling_at_end()).ok_or(e),
+    }
+}
+
 fn may_raise() -> bool {
     task::current().credentials().lock().can(CAP_SYS_NICE)
 }
@@ -213,7 +221,7 @@ pub fn sched_setparam(call: &mut Call<'_>) -> Result<usize> {
 
 /// sched_getscheduler(2).
 pub fn sched_getscheduler(call: &mut Call<'_>) -> Result<usize> {
-    let scheduling = *thread(call.int(0))?.scheduling.lock();
+    let scheduling = scheduling_of(call.int(0))?;
     let resets = if scheduling.resets { SCHED_RESET_ON_FORK } else { 0 };
     Ok((scheduling.policy | resets) as usize)
 }
@@ -221,7 +229,7 @@ pub fn sched_getscheduler(call: &mut Call<'_>) -> Result<usize> {
 /// sched_getparam(2).
 pub fn sched_getparam(call: &mut Call<'_>) -> Result<usize> {
     let pointer = call.ptr::<u32>(1).non_null().ok_or(EINVAL)?;
-    let priority = thread(call.int(0))?.scheduling.lock().priority;
+    let priority = scheduling_of(call.int(0))?.priority;
     pointer.write(priority)?;
     Ok(0)
 }
@@ -301,7 +309,7 @@ pub fn sched_getattr(call: &mut Call<'_>) -> Result<usize> {
     if call.int(0) < 0 || call.uint(3) != 0 || !(FIRST_VERSION..=abi::PAGE_SIZE).contains(&size) {
         return Err(EINVAL);
     }
-    let s = *thread(call.int(0))?.scheduling.lock();
+    let s = scheduling_of(call.int(0))?;
     let size = size.min(ATTRIBUTES_BYTES);
     let nice = if is_fair(s.policy) { s.nice } else { 0 };
     let mut attributes: Attributes = [0; 7];
@@ -333,7 +341,7 @@ fn priority_range(policy: u32) -> Result<(usize, usize)> {
 
 /// sched_rr_get_interval(2).
 pub fn sched_rr_get_interval(call: &mut Call<'_>) -> Result<usize> {
-    let policy = thread(call.int(0))?.scheduling.lock().policy;
+    let policy = scheduling_of(call.int(0))?.policy;
     let interval = match policy {
         SCHED_RR => RR_INTERVAL_NS,
         SCHED_FIFO => 0,

@@ -4,12 +4,14 @@
 use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
 use crate::settings::Setting;
+use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode};
 use api_user::UserPtr;
 use descriptors::Description;
 use eventfd::EventFd;
+use pipe::User;
 use vfs::{Capability, Dentry};
 
 const O_NONBLOCK: u32 = 0o4000;
@@ -26,22 +28,22 @@ const MFD_NAME_MAX: usize = 249;
 pub static PIPE_MAX_SIZE: [Setting; 1] =
     [Setting::new(1 << 20, abi::PAGE_SIZE as u64, pipe::HARD_LIMIT as u64)];
 
-/// The largest capacity that a pipe of the caller may have.
-pub fn pipe_limit() -> usize {
-    match files::credentials().has(Capability::SysResource) {
+/// The caller, and what pipes it may have.
+pub fn pipe_user() -> User {
+    let uid = task::current().credentials().lock().uid;
+    let who = files::credentials();
+    let is_limited = !who.has(Capability::SysResource) && !who.has(Capability::SysAdmin);
+    let largest = match who.has(Capability::SysResource) {
         true => pipe::HARD_LIMIT,
         // A capacity is a power of two, and so is what is written there (Linux rounds it up at once).
         false => (PIPE_MAX_SIZE[0].get() as usize).next_power_of_two(),
-    }
+    };
+    User { uid, is_limited, largest }
 }
 
 fn make_pipe(to: UserPtr<[i32; 2]>, flags: u32) -> Result<usize> {
     let files = files::current();
-    let (reader, writer) = pipe::pipe();
-    if PIPE_MAX_SIZE[0].get() < pipe::DEFAULT_CAPACITY as u64 {
-        let limit = pipe_limit();
-        writer.pipe().set_capacity(pipe::DEFAULT_CAPACITY.min(limit), limit)?;
-    }
+    let (reader, writer) = pipe::pipe_of(&pipe_user())?;
     writer.flags_changed(flags);
     let r = files.install(reader, flags)?;
     let undo = |fd: i32| {

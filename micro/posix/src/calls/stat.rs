@@ -19,6 +19,8 @@ const AT_STATX_SYNC_TYPE: u32 = 0x6000;
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_MNT_ID: u32 = 0x1000;
 const STATX_RESERVED: u32 = 0x8000_0000;
+/// STATX_ATTR_IMMUTABLE, APPEND and NODUMP, the same bits as the flags of the inode.
+const STATX_ATTR_FLAGS: u64 = 0x70;
 /// STATX_ATTR_MOUNT_ROOT.
 const STATX_ATTR_MOUNT_ROOT: u64 = 0x2000;
 const ST_VALID: u64 = 0x20;
@@ -129,10 +131,12 @@ pub fn statx(call: &mut Call<'_>) -> Result<usize> {
     let pair = |low: u64, high: u64| low & 0xffff_ffff | high << 32;
     let mut out = [0u64; 32];
     out[0] = pair((STATX_BASIC | STATX_MNT_ID) as u64, s.block_size as u64);
-    out[1] = if is_root { STATX_ATTR_MOUNT_ROOT } else { 0 };
+    let shown = STATX_ATTR_MOUNT_ROOT | if s.flags.is_some() { STATX_ATTR_FLAGS } else { 0 };
+    let flags = s.flags.map_or(0, |flags| u64::from(flags.bits()) & STATX_ATTR_FLAGS);
+    out[1] = flags | if is_root { STATX_ATTR_MOUNT_ROOT } else { 0 };
     out[2] = pair(s.links, s.uid as u64);
     out[3] = pair(s.gid as u64, s.mode() as u64);
-    (out[4], out[5], out[6], out[7]) = (s.inode, s.size, s.blocks, STATX_ATTR_MOUNT_ROOT);
+    (out[4], out[5], out[6], out[7]) = (s.inode, s.size, s.blocks, shown);
     [out[8], out[9]] = accessed;
     [out[12], out[13]] = changed;
     [out[14], out[15]] = modified;

@@ -103,6 +103,8 @@ pub const ROWS: &[Row] = &[
     ("sys/fs/mqueue/msgsize_default", settings::entry!(message_queues::DEFAULT_SIZE)),
     ("sys/fs/lease-break-time", settings::entry!(leases::BREAK_TIME)),
     ("sys/fs/nr_open", Entry::Fixed("1048576\n")),
+    ("sys/fs/pipe-user-pages-soft", settings::entry!(pipe::USER_PAGES_SOFT)),
+    ("sys/fs/pipe-user-pages-hard", settings::entry!(pipe::USER_PAGES_HARD)),
     ("sys/fs/pipe-max-size", settings::entry!(special::PIPE_MAX_SIZE)),
     #[cfg(feature = "aio")]
     ("sys/fs/aio-max-nr", settings::entry!(aio::MAX_EVENTS)),
@@ -139,6 +141,9 @@ pub const ROWS: &[Row] = &[
         },
     ),
     ("sys/net/ipv4/tcp_max_syn_backlog", Entry::Fixed("4096\n")),
+    ("sys/net/ipv4/tcp_congestion_control", Entry::Fixed("cubic\n")),
+    ("sys/net/ipv4/tcp_available_congestion_control", Entry::Fixed("reno cubic\n")),
+    ("sys/net/ipv4/tcp_allowed_congestion_control", Entry::Fixed("reno cubic\n")),
     ("sys/net/ipv4/tcp_fin_timeout", settings::entry!(sockets::FIN_TIMEOUT)),
     ("sys/net/ipv4/tcp_keepalive_intvl", settings::entry!(sockets::KEEPALIVE_INTERVAL)),
     ("sys/net/ipv4/tcp_keepalive_probes", settings::entry!(sockets::KEEPALIVE_PROBES)),
@@ -223,6 +228,25 @@ fn locks(out: &mut Output) -> Result<()> {
         let (number, inode, start) = (i + 1, stat.inode, lock.start);
         out.print(format_args!(
             "{number}: {kind} ADVISORY  {access} {pid} {major:02x}:{minor:02x}:{inode} {start} {end}\n"
+        ))?;
+    }
+    show_leases(all.len(), out)
+}
+
+/// The leases, behind that many locks.
+fn show_leases(locks: usize, out: &mut Output) -> Result<()> {
+    let all = leases::all()?;
+    for (number, leases::Listed { inode, pid, kind, is_breaking }) in (locks + 1..).zip(&all) {
+        let state = if *is_breaking { "BREAKING " } else { "ACTIVE   " };
+        let access = match kind {
+            leases::Kind::Read => "READ",
+            leases::Kind::Write => "WRITE",
+            leases::Kind::None => "UNLCK",
+        };
+        let stat = inode.stat()?;
+        let (major, minor, inode) = (stat.device >> 8, stat.device & 0xff, stat.inode);
+        out.print(format_args!(
+            "{number}: LEASE  {state} {access} {pid} {major:02x}:{minor:02x}:{inode} 0 EOF\n"
         ))?;
     }
     Ok(())

@@ -219,6 +219,20 @@ fn traffic(interface: &Interface) -> [u8; 200] {
     out
 }
 
+/// Whether RTM_NEWLINK asks an interface to be as it is: `ip link set lo up`, which scripts say to be sure.
+fn changes_nothing(request: &[u8], all: &[Interface]) -> bool {
+    // struct ifinfomsg behind the header, and no attributes.
+    let Some([_, index, flags, change]) =
+        request.get(16..32).and_then(|info| info.as_chunks::<4>().0.as_array())
+    else {
+        return false;
+    };
+    let (flags, change) = (u32::from_ne_bytes(*flags), u32::from_ne_bytes(*change));
+    let is_one = |interface: &&Interface| interface.index.to_ne_bytes() == *index;
+    let is_so = |interface: &Interface| (interface.flags ^ flags) & change == 0;
+    request.len() == 32 && all.iter().find(is_one).is_some_and(is_so)
+}
+
 fn link(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
     let kind: u16 = if interface.is_loopback() { 772 } else { 1 };
     let broadcast = if interface.is_loopback() { [0; 6] } else { [0xff; 6] };
@@ -262,7 +276,7 @@ fn loopback6(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
 }
 
 impl NetlinkSocket {
-    fn answer(&self, request: &[u8]) -> Result<()> {
+    fn answer(&self, request: &[u8], by_superuser: bool) -> Result<()> {
         let word =
             |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
         let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
@@ -319,6 +333,12 @@ impl NetlinkSocket {
                 }
             }
             RTM_GETADDR | RTM_GETROUTE => {}
+            RTM_NEWLINK if by_superuser && changes_nothing(request, &all) => {
+                if flags & NLM_F_ACK != 0 {
+                    self.push(self.error(Errno(0), request)?)?;
+                }
+                return Ok(());
+            }
             // New, delete, set.
             16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)?),
             _ if kind < 16 => {
@@ -388,7 +408,8 @@ impl Socket for NetlinkSocket {
         Ok(self.address(0))
     }
 
-    fn send(&self, _caller: Option<&Caller<'_>>, _message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+    fn send(&self, caller: Option<&Caller<'_>>, _message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        let by_superuser = caller.is_some_and(|caller| caller.credentials().uid == 0);
         if from.remaining() > REQUEST_MOST {
             return Err(EMSGSIZE);
         }
@@ -410,7 +431,7 @@ impl Socket for NetlinkSocket {
             if !self.replies.lock().has_room() {
                 return Err(ENOBUFS);
             }
-            self.answer(&rest[..length])?;
+            self.answer(&rest[..length], by_superuser)?;
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
         self.queue.wake(Events::IN | Events::RDNORM);

@@ -4,6 +4,7 @@
 use crate::slab::Id;
 use crate::stack::Net;
 use crate::tcp::Kind;
+use crate::tcp::congestion::Algorithm;
 use crate::tcp::connection::{Connection, Settings, State};
 use abi::linux::net as linux;
 use abi::setting::Setting;
@@ -80,6 +81,7 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
         let keep_alive = before.keep_alive != settings.keep_alive || before.keep_idle != settings.keep_idle;
         let quick = name as u32 == linux::TCP_QUICKACK && settings.quick_ack;
         if let Kind::Connection(connection) = &mut entry.kind {
+            connection.cwnd.change_to(connection.settings.congestion);
             if keep_alive {
                 connection.start_keep_alive(now);
             }
@@ -128,10 +130,10 @@ fn set_tcp(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
         linux::TCP_QUICKACK => settings.quick_ack = int(value)? != 0,
         // No protocol can be put upon TCP: as a Linux without the module.
         linux::TCP_ULP => return Err(ENOENT),
-        linux::TCP_CONGESTION => match value.split(|b| *b == 0).next() {
-            Some(b"cubic") => {}
-            _ => return Err(ENOENT),
-        },
+        linux::TCP_CONGESTION => {
+            let name = value.split(|b| *b == 0).next().unwrap_or(&[]);
+            settings.congestion = Algorithm::named(name).ok_or(ENOENT)?;
+        }
         _ => return Err(ENOPROTOOPT),
     }
     Ok(())
@@ -195,7 +197,7 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (IPPROTO_TCP, linux::TCP_DEFER_ACCEPT) => from_int(settings.defer_accept),
             (IPPROTO_TCP, linux::TCP_QUICKACK) => from_int(settings.quick_ack),
             (IPPROTO_TCP, linux::TCP_ULP) => Vec::new(),
-            (IPPROTO_TCP, linux::TCP_CONGESTION) => Vec::from(*b"cubic\0\0\0\0\0\0\0\0\0\0\0"),
+            (IPPROTO_TCP, linux::TCP_CONGESTION) => congestion_name(settings.congestion),
             (IPPROTO_TCP, linux::TCP_INFO) => info(&settings, connection.map(|c| &**c)),
             (IPPROTO_IP, linux::IP_TOS) => from_int(settings.tos),
             (IPPROTO_IP, linux::IP_TTL) => from_int(settings.ttl),
@@ -206,6 +208,13 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             _ => return Err(ENOPROTOOPT),
         })
     })
+}
+
+/// The name as TCP_CONGESTION answers it, TCP_CA_NAME_MAX bytes.
+fn congestion_name(algorithm: Algorithm) -> Vec<u8> {
+    let mut out = Vec::from([0; 16]);
+    out[..algorithm.name().len()].copy_from_slice(algorithm.name().as_bytes());
+    out
 }
 
 /// `struct tcp_info` up to `tcpi_total_retrans` (104 bytes, what programs read; newer fields are left out, which

@@ -48,9 +48,32 @@ impl RoundTrip {
     }
 }
 
+/// How a window grows and shrinks (TCP_CONGESTION).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    #[default]
+    Cubic,
+    Reno,
+}
+
+impl Algorithm {
+    /// `None` for a name that none of them has.
+    pub fn named(name: &[u8]) -> Option<Algorithm> {
+        [Algorithm::Cubic, Algorithm::Reno].into_iter().find(|algorithm| algorithm.name().as_bytes() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Cubic => "cubic",
+            Algorithm::Reno => "reno",
+        }
+    }
+}
+
 /// Congestion window, bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
+    algorithm: Algorithm,
     pub size: u32,
     pub threshold: u32,
     /// CUBIC's W_max in bytes, and when the present epoch began.
@@ -67,8 +90,9 @@ pub struct Window {
 }
 
 impl Window {
-    pub fn new(mss: u32) -> Window {
+    pub fn new(mss: u32, algorithm: Algorithm) -> Window {
         Window {
+            algorithm,
             size: INITIAL_WINDOW * mss,
             threshold: u32::MAX,
             largest: 0,
@@ -80,12 +104,32 @@ impl Window {
         }
     }
 
+    /// Goes on as another algorithm has it, from the window that there is.
+    pub fn change_to(&mut self, algorithm: Algorithm) {
+        if self.algorithm != algorithm {
+            self.algorithm = algorithm;
+            (self.largest, self.epoch, self.reno, self.prior, self.credit) = (0, None, 0, 0, 0);
+        }
+    }
+
+    /// Congestion avoidance of RFC 5681 3.1: a segment for each window that was acknowledged.
+    fn grow_as_reno(&mut self, bytes: u32, mss: u32) {
+        self.credit = self.credit.saturating_add(bytes);
+        if self.credit >= self.size {
+            self.credit -= self.size;
+            self.size = self.size.saturating_add(mss);
+        }
+    }
+
     /// New data was acknowledged outside recovery.
     pub fn acknowledged(&mut self, bytes: u32, mss: u32, now: u64) {
         if self.size < self.threshold {
             // RFC 3465 with a limit of two segments would punish our stretched acknowledgements: count bytes.
             self.size = self.size.saturating_add(bytes).min(self.threshold.max(self.size));
             return;
+        }
+        if self.algorithm == Algorithm::Reno {
+            return self.grow_as_reno(bytes, mss);
         }
         let epoch = *self.epoch.get_or_insert(now);
         if epoch == now && self.reno == 0 {
@@ -123,7 +167,11 @@ impl Window {
         // Fast convergence (RFC 9438 4.7).
         self.largest =
             if self.size < self.largest { (u64::from(self.size) * 17 / 20) as u32 } else { self.size };
-        self.threshold = ((u64::from(self.size) * 7 / 10) as u32).max(2 * mss);
+        let (kept, of) = match self.algorithm {
+            Algorithm::Cubic => (7, 10),
+            Algorithm::Reno => (1, 2),
+        };
+        self.threshold = ((u64::from(self.size) * kept / of) as u32).max(2 * mss);
         self.size = self.threshold;
         self.epoch = None;
         self.reno = 0;
@@ -292,7 +340,7 @@ mod tests {
     #[test]
     fn reno_is_estimated_as_rfc_9438_has_it() {
         let mss = 1000;
-        let mut window = Window::new(mss);
+        let mut window = Window::new(mss, Algorithm::Cubic);
         window.size = 100 * mss;
         window.lost(mss);
         window.acknowledged(mss, mss, SECOND);
@@ -312,9 +360,27 @@ mod tests {
     }
 
     #[test]
+    fn reno_halves_the_window_and_adds_a_segment_each_round_trip() {
+        let mss = 1000;
+        let mut window = Window::new(mss, Algorithm::Cubic);
+        window.size = 100 * mss;
+        window.change_to(Algorithm::Reno);
+        window.lost(mss);
+        assert_eq!((window.size, window.threshold), (50 * mss, 50 * mss));
+        for round_trip in 1..=10 {
+            for _ in 0..window.size / mss {
+                window.acknowledged(mss, mss, SECOND);
+            }
+            assert_eq!(window.size, (50 + round_trip) * mss);
+        }
+        assert_eq!(Algorithm::named(b"reno"), Some(Algorithm::Reno));
+        assert_eq!(Algorithm::named(b"bbr"), None);
+    }
+
+    #[test]
     fn the_window_grows_back_to_where_loss_was_and_beyond() {
         let mss = 1000;
-        let mut window = Window::new(mss);
+        let mut window = Window::new(mss, Algorithm::Cubic);
         window.size = 100 * mss;
         window.lost(mss);
         assert_eq!(window.size, 70 * mss);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of one connection (RFC 9293 3.3.1) and what the socket layer asks of it.
 
-use super::congestion::{RoundTrip, Scoreboard, Window};
+use super::congestion::{Algorithm, RoundTrip, Scoreboard, Window};
 use super::queue::{OutOfOrder, ReceiveQueue, SendQueue};
 use super::urgent::Urgent;
 use crate::hash::Tuple;
@@ -73,6 +73,8 @@ pub struct Settings {
     pub quick_ack: bool,
     /// TCP_DEFER_ACCEPT in seconds, of listeners.
     pub defer_accept: u32,
+    /// TCP_CONGESTION.
+    pub congestion: Algorithm,
 }
 
 impl Settings {
@@ -105,6 +107,7 @@ impl Default for Settings {
             quick_ack: false,
             urgent_inline: false,
             defer_accept: 0,
+            congestion: Algorithm::default(),
         }
     }
 }
@@ -278,7 +281,7 @@ impl Connection {
             interactive: false,
             challenged_at: 0,
             rtt: RoundTrip::default(),
-            cwnd: Window::new(mss),
+            cwnd: Window::new(mss, settings.congestion),
             board: Scoreboard::default(),
             recovery: None,
             duplicates: 0,
@@ -342,7 +345,7 @@ impl Connection {
         if self.timestamps {
             self.mss -= 12;
         }
-        self.cwnd = Window::new(self.mss);
+        self.cwnd = Window::new(self.mss, self.settings.congestion);
     }
 
     /// A packet met a smaller MTU on the way (RFC 1191).
