@@ -467,4 +467,11 @@ fn a_raw_program_has_no_stack_in_its_image() {
         assert!(sockets.contains(part) && !raw.contains(part), "{part}: {raw}");
     }
     assert!(raw.contains("raw::port") && !sockets.contains("raw::port"), "{sockets}");
+    // And nothing of disks where there is no program for them.
+    let (disk, files) = (names("examples/raw/disk.c"), names("examples/raw/files.c"));
+    for part in ["raw::blockdev", "virtio::block"] {
+        assert!(disk.contains(part) && files.contains(part), "{part}: {disk}");
+        assert!(!raw.contains(part) && !sockets.contains(part), "{part}: {sockets}");
+    }
+    assert!(files.contains("shfs::") && !disk.contains("shfs::") && !disk.contains("tcpip::tcp"), "{disk}");
 }
