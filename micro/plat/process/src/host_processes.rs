@@ -254,12 +254,12 @@ static SAW_ARCHIVE: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST
 pub fn forget_archive() {
     let here = current();
     let mut pool = POOL.lock();
-    for there in 0..pool.made {
-        if there != here && SAW_ARCHIVE[there].load(Ordering::Relaxed) && !Pool::is_in_use(there) {
+    for (there, saw) in SAW_ARCHIVE.iter().enumerate() {
+        if there != here && saw.load(Ordering::Relaxed) && !Pool::is_in_use(there) {
             hand_over(&mut pool, there, here);
             memory::forget_archive();
             hand_over(&mut pool, here, there);
-            SAW_ARCHIVE[there].store(false, Ordering::Relaxed);
+            saw.store(false, Ordering::Relaxed);
         }
     }
     memory::forget_archive();
