@@ -670,6 +670,48 @@ fn what_is_wrong_with_a_bundle_is_said_and_nothing_stays() {
 }
 
 #[test]
+fn an_engine_finds_the_kernel_that_the_command_has_built() {
+    let Some(engine) = engine() else { return };
+    let unilith = &engine.unilith;
+    unilith.run(&["run", "-d", "--name", "known", "--machine", "process", "busybox", "sleep", "1000"]).ok();
+    let machine = unilith.run(&["inspect", "known"]).ok().out;
+    let kernel = machine.split("\"kernel\": \"").nth(1).and_then(|rest| rest.split('"').next());
+    let kernel = PathBuf::from(kernel.expect("inspect names the kernel"));
+    unilith.run(&["rm", "-f", "known"]).ok();
+    // A cache with this kernel alone, and an engine's environment, in which there is no compiler.
+    let kernels = unilith.path("cache/unilith/kernels");
+    let from = kernel.parent().expect("it is in a folder");
+    let folder = kernels.join(from.file_name().expect("the folder has a name"));
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["kernel", "kernel.symbols"] {
+        fs::copy(from.join(name), folder.join(name)).unwrap();
+    }
+    let bundle = engine.bundle("found", "echo up; exit 3", |_| {});
+    let runtime = |words: &[&str]| {
+        let mut command = Command::new(unilith_tests::root().join("unilith-runc"));
+        command
+            .args(["--root", &engine.root])
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("HOME", unilith.path("home")).env("XDG_STATE_HOME", unilith.path("state"));
+        command.env("XDG_CACHE_HOME", unilith.path("cache")).stdin(Stdio::null());
+        let out = File::options().create(true).append(true).open(bundle.join("out")).unwrap();
+        command.stderr(out.try_clone().unwrap()).stdout(out);
+        assert!(command.status().expect("it is there").success(), "{}", engine.out("found"));
+    };
+    let (at, pid) = (bundle.display().to_string(), bundle.join("pid").display().to_string());
+    runtime(&["create", "--bundle", &at, "--pid-file", &pid, "found"]);
+    runtime(&["start", "found"]);
+    assert_eq!(engine.wait("found"), 3, "{}", engine.out("found"));
+    runtime(&["delete", "found"]);
+    let names = fs::read_dir(&kernels).unwrap().map(|entry| entry.unwrap().file_name());
+    let others: Vec<_> = names.filter(|name| Some(name.as_os_str()) != folder.file_name()).collect();
+    assert!(others.is_empty(), "another kernel was built: {others:?}");
+    assert_eq!(unilith.machines_on_disk(), 0);
+}
+
+#[test]
 fn a_container_whose_process_is_killed_leaves_nothing_behind() {
     let Some(engine) = engine() else { return };
     engine.bundle("three", "echo up; sleep 1000", |_| {});
