@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The containers below `--root`: a directory each, with `container.json` and the socket on which `start` is said.
 
-use crate::{ContainerError, Result, bundle::Container, file, namespace};
+use crate::{
+    ContainerError, Result,
+    bundle::{Container, Network},
+    file, namespace,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -39,7 +43,7 @@ pub struct Record {
     pub sandbox: Option<String>,
     #[serde(default)]
     pub hostname: Option<String>,
-    /// The number of a sandbox's network namespace.
+    /// The number of its network namespace, where that ends with it: of a sandbox, and of a container with a namespace of its own.
     #[serde(default)]
     pub network: Option<u64>,
     /// `start` was said.
@@ -91,9 +95,9 @@ impl Containers {
         Ok(folder.join(namespace::number()?.to_string()))
     }
 
-    /// Forgets the address of the interface of a sandbox's namespace, which ends with it.
-    pub fn forget_interface(&self, sandbox: &Record) {
-        if let Some(number) = sandbox.network {
+    /// Forgets the address of the interface of a namespace that ends with this container: another one will have its number.
+    pub fn forget_interface(&self, record: &Record) {
+        if let Some(number) = record.network {
             // There is none where no machine ran.
             let _ = fs::remove_file(self.0.join(INTERFACES).join(number.to_string()));
         }
@@ -179,6 +183,7 @@ impl Record {
 
     pub fn new(id: &str, container: &Container, pid: u32, start: u64, cgroups: Vec<PathBuf>) -> Record {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let ends_with_it = container.is_sandbox || container.network == Network::New;
         Record {
             id: id.into(),
             version: container.version.clone(),
@@ -193,7 +198,7 @@ impl Record {
             holds_machine: container.holds_machine(),
             sandbox: None,
             hostname: container.hostname.clone(),
-            network: container.is_sandbox.then(|| namespace::number_of(pid)).flatten(),
+            network: ends_with_it.then(|| namespace::number_of(pid)).flatten(),
             started: false,
         }
     }
