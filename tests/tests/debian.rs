@@ -87,3 +87,19 @@ fn programs_of_packages_have_made_their_indexes_when_the_image_is_there() {
     );
     assert!(!ran.err.contains("failed"), "{ran}");
 }
+
+#[test]
+fn sudo_gives_a_user_the_rights_that_its_file_says_through_pam() {
+    let unilith = Unilith::new();
+    finish(&mut unilith.command(&["check", "debian:sudo"]), BUILD_KERNEL).ok();
+    let inner =
+        "sudo -n id -un; sudo -n -u games id -un; setpriv --no-new-privs sudo -n id -u || echo refused";
+    let script = format!(
+        "echo 'nobody ALL=(ALL) NOPASSWD: ALL' >> /etc/sudoers; \
+         exec setpriv --reuid nobody --regid nogroup --clear-groups sh -c '{inner}'"
+    );
+    let words = ["--base", "full", "--entrypoint", "/bin/sh", "debian:sudo", "--", "-c", &script];
+    let ran = unilith.program_within(&words, BUILD_KERNEL).ok();
+    assert_eq!(ran.out, "root\ngames\nrefused\n");
+    ran.complains("no new privileges");
+}

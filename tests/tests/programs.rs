@@ -146,6 +146,11 @@ fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn programs_with_set_user_id_bits_get_their_owners_rights() {
+    passes("set_id.c", "all set-id tests passed");
+}
+
+#[test]
 fn what_the_linux_test_project_asks_for_is_as_on_linux() {
     passes("likeness_ltp.c", "all likeness tests of LTP passed");
 }

@@ -51,6 +51,9 @@ const INSTALLERS: [&str; 14] = [
     "usrmerge",
 ];
 
+/// What makes the stacks of PAM. Packages do not depend on it, as it comes with one that every Debian has (login).
+const PAM: &str = "libpam-runtime";
+
 /// Directories of packages that a program does not read: documentation, translations, and the files of other
 /// programs that manage it on a whole system.
 const LEFT_OUT: [&str; 22] = [
@@ -118,6 +121,12 @@ struct Plan {
     files: Vec<String>,
     /// Of all files together.
     bytes: u64,
+}
+
+impl Plan {
+    fn has(&self, package: &str) -> bool {
+        self.files.iter().any(|file| file.split('_').next() == Some(package))
+    }
 }
 
 /// The cache's folder for packages, locked against other runs.
@@ -439,8 +448,13 @@ pub(crate) fn resolve(
 fn fetch_all(apt: &Apt, wanted: &[String], progress: &dyn Progress) -> Result<(Vec<Package>, Vec<String>)> {
     apt.configure(wanted)?;
     let mut warnings: Vec<String> = apt.update(progress, false)?.into_iter().collect();
-    let wanted = &[wanted, &apt.development_files(wanted)?].concat();
-    let mut plan = apt.plan(wanted)?;
+    let mut wanted = [wanted, &apt.development_files(wanted)?].concat();
+    let mut plan = apt.plan(&wanted)?;
+    if plan.has("libpam-modules") && !plan.has(PAM) {
+        wanted.push(PAM.into());
+        plan = apt.plan(&wanted)?;
+    }
+    let wanted = &wanted;
     if let Err(error) = apt.fetch(wanted, &plan, progress) {
         if error.kind == ErrorKind::DiskFull {
             return Err(error);

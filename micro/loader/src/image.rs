@@ -42,6 +42,8 @@ pub struct Identity {
     pub euid: u32,
     pub gid: u32,
     pub egid: u32,
+    /// AT_SECURE: the environment is not to be trusted.
+    pub is_secure: bool,
 }
 
 /// What the auxiliary vector says of the machine.
@@ -64,7 +66,8 @@ pub struct Executable<'a> {
     pub name: Vec<u8>,
     pub arguments: Vec<Vec<u8>>,
     pub environment: Vec<Vec<u8>>,
-    pub identity: Identity,
+    /// The ids that the program runs with, by the file that is run: a script's interpreter.
+    pub identity: &'a mut dyn FnMut(&Arc<MappedFile>) -> Result<Identity>,
     pub machine: Machine,
     /// AT_RANDOM.
     pub random: [u8; 16],
@@ -118,6 +121,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
         arguments.push(Vec::new());
     }
 
+    let identity = identity(&file)?;
     let elf = Elf::read(&*file.source)?;
     let layout = space.layout();
     let interpreter = match &elf.interpreter {
@@ -160,7 +164,6 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
         executable: elf.executable_stack,
     };
     let placed = build(space, &limits, &contents, |at| {
-        let secure = identity.uid != identity.euid || identity.gid != identity.egid;
         let mut pairs = Vec::new();
         if machine.vdso != 0 {
             pairs.push((AT_SYSINFO_EHDR, machine.vdso));
@@ -180,7 +183,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
             (AT_EUID, identity.euid.into()),
             (AT_GID, identity.gid.into()),
             (AT_EGID, identity.egid.into()),
-            (AT_SECURE, secure.into()),
+            (AT_SECURE, identity.is_secure.into()),
             (AT_RANDOM, at.random),
             (AT_HWCAP2, machine.hwcap2),
             (AT_EXECFN, at.execfn),

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running a program: from its path to an address space that holds it.
 
+use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
+use crate::calls::identity::credentials::SetIds;
 use crate::files;
 use crate::process::{FIRST_PID, Process};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::FileType;
 use api_lock::SpinLock;
 use api_mem::Frame;
+use core::cell::RefCell;
 use loader::{Executable, Identity, Loaded, Machine};
 use mem::{Layout, Limits, MappedFile, Rights, Space};
 use vfs::{Access, Dentry};
@@ -22,6 +26,16 @@ pub struct Prepared {
     pub file: Arc<Dentry>,
     /// The first thread's name: how the program was called, not where a link led.
     pub comm: Vec<u8>,
+    /// For [`start_as`].
+    pub rights: FileRights,
+}
+
+/// What the file that is run gives the program.
+#[derive(Clone, Copy, Debug)]
+pub struct FileRights {
+    set_ids: SetIds,
+    /// The program's ids are not those of the user who runs it, or would not be without a tracer.
+    is_secure: bool,
 }
 
 /// Finds a program by its path, for [`prepare`].
@@ -74,10 +88,16 @@ pub(crate) fn prepare_file(
     if process.pid == FIRST_PID {
         space.tell_mappings();
     }
-    let identity = {
-        let c = crate::task::credentials_for(process).lock();
-        Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid }
+    let opened = RefCell::new(Vec::new());
+    let note = |file: &Arc<MappedFile>, dentry: &Arc<Dentry>| -> Result<()> {
+        let mut opened = opened.borrow_mut();
+        opened.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+        opened.push((file.clone(), dentry.clone()));
+        Ok(())
     };
+    note(&file, &dentry)?;
+    let (mut set_ids, mut is_secure) = (SetIds::default(), false);
+    let is_safe = is_safe(process);
     let loaded = loader::load(
         &space,
         Executable {
@@ -85,15 +105,67 @@ pub(crate) fn prepare_file(
             name,
             arguments,
             environment,
-            identity,
+            identity: &mut |file| {
+                let opened = opened.borrow();
+                let place = opened.iter().find(|(opened, _): &&(Arc<_>, _)| Arc::ptr_eq(opened, file));
+                set_ids = place.map_or(Ok(SetIds::default()), |(_, dentry)| set_ids_of(process, dentry))?;
+                let c = crate::task::credentials_for(process).lock();
+                let (euid, egid) = (set_ids.user.unwrap_or(c.euid), set_ids.group.unwrap_or(c.egid));
+                is_secure = (euid, egid) != (c.uid, c.gid);
+                let (euid, egid) = if is_safe { (euid, egid) } else { (c.euid, c.egid) };
+                Ok(Identity { uid: c.uid, euid, gid: c.gid, egid, is_secure })
+            },
             machine: machine(map_vdso(&space)?),
             random: core::array::from_fn(|i| random[32 + i]),
             limits,
-            open: &mut |path| executable(process, &find(process, path)?),
+            open: &mut |path| {
+                let dentry = find(process, path)?;
+                let file = executable(process, &dentry)?;
+                note(&file, &dentry)?;
+                Ok(file)
+            },
         },
     )?;
     space.make_ready();
-    Ok(Prepared { space, loaded, file: dentry, comm })
+    Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { set_ids, is_secure } })
+}
+
+/// The ids that the program gets from the file it is run from (execve(2)): none on a mount with "nosuid", and none after
+/// PR_SET_NO_NEW_PRIVS.
+fn set_ids_of(process: &Process, dentry: &Dentry) -> Result<SetIds> {
+    if dentry.mount().flags().has(vfs::MountFlags::NOSUID)
+        || crate::task::credentials_for(process).lock().no_new_privileges
+    {
+        return Ok(SetIds::default());
+    }
+    let stat = dentry.inode().stat()?;
+    Ok(SetIds::of(stat.permissions, stat.uid, stat.gid))
+}
+
+/// Whether a program may get other ids than its user's: not under the eyes of a tracer that has no right to see them, and not
+/// while another process can change its root directory.
+fn is_safe(process: &Process) -> bool {
+    if process.files.shares_position() {
+        return false;
+    }
+    let mut tracers = process.tasks().map(|task| task.tracing.tracer()).filter(|tracer| *tracer != 0);
+    tracers.all(|tracer| {
+        let tracer = crate::processes::find(tracer);
+        tracer.is_some_and(|tracer| tracer.credentials.lock().can(CAP_SYS_PTRACE))
+    })
+}
+
+/// Gives the process the credentials that its new program starts with. Whether it may have them is asked again: a tracer may
+/// have come since the program was prepared.
+pub fn start_as(process: &Process, rights: FileRights) {
+    let FileRights { set_ids, is_secure } = rights;
+    let set_ids = if set_ids.is_empty() || is_safe(process) { set_ids } else { SetIds::default() };
+    let is_its_users = {
+        let mut credentials = process.credentials.lock();
+        credentials.program_starts(set_ids);
+        credentials.is_its_users()
+    };
+    process.settings.lock().program_starts(is_its_users, is_secure);
 }
 
 /// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages).

@@ -105,6 +105,11 @@ impl Files {
         }
     }
 
+    /// Another process may change root and working directory of this one.
+    pub fn shares_position(&self) -> bool {
+        self.position.is_shared()
+    }
+
     /// At the end of the process: closes the descriptors unless another process has them.
     pub fn close_all(&self) {
         if !self.descriptors.leave() {

@@ -128,7 +128,8 @@ pub fn start(
     };
     let process = Process::begin(pid, beginning);
     let prepared = prepare(&process, paths, arguments, environment)?;
-    let Prepared { space, loaded, file, comm } = prepared;
+    let Prepared { space, loaded, file, comm, rights } = prepared;
+    exec::start_as(&process, rights);
     process.files.descriptors.set_limit(process.limits.soft(RLIMIT_NOFILE));
     for description in streams {
         process.files.descriptors.insert(description.clone(), false)?;

@@ -66,7 +66,8 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     });
     let name = path.clone().into_bytes();
     let prepared = exec::prepare_first(process, name, arguments, environment);
-    let Prepared { space, loaded, file, comm } = prepared.map_err(|e| exec::reason(path, e))?;
+    let Prepared { space, loaded, file, comm, rights } = prepared.map_err(|e| exec::reason(path, e))?;
+    exec::start_as(process, rights);
     process.set_space(space);
     task::current().set_name(&comm);
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;

@@ -129,7 +129,7 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
 
 /// Lets the loaded program take the place of what runs: `frame` becomes its first registers.
 fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Result<()> {
-    let Prepared { space, loaded, file, comm } = prepared;
+    let Prepared { space, loaded, file, comm, rights } = prepared;
     // A device that is full is the last reason to stay.
     if let Some(space) = process.space() {
         space.sync_all()?;
@@ -156,8 +156,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     process.timers.program_ends();
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid);
-    process.credentials.lock().program_starts();
-    process.settings.lock().program_starts();
+    exec::start_as(process, rights);
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);
     task.robust_list.store(0, Ordering::Relaxed);

@@ -55,9 +55,16 @@ impl Settings {
         self.barriers & command != 0
     }
 
-    /// execve(2): memory that was never registered, and that may be dumped.
-    pub fn program_starts(&mut self) {
-        (self.barriers, self.dumpable) = (0, 1);
+    /// execve(2): memory that was never registered, and that may be dumped if the program has the ids of the user who runs it; what that
+    /// user set for the next program is not for one that is `is_secure`.
+    pub fn program_starts(&mut self, is_its_users: bool, is_secure: bool) {
+        /// PER_CLEAR_ON_SETID: READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE, ADDR_COMPAT_LAYOUT, MMAP_PAGE_ZERO.
+        const NOT_FOR_OTHERS: u32 = 0x40_0000 | 0x4_0000 | 0x20_0000 | 0x10_0000;
+        (self.barriers, self.dumpable) = (0, is_its_users.into());
+        if is_secure {
+            self.parent_death_signal = 0;
+            self.personality &= !NOT_FOR_OTHERS;
+        }
     }
 
     /// What it gets when its parent ends; 0 for nothing.

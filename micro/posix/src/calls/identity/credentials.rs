@@ -25,6 +25,30 @@ pub struct Credentials {
     pub no_new_privileges: bool,
 }
 
+/// The ids that a program gets from its file, by the file's set-user-ID and set-group-ID bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetIds {
+    pub user: Option<u32>,
+    pub group: Option<u32>,
+}
+
+impl SetIds {
+    /// Of a file with these permission bits and owners.
+    pub fn of(permissions: u32, uid: u32, gid: u32) -> SetIds {
+        const S_ISUID: u32 = 0o4000;
+        // Without the group's right to execute, the bit stands for mandatory locks.
+        const S_ISGID_AND_XGRP: u32 = 0o2010;
+        SetIds {
+            user: (permissions & S_ISUID != 0).then_some(uid),
+            group: (permissions & S_ISGID_AND_XGRP == S_ISGID_AND_XGRP).then_some(gid),
+        }
+    }
+
+    pub fn is_empty(self) -> bool {
+        self == SetIds::default()
+    }
+}
+
 impl Default for Credentials {
     fn default() -> Self {
         Credentials::of(0, 0)
@@ -65,11 +89,21 @@ impl Credentials {
         new
     }
 
-    /// execve(2): the effective ids become the saved ones.
-    pub fn program_starts(&mut self) {
+    /// execve(2): the effective ids, which are the file's where it has the bits, become the saved ones.
+    pub fn program_starts(&mut self, set: SetIds) {
+        self.euid = set.user.unwrap_or(self.euid);
+        self.egid = set.group.unwrap_or(self.egid);
         (self.suid, self.fsuid) = (self.euid, self.euid);
         (self.sgid, self.fsgid) = (self.egid, self.egid);
+        if !self.is_its_users() {
+            self.capabilities.ambient = 0;
+        }
         self.capabilities.program_starts(self.uid, self.euid);
+    }
+
+    /// The effective ids are those of the user who runs it.
+    pub fn is_its_users(&self) -> bool {
+        self.uid == self.euid && self.gid == self.egid
     }
 
     /// Has the capability.
@@ -206,6 +240,22 @@ mod tests {
         assert_eq!(c.setuid(0), Err(EPERM));
         assert_eq!(c.setgid(0), Err(EPERM));
         assert!(!c.can(CAP_SETUID));
+    }
+
+    #[test]
+    fn a_file_with_the_bits_gives_its_ids_and_roots_capabilities_within_the_bounds() {
+        let mut c = Credentials::of(1000, 1000);
+        c.capabilities = Capabilities { bounding: 0xff, ambient: 1, inheritable: 1, ..c.capabilities };
+        c.program_starts(SetIds::of(0o6755, 0, 42));
+        assert_eq!((users(&c), [c.gid, c.egid, c.sgid, c.fsgid]), ([1000, 0, 0, 0], [1000, 42, 42, 42]));
+        let caps = c.capabilities;
+        assert_eq!((caps.permitted, caps.effective, caps.ambient), (0xff, 0xff, 0));
+        assert!(!c.is_its_users());
+        // The next program has the ids still: they are the process's.
+        c.program_starts(SetIds::of(0o2745, 7, 8));
+        assert_eq!((users(&c), c.egid), ([1000, 0, 0, 0], 42));
+        c.program_starts(SetIds::of(0o4711, 1000, 8));
+        assert_eq!((users(&c), c.capabilities.effective), ([1000; 4], 0));
     }
 
     #[test]
