@@ -24,6 +24,8 @@ PROGRAMS = [
     ("nginx-light", 80, b"GET / HTTP/1.0\r\n\r\n", b"200 OK", ["nginx", "-g", "daemon off;"]),
 ]
 PATIENCE = 60
+# Seconds from the first answer until memory is looked at.
+SETTLED = 2
 
 
 def out(words, **more):
@@ -169,6 +171,8 @@ def measure(folder, runs):
                     took = time.monotonic() - begin
                     if turn:
                         times[index].append(took * 1000)
+                        # What the start alone needs has gone back.
+                        time.sleep(SETTLED)
                         memory[index].append(side.memory())
                     size[index] = side.bytes(package)
                     side.stop()
