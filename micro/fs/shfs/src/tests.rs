@@ -21,7 +21,7 @@ fn open(image: &[u8], blocks: u64) -> Result<Volume<Vec<u8>>, Damage> {
 
 /// Sums that fit again after what they are of was changed.
 fn sum_up(image: &mut [u8]) {
-    let end = BLOCK + u64_at(image, 32) as usize * BUCKET;
+    let end = (u64_at(image, 32) as usize).saturating_mul(BUCKET).saturating_add(BLOCK);
     if let Some(table) = image.get(BLOCK..end) {
         let sum = crc32c(table);
         image[96..100].copy_from_slice(&sum.to_le_bytes());
