@@ -56,8 +56,7 @@ impl Hierarchies {
 
     /// The limit of memory, in bytes, that the group above has, in which an engine puts all containers of a pod.
     pub fn memory_of_pod(&self, path: &Path) -> Option<u64> {
-        let above: PathBuf =
-            path.parent()?.components().filter(|c| matches!(c, Component::Normal(_))).collect();
+        let above = below(path.parent()?);
         // What version 1 says of a group without a limit, in pages of 4 KiB.
         let unlimited = i64::MAX as u64 / 4096 * 4096;
         self.mounts.iter().find_map(|(place, _)| {
@@ -69,7 +68,7 @@ impl Hierarchies {
 
     /// Makes the groups of a container and puts a process into them. Groups that are there are used.
     pub fn join(&self, path: &Path, pid: u32) -> Result<Vec<PathBuf>> {
-        let below: PathBuf = path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
+        let below = below(path);
         let mut made = Vec::new();
         for (place, controllers) in &self.mounts {
             let group = place.join(&below);
@@ -84,6 +83,11 @@ impl Hierarchies {
         }
         Ok(made)
     }
+}
+
+/// The path of a group as one below a hierarchy's place, that leads nowhere else.
+fn below(path: &Path) -> PathBuf {
+    path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
 }
 
 /// A new cpuset is empty, and nobody can join it until it has processors and memory of the one above it (cpusets.rst).

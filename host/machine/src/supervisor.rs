@@ -48,6 +48,7 @@ pub fn grace(seconds: Option<u64>) -> Duration {
     const YEAR: u64 = 365 * 24 * 60 * 60;
     seconds.map_or(GRACE, |seconds| Duration::from_secs(seconds.min(YEAR)))
 }
+
 /// A machine that has said nothing for so long is not busy with its start any more.
 const QUIET: Duration = Duration::from_millis(50);
 /// How long after a failure the state is saved again.

@@ -66,8 +66,9 @@ pub struct Executable<'a> {
     pub name: Vec<u8>,
     pub arguments: Vec<Vec<u8>>,
     pub environment: Vec<Vec<u8>>,
-    /// The ids that the program runs with, by the file that is run: a script's interpreter.
-    pub identity: &'a mut dyn FnMut(&Arc<MappedFile>) -> Result<Identity>,
+    /// The ids that the program runs with. Asked once, when the file that is run is known: `file`, or of a script the last one that
+    /// `open` has found.
+    pub identity: &'a mut dyn FnMut() -> Result<Identity>,
     pub machine: Machine,
     /// AT_RANDOM.
     pub random: [u8; 16],
@@ -121,7 +122,7 @@ pub fn load(space: &Space, program: Executable<'_>) -> Result<Loaded> {
         arguments.push(Vec::new());
     }
 
-    let identity = identity(&file)?;
+    let identity = identity()?;
     let elf = Elf::read(&*file.source)?;
     let layout = space.layout();
     let interpreter = match &elf.interpreter {

@@ -9,7 +9,6 @@ use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_alloc::Reserve;
 use api_fs::FileType;
 use api_lock::SpinLock;
 use api_mem::Frame;
@@ -88,16 +87,9 @@ pub(crate) fn prepare_file(
     if process.pid == FIRST_PID {
         space.tell_mappings();
     }
-    let opened = RefCell::new(Vec::new());
-    let note = |file: &Arc<MappedFile>, dentry: &Arc<Dentry>| -> Result<()> {
-        let mut opened = opened.borrow_mut();
-        opened.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-        opened.push((file.clone(), dentry.clone()));
-        Ok(())
-    };
-    note(&file, &dentry)?;
+    // The last one that was found, which is the program when its ids are asked for.
+    let runs = RefCell::new(dentry.clone());
     let (mut set_ids, mut is_secure) = (SetIds::default(), false);
-    let is_safe = is_safe(process);
     let loaded = loader::load(
         &space,
         Executable {
@@ -105,14 +97,12 @@ pub(crate) fn prepare_file(
             name,
             arguments,
             environment,
-            identity: &mut |file| {
-                let opened = opened.borrow();
-                let place = opened.iter().find(|(opened, _): &&(Arc<_>, _)| Arc::ptr_eq(opened, file));
-                set_ids = place.map_or(Ok(SetIds::default()), |(_, dentry)| set_ids_of(process, dentry))?;
+            identity: &mut || {
+                set_ids = set_ids_of(process, &runs.borrow())?;
+                let granted = granted(process, set_ids);
                 let c = crate::task::credentials_for(process).lock();
-                let (euid, egid) = (set_ids.user.unwrap_or(c.euid), set_ids.group.unwrap_or(c.egid));
-                is_secure = (euid, egid) != (c.uid, c.gid);
-                let (euid, egid) = if is_safe { (euid, egid) } else { (c.euid, c.egid) };
+                is_secure = set_ids.over(c.euid, c.egid) != (c.uid, c.gid);
+                let (euid, egid) = granted.over(c.euid, c.egid);
                 Ok(Identity { uid: c.uid, euid, gid: c.gid, egid, is_secure })
             },
             machine: machine(map_vdso(&space)?),
@@ -121,7 +111,7 @@ pub(crate) fn prepare_file(
             open: &mut |path| {
                 let dentry = find(process, path)?;
                 let file = executable(process, &dentry)?;
-                note(&file, &dentry)?;
+                *runs.borrow_mut() = dentry;
                 Ok(file)
             },
         },
@@ -155,11 +145,16 @@ fn is_safe(process: &Process) -> bool {
     })
 }
 
+/// What the program gets of them: all, or nothing where that is not safe.
+fn granted(process: &Process, set_ids: SetIds) -> SetIds {
+    if set_ids.is_empty() || is_safe(process) { set_ids } else { SetIds::default() }
+}
+
 /// Gives the process the credentials that its new program starts with. Whether it may have them is asked again: a tracer may
 /// have come since the program was prepared.
 pub fn start_as(process: &Process, rights: FileRights) {
     let FileRights { set_ids, is_secure } = rights;
-    let set_ids = if set_ids.is_empty() || is_safe(process) { set_ids } else { SetIds::default() };
+    let set_ids = granted(process, set_ids);
     let is_its_users = {
         let mut credentials = process.credentials.lock();
         credentials.program_starts(set_ids);

@@ -189,7 +189,10 @@ pub fn submit(index: usize, requests: u64, count: usize, hold: Hold) -> Result<u
     for asked in bytes.as_chunks().0 {
         match Asked::from_bytes(asked).check(info, hold) {
             Ok(request) => {
+                // Counted before: another thread may be given the completion at once.
+                opened(&mut DISKS.lock(), index)?.in_flight += 1;
                 if device.submit(request).is_err() {
+                    opened(&mut DISKS.lock(), index)?.in_flight -= 1;
                     break;
                 }
             }
@@ -201,7 +204,6 @@ pub fn submit(index: usize, requests: u64, count: usize, hold: Hold) -> Result<u
         accepted += 1;
     }
     if accepted > 0 {
-        opened(&mut DISKS.lock(), index)?.in_flight += accepted;
         device.notify();
         return Ok(accepted);
     }

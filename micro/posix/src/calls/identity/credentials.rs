@@ -47,6 +47,11 @@ impl SetIds {
     pub fn is_empty(self) -> bool {
         self == SetIds::default()
     }
+
+    /// The effective user and group ids where these were the ones before.
+    pub fn over(self, euid: u32, egid: u32) -> (u32, u32) {
+        (self.user.unwrap_or(euid), self.group.unwrap_or(egid))
+    }
 }
 
 impl Default for Credentials {
@@ -91,8 +96,7 @@ impl Credentials {
 
     /// execve(2): the effective ids, which are the file's where it has the bits, become the saved ones.
     pub fn program_starts(&mut self, set: SetIds) {
-        self.euid = set.user.unwrap_or(self.euid);
-        self.egid = set.group.unwrap_or(self.egid);
+        (self.euid, self.egid) = set.over(self.euid, self.egid);
         (self.suid, self.fsuid) = (self.euid, self.euid);
         (self.sgid, self.fsgid) = (self.egid, self.egid);
         if !self.is_its_users() {
