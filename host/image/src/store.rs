@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the cache holds and what of it may go: images by their last use, packages, and everything else that comes back.
 
-use crate::{cache::Cache, facts::Facts};
+use crate::cache::Cache;
+use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -26,6 +27,15 @@ pub struct Cached {
     /// Bytes of the archive.
     pub size: u64,
     pub used: SystemTime,
+}
+
+/// Of what is known of an archive (`facts::Facts`), what a listing shows: the rest, a line for each program of the image, is
+/// passed over.
+#[derive(Deserialize)]
+struct Label {
+    digest: String,
+    name: String,
+    stored: Option<String>,
 }
 
 /// A part of the cache.
@@ -92,13 +102,8 @@ impl Cache {
 
     /// All images, the one used last first.
     pub fn images(&self) -> Vec<Cached> {
-        let mut names: BTreeMap<String, (String, Option<String>)> = BTreeMap::new();
-        for entry in fs::read_dir(self.folder().join("recipes")).into_iter().flatten().flatten() {
-            let facts = fs::read(entry.path()).ok().and_then(|b| serde_json::from_slice::<Facts>(&b).ok());
-            if let Some(facts) = facts {
-                names.insert(facts.digest, (facts.name, facts.stored));
-            }
-        }
+        let mut names: BTreeMap<String, (String, Option<String>)> =
+            self.labels().map(|(_, label)| (label.digest, (label.name, label.stored))).collect();
         let mut images = self.roots();
         for image in &mut images {
             if let Some((name, manifest)) = names.remove(&image.digest) {
@@ -106,6 +111,26 @@ impl Cache {
             }
         }
         images
+    }
+
+    /// The recipes' files, and which archive each has led to.
+    fn labels(&self) -> impl Iterator<Item = (PathBuf, Label)> {
+        let entries = fs::read_dir(self.folder().join("recipes")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| {
+            let text = fs::read(entry.path()).ok()?;
+            Some((entry.path(), serde_json::from_slice(&text).ok()?))
+        })
+    }
+
+    /// Removes the recipes whose archives are gone: a command would not take them, and each is read by every listing.
+    fn drop_recipes(&self) -> u64 {
+        let roots: BTreeSet<String> = self.roots().into_iter().map(|image| image.digest).collect();
+        let gone = self.labels().filter(|(_, label)| !roots.contains(&label.digest));
+        let removed = gone.map(|(path, _)| {
+            let size = fs::metadata(&path).map_or(0, |m| m.len());
+            if fs::remove_file(&path).is_ok() { size } else { 0 }
+        });
+        removed.sum()
     }
 
     /// The same without their names, which are in files of their own.
@@ -153,6 +178,7 @@ impl Cache {
         files.sort();
         // Held to the end: what is asked for meanwhile is fetched again, not found half removed.
         let removal = if total > budget { self.may_remove_packages() } else { None };
+        let mut archives_went = false;
         for (used, path, size) in files {
             if total <= budget {
                 break;
@@ -161,16 +187,18 @@ impl Cache {
             let leased = removal.is_none() && path.starts_with(&packages);
             if !recent && !leased && !in_use.contains(&path) && fs::remove_file(&path).is_ok() {
                 total -= size;
+                archives_went |= !path.starts_with(&packages);
             }
         }
-        before - total
+        before - total + if archives_went { self.drop_recipes() } else { 0 }
     }
 
     /// Removes all images but those `in_use` and those used just now. Returns the bytes that were freed.
     pub fn trim_images(&self, in_use: &BTreeSet<PathBuf>) -> u64 {
         let recent = |used: SystemTime| used.elapsed().is_ok_and(|age| age < RECENT);
         let unused = self.roots().into_iter().filter(|i| !in_use.contains(&i.path) && !recent(i.used));
-        unused.filter(|i| fs::remove_file(&i.path).is_ok()).map(|i| i.size).sum()
+        let freed: u64 = unused.filter(|i| fs::remove_file(&i.path).is_ok()).map(|i| i.size).sum();
+        freed + self.drop_recipes()
     }
 
     /// Removes what was left by commands that were killed while they wrote.
@@ -197,6 +225,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Facts;
 
     fn put(cache: &Cache, name: &str, bytes: usize, age: u64) -> PathBuf {
         let path = cache.put("roots", &format!("{name}.cpio"), &vec![0; bytes]).unwrap();
@@ -233,8 +262,16 @@ mod tests {
         let newer = put(&cache, "newer", 1000, 7000);
         let fresh = put(&cache, "fresh", 1000, 1);
         let in_use = BTreeSet::from([used.clone()]);
+        let recipe = |digest: &str| {
+            let facts =
+                Facts { digest: digest.into(), name: format!("name of {digest}"), ..Facts::default() };
+            let text = serde_json::to_vec(&facts).unwrap();
+            (cache.put("recipes", &format!("{digest}.json"), &text).unwrap(), text.len() as u64)
+        };
+        let ((kept, _), (gone, size)) = (recipe("used"), recipe("old"));
         assert_eq!(cache.trim(4000, &in_use), 0);
-        assert_eq!(cache.trim(3500, &in_use), 1000);
+        assert_eq!(cache.trim(3500, &in_use), 1000 + size, "a recipe goes with its image");
+        assert!(kept.exists() && !gone.exists());
         assert!(used.exists() && !old.exists() && newer.exists() && fresh.exists());
         assert_eq!(cache.trim(0, &in_use), 1000);
         assert!(used.exists() && !newer.exists() && fresh.exists(), "a command may be about to use it");
@@ -242,6 +279,11 @@ mod tests {
         assert_eq!(names, ["fresh", "used"]);
         Cache::touch(&used);
         assert_eq!(cache.images()[0].digest, "used");
-        assert!(cache.parts()[0].files == 2 && cache.parts()[0].name == "images");
+        let names: Vec<Option<String>> = cache.images().into_iter().map(|i| i.name).collect();
+        assert_eq!(names, [Some("name of used".to_string()), None]);
+        assert!(
+            cache.parts()[0].files == 3 && cache.parts()[0].name == "images",
+            "two archives and a recipe"
+        );
     }
 }
