@@ -171,8 +171,7 @@ pub fn object(
     kept("kernel.o", &features, unilith_static::RECIPE, |root, new| {
         progress.step("building the kernel that programs are linked with");
         let what = ["rustc", "-p", "kernel", "--lib", "--crate-type", "staticlib", "--profile", profile];
-        cargo(root, &what, &features, progress)?;
-        let library = root.join("target").join(profile).join("libkernel_image.a");
+        let library = cargo(root, &what, &features, progress)?.join(profile).join("libkernel_image.a");
         workshop.kernel_object(&library, new).map_err(|e| Fault::new(e.to_string()))
     })
 }
@@ -181,8 +180,9 @@ pub fn object(
 pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
     kept("efi-stub", &["efi-stub"], "", |root, new| {
         progress.step("building the UEFI stub");
-        cargo(root, &["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"], &[], progress)?;
-        fs::copy(root.join("target/kernel/efi-stub"), new).map(drop).map_err(file("copy the stub to", new))
+        let what = ["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"];
+        let built = cargo(root, &what, &[], progress)?.join("kernel/efi-stub");
+        fs::copy(built, new).map(drop).map_err(file("copy the stub to", new))
     })
 }
 
@@ -255,16 +255,35 @@ fn saved_vectors(elf: &[u8]) -> Result<u8> {
 fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
     // The profile of a binary has its name.
     let what = ["build", "-p", "kernel", "--bin", binary, "--profile", binary];
-    cargo(root, &what, features, progress)?;
-    Ok(root.join("target").join(binary).join(binary))
+    Ok(cargo(root, &what, features, progress)?.join(binary).join(binary))
 }
 
-fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> Result<()> {
+/// Where cargo builds for this user: the checkout's own folder, or, where another user's builds are in it (root's, of whom this
+/// one has the checkout), one in the cache.
+fn target(root: &Path) -> Result<PathBuf> {
+    let may_write = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
+    if is_writable(root, may_write) {
+        return Ok(root.join("target"));
+    }
+    let checkout = name(Sha256::new().chain_update(root.as_os_str().as_encoded_bytes()));
+    Ok(unilith_machine::dirs::cache()?.join(format!("build-{}", &checkout[..6])))
+}
+
+/// That all of a checkout's build folder that is there may be written to, or that it can be made.
+fn is_writable(root: &Path, may_write: impl Fn(&Path) -> bool) -> bool {
     let target = root.join("target");
+    let parts = stale::BUILT.iter().chain([&stale::KNOWN]).map(|name| target.join(name));
+    may_write(if target.exists() { &target } else { root })
+        && parts.into_iter().all(|part| !part.exists() || may_write(&part))
+}
+
+/// Lets cargo build something of the micro kernel; returns its target folder.
+fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> Result<PathBuf> {
+    let target = target(root)?;
     stale::mark(&target, root, &sources(root)?)?;
     let mut command = Command::new(repository::cargo());
     command.current_dir(root).args(what).args(["--locked", "--no-default-features"]);
-    command.args(["--features", &features.join(","), "--target-dir"]).arg(target);
+    command.args(["--features", &features.join(","), "--target-dir"]).arg(&target);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| {
         Fault::new(format!(
@@ -286,7 +305,7 @@ fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> 
         let said: Vec<String> = last.into();
         return Err(Fault::new(format!("the kernel does not build:\n{}", said.join("\n"))));
     }
-    Ok(())
+    Ok(target)
 }
 
 /// Puts a built kernel into the cache, as a whole or not at all.
@@ -396,4 +415,22 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_users_builds_are_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("target");
+        assert!(is_writable(root.path(), |path| path == root.path()), "nothing was built yet");
+        assert!(!is_writable(root.path(), |_| false));
+        fs::create_dir_all(target.join("kernel")).unwrap();
+        assert!(is_writable(root.path(), |path| path != root.path()));
+        assert!(!is_writable(root.path(), |path| !path.ends_with("kernel")));
+        fs::write(target.join(stale::KNOWN), "").unwrap();
+        assert!(!is_writable(root.path(), |path| path.is_dir()));
+    }
 }

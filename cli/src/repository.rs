@@ -62,7 +62,8 @@ pub fn catalogue() -> Result<PathBuf> {
 
 /// cargo, as the script chose it.
 pub fn cargo() -> PathBuf {
-    std::env::var_os("UNILITH_CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
+    let given = std::env::var_os("UNILITH_CARGO").filter(|path| !path.is_empty());
+    given.map_or_else(|| "cargo".into(), PathBuf::from)
 }
 
 /// This command's executable, to be started again: after an upgrade of its package the new one at its place, and this

@@ -9,14 +9,15 @@ use sha2::{Digest, Sha256};
 use std::{
     collections::HashMap,
     fs::{self, File},
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
 /// Where the contents are written down, in the build directory: a line for each file, its hash and its path.
-const KNOWN: &str = "kernel-sources";
+pub const KNOWN: &str = "kernel-sources";
 /// Where cargo puts what it builds of kernels, by profile.
-const BUILT: [&str; 2] = ["kernel", "kernel-process"];
+pub const BUILT: [&str; 2] = ["kernel", "kernel-process"];
 
 /// Makes cargo see which of `sources` have other contents than at the last call for this build directory, where their times
 /// do not tell it.
@@ -35,15 +36,25 @@ pub fn mark(target: &Path, root: &Path, sources: &[PathBuf]) -> Result<()> {
     };
     let now = SystemTime::now();
     let mut new = String::new();
+    let mut is_foreign = false;
     for path in sources {
         let contents = fs::read(path).map_err(file("read", path))?;
         let hash = super::name(Sha256::new().chain_update(contents));
         let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
         let same = known.get(&*name) == Some(&&*hash);
         if built && !same && !is_newer(path)? {
-            File::open(path).and_then(|f| f.set_modified(now)).map_err(file("set the time of", path))?;
+            match File::open(path).and_then(|f| f.set_modified(now)) {
+                // A checkout of another user's: its files cannot be told newer.
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => is_foreign = true,
+                done => done.map_err(file("set the time of", path))?,
+            }
         }
         new.push_str(&format!("{hash} {name}\n"));
+    }
+    for built in BUILT.iter().filter(|_| is_foreign).map(|profile| target.join(profile)) {
+        if built.exists() {
+            fs::remove_dir_all(&built).map_err(file("remove", &built))?;
+        }
     }
     fs::create_dir_all(target).map_err(file("make", target))?;
     // If this is cut off, what is missing in the record counts as changed.
