@@ -20,6 +20,13 @@ pub static MAX_DATAGRAMS: [Setting; 1] = [Setting::new(10, 0, LARGEST_INT)];
 /// net.ipv4.ip_local_port_range: the first and the last port that is chosen for a program. The first is not above the last.
 pub static LOCAL_PORTS: [Setting; 2] =
     [Setting::new(32_768, 1024, 65_535), Setting::new(60_999, 1024, 65_535)];
+/// net.ipv4.ping_group_range: the first and the last of the groups whose members may make ICMP sockets (SOCK_DGRAM); `1 0` is
+/// nobody. Docker's default; the host says it where it is another.
+pub static PING_GROUPS: [Setting; 2] =
+    [Setting::new(0, 0, LARGEST_INT), Setting::new(LARGEST_INT, 0, LARGEST_INT)];
+/// net.ipv4.ip_unprivileged_port_start: ports below it need CAP_NET_BIND_SERVICE. Docker's default; the host says it where it is
+/// another.
+pub static UNPRIVILEGED_PORTS: [Setting; 1] = [Setting::new(0, 0, 65_535)];
 /// Of connections that are made from now on: net.ipv4.tcp_fin_timeout, tcp_keepalive_time and tcp_keepalive_intvl in
 /// seconds, tcp_keepalive_probes, tcp_syn_retries.
 pub static FIN_TIMEOUT: [Setting; 1] = [Setting::new(60, 1, 120)];
