@@ -188,10 +188,10 @@ impl Engine {
             config["hostname"] = json!("web-0");
             config["linux"]["namespaces"][1] = json!({"type": "network", "path": pod.path()});
             config["annotations"] = json!({
-                    "io.kubernetes.cri.container-type": "sandbox",
-                    "io.kubernetes.cri.sandbox-memory": "100663296",
-                    change(config);
+            "io.kubernetes.cri.container-type": "sandbox",
+            "io.kubernetes.cri.sandbox-memory": "100663296",
             });
+            change(config);
         });
         assert!(self.create("sandbox").success(), "{}", self.out("sandbox"));
         self.run(&["start", "sandbox"]).ok();

@@ -3,7 +3,7 @@
 //! waits for the container's process, and a network namespace with an interface in it. What Podman and Docker themselves do with
 //! it is run by `./unilith test --long`, for their packages are larger than everything else.
 
-use rustix::process::Signal;
+use rustix::process::{Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Ran, Unilith, client,
+    BUILD_KERNEL, Ran, client,
     engine::{Pod, engine},
     eventually, finish, signal,
 };
