@@ -128,7 +128,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    pub fn new() -> Pod {
+    pub fn make() -> Pod {
         static NEXT: AtomicU8 = AtomicU8::new(7);
         let holder =
             Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("unshare is there");

@@ -112,7 +112,7 @@ fn a_container_and_what_is_started_in_it_are_kept_from_what_the_bundle_says() {
 #[test]
 fn each_container_of_a_pod_is_kept_from_what_its_own_bundle_says() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     engine.start_sandbox_with(&pod, |config| {
         config["linux"]["sysctl"] = json!({"kernel.shm_rmid_forced": "1", "fs.mqueue.msg_max": "17"});
         // Of the sandbox alone.

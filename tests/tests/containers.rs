@@ -123,7 +123,7 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
 #[test]
 fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     let path = pod.path();
     for id in ["first", "second"] {
         let folder = engine.bundle(id, "exec httpd -f -p 80 -h /www", |config| {
@@ -144,7 +144,7 @@ fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
 #[test]
 fn containers_of_a_pod_that_are_separate_have_its_name_and_one_of_them_its_interface_and_its_loopback() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     let path = pod.path();
     engine.bundle("sandbox", "", |config| {
         config["process"]["args"] = json!(["/pause"]);
@@ -206,7 +206,7 @@ fn containers_of_a_pod_that_are_separate_have_its_name_and_one_of_them_its_inter
 #[test]
 fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_own() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     engine.start_sandbox(&pod);
     let serve = "echo own > /who; mkdir /www; echo served > /www/index.html; echo up; \
         httpd -f -p 127.0.0.1:8080 -h /www & exec httpd -f -p 80 -h /www";
@@ -279,7 +279,7 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
 #[test]
 fn a_container_of_a_pod_ends_at_its_own_limit_of_memory_and_not_those_that_are_within_theirs() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     // With 96 MiB.
     engine.start_sandbox(&pod);
     // Most of the pod's memory, so that it would be the one to end if the pod had none left.
@@ -313,7 +313,7 @@ fn a_container_of_a_pod_ends_at_its_own_limit_of_memory_and_not_those_that_are_w
 #[test]
 fn a_container_of_a_pod_ends_with_its_process_and_all_of_them_with_the_machine() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     engine.start_sandbox(&pod);
     let sleep = "sleep 1000 & echo $! > /left; echo up; exec sleep 1000";
     for id in ["one", "two"] {
@@ -382,7 +382,7 @@ fn names_are_resolved_by_the_server_on_the_loopback_of_the_containers_namespace(
     let Some(mut engine) = engine() else { return };
     // Engines have longer paths than the address of a socket has room for (unix(7)).
     engine.root = engine.unilith.path(&"long".repeat(40)).display().to_string();
-    let pod = Pod::new();
+    let pod = Pod::make();
     let path = pod.path();
     let mut server = Command::new("nsenter")
         .args([&format!("--net={path}"), "--", "python3", "-c", NAMES])
