@@ -27,8 +27,8 @@ use unilith_machine::{
     boot::HOST_GATEWAY,
     console_log::LogLimits,
     record::{
-        Accel, AnonymousVolume, KernelKind, Memory, Mount, Network, Platform, Ready, Restart, Rlimit, Spec,
-        now_ms,
+        Accel, AnonymousVolume, Confinement, KernelKind, Memory, Mount, Network, Platform, Ready, Restart,
+        Rlimit, Spec, now_ms,
     },
     support,
 };
@@ -377,6 +377,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
         groups: config.groups.clone(),
         capabilities: flags.rights.capabilities()?,
         no_new_privileges: flags.rights.are_final()?,
+        confinement: Confinement::default(),
         hostname: flags.hostname.clone().unwrap_or_else(|| image.name.clone()),
         log: flags.log.clone(),
         log_limits: LogLimits::default(),

@@ -3,124 +3,20 @@
 //! waits for the container's process, and a network namespace with an interface in it. What Podman and Docker themselves do with
 //! it is run by `./unilith test --long`, for their packages are larger than everything else.
 
-use rustix::process::{Pid, Signal, WaitOptions, set_child_subreaper, waitpid};
+use rustix::process::{Signal, WaitOptions, waitpid};
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
     io::Read,
-    os::unix::fs::symlink,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU8, Ordering},
     time::Duration,
 };
-use unilith_tests::{BUILD_KERNEL, Ran, Unilith, client, eventually, finish, signal};
-
-/// Tools of busybox in the container.
-const TOOLS: [&str; 14] = [
-    "sh", "cat", "echo", "id", "sleep", "ls", "httpd", "touch", "tty", "nslookup", "wget", "mkdir",
-    "hostname", "tail",
-];
-
-/// An engine: a folder of containers, each with a bundle.
-struct Engine {
-    unilith: Unilith,
-    root: String,
-}
-
-/// `None` where containers cannot be made; says why.
-fn engine() -> Option<Engine> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: network namespaces and control groups are made by root");
-        return None;
-    }
-    let unilith = Unilith::new();
-    let found = unilith.run(&["doctor", "--json"]).out;
-    let found: Value = serde_json::from_str(&found).expect("doctor prints JSON");
-    let process = found.as_array().into_iter().flatten().find(|f| f["what"] == "process machines");
-    if !process.is_some_and(|f| f["state"] == "good") {
-        eprintln!("skipped: process machines do not work here: {process:?}");
-        return None;
-    }
-    // As a shim or conmon: the container's process becomes our child when `create` has ended.
-    set_child_subreaper(Some(rustix::process::getpid())).expect("may be a subreaper");
-    let root = unilith.path("root").display().to_string();
-    Some(Engine { unilith, root })
-}
-
-impl Engine {
-    /// A bundle of busybox that runs this line of a shell; `change` has the last word.
-    fn bundle(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
-        let folder = self.unilith.path(id);
-        let bin = folder.join("rootfs/bin");
-        fs::create_dir_all(&bin).expect("a folder can be made");
-        fs::copy("/bin/busybox", bin.join("busybox")).expect("busybox-static is installed");
-        TOOLS.iter().for_each(|tool| symlink("busybox", bin.join(tool)).expect("a link can be made"));
-        let mut config = json!({
-            "ociVersion": "1.0.2",
-            "process": {
-                "user": {"uid": 0, "gid": 0},
-                "args": ["sh", "-c", line],
-                "env": ["PATH=/bin"],
-                "cwd": "/",
-            },
-            "root": {"path": "rootfs"},
-            "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
-            "linux": {"namespaces": [{"type": "pid"}, {"type": "network"}]},
-        });
-        change(&mut config);
-        fs::write(folder.join("config.json"), config.to_string()).expect("a file can be written");
-        folder
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        self.unilith.command(&[&["oci", "--root", &self.root], words].concat())
-    }
-
-    fn run(&self, words: &[&str]) -> Ran {
-        finish(&mut self.command(words), BUILD_KERNEL)
-    }
-
-    /// Creates a container whose output goes to a file of the bundle; its process is our child then.
-    fn create(&self, id: &str) -> std::process::ExitStatus {
-        let folder = self.unilith.path(id);
-        let out = File::create(folder.join("out")).expect("a file can be made");
-        let bundle = folder.display().to_string();
-        let pid_file = folder.join("pid").display().to_string();
-        let mut command = self.command(&["create", "--bundle", &bundle, "--pid-file", &pid_file, id]);
-        command.stdin(Stdio::null()).stderr(out.try_clone().expect("a descriptor is free")).stdout(out);
-        command.status().expect("the command is there")
-    }
-
-    fn out(&self, id: &str) -> String {
-        fs::read_to_string(self.unilith.path(id).join("out")).unwrap_or_default()
-    }
-
-    fn pid(&self, id: &str) -> Pid {
-        let text = fs::read_to_string(self.unilith.path(id).join("pid")).expect("create writes the pid file");
-        Pid::from_raw(text.parse().expect("a number")).expect("a process")
-    }
-
-    fn status(&self, id: &str) -> String {
-        let state = self.run(&["state", id]).ok().out;
-        let state: Value = serde_json::from_str(&state).expect("the state is JSON");
-        state["status"].as_str().expect("it has a status").to_string()
-    }
-
-    /// The exit code of the container's process, as its engine gets it.
-    fn wait(&self, id: &str) -> i32 {
-        let pid = self.pid(id);
-        let mut code = None;
-        eventually("the container's process ends", || {
-            let ended = waitpid(Some(pid), WaitOptions::NOHANG).expect("it is our child");
-            code = ended.and_then(|(_, status)| {
-                status.exit_status().or_else(|| Some(128 + status.terminating_signal()?))
-            });
-            code.is_some()
-        });
-        code.unwrap_or_default()
-    }
-}
+use unilith_tests::{
+    BUILD_KERNEL, Ran, client,
+    engine::{Pod, engine},
+    eventually, finish, signal,
+};
 
 #[test]
 fn a_container_runs_on_its_bundles_directory_and_leaves_what_it_wrote() {
@@ -224,67 +120,10 @@ fn further_processes_signals_and_pauses_reach_a_running_container() {
     engine.run(&["delete", "two"]).ok();
 }
 
-/// A network namespace with an interface, as an engine's network plug-in makes it; its other end is with us. A process holds
-/// it: a name for it would be a mount, which not every root directory allows.
-struct Pod {
-    holder: Child,
-    /// The third number of its addresses, which no other pod of this process has.
-    number: u8,
-}
-
-impl Pod {
-    fn new() -> Pod {
-        static NEXT: AtomicU8 = AtomicU8::new(7);
-        let holder =
-            Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("unshare is there");
-        let pod = Pod { holder, number: NEXT.fetch_add(1, Ordering::Relaxed) };
-        let (own, inside) = ("/proc/self/ns/net".to_string(), pod.path());
-        eventually("the namespace is made", || fs::read_link(&own).ok() != fs::read_link(&inside).ok());
-        // An interface goes some time after its namespace: a name that the next pod does not have.
-        let (number, outside) = (pod.holder.id(), format!("u{}-{}", std::process::id(), pod.number));
-        let (gateway, address) = (pod.at(1), pod.at(2));
-        for line in [
-            format!("ip link add {outside} type veth peer name eth0 netns {number}"),
-            format!("ip addr add {gateway}/24 dev {outside}"),
-            format!("ip link set {outside} up"),
-            format!("nsenter --net={inside} ip addr add {address}/24 dev eth0"),
-            format!("nsenter --net={inside} ip link set eth0 up"),
-            format!("nsenter --net={inside} ip link set lo up"),
-            format!("nsenter --net={inside} ip route add default via {gateway}"),
-        ] {
-            let words: Vec<&str> = line.split(' ').collect();
-            client(words[0], &words[1..]).ok();
-        }
-        pod
-    }
-
-    fn path(&self) -> String {
-        format!("/proc/{}/ns/net", self.holder.id())
-    }
-
-    /// An address of its network: 1 is this side's, 2 the pod's.
-    fn at(&self, host: u8) -> String {
-        format!("10.213.{}.{host}", self.number)
-    }
-
-    /// Where its web server is.
-    fn page(&self) -> String {
-        format!("http://{}/", self.at(2))
-    }
-}
-
-impl Drop for Pod {
-    fn drop(&mut self) {
-        // With the last process in it go the namespace, the interface and its other end.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
 #[test]
 fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     let path = pod.path();
     for id in ["first", "second"] {
         let folder = engine.bundle(id, "exec httpd -f -p 80 -h /www", |config| {
@@ -305,7 +144,7 @@ fn a_container_is_at_the_address_of_its_namespace_and_so_is_the_one_after_it() {
 #[test]
 fn containers_of_a_pod_that_are_separate_have_its_name_and_one_of_them_its_interface_and_its_loopback() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     let path = pod.path();
     engine.bundle("sandbox", "", |config| {
         config["process"]["args"] = json!(["/pause"]);
@@ -364,60 +203,10 @@ fn containers_of_a_pod_that_are_separate_have_its_name_and_one_of_them_its_inter
     assert_eq!(kept.count(), 0, "nothing of the pod is left");
 }
 
-impl Engine {
-    /// Runs the sandbox of a pod, whose machine the pod's containers join.
-    fn start_sandbox(&self, pod: &Pod) {
-        self.bundle("sandbox", "exec sleep 1000", |config| {
-            config["hostname"] = json!("web-0");
-            config["linux"]["namespaces"][1] = json!({"type": "network", "path": pod.path()});
-            config["annotations"] = json!({
-                "io.kubernetes.cri.container-type": "sandbox",
-                "io.kubernetes.cri.sandbox-memory": "100663296",
-            });
-        });
-        assert!(self.create("sandbox").success(), "{}", self.out("sandbox"));
-        self.run(&["start", "sandbox"]).ok();
-    }
-
-    /// Runs a container of that pod.
-    fn start_member(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) {
-        self.member(id, line, change);
-        assert!(self.create(id).success(), "{}", self.out(id));
-        self.run(&["start", id]).ok();
-    }
-
-    fn member(&self, id: &str, line: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
-        let holder = self.pid("sandbox").as_raw_nonzero();
-        self.bundle(id, line, |config| {
-            config["linux"]["namespaces"] = json!([
-                {"type": "network", "path": format!("/proc/{holder}/ns/net")},
-                {"type": "uts", "path": format!("/proc/{holder}/ns/uts")},
-            ]);
-            config["annotations"] = json!({
-                "io.kubernetes.cri.container-type": "container",
-                "io.kubernetes.cri.sandbox-id": "sandbox",
-                "io.kubernetes.cri.container-name": id,
-            });
-            change(config);
-        })
-    }
-
-    /// Nothing of any container is left on this computer.
-    fn has_nothing_left(&self) {
-        assert_eq!(self.unilith.machines_on_disk(), 0);
-        let kept = fs::read_dir(format!("{}/.interfaces", self.root)).expect("the folder is there");
-        assert_eq!(kept.count(), 0, "nothing of the pod is left");
-        let left = fs::read_dir(&self.root).expect("the folder is there").flatten().map(|e| e.file_name());
-        assert_eq!(left.filter(|name| name != ".interfaces").count(), 0);
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("it can be read");
-        assert!(!mounts.contains(&self.root), "{mounts}");
-    }
-}
-
 #[test]
 fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_own() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     engine.start_sandbox(&pod);
     let serve = "echo own > /who; mkdir /www; echo served > /www/index.html; echo up; \
         httpd -f -p 127.0.0.1:8080 -h /www & exec httpd -f -p 80 -h /www";
@@ -490,7 +279,7 @@ fn containers_of_a_pod_share_its_network_and_have_roots_users_and_ends_of_their_
 #[test]
 fn a_container_of_a_pod_ends_at_its_own_limit_of_memory_and_not_those_that_are_within_theirs() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     // With 96 MiB.
     engine.start_sandbox(&pod);
     // Most of the pod's memory, so that it would be the one to end if the pod had none left.
@@ -524,7 +313,7 @@ fn a_container_of_a_pod_ends_at_its_own_limit_of_memory_and_not_those_that_are_w
 #[test]
 fn a_container_of_a_pod_ends_with_its_process_and_all_of_them_with_the_machine() {
     let Some(engine) = engine() else { return };
-    let pod = Pod::new();
+    let pod = Pod::make();
     engine.start_sandbox(&pod);
     let sleep = "sleep 1000 & echo $! > /left; echo up; exec sleep 1000";
     for id in ["one", "two"] {
@@ -593,7 +382,7 @@ fn names_are_resolved_by_the_server_on_the_loopback_of_the_containers_namespace(
     let Some(mut engine) = engine() else { return };
     // Engines have longer paths than the address of a socket has room for (unix(7)).
     engine.root = engine.unilith.path(&"long".repeat(40)).display().to_string();
-    let pod = Pod::new();
+    let pod = Pod::make();
     let path = pod.path();
     let mut server = Command::new("nsenter")
         .args([&format!("--net={path}"), "--", "python3", "-c", NAMES])

@@ -176,6 +176,11 @@ fn settings_of_the_kernel_that_are_written_take_effect() {
 }
 
 #[test]
+fn settings_of_a_namespace_forbid_and_bring_about_what_they_do_on_linux() {
+    passes("namespaced.c", "all tests of namespaced settings passed");
+}
+
+#[test]
 fn settings_locks_and_lists_of_objects_are_those_of_linux() {
     passes("settings.c", "all settings tests passed");
 }

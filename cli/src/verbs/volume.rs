@@ -112,7 +112,12 @@ pub fn make_anonymous(spec: &mut Spec) -> Result<Begun> {
         let path = path.canonicalize().map_err(file("use", &path))?;
         begun.0.push(path.clone());
         image.populate(volume.guest.as_bytes(), &path)?;
-        spec.volumes.push(Mount { host: path, guest: volume.guest.clone(), read_only: false });
+        spec.volumes.push(Mount {
+            host: path,
+            guest: volume.guest.clone(),
+            read_only: false,
+            writable_below: false,
+        });
     }
     Ok(begun)
 }

@@ -166,6 +166,7 @@ mod tests {
             source: base.path().join(source),
             destination: destination.into(),
             read_only: true,
+            keeps_below: false,
             is_directory: false,
         };
         // What is mounted hides what is below it.

@@ -3,7 +3,7 @@
 //! it were passed over in silence is refused; what has no meaning for a machine, which has a kernel of its own, is listed in
 //! `docs/reference/oci.md`.
 
-use crate::{ContainerError, Result, namespace};
+use crate::{ContainerError, Result, namespace, seccomp};
 use oci_spec::runtime::{
     Capability, Hooks, LinuxCapabilities, LinuxNamespaceType, LinuxResources, PosixRlimitType, Spec,
 };
@@ -31,6 +31,10 @@ const KUBELETS_GROUPS: &str = "kubepods";
 /// The choice (`dev.unilith.pod`) by which each container of a pod is a machine of its own.
 const SEPARATE: &str = "separate";
 
+/// Most paths in a list, most settings, and most bytes of all of them: engines name a dozen.
+const MAX_CONFINED: usize = 1024;
+const MAX_CONFINED_BYTES: usize = 24 << 10;
+
 /// Where the container's network namespace comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -46,6 +50,8 @@ pub struct Bind {
     pub source: PathBuf,
     pub destination: PathBuf,
     pub read_only: bool,
+    /// What is mounted below the source stays as writable as it is: `rbind` with `ro`, not `rro`.
+    pub keeps_below: bool,
     pub is_directory: bool,
 }
 
@@ -87,6 +93,70 @@ impl Capabilities {
     }
 }
 
+/// What the machine's kernel keeps a container's programs from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Instructions of the filter of system calls (`struct sock_filter`); none: no filter.
+    pub filter: Vec<u64>,
+    /// Absolute paths that show nothing, and those that may not be written to.
+    pub masked: Vec<String>,
+    pub read_only: Vec<String>,
+    /// Names and values of /proc/sys.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Confinement {
+    fn of(linux: &oci_spec::runtime::Linux) -> std::result::Result<Confinement, String> {
+        let filter = linux.seccomp().as_ref().map(seccomp::compile).transpose()?.unwrap_or_default();
+        let masked = linux.masked_paths().clone().unwrap_or_default();
+        let read_only = linux.readonly_paths().clone().unwrap_or_default();
+        for (list, paths) in [("linux.maskedPaths", &masked), ("linux.readonlyPaths", &read_only)] {
+            if let Some(wrong) = paths.iter().find(|path| !path.starts_with('/') || path.contains('\0')) {
+                return Err(format!("{list}: {wrong:?} is not an absolute path"));
+            }
+        }
+        if let Some(root) = masked.iter().find(|path| Path::new(path) == Path::new("/")) {
+            return Err(format!("linux.maskedPaths: {root}: nothing would be left"));
+        }
+        let mut settings: Vec<(String, String)> = Vec::new();
+        for (name, value) in linux.sysctl().iter().flatten() {
+            check_setting(name, value)?;
+            settings.push((name.clone(), value.clone()));
+        }
+        settings.sort();
+        let count = masked.len().max(read_only.len()).max(settings.len());
+        let pairs = settings.iter().flat_map(|(name, value)| [name, value]);
+        let bytes: usize = masked.iter().chain(&read_only).chain(pairs).map(String::len).sum();
+        if count > MAX_CONFINED || bytes > MAX_CONFINED_BYTES {
+            return Err(format!(
+                "linux.maskedPaths, readonlyPaths and sysctl: {count} in a list, {bytes} bytes; {MAX_CONFINED} and \
+                 {MAX_CONFINED_BYTES} at most"
+            ));
+        }
+        Ok(Confinement { filter, masked, read_only, settings })
+    }
+}
+
+/// What may be set is what belongs to a namespace that the container can have for itself, as runc has it. Whether the kernel of the
+/// machine has it is known when that runs.
+fn check_setting(name: &str, value: &str) -> std::result::Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name == "kernel.hostname" {
+        return Err(format!("linux.sysctl: {name}: the name of a container is its hostname"));
+    }
+    let namespaced = ["net.", "fs.mqueue.", "kernel.shm", "kernel.msg"];
+    let others = ["kernel.sem", "kernel.domainname"];
+    if !name.chars().all(is_plain)
+        || !namespaced.iter().any(|prefix| name.starts_with(prefix)) && !others.contains(&name)
+    {
+        return Err(format!("linux.sysctl: {name:?} is not in a separate kernel namespace"));
+    }
+    if value.contains('\0') {
+        return Err(format!("linux.sysctl: {name}: the value holds a NUL byte"));
+    }
+    Ok(())
+}
+
 /// A container as its bundle describes it.
 #[derive(Clone, Debug)]
 pub struct Container {
@@ -104,6 +174,7 @@ pub struct Container {
     pub capabilities: Option<Capabilities>,
     /// No program gets more rights than it has.
     pub no_new_privileges: bool,
+    pub confinement: Confinement,
     /// Resource limits: Linux' number, soft, hard.
     pub limits: Vec<(u8, u64, u64)>,
     pub terminal: bool,
@@ -169,6 +240,7 @@ impl Container {
             groups: process.user().additional_gids().clone().unwrap_or_default(),
             capabilities: process.capabilities().as_ref().map(Capabilities::of),
             no_new_privileges: process.no_new_privileges().unwrap_or(false),
+            confinement: Confinement::default(),
             limits: limits(process),
             terminal: process.terminal().unwrap_or(false),
             hostname: spec.hostname().clone(),
@@ -229,7 +301,8 @@ impl Container {
                     )));
                 }
                 let (read_only, is_directory) = (has("ro") || has("rro"), found.is_dir());
-                self.binds.push(Bind { source, destination, read_only, is_directory });
+                let keeps_below = has("rbind") && !has("rro");
+                self.binds.push(Bind { source, destination, read_only, keeps_below, is_directory });
             }
             "tmpfs" => {
                 let mode = options.iter().find_map(|o| o.strip_prefix("mode="));
@@ -261,6 +334,7 @@ impl Container {
                 _ => {}
             }
         }
+        self.confinement = Confinement::of(linux)?;
         self.cgroup = linux.cgroups_path().clone();
         self.resources = linux.resources().clone();
         let memory = linux.resources().as_ref().and_then(|r| r.memory().as_ref()?.limit());
@@ -386,7 +460,11 @@ mod tests {
             "linux": {
                 "namespaces": [{"type": "pid"}, {"type": "network", "path": "/run/netns/a"}],
                 "cgroupsPath": "/libpod_parent/libpod-c0",
-                "resources": {"memory": {"limit": 134217728}}
+                "resources": {"memory": {"limit": 134217728}},
+                "seccomp": {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["chmod"], "action": "SCMP_ACT_ERRNO"}]},
+                "maskedPaths": ["/proc/kcore", "/sys/firmware"],
+                "readonlyPaths": ["/proc/sys"],
+                "sysctl": {"net.ipv4.ping_group_range": "0 2147483647", "kernel.shm_rmid_forced": "1"}
             },
             "annotations": {"unilith.machine": "process"}
         })
@@ -406,6 +484,11 @@ mod tests {
             Some(Capabilities { bounding: 1 | 1 << 13, permitted: 1, ..Capabilities::default() })
         );
         assert!(c.no_new_privileges);
+        assert!(!c.confinement.filter.is_empty());
+        assert_eq!(c.confinement.masked, ["/proc/kcore", "/sys/firmware"]);
+        assert_eq!(c.confinement.read_only, ["/proc/sys"]);
+        let settings: Vec<&str> = c.confinement.settings.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(settings, ["kernel.shm_rmid_forced", "net.ipv4.ping_group_range"]);
         assert_eq!(c.limits, [(6, 1, 2), (7, 1024, 20_000)]);
         assert_eq!(c.network, Network::At("/run/netns/a".into()));
         let binds: Vec<_> = c.binds.iter().map(|b| (b.destination.to_str().unwrap(), b.read_only)).collect();
@@ -483,6 +566,15 @@ mod tests {
             ("/mounts/3/source", json!("/dev/null"), "devices"),
             ("/mounts/5/type", json!("overlay"), "overlay"),
             ("/mounts/5/options", json!(["mode=rw"]), "octal"),
+            ("/linux/maskedPaths/1", json!("sys/firmware"), "maskedPaths"),
+            ("/linux/maskedPaths/0", json!("//"), "maskedPaths"),
+            ("/linux/readonlyPaths/0", json!("/a\0"), "readonlyPaths"),
+            ("/linux/readonlyPaths/0", json!(format!("/{}", "x".repeat(30_000))), "at most"),
+            ("/linux/sysctl", json!({"vm.swappiness": "1"}), "vm.swappiness"),
+            ("/linux/sysctl", json!({"net.../../kernel/x": "1"}), "separate kernel namespace"),
+            ("/linux/sysctl", json!({"kernel.hostname": "x"}), "kernel.hostname"),
+            ("/linux/seccomp/defaultAction", json!("SCMP_ACT_NOTIFY"), "SCMP_ACT_NOTIFY"),
+            ("/linux/seccomp/syscalls", json!(7), "invalid type"),
             ("/linux/namespaces/0/type", json!("user"), "user namespace"),
         ] {
             let mut config = config();

@@ -5,9 +5,11 @@
 //! - [`bundle`]: `config.json`, checked: what is wrong or cannot be honoured is refused by its name
 //! - [`beneath`]: names in the container's root, none of which leads out of it
 //! - [`cgroup`]: control groups, version 1 and 2
+//! - [`mounted`]: what is mounted on the host
 //! - [`namespace`]: the network namespace
 //! - [`terminal`]: the pseudo-terminal, given to the engine over its console socket
 //! - [`hooks`]: programs of the engine's that are run at points of the container's life
+//! - [`seccomp`]: the profile of system calls, as a program for the machine's kernel
 //! - [`record`]: the containers below `--root`
 //!
 //! It knows nothing of machines; the command's `oci` joins the two.
@@ -16,8 +18,10 @@ pub mod beneath;
 pub mod bundle;
 pub mod cgroup;
 pub mod hooks;
+pub mod mounted;
 pub mod namespace;
 pub mod record;
+pub mod seccomp;
 pub mod terminal;
 
 /// A process as `exec --process` describes it.

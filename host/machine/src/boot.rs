@@ -2,7 +2,7 @@
 //! What a machine is given when it starts.
 
 use crate::{
-    qemu,
+    qemu, record,
     record::{Capabilities, Connection, Rlimit, Spec, now_ms},
     store::Held,
 };
@@ -39,7 +39,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     let volume = |(n, mount): (usize, &crate::record::Mount)| Volume {
         tag: qemu::volume_tag(n),
         path: mount.guest.clone(),
-        read_only: mount.read_only,
+        read_only: mount.is_read_only_throughout(),
         // The server of process machines exports files as well as directories.
         file: !spec.platform.is_process() && mount.host.is_file(),
     };
@@ -61,6 +61,7 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
         groups: spec.groups.clone(),
         capabilities: spec.capabilities.map(sets),
         no_new_privileges: spec.no_new_privileges,
+        confinement: confinement(&spec.confinement),
         volumes: spec.volumes.iter().enumerate().map(volume).collect(),
         tmpfs: spec.tmpfs.iter().map(tmpfs).collect(),
         read_only: spec.read_only,
@@ -81,6 +82,11 @@ pub fn boot_config(spec: &Spec, connection: &Connection) -> BootConfig {
     }
     boot.hosts = hosts(spec, boot.gateway);
     boot
+}
+
+fn confinement(of: &record::Confinement) -> api_boot::Confinement {
+    let record::Confinement { filter, settings, masked, read_only } = of.clone();
+    api_boot::Confinement { filter, settings, masked, read_only }
 }
 
 fn sets(of: Capabilities) -> CapabilitySets {

@@ -308,8 +308,7 @@ fn process(
     for (file, read_only) in drives.iter() {
         hand(file, "disk=", if read_only { ",ro" } else { "" });
     }
-    let access = |read_only| if read_only { Access::ReadOnly } else { Access::All };
-    let volume = |v: &Mount| export(&v.host, access(v.read_only), files.sites.clone(), shares.volume);
+    let volume = |v: &Mount| export(&v.host, v.access(), files.sites.clone(), shares.volume);
     let volumes = spec.volumes.iter().map(volume);
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {

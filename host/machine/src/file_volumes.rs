@@ -67,8 +67,13 @@ mod tests {
         fs::write(&file, "one").unwrap();
         fs::write(folder.path().join("secret"), "two").unwrap();
         let volumes = vec![
-            Mount { host: folder.path().into(), guest: "/data".into(), read_only: false },
-            Mount { host: file.clone(), guest: "/etc/x".into(), read_only: true },
+            Mount {
+                host: folder.path().into(),
+                guest: "/data".into(),
+                read_only: false,
+                writable_below: false,
+            },
+            Mount { host: file.clone(), guest: "/etc/x".into(), read_only: true, writable_below: false },
         ];
         let store = Store::at(folder.path().join("store"));
         let machine = store.create(Spec { volumes, ..spec("aa11", "one") }).unwrap();

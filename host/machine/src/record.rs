@@ -13,6 +13,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use unilith_network::{interface::Interface, ports::Publish, subnet::Pair};
+use unilith_ninep::Access;
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
@@ -109,6 +110,26 @@ pub struct Mount {
     pub host: PathBuf,
     pub guest: String,
     pub read_only: bool,
+    /// What is mounted on the host below a directory that is read-only is as writable as it is there. The machine does not tell the two
+    /// apart: the host's server answers.
+    #[serde(default)]
+    pub writable_below: bool,
+}
+
+impl Mount {
+    /// The whole of it is read-only, so that the machine's kernel may refuse by itself.
+    pub fn is_read_only_throughout(&self) -> bool {
+        self.read_only && !self.writable_below
+    }
+
+    /// What the machine may do there.
+    pub fn access(&self) -> Access {
+        match (self.read_only, self.writable_below) {
+            (false, _) => Access::All,
+            (true, false) => Access::ReadOnly,
+            (true, true) => Access::ReadOnlyAbove,
+        }
+    }
 }
 
 /// A file of the host that is a block device of the machine.
@@ -183,6 +204,18 @@ impl std::str::FromStr for Restart {
     }
 }
 
+/// What a container's programs are kept from by the machine's kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// Instructions of the filter of system calls (`struct sock_filter`); none: no filter.
+    pub filter: Vec<u64>,
+    /// Names and values of /proc/sys.
+    pub settings: Vec<(String, String)>,
+    /// Absolute paths that show nothing, and those that may not be written to.
+    pub masked: Vec<String>,
+    pub read_only: Vec<String>,
+}
+
 /// Sets of capabilities(7), a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
@@ -248,6 +281,9 @@ pub struct Spec {
     /// No program gets more rights than it has.
     #[serde(default)]
     pub no_new_privileges: bool,
+    /// What the program, and all that it starts, is kept from.
+    #[serde(default)]
+    pub confinement: Confinement,
     pub hostname: String,
     pub log: Option<String>,
     /// How much of its output is kept.

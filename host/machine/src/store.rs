@@ -604,6 +604,7 @@ pub(crate) mod tests {
             groups: Vec::new(),
             capabilities: None,
             no_new_privileges: false,
+            confinement: Default::default(),
             hostname: "x".into(),
             log: None,
             log_limits: LogLimits::default(),

@@ -37,6 +37,9 @@ const INODE_BITS: u32 = 56;
 pub enum Access {
     /// Look.
     ReadOnly,
+    /// Look, and everything where another file system is mounted below, as far as it is writable itself: what a recursive bind
+    /// that is read-only is (mount(2), MS_BIND and MS_REC).
+    ReadOnlyAbove,
     /// Everything that stays in the directory.
     All,
     /// Make, change and remove regular files and directories. Host programs that follow names there meet nothing that leads
@@ -83,14 +86,18 @@ impl Export {
         rustix::io::fcntl_dupfd_cloexec(&self.root, 0)
     }
 
-    /// To be asked before anything changes.
-    pub fn writable(&self) -> Result<()> {
-        if self.access == Access::ReadOnly { Err(Errno::ROFS) } else { Ok(()) }
+    /// To be asked before anything changes at a file or in a directory.
+    pub fn writable(&self, at: impl AsFd) -> Result<()> {
+        match self.access {
+            Access::ReadOnly => Err(Errno::ROFS),
+            Access::ReadOnlyAbove if mount_of(at)? == mount_of(&self.root)? => Err(Errno::ROFS),
+            _ => Ok(()),
+        }
     }
 
     /// To be asked before something is made that is no regular file and no directory, or a second name of one.
-    fn may_be_special(&self) -> Result<()> {
-        self.writable()?;
+    fn may_be_special(&self, directory: impl AsFd) -> Result<()> {
+        self.writable(directory)?;
         if self.access == Access::PlainFiles { Err(Errno::PERM) } else { Ok(()) }
     }
 
@@ -171,7 +178,7 @@ impl Export {
     pub fn open_again(&self, fd: BorrowedFd<'_>, flags: u32) -> Result<OwnedFd> {
         let flags = OFlags::from_bits_truncate(flags) & OPEN_FLAGS;
         if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) {
-            self.writable()?;
+            self.writable(fd)?;
         }
         let extra = match FileType::from_raw_mode(self.stat(fd)?.st_mode) {
             FileType::RegularFile => OFlags::empty(),
@@ -184,19 +191,19 @@ impl Export {
 
     /// Makes a file that is no directory and no link. Devices would be the host's.
     pub fn make_node(&self, directory: &OwnedFd, name: &[u8], mode: u32) -> Result<()> {
-        self.writable()?;
+        self.writable(directory)?;
         let kind = FileType::from_raw_mode(mode as RawMode);
         if !matches!(kind, FileType::RegularFile | FileType::Fifo | FileType::Socket) {
             return Err(Errno::PERM);
         }
         if kind != FileType::RegularFile {
-            self.may_be_special()?;
+            self.may_be_special(directory)?;
         }
         fs::mknodat(directory, name, kind, self.permissions(mode), 0)
     }
 
     pub fn make_directory(&self, directory: &OwnedFd, name: &[u8], mode: u32) -> Result<()> {
-        self.writable()?;
+        self.writable(directory)?;
         fs::mkdirat(directory, name, self.permissions(mode))
     }
 
@@ -209,36 +216,36 @@ impl Export {
     }
 
     pub fn set_mode(&self, fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
-        self.writable()?;
+        self.writable(fd)?;
         fs::chmod(&*by_number(fd), self.permissions(mode))
     }
 
     pub fn own(&self, fd: BorrowedFd<'_>, user: Option<u32>, group: Option<u32>) -> Result<()> {
-        self.writable()?;
+        self.writable(fd)?;
         // The number that is no user means "leave it" to chown(2).
         let (user, group) = (user.filter(|n| *n != u32::MAX), group.filter(|n| *n != u32::MAX));
         fs::chownat(fd, c"", user.map(Uid::from_raw), group.map(Gid::from_raw), AtFlags::EMPTY_PATH)
     }
 
     pub fn set_times(&self, fd: BorrowedFd<'_>, times: &Timestamps) -> Result<()> {
-        self.writable()?;
+        self.writable(fd)?;
         fs::utimensat(fd, c"", times, AtFlags::EMPTY_PATH)
     }
 
     pub fn set_size(&self, fd: BorrowedFd<'_>, size: u64) -> Result<()> {
-        self.writable()?;
+        self.writable(fd)?;
         let file = self.open_again(fd, OFlags::WRONLY.bits())?;
         fs::ftruncate(file, size)
     }
 
     pub fn make_link(&self, target: BorrowedFd<'_>, directory: &OwnedFd, name: &[u8]) -> Result<()> {
-        self.may_be_special()?;
+        self.may_be_special(directory)?;
         // AT_EMPTY_PATH would need CAP_DAC_READ_SEARCH (linkat(2)).
         fs::linkat(fs::CWD, &*by_number(target), directory, name, AtFlags::SYMLINK_FOLLOW)
     }
 
     pub fn make_symlink(&self, directory: &OwnedFd, name: &[u8], target: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.writable(directory)?;
         if self.access != Access::PlainFiles {
             return fs::symlinkat(target, directory, name);
         }
@@ -257,12 +264,13 @@ impl Export {
     }
 
     pub fn remove(&self, directory: &OwnedFd, name: &[u8], flags: u32) -> Result<()> {
-        self.writable()?;
+        self.writable(directory)?;
         fs::unlinkat(directory, name, AtFlags::from_bits_truncate(flags) & AtFlags::REMOVEDIR)
     }
 
     pub fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, to_name: &[u8]) -> Result<()> {
-        self.writable()?;
+        self.writable(from)?;
+        self.writable(to)?;
         fs::renameat(from, name, to, to_name)
     }
 
@@ -286,7 +294,7 @@ impl Export {
 
     /// An empty value that is to replace one removes it, as Linux's client means it.
     pub fn set_attribute(&self, fd: BorrowedFd<'_>, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
-        self.writable()?;
+        self.writable(fd)?;
         is_user_attribute(name)?;
         let flags = fs::XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         if value.is_empty() && flags == fs::XattrFlags::REPLACE {
@@ -302,6 +310,13 @@ pub const MAX_ATTRIBUTE: usize = 65536;
 /// Attributes of other spaces are the host's: capabilities, labels, overlay's own.
 fn is_user_attribute(name: &[u8]) -> Result<()> {
     if name.starts_with(b"user.") { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
+/// The number of the mount that a file is reached through. `EROFS` where the host's kernel does not tell it (before Linux 5.8).
+fn mount_of(fd: impl AsFd) -> Result<u64> {
+    let found = fs::statx(fd, c"", AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID)?;
+    let is_told = found.stx_mask & fs::StatxFlags::MNT_ID.bits() != 0;
+    if is_told { Ok(found.stx_mnt_id) } else { Err(Errno::ROFS) }
 }
 
 /// The name of an open descriptor's file that leads to that file only, whatever its directory entries are.

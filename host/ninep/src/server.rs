@@ -237,7 +237,7 @@ impl Server {
             last_modification: time(SET_MTIME, SET_MTIME_TO)?,
         };
         let fid = self.fids.get(fid)?;
-        fid.export.writable()?;
+        fid.export.writable(fid.fd())?;
         if valid & (SET_UID | SET_GID) != 0 {
             let pick = |bit: u32, value: u32| (valid & bit != 0).then_some(value);
             fid.export.own(fid.fd(), pick(SET_UID, user), pick(SET_GID, group))?;
@@ -447,7 +447,7 @@ impl Server {
     fn xattr_create(&mut self, r: &mut Request) -> Result<()> {
         let (number, name, size, flags) = (r.u32()?, r.string()?, r.u64()?, r.u32()?);
         let fid = self.fids.get(number)?;
-        fid.export.writable()?;
+        fid.export.writable(fid.fd())?;
         let size = usize::try_from(size).ok().filter(|s| *s <= MAX_ATTRIBUTE).ok_or(Errno::TOOBIG)?;
         if !matches!(fid.opened, Opened::No) {
             return Err(Errno::BADF);

@@ -250,6 +250,41 @@ fn devices_are_neither_made_nor_opened_and_fifos_do_not_block() {
     assert_eq!(devices.open(2, "null", O_RDWR), Err(Errno::NXIO));
 }
 
+/// Needs a host that lets this process mount: root with namespaces.
+#[test]
+fn what_is_mounted_below_a_directory_that_is_read_only_is_written_to() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    let mut c = Client::of(Access::ReadOnlyAbove);
+    for name in ["below", "fixed"] {
+        fs::create_dir(c.path(name)).unwrap();
+    }
+    let tmpfs = |name: &str, flags| mount("tmpfs", c.path(name), "tmpfs", flags, None::<&std::ffi::CStr>);
+    if let Err(e) = tmpfs("below", MountFlags::empty()) {
+        eprintln!("skipped: this host does not let us mount: {e}");
+        return;
+    }
+    tmpfs("fixed", MountFlags::RDONLY).unwrap();
+    let create = |c: &mut Client, directory: &str| {
+        let fid = 40;
+        c.walk(fid, if directory.is_empty() { &[] } else { std::slice::from_ref(&directory) }).unwrap();
+        let made = c.ask(kind::LCREATE, &[Word(fid), Text("f"), Word(O_RDWR), Word(0o644), Word(0)]);
+        c.ask(kind::CLUNK, &[Word(fid)]).unwrap();
+        made.map(drop)
+    };
+    assert_eq!(create(&mut c, "below"), Ok(()));
+    assert_eq!((create(&mut c, ""), create(&mut c, "fixed")), (Err(Errno::ROFS), Err(Errno::ROFS)));
+    c.walk(2, &["below", "f"]).unwrap();
+    assert_eq!(c.ask(kind::LOPEN, &[Word(2), Word(O_RDWR)]).map(drop), Ok(()));
+    c.walk(3, &["below"]).unwrap();
+    let out = [Word(3), Text("f"), Word(ROOT), Text("g")];
+    assert_eq!(c.ask(kind::RENAMEAT, &out), Err(Errno::ROFS));
+    assert_eq!(c.ask(kind::UNLINKAT, &[Word(3), Text("f"), Word(0)]).map(drop), Ok(()));
+    assert_eq!(c.ask(kind::UNLINKAT, &[Word(ROOT), Text("secret"), Word(0)]), Err(Errno::ROFS));
+    for name in ["below", "fixed"] {
+        unmount(c.path(name), UnmountFlags::DETACH).unwrap();
+    }
+}
+
 #[test]
 fn a_read_only_export_changes_by_no_message() {
     let mut c = Client::new(true);

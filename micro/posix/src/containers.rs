@@ -5,6 +5,7 @@
 
 use crate::calls::end;
 use crate::calls::limits::Limits;
+use crate::calls::seccomp::Profile;
 use crate::calls::signals::SIGKILL;
 use crate::process::{Credentials, Process};
 use crate::{mounts, processes};
@@ -26,6 +27,8 @@ pub struct Container {
     pub environment: Vec<Vec<u8>>,
     pub working: Arc<Dentry>,
     pub limits: Limits,
+    /// What its programs may call.
+    pub profile: Option<Profile>,
     /// Most memory of their own that its processes may have together, in bytes.
     memory: Option<u64>,
     /// Page faults until it is looked how much they have.
@@ -42,6 +45,7 @@ pub struct Parts {
     pub environment: Vec<Vec<u8>>,
     pub working: Arc<Dentry>,
     pub limits: Limits,
+    pub profile: Option<Profile>,
     pub memory: Option<u64>,
 }
 
@@ -94,7 +98,7 @@ pub struct Known(pub Arc<Container>);
 impl Known {
     /// `EEXIST`: there is one of that name.
     pub fn new(name: &[u8], parts: Parts) -> Result<Known> {
-        let Parts { namespace, credentials, environment, working, limits, memory } = parts;
+        let Parts { namespace, credentials, environment, working, limits, profile, memory } = parts;
         let container = Arc::new(Container {
             name: name.to_vec(),
             namespace,
@@ -102,6 +106,7 @@ impl Known {
             environment,
             working,
             limits,
+            profile,
             memory,
             until_look: AtomicI64::new(0),
             first: AtomicI32::new(0),

@@ -8,7 +8,7 @@ use abi::{Errno, Result, errno::ENOSYS};
 use api_plat::{Access, Exception, FaultOutcome, Frame, Status};
 use api_trace::{Event, Point};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use syscall_table::ROWS;
+use syscall_table::NUMBERS;
 
 /// Serves one call. A blocking handler waits through [`crate::wait`].
 pub type Handler = fn(&mut Call<'_>) -> Result<usize>;
@@ -20,7 +20,6 @@ pub const RESTART: Errno = Errno(512);
 pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
 /// One above the largest number in the table.
-const NUMBERS: usize = ROWS[ROWS.len() - 1].number as usize + 1;
 
 /// Hands each family that an image may go without to `$with`: its feature and what is chosen by.
 macro_rules! family {

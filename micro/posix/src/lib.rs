@@ -5,6 +5,7 @@
 //! - [`calls`] has one file for each family of calls; handlers decode and check arguments, call one typed object,
 //!   and return;
 //! - [`task`] and [`process`] are what a thread and a process are to Linux, [`processes`] is all of them;
+//! - [`confinement`] is what containers are kept from before they begin;
 //! - [`containers`] are trees of processes with files of their own;
 //! - [`files`] is what a process has of the file tree;
 //! - [`mounts`] is the tree at the start, [`proc`] what /proc and /sys say;
@@ -18,6 +19,7 @@ extern crate alloc;
 pub mod auxiliary;
 pub mod call;
 pub mod calls;
+pub mod confinement;
 pub mod containers;
 pub mod cpu_time;
 // Of an image with a linked program most of this is left out by the linker.

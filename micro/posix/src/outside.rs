@@ -139,6 +139,10 @@ pub fn start(
     process.give_space(space);
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     let task = Task::new(process.clone(), pid, [0; 16]);
+    match container {
+        Some(container) => task.seccomp.begin(container.profile.as_ref()),
+        None => task.seccomp.begin(first.restarts.first().and_then(|first| first.profile.clone()).as_ref()),
+    }
     task.set_name(&comm);
     task.attach(&thread);
     process.add(task);

@@ -4,6 +4,7 @@
 //! Somebody asks ([`ask`]); the first of the program's threads that is on its way back to the program does it
 //! ([`Restarts::is_asked`], `calls::exec::restart`), for only such a thread's registers may be replaced.
 
+use crate::calls::seccomp::Profile;
 use crate::process::{Credentials, Process};
 use abi::{Result, errno::EAGAIN, errno::EBUSY};
 use alloc::sync::Arc;
@@ -18,6 +19,8 @@ pub struct First {
     pub environment: Vec<Vec<u8>>,
     pub credentials: Credentials,
     pub working: Arc<Dentry>,
+    /// What programs of the machine may call that somebody outside starts beside it.
+    pub profile: Option<Profile>,
 }
 
 /// What a process keeps for this.

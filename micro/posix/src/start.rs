@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the process: its files, its identity, its first thread; then the program takes over.
 
+use crate::calls::seccomp::Profile;
 use crate::calls::{limits, system};
+use crate::confinement;
 use crate::exec::{self, Prepared};
 use crate::files::Files;
 use crate::process::{Credentials, FIRST_PID, Process, Program};
@@ -12,6 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_boot::Confinement;
 use api_plat::{Boot, BootConfig, Frame, Status};
 use loader::Loaded;
 
@@ -50,7 +53,24 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let task = Task::new(process.clone(), tid, [0; 16]);
     process.add(task.clone());
     task.attach(&sched::current_handle());
+    confine(&process, config)?;
     execute(&process, config)
+}
+
+/// The last thing before the program: nobody else is to be kept from what it is kept from.
+fn confine(process: &Process, config: &BootConfig) -> Result<(), String> {
+    let Confinement { settings, masked, read_only, .. } = &config.confinement;
+    let what = confinement::Confinement {
+        settings: settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        masked: masked.iter().map(String::as_str).collect(),
+        read_only: read_only.iter().map(String::as_str).collect(),
+    };
+    confinement::apply(&process.files.namespace, &what)?;
+    // It may be below what was covered.
+    if let Some(path) = config.cwd.as_deref() {
+        process.files.set_working(confinement::working(&process.files.namespace, path)?);
+    }
+    Ok(())
 }
 
 fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert::Infallible, String> {
@@ -58,11 +78,14 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     let bytes = |text: &String| text.clone().into_bytes();
     let arguments: Vec<Vec<u8>> = config.args.iter().map(bytes).collect();
     let environment = environment(config);
+    let profile = Profile::of(&config.confinement.filter);
+    let profile = profile.map_err(|e| format!("the program's filter of system calls: {e:?}"))?;
     process.restarts.set_first(First {
         arguments: arguments.clone(),
         environment: environment.clone(),
         credentials: process.credentials.lock().clone(),
         working: process.files.working(),
+        profile: profile.clone(),
     });
     let name = path.clone().into_bytes();
     let prepared = exec::prepare_first(process, name, arguments, environment);
@@ -70,6 +93,7 @@ fn execute(process: &Arc<Process>, config: &BootConfig) -> Result<core::convert:
     exec::start_as(process, rights);
     process.set_space(space);
     task::current().set_name(&comm);
+    task::current().seccomp.begin(profile.as_ref());
     let Loaded { entry, stack, argument_bytes, environment_bytes, auxv, .. } = loaded;
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
     let frame = Frame::at_start(entry, stack);

@@ -99,6 +99,21 @@ impl Data {
 /// What a program answers about a call. The program must have passed [`check`]; one that has not is answered by 0, which
 /// ends the thread.
 pub fn run(program: &[Instruction], data: &Data) -> u32 {
+    interpret(program, |offset| Some(data.word(offset))).unwrap_or(0)
+}
+
+/// What a program answers about every call of that number, whatever else the call is; `None` when it looks at more, or when what it
+/// answers depends on it.
+pub fn answer_by_number(program: &[Instruction], number: u32, architecture: u32) -> Option<u32> {
+    interpret(program, |offset| match offset {
+        0 => Some(number),
+        4 => Some(architecture),
+        _ => None,
+    })
+}
+
+/// Runs a program whose words of [`Data`] come from `load`; `None` as soon as that has none.
+fn interpret(program: &[Instruction], load: impl Fn(u32) -> Option<u32>) -> Option<u32> {
     let (mut a, mut x) = (0u32, 0u32);
     let mut memory = [0u32; MEMORY];
     let mut at = 0;
@@ -111,7 +126,7 @@ pub fn run(program: &[Instruction], data: &Data) -> u32 {
             LD | LDX => {
                 let value = match i.code & 0xe0 {
                     IMM => i.k,
-                    ABS => data.word(i.k),
+                    ABS => load(i.k)?,
                     MEM => memory[slot],
                     _ => DATA_BYTES,
                 };
@@ -127,7 +142,7 @@ pub fn run(program: &[Instruction], data: &Data) -> u32 {
                     // Division by the index register that is 0 ends the program, with 0.
                     DIV => match a.checked_div(operand) {
                         Some(quotient) => quotient,
-                        None => return 0,
+                        None => return Some(0),
                     },
                     OR => a | operand,
                     AND => a & operand,
@@ -151,12 +166,12 @@ pub fn run(program: &[Instruction], data: &Data) -> u32 {
                 };
                 at += usize::from(if condition { i.if_true } else { i.if_false });
             }
-            RET => return if i.code & 0x18 == A { a } else { i.k },
+            RET => return Some(if i.code & 0x18 == A { a } else { i.k }),
             _ if i.code & 0xf8 == TXA => a = x,
             _ => x = a,
         }
     }
-    0
+    Some(0)
 }
 
 #[cfg(test)]

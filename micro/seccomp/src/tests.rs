@@ -40,6 +40,25 @@ fn calls_are_told_apart_by_number_architecture_and_arguments() {
 }
 
 #[test]
+fn what_the_number_alone_decides_is_known_beforehand() {
+    let program = [
+        i(LD | ABS, 4),
+        jump(JEQ, 0xc000_003e, 0, 6),
+        i(LD | ABS, 0),
+        jump(JEQ, 39, 0, 3),
+        i(LD | ABS, 16),
+        jump(JGT, 10, 0, 1),
+        i(RET, 0x5_0001),
+        i(RET, ALLOW),
+        i(RET, 0),
+    ];
+    let decided = |number, architecture| answer_by_number(&program, number, architecture);
+    assert_eq!(decided(40, 0xc000_003e), Some(ALLOW));
+    assert_eq!(decided(39, 0xc000_003e), None, "its first argument decides");
+    assert_eq!(decided(39, 3), Some(0));
+}
+
+#[test]
 fn every_word_of_the_call_is_where_linux_has_it() {
     let arguments = [1u64, 2, 3, 4, 5, 6].map(|n| n << 32 | (n + 10));
     let data = call(7, arguments);

@@ -33,7 +33,7 @@ use unilith_container::{
     beneath::Root,
     bundle::{self, Container},
     cgroup::{self, Hierarchies},
-    namespace,
+    mounted, namespace,
     record::Containers,
     terminal,
 };
@@ -42,7 +42,8 @@ use unilith_machine::{
     console_log::LogLimits,
     output::Sinks,
     record::{
-        Capabilities, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Rlimit, Spec, now_ms,
+        Capabilities, Confinement, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Rlimit,
+        Spec, now_ms,
     },
     store::{Held, Store},
     supervisor::{self, Watcher},
@@ -57,6 +58,9 @@ const DEFAULT_MEMORY: u64 = 1 << 30;
 const BESIDE: u64 = 12 << 20;
 /// The least that the kernel and a small program can do with.
 const LEAST: u64 = 16 << 20;
+/// What a new network namespace of Linux has, where the machine's kernel has Docker's defaults.
+const NEW_NAMESPACE: [(&str, &str); 2] =
+    [("net.ipv4.ip_unprivileged_port_start", "1024"), ("net.ipv4.ping_group_range", "1 0")];
 /// Name and value of the label by which a machine is known to be a container.
 pub const LABEL: &str = "oci";
 /// The file that says whom programs ask for names (resolv.conf(5)).
@@ -232,8 +236,12 @@ pub fn places(
     container: &Container,
     root: &Root,
 ) -> Result<(Vec<Mount>, Option<Names>)> {
-    let mut volumes =
-        vec![Mount { host: container.root.clone(), guest: "/".into(), read_only: container.read_only }];
+    let mut volumes = vec![Mount {
+        host: container.root.clone(),
+        guest: "/".into(),
+        read_only: container.read_only,
+        writable_below: false,
+    }];
     // What the machine's kernel mounts, and what it makes where it may.
     let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp"];
     for own in if container.read_only { &own[..] } else { &own[..4] } {
@@ -250,7 +258,13 @@ pub fn places(
             .and_then(|()| fs::DirBuilder::new().mode(place.mode).create(&source));
         made.map_err(file("make", &source))?;
         let destination = place.destination.clone();
-        places.push(bundle::Bind { source, destination, read_only: false, is_directory: true });
+        places.push(bundle::Bind {
+            source,
+            destination,
+            read_only: false,
+            keeps_below: false,
+            is_directory: true,
+        });
     }
     let names = Names::of(all, folder, container)?;
     // In the order of their depth, so that none hides another.
@@ -265,7 +279,9 @@ pub fn places(
             root.make_mount_point(&place.destination, place.is_directory)?;
         }
         let guest = place.destination.to_string_lossy().into_owned();
-        volumes.push(Mount { host: place.source, guest, read_only: place.read_only });
+        let writable_below =
+            place.read_only && place.keeps_below && mounted::is_writable_below(&place.source)?;
+        volumes.push(Mount { host: place.source, guest, read_only: place.read_only, writable_below });
     }
     Ok((volumes, names))
 }
@@ -370,6 +386,7 @@ fn spec(
         groups: container.groups.clone(),
         capabilities: container.capabilities.map(capabilities),
         no_new_privileges: container.no_new_privileges,
+        confinement: confinement(all, container),
         hostname: all.hostname(container).unwrap_or_else(|| args.id.chars().take(12).collect()),
         log: None,
         log_limits: LogLimits::default(),
@@ -419,6 +436,20 @@ fn memory(container: &Container) -> u64 {
 /// The memory of a machine that is with its supervisor within a limit.
 fn within(limit: u64) -> u64 {
     limit.saturating_sub(BESIDE).max(LEAST)
+}
+
+/// What the program is kept from. Settings of the network that nobody names are those of a new namespace of Linux, which are narrower
+/// than what machines of `unilith run` have as containers of Docker do.
+fn confinement(all: &Containers, container: &Container) -> Confinement {
+    let bundle::Confinement { filter, masked, read_only, settings: own } = container.confinement.clone();
+    let mut settings: Vec<(String, String)> =
+        NEW_NAMESPACE.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    // Where the containers of a pod are machines apart, its sandbox has the settings for all of them.
+    let sandbox = container.sandbox().and_then(|id| all.find(id).ok());
+    let pods = sandbox.and_then(|record| Container::read(&record.bundle).ok());
+    settings.extend(pods.into_iter().flat_map(|pod| pod.confinement.settings));
+    settings.extend(own);
+    Confinement { filter, masked, read_only, settings }
 }
 
 fn capabilities(of: bundle::Capabilities) -> Capabilities {

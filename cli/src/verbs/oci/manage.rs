@@ -304,7 +304,18 @@ pub fn features() -> Result<u8> {
             "namespaces": ["cgroup", "ipc", "mount", "network", "pid", "uts"],
             "capabilities": CapabilitySet::all().iter_names().map(|(name, _)| format!("CAP_{name}")).collect::<Vec<_>>(),
             "cgroup": {"v1": true, "v2": true, "systemd": false, "systemdUser": false, "rdma": false},
-            "seccomp": {"enabled": false},
+            "seccomp": {
+                "enabled": true,
+                "actions": [
+                    "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD",
+                    "SCMP_ACT_LOG", "SCMP_ACT_TRAP",
+                ],
+                "operators": [
+                    "SCMP_CMP_EQ", "SCMP_CMP_GE", "SCMP_CMP_GT", "SCMP_CMP_LE", "SCMP_CMP_LT", "SCMP_CMP_MASKED_EQ",
+                    "SCMP_CMP_NE",
+                ],
+                "archs": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X32"],
+            },
             "apparmor": {"enabled": false},
             "selinux": {"enabled": false},
         },

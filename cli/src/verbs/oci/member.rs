@@ -129,9 +129,11 @@ impl Member {
 
     fn ask(&self, client: &Client) -> Result<Running> {
         let container = &self.container;
+        let confinement = &container.confinement;
         let trees: Vec<String> = (0..self.volumes.len()).map(|n| self.membership.tree(n)).collect();
-        let tree =
-            |(volume, name): (&'_ Mount, &'_ String)| (volume.guest.clone(), name.clone(), volume.read_only);
+        let tree = |(volume, name): (&'_ Mount, &'_ String)| {
+            (volume.guest.clone(), name.clone(), volume.is_read_only_throughout())
+        };
         let trees: Vec<_> = self.volumes.iter().zip(&trees).map(tree).collect();
         let program = self.program.to_string_lossy();
         let words = [program.as_bytes()].into_iter().chain(container.args[1..].iter().map(String::as_bytes));
@@ -160,6 +162,14 @@ impl Member {
             no_new_privileges: container.no_new_privileges,
             limits: container.limits.iter().map(limit).collect(),
             memory: container.memory,
+            filter: confinement.filter.clone(),
+            masked: confinement.masked.iter().map(String::as_bytes).collect(),
+            read_only: confinement.read_only.iter().map(String::as_bytes).collect(),
+            settings: confinement
+                .settings
+                .iter()
+                .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+                .collect(),
             program: Program {
                 terminal: size,
                 input: true,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::{UnixListener, UnixStream},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 use unilith_machine::{boot::pod_tag, record::Mount};
-use unilith_ninep::{Access, Export, Forest, Planted, SiteTables};
+use unilith_ninep::{Export, Forest, Planted, SiteTables};
 use unilith_overlay::socket::{bind_at, connect_at};
 
 /// The socket in the sandbox's folder.
@@ -34,8 +34,8 @@ const MAX_LIST: u64 = 1 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 struct Join {
     container: String,
-    /// A directory or file of the host, and whether it may only be looked at.
-    trees: Vec<(PathBuf, bool)>,
+    /// Directories and files of the host.
+    trees: Vec<Mount>,
     tag: String,
 }
 
@@ -111,9 +111,9 @@ fn plant(stream: &UnixStream, forest: &Forest, sites: &SiteTables) -> Result<Vec
     read.map_err(|e| Fault::new(format!("a container that joins says nothing: {e}")))?;
     let join: Join =
         serde_json::from_str(&line).map_err(|e| Fault::new(format!("a container that joins: {e}")))?;
-    let one = |(n, (path, read_only)): (usize, &(PathBuf, bool))| {
-        let access = if *read_only { Access::ReadOnly } else { Access::All };
-        let export = Export::open(path, access).map_err(file("open", path))?;
+    let one = |(n, mount): (usize, &Mount)| {
+        let path = &mount.host;
+        let export = Export::open(path, mount.access()).map_err(file("open", path))?;
         let name = tree_name(&join.container, n);
         let planted = forest.plant(name.as_bytes(), export.with_sites(Some(sites.clone())));
         planted.map_err(|_| Fault::new(format!("container {} is in the pod already", join.container)))
@@ -140,8 +140,7 @@ impl Membership {
 pub fn join(folder: &Path, container: &str, volumes: &[Mount]) -> Result<Membership> {
     let path = folder.join(JOIN);
     let mut stream = connect_at(&path).map_err(file("reach the pod by", &path))?;
-    let trees = volumes.iter().map(|volume| (volume.host.clone(), volume.read_only)).collect();
-    let join = Join { container: container.into(), trees, tag: String::new() };
+    let join = Join { container: container.into(), trees: volumes.to_vec(), tag: String::new() };
     let gone = |e: std::io::Error| Fault::new(format!("the pod's machine does not answer: {e}"));
     let text = serde_json::to_string(&join).map_err(|e| Fault::new(e.to_string()))?;
     stream.write_all(format!("{text}\n").as_bytes()).map_err(gone)?;

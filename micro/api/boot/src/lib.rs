@@ -20,6 +20,10 @@
 //! | `groups` | its further groups, separated by commas |
 //! | `caps` | the program's capabilities (capabilities(7)): bounding, permitted, effective, inheritable and ambient set in hexadecimal digits, with colons between them; without it root has all |
 //! | `nnp` | `1`: no program gets more rights than it has (PR_SET_NO_NEW_PRIVS) |
+//! | `seccomp` | the program's filter of system calls (seccomp(2)): 16 hexadecimal digits an instruction, `struct sock_filter` as a number |
+//! | `sysctl` | `NAME=VALUE`: written below /proc/sys before the program starts, which fails if it cannot be; may repeat |
+//! | `masked` | an absolute path that shows nothing: a file is /dev/null, a directory empty; one that is not there is passed over; may repeat |
+//! | `readonly` | an absolute path that may not be written to, as `masked`; may repeat |
 //! | `vol` | `TAG:PATH` or `TAG:PATH:ro`: mount the 9p export TAG at PATH; `TAG/file:PATH`: the file of that name in the export; may repeat |
 //! | `tmpfs` | `PATH:SIZE:MODE` or `PATH:SIZE:MODE:exec`: mount a file system in memory; SIZE in bytes (0: half of the memory), MODE in octal digits; may repeat |
 //! | `root` | `ro`: the program may not write to the root file system |
@@ -164,6 +168,7 @@ pub struct BootConfig {
     pub capabilities: Option<CapabilitySets>,
     /// No program gets more rights than it has.
     pub no_new_privileges: bool,
+    pub confinement: Confinement,
     pub volumes: Vec<Volume>,
     pub tmpfs: Vec<Tmpfs>,
     /// The program may not write to the root file system.
@@ -192,6 +197,31 @@ pub struct BootConfig {
     pub args: Vec<String>,
     /// Settings this version does not know, kept so that the kernel can name them in a warning.
     pub unknown: Vec<String>,
+}
+
+/// What the program, and all that it starts, is kept from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Instructions of its filter of system calls, each as `struct sock_filter` is in memory (little-endian); none: no filter.
+    pub filter: Vec<u64>,
+    /// Values of /proc/sys, whose names have dots (sysctl(8)).
+    pub settings: Vec<(String, String)>,
+    /// Absolute paths that show nothing.
+    pub masked: Vec<String>,
+    /// Absolute paths that may not be written to.
+    pub read_only: Vec<String>,
+}
+
+/// Digits of an instruction of a filter.
+const INSTRUCTION_DIGITS: usize = 16;
+
+fn decode_filter(text: &str) -> Option<Vec<u64>> {
+    let digits = text.as_bytes().chunks(INSTRUCTION_DIGITS);
+    let number = |chunk: &[u8]| {
+        let digits = core::str::from_utf8(chunk).ok().filter(|digits| digits.len() == INSTRUCTION_DIGITS)?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    digits.map(number).collect()
 }
 
 /// The sets of capabilities(7), a bit for each capability.
@@ -358,6 +388,16 @@ impl BootConfig {
         if self.no_new_privileges {
             put("nnp", "1");
         }
+        let Confinement { filter, settings, masked, read_only } = &self.confinement;
+        if !filter.is_empty() {
+            put("seccomp", &filter.iter().map(|word| format!("{word:016x}")).collect::<String>());
+        }
+        for (name, value) in settings {
+            put("sysctl", &format!("{name}={value}"));
+        }
+        for (key, paths) in [("masked", masked), ("readonly", read_only)] {
+            paths.iter().for_each(|path| put(key, path));
+        }
         if self.status_on_console {
             put("status", "console");
         }
@@ -455,6 +495,18 @@ impl BootConfig {
                 self.capabilities = Some(sets.ok_or_else(|| bad(word, "five sets in hexadecimal digits"))?);
             }
             "nnp" => self.no_new_privileges = value == "1",
+            "seccomp" => {
+                let filter = decode_filter(&value);
+                self.confinement.filter =
+                    filter.ok_or_else(|| bad(word, "16 hexadecimal digits an instruction"))?;
+            }
+            "sysctl" => {
+                let (name, value) = value.split_once('=').ok_or_else(|| bad(word, "NAME=VALUE"))?;
+                self.confinement.settings.push((name.to_string(), value.to_string()));
+            }
+            "masked" | "readonly" if !value.starts_with('/') => return Err(bad(word, "an absolute path")),
+            "masked" => self.confinement.masked.push(value),
+            "readonly" => self.confinement.read_only.push(value),
             "status" => self.status_on_console = value == "console",
             "more" => {
                 let parts = value.split_once(':');
@@ -639,6 +691,12 @@ mod tests {
                 ambient: 0,
             }),
             no_new_privileges: true,
+            confinement: Confinement {
+                filter: alloc::vec![0x0000_0004_0000_0020, u64::MAX, 6],
+                settings: alloc::vec![("net.ipv4.ping_group_range".into(), "0 2147483647".into())],
+                masked: alloc::vec!["/proc/kcore".into(), "/sys/a b".into()],
+                read_only: alloc::vec!["/proc/sys".into()],
+            },
             status_on_console: true,
             more: Some((4096, 300)),
             args: alloc::vec!["/bin/x".into(), "".into(), "--".into(), "a b".into(), "%".into()],

@@ -6,6 +6,8 @@ use abi::setting::Setting;
 /// Largest size of a buffer that a program may ask for: it is doubled, and has to fit in an `int`.
 const LARGEST_BUFFER: u64 = 1 << 29;
 const LARGEST_INT: u64 = i32::MAX as u64;
+/// The number after it is no group.
+const LARGEST_GROUP: u64 = u32::MAX as u64 - 1;
 
 /// net.core.somaxconn. A listener's queue is memory, so it is bounded here as before Linux 5.4.
 pub static MAX_BACKLOG: [Setting; 1] = [Setting::new(4096, 0, 65_535)];
@@ -20,6 +22,13 @@ pub static MAX_DATAGRAMS: [Setting; 1] = [Setting::new(10, 0, LARGEST_INT)];
 /// net.ipv4.ip_local_port_range: the first and the last port that is chosen for a program. The first is not above the last.
 pub static LOCAL_PORTS: [Setting; 2] =
     [Setting::new(32_768, 1024, 65_535), Setting::new(60_999, 1024, 65_535)];
+/// net.ipv4.ping_group_range: the first and the last of the groups whose members may make ICMP sockets (SOCK_DGRAM); `1 0` is
+/// nobody. Docker's default; the host says it where it is another.
+pub static PING_GROUPS: [Setting; 2] =
+    [Setting::new(0, 0, LARGEST_GROUP), Setting::new(LARGEST_INT, 0, LARGEST_GROUP)];
+/// net.ipv4.ip_unprivileged_port_start: ports below it need CAP_NET_BIND_SERVICE. Docker's default; the host says it where it is
+/// another.
+pub static UNPRIVILEGED_PORTS: [Setting; 1] = [Setting::new(0, 0, 65_535)];
 /// Of connections that are made from now on: net.ipv4.tcp_fin_timeout, tcp_keepalive_time and tcp_keepalive_intvl in
 /// seconds, tcp_keepalive_probes, tcp_syn_retries.
 pub static FIN_TIMEOUT: [Setting; 1] = [Setting::new(60, 1, 120)];

@@ -10,8 +10,10 @@ use api_overlay::{Failure, Outcome, Remote};
 use overlay_wire::Container;
 use posix::auxiliary;
 use posix::calls::limits::Limits;
+use posix::calls::seccomp::Profile;
+use posix::confinement::{self, Confinement};
 use posix::containers::{self, Known, Parts};
-use posix::mounts::{self, HostTree};
+use posix::mounts::HostTree;
 use posix::outside::{self, Place, Wanted};
 use posix::process::Credentials;
 
@@ -55,19 +57,21 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
     let limits: Vec<Rlimit> = wanted.limits.iter().map(limit).collect();
     let limits = Limits::of_container(&limits)
         .map_err(|e| Failure::new("its limits").errno(e).code(Failure::REFUSED))?;
+    let profile = Profile::of(&wanted.filter)
+        .map_err(|e| Failure::new("its filter of system calls").errno(e).code(Failure::REFUSED))?;
+    let confinement = confinement(wanted)?;
     let namespace = containers::namespace(&first, &trees).map_err(refused)?;
-    let working = match wanted.program.working {
+    let confined = confinement::apply(&namespace, &confinement).map_err(refused);
+    let working = confined.and_then(|()| match wanted.program.working {
         b"" => Ok(namespace.root().topmost()),
-        path => text(path, "the working directory").and_then(|path| {
-            let found = mounts::directory(&namespace, path, 0o755).map_err(refused)?;
-            if found.is_directory() { Ok(found) } else { Err(refused(format!("{path} is not a directory"))) }
-        }),
-    };
+        path => text(path, "the working directory")
+            .and_then(|path| confinement::working(&namespace, path).map_err(refused)),
+    });
     let known = working.and_then(|working| {
         let environment = wanted.program.environment.iter().map(|entry| entry.to_vec()).collect();
         let credentials = credentials(wanted);
         let (namespace, memory) = (namespace.clone(), wanted.memory);
-        let parts = Parts { namespace, credentials, environment, working, limits, memory };
+        let parts = Parts { namespace, credentials, environment, working, limits, profile, memory };
         Known::new(wanted.name, parts).map_err(|e| match e {
             EEXIST => refused("the machine has a container of that name already"),
             e => Failure::new("").errno(e).code(Failure::REFUSED),
@@ -77,6 +81,20 @@ fn prepare(wanted: &Container<'_>) -> Result<Known, Failure> {
         namespace.take_apart();
     }
     known
+}
+
+fn confinement<'a>(wanted: &Container<'a>) -> Result<Confinement<'a>, Failure> {
+    let paths = |paths: &[&'a [u8]]| {
+        let each = paths.iter().map(|path| text(path, "a path that is masked or read-only"));
+        each.collect::<Result<Vec<_>, Failure>>()
+    };
+    let setting =
+        |(name, value): &(&'a [u8], &'a [u8])| Ok((text(name, "a sysctl")?, text(value, "a sysctl")?));
+    Ok(Confinement {
+        settings: wanted.settings.iter().map(setting).collect::<Result<Vec<_>, Failure>>()?,
+        masked: paths(&wanted.masked)?,
+        read_only: paths(&wanted.read_only)?,
+    })
 }
 
 fn credentials(wanted: &Container<'_>) -> Credentials {

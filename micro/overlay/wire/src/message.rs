@@ -299,9 +299,11 @@ pub struct Limit {
     pub hard: u64,
 }
 
-/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory), reserved u8, `name` bytes, number of
+/// Starts a container: `flags` u8 (1: no new privileges, 2: capabilities are given, 4: so is memory, 8: so is what it is kept from), reserved u8, `name` bytes, number of
 /// trees u32, each [`Tree`], `uid` u32, `gid` u32, number of groups u32, each u32, five sets of capabilities u64 (bounding,
-/// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], `memory` u64 if given, and a [`Program`], whose user is not looked
+/// permitted, effective, inheritable, ambient), number of limits u32, each [`Limit`], `memory` u64 if given, if it is kept from something (8) the number of
+/// instructions of its filter u32, each u64, two lists of paths (masked, read-only) with their number u32 in front, each bytes, the number of
+/// settings u32, each a name and a value as bytes, and a [`Program`], whose user is not looked
 /// at and whose environment is all that there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container<'a> {
@@ -317,6 +319,13 @@ pub struct Container<'a> {
     pub limits: Vec<Limit>,
     /// Most memory of their own that its processes may have together, in bytes.
     pub memory: Option<u64>,
+    /// Instructions of its filter of system calls, each as `struct sock_filter` is in memory; none: no filter.
+    pub filter: Vec<u64>,
+    /// Absolute paths that show nothing, and those that may not be written to.
+    pub masked: Vec<&'a [u8]>,
+    pub read_only: Vec<&'a [u8]>,
+    /// Names and values of /proc/sys.
+    pub settings: Vec<(&'a [u8], &'a [u8])>,
     pub program: Program<'a>,
 }
 
@@ -324,17 +333,23 @@ impl<'a> Container<'a> {
     const NO_NEW_PRIVILEGES: u8 = 1;
     const CAPABILITIES: u8 = 2;
     const MEMORY: u8 = 4;
+    const CONFINED: u8 = 8;
     const READ_ONLY: u8 = 1;
     /// Most trees: a root, and more mounts than anybody's.
     pub const MAX_TREES: u32 = 256;
     /// Most groups and most limits (NGROUPS_MAX of Linux is larger, but so many do not fit one frame).
     pub const MAX_GROUPS: u32 = 4096;
+    /// Most instructions of a filter (Linux' BPF_MAXINSNS).
+    pub const MAX_FILTER: u32 = 4096;
+    /// Most paths of each kind, and most settings: engines name a dozen.
+    pub const MAX_CONFINED: u32 = 1024;
 
     pub fn encode(&self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.no_new_privileges, Container::NO_NEW_PRIVILEGES)
             | flag(self.capabilities.is_some(), Container::CAPABILITIES)
-            | flag(self.memory.is_some(), Container::MEMORY);
+            | flag(self.memory.is_some(), Container::MEMORY)
+            | flag(self.is_confined(), Container::CONFINED);
         let mut out = alloc::vec![flags, 0];
         put_bytes(&mut out, self.name);
         out.extend_from_slice(&(self.trees.len() as u32).to_le_bytes());
@@ -356,8 +371,26 @@ impl<'a> Container<'a> {
         if let Some(memory) = self.memory {
             out.extend_from_slice(&memory.to_le_bytes());
         }
+        if self.is_confined() {
+            out.extend_from_slice(&(self.filter.len() as u32).to_le_bytes());
+            self.filter.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            for paths in [&self.masked, &self.read_only] {
+                out.extend_from_slice(&(paths.len() as u32).to_le_bytes());
+                paths.iter().for_each(|path| put_bytes(&mut out, path));
+            }
+            out.extend_from_slice(&(self.settings.len() as u32).to_le_bytes());
+            self.settings
+                .iter()
+                .flat_map(|(name, value)| [name, value])
+                .for_each(|text| put_bytes(&mut out, text));
+        }
         out.extend_from_slice(&self.program.encode());
         out
+    }
+
+    fn is_confined(&self) -> bool {
+        let has_paths = !self.masked.is_empty() || !self.read_only.is_empty();
+        !self.filter.is_empty() || has_paths || !self.settings.is_empty()
     }
 
     pub fn decode(payload: &'a [u8]) -> Result<Container<'a>> {
@@ -377,6 +410,14 @@ impl<'a> Container<'a> {
             Ok(Limit { resource: r.u8()?, soft: r.u64()?, hard: r.u64()? })
         })?;
         let memory = if flags & Container::MEMORY == 0 { None } else { Some(r.u64()?) };
+        let (mut filter, mut masked, mut read_only, mut settings) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        if flags & Container::CONFINED != 0 {
+            filter = r.list(Container::MAX_FILTER, Reader::u64)?;
+            masked = r.list(Container::MAX_CONFINED, Reader::bytes)?;
+            read_only = r.list(Container::MAX_CONFINED, Reader::bytes)?;
+            settings = r.list(Container::MAX_CONFINED, |r| Ok((r.bytes()?, r.bytes()?)))?;
+        }
         let program = Program::decode(r.0)?;
         if name.is_empty() {
             return Err(Malformed);
@@ -391,6 +432,10 @@ impl<'a> Container<'a> {
             no_new_privileges: flags & Container::NO_NEW_PRIVILEGES != 0,
             limits,
             memory,
+            filter,
+            masked,
+            read_only,
+            settings,
             program,
         })
     }
@@ -547,10 +592,16 @@ mod tests {
             no_new_privileges: true,
             limits: vec![Limit { resource: 7, soft: 1024, hard: u64::MAX }],
             memory: Some(48 << 20),
+            filter: vec![6, u64::MAX],
+            masked: vec![b"/proc/kcore"],
+            read_only: vec![b"/proc/sys", b"/sys"],
+            settings: vec![(b"net.core.somaxconn", b"128")],
             program,
         };
         assert_eq!(Container::decode(&container.encode()), Ok(container.clone()));
         let bare = Container { capabilities: None, no_new_privileges: false, memory: None, ..container };
+        assert_eq!(Container::decode(&bare.encode()), Ok(bare.clone()));
+        let bare = Container { filter: vec![], masked: vec![], read_only: vec![], settings: vec![], ..bare };
         assert_eq!(Container::decode(&bare.encode()), Ok(bare));
         assert_eq!(read_started(&started(70_000)), Ok(70_000));
         let bare = Program { detached: true, arguments: vec![b"true"], ..Program::default() };

@@ -78,6 +78,8 @@ pub const ROWS: &[Row] = &[
     #[cfg(feature = "sysv-ipc")]
     ("sys/kernel/shmmni", settings::entry!(memory::MAX_SEGMENTS)),
     #[cfg(feature = "sysv-ipc")]
+    ("sys/kernel/shm_rmid_forced", settings::entry!(memory::REMOVAL_IS_FORCED)),
+    #[cfg(feature = "sysv-ipc")]
     ("sys/kernel/sem", settings::entry!(semaphores::LIMITS)),
     #[cfg(feature = "sysv-ipc")]
     ("sysvipc/msg", Entry::Lines(|_, out| queues::listing(out))),
@@ -136,7 +138,23 @@ pub const ROWS: &[Row] = &[
         "sys/net/ipv4/ip_local_port_range",
         Entry::File {
             text: |_| settings::show(&sockets::LOCAL_PORTS),
-            store: |_, bytes| settings::store_range(&sockets::LOCAL_PORTS, bytes),
+            store: |_, bytes| store_local_ports(bytes),
+            permissions: 0o644,
+        },
+    ),
+    (
+        "sys/net/ipv4/ip_unprivileged_port_start",
+        Entry::File {
+            text: |_| settings::show(&sockets::UNPRIVILEGED_PORTS),
+            store: |_, bytes| store_unprivileged_ports(bytes),
+            permissions: 0o644,
+        },
+    ),
+    (
+        "sys/net/ipv4/ping_group_range",
+        Entry::File {
+            text: |_| settings::show(&sockets::PING_GROUPS),
+            store: |_, bytes| store_ping_groups(bytes),
             permissions: 0o644,
         },
     ),
@@ -194,6 +212,39 @@ pub const ROWS: &[Row] = &[
     ("loadavg", Entry::Text(|_| loadavg())),
     ("vmstat", Entry::Text(|_| vmstat())),
 ];
+
+/// Ports that are chosen for programs are never those that need a right: `EINVAL`, and nothing changes.
+fn store_local_ports(bytes: &[u8]) -> Result<()> {
+    let before = sockets::LOCAL_PORTS[0].get();
+    let last = sockets::LOCAL_PORTS[1].get();
+    settings::store_range(&sockets::LOCAL_PORTS, bytes)?;
+    if sockets::LOCAL_PORTS[0].get() < sockets::UNPRIVILEGED_PORTS[0].get() {
+        sockets::LOCAL_PORTS[0].set(before);
+        sockets::LOCAL_PORTS[1].set(last);
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+fn store_unprivileged_ports(bytes: &[u8]) -> Result<()> {
+    let before = sockets::UNPRIVILEGED_PORTS[0].get();
+    settings::store(&sockets::UNPRIVILEGED_PORTS, bytes)?;
+    if sockets::UNPRIVILEGED_PORTS[0].get() > sockets::LOCAL_PORTS[0].get() {
+        sockets::UNPRIVILEGED_PORTS[0].set(before);
+        return Err(EINVAL);
+    }
+    Ok(())
+}
+
+/// A range whose first group is above the last is nobody's, and shown as `1 0` (Linux' set_ping_group_range).
+fn store_ping_groups(bytes: &[u8]) -> Result<()> {
+    settings::store(&sockets::PING_GROUPS, bytes)?;
+    if sockets::PING_GROUPS[0].get() > sockets::PING_GROUPS[1].get() {
+        sockets::PING_GROUPS[0].set(1);
+        sockets::PING_GROUPS[1].set(0);
+    }
+    Ok(())
+}
 
 fn line(mut text: Vec<u8>) -> Vec<u8> {
     text.push(b'\n');

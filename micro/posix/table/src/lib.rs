@@ -43,6 +43,9 @@ pub static ROWS: &[Row] = {
     system_calls!(rows)
 };
 
+/// Numbers of calls are below this one.
+pub const NUMBERS: usize = ROWS[ROWS.len() - 1].number as usize + 1;
+
 /// The row of a number.
 pub fn row(number: u32) -> Option<&'static Row> {
     ROWS.binary_search_by_key(&number, |row| row.number).ok().map(|i| &ROWS[i])

@@ -6,6 +6,7 @@ mod messages;
 
 pub use messages::{recvfrom, recvmmsg, recvmsg, sendmmsg, sendmsg, sendto};
 
+use super::identity::capabilities::{CAP_NET_BIND_SERVICE, CAP_NET_RAW};
 use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
 use crate::wait::{self, FOREVER};
@@ -13,12 +14,20 @@ use crate::{task, wait::for_file};
 use abi::{Events, Result, errno::*};
 use address::{Paths, read_address, write_address};
 use alloc::sync::Arc;
+use api_socket::settings::{PING_GROUPS, UNPRIVILEGED_PORTS};
 use api_socket::{Address, Caller, Credentials, Shutdown, Socket, SocketFile};
 use api_user::UserPtr;
 use descriptors::Description;
 
 const SOCK_NONBLOCK: u32 = 0o4000;
 const SOCK_TYPE: u32 = 0xf;
+const SOCK_DGRAM: u32 = 2;
+const SOCK_RAW: u32 = 3;
+const AF_INET: u32 = 2;
+const AF_INET6: u32 = 10;
+const IPPROTO_ICMP: u32 = 1;
+const IPPROTO_TCP: u32 = 6;
+const IPPROTO_UDP: u32 = 17;
 /// O_RDWR.
 const READ_WRITE: u32 = 2;
 /// Longest option value that is read.
@@ -78,8 +87,44 @@ fn split_type(value: u32) -> Result<(u32, u32)> {
 
 pub fn socket(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
-    let socket = api_socket::create(credentials(), call.uint(0), kind, call.uint(2))?;
+    let (family, protocol) = (call.uint(0), call.uint(2));
+    let socket = api_socket::create(credentials(), family, kind, protocol)?;
+    may_make(family, kind, protocol)?;
     install(socket, flags).map(|fd| fd as usize)
+}
+
+/// `EPERM` for raw sockets of AF_INET and AF_INET6 without CAP_NET_RAW; `EACCES` for ICMP's of others than
+/// net.ipv4.ping_group_range has.
+fn may_make(family: u32, kind: u32, protocol: u32) -> Result<()> {
+    if ![AF_INET, AF_INET6].contains(&family) {
+        return Ok(());
+    }
+    let who = task::current().credentials().lock();
+    let may_ping = |group: &u32| (PING_GROUPS[0].get()..=PING_GROUPS[1].get()).contains(&u64::from(*group));
+    match kind {
+        SOCK_RAW if !who.can(CAP_NET_RAW) => Err(EPERM),
+        SOCK_DGRAM
+            if protocol == IPPROTO_ICMP && !core::iter::once(&who.egid).chain(&who.groups).any(may_ping) =>
+        {
+            Err(EACCES)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `EACCES` for a port of TCP or UDP below net.ipv4.ip_unprivileged_port_start without CAP_NET_BIND_SERVICE.
+fn may_bind(socket: &dyn Socket, address: &Address) -> Result<()> {
+    let is_internet = [AF_INET, AF_INET6].contains(&socket.family().into());
+    let is_raw = socket.socket_type() as u32 == SOCK_RAW;
+    let has_ports = !is_raw && [IPPROTO_TCP, IPPROTO_UDP].contains(&socket.protocol());
+    // In both families' addresses it stands behind the family.
+    let Some([high, low]) = address.rest().first_chunk() else { return Ok(()) };
+    let port = u64::from(u16::from_be_bytes([*high, *low]));
+    let needs_right = is_internet && has_ports && port != 0 && port < UNPRIVILEGED_PORTS[0].get();
+    if needs_right && !task::current().credentials().lock().can(CAP_NET_BIND_SERVICE) {
+        return Err(EACCES);
+    }
+    Ok(())
 }
 
 pub fn socketpair(call: &mut Call<'_>) -> Result<usize> {
@@ -103,7 +148,9 @@ pub fn socketpair(call: &mut Call<'_>) -> Result<usize> {
 pub fn bind(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let address = read_address(call.arg(1), call.int(2))?;
-    target.socket()?.bind(&caller(), &address).map(|()| 0)
+    let socket = target.socket()?;
+    may_bind(&**socket, &address)?;
+    socket.bind(&caller(), &address).map(|()| 0)
 }
 
 pub fn listen(call: &mut Call<'_>) -> Result<usize> {

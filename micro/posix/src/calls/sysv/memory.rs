@@ -4,9 +4,11 @@
 use super::*;
 use crate::call::Call;
 use crate::files;
+use crate::process::Process;
 use crate::settings::Setting;
 use abi::PAGE_SIZE;
 use alloc::format;
+use alloc::sync::Weak;
 use alloc::vec::Vec;
 use api_fs::{Inode, SetAttr};
 use api_lock::SpinLock;
@@ -31,6 +33,8 @@ const SHM_LOCKED: u32 = 0o2000;
 pub static MAX_SEGMENTS: [Setting; 1] = [Setting::new(4096, 0, INDEXES as u64)];
 pub static MAX_SEGMENT_BYTES: [Setting; 1] = [Setting::new(UNLIMITED, 0, u64::MAX)];
 pub static MAX_PAGES: [Setting; 1] = [Setting::new(UNLIMITED, 0, u64::MAX)];
+/// /proc/sys/kernel/shm_rmid_forced: a segment goes with its last mapping, or with its creator while it has none.
+pub static REMOVAL_IS_FORCED: [Setting; 1] = [Setting::new(0, 0, 1)];
 /// Linux' default of both: as much as leaves room to add to it.
 const UNLIMITED: u64 = u64::MAX - (1 << 24);
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -43,12 +47,19 @@ struct Segment {
     detached: AtomicU64,
     changed: AtomicU64,
     creator: i32,
+    maker: Weak<Process>,
     last: AtomicI32,
 }
 
 impl Segment {
     fn mappings(&self) -> u64 {
         Arc::strong_count(&self.file) as u64 - 1
+    }
+
+    /// Nobody has it any more who could want it, as kernel.shm_rmid_forced has it: it was mapped once, or its creator has ended.
+    fn is_orphan(&self) -> bool {
+        let ended = self.maker.upgrade().is_none_or(|maker| maker.family.is_zombie());
+        ended || self.attached.load(Ordering::Relaxed) != 0
     }
 
     fn used(&self, time: &AtomicU64) {
@@ -67,10 +78,12 @@ impl Drop for Segment {
 static ALL_PAGES: AtomicU64 = AtomicU64::new(0);
 static SEGMENTS: SpinLock<Table<Segment>> = SpinLock::new(Table::new());
 
-/// The table, without the segments whose last mapping went after IPC_RMID.
+/// The table, without the segments whose last mapping went after IPC_RMID, or that go without it.
 fn with_segments<T>(f: impl FnOnce(&mut Table<Segment>) -> Result<T>) -> Result<T> {
     let mut segments = SEGMENTS.lock();
-    let gone = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 && o.value.mappings() == 0;
+    let is_forced = REMOVAL_IS_FORCED[0].get() != 0;
+    let goes = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 || is_forced && o.value.is_orphan();
+    let gone = |o: &Object<Segment>| o.value.mappings() == 0 && goes(o);
     let dead: Vec<i32> = segments.objects.iter().filter(|(_, o)| gone(o)).map(|(id, _)| *id).collect();
     let dead: Vec<_> = dead.iter().filter_map(|id| segments.remove(*id)).collect();
     let result = f(&mut segments);
@@ -97,6 +110,7 @@ fn make(id: i32, key: i32, size: u64) -> Result<Segment> {
         detached: AtomicU64::new(0),
         changed: AtomicU64::new(now()),
         creator: task::current().process.pid,
+        maker: Arc::downgrade(&task::current().process),
         last: AtomicI32::new(0),
     })
 }
