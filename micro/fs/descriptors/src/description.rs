@@ -151,11 +151,11 @@ impl Description {
     }
 
     pub fn may_read(&self) -> bool {
-        self.flags() & (O_ACCMODE | O_PATH) != 1 && !self.is_path_only()
+        self.flags() & O_ACCMODE & !2 == 0 && !self.is_path_only()
     }
 
     pub fn may_write(&self) -> bool {
-        self.flags() & O_ACCMODE != 0 && !self.is_path_only()
+        matches!(self.flags() & O_ACCMODE, 1 | 2) && !self.is_path_only()
     }
 
     #[inline]
