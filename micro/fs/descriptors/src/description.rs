@@ -244,10 +244,11 @@ impl Description {
         if !self.may_write() {
             return Err(EBADF);
         }
+        // O_APPEND does not use the offset, which must be one of a file all the same.
+        check_range(offset, from.remaining())?;
         let n = if self.flags() & O_APPEND != 0 {
             self.file.append(from)?.0
         } else {
-            check_range(offset, from.remaining())?;
             self.file.write(offset, from)?
         };
         self.after_write(n)
