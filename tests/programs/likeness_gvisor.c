@@ -241,6 +241,32 @@ static void unreadable_programs_are_not_dumpable(void) {
     }
 }
 
+// The interpreter would look for the script behind a descriptor that is closed by then.
+static void scripts_behind_descriptors_that_close(void) {
+    int fd = open("script", O_WRONLY | O_CREAT, 0755);
+    CHECK(write(fd, "#!/proc/self/exe dumpable\n", 26) == 26 && close(fd) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char *const arguments[] = { "script", 0 };
+        fd = open("script", O_RDONLY | O_CLOEXEC);
+        CHECK(FAILS(syscall(SYS_execveat, fd, "", arguments, 0, AT_EMPTY_PATH), ENOENT));
+        _exit(0);
+    }
+    CHECK(ends_well(child));
+    // A thread's name is set by its own process alone.
+    child = fork();
+    if (child == 0) {
+        fd = open(below("/proc/%d/comm", getppid()), O_WRONLY);
+        CHECK(getppid() == 0 || FAILS(write(fd, "x", 1), EINVAL));
+        CHECK(setresuid(NOBODY, NOBODY, NOBODY) == 0);
+        CHECK(getppid() == 0 || FAILS(open(below("/proc/%d/fd", getppid()), O_RDONLY), EACCES));
+        _exit(0);
+    }
+    CHECK(ends_well(child));
+    struct stat stat_of;
+    CHECK(stat("/proc/self/task", &stat_of) == 0 && stat_of.st_nlink == 3);
+}
+
 static int ready[2];
 static pid_t orphan;
 
@@ -265,7 +291,7 @@ static void children_are_told_of_the_end_of_a_thread(void) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 2 && strcmp(arguments[1], "dumpable") == 0)
+    if (count >= 2 && strcmp(arguments[1], "dumpable") == 0)
         return prctl(PR_GET_DUMPABLE);
     CHECK(mkdtemp(directory) && chmod(directory, 0755) == 0 && chdir(directory) == 0);
     clone_refuses_what_is_no_address();
@@ -278,8 +304,9 @@ int main(int count, char **arguments) {
     what_a_core_file_has_can_be_set();
     others_are_kept_out();
     unreadable_programs_are_not_dumpable();
+    scripts_behind_descriptors_that_close();
     children_are_told_of_the_end_of_a_thread();
-    unlink("capable"), unlink("file"), unlink("program"), rmdir(directory);
+    unlink("script"), unlink("capable"), unlink("file"), unlink("program"), rmdir(directory);
     puts("all likeness tests of gVisor's passed");
     return 0;
 }

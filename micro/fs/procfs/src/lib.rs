@@ -107,6 +107,11 @@ pub trait Changing: Send + Sync {
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
     /// The type of all its entries.
     fn kind(&self) -> FileType;
+    /// Whether the caller may list them.
+    fn check(&self, key: Key) -> Result<()> {
+        let _ = key;
+        Ok(())
+    }
 }
 
 /// The root inode of a file system with these contents. `magic` is its `f_type`.
@@ -291,6 +296,11 @@ impl Inode for Node {
         if let Some((rows, below)) = table {
             stat.links += names(rows, below).filter(|(_, b)| b.kind() == FileType::Directory).count() as u64;
         }
+        if let Body::Entry(Entry::Changing(changing)) = self.body
+            && changing.kind() == FileType::Directory
+        {
+            stat.links += changing.numbers(self.key, 0, usize::MAX).len() as u64;
+        }
         Ok(stat)
     }
 
@@ -320,6 +330,7 @@ impl Inode for Node {
                 return Err(EACCES);
             }
             Body::Entry(Entry::Private { check, .. }) => check(self.key)?,
+            Body::Entry(Entry::Changing(changing)) => changing.check(self.key)?,
             _ => {}
         }
         if let Body::Entry(Entry::Opens { open, .. }) = self.body {

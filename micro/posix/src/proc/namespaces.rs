@@ -43,13 +43,18 @@ const fn link(text: procfs::Text, lead: procfs::Lead) -> Entry {
     Entry::Magic { text, lead }
 }
 
+/// `ENOENT` for a process that has ended, which is in none any more.
+fn check(key: Key) -> Result<()> {
+    if traceable(key)?.family.is_zombie() { Err(ENOENT) } else { Ok(()) }
+}
+
 fn shown(key: Key, kind: &Kind) -> Result<Vec<u8>> {
-    traceable(key)?;
+    check(key)?;
     text(format!("{}:[{}]", kind.0, kind.1))
 }
 
 fn lead(key: Key, kind: &'static Kind) -> Result<Magic> {
-    traceable(key)?;
+    check(key)?;
     Ok(Magic::File(Arc::new(Namespace(kind))))
 }
 

@@ -227,7 +227,12 @@ fn set_comm(key: Key, name: &[u8]) -> Result<()> {
     let mut padded = [0; 16];
     let n = name.len().min(15);
     padded[..n].copy_from_slice(&name[..n]);
-    *thread(key)?.name.lock() = padded;
+    let target = thread(key)?;
+    // For the threads of a process alone, whatever the file's permissions say.
+    if target.process.pid != task::current().process.pid {
+        return Err(EINVAL);
+    }
+    *target.name.lock() = padded;
     Ok(())
 }
 
