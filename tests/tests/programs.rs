@@ -146,6 +146,11 @@ fn what_the_suites_of_libraries_and_languages_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_gvisors_tests_of_system_calls_ask_for_is_as_on_linux() {
+    passes("likeness_gvisor.c", "all likeness tests of gVisor's passed");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

@@ -202,11 +202,13 @@ impl Space {
         }
         let mapped = inner.tree.covers(start, end);
         inner.change(start, end, |traits| traits.locked = locked)?;
+        let no_rights = inner.tree.within(start, end).any(|(_, vma)| vma.traits.rights.is_none());
         drop(inner);
         if locked && populate {
             self.populate(start, end);
         }
-        if mapped { Ok(()) } else { Err(ENOMEM) }
+        // Pages that nobody may touch cannot be brought in; they are locked all the same.
+        if mapped && !(locked && populate && no_rights) { Ok(()) } else { Err(ENOMEM) }
     }
 
     /// mlockall and munlockall.

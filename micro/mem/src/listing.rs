@@ -186,7 +186,8 @@ impl VmFlags {
             when(rights.contains(Rights::READ), "rd"),
             when(rights.contains(Rights::WRITE), "wr"),
             when(rights.contains(Rights::EXECUTE), "ex"),
-            when(traits.shared, "sh"),
+            // A file that was opened for reading alone is shared no further than that (Linux clears VM_SHARED).
+            when(traits.shared && most.contains(Rights::WRITE), "sh"),
             when(most.contains(Rights::READ), "mr"),
             when(most.contains(Rights::WRITE), "mw"),
             when(most.contains(Rights::EXECUTE), "me"),

@@ -114,7 +114,9 @@ impl Inner {
         }
         // What is sealed is said before that the range is more than one mapping.
         self.check_sealed(address, address + old)?;
-        if address + old > vma_end {
+        // What is cut off in place may be of several mappings.
+        let cuts_only = new < old && fixed.is_none() && !keep;
+        if address + old > vma_end && !cuts_only {
             return Err(EFAULT);
         }
         // Shrinking in place, or the part in front of a fixed move.

@@ -35,6 +35,8 @@ pub struct FileRights {
     set_ids: SetIds,
     /// The program's ids are not those of the user who runs it, or would not be without a tracer.
     is_secure: bool,
+    /// Its user may read all of its files: a core file or a tracer would show them (Linux' would_dump).
+    is_readable: bool,
 }
 
 /// Finds a program by its path, for [`prepare`].
@@ -90,6 +92,7 @@ pub(crate) fn prepare_file(
     // The last one that was found, which is the program when its ids are asked for.
     let runs = RefCell::new(dentry.clone());
     let (mut set_ids, mut is_secure) = (SetIds::default(), false);
+    let mut is_readable = may_read(process, &dentry)?;
     let loaded = loader::load(
         &space,
         Executable {
@@ -111,13 +114,14 @@ pub(crate) fn prepare_file(
             open: &mut |path| {
                 let dentry = find(process, path)?;
                 let file = executable(process, &dentry)?;
+                is_readable &= may_read(process, &dentry)?;
                 *runs.borrow_mut() = dentry;
                 Ok(file)
             },
         },
     )?;
     space.make_ready();
-    Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { set_ids, is_secure } })
+    Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { set_ids, is_secure, is_readable } })
 }
 
 /// The ids that the program gets from the file it is run from (execve(2)): none on a mount with "nosuid", and none after
@@ -153,14 +157,19 @@ fn granted(process: &Process, set_ids: SetIds) -> SetIds {
 /// Gives the process the credentials that its new program starts with. Whether it may have them is asked again: a tracer may
 /// have come since the program was prepared.
 pub fn start_as(process: &Process, rights: FileRights) {
-    let FileRights { set_ids, is_secure } = rights;
+    let FileRights { set_ids, is_secure, is_readable } = rights;
     let set_ids = granted(process, set_ids);
     let is_its_users = {
         let mut credentials = process.credentials.lock();
         credentials.program_starts(set_ids);
         credentials.is_its_users()
     };
-    process.settings.lock().program_starts(is_its_users, is_secure);
+    process.settings.lock().program_starts(is_its_users && is_readable, is_secure);
+}
+
+fn may_read(process: &Process, dentry: &Dentry) -> Result<bool> {
+    let stat = dentry.inode().stat()?;
+    Ok(files::credentials_for(process).check_file(dentry.inode(), &stat, Access::READ).is_ok())
 }
 
 /// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages).

@@ -335,6 +335,12 @@ impl Process {
         sum
     }
 
+    /// The thread that made the child; the first one once that is gone.
+    pub fn maker_of(&self, child: &Process) -> i32 {
+        let maker = child.family.maker.load(Ordering::Relaxed);
+        if self.task(maker).is_some() { maker } else { self.pid }
+    }
+
     pub fn thread_count(&self) -> usize {
         self.tasks.lock().len()
     }

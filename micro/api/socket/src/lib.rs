@@ -70,6 +70,8 @@ pub trait Names: Sync {
     fn credentials(&self) -> Credentials;
     /// Process and real ids: what goes along with a message.
     fn sender(&self) -> Credentials;
+    /// CAP_NET_ADMIN: the caller may change how the machine is connected.
+    fn may_administer(&self) -> bool;
     /// Makes an inode of type socket at the path: `EADDRINUSE` when the name is taken, else mknod's errors.
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>>;
     /// The inode at the path: `ENOENT`, `EACCES` without write permission and so on.

@@ -151,11 +151,11 @@ impl Description {
     }
 
     pub fn may_read(&self) -> bool {
-        self.flags() & (O_ACCMODE | O_PATH) != 1 && !self.is_path_only()
+        self.flags() & O_ACCMODE & !2 == 0 && !self.is_path_only()
     }
 
     pub fn may_write(&self) -> bool {
-        self.flags() & O_ACCMODE != 0 && !self.is_path_only()
+        matches!(self.flags() & O_ACCMODE, 1 | 2) && !self.is_path_only()
     }
 
     #[inline]
@@ -244,10 +244,11 @@ impl Description {
         if !self.may_write() {
             return Err(EBADF);
         }
+        // O_APPEND does not use the offset, which must be one of a file all the same.
+        check_range(offset, from.remaining())?;
         let n = if self.flags() & O_APPEND != 0 {
             self.file.append(from)?.0
         } else {
-            check_range(offset, from.remaining())?;
             self.file.write(offset, from)?
         };
         self.after_write(n)

@@ -36,6 +36,8 @@ pub type Text = fn(Key) -> Result<Vec<u8>>;
 /// As [`Text`], for what has no bound: a program decides how many lines there are. It may be made a part at a time, as it is
 /// read, by [`Output::from`] and [`Output::go_on_at`].
 pub type Lines = fn(Key, &mut Output) -> Result<()>;
+/// Whether the caller may open a file.
+pub type Check = fn(Key) -> Result<()>;
 /// Takes what was written to a file.
 pub type Store = fn(Key, &[u8]) -> Result<()>;
 /// Where a magic link leads.
@@ -54,6 +56,11 @@ pub enum Entry {
     Text(Text),
     /// A file for reading, of any length.
     Lines(Lines),
+    /// As [`Entry::Lines`], for those alone that `check` lets open it.
+    Private {
+        lines: Lines,
+        check: Check,
+    },
     /// A file for reading whose changes poll(2) tells: how many there were, and the queue that is woken by the next.
     Watched {
         lines: Lines,
@@ -100,6 +107,11 @@ pub trait Changing: Send + Sync {
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)>;
     /// The type of all its entries.
     fn kind(&self) -> FileType;
+    /// Whether the caller may list them.
+    fn check(&self, key: Key) -> Result<()> {
+        let _ = key;
+        Ok(())
+    }
 }
 
 /// The root inode of a file system with these contents. `magic` is its `f_type`.
@@ -160,6 +172,7 @@ impl Body {
                 Entry::Fixed(_)
                 | Entry::Text(_)
                 | Entry::Lines(_)
+                | Entry::Private { .. }
                 | Entry::Watched { .. }
                 | Entry::File { .. }
                 | Entry::Opens { .. },
@@ -244,7 +257,9 @@ impl Node {
         match self.body {
             Body::Entry(Entry::Fixed(text)) => out.add(text.as_bytes())?,
             Body::Entry(Entry::Text(text) | Entry::File { text, .. }) => out.add(&text(self.key)?)?,
-            Body::Entry(Entry::Lines(lines) | Entry::Watched { lines, .. }) => lines(self.key, &mut out)?,
+            Body::Entry(
+                Entry::Lines(lines) | Entry::Private { lines, .. } | Entry::Watched { lines, .. },
+            ) => lines(self.key, &mut out)?,
             _ => return Err(EISDIR),
         }
         Ok(out)
@@ -281,6 +296,11 @@ impl Inode for Node {
         if let Some((rows, below)) = table {
             stat.links += names(rows, below).filter(|(_, b)| b.kind() == FileType::Directory).count() as u64;
         }
+        if let Body::Entry(Entry::Changing(changing)) = self.body
+            && changing.kind() == FileType::Directory
+        {
+            stat.links += changing.numbers(self.key, 0, usize::MAX).len() as u64;
+        }
         Ok(stat)
     }
 
@@ -304,9 +324,13 @@ impl Inode for Node {
         const O_ACCMODE: u32 = 3;
         match self.body {
             body if body.kind() == FileType::Symlink => return Err(ELOOP),
-            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::Lines(_)) if flags & O_ACCMODE != 0 => {
+            Body::Entry(Entry::Fixed(_) | Entry::Text(_) | Entry::Lines(_) | Entry::Private { .. })
+                if flags & O_ACCMODE != 0 =>
+            {
                 return Err(EACCES);
             }
+            Body::Entry(Entry::Private { check, .. }) => check(self.key)?,
+            Body::Entry(Entry::Changing(changing)) => changing.check(self.key)?,
             _ => {}
         }
         if let Body::Entry(Entry::Opens { open, .. }) = self.body {

@@ -434,6 +434,10 @@ impl Node {
             let group = if meta.permissions & S_IXGRP != 0 { S_ISGID } else { 0 };
             meta.permissions &= !(S_ISUID | group);
         }
+        // Capabilities were given to what was in the file, whoever writes (Linux' cap_inode_killpriv).
+        let given = meta.xattrs.as_mut().and_then(|x| x.remove(b"security.capability".as_slice()));
+        drop(meta);
+        drop(given);
     }
 
     /// A regular file without a name (memfd_create, O_TMPFILE), which lives as long as it is open.

@@ -22,6 +22,11 @@ impl Charge {
     pub fn new(sender: Weak<UnixSocket>, weight: usize) -> Charge {
         Charge { sender, weight }
     }
+
+    /// The name that the sender has now, as on Linux: it may have been bound after it sent.
+    pub fn name(&self) -> Option<Address> {
+        self.sender.upgrade()?.state.lock().name.clone()
+    }
 }
 
 impl Drop for Charge {

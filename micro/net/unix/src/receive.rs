@@ -8,7 +8,7 @@ use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_fs::Sink;
-use api_socket::{Control, Credentials, Received, Rights, Type};
+use api_socket::{Address, Control, Credentials, Received, Rights, Type};
 
 /// Of a message that was sent before anybody asked for credentials: no process, and nobody's ids.
 const UNKNOWN: Credentials = Credentials { pid: 0, uid: 65_534, gid: 65_534 };
@@ -62,7 +62,7 @@ impl UnixSocket {
         let full = message.bytes.len();
         let received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { full } else { moved.unwrap_or(0) },
-            from: message.from.clone(),
+            from: message.charge.name().or_else(|| message.from.clone()),
             control: self.control(message.credentials, message.rights.clone()),
             flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
         };
@@ -81,6 +81,7 @@ impl UnixSocket {
         }
         let mut received = Received::default();
         let mut sender: Option<Option<Credentials>> = None;
+        let mut from = None;
         let mut rights = None;
         let pass = self.passes_credentials();
         // A read of nothing, too, waits for a message and takes what travels with it.
@@ -101,6 +102,9 @@ impl UnixSocket {
             let moved = to.put(message.rest());
             message.start += *moved.as_ref().unwrap_or(&0);
             received.length += *moved.as_ref().unwrap_or(&0);
+            if sender.is_none() {
+                from = self.stream_sender(&message);
+            }
             sender = Some(message.credentials);
             if moved.is_ok() {
                 rights = message.rights.take();
@@ -118,6 +122,7 @@ impl UnixSocket {
         }
         if let Some(sender) = sender {
             received.control = self.control(sender, rights);
+            received.from = from;
         }
         Ok(received)
     }
@@ -130,7 +135,13 @@ impl UnixSocket {
         };
         let moved = to.put(message.rest());
         let control = self.control(message.credentials, message.rights.clone());
+        let from = self.stream_sender(&message);
         self.put_back(message);
-        Ok(Received { length: moved?, control, ..Received::default() })
+        Ok(Received { length: moved?, from, control, ..Received::default() })
+    }
+
+    /// Who sent a piece of a stream: the peer, which may be gone.
+    fn stream_sender(&self, message: &Message) -> Option<Address> {
+        message.charge.name().or_else(|| self.state.lock().peer_name.clone())
     }
 }

@@ -396,7 +396,11 @@ impl Socket for UnixSocket {
         if state.peer.is_none() && !(state.peer_gone && self.is_connected_kind()) {
             return Err(ENOTCONN);
         }
-        Ok(state.peer_name.clone().unwrap_or(Address::new(Address::UNIX, &[])))
+        let (peer, then) = (state.peer.clone(), state.peer_name.clone());
+        drop(state);
+        // A peer may have been bound after it was connected.
+        let now = peer.and_then(|p| p.upgrade()).and_then(|p| p.state.lock().name.clone());
+        Ok(now.or(then).unwrap_or(Address::new(Address::UNIX, &[])))
     }
 
     fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {

@@ -110,6 +110,10 @@ impl Target {
             change.permissions = Some(stat.permissions & !goes);
         }
         self.inode.set_attr(&change)?;
+        if stat.kind != FileType::Directory {
+            // Most files have none.
+            let _ = self.inode.remove_xattr(b"security.capability");
+        }
         self.happened(notify::ATTRIB);
         Ok(0)
     }
@@ -346,7 +350,8 @@ pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
     match stat.kind {
         FileType::Fifo => return Err(ESPIPE),
         FileType::Directory => return Err(EISDIR),
-        FileType::Regular => {}
+        FileType::Regular if description.inode().is_some() => {}
+        // Devices, sockets, and the anonymous: eventfd, epoll, timerfd, signalfd and their like.
         _ => return Err(ENODEV),
     }
     let end = offset.checked_add(length).ok_or(EFBIG)? as u64;

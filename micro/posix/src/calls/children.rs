@@ -13,6 +13,7 @@ use crate::{processes, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_plat::Status;
 use api_user::UserPtr;
 use core::sync::atomic::Ordering;
@@ -438,6 +439,29 @@ pub fn give_away(process: &Process) {
             (Some(_), None) => processes::remove(&child),
             _ => {}
         }
+    }
+}
+
+/// A thread of a process that goes on ends: the children that it made are another thread's, and get what they asked for by
+/// PR_SET_PDEATHSIG, which is about the thread.
+pub fn maker_ends(process: &Process, tid: i32) {
+    let next = process.tasks().map(|task| task.tid).find(|other| *other != tid).unwrap_or(process.pid);
+    let mut told = Vec::new();
+    for child in process.family.children.lock().iter() {
+        let maker = &child.family.maker;
+        if maker.compare_exchange(tid, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            && child.settings.lock().parent_death_signal() != 0
+            && told.reserve_fallibly(1).is_ok()
+        {
+            told.push(child.clone());
+        }
+    }
+    let uid = process.credentials.lock().uid;
+    for child in told {
+        let signal = child.settings.lock().parent_death_signal();
+        // A real-time signal may be refused for want of room.
+        let info = SigInfo::from_process(signal, signals::SI_USER, process.pid, uid);
+        let _ = signals::send_to_process(&child, info);
     }
 }
 

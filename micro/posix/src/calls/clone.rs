@@ -16,7 +16,7 @@ use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_plat::{Entry, Frame, Status};
-use api_user::UserPtr;
+use api_user::{USER_END, UserPtr};
 use core::sync::atomic::{AtomicBool, Ordering};
 use mem::Space;
 use sched::{Start, Thread};
@@ -185,6 +185,10 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     }
     check_namespaces(wanted.flags)?;
     check_count(&parent.process)?;
+    // As arch_prctl(ARCH_SET_FS): the processor takes no other address, and would fault when it is loaded.
+    if wanted.has(CLONE_SETTLS) && wanted.tls >= USER_END {
+        return Err(EPERM);
+    }
     if !wanted.has(CLONE_THREAD) {
         return start_process(call, parent, &wanted);
     }

@@ -96,6 +96,8 @@ pub fn end_thread(code: u8) -> ! {
             end_machine(status);
         }
         process_ends(&process, &status);
+    } else if !process.is_ending() {
+        children::maker_ends(&process, task.tid);
     }
     let tid = task.tid;
     // The table held the task: from here on this is a kernel thread about to end.

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::FileType;
 use api_plat::Frame;
-use api_user::UserPtr;
+use api_user::{Sink, UserPtr};
 use core::sync::atomic::Ordering;
 use loader::Loaded;
 use vfs::Dentry;
@@ -54,6 +54,7 @@ pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
         } else {
             files.descriptors.get_any(dirfd)?.place().cloned().ok_or(EACCES)?
         };
+        check_script(&file, dirfd)?;
         return execute(call, file, format!("/dev/fd/{dirfd}").into_bytes(), strings);
     }
     let file = lookup_at(dirfd, &path, flags & AT_SYMLINK_NOFOLLOW == 0)?;
@@ -64,9 +65,23 @@ pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
         path
     } else {
         // How a script's interpreter finds it.
+        check_script(&file, dirfd)?;
         [format!("/dev/fd/{dirfd}/").into_bytes(), path].concat()
     };
     execute(call, file, name, strings)
+}
+
+/// The interpreter of a script finds it through the descriptor: `ENOENT` when that will be closed by then (execveat(2)).
+fn check_script(file: &Dentry, dirfd: i32) -> Result<()> {
+    if dirfd == AT_FDCWD
+        || file.kind() != FileType::Regular
+        || !task::current().process.files.descriptors.close_on_exec(dirfd)?
+    {
+        return Ok(());
+    }
+    let mut start = [0; 2];
+    let length = file.inode().open(file.inode(), 0)?.read(0, &mut Sink::kernel(&mut start))?;
+    if length == start.len() && start == *b"#!" { Err(ENOENT) } else { Ok(()) }
 }
 
 /// What the program is told.

@@ -159,7 +159,12 @@ fn wake(word: Word, most: u32, bits: u32) -> Result<usize> {
     }
     aligned(word)?;
     reachable(word)?;
-    Ok(futex::wake(word.key(), most, bits))
+    Ok(futex::wake(word.key(), at_least_one(most), bits))
+}
+
+/// Linux counts after it wakes: whoever asks for none or for a negative number wakes one. (FUTEX_REQUEUE does not.)
+fn at_least_one(most: u32) -> u32 {
+    if (most as i32) < 1 { 1 } else { most }
 }
 
 fn requeue(from: Word, to: Word, wake: u32, move_most: u32, expected: Option<u32>) -> Result<usize> {
@@ -208,9 +213,9 @@ fn wake_op(first: Word, second: Word, wake_first: u32, wake_second: u32, code: u
         5 => old >= against,
         _ => return Err(ENOSYS),
     };
-    let mut woken = futex::wake(first.key(), wake_first, ANY);
+    let mut woken = futex::wake(first.key(), at_least_one(wake_first), ANY);
     if holds {
-        woken += futex::wake(second.key(), wake_second, ANY);
+        woken += futex::wake(second.key(), at_least_one(wake_second), ANY);
     }
     Ok(woken)
 }

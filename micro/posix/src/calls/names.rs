@@ -195,7 +195,8 @@ fn list_from(description: &Description, call: &Call<'_>, encode: fn(&Listed, &mu
     if description.place().is_some_and(|place| place.is_unlinked()) {
         return Err(ENOENT);
     }
-    let size = call.uint(2) as usize;
+    // Linux takes the size for an int: nothing fits into a negative one.
+    let size = usize::try_from(call.int(2)).unwrap_or(0);
     let to = call.ptr::<u8>(1);
     let root = files::current().root();
     let mut done = 0;

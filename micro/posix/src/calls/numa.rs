@@ -9,6 +9,7 @@ use mem::MemoryPolicy;
 
 const MPOL_DEFAULT: u32 = 0;
 const MPOL_PREFERRED: u32 = 1;
+const MPOL_INTERLEAVE: u32 = 3;
 const MPOL_LOCAL: u32 = 4;
 /// One above MPOL_PREFERRED_MANY.
 const MODES: u32 = 6;
@@ -25,7 +26,8 @@ const NODE_0: u64 = 1;
 
 /// A set of nodes of `bits` - 1 bits; `EINVAL` for nodes that do not exist.
 fn read_nodes(pointer: UserPtr<u64>, bits: u64) -> Result<u64> {
-    let bits = bits.saturating_sub(1);
+    // Of no bits at all one less is very many (Linux).
+    let bits = bits.wrapping_sub(1);
     if bits == 0 || pointer.is_null() {
         return Ok(0);
     }
@@ -83,7 +85,12 @@ pub fn get_mempolicy(call: &mut Call<'_>) -> Result<usize> {
     } else if address != 0 {
         return Err(EINVAL);
     } else {
-        *task::current().memory_policy.lock()
+        let (policy, nodes) = *task::current().memory_policy.lock();
+        // Only a policy that interleaves has a next node.
+        if flags & MPOL_F_NODE != 0 && policy & !MODE_FLAGS != MPOL_INTERLEAVE {
+            return Err(EINVAL);
+        }
+        (policy, nodes)
     };
     if let Some(mode) = mode.non_null() {
         // With MPOL_F_NODE: where the page is, which is node 0.

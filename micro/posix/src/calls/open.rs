@@ -20,6 +20,7 @@ const O_CREAT: u32 = 0o100;
 const O_EXCL: u32 = 0o200;
 const O_TRUNC: u32 = 0o1000;
 const O_NONBLOCK: u32 = 0o4000;
+const O_DIRECT: u32 = 0o40000;
 const O_DIRECTORY: u32 = 0o200000;
 /// open(2) and openat(2) of 64 bits set it themselves, and F_GETFL says so.
 const O_LARGEFILE: u32 = 0o100000;
@@ -124,6 +125,9 @@ pub fn install(dentry: Arc<Dentry>, flags: u32) -> Result<i32> {
         let file = Arc::new(PathFile(dentry.inode().clone()));
         let description = Description::new(file, flags, Some(dentry));
         return files::current().descriptors.insert(description, flags & O_CLOEXEC != 0);
+    }
+    if flags & O_DIRECT != 0 && dentry.is_directory() {
+        return Err(EINVAL);
     }
     let writes = ops::wanted(flags).contains(Access::WRITE) && dentry.kind() == FileType::Regular;
     if writes && processes::run_file(dentry.inode()) {

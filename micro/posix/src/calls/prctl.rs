@@ -24,7 +24,19 @@ pub struct Settings {
     personality: u32,
     /// Commands of membarrier(2) that registered the process.
     barriers: u32,
+    /// /proc/PID/coredump_filter: what of the memory is in a core file (core(5)). New programs keep it.
+    pub core_filter: u32,
 }
+
+/// Bits of coredump_filter: private and shared memory that is no file's, private and shared files, ELF headers, private and
+/// shared large pages.
+pub const CORE_ANONYMOUS: [u32; 2] = [1, 2];
+pub const CORE_FILES: [u32; 2] = [4, 8];
+pub const CORE_ELF_HEADERS: u32 = 16;
+/// And DAX, of which there is none.
+pub const CORE_FILTER_KNOWN: u32 = 0x1ff;
+/// Memory that is no file's, ELF headers, private large pages (Linux' default).
+const CORE_FILTER_DEFAULT: u32 = 0x33;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -37,6 +49,7 @@ impl Default for Settings {
             memory_error_policy: linux::PR_MCE_KILL_DEFAULT,
             personality: 0,
             barriers: 0,
+            core_filter: CORE_FILTER_DEFAULT,
         }
     }
 }

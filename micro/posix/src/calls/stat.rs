@@ -217,9 +217,15 @@ pub fn fstatfs(call: &mut Call<'_>) -> Result<usize> {
     match description.place() {
         Some(place) => answer_fs(place, call.ptr(1)),
         None => {
-            // PIPEFS_MAGIC; sockets and the like have their own, which nobody asks for.
+            /// PIPEFS_MAGIC, SOCKFS_MAGIC and ANON_INODE_FS_MAGIC.
+            const MAGIC: [u64; 3] = [0x5049_5045, 0x534f_434b, 0x0904_1934];
+            let kind = match description.file().stat()?.kind {
+                FileType::Fifo => 0,
+                FileType::Socket => 1,
+                _ => 2,
+            };
             let mut out = [0; 15];
-            (out[0], out[1], out[8], out[9]) = (0x5049_5045, 4096, 255, 4096);
+            (out[0], out[1], out[8], out[9]) = (MAGIC[kind], 4096, 255, 4096);
             call.ptr::<[u64; 15]>(1).write(out)?;
             Ok(0)
         }

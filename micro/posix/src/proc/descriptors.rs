@@ -103,6 +103,10 @@ fn lead(fd: Key) -> Result<Magic> {
 pub struct Descriptors;
 
 impl Changing for Descriptors {
+    fn check(&self, key: Key) -> Result<()> {
+        process(key_of(key, 0)).map(|_| ())
+    }
+
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         numbers(key, from, most)
     }
@@ -121,6 +125,10 @@ impl Changing for Descriptors {
 pub struct Infos;
 
 impl Changing for Infos {
+    fn check(&self, key: Key) -> Result<()> {
+        process(key_of(key, 0)).map(|_| ())
+    }
+
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         numbers(key, from, most)
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What /proc and /sys say: the part of them that programs read.
 
+mod cpuinfo;
 mod descriptors;
 mod interfaces;
 mod memory;
+mod namespaces;
 mod net;
 mod process;
 mod system;

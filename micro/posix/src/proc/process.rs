@@ -2,9 +2,10 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{interfaces, memory, net, system, text};
+use super::{interfaces, memory, namespaces, net, system, text};
 use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
 use crate::calls::identity::check_access;
+use crate::calls::prctl::CORE_FILTER_KNOWN;
 use crate::calls::scheduling::all_cpus;
 use crate::cpu_time;
 use crate::process::{Process, Program};
@@ -20,7 +21,7 @@ use api_fs::{FileType, Magic};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use mem::Space;
-use procfs::{Changing, Entry, Key, Row};
+use procfs::{Changing, Entry, Key, Output, Row};
 use vfs::Dentry;
 
 const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
@@ -38,7 +39,7 @@ impl Changing for Processes {
         match processes::find(pid) {
             Some(_) => Ok((Entry::Directory(ROWS), WHOLE | pid as Key)),
             // Linux lists only processes, but finds threads as well.
-            None => processes::task(pid).map(|_| (Entry::Directory(THREAD), pid as Key)).ok_or(ENOENT),
+            None => processes::task(pid).map(|_| (Entry::Directory(ROWS), pid as Key)).ok_or(ENOENT),
         }
     }
 
@@ -73,81 +74,86 @@ fn usage(key: Key) -> Result<mem::Usage> {
     Ok(space(key)?.map(|space| space.usage()).unwrap_or_default())
 }
 
+/// What a process and each of its threads show; the names are those of `proc_pid(5)`.
+macro_rules! rows {
+    ($($own:expr),+) => {
+        &[
+            $($own,)+
+            COMM,
+            ("stat", Entry::Text(stat)),
+            ("status", Entry::Text(status)),
+            ("wchan", Entry::Fixed("0")),
+            ("cmdline", Entry::Text(|key| strings(key, |program| program.argument_bytes))),
+            ("environ", private(|key, out| out.add(&strings(key, |program| program.environment_bytes)?))),
+            ("auxv", private(|key, out| out.add(&auxv(key)?))),
+            ("maps", private(memory::maps)),
+            ("smaps", private(memory::smaps)),
+            ("smaps_rollup", private(|key, out| out.add(&memory::smaps_rollup(key)?))),
+            ("mem", MEM),
+            ("pagemap", PAGEMAP),
+            ("statm", Entry::Text(statm)),
+            ("limits", Entry::Text(limits)),
+            ("mounts", Entry::Watched { lines: |_, out| system::mounts(false, out), changes: vfs::mount_changes }),
+            ("mountinfo", Entry::Watched { lines: |_, out| system::mounts(true, out), changes: vfs::mount_changes }),
+            ("cgroup", Entry::Fixed("0::/\n")),
+            ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
+            ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
+            ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
+            #[cfg(feature = "fail-nth")]
+            FAIL_NTH,
+            ("timerslack_ns", Entry::File { text: timer_slack, store: set_timer_slack, permissions: 0o666 }),
+            ("coredump_filter", Entry::File { text: core_filter, store: set_core_filter, permissions: 0o644 }),
+            ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
+            ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
+            ("setgroups", Entry::Fixed("allow\n")),
+            (
+                "exe",
+                Entry::Magic { text: |key| path(executable(key)), lead: |key| Ok(Magic::Place(executable(key)?)) },
+            ),
+            ("cwd", Entry::Magic { text: |key| path(working(key)), lead: |key| Ok(Magic::Place(working(key)?)) }),
+            ("root", Entry::Magic { text: |key| path(root(key)), lead: |key| Ok(Magic::Place(root(key)?)) }),
+            ("ns", Entry::Directory(namespaces::ROWS)),
+            ("fd", Entry::Changing(&Descriptors)),
+            ("fdinfo", Entry::Changing(&Infos)),
+            ("net/tcp", Entry::Lines(|_, out| net::tcp(out))),
+            ("net/udp", Entry::Lines(|_, out| net::udp(out))),
+            ("net/tcp6", Entry::Lines(|_, out| net::tcp6(out))),
+            ("net/udp6", Entry::Lines(|_, out| net::udp6(out))),
+            ("net/if_inet6", Entry::Text(|_| net::interfaces6())),
+            ("net/unix", Entry::Lines(|_, out| net::unix(out))),
+            ("net/dev", Entry::Text(|_| interfaces::devices())),
+            ("net/route", Entry::Text(|_| interfaces::routes())),
+            ("net/snmp", Entry::Text(|_| net::table("snmp"))),
+            ("net/netstat", Entry::Text(|_| net::table("netstat"))),
+            ("net/sockstat", Entry::Text(|_| net::table("sockstat"))),
+        ]
+    };
+}
+
 /// What a process shows, threads included.
-pub const ROWS: &[Row] = &[
-    COMM,
-    ("stat", Entry::Text(stat)),
-    ("status", Entry::Text(status)),
-    ("wchan", Entry::Fixed("0")),
-    ("task", Entry::Changing(&Tasks)),
-    ("cmdline", Entry::Text(|key| strings(key, |program| program.argument_bytes))),
-    (
-        "environ",
-        Entry::Text(|key| traceable(key).and_then(|_| strings(key, |program| program.environment_bytes))),
-    ),
-    ("auxv", Entry::Text(auxv)),
-    ("maps", Entry::Lines(memory::maps)),
-    ("smaps", Entry::Lines(memory::smaps)),
-    ("smaps_rollup", Entry::Text(memory::smaps_rollup)),
-    ("mem", MEM),
-    ("pagemap", PAGEMAP),
-    ("statm", Entry::Text(statm)),
-    ("limits", Entry::Text(limits)),
-    ("mounts", Entry::Watched { lines: |_, out| system::mounts(false, out), changes: vfs::mount_changes }),
-    ("mountinfo", Entry::Watched { lines: |_, out| system::mounts(true, out), changes: vfs::mount_changes }),
-    ("cgroup", Entry::Fixed("0::/\n")),
-    ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
-    ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
-    ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
-    #[cfg(feature = "fail-nth")]
-    FAIL_NTH,
-    ("timerslack_ns", Entry::File { text: timer_slack, store: set_timer_slack, permissions: 0o666 }),
-    ("coredump_filter", ignored(|_| Ok(b"00000033\n".to_vec()))),
-    ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
-    ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
-    ("setgroups", Entry::Fixed("allow\n")),
-    (
-        "exe",
-        Entry::Magic { text: |key| path(executable(key)), lead: |key| Ok(Magic::Place(executable(key)?)) },
-    ),
-    ("cwd", Entry::Magic { text: |key| path(working(key)), lead: |key| Ok(Magic::Place(working(key)?)) }),
-    ("root", Entry::Magic { text: |key| path(root(key)), lead: |key| Ok(Magic::Place(root(key)?)) }),
-    ("fd", Entry::Changing(&Descriptors)),
-    ("fdinfo", Entry::Changing(&Infos)),
-    ("net/tcp", Entry::Lines(|_, out| net::tcp(out))),
-    ("net/udp", Entry::Lines(|_, out| net::udp(out))),
-    ("net/tcp6", Entry::Lines(|_, out| net::tcp6(out))),
-    ("net/udp6", Entry::Lines(|_, out| net::udp6(out))),
-    ("net/if_inet6", Entry::Text(|_| net::interfaces6())),
-    ("net/unix", Entry::Lines(|_, out| net::unix(out))),
-    ("net/dev", Entry::Text(|_| interfaces::devices())),
-    ("net/route", Entry::Text(|_| interfaces::routes())),
-    ("net/snmp", Entry::Text(|_| net::table("snmp"))),
-    ("net/netstat", Entry::Text(|_| net::table("netstat"))),
-    ("net/sockstat", Entry::Text(|_| net::table("sockstat"))),
-];
+pub const ROWS: &[Row] = rows!(("task", Entry::Changing(&Tasks)));
 
 /// What a thread shows; the key is its number.
-const THREAD: &[Row] = &[
-    COMM,
-    #[cfg(feature = "fail-nth")]
-    FAIL_NTH,
-    ("stat", Entry::Text(stat)),
-    ("status", Entry::Text(status)),
-    ("wchan", Entry::Fixed("0")),
-    ("maps", shared(|_| Ok(b"../../maps".to_vec()))),
-    ("smaps", shared(|_| Ok(b"../../smaps".to_vec()))),
-    ("pagemap", shared(|_| Ok(b"../../pagemap".to_vec()))),
-    ("mem", MEM),
-    ("fd", shared(|_| Ok(b"../../fd".to_vec()))),
-    ("limits", shared(|_| Ok(b"../../limits".to_vec()))),
-    ("mounts", shared(|_| Ok(b"../../mounts".to_vec()))),
-    ("cgroup", shared(|_| Ok(b"../../cgroup".to_vec()))),
-    ("cwd", shared(|_| Ok(b"../../cwd".to_vec()))),
-    ("root", shared(|_| Ok(b"../../root".to_vec()))),
-    ("exe", shared(|_| Ok(b"../../exe".to_vec()))),
-    ("statm", shared(|_| Ok(b"../../statm".to_vec()))),
-];
+const THREAD: &[Row] = rows!(("children", Entry::Lines(children)));
+
+/// The processes that the thread made, or was given by one of the same process that ended.
+fn children(key: Key, out: &mut Output) -> Result<()> {
+    let (process, thread) = (of(key)?, (key & !WHOLE) as i32);
+    // Held for as long as it takes to copy numbers.
+    let mut pids = Vec::new();
+    for child in process.family.children.lock().iter() {
+        if process.maker_of(child) == thread {
+            pids.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+            pids.push(child.pid);
+        }
+    }
+    pids.iter().try_for_each(|pid| out.print(format_args!("{pid} ")))
+}
+
+/// For those alone who may trace the process.
+const fn private(lines: procfs::Lines) -> Entry {
+    Entry::Private { lines, check: |key| traceable(key).map(|_| ()) }
+}
 
 const MEM: Entry = Entry::Opens {
     open: |key, inode| traceable(key).and_then(|process| memory::open(&process, inode)),
@@ -201,8 +207,9 @@ fn oom_adjustment(key: Key) -> Result<Vec<u8>> {
 
 /// Lowering it takes CAP_SYS_RESOURCE (proc_pid_oom_score_adj(5)).
 fn set_oom_adjustment(key: Key, bytes: &[u8]) -> Result<()> {
-    let number = core::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse::<i32>().ok());
-    let new = number.ok_or(EINVAL)?;
+    let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
+    // Programs write the NUL behind it, too.
+    let new: i32 = text.split('\0').next().unwrap_or_default().trim().parse().map_err(|_| EINVAL)?;
     if !(out_of_memory::NEVER..=out_of_memory::MOST).contains(&new) {
         return Err(EINVAL);
     }
@@ -220,7 +227,12 @@ fn set_comm(key: Key, name: &[u8]) -> Result<()> {
     let mut padded = [0; 16];
     let n = name.len().min(15);
     padded[..n].copy_from_slice(&name[..n]);
-    *thread(key)?.name.lock() = padded;
+    let target = thread(key)?;
+    // For the threads of a process alone, whatever the file's permissions say.
+    if target.process.pid != task::current().process.pid {
+        return Err(EINVAL);
+    }
+    *target.name.lock() = padded;
     Ok(())
 }
 
@@ -243,13 +255,33 @@ fn set_timer_slack(key: Key, written: &[u8]) -> Result<()> {
     Ok(())
 }
 
-const fn ignored(text: procfs::Text) -> Entry {
-    Entry::File { text, store: |_, _| Ok(()), permissions: 0o644 }
+fn core_filter(key: Key) -> Result<Vec<u8>> {
+    let process = of(key)?;
+    // The memory that it was about is gone.
+    if process.space().is_none() {
+        return Ok(Vec::new());
+    }
+    let filter = process.settings.lock().core_filter;
+    text(format!("{filter:08x}\n"))
 }
 
-/// What a thread shares with its process.
-const fn shared(target: procfs::Text) -> Entry {
-    Entry::Link(target)
+/// A number as C writes them; bits that mean nothing are dropped (core(5)).
+fn set_core_filter(key: Key, bytes: &[u8]) -> Result<()> {
+    let number = number_of(bytes)?;
+    of(key)?.settings.lock().core_filter = number & CORE_FILTER_KNOWN;
+    Ok(())
+}
+
+/// Decimal, octal with a leading 0, or hexadecimal with 0x; programs write the NUL behind it, too.
+fn number_of(bytes: &[u8]) -> Result<u32> {
+    let text = core::str::from_utf8(bytes).map_err(|_| EINVAL)?;
+    let text = text.split('\0').next().unwrap_or_default().trim();
+    let parsed = match (text.strip_prefix("0x"), text.strip_prefix('0')) {
+        (Some(digits), _) => u32::from_str_radix(digits, 16),
+        (_, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
+        _ => text.parse(),
+    };
+    parsed.map_err(|_| EINVAL)
 }
 
 fn executable(key: Key) -> Result<Arc<Dentry>> {
@@ -476,7 +508,8 @@ fn status(key: Key) -> Result<Vec<u8>> {
          Seccomp:\t{}\nSeccomp_filters:\t{}\n\
          Cpus_allowed:\t{:x}\nCpus_allowed_list:\t{}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
          voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}\n",
-        process.thread_count(),
+        // A zombie counts as the one thread it was.
+        process.thread_count().max(1),
         task.as_ref().map_or(0, |task| task.signals.pending()),
         process.signals.pending(),
         task.as_ref().map_or(0, |task| task.signals.blocked()),

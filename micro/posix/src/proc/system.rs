@@ -206,7 +206,7 @@ pub const ROWS: &[Row] = &[
     ("diskstats", Entry::Fixed("")),
     ("locks", Entry::Lines(|_, out| locks(out))),
     ("meminfo", Entry::Text(|_| meminfo())),
-    ("cpuinfo", Entry::Text(|_| cpuinfo())),
+    ("cpuinfo", Entry::Text(|_| super::cpuinfo::text())),
     ("stat", Entry::Text(|_| stat())),
     ("uptime", Entry::Text(|_| uptime())),
     ("loadavg", Entry::Text(|_| loadavg())),
@@ -378,22 +378,6 @@ pub fn node_memory() -> Result<Vec<u8>> {
     for (name, kib) in [("MemTotal:", total), ("MemFree:", free), ("MemUsed:", total.saturating_sub(free))] {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "Node 0 {name:<15} {kib:>8} kB");
-    }
-    text(out)
-}
-
-fn cpuinfo() -> Result<Vec<u8>> {
-    let mut out = String::new();
-    let cpus = api_plat::cpus();
-    for cpu in 0..cpus {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            out,
-            "processor\t: {cpu}\nvendor_id\t: unknown\ncpu family\t: 6\nmodel\t\t: 0\nmodel name\t: virtual processor\n\
-             stepping\t: 0\nphysical id\t: 0\nsiblings\t: {cpus}\ncore id\t\t: {cpu}\ncpu cores\t: {cpus}\nfpu\t\t: yes\n\
-             flags\t\t: fpu tsc msr pae cx8 cmov pat mmx fxsr sse sse2 syscall nx lm\n\
-             clflush size\t: 64\ncache_alignment\t: 64\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n"
-        );
     }
     text(out)
 }

@@ -276,7 +276,7 @@ fn loopback6(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
 }
 
 impl NetlinkSocket {
-    fn answer(&self, request: &[u8], by_superuser: bool) -> Result<()> {
+    fn answer(&self, request: &[u8], by_administrator: bool) -> Result<()> {
         let word =
             |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
         let (kind, flags) = (word(4) as u16, (word(4) >> 16) as u16);
@@ -333,7 +333,7 @@ impl NetlinkSocket {
                 }
             }
             RTM_GETADDR | RTM_GETROUTE => {}
-            RTM_NEWLINK if by_superuser && changes_nothing(request, &all) => {
+            RTM_NEWLINK if by_administrator && changes_nothing(request, &all) => {
                 if flags & NLM_F_ACK != 0 {
                     self.push(self.error(Errno(0), request)?)?;
                 }
@@ -409,7 +409,7 @@ impl Socket for NetlinkSocket {
     }
 
     fn send(&self, caller: Option<&Caller<'_>>, _message: &Sending, from: &mut Source<'_>) -> Result<usize> {
-        let by_superuser = caller.is_some_and(|caller| caller.credentials().uid == 0);
+        let by_administrator = caller.is_some_and(|caller| caller.names.may_administer());
         if from.remaining() > REQUEST_MOST {
             return Err(EMSGSIZE);
         }
@@ -431,7 +431,7 @@ impl Socket for NetlinkSocket {
             if !self.replies.lock().has_room() {
                 return Err(ENOBUFS);
             }
-            self.answer(&rest[..length], by_superuser)?;
+            self.answer(&rest[..length], by_administrator)?;
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
         self.queue.wake(Events::IN | Events::RDNORM);

@@ -22,7 +22,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_user::{UserPtr, read_bytes, write_bytes};
-use core::sync::atomic::Ordering::Relaxed;
 use registers::{Registers, WORDS};
 use state::{Beginning, OPTIONS, Prepared, Resume, Stop, Traced, Tracing};
 use stop::{CALL_ENTERS, CALL_LEAVES, CALL_STOP, EVENT_STOP};
@@ -206,8 +205,7 @@ fn trace_me() -> Result<usize> {
         processes::find(own.process.family.parent()).filter(|_| !own.tracing.is_on()).ok_or(EPERM)?;
     let task = own.process.task(own.tid).ok_or(ESRCH)?;
     // The thread that made the caller, or the first one when that is gone.
-    let maker = own.process.family.maker.load(Relaxed);
-    let thread = if parent.task(maker).is_some() { maker } else { parent.pid };
+    let thread = parent.maker_of(&own.process);
     let prepared =
         Prepared::new(Beginning { tracer: parent.pid, tracer_thread: thread, seized: false, options: 0 })?;
     space(&task)?.start_tracing()?;

@@ -6,6 +6,7 @@ use super::info::SigInfo;
 use super::set::{SIGKILL, bit};
 use crate::calls::limits::RLIMIT_CORE;
 use crate::calls::open::open_inode;
+use crate::calls::prctl::{CORE_ANONYMOUS, CORE_ELF_HEADERS, CORE_FILES};
 use crate::files::{self, AT_FDCWD};
 use crate::task::Task;
 use abi::{PAGE_SIZE, Result, errno::*};
@@ -106,14 +107,20 @@ enum Part {
     Everything,
 }
 
-/// Linux' default of /proc/PID/coredump_filter: memory that is no file's, and first pages of programs.
-fn part_of(space: &Space, mapping: &Listed) -> Part {
+/// By /proc/PID/coredump_filter (core(5)).
+fn part_of(space: &Space, mapping: &Listed, filter: u32) -> Part {
+    let wanted = |kinds: [u32; 2]| filter & kinds[usize::from(mapping.shared)] != 0;
     let is_anonymous = mapping.inode == 0 && (mapping.device == 0 || mapping.shared);
-    if mapping.no_dump || (mapping.shared && !is_anonymous) {
+    if mapping.no_dump {
         return Part::Nothing;
     }
-    if is_anonymous || mapping.rights.contains(Rights::WRITE) {
+    // What a program wrote to its own copy of a file is its memory.
+    let is_own = is_anonymous || !mapping.shared && mapping.rights.contains(Rights::WRITE);
+    if is_own && wanted(CORE_ANONYMOUS) || !is_anonymous && wanted(CORE_FILES) {
         return Part::Everything;
+    }
+    if is_own || mapping.shared || filter & CORE_ELF_HEADERS == 0 {
+        return Part::Nothing;
     }
     let mut magic = [0; 4];
     match space.read(mapping.start, &mut magic) {
@@ -124,6 +131,7 @@ fn part_of(space: &Space, mapping: &Listed) -> Part {
 
 fn write(output: &Output<'_>, space: &Space, frame: &Frame, info: &SigInfo) -> Result<()> {
     let mappings = space.listing()?;
+    let filter = output.task.process.settings.lock().core_filter;
     let notes = notes(output.task, frame, info, &mappings)?;
     let count = u16::try_from(mappings.len() + 1).map_err(|_| EFBIG)?;
     let at_notes = HEADER + PROGRAM_HEADER * u64::from(count);
@@ -134,7 +142,7 @@ fn write(output: &Output<'_>, space: &Space, frame: &Frame, info: &SigInfo) -> R
     let mut parts = Vec::new();
     parts.reserve_exact_fallibly(mappings.len()).map_err(|_| ENOMEM)?;
     for mapping in &mappings {
-        let part = part_of(space, mapping);
+        let part = part_of(space, mapping, filter);
         let length = mapping.end - mapping.start;
         let in_file = match part {
             Part::Nothing => 0,

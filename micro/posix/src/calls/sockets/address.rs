@@ -44,6 +44,10 @@ impl Names for Paths {
         super::sender()
     }
 
+    fn may_administer(&self) -> bool {
+        super::may_administer()
+    }
+
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {
         // Cut by the umask even where the directory has a default access control list (Linux' unix_bind_bsd).
         let permissions = 0o777 & !files::current().umask();

@@ -6,11 +6,12 @@ mod messages;
 
 pub use messages::{recvfrom, recvmmsg, recvmsg, sendmmsg, sendmsg, sendto};
 
-use super::identity::capabilities::{CAP_NET_BIND_SERVICE, CAP_NET_RAW};
+use super::identity::capabilities::{CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW};
 use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
 use crate::wait::{self, FOREVER};
 use crate::{task, wait::for_file};
+use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use address::{Paths, read_address, write_address};
 use alloc::sync::Arc;
@@ -269,7 +270,32 @@ pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MOST);
     let value = api_user::read_vec(call.arg(3), length)?;
+    check_privilege(call.int(1), call.int(2), &value)?;
     target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
+}
+
+/// Options of SOL_SOCKET that take CAP_NET_ADMIN or CAP_NET_RAW (socket(7)).
+fn check_privilege(level: i32, name: i32, value: &[u8]) -> Result<()> {
+    /// TC_PRIO_INTERACTIVE: what everybody may ask for.
+    const MOST_PRIORITY: u32 = 6;
+    if level as u32 != linux::SOL_SOCKET {
+        return Ok(());
+    }
+    let admin = || may_administer();
+    let admin_or_raw = || admin() || task::current().credentials().lock().can(CAP_NET_RAW);
+    let asked = value.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+    match name as u32 {
+        linux::SO_MARK if !admin_or_raw() => Err(EPERM),
+        linux::SO_PRIORITY if asked as u32 > MOST_PRIORITY && !admin_or_raw() => Err(EPERM),
+        linux::SO_SNDBUFFORCE | linux::SO_RCVBUFFORCE if !admin() => Err(EPERM),
+        linux::SO_DEBUG if asked != 0 && !admin() => Err(EACCES),
+        _ => Ok(()),
+    }
+}
+
+/// CAP_NET_ADMIN.
+fn may_administer() -> bool {
+    task::current().credentials().lock().can(CAP_NET_ADMIN)
 }
 
 pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
