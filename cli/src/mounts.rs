@@ -46,7 +46,13 @@ pub fn volume(text: &str, base: &Path) -> Result<Mount> {
             format!("{} is read-only for you; add :ro, or choose one you may write", path.display())
         }));
     }
-    Ok(Mount { host, guest: guest.to_string(), read_only, writable_below: false })
+    Ok(Mount {
+        host,
+        guest: guest.to_string(),
+        read_only,
+        writable_below: false,
+        submounts: Default::default(),
+    })
 }
 
 /// Reads all `--drive`.
@@ -230,14 +236,26 @@ mod tests {
     fn a_volume_that_hides_the_program_is_named() {
         let folder = std::env::temp_dir();
         let over = |guest: &str| {
-            [Mount { host: folder.clone(), guest: guest.into(), read_only: false, writable_below: false }]
+            [Mount {
+                host: folder.clone(),
+                guest: guest.into(),
+                read_only: false,
+                writable_below: false,
+                submounts: Default::default(),
+            }]
         };
         let error = check_program(&over("/app"), "/app/no-such-program").unwrap_err().message;
         assert!(error.contains("hide") && error.contains("/app/no-such-program"), "{error}");
         assert!(check_program(&over("/data"), "/app/no-such-program").is_ok());
         let both = [
             over("/app"),
-            [Mount { host: "/usr".into(), guest: "/app/usr".into(), read_only: true, writable_below: false }],
+            [Mount {
+                host: "/usr".into(),
+                guest: "/app/usr".into(),
+                read_only: true,
+                writable_below: false,
+                submounts: Default::default(),
+            }],
         ];
         assert!(check_program(both.as_flattened(), "/app/usr/bin/env").is_ok());
     }

@@ -49,11 +49,11 @@ fn confine(config: &mut Value) {
 fn put_secrets(bundle: &Path) {
     let root = bundle.join("rootfs");
     for folder in ["hidden", "fixed"] {
-        fs::create_dir(root.join(folder)).unwrap();
+        fs::create_dir(root.join(folder)).expect("the root of the bundle can be written");
     }
-    fs::write(root.join("secret"), SECRET).unwrap();
-    fs::write(root.join("hidden/one"), SECRET).unwrap();
-    fs::write(root.join("fixed/file"), "it stays\n").unwrap();
+    fs::write(root.join("secret"), SECRET).expect("the root of the bundle can be written");
+    fs::write(root.join("hidden/one"), SECRET).expect("the root of the bundle can be written");
+    fs::write(root.join("fixed/file"), "it stays\n").expect("the root of the bundle can be written");
 }
 
 /// What [`LOOK`] prints in a container that is kept from all of that.
@@ -217,6 +217,42 @@ fn what_is_mounted_below_a_bind_that_is_read_only_is_as_writable_as_on_the_host(
     );
     assert!(!host.join("top").exists() && !host.join("out").exists() && !fixed.join("in").exists());
     engine.run(&["delete", "binds"]).ok();
+    drop(mounted);
+    engine.has_nothing_left();
+}
+
+#[test]
+fn what_is_mounted_later_below_a_bind_is_seen_as_the_propagation_of_the_bind_says() {
+    let Some(engine) = engine() else { return };
+    let host = engine.unilith.path("host");
+    let (later, before) = (host.join("later"), host.join("before"));
+    [&later, &before].iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+    let mut mounted = Mounted(vec![mount(&before, "rw")]);
+    fs::write(before.join("early"), "x").unwrap();
+    engine.bundle("late", "exec sleep 1000", |config| {
+        for (destination, options) in [
+            ("/mnt", json!(["rbind", "rprivate"])),
+            ("/slave", json!(["rbind", "rslave"])),
+            ("/plain", json!(["bind"])),
+        ] {
+            let bind =
+                json!({"destination": destination, "type": "bind", "source": host, "options": options});
+            config["mounts"].as_array_mut().unwrap().push(bind);
+        }
+    });
+    create_and_start(&engine, "late");
+    mounted.0.push(mount(&later, "rw"));
+    fs::write(later.join("late"), "x").unwrap();
+    let ls = |path: &str| engine.run(&["exec", "late", "ls", path]).ok().out;
+    assert_eq!((ls("/mnt/before").as_str(), ls("/mnt/later").as_str()), ("early\n", ""));
+    assert_eq!((ls("/slave/before").as_str(), ls("/slave/later").as_str()), ("early\n", "late\n"));
+    assert_eq!((ls("/plain/before").as_str(), ls("/plain/later").as_str()), ("", ""));
+    // What is made in it is on the host.
+    engine.run(&["exec", "late", "touch", "/mnt/before/made"]).ok();
+    assert!(before.join("made").exists());
+    engine.run(&["kill", "late", "KILL"]).ok();
+    assert_eq!(engine.wait("late"), 137);
+    engine.run(&["delete", "late"]).ok();
     drop(mounted);
     engine.has_nothing_left();
 }

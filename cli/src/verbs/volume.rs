@@ -117,6 +117,7 @@ pub fn make_anonymous(spec: &mut Spec) -> Result<Begun> {
             guest: volume.guest.clone(),
             read_only: false,
             writable_below: false,
+            submounts: Default::default(),
         });
     }
     Ok(begun)

@@ -167,6 +167,8 @@ mod tests {
             destination: destination.into(),
             read_only: true,
             keeps_below: false,
+            is_recursive: true,
+            is_private: true,
             is_directory: false,
         };
         // What is mounted hides what is below it.

@@ -52,6 +52,10 @@ pub struct Bind {
     pub read_only: bool,
     /// What is mounted below the source stays as writable as it is: `rbind` with `ro`, not `rro`.
     pub keeps_below: bool,
+    /// What is mounted below the source is seen as well (`rbind`).
+    pub is_recursive: bool,
+    /// What is mounted below the source later is not seen: no mount that is a slave of the host's, or its peer.
+    pub is_private: bool,
     pub is_directory: bool,
 }
 
@@ -302,7 +306,17 @@ impl Container {
                 }
                 let (read_only, is_directory) = (has("ro") || has("rro"), found.is_dir());
                 let keeps_below = has("rbind") && !has("rro");
-                self.binds.push(Bind { source, destination, read_only, keeps_below, is_directory });
+                let is_private = !["shared", "rshared", "slave", "rslave"].into_iter().any(has);
+                let is_recursive = has("rbind");
+                self.binds.push(Bind {
+                    source,
+                    destination,
+                    read_only,
+                    keeps_below,
+                    is_recursive,
+                    is_private,
+                    is_directory,
+                });
             }
             "tmpfs" => {
                 let mode = options.iter().find_map(|o| o.strip_prefix("mode="));

@@ -308,7 +308,7 @@ fn process(
     for (file, read_only) in drives.iter() {
         hand(file, "disk=", if read_only { ",ro" } else { "" });
     }
-    let volume = |v: &Mount| export(&v.host, v.access(), files.sites.clone(), shares.volume);
+    let volume = |v: &Mount| export(&v.host, v.export(), files.sites.clone(), shares.volume);
     let volumes = spec.volumes.iter().map(volume);
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     for (n, volume) in volumes.iter().enumerate() {
@@ -318,7 +318,9 @@ fn process(
     for (n, forest) in pod.iter().enumerate() {
         hand(forest.as_fd(), &format!("9p={}:", pod_tag(n)), "");
     }
-    let plain = |overlay: &Overlay| export(overlay.files, Access::PlainFiles, None, shares.volume);
+    let plain = |overlay: &Overlay| {
+        export(overlay.files, Export::open(overlay.files, Access::PlainFiles), None, shares.volume)
+    };
     let files = overlay.as_ref().map(plain).transpose()?;
     if let (Some(overlay), Some(files)) = (&overlay, &files) {
         hand(overlay.socket, "line=", "");
@@ -357,12 +359,11 @@ fn unlisted(text: &str) -> io::Result<File> {
 /// Serves a directory from a thread of its own; the machine's end.
 fn export(
     folder: &Path,
-    access: Access,
+    opened: std::io::Result<Export>,
     sites: Option<SiteTables>,
     descriptors: usize,
 ) -> Result<UnixStream, MachineError> {
-    let export =
-        Export::open(folder, access).map_err(MachineError::file("cannot open the volume", folder))?;
+    let export = opened.map_err(MachineError::file("cannot open the volume", folder))?;
     let export = export.with_sites(sites);
     let (mine, its) = pair()?;
     let folder = folder.to_path_buf();

@@ -72,8 +72,15 @@ mod tests {
                 guest: "/data".into(),
                 read_only: false,
                 writable_below: false,
+                submounts: Default::default(),
             },
-            Mount { host: file.clone(), guest: "/etc/x".into(), read_only: true, writable_below: false },
+            Mount {
+                host: file.clone(),
+                guest: "/etc/x".into(),
+                read_only: true,
+                writable_below: false,
+                submounts: Default::default(),
+            },
         ];
         let store = Store::at(folder.path().join("store"));
         let machine = store.create(Spec { volumes, ..spec("aa11", "one") }).unwrap();

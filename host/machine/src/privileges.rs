@@ -99,6 +99,7 @@ mod tests {
             guest: "/data".into(),
             read_only: true,
             writable_below: false,
+            submounts: Default::default(),
         }];
         assert_eq!(needed(&spec, &Link::Tap(3), files), CapabilitySet::DAC_READ_SEARCH);
         spec.volumes[0].read_only = false;

@@ -13,7 +13,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 use unilith_network::{interface::Interface, ports::Publish, subnet::Pair};
-use unilith_ninep::Access;
+use unilith_ninep::{Access, Export};
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
@@ -114,6 +114,20 @@ pub struct Mount {
     /// apart: the host's server answers.
     #[serde(default)]
     pub writable_below: bool,
+    #[serde(default)]
+    pub submounts: Submounts,
+}
+
+/// What of the file systems that are mounted on the host below a directory is seen in the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Submounts {
+    /// Whatever is mounted at the time.
+    #[default]
+    Live,
+    /// What was there when the machine was started.
+    Then,
+    Hidden,
 }
 
 impl Mount {
@@ -122,8 +136,17 @@ impl Mount {
         self.read_only && !self.writable_below
     }
 
+    /// What the host's server serves of it.
+    pub fn export(&self) -> std::io::Result<Export> {
+        match self.submounts {
+            Submounts::Live => Export::open(&self.host, self.access()),
+            Submounts::Then => Export::open_private(&self.host, self.access(), true),
+            Submounts::Hidden => Export::open_private(&self.host, self.access(), false),
+        }
+    }
+
     /// What the machine may do there.
-    pub fn access(&self) -> Access {
+    fn access(&self) -> Access {
         match (self.read_only, self.writable_below) {
             (false, _) => Access::All,
             (true, false) => Access::ReadOnly,

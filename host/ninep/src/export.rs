@@ -5,6 +5,7 @@ use crate::wire::Qid;
 use rustix::{
     fs::{self, AtFlags, FileType, Gid, Mode, OFlags, RawMode, ResolveFlags, Stat, Timestamps, Uid},
     io::{Errno, Result},
+    mount::{OpenTreeFlags, open_tree},
 };
 use std::{
     collections::HashMap,
@@ -65,6 +66,19 @@ impl Export {
     pub fn open(path: &Path, access: Access) -> std::io::Result<Export> {
         let root = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Export { root, access, sites: None, devices: Mutex::new(HashMap::new()) })
+    }
+
+    /// As [`Export::open`], apart from the host's mounts: what is mounted below the directory now is seen if `recursive`, and what is
+    /// mounted or unmounted there later is not (open_tree(2), as a private bind of mount(2) is). Where this process may not do that,
+    /// mounts are seen as they come and go.
+    pub fn open_private(path: &Path, access: Access, recursive: bool) -> std::io::Result<Export> {
+        let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        flags.set(OpenTreeFlags::AT_RECURSIVE, recursive);
+        match open_tree(fs::CWD, path, flags) {
+            Ok(root) => Ok(Export { root, access, sites: None, devices: Mutex::new(HashMap::new()) }),
+            Err(Errno::PERM | Errno::NOSYS | Errno::INVAL) => Export::open(path, access),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Tells the machine the system-call sites of the programs in it, as the attribute [`SITES`] of their files.

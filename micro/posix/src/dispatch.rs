@@ -19,8 +19,6 @@ pub const RESTART: Errno = Errno(512);
 /// As [`RESTART`], but EINTR whenever any handler ran (Linux' ERESTARTNOHAND: pause, sigsuspend, ppoll, pselect6).
 pub const RESTART_NO_HANDLER: Errno = Errno(514);
 
-/// One above the largest number in the table.
-
 /// Hands each family that an image may go without to `$with`: its feature and what is chosen by.
 macro_rules! family {
     ($with:ident sysv $($call:ident)+) => { $with!("sysv-ipc" sysv $($call)+) };

@@ -43,7 +43,7 @@ use unilith_machine::{
     output::Sinks,
     record::{
         Capabilities, Confinement, KernelKind, Mount, Network, Outcome, Platform, Ready, Restart, Rlimit,
-        Spec, now_ms,
+        Spec, Submounts, now_ms,
     },
     store::{Held, Store},
     supervisor::{self, Watcher},
@@ -241,6 +241,7 @@ pub fn places(
         guest: "/".into(),
         read_only: container.read_only,
         writable_below: false,
+        submounts: Submounts::Live,
     }];
     // What the machine's kernel mounts, and what it makes where it may.
     let own = ["/proc", "/sys", "/dev", "/overlay", "/run", "/tmp"];
@@ -263,6 +264,8 @@ pub fn places(
             destination,
             read_only: false,
             keeps_below: false,
+            is_recursive: false,
+            is_private: false,
             is_directory: true,
         });
     }
@@ -281,7 +284,18 @@ pub fn places(
         let guest = place.destination.to_string_lossy().into_owned();
         let writable_below =
             place.read_only && place.keeps_below && mounted::is_writable_below(&place.source)?;
-        volumes.push(Mount { host: place.source, guest, read_only: place.read_only, writable_below });
+        let submounts = match (place.is_private, place.is_recursive) {
+            (false, _) => Submounts::Live,
+            (true, true) => Submounts::Then,
+            (true, false) => Submounts::Hidden,
+        };
+        volumes.push(Mount {
+            host: place.source,
+            guest,
+            read_only: place.read_only,
+            writable_below,
+            submounts,
+        });
     }
     Ok((volumes, names))
 }

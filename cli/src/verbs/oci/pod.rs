@@ -18,7 +18,7 @@ use std::{
     thread,
 };
 use unilith_machine::{boot::pod_tag, record::Mount};
-use unilith_ninep::{Export, Forest, Planted, SiteTables};
+use unilith_ninep::{Forest, Planted, SiteTables};
 use unilith_overlay::socket::{bind_at, connect_at};
 
 /// The socket in the sandbox's folder.
@@ -113,7 +113,7 @@ fn plant(stream: &UnixStream, forest: &Forest, sites: &SiteTables) -> Result<Vec
         serde_json::from_str(&line).map_err(|e| Fault::new(format!("a container that joins: {e}")))?;
     let one = |(n, mount): (usize, &Mount)| {
         let path = &mount.host;
-        let export = Export::open(path, mount.access()).map_err(file("open", path))?;
+        let export = mount.export().map_err(file("open", path))?;
         let name = tree_name(&join.container, n);
         let planted = forest.plant(name.as_bytes(), export.with_sites(Some(sites.clone())));
         planted.map_err(|_| Fault::new(format!("container {} is in the pod already", join.container)))
