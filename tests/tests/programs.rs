@@ -151,6 +151,11 @@ fn what_gvisors_tests_of_system_calls_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn options_of_sockets_are_kept_refused_and_read_back_as_on_linux() {
+    passes("socket_options.c", "socket options: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

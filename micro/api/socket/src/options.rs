@@ -4,7 +4,9 @@
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::Timespec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Reads an `int` option.
 pub fn int(value: &[u8]) -> Result<i32> {
@@ -58,6 +60,12 @@ pub struct Common {
     /// SO_PASSCRED.
     pub pass_credentials: bool,
     kept: Vec<(u32, i32)>,
+    /// SO_LINGER of a socket that never lingers.
+    linger: [u8; LINGER],
+    /// SO_MAX_PACING_RATE, if one was set: what leaves is not paced, as on Linux without a queue that does it.
+    pacing: Option<u64>,
+    /// SO_COOKIE, once somebody asked.
+    cookie: Option<u64>,
 }
 
 /// How recvmsg(2) is to say when a packet came in.
@@ -113,22 +121,65 @@ impl Stamps {
     }
 }
 
-/// Integers without effect here, accepted as Linux accepts them.
-const KEPT: [u32; 13] = [
-    linux::SO_DEBUG,
-    linux::SO_DONTROUTE,
-    linux::SO_PRIORITY,
-    linux::SO_OOBINLINE,
-    linux::SO_NO_CHECK,
-    linux::SO_MARK,
-    linux::SO_BUSY_POLL,
-    linux::SO_INCOMING_CPU,
-    linux::SO_RXQ_OVFL,
-    linux::SO_TXREHASH,
-    linux::SO_SELECT_ERR_QUEUE,
-    linux::SO_PREFER_BUSY_POLL,
-    linux::SO_BUSY_POLL_BUDGET,
+/// Which values an option takes that is kept as it was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Zero, or anything else, which reads back as 1.
+    Flag,
+    /// What is from the one to the other, and `EINVAL` for all else.
+    Range(i32, i32),
+}
+
+impl Takes {
+    pub const ANY: Takes = Takes::Range(i32::MIN, i32::MAX);
+    pub const BOOL: Takes = Takes::Range(0, 1);
+
+    /// What is kept of a value.
+    pub fn keep(self, n: i32) -> Result<i32> {
+        match self {
+            Takes::Flag => Ok(i32::from(n != 0)),
+            Takes::Range(least, most) if (least..=most).contains(&n) => Ok(n),
+            Takes::Range(..) => Err(EINVAL),
+        }
+    }
+}
+
+/// Integers without effect here, accepted as Linux accepts them: what they are before, and which values they take.
+const KEPT: [(u32, i32, Takes); 18] = [
+    (linux::SO_DEBUG, 0, Takes::Flag),
+    (linux::SO_DONTROUTE, 0, Takes::Flag),
+    (linux::SO_PRIORITY, 0, Takes::ANY),
+    (linux::SO_OOBINLINE, 0, Takes::Flag),
+    (linux::SO_NO_CHECK, 0, Takes::Flag),
+    (linux::SO_PASSSEC, 0, Takes::Flag),
+    (linux::SO_MARK, 0, Takes::ANY),
+    (linux::SO_WIFI_STATUS, 0, Takes::Flag),
+    (linux::SO_NOFCS, 0, Takes::Flag),
+    (linux::SO_LOCK_FILTER, 0, Takes::Flag),
+    (linux::SO_BUSY_POLL, 0, Takes::Range(0, i32::MAX)),
+    (linux::SO_INCOMING_CPU, -1, Takes::ANY),
+    (linux::SO_RXQ_OVFL, 0, Takes::Flag),
+    (linux::SO_TXREHASH, 1, Takes::Range(-1, 1)),
+    (linux::SO_SELECT_ERR_QUEUE, 0, Takes::Flag),
+    (linux::SO_PREFER_BUSY_POLL, 0, Takes::Flag),
+    (linux::SO_BUSY_POLL_BUDGET, 0, Takes::Range(0, 0xffff)),
+    (linux::SO_RCVMARK, 0, Takes::Flag),
 ];
+
+/// What matters to streams of IP and their listeners, and is kept by all other sockets.
+const INERT: [u32; 4] = [linux::SO_REUSEADDR, linux::SO_REUSEPORT, linux::SO_KEEPALIVE, linux::SO_BROADCAST];
+/// SKF_AD_MAX of linux/filter.h.
+const SKF_AD_MAX: i32 = 64;
+/// `struct linger`.
+const LINGER: usize = 8;
+
+/// Numbers of sockets that asked for theirs (SO_COOKIE).
+static NEXT_COOKIE: AtomicU64 = AtomicU64::new(1);
+
+/// The length of a value that setsockopt(2) of SOL_SOCKET looks at first: an int for each but an interface's name.
+pub fn check_length(name: u32, length: usize) -> Result<()> {
+    if length < size_of::<i32>() && name != linux::SO_BINDTODEVICE { Err(EINVAL) } else { Ok(()) }
+}
 
 impl Common {
     /// SO_RCVTIMEO or SO_SNDTIMEO, in nanoseconds; `None` waits for ever.
@@ -186,22 +237,72 @@ impl Common {
             | linux::SO_ACCEPTCONN => Err(ENOPROTOOPT),
             // There is no filter to take away.
             linux::SO_DETACH_FILTER => Err(ENOENT),
-            _ if KEPT.contains(&name) => int(value).map(|n| {
-                self.kept.retain(|(k, _)| *k != name);
-                self.kept.push((name, n));
-            }),
-            _ => return None,
+            linux::SO_BSDCOMPAT => Ok(()),
+            linux::SO_MAX_PACING_RATE => self.set_pacing(value),
+            // No filter can be put, so the lock is all that can be refused.
+            linux::SO_LOCK_FILTER if self.is_kept_on(name) && int(value) == Ok(0) => Err(EPERM),
+            _ => {
+                let (_, _, takes) = KEPT.iter().find(|(known, ..)| *known == name)?;
+                int(value).and_then(|n| takes.keep(n)).and_then(|n| self.keep(name, n))
+            }
         };
         Some(result)
     }
 
+    fn keep(&mut self, name: u32, n: i32) -> Result<()> {
+        match self.kept.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, kept)) => *kept = n,
+            None => {
+                self.kept.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+                self.kept.push((name, n));
+            }
+        }
+        Ok(())
+    }
+
+    fn kept(&self, name: u32) -> Option<i32> {
+        self.kept.iter().find(|(known, _)| *known == name).map(|(_, n)| *n)
+    }
+
+    /// Bytes a second, as an int or a long; as an int -1 is no limit.
+    fn set_pacing(&mut self, value: &[u8]) -> Result<()> {
+        let long = value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+        let short = || int(value).map(|n| if n == -1 { u64::MAX } else { u64::from(n as u32) });
+        self.pacing = Some(long.map_or_else(short, Ok)?);
+        Ok(())
+    }
+
+    /// Options that a socket keeps for which they mean nothing: `None` when the option is not one of these.
+    pub fn set_inert(&mut self, name: u32, value: &[u8]) -> Option<Result<()>> {
+        if name == linux::SO_LINGER {
+            let linger = value.first_chunk::<LINGER>().ok_or(EINVAL);
+            return Some(linger.map(|linger| {
+                self.linger = *linger;
+                self.linger[..4].copy_from_slice(&i32::from(linger[..4] != [0; 4]).to_ne_bytes());
+            }));
+        }
+        let known = INERT.contains(&name);
+        known.then(|| int(value).and_then(|n| self.keep(name, i32::from(n != 0))))
+    }
+
+    /// What [`Common::set_inert`] kept; and credentials of a peer that has none.
+    pub fn inert(&self, name: u32) -> Option<Vec<u8>> {
+        match name {
+            linux::SO_LINGER => Some(Vec::from(self.linger)),
+            linux::SO_PEERCRED => {
+                Some([0, u32::MAX, u32::MAX].iter().flat_map(|w| w.to_ne_bytes()).collect())
+            }
+            _ => INERT.contains(&name).then(|| from_int(self.kept(name).unwrap_or(0))),
+        }
+    }
+
     /// An option without effect here that was set to something else than zero.
     pub fn is_kept_on(&self, name: u32) -> bool {
-        self.kept.iter().any(|(k, n)| *k == name && *n != 0)
+        self.kept(name).is_some_and(|n| n != 0)
     }
 
     /// `None` when the option is not one of these.
-    pub fn get(&self, name: u32) -> Option<Vec<u8>> {
+    pub fn get(&mut self, name: u32) -> Option<Vec<u8>> {
         Some(match name {
             linux::SO_RCVTIMEO | linux::SO_RCVTIMEO_NEW => from_timeval(self.receive_timeout),
             linux::SO_SNDTIMEO | linux::SO_SNDTIMEO_NEW => from_timeval(self.send_timeout),
@@ -214,10 +315,21 @@ impl Common {
             linux::SO_BINDTODEVICE => self.device.clone(),
             linux::SO_INCOMING_NAPI_ID => from_int(0),
             linux::SO_PASSCRED => from_int(self.pass_credentials),
-            _ if KEPT.contains(&name) => {
-                from_int(self.kept.iter().find(|(k, _)| *k == name).map_or(0, |(_, n)| *n))
+            linux::SO_BSDCOMPAT | linux::SO_ZEROCOPY => from_int(0),
+            // There is no filter (SO_GET_FILTER), and none would know more than these fields of a packet.
+            linux::SO_ATTACH_FILTER => Vec::new(),
+            linux::SO_BPF_EXTENSIONS => from_int(SKF_AD_MAX),
+            linux::SO_MAX_PACING_RATE => Vec::from(self.pacing.unwrap_or(u64::MAX).to_ne_bytes()),
+            linux::SO_COOKIE => {
+                let cookie = *self.cookie.get_or_insert_with(|| NEXT_COOKIE.fetch_add(1, Relaxed));
+                Vec::from(cookie.to_ne_bytes())
             }
-            _ => return None,
+            // It can be set and not be read.
+            linux::SO_BUSY_POLL_BUDGET => return None,
+            _ => {
+                let (_, before, _) = KEPT.iter().find(|(known, ..)| *known == name)?;
+                from_int(self.kept(name).unwrap_or(*before))
+            }
         })
     }
 }
@@ -238,6 +350,18 @@ mod tests {
         assert_eq!(common.get(linux::SO_PRIORITY), Some(from_int(6)));
         assert_eq!(common.set(linux::SO_PRIORITY, &[1]), Some(Err(EINVAL)));
         assert_eq!(common.set(9999, &[]), None);
+        // A flag reads back as 1, a range refuses, and what was never set is as it was.
+        assert_eq!(common.set(linux::SO_DEBUG, &7i32.to_ne_bytes()), Some(Ok(())));
+        assert_eq!(common.get(linux::SO_DEBUG), Some(from_int(1)));
+        assert_eq!(common.set(linux::SO_BUSY_POLL, &(-1i32).to_ne_bytes()), Some(Err(EINVAL)));
+        assert_eq!(common.get(linux::SO_INCOMING_CPU), Some(from_int(-1)));
+        assert_eq!(common.set(linux::SO_LOCK_FILTER, &1i32.to_ne_bytes()), Some(Ok(())));
+        assert_eq!(common.set(linux::SO_LOCK_FILTER, &0i32.to_ne_bytes()), Some(Err(EPERM)));
+        assert_eq!(common.get(linux::SO_COOKIE), common.get(linux::SO_COOKIE));
+        assert_ne!(common.get(linux::SO_COOKIE), Common::default().get(linux::SO_COOKIE));
+        assert_eq!(common.set_inert(linux::SO_KEEPALIVE, &2i32.to_ne_bytes()), Some(Ok(())));
+        assert_eq!(common.inert(linux::SO_KEEPALIVE), Some(from_int(1)));
+        assert_eq!(common.set_inert(linux::SO_LINGER, &[1; 4]), Some(Err(EINVAL)));
     }
 
     #[test]

@@ -449,13 +449,7 @@ impl Socket for UnixSocket {
                 );
                 Ok(())
             }
-            linux::SO_REUSEADDR
-            | linux::SO_REUSEPORT
-            | linux::SO_KEEPALIVE
-            | linux::SO_BROADCAST
-            | linux::SO_PASSSEC => int(value).map(|_| ()),
-            linux::SO_LINGER => Ok(()),
-            _ => Err(ENOPROTOOPT),
+            name => self.common.lock().set_inert(name, value).unwrap_or(Err(ENOPROTOOPT)),
         }
     }
 
@@ -466,27 +460,23 @@ impl Socket for UnixSocket {
         if let Some(value) = self.common.lock().get(name as u32) {
             return Ok(value);
         }
+        let inert = self.common.lock().inert(name as u32);
         let mut state = self.state.lock();
         Ok(match name as u32 {
             linux::SO_ERROR => from_int(state.error.take().map_or(0, |e| i64::from(e.0))),
             linux::SO_TYPE => from_int(self.kind as u32),
             linux::SO_DOMAIN => from_int(Address::UNIX),
-            linux::SO_PROTOCOL
-            | linux::SO_REUSEADDR
-            | linux::SO_REUSEPORT
-            | linux::SO_KEEPALIVE
-            | linux::SO_BROADCAST => from_int(0),
+            linux::SO_PROTOCOL => from_int(0),
             linux::SO_ACCEPTCONN => from_int(state.listening.is_some()),
             linux::SO_SNDBUF => from_int(self.send_buffer() as i64),
             linux::SO_RCVBUF => from_int(self.receive_buffer.load(Ordering::Relaxed) as i64),
-            linux::SO_LINGER => Vec::from([0; 8]),
             linux::SO_PEERCRED => {
                 // Without a peer: process 0 and ids of nobody (Linux: -1).
                 let nobody = Credentials { pid: 0, uid: u32::MAX, gid: u32::MAX };
                 let c = state.peer_credentials.unwrap_or(nobody);
                 [c.pid, c.uid, c.gid].iter().flat_map(|w| w.to_ne_bytes()).collect()
             }
-            _ => return Err(ENOPROTOOPT),
+            _ => return inert.ok_or(ENOPROTOOPT),
         })
     }
 

@@ -400,6 +400,9 @@ impl Socket for DatagramSocket {
         if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.set_ipv6(name as u32, value);
         }
+        if level as u32 == linux::SOL_UDP && value.len() < size_of::<i32>() {
+            return Err(EINVAL);
+        }
         if let Some(result) = self.kept.lock().set(false, level, name, value) {
             return result;
         }
@@ -413,8 +416,6 @@ impl Socket for DatagramSocket {
             }),
             (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
                 .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
-            (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => int(value).map(|_| ()),
-            (linux::SOL_SOCKET, linux::SO_LINGER) => Ok(()),
             (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
                 self.common.lock().device = ioctl::device(&self.net, value)?;
                 Ok(())
@@ -444,6 +445,9 @@ impl Socket for DatagramSocket {
             (IPPROTO_IP, linux::IP_RECVERR) => self.with(|s| on().map(|v| s.receive_errors = v)),
             (IPPROTO_IP, linux::IP_TTL) => self.with(|s| time_to_live(value).map(|n| s.ttl = n)),
             (IPPROTO_IP, linux::IP_TOS) => self.with(|s| int_or_byte(value).map(|n| s.tos = n as u8)),
+            (IPPROTO_IP, linux::IP_MULTICAST_TTL | linux::IP_MULTICAST_LOOP) if value.is_empty() => {
+                Err(EINVAL)
+            }
             (IPPROTO_IP, linux::IP_MULTICAST_TTL) => self.with(|s| {
                 s.multicast_ttl = match int_or_byte(value)? {
                     -1 => 1,
@@ -464,6 +468,9 @@ impl Socket for DatagramSocket {
                 let join = name as u32 == linux::MCAST_JOIN_GROUP;
                 let request = membership::from_group_request(value)?;
                 self.net.look(|s| membership::change(s, self.id, join, &request))
+            }
+            (linux::SOL_SOCKET, name) => {
+                self.common.lock().set_inert(name, value).unwrap_or(Err(ENOPROTOOPT))
             }
             _ => Err(ENOPROTOOPT),
         }
@@ -487,6 +494,7 @@ impl Socket for DatagramSocket {
             return Err(EOPNOTSUPP);
         }
         let wanted = *self.wanted.lock();
+        let inert = self.common.lock().inert(name as u32);
         if (level as u32, name as u32) == (IPPROTO_IP, linux::IP_MTU) {
             return self.mtu();
         }
@@ -498,13 +506,13 @@ impl Socket for DatagramSocket {
                 (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(2),
                 (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.get().number()),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(IPPROTO_UDP),
-                (linux::SOL_SOCKET, linux::SO_ACCEPTCONN | linux::SO_KEEPALIVE) => from_int(0),
+                (linux::SOL_SOCKET, linux::SO_ACCEPTCONN) => from_int(0),
                 (linux::SOL_SOCKET, linux::SO_REUSEADDR) => from_int(s.reuse_address),
                 (linux::SOL_SOCKET, linux::SO_REUSEPORT) => from_int(s.reuse_port),
                 (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(s.broadcast),
                 (linux::SOL_SOCKET, linux::SO_RCVBUF) => from_int(s.receive_buffer as i64),
                 (linux::SOL_SOCKET, linux::SO_SNDBUF) => from_int(s.send_buffer as i64),
-                (linux::SOL_SOCKET, linux::SO_LINGER) => Vec::from([0; 8]),
+                (IPPROTO_IP, linux::IP_HDRINCL | linux::IP_NODEFRAG) => from_int(0),
                 (IPPROTO_IP, linux::IP_TTL) => from_int(s.ttl),
                 (IPPROTO_IP, linux::IP_TOS) => from_int(s.tos),
                 (IPPROTO_IP, linux::IP_PKTINFO) => from_int(wanted.packet_info),
@@ -520,6 +528,7 @@ impl Socket for DatagramSocket {
                 (linux::SOL_UDP, UDP_GRO) => from_int(wanted.joins),
                 (linux::SOL_UDP, UDP_NO_CHECK6_TX | UDP_NO_CHECK6_RX) => from_int(0),
                 (IPPROTO_IP, linux::IP_OPTIONS) => Vec::new(),
+                (linux::SOL_SOCKET, _) => return inert.ok_or(ENOPROTOOPT),
                 _ => return Err(ENOPROTOOPT),
             })
         })

@@ -16,9 +16,10 @@ use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
-use api_socket::options::{Common, from_int};
+use api_socket::options::{Common, from_int, int};
 use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
 use core::net::{Ipv4Addr, Ipv6Addr};
+use core::sync::atomic::{AtomicU32, Ordering};
 use ordered::Set;
 
 const NLMSG_ERROR: u16 = 2;
@@ -40,6 +41,13 @@ const MAX_WAITING: usize = 212_992;
 const REPLY_OVERHEAD: usize = 64;
 const NETLINK_ROUTE: u32 = 0;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
+const NETLINK_ADD_MEMBERSHIP: u32 = 1;
+const NETLINK_DROP_MEMBERSHIP: u32 = 2;
+/// Options that are kept as they were set (NETLINK_PKTINFO, BROADCAST_ERROR, NO_ENOBUFS, LISTEN_ALL_NSID, CAP_ACK, EXT_ACK and
+/// GET_STRICT_CHK): they change how much an error says, and what of other senders is heard, of whom there are none.
+const FLAGS: [u32; 7] = [3, 4, 5, 8, 10, 11, 12];
+/// Groups that a program can hear; nobody speaks to any.
+const GROUPS: u32 = 64;
 /// Where Linux begins to look for a port when the process' own is taken, downwards.
 const FIRST_PORT: u32 = (-4097i32) as u32;
 
@@ -130,6 +138,7 @@ impl Family for Netlink {
             ports: self.ports.clone(),
             replies: SpinLock::default(),
             common: SpinLock::default(),
+            flags: AtomicU32::new(0),
             queue: WaitQueue::new(),
         }))
     }
@@ -143,6 +152,8 @@ struct NetlinkSocket {
     ports: Arc<SpinLock<Ports>>,
     replies: SpinLock<Replies>,
     common: SpinLock<Common>,
+    /// A bit for each of [`FLAGS`] that was set.
+    flags: AtomicU32,
     queue: WaitQueue,
 }
 
@@ -276,6 +287,24 @@ fn loopback6(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
 }
 
 impl NetlinkSocket {
+    fn set_netlink(&self, name: u32, value: &[u8]) -> Result<()> {
+        let n = int(value)?;
+        match name {
+            NETLINK_ADD_MEMBERSHIP | NETLINK_DROP_MEMBERSHIP if (1..=GROUPS).contains(&(n as u32)) => Ok(()),
+            NETLINK_ADD_MEMBERSHIP | NETLINK_DROP_MEMBERSHIP => Err(EINVAL),
+            _ if FLAGS.contains(&name) => {
+                let bit = 1 << name;
+                if n == 0 {
+                    self.flags.fetch_and(!bit, Ordering::Relaxed);
+                } else {
+                    self.flags.fetch_or(bit, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            _ => Err(ENOPROTOOPT),
+        }
+    }
+
     fn answer(&self, request: &[u8], by_administrator: bool) -> Result<()> {
         let word =
             |at: usize| request.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
@@ -458,15 +487,23 @@ impl Socket for NetlinkSocket {
         match level as u32 {
             linux::SOL_SOCKET => match name as u32 {
                 linux::SO_SNDBUF | linux::SO_RCVBUF | linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => Ok(()),
-                name => self.common.lock().set(name, value).unwrap_or(Err(ENOPROTOOPT)),
+                name => {
+                    let mut common = self.common.lock();
+                    let done = common.set(name, value).or_else(|| common.set_inert(name, value));
+                    done.unwrap_or(Err(ENOPROTOOPT))
+                }
             },
-            // NETLINK_EXT_ACK and friends change only how much an error says.
-            linux::SOL_NETLINK => Ok(()),
+            linux::SOL_NETLINK => self.set_netlink(name as u32, value),
             _ => Err(ENOPROTOOPT),
         }
     }
 
     fn get_option(&self, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
+        if level as u32 == linux::SOL_NETLINK {
+            let known = FLAGS.contains(&(name as u32)).then_some(1 << name);
+            let bit = known.ok_or(ENOPROTOOPT)?;
+            return Ok(from_int(self.flags.load(Ordering::Relaxed) & bit != 0));
+        }
         if level as u32 != linux::SOL_SOCKET {
             return Err(ENOPROTOOPT);
         }
@@ -476,7 +513,10 @@ impl Socket for NetlinkSocket {
             linux::SO_PROTOCOL => from_int(self.protocol),
             linux::SO_ERROR | linux::SO_ACCEPTCONN => from_int(0),
             linux::SO_SNDBUF | linux::SO_RCVBUF => from_int(212_992),
-            name => return self.common.lock().get(name).ok_or(ENOPROTOOPT),
+            name => {
+                let mut common = self.common.lock();
+                return common.get(name).or_else(|| common.inert(name)).ok_or(ENOPROTOOPT);
+            }
         })
     }
 

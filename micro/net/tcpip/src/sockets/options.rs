@@ -17,6 +17,8 @@ const IPPROTO_IP: u32 = 0;
 const IPPROTO_TCP: u32 = 6;
 /// What Linux reports for buffers nobody set: tcp_wmem and tcp_rmem.
 const SEND_REPORTED: usize = 87_040;
+/// The same before there is a connection: the middle of tcp_wmem.
+const SEND_REPORTED_BEFORE: usize = 16_384;
 const RECEIVE_REPORTED: usize = 131_072;
 
 /// The option's `struct linger`.
@@ -30,16 +32,20 @@ fn range(value: &[u8], range: core::ops::RangeInclusive<i32>) -> Result<u32> {
     if range.contains(&n) { Ok(n as u32) } else { Err(EINVAL) }
 }
 
-/// `IP_TOS` and friends may come as one byte.
+/// `IP_TOS` and friends may come as one byte, and what is empty is 0 (ip_setsockopt).
 pub fn int_or_byte(value: &[u8]) -> Result<i32> {
     match value {
-        [byte] => Ok(i32::from(*byte)),
+        [] => Ok(0),
+        [byte] | [byte, _] | [byte, _, _] => Ok(i32::from(*byte)),
         _ => int(value),
     }
 }
 
-/// The value of IP_TTL: -1 is what the system takes.
+/// The value of IP_TTL, which must be there: -1 is what the system takes.
 pub fn time_to_live(value: &[u8]) -> Result<u8> {
+    if value.is_empty() {
+        return Err(EINVAL);
+    }
     match int_or_byte(value)? {
         -1 => Ok(crate::ip::TTL),
         n @ 1..=255 => Ok(n as u8),
@@ -113,6 +119,11 @@ fn set_socket(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
 }
 
 fn set_tcp(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
+    // All but names are ints, and looked at before the name is.
+    let least = if [linux::TCP_CONGESTION, linux::TCP_ULP].contains(&name) { 1 } else { size_of::<i32>() };
+    if value.len() < least {
+        return Err(EINVAL);
+    }
     match name {
         linux::TCP_NODELAY => settings.no_delay = int(value)? != 0,
         linux::TCP_CORK => settings.cork = int(value)? != 0,
@@ -139,13 +150,22 @@ fn set_tcp(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// The class of service of a stream: the two bits that tell of congestion are TCP's own.
+pub fn stream_class(before: u8, asked: u8) -> u8 {
+    const CONGESTION: u8 = 3;
+    asked & !CONGESTION | before & CONGESTION
+}
+
 fn set_ip(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
     match name {
-        linux::IP_TOS => settings.tos = int_or_byte(value)? as u8,
+        linux::IP_TOS => settings.tos = stream_class(settings.tos, int_or_byte(value)? as u8),
         linux::IP_TTL => {
             settings.ttl = time_to_live(value)?;
         }
         linux::IP_OPTIONS if value.is_empty() => {}
+        // A stream is in no group (igmp.c, setsockopt of IP_ADD_MEMBERSHIP).
+        linux::IP_ADD_MEMBERSHIP | linux::IP_DROP_MEMBERSHIP => return Err(EPROTO),
+        linux::IP_MULTICAST_TTL | linux::IP_MULTICAST_IF => return Err(EINVAL),
         _ => return Err(ENOPROTOOPT),
     }
     Ok(())
@@ -179,7 +199,9 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
                 from_int(settings.receive_buffer.unwrap_or(RECEIVE_REPORTED) as i64)
             }
             (linux::SOL_SOCKET, linux::SO_SNDBUF) => {
-                from_int(settings.send_buffer.unwrap_or(SEND_REPORTED) as i64)
+                let connected = connection.is_some_and(|c| c.is_synchronised());
+                let reported = if connected { SEND_REPORTED } else { SEND_REPORTED_BEFORE };
+                from_int(settings.send_buffer.unwrap_or(reported) as i64)
             }
             (IPPROTO_TCP, linux::TCP_NODELAY) => from_int(settings.no_delay),
             (IPPROTO_TCP, linux::TCP_CORK) => from_int(settings.cork),
@@ -204,7 +226,13 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (IPPROTO_IP, linux::IP_MTU) => {
                 from_int(connection.filter(|c| c.is_synchronised()).map(|c| c.mss + 40).ok_or(ENOTCONN)?)
             }
-            (IPPROTO_IP, linux::IP_OPTIONS) => Vec::new(),
+            (IPPROTO_IP, linux::IP_OPTIONS | linux::IP_PKTOPTIONS) => Vec::new(),
+            (IPPROTO_IP, linux::IP_HDRINCL | linux::IP_NODEFRAG) => from_int(0),
+            (IPPROTO_IP, linux::IP_MULTICAST_TTL) => from_int(1),
+            (IPPROTO_IP, linux::IP_MULTICAST_IF) => Vec::from([0; 4]),
+            (linux::SOL_SOCKET, name) => {
+                return api_socket::options::Common::default().inert(name).ok_or(ENOPROTOOPT);
+            }
             _ => return Err(ENOPROTOOPT),
         })
     })

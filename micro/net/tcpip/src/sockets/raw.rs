@@ -226,10 +226,6 @@ impl Socket for RawSocket {
             }),
             (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
                 .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
-            (linux::SOL_SOCKET, linux::SO_REUSEADDR | linux::SO_REUSEPORT | linux::SO_KEEPALIVE) => {
-                int(value).map(|_| ())
-            }
-            (linux::SOL_SOCKET, linux::SO_LINGER) => Ok(()),
             (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
                 self.common.lock().device = ioctl::device(&self.net, value)?;
                 Ok(())
@@ -248,6 +244,9 @@ impl Socket for RawSocket {
                 }
                 self.with(|s| int(value).map(|n| s.filter = n as u32))
             }
+            (linux::SOL_SOCKET, name) => {
+                self.common.lock().set_inert(name, value).unwrap_or(Err(ENOPROTOOPT))
+            }
             _ => Err(ENOPROTOOPT),
         }
     }
@@ -262,19 +261,16 @@ impl Socket for RawSocket {
             return Ok(value);
         }
         let wanted = *self.wanted.lock();
+        let inert = self.common.lock().inert(name as u32);
         self.with(|s| {
             Ok(match (level as u32, name as u32) {
-                (linux::SOL_SOCKET, linux::SO_ERROR | linux::SO_ACCEPTCONN | linux::SO_KEEPALIVE) => {
-                    from_int(0)
-                }
-                (linux::SOL_SOCKET, linux::SO_REUSEADDR | linux::SO_REUSEPORT) => from_int(0),
+                (linux::SOL_SOCKET, linux::SO_ERROR | linux::SO_ACCEPTCONN) => from_int(0),
                 (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(self.socket_type() as u32),
                 (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(Address::INET),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(self.protocol),
                 (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(s.broadcast),
                 (linux::SOL_SOCKET, linux::SO_RCVBUF) => from_int(s.receive_buffer as i64),
                 (linux::SOL_SOCKET, linux::SO_SNDBUF) => from_int(s.send_buffer as i64),
-                (linux::SOL_SOCKET, linux::SO_LINGER) => Vec::from([0; 8]),
                 (IPPROTO_IP, linux::IP_HDRINCL) => from_int(s.has_header),
                 (IPPROTO_IP, linux::IP_TTL) => from_int(s.ttl),
                 (IPPROTO_IP, linux::IP_TOS) => from_int(s.tos),
@@ -287,7 +283,9 @@ impl Socket for RawSocket {
                     }
                     Vec::from(s.filter.to_ne_bytes())
                 }
-                _ => return Err(ENOPROTOOPT),
+                (linux::SOL_SOCKET, _) => return inert.ok_or(ENOPROTOOPT),
+                (IPPROTO_IP | SOL_RAW, _) => return Err(ENOPROTOOPT),
+                _ => return Err(EOPNOTSUPP),
             })
         })
     }

@@ -119,7 +119,11 @@ impl StreamSocket {
                 })
             }
             ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| ipv6::hops(value).map(|n| s.ttl = n)),
-            ipv6::IPV6_TCLASS => self.with_settings(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
+            ipv6::IPV6_TCLASS => self.with_settings(|s| {
+                s.tos = options::stream_class(s.tos, ipv6::traffic_class(value)?);
+                Ok(())
+            }),
+            ipv6::IPV6_MULTICAST_IF | ipv6::IPV6_MULTICAST_HOPS => Err(ENOPROTOOPT),
             _ => self.ipv6.lock().keep(name, value),
         }
     }

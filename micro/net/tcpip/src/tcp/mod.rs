@@ -123,7 +123,7 @@ pub struct Tcp {
     retry_at: Option<u64>,
     secrets: Secrets,
     /// Advances ephemeral ports (RFC 6056).
-    port_counter: u32,
+    port_counters: [u32; 2],
     /// Ports whose connections reach listeners on 127.0.0.1 as well, because the host publishes them.
     pub published: Vec<u16>,
     /// SYN cookies were sent last.
@@ -149,7 +149,7 @@ impl Tcp {
             overlooked: false,
             retry_at: None,
             secrets,
-            port_counter: 0,
+            port_counters: [0; 2],
             published: Vec::new(),
             cookies_at: None,
         }

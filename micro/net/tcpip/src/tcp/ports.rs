@@ -11,6 +11,33 @@ use api_alloc::Reserve;
 use api_socket::settings::local_ports;
 use core::net::{Ipv4Addr, SocketAddrV4};
 
+/// Ephemeral ports are of two halves, as on Linux since 4.2: connect(2) takes every other one first, bind(2) those between, so that
+/// thousands of connections, whose ports can be shared by others to other remotes, leave ports to bind(2), which shares none.
+const OF_CONNECT: usize = 0;
+const OF_BIND: usize = 1;
+/// How many ports of its half connect(2) looks at before it goes to the other: where a remote has connections from all of the half,
+/// each search would pass over all of them.
+const MAX_PROBES: u32 = 64;
+
+/// A half of the ephemeral ports.
+#[derive(Clone, Copy)]
+struct Half {
+    first: u16,
+    ports: u32,
+}
+
+impl Half {
+    fn of(which: usize) -> Half {
+        let (first, count) = local_ports();
+        Half { first: first + which as u16, ports: (count + 1 - which as u32) / 2 }
+    }
+
+    /// The `n`-th port from some place on, and so on in a circle; the half must have one.
+    fn port(self, n: u32) -> u16 {
+        self.first + 2 * (n % self.ports) as u16
+    }
+}
+
 /// Connections and records of TIME-WAIT with one local port and address, of sockets that are not bound themselves: how
 /// many there are, so that bind(2) looks at addresses and not at connections.
 pub struct LocalUse {
@@ -141,13 +168,15 @@ impl Tcp {
         let seed = Tuple { local: SocketAddrV4::new(address, 0), remote: nowhere };
         let offset = self.secrets.prf(5, &seed, 0) as u32;
         let entry = self.sockets.get(id).ok_or(EINVAL)?;
-        let (first, count) = local_ports();
-        for tried in 1..=count {
-            let at = offset.wrapping_add(self.port_counter).wrapping_add(tried) % count;
-            let candidate = SocketAddrV4::new(address, first + at as u16);
-            if self.is_unused(entry, candidate) {
-                self.port_counter = self.port_counter.wrapping_add(tried);
-                return Ok(candidate);
+        for which in [OF_BIND, OF_CONNECT] {
+            let (half, begin) = (Half::of(which), self.port_counters[which]);
+            for tried in 1..=half.ports {
+                let next = begin.wrapping_add(tried);
+                let candidate = SocketAddrV4::new(address, half.port(offset.wrapping_add(next)));
+                if self.is_unused(entry, candidate) {
+                    self.port_counters[which] = next;
+                    return Ok(candidate);
+                }
             }
         }
         Err(EADDRINUSE)
@@ -183,15 +212,18 @@ impl Tcp {
         }
         let seed = Tuple { local: SocketAddrV4::new(source, 0), remote };
         let offset = self.secrets.prf(6, &seed, 0) as u32;
-        let (first, count) = local_ports();
-        for _ in 0..count {
-            self.port_counter = self.port_counter.wrapping_add(1);
-            let port = first + (offset.wrapping_add(self.port_counter) % count) as u16;
-            let tuple = Tuple { local: SocketAddrV4::new(source, port), remote };
-            if !self.ports.contains_key(&port)
-                && let Ok(above) = self.is_free(now, &tuple)
-            {
-                return Ok((tuple, above));
+        let rounds = [(OF_CONNECT, MAX_PROBES), (OF_BIND, u32::MAX), (OF_CONNECT, u32::MAX)];
+        for (which, probes) in rounds {
+            let half = Half::of(which);
+            for _ in 0..half.ports.min(probes) {
+                self.port_counters[which] = self.port_counters[which].wrapping_add(1);
+                let port = half.port(offset.wrapping_add(self.port_counters[which]));
+                let tuple = Tuple { local: SocketAddrV4::new(source, port), remote };
+                if !self.ports.contains_key(&port)
+                    && let Ok(above) = self.is_free(now, &tuple)
+                {
+                    return Ok((tuple, above));
+                }
             }
         }
         Err(EADDRNOTAVAIL)

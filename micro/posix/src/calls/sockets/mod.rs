@@ -270,6 +270,9 @@ pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length = usize::try_from(call.int(4)).map_err(|_| EINVAL)?.min(OPTION_MOST);
     let value = api_user::read_vec(call.arg(3), length)?;
+    if call.int(1) as u32 == linux::SOL_SOCKET {
+        api_socket::options::check_length(call.int(2) as u32, value.len())?;
+    }
     check_privilege(call.int(1), call.int(2), &value)?;
     target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
 }
@@ -302,7 +305,19 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length_at: UserPtr<i32> = call.ptr(4);
     let room = usize::try_from(length_at.read()?).map_err(|_| EINVAL)?;
-    let value = target.socket()?.get_option(call.int(1), call.int(2), &[])?;
+    let socket = target.socket()?;
+    let value = match (call.int(1) as u32, call.int(2) as u32) {
+        (linux::SOL_SOCKET, linux::SO_PEERNAME) => {
+            let peer = socket.peer_address()?;
+            if peer.bytes().len() < room {
+                return Err(EINVAL);
+            }
+            peer.bytes().to_vec()
+        }
+        // A number of which a part is none.
+        (linux::SOL_SOCKET, linux::SO_COOKIE) if room < size_of::<u64>() => return Err(EINVAL),
+        (level, name) => socket.get_option(level as i32, name as i32, &[])?,
+    };
     let n = value.len().min(room);
     api_user::write_bytes(call.arg(3), &value[..n])?;
     length_at.write(n as i32)?;
