@@ -290,6 +290,31 @@ static void children_are_told_of_the_end_of_a_thread(void) {
     CHECK(waitpid(orphan, &status, 0) == orphan && WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }
 
+// Sockets and pipes have modes, owners and times, which their ends share; and a socket's file gets the mode of the socket.
+static void what_has_no_name_has_attributes(void) {
+    struct stat stat;
+    struct timespec times[2] = { { 1, 0 }, { 2, 0 } };
+    char value[8];
+    int ends[2];
+    CHECK(pipe(ends) == 0 && fstat(ends[0], &stat) == 0 && (stat.st_mode & 07777) == 0600);
+    CHECK(fchmod(ends[0], 0640) == 0 && fchown(ends[0], 5, 6) == 0 && futimens(ends[0], times) == 0);
+    CHECK(fstat(ends[0], &stat) == 0 && S_ISFIFO(stat.st_mode) && (stat.st_mode & 07777) == 0640);
+    CHECK(stat.st_uid == 5 && stat.st_gid == 6 && stat.st_mtime == 2);
+    CHECK(FAILS(fgetxattr(ends[0], "user.x", value, sizeof value), ENODATA));
+    CHECK(FAILS(fsetxattr(ends[0], "user.x", "1", 1, 0), EPERM));
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+    mode_t mask = umask(022);
+    struct sockaddr_un name = { AF_UNIX, "named" };
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(fstat(s, &stat) == 0 && S_ISSOCK(stat.st_mode) && (stat.st_mode & 07777) == 0777 && stat.st_uid == geteuid());
+    CHECK(fchmod(s, 0624) == 0 && fstat(s, &stat) == 0 && (stat.st_mode & 07777) == 0624);
+    CHECK(bind(s, (void *)&name, sizeof name) == 0 && lstat("named", &stat) == 0 && (stat.st_mode & 07777) == 0604);
+    CHECK(unlink("named") == 0 && close(s) == 0);
+    umask(mask);
+    // Those that nothing tells apart but what they count have none of their own.
+    CHECK(FAILS(fchown(eventfd(0, 0), 5, 6), EOPNOTSUPP));
+}
+
 int main(int count, char **arguments) {
     if (count >= 2 && strcmp(arguments[1], "dumpable") == 0)
         return prctl(PR_GET_DUMPABLE);
@@ -306,6 +331,7 @@ int main(int count, char **arguments) {
     unreadable_programs_are_not_dumpable();
     scripts_behind_descriptors_that_close();
     children_are_told_of_the_end_of_a_thread();
+    what_has_no_name_has_attributes();
     unlink("script"), unlink("capable"), unlink("file"), unlink("program"), rmdir(directory);
     puts("all likeness tests of gVisor's passed");
     return 0;

@@ -18,9 +18,11 @@ extern crate alloc;
 
 mod acl;
 mod inode_flags;
+mod unnamed;
 
 pub use acl::{Acl, AclKind};
 pub use inode_flags::{InodeFlags, StoredFlags};
+pub use unnamed::Unnamed;
 
 use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -238,6 +240,12 @@ pub trait File: Any + Send + Sync {
     }
 
     fn stat(&self) -> Result<Stat>;
+
+    /// Changes attributes of what has no inode; `EOPNOTSUPP` where all share those they have (Linux' anonymous inodes).
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        let _ = change;
+        Err(EOPNOTSUPP)
+    }
 
     /// What is possible now. Regular files are always ready.
     fn poll(&self) -> Events {

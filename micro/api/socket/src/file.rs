@@ -4,7 +4,7 @@
 use super::{Sending, Socket};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::{File, FileType, Sink, Source, Stat};
+use api_fs::{File, FileType, SetAttr, Sink, Source, Stat, Unnamed};
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,17 @@ pub struct SocketFile {
     socket: Arc<dyn Socket>,
     /// `/proc/self/fd` shows it as `socket:[N]`.
     inode: u64,
+    attributes: Unnamed,
 }
 
 impl SocketFile {
     pub fn new(socket: Arc<dyn Socket>) -> Arc<SocketFile> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Arc::new(SocketFile { socket, inode: NEXT.fetch_add(1, Ordering::Relaxed) })
+        let owner = crate::family::caller().map(|caller| caller.credentials());
+        let (uid, gid) = owner.map_or((0, 0), |who| (who.uid, who.gid));
+        // The mode that Linux' sockfs begins with.
+        let attributes = Unnamed::new(0o777, uid, gid);
+        Arc::new(SocketFile { socket, inode: NEXT.fetch_add(1, Ordering::Relaxed), attributes })
     }
 
     pub fn socket(&self) -> &Arc<dyn Socket> {
@@ -45,11 +50,13 @@ impl File for SocketFile {
         self.socket.send(crate::family::caller().as_ref(), &Sending::default(), from)
     }
 
-    /// Type socket, mode 0777, as Linux' sockfs has it.
     fn stat(&self) -> Result<Stat> {
-        let mut stat = Stat::new(FileType::Socket, 0o777);
-        stat.inode = self.inode;
-        Ok(stat)
+        Ok(self.attributes.show(Stat { inode: self.inode, ..Stat::new(FileType::Socket, 0) }))
+    }
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        self.attributes.change(change);
+        Ok(())
     }
 
     fn poll(&self) -> Events {

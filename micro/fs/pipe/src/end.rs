@@ -5,7 +5,7 @@ use crate::buffer::Segment;
 use crate::{PIPE_BUF, Pipe, State};
 use abi::{Events, PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
-use api_fs::{File, FileType, Inode, Sink, Source, Stat};
+use api_fs::{File, FileType, Inode, SetAttr, Sink, Source, Stat};
 use api_mem::Frame;
 use api_sched::WaitQueue;
 use core::any::Any;
@@ -268,10 +268,18 @@ impl File for PipeEnd {
         if let Some(inode) = &self.inode {
             return inode.stat();
         }
-        let mut stat = Stat::new(FileType::Fifo, 0o600);
-        stat.device = DEVICE;
-        stat.inode = self.pipe.number;
-        Ok(stat)
+        let stat = Stat { device: DEVICE, inode: self.pipe.number, ..Stat::new(FileType::Fifo, 0) };
+        Ok(self.pipe.attributes.show(stat))
+    }
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        match &self.inode {
+            Some(inode) => inode.set_attr(change),
+            None => {
+                self.pipe.attributes.change(change);
+                Ok(())
+            }
+        }
     }
 
     fn poll(&self) -> Events {

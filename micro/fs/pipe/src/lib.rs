@@ -21,6 +21,7 @@ pub use users::{USER_PAGES_HARD, USER_PAGES_SOFT, User};
 
 use abi::Events;
 use alloc::sync::Arc;
+use api_fs::Unnamed;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use buffer::Buffer;
@@ -62,6 +63,8 @@ pub struct Pipe {
     state: SpinLock<State>,
     queue: WaitQueue,
     number: u64,
+    /// Of one without a name.
+    attributes: Unnamed,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -83,6 +86,7 @@ impl Pipe {
         Ok(Arc::new(Pipe {
             state: SpinLock::new(state),
             queue: WaitQueue::new(),
+            attributes: Unnamed::new(0o600, user.uid, user.gid),
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
         }))
     }

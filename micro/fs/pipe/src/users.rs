@@ -19,6 +19,7 @@ const LEAST_CAPACITY: usize = 2 * PAGE_SIZE;
 #[derive(Clone, Copy, Debug)]
 pub struct User {
     pub uid: u32,
+    pub gid: u32,
     /// With CAP_SYS_RESOURCE or CAP_SYS_ADMIN the limits of pages do not hold.
     pub is_limited: bool,
     /// The largest capacity that one pipe may have.
@@ -27,7 +28,7 @@ pub struct User {
 
 impl User {
     /// The kernel itself.
-    pub const KERNEL: User = User { uid: 0, is_limited: false, largest: HARD_LIMIT };
+    pub const KERNEL: User = User { uid: 0, gid: 0, is_limited: false, largest: HARD_LIMIT };
 }
 
 /// Pages of each user's pipes.
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_user_with_too_many_pages_gets_small_pipes_and_then_none() {
-        let user = User { uid: 77, is_limited: true, largest: 1 << 20 };
+        let user = User { uid: 77, gid: 77, is_limited: true, largest: 1 << 20 };
         USER_PAGES_SOFT[0].set(64);
         USER_PAGES_HARD[0].set(70);
         let mut full: Vec<Charge> = (0..4).map(|_| Charge::new(&user).unwrap()).collect();

@@ -10,8 +10,9 @@ use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{FileType, Inode, InodeFlags, SetAttr, Stat, Timespec};
+use api_fs::{File, FileType, Inode, InodeFlags, SetAttr, Stat, Timespec};
 use api_user::UserPtr;
+use core::any::Any;
 use descriptors::Description;
 use vfs::{Access, Capability, Dentry, notify, ops};
 
@@ -35,6 +36,44 @@ struct Target {
     place: Option<Arc<Dentry>>,
 }
 
+/// A file that no file system has: a socket, a pipe, an event's counter.
+struct Nameless(Arc<dyn File>);
+
+impl Inode for Nameless {
+    fn stat(&self) -> Result<Stat> {
+        self.0.stat()
+    }
+
+    fn open(&self, _this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
+        Err(ENXIO)
+    }
+
+    fn set_attr(&self, change: &SetAttr) -> Result<()> {
+        self.0.set_attr(change)
+    }
+
+    // Attributes of users' are for files and directories (xattr(7)).
+    fn get_xattr(&self, _name: &[u8]) -> Result<Vec<u8>> {
+        Err(ENODATA)
+    }
+
+    fn set_xattr(&self, _name: &[u8], _value: &[u8], _flags: u32) -> Result<()> {
+        Err(EPERM)
+    }
+
+    fn remove_xattr(&self, _name: &[u8]) -> Result<()> {
+        Err(EPERM)
+    }
+
+    fn list_xattr(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 impl Target {
     fn of(place: Arc<Dentry>) -> Target {
         Target { inode: place.inode().clone(), place: Some(place) }
@@ -45,7 +84,10 @@ impl Target {
     }
 
     fn descriptor(description: &Description) -> Result<Target> {
-        let inode = description.inode().cloned().ok_or(EINVAL)?;
+        let inode = match description.inode() {
+            Some(inode) => inode.clone(),
+            None => Arc::new(Nameless(description.file().clone())),
+        };
         Ok(Target { inode, place: description.place().cloned() })
     }
 

@@ -38,7 +38,7 @@ pub fn pipe_user() -> User {
         // A capacity is a power of two, and so is what is written there (Linux rounds it up at once).
         false => (PIPE_MAX_SIZE[0].get() as usize).next_power_of_two(),
     };
-    User { uid, is_limited, largest }
+    User { uid, gid: who.gid, is_limited, largest }
 }
 
 fn make_pipe(to: UserPtr<[i32; 2]>, flags: u32) -> Result<usize> {

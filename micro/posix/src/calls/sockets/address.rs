@@ -27,7 +27,10 @@ pub fn write_address(address: &Address, to: u64, length_at: u64) -> Result<()> {
 }
 
 /// Paths of the calling process.
-pub struct Paths;
+pub struct Paths {
+    /// Of a socket that is given a name: what fchmod(2) made of its own, before the umask.
+    pub permissions: u32,
+}
 
 fn with_walk<T>(path: &[u8], f: impl FnOnce(&Walk<'_>, &vfs::Credentials) -> Result<T>) -> Result<T> {
     let files = files::current();
@@ -50,7 +53,7 @@ impl Names for Paths {
 
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {
         // Cut by the umask even where the directory has a default access control list (Linux' unix_bind_bsd).
-        let permissions = 0o777 & !files::current().umask();
+        let permissions = self.permissions & 0o777 & !files::current().umask();
         let made = with_walk(path, |walk, _| ops::create(walk, path, FileType::Socket, permissions, 0));
         match made {
             Ok(dentry) => Ok(dentry.inode().clone()),

@@ -63,13 +63,15 @@ fn sender() -> Credentials {
     Credentials { pid: process.pid as u32, uid: c.uid, gid: c.gid }
 }
 
+static PATHS: Paths = Paths { permissions: 0o777 };
+
 fn caller() -> Caller<'static> {
-    Caller { names: &Paths }
+    Caller { names: &PATHS }
 }
 
 /// Tells sockets who calls where a call does not.
 pub fn initialise() {
-    api_socket::register_caller(&Paths);
+    api_socket::register_caller(&PATHS);
 }
 
 /// A descriptor for a socket; `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC, which have open(2)'s values.
@@ -151,7 +153,8 @@ pub fn bind(call: &mut Call<'_>) -> Result<usize> {
     let address = read_address(call.arg(1), call.int(2))?;
     let socket = target.socket()?;
     may_bind(&**socket, &address)?;
-    socket.bind(&caller(), &address).map(|()| 0)
+    let names = Paths { permissions: target.0.file().stat()?.permissions };
+    socket.bind(&Caller { names: &names }, &address).map(|()| 0)
 }
 
 pub fn listen(call: &mut Call<'_>) -> Result<usize> {
