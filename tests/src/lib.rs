@@ -30,6 +30,8 @@ use tempfile::TempDir;
 
 /// Software emulation on a busy computer is slow; a test that waits longer than this has found a hang.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a machine may take until its program serves, when other work keeps the processors.
+const FIRST_START: Duration = Duration::from_secs(180);
 /// Building the command, or a kernel, from nothing.
 const BUILD: Duration = Duration::from_secs(1800);
 /// Building one kernel with the command there, or fetching the packages of a program.
@@ -317,7 +319,8 @@ impl Unilith {
         if !self.has_guest() {
             self.build_kernel();
         }
-        let ran = finish(&mut self.command(&self.tested(&["run", "-d"], args)), PATIENCE).ok();
+        // Its first start may make a database before it is ready.
+        let ran = finish(&mut self.command(&self.tested(&["run", "-d"], args)), FIRST_START).ok();
         Machine { unilith: self, id: ran.out.trim().to_string(), said: ran.err }
     }
 

@@ -42,8 +42,7 @@ const ON_PROCESS_MACHINES: [&str; 25] = [
 ];
 
 /// Tests of whole machines that have a module `long`.
-const WITH_LONG: [&str; 7] =
-    ["clients", "containers", "fuzz", "lives", "popular", "process_suites", "processors"];
+const WITH_LONG: [&str; 6] = ["clients", "fuzz", "lives", "popular", "process_suites", "processors"];
 
 /// Whole-system tests of what is built with Linux. They are marked as ignored, so that `cargo test` alone does not build
 /// Linux.

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Podman and Docker with Unilith's runtime in the place of runc. Where they run nothing with runc either, this computer lets
+//! nobody make containers, and there is nothing to compare with.
+
+use rustix::process::Signal;
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command},
+    time::Duration,
+};
+use unilith_tests::{BUILD_KERNEL, Ran, client, engine::engine, eventually, finish, signal};
+
+/// How long Podman may take for one command.
+const PODMAN: Duration = Duration::from_secs(60);
+
+/// Podman in a network namespace of its own. What a test that fails leaves goes with it.
+struct Podman {
+    state: PathBuf,
+    namespace: String,
+}
+
+impl Podman {
+    fn new(state: PathBuf) -> Podman {
+        const INSTALL: &str = "command -v podman >/dev/null && command -v runc >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y \
+            --no-install-recommends podman runc conmon netavark aardvark-dns iptables";
+        finish(Command::new("sh").args(["-c", INSTALL]), BUILD_KERNEL).ok();
+        fs::create_dir(&state).expect("a folder can be made");
+        // Limits that this computer may not raise (Podman's defaults are above them).
+        let limit = "default_ulimits=[\"nofile=1024:1024\",\"nproc=4096:4096\"]";
+        let text = format!("[containers]\n{limit}\n[engine]\nruntime_supports_json=[\"unilith-runc\"]\n");
+        fs::write(state.join("containers.conf"), text).expect("a file can be written");
+        let namespace = format!("unilith-podman-{}", std::process::id());
+        client("ip", &["netns", "add", &namespace]).ok();
+        Podman { state, namespace }
+    }
+
+    /// In its network namespace.
+    fn inside(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.namespace)).arg("--");
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        let runtime = unilith_tests::root().join("unilith-runc").display().to_string();
+        self.podman(&[&["--runtime", &runtime], words].concat())
+    }
+
+    /// Why it runs nothing with runc.
+    fn is_hindered(&self) -> Option<String> {
+        let ran = self.podman(&["--runtime", "runc", "run", "--rm", "tools", "/bin/sh", "-c", "exit"]);
+        (ran.code != Some(0)).then_some(ran.err)
+    }
+
+    fn podman(&self, words: &[&str]) -> Ran {
+        let mut command = self.inside();
+        command.args(["podman", "--cgroup-manager", "cgroupfs", "--events-backend", "file"]);
+        for (option, name) in [("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
+            command.arg(option).arg(self.state.join(name));
+        }
+        command.args(words).env("CONTAINERS_CONF", self.state.join("containers.conf"));
+        finish(&mut command, PODMAN)
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The first failure is the one to report.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                self.run(&["rm", "-af", "-t", "0"])
+            }));
+        }
+        // Its store stays mounted at itself.
+        let _ = Command::new("umount").arg("-lq").arg(self.state.join("storage/overlay")).status();
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
+#[test]
+fn podman_runs_it_in_place_of_runc() {
+    let Some(engine) = engine() else { return };
+    let folder = engine.bundle("image", "", |_| {});
+    let engines = Podman::new(engine.unilith.path("podman"));
+    let podman = |words: &[&str]| engines.run(words);
+    let archive = engine.unilith.path("image.tar").display().to_string();
+    let root = folder.join("rootfs").display().to_string();
+    client("tar", &["-C", &root, "-cf", &archive, "."]).ok();
+    podman(&["import", &archive, "tools"]).ok();
+    if let Some(why) = engines.is_hindered() {
+        eprintln!("skipped: Podman runs nothing with runc: {why}");
+        return;
+    }
+    podman(&["run", "--rm", "tools", "/bin/sh", "-c", "echo out; exit 7"]).code(7).says("out");
+    podman(&["run", "--rm", "tools", "/bin/nothing"]).code(127);
+    podman(&["run", "--rm", "--read-only", "tools", "/bin/touch", "/x"]).code(1).complains("Read-only");
+    podman(&["run", "--rm", "-t", "tools", "/bin/tty"]).ok().says("/dev/");
+    podman(&[
+        "run",
+        "-d",
+        "--name",
+        "web",
+        "-p",
+        "18080:80",
+        "tools",
+        "/bin/httpd",
+        "-f",
+        "-p",
+        "80",
+        "-h",
+        "/bin",
+    ])
+    .ok();
+    let at = podman(&["inspect", "-f", "{{.NetworkSettings.IPAddress}}", "web"]).ok().out;
+    let url = format!("http://{}/busybox", at.trim());
+    let curl = ["curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", &url];
+    finish(engines.inside().args(curl), PODMAN).ok().says("200");
+    podman(&["exec", "web", "/bin/echo", "inside"]).ok().says("inside");
+    podman(&["exec", "web", "/bin/sh", "-c", "exit 4"]).code(4);
+    podman(&["stats", "--no-stream", "web"]).ok().says("web");
+    podman(&["pause", "web"]).ok();
+    podman(&["unpause", "web"]).ok();
+    podman(&["diff", "web"]).ok();
+    podman(&["stop", "-t", "1", "web"]).ok();
+    podman(&["start", "web"]).ok();
+    podman(&["rm", "-f", "-t", "0", "web"]).ok();
+    podman(&["rmi", "-af"]).ok();
+}
+
+/// What Docker is made of, unpacked and not installed: its package would start it.
+const UNPACK_DOCKER: &str = "set -e; cd $0; apt-get download -q docker.io containerd runc; \
+    for package in *.deb; do dpkg -x $package .; rm $package; done; \
+    if ! command -v iptables >/dev/null || ! ldconfig -p | grep -q libdevmapper.so.1.02.1; then \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends iptables libdevmapper1.02.1 libsystemd0; fi";
+
+/// Docker's daemon in a network namespace of its own; ended with it.
+struct Docker {
+    folder: PathBuf,
+    bin: String,
+    namespace: String,
+    daemon: Child,
+}
+
+impl Docker {
+    /// Or why the daemon has ended.
+    fn start(folder: PathBuf) -> Result<Docker, String> {
+        let unpacked = folder.join("unpacked");
+        fs::create_dir_all(&unpacked).expect("a folder can be made");
+        finish(Command::new("sh").args(["-c", UNPACK_DOCKER]).arg(&unpacked), BUILD_KERNEL).ok();
+        let bin = unpacked.join("usr/bin").display().to_string();
+        let sbin = unpacked.join("usr/sbin").display().to_string();
+        let path = format!("{sbin}:{bin}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        let namespace = format!("unilith-docker-{}", std::process::id());
+        client("ip", &["netns", "add", &namespace]).ok();
+        let net = format!("--net=/run/netns/{namespace}");
+        for line in ["ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1"] {
+            client("nsenter", &[&[net.as_str(), "--"], &line.split(' ').collect::<Vec<_>>()[..]].concat())
+                .ok();
+        }
+        let at = |name: &str| folder.join(name).display().to_string();
+        let runtime = format!("unilith={}", unilith_tests::root().join("unilith-runc").display());
+        let daemon = Command::new("nsenter")
+            .args([&net, "--", "dockerd", "-H", &format!("unix://{}", at("docker.sock"))])
+            .args(["--data-root", &at("data"), "--exec-root", &at("exec"), "-p", &at("docker.pid")])
+            .args(["--add-runtime", &runtime, "--default-runtime", "unilith"])
+            .env("PATH", path)
+            .stdout(File::create(folder.join("log")).expect("a file can be made"))
+            .stderr(File::create(folder.join("errors")).expect("a file can be made"))
+            .spawn()
+            .expect("nsenter is there");
+        let mut docker = Docker { folder, bin, namespace, daemon };
+        let mut has_ended = false;
+        eventually("Docker's daemon answers", || {
+            has_ended = docker.daemon.try_wait().expect("it is our child").is_some();
+            has_ended || docker.run(&["version"]).code == Some(0)
+        });
+        if has_ended {
+            let said = fs::read_to_string(docker.folder.join("errors")).unwrap_or_default();
+            return Err(said.lines().last().unwrap_or("it said nothing").to_string());
+        }
+        Ok(docker)
+    }
+
+    fn run(&self, words: &[&str]) -> Ran {
+        let socket = format!("unix://{}/docker.sock", self.folder.display());
+        finish(Command::new(format!("{}/docker", self.bin)).args(["-H", &socket]).args(words), PODMAN)
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        if let Ok(None) = self.daemon.try_wait() {
+            signal(Signal::TERM, self.daemon.id());
+            let _ = self.daemon.wait();
+        }
+        let _ = Command::new("ip").args(["netns", "delete", &self.namespace]).status();
+    }
+}
+
+#[test]
+fn docker_runs_it_in_place_of_runc() {
+    let Some(engine) = engine() else { return };
+    let folder = engine.bundle("image", "", |_| {});
+    let docker = match Docker::start(engine.unilith.path("docker")) {
+        Ok(docker) => docker,
+        Err(why) => {
+            eprintln!("skipped: Docker's daemon does not start here: {why}");
+            return;
+        }
+    };
+    let archive = engine.unilith.path("image.tar").display().to_string();
+    let root = folder.join("rootfs").display().to_string();
+    client("tar", &["-C", &root, "-cf", &archive, "."]).ok();
+    docker.run(&["import", &archive, "tools"]).ok();
+    let own = docker.run(&["run", "--rm", "--runtime", "runc", "tools", "/bin/sh", "-c", "exit"]);
+    if own.code != Some(0) {
+        eprintln!("skipped: Docker runs nothing with runc: {}", own.err);
+        return;
+    }
+    docker
+        .run(&["run", "--rm", "tools", "/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
+        .code(7)
+        .says("out")
+        .complains("err");
+    docker.run(&["run", "--rm", "tools", "/bin/nothing"]).code(127);
+    docker.run(&["run", "--rm", "-t", "tools", "/bin/tty"]).ok().says("/dev/");
+    docker
+        .run(&["run", "--rm", "-u", "7:8", "-h", "pod", "-e", "A=b", "tools", "/bin/id"])
+        .ok()
+        .says("uid=7 gid=8");
+    docker.run(&["network", "create", "front"]).ok();
+    let web = ["--name", "web", "--network", "front", "tools", "/bin/httpd", "-f", "-p", "80", "-h", "/bin"];
+    docker.run(&[&["run", "-d", "-p", "18080:80"], &web[..]].concat()).ok();
+    // By its name on the network, through Docker's own server of names, and from the host by the published port.
+    let fetch = [
+        "run",
+        "--rm",
+        "--network",
+        "front",
+        "tools",
+        "/bin/wget",
+        "-q",
+        "-O",
+        "/dev/null",
+        "http://web/busybox",
+    ];
+    docker.run(&fetch).ok();
+    let net = format!("--net=/run/netns/{}", docker.namespace);
+    let url = "http://127.0.0.1:18080/busybox";
+    client("nsenter", &[&net, "--", "curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", url])
+        .ok()
+        .says("200");
+    docker.run(&["exec", "web", "/bin/echo", "inside"]).ok().says("inside");
+    docker.run(&["exec", "web", "/bin/sh", "-c", "echo kept > /made; exit 4"]).code(4);
+    docker.run(&["commit", "web", "snapshot"]).ok();
+    docker.run(&["run", "--rm", "snapshot", "/bin/cat", "/made"]).ok().says("kept");
+    docker.run(&["diff", "web"]).ok().says("A /made");
+    docker.run(&["stats", "--no-stream", "web"]).ok().says("web");
+    docker.run(&["pause", "web"]).ok();
+    docker.run(&["ps"]).ok().says("Paused");
+    docker.run(&["unpause", "web"]).ok();
+    docker.run(&["stop", "-t", "1", "web"]).ok();
+    docker.run(&["start", "web"]).ok();
+    docker.run(&["rm", "-f", "web"]).ok();
+    docker.run(&["network", "rm", "front"]).ok();
+    assert_eq!(docker.run(&["ps", "-aq"]).ok().out.trim(), "");
+}
