@@ -15,8 +15,8 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 /// thousands of connections, whose ports can be shared by others to other remotes, leave ports to bind(2), which shares none.
 const OF_CONNECT: usize = 0;
 const OF_BIND: usize = 1;
-/// How many ports of its half connect(2) looks at before it goes to the other: where a remote has connections from all of the half,
-/// each search would pass over all of them.
+/// How many ports of its own half a search looks at before it goes to the other: where the half is full, each search would pass over
+/// all of it, and tens of thousands of sockets would cost their square.
 const MAX_PROBES: u32 = 64;
 
 /// A half of the ephemeral ports.
@@ -168,9 +168,9 @@ impl Tcp {
         let seed = Tuple { local: SocketAddrV4::new(address, 0), remote: nowhere };
         let offset = self.secrets.prf(5, &seed, 0) as u32;
         let entry = self.sockets.get(id).ok_or(EINVAL)?;
-        for which in [OF_BIND, OF_CONNECT] {
+        for (which, probes) in [(OF_BIND, MAX_PROBES), (OF_CONNECT, u32::MAX), (OF_BIND, u32::MAX)] {
             let (half, begin) = (Half::of(which), self.port_counters[which]);
-            for tried in 1..=half.ports {
+            for tried in 1..=half.ports.min(probes) {
                 let next = begin.wrapping_add(tried);
                 let candidate = SocketAddrV4::new(address, half.port(offset.wrapping_add(next)));
                 if self.is_unused(entry, candidate) {
@@ -178,6 +178,7 @@ impl Tcp {
                     return Ok(candidate);
                 }
             }
+            self.port_counters[which] = begin.wrapping_add(half.ports.min(probes));
         }
         Err(EADDRINUSE)
     }
