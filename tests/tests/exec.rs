@@ -265,8 +265,11 @@ fn a_shell_on_a_terminal_has_job_control_and_learns_of_its_size() {
     terminal.shows("kill %1; wait\r", "Terminated");
     // A line that is edited, and one that is given up.
     terminal.shows("echo wrong\x15echo right\r", "\nright\n");
+    // The new size comes by a way of its own, beside what is typed.
     terminal.resize(50, 132);
-    terminal.shows("trap 'echo WINCH $(stty size)' WINCH; stty size\r", "50 132");
+    let until = "until [ $(stty size | cut -d' ' -f1) = 50 ]; do sleep 0.1; done; stty size\r";
+    terminal.shows(until, "\n50 132");
+    terminal.shows("trap 'echo WINCH $(stty size)' WINCH; echo set\r", "\nset\n");
     terminal.resize(30, 100);
     terminal.shows("", "WINCH 30 100");
     terminal.types("exit 5\r");
