@@ -46,13 +46,7 @@ pub fn volume(text: &str, base: &Path) -> Result<Mount> {
             format!("{} is read-only for you; add :ro, or choose one you may write", path.display())
         }));
     }
-    Ok(Mount {
-        host,
-        guest: guest.to_string(),
-        read_only,
-        writable_below: false,
-        submounts: Default::default(),
-    })
+    Ok(Mount::new(host, guest, read_only))
 }
 
 /// Reads all `--drive`.
@@ -235,28 +229,11 @@ mod tests {
     #[test]
     fn a_volume_that_hides_the_program_is_named() {
         let folder = std::env::temp_dir();
-        let over = |guest: &str| {
-            [Mount {
-                host: folder.clone(),
-                guest: guest.into(),
-                read_only: false,
-                writable_below: false,
-                submounts: Default::default(),
-            }]
-        };
+        let over = |guest: &str| [Mount::new(folder.clone(), guest, false)];
         let error = check_program(&over("/app"), "/app/no-such-program").unwrap_err().message;
         assert!(error.contains("hide") && error.contains("/app/no-such-program"), "{error}");
         assert!(check_program(&over("/data"), "/app/no-such-program").is_ok());
-        let both = [
-            over("/app"),
-            [Mount {
-                host: "/usr".into(),
-                guest: "/app/usr".into(),
-                read_only: true,
-                writable_below: false,
-                submounts: Default::default(),
-            }],
-        ];
+        let both = [over("/app"), [Mount::new("/usr", "/app/usr", true)]];
         assert!(check_program(both.as_flattened(), "/app/usr/bin/env").is_ok());
     }
 

@@ -112,13 +112,7 @@ pub fn make_anonymous(spec: &mut Spec) -> Result<Begun> {
         let path = path.canonicalize().map_err(file("use", &path))?;
         begun.0.push(path.clone());
         image.populate(volume.guest.as_bytes(), &path)?;
-        spec.volumes.push(Mount {
-            host: path,
-            guest: volume.guest.clone(),
-            read_only: false,
-            writable_below: false,
-            submounts: Default::default(),
-        });
+        spec.volumes.push(Mount::new(path, volume.guest.clone(), false));
     }
     Ok(begun)
 }

@@ -66,22 +66,8 @@ mod tests {
         let file = folder.path().join("settings");
         fs::write(&file, "one").unwrap();
         fs::write(folder.path().join("secret"), "two").unwrap();
-        let volumes = vec![
-            Mount {
-                host: folder.path().into(),
-                guest: "/data".into(),
-                read_only: false,
-                writable_below: false,
-                submounts: Default::default(),
-            },
-            Mount {
-                host: file.clone(),
-                guest: "/etc/x".into(),
-                read_only: true,
-                writable_below: false,
-                submounts: Default::default(),
-            },
-        ];
+        let volumes =
+            vec![Mount::new(folder.path(), "/data", false), Mount::new(file.clone(), "/etc/x", true)];
         let store = Store::at(folder.path().join("store"));
         let machine = store.create(Spec { volumes, ..spec("aa11", "one") }).unwrap();
         let placed = place(&machine).unwrap();

@@ -94,13 +94,7 @@ mod tests {
         let mut spec = spec("aa11", "one");
         let files = [Path::new("/usr/bin")];
         assert_eq!(needed(&spec, &Link::Tap(3), files), CapabilitySet::empty());
-        spec.volumes = vec![Mount {
-            host: "/data".into(),
-            guest: "/data".into(),
-            read_only: true,
-            writable_below: false,
-            submounts: Default::default(),
-        }];
+        spec.volumes = vec![Mount::new("/data", "/data", true)];
         assert_eq!(needed(&spec, &Link::Tap(3), files), CapabilitySet::DAC_READ_SEARCH);
         spec.volumes[0].read_only = false;
         assert_eq!(needed(&spec, &Link::Tap(3), files), OF_VOLUMES);

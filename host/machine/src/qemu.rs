@@ -338,13 +338,7 @@ mod tests {
 
     #[test]
     fn commas_in_paths_reach_qemu_as_commas() {
-        let volume = Mount {
-            host: "/my,data".into(),
-            guest: "/data".into(),
-            read_only: true,
-            writable_below: false,
-            submounts: Default::default(),
-        };
+        let volume = Mount::new("/my,data", "/data", true);
         let text = text(&line(Platform::Microvm, &[volume]));
         assert!(text.contains("readonly=on,path=/my,,data"), "{text}");
         assert!(text.contains("-initrd /a,,b.cpio") && text.contains("path=/tmp,,x"), "{text}");

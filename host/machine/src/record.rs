@@ -131,6 +131,12 @@ pub enum Submounts {
 }
 
 impl Mount {
+    /// With everything that is mounted below it, as it is on the host.
+    pub fn new(host: impl Into<PathBuf>, guest: impl Into<String>, read_only: bool) -> Mount {
+        let (host, guest) = (host.into(), guest.into());
+        Mount { host, guest, read_only, writable_below: false, submounts: Submounts::default() }
+    }
+
     /// The whole of it is read-only, so that the machine's kernel may refuse by itself.
     pub fn is_read_only_throughout(&self) -> bool {
         self.read_only && !self.writable_below
