@@ -144,7 +144,10 @@ fn services_start_in_order_reach_each_other_and_are_as_described() {
     shop.compose(&["down"]).ok().complains("network shop_default removed");
     assert_eq!(shop.states(), "");
     shop.up(&["cache"]).ok();
-    shop.compose(&["exec", "-T", "cache", "redis-cli", "get", "greeting"]).ok().says("hello");
+    // A server reads what it has stored before it answers from it.
+    eventually("what was stored is there", || {
+        shop.compose(&["exec", "-T", "cache", "redis-cli", "get", "greeting"]).out.contains("hello")
+    });
     shop.compose(&["rm", "-f", "cache"]).ok();
     assert_eq!(shop.states(), "shop-cache-1 ready", "it runs");
     shop.compose(&["stop", "cache"]).ok();
