@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -315,6 +316,38 @@ static void what_has_no_name_has_attributes(void) {
     CHECK(FAILS(fchown(eventfd(0, 0), 5, 6), EOPNOTSUPP));
 }
 
+// Files are read and written up to the byte behind which memory is not there; pipes and datagrams take all of it or nothing.
+static void memory_ends_in_the_middle(void) {
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED && munmap(page + 4096, 4096) == 0);
+    char *end = page + 4096, whole[64] = "", text[] = "some text of a file";
+    const int size = sizeof text;
+    int file = open("file", O_RDWR | O_CREAT | O_TRUNC, 0600), ends[2], zeros = open("/dev/zero", O_RDONLY);
+    CHECK(file >= 0 && zeros >= 0 && pipe(ends) == 0 && pwrite(file, text, size, 0) == size);
+
+    CHECK(pread(file, end - 5, size, 0) == 5 && memcmp(end - 5, text, 5) == 0);
+    struct iovec two[2] = {{whole, 3}, {end - 4, size}};
+    CHECK(preadv(file, two, 2, 0) == 7 && memcmp(end - 4, text + 3, 4) == 0);
+    CHECK(lseek(file, 0, SEEK_SET) == 0 && read(file, end - 7, size) == 7 && lseek(file, 0, SEEK_CUR) == 7);
+    CHECK(FAILS(pread(file, end, size, 0), EFAULT) && read(zeros, end - 9, size) == 9);
+    CHECK(syscall(SYS_getrandom, end - 9, size, 0) == 9 && FAILS(syscall(SYS_getrandom, end, size, 0), EFAULT));
+
+    memcpy(end - 6, "abcdef", 6);
+    CHECK(pwrite(file, end - 6, size, 2) == 6 && pread(file, whole, size, 0) == size);
+    CHECK(memcmp(whole, "soabcdefof a file", 8) == 0 && FAILS(pwrite(file, end, 1, 0), EFAULT));
+    CHECK(ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0 && write(file, end - 6, size) == 6);
+    CHECK(lseek(file, 0, SEEK_END) == 6);
+
+    CHECK(FAILS(write(ends[1], end - 6, size), EFAULT) && write(ends[1], text, size) == size);
+    CHECK(FAILS(read(ends[0], end - 6, size), EFAULT) && read(ends[0], whole, sizeof whole) == size);
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+    struct iovec parts[2] = {{text, 3}, {end, 3}};
+    CHECK(FAILS(writev(pair[0], parts, 2), EFAULT) && FAILS(recv(pair[1], whole, 1, MSG_DONTWAIT), EAGAIN));
+    CHECK(FAILS(write(pair[0], end - 6, size), EFAULT) && FAILS(recv(pair[1], whole, 1, MSG_DONTWAIT), EAGAIN));
+    close(file), close(zeros), close(ends[0]), close(ends[1]), close(pair[0]), close(pair[1]), munmap(page, 4096);
+}
+
 int main(int count, char **arguments) {
     if (count >= 2 && strcmp(arguments[1], "dumpable") == 0)
         return prctl(PR_GET_DUMPABLE);
@@ -332,6 +365,7 @@ int main(int count, char **arguments) {
     scripts_behind_descriptors_that_close();
     children_are_told_of_the_end_of_a_thread();
     what_has_no_name_has_attributes();
+    memory_ends_in_the_middle();
     unlink("script"), unlink("capable"), unlink("file"), unlink("program"), rmdir(directory);
     puts("all likeness tests of gVisor's passed");
     return 0;

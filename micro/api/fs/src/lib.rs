@@ -293,8 +293,11 @@ pub trait File: Any + Send + Sync {
     }
 
     /// The next position at or behind `offset` that holds data, or with `hole` a hole; `ENXIO` behind the end
-    /// (lseek SEEK_DATA, SEEK_HOLE). By default a file is all data.
+    /// (lseek SEEK_DATA, SEEK_HOLE). By default a file is all data, and a directory has none: `EINVAL`.
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64> {
+        if self.stat()?.kind == FileType::Directory {
+            return Err(EINVAL);
+        }
         let size = self.size()?;
         if offset >= size {
             return Err(ENXIO);

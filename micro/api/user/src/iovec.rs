@@ -3,7 +3,7 @@
 
 use crate::copy::{read_raw, write_raw};
 use crate::{UserPtr, range_is_user, zero_bytes};
-use abi::{Result, errno::*};
+use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 
@@ -104,6 +104,31 @@ impl<'a> Cursor<'a> {
         (length > 0).then_some(Segment { address: self.head.address, length })
     }
 
+    /// The end of a copy of which `done` bytes are moved and the next `n` met `error`. The routine that copies does not say
+    /// how far it came: `copy` is asked once more, page by page, for `(address, place in the n bytes, length)`.
+    #[cold]
+    fn faulted(
+        &mut self,
+        fault: Fault,
+        n: usize,
+        mut done: usize,
+        error: Errno,
+        copy: impl Fn(u64, usize, usize) -> Result<()>,
+    ) -> Result<usize> {
+        let mut more = 0;
+        while fault == Fault::EndsThePiece && more < n {
+            let at = self.head.address;
+            let in_page = (PAGE_SIZE - at as usize % PAGE_SIZE).min(n - more);
+            if copy(at, more, in_page).is_err() {
+                break;
+            }
+            self.advance(in_page);
+            more += in_page;
+        }
+        done += more;
+        if done == 0 { Err(error) } else { Ok(done) }
+    }
+
     /// As far as there is anything.
     fn skip(&mut self, mut n: usize) {
         while n > 0 {
@@ -115,6 +140,15 @@ impl<'a> Cursor<'a> {
             n -= now;
         }
     }
+}
+
+/// What memory that is not there means to a copy of a piece whose first pages are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// Nothing of the piece is moved.
+    LeavesThePiece,
+    /// What lies before it is moved.
+    EndsThePiece,
 }
 
 enum To<'a> {
@@ -171,19 +205,35 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Appends as much of `bytes` as fits and returns how much that was. `EFAULT` only when not one byte could be
-    /// stored; a later fault makes the count short.
+    /// Appends as much of `bytes` as fits and returns how much that was. A piece of the program's memory that is not
+    /// there as a whole takes nothing, as Linux reads from pipes and sockets: `EFAULT` for the first, a short count for
+    /// a later one.
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize> {
+        // SAFETY: a slice is readable memory of the kernel.
+        unsafe { self.store(bytes.as_ptr(), bytes.len(), Fault::LeavesThePiece) }
+    }
+
+    /// [`Sink::put`] up to the first byte that cannot be stored, as Linux reads from files: `EFAULT` only when that is
+    /// the first of all.
+    pub fn put_up_to_fault(&mut self, bytes: &[u8]) -> Result<usize> {
         // SAFETY: a slice is readable memory of the kernel.
         unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// [`Sink::put`] from memory that may change meanwhile, a page the program has mapped too.
+    /// [`Sink::put_up_to_fault`] from memory that may change meanwhile, a page the program has mapped too.
     ///
     /// # Safety
     ///
     /// `length` bytes at `bytes` are memory of the kernel that stays valid during the call.
     pub unsafe fn put_raw(&mut self, bytes: *const u8, length: usize) -> Result<usize> {
+        // SAFETY: by the caller's word.
+        unsafe { self.store(bytes, length, Fault::EndsThePiece) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Sink::put_raw`].
+    unsafe fn store(&mut self, bytes: *const u8, length: usize, fault: Fault) -> Result<usize> {
         let mut done = 0;
         match &mut self.0 {
             To::Kernel(buffer) => {
@@ -200,8 +250,9 @@ impl<'a> Sink<'a> {
                         break;
                     }
                     // SAFETY: `done + n` is at most `length`.
-                    if let Err(e) = unsafe { write_raw(cursor.head.address, bytes.add(done), n) } {
-                        return if done == 0 { Err(e) } else { Ok(done) };
+                    let copy = |at, from, n| unsafe { write_raw(at, bytes.add(done + from), n) };
+                    if let Err(e) = copy(cursor.head.address, 0, n) {
+                        return cursor.faulted(fault, n, done, e, copy);
                     }
                     cursor.advance(n);
                     done += n;
@@ -211,7 +262,7 @@ impl<'a> Sink<'a> {
         Ok(done)
     }
 
-    /// Appends up to `length` zero bytes.
+    /// Appends up to `length` zero bytes, as [`Sink::put_up_to_fault`].
     pub fn put_zeros(&mut self, length: usize) -> Result<usize> {
         let mut done = 0;
         match &mut self.0 {
@@ -227,8 +278,9 @@ impl<'a> Sink<'a> {
                     if n == 0 {
                         break;
                     }
-                    if let Err(e) = zero_bytes(cursor.head.address, n) {
-                        return if done == 0 { Err(e) } else { Ok(done) };
+                    let fill = |at, _, n| zero_bytes(at, n);
+                    if let Err(e) = fill(cursor.head.address, 0, n) {
+                        return cursor.faulted(Fault::EndsThePiece, n, done, e, fill);
                     }
                     cursor.advance(n);
                     done += n;
@@ -298,19 +350,35 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Fills as much of `buffer` as there is and returns how much that was. `EFAULT` only when not one byte could be
-    /// read; a later fault makes the count short.
+    /// Fills as much of `buffer` as there is and returns how much that was. A piece of the program's memory that is not
+    /// there as a whole gives nothing, as Linux writes to pipes and sockets: `EFAULT` for the first, a short count for
+    /// a later one.
     pub fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        // SAFETY: a mutable slice is writable memory of the kernel.
+        unsafe { self.fetch(buffer.as_mut_ptr(), buffer.len(), Fault::LeavesThePiece) }
+    }
+
+    /// [`Source::take`] up to the first byte that cannot be read, as Linux writes to files: `EFAULT` only when that is
+    /// the first of all.
+    pub fn take_up_to_fault(&mut self, buffer: &mut [u8]) -> Result<usize> {
         // SAFETY: a mutable slice is writable memory of the kernel.
         unsafe { self.take_raw(buffer.as_mut_ptr(), buffer.len()) }
     }
 
-    /// [`Source::take`] into memory that others may use meanwhile, a page the program has mapped too.
+    /// [`Source::take_up_to_fault`] into memory that others may use meanwhile, a page the program has mapped too.
     ///
     /// # Safety
     ///
     /// `length` bytes at `buffer` are memory of the kernel that stays valid during the call.
     pub unsafe fn take_raw(&mut self, buffer: *mut u8, length: usize) -> Result<usize> {
+        // SAFETY: by the caller's word.
+        unsafe { self.fetch(buffer, length, Fault::EndsThePiece) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Source::take_raw`].
+    unsafe fn fetch(&mut self, buffer: *mut u8, length: usize, fault: Fault) -> Result<usize> {
         let mut done = 0;
         match &mut self.0 {
             From::Kernel(bytes) => {
@@ -327,8 +395,9 @@ impl<'a> Source<'a> {
                         break;
                     }
                     // SAFETY: `done + n` is at most `length`.
-                    if let Err(e) = unsafe { read_raw(cursor.head.address, buffer.add(done), n) } {
-                        return if done == 0 { Err(e) } else { Ok(done) };
+                    let copy = |at, from, n| unsafe { read_raw(at, buffer.add(done + from), n) };
+                    if let Err(e) = copy(cursor.head.address, 0, n) {
+                        return cursor.faulted(fault, n, done, e, copy);
                     }
                     cursor.advance(n);
                     done += n;
@@ -345,7 +414,7 @@ impl<'a> Source<'a> {
         out.reserve_exact_fallibly(want).map_err(|_| ENOMEM)?;
         // SAFETY: room for `want` bytes is there, and the first `got` of them were written. Nobody clears them first.
         unsafe {
-            let got = self.take_raw(out.as_mut_ptr(), want)?;
+            let got = self.fetch(out.as_mut_ptr(), want, Fault::LeavesThePiece)?;
             out.set_len(got);
         }
         Ok(out)

@@ -19,13 +19,17 @@ const O_DSYNC: u32 = 0o10000;
 const O_ASYNC: u32 = 0o20000;
 const O_DIRECT: u32 = 0o40000;
 const O_LARGEFILE: u32 = 0o100000;
+const O_DIRECTORY: u32 = 0o200000;
+const O_NOFOLLOW: u32 = 0o400000;
 const O_NOATIME: u32 = 0o1000000;
 const O_SYNC: u32 = 0o4010000;
 const O_PATH: u32 = 0o10000000;
+/// The bit of its own of O_TMPFILE.
+const O_TMPFILE: u32 = 0o20000000;
 /// What F_SETFL changes; the rest is ignored, as fcntl(2) says.
 const SETTABLE: u32 = O_APPEND | O_NONBLOCK | O_ASYNC | O_DIRECT | O_NOATIME;
 /// What F_GETFL shows besides the access mode: creation flags are not kept.
-const KEPT: u32 = O_ACCMODE | SETTABLE | O_SYNC | O_PATH | O_LARGEFILE | 0o200000 | 0o400000;
+const KEPT: u32 = O_ACCMODE | SETTABLE | O_SYNC | O_PATH | O_LARGEFILE | O_DIRECTORY | O_NOFOLLOW | O_TMPFILE;
 
 static NEXT_ID: AtomicUsize = AtomicUsize::new(1);
 static COUNT: AtomicUsize = AtomicUsize::new(0);

@@ -58,7 +58,7 @@ impl File for MemoryDevice {
                     let mut chunk = [0; RANDOM_CHUNK];
                     let n = to.remaining().min(chunk.len());
                     (super::machine().entropy)(&mut chunk[..n]);
-                    match to.put(&chunk[..n]) {
+                    match to.put_up_to_fault(&chunk[..n]) {
                         Ok(0) => break,
                         Ok(n) => done += n,
                         Err(e) if done == 0 => return Err(e),

@@ -58,7 +58,7 @@ pub fn read_once(fid: &Fid, offset: u64, to: &mut Sink<'_>) -> Result<usize> {
     let count = client.io_limit().min(u32::try_from(to.remaining()).unwrap_or(u32::MAX));
     client.call_for_data(request(count), count, |r| {
         let n = check(r.u32()?, count)?;
-        to.put(r.take(n)?)
+        to.put_up_to_fault(r.take(n)?)
     })
 }
 
@@ -79,7 +79,7 @@ pub fn write_once(fid: &Fid, offset: u64, from: &mut Source<'_>) -> Result<(usiz
     let start = bytes.len();
     bytes.reserve_fallibly(want).map_err(|_| ENOMEM)?;
     bytes.resize(start + want, 0);
-    let n = from.take(&mut bytes[start..])?;
+    let n = from.take_up_to_fault(&mut bytes[start..])?;
     bytes.truncate(start + n);
     bytes[start - 4..start].copy_from_slice(&(n as u32).to_le_bytes());
     let written = client.call(request, |r| r.u32())? as usize;

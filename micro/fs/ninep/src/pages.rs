@@ -95,7 +95,7 @@ impl NinePages {
                 buffer.reserve_exact_fallibly(room).map_err(|_| ENOMEM)?;
                 buffer.resize(room, 0);
                 let n = read_once(fid, offset, &mut Sink::kernel(&mut buffer))?;
-                to.put(&buffer[..n])
+                to.put_up_to_fault(&buffer[..n])
             }
         }
     }

@@ -118,7 +118,7 @@ impl File for RamFile {
             let moved = match place {
                 Place::Page(frame) => frame.send(within, n, to),
                 Place::Bytes(bytes) if within < bytes.len() => {
-                    to.put(&bytes[within..bytes.len().min(within + n)])
+                    to.put_up_to_fault(&bytes[within..bytes.len().min(within + n)])
                 }
                 Place::Bytes(_) | Place::Hole => to.put_zeros(n),
             };
@@ -185,7 +185,7 @@ impl File for RamFile {
     }
 
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64> {
-        let data = self.node.data()?.lock();
+        let data = self.node.data().map_err(|_| EINVAL)?.lock();
         if offset >= data.length {
             return Err(ENXIO);
         }

@@ -45,6 +45,7 @@ pub enum Capability {
     SysResource = 24,
     Mknod = 27,
     Lease = 28,
+    Setfcap = 31,
 }
 
 /// On whose behalf files are used: the file-system ids of the thread, and its effective capabilities.

@@ -62,7 +62,15 @@ impl Dentry {
         Dentry::new(mount, inode, None, b"")
     }
 
-    /// An inode without a place in the tree: memfd_create, O_TMPFILE. `name` is what /proc shows.
+    /// A file of the directory `dir` that has no name (O_TMPFILE): /proc shows its number.
+    pub(crate) fn unnamed_in(dir: &Arc<Dentry>, inode: Arc<dyn Inode>) -> Result<Arc<Dentry>> {
+        let name = alloc::format!("#{}", inode.stat()?.inode);
+        let dentry = Dentry::new(dir.mount.clone(), inode, Some(dir.clone()), name.as_bytes())?;
+        dentry.unlinked.store(true, Ordering::Relaxed);
+        Ok(dentry)
+    }
+
+    /// An inode without a place in the tree, as of memfd_create. `name` is what /proc shows.
     pub fn unnamed(mount: &Arc<Mount>, inode: Arc<dyn Inode>, name: &[u8]) -> Result<Arc<Dentry>> {
         let dentry = Dentry::new(mount.clone(), inode, None, name)?;
         dentry.unlinked.store(true, Ordering::Relaxed);

@@ -62,6 +62,8 @@ fn open_or_create(walk: &Walk<'_>, path: &[u8], flags: u32, permissions: u32) ->
         let name = match last {
             Last::Name(name) if !slash => name,
             // A directory, or what could only be made as one.
+            Last::Name(_) => return Err(EISDIR),
+            _ if flags & O_EXCL != 0 => return Err(EEXIST),
             _ => return Err(EISDIR),
         };
         let dentry = match walk.child(&dir, &name) {
@@ -383,6 +385,13 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
             may_create(to.who, &target.dir)?;
         }
     }
+    if !Arc::ptr_eq(&source.dir, &target.dir) {
+        // The `..` of a directory that moves changes.
+        let exchanged = there.iter().filter(|_| exchange);
+        for moved in core::iter::once(&moving).chain(exchanged).filter(|dentry| dentry.is_directory()) {
+            from.who.check_file(moved.inode(), &moved.inode().stat()?, Access::WRITE)?;
+        }
+    }
     if moving.is_mount_point() || there.as_ref().is_some_and(|t| t.is_mount_point()) {
         return Err(EBUSY);
     }
@@ -438,7 +447,7 @@ pub fn create_unnamed(
     let new = New::of(who, dir, permissions & 0o7777, false)?;
     let inode = dir.inode().create_unnamed(new.permissions, owner, linkable)?;
     new.finish(&inode)?;
-    Dentry::unnamed(dir.mount(), inode, b"#tmpfile")
+    Dentry::unnamed_in(dir, inode)
 }
 
 /// chmod and chown's rule: a file that somebody else owns is `EPERM`; S_ISGID goes when the group is not the

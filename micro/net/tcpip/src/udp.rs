@@ -118,6 +118,11 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// What it stands for, bound as it is.
+    pub fn bound_families(&self) -> Families {
+        self.local.map_or(self.families, |local| Families::of(*local.ip(), self.families))
+    }
+
     pub fn poll(&self) -> Events {
         let mut events = Events::OUT | Events::WRNORM;
         events = events.with(Events::IN | Events::RDNORM, !self.queue.is_empty() || self.read_shut);
@@ -278,10 +283,13 @@ impl Udp {
         self.groups.retain(|(.., members)| *members > 0);
     }
 
-    /// Binds a socket that sends or connects unbound.
-    fn bind_itself(&mut self, id: Id) -> Result<SocketAddrV4> {
+    /// Where a socket that sends or connects is bound; to any port, where it is not. `EAGAIN` when there is none.
+    pub fn bind_if_unbound(&mut self, id: Id) -> Result<SocketAddrV4> {
+        if let Some(local) = self.socket(id)?.local {
+            return Ok(local);
+        }
         let asked = self.socket(id)?.asked.map_or(Ipv4Addr::UNSPECIFIED, |asked| *asked.ip());
-        self.bind(id, SocketAddrV4::new(asked, 0))
+        self.bind(id, SocketAddrV4::new(asked, 0)).map_err(|_| EAGAIN)
     }
 
     /// connect(2) with AF_UNSPEC: what bind(2) was not told goes with the peer (Linux' __udp_disconnect).
@@ -319,16 +327,12 @@ impl Udp {
         }
         let address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
         let route = ip.route_from(self.socket(id)?.source_to(address), address).ok_or(ENETUNREACH)?;
-        let local = match self.socket(id)?.local {
-            Some(local) => local,
-            None => self.bind_itself(id)?,
-        };
+        let local = self.bind_if_unbound(id)?;
         let socket = self.socket(id)?;
         if local.ip().is_unspecified() {
             socket.local = Some(SocketAddrV4::new(route.source, local.port()));
         }
         socket.remote = Some(SocketAddrV4::new(address, remote.port()));
-        socket.error = None;
         Ok(())
     }
 
@@ -362,16 +366,7 @@ impl Udp {
         bytes: &[u8],
     ) -> Result<()> {
         let socket = self.socket(id)?;
-        if let Some(error) = socket.error.take() {
-            return Err(error);
-        }
-        if socket.write_shut {
-            return Err(EPIPE);
-        }
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
-        if to.port() == 0 {
-            return Err(EINVAL);
-        }
         if bytes.len() > LARGEST {
             return Err(EMSGSIZE);
         }
@@ -380,10 +375,13 @@ impl Udp {
             return Err(EACCES);
         }
         let route = ip.route_from(socket.source_to(destination), destination).ok_or(ENETUNREACH)?;
-        let local = match socket.local {
-            Some(local) => local,
-            None => self.bind_itself(id)?,
-        };
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        if socket.write_shut {
+            return Err(EPIPE);
+        }
+        let local = self.bind_if_unbound(id)?;
         let socket = self.socket(id)?;
         let source = match choice.source {
             Some(source) if ip.is_own(source) => source,

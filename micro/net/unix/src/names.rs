@@ -62,6 +62,20 @@ pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) ->
     Ok((key, shown))
 }
 
+/// `EINVAL` for what is no address of anybody.
+pub fn check(address: &Address) -> Result<()> {
+    if matches!(parse(address)?, Name::Unnamed) { Err(EINVAL) } else { Ok(()) }
+}
+
+/// What a second bind(2) says. A path is looked at before the socket is, and the wish for any name is granted already.
+pub fn bind_again(caller: &Caller<'_>, address: &Address) -> Result<()> {
+    match parse(address)? {
+        Name::Unnamed => Ok(()),
+        Name::Path(path) if matches!(caller.names.find(path), Ok(_) | Err(ECONNREFUSED)) => Err(EADDRINUSE),
+        _ => Err(EINVAL),
+    }
+}
+
 /// An abstract name of five hexadecimal digits that nobody has (unix(7), "Autobind feature").
 pub fn autobind(socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
     // Where the last search ended: a name that was used lately is found taken by none of the next.
@@ -88,10 +102,10 @@ fn insert(key: Key, socket: &Arc<UnixSocket>) -> Result<()> {
     Ok(())
 }
 
-/// The socket that a name leads to; `ECONNREFUSED` when nobody is bound to it (any more).
+/// The socket that a name leads to; `EINVAL` for an address without a name, `ECONNREFUSED` when nobody is bound to it (any more).
 pub fn find(caller: &Caller<'_>, address: &Address, kind: Type) -> Result<Arc<UnixSocket>> {
     let key = match parse(address)? {
-        Name::Unnamed => return Err(ECONNREFUSED),
+        Name::Unnamed => return Err(EINVAL),
         Name::Abstract(name) => Key::Abstract(kind as u32, name.into()),
         Name::Path(path) => {
             let stat = caller.names.find(path)?.stat()?;

@@ -15,15 +15,16 @@ const UNKNOWN: Credentials = Credentials { pid: 0, uid: 65_534, gid: 65_534 };
 
 impl UnixSocket {
     /// Why there is nothing to read.
-    fn nothing(&self, state: &mut State) -> Result<Received> {
+    fn nothing(&self, state: &mut State, flags: u32) -> Result<Received> {
         if let Some(error) = state.error.take() {
             return Err(error);
         }
+        // Of datagrams only those who would wait are told of the end (Linux' __skb_wait_for_more_packets).
+        if self.kind == Type::Datagram && flags & linux::MSG_DONTWAIT != 0 {
+            return Err(EAGAIN);
+        }
         if state.read_shut || state.peer_gone {
             return Ok(Received::default());
-        }
-        if self.is_connected_kind() && state.peer.is_none() {
-            return Err(if self.kind == Type::Stream { EINVAL } else { ENOTCONN });
         }
         Err(EAGAIN)
     }
@@ -35,11 +36,11 @@ impl UnixSocket {
         credentials.into_iter().chain(rights.map(Control::Rights)).collect()
     }
 
-    fn pop(&self) -> Result<core::result::Result<Message, Received>> {
+    fn pop(&self, flags: u32) -> Result<core::result::Result<Message, Received>> {
         let mut state = self.state.lock();
         match state.inbox.pop() {
             Some(message) => Ok(Ok(message)),
-            None => self.nothing(&mut state).map(Err),
+            None => self.nothing(&mut state, flags).map(Err),
         }
     }
 
@@ -54,7 +55,7 @@ impl UnixSocket {
 
     pub fn receive_packet(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         let peek = flags & linux::MSG_PEEK != 0;
-        let message = match self.pop()? {
+        let message = match self.pop(flags)? {
             Ok(message) => message,
             Err(nothing) => return Ok(nothing),
         };
@@ -77,7 +78,7 @@ impl UnixSocket {
 
     pub fn receive_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         if flags & linux::MSG_PEEK != 0 {
-            return self.peek_stream(to);
+            return self.peek_stream(to, flags);
         }
         let mut received = Received::default();
         let mut sender: Option<Option<Credentials>> = None;
@@ -96,7 +97,7 @@ impl UnixSocket {
                 match if ends { None } else { state.inbox.pop() } {
                     Some(message) => message,
                     None if received.length > 0 => break,
-                    None => return self.nothing(&mut state),
+                    None => return self.nothing(&mut state, flags),
                 }
             };
             let moved = to.put(message.rest());
@@ -128,8 +129,8 @@ impl UnixSocket {
     }
 
     /// Looks at the first message of the stream only, which is a short answer and allowed to be.
-    fn peek_stream(&self, to: &mut Sink<'_>) -> Result<Received> {
-        let message = match self.pop()? {
+    fn peek_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        let message = match self.pop(flags)? {
             Ok(message) => message,
             Err(nothing) => return Ok(nothing),
         };

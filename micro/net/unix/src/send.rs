@@ -92,7 +92,7 @@ impl UnixSocket {
         from: &mut Source<'_>,
     ) -> Result<usize> {
         if message.to.is_some() {
-            return Err(if self.has_peer() { EISCONN } else { EOPNOTSUPP });
+            return Err(if self.is_established() { EISCONN } else { EOPNOTSUPP });
         }
         let mut rights = rights_of(message);
         let mut done = 0;
@@ -148,17 +148,21 @@ impl UnixSocket {
     ) -> Result<usize> {
         // A sequenced packet goes to the peer whatever address is given (Linux).
         let to = message.to.as_ref().filter(|_| self.kind == Type::Datagram);
-        let target = match (to, caller) {
-            (Some(to), Some(caller)) => {
-                self.bind_for_credentials()?;
-                self.target(caller, to)?
-            }
-            _ => self.peer()?,
+        let to = to.zip(caller);
+        let peer = match to {
+            Some((to, _)) => names::check(to).map(|()| None)?,
+            None => Some(self.peer()?),
         };
+        self.bind_for_credentials()?;
         let length = from.remaining();
         if length > self.send_buffer() - 32 {
             return Err(EMSGSIZE);
         }
+        let target = match (peer, to) {
+            (Some(peer), _) => peer,
+            (None, Some((to, caller))) if !self.is_mute() => self.target(caller, to)?,
+            _ => return Err(EPIPE),
+        };
         self.check_target(&target)?;
         let charge = self.charge(weight(length, DATAGRAM_BLOCK))?;
         let bytes = from.take_vec(length)?;

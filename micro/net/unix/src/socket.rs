@@ -26,6 +26,7 @@ const MIN_SEND_BUFFER: usize = 4608;
 const MIN_RECEIVE_BUFFER: usize = 2304;
 const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
+const SIOCATMARK: u32 = 0x8905;
 pub const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
 pub const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
@@ -55,6 +56,12 @@ pub struct State {
     pub closed: bool,
     /// The listener in whose queue it is.
     pub listener: Option<Weak<UnixSocket>>,
+}
+
+impl State {
+    fn is_established(&self) -> bool {
+        self.peer.is_some() || self.peer_gone
+    }
 }
 
 pub struct UnixSocket {
@@ -128,8 +135,14 @@ impl UnixSocket {
         self.state.lock().listener.is_some()
     }
 
-    pub fn has_peer(&self) -> bool {
-        self.state.lock().peer.is_some()
+    /// Connected once: Linux' TCP_ESTABLISHED, which a stream or a socket of packets stays when its peer is closed.
+    pub fn is_established(&self) -> bool {
+        self.state.lock().is_established()
+    }
+
+    /// It has said that it will send no more.
+    pub fn is_mute(&self) -> bool {
+        self.state.lock().write_shut
     }
 
     /// Nobody will read what is sent to it.
@@ -163,12 +176,10 @@ impl UnixSocket {
     /// The connected peer; the errors are those of sending.
     pub fn peer(&self) -> Result<Arc<UnixSocket>> {
         let mut state = self.state.lock();
-        if state.write_shut {
-            return Err(EPIPE);
-        }
         match &state.peer {
-            None if state.peer_gone && self.is_connected_kind() => Err(EPIPE),
-            None => Err(ENOTCONN),
+            None if !(state.peer_gone && self.is_connected_kind()) => Err(ENOTCONN),
+            _ if state.write_shut => Err(EPIPE),
+            None => Err(EPIPE),
             Some(peer) => match peer.upgrade() {
                 Some(peer) => Ok(peer),
                 None if self.is_connected_kind() => Err(EPIPE),
@@ -198,7 +209,7 @@ impl UnixSocket {
         if let Some(peer) = self.forget_peer()
             && self.is_connected_kind()
         {
-            peer.lose_peer(unread);
+            peer.lose_peer(self, unread);
         }
         // Datagram senders connected to this socket find out when they send. Queued descriptors go with the inbox.
         let inbox = core::mem::take(&mut self.state.lock().inbox);
@@ -211,7 +222,7 @@ impl UnixSocket {
 
     fn leave(&self, reset: bool) {
         if let Some(peer) = self.forget_peer() {
-            peer.lose_peer(reset);
+            peer.lose_peer(self, reset);
         }
     }
 
@@ -231,10 +242,13 @@ impl UnixSocket {
         Ok(())
     }
 
-    fn lose_peer(&self, reset: bool) {
+    fn lose_peer(&self, peer: &UnixSocket, reset: bool) {
+        // It may have been bound after it was connected.
+        let name = peer.state.lock().name.clone();
         {
             let mut state = self.state.lock();
             state.peer = None;
+            state.peer_name = name.or(state.peer_name.take());
             state.peer_gone = true;
             if reset {
                 state.error = Some(ECONNRESET);
@@ -261,7 +275,7 @@ impl Socket for UnixSocket {
     fn bind(&self, caller: &Caller<'_>, address: &Address) -> Result<()> {
         let this = self.this()?;
         if self.state.lock().key.is_some() {
-            return Err(EINVAL);
+            return names::bind_again(caller, address);
         }
         self.name_it(names::bind(caller, address, &this)?);
         Ok(())
@@ -275,7 +289,7 @@ impl Socket for UnixSocket {
         let backlog = usize::try_from(backlog).unwrap_or(most).min(most);
         let credentials = caller.credentials();
         let mut state = self.state.lock();
-        if state.key.is_none() || state.peer.is_some() {
+        if state.key.is_none() || state.is_established() {
             return Err(EINVAL);
         }
         match &mut state.listening {
@@ -321,25 +335,27 @@ impl Socket for UnixSocket {
         if self.kind == Type::Datagram {
             return self.connect_datagram(&target);
         }
-        {
-            let state = self.state.lock();
-            if state.listening.is_some() {
-                return Err(EINVAL);
-            }
-            if state.peer.is_some() || state.peer_gone {
-                return Err(EISCONN);
-            }
-        }
         let (credentials, name) = {
             let mut state = target.state.lock();
             let name = state.name.clone();
-            let listening = state.listening.as_mut().ok_or(ECONNREFUSED)?;
+            let is_deaf = state.read_shut;
+            let listening = state.listening.as_mut().filter(|_| !is_deaf).ok_or(ECONNREFUSED)?;
             if listening.ready.len() > listening.backlog {
                 return Err(EAGAIN);
             }
             listening.ready.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             (listening.credentials, name)
         };
+        // Linux looks at its own state when it has found somebody to connect to.
+        {
+            let state = self.state.lock();
+            if state.listening.is_some() {
+                return Err(EINVAL);
+            }
+            if state.is_established() {
+                return Err(EISCONN);
+            }
+        }
         let child = UnixSocket::new(self.kind, credentials);
         {
             let mut state = child.state.lock();
@@ -405,6 +421,9 @@ impl Socket for UnixSocket {
 
     fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         if message.flags & linux::MSG_OOB != 0 {
+            if self.is_connected_kind() {
+                self.peer()?;
+            }
             return Err(EOPNOTSUPP);
         }
         match self.kind {
@@ -414,12 +433,12 @@ impl Socket for UnixSocket {
     }
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        if self.is_connected_kind() && !self.is_established() {
+            return Err(if self.kind == Type::Stream { EINVAL } else { ENOTCONN });
+        }
         if flags & linux::MSG_OOB != 0 {
             // A stream could have had an urgent byte, and has none.
             return Err(if self.kind == Type::Stream { EINVAL } else { EOPNOTSUPP });
-        }
-        if self.state.lock().listening.is_some() {
-            return Err(EINVAL);
         }
         if self.is_packet() { self.receive_packet(to, flags) } else { self.receive_stream(to, flags) }
     }
@@ -516,6 +535,9 @@ impl Socket for UnixSocket {
                     _ => state.inbox.bytes(),
                 }
             }
+            // No byte of a stream is urgent.
+            SIOCATMARK if self.kind == Type::Stream => 0,
+            SIOCATMARK => return Err(EOPNOTSUPP),
             TIOCOUTQ => self.sent.load(Ordering::Relaxed),
             _ => return Err(ENOTTY),
         };

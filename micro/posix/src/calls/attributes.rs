@@ -19,9 +19,12 @@ use vfs::{Access, Capability, Dentry, notify, ops};
 const O_WRONLY: u32 = 1;
 const UTIME_NOW: i64 = 0x3fff_ffff;
 const UTIME_OMIT: i64 = 0x3fff_fffe;
+/// The attribute that holds what a program may do (capabilities(7)).
+const CAPABILITIES: &[u8] = b"security.capability";
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: usize = 65536;
-const FALLOC_KNOWN: u32 = 0x7f;
+/// All but FALLOC_FL_NO_HIDE_STALE.
+const FALLOC_KNOWN: u32 = 0x7b;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
 const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
@@ -154,7 +157,7 @@ impl Target {
         self.inode.set_attr(&change)?;
         if stat.kind != FileType::Directory {
             // Most files have none.
-            let _ = self.inode.remove_xattr(b"security.capability");
+            let _ = self.inode.remove_xattr(CAPABILITIES);
         }
         self.happened(notify::ATTRIB);
         Ok(0)
@@ -467,6 +470,16 @@ fn xattr_name(pointer: UserPtr<u8>) -> Result<Vec<u8>> {
     if name.is_empty() { Err(ERANGE) } else { Ok(name) }
 }
 
+/// What Linux takes for a file's capabilities (capabilities(7)): `struct vfs_cap_data` of revision 2, `vfs_ns_cap_data` of
+/// revision 3.
+fn are_capabilities(value: &[u8]) -> bool {
+    const REVISION_2: u32 = 0x0200_0000;
+    const REVISION_3: u32 = 0x0300_0000;
+    const EFFECTIVE: u32 = 1;
+    let Some((magic, rest)) = value.split_first_chunk::<4>() else { return false };
+    matches!((u32::from_le_bytes(*magic) & !EFFECTIVE, rest.len()), (REVISION_2, 16) | (REVISION_3, 20))
+}
+
 /// The rules of xattr(7) for each name space.
 fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
     let (stat, who) = (target.inode.stat()?, files::credentials());
@@ -474,26 +487,20 @@ fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
     if writes {
         target.may_alter()?;
     }
-    if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
-        return Err(EINVAL);
+    let Some(space) = [&b"user."[..], b"trusted.", b"security."].into_iter().find(|it| name.starts_with(it))
+    else {
+        return who.check_file(&target.inode, &stat, access).and(Err(EOPNOTSUPP));
+    };
+    let refused = if writes { EPERM } else { ENODATA };
+    let to_secure = if name == CAPABILITIES { Capability::Setfcap } else { Capability::SysAdmin };
+    match space {
+        b"user." if !matches!(stat.kind, FileType::Regular | FileType::Directory) => return Err(refused),
+        b"user." => who.check_file(&target.inode, &stat, access)?,
+        b"trusted." if !who.has(Capability::SysAdmin) => return Err(refused),
+        b"security." if writes && !who.has(to_secure) => return Err(EPERM),
+        _ => {}
     }
-    if name.starts_with(b"user.") {
-        if !matches!(stat.kind, FileType::Regular | FileType::Directory) {
-            return Err(if writes { EPERM } else { ENODATA });
-        }
-        return who.check_file(&target.inode, &stat, access);
-    }
-    if name.starts_with(b"trusted.") {
-        return if who.has(Capability::SysAdmin) {
-            Ok(())
-        } else {
-            Err(if writes { EPERM } else { ENODATA })
-        };
-    }
-    if name.starts_with(b"security.") {
-        return if !writes || who.has(Capability::SysAdmin) { Ok(()) } else { Err(EPERM) };
-    }
-    Err(EOPNOTSUPP)
+    if name == space { Err(EINVAL) } else { Ok(()) }
 }
 
 fn xattr_target(call: &Call<'_>, how: How) -> Result<Target> {
@@ -521,6 +528,9 @@ fn set(call: &Call<'_>, how: How) -> Result<usize> {
     }
     let value = call.ptr::<u8>(2).read_vec(size)?;
     let target = xattr_target(call, how)?;
+    if name == CAPABILITIES && !value.is_empty() && !are_capabilities(&value) {
+        return Err(EINVAL);
+    }
     match acl::kind(&name) {
         Some(kind) => {
             target.may_alter()?;

@@ -264,6 +264,9 @@ pub fn flock(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let description = files::get(call.int(0))?;
+    if kind != LOCK_UN && !description.may_read() && !description.may_write() {
+        return Err(EBADF);
+    }
     let exclusive = match kind {
         LOCK_SH => false,
         LOCK_EX => true,

@@ -293,8 +293,12 @@ pub fn lseek(call: &mut Call<'_>) -> Result<usize> {
         SEEK_CUR => description.position(),
         SEEK_END => description.file().seek_end()?,
         SEEK_DATA | SEEK_HOLE => {
-            let from = u64::try_from(offset).map_err(|_| ENXIO)?;
-            let found = description.file().seek_data(from, whence == SEEK_HOLE)?;
+            let seek = |from| description.file().seek_data(from, whence == SEEK_HOLE);
+            let found = match u64::try_from(offset) {
+                Ok(from) => seek(from)?,
+                // Where there is anything to look for.
+                Err(_) => return seek(0).and(Err(ENXIO)),
+            };
             description.set_position(found);
             return Ok(found as usize);
         }

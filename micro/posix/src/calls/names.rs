@@ -84,8 +84,9 @@ pub fn unlinkat(call: &mut Call<'_>) -> Result<usize> {
 
 fn rename_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Result<usize> {
     let old_path = read_path(old.1, false)?;
-    let new_path = read_path(new.1, false)?;
     with_walk(old.0, &old_path, |from| {
+        // Linux looks at the new name when it has walked to the old one.
+        let new_path = read_path(new.1, false).or_else(|e| from.parent(&old_path).and(Err(e)))?;
         with_walk(new.0, &new_path, |to| ops::rename(from, &old_path, to, &new_path, flags))
     })
     .map(|()| 0)
@@ -109,7 +110,6 @@ fn link_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Resu
         return Err(EINVAL);
     }
     let old_path = read_path(old.1, flags & AT_EMPTY_PATH != 0)?;
-    let new_path = read_path(new.1, false)?;
     let from = if old_path.is_empty() {
         if !files::credentials().has(Capability::DacReadSearch) {
             return Err(ENOENT);
@@ -118,6 +118,8 @@ fn link_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Resu
     } else {
         lookup_at(old.0, &old_path, flags & AT_SYMLINK_FOLLOW != 0)?
     };
+    // Linux looks at the new name when it has found the old one.
+    let new_path = read_path(new.1, false)?;
     with_walk(new.0, &new_path, |walk| ops::link(walk, &from, &new_path)).map(|()| 0)
 }
 

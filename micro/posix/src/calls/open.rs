@@ -75,6 +75,9 @@ fn open_fifo(inode: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
     if let Ok(file) = inode.open(inode, flags) {
         return Ok(file);
     }
+    if flags & O_ACCMODE == O_ACCMODE {
+        return Err(EINVAL);
+    }
     let (reads, writes) = (flags & O_ACCMODE != 1, flags & O_ACCMODE != 0);
     let fifo = pipe::fifo(inode, reads, writes, &special::pipe_user())?;
     if !(reads && writes) {
@@ -107,7 +110,7 @@ pub fn open_at(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
         }
         let dir = walk.lookup(path, true)?;
         let dentry = ops::create_unnamed(&who, &dir, permissions, flags & O_EXCL == 0)?;
-        return install(dentry, flags & !O_TMPFILE);
+        return install(dentry, flags);
     }
     if flags & (O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {
         return Err(EINVAL);

@@ -8,6 +8,7 @@ use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
+use api_user::Sink;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The release of Linux whose behaviour this kernel follows; C libraries refuse to start on one too old.
@@ -195,15 +196,15 @@ pub fn getrandom(call: &mut Call<'_>) -> Result<usize> {
     if flags & (GRND_RANDOM | GRND_INSECURE) == GRND_RANDOM | GRND_INSECURE {
         return Err(EINVAL);
     }
-    let length = call.size(1).min(i32::MAX as usize);
-    let to = call.ptr::<u8>(0);
+    let mut to = Sink::user(call.arg(0), call.size(1).min(i32::MAX as usize))?;
+    let length = to.remaining();
     let mut chunk = [0u8; UNINTERRUPTED];
     let mut done = 0;
     while done < length {
         let n = (length - done).min(chunk.len());
         api_plat::entropy(&mut chunk[..n]);
-        match to.add(done as u64).write_slice(&chunk[..n]) {
-            Ok(()) => done += n,
+        match to.put_up_to_fault(&chunk[..n]) {
+            Ok(moved) => done += moved,
             Err(e) if done == 0 => return Err(e),
             Err(_) => break,
         }

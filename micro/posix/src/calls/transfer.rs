@@ -84,17 +84,27 @@ impl Position {
 
 /// sendfile(2): from a file that can be mapped to anything.
 pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
-    let to = files::get(call.int(0))?;
+    // The position is read before the descriptor of the target is looked at, as Linux does.
     let from = files::get(call.int(1))?;
-    if !from.may_read() || !to.may_write() {
+    if !from.may_read() {
         return Err(EBADF);
-    }
-    if !from.is_seekable() || from.file().stat()?.kind == FileType::Directory || to.flags() & O_APPEND != 0 {
-        return Err(EINVAL);
     }
     let mut position = Position::read(call.ptr(2), &from)?;
     position.check(&from, call.size(3))?;
+    let to = files::get(call.int(0))?;
+    if !to.may_write() {
+        return Err(EBADF);
+    }
     let count = call.size(3).min(LIMIT);
+    if to.flags() & O_APPEND != 0 {
+        return Err(EINVAL);
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    if !from.is_seekable() || from.file().stat()?.kind == FileType::Directory {
+        return Err(EINVAL);
+    }
     let mut bytes = buffer(count.min(CHUNK))?;
     let mut done = 0;
     let result = loop {
@@ -308,15 +318,15 @@ pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
     if call.uint(5) != 0 {
         return Err(EINVAL);
     }
+    let kinds = [from.file().stat()?.kind, to.file().stat()?.kind];
+    if kinds.contains(&FileType::Directory) {
+        return Err(EISDIR);
+    }
+    if kinds != [FileType::Regular; 2] {
+        return Err(EINVAL);
+    }
     if !from.may_read() || !to.may_write() || to.flags() & O_APPEND != 0 {
         return Err(EBADF);
-    }
-    for side in [&from, &to] {
-        match side.file().stat()?.kind {
-            FileType::Regular => {}
-            FileType::Directory => return Err(EISDIR),
-            _ => return Err(EINVAL),
-        }
     }
     let mut source = Position::read(call.ptr(1), &from)?;
     let mut target = Position::read(call.ptr(3), &to)?;
@@ -324,8 +334,9 @@ pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
         Position::Pointer(_, at) => *at,
         Position::Own => description.position(),
     };
-    let count = call.size(4).min(LIMIT);
     let (a, b) = (at(&source, &from), at(&target, &to));
+    let left = usize::try_from(from.file().size()?.saturating_sub(a)).unwrap_or(usize::MAX);
+    let count = call.size(4).min(LIMIT).min(left);
     let same = match (from.inode(), to.inode()) {
         (Some(x), Some(y)) => Arc::ptr_eq(x, y),
         _ => false,

@@ -86,9 +86,8 @@ impl DatagramSocket {
         self.net.look(|s| f(s.udp.sockets.get_mut(self.id).ok_or(EBADF)?))
     }
 
-    /// What it stands for, bound as it is.
     fn families(&self) -> Result<Families> {
-        self.with(|s| Ok(s.local.map_or(s.families, |local| Families::of(*local.ip(), s.families))))
+        self.with(|s| Ok(s.bound_families()))
     }
 
     fn show(&self, address: SocketAddrV4) -> Address {
@@ -261,8 +260,13 @@ impl Socket for DatagramSocket {
 
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let remote = match address.family() {
+            None => return Err(EINVAL),
             Some(Address::UNSPEC) => None,
-            _ => Some(self.domain.get().destination(address, self.families()?, true)?),
+            Some(_) => {
+                // It has a port from now on, whatever comes of the address.
+                self.net.look(|s| s.udp.bind_if_unbound(self.id))?;
+                Some(self.domain.get().destination(address, self.families()?, true)?)
+            }
         };
         self.net.look(|s| s.udp.connect(&s.ip, self.id, remote))
     }
@@ -291,15 +295,27 @@ impl Socket for DatagramSocket {
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        if from.remaining() > LARGEST {
+            return Err(EMSGSIZE);
+        }
         if message.flags & linux::MSG_OOB != 0 {
             return Err(EOPNOTSUPP);
         }
+        let (families, is_connected) = self.net.look(|s| {
+            s.udp.bind_if_unbound(self.id)?;
+            let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
+            Ok((socket.bound_families(), socket.remote.is_some()))
+        })?;
         let to = match &message.to {
-            Some(to) => Some(self.domain.get().destination(to, self.families()?, true)?),
+            // The peer, to IPv6.
+            Some(to) if self.domain.get() == Domain::V6 && to.family() == Some(Address::UNSPEC) => None,
+            Some(to) => Some(self.domain.get().destination(to, families, true)?),
             None => None,
         };
-        if from.remaining() > LARGEST {
-            return Err(EMSGSIZE);
+        match to {
+            Some(to) if to.port() == 0 => return Err(EINVAL),
+            None if !is_connected => return Err(EDESTADDRREQ),
+            _ => {}
         }
         let choice = message::choice(&message.control, self.domain.get())?;
         let length = from.remaining();

@@ -114,7 +114,9 @@ impl Domain {
     pub fn destination(self, address: &Address, families: Families, datagram: bool) -> Result<SocketAddrV4> {
         let old = datagram && families.v4 && address.family() == Some(Address::INET);
         if self == Domain::V4 || old {
-            let v4 = to_core(address.as_v4()?);
+            // A datagram may go to an address without a family (Linux' udp_sendmsg).
+            let unspecified = Some(address).filter(|_| datagram).and_then(of_no_family);
+            let v4 = to_core(unspecified.map_or_else(|| address.as_v4(), Ok)?);
             return if *v4.ip() == LOOPBACK6 { Err(ENETUNREACH) } else { Ok(v4) };
         }
         let v6 = address.as_v6()?;
@@ -161,17 +163,15 @@ fn is_ours(net: &Net, ip: Ipv4Addr) -> bool {
     ip != LOOPBACK6 && (ip.is_unspecified() || ip.is_multicast() || here(ip))
 }
 
+/// A sockaddr_in whose family is AF_UNSPEC, which old programs leave as it is.
+fn of_no_family(address: &Address) -> Option<SocketAddressV4> {
+    let is_whole = address.family() == Some(Address::UNSPEC) && address.bytes().len() >= 16;
+    Address::new(Address::INET, address.rest()).as_v4().ok().filter(|_| is_whole)
+}
+
 fn bindable_v4(net: &Net, address: &Address, anywhere: bool) -> Result<SocketAddrV4> {
     // Linux accepts AF_UNSPEC with the any address, for old programs' sake.
-    let v4 = match address.family() {
-        Some(Address::UNSPEC) if address.bytes().len() >= 16 && address.rest()[2..6] == [0; 4] => {
-            SocketAddressV4 {
-                address: [0; 4],
-                port: u16::from_be_bytes([address.rest()[0], address.rest()[1]]),
-            }
-        }
-        _ => address.as_v4()?,
-    };
-    let v4 = to_core(v4);
+    let any = of_no_family(address).filter(|v4| v4.address == [0; 4]);
+    let v4 = to_core(any.map_or_else(|| address.as_v4(), Ok)?);
     if anywhere && *v4.ip() != LOOPBACK6 || is_ours(net, *v4.ip()) { Ok(v4) } else { Err(EADDRNOTAVAIL) }
 }

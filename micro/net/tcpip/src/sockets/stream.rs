@@ -241,8 +241,7 @@ impl Socket for StreamSocket {
 
     fn listen(&self, _caller: &Caller<'_>, backlog: i32) -> Result<()> {
         let (again, address, published) = self.net.look(|s| {
-            let entry = s.tcp.sockets.get(self.id);
-            let again = entry.is_some_and(|e| matches!(e.kind, Kind::Listener(_)));
+            let again = s.tcp.is_listener(self.id);
             let address = s.tcp.listen(self.id, backlog)?;
             Ok((again, address, s.tcp.is_published_from_loopback(address)))
         })?;
@@ -265,8 +264,12 @@ impl Socket for StreamSocket {
     }
 
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
-        if address.family() == Some(Address::UNSPEC) {
-            return self.net.act(|s, now| s.tcp.disconnect(&mut s.ip, now, self.id));
+        match address.family() {
+            None => return Err(EINVAL),
+            Some(Address::UNSPEC) => return self.net.act(|s, now| s.tcp.disconnect(&mut s.ip, now, self.id)),
+            // Linux looks at the rest of the address when the socket may connect.
+            Some(_) if !self.net.look(|s| s.tcp.may_connect(self.id))? => return Ok(()),
+            Some(_) => {}
         }
         let bound = self.net.look(|s| s.tcp.sockets.get(self.id).and_then(|e| e.bound));
         let bound = bound.map_or(Ipv4Addr::UNSPECIFIED, |b| *b.ip());
@@ -276,8 +279,7 @@ impl Socket for StreamSocket {
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {
         self.net.act(|s, now| {
-            let listens = s.tcp.sockets.get(self.id).is_some_and(|e| matches!(e.kind, Kind::Listener(_)));
-            if listens {
+            if s.tcp.is_listener(self.id) {
                 if how.reads() {
                     s.tcp.stop_listening(&mut s.ip, now, self.id);
                 }
@@ -323,11 +325,11 @@ impl Socket for StreamSocket {
     }
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
-        if flags & linux::MSG_OOB != 0 {
-            return self.receive_urgent(to, flags);
-        }
         if flags & linux::MSG_ERRQUEUE != 0 {
             return Err(EAGAIN);
+        }
+        if flags & linux::MSG_OOB != 0 {
+            return self.receive_urgent(to, flags);
         }
         let discard = flags & linux::MSG_TRUNC != 0;
         let limit = to.remaining();
@@ -336,7 +338,7 @@ impl Socket for StreamSocket {
             let length = if discard { bytes.len() } else { to.put(&bytes)? };
             return Ok(Received { length, control: self.control(), ..Received::default() });
         }
-        if limit == 0 && self.net.look(|s| s.tcp.is_unconnected(self.id)) {
+        if limit == 0 && self.net.look(|s| s.tcp.is_unconnected(self.id) || s.tcp.is_listener(self.id)) {
             return Err(ENOTCONN);
         }
         let mut done = 0;

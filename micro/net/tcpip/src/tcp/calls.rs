@@ -28,7 +28,10 @@ impl Tcp {
         match &mut entry.kind {
             Kind::Listener(listener) => listener.backlog = backlog,
             Kind::Connection(connection) => {
-                if connection.state != State::Closed || connection.remote().port() != 0 {
+                if connection.state != State::Closed
+                    || connection.remote().port() != 0
+                    || connection.connecting
+                {
                     return Err(EINVAL);
                 }
                 let settings = connection.settings;
@@ -57,36 +60,47 @@ impl Tcp {
         Ok((child, shared, remote))
     }
 
-    /// connect(2): `EINPROGRESS` first; `EALREADY`, `EISCONN` or the error of the attempt later.
-    pub fn connect(&mut self, ip: &mut Ip, now: u64, id: Id, remote: SocketAddrV4) -> Result<()> {
+    /// What connect(2) says of a socket whatever the address is: `false` when the attempt before has succeeded, its error, or why
+    /// there can be none; `true` where this call is to begin one.
+    pub fn may_connect(&mut self, id: Id) -> Result<bool> {
         let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
-        let bound = entry.bound;
         let Kind::Connection(connection) = &mut entry.kind else { return Err(EISCONN) };
         match connection.state {
-            State::SynSent | State::SynReceived => return Err(EALREADY),
+            State::SynSent | State::SynReceived => Err(EALREADY),
             // The attempt failed. This call says so, even where SO_ERROR or a read said why before, and the next one is
             // a new attempt.
             State::Closed if connection.connecting => {
                 let error = connection.error.take().unwrap_or(ECONNABORTED);
                 **connection = Connection::unconnected(connection.settings);
-                return Err(error);
+                Err(error)
             }
             // It was connected, and remains so to connect(2) when the connection is over.
-            State::Closed if connection.remote().port() != 0 => return Err(EISCONN),
-            State::Closed => {}
+            State::Closed if connection.remote().port() != 0 => Err(EISCONN),
+            State::Closed => Ok(true),
             // The first call after the attempt succeeded says so.
-            _ if core::mem::take(&mut connection.connecting) => return Ok(()),
-            _ => return Err(EISCONN),
+            _ if core::mem::take(&mut connection.connecting) => Ok(false),
+            _ => Err(EISCONN),
         }
-        if remote.port() == 0 {
-            return Err(ECONNREFUSED);
-        }
+    }
+
+    /// connect(2) of a socket that [`Tcp::may_connect`]: `EINPROGRESS`, or why there is no attempt.
+    pub fn connect(&mut self, ip: &mut Ip, now: u64, id: Id, remote: SocketAddrV4) -> Result<()> {
+        let bound = self.sockets.get(id).ok_or(EINVAL)?.bound;
         if remote.ip().is_multicast() || ip.is_broadcast(*remote.ip()) {
             return Err(ENETUNREACH);
         }
         let ip_address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
         let remote = SocketAddrV4::new(ip_address, remote.port());
         let route = ip.route(*remote.ip()).ok_or(ENETUNREACH)?;
+        self.connection(id)?.error = None;
+        if remote.port() == 0 {
+            // Nobody listens there, which the attempt finds out.
+            let connection = self.connection(id)?;
+            (connection.connecting, connection.error) = (true, Some(ECONNREFUSED));
+            connection.happened(Events::IN | Events::OUT | Events::ERR | Events::HUP);
+            self.mark(id);
+            return Err(EINPROGRESS);
+        }
         let (tuple, above) = self.choose(now, route.source, bound, remote)?;
         let iss = self.initial_sequence(now, &tuple);
         let ts_offset = self.timestamp_offset(&tuple);
@@ -104,7 +118,7 @@ impl Tcp {
 
     /// Whether bytes may be sent now, and how many there is room for.
     pub fn send_room(&mut self, id: Id) -> Result<usize> {
-        let connection = self.connection(id)?;
+        let connection = self.connection(id).map_err(|_| EPIPE)?;
         if let Some(error) = connection.error.take() {
             return Err(error);
         }
@@ -148,7 +162,7 @@ impl Tcp {
     /// Takes the first buffer of what was received, of which that many bytes may be read. `Ok(None)`: end of data,
     /// or reading that `has_begun` is to end here.
     pub fn receive(&mut self, id: Id, has_begun: bool) -> Result<Option<(Buffer, usize)>> {
-        let connection = self.connection(id)?;
+        let connection = self.connection(id).map_err(|_| ENOTCONN)?;
         let most = connection.readable_to_mark(has_begun);
         if most == 0 {
             return Ok(None);
@@ -162,6 +176,10 @@ impl Tcp {
     /// Neither connected nor about to be.
     pub fn is_unconnected(&mut self, id: Id) -> bool {
         self.connection(id).is_ok_and(|c| c.state == State::Closed && c.remote().port() == 0 && !c.read_shut)
+    }
+
+    pub fn is_listener(&self, id: Id) -> bool {
+        self.sockets.get(id).is_some_and(|e| matches!(e.kind, Kind::Listener(_)))
     }
 
     /// Why there is nothing to read.
@@ -182,7 +200,7 @@ impl Tcp {
 
     /// Up to `most` bytes, left where they are.
     pub fn peek(&mut self, id: Id, most: usize) -> Result<Option<Vec<u8>>> {
-        let connection = self.connection(id)?;
+        let connection = self.connection(id).map_err(|_| ENOTCONN)?;
         let hidden = usize::from(connection.hides_first());
         if connection.input.len() > hidden {
             let most = match connection.urgent.distance() {
@@ -213,9 +231,15 @@ impl Tcp {
         false
     }
 
-    /// connect(2) with AF_UNSPEC: the connection is broken off and the socket is as new.
+    /// connect(2) with AF_UNSPEC: the connection is broken off, of which SO_ERROR tells, and the socket is as new (Linux'
+    /// tcp_disconnect).
     pub fn disconnect(&mut self, ip: &mut Ip, now: u64, id: Id) -> Result<()> {
+        if self.is_listener(id) {
+            self.stop_listening(ip, now, id);
+            return Ok(());
+        }
         let connection = self.connection(id)?;
+        let is_broken_off = connection.is_synchronised() || connection.state == State::SynSent;
         if connection.is_synchronised() {
             connection.send_reset(ip, now);
         }
@@ -224,6 +248,7 @@ impl Tcp {
         self.release(id);
         let connection = self.connection(id)?;
         *connection = Connection::unconnected(settings);
+        connection.error = is_broken_off.then_some(ECONNRESET);
         connection.happened(Events::HUP);
         self.mark(id);
         Ok(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Local ports: the rules of bind(2) and the choice of ephemeral ones.
 
+use super::connection::State;
 use super::{Entry, Kind, Tcp};
 use crate::families::{Families, addresses_overlap};
 use crate::hash::Tuple;
@@ -138,7 +139,8 @@ impl Tcp {
     /// bind(2): port 0 picks a free one.
     pub fn bind(&mut self, id: Id, address: SocketAddrV4) -> Result<()> {
         let entry = self.sockets.get(id).ok_or(EINVAL)?;
-        if entry.bound.is_some() || entry.connection().is_none_or(|c| c.tuple.local.port() != 0) {
+        // One whose attempt or connection has ended may be bound anew.
+        if entry.bound.is_some() || entry.connection().is_none_or(|c| c.state != State::Closed) {
             return Err(EINVAL);
         }
         let address = match address.port() {
@@ -146,7 +148,9 @@ impl Tcp {
             _ if self.conflicts(id, address) => return Err(EADDRINUSE),
             _ => address,
         };
-        self.list(id, address)
+        self.list(id, address)?;
+        self.connection(id)?.tuple.local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        Ok(())
     }
 
     /// Whether no socket and no connection has this port at an address that overlaps, whatever they said of reuse: Linux
