@@ -118,6 +118,15 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// The error that is to be told first, or `EPIPE` after shutdown(2).
+    pub fn may_send(&mut self) -> Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None if self.write_shut => Err(EPIPE),
+            None => Ok(()),
+        }
+    }
+
     /// What it stands for, bound as it is.
     pub fn bound_families(&self) -> Families {
         self.local.map_or(self.families, |local| Families::of(*local.ip(), self.families))
@@ -322,11 +331,11 @@ impl Udp {
     /// connect(2): only remembers. `None` forgets.
     pub fn connect(&mut self, ip: &Ip, id: Id, remote: Option<SocketAddrV4>) -> Result<()> {
         let Some(remote) = remote else { return self.disconnect(id) };
-        if ip.is_broadcast(*remote.ip()) && !self.socket(id)?.broadcast {
-            return Err(EACCES);
-        }
         let address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
         let route = ip.route_from(self.socket(id)?.source_to(address), address).ok_or(ENETUNREACH)?;
+        if ip.is_broadcast(address) && !self.socket(id)?.broadcast {
+            return Err(EACCES);
+        }
         let local = self.bind_if_unbound(id)?;
         let socket = self.socket(id)?;
         if local.ip().is_unspecified() {
@@ -371,16 +380,11 @@ impl Udp {
             return Err(EMSGSIZE);
         }
         let destination = if to.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *to.ip() };
+        let route = ip.route_from(socket.source_to(destination), destination).ok_or(ENETUNREACH)?;
         if ip.is_broadcast(destination) && !socket.broadcast {
             return Err(EACCES);
         }
-        let route = ip.route_from(socket.source_to(destination), destination).ok_or(ENETUNREACH)?;
-        if let Some(error) = socket.error.take() {
-            return Err(error);
-        }
-        if socket.write_shut {
-            return Err(EPIPE);
-        }
+        socket.may_send()?;
         let local = self.bind_if_unbound(id)?;
         let socket = self.socket(id)?;
         let source = match choice.source {

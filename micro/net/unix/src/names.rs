@@ -24,6 +24,26 @@ pub enum Key {
     Abstract(u32, Vec<u8>),
 }
 
+/// What a socket is called now. Whoever is connected to it and what it has sent refer to this: it may be bound later, and is
+/// called so when it is closed.
+#[derive(Default)]
+pub struct Called(SpinLock<Option<Address>>);
+
+impl Called {
+    pub fn get(&self) -> Option<Address> {
+        self.0.lock().clone()
+    }
+
+    /// As getsockname(2) has it: of two bytes where it is unnamed.
+    pub fn shown(&self) -> Address {
+        self.get().unwrap_or(Address::new(Address::UNIX, &[]))
+    }
+
+    pub fn set(&self, name: Option<Address>) {
+        *self.0.lock() = name;
+    }
+}
+
 static BOUND: SpinLock<Map<Key, Weak<UnixSocket>>> = SpinLock::new(Map::new());
 
 /// A name as the program gave it.

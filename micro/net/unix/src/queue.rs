@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a socket has received: messages with their bytes, sender, descriptors and credentials.
 
+use crate::names::Called;
 use crate::socket::UnixSocket;
 use alloc::collections::VecDeque;
-use alloc::sync::Weak;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_socket::{Address, Credentials, Rights};
+use api_socket::{Credentials, Rights};
 
 /// Small writes of a stream are put together up to here.
 const GATHER: usize = 4096;
@@ -21,11 +22,6 @@ impl Charge {
     /// The sender counted `weight` already.
     pub fn new(sender: Weak<UnixSocket>, weight: usize) -> Charge {
         Charge { sender, weight }
-    }
-
-    /// The name that the sender has now, as on Linux: it may have been bound after it sent.
-    pub fn name(&self) -> Option<Address> {
-        self.sender.upgrade()?.state.lock().name.clone()
     }
 }
 
@@ -45,7 +41,8 @@ pub struct Message {
     pub rights: Option<Rights>,
     /// `None`: neither side asked for them when it was sent.
     pub credentials: Option<Credentials>,
-    pub from: Option<Address>,
+    /// Who sent it.
+    pub from: Arc<Called>,
     pub charge: Charge,
 }
 

@@ -8,7 +8,7 @@ use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
 use api_fs::Sink;
-use api_socket::{Address, Control, Credentials, Received, Rights, Type};
+use api_socket::{Control, Credentials, Received, Rights, Type};
 
 /// Of a message that was sent before anybody asked for credentials: no process, and nobody's ids.
 const UNKNOWN: Credentials = Credentials { pid: 0, uid: 65_534, gid: 65_534 };
@@ -55,6 +55,10 @@ impl UnixSocket {
 
     pub fn receive_packet(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         let peek = flags & linux::MSG_PEEK != 0;
+        // Of packets the error comes first, of a stream what was sent before it.
+        if let Some(error) = self.state.lock().error.take() {
+            return Err(error);
+        }
         let message = match self.pop(flags)? {
             Ok(message) => message,
             Err(nothing) => return Ok(nothing),
@@ -63,7 +67,7 @@ impl UnixSocket {
         let full = message.bytes.len();
         let received = Received {
             length: if flags & linux::MSG_TRUNC != 0 { full } else { moved.unwrap_or(0) },
-            from: message.charge.name().or_else(|| message.from.clone()),
+            from: message.from.get(),
             control: self.control(message.credentials, message.rights.clone()),
             flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
         };
@@ -104,7 +108,7 @@ impl UnixSocket {
             message.start += *moved.as_ref().unwrap_or(&0);
             received.length += *moved.as_ref().unwrap_or(&0);
             if sender.is_none() {
-                from = self.stream_sender(&message);
+                from = message.from.get();
             }
             sender = Some(message.credentials);
             if moved.is_ok() {
@@ -136,13 +140,8 @@ impl UnixSocket {
         };
         let moved = to.put(message.rest());
         let control = self.control(message.credentials, message.rights.clone());
-        let from = self.stream_sender(&message);
+        let from = message.from.get();
         self.put_back(message);
         Ok(Received { length: moved?, from, control, ..Received::default() })
-    }
-
-    /// Who sent a piece of a stream: the peer, which may be gone.
-    fn stream_sender(&self, message: &Message) -> Option<Address> {
-        message.charge.name().or_else(|| self.state.lock().peer_name.clone())
     }
 }

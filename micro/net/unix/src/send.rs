@@ -91,7 +91,7 @@ impl UnixSocket {
         message: &Sending,
         from: &mut Source<'_>,
     ) -> Result<usize> {
-        if message.to.is_some() {
+        if message.to.as_ref().is_some_and(|to| !to.bytes().is_empty()) {
             return Err(if self.is_established() { EISCONN } else { EOPNOTSUPP });
         }
         let mut rights = rights_of(message);
@@ -126,7 +126,8 @@ impl UnixSocket {
         let bytes = from.take_vec(length)?;
         let sent = bytes.len();
         let credentials = self.credentials_for(&peer, caller, message);
-        let piece = Message { bytes, start: 0, rights: rights.take(), credentials, from: None, charge };
+        let from = self.called.clone();
+        let piece = Message { bytes, start: 0, rights: rights.take(), credentials, from, charge };
         // The program's memory may have been waited for: who was there then may be gone.
         if peer.is_deaf() {
             return Err(EPIPE);
@@ -147,8 +148,11 @@ impl UnixSocket {
         from: &mut Source<'_>,
     ) -> Result<usize> {
         // A sequenced packet goes to the peer whatever address is given (Linux).
-        let to = message.to.as_ref().filter(|_| self.kind == Type::Datagram);
+        let to = message.to.as_ref().filter(|to| self.kind == Type::Datagram && !to.bytes().is_empty());
         let to = to.zip(caller);
+        if let Some(error) = self.state.lock().error.take() {
+            return Err(error);
+        }
         let peer = match to {
             Some((to, _)) => names::check(to).map(|()| None)?,
             None => Some(self.peer()?),
@@ -170,8 +174,8 @@ impl UnixSocket {
             return Err(EFAULT);
         }
         let credentials = self.credentials_for(&target, caller, message);
-        let name = self.state.lock().name.clone();
-        let packet = Message { bytes, start: 0, rights: rights_of(message), credentials, from: name, charge };
+        let from = self.called.clone();
+        let packet = Message { bytes, start: 0, rights: rights_of(message), credentials, from, charge };
         // The program's memory may have been waited for.
         self.check_target(&target)?;
         garbage::note(&target, packet.rights.as_ref())?;
@@ -221,7 +225,9 @@ impl UnixSocket {
         }
         let mut state = self.state.lock();
         if state.peer.as_ref().is_some_and(|p| core::ptr::eq(p.as_ptr(), Arc::as_ptr(target))) {
-            (state.peer, state.peer_name) = (None, None);
+            (state.peer, state.peer_called) = (None, None);
+            drop(state);
+            self.forget_datagrams();
         }
         ECONNREFUSED
     }

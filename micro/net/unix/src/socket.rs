@@ -2,7 +2,7 @@
 //! One AF_UNIX socket of any type.
 
 use crate::garbage::{self, Flight};
-use crate::names::{self, Key};
+use crate::names::{self, Called, Key};
 use crate::queue::Queue;
 use abi::linux::net as linux;
 use abi::setting::Setting;
@@ -40,10 +40,9 @@ struct Listening {
 #[derive(Default)]
 pub struct State {
     key: Option<Key>,
-    pub name: Option<Address>,
     listening: Option<Listening>,
     pub peer: Option<Weak<UnixSocket>>,
-    pub peer_name: Option<Address>,
+    pub peer_called: Option<Arc<Called>>,
     peer_credentials: Option<Credentials>,
     pub inbox: Queue,
     /// Datagram sockets connected to this one that found it full, by address.
@@ -68,6 +67,7 @@ pub struct UnixSocket {
     pub me: Weak<UnixSocket>,
     pub kind: Type,
     pub creator: Credentials,
+    pub called: Arc<Called>,
     pub waiters: WaitQueue,
     /// Who waits for room in this socket's queue of messages or of connections.
     pub room: WaitQueue,
@@ -88,6 +88,7 @@ impl UnixSocket {
             me: me.clone(),
             kind,
             creator,
+            called: Arc::default(),
             waiters: WaitQueue::new(),
             room: WaitQueue::new(),
             state: SpinLock::default(),
@@ -103,10 +104,9 @@ impl UnixSocket {
     /// Connects two sockets to each other.
     pub fn join(a: &Arc<UnixSocket>, b: &Arc<UnixSocket>) {
         for (one, other) in [(a, b), (b, a)] {
-            let name = other.state.lock().name.clone();
             let mut state = one.state.lock();
             state.peer = Some(Arc::downgrade(other));
-            state.peer_name = name;
+            state.peer_called = Some(other.called.clone());
             state.peer_credentials = Some(other.creator);
         }
     }
@@ -153,7 +153,7 @@ impl UnixSocket {
 
     /// A socket that asks for credentials has a name, so that it can be answered (unix(7), "Autobind feature").
     pub fn bind_for_credentials(&self) -> Result<()> {
-        if !self.passes_credentials() || self.state.lock().key.is_some() {
+        if !self.passes_credentials() || self.called.get().is_some() {
             return Ok(());
         }
         self.name_it(names::autobind(&self.this()?)?);
@@ -161,8 +161,8 @@ impl UnixSocket {
     }
 
     fn name_it(&self, (key, name): (Key, Address)) {
-        let mut state = self.state.lock();
-        (state.key, state.name) = (Some(key), Some(name));
+        self.state.lock().key = Some(key);
+        self.called.set(Some(name));
     }
 
     /// Takes the peer away, whose table of blocked senders forgets this socket.
@@ -177,6 +177,8 @@ impl UnixSocket {
     pub fn peer(&self) -> Result<Arc<UnixSocket>> {
         let mut state = self.state.lock();
         match &state.peer {
+            // Of datagrams the end comes first.
+            _ if state.write_shut && !self.is_connected_kind() => Err(EPIPE),
             None if !(state.peer_gone && self.is_connected_kind()) => Err(ENOTCONN),
             _ if state.write_shut => Err(EPIPE),
             None => Err(EPIPE),
@@ -184,7 +186,9 @@ impl UnixSocket {
                 Some(peer) => Ok(peer),
                 None if self.is_connected_kind() => Err(EPIPE),
                 None => {
-                    (state.peer, state.peer_name) = (None, None);
+                    (state.peer, state.peer_called) = (None, None);
+                    drop(state);
+                    self.forget_datagrams();
                     Err(ECONNREFUSED)
                 }
             },
@@ -209,7 +213,7 @@ impl UnixSocket {
         if let Some(peer) = self.forget_peer()
             && self.is_connected_kind()
         {
-            peer.lose_peer(self, unread);
+            peer.lose_peer(unread);
         }
         // Datagram senders connected to this socket find out when they send. Queued descriptors go with the inbox.
         let inbox = core::mem::take(&mut self.state.lock().inbox);
@@ -222,33 +226,54 @@ impl UnixSocket {
 
     fn leave(&self, reset: bool) {
         if let Some(peer) = self.forget_peer() {
-            peer.lose_peer(self, reset);
+            peer.lose_peer(reset);
         }
     }
 
     fn connect_datagram(&self, target: &Arc<UnixSocket>) -> Result<()> {
-        let name = {
-            let state = target.state.lock();
-            // One that is connected elsewhere would take nothing from here.
-            if state.peer.as_ref().is_some_and(|p| !p.ptr_eq(&self.me)) {
-                return Err(EPERM);
-            }
-            state.name.clone()
-        };
-        drop(self.forget_peer());
+        // One that is connected elsewhere would take nothing from here.
+        if target.state.lock().peer.as_ref().is_some_and(|p| !p.ptr_eq(&self.me)) {
+            return Err(EPERM);
+        }
+        self.leave_datagrams(Some(target));
         let mut state = self.state.lock();
-        (state.peer, state.peer_name) = (Some(Arc::downgrade(target)), name);
+        (state.peer, state.peer_called) = (Some(Arc::downgrade(target)), Some(target.called.clone()));
         state.peer_gone = false;
         Ok(())
     }
 
-    fn lose_peer(&self, peer: &UnixSocket, reset: bool) {
-        // It may have been bound after it was connected.
-        let name = peer.state.lock().name.clone();
+    /// A datagram socket turns from its peer to `next`: what it has not read is lost, of which a peer that is connected to it is
+    /// told (Linux' unix_dgram_disconnected).
+    fn leave_datagrams(&self, next: Option<&Arc<UnixSocket>>) {
+        let had_peer = self.state.lock().peer.is_some();
+        let peer = self.forget_peer();
+        if !had_peer || peer.as_ref().zip(next).is_some_and(|(a, b)| Arc::ptr_eq(a, b)) {
+            return;
+        }
+        if let Some(peer) = peer.filter(|_| self.forget_datagrams()) {
+            let is_mutual = peer.state.lock().peer.as_ref().is_some_and(|p| p.ptr_eq(&self.me));
+            if is_mutual {
+                peer.state.lock().error = Some(ECONNRESET);
+                peer.waiters.wake_all(Events::ERR);
+            }
+        }
+    }
+
+    /// What was sent and is not read is lost, if there is any.
+    pub fn forget_datagrams(&self) -> bool {
+        let unread = core::mem::take(&mut self.state.lock().inbox);
+        if unread.is_empty() {
+            return false;
+        }
+        drop(unread);
+        self.made_room();
+        true
+    }
+
+    fn lose_peer(&self, reset: bool) {
         {
             let mut state = self.state.lock();
             state.peer = None;
-            state.peer_name = name.or(state.peer_name.take());
             state.peer_gone = true;
             if reset {
                 state.error = Some(ECONNRESET);
@@ -274,7 +299,7 @@ impl Socket for UnixSocket {
 
     fn bind(&self, caller: &Caller<'_>, address: &Address) -> Result<()> {
         let this = self.this()?;
-        if self.state.lock().key.is_some() {
+        if self.called.get().is_some() {
             return names::bind_again(caller, address);
         }
         self.name_it(names::bind(caller, address, &this)?);
@@ -323,8 +348,8 @@ impl Socket for UnixSocket {
     fn connect(&self, caller: &Caller<'_>, address: &Address) -> Result<()> {
         let this = self.this()?;
         if self.kind == Type::Datagram && address.family() == Some(Address::UNSPEC) {
-            drop(self.forget_peer());
-            self.state.lock().peer_name = None;
+            self.leave_datagrams(None);
+            self.state.lock().peer_called = None;
             return Ok(());
         }
         self.bind_for_credentials()?;
@@ -335,16 +360,15 @@ impl Socket for UnixSocket {
         if self.kind == Type::Datagram {
             return self.connect_datagram(&target);
         }
-        let (credentials, name) = {
+        let credentials = {
             let mut state = target.state.lock();
-            let name = state.name.clone();
             let is_deaf = state.read_shut;
             let listening = state.listening.as_mut().filter(|_| !is_deaf).ok_or(ECONNREFUSED)?;
             if listening.ready.len() > listening.backlog {
                 return Err(EAGAIN);
             }
             listening.ready.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-            (listening.credentials, name)
+            listening.credentials
         };
         // Linux looks at its own state when it has found somebody to connect to.
         {
@@ -357,10 +381,8 @@ impl Socket for UnixSocket {
             }
         }
         let child = UnixSocket::new(self.kind, credentials);
-        {
-            let mut state = child.state.lock();
-            (state.name, state.listener) = (name, Some(target.me.clone()));
-        }
+        child.called.set(target.called.get());
+        child.state.lock().listener = Some(target.me.clone());
         UnixSocket::join(&this, &child);
         child.state.lock().peer_credentials = Some(caller.credentials());
         {
@@ -404,7 +426,7 @@ impl Socket for UnixSocket {
     }
 
     fn local_address(&self) -> Result<Address> {
-        Ok(self.state.lock().name.clone().unwrap_or(Address::new(Address::UNIX, &[])))
+        Ok(self.called.shown())
     }
 
     fn peer_address(&self) -> Result<Address> {
@@ -412,19 +434,16 @@ impl Socket for UnixSocket {
         if state.peer.is_none() && !(state.peer_gone && self.is_connected_kind()) {
             return Err(ENOTCONN);
         }
-        let (peer, then) = (state.peer.clone(), state.peer_name.clone());
-        drop(state);
-        // A peer may have been bound after it was connected.
-        let now = peer.and_then(|p| p.upgrade()).and_then(|p| p.state.lock().name.clone());
-        Ok(now.or(then).unwrap_or(Address::new(Address::UNIX, &[])))
+        Ok(state.peer_called.clone().ok_or(ENOTCONN)?.shown())
     }
 
     fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         if message.flags & linux::MSG_OOB != 0 {
-            if self.is_connected_kind() {
-                self.peer()?;
-            }
-            return Err(EOPNOTSUPP);
+            return Err(match self.kind {
+                Type::Stream => self.peer().err().unwrap_or(EOPNOTSUPP),
+                Type::SequencedPacket if !self.is_established() => ENOTCONN,
+                _ => EOPNOTSUPP,
+            });
         }
         match self.kind {
             Type::Stream => self.send_stream(caller, message, from),
@@ -506,10 +525,11 @@ impl Socket for UnixSocket {
     fn poll(&self) -> Events {
         let (mut events, peer) = {
             let state = self.state.lock();
-            if let Some(listening) = &state.listening {
-                return Events::NONE.with(READABLE, !listening.ready.is_empty());
-            }
             let ended = state.read_shut || state.peer_gone;
+            if let Some(listening) = &state.listening {
+                let events = Events::NONE.with(READABLE, !listening.ready.is_empty() || ended);
+                return events.with(Events::RDHUP, ended).with(Events::HUP, ended && state.write_shut);
+            }
             let mut events = Events::NONE.with(READABLE, !state.inbox.is_empty() || ended);
             events = events.with(Events::RDHUP, ended);
             let shut = state.peer_gone || state.read_shut && state.write_shut;
@@ -530,8 +550,11 @@ impl Socket for UnixSocket {
         let value = match command {
             FIONREAD => {
                 let state = self.state.lock();
+                if state.listening.is_some() {
+                    return Err(EINVAL);
+                }
                 match state.inbox.first() {
-                    Some(first) if self.is_packet() => first.bytes.len(),
+                    Some(first) if self.kind == Type::Datagram => first.bytes.len(),
                     _ => state.inbox.bytes(),
                 }
             }

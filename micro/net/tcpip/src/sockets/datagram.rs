@@ -295,17 +295,17 @@ impl Socket for DatagramSocket {
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        let (families, is_connected) = self.net.look(|s| {
+            s.udp.bind_if_unbound(self.id)?;
+            let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
+            Ok((socket.bound_families(), socket.remote.is_some()))
+        })?;
         if from.remaining() > LARGEST {
             return Err(EMSGSIZE);
         }
         if message.flags & linux::MSG_OOB != 0 {
             return Err(EOPNOTSUPP);
         }
-        let (families, is_connected) = self.net.look(|s| {
-            s.udp.bind_if_unbound(self.id)?;
-            let socket = s.udp.sockets.get(self.id).ok_or(EBADF)?;
-            Ok((socket.bound_families(), socket.remote.is_some()))
-        })?;
         let to = match &message.to {
             // The peer, to IPv6.
             Some(to) if self.domain.get() == Domain::V6 && to.family() == Some(Address::UNSPEC) => None,
@@ -337,6 +337,9 @@ impl Socket for DatagramSocket {
                     || s.gathered.reserve_fallibly(bytes.len()).is_err()
                 {
                     return Err(EMSGSIZE);
+                }
+                if s.gathered.is_empty() {
+                    s.may_send()?;
                 }
                 s.gathered.extend_from_slice(bytes);
                 Ok(length)

@@ -67,6 +67,7 @@ impl Tcp {
         let Kind::Connection(connection) = &mut entry.kind else { return Err(EISCONN) };
         match connection.state {
             State::SynSent | State::SynReceived => Err(EALREADY),
+            State::Closed if connection.is_given_up => Err(EINVAL),
             // The attempt failed. This call says so, even where SO_ERROR or a read said why before, and the next one is
             // a new attempt.
             State::Closed if connection.connecting => {
@@ -96,8 +97,8 @@ impl Tcp {
         if remote.port() == 0 {
             // Nobody listens there, which the attempt finds out.
             let connection = self.connection(id)?;
-            (connection.connecting, connection.error) = (true, Some(ECONNREFUSED));
-            connection.happened(Events::IN | Events::OUT | Events::ERR | Events::HUP);
+            (connection.connecting, connection.state) = (true, State::SynSent);
+            connection.finish(Some(ECONNREFUSED));
             self.mark(id);
             return Err(EINPROGRESS);
         }
@@ -191,8 +192,8 @@ impl Tcp {
             // Even before there is a connection: shutdown(2) fails then, and counts.
             _ if connection.read_shut => Ok(None),
             // After an attempt that failed there is nothing more to come, once the error was told.
-            State::Closed if connection.remote().port() == 0 => Err(ENOTCONN),
             _ if connection.peer_done => Ok(None),
+            State::Closed if connection.remote().port() == 0 => Err(ENOTCONN),
             State::Closed => Ok(None),
             _ => Err(EAGAIN),
         }
@@ -243,12 +244,12 @@ impl Tcp {
         if connection.is_synchronised() {
             connection.send_reset(ip, now);
         }
-        let settings = connection.settings;
+        let (settings, before) = (connection.settings, connection.error);
         connection.finish(None);
         self.release(id);
         let connection = self.connection(id)?;
         *connection = Connection::unconnected(settings);
-        connection.error = is_broken_off.then_some(ECONNRESET);
+        connection.error = if is_broken_off { Some(ECONNRESET) } else { before };
         connection.happened(Events::HUP);
         self.mark(id);
         Ok(())
@@ -278,6 +279,7 @@ impl Tcp {
         if connection.state == State::Closed {
             // It counts all the same, and whoever waits finds out (Linux).
             connection.read_shut |= reads;
+            connection.is_given_up |= connection.connecting;
             connection.happened(Events::IN | Events::OUT | Events::RDHUP | Events::HUP);
             self.mark(id);
             return Err(ENOTCONN);
@@ -285,6 +287,8 @@ impl Tcp {
         if matches!(connection.state, State::SynSent) {
             return self.end_attempt(id);
         }
+        // It is connected, whether connect(2) has said so or not.
+        connection.connecting = false;
         if reads {
             connection.read_shut = true;
             connection.happened(Events::IN | Events::RDNORM | Events::RDHUP);
@@ -303,6 +307,7 @@ impl Tcp {
     /// shutdown(SHUT_RD) of a listener: it stops listening (Linux).
     pub fn stop_listening(&mut self, ip: &mut Ip, now: u64, id: Id) {
         self.abandon(ip, now, id);
+        self.disclaim(id);
         if let Some(entry) = self.sockets.get_mut(id)
             && let Kind::Listener(listener) = &entry.kind
         {

@@ -225,6 +225,8 @@ pub struct Connection {
     pub ended: Option<State>,
     /// connect(2) was called and has not said yet that it succeeded.
     pub connecting: bool,
+    /// shutdown(2) came after an attempt that failed and before connect(2) said so (Linux' SS_DISCONNECTING).
+    pub is_given_up: bool,
     /// Counted among those that have its local port, with SO_REUSEADDR or without.
     pub counted: Option<bool>,
     /// What the window lets through goes although it is little: it was waited for long enough.
@@ -299,6 +301,7 @@ impl Connection {
             orphan: false,
             ended: None,
             connecting: false,
+            is_given_up: false,
             counted: None,
             overdue: false,
             events: Events::NONE,

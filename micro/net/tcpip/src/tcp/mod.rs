@@ -63,6 +63,8 @@ pub struct Entry {
     pub kind: Kind,
     /// By bind(2) or listen(2): listed in the table of ports.
     pub bound: Option<SocketAddrV4>,
+    /// It listened without bind(2): its port is free again when it does not.
+    pub is_bound_to_listen: bool,
     /// What the any address means to it.
     pub families: Families,
     pub reuse_address: bool,
@@ -180,6 +182,7 @@ impl Tcp {
             shared,
             kind: Kind::Connection(Box::new(connection)),
             bound: None,
+            is_bound_to_listen: false,
             families: Families::V4,
             reuse_address: false,
             reuse_port: false,

@@ -194,10 +194,20 @@ impl Tcp {
             None => {
                 let picked = self.pick(id, Ipv4Addr::UNSPECIFIED)?;
                 self.list(id, picked)?;
+                self.sockets.get_mut(id).ok_or(EINVAL)?.is_bound_to_listen = true;
                 picked
             }
         };
         if self.conflicts(id, bound) { Err(EADDRINUSE) } else { Ok(()) }
+    }
+
+    /// It listens no more.
+    pub(super) fn disclaim(&mut self, id: Id) {
+        let Some(entry) = self.sockets.get_mut(id).filter(|entry| entry.is_bound_to_listen) else { return };
+        entry.is_bound_to_listen = false;
+        if let Some(bound) = entry.bound.take() {
+            self.unlist(bound.port(), id);
+        }
     }
 
     /// The addresses for a connection to `remote` from `source`, with an ephemeral port (RFC 6056, algorithm 3) where

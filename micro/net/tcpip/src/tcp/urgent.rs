@@ -179,7 +179,7 @@ fn byte_at(payload: &Incoming, mut offset: usize) -> Option<u8> {
 impl Tcp {
     /// recv(2) with MSG_OOB; `None` at the end of the stream.
     pub fn receive_urgent(&mut self, id: Id, peek: bool) -> Result<Option<u8>> {
-        let connection = self.connection(id)?;
+        let connection = self.connection(id).map_err(|_| ENOTCONN)?;
         if connection.settings.urgent_inline {
             return Err(EINVAL);
         }
