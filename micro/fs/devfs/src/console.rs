@@ -4,8 +4,8 @@
 use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ, TIOCSCTTY,
-    TIOCSPGRP, Terminal, changes_settings,
+    FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
+    TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
 use crate::{Machine, machine};
 use abi::{Events, Result, errno::*};
@@ -38,6 +38,9 @@ struct Console {
     queue: WaitQueue,
 }
 
+const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
+const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
+
 /// The first process leads the first session and its first group.
 const FIRST: Control = Control { session: 1, group: 1 };
 
@@ -55,6 +58,14 @@ static CONSOLE: Console = Console {
 impl Terminal for Console {
     fn with_line<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R {
         act(&mut self.state.lock().line)
+    }
+
+    fn changed(&self, effect: Effect) {
+        if !effect.shown.is_empty() {
+            (machine().write)(&effect.shown);
+        }
+        effect.signals.iter().for_each(|signal| control().signal(*signal));
+        self.queue.wake(if effect.has_started { READABLE | WRITABLE } else { READABLE });
     }
 
     fn resized(&self) {
@@ -81,32 +92,28 @@ fn take_input() {
         if n == 0 {
             if (machine.ended)() && !machine.is_terminal {
                 CONSOLE.state.lock().ended = true;
-                CONSOLE.queue.wake(Events::IN | Events::RDNORM | Events::HUP);
+                CONSOLE.queue.wake(READABLE | Events::HUP);
             }
             return;
         }
-        let mut effect = Effect::default();
-        {
-            let mut state = CONSOLE.state.lock();
-            for byte in &bytes[..n] {
-                state.accept(*byte, machine.is_terminal, &mut effect);
-            }
+        if machine.is_terminal {
+            let mut effect = Effect::default();
+            CONSOLE.with_line(|line| {
+                // What there is no room for is lost, as typing into a full terminal is.
+                if line.reserve(n).is_ok() {
+                    line.receive(&bytes[..n], &mut effect);
+                }
+            });
+            CONSOLE.changed(effect);
+        } else {
+            bytes[..n].iter().for_each(|byte| CONSOLE.state.lock().accept(*byte));
+            CONSOLE.queue.wake(READABLE);
         }
-        if !effect.echo.is_empty() {
-            (machine.write)(&effect.echo);
-        }
-        if let Some(signal) = effect.signal {
-            control().signal(signal);
-        }
-        CONSOLE.queue.wake(Events::IN | Events::RDNORM);
     }
 }
 
 impl State {
-    fn accept(&mut self, byte: u8, is_terminal: bool, effect: &mut Effect) {
-        if is_terminal {
-            return self.line.input(byte, effect);
-        }
+    fn accept(&mut self, byte: u8) {
         if self.ended {
             return;
         }
@@ -168,6 +175,9 @@ fn write(stream: Stream, from: &mut Source<'_>) -> Result<usize> {
     let mut done = 0;
     let mut chunk = [0; CHUNK];
     while from.remaining() > 0 {
+        if machine.is_terminal && CONSOLE.with_line(|line| line.is_stopped()) {
+            return if done == 0 { Err(EAGAIN) } else { Ok(done) };
+        }
         let n = match from.take(&mut chunk) {
             Ok(0) => break,
             Ok(n) => n,
@@ -204,9 +214,10 @@ fn poll() -> Events {
         take_input();
     }
     let state = CONSOLE.state.lock();
-    let readable = state.readable(is_terminal).is_some();
-    (Events::OUT | Events::WRNORM)
-        .with(Events::IN | Events::RDNORM, readable)
+    let readable = if is_terminal { state.line.has_input() } else { state.readable(false).is_some() };
+    Events::NONE
+        .with(WRITABLE, !(is_terminal && state.line.is_stopped()))
+        .with(READABLE, readable)
         .with(Events::HUP, state.ended && state.plain.is_empty())
 }
 
@@ -214,7 +225,9 @@ fn poll() -> Events {
 fn ioctl(command: u32, argument: u64) -> Result<usize> {
     match command {
         FIONREAD => {
-            let n = CONSOLE.state.lock().readable(machine().is_terminal).unwrap_or(0);
+            let state = CONSOLE.state.lock();
+            let n = if machine().is_terminal { state.line.unread() } else { state.plain.len() };
+            drop(state);
             api_fs::write_user_int(argument, n as i32)?;
             return Ok(0);
         }
@@ -243,8 +256,20 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
             }
         }
         TIOCOUTQ => api_fs::write_user_int(argument, 0)?,
-        TCFLSH => CONSOLE.state.lock().line.flush(),
-        TCSBRK | TCXONC => {}
+        TCFLSH => drop(CONSOLE.with_line(Line::flush)),
+        TCSBRK => {}
+        TCXONC => {
+            control().check_change()?;
+            match argument {
+                TCOOFF | TCOON => CONSOLE.changed(CONSOLE.with_line(|line| line.hold(argument == TCOOFF))),
+                TCIOFF | TCION => {
+                    let key = CONSOLE.with_line(|line| line.flow_key(argument == TCIOFF));
+                    key.iter().for_each(|key| (machine().write)(&[*key]));
+                }
+                _ => return Err(EINVAL),
+            }
+        }
+        TIOCSTI => return Err(EIO),
         _ if changes_settings(command) => {
             control().check_change()?;
             return CONSOLE.settings(command, argument).unwrap_or(Err(ENOTTY));
@@ -355,7 +380,7 @@ mod tests {
             control: FIRST,
         };
         let mut feed = |bytes: &[u8]| {
-            bytes.iter().for_each(|b| state.accept(*b, false, &mut Effect::default()));
+            bytes.iter().for_each(|b| state.accept(*b));
             (state.plain.len(), state.readable(false))
         };
         assert_eq!(feed(b""), (0, None));

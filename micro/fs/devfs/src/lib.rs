@@ -12,10 +12,12 @@ extern crate std;
 
 mod console;
 mod control;
+mod echo;
 mod line;
 mod memory;
 mod pty;
 mod terminal;
+mod termios;
 
 pub use console::{poll_console, standard_streams};
 pub use control::{Caller, Control};

@@ -10,10 +10,10 @@ use api_alloc::Reserve;
 pub use outside::Outside;
 
 use crate::control::Control;
-use crate::line::{Effect, Line, SIGINT, SIGQUIT, SIGTSTP};
+use crate::line::{Effect, FLUSHWRITE, Line, SIGINT, SIGQUIT, SIGTSTP, START, STOP};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY, TIOCOUTQ, TIOCSCTTY,
-    TIOCSPGRP, Terminal, changes_settings,
+    FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
+    TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
 use crate::{device, machine};
 use abi::{Errno, Events, Result, errno::*};
@@ -30,8 +30,12 @@ use ordered::Map;
 
 /// Most pairs (Linux' NR_UNIX98_PTY_MAX).
 pub const MOST: u32 = 4096;
-/// What the slave wrote and nobody read (Linux' tty_buffer_set_limit of ptys).
-const OUTPUT: usize = 8192;
+/// What one side wrote and the other has no room for (Linux' tty_buffer_set_limit of ptys).
+const PENDING: usize = 8192;
+/// What the master can read at once.
+const READ: usize = 4095;
+/// What the slave wrote and nobody read.
+const OUTPUT: usize = READ + PENDING;
 const CHUNK: usize = 256;
 /// Bytes that the terminal shows for one that a program writes: a tab's.
 const MAX_SHOWN: usize = 8;
@@ -43,8 +47,9 @@ const O_ACCMODE: u32 = 0o3;
 const O_WRONLY: u32 = 0o1;
 const O_NOCTTY: u32 = 0o400;
 const TIOCPKT: u32 = 0x5420;
-const TIOCPKT_FLUSHREAD: u8 = 1;
-const TIOCPKT_FLUSHWRITE: u8 = 2;
+/// The master's own keys, which nobody changes.
+const MASTER_STOP: u8 = 19;
+const MASTER_START: u8 = 17;
 const TIOCGETD: u32 = 0x5424;
 const TCSBRKP: u32 = 0x5425;
 /// Whether another open(2) of the terminal is refused.
@@ -64,6 +69,10 @@ const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
 struct State {
     line: Line,
+    /// What the master wrote and the line has no room for.
+    pending: VecDeque<u8>,
+    /// tcflow(3) of the master stops what it writes.
+    master_held: bool,
     /// From the slave to the master.
     output: VecDeque<u8>,
     locked: bool,
@@ -82,6 +91,20 @@ struct State {
     owner: (u32, u32),
     accessed: Timespec,
     modified: Timespec,
+}
+
+impl State {
+    /// What the master may write before the slave reads.
+    fn room(&self) -> usize {
+        PENDING.saturating_sub(self.pending.len())
+    }
+
+    /// Of packets, if the master reads them.
+    fn tell(&mut self, status: u8, over: u8) {
+        if self.packets {
+            self.status = self.status & !over | status;
+        }
+    }
 }
 
 /// Both sides.
@@ -114,64 +137,116 @@ fn number_of(pair: &Pair) -> u64 {
 }
 
 impl Pair {
-    /// Bytes for the line discipline, [`CHUNK`] at most; what of them was taken. An echo that nobody reads has a limit: what
-    /// is beyond it is lost, as on Linux.
+    /// Bytes for the line discipline, [`CHUNK`] at most; what of them was taken.
     fn input(&self, bytes: &[u8]) -> Result<usize> {
         let mut effect = Effect::default();
-        let mut taken = 0;
-        let control = {
+        let taken = {
             let mut state = self.state.lock();
             state.line.reserve(bytes.len()).map_err(|_| ENOMEM)?;
-            for byte in bytes {
-                if !state.line.has_room() {
-                    break;
-                }
-                state.line.input(*byte, &mut effect);
-                taken += 1;
-            }
-            let room = OUTPUT.saturating_sub(state.output.len()).min(effect.echo.len());
-            if state.output.reserve_fallibly(room).is_ok() {
-                state.output.extend(&effect.echo[..room]);
-            }
-            state.control
+            state.pending.reserve_fallibly(bytes.len()).map_err(|_| ENOMEM)?;
+            let now = if state.pending.is_empty() { state.line.receive(bytes, &mut effect) } else { 0 };
+            let later = state.room().min(bytes.len() - now);
+            state.pending.extend(&bytes[now..now + later]);
+            now + later
         };
-        if let Some(signal) = effect.signal {
-            control.signal(signal);
-        }
-        self.slave.wake(READABLE);
-        if !effect.echo.is_empty() {
-            self.master.wake(READABLE);
-        }
+        self.changed(effect);
         Ok(taken)
     }
 
-    /// TCFLSH of a side that reads `output`, or else the line: TCIFLUSH (0) is what it would read, TCOFLUSH (1) what
-    /// the other side would, TCIOFLUSH (2) both.
-    fn flush(&self, reads_output: bool, what: u64) -> Result<usize> {
+    /// Hands the line what it had no room for before.
+    fn feed(&self) {
+        let mut effect = Effect::default();
+        {
+            let mut state = self.state.lock();
+            let State { line, pending, .. } = &mut *state;
+            loop {
+                let mut piece = [0; CHUNK];
+                let n = pending.len().min(CHUNK);
+                piece.iter_mut().zip(pending.iter()).for_each(|(to, byte)| *to = *byte);
+                if n == 0 || line.reserve(n).is_err() {
+                    break;
+                }
+                let taken = line.receive(&piece[..n], &mut effect);
+                pending.drain(..taken);
+                if taken < n {
+                    break;
+                }
+            }
+        }
+        self.changed(effect);
+    }
+
+    /// TCFLSH of the master or the slave: TCIFLUSH (0) is what it would read, TCOFLUSH (1) what it wrote and the other side has
+    /// no room for yet, TCIOFLUSH (2) both.
+    fn flush(&self, side: Side, what: u64) -> Result<usize> {
         let (reads, writes) = match what {
             0 => (true, false),
             1 => (false, true),
             2 => (true, true),
             _ => return Err(EINVAL),
         };
-        let (output, line) = if reads_output { (reads, writes) } else { (writes, reads) };
         {
             let mut state = self.state.lock();
-            if output {
-                state.output.clear();
-            }
-            if line {
-                state.line.flush();
-            }
-            if state.packets && !reads_output {
-                let read = if reads { TIOCPKT_FLUSHREAD } else { 0 };
-                let write = if writes { TIOCPKT_FLUSHWRITE } else { 0 };
-                state.status |= read | write;
+            match side {
+                Side::Master => {
+                    if reads {
+                        let n = state.output.len().min(READ);
+                        state.output.drain(..n);
+                    }
+                    if writes {
+                        state.pending.clear();
+                    }
+                }
+                Side::Slave => {
+                    if reads {
+                        let effect = state.line.flush();
+                        state.tell(effect.status, 0);
+                    }
+                    if writes {
+                        state.output.truncate(READ);
+                        state.tell(FLUSHWRITE, 0);
+                    }
+                }
             }
         }
+        self.feed();
         // There is room again for what waits to be written, and perhaps a status to be read.
         self.master.wake_all(WRITABLE | READABLE | Events::PRI);
         self.slave.wake_all(WRITABLE);
+        Ok(0)
+    }
+
+    /// TCXONC, tcflow(3).
+    fn flow(&self, side: Side, what: u64) -> Result<usize> {
+        match (side, what) {
+            (Side::Slave, TCOOFF | TCOON) => {
+                self.changed(self.with_line(|line| line.hold(what == TCOOFF)));
+            }
+            (Side::Master, TCOOFF | TCOON) => {
+                self.state.lock().master_held = what == TCOOFF;
+                self.master.wake_all(WRITABLE);
+            }
+            // The key that stops or starts goes where output does.
+            (Side::Slave, TCIOFF | TCION) => {
+                let mut state = self.state.lock();
+                let key = state.line.flow_key(what == TCIOFF);
+                if let Some(key) = key.filter(|_| state.output.len() < OUTPUT)
+                    && state.output.reserve_fallibly(1).is_ok()
+                {
+                    state.output.push_back(key);
+                }
+                if state.line.is_stopped() {
+                    // The output was started for it, and stopped again.
+                    state.tell(STOP, START);
+                }
+                drop(state);
+                self.master.wake(READABLE);
+            }
+            (Side::Master, TCIOFF | TCION) => {
+                self.input(&[if what == TCIOFF { MASTER_STOP } else { MASTER_START }])?;
+            }
+            _ => return Err(EINVAL),
+        }
         Ok(0)
     }
 
@@ -190,7 +265,9 @@ impl Pair {
                 self.state.lock().control = new;
                 Ok(0)
             }),
-            TCSBRK | TCSBRKP | TCXONC => Ok(0),
+            TCSBRK | TCSBRKP => Ok(0),
+            TCXONC => self.flow(side, argument),
+            TIOCSTI => Err(EIO),
             _ => return self.settings(command, argument),
         })
     }
@@ -246,8 +323,22 @@ impl Terminal for Pair {
         act(&mut self.state.lock().line)
     }
 
-    fn set(&self) {
-        self.slave.wake(READABLE);
+    /// An echo that nobody reads has a limit: what is beyond it is lost, as on Linux.
+    fn changed(&self, effect: Effect) {
+        let (control, has_status) = {
+            let mut state = self.state.lock();
+            let room = OUTPUT.saturating_sub(state.output.len()).min(effect.shown.len());
+            if state.output.reserve_fallibly(room).is_ok() {
+                state.output.extend(&effect.shown[..room]);
+            }
+            state.tell(effect.status, effect.status_over);
+            (state.control, state.packets && state.status != 0)
+        };
+        effect.signals.iter().for_each(|signal| control.signal(*signal));
+        self.slave.wake(if effect.has_started { READABLE | WRITABLE } else { READABLE });
+        if has_status || !effect.shown.is_empty() {
+            self.master.wake(READABLE | Events::PRI);
+        }
     }
 
     fn resized(&self) {
@@ -286,6 +377,8 @@ fn new_pair(owner: (u32, u32), size: [u16; 4], locked: bool) -> Result<Arc<Pair>
         device: pairs.device,
         state: SpinLock::new(State {
             line: Line::of_pair(size),
+            pending: VecDeque::new(),
+            master_held: false,
             output: VecDeque::new(),
             locked,
             packets: false,
@@ -338,10 +431,13 @@ struct Master {
 
 impl File for Master {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
-        let most = to.remaining().min(CHUNK * 16);
+        let most = to.remaining().min(READ);
+        if most == 0 {
+            return Ok(0);
+        }
         let bytes: Vec<u8> = {
             let mut state = self.pair.state.lock();
-            if state.packets && state.status != 0 && most > 0 {
+            if state.packets && state.status != 0 {
                 let status = core::mem::take(&mut state.status);
                 drop(state);
                 return to.put(&[status]);
@@ -361,7 +457,11 @@ impl File for Master {
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
         let room = || {
             let state = self.pair.state.lock();
-            if state.slave_gone { Err(EIO) } else { Ok(state.line.room()) }
+            match () {
+                () if state.slave_gone => Err(EIO),
+                () if state.master_held => Ok(0),
+                () => Ok(state.room()),
+            }
         };
         in_pieces(from, room, |bytes| self.pair.input(bytes))
     }
@@ -376,7 +476,7 @@ impl File for Master {
         Events::NONE
             .with(READABLE, has_status || !state.output.is_empty())
             .with(Events::PRI, has_status)
-            .with(WRITABLE, state.line.has_room())
+            .with(WRITABLE, state.room() > 0 && !state.master_held)
             .with(Events::HUP, state.slave_gone)
     }
 
@@ -406,7 +506,7 @@ impl File for Master {
             }
             TIOCGPKT => answer(self.pair.state.lock().packets.into()),
             TIOCGDEV => answer(device(5, 2) as i32),
-            FIONREAD => answer(self.pair.state.lock().output.len() as i32),
+            FIONREAD => answer(self.pair.state.lock().output.len().min(READ) as i32),
             TIOCOUTQ => answer(0),
             TIOCGPGRP => answer(self.pair.control().group),
             TIOCGSID => match self.pair.control().session {
@@ -421,7 +521,7 @@ impl File for Master {
                 }
                 _ => Err(EINVAL),
             },
-            TCFLSH => self.pair.flush(true, argument),
+            TCFLSH => self.pair.flush(Side::Master, argument),
             _ => self.pair.ioctl(Side::Master, command, argument).unwrap_or(Err(ENOTTY)),
         }
     }
@@ -449,6 +549,9 @@ impl File for Slave {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         let most = to.remaining().min(CHUNK * 16);
         self.pair.control().check_read()?;
+        if most == 0 {
+            return Ok(0);
+        }
         let bytes = {
             let mut state = self.pair.state.lock();
             match state.line.readable() {
@@ -457,6 +560,7 @@ impl File for Slave {
                 None => return Err(EAGAIN),
             }
         };
+        self.pair.feed();
         self.pair.master.wake(WRITABLE);
         to.put(&bytes)
     }
@@ -467,7 +571,11 @@ impl File for Slave {
         }
         let room = || {
             let state = self.pair.state.lock();
-            if state.master_gone { Err(EIO) } else { Ok(OUTPUT.saturating_sub(state.output.len())) }
+            match () {
+                () if state.master_gone => Err(EIO),
+                () if state.line.is_stopped() => Ok(0),
+                () => Ok(OUTPUT.saturating_sub(state.output.len())),
+            }
         };
         in_pieces(from, room, |bytes| {
             let mut state = self.pair.state.lock();
@@ -488,8 +596,8 @@ impl File for Slave {
         let state = self.pair.state.lock();
         let gone = state.master_gone;
         Events::NONE
-            .with(READABLE, gone || state.line.readable().is_some())
-            .with(WRITABLE, gone || state.output.len() < OUTPUT)
+            .with(READABLE, gone || state.line.has_input())
+            .with(WRITABLE, gone || state.output.len() < OUTPUT && !state.line.is_stopped())
             .with(Events::HUP | Events::ERR, gone)
     }
 
@@ -505,8 +613,9 @@ impl File for Slave {
         };
         match command {
             _ if gone => Err(EIO),
-            FIONREAD => answer(self.pair.state.lock().line.readable().unwrap_or(0) as i32),
-            TIOCOUTQ => answer(self.pair.state.lock().output.len() as i32),
+            FIONREAD => answer(self.pair.state.lock().line.unread() as i32),
+            // What is written is the master's at once.
+            TIOCOUTQ => answer(0),
             TIOCGDEV => answer(number_of(&self.pair) as i32),
             TIOCGPGRP => answer(control.foreground()?),
             TIOCGSID => answer(control.session()?),
@@ -522,7 +631,13 @@ impl File for Slave {
                 control.check_change()?;
                 self.pair.ioctl(Side::Slave, command, argument).unwrap_or(Err(ENOTTY))
             }
-            TCFLSH => self.pair.flush(false, argument),
+            TCFLSH | TCXONC => {
+                control.check_change()?;
+                match command {
+                    TCFLSH => self.pair.flush(Side::Slave, argument),
+                    _ => self.pair.flow(Side::Slave, argument),
+                }
+            }
             _ => self.pair.ioctl(Side::Slave, command, argument).unwrap_or(Err(ENOTTY)),
         }
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the console and pseudo-terminals answer alike (ioctl_tty(2)).
 
-use crate::line::{CLOCAL, Line, TERMIOS_SIZE, Termios};
+use crate::line::{Effect, Line};
 use crate::machine;
+use crate::termios::{CLOCAL, TERMIOS_SIZE, Termios};
 use abi::{Result, errno::*};
 use api_user::UserPtr;
 
@@ -30,6 +31,13 @@ const TERMIOS2_SIZE: usize = TERMIOS_SIZE + 8;
 const SPEED: u32 = 38400;
 pub const TCSBRK: u32 = 0x5409;
 pub const TCXONC: u32 = 0x540a;
+// Arguments of TCXONC (termios(3), tcflow).
+pub const TCOOFF: u64 = 0;
+pub const TCOON: u64 = 1;
+pub const TCIOFF: u64 = 2;
+pub const TCION: u64 = 3;
+/// Typing for the terminal's reader, which Linux 6.2 and later refuse as well.
+pub const TIOCSTI: u32 = 0x5412;
 pub const TCFLSH: u32 = 0x540b;
 pub const TIOCSCTTY: u32 = 0x540e;
 pub const TIOCGPGRP: u32 = 0x540f;
@@ -83,8 +91,8 @@ pub trait Terminal {
     /// Under the terminal's lock: nothing of the program's memory is to be touched.
     fn with_line<R>(&self, act: impl FnOnce(&mut Line) -> R) -> R;
 
-    /// The settings are others now: what waits may be readable.
-    fn set(&self) {}
+    /// What came of a change of the settings: what waits may be readable, and output go on.
+    fn changed(&self, effect: Effect);
 
     fn resized(&self);
 
@@ -110,13 +118,10 @@ pub trait Terminal {
             TCSETA..=TCSETAF => {
                 let mut raw = [0; TERMIO_SIZE];
                 api_user::read_bytes(argument, &mut raw).map(|()| {
-                    self.with_line(|line| {
-                        if command == TCSETAF {
-                            line.flush();
-                        }
-                        line.set(with_short(line.termios, &raw));
-                    });
-                    self.set();
+                    self.changed(self.with_line(|line| match with_short(line.termios, &raw) {
+                        new if command == TCSETAF => line.set_and_flush(new),
+                        new => line.set(new),
+                    }));
                 })
             }
             TIOCGLCKTRMIOS => {
@@ -134,10 +139,10 @@ pub trait Terminal {
                 UserPtr::<i32>::new(argument).write(is_local.into())
             }
             TIOCSSOFTCAR => UserPtr::<i32>::new(argument).read().map(|value| {
-                self.with_line(|line| {
+                self.changed(self.with_line(|line| {
                     let control = line.termios.control & !CLOCAL | if value != 0 { CLOCAL } else { 0 };
-                    line.set(Termios { control, ..line.termios });
-                });
+                    line.set(Termios { control, ..line.termios })
+                }));
             }),
             TIOCGETD => UserPtr::<i32>::new(argument).write(N_TTY),
             TIOCSETD => match UserPtr::<i32>::new(argument).read() {
@@ -152,13 +157,10 @@ pub trait Terminal {
                 let mut raw = [0; TERMIOS2_SIZE];
                 api_user::read_bytes(argument, &mut raw[..size]).map(|()| {
                     let termios: [u8; TERMIOS_SIZE] = core::array::from_fn(|i| raw[i]);
-                    self.with_line(|line| {
-                        if matches!(command, TCSETSF | TCSETSF2) {
-                            line.flush();
-                        }
-                        line.set(Termios::decode(&termios));
-                    });
-                    self.set();
+                    self.changed(self.with_line(|line| match Termios::decode(&termios) {
+                        new if matches!(command, TCSETSF | TCSETSF2) => line.set_and_flush(new),
+                        new => line.set(new),
+                    }));
                 })
             }
             TIOCGWINSZ => {
