@@ -7,7 +7,7 @@ use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use api_fs::{FileType, Inode};
+use api_fs::{FileType, Inode, NAME_MAX};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ordered::Map;
@@ -118,8 +118,12 @@ impl Dentry {
         self.children.lock().get(name).and_then(Weak::upgrade)
     }
 
-    /// The child of that name: cached, or asked from the file system. Not what is mounted on it.
+    /// The child of that name: cached, or asked from the file system. Not what is mounted on it. `ENAMETOOLONG` for what
+    /// cannot be the name of anything.
     pub fn child(self: &Arc<Dentry>, name: &[u8]) -> Result<Arc<Dentry>> {
+        if name.len() > NAME_MAX {
+            return Err(ENAMETOOLONG);
+        }
         let known = self.known_child(name);
         if !self.mount.names_change {
             if let Some(known) = known {

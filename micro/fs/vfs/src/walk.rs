@@ -7,7 +7,7 @@ use abi::{Result, errno::*};
 use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::{File, FileType, Inode, Magic, NAME_MAX, SetAttr, Stat};
+use api_fs::{File, FileType, Inode, Magic, SetAttr, Stat};
 use core::any::Any;
 
 /// Symbolic links followed in one walk (Linux MAXSYMLINKS).
@@ -212,9 +212,6 @@ impl<'a> Walk<'a> {
                 let is_last = next == path.len();
                 let slash = next != end;
                 let name = &path[start..end];
-                if name.len() > NAME_MAX {
-                    return Err(ENAMETOOLONG);
-                }
                 if is_last && matches!(mode, Mode::Parent) {
                     let last = match name {
                         b"." => Last::Dot,

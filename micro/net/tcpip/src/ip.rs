@@ -113,6 +113,14 @@ pub struct Ip {
 }
 
 impl Ip {
+    /// Where what is sent to 0.0.0.0 goes: to the address that the socket has, or else to the loopback interface's (Linux).
+    pub fn destination(to: Ipv4Addr, own: Option<Ipv4Addr>) -> Ipv4Addr {
+        if !to.is_unspecified() {
+            return to;
+        }
+        own.filter(|own| !own.is_unspecified()).unwrap_or(Ipv4Addr::LOCALHOST)
+    }
+
     pub fn new(key: Keyed) -> Ip {
         Ip {
             configuration: None,
@@ -178,8 +186,7 @@ impl Ip {
 
     /// `None`: network unreachable.
     pub fn route(&self, destination: Ipv4Addr) -> Option<Route> {
-        // 0.0.0.0 as a destination is this machine, as on Linux.
-        let destination = if destination.is_unspecified() { Ipv4Addr::LOCALHOST } else { destination };
+        let destination = Ip::destination(destination, None);
         if self.is_own(destination) {
             // All of 127.0.0.0/8 is this machine, and one of it speaks unless told otherwise.
             let is_any_loopback = destination.is_loopback();

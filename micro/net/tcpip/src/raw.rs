@@ -193,7 +193,7 @@ impl Raw {
             return Err(EPIPE);
         }
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
-        let to = if to.is_unspecified() { Ipv4Addr::LOCALHOST } else { to };
+        let to = Ip::destination(to, None);
         if ip.is_broadcast(to) && !socket.broadcast {
             return Err(EACCES);
         }

@@ -331,7 +331,7 @@ impl Udp {
     /// connect(2): only remembers. `None` forgets.
     pub fn connect(&mut self, ip: &Ip, id: Id, remote: Option<SocketAddrV4>) -> Result<()> {
         let Some(remote) = remote else { return self.disconnect(id) };
-        let address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
+        let address = Ip::destination(*remote.ip(), self.socket(id)?.local.map(|local| *local.ip()));
         let route = ip.route_from(self.socket(id)?.source_to(address), address).ok_or(ENETUNREACH)?;
         if ip.is_broadcast(address) && !self.socket(id)?.broadcast {
             return Err(EACCES);
@@ -379,7 +379,7 @@ impl Udp {
         if bytes.len() > LARGEST {
             return Err(EMSGSIZE);
         }
-        let destination = if to.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *to.ip() };
+        let destination = Ip::destination(*to.ip(), socket.local.map(|local| *local.ip()));
         let route = ip.route_from(socket.source_to(destination), destination).ok_or(ENETUNREACH)?;
         if ip.is_broadcast(destination) && !socket.broadcast {
             return Err(EACCES);

@@ -114,7 +114,10 @@ fn link_at(old: (i32, UserPtr<u8>), new: (i32, UserPtr<u8>), flags: u32) -> Resu
         if !files::credentials().has(Capability::DacReadSearch) {
             return Err(ENOENT);
         }
-        files::current().descriptors.get_any(old.0)?.place().cloned().ok_or(EXDEV)?
+        match old.0 {
+            AT_FDCWD => files::current().working(),
+            descriptor => files::current().descriptors.get_any(descriptor)?.place().cloned().ok_or(EXDEV)?,
+        }
     } else {
         lookup_at(old.0, &old_path, flags & AT_SYMLINK_FOLLOW != 0)?
     };

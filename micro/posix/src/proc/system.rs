@@ -112,6 +112,9 @@ pub const ROWS: &[Row] = &[
     ("sys/fs/aio-max-nr", settings::entry!(aio::MAX_EVENTS)),
     #[cfg(feature = "aio")]
     ("sys/fs/aio-nr", Entry::Text(|_| text(format!("{}\n", aio::events())))),
+    ("sys/fs/protected_fifos", Entry::Fixed("0\n")),
+    ("sys/fs/protected_hardlinks", Entry::Fixed("1\n")),
+    ("sys/fs/protected_regular", Entry::Fixed("0\n")),
     ("sys/fs/protected_symlinks", Entry::Fixed("0\n")),
     #[cfg(feature = "inotify")]
     ("sys/fs/inotify/max_queued_events", settings::entry!(inotify::MAX_EVENTS)),

@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_netdev::Buffer;
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::SocketAddrV4;
 
 impl Tcp {
     pub(super) fn connection(&mut self, id: Id) -> Result<&mut Connection> {
@@ -90,7 +90,7 @@ impl Tcp {
         if remote.ip().is_multicast() || ip.is_broadcast(*remote.ip()) {
             return Err(ENETUNREACH);
         }
-        let ip_address = if remote.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *remote.ip() };
+        let ip_address = Ip::destination(*remote.ip(), bound.map(|bound| *bound.ip()));
         let remote = SocketAddrV4::new(ip_address, remote.port());
         let route = ip.route(*remote.ip()).ok_or(ENETUNREACH)?;
         self.connection(id)?.error = None;

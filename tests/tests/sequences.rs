@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Random sequences of calls (`tests/programs/sequences`), run natively and in a machine: nearly all lines are the same.
+//!
+//! What Linux answers differs a little from release to release, and a call that answers otherwise can leave another state for
+//! all calls behind it: a share of the lines may differ, which docs/reference/conformance.md explains.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use unilith_tests::{Unilith, compile, finish, is_skipped};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs the program where nothing but it, /proc, /dev/pts and an empty /tmp is, in namespaces of its own; fails where those
+/// cannot be made.
+const NATIVELY: &str = "set -e
+    ip link set lo up
+    mount -t tmpfs -o mode=755 tmpfs /mnt
+    mkdir -p /mnt/tmp /mnt/proc /mnt/dev/pts
+    chmod 1777 /mnt/tmp
+    cp \"$1\" /mnt/program
+    shift
+    mount -t devpts -o newinstance,ptmxmode=0666 devpts /mnt/dev/pts
+    ln -s pts/ptmx /mnt/dev/ptmx
+    mount -t proc proc /mnt/proc
+    exec chroot /mnt /program \"$@\"";
+
+fn natively(program: &str, words: &[&str]) -> Option<String> {
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "--net", "--pid", "--ipc", "--fork"]);
+    unshare.args(["sh", "-c", NATIVELY, "sh", program]).args(words).stdin(Stdio::null());
+    let ran = finish(&mut unshare, PATIENCE);
+    let cannot = ran.code != Some(0);
+    (!is_skipped(cannot, &format!("a place to run it natively: {}", ran.err.trim()))).then_some(ran.out)
+}
+
+/// At most so many lines of a thousand differ.
+fn nearly_the_same(source: &str, kinds: &[(&str, usize)], count: &str) {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O1", "-static"], &format!("sequences/{source}.c"), &[]);
+    for (kind, most) in kinds {
+        let words = ["11", count, kind];
+        let Some(native) = natively(&program, &words) else { return };
+        let mut run = vec!["--network", "none", program.as_str()];
+        run.extend(words);
+        let here = unilith.program_within(&run, PATIENCE).ok().out;
+        let (native, here): (Vec<_>, Vec<_>) = (native.lines().collect(), here.lines().collect());
+        assert_eq!(native.len(), here.len(), "{source} {kind}");
+        let differ: Vec<_> = native.iter().zip(&here).filter(|(a, b)| a != b).collect();
+        let shown = &differ[..differ.len().min(12)];
+        assert!(
+            differ.len() * 1000 <= most * native.len(),
+            "{source} {kind}: {} of {} lines differ (natively, here): {shown:#?}",
+            differ.len(),
+            native.len()
+        );
+    }
+}
+
+#[test]
+fn names_and_descriptors_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what chown(2) and mknod(2) answer natively is asked by root") {
+        return;
+    }
+    nearly_the_same("files", &[("0", 3)], "4000");
+}
+
+#[test]
+fn sockets_answer_random_calls_as_on_linux() {
+    nearly_the_same("sockets", &[("2", 3), ("3", 10), ("4", 3), ("1", 20), ("0", 80)], "2000");
+}
+
+#[test]
+fn terminals_answer_random_calls_as_on_linux() {
+    nearly_the_same("terminals", &[("0", 15), ("1", 15)], "2000");
+}
