@@ -29,8 +29,12 @@ pub fn for_file<T>(
     if deadline_ns != FOREVER {
         return on_queue(queue, interest, deadline_ns, operation);
     }
+    let limit = Some(file).filter(|_| interest.intersects(Events::IN)).and_then(|file| file.read_limit_ns());
     match crate::calls::sockets::deadline(file, interest) {
-        FOREVER => on_queue(queue, interest, FOREVER, operation),
+        FOREVER => {
+            let deadline = limit.map_or(FOREVER, |ns| api_plat::now_ns().saturating_add(ns));
+            on_queue(queue, interest, deadline, operation)
+        }
         // A wait with a time-out of the socket's is not made again (signal(7)).
         deadline => match on_queue(queue, interest, deadline, operation) {
             Err(RESTART) => Err(EINTR),

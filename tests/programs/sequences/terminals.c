@@ -93,7 +93,7 @@ static void changes_settings(void) {
         }
     }
     if (one_in(6))
-        t.c_cc[VMIN] = below(2);
+        t.c_cc[VMIN] = below(4);
     if (one_in(8)) {
         int key = below(5) + (one_in(2) ? 10 : 0);
         t.c_cc[key] = one_in(3) ? 0 : below(32);

@@ -224,6 +224,18 @@ pub trait File: Any + Send + Sync {
         false
     }
 
+    /// How long a read that waits does so before it answers with what there is (VTIME, termios(3)); `None`: for ever.
+    fn read_limit_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Reads what there is, although a read that waits wants more (VMIN, termios(3)): for who does not wait, or `has_waited`
+    /// long enough. `EAGAIN` where there is no such thing.
+    fn read_rest(&self, to: &mut Sink<'_>, has_waited: bool) -> Result<usize> {
+        let _ = (to, has_waited);
+        Err(EAGAIN)
+    }
+
     /// False for devices where every offset is the same place: lseek takes any and answers 0 (null(4), random(4)).
     fn has_places(&self) -> bool {
         true

@@ -291,6 +291,17 @@ impl File for Device {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         read(to)
     }
+    fn read_limit_ns(&self) -> Option<u64> {
+        if machine().is_terminal { CONSOLE.with_line(|line| line.read_limit_ns()) } else { None }
+    }
+    fn read_rest(&self, to: &mut Sink<'_>, has_waited: bool) -> Result<usize> {
+        let most = to.remaining().min(4096);
+        match CONSOLE.with_line(|line| line.take_rest(most)) {
+            Some(bytes) => to.put(&bytes),
+            None if has_waited => Ok(0),
+            None => Err(EAGAIN),
+        }
+    }
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
         write(Stream::Output, from)
     }

@@ -482,8 +482,24 @@ impl Line {
         if self.edits() {
             return self.first_line().map(|(bytes, _)| bytes);
         }
-        let least = self.termios.keys[VMIN] as usize;
-        (self.input.len() >= least.max(1) || least == 0).then_some(self.input.len())
+        let there = self.input.len();
+        match (self.termios.keys[VMIN] as usize, self.termios.keys[VTIME]) {
+            (0, 0) => Some(there),
+            // The time between two bytes is over as soon as the first has come.
+            (least, 0) => (there >= least).then_some(there),
+            _ => (there > 0).then_some(there),
+        }
+    }
+
+    /// How long a read waits for the first byte; `None`: for ever.
+    pub fn read_limit_ns(&self) -> Option<u64> {
+        let is_limited = !self.edits() && self.termios.keys[VMIN] == 0;
+        is_limited.then(|| u64::from(self.termios.keys[VTIME]) * 100_000_000)
+    }
+
+    /// Takes what there is, although a read would wait for more; `None`: there is nothing, or lines are edited.
+    pub fn take_rest(&mut self, most: usize) -> Option<Vec<u8>> {
+        (!self.edits() && !self.input.is_empty()).then(|| self.take(most))
     }
 
     /// There is something to read, as poll(2) means it.
@@ -697,6 +713,22 @@ mod tests {
             line.receive(&[b'c'; 3000], &mut effect) < 3000,
             "behind a finished line there is an end of room"
         );
+    }
+
+    #[test]
+    fn reads_wait_as_min_and_time_say() {
+        let mut line = Line::new();
+        line.set(Termios { local: 0, ..line.termios });
+        (line.termios.keys[VMIN], line.termios.keys[VTIME]) = (3, 0);
+        type_in(&mut line, b"ab");
+        assert_eq!((line.readable(), line.read_limit_ns(), line.has_input()), (None, None, false));
+        assert_eq!(line.take_rest(10), Some(b"ab".to_vec()));
+        (line.termios.keys[VMIN], line.termios.keys[VTIME]) = (0, 5);
+        assert_eq!((line.readable(), line.read_limit_ns()), (None, Some(500_000_000)));
+        line.termios.keys[VTIME] = 0;
+        assert_eq!(line.readable(), Some(0));
+        line.set(Termios::START);
+        assert_eq!((line.read_limit_ns(), line.take_rest(10)), (None, None));
     }
 
     #[test]

@@ -565,6 +565,20 @@ impl File for Slave {
         to.put(&bytes)
     }
 
+    fn read_limit_ns(&self) -> Option<u64> {
+        self.pair.with_line(|line| line.read_limit_ns())
+    }
+
+    fn read_rest(&self, to: &mut Sink<'_>, has_waited: bool) -> Result<usize> {
+        let most = to.remaining().min(CHUNK * 16);
+        let Some(bytes) = self.pair.with_line(|line| line.take_rest(most)) else {
+            return if has_waited { Ok(0) } else { Err(EAGAIN) };
+        };
+        self.pair.feed();
+        self.pair.master.wake(WRITABLE);
+        to.put(&bytes)
+    }
+
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
         if self.pair.with_line(|line| line.stops_background()) {
             self.pair.control().check_change()?;

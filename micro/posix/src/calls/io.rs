@@ -48,7 +48,11 @@ fn wait_for_position(description: &Description) -> Result<Moving<'_>> {
 pub fn read_from(description: &Description, to: &mut Sink<'_>) -> Result<usize> {
     let _moving = hold_position(description)?;
     let blocking = !description.is_nonblocking();
-    wait::for_file(&**description.file(), READABLE, blocking, wait::FOREVER, || description.read(to))
+    let file = &**description.file();
+    match wait::for_file(file, READABLE, blocking, wait::FOREVER, || description.read(to)) {
+        Err(EAGAIN) => file.read_rest(to, blocking),
+        result => result,
+    }
 }
 
 /// What RLIMIT_FSIZE says to a regular file that is to become `size` bytes long: `EFBIG`, with SIGXFSZ.
