@@ -84,8 +84,12 @@ impl Tcp {
         }
     }
 
-    /// connect(2) of a socket that [`Tcp::may_connect`]: `EINPROGRESS`, or why there is no attempt.
+    /// connect(2): `EINPROGRESS`, or why there is no attempt, as [`Tcp::may_connect`] says.
     pub fn connect(&mut self, ip: &mut Ip, now: u64, id: Id, remote: SocketAddrV4) -> Result<()> {
+        // Another thread may have been faster since the address was looked at.
+        if !self.may_connect(id)? {
+            return Ok(());
+        }
         let bound = self.sockets.get(id).ok_or(EINVAL)?.bound;
         if remote.ip().is_multicast() || ip.is_broadcast(*remote.ip()) {
             return Err(ENETUNREACH);
