@@ -32,11 +32,7 @@ pub fn engine() -> Option<Engine> {
         return None;
     }
     let unilith = Unilith::new();
-    let found = unilith.run(&["doctor", "--json"]).out;
-    let found: Value = serde_json::from_str(&found).expect("doctor prints JSON");
-    let process = found.as_array().into_iter().flatten().find(|f| f["what"] == "process machines");
-    if !process.is_some_and(|f| f["state"] == "good") {
-        eprintln!("skipped: process machines do not work here: {process:?}");
+    if unilith.is_skipped_without(&["process machines"]) {
         return None;
     }
     // As a shim or conmon: the container's process becomes our child when `create` has ended.

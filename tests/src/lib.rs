@@ -69,6 +69,9 @@ pub fn tested_machine() -> String {
     std::env::var("UNILITH_TEST_MACHINE").unwrap_or_else(|_| "microvm".into())
 }
 
+/// What `unilith doctor` calls the ways in which a process machine may have a network.
+pub const NETWORKS: [&str; 2] = ["tap devices", "user-mode networking"];
+
 /// The machine of tests with [`Unilith::filter_only`], with one processor: it has no processes with more.
 pub const FILTER_ONLY: [&str; 6] = ["--kernel", "micro", "--machine", "process", "--cpus", "1"];
 
@@ -219,6 +222,17 @@ impl Unilith {
         let mut unilith = Unilith::new();
         unilith.set("UNILITH_ISOLATION", "filter-only");
         unilith
+    }
+
+    /// Whether the test is to be left out because `unilith doctor` calls none of these good; says why.
+    pub fn is_skipped_without(&self, any_of: &[&str]) -> bool {
+        let found = self.run(&["doctor", "--json"]).out;
+        let found: serde_json::Value = serde_json::from_str(&found).expect("doctor prints JSON");
+        let asked =
+            |finding: &&serde_json::Value| finding["what"].as_str().is_some_and(|w| any_of.contains(&w));
+        let of_these: Vec<_> = found.as_array().into_iter().flatten().filter(asked).collect();
+        let is_there = of_these.iter().any(|finding| finding["state"] == "good");
+        is_skipped(!is_there, &format!("it wants one of {any_of:?}: {of_these:?}"))
     }
 
     /// A path in the test's scratch directory.

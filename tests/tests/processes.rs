@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 use unilith_tests::{
-    FILTER_ONLY, Machine, PATIENCE, Unilith, client, compile, eventually, eventually_within, slow_client,
-    terminal::Terminal,
+    FILTER_ONLY, Machine, NETWORKS, PATIENCE, Unilith, client, compile, eventually, eventually_within,
+    slow_client, terminal::Terminal,
 };
 
 /// initdb and a recovery under software emulation, and building a kernel at first.
@@ -184,6 +184,9 @@ fn redis_saves_in_the_background_while_it_serves() {
 /// One host process shows both spaces in turn there. Several machines at a time, so that each is interrupted at many places.
 #[test]
 fn redis_saves_where_the_host_allows_no_namespaces() {
+    if Unilith::new().is_skipped_without(&NETWORKS) {
+        return;
+    }
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| redis_saves(&Unilith::filter_only(), &FILTER_ONLY));
@@ -195,7 +198,7 @@ fn redis_saves_where_the_host_allows_no_namespaces() {
 fn shells_fork_where_the_host_allows_no_namespaces() {
     let script =
         "for i in 1 2 3 4 5; do x=$(echo $i | (read a; echo $((a * a)))); echo $x & done; wait; echo all";
-    let words = ["--entrypoint", "/bin/bash", "debian:bash", "--", "-c", script];
+    let words = ["--network", "none", "--entrypoint", "/bin/bash", "debian:bash", "--", "-c", script];
     let ran = Unilith::filter_only().program_within(&[&FILTER_ONLY[..], &words].concat(), SLOW).ok();
     let mut lines: Vec<&str> = ran.out.lines().collect();
     lines.sort_unstable();

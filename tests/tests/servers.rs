@@ -4,7 +4,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 use unilith_tests::{
-    BUILD_KERNEL, FILTER_ONLY, Machine, Ran, Unilith, client, eventually_within, finish,
+    BUILD_KERNEL, FILTER_ONLY, Machine, NETWORKS, Ran, Unilith, client, eventually_within, finish,
     is_skipped_where_slow, slow_client,
 };
 
@@ -149,7 +149,10 @@ fn gunicorn_starts_a_worker_for_one_that_died() {
 /// One host process shows the spaces of the master and its workers in turn there.
 #[test]
 fn gunicorn_stops_where_the_host_allows_no_namespaces() {
-    gunicorn(&Unilith::filter_only(), &FILTER_ONLY);
+    let unilith = Unilith::filter_only();
+    if !unilith.is_skipped_without(&NETWORKS) {
+        gunicorn(&unilith, &FILTER_ONLY);
+    }
 }
 
 fn gunicorn(unilith: &Unilith, flags: &[&str]) {
