@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, PATIENCE, Unilith, eventually, finish, is_skipped_without_micro, root,
-    tested_machine,
+    BUILD_KERNEL, Machine, NETWORKS, PATIENCE, Unilith, eventually, finish, is_skipped,
+    is_skipped_without_micro, root, tested_machine,
 };
 
 /// What these tests are about.
@@ -62,6 +62,9 @@ fn an_echo_server_without_a_stack_answers_clients_of_the_host() {
         return;
     }
     let unilith = Unilith::new();
+    if unilith.is_skipped_without(&NETWORKS) {
+        return;
+    }
     let machine = start(&unilith, "echo", &compile(&unilith, "examples/raw/echo.c", &[]));
     let socket = client(machine.at(7));
     for length in [0, 1, 2, 17, 1000, 1472] {
@@ -89,6 +92,9 @@ fn a_generator_sends_every_frame_and_a_sink_counts_every_one() {
         return;
     }
     let unilith = Unilith::new();
+    if unilith.is_skipped_without(&NETWORKS) {
+        return;
+    }
     let machine = start(&unilith, "traffic", &compile(&unilith, "examples/raw/traffic.c", &[]));
     let socket = client(machine.at(9));
     for n in 1..=50 {
@@ -117,6 +123,9 @@ fn the_store_answers_the_same_by_sockets_in_batches_and_raw() {
         return;
     }
     let unilith = Unilith::new();
+    if unilith.is_skipped_without(&NETWORKS) {
+        return;
+    }
     let mut requests: Vec<Vec<u8>> = [
         "g nobody", "s", "", "x y", "g ", "s key", "s a b", "g a", "s a ", "g a", "s  a", "g a b", "s a b c",
         "g a",
@@ -258,6 +267,9 @@ fn requests_that_are_none_are_refused_and_a_full_queue_takes_no_more() {
 #[test]
 fn a_disk_that_the_host_has_no_room_for_fails_its_writes_and_goes_on() {
     if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    if is_skipped(!rustix::process::geteuid().is_root(), "root mounts a file system that is full") {
         return;
     }
     let unilith = Unilith::new();
