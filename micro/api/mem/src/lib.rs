@@ -146,6 +146,20 @@ impl Frame {
         unsafe { from.take_raw(self.bytes().add(offset), length) }
     }
 
+    /// [`Frame::send`] up to the first byte that cannot be stored ([`Sink::put_up_to_fault`]).
+    pub fn send_up_to_fault(&self, offset: usize, length: usize, to: &mut Sink<'_>) -> Result<usize> {
+        assert!(offset + length <= PAGE_SIZE);
+        // SAFETY: the range lies in the page, which the handle keeps alive.
+        unsafe { to.put_raw_up_to_fault(self.bytes().add(offset), length) }
+    }
+
+    /// [`Frame::receive`] up to the first byte that cannot be read ([`Source::take_up_to_fault`]).
+    pub fn receive_up_to_fault(&self, offset: usize, length: usize, from: &mut Source<'_>) -> Result<usize> {
+        assert!(offset + length <= PAGE_SIZE);
+        // SAFETY: the range lies in the page, which the handle keeps alive.
+        unsafe { from.take_raw_up_to_fault(self.bytes().add(offset), length) }
+    }
+
     /// Zeroes `length` bytes from `offset` on.
     pub fn zero(&self, offset: usize, length: usize) {
         assert!(offset + length <= PAGE_SIZE);

@@ -210,22 +210,32 @@ impl<'a> Sink<'a> {
     /// a later one.
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize> {
         // SAFETY: a slice is readable memory of the kernel.
-        unsafe { self.store(bytes.as_ptr(), bytes.len(), Fault::LeavesThePiece) }
+        unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// [`Sink::put`] from memory that may change meanwhile, a page the program has mapped too.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `bytes` are memory of the kernel that stays valid during the call.
+    pub unsafe fn put_raw(&mut self, bytes: *const u8, length: usize) -> Result<usize> {
+        // SAFETY: by the caller's word.
+        unsafe { self.store(bytes, length, Fault::LeavesThePiece) }
     }
 
     /// [`Sink::put`] up to the first byte that cannot be stored, as Linux reads from files: `EFAULT` only when that is
     /// the first of all.
     pub fn put_up_to_fault(&mut self, bytes: &[u8]) -> Result<usize> {
         // SAFETY: a slice is readable memory of the kernel.
-        unsafe { self.put_raw(bytes.as_ptr(), bytes.len()) }
+        unsafe { self.put_raw_up_to_fault(bytes.as_ptr(), bytes.len()) }
     }
 
-    /// [`Sink::put_up_to_fault`] from memory that may change meanwhile, a page the program has mapped too.
+    /// [`Sink::put_up_to_fault`] from memory that may change meanwhile.
     ///
     /// # Safety
     ///
-    /// `length` bytes at `bytes` are memory of the kernel that stays valid during the call.
-    pub unsafe fn put_raw(&mut self, bytes: *const u8, length: usize) -> Result<usize> {
+    /// As [`Sink::put_raw`].
+    pub unsafe fn put_raw_up_to_fault(&mut self, bytes: *const u8, length: usize) -> Result<usize> {
         // SAFETY: by the caller's word.
         unsafe { self.store(bytes, length, Fault::EndsThePiece) }
     }
@@ -355,22 +365,32 @@ impl<'a> Source<'a> {
     /// a later one.
     pub fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
         // SAFETY: a mutable slice is writable memory of the kernel.
-        unsafe { self.fetch(buffer.as_mut_ptr(), buffer.len(), Fault::LeavesThePiece) }
+        unsafe { self.take_raw(buffer.as_mut_ptr(), buffer.len()) }
+    }
+
+    /// [`Source::take`] into memory that others may use meanwhile, a page the program has mapped too.
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes at `buffer` are memory of the kernel that stays valid during the call.
+    pub unsafe fn take_raw(&mut self, buffer: *mut u8, length: usize) -> Result<usize> {
+        // SAFETY: by the caller's word.
+        unsafe { self.fetch(buffer, length, Fault::LeavesThePiece) }
     }
 
     /// [`Source::take`] up to the first byte that cannot be read, as Linux writes to files: `EFAULT` only when that is
     /// the first of all.
     pub fn take_up_to_fault(&mut self, buffer: &mut [u8]) -> Result<usize> {
         // SAFETY: a mutable slice is writable memory of the kernel.
-        unsafe { self.take_raw(buffer.as_mut_ptr(), buffer.len()) }
+        unsafe { self.take_raw_up_to_fault(buffer.as_mut_ptr(), buffer.len()) }
     }
 
-    /// [`Source::take_up_to_fault`] into memory that others may use meanwhile, a page the program has mapped too.
+    /// [`Source::take_up_to_fault`] into memory that others may use meanwhile.
     ///
     /// # Safety
     ///
-    /// `length` bytes at `buffer` are memory of the kernel that stays valid during the call.
-    pub unsafe fn take_raw(&mut self, buffer: *mut u8, length: usize) -> Result<usize> {
+    /// As [`Source::take_raw`].
+    pub unsafe fn take_raw_up_to_fault(&mut self, buffer: *mut u8, length: usize) -> Result<usize> {
         // SAFETY: by the caller's word.
         unsafe { self.fetch(buffer, length, Fault::EndsThePiece) }
     }
@@ -414,7 +434,7 @@ impl<'a> Source<'a> {
         out.reserve_exact_fallibly(want).map_err(|_| ENOMEM)?;
         // SAFETY: room for `want` bytes is there, and the first `got` of them were written. Nobody clears them first.
         unsafe {
-            let got = self.fetch(out.as_mut_ptr(), want, Fault::LeavesThePiece)?;
+            let got = self.take_raw(out.as_mut_ptr(), want)?;
             out.set_len(got);
         }
         Ok(out)

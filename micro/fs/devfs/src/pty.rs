@@ -176,8 +176,9 @@ impl Pair {
         self.changed(effect);
     }
 
-    /// TCFLSH of the master or the slave: TCIFLUSH (0) is what it would read, TCOFLUSH (1) what it wrote and the other side has
-    /// no room for yet, TCIOFLUSH (2) both.
+    /// TCFLSH of the master or the slave: TCIFLUSH (0) is what it would read, TCOFLUSH (1) what it wrote: of the slave what is
+    /// not read (Linux hands it to the master a moment later, and keeps it then), of the master what the line has no room for.
+    /// TCIOFLUSH (2) is both.
     fn flush(&self, side: Side, what: u64) -> Result<usize> {
         let (reads, writes) = match what {
             0 => (true, false),
@@ -203,7 +204,7 @@ impl Pair {
                         state.tell(effect.status, 0);
                     }
                     if writes {
-                        state.output.truncate(READ);
+                        state.output.clear();
                         state.tell(FLUSHWRITE, 0);
                     }
                 }

@@ -83,7 +83,7 @@ impl NinePages {
         let left = self.length.load(Ordering::Relaxed).saturating_sub(offset);
         if let Some(frame) = self.known(index) {
             let n = (PAGE_SIZE - within).min(to.remaining()).min(usize::try_from(left).unwrap_or(usize::MAX));
-            return frame.send(within, n, to);
+            return frame.send_up_to_fault(within, n, to);
         }
         let next = self.pages.lock().range(index..).next().map(|(next, _)| *next);
         match next {

@@ -41,7 +41,8 @@ impl RamFile {
             let at = offset + done as u64;
             let within = (at % PAGE) as usize;
             let n = (PAGE_SIZE - within).min(want - done);
-            let stored = self.node.page_at(at / PAGE).and_then(|frame| frame.receive(within, n, from));
+            let stored =
+                self.node.page_at(at / PAGE).and_then(|frame| frame.receive_up_to_fault(within, n, from));
             let n = match stored {
                 Ok(n) => n,
                 Err(e) if done == 0 => return Err(e),
@@ -116,7 +117,7 @@ impl File for RamFile {
                 (n, data.place(at / PAGE))
             };
             let moved = match place {
-                Place::Page(frame) => frame.send(within, n, to),
+                Place::Page(frame) => frame.send_up_to_fault(within, n, to),
                 Place::Bytes(bytes) if within < bytes.len() => {
                     to.put_up_to_fault(&bytes[within..bytes.len().min(within + n)])
                 }
