@@ -81,6 +81,8 @@ fn detached_machines_are_listed_followed_stopped_and_removed() {
 fn a_program_that_does_not_heed_stop_is_ended_in_time() {
     let unilith = Unilith::with_guest(&server());
     unilith.run(&["run", "-d", "--name", "deaf", "cpio:root.cpio", "/x"]).ok();
+    // A machine whose program has not begun is not asked.
+    eventually("it serves", || unilith.run(&["ps"]).out.contains("ready"));
     let begin = Instant::now();
     unilith.run(&["stop", "-t", "1", "deaf"]).ok();
     assert!(begin.elapsed() < limit(Duration::from_secs(5)));
