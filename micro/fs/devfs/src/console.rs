@@ -4,8 +4,8 @@
 use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
-    TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
+    FIONREAD, READABLE, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID,
+    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, WRITABLE, changes_settings,
 };
 use crate::{Machine, machine};
 use abi::{Events, Result, errno::*};
@@ -37,9 +37,6 @@ struct Console {
     state: SpinLock<State>,
     queue: WaitQueue,
 }
-
-const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
 /// The first process leads the first session and its first group.
 const FIRST: Control = Control { session: 1, group: 1 };
@@ -106,7 +103,9 @@ fn take_input() {
             });
             CONSOLE.changed(effect);
         } else {
-            bytes[..n].iter().for_each(|byte| CONSOLE.state.lock().accept(*byte));
+            let mut state = CONSOLE.state.lock();
+            bytes[..n].iter().for_each(|byte| state.accept(*byte));
+            drop(state);
             CONSOLE.queue.wake(READABLE);
         }
     }

@@ -59,10 +59,6 @@ impl Screen {
     }
 }
 
-pub fn is_control(byte: u8) -> bool {
-    byte.is_ascii_control()
-}
-
 /// A letter or digit of Latin-1, as Linux has it.
 pub fn is_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte >= 0xc0 && byte != 0xd7 && byte != 0xf7
@@ -130,7 +126,7 @@ impl Line {
                 screen.column = screen.column.saturating_sub(1);
                 put(byte);
             }
-            _ if is_control(byte) => put(byte),
+            _ if byte.is_ascii_control() => put(byte),
             _ => {
                 screen.column += usize::from(!continues);
                 put(if has(OLCUC) { to_upper(byte) } else { byte });
@@ -142,7 +138,7 @@ impl Line {
     pub fn echo(&mut self, byte: u8) {
         self.screen.push(match byte {
             0xff => Step::Plain(byte),
-            _ if self.termios.local & ECHOCTL != 0 && is_control(byte) && byte != b'\t' => {
+            _ if self.termios.local & ECHOCTL != 0 && byte.is_ascii_control() && byte != b'\t' => {
                 Step::Control(byte)
             }
             _ => Step::Output(byte),

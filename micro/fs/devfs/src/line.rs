@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The line discipline of a terminal (termios(3)), as Linux' N_TTY: editing, echo, signal keys, flow control.
 
-use crate::echo::{Screen, Step, is_alphanumeric, is_control, to_lower};
+use crate::echo::{Screen, Step, is_alphanumeric, to_lower};
 use crate::termios::*;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -404,13 +404,13 @@ impl Line {
                         after_tab = true;
                         break;
                     }
-                    byte if is_control(byte) => columns += if self.has(ECHOCTL) { 2 } else { 0 },
+                    byte if byte.is_ascii_control() => columns += if self.has(ECHOCTL) { 2 } else { 0 },
                     byte => columns += usize::from(!self.is_continuation(byte)),
                 }
             }
             self.screen.push(Step::EraseTab { columns, after_tab });
         } else {
-            let places = match is_control(first) {
+            let places = match first.is_ascii_control() {
                 true if self.has(ECHOCTL) => 2,
                 true => 0,
                 false => 1,

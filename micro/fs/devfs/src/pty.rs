@@ -12,8 +12,8 @@ pub use outside::Outside;
 use crate::control::Control;
 use crate::line::{Effect, FLUSHWRITE, Line, SIGINT, SIGQUIT, SIGTSTP, START, STOP};
 use crate::terminal::{
-    FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
-    TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
+    FIONREAD, READABLE, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID,
+    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, WRITABLE, changes_settings,
 };
 use crate::{device, machine};
 use abi::{Errno, Events, Result, errno::*};
@@ -63,9 +63,6 @@ const TIOCSPTLCK: u32 = 0x4004_5431;
 const TIOCGDEV: u32 = 0x8004_5432;
 const TIOCGPKT: u32 = 0x8004_5438;
 const TIOCGPTLCK: u32 = 0x8004_5439;
-
-const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
 struct State {
     line: Line,
@@ -546,6 +543,15 @@ struct Slave {
     inode: Arc<dyn Inode>,
 }
 
+impl Slave {
+    /// Bytes that were taken out of the line: there is room again for what the master wrote.
+    fn hand_out(&self, bytes: &[u8], to: &mut Sink<'_>) -> Result<usize> {
+        self.pair.feed();
+        self.pair.master.wake(WRITABLE);
+        to.put(bytes)
+    }
+}
+
 impl File for Slave {
     fn read(&self, _: u64, to: &mut Sink<'_>) -> Result<usize> {
         let most = to.remaining().min(CHUNK * 16);
@@ -561,9 +567,7 @@ impl File for Slave {
                 None => return Err(EAGAIN),
             }
         };
-        self.pair.feed();
-        self.pair.master.wake(WRITABLE);
-        to.put(&bytes)
+        self.hand_out(&bytes, to)
     }
 
     fn read_limit_ns(&self) -> Option<u64> {
@@ -575,9 +579,7 @@ impl File for Slave {
         let Some(bytes) = self.pair.with_line(|line| line.take_rest(most)) else {
             return if has_waited { Ok(0) } else { Err(EAGAIN) };
         };
-        self.pair.feed();
-        self.pair.master.wake(WRITABLE);
-        to.put(&bytes)
+        self.hand_out(&bytes, to)
     }
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
