@@ -46,6 +46,7 @@ pub mod store;
 pub mod supervisor;
 pub mod support;
 pub mod times;
+mod turns;
 
 /// Why a machine could not be started, found or stopped. One line each.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,7 @@
 use crate::{
     console_log::ConsoleLog,
     lines::{Lines, printable},
+    turns::Turns,
 };
 use api_boot::{OutputDecoder, Status, Stream};
 use rustix::process::WaitIdStatus;
@@ -12,7 +13,7 @@ use std::{
     io::Read,
     os::unix::net::UnixStream,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, PoisonError,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread,
@@ -91,36 +92,45 @@ pub fn watch(
 ) {
     let Sources { console, own_error, status, messages } = sources;
     let Sinks { console: console_sink, log: log_sink } = sinks;
-    let log = Arc::new(Mutex::new(log));
+    let printer = Arc::new(Printer { log: Mutex::new(log), turns: Turns::default() });
     let to = send.clone();
     thread::spawn(move || {
         // Nobody waits for it any more where that fails; so below.
         let _ = to.send(Message::Exited(waiter()));
     });
-    let (to, to_log) = (send.clone(), log.clone());
-    let status = thread::spawn(move || read_status(status, &to, &to_log, log_sink));
+    let (to, of_log) = (send.clone(), printer.clone());
+    let status = thread::spawn(move || read_status(status, &to, &of_log, log_sink));
     let to = send.clone();
     let complaint = thread::spawn(move || read_complaint(messages, &to));
     let to = send.clone();
     thread::spawn(move || {
         let decoder = own_error.then(OutputDecoder::default);
-        read_console(console, decoder, &to, &log, console_sink, wanted);
+        read_console(console, decoder, &to, &printer, console_sink, wanted);
+        printer.turns.end();
         // A thread that panicked has ended as well.
         let _ = (status.join(), complaint.join());
         let _ = to.send(Message::Drained);
     });
 }
 
-/// A panic of one thread must not take the log from the others.
-fn lock(log: &Mutex<ConsoleLog>) -> MutexGuard<'_, ConsoleLog> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the console and the kernel's log share.
+struct Printer {
+    log: Mutex<ConsoleLog>,
+    turns: Turns,
+}
+
+impl Printer {
+    fn keep(&self, stream: Stream, bytes: &[u8]) {
+        // A panic of one thread must not take the log from the others.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).write(stream, bytes);
+    }
 }
 
 fn read_console(
     mut console: UnixStream,
     mut decoder: Option<OutputDecoder>,
     to: &Messages,
-    log: &Mutex<ConsoleLog>,
+    printer: &Printer,
     mut sink: impl FnMut(Stream, &[u8]),
     wanted: Option<String>,
 ) {
@@ -137,8 +147,10 @@ fn read_console(
         let bytes = &buffer[..length];
         let mut is_found = false;
         let mut take = |stream: Stream, bytes: &[u8]| {
-            lock(log).write(stream, bytes);
-            sink(stream, bytes);
+            printer.turns.print(bytes, |bytes| {
+                printer.keep(stream, bytes);
+                sink(stream, bytes);
+            });
             is_found |= search.as_mut().is_some_and(|search| search.finds(bytes));
         };
         match &mut decoder {
@@ -154,7 +166,7 @@ fn read_console(
     }
 }
 
-fn read_status(status: UnixStream, to: &Messages, log: &Mutex<ConsoleLog>, mut sink: impl FnMut(&str)) {
+fn read_status(status: UnixStream, to: &Messages, printer: &Printer, mut sink: impl FnMut(&str)) {
     let mut has_spoken = false;
     for line in Lines::new(status) {
         let came = Instant::now();
@@ -163,8 +175,10 @@ fn read_status(status: UnixStream, to: &Messages, log: &Mutex<ConsoleLog>, mut s
         }
         let message = match Status::parse(&printable(&line)) {
             Some(Status::Log { text }) => {
-                lock(log).write(Stream::Error, format!("{text}\n").as_bytes());
-                sink(&text);
+                printer.turns.log(|| {
+                    printer.keep(Stream::Error, format!("{text}\n").as_bytes());
+                    sink(&text);
+                });
                 continue;
             }
             Some(status) => Message::Status(status, came),
