@@ -70,6 +70,20 @@ fn names_and_descriptors_answer_random_calls_as_on_linux() {
 }
 
 #[test]
+fn identities_and_capabilities_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "what root gives up natively is asked by root") {
+        return;
+    }
+    nearly_the_same("identities", &[("0", 2)], "4000");
+}
+
+#[test]
+fn memory_answers_random_calls_as_on_linux() {
+    nearly_the_same("memory", &[("0", 12)], "4000");
+}
+
+#[test]
 fn sockets_answer_random_calls_as_on_linux() {
     nearly_the_same("sockets", &[("2", 3), ("3", 10), ("4", 3), ("1", 40), ("0", 120)], "2000");
 }

@@ -16,6 +16,8 @@ use api_mem::Frame;
 pub enum Advice {
     /// MADV_NORMAL and the like: only checked.
     Hint,
+    /// MADV_COLD and MADV_PAGEOUT: only checked; `EINVAL` for locked memory.
+    Cold,
     /// MADV_DONTNEED.
     Discard,
     /// MADV_FREE: private anonymous memory only.
@@ -65,11 +67,14 @@ impl Space {
 
     /// `EINVAL` where no file is mapped, or the memory is locked; `EACCES` unless the mapping could write the file.
     fn remove_pages(&self, start: u64, end: u64) -> Result<()> {
-        let mut at = start;
+        let (mut at, mut result) = (start, Ok(()));
         while at < end {
             let (file, page, to) = {
                 let inner = self.lock();
-                let (first, vma) = inner.tree.find(at).ok_or(ENOMEM)?;
+                let Some((first, vma)) = inner.tree.first_overlap(at, end) else { return Err(ENOMEM) };
+                if first > at {
+                    (at, result) = (first, Err(ENOMEM));
+                }
                 let (file, page) = vma.file_page(first, at).filter(|_| !vma.traits.locked).ok_or(EINVAL)?;
                 if !vma.traits.shared || !vma.traits.most.contains(Rights::WRITE) {
                     return Err(EACCES);
@@ -80,7 +85,7 @@ impl Space {
             self.file_lost(file.device, file.inode, page * PAGE, page * PAGE + (to - at), false);
             at = to;
         }
-        Ok(())
+        result
     }
 
     /// mseal: `ENOMEM`, and nothing done, where part of the range is not mapped.
@@ -112,14 +117,25 @@ impl Space {
 
     fn populate_checked(&self, start: u64, end: u64, write: bool) -> Result<()> {
         use api_plat::{Access, FaultOutcome::*};
-        let access = if write { Access::Write } else { Access::Read };
-        for at in (start..end).step_by(PAGE as usize) {
-            match self.fault(at, access) {
-                Resolved => {}
-                OutOfMemory | Segv { mapped: false } => return Err(ENOMEM),
-                Segv { mapped: true } => return Err(EINVAL),
-                Bus => return Err(EFAULT),
+        let (access, right) =
+            if write { (Access::Write, Rights::WRITE) } else { (Access::Read, Rights::READ) };
+        let mut at = start;
+        while at < end {
+            // What the processor would let the program do counts less than what it asked for.
+            let to = match self.lock().tree.find(at) {
+                Some((_, vma)) if vma.traits.rights.contains(right) => vma.end.min(end),
+                Some(_) => return Err(EINVAL),
+                None => return Err(ENOMEM),
+            };
+            for page in (at..to).step_by(PAGE as usize) {
+                match self.fault(page, access) {
+                    Resolved => {}
+                    OutOfMemory | Segv { mapped: false } => return Err(ENOMEM),
+                    Segv { mapped: true } => return Err(EINVAL),
+                    Bus => return Err(EFAULT),
+                }
             }
+            at = to;
         }
         Ok(())
     }
@@ -162,7 +178,7 @@ impl Space {
         let end = range_end(address, length, ENOMEM)?;
         let (mapped, locked) = {
             let inner = self.lock();
-            let mut parts = inner.tree.within(address, end);
+            let mut parts = inner.tree.overlapping(address, end);
             (inner.tree.covers(address, end), parts.any(|(_, vma)| vma.traits.locked))
         };
         if invalidate && locked {
@@ -191,24 +207,28 @@ impl Space {
         result
     }
 
-    /// mlock and munlock. `ENOMEM` where nothing is mapped or the limit is reached.
+    /// mlock and munlock. `ENOMEM` where nothing is mapped or the limit is reached, and for pages that cannot be brought in;
+    /// what lies before the first gap is locked all the same.
     pub fn set_locked(&self, address: u64, length: u64, locked: bool, populate: bool) -> Result<()> {
         let start = address & !(PAGE - 1);
-        let length = length.checked_add(address - start).ok_or(EINVAL)?;
-        let end = range_end(start, length, EINVAL).map_err(|_| ENOMEM)?;
+        // As Linux rounds it up, a length that is less than a page below 2^64 is none.
+        let length = length.checked_add(address - start).and_then(abi::page_up).unwrap_or(0);
         let mut inner = self.lock();
-        if locked && inner.locked_pages + (end - start) / PAGE > inner.limits.locked / PAGE {
+        let limit = inner.limits.locked;
+        let wanted = inner.locked_pages.saturating_add(length / PAGE);
+        if locked && limit != u64::MAX && wanted > limit / PAGE {
             return Err(ENOMEM);
         }
-        let mapped = inner.tree.covers(start, end);
-        inner.change(start, end, |traits| traits.locked = locked)?;
-        let no_rights = inner.tree.within(start, end).any(|(_, vma)| vma.traits.rights.is_none());
+        start.checked_add(length).ok_or(EINVAL)?;
+        let end = range_end(start, length, ENOMEM)?;
+        let covered = inner.tree.covered_until(start, end);
+        let mapped = covered == end;
+        inner.change(start, covered, |traits| traits.locked = locked)?;
+        let no_rights = inner.tree.overlapping(start, end).any(|(_, vma)| vma.traits.rights.is_none());
         drop(inner);
-        if locked && populate {
-            self.populate(start, end);
-        }
-        // Pages that nobody may touch cannot be brought in; they are locked all the same.
-        if mapped && !(locked && populate && no_rights) { Ok(()) } else { Err(ENOMEM) }
+        // Pages that nobody may touch cannot be brought in.
+        let are_here = mapped && (!(locked && populate) || (self.populate(start, end) && !no_rights));
+        if are_here { Ok(()) } else { Err(ENOMEM) }
     }
 
     /// mlockall and munlockall.
@@ -351,7 +371,8 @@ impl Inner {
             let anonymous = matches!(vma.backing, Backing::Anonymous);
             let kernel = matches!(vma.backing, Backing::Stubs | Backing::Fixed);
             match advice {
-                Advice::Hint | Advice::Populate { .. } | Advice::Remove => {}
+                Advice::Cold if kernel || vma.traits.locked => return Err(EINVAL),
+                Advice::Hint | Advice::Cold | Advice::Populate { .. } | Advice::Remove => {}
                 // What would lose contents that the program itself may not write (mseal(2)).
                 Advice::Discard | Advice::Free | Advice::WipeOnFork(true) | Advice::Fork(false)
                     if vma.traits.sealed

@@ -93,13 +93,13 @@ impl Space {
     }
 
     /// Makes every page of the range appear, up to the first that does not (MAP_POPULATE, mlock): behind the end of a file
-    /// none does, and a mapping may be terabytes long.
-    pub fn populate(&self, start: u64, end: u64) {
+    /// none does, and a mapping may be terabytes long. False where one did not.
+    pub fn populate(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         while at < end {
             let access = {
                 let mut inner = self.lock();
-                let Some((start, vma)) = inner.tree.first_overlap(at, end) else { return };
+                let Some((start, vma)) = inner.tree.first_overlap(at, end) else { return true };
                 let (rights, shared, vma_end) = (vma.traits.rights, vma.traits.shared, vma.end);
                 if rights.is_none() {
                     // A reservation may be terabytes long.
@@ -116,10 +116,11 @@ impl Space {
                 }
             };
             if access.is_some_and(|access| self.fault(at, access) != FaultOutcome::Resolved) {
-                return;
+                return false;
             }
             at += PAGE;
         }
+        true
     }
 }
 
@@ -138,10 +139,10 @@ pub(crate) fn borrowed(physical: u64) -> ManuallyDrop<Frame> {
 }
 
 impl Inner {
-    /// Makes the pages of the mappings of the range that are small appear, as far as they are at hand and memory is plentiful.
+    /// Makes the pages of the mappings that begin in the range and are small appear, as far as they are at hand and memory is plentiful.
     pub(crate) fn make_ready(&mut self, start: u64, end: u64) {
         let mut ranges = Vec::new();
-        for (from, vma) in self.tree.within(start, end) {
+        for (from, vma) in self.tree.starting_from(start).take_while(|(from, _)| **from < end) {
             let Traits { rights, shared, grows_down, .. } = vma.traits;
             let writes = rights.contains(Rights::WRITE);
             let most = match vma.backing {

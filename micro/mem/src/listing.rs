@@ -257,7 +257,7 @@ impl Space {
         let mut inner = self.lock();
         let zero = inner.zero.physical();
         let Inner { tree, pager, .. } = &mut *inner;
-        for (start, vma) in tree.within(from, USER_END) {
+        for (start, vma) in tree.starting_from(from) {
             let line = listed(*start, vma)?;
             if !seen(&line, &mut || Residence::of(pager, *start, vma, zero))? {
                 break;
@@ -291,7 +291,7 @@ impl Space {
         let mut inner = self.lock();
         let end = address.saturating_add(out.len() as u64 * PAGE).min(USER_END);
         let Inner { tree, pager, .. } = &mut *inner;
-        for (start, vma) in tree.within(address, end) {
+        for (start, vma) in tree.overlapping(address, end) {
             let from_file = matches!(vma.backing, Backing::File { .. } | Backing::Fixed);
             pager.visit((*start).max(address), vma.end.min(end), &mut |at, page| {
                 let frame = if with_frames { page.physical / PAGE } else { 0 };

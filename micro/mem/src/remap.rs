@@ -29,7 +29,8 @@ impl Space {
     /// one mapping, `ENOMEM` where it cannot grow.
     pub fn remap(&self, ask: Remap) -> Result<u64> {
         let Remap { address, may_move, fixed, keep, .. } = ask;
-        let old = abi::page_up(ask.old_length).ok_or(EINVAL)?;
+        // Linux rounds up a length that is less than a page below 2^64 to 0.
+        let old = abi::page_up(ask.old_length).unwrap_or(0);
         let new = whole_pages(ask.new_length).map_err(|_| EINVAL)?;
         if !address.is_multiple_of(PAGE)
             || ((fixed.is_some() || keep) && !may_move)
@@ -80,7 +81,9 @@ impl Space {
                 let same_file = |(other, _): (&Arc<MappedFile>, u64)| Arc::ptr_eq(other, file);
                 vma.traits == traits && vma.file_page(0, 0).is_some_and(same_file)
             };
-            if !inner.tree.covers(address, end) || !inner.tree.within(start, end).all(|(_, vma)| alike(vma)) {
+            if !inner.tree.covers(address, end)
+                || !inner.tree.overlapping(start, end).all(|(_, vma)| alike(vma))
+            {
                 return Err(EINVAL);
             }
             Request {
@@ -106,17 +109,15 @@ impl Inner {
         if old == 0 && !traits.shared {
             return Err(EINVAL);
         }
-        if keep && (traits.shared || !matches!(vma.backing, Backing::Anonymous)) {
-            return Err(EINVAL);
-        }
         if matches!(vma.backing, Backing::Stubs | Backing::Fixed) {
             return Err(EFAULT);
         }
         // What is sealed is said before that the range is more than one mapping.
         self.check_sealed(address, address + old)?;
-        // What is cut off in place may be of several mappings.
-        let cuts_only = new < old && fixed.is_none() && !keep;
-        if address + old > vma_end && !cuts_only {
+        // What is cut off may be of several mappings, and places where none is.
+        let cuts_only = new < old;
+        let stays = if fixed.is_some() { old.min(new) } else { old };
+        if address + stays > vma_end && !(cuts_only && fixed.is_none()) {
             return Err(EFAULT);
         }
         // Shrinking in place, or the part in front of a fixed move.
@@ -250,7 +251,7 @@ impl Inner {
         self.tree.insert(to, moved);
         if old != 0 && !keep {
             self.remove(from, from + old, &mut Vec::new())?;
-        } else if old != 0 {
+        } else {
             self.tree.join(from);
         }
         Ok(())

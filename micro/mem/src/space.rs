@@ -4,9 +4,10 @@
 use crate::fork::Written;
 use crate::layout::{LOWEST, Layout};
 use crate::pager::{Machine, Pager};
+use crate::place::Place;
 use crate::shared::SharedPages;
 use crate::text::{REACH, Text};
-use crate::vma::{Backing, MappedFile, Traits, Tree, Vma, max_mappings};
+use crate::vma::{Backing, MappedFile, Traits, Tree, Vma};
 use crate::{PAGE, Rights, USER_END};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -16,19 +17,6 @@ use api_lock::{Guard, SpinLock};
 use api_mem::Frame;
 use api_plat::{Access, FaultOutcome, MOST_CPUS};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-/// Where a new mapping goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// At the address if that is free (0: no wish), else anywhere.
-    Anywhere,
-    /// There, replacing what is there.
-    Fixed,
-    /// There, or `EEXIST`.
-    FixedNoReplace,
-    /// In the low 2 GiB.
-    Low,
-}
 
 /// What mmap asks for.
 pub struct Request {
@@ -199,10 +187,6 @@ pub(crate) fn whole_pages(length: u64) -> Result<u64> {
 
 /// Where the program's part ends on Linux.
 const TASK_SIZE: u64 = 0x7fff_ffff_f000;
-
-/// Where MAP_32BIT places mappings (mmap(2)): the second gigabyte.
-const LOW_START: u64 = 0x4000_0000;
-const LOW_END: u64 = 0x8000_0000;
 
 /// End of a range; `error` unless it is page-aligned and the program's.
 pub(crate) fn range_end(address: u64, length: u64, error: abi::Errno) -> Result<u64> {
@@ -410,6 +394,11 @@ impl Space {
         result
     }
 
+    /// There is a mapping at the address.
+    pub fn is_mapped(&self, address: u64) -> bool {
+        self.lock().tree.find(address).is_some()
+    }
+
     /// mprotect. `ENOMEM` where nothing is mapped, `EACCES` for a right the mapping cannot have; what lies before
     /// such a place is changed.
     pub fn protect(&self, address: u64, length: u64, rights: Rights, grows_down: bool) -> Result<()> {
@@ -421,8 +410,8 @@ impl Space {
         let inner = &mut *guard;
         let mut start = address;
         if grows_down {
-            // PROT_GROWSDOWN: from the start of the stack on.
-            let (first, vma) = inner.tree.find(address).ok_or(ENOMEM)?;
+            // PROT_GROWSDOWN: from the start of the stack on, which is the first mapping in the range.
+            let (first, vma) = inner.tree.first_overlap(address, end).ok_or(ENOMEM)?;
             if !vma.traits.grows_down {
                 return Err(EINVAL);
             }
@@ -610,86 +599,6 @@ impl Inner {
         })
     }
 
-    /// The address a request gets.
-    fn place(&mut self, request: &Request, length: u64) -> Result<u64> {
-        let top = self.layout.mmap_base;
-        let address = request.address;
-        match request.place {
-            Place::Fixed | Place::FixedNoReplace => {
-                let end = address.checked_add(length).filter(|end| *end <= USER_END).ok_or(ENOMEM)?;
-                if !address.is_multiple_of(PAGE) {
-                    return Err(EINVAL);
-                }
-                if address < LOWEST {
-                    return Err(EPERM);
-                }
-                let overlap = || self.tree.first_overlap(address, end).is_some();
-                if request.place == Place::FixedNoReplace && overlap() {
-                    return Err(EEXIST);
-                }
-                return Ok(address);
-            }
-            Place::Low | Place::Anywhere => {}
-        }
-        // Linux takes the hint of MAP_32BIT as well, below 2 GiB: SBCL ends when it gets another address.
-        let is_low = request.place == Place::Low;
-        let end = if is_low { LOW_END } else { USER_END };
-        let last = end.checked_sub(length).ok_or(ENOMEM)?;
-        let wish = abi::page_up(address).unwrap_or(0);
-        if address != 0 && wish >= LOWEST && wish <= last {
-            let free = self.tree.first_overlap(wish, wish + length).is_none();
-            if free {
-                return Ok(wish);
-            }
-        }
-        if is_low {
-            return self.tree.gap_above(LOW_START, LOW_END, length).ok_or(ENOMEM);
-        }
-        let found = self.tree.gap_for_mmap(LOWEST, top, length);
-        // Linux: where the top-down area is full, from the bottom up.
-        found.or_else(|| self.tree.gap_above(top, USER_END, length)).ok_or(ENOMEM)
-    }
-
-    /// The limits of the process, and the one overcommit that is obvious: more than the machine has, at once.
-    pub(crate) fn check_limits(&self, request: &Request, start: u64, length: u64) -> Result<()> {
-        let pages = length / PAGE;
-        let replaced: u64 = match request.place {
-            Place::Fixed => self.mapped_in(start, start + length) / PAGE,
-            _ => 0,
-        };
-        if self.tree.len() + 2 > max_mappings() {
-            return Err(ENOMEM);
-        }
-        if self.pages + pages - replaced > self.limits.address_space / PAGE {
-            return Err(ENOMEM);
-        }
-        let private_write = !request.shared && request.rights.contains(Rights::WRITE);
-        if private_write && !request.grows_down && self.data_pages + pages > self.limits.data / PAGE {
-            return Err(ENOMEM);
-        }
-        if private_write && !request.no_reserve && pages > api_mem::statistics().0 {
-            return Err(ENOMEM);
-        }
-        if (request.locked || self.lock_future) && self.locked_pages + pages > self.limits.locked / PAGE {
-            return Err(EAGAIN);
-        }
-        Ok(())
-    }
-
-    /// Bytes of the range that are mapped.
-    fn mapped_in(&self, start: u64, end: u64) -> u64 {
-        let mut total = 0;
-        let mut at = start;
-        while let Some((from, vma)) = self.tree.first_overlap(at, end) {
-            total += vma.end.min(end) - from.max(start);
-            at = vma.end;
-            if at >= end {
-                break;
-            }
-        }
-        total
-    }
-
     /// Counts a mapping of `length` bytes in (or out, when negative).
     pub fn account(&mut self, traits: &Traits, length: i64) {
         let pages = length / PAGE as i64;
@@ -719,9 +628,7 @@ impl Inner {
 
     /// `EPERM` when something in the range was sealed (mseal(2)).
     pub fn check_sealed(&self, start: u64, end: u64) -> Result<()> {
-        let before = self.tree.find(start).map(|(_, vma)| vma);
-        let inside = self.tree.within(start, end).map(|(_, vma)| vma);
-        if before.into_iter().chain(inside).any(|vma| vma.traits.sealed) { Err(EPERM) } else { Ok(()) }
+        if self.tree.overlapping(start, end).any(|(_, vma)| vma.traits.sealed) { Err(EPERM) } else { Ok(()) }
     }
 
     /// Takes everything in the range out; `EPERM` when some of it is sealed, and then nothing.
@@ -816,9 +723,8 @@ impl Inner {
             }
         }
         if rights.contains(Rights::EXECUTE) {
-            let starts: Vec<u64> = self.tree.within(start, end).map(|(s, _)| *s).collect();
-            let first = self.tree.find(start).map(|(s, _)| s);
-            first.into_iter().chain(starts).for_each(|s| self.attach_text(s));
+            let starts: Vec<u64> = self.tree.overlapping(start, end).map(|(s, _)| *s).collect();
+            starts.into_iter().for_each(|s| self.attach_text(s));
         }
         Ok(())
     }

@@ -416,6 +416,8 @@ fn remapping_moves_grows_and_shrinks() {
     assert_eq!(s.remap(Remap { may_move: false, ..ask(a, 2 * PAGE, 8 * PAGE) }), Err(ENOMEM));
     assert_eq!(s.remap(ask(a + 9 * PAGE, PAGE, PAGE)), Err(EFAULT));
     assert_eq!(s.remap(ask(a, 5 * PAGE, 6 * PAGE)), Err(EFAULT));
+    let fixed = |to| Remap { fixed: Some(to), ..ask(a, 8 * PAGE, 5 * PAGE) };
+    assert_eq!(s.remap(fixed(0x6000_0000)), Err(EFAULT), "what stays reaches beyond the mapping");
     assert_eq!(s.remap(ask(a + 1, PAGE, PAGE)), Err(EINVAL));
     assert_eq!(s.remap(ask(a, PAGE, 0)), Err(EINVAL));
     assert_eq!(s.remap(ask(a, 0, PAGE)), Err(EINVAL));
@@ -433,6 +435,23 @@ fn remapping_moves_grows_and_shrinks() {
     assert_eq!(s.usage().anonymous, PAGE);
     let d = s.remap(Remap { keep: true, ..ask(c, 3 * PAGE, 3 * PAGE) }).unwrap();
     assert_eq!((load(&s, d + PAGE), load(&s, c + PAGE)), (Ok(9), Ok(0)));
+}
+
+#[test]
+fn what_is_asked_of_a_part_of_a_mapping_is_answered_for_it() {
+    let s = space();
+    let a = s.map(Request::anonymous(4 * PAGE, RW)).unwrap();
+    store(&s, a + 2 * PAGE, 9).unwrap();
+    let mut entry = [0];
+    s.page_map(a + 2 * PAGE, false, &mut entry);
+    assert_ne!(entry[0] >> 63, 0, "the page is present");
+    s.page_map(a + PAGE, false, &mut entry);
+    assert_eq!(entry[0], 0);
+    s.set_locked(a, 4 * PAGE, true, false).unwrap();
+    assert_eq!(s.sync(a + 2 * PAGE, PAGE, true), Err(EBUSY));
+    s.set_locked(a, 4 * PAGE, false, false).unwrap();
+    s.protect(a, 4 * PAGE, Rights::NONE, false).unwrap();
+    assert_eq!(s.set_locked(a + PAGE, PAGE, true, true), Err(ENOMEM));
 }
 
 #[test]

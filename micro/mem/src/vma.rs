@@ -178,9 +178,15 @@ impl Tree {
         self.map.range(..address).next_back().map_or(0, |(_, vma)| vma.end)
     }
 
-    /// Mappings that start in the range; after [`Tree::cut`] at both ends, those that cover it.
-    pub fn within(&self, start: u64, end: u64) -> Iter<'_, u64, Vma> {
-        self.map.range(start..end)
+    /// Mappings with a byte in the range, in ascending order; the first may start before it and the last end behind.
+    pub fn overlapping(&self, start: u64, end: u64) -> Iter<'_, u64, Vma> {
+        let first = self.find(start).map_or(start, |(first, _)| first);
+        self.map.range(first.min(end)..end)
+    }
+
+    /// Mappings that start at `address` or behind, in ascending order.
+    pub fn starting_from(&self, address: u64) -> Iter<'_, u64, Vma> {
+        self.map.range(address..u64::MAX)
     }
 
     /// The first mapping with a byte in the range.
@@ -193,14 +199,19 @@ impl Tree {
 
     /// True when every byte of the range is mapped.
     pub fn covers(&self, start: u64, end: u64) -> bool {
+        self.covered_until(start, end) == end
+    }
+
+    /// Where the first gap in the range is, or its end.
+    pub fn covered_until(&self, start: u64, end: u64) -> u64 {
         let mut at = start;
         while at < end {
             match self.find(at) {
                 Some((_, vma)) => at = vma.end,
-                None => return false,
+                None => return at,
             }
         }
-        true
+        end
     }
 
     /// Splits the mapping that reaches over `at`; `ENOMEM` when there are as many as there may be, or memory is short.

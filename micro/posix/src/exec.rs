@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running a program: from its path to an address space that holds it.
 
-use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
-use crate::calls::identity::credentials::SetIds;
+use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAPABILITIES, FileCapabilities};
+use crate::calls::identity::credentials::{FileGrants, SetIds};
 use crate::files;
 use crate::process::{FIRST_PID, Process};
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
@@ -32,8 +32,8 @@ pub struct Prepared {
 /// What the file that is run gives the program.
 #[derive(Clone, Copy, Debug)]
 pub struct FileRights {
-    set_ids: SetIds,
-    /// The program's ids are not those of the user who runs it, or would not be without a tracer.
+    grants: FileGrants,
+    /// The program can do more than the user who runs it, or could without a tracer.
     is_secure: bool,
     /// Its user may read all of its files: a core file or a tracer would show them (Linux' would_dump).
     is_readable: bool,
@@ -91,7 +91,7 @@ pub(crate) fn prepare_file(
     }
     // The last one that was found, which is the program when its ids are asked for.
     let runs = RefCell::new(dentry.clone());
-    let (mut set_ids, mut is_secure) = (SetIds::default(), false);
+    let (mut grants, mut is_secure) = (FileGrants::default(), false);
     let mut is_readable = may_read(process, &dentry)?;
     let loaded = loader::load(
         &space,
@@ -101,12 +101,13 @@ pub(crate) fn prepare_file(
             arguments,
             environment,
             identity: &mut || {
-                set_ids = set_ids_of(process, &runs.borrow())?;
-                let granted = granted(process, set_ids);
-                let c = crate::task::credentials_for(process).lock();
-                is_secure = set_ids.over(c.euid, c.egid) != (c.uid, c.gid);
-                let (euid, egid) = granted.over(c.euid, c.egid);
-                Ok(Identity { uid: c.uid, euid, gid: c.gid, egid, is_secure })
+                grants = grants_of(process, &runs.borrow())?;
+                let now = crate::task::credentials_for(process).lock().clone();
+                let (mut c, mut unwatched) = (now.clone(), now);
+                c.program_starts(&grants, is_safe(process))?;
+                unwatched.program_starts(&grants, true)?;
+                is_secure = unwatched.is_more_than_its_users();
+                Ok(Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid, is_secure })
             },
             machine: machine(map_vdso(&space)?),
             random: core::array::from_fn(|i| random[32 + i]),
@@ -121,22 +122,26 @@ pub(crate) fn prepare_file(
         },
     )?;
     space.make_ready();
-    Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { set_ids, is_secure, is_readable } })
+    Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { grants, is_secure, is_readable } })
 }
 
-/// The ids that the program gets from the file it is run from (execve(2)): none on a mount with "nosuid", and none after
+/// What the program gets from the file it is run from (execve(2)): nothing on a mount with "nosuid", and no ids after
 /// PR_SET_NO_NEW_PRIVS.
-fn set_ids_of(process: &Process, dentry: &Dentry) -> Result<SetIds> {
-    if dentry.mount().flags().has(vfs::MountFlags::NOSUID)
-        || crate::task::credentials_for(process).lock().no_new_privileges
-    {
-        return Ok(SetIds::default());
+fn grants_of(process: &Process, dentry: &Dentry) -> Result<FileGrants> {
+    if dentry.mount().flags().has(vfs::MountFlags::NOSUID) {
+        return Ok(FileGrants::default());
+    }
+    // A file system that cannot say has none.
+    let attribute = dentry.inode().get_xattr(CAPABILITIES).ok();
+    let capabilities = attribute.as_deref().and_then(FileCapabilities::parse);
+    if crate::task::credentials_for(process).lock().no_new_privileges {
+        return Ok(FileGrants { ids: SetIds::default(), capabilities });
     }
     let stat = dentry.inode().stat()?;
-    Ok(SetIds::of(stat.permissions, stat.uid, stat.gid))
+    Ok(FileGrants { ids: SetIds::of(stat.permissions, stat.uid, stat.gid), capabilities })
 }
 
-/// Whether a program may get other ids than its user's: not under the eyes of a tracer that has no right to see them, and not
+/// Whether a program may be able to do more than its user: not under the eyes of a tracer that has no right to see them, and not
 /// while another process can change its root directory.
 fn is_safe(process: &Process) -> bool {
     if process.files.shares_position() {
@@ -149,20 +154,17 @@ fn is_safe(process: &Process) -> bool {
     })
 }
 
-/// What the program gets of them: all, or nothing where that is not safe.
-fn granted(process: &Process, set_ids: SetIds) -> SetIds {
-    if set_ids.is_empty() || is_safe(process) { set_ids } else { SetIds::default() }
-}
-
 /// Gives the process the credentials that its new program starts with. Whether it may have them is asked again: a tracer may
 /// have come since the program was prepared.
 pub fn start_as(process: &Process, rights: FileRights) {
-    let FileRights { set_ids, is_secure, is_readable } = rights;
-    let set_ids = granted(process, set_ids);
+    let FileRights { grants, is_secure, is_readable } = rights;
+    let may_gain = is_safe(process);
     let is_its_users = {
         let mut credentials = process.credentials.lock();
-        credentials.program_starts(set_ids);
-        credentials.is_its_users()
+        let before = credentials.clone();
+        // What is out of its bounds by now the program does not get.
+        let _ = credentials.program_starts(&grants, may_gain);
+        credentials.is_its_users() && credentials.is_within(&before)
     };
     process.settings.lock().program_starts(is_its_users && is_readable, is_secure);
 }

@@ -7,7 +7,6 @@ use crate::shared::Shared;
 use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use api_fs::File;
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -209,19 +208,19 @@ pub fn credentials_for(process: &Process) -> vfs::Credentials {
 
 fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {
     let capabilities = c.capabilities.effective;
-    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: copy_groups(c), capabilities, umask }
+    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: c.groups.clone(), capabilities, umask }
 }
 
 /// Real ids of the calling thread, which access(2) goes by.
 pub fn real_credentials() -> vfs::Credentials {
     let c = task::current().credentials().lock();
     // As access(2) has it: root of the real id has what it may have, others have nothing.
-    let capabilities = if c.uid == 0 { c.capabilities.permitted } else { 0 };
-    vfs::Credentials { uid: c.uid, gid: c.gid, groups: copy_groups(&c), capabilities, umask: 0 }
-}
-
-fn copy_groups(c: &Credentials) -> Vec<u32> {
-    c.groups.clone()
+    let capabilities = match c.capabilities.change_with_users() {
+        true if c.uid == 0 => c.capabilities.permitted,
+        true => 0,
+        false => c.capabilities.effective,
+    };
+    vfs::Credentials { uid: c.uid, gid: c.gid, groups: c.groups.clone(), capabilities, umask: 0 }
 }
 
 /// The wall clock of file times.

@@ -37,7 +37,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     let files = Files::new(Arc::new(namespace), boot.memory);
     crate::mounts::prepare(&files, config.cwd.as_deref(), config.null_input)?;
     let mut who = Credentials::of(config.uid, config.gid);
-    who.groups.clone_from(&config.groups);
+    who.groups = config.groups.clone().into();
     if let Some(sets) = &config.capabilities {
         who = who.with_capabilities(sets);
     }

@@ -44,7 +44,7 @@ static void answered(long result) {
 }
 
 // Bytes as text, what is not printed in hexadecimal.
-static void say_bytes(const char *bytes, long length) {
+__attribute__((unused)) static void say_bytes(const char *bytes, long length) {
     printf(" '");
     for (long i = 0; i < length; i++) {
         unsigned char byte = (unsigned char)bytes[i];

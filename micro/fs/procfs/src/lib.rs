@@ -60,6 +60,7 @@ pub enum Entry {
     Private {
         lines: Lines,
         check: Check,
+        permissions: u32,
     },
     /// A file for reading whose changes poll(2) tells: how many there were, and the queue that is woken by the next.
     Watched {
@@ -112,12 +113,34 @@ pub trait Changing: Send + Sync {
         let _ = key;
         Ok(())
     }
+    /// Whose an entry is that [`Changing::entry`] gave this key, and all below it; `None` where it is the superuser's.
+    fn owner(&self, key: Key) -> Option<Owner> {
+        let _ = key;
+        None
+    }
+}
+
+/// Whose files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+    /// All are the superuser's but directories that everybody may list.
+    pub is_secret: bool,
+}
+
+impl Owner {
+    /// The ids that a file of this type and with these permission bits has.
+    fn ids(self, kind: FileType, permissions: u32) -> (u32, u32) {
+        let is_open = kind == FileType::Directory && permissions == 0o555;
+        if self.is_secret && !is_open { (0, 0) } else { (self.uid, self.gid) }
+    }
 }
 
 /// The root inode of a file system with these contents. `magic` is its `f_type`.
 pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
     let fs = Arc::new(Fs { device, magic });
-    Node::new(&fs, None, ROOT, Body::Table { rows, below: "" }, 0)
+    Node::root(&fs, Body::Table { rows, below: "" })
 }
 
 /// As [`root`], with names that come and go beside those of the table.
@@ -128,7 +151,7 @@ pub fn root_with(
     magic: u64,
 ) -> Arc<dyn Inode> {
     let fs = Arc::new(Fs { device, magic });
-    Node::new(&fs, None, ROOT, Body::Both { rows, changing }, 0)
+    Node::root(&fs, Body::Both { rows, changing })
 }
 
 struct Fs {
@@ -225,11 +248,24 @@ struct Node {
     born: Timespec,
     body: Body,
     key: Key,
+    /// Says whose it is, by the key.
+    owner: Option<&'static dyn Changing>,
     known: SpinLock<Known>,
 }
 
 impl Node {
-    fn new(fs: &Arc<Fs>, parent: Option<Arc<Node>>, number: u64, body: Body, key: Key) -> Arc<Node> {
+    fn root(fs: &Arc<Fs>, body: Body) -> Arc<Node> {
+        Node::new(fs, None, ROOT, body, 0, None)
+    }
+
+    fn new(
+        fs: &Arc<Fs>,
+        parent: Option<Arc<Node>>,
+        number: u64,
+        body: Body,
+        key: Key,
+        owner: Option<&'static dyn Changing>,
+    ) -> Arc<Node> {
         let (fs, born) = (fs.clone(), Timespec::now());
         let known = SpinLock::default();
         Arc::new_cyclic(|this| Node {
@@ -240,6 +276,7 @@ impl Node {
             born,
             body,
             key,
+            owner,
             known,
         })
     }
@@ -270,7 +307,11 @@ impl Inode for Node {
     fn stat(&self) -> Result<Stat> {
         let kind = self.body.kind();
         let permissions = match self.body {
-            Body::Entry(Entry::File { permissions, .. } | Entry::Opens { permissions, .. }) => permissions,
+            Body::Entry(
+                Entry::File { permissions, .. }
+                | Entry::Opens { permissions, .. }
+                | Entry::Private { permissions, .. },
+            ) => permissions,
             Body::Entry(Entry::Descriptor { permissions, .. }) => permissions(self.key)?,
             _ if kind == FileType::Regular => 0o444,
             _ if kind == FileType::Directory => 0o555,
@@ -279,6 +320,9 @@ impl Inode for Node {
         let mut stat = Stat::new(kind, permissions);
         stat.device = self.fs.device;
         stat.inode = self.number;
+        if let Some(owner) = self.owner.and_then(|owner| owner.owner(self.key)) {
+            (stat.uid, stat.gid) = owner.ids(kind, permissions);
+        }
         stat.block_size = 1024;
         (stat.accessed, stat.modified, stat.changed) = (self.born, self.born, self.born);
         if kind == FileType::Directory {
@@ -361,25 +405,24 @@ impl Inode for Node {
 
     fn lookup(&self, name: &[u8]) -> Result<Arc<dyn Inode>> {
         let name = core::str::from_utf8(name).map_err(|_| ENOENT)?;
-        let (body, key) = match self.body {
-            Body::Table { rows, below } => (find(rows, below, name).ok_or(ENOENT)?, self.key),
-            Body::Both { rows, changing } => match find(rows, "", name) {
-                Some(body) => (body, self.key),
-                None => {
-                    let (entry, key) = changing.entry(self.key, name)?;
-                    (contents(entry), key)
-                }
-            },
-            Body::Entry(Entry::Changing(changing)) => {
-                let (entry, key) = changing.entry(self.key, name)?;
-                (contents(entry), key)
-            }
+        let (row, changing) = match self.body {
+            Body::Table { rows, below } => (find(rows, below, name), None),
+            Body::Both { rows, changing } => (find(rows, "", name), Some(changing)),
+            Body::Entry(Entry::Changing(changing)) => (None, Some(changing)),
             _ => return Err(ENOTDIR),
+        };
+        let (body, key, owner) = match (row, changing) {
+            (Some(body), _) => (body, self.key, self.owner),
+            (None, Some(changing)) => {
+                let (entry, key) = changing.entry(self.key, name)?;
+                (contents(entry), key, Some(changing))
+            }
+            (None, None) => return Err(ENOENT),
         };
         if let Some(node) = self.known.lock().get(name).and_then(Weak::upgrade) {
             return Ok(node);
         }
-        let node = Node::new(&self.fs, self.this.upgrade(), number(self.number, name), body, key);
+        let node = Node::new(&self.fs, self.this.upgrade(), number(self.number, name), body, key, owner);
         let mut known = self.known.lock();
         known.retain(|_, node| node.strong_count() > 0);
         known.insert(name.to_owned(), Arc::downgrade(&node));

@@ -5,6 +5,7 @@ use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Acl, AclKind, FileType, Inode, InodeFlags, Stat};
+use core::ops::Deref;
 
 /// Rights asked for, with the bits of access(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,34 @@ pub enum Capability {
     Setfcap = 31,
 }
 
+/// Supplementary groups, which all that ask on behalf of a program share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups(Option<Arc<Vec<u32>>>);
+
+impl Groups {
+    pub const NONE: Groups = Groups(None);
+}
+
+impl From<Vec<u32>> for Groups {
+    fn from(groups: Vec<u32>) -> Groups {
+        Groups((!groups.is_empty()).then(|| Arc::new(groups)))
+    }
+}
+
+impl Deref for Groups {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        self.0.as_ref().map_or(&[], |groups| groups)
+    }
+}
+
 /// On whose behalf files are used: the file-system ids of the thread, and its effective capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     pub uid: u32,
     pub gid: u32,
-    pub groups: Vec<u32>,
+    pub groups: Groups,
     pub capabilities: u64,
     /// What new files are not to allow, unless their directory has a default access control list.
     pub umask: u32,
@@ -62,7 +85,7 @@ pub struct Credentials {
 impl Credentials {
     /// Root with every capability, as the kernel itself acts.
     pub const fn root() -> Credentials {
-        Credentials { uid: 0, gid: 0, groups: Vec::new(), capabilities: u64::MAX, umask: 0 }
+        Credentials { uid: 0, gid: 0, groups: Groups::NONE, capabilities: u64::MAX, umask: 0 }
     }
 
     /// User id 0 by itself allows nothing.

@@ -23,7 +23,7 @@ pub mod notify;
 pub mod ops;
 mod walk;
 
-pub use access::{Access, Capability, Credentials};
+pub use access::{Access, Capability, Credentials, Groups};
 pub use dentry::Dentry;
 pub use mount::{Mount, MountFlags, Namespace, mount_changes};
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};

@@ -23,7 +23,7 @@ fn world() -> World {
 
 fn sized_world(limit: u64) -> World {
     let root: Arc<dyn Inode> = ramfs::tmpfs(1, limit, 0o755, (0, 0));
-    let user = Credentials { uid: 1000, gid: 1000, groups: Vec::from([50]), ..Credentials::default() };
+    let user = Credentials { uid: 1000, gid: 1000, groups: Vec::from([50]).into(), ..Credentials::default() };
     World { namespace: Namespace::new(root, "rootfs").unwrap(), root: Credentials::default(), user }
 }
 

@@ -25,7 +25,7 @@ impl Account {
     /// Of a program that this user starts in a machine whose first program has those of `first`.
     pub fn credentials(self, first: &Credentials) -> Credentials {
         let mut credentials = first.beside(self.uid, self.gid);
-        credentials.groups = self.groups;
+        credentials.groups = self.groups.into();
         credentials
     }
 }

@@ -99,7 +99,7 @@ fn confinement<'a>(wanted: &Container<'a>) -> Result<Confinement<'a>, Failure> {
 
 fn credentials(wanted: &Container<'_>) -> Credentials {
     let mut who = Credentials::of(wanted.uid, wanted.gid);
-    who.groups.clone_from(&wanted.groups);
+    who.groups = wanted.groups.clone().into();
     if let Some([bounding, permitted, effective, inheritable, ambient]) = wanted.capabilities {
         who = who.with_capabilities(&CapabilitySets { bounding, permitted, effective, inheritable, ambient });
     }

@@ -6,6 +6,7 @@ use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use super::{acl, leases};
 use crate::call::Call;
+use crate::calls::identity::capabilities::CAPABILITIES;
 use crate::files::{self, AT_FDCWD};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -19,8 +20,6 @@ use vfs::{Access, Capability, Dentry, notify, ops};
 const O_WRONLY: u32 = 1;
 const UTIME_NOW: i64 = 0x3fff_ffff;
 const UTIME_OMIT: i64 = 0x3fff_fffe;
-/// The attribute that holds what a program may do (capabilities(7)).
-const CAPABILITIES: &[u8] = b"security.capability";
 const XATTR_NAME_MAX: usize = 255;
 const XATTR_SIZE_MAX: usize = 65536;
 /// All but FALLOC_FL_NO_HIDE_STALE.

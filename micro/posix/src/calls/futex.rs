@@ -2,7 +2,6 @@
 //! futex(2) and its newer forms. The sleepers live in [`crate::futex`].
 
 use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
 use crate::futex::{self, ANY, Key};
 use crate::{processes, task, wait};
@@ -420,7 +419,7 @@ pub fn get_robust_list(call: &mut Call<'_>) -> Result<usize> {
         current.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     } else {
         let task = processes::task(tid).ok_or(ESRCH)?;
-        super::identity::check_access(&task.process, CAP_SYS_PTRACE)?;
+        super::identity::check_access(&task.process, super::identity::As::Real)?;
         task.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     };
     call.ptr::<u64>(2).write(24)?;

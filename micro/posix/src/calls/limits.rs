@@ -214,11 +214,24 @@ fn limit([soft, hard]: [u64; 2]) -> Limit {
     Limit { soft, hard }
 }
 
+/// `EPERM` unless all of the process' ids are the caller's, or it has CAP_SYS_RESOURCE.
+fn check_access(process: &Process) -> Result<()> {
+    let own = task::current();
+    if core::ptr::eq(&*own.process, process) {
+        return Ok(());
+    }
+    let (uid, gid, may) = {
+        let c = own.credentials().lock();
+        (c.uid, c.gid, c.can(CAP_SYS_RESOURCE))
+    };
+    if may || process.credentials.lock().is_all(uid, gid) { Ok(()) } else { Err(EPERM) }
+}
+
 /// prlimit64(2).
 pub fn prlimit64(call: &mut Call<'_>) -> Result<usize> {
     let new = call.ptr(2).non_null().map(|pointer| pointer.read()).transpose()?.map(limit);
     let process = super::identity::process_of(call.int(0))?;
-    super::identity::check_access(&process, CAP_SYS_RESOURCE)?;
+    check_access(&process)?;
     let before = change(&process, call.uint(1), new)?;
     if let Some(old) = call.ptr(3).non_null() {
         old.write([before.soft, before.hard])?;

@@ -54,17 +54,18 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let pages = abi::page_up(length).ok_or(ENOMEM)? / PAGE;
-    if (offset / PAGE).checked_add(pages).is_none_or(|end| end > u64::MAX / PAGE) {
-        return Err(EOVERFLOW);
-    }
     // Before the file is asked whether it reaches so far.
     if length > mem::USER_END {
         return Err(ENOMEM);
     }
+    let (place, space) = (place(flags), mem::current());
+    if matches!(place, Place::Fixed | Place::FixedNoReplace) {
+        space.check_fixed(place, address, length)?;
+    }
     let mut rights = Rights::from_prot(prot);
     let mut request = Request {
         address,
-        place: place(flags),
+        place,
         grows_down: flags & MAP_GROWSDOWN != 0,
         no_reserve: flags & MAP_NORESERVE != 0,
         locked: flags & MAP_LOCKED != 0,
@@ -123,7 +124,6 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         request.file = Some((mapped(&description)?, offset / PAGE));
     }
     rights = request.rights;
-    let space = mem::current();
     let start = space.map(request)?;
     if flags & MAP_POPULATE != 0 && flags & MAP_NONBLOCK == 0 && !rights.is_none() {
         space.populate(start, start + pages * PAGE);
@@ -178,11 +178,19 @@ fn protect(address: u64, length: u64, prot: u32) -> Result<usize> {
         return Ok(0);
     }
     let known = PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM;
-    if prot & !(grows | known) != 0 || grows == PROT_GROWSUP {
+    if abi::page_up(length).and_then(|length| address.checked_add(length)).is_none() {
+        return Err(ENOMEM);
+    }
+    let space = mem::current();
+    if prot & !(grows | known) != 0 {
         return Err(EINVAL);
     }
+    if grows == PROT_GROWSUP {
+        // Nothing grows up.
+        return if space.is_mapped(address) { Err(EINVAL) } else { Err(ENOMEM) };
+    }
     let rights = Rights::from_prot(prot);
-    mem::current().protect(address, length, rights, grows != 0).map(|()| 0)
+    space.protect(address, length, rights, grows != 0).map(|()| 0)
 }
 
 /// brk(2): the raw call answers the break, never an error.
@@ -219,9 +227,8 @@ pub fn madvise(call: &mut Call<'_>) -> Result<usize> {
     let (address, length) = (call.arg(0), call.arg(1));
     let advice = match call.uint(2) {
         // What Linux only notes, or does later, or that frees nothing the program could see.
-        MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED | MADV_COLD | MADV_PAGEOUT => {
-            Advice::Hint
-        }
+        MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL | MADV_WILLNEED => Advice::Hint,
+        MADV_COLD | MADV_PAGEOUT => Advice::Cold,
         MADV_DONTNEED | MADV_DONTNEED_LOCKED => Advice::Discard,
         MADV_FREE => Advice::Free,
         MADV_HUGEPAGE => Advice::Large,

@@ -2,8 +2,7 @@
 //! Processes as descriptors: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2), and kcmp(2).
 
 use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
-use crate::calls::identity::check_access;
+use crate::calls::identity::{As, check_access};
 use crate::calls::signals::{self, SI_USER, SigInfo};
 use crate::files::{self, O_CLOEXEC};
 use crate::process::Process;
@@ -137,7 +136,7 @@ pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
     }
     let process = process(call.int(0))?;
     check_alive(&process)?;
-    check_access(&process, CAP_SYS_PTRACE)?;
+    check_access(&process, As::Real)?;
     if process.family.is_zombie() {
         return Err(ESRCH);
     }
@@ -167,7 +166,7 @@ pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
     let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::with_thread(id).ok_or(ESRCH) };
     let (a, b) = (of(call.int(0))?, of(call.int(1))?);
     for process in [&a, &b] {
-        check_access(process, CAP_SYS_PTRACE)?;
+        check_access(process, As::Real)?;
     }
     // An order that lasts as long as what is compared.
     let (first, second) = match call.int(2) {

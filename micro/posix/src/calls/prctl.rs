@@ -80,6 +80,12 @@ impl Settings {
         }
     }
 
+    /// The ids change that decide what the process may access: what is in its memory may be more than its new ids may see,
+    /// and its parent no longer decides on it.
+    pub fn ids_change(&mut self) {
+        (self.dumpable, self.parent_death_signal) = (0, 0);
+    }
+
     /// What it gets when its parent ends; 0 for nothing.
     pub fn parent_death_signal(&self) -> i32 {
         self.parent_death_signal as i32
@@ -262,9 +268,9 @@ fn privileges(call: &Call<'_>) -> Result<usize> {
         linux::PR_GET_SECUREBITS => answer(credentials.capabilities.secure_bits),
         linux::PR_SET_SECUREBITS if !credentials.can(CAP_SETPCAP) => Err(EPERM),
         linux::PR_SET_SECUREBITS => credentials.capabilities.set_secure_bits(value).map(|()| 0),
+        linux::PR_CAPBSET_DROP if !credentials.can(CAP_SETPCAP) => Err(EPERM),
         linux::PR_CAPBSET_READ | linux::PR_CAPBSET_DROP if !known(value) => Err(EINVAL),
         linux::PR_CAPBSET_READ => answer(credentials.capabilities.bounding >> value & 1),
-        linux::PR_CAPBSET_DROP if !credentials.can(CAP_SETPCAP) => Err(EPERM),
         linux::PR_CAPBSET_DROP => {
             credentials.capabilities.bounding &= !(1 << value);
             Ok(0)

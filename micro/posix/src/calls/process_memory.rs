@@ -2,8 +2,7 @@
 //! Memory of a process by its id: process_vm_readv(2), process_vm_writev(2).
 
 use crate::call::Call;
-use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
-use crate::calls::identity::check_access;
+use crate::calls::identity::{As, check_access};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -29,7 +28,7 @@ fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
     let here = read_iovec(call.arg(1), call.size(2))?;
     let there = read_iovec(call.arg(3), call.size(4))?;
     let process = super::identity::process_of(call.int(0))?;
-    check_access(&process, CAP_SYS_PTRACE)?;
+    check_access(&process, As::Real)?;
     let space = process.space().ok_or(ESRCH)?;
     let (mut source, mut sink) = (Source::vectored(&here), Sink::vectored(&here));
     let mut page: Vec<u8> = Vec::new();
@@ -40,7 +39,9 @@ fn copy(call: &Call<'_>, writes: bool) -> Result<usize> {
         let mut at = 0;
         while at < length {
             let left = if writes { source.remaining() } else { sink.remaining() };
-            let want = left.min(length - at).min(PAGE_SIZE);
+            // Each page by itself: what lies before one that is not there counts.
+            let in_page = PAGE_SIZE - (start as usize + at) % PAGE_SIZE;
+            let want = left.min(length - at).min(in_page);
             if want == 0 {
                 return Ok(done);
             }
@@ -70,11 +71,11 @@ fn piece(
     sink: &mut Sink<'_>,
 ) -> Result<usize> {
     if writes {
-        let n = source.take(page)?;
+        let n = source.take_up_to_fault(page)?;
         space.write(address, &page[..n])?;
         Ok(n)
     } else {
         space.read(address, page)?;
-        sink.put(page)
+        sink.put_up_to_fault(page)
     }
 }

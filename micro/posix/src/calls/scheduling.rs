@@ -430,14 +430,19 @@ fn those(which: i32, who: i32, kinds: [i32; 3]) -> Result<Vec<Arc<Task>>> {
     Ok(those)
 }
 
-/// `EPERM` unless the caller may change how the thread runs: its effective user is the thread's, or CAP_SYS_NICE.
+/// `EPERM` unless the caller may change how the thread runs: its effective user is the thread's, which has no capability that
+/// the caller has not, or CAP_SYS_NICE.
 fn check_change(task: &Task) -> Result<()> {
     if may_raise() {
         return Ok(());
     }
-    let euid = task::current().credentials().lock().euid;
+    let (euid, permitted) = {
+        let c = task::current().credentials().lock();
+        (c.euid, c.capabilities.permitted)
+    };
     let theirs = task.credentials().lock();
-    if [theirs.uid, theirs.euid].contains(&euid) { Ok(()) } else { Err(EPERM) }
+    let is_within = theirs.capabilities.permitted & !permitted == 0;
+    if is_within && [theirs.uid, theirs.euid].contains(&euid) { Ok(()) } else { Err(EPERM) }
 }
 
 /// PRIO_PROCESS, PRIO_PGRP, PRIO_USER.

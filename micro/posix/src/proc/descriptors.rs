@@ -2,8 +2,7 @@
 //! /proc/PID/fd and fdinfo.
 
 use super::text;
-use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
-use crate::calls::identity::check_access;
+use crate::calls::identity::{As, check_access};
 use crate::calls::pidfd::PidFd;
 use crate::files;
 use crate::process::Process;
@@ -15,7 +14,7 @@ use api_fs::{FileType, Magic};
 use descriptors::Description;
 use epoll::Epoll;
 use eventfd::EventFd;
-use procfs::{Changing, Entry, Key, Output};
+use procfs::{Changing, Entry, Key, Output, Owner};
 
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
@@ -35,7 +34,7 @@ fn key_of(process: Key, fd: i32) -> Key {
 
 fn process(key: Key) -> Result<Arc<Process>> {
     let process = super::process::of(key >> 32)?;
-    check_access(&process, CAP_SYS_PTRACE).map_err(|_| EACCES)?;
+    check_access(&process, As::Files).map_err(|_| EACCES)?;
     Ok(process)
 }
 
@@ -120,6 +119,10 @@ impl Changing for Descriptors {
     fn kind(&self) -> FileType {
         FileType::Symlink
     }
+
+    fn owner(&self, key: Key) -> Option<Owner> {
+        super::process::owner(key >> 32)
+    }
 }
 
 pub struct Infos;
@@ -141,6 +144,10 @@ impl Changing for Infos {
 
     fn kind(&self) -> FileType {
         FileType::Regular
+    }
+
+    fn owner(&self, key: Key) -> Option<Owner> {
+        super::process::owner(key >> 32)
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::descriptors::{Descriptors, Infos};
 use super::{interfaces, memory, namespaces, net, system, text};
-use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE};
-use crate::calls::identity::check_access;
+use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_RESOURCE};
+use crate::calls::identity::{As, check_access};
 use crate::calls::prctl::CORE_FILTER_KNOWN;
 use crate::calls::scheduling::all_cpus;
 use crate::cpu_time;
@@ -21,7 +21,7 @@ use api_fs::{FileType, Magic};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use mem::Space;
-use procfs::{Changing, Entry, Key, Output, Row};
+use procfs::{Changing, Entry, Key, Output, Owner, Row};
 use vfs::Dentry;
 
 const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
@@ -46,6 +46,20 @@ impl Changing for Processes {
     fn kind(&self) -> FileType {
         FileType::Directory
     }
+
+    fn owner(&self, key: Key) -> Option<Owner> {
+        owner(key)
+    }
+}
+
+/// Whose the files of a process are: of its effective user, and the superuser's where it may not be dumped.
+pub fn owner(key: Key) -> Option<Owner> {
+    let process = of(key).ok()?;
+    let (uid, gid) = {
+        let c = process.credentials.lock();
+        (c.euid, c.egid)
+    };
+    Some(Owner { uid, gid, is_secret: !process.settings.lock().may_be_dumped() })
 }
 
 /// At most this many of the numbers that are not below `from`; they come in ascending order.
@@ -61,7 +75,7 @@ pub fn of(key: Key) -> Result<Arc<Process>> {
 /// The same, for what only those see who may trace it; `EACCES` for others.
 pub fn traceable(key: Key) -> Result<Arc<Process>> {
     let process = of(key)?;
-    check_access(&process, CAP_SYS_PTRACE).map_err(|_| EACCES)?;
+    check_access(&process, As::Files).map_err(|_| EACCES)?;
     Ok(process)
 }
 
@@ -84,11 +98,11 @@ macro_rules! rows {
             ("status", Entry::Text(status)),
             ("wchan", Entry::Fixed("0")),
             ("cmdline", Entry::Text(|key| strings(key, |program| program.argument_bytes))),
-            ("environ", private(|key, out| out.add(&strings(key, |program| program.environment_bytes)?))),
-            ("auxv", private(|key, out| out.add(&auxv(key)?))),
-            ("maps", private(memory::maps)),
-            ("smaps", private(memory::smaps)),
-            ("smaps_rollup", private(|key, out| out.add(&memory::smaps_rollup(key)?))),
+            ("environ", private(|key, out| out.add(&strings(key, |program| program.environment_bytes)?), 0o400)),
+            ("auxv", private(|key, out| out.add(&auxv(key)?), 0o400)),
+            ("maps", private(memory::maps, 0o444)),
+            ("smaps", private(memory::smaps, 0o444)),
+            ("smaps_rollup", private(|key, out| out.add(&memory::smaps_rollup(key)?), 0o444)),
             ("mem", MEM),
             ("pagemap", PAGEMAP),
             ("statm", Entry::Text(statm)),
@@ -96,7 +110,7 @@ macro_rules! rows {
             ("mounts", Entry::Watched { lines: |_, out| system::mounts(false, out), changes: vfs::mount_changes }),
             ("mountinfo", Entry::Watched { lines: |_, out| system::mounts(true, out), changes: vfs::mount_changes }),
             ("cgroup", Entry::Fixed("0::/\n")),
-            ("io", Entry::Fixed("rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\n")),
+            ("io", private(|_, out| out.add(b"rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"), 0o400)),
             ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),
             ("oom_score_adj", Entry::File { text: oom_adjustment, store: set_oom_adjustment, permissions: 0o644 }),
             #[cfg(feature = "fail-nth")]
@@ -151,8 +165,8 @@ fn children(key: Key, out: &mut Output) -> Result<()> {
 }
 
 /// For those alone who may trace the process.
-const fn private(lines: procfs::Lines) -> Entry {
-    Entry::Private { lines, check: |key| traceable(key).map(|_| ()) }
+const fn private(lines: procfs::Lines, permissions: u32) -> Entry {
+    Entry::Private { lines, check: |key| traceable(key).map(|_| ()), permissions }
 }
 
 const MEM: Entry = Entry::Opens {
@@ -342,6 +356,10 @@ impl Changing for Tasks {
     fn kind(&self) -> FileType {
         FileType::Directory
     }
+
+    fn owner(&self, key: Key) -> Option<Owner> {
+        owner(key)
+    }
 }
 
 fn statm(key: Key) -> Result<Vec<u8>> {
@@ -460,10 +478,10 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let cpus = chosen & all_cpus();
     let of_task = task.as_ref().map(|task| task.credentials().lock().clone());
     let c = of_task.unwrap_or_else(|| process.credentials.lock().clone());
-    let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
+    let groups = c.groups.iter().map(|g| format!("{g}")).collect::<Vec<_>>().join(" ");
     let mut out = format!(
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
-         Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups}\n",
+         Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups} \n",
         shown_name(key)?,
         process.files.umask(),
         process.pid,

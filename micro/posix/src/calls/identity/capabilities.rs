@@ -77,6 +77,11 @@ impl Capabilities {
         self.secure_bits & bit != 0
     }
 
+    /// Capabilities come and go with the superuser's ids: SECBIT_NO_SETUID_FIXUP is not set.
+    pub fn change_with_users(&self) -> bool {
+        !self.is_secured(NO_USER_CHANGES)
+    }
+
     /// PR_SET_SECUREBITS for callers with CAP_SETPCAP: `EPERM` for bits that are locked, locks that would go, and bits that
     /// there are not.
     pub fn set_secure_bits(&mut self, bits: u64) -> Result<()> {
@@ -111,7 +116,7 @@ impl Capabilities {
     /// capabilities(7), "Effect of user ID changes on capabilities": the real, effective and saved user ids before
     /// and after.
     pub fn user_changes(&mut self, before: [u32; 3], after: [u32; 3]) {
-        if self.is_secured(NO_USER_CHANGES) {
+        if !self.change_with_users() {
             return;
         }
         if before.contains(&0) && !after.contains(&0) {
@@ -131,21 +136,43 @@ impl Capabilities {
     /// The same for the file-system user id.
     pub fn files_user_changes(&mut self, before: u32, after: u32) {
         match (before, after) {
-            _ if self.is_secured(NO_USER_CHANGES) => {}
+            _ if !self.change_with_users() => {}
             (0, 1..) => self.effective &= !FILES,
             (1.., 0) => self.effective |= self.permitted & FILES,
             _ => {}
         }
     }
 
-    /// execve(2) of a file without capabilities (capabilities(7), "Transformation of capabilities during execve()" and
-    /// "Capabilities and execution of programs by root"), with the ids that the program has.
-    pub fn program_starts(&mut self, uid: u32, euid: u32) {
+    /// execve(2) of a file with those capabilities, with the ids that the program has (capabilities(7), "Transformation of
+    /// capabilities during execve()" and "Capabilities and execution of programs by root"). `may_gain`: more than it had.
+    /// `EPERM`, and none are left, where the file does not do without what is out of bounds.
+    pub fn program_starts(
+        &mut self,
+        (uid, euid): (u32, u32),
+        file: Option<&FileCapabilities>,
+        may_gain: bool,
+    ) -> Result<()> {
         let has_root = |id: u32| id == 0 && !self.is_secured(NO_ROOT);
-        let (any, effective) = (has_root(uid) || has_root(euid), has_root(euid));
-        self.permitted = if any { self.inheritable | self.bounding } else { self.ambient };
-        self.effective = if effective { self.permitted } else { self.ambient };
+        let of_file =
+            file.map(|file| (file, file.permitted & self.bounding | file.inheritable & self.inheritable));
+        let lacks = of_file.is_some_and(|(file, given)| file.is_effective && file.permitted & !given != 0);
+        // A file that is given root's ids, and says what of root's power it needs, has that alone.
+        let says_enough = uid != 0 && has_root(euid);
+        let (given, is_effective) = match of_file {
+            _ if lacks => (0, false),
+            Some((file, given)) if says_enough => (given, file.is_effective),
+            _ if has_root(uid) || has_root(euid) => (self.inheritable | self.bounding, has_root(euid)),
+            Some((file, given)) => (given, file.is_effective),
+            None => (0, false),
+        };
+        if of_file.is_some() {
+            self.ambient = 0;
+        }
+        let given = if may_gain { given } else { given & self.permitted };
+        self.permitted = given | self.ambient;
+        self.effective = if is_effective { self.permitted } else { self.ambient };
         self.secure_bits &= !KEEP_CAPS;
+        if lacks { Err(EPERM) } else { Ok(()) }
     }
 
     /// capset(2)'s rules.
@@ -163,6 +190,41 @@ impl Capabilities {
         *self = Capabilities { effective, permitted, inheritable, ..*self };
         self.ambient &= permitted & inheritable;
         Ok(())
+    }
+}
+
+/// The attribute of a file that holds its [`FileCapabilities`].
+pub const CAPABILITIES: &[u8] = b"security.capability";
+
+/// What a file gives the program that is in it (capabilities(7), "File capabilities").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileCapabilities {
+    permitted: CapabilitySet,
+    inheritable: CapabilitySet,
+    /// The program starts with them in effect.
+    is_effective: bool,
+}
+
+impl FileCapabilities {
+    /// Of the attribute's value (`struct vfs_ns_cap_data`): a word with version and flag, permitted and inheritable words of
+    /// 32 capabilities, once or twice, and the root that gave them. `None` for another length or version, and for those that
+    /// are another user namespace's.
+    pub fn parse(value: &[u8]) -> Option<FileCapabilities> {
+        const EFFECTIVE: u32 = 1;
+        let (words, rest) = value.as_chunks::<4>();
+        let word = |i: usize| words.get(i).map_or(0, |word| u32::from_le_bytes(*word));
+        let pairs = match (word(0) >> 24, words.len()) {
+            (1, 3) => 1,
+            (2, 5) => 2,
+            (3, 6) if word(5) == 0 => 2,
+            _ => return None,
+        };
+        let set = |first: usize| {
+            let high = if pairs == 2 { word(first + 2) } else { 0 };
+            (u64::from(word(first)) | u64::from(high) << 32) & ALL
+        };
+        let is_effective = word(0) & EFFECTIVE != 0;
+        rest.is_empty().then(|| FileCapabilities { permitted: set(1), inheritable: set(2), is_effective })
     }
 }
 
@@ -237,6 +299,7 @@ pub fn capset(call: &mut Call<'_>) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn root_loses_its_capabilities_with_its_last_user_id() {
@@ -255,11 +318,11 @@ mod tests {
     #[test]
     fn a_program_starts_with_those_of_root_or_the_ambient_ones() {
         let mut caps = Capabilities { effective: 0, permitted: 1, bounding: 6, ..Capabilities::of_user(0) };
-        caps.program_starts(0, 0);
+        assert_eq!(caps.program_starts((0, 0), None, true), Ok(()));
         assert_eq!((caps.effective, caps.permitted), (6, 6));
         let mut caps =
             Capabilities { inheritable: 3, ambient: 2, secure_bits: KEEP_CAPS, ..Capabilities::of_user(0) };
-        caps.program_starts(1000, 1000);
+        assert_eq!(caps.program_starts((1000, 1000), None, true), Ok(()));
         assert_eq!((caps.effective, caps.permitted, caps.ambient, caps.secure_bits), (2, 2, 2, 0));
     }
 
@@ -285,7 +348,60 @@ mod tests {
         assert_eq!(caps.raise_ambient(1), Err(EPERM));
         caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
         assert_eq!(caps.effective, ALL);
-        caps.program_starts(0, 0);
+        assert_eq!(caps.program_starts((0, 0), None, true), Ok(()));
         assert_eq!((caps.effective, caps.permitted), (0, 0));
+    }
+
+    /// A file's attribute of version 2.
+    fn attribute(effective: u32, permitted: u64, inheritable: u64) -> Vec<u8> {
+        let low = [permitted as u32, inheritable as u32];
+        let high = [(permitted >> 32) as u32, (inheritable >> 32) as u32];
+        [[2 << 24 | effective].as_slice(), &low, &high]
+            .concat()
+            .iter()
+            .flat_map(|w| w.to_le_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn a_file_gives_its_capabilities_within_the_bounds() {
+        let user =
+            Capabilities { ambient: 4, inheritable: 0x84, permitted: 4, ..Capabilities::of_user(1000) };
+        let start = |caps: Capabilities, ids: (u32, u32), file: &[u8], may_gain: bool| {
+            let mut caps = caps;
+            let code = caps.program_starts(ids, FileCapabilities::parse(file).as_ref(), may_gain);
+            (code, caps.permitted, caps.effective, caps.ambient)
+        };
+        let ids = (1000, 1000);
+        assert_eq!(start(user, ids, &attribute(1, 0x400, 0xc0), true), (Ok(()), 0x480, 0x480, 0));
+        assert_eq!(start(user, ids, &attribute(0, 0x400, 0), true), (Ok(()), 0x400, 0, 0));
+        assert_eq!(start(user, ids, &attribute(1, 1 << 40, 0), true), (Ok(()), 1 << 40, 1 << 40, 0));
+        assert_eq!(start(user, ids, &attribute(1, 0x404, 0), false), (Ok(()), 4, 4, 0), "no new privileges");
+        let bound = Capabilities { bounding: 0xff, ..user };
+        assert_eq!(start(bound, ids, &attribute(1, 0x401, 0), true), (Err(EPERM), 0, 0, 0));
+        assert_eq!(start(bound, ids, &attribute(0, 0x401, 0), true), (Ok(()), 1, 0, 0));
+        // Root has all the same, and a set-user-ID program of root what it says.
+        assert_eq!(start(bound, (0, 0), &attribute(0, 1, 0), true), (Ok(()), 0xff, 0xff, 0));
+        assert_eq!(start(bound, (1000, 0), &attribute(1, 1, 0), true), (Ok(()), 1, 1, 0));
+    }
+
+    #[test]
+    fn root_that_may_gain_nothing_stays_without_what_it_gave_up() {
+        let mut caps = Capabilities { permitted: 3, effective: 3, ..Capabilities::of_user(0) };
+        assert_eq!(caps.program_starts((0, 0), None, false), Ok(()));
+        assert_eq!((caps.permitted, caps.effective), (3, 3));
+    }
+
+    #[test]
+    fn attributes_that_are_none_give_nothing() {
+        let good = attribute(1, 1, 0);
+        assert!(FileCapabilities::parse(&good).is_some());
+        for bad in [&good[..19], &good[..12], &good[..4], &[][..], &[good.as_slice(), &[0; 4]].concat()] {
+            assert_eq!(FileCapabilities::parse(bad), None, "{bad:?}");
+        }
+        let of_root = |id: u32| [&[0, 0, 0, 3][..], &good[4..], &id.to_le_bytes()].concat();
+        assert!(FileCapabilities::parse(&of_root(0)).is_some());
+        assert_eq!(FileCapabilities::parse(&of_root(1000)), None);
+        assert!(FileCapabilities::parse(&[0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]).is_some());
     }
 }

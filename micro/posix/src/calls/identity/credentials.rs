@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! User and group ids and how they may change (credentials(7)).
 
-use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities};
+use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities, FileCapabilities};
 use abi::{Result, errno::*};
-use alloc::vec::Vec;
+use vfs::Groups;
 
 /// "Leave it as it is."
 const KEEP: u32 = u32::MAX;
@@ -19,7 +19,8 @@ pub struct Credentials {
     pub egid: u32,
     pub sgid: u32,
     pub fsgid: u32,
-    pub groups: Vec<u32>,
+    /// Supplementary ones, ascending.
+    pub groups: Groups,
     pub capabilities: Capabilities,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privileges: bool,
@@ -54,6 +55,13 @@ impl SetIds {
     }
 }
 
+/// What a program gets from its file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileGrants {
+    pub ids: SetIds,
+    pub capabilities: Option<FileCapabilities>,
+}
+
 impl Default for Credentials {
     fn default() -> Self {
         Credentials::of(0, 0)
@@ -72,7 +80,7 @@ impl Credentials {
             egid: gid,
             sgid: gid,
             fsgid: gid,
-            groups: Vec::new(),
+            groups: Groups::default(),
             capabilities: Capabilities::of_user(uid),
             no_new_privileges: false,
         }
@@ -81,7 +89,7 @@ impl Credentials {
     /// Of the machine's first program, with the capabilities that it is given before execve(2).
     pub fn with_capabilities(mut self, sets: &api_boot::CapabilitySets) -> Credentials {
         self.capabilities = Capabilities::given(sets);
-        self.capabilities.program_starts(self.uid, self.euid);
+        self.starts_without_file();
         self
     }
 
@@ -89,25 +97,54 @@ impl Credentials {
     pub fn beside(&self, uid: u32, gid: u32) -> Credentials {
         let mut new = Credentials::of(uid, gid);
         new.capabilities = Capabilities { bounding: self.capabilities.bounding, ..Capabilities::default() };
-        new.capabilities.program_starts(uid, uid);
+        new.starts_without_file();
         new.no_new_privileges = self.no_new_privileges;
         new
     }
 
-    /// execve(2): the effective ids, which are the file's where it has the bits, become the saved ones.
-    pub fn program_starts(&mut self, set: SetIds) {
+    /// The capabilities of a program of which no file is looked at.
+    fn starts_without_file(&mut self) {
+        // Without a file there is nothing that can be out of bounds.
+        let _ = self.capabilities.program_starts((self.uid, self.euid), None, true);
+    }
+
+    /// execve(2): the effective ids, which are the file's where it has the bits, become the saved ones. `may_gain`: the ids
+    /// and capabilities of the file that it has not.
+    ///
+    /// # Errors
+    /// `EPERM`, and no capabilities are left, where the file wants some that are out of bounds.
+    pub fn program_starts(&mut self, file: &FileGrants, may_gain: bool) -> Result<()> {
+        let set = if may_gain { file.ids } else { SetIds::default() };
         (self.euid, self.egid) = set.over(self.euid, self.egid);
         (self.suid, self.fsuid) = (self.euid, self.euid);
         (self.sgid, self.fsgid) = (self.egid, self.egid);
         if !self.is_its_users() {
             self.capabilities.ambient = 0;
         }
-        self.capabilities.program_starts(self.uid, self.euid);
+        let may_gain = may_gain && !self.no_new_privileges;
+        self.capabilities.program_starts((self.uid, self.euid), file.capabilities.as_ref(), may_gain)
+    }
+
+    /// After [`Credentials::program_starts`]: the program can do more than the user who runs it (AT_SECURE).
+    pub fn is_more_than_its_users(&self) -> bool {
+        let gained = self.capabilities.permitted & !self.capabilities.ambient;
+        !self.is_its_users() || (self.uid != 0 && gained != 0)
     }
 
     /// The effective ids are those of the user who runs it.
     pub fn is_its_users(&self) -> bool {
         self.uid == self.euid && self.gid == self.egid
+    }
+
+    /// It may access what it could as the one before, or less (Linux' `commit_creds`).
+    pub fn is_within(&self, before: &Credentials) -> bool {
+        let ids = |c: &Credentials| [c.euid, c.egid, c.fsuid, c.fsgid];
+        ids(self) == ids(before) && self.capabilities.permitted & !before.capabilities.permitted == 0
+    }
+
+    /// All its ids of a kind are these (ptrace(2), "Ptrace access mode checking").
+    pub fn is_all(&self, uid: u32, gid: u32) -> bool {
+        [self.uid, self.euid, self.suid] == [uid; 3] && [self.gid, self.egid, self.sgid] == [gid; 3]
     }
 
     /// Has the capability.
@@ -117,9 +154,7 @@ impl Credentials {
 
     fn set_users(&mut self, real: u32, effective: u32, saved: u32) {
         let before = [self.uid, self.euid, self.suid];
-        let files = self.fsuid;
         (self.uid, self.euid, self.suid, self.fsuid) = (real, effective, saved, effective);
-        self.capabilities.files_user_changes(files, effective);
         self.capabilities.user_changes(before, [real, effective, saved]);
     }
 
@@ -246,19 +281,23 @@ mod tests {
         assert!(!c.can(CAP_SETUID));
     }
 
+    fn start(c: &mut Credentials, ids: SetIds) {
+        c.program_starts(&FileGrants { ids, capabilities: None }, true).unwrap();
+    }
+
     #[test]
     fn a_file_with_the_bits_gives_its_ids_and_roots_capabilities_within_the_bounds() {
         let mut c = Credentials::of(1000, 1000);
         c.capabilities = Capabilities { bounding: 0xff, ambient: 1, inheritable: 1, ..c.capabilities };
-        c.program_starts(SetIds::of(0o6755, 0, 42));
+        start(&mut c, SetIds::of(0o6755, 0, 42));
         assert_eq!((users(&c), [c.gid, c.egid, c.sgid, c.fsgid]), ([1000, 0, 0, 0], [1000, 42, 42, 42]));
         let caps = c.capabilities;
         assert_eq!((caps.permitted, caps.effective, caps.ambient), (0xff, 0xff, 0));
         assert!(!c.is_its_users());
         // The next program has the ids still: they are the process's.
-        c.program_starts(SetIds::of(0o2745, 7, 8));
+        start(&mut c, SetIds::of(0o2745, 7, 8));
         assert_eq!((users(&c), c.egid), ([1000, 0, 0, 0], 42));
-        c.program_starts(SetIds::of(0o4711, 1000, 8));
+        start(&mut c, SetIds::of(0o4711, 1000, 8));
         assert_eq!((users(&c), c.capabilities.effective), ([1000; 4], 0));
     }
 

@@ -11,6 +11,7 @@ use crate::process::Process;
 use crate::{processes, task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
+use capabilities::CAP_SYS_PTRACE;
 
 /// getpid(2).
 pub fn getpid(_: &mut Call<'_>) -> Result<usize> {
@@ -36,19 +37,33 @@ pub fn process_of(id: i32) -> Result<Arc<Process>> {
     processes::with_thread(id).ok_or(ESRCH)
 }
 
-/// `EPERM` unless the caller may look into the process or change it: all of its ids are the caller's real ones and it is
-/// dumpable (PR_SET_DUMPABLE), or the caller may with `capability` (ptrace(2), "Ptrace access mode checking", with real ids).
-pub fn check_access(target: &Process, capability: u32) -> Result<()> {
+/// Which of the caller's ids and capabilities count (ptrace(2), "Ptrace access mode checking").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum As {
+    /// Of a system call: PTRACE_MODE_REALCREDS.
+    Real,
+    /// Of a file below /proc: PTRACE_MODE_FSCREDS.
+    Files,
+}
+
+/// `EPERM` unless the caller may look into the process or change it: it has CAP_SYS_PTRACE, or all of the process' ids are
+/// the caller's, it is dumpable (PR_SET_DUMPABLE) and has no capability that the caller has not.
+pub fn check_access(target: &Process, by: As) -> Result<()> {
     let own = &task::current().process;
     if core::ptr::eq(&**own, target) {
         return Ok(());
     }
-    let (uid, gid, may) = {
-        let c = task::current().credentials().lock();
-        (c.uid, c.gid, c.can(capability))
+    let caller = task::current().credentials().lock().clone();
+    if caller.can(CAP_SYS_PTRACE) {
+        return Ok(());
+    }
+    let (uid, gid, capabilities) = match by {
+        As::Real => (caller.uid, caller.gid, caller.capabilities.permitted),
+        As::Files => (caller.fsuid, caller.fsgid, caller.capabilities.effective),
     };
-    let c = target.credentials.lock();
-    let same = [c.uid, c.euid, c.suid] == [uid; 3] && [c.gid, c.egid, c.sgid] == [gid; 3];
-    let dumpable = target.settings.lock().may_be_dumped();
-    if (same && dumpable) || may { Ok(()) } else { Err(EPERM) }
+    let is_within = {
+        let theirs = target.credentials.lock();
+        theirs.is_all(uid, gid) && theirs.capabilities.permitted & !capabilities == 0
+    };
+    if is_within && target.settings.lock().may_be_dumped() { Ok(()) } else { Err(EPERM) }
 }

@@ -16,6 +16,20 @@ fn credentials() -> Guard<'static, Credentials> {
     task::current().credentials().lock()
 }
 
+/// Changes who the process is, as Linux' `commit_creds` does.
+fn change<R>(change: impl FnOnce(&mut Credentials) -> R) -> R {
+    let (result, is_another) = {
+        let mut credentials = credentials();
+        let before = credentials.clone();
+        let result = change(&mut credentials);
+        (result, !credentials.is_within(&before))
+    };
+    if is_another {
+        task::current().process.settings.lock().ids_change();
+    }
+    result
+}
+
 /// getuid(2).
 pub fn getuid(_: &mut Call<'_>) -> Result<usize> {
     Ok(credentials().uid as usize)
@@ -63,42 +77,42 @@ pub fn getresgid(call: &mut Call<'_>) -> Result<usize> {
 
 /// setuid(2).
 pub fn setuid(call: &mut Call<'_>) -> Result<usize> {
-    credentials().setuid(call.uint(0)).map(|()| 0)
+    change(|c| c.setuid(call.uint(0))).map(|()| 0)
 }
 
 /// setgid(2).
 pub fn setgid(call: &mut Call<'_>) -> Result<usize> {
-    credentials().setgid(call.uint(0)).map(|()| 0)
+    change(|c| c.setgid(call.uint(0))).map(|()| 0)
 }
 
 /// setreuid(2).
 pub fn setreuid(call: &mut Call<'_>) -> Result<usize> {
-    credentials().setreuid(call.uint(0), call.uint(1)).map(|()| 0)
+    change(|c| c.setreuid(call.uint(0), call.uint(1))).map(|()| 0)
 }
 
 /// setregid(2).
 pub fn setregid(call: &mut Call<'_>) -> Result<usize> {
-    credentials().setregid(call.uint(0), call.uint(1)).map(|()| 0)
+    change(|c| c.setregid(call.uint(0), call.uint(1))).map(|()| 0)
 }
 
 /// setresuid(2).
 pub fn setresuid(call: &mut Call<'_>) -> Result<usize> {
-    credentials().setresuid([call.uint(0), call.uint(1), call.uint(2)]).map(|()| 0)
+    change(|c| c.setresuid([call.uint(0), call.uint(1), call.uint(2)])).map(|()| 0)
 }
 
 /// setresgid(2).
 pub fn setresgid(call: &mut Call<'_>) -> Result<usize> {
-    credentials().setresgid([call.uint(0), call.uint(1), call.uint(2)]).map(|()| 0)
+    change(|c| c.setresgid([call.uint(0), call.uint(1), call.uint(2)])).map(|()| 0)
 }
 
 /// setfsuid(2).
 pub fn setfsuid(call: &mut Call<'_>) -> Result<usize> {
-    Ok(credentials().setfsuid(call.uint(0)) as usize)
+    Ok(change(|c| c.setfsuid(call.uint(0))) as usize)
 }
 
 /// setfsgid(2).
 pub fn setfsgid(call: &mut Call<'_>) -> Result<usize> {
-    Ok(credentials().setfsgid(call.uint(0)) as usize)
+    Ok(change(|c| c.setfsgid(call.uint(0))) as usize)
 }
 
 /// getgroups(2).
@@ -129,6 +143,6 @@ pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
     }
     // Linux keeps and shows them sorted.
     groups.sort_unstable();
-    credentials().groups = groups;
+    credentials().groups = groups.into();
     Ok(0)
 }

@@ -10,8 +10,7 @@ pub mod state;
 pub mod stop;
 pub mod wait;
 
-use super::identity::capabilities::CAP_SYS_PTRACE;
-use super::identity::check_access;
+use super::identity::{As, check_access};
 use super::signals::{self, SIGKILL, SIGNALS, SIGSTOP, SigInfo};
 use crate::call::Call;
 use crate::process::Process;
@@ -220,7 +219,7 @@ fn attach(task: &Arc<Task>, seized: bool, options: u32) -> Result<usize> {
     if Arc::ptr_eq(process, &own.process) || task.tid == crate::auxiliary::TID {
         return Err(EPERM);
     }
-    check_access(process, CAP_SYS_PTRACE)?;
+    check_access(process, As::Real)?;
     if task.tracing.is_on() || process.is_ending() {
         return Err(EPERM);
     }

@@ -107,7 +107,8 @@ fn may_make(family: u32, kind: u32, protocol: u32) -> Result<()> {
     match kind {
         SOCK_RAW if !who.can(CAP_NET_RAW) => Err(EPERM),
         SOCK_DGRAM
-            if protocol == IPPROTO_ICMP && !core::iter::once(&who.egid).chain(&who.groups).any(may_ping) =>
+            if protocol == IPPROTO_ICMP
+                && !core::iter::once(&who.egid).chain(who.groups.iter()).any(may_ping) =>
         {
             Err(EACCES)
         }
