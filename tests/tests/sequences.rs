@@ -84,6 +84,11 @@ fn memory_answers_random_calls_as_on_linux() {
 }
 
 #[test]
+fn readiness_and_pipes_answer_random_calls_as_on_linux() {
+    nearly_the_same("readiness", &[("0", 3)], "6000");
+}
+
+#[test]
 fn sockets_answer_random_calls_as_on_linux() {
     nearly_the_same("sockets", &[("2", 3), ("3", 10), ("4", 3), ("1", 40), ("0", 120)], "2000");
 }

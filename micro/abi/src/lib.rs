@@ -43,6 +43,12 @@ impl Events {
     pub const WRBAND: Events = Events(0x200);
     pub const RDHUP: Events = Events(0x2000);
     pub const ALL: Events = Events(u32::MAX);
+    /// Something can be read.
+    pub const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
+    /// Something can be written.
+    pub const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
+    /// The same of a socket whose messages have no priority: TCP, which has urgent data, is [`Events::WRITABLE`] alone.
+    pub const SENDABLE: Events = Events(Events::WRITABLE.0 | Events::WRBAND.0);
 
     pub const fn contains(self, other: Events) -> bool {
         self.0 & other.0 == other.0

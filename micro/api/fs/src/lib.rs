@@ -53,6 +53,8 @@ pub fn keeps_set_id() -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FileType {
+    /// A file that is none of these: an event's counter, an epoll instance.
+    Anonymous = 0,
     Fifo = 0o010000,
     CharDevice = 0o020000,
     Directory = 0o040000,

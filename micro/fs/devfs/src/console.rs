@@ -4,8 +4,8 @@
 use crate::control::Control;
 use crate::line::{Effect, Line};
 use crate::terminal::{
-    FIONREAD, READABLE, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID,
-    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, WRITABLE, changes_settings,
+    FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
+    TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
 use crate::{Machine, machine};
 use abi::{Events, Result, errno::*};
@@ -62,7 +62,11 @@ impl Terminal for Console {
             (machine().write)(&effect.shown);
         }
         effect.signals.iter().for_each(|signal| control().signal(*signal));
-        self.queue.wake(if effect.has_started { READABLE | WRITABLE } else { READABLE });
+        self.queue.wake(if effect.has_started {
+            Events::READABLE | Events::WRITABLE
+        } else {
+            Events::READABLE
+        });
     }
 
     fn resized(&self) {
@@ -89,7 +93,7 @@ fn take_input() {
         if n == 0 {
             if (machine.ended)() && !machine.is_terminal {
                 CONSOLE.state.lock().ended = true;
-                CONSOLE.queue.wake(READABLE | Events::HUP);
+                CONSOLE.queue.wake(Events::READABLE | Events::HUP);
             }
             return;
         }
@@ -106,7 +110,7 @@ fn take_input() {
             let mut state = CONSOLE.state.lock();
             bytes[..n].iter().for_each(|byte| state.accept(*byte));
             drop(state);
-            CONSOLE.queue.wake(READABLE);
+            CONSOLE.queue.wake(Events::READABLE);
         }
     }
 }
@@ -215,8 +219,8 @@ fn poll() -> Events {
     let state = CONSOLE.state.lock();
     let readable = if is_terminal { state.line.has_input() } else { state.readable(false).is_some() };
     Events::NONE
-        .with(WRITABLE, !(is_terminal && state.line.is_stopped()))
-        .with(READABLE, readable)
+        .with(Events::WRITABLE, !(is_terminal && state.line.is_stopped()))
+        .with(Events::READABLE, readable)
         .with(Events::HUP, state.ended && state.plain.is_empty())
 }
 
@@ -348,8 +352,8 @@ impl File for Pipe {
     }
     fn poll(&self) -> Events {
         match self.written {
-            None => poll() & (Events::IN | Events::RDNORM | Events::HUP),
-            Some(_) => Events::OUT | Events::WRNORM,
+            None => poll() & (Events::READABLE | Events::HUP),
+            Some(_) => Events::WRITABLE,
         }
     }
     fn wait_queue(&self) -> Option<&WaitQueue> {

@@ -12,8 +12,8 @@ pub use outside::Outside;
 use crate::control::Control;
 use crate::line::{Effect, FLUSHWRITE, Line, SIGINT, SIGQUIT, SIGTSTP, START, STOP};
 use crate::terminal::{
-    FIONREAD, READABLE, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID,
-    TIOCNOTTY, TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, WRITABLE, changes_settings,
+    FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
+    TIOCOUTQ, TIOCSCTTY, TIOCSPGRP, TIOCSTI, Terminal, changes_settings,
 };
 use crate::{device, machine};
 use abi::{Errno, Events, Result, errno::*};
@@ -209,8 +209,8 @@ impl Pair {
         }
         self.feed();
         // There is room again for what waits to be written, and perhaps a status to be read.
-        self.master.wake_all(WRITABLE | READABLE | Events::PRI);
-        self.slave.wake_all(WRITABLE);
+        self.master.wake_all(Events::WRITABLE | Events::READABLE | Events::PRI);
+        self.slave.wake_all(Events::WRITABLE);
         Ok(0)
     }
 
@@ -222,7 +222,7 @@ impl Pair {
             }
             (Side::Master, TCOOFF | TCOON) => {
                 self.state.lock().master_held = what == TCOOFF;
-                self.master.wake_all(WRITABLE);
+                self.master.wake_all(Events::WRITABLE);
             }
             // The key that stops or starts goes where output does.
             (Side::Slave, TCIOFF | TCION) => {
@@ -238,7 +238,7 @@ impl Pair {
                     state.tell(STOP, START);
                 }
                 drop(state);
-                self.master.wake(READABLE);
+                self.master.wake(Events::READABLE);
             }
             (Side::Master, TCIOFF | TCION) => {
                 self.input(&[if what == TCIOFF { MASTER_STOP } else { MASTER_START }])?;
@@ -287,7 +287,7 @@ impl Pair {
         PAIRS.lock().all.remove(&self.number);
         self.state.lock().master_gone = true;
         self.release_control().hang_up();
-        self.slave.wake_all(READABLE | WRITABLE | Events::HUP | Events::ERR);
+        self.slave.wake_all(Events::READABLE | Events::WRITABLE | Events::HUP | Events::ERR);
     }
 
     /// It controls nothing any more; what it controlled.
@@ -333,9 +333,13 @@ impl Terminal for Pair {
             (state.control, state.packets && state.status != 0)
         };
         effect.signals.iter().for_each(|signal| control.signal(*signal));
-        self.slave.wake(if effect.has_started { READABLE | WRITABLE } else { READABLE });
+        self.slave.wake(if effect.has_started {
+            Events::READABLE | Events::WRITABLE
+        } else {
+            Events::READABLE
+        });
         if has_status || !effect.shown.is_empty() {
-            self.master.wake(READABLE | Events::PRI);
+            self.master.wake(Events::READABLE | Events::PRI);
         }
     }
 
@@ -448,7 +452,7 @@ impl File for Master {
             let n = state.output.len().min(most - status);
             core::iter::repeat_n(0, status).chain(state.output.drain(..n)).collect()
         };
-        self.pair.slave.wake(WRITABLE);
+        self.pair.slave.wake(Events::WRITABLE);
         to.put(&bytes)
     }
 
@@ -472,9 +476,9 @@ impl File for Master {
         let state = self.pair.state.lock();
         let has_status = state.packets && state.status != 0;
         Events::NONE
-            .with(READABLE, has_status || !state.output.is_empty())
+            .with(Events::READABLE, has_status || !state.output.is_empty())
             .with(Events::PRI, has_status)
-            .with(WRITABLE, state.room() > 0 && !state.master_held)
+            .with(Events::WRITABLE, state.room() > 0 && !state.master_held)
             .with(Events::HUP, state.slave_gone)
     }
 
@@ -547,7 +551,7 @@ impl Slave {
     /// Bytes that were taken out of the line: there is room again for what the master wrote.
     fn hand_out(&self, bytes: &[u8], to: &mut Sink<'_>) -> Result<usize> {
         self.pair.feed();
-        self.pair.master.wake(WRITABLE);
+        self.pair.master.wake(Events::WRITABLE);
         to.put(bytes)
     }
 }
@@ -600,7 +604,7 @@ impl File for Slave {
             output.reserve_fallibly(bytes.len() * MAX_SHOWN).map_err(|_| ENOMEM)?;
             bytes.iter().for_each(|byte| line.output(*byte, &mut |shown| output.push_back(shown)));
             drop(state);
-            self.pair.master.wake(READABLE);
+            self.pair.master.wake(Events::READABLE);
             Ok(bytes.len())
         })
     }
@@ -613,8 +617,8 @@ impl File for Slave {
         let state = self.pair.state.lock();
         let gone = state.master_gone;
         Events::NONE
-            .with(READABLE, gone || state.line.has_input())
-            .with(WRITABLE, gone || state.output.len() < OUTPUT && !state.line.is_stopped())
+            .with(Events::READABLE, gone || state.line.has_input())
+            .with(Events::WRITABLE, gone || state.output.len() < OUTPUT && !state.line.is_stopped())
             .with(Events::HUP | Events::ERR, gone)
     }
 
@@ -668,7 +672,7 @@ impl File for Slave {
         state.slaves -= 1;
         state.slave_gone = state.slaves == 0;
         drop(state);
-        self.pair.master.wake_all(READABLE | Events::HUP);
+        self.pair.master.wake_all(Events::READABLE | Events::HUP);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use crate::line::{Effect, Line};
 use crate::machine;
 use crate::termios::{CLOCAL, TERMIOS_SIZE, Termios};
-use abi::{Events, Result, errno::*};
+use abi::{Result, errno::*};
 use api_user::UserPtr;
 
 pub const TCGETS: u32 = 0x5401;
@@ -55,8 +55,6 @@ const TIOCSLCKTRMIOS: u32 = 0x5457;
 const TIOCGSOFTCAR: u32 = 0x5419;
 const TIOCSSOFTCAR: u32 = 0x541a;
 pub const SIGWINCH: i32 = 28;
-pub const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-pub const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
 /// Whether a request changes the settings.
 pub fn changes_settings(command: u32) -> bool {

@@ -178,7 +178,7 @@ impl Epoll {
         if !item.is_queued.swap(true, Ordering::SeqCst) {
             self.state.lock().push(item);
         }
-        self.queue.wake(Events::IN | Events::RDNORM)
+        self.queue.wake(Events::READABLE)
     }
 
     /// EPOLL_CTL_ADD.
@@ -296,7 +296,7 @@ impl Epoll {
         }
         if !self.queue.is_empty() && self.state.lock().ready.len() > 0 {
             // Other threads wait on the same instance: there may be something for them.
-            self.queue.wake(Events::IN | Events::RDNORM);
+            self.queue.wake(Events::READABLE);
         }
         Ok(done)
     }
@@ -327,7 +327,7 @@ impl Watcher for Epoll {
 
 impl File for Epoll {
     fn stat(&self) -> Result<Stat> {
-        Ok(Stat::new(FileType::Regular, 0o600))
+        Ok(Stat::new(FileType::Anonymous, 0o600))
     }
 
     fn poll(&self) -> Events {
@@ -336,7 +336,7 @@ impl File for Epoll {
             left -= 1;
             let Some(item) = self.state.lock().ready.front().cloned() else { break };
             if !item.ready().is_empty() {
-                return Events::IN | Events::RDNORM;
+                return Events::READABLE;
             }
             // A wake-up that came meanwhile may have made it ready: it is asked again once it is off the list.
             let front = self.state.lock().pop();
@@ -344,7 +344,7 @@ impl File for Epoll {
                 && !front.ready().is_empty()
             {
                 self.state.lock().push(&front);
-                return Events::IN | Events::RDNORM;
+                return Events::READABLE;
             }
         }
         Events::NONE

@@ -60,7 +60,8 @@ impl File for EventFd {
 
     fn write(&self, _: u64, from: &mut Source<'_>) -> Result<usize> {
         let mut bytes = [0; 8];
-        if from.remaining() < 8 {
+        // Linux 6.9 and later take no longer ones.
+        if from.remaining() != 8 {
             return Err(EINVAL);
         }
         if from.take(&mut bytes)? < 8 {
@@ -79,7 +80,7 @@ impl File for EventFd {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(Stat::new(FileType::Regular, 0o600))
+        Ok(Stat::new(FileType::Anonymous, 0o600))
     }
 
     fn poll(&self) -> Events {

@@ -283,7 +283,7 @@ impl Instance {
             }
             state.events.push_back(event);
         }
-        self.queue.wake(Events::IN | Events::RDNORM);
+        self.queue.wake(Events::READABLE);
     }
 }
 
@@ -316,11 +316,11 @@ impl File for Instance {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(Stat::new(FileType::Regular, 0o600))
+        Ok(Stat::new(FileType::Anonymous, 0o600))
     }
 
     fn poll(&self) -> Events {
-        Events::NONE.with(Events::IN | Events::RDNORM, !self.state.lock().events.is_empty())
+        Events::NONE.with(Events::READABLE, !self.state.lock().events.is_empty())
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {

@@ -98,7 +98,7 @@ impl Queue {
             let alone = state.count == 1 && state.receivers == 0;
             if alone { state.notification.take() } else { None }
         };
-        self.wait.wake(Events::IN | Events::RDNORM);
+        self.wait.wake(Events::READABLE);
         if let Some(notification) = notification {
             (notification.tell)(Outcome::Message);
         }
@@ -120,7 +120,7 @@ impl Queue {
             state.modified = Timespec::now();
             (message, priority)
         };
-        self.wait.wake(Events::OUT | Events::WRNORM);
+        self.wait.wake(Events::WRITABLE);
         Ok((message, priority))
     }
 
@@ -157,8 +157,8 @@ impl Queue {
     pub fn poll(&self) -> Events {
         let count = self.length();
         Events::NONE
-            .with(Events::IN | Events::RDNORM, count > 0)
-            .with(Events::OUT | Events::WRNORM, count < self.attributes.messages)
+            .with(Events::READABLE, count > 0)
+            .with(Events::WRITABLE, count < self.attributes.messages)
     }
 
     pub fn stat(&self) -> Stat {

@@ -11,8 +11,6 @@ use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 /// Device number of pipes, as an anonymous file system has it.
 const DEVICE: u64 = 0x0e;
 const FIONREAD: u32 = 0x541b;
@@ -93,10 +91,10 @@ impl PipeEnd {
             (self.reads && state.readers == 0, self.writes && state.writers == 0)
         };
         if last_writer {
-            self.pipe.queue.wake_all(READABLE | Events::HUP);
+            self.pipe.queue.wake_all(Events::READABLE | Events::HUP);
         }
         if last_reader {
-            self.pipe.queue.wake_all(WRITABLE | Events::ERR);
+            self.pipe.queue.wake_all(Events::WRITABLE | Events::ERR);
         }
     }
 
@@ -234,7 +232,7 @@ impl File for PipeEnd {
                 }
             }
         }
-        self.finish(|state| state.reading = false, done > 0, WRITABLE);
+        self.finish(|state| state.reading = false, done > 0, Events::WRITABLE);
         match failed {
             Some(e) if done == 0 => Err(e),
             _ => Ok(done),
@@ -245,13 +243,13 @@ impl File for PipeEnd {
         if !self.writes {
             return Err(EBADF);
         }
+        if from.remaining() == 0 {
+            return Ok(0);
+        }
         {
             let mut state = self.pipe.state.lock();
             if state.readers == 0 {
                 return Err(EPIPE);
-            }
-            if from.remaining() == 0 {
-                return Ok(0);
             }
             if state.writing {
                 state.turn_wanted = true;
@@ -260,7 +258,7 @@ impl File for PipeEnd {
             state.writing = true;
         }
         let result = self.write_turn(from);
-        self.finish(|state| state.writing = false, result.is_ok(), READABLE);
+        self.finish(|state| state.writing = false, result.is_ok(), Events::READABLE);
         result
     }
 
@@ -288,11 +286,11 @@ impl File for PipeEnd {
         if self.reads {
             // Not before a writer was there: who opens a FIFO without waiting would spin (pipe_poll() of Linux).
             let hung_up = state.writers == 0 && self.had_company(&state);
-            events = events.with(READABLE, state.buffer.length() > 0).with(Events::HUP, hung_up);
+            events = events.with(Events::READABLE, state.buffer.length() > 0).with(Events::HUP, hung_up);
         }
         if self.writes {
             let room = PipeEnd::room(&state) >= PIPE_BUF;
-            events = events.with(WRITABLE, room).with(Events::ERR, state.readers == 0);
+            events = events.with(Events::WRITABLE, room).with(Events::ERR, state.readers == 0);
         }
         events
     }

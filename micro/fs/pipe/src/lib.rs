@@ -109,7 +109,7 @@ impl Pipe {
         }
         state.charge.change(capacity, user)?;
         drop(state);
-        self.queue.wake_all(Events::OUT | Events::WRNORM);
+        self.queue.wake_all(Events::WRITABLE);
         Ok(capacity)
     }
 

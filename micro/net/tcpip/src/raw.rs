@@ -63,8 +63,8 @@ pub struct Socket {
 
 impl Socket {
     pub fn poll(&self) -> Events {
-        let mut events = Events::OUT | Events::WRNORM;
-        events = events.with(Events::IN | Events::RDNORM, !self.queue.is_empty() || self.read_shut);
+        let mut events = Events::SENDABLE;
+        events = events.with(Events::READABLE, !self.queue.is_empty() || self.read_shut);
         events = events.with(Events::RDHUP, self.read_shut);
         events.with(Events::HUP, self.read_shut && self.write_shut)
     }
@@ -180,7 +180,7 @@ impl Raw {
             if fits && socket.queue.reserve_fallibly(1).is_ok() && wakes.reserve_fallibly(1).is_ok() {
                 socket.memory += packet.memory();
                 socket.queue.push_back(packet);
-                wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
+                wakes.push((socket.shared.clone(), Events::READABLE));
             }
         }
         is_wanted

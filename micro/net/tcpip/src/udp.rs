@@ -133,8 +133,8 @@ impl Socket {
     }
 
     pub fn poll(&self) -> Events {
-        let mut events = Events::OUT | Events::WRNORM;
-        events = events.with(Events::IN | Events::RDNORM, !self.queue.is_empty() || self.read_shut);
+        let mut events = Events::SENDABLE;
+        events = events.with(Events::READABLE, !self.queue.is_empty() || self.read_shut);
         events = events.with(Events::RDHUP, self.read_shut);
         events = events.with(Events::HUP, self.read_shut && self.write_shut);
         events.with(Events::ERR, self.error.is_some() || !self.failures.is_empty())
@@ -508,7 +508,7 @@ impl Udp {
         socket.memory += datagram.memory();
         socket.queue.push_back(datagram);
         ip.counters.udp.in_datagrams += 1;
-        wakes.push((socket.shared.clone(), Events::IN | Events::RDNORM));
+        wakes.push((socket.shared.clone(), Events::READABLE));
     }
 
     /// An ICMP error about a datagram of ours.

@@ -7,8 +7,8 @@
 use crate::garbage;
 use crate::names;
 use crate::queue::{Charge, Message};
-use crate::socket::{READABLE, UnixSocket, WRITABLE};
-use abi::{Result, errno::*};
+use crate::socket::UnixSocket;
+use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::Source;
 use api_socket::{Address, Caller, Control, Credentials, Rights, Sending, Type};
@@ -62,7 +62,7 @@ impl UnixSocket {
         if weight > 0 {
             self.sent.fetch_sub(weight, Ordering::Relaxed);
             if self.is_writable() {
-                self.waiters.wake(WRITABLE);
+                self.waiters.wake(Events::SENDABLE);
             }
         }
     }
@@ -137,7 +137,7 @@ impl UnixSocket {
         if refused.is_some() {
             return Err(ENOBUFS);
         }
-        peer.waiters.wake(READABLE);
+        peer.waiters.wake(Events::READABLE);
         Ok(sent)
     }
 
@@ -183,7 +183,7 @@ impl UnixSocket {
         if refused.is_some() {
             return Err(ENOBUFS);
         }
-        target.waiters.wake(READABLE);
+        target.waiters.wake(Events::READABLE);
         Ok(length)
     }
 
@@ -265,9 +265,9 @@ impl UnixSocket {
         }
         let blocked = core::mem::take(&mut self.state.lock().blocked_senders);
         for sender in blocked.values().filter_map(alloc::sync::Weak::upgrade) {
-            sender.waiters.wake(WRITABLE);
+            sender.waiters.wake(Events::SENDABLE);
         }
-        self.room.wake_all(WRITABLE);
+        self.room.wake_all(Events::SENDABLE);
     }
 }
 

@@ -27,8 +27,6 @@ const MIN_RECEIVE_BUFFER: usize = 2304;
 const FIONREAD: u32 = 0x541b;
 const TIOCOUTQ: u32 = 0x5411;
 const SIOCATMARK: u32 = 0x8905;
-pub const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-pub const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 
 struct Listening {
     backlog: usize,
@@ -220,7 +218,7 @@ impl UnixSocket {
         drop(inbox);
         self.made_room();
         self.room.wake_all(Events::ALL);
-        self.waiters.wake_all(Events::HUP | READABLE | WRITABLE | Events::RDHUP);
+        self.waiters.wake_all(Events::HUP | Events::READABLE | Events::SENDABLE | Events::RDHUP);
         garbage::request();
     }
 
@@ -279,7 +277,7 @@ impl UnixSocket {
                 state.error = Some(ECONNRESET);
             }
         }
-        self.waiters.wake_all(Events::HUP | READABLE | WRITABLE | Events::RDHUP);
+        self.waiters.wake_all(Events::HUP | Events::READABLE | Events::SENDABLE | Events::RDHUP);
     }
 }
 
@@ -391,7 +389,7 @@ impl Socket for UnixSocket {
                 listening.ready.push_back(child);
             }
         }
-        target.waiters.wake(READABLE);
+        target.waiters.wake(Events::READABLE);
         Ok(())
     }
 
@@ -412,7 +410,7 @@ impl Socket for UnixSocket {
             state.write_shut |= how.writes();
             if self.is_connected_kind() { state.peer.clone() } else { None }
         };
-        self.waiters.wake_all(Events::HUP | READABLE | WRITABLE | Events::RDHUP);
+        self.waiters.wake_all(Events::HUP | Events::READABLE | Events::SENDABLE | Events::RDHUP);
         // The other side sees the mirror image.
         if let Some(peer) = peer.and_then(|p| p.upgrade()) {
             {
@@ -420,7 +418,7 @@ impl Socket for UnixSocket {
                 state.read_shut |= how.writes();
                 state.write_shut |= how.reads();
             }
-            peer.waiters.wake_all(Events::HUP | READABLE | WRITABLE | Events::RDHUP);
+            peer.waiters.wake_all(Events::HUP | Events::READABLE | Events::SENDABLE | Events::RDHUP);
         }
         Ok(())
     }
@@ -476,7 +474,7 @@ impl Socket for UnixSocket {
                     Ordering::Relaxed,
                 );
                 if self.is_writable() {
-                    self.waiters.wake(WRITABLE);
+                    self.waiters.wake(Events::SENDABLE);
                 }
                 Ok(())
             }
@@ -527,10 +525,10 @@ impl Socket for UnixSocket {
             let state = self.state.lock();
             let ended = state.read_shut || state.peer_gone;
             if let Some(listening) = &state.listening {
-                let events = Events::NONE.with(READABLE, !listening.ready.is_empty() || ended);
+                let events = Events::NONE.with(Events::READABLE, !listening.ready.is_empty() || ended);
                 return events.with(Events::RDHUP, ended).with(Events::HUP, ended && state.write_shut);
             }
-            let mut events = Events::NONE.with(READABLE, !state.inbox.is_empty() || ended);
+            let mut events = Events::NONE.with(Events::READABLE, !state.inbox.is_empty() || ended);
             events = events.with(Events::RDHUP, ended);
             let shut = state.peer_gone || state.read_shut && state.write_shut;
             let fresh = self.is_connected_kind() && state.peer.is_none() && !state.peer_gone;
@@ -538,7 +536,7 @@ impl Socket for UnixSocket {
             (events.with(Events::ERR, state.error.is_some()), state.peer.clone())
         };
         let full = || peer.and_then(|p| p.upgrade()).is_some_and(|p| self.is_peer_full(&p));
-        events = events.with(WRITABLE, self.is_writable() && !full());
+        events = events.with(Events::SENDABLE, self.is_writable() && !full());
         events
     }
 

@@ -224,6 +224,7 @@ fn mode(stat: &Stat) -> String {
         FileType::Regular => '-',
         FileType::Symlink => 'l',
         FileType::Socket => 's',
+        FileType::Anonymous => '?',
     };
     let mut out = String::from(kind);
     let bits = stat.permissions;

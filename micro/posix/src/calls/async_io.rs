@@ -123,11 +123,11 @@ impl Watcher for Notifier {
 /// Why the signal is sent, and the events of poll(2) that go with it.
 fn reason(events: Events, now: impl Fn() -> Events) -> Option<(i32, Events)> {
     let table = [
-        (Events::IN, POLL_IN, Events::IN | Events::RDNORM),
+        (Events::IN, POLL_IN, Events::READABLE),
         (Events::PRI, POLL_PRI, Events::PRI | Events::RDBAND),
         (Events::HUP, POLL_HUP, Events::HUP | Events::ERR),
         (Events::ERR, POLL_ERR, Events::ERR),
-        (Events::OUT, POLL_OUT, Events::OUT | Events::WRNORM | Events::WRBAND),
+        (Events::OUT, POLL_OUT, Events::WRITABLE | Events::WRBAND),
     ];
     let (event, code, band) = table.into_iter().find(|(event, ..)| events.intersects(*event))?;
     // Room is told of before there is enough of it.

@@ -60,7 +60,7 @@ impl Watch for Notice {
             self.wanted.store(0, Relaxed);
         }
         if let Some(description) = self.description.upgrade() {
-            let band = Events::IN | Events::RDNORM | EPOLLMSG;
+            let band = Events::READABLE | EPOLLMSG;
             async_io::send(&description, self.fd, POLL_MSG, band);
         }
     }

@@ -11,11 +11,9 @@ use api_fs::{File, FileType};
 use api_user::{Sink, Source, read_iovec};
 use descriptors::{Description, Moving};
 
-const SIGPIPE: i32 = 13;
+pub const SIGPIPE: i32 = 13;
 const SIGXFSZ: i32 = 25;
 const O_APPEND: u32 = 0o2000;
-const READABLE: Events = Events(Events::IN.0 | Events::RDNORM.0);
-const WRITABLE: Events = Events(Events::OUT.0 | Events::WRNORM.0);
 const SEEK_SET: u32 = 0;
 const SEEK_CUR: u32 = 1;
 const SEEK_END: u32 = 2;
@@ -49,7 +47,7 @@ pub fn read_from(description: &Description, to: &mut Sink<'_>) -> Result<usize> 
     let _moving = hold_position(description)?;
     let blocking = !description.is_nonblocking();
     let file = &**description.file();
-    match wait::for_file(file, READABLE, blocking, wait::FOREVER, || description.read(to)) {
+    match wait::for_file(file, Events::READABLE, blocking, wait::FOREVER, || description.read(to)) {
         Err(EAGAIN) => file.read_rest(to, blocking),
         result => result,
     }
@@ -110,7 +108,7 @@ pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usiz
     let mut done = 0;
     loop {
         let file = &**description.file();
-        match wait::for_file(file, WRITABLE, blocking, wait::FOREVER, || description.write(from)) {
+        match wait::for_file(file, Events::WRITABLE, blocking, wait::FOREVER, || description.write(from)) {
             Ok(n) => {
                 done += n;
                 if n == 0 || !blocking || from.remaining() == 0 || !is_stream(description) {
@@ -192,9 +190,19 @@ pub fn pwrite64(call: &mut Call<'_>) -> Result<usize> {
     write_at(&description, offset, &mut Source::user(call.arg(1), call.size(2))?)
 }
 
+/// What is wrong with the descriptor comes before what is wrong with the pieces.
+fn check_positioned(description: &Description, is_open_for: bool) -> Result<()> {
+    match (description.is_seekable(), is_open_for) {
+        (false, _) => Err(ESPIPE),
+        (true, false) => Err(EBADF),
+        (true, true) => Ok(()),
+    }
+}
+
 pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
+    check_positioned(&description, description.may_read())?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
     description.read_at(offset, &mut Sink::vectored(&segments))
 }
@@ -202,6 +210,7 @@ pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
 pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
+    check_positioned(&description, description.may_write())?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
     write_at(&description, offset, &mut Source::vectored(&segments))
 }
@@ -224,11 +233,11 @@ fn position_or_current(call: &Call<'_>) -> Result<(Option<u64>, Arc<Description>
 /// preadv2(2). The flags are looked at last, and not for nothing to read (Linux' order).
 pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
     let (offset, description) = position_or_current(call)?;
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    let mut to = Sink::vectored(&segments);
     if !description.may_read() {
         return Err(EBADF);
     }
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let mut to = Sink::vectored(&segments);
     if to.remaining() == 0 {
         return Ok(0);
     }
@@ -243,11 +252,11 @@ pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
 /// pwritev2(2), likewise. A file does not promise to take bytes without waiting for memory.
 pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
     let (offset, description) = position_or_current(call)?;
-    let segments = read_iovec(call.arg(1), call.size(2))?;
-    let mut from = Source::vectored(&segments);
     if !description.may_write() {
         return Err(EBADF);
     }
+    let segments = read_iovec(call.arg(1), call.size(2))?;
+    let mut from = Source::vectored(&segments);
     if from.remaining() == 0 {
         return Ok(0);
     }

@@ -319,7 +319,7 @@ impl FileLeases {
         }
         for (description, fd) in told {
             if let Some(description) = description.upgrade() {
-                async_io::send(&description, fd, POLL_MSG, Events::IN | Events::RDNORM | EPOLLMSG);
+                async_io::send(&description, fd, POLL_MSG, Events::READABLE | EPOLLMSG);
             }
         }
         Ok(first)

@@ -36,7 +36,7 @@ impl File for PidFd {
 
     /// Readable once the process has ended, waited for or not.
     fn poll(&self) -> Events {
-        Events::NONE.with(Events::IN | Events::RDNORM, self.process.family.is_zombie())
+        Events::NONE.with(Events::READABLE, self.process.family.is_zombie())
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {

@@ -199,9 +199,9 @@ fn write_back(pointer: UserPtr<[i64; 2]>, deadline: u64, unit: u64) {
 
 /// What readable, writable and exceptional mean to select(2).
 const SETS: [u32; 3] = [
-    Events::IN.0 | Events::RDNORM.0 | 0x80 | Events::HUP.0 | Events::ERR.0,
-    Events::OUT.0 | Events::WRNORM.0 | 0x200 | Events::ERR.0,
-    Events::PRI.0,
+    Events::READABLE.0 | Events::RDBAND.0 | Events::HUP.0 | Events::ERR.0 | POLLNVAL as u32,
+    Events::SENDABLE.0 | Events::ERR.0 | POLLNVAL as u32,
+    Events::PRI.0 | POLLNVAL as u32,
 ];
 
 fn select_sets(count: i32, sets: [UserPtr<u64>; 3], deadline: u64) -> Result<usize> {
@@ -227,8 +227,9 @@ fn select_sets(count: i32, sets: [UserPtr<u64>; 3], deadline: u64) -> Result<usi
             interest |= if *asked { events } else { 0 };
         }
         let w = Watched::new(fd as i32, interest);
+        // A descriptor that is open for its path alone (O_PATH) is told to be ready.
         if w.description.is_none() {
-            return Err(EBADF);
+            files::current().descriptors.get_any(fd as i32)?;
         }
         fds.push((fd, asked));
         watched.push(w);
@@ -350,6 +351,7 @@ pub fn epoll_ctl(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn wait_on_epoll(call: &Call<'_>, deadline: u64) -> Result<usize> {
+    let description = files::get(call.int(0))?;
     let most = call.int(2);
     if most <= 0 || most > EVENTS_LIMIT {
         return Err(EINVAL);
@@ -358,7 +360,6 @@ fn wait_on_epoll(call: &Call<'_>, deadline: u64) -> Result<usize> {
     if !api_user::range_is_user(to, most as u64 * EVENT_SIZE) {
         return Err(EFAULT);
     }
-    let description = files::get(call.int(0))?;
     let epoll = as_epoll(&description)?;
     api_sched::run_deferred();
     let collect = || {

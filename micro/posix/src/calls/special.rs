@@ -45,7 +45,8 @@ fn make_pipe(to: UserPtr<[i32; 2]>, flags: u32) -> Result<usize> {
     let files = files::current();
     let (reader, writer) = pipe::pipe_of(&pipe_user())?;
     writer.flags_changed(flags);
-    let r = files.install(reader, flags)?;
+    // Packets are the writer's business, and his flag.
+    let r = files.install(reader, flags & !O_DIRECT)?;
     let undo = |fd: i32| {
         // Just made: nobody has it yet, and a pipe's close reports nothing.
         let _ = files.descriptors.remove(fd).map(|d| d.close());

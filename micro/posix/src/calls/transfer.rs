@@ -2,10 +2,11 @@
 //! Moving bytes from descriptor to descriptor without a detour through the program: sendfile, splice, tee,
 //! vmsplice, copy_file_range.
 
-use super::io::{read_from, write_at, write_to};
+use super::io::{SIGPIPE, read_from, write_at, write_to};
+use super::signals;
 use crate::call::Call;
 use crate::{files, wait};
-use abi::{Events, Result, errno::*};
+use abi::{Errno, Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
@@ -136,11 +137,8 @@ pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
 /// Whether splice(2) moves bytes to and from such a file: files with contents, streams and devices; no directories, and nothing
 /// that is read and written in records (eventfd, timerfd and their like).
 fn can_be_spliced(description: &Description) -> Result<bool> {
-    Ok(match description.file().stat()?.kind {
-        FileType::Directory => false,
-        FileType::Regular => description.is_seekable(),
-        _ => true,
-    })
+    let kind = description.file().stat()?.kind;
+    Ok(!matches!(kind, FileType::Directory | FileType::Anonymous))
 }
 
 fn pipe_end(description: &Description) -> Option<&PipeEnd> {
@@ -166,38 +164,52 @@ pub fn splice(call: &mut Call<'_>) -> Result<usize> {
     }
     let from = files::get(call.int(0))?;
     let to = files::get(call.int(2))?;
-    if !from.may_read() || !to.may_write() {
-        return Err(EBADF);
-    }
     let (source, target) = (pipe_end(&from), pipe_end(&to));
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
     if source.is_some() && !call.ptr::<i64>(1).is_null() || target.is_some() && !call.ptr::<i64>(3).is_null()
     {
         return Err(ESPIPE);
     }
+    if !from.may_read() || !to.may_write() {
+        return Err(EBADF);
+    }
     match (source, target) {
         (None, None) => Err(EINVAL),
         (Some(_), None) if !can_be_spliced(&to)? => Err(EINVAL),
-        (None, Some(_)) if !can_be_spliced(&from)? => Err(EINVAL),
         (Some(a), Some(b)) if Arc::ptr_eq(a.pipe(), b.pipe()) => Err(EINVAL),
         (Some(source), _) => {
             if to.flags() & O_APPEND != 0 && to.is_seekable() {
                 return Err(EINVAL);
             }
-            let mut position = Position::read(call.ptr(3), &to)?;
+            let mut position = Position::read(call.ptr(3), &to).map_err(without_place)?;
             position.check(&to, count)?;
             let n = splice_out(&from, source, &to, &mut position, count, nonblocking)?;
             position.store()?;
             Ok(n)
         }
         (None, Some(target)) => {
-            let mut position = Position::read(call.ptr(1), &from)?;
+            let mut position = Position::read(call.ptr(1), &from).map_err(without_place)?;
             position.check(&from, count)?;
             let n = splice_in(&from, &mut position, &to, target, count, nonblocking)?;
             position.store()?;
             Ok(n)
         }
     }
+}
+
+/// splice(2) keeps ESPIPE for the offset of a pipe.
+fn without_place(error: Errno) -> Errno {
+    if error == ESPIPE { EINVAL } else { error }
+}
+
+fn has_no_reader(pipe: &Description) -> bool {
+    pipe.file().poll().contains(Events::ERR)
+}
+
+/// The error of a pipe that nobody reads, with its signal.
+fn broken_pipe() -> Errno {
+    signals::send_to_current(SIGPIPE);
+    EPIPE
 }
 
 /// Waits until whole pages fit into a pipe, and says how many bytes they are: what is spliced begins a page of its own,
@@ -207,7 +219,7 @@ fn wait_for_room(to: &Description, target: &PipeEnd, nonblocking: bool) -> Resul
         let used = target.pipe().length().next_multiple_of(PAGE);
         match target.pipe().capacity().saturating_sub(used) {
             // Without a reader it is the write that fails.
-            0 if to.file().poll().contains(Events::ERR) => Ok(PAGE),
+            _ if has_no_reader(to) => Ok(PAGE),
             0 => Err(EAGAIN),
             room => Ok(room),
         }
@@ -258,6 +270,13 @@ fn splice_in(
     nonblocking: bool,
 ) -> Result<usize> {
     let room = wait_for_room(to, target, nonblocking)?;
+    // Room comes first, as on Linux, and so does who reads.
+    if has_no_reader(to) {
+        return Err(broken_pipe());
+    }
+    if !can_be_spliced(from)? {
+        return Err(EINVAL);
+    }
     let mut bytes = buffer(count.min(CHUNK).min(room))?;
     let n = position.fill(from, &mut bytes)?;
     if n == 0 {

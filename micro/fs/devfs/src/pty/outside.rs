@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A pseudo-terminal whose master is no process of the machine: somebody on the host types and reads.
 
-use super::{Control, Node, Pair, WRITABLE, new_pair};
+use super::{Control, Node, Pair, new_pair};
 use crate::terminal::Terminal;
-use abi::{Result, errno::*};
+use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, Inode};
 use api_sched::WaitQueue;
@@ -45,7 +45,7 @@ impl Outside {
             to.iter_mut().zip(state.output.drain(..count)).for_each(|(to, byte)| *to = byte);
             count
         };
-        self.0.slave.wake(WRITABLE);
+        self.0.slave.wake(Events::WRITABLE);
         Ok(count)
     }
 
@@ -83,9 +83,7 @@ impl Drop for Outside {
 
 #[cfg(test)]
 mod tests {
-    use super::super::READABLE;
     use super::*;
-    use abi::Events;
     use api_fs::{Sink, Source};
 
     #[test]
@@ -114,7 +112,7 @@ mod tests {
         let again = ours.open_slave().unwrap();
         assert_eq!(ours.read(&mut to), Err(EAGAIN));
         drop(ours);
-        assert!(again.poll().contains(Events::HUP | READABLE));
+        assert!(again.poll().contains(Events::HUP | Events::READABLE));
         assert_eq!(again.write(0, &mut Source::kernel(b"x")), Err(EIO));
     }
 }

@@ -463,7 +463,7 @@ impl Socket for NetlinkSocket {
             self.answer(&rest[..length], by_administrator)?;
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
-        self.queue.wake(Events::IN | Events::RDNORM);
+        self.queue.wake(Events::READABLE);
         Ok(bytes.len())
     }
 
@@ -522,7 +522,7 @@ impl Socket for NetlinkSocket {
 
     fn poll(&self) -> Events {
         let some = !self.replies.lock().waiting.is_empty();
-        (Events::OUT | Events::WRNORM).with(Events::IN | Events::RDNORM, some)
+        Events::SENDABLE.with(Events::READABLE, some)
     }
 
     fn post(&self, message: &[u8]) -> Result<()> {
@@ -535,7 +535,7 @@ impl Socket for NetlinkSocket {
             append(&mut reply, message)?;
             replies.push(reply)?;
             drop(replies);
-            self.queue.wake(Events::IN | Events::RDNORM);
+            self.queue.wake(Events::READABLE);
         }
         Ok(())
     }

@@ -444,9 +444,7 @@ impl Socket for StreamSocket {
     fn poll(&self) -> Events {
         self.net.look(|s| match s.tcp.sockets.get(self.id).map(|e| &e.kind) {
             Some(Kind::Connection(connection)) => connection.poll(self.receive_low_water()),
-            Some(Kind::Listener(listener)) => {
-                Events::NONE.with(Events::IN | Events::RDNORM, !listener.ready.is_empty())
-            }
+            Some(Kind::Listener(listener)) => Events::NONE.with(Events::READABLE, !listener.ready.is_empty()),
             None => Events::HUP,
         })
     }

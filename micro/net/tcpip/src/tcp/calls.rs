@@ -295,11 +295,11 @@ impl Tcp {
         connection.connecting = false;
         if reads {
             connection.read_shut = true;
-            connection.happened(Events::IN | Events::RDNORM | Events::RDHUP);
+            connection.happened(Events::READABLE | Events::RDHUP);
         }
         if writes {
             connection.shut_write();
-            connection.happened(Events::OUT | Events::WRNORM);
+            connection.happened(Events::WRITABLE);
         }
         if connection.fin && (connection.read_shut || connection.peer_done) {
             connection.happened(Events::HUP);

@@ -415,13 +415,13 @@ impl Connection {
             events = events | Events::HUP;
         }
         if self.read_shut || self.peer_done {
-            events = events | Events::IN | Events::RDNORM | Events::RDHUP;
+            events = events | Events::READABLE | Events::RDHUP;
         }
         if !matches!(self.state, State::SynSent | State::SynReceived) {
             let readable = self.input.len() >= low_water.max(1) + usize::from(self.hides_first());
-            events = events.with(Events::IN | Events::RDNORM, readable);
+            events = events.with(Events::READABLE, readable);
             let writable = self.fin || self.is_writable();
-            events = events.with(Events::OUT | Events::WRNORM, writable);
+            events = events.with(Events::WRITABLE, writable);
             events = events.with(Events::PRI, self.urgent.is_readable());
         }
         events.with(Events::ERR, self.error.is_some())
@@ -448,7 +448,7 @@ impl Connection {
             self.next = self.max;
             self.recovery = None;
             self.board.clear();
-            let mut events = Events::IN | Events::RDNORM | Events::OUT | Events::WRNORM;
+            let mut events = Events::READABLE | Events::WRITABLE;
             events = events | Events::HUP | Events::RDHUP;
             self.happened(events.with(Events::ERR, self.error.is_some()));
         }

@@ -134,7 +134,7 @@ impl Connection {
             self.state = State::Established;
             self.ack = Ack::Now;
             self.start_keep_alive(now);
-            self.happened(Events::OUT | Events::WRNORM);
+            self.happened(Events::WRITABLE);
         } else {
             // Simultaneous open: our SYN goes again, with an acknowledgement.
             self.state = State::SynReceived;
@@ -227,7 +227,7 @@ impl Connection {
             self.window_ack = header.ack;
             self.state = if self.fin { State::FinWait1 } else { State::Established };
             self.start_keep_alive(now);
-            self.happened(Events::OUT | Events::WRNORM);
+            self.happened(Events::WRITABLE);
             if flags.has(Flags::SYN) {
                 return Err(After::Stays);
             }
@@ -353,7 +353,7 @@ impl Connection {
             None => self.cwnd.acknowledged(bytes, self.mss, now),
         }
         if !was_writable && self.is_writable() && self.can_send() {
-            self.happened(Events::OUT | Events::WRNORM);
+            self.happened(Events::WRITABLE);
         }
         fin_acknowledged
     }
@@ -404,7 +404,7 @@ impl Connection {
         }
         if advanced {
             self.data_at = now;
-            self.happened(Events::IN | Events::RDNORM);
+            self.happened(Events::READABLE);
         }
         if out_of_order || !advanced {
             // At once, one for each: the peer counts duplicates (RFC 5681 4.2).
@@ -429,7 +429,7 @@ impl Connection {
         self.peer_fin = None;
         self.gaps.clear();
         self.ack = Ack::Now;
-        self.happened(Events::IN | Events::RDNORM | Events::RDHUP);
+        self.happened(Events::READABLE | Events::RDHUP);
         self.heard_at = now;
         match self.state {
             State::Established | State::SynReceived => self.state = State::CloseWait,

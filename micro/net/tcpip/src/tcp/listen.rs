@@ -446,7 +446,7 @@ impl Tcp {
         ip.counters.tcp.passive_opens += 1;
         if let Some(listener) = self.listener(request.listener) {
             listener.ready.push_back(id);
-            listener.events = listener.events | Events::IN | Events::RDNORM;
+            listener.events = listener.events | Events::READABLE;
         }
         self.mark(request.listener);
         // Whatever the segment carries besides belongs to the connection.

@@ -119,7 +119,7 @@ impl Connection {
                 && let Some(byte) = byte_at(payload, offset)
             {
                 mark.byte = Byte::Here(byte);
-                self.happened(Events::PRI | Events::IN | Events::RDNORM);
+                self.happened(Events::PRI | Events::READABLE);
             }
         }
     }

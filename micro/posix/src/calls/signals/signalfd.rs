@@ -45,7 +45,7 @@ impl File for SignalFd {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(Stat::new(FileType::Regular, 0o600))
+        Ok(Stat::new(FileType::Anonymous, 0o600))
     }
 
     fn poll(&self) -> Events {
@@ -55,7 +55,7 @@ impl File for SignalFd {
             None => (0, &self.process),
         };
         let pending = own | process.signals.pending();
-        Events::NONE.with(Events::IN | Events::RDNORM, pending & self.wanted.load(Relaxed) != 0)
+        Events::NONE.with(Events::IN, pending & self.wanted.load(Relaxed) != 0)
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
@@ -117,7 +117,7 @@ fn make(call: &Call<'_>, flags: u32) -> Result<usize> {
     let file = description.file().as_any().downcast_ref::<SignalFd>().ok_or(EINVAL)?;
     file.wanted.store(wanted, Relaxed);
     // What is pending already may be wanted now.
-    state::ARRIVED.wake(Events::IN | Events::RDNORM);
+    state::ARRIVED.wake(Events::READABLE);
     Ok(fd as usize)
 }
 

@@ -354,7 +354,7 @@ pub fn send_to_process(process: &Process, info: SigInfo) -> Result<bool> {
     if let Some(task) = process.tasks().find(wants) {
         task.interrupt();
     }
-    ARRIVED.wake(Events::IN | Events::RDNORM);
+    ARRIVED.wake(Events::READABLE);
     Ok(true)
 }
 
@@ -369,7 +369,7 @@ pub fn send_to_task(task: &Task, info: SigInfo) -> Result<bool> {
     if task.signals.blocked() & bit(info.signal()) == 0 {
         task.interrupt();
     }
-    ARRIVED.wake(Events::IN | Events::RDNORM);
+    ARRIVED.wake(Events::READABLE);
     Ok(true)
 }
 

@@ -100,7 +100,7 @@ fn receive(target: &Target, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
     let socket = target.socket()?;
     let file = &**target.0.file();
     let blocking = !target.0.is_nonblocking() && flags & (linux::MSG_DONTWAIT | linux::MSG_ERRQUEUE) == 0;
-    let readable = Events::IN | Events::RDNORM;
+    let readable = Events::READABLE;
     // The socket is told that nobody waits.
     let flags = if target.0.is_nonblocking() { flags | linux::MSG_DONTWAIT } else { flags };
     let all = flags & linux::MSG_WAITALL != 0

@@ -172,7 +172,7 @@ fn waiting<T>(
     mut operation: impl FnMut() -> Result<T>,
 ) -> Result<T> {
     let (socket, file) = (target.socket()?, &**target.0.file());
-    let writable = Events::OUT | Events::WRNORM;
+    let writable = Events::WRITABLE;
     loop {
         match operation() {
             Err(EAGAIN) if blocking => {}
@@ -195,7 +195,7 @@ fn accept_with(call: &mut Call<'_>, flags: u32) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let socket = target.socket()?;
     let blocking = !target.0.is_nonblocking();
-    let readable = Events::IN | Events::RDNORM;
+    let readable = Events::READABLE;
     let descriptors = &files::current().descriptors;
     let (accepted, peer) = for_file(&**target.0.file(), readable, blocking, FOREVER, || {
         // A connection that is taken out of the queue is lost when there is no number for it.
@@ -228,7 +228,7 @@ pub fn connect(call: &mut Call<'_>) -> Result<usize> {
     let socket = target.socket()?;
     let blocking = !target.0.is_nonblocking();
     let file = &**target.0.file();
-    let writable = Events::OUT | Events::WRNORM;
+    let writable = Events::WRITABLE;
     match waiting(&target, Some(&address), blocking, || socket.connect(&caller(), &address)) {
         Err(EINPROGRESS | EALREADY) if blocking => {}
         result => return result.map(|()| 0),

@@ -39,7 +39,7 @@ impl TimerFd {
 impl Expires for TimerFd {
     fn expired(&self) {
         if self.alarm.has_expired() {
-            self.queue.wake(Events::IN | Events::RDNORM);
+            self.queue.wake(Events::READABLE);
         }
     }
 }
@@ -56,11 +56,11 @@ impl File for TimerFd {
     }
 
     fn stat(&self) -> Result<Stat> {
-        Ok(Stat::new(FileType::Regular, 0o600))
+        Ok(Stat::new(FileType::Anonymous, 0o600))
     }
 
     fn poll(&self) -> Events {
-        Events::NONE.with(Events::IN | Events::RDNORM, self.alarm.is_due())
+        Events::NONE.with(Events::IN, self.alarm.is_due())
     }
 
     fn wait_queue(&self) -> Option<&WaitQueue> {
