@@ -36,7 +36,7 @@ static void say(const char *format, ...) {
 }
 
 // What a call answered: a number, or the name of its error.
-static void answered(long result) {
+__attribute__((unused)) static void answered(long result) {
     if (result < 0)
         printf(" = %s\n", strerrorname_np(errno));
     else
@@ -57,7 +57,7 @@ __attribute__((unused)) static void say_bytes(const char *bytes, long length) {
 }
 
 // Runs `count` steps of the table, in a directory of its own; steps that come more than once are likelier.
-static void run_steps(void (*const steps[])(void), uint32_t kinds, long count, unsigned pause_us) {
+__attribute__((unused)) static void run_steps(void (*const steps[])(void), uint32_t kinds, long count, unsigned pause_us) {
     for (long i = 0; i < count; i++) {
         printf("%ld ", i);
         steps[below(kinds)]();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Random sequences of calls on six sockets of one kind that do not block (sequences.h), among few addresses.
-// KIND: 0 TCP, 1 UDP, 2 AF_UNIX streams, 3 its datagrams, 4 its sequenced packets.
+// KIND: 0 TCP, 1 UDP, 2 AF_UNIX streams, 3 its datagrams, 4 its sequenced packets,
+// 5 TCP and 6 UDP with IPv6.
 #include "sequences.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,6 +19,7 @@ enum { FIRST_PORT = 7000, PORTS = 3 };
 typedef union {
     struct sockaddr any;
     struct sockaddr_in in;
+    struct sockaddr_in6 in6;
     struct sockaddr_un un;
 } Address;
 
@@ -25,6 +27,7 @@ static const struct {
     int family, type;
 } kinds[] = {
     {AF_INET, SOCK_STREAM}, {AF_INET, SOCK_DGRAM}, {AF_UNIX, SOCK_STREAM}, {AF_UNIX, SOCK_DGRAM}, {AF_UNIX, SOCK_SEQPACKET},
+    {AF_INET6, SOCK_STREAM}, {AF_INET6, SOCK_DGRAM},
 };
 static int family, type, sockets[6];
 
@@ -60,6 +63,9 @@ static void say_address(const Address *address, socklen_t length) {
         say(" [none]");
     } else if (address->any.sa_family == AF_INET) {
         say(" %s:%d", inet_ntoa(address->in.sin_addr), shown_port(ntohs(address->in.sin_port)));
+    } else if (address->any.sa_family == AF_INET6) {
+        char text[INET6_ADDRSTRLEN];
+        say(" %s:%d", inet_ntop(AF_INET6, &address->in6.sin6_addr, text, sizeof text), shown_port(ntohs(address->in6.sin6_port)));
     } else {
         long rest = length - offsetof(struct sockaddr_un, sun_path);
         int is_chosen = rest == 6 && address->un.sun_path[0] == 0;
@@ -77,11 +83,11 @@ static socklen_t make_address(Address *to) {
     case 0:
         to->any.sa_family = AF_UNSPEC;
         say(" (no family)");
-        return one_in(2) ? 16 : 2;
+        return one_in(2) ? 16 : one_in(3) ? 28 : 2;
     case 1:
         to->any.sa_family = family == AF_UNIX ? AF_INET : AF_UNIX;
         say(" (another family)");
-        return sizeof to->in;
+        return family == AF_INET6 ? sizeof to->in6 : sizeof to->in;
     case 2: {
         socklen_t length = below(8);
         say(" (%u bytes)", length);
@@ -93,6 +99,21 @@ static socklen_t make_address(Address *to) {
         to->in.sin_addr.s_addr = htonl(ONE_OF(hosts));
         say_address(to, sizeof to->in);
         return sizeof to->in;
+    }
+    if (family == AF_INET6) {
+        static const char *const names[] = {"::1", "::1", "::1", "::", "::ffff:127.0.0.1", "::ffff:127.0.0.1", "ff02::1", "2001:db8::1"};
+        // An IPv4 address is too short for a socket of IPv6.
+        if (one_in(20)) {
+            to->in.sin_family = AF_INET;
+            to->in.sin_port = htons(FIRST_PORT);
+            to->in.sin_addr.s_addr = htonl(0x7f000001);
+            say(" (IPv4)");
+            return sizeof to->in;
+        }
+        to->in6.sin6_port = htons(one_in(6) ? 0 : FIRST_PORT + below(PORTS));
+        inet_pton(AF_INET6, ONE_OF(names), &to->in6.sin6_addr);
+        say_address(to, sizeof to->in6);
+        return sizeof to->in6;
     }
     socklen_t path = offsetof(struct sockaddr_un, sun_path);
     if (one_in(5)) {
@@ -236,6 +257,11 @@ static void asks_by_ioctl(void) {
 static void sets_option(void) {
     static const int options[] = {SO_REUSEADDR, SO_BROADCAST};
     int slot = any(), option = ONE_OF(options), value = one_in(2);
+    if (family == AF_INET6 && one_in(3)) {
+        say("IPV6_V6ONLY %d %d", slot, value);
+        answered(setsockopt(sockets[slot], IPPROTO_IPV6, IPV6_V6ONLY, &value, sizeof value));
+        return;
+    }
     say("setsockopt %d %d %d", slot, option, value);
     answered(setsockopt(sockets[slot], SOL_SOCKET, option, &value, sizeof value));
 }

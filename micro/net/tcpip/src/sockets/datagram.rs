@@ -238,9 +238,10 @@ impl Socket for DatagramSocket {
     }
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
-        let before = self.with(|s| Ok(s.families))?;
+        let (before, is_bound) = self.with(|s| Ok((s.families, s.local.is_some())))?;
         let anywhere = self.kept.lock().binds_anywhere() || self.ipv6.lock().binds_anywhere();
-        let (address, families) = self.domain.get().bindable(&self.net, address, before, anywhere)?;
+        let (address, families) =
+            self.domain.get().bindable(&self.net, address, before, anywhere, is_bound)?;
         self.net.look(|s| {
             s.udp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.udp.bind(self.id, address);
@@ -265,6 +266,7 @@ impl Socket for DatagramSocket {
             Some(_) => {
                 // It has a port from now on, whatever comes of the address.
                 self.net.look(|s| s.udp.bind_if_unbound(self.id))?;
+                self.domain.get().check_scope(address)?;
                 Some(self.domain.get().destination(address, self.families()?, true)?)
             }
         };
@@ -309,7 +311,13 @@ impl Socket for DatagramSocket {
         let to = match &message.to {
             // The peer, to IPv6.
             Some(to) if self.domain.get() == Domain::V6 && to.family() == Some(Address::UNSPEC) => None,
-            Some(to) => Some(self.domain.get().destination(to, families, true)?),
+            Some(to) => match self.domain.get().destination(to, families, true) {
+                // Linux' udpv6_sendmsg, unlike its connect(2).
+                Err(EAFNOSUPPORT) if to.as_v6() == Err(EAFNOSUPPORT) && self.domain.get() == Domain::V6 => {
+                    return Err(EINVAL);
+                }
+                to => Some(to?),
+            },
             None => None,
         };
         match to {

@@ -73,11 +73,16 @@ fn meaning(v6: &SocketAddressV6) -> Meaning {
         Meaning::Own
     } else if let Some(v4) = address.to_ipv4_mapped() {
         Meaning::Mapped(v4)
-    } else if address.is_unicast_link_local() && v6.scope == 0 {
+    } else if (address.is_unicast_link_local() || is_link_local_group(&address)) && v6.scope == 0 {
         Meaning::Unscoped
     } else {
         Meaning::Elsewhere
     }
+}
+
+/// A multicast address of one link (RFC 4291 2.7, scope 2).
+fn is_link_local_group(address: &Ipv6Addr) -> bool {
+    address.segments()[0] & 0xff0f == 0xff02
 }
 
 impl Domain {
@@ -124,25 +129,40 @@ impl Domain {
             Meaning::Any | Meaning::Own if families.v6 => LOOPBACK6,
             Meaning::Any => Ipv4Addr::LOCALHOST,
             Meaning::Mapped(v4) if families.v4 && v4 != LOOPBACK6 => v4,
+            Meaning::Unscoped if Ipv6Addr::from(v6.address).is_multicast() => return Err(ENETUNREACH),
             Meaning::Unscoped => return Err(EINVAL),
+            // From an IPv4 address no way leads to one of IPv6.
+            Meaning::Own | Meaning::Elsewhere if !families.v6 => return Err(EAFNOSUPPORT),
             Meaning::Own | Meaning::Mapped(_) | Meaning::Elsewhere => return Err(ENETUNREACH),
         };
         Ok(SocketAddrV4::new(ip, v6.port))
     }
 
+    /// `EINVAL` for addresses of a link that say no interface, which connect(2) of a datagram socket wants to know.
+    pub fn check_scope(self, address: &Address) -> Result<()> {
+        match address.as_v6() {
+            Ok(v6) if self == Domain::V6 && matches!(meaning(&v6), Meaning::Unscoped) => Err(EINVAL),
+            _ => Ok(()),
+        }
+    }
+
     /// The address for bind(2): ours, any, or a group's; `anywhere` (IP_FREEBIND) every one of IPv4. And what the socket stands
-    /// for with it.
+    /// for with it. A socket that is bound already hears of that before its address is looked at, if that is one of IPv6.
     pub fn bindable(
         self,
         net: &Net,
         address: &Address,
         families: Families,
         anywhere: bool,
+        is_bound: bool,
     ) -> Result<(SocketAddrV4, Families)> {
         match self {
             Domain::V4 => Ok((bindable_v4(net, address, anywhere)?, Families::V4)),
             Domain::V6 => {
                 let v6 = address.as_v6()?;
+                if is_bound {
+                    return Err(EINVAL);
+                }
                 let (ip, families) = match meaning(&v6) {
                     Meaning::Any => (Ipv4Addr::UNSPECIFIED, families),
                     Meaning::Own => (LOOPBACK6, Families::V6),

@@ -110,7 +110,7 @@ impl Socket for RawSocket {
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let anywhere = self.kept.lock().binds_anywhere();
-        let (address, _) = Domain::V4.bindable(&self.net, address, Families::V4, anywhere)?;
+        let (address, _) = Domain::V4.bindable(&self.net, address, Families::V4, anywhere, false)?;
         self.net.look(|s| {
             if self.is_ping {
                 if s.raw.sockets.get(self.id).is_some_and(|socket| socket.ping != Some(0)) {

@@ -101,11 +101,10 @@ impl StreamSocket {
             ipv6::IPV6_V6ONLY => {
                 let only = api_socket::options::int(value)? != 0;
                 self.net.look(|s| {
-                    let entry = s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?;
-                    let fresh = entry.connection().is_some_and(|c| c.tuple.local.port() == 0);
-                    if entry.bound.is_some() || !fresh {
+                    if s.tcp.is_bound(self.id) {
                         return Err(EINVAL);
                     }
+                    let entry = s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?;
                     entry.families = if only { Families::V6 } else { Families::BOTH };
                     Ok(())
                 })
@@ -227,8 +226,10 @@ impl Socket for StreamSocket {
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let before = self.families();
+        let is_bound = self.net.look(|s| s.tcp.is_bound(self.id));
         let anywhere = self.kept.lock().binds_anywhere() || self.ipv6.lock().binds_anywhere();
-        let (address, families) = self.domain.get().bindable(&self.net, address, before, anywhere)?;
+        let (address, families) =
+            self.domain.get().bindable(&self.net, address, before, anywhere, is_bound)?;
         self.net.look(|s| {
             s.tcp.sockets.get_mut(self.id).ok_or(EBADF)?.families = families;
             let bound = s.tcp.bind(self.id, address);

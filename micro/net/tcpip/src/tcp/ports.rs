@@ -136,11 +136,15 @@ impl Tcp {
         }
     }
 
+    /// It has a port. One whose attempt or connection has ended may be bound anew.
+    pub fn is_bound(&self, id: Id) -> bool {
+        let Some(entry) = self.sockets.get(id) else { return true };
+        entry.bound.is_some() || entry.connection().is_none_or(|c| c.state != State::Closed)
+    }
+
     /// bind(2): port 0 picks a free one.
     pub fn bind(&mut self, id: Id, address: SocketAddrV4) -> Result<()> {
-        let entry = self.sockets.get(id).ok_or(EINVAL)?;
-        // One whose attempt or connection has ended may be bound anew.
-        if entry.bound.is_some() || entry.connection().is_none_or(|c| c.state != State::Closed) {
+        if self.is_bound(id) {
             return Err(EINVAL);
         }
         let address = match address.port() {

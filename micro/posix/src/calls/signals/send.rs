@@ -128,16 +128,26 @@ fn send_one(task: &Task, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Resu
     Ok(0)
 }
 
+/// Sends to a thread, and nothing to one that has ended and is waited for, which is as good.
+fn send_by_id(tgid: Option<i32>, tid: i32, signal: i32) -> Result<usize> {
+    match task_by_id(tgid, tid) {
+        Ok(task) => send_one(&task, signal, |signal| from_caller(signal, SI_TKILL)),
+        Err(ESRCH) if tgid.is_none_or(|tgid| tgid == tid) => {
+            let zombie = processes::find(tid).ok_or(ESRCH)?;
+            check_permission(&zombie, number(signal)?.unwrap_or(0)).map(|()| 0)
+        }
+        Err(e) => Err(e),
+    }
+}
+
 /// tkill(2).
 pub fn tkill(call: &mut Call<'_>) -> Result<usize> {
-    let task = task_by_id(None, call.int(0))?;
-    send_one(&task, call.int(1), |signal| from_caller(signal, SI_TKILL))
+    send_by_id(None, call.int(0), call.int(1))
 }
 
 /// tgkill(2).
 pub fn tgkill(call: &mut Call<'_>) -> Result<usize> {
-    let task = task_by_id(Some(call.int(0)), call.int(1))?;
-    send_one(&task, call.int(2), |signal| from_caller(signal, SI_TKILL))
+    send_by_id(Some(call.int(0)), call.int(1), call.int(2))
 }
 
 /// Only the process itself may say that the kernel or kill(2) sent a signal.
