@@ -210,6 +210,8 @@ int main(int count, char **arguments) {
         others[i] = fork();
         if (others[i] == 0) {
             give_up(CAP_SYS_RESOURCE);
+            // Whatever this was started with.
+            setpriority(PRIO_PROCESS, 0, 19);
             if (setgroups(0, 0) || setresgid(owners[i], owners[i], owners[i]) || setresuid(owners[i], owners[i], owners[i]))
                 _exit(1);
             for (;;)
