@@ -161,6 +161,11 @@ fn programs_with_set_user_id_bits_get_their_owners_rights() {
 }
 
 #[test]
+fn programs_whose_files_have_capabilities_get_them_within_the_bounds() {
+    passes("file_capabilities.c", "all tests of files' capabilities passed");
+}
+
+#[test]
 fn what_the_linux_test_project_asks_for_is_as_on_linux() {
     passes("likeness_ltp.c", "all likeness tests of LTP passed");
 }

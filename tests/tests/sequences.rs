@@ -95,7 +95,11 @@ fn readiness_and_pipes_answer_random_calls_as_on_linux() {
 
 #[test]
 fn sockets_answer_random_calls_as_on_linux() {
-    nearly_the_same("sockets", &[("2", 3), ("3", 10), ("4", 3), ("1", 40), ("6", 45), ("0", 120), ("5", 120)], "2000");
+    nearly_the_same(
+        "sockets",
+        &[("2", 3), ("3", 10), ("4", 3), ("1", 40), ("6", 45), ("0", 120), ("5", 120)],
+        "2000",
+    );
 }
 
 #[test]

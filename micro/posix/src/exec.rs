@@ -105,8 +105,7 @@ pub(crate) fn prepare_file(
                 let now = crate::task::credentials_for(process).lock().clone();
                 let (mut c, mut unwatched) = (now.clone(), now);
                 c.program_starts(&grants, is_safe(process))?;
-                unwatched.program_starts(&grants, true)?;
-                is_secure = unwatched.is_more_than_its_users();
+                is_secure = unwatched.program_starts(&grants, true)?;
                 Ok(Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid, is_secure })
             },
             machine: machine(map_vdso(&space)?),

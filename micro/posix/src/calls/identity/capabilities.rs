@@ -145,13 +145,14 @@ impl Capabilities {
 
     /// execve(2) of a file with those capabilities, with the ids that the program has (capabilities(7), "Transformation of
     /// capabilities during execve()" and "Capabilities and execution of programs by root"). `may_gain`: more than it had.
-    /// `EPERM`, and none are left, where the file does not do without what is out of bounds.
+    /// Says whether all that it is permitted is in effect, as the file or root has it. `EPERM`, and none are left, where the file
+    /// does not do without what is out of bounds.
     pub fn program_starts(
         &mut self,
         (uid, euid): (u32, u32),
         file: Option<&FileCapabilities>,
         may_gain: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let has_root = |id: u32| id == 0 && !self.is_secured(NO_ROOT);
         let of_file =
             file.map(|file| (file, file.permitted & self.bounding | file.inheritable & self.inheritable));
@@ -172,7 +173,7 @@ impl Capabilities {
         self.permitted = given | self.ambient;
         self.effective = if is_effective { self.permitted } else { self.ambient };
         self.secure_bits &= !KEEP_CAPS;
-        if lacks { Err(EPERM) } else { Ok(()) }
+        if lacks { Err(EPERM) } else { Ok(is_effective) }
     }
 
     /// capset(2)'s rules.
@@ -318,11 +319,11 @@ mod tests {
     #[test]
     fn a_program_starts_with_those_of_root_or_the_ambient_ones() {
         let mut caps = Capabilities { effective: 0, permitted: 1, bounding: 6, ..Capabilities::of_user(0) };
-        assert_eq!(caps.program_starts((0, 0), None, true), Ok(()));
+        assert_eq!(caps.program_starts((0, 0), None, true), Ok(true));
         assert_eq!((caps.effective, caps.permitted), (6, 6));
         let mut caps =
             Capabilities { inheritable: 3, ambient: 2, secure_bits: KEEP_CAPS, ..Capabilities::of_user(0) };
-        assert_eq!(caps.program_starts((1000, 1000), None, true), Ok(()));
+        assert_eq!(caps.program_starts((1000, 1000), None, true), Ok(false));
         assert_eq!((caps.effective, caps.permitted, caps.ambient, caps.secure_bits), (2, 2, 2, 0));
     }
 
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(caps.raise_ambient(1), Err(EPERM));
         caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
         assert_eq!(caps.effective, ALL);
-        assert_eq!(caps.program_starts((0, 0), None, true), Ok(()));
+        assert_eq!(caps.program_starts((0, 0), None, true), Ok(false));
         assert_eq!((caps.effective, caps.permitted), (0, 0));
     }
 
@@ -373,22 +374,26 @@ mod tests {
             (code, caps.permitted, caps.effective, caps.ambient)
         };
         let ids = (1000, 1000);
-        assert_eq!(start(user, ids, &attribute(1, 0x400, 0xc0), true), (Ok(()), 0x480, 0x480, 0));
-        assert_eq!(start(user, ids, &attribute(0, 0x400, 0), true), (Ok(()), 0x400, 0, 0));
-        assert_eq!(start(user, ids, &attribute(1, 1 << 40, 0), true), (Ok(()), 1 << 40, 1 << 40, 0));
-        assert_eq!(start(user, ids, &attribute(1, 0x404, 0), false), (Ok(()), 4, 4, 0), "no new privileges");
+        assert_eq!(start(user, ids, &attribute(1, 0x400, 0xc0), true), (Ok(true), 0x480, 0x480, 0));
+        assert_eq!(start(user, ids, &attribute(0, 0x400, 0), true), (Ok(false), 0x400, 0, 0));
+        assert_eq!(start(user, ids, &attribute(1, 1 << 40, 0), true), (Ok(true), 1 << 40, 1 << 40, 0));
+        assert_eq!(
+            start(user, ids, &attribute(1, 0x404, 0), false),
+            (Ok(true), 4, 4, 0),
+            "no new privileges"
+        );
         let bound = Capabilities { bounding: 0xff, ..user };
         assert_eq!(start(bound, ids, &attribute(1, 0x401, 0), true), (Err(EPERM), 0, 0, 0));
-        assert_eq!(start(bound, ids, &attribute(0, 0x401, 0), true), (Ok(()), 1, 0, 0));
+        assert_eq!(start(bound, ids, &attribute(0, 0x401, 0), true), (Ok(false), 1, 0, 0));
         // Root has all the same, and a set-user-ID program of root what it says.
-        assert_eq!(start(bound, (0, 0), &attribute(0, 1, 0), true), (Ok(()), 0xff, 0xff, 0));
-        assert_eq!(start(bound, (1000, 0), &attribute(1, 1, 0), true), (Ok(()), 1, 1, 0));
+        assert_eq!(start(bound, (0, 0), &attribute(0, 1, 0), true), (Ok(true), 0xff, 0xff, 0));
+        assert_eq!(start(bound, (1000, 0), &attribute(1, 1, 0), true), (Ok(true), 1, 1, 0));
     }
 
     #[test]
     fn root_that_may_gain_nothing_stays_without_what_it_gave_up() {
         let mut caps = Capabilities { permitted: 3, effective: 3, ..Capabilities::of_user(0) };
-        assert_eq!(caps.program_starts((0, 0), None, false), Ok(()));
+        assert_eq!(caps.program_starts((0, 0), None, false), Ok(true));
         assert_eq!((caps.permitted, caps.effective), (3, 3));
     }
 

@@ -109,11 +109,12 @@ impl Credentials {
     }
 
     /// execve(2): the effective ids, which are the file's where it has the bits, become the saved ones. `may_gain`: the ids
-    /// and capabilities of the file that it has not.
+    /// and capabilities of the file that it has not. Says whether the program can do more than the user who runs it, or is to
+    /// be as careful (AT_SECURE).
     ///
     /// # Errors
     /// `EPERM`, and no capabilities are left, where the file wants some that are out of bounds.
-    pub fn program_starts(&mut self, file: &FileGrants, may_gain: bool) -> Result<()> {
+    pub fn program_starts(&mut self, file: &FileGrants, may_gain: bool) -> Result<bool> {
         let set = if may_gain { file.ids } else { SetIds::default() };
         (self.euid, self.egid) = set.over(self.euid, self.egid);
         (self.suid, self.fsuid) = (self.euid, self.euid);
@@ -122,13 +123,10 @@ impl Credentials {
             self.capabilities.ambient = 0;
         }
         let may_gain = may_gain && !self.no_new_privileges;
-        self.capabilities.program_starts((self.uid, self.euid), file.capabilities.as_ref(), may_gain)
-    }
-
-    /// After [`Credentials::program_starts`]: the program can do more than the user who runs it (AT_SECURE).
-    pub fn is_more_than_its_users(&self) -> bool {
-        let gained = self.capabilities.permitted & !self.capabilities.ambient;
-        !self.is_its_users() || (self.uid != 0 && gained != 0)
+        let ids = (self.uid, self.euid);
+        let is_effective = self.capabilities.program_starts(ids, file.capabilities.as_ref(), may_gain)?;
+        let has_more = self.capabilities.permitted & !self.capabilities.ambient != 0;
+        Ok(!self.is_its_users() || (self.uid != 0 && (is_effective || has_more)))
     }
 
     /// The effective ids are those of the user who runs it.
