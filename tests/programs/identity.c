@@ -2,6 +2,7 @@
 // Ids, limits and names as programs use them, started as root: every check prints its name and ends the run when it
 // fails. Passes on Linux as the first process of a container.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
@@ -149,6 +151,24 @@ static void root_drops_its_rights_for_good(void)
     CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
 }
 
+// Files below /proc/PID are their process' user's (ps shows them as his, and he may write them), but for what was in its memory
+// when its ids changed.
+static void files_of_a_process_are_its_users(void)
+{
+    struct stat s;
+    CHECK(geteuid() == 1000 && prctl(PR_GET_DUMPABLE) == 0);
+    CHECK(stat("/proc/self/", &s) == 0 && s.st_uid == 1000);
+    CHECK(stat("/proc/self/oom_score_adj", &s) == 0 && s.st_uid == 0);
+    CHECK(open("/proc/self/environ", O_RDONLY) == -1 && errno == EACCES);
+    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+    CHECK(stat("/proc/self/environ", &s) == 0 && s.st_uid == 1000 && (s.st_mode & 07777) == 0400);
+    CHECK(stat("/proc/1/", &s) == 0);
+    int file = open("/proc/self/oom_score_adj", O_WRONLY);
+    CHECK(file >= 0 && write(file, "500", 3) == 3 && close(file) == 0);
+    file = open("/proc/self/environ", O_RDONLY);
+    CHECK(file >= 0 && close(file) == 0);
+}
+
 #define RUN(test)                                                                           \
     do {                                                                                    \
         test();                                                                             \
@@ -164,6 +184,7 @@ int main(void)
     RUN(random_bytes);
     RUN(scheduling);
     RUN(root_drops_its_rights_for_good);
+    RUN(files_of_a_process_are_its_users);
     puts("all identity tests passed");
     return 0;
 }
