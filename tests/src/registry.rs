@@ -84,6 +84,8 @@ pub enum Entry<'a> {
     HardLink(&'a str, &'a str),
     Directory(&'a str),
     Device(&'a str),
+    /// A program whose file has these capabilities, as docker writes them.
+    Capable(&'a str, &'a [u8], u32),
 }
 
 /// A layer; names are as they are written, also those that leave the root.
@@ -97,6 +99,13 @@ pub fn layer(entries: &[Entry<'_>]) -> Vec<u8> {
             Entry::HardLink(name, target) => (name, tar::EntryType::Link, 0o644, &[], *target),
             Entry::Directory(name) => (name, tar::EntryType::Directory, 0o755, &[], ""),
             Entry::Device(name) => (name, tar::EntryType::Char, 0o666, &[], ""),
+            Entry::Capable(name, data, permitted) => {
+                const EFFECTIVE_OF_VERSION_2: u32 = 0x0200_0001;
+                let value = [EFFECTIVE_OF_VERSION_2, *permitted, 0, 0, 0].map(u32::to_le_bytes).concat();
+                let attribute = [("SCHILY.xattr.security.capability", &value[..])];
+                builder.append_pax_extensions(attribute).expect("memory can be written");
+                (name, tar::EntryType::Regular, 0o755, *data, "")
+            }
         };
         header.set_entry_type(kind);
         header.set_mode(mode);

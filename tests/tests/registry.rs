@@ -131,6 +131,20 @@ fn an_image_is_pulled_once_and_run_as_its_configuration_says() {
 }
 
 #[test]
+fn a_program_has_the_capabilities_that_its_file_has_in_the_image() {
+    const CAP_NET_BIND_SERVICE: u32 = 1 << 10;
+    let shop = Shop::open();
+    let busybox = busybox();
+    let program = layer(&[Entry::Capable("able/busybox", &busybox, CAP_NET_BIND_SERVICE)]);
+    let [first, _] = layers();
+    let config = json!({ "Env": ["PATH=/bin"], "Entrypoint": ["/able/busybox", "grep", "CapEff", "/proc/self/status"], "User": "web" });
+    shop.registry.image("team/able", "1", &[first, program], gzip, config);
+    let name = shop.name("team/able:1");
+    shop.run(&[&name]).ok().says("CapEff:\t0000000000000400");
+    shop.run(&["--security-opt", "no-new-privileges", &name]).ok().says("CapEff:\t0000000000000000");
+}
+
+#[test]
 fn volumes_that_an_image_declares_begin_with_its_files_and_go_with_the_machine() {
     let mut shop = Shop::open();
     let data = shop.unilith.path("data");

@@ -3,7 +3,7 @@
 
 use crate::{
     error::{ErrorKind, ImageError, Result, fail},
-    tree::{Content, Kind, MAX_PATH, Meta, Tree},
+    tree::{Capabilities, Content, Kind, MAX_PATH, Meta, Tree},
 };
 use std::{
     ffi::OsStr,
@@ -104,6 +104,7 @@ fn read(
             }
             continue;
         }
+        let capabilities = capabilities(&mut entry);
         let header = entry.header();
         let kind = header.entry_type();
         // Writers leave fields empty that they have nothing to say in.
@@ -113,6 +114,7 @@ fn read(
             uid: number(header.uid()),
             gid: number(header.gid()),
             mtime: number(header.mtime()),
+            capabilities,
         };
         if leave_out(&path) {
             continue;
@@ -151,6 +153,15 @@ fn read(
         changes.made.push((path, change));
     }
     Ok(changes)
+}
+
+/// What the file may do: the attribute as star and those after it write it (tar(5), "SCHILY.xattr").
+fn capabilities(entry: &mut tar::Entry<'_, impl Read>) -> Capabilities {
+    const NAME: &[u8] = b"SCHILY.xattr.security.capability";
+    // An extension that cannot be read says nothing.
+    let Ok(Some(extensions)) = entry.pax_extensions() else { return Capabilities::NONE };
+    let found = extensions.flatten().find(|extension| extension.key_bytes() == NAME);
+    found.map_or(Capabilities::NONE, |extension| Capabilities::parse(extension.value_bytes()))
 }
 
 /// An archive's name as an absolute path of the tree.
@@ -225,7 +236,37 @@ pub(crate) mod tests {
         let bytes = builder.into_inner().unwrap();
         unpack(&bytes[..], "test", Rules::Layer, &|_| false, &mut (1 << 20), &mut tree).unwrap();
         let (_, id) = tree.walk(Path::new("/l"), false).unwrap();
-        assert_eq!(tree.node(id).meta, Meta { mode: 0o777, uid: 7, gid: 8, mtime: 9 });
+        assert_eq!(
+            tree.node(id).meta,
+            Meta { mode: 0o777, uid: 7, gid: 8, mtime: 9, capabilities: Capabilities::NONE }
+        );
+    }
+
+    #[test]
+    fn what_a_file_may_do_is_read_from_its_attributes() {
+        let unpacked = |value: &[u8]| {
+            let mut builder = tar::Builder::new(Vec::new());
+            builder.append_pax_extensions([("SCHILY.xattr.security.capability", value)]).unwrap();
+            let mut header = tar::Header::new_ustar();
+            header.set_size(1);
+            header.set_mode(0o755);
+            builder.append_data(&mut header, "program", &b"x"[..]).unwrap();
+            let mut tree = Tree::new();
+            let bytes = builder.into_inner().unwrap();
+            unpack(&bytes[..], "test", Rules::Layer, &|_| false, &mut (1 << 20), &mut tree).unwrap();
+            let (_, id) = tree.walk(Path::new("/program"), false).unwrap();
+            tree.node(id).meta.capabilities
+        };
+        // cap_net_bind_service and cap_checkpoint_restore, as setcap(8) writes them.
+        let value = [[1, 0, 0, 2], [0, 4, 0, 0], [0; 4], [0, 1, 0, 0], [0; 4]].concat();
+        let given = Capabilities { permitted: 1 << 40 | 1 << 10, is_effective: true };
+        assert_eq!(unpacked(&value), given);
+        let of_root = [&[0, 0, 0, 3], &value[4..], &[0; 4]].concat();
+        assert_eq!(unpacked(&of_root), Capabilities { is_effective: false, ..given });
+        let of_another = [&[1, 0, 0, 3], &value[4..], &[1, 0, 0, 0]].concat();
+        for bad in [&value[..16], &[value.as_slice(), &[0; 4]].concat(), &of_another, &[0; 20], b""] {
+            assert_eq!(unpacked(bad), Capabilities::NONE, "{bad:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use crate::{
     error::{Result, fail},
-    tree::{Kind, MAX_PATH, Meta, NodeId, Tree},
+    tree::{Capabilities, Kind, MAX_PATH, Meta, NodeId, Tree},
 };
 use std::{
     collections::HashMap,
@@ -20,6 +20,8 @@ use std::{
 
 const HEADER: u64 = 110;
 pub(crate) const PAGE: u64 = 4096;
+/// In the field of a regular file's minor device number (`api-boot`).
+const EFFECTIVE: u32 = 1 << 31;
 const TRAILER: &[u8] = b"TRAILER!!!";
 
 /// Where the archive goes.
@@ -62,6 +64,8 @@ impl Writer<'_> {
 
     fn header(&mut self, e: &Entry) -> Result<()> {
         let name_size = e.name.len() as u64 + e.padding;
+        let capabilities = e.meta.capabilities;
+        let effective = if capabilities.is_effective { EFFECTIVE.into() } else { 0 };
         let fields: [u64; 13] = [
             e.inode.into(),
             e.mode.into(),
@@ -72,8 +76,8 @@ impl Writer<'_> {
             e.size.into(),
             0,
             0,
-            0,
-            0,
+            capabilities.permitted & u64::from(u32::MAX),
+            capabilities.permitted >> 32 | effective,
             name_size,
             0,
         ];
@@ -172,7 +176,7 @@ pub(crate) fn write(tree: &Tree, sink: &mut dyn Sink) -> Result<u64> {
     let end = Entry {
         inode: 0,
         mode: 0,
-        meta: Meta { mode: 0, uid: 0, gid: 0, mtime: 0 },
+        meta: Meta { mode: 0, uid: 0, gid: 0, mtime: 0, capabilities: Capabilities::NONE },
         links: 1,
         size: 0,
         name: TRAILER,
@@ -239,7 +243,13 @@ fn read_entry(bytes: &[u8], at: usize) -> Option<(Found<'_>, usize)> {
     let name = name.split(|b| *b == 0).next()?;
     let data_at = (name_at + name_size).next_multiple_of(4);
     let data = bytes.get(data_at..data_at.checked_add(size)?)?;
-    let meta = Meta { mode: field(1)? & 0o7777, uid: field(2)?, gid: field(3)?, mtime: field(5)? };
+    let permitted = u64::from(field(9)?) | u64::from(field(10)? & !EFFECTIVE) << 32;
+    let capabilities = match field(1)? & 0o170000 {
+        0o100000 => Capabilities { permitted, is_effective: field(10)? & EFFECTIVE != 0 },
+        _ => Capabilities::NONE,
+    };
+    let meta =
+        Meta { mode: field(1)? & 0o7777, uid: field(2)?, gid: field(3)?, mtime: field(5)?, capabilities };
     let found = Found { inode: field(0)?, mode: field(1)?, meta, links: field(4)?, name, data };
     Some((found, (data_at + size).next_multiple_of(4)))
 }
@@ -379,6 +389,8 @@ mod tests {
         tree.put_hard_link(Path::new("/b"), Path::new("/bin/a")).unwrap();
         tree.put_link(Path::new("/c"), "bin/a").unwrap();
         tree.put_bytes(Path::new("/d"), *b"text", Meta { uid: 3, gid: 4, ..Meta::FILE }).unwrap();
+        let capabilities = Capabilities { permitted: 1 << 40 | 1 << 10, is_effective: true };
+        tree.put_bytes(Path::new("/e"), *b"e", Meta { capabilities, ..Meta::PROGRAM }).unwrap();
         tree
     }
 
@@ -387,6 +399,11 @@ mod tests {
         let bytes = archive(&sample());
         let back = read(&bytes, "x").unwrap();
         assert_eq!(archive(&back), bytes);
+        let (_, e) = back.walk(Path::new("/e"), true).unwrap();
+        assert_eq!(
+            back.node(e).meta.capabilities,
+            Capabilities { permitted: 1 << 40 | 1 << 10, is_effective: true }
+        );
         assert_eq!(
             back.walk(Path::new("/b"), true).unwrap().1,
             back.walk(Path::new("/bin/a"), true).unwrap().1

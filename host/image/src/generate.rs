@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn what_programs_made_is_laid_over_the_image_and_directories_stay_as_they_are() {
         let mut tree = Tree::new();
-        let private = Meta { mode: 0o700, uid: 5, gid: 6, mtime: 77 };
+        let private = Meta { mode: 0o700, uid: 5, gid: 6, mtime: 77, ..Meta::DIRECTORY };
         tree.put_directory(Path::new("/var/cache/x"), private, true).unwrap();
         tree.put_bytes(Path::new("/var/cache/x/index"), *b"old", Meta::FILE).unwrap();
         let mut builder = tar::Builder::new(Vec::new());

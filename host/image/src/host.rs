@@ -9,7 +9,7 @@ use crate::{
     gather::canonical,
     libraries::{self, Host},
     request::Base,
-    tree::{Content, FIXED_TIME, Kind, Meta, Tree},
+    tree::{Capabilities, Content, FIXED_TIME, Kind, Meta, Tree},
 };
 use std::{
     collections::BTreeMap,
@@ -95,6 +95,7 @@ impl Taking {
             uid: number(metadata.uid(), self.owner.0),
             gid: number(metadata.gid(), self.owner.1),
             mtime: FIXED_TIME,
+            capabilities: Capabilities::NONE,
         }
     }
 }

@@ -46,6 +46,32 @@ pub(crate) enum Kind {
     Link(PathBuf),
 }
 
+/// What a program may do by its file (capabilities(7), "File capabilities"): nothing, as a rule. What it inherits is not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Capabilities {
+    pub permitted: u64,
+    /// The program starts with them in effect.
+    pub is_effective: bool,
+}
+
+impl Capabilities {
+    pub(crate) const NONE: Capabilities = Capabilities { permitted: 0, is_effective: false };
+
+    /// Of the attribute `security.capability`: `struct vfs_ns_cap_data`, version 2 or, of root's own, 3. What is none of those,
+    /// and what only lets inherit, is nothing.
+    pub(crate) fn parse(value: &[u8]) -> Capabilities {
+        let (words, rest) = value.as_chunks::<4>();
+        let word = |i: usize| words.get(i).map_or(0, |word| u32::from_le_bytes(*word));
+        let is_known =
+            rest.is_empty() && matches!((word(0) >> 24, words.len(), word(5)), (2, 5, _) | (3, 6, 0));
+        match u64::from(word(1)) | u64::from(word(3)) << 32 {
+            0 => Capabilities::NONE,
+            permitted if is_known => Capabilities { permitted, is_effective: word(0) & 1 != 0 },
+            _ => Capabilities::NONE,
+        }
+    }
+}
+
 /// What is not the content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
@@ -55,12 +81,16 @@ pub(crate) struct Meta {
     pub gid: u32,
     /// Seconds since 1970.
     pub mtime: u32,
+    pub capabilities: Capabilities,
 }
 
 impl Meta {
-    pub(crate) const DIRECTORY: Meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: FIXED_TIME };
-    pub(crate) const FILE: Meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: FIXED_TIME };
-    pub(crate) const PROGRAM: Meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: FIXED_TIME };
+    pub(crate) const DIRECTORY: Meta =
+        Meta { mode: 0o755, uid: 0, gid: 0, mtime: FIXED_TIME, capabilities: Capabilities::NONE };
+    pub(crate) const FILE: Meta =
+        Meta { mode: 0o644, uid: 0, gid: 0, mtime: FIXED_TIME, capabilities: Capabilities::NONE };
+    pub(crate) const PROGRAM: Meta =
+        Meta { mode: 0o755, uid: 0, gid: 0, mtime: FIXED_TIME, capabilities: Capabilities::NONE };
 }
 
 #[derive(Clone, Debug)]

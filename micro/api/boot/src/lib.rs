@@ -54,7 +54,8 @@
 //! more have their data at a multiple of 4096 from the start of the archive (the host pads the file name with NUL
 //! bytes; `namesize` counts them), so that the kernel uses the pages in place. For an ELF file at `/P`, the entry
 //! `/.unilith/sites/P` (when present) holds its system-call sites in the format of `api-sites`; the kernel hides
-//! `/.unilith` from the program.
+//! `/.unilith` from the program. A regular file is no device: `rdevmajor` and the lower bits of `rdevminor` are the capabilities
+//! that it permits (capabilities(7)), the upper 32 in the latter, whose bit 31 says that they are in effect.
 //!
 //! This crate depends on nothing but `alloc` and may be used by host tools and the kernel alike.
 #![no_std]

@@ -60,6 +60,25 @@ struct Directory {
     sites: u32,
 }
 
+impl Header {
+    /// The attribute `security.capability` of a regular file whose device numbers say that it has one (`api-boot`):
+    /// `struct vfs_cap_data`, version 2.
+    pub fn capabilities(&self) -> Option<[u8; 20]> {
+        const REVISION_2: u32 = 2 << 24;
+        const EFFECTIVE: u32 = 1 << 31;
+        let (low, high) = self.rdev;
+        if self.mode & 0o170000 != 0o100000 || (low, high) == (0, 0) {
+            return None;
+        }
+        let words = [REVISION_2 | high >> 31, low, 0, high & !EFFECTIVE, 0];
+        let mut value = [0; 20];
+        for (bytes, word) in value.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+        Some(value)
+    }
+}
+
 /// An archive with its index.
 pub struct Archive {
     bytes: &'static [u8],

@@ -38,6 +38,9 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Names of extended attributes that are access control lists, by [`AclKind`].
 const ACL_NAMES: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
+/// What a program may do by its file (capabilities(7)).
+const CAPABILITIES: &[u8] = b"security.capability";
+
 type Xattrs = Map<Vec<u8>, Vec<u8>>;
 
 /// `ENOMEM` when there is no memory for it.
@@ -205,11 +208,16 @@ impl Archived {
                 1 + (kind == FileType::Directory) as u64
             },
             time: Timespec { seconds: header.modified as i64, nanoseconds: 0 },
-            rdev: device_number(header.rdev),
+            rdev: if kind == FileType::Regular { 0 } else { device_number(header.rdev) },
             flags: InodeFlags::default(),
             is_charged: false,
         }
         .build(fs, body);
+        if let Some(capabilities) = header.capabilities() {
+            let mut xattrs = Xattrs::new();
+            xattrs.insert(CAPABILITIES.to_vec(), capabilities.to_vec());
+            node.meta.lock().xattrs = Some(Box::new(xattrs));
+        }
         if let Some(shared) = shared {
             self.linked.lock().insert(shared, node.clone());
         }
@@ -435,7 +443,7 @@ impl Node {
             meta.permissions &= !(S_ISUID | group);
         }
         // Capabilities were given to what was in the file, whoever writes (Linux' cap_inode_killpriv).
-        let given = meta.xattrs.as_mut().and_then(|x| x.remove(b"security.capability".as_slice()));
+        let given = meta.xattrs.as_mut().and_then(|x| x.remove(CAPABILITIES));
         drop(meta);
         drop(given);
     }

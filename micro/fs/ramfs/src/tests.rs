@@ -80,6 +80,11 @@ fn an_archive_becomes_a_tree() {
     assert_eq!(read(&open(&walk(&root, "etc/motd").unwrap()), 0, 100), b"hello\n");
     assert_eq!(walk(&root, "link").unwrap().read_link().unwrap(), b"etc/motd");
     assert_eq!(walk(&root, "etc/null").unwrap().stat().unwrap().rdev, 0x103);
+    // A file's device number is what its program may do.
+    let motd = walk(&root, "etc/motd").unwrap();
+    let capabilities = [2 << 24, 1, 0, 3, 0].map(u32::to_le_bytes).concat();
+    assert_eq!((motd.stat().unwrap().rdev, motd.get_xattr(b"security.capability")), (0, Ok(capabilities)));
+    assert_eq!(walk(&root, "etc").unwrap().get_xattr(b"security.capability"), Err(ENODATA));
     assert_eq!(walk(&root, "").unwrap().stat().unwrap().links, 4);
     let prog = open(&walk(&root, "bin/prog").unwrap());
     assert_eq!(read(&prog, 9_990, 100), [7, 7, 7, 7, 7, 7, 7, 7, 7, 9]);
