@@ -23,6 +23,7 @@ use crate::{
 };
 use api_boot::Status;
 use rustix::process::WaitIdStatus;
+use signal_hook::consts::{SIGQUIT, SIGTERM};
 use std::{
     io::Read,
     net::IpAddr,
@@ -263,6 +264,11 @@ impl Supervision {
                 return Ok(self.outcome(machine, status));
             }
             if patience.is_some_and(|limit| limit <= now) {
+                // `unilith stop`, whose patience ends at this very moment, tells it to end at once.
+                self.stopping = self.stopping.map(|(signal, limit)| match signal {
+                    SIGTERM => (SIGQUIT, limit),
+                    other => (other, limit),
+                });
                 self.kill();
             }
         }
@@ -396,11 +402,14 @@ impl Supervision {
     /// A signal to the supervisor: SIGQUIT ends the machine at once, the others ask first.
     fn stop(&mut self, signal: i32, machine: &Held, watcher: &mut dyn Watcher) {
         let again = self.stopping.is_some();
-        let asked = !again
-            && signal != signal_hook::consts::SIGQUIT
-            && machine.state.phase != Phase::Starting
-            && self.handle.ask();
-        self.stopping = Some((signal, Instant::now() + machine.grace()));
+        let asked =
+            !again && signal != SIGQUIT && machine.state.phase != Phase::Starting && self.handle.ask();
+        // What ended it at once is what ended it, whoever asks once more.
+        let told = match self.stopping {
+            Some((SIGQUIT, _)) => SIGQUIT,
+            _ => signal,
+        };
+        self.stopping = Some((told, Instant::now() + machine.grace()));
         if let Some((_, limit)) = &mut self.exited {
             // Only a slow reader of its output is left.
             *limit = Some(Instant::now() + LAST_OUTPUT);
@@ -427,7 +436,7 @@ impl Supervision {
         if let Some((signal, _)) = self.stopping {
             // Ended by our SIGKILL: the code says which request led to it.
             let number = match signal {
-                signal_hook::consts::SIGQUIT => signal_hook::consts::SIGKILL,
+                SIGQUIT => signal_hook::consts::SIGKILL,
                 other => other,
             };
             return Outcome { code: 128 + number as u8, reason: None };
@@ -554,7 +563,7 @@ fn reach(machine: &Held, port: Option<Listening>) -> String {
 }
 
 fn watch_signals(send: Messages) -> Result<(), MachineError> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    use signal_hook::consts::{SIGHUP, SIGINT};
     let signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]);
     let mut signals = signals.map_err(|e| MachineError::Qemu(format!("cannot watch for signals: {e}")))?;
     thread::spawn(move || {
