@@ -115,9 +115,8 @@ impl Inner {
         // What is sealed is said before that the range is more than one mapping.
         self.check_sealed(address, address + old)?;
         // What is cut off may be of several mappings, and places where none is.
-        let cuts_only = new < old;
-        let stays = if fixed.is_some() { old.min(new) } else { old };
-        if address + stays > vma_end && !(cuts_only && fixed.is_none()) {
+        let cuts_in_place = new < old && fixed.is_none();
+        if address + old.min(new) > vma_end && !cuts_in_place {
             return Err(EFAULT);
         }
         // Shrinking in place, or the part in front of a fixed move.

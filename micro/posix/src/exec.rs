@@ -101,7 +101,7 @@ pub(crate) fn prepare_file(
             arguments,
             environment,
             identity: &mut || {
-                grants = grants_of(process, &runs.borrow())?;
+                grants = grants_of(&runs.borrow())?;
                 let now = crate::task::credentials_for(process).lock().clone();
                 let (mut c, mut unwatched) = (now.clone(), now);
                 c.program_starts(&grants, is_safe(process))?;
@@ -124,18 +124,14 @@ pub(crate) fn prepare_file(
     Ok(Prepared { space, loaded, file: dentry, comm, rights: FileRights { grants, is_secure, is_readable } })
 }
 
-/// What the program gets from the file it is run from (execve(2)): nothing on a mount with "nosuid", and no ids after
-/// PR_SET_NO_NEW_PRIVS.
-fn grants_of(process: &Process, dentry: &Dentry) -> Result<FileGrants> {
+/// What the program gets from the file it is run from (execve(2)): nothing on a mount with "nosuid".
+fn grants_of(dentry: &Dentry) -> Result<FileGrants> {
     if dentry.mount().flags().has(vfs::MountFlags::NOSUID) {
         return Ok(FileGrants::default());
     }
     // A file system that cannot say has none.
     let attribute = dentry.inode().get_xattr(CAPABILITIES).ok();
     let capabilities = attribute.as_deref().and_then(FileCapabilities::parse);
-    if crate::task::credentials_for(process).lock().no_new_privileges {
-        return Ok(FileGrants { ids: SetIds::default(), capabilities });
-    }
     let stat = dentry.inode().stat()?;
     Ok(FileGrants { ids: SetIds::of(stat.permissions, stat.uid, stat.gid), capabilities })
 }

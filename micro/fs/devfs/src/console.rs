@@ -62,11 +62,7 @@ impl Terminal for Console {
             (machine().write)(&effect.shown);
         }
         effect.signals.iter().for_each(|signal| control().signal(*signal));
-        self.queue.wake(if effect.has_started {
-            Events::READABLE | Events::WRITABLE
-        } else {
-            Events::READABLE
-        });
+        self.queue.wake(Events::READABLE.with(Events::WRITABLE, effect.has_started));
     }
 
     fn resized(&self) {

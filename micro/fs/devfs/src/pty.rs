@@ -333,11 +333,7 @@ impl Terminal for Pair {
             (state.control, state.packets && state.status != 0)
         };
         effect.signals.iter().for_each(|signal| control.signal(*signal));
-        self.slave.wake(if effect.has_started {
-            Events::READABLE | Events::WRITABLE
-        } else {
-            Events::READABLE
-        });
+        self.slave.wake(Events::READABLE.with(Events::WRITABLE, effect.has_started));
         if has_status || !effect.shown.is_empty() {
             self.master.wake(Events::READABLE | Events::PRI);
         }

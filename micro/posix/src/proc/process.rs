@@ -478,10 +478,11 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let cpus = chosen & all_cpus();
     let of_task = task.as_ref().map(|task| task.credentials().lock().clone());
     let c = of_task.unwrap_or_else(|| process.credentials.lock().clone());
-    let groups = c.groups.iter().map(|g| format!("{g}")).collect::<Vec<_>>().join(" ");
+    // A space ends the list, and is all there is of an empty one.
+    let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
     let mut out = format!(
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
-         Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups} \n",
+         Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups:1}\n",
         shown_name(key)?,
         process.files.umask(),
         process.pid,

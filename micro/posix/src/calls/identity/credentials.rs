@@ -45,10 +45,6 @@ impl SetIds {
         }
     }
 
-    pub fn is_empty(self) -> bool {
-        self == SetIds::default()
-    }
-
     /// The effective user and group ids where these were the ones before.
     pub fn over(self, euid: u32, egid: u32) -> (u32, u32) {
         (self.user.unwrap_or(euid), self.group.unwrap_or(egid))
@@ -115,6 +111,7 @@ impl Credentials {
     /// # Errors
     /// `EPERM`, and no capabilities are left, where the file wants some that are out of bounds.
     pub fn program_starts(&mut self, file: &FileGrants, may_gain: bool) -> Result<bool> {
+        let may_gain = may_gain && !self.no_new_privileges;
         let set = if may_gain { file.ids } else { SetIds::default() };
         (self.euid, self.egid) = set.over(self.euid, self.egid);
         (self.suid, self.fsuid) = (self.euid, self.euid);
@@ -122,7 +119,6 @@ impl Credentials {
         if !self.is_its_users() {
             self.capabilities.ambient = 0;
         }
-        let may_gain = may_gain && !self.no_new_privileges;
         let ids = (self.uid, self.euid);
         let is_effective = self.capabilities.program_starts(ids, file.capabilities.as_ref(), may_gain)?;
         let has_more = self.capabilities.permitted & !self.capabilities.ambient != 0;
