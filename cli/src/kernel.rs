@@ -54,7 +54,9 @@ pub fn micro(platform: Platform, features: &[&str], progress: &Progress) -> Resu
     let features = on_platform(platform, features);
     match repository::place()? {
         Place::Checkout(root) => of_checkout(&root, platform, &features, progress),
-        Place::Installed(installed) => of_package(&installed.kernel(&features)?.ok_or_else(not_in_package)?),
+        Place::Installed(installed) => {
+            of_package(&installed.kernel(&features)?.ok_or_else(not_in_package)?, progress)
+        }
     }
 }
 
@@ -112,7 +114,7 @@ pub fn of_checkout(
 ) -> Result<Kernel> {
     let cache = unilith_machine::dirs::cache()?.join("kernels");
     let folder = cache.join(digest(root, features)?);
-    fill(&cache, &folder, || {
+    fill(&cache, &folder, progress, || {
         progress.step("building the kernel");
         let built = if platform.is_process() {
             build(root, "kernel-process", features, progress)?
@@ -125,11 +127,11 @@ pub fn of_checkout(
 
 /// A kernel of a package, copied into the cache: machines that were made with it start again after the package was
 /// upgraded or removed.
-fn of_package(from: &Path) -> Result<Kernel> {
+fn of_package(from: &Path, progress: &Progress) -> Result<Kernel> {
     let cache = unilith_machine::dirs::cache()?.join("kernels");
     // It is named by the hash of its files.
     let folder = cache.join(from.file_name().unwrap_or_default());
-    fill(&cache, &folder, || {
+    fill(&cache, &folder, progress, || {
         let temporary = cache.join(format!(".new.{}", std::process::id()));
         fs::create_dir_all(&temporary).map_err(file("make", &temporary))?;
         for entry in fs::read_dir(from).map_err(file("read", from))? {
@@ -142,19 +144,33 @@ fn of_package(from: &Path) -> Result<Kernel> {
 }
 
 /// The kernel of a folder of the cache, which `make` fills where it is not there yet.
-fn fill(cache: &Path, folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<Kernel> {
+fn fill(
+    cache: &Path,
+    folder: &Path,
+    progress: &Progress,
+    make: impl FnOnce() -> Result<()>,
+) -> Result<Kernel> {
     let kernel = Kernel { boot: folder.join("kernel"), symbols: folder.join("kernel.symbols") };
     if kernel.boot.is_file() && kernel.symbols.is_file() {
         return Ok(kernel);
     }
     fs::create_dir_all(cache).map_err(file("make", cache))?;
-    // One build at a time: cargo's output file has one name for all sets of features.
-    let gate = cache.join(".lock");
-    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    let _gate = gate(cache, progress)?;
     if !kernel.boot.is_file() {
         make()?;
     }
     Ok(kernel)
+}
+
+/// Held while something is built: one build at a time, for cargo's output file has one name for all sets of features.
+fn gate(cache: &Path, progress: &Progress) -> Result<File> {
+    let path = cache.join(".lock");
+    let gate = File::create(&path).map_err(file("write", &path))?;
+    if gate.try_lock().is_err() {
+        progress.step("waiting for another unilith that builds a kernel");
+        gate.lock().map_err(file("lock", &path))?;
+    }
+    Ok(gate)
 }
 
 /// The micro kernel as an object that programs are linked with, from the cache or newly built.
@@ -168,7 +184,7 @@ pub fn object(
         if platform.is_process() { ("kernel-process", "plat-process") } else { ("kernel", "plat-pc") };
     let features: Vec<&str> = features.iter().copied().chain([feature, "linked"]).collect();
     // The linker scripts know it by this name.
-    kept("kernel.o", &features, unilith_static::RECIPE, |root, new| {
+    kept("kernel.o", &features, unilith_static::RECIPE, progress, |root, new| {
         progress.step("building the kernel that programs are linked with");
         let what = ["rustc", "-p", "kernel", "--lib", "--crate-type", "staticlib", "--profile", profile];
         let library = cargo(root, &what, &features, progress)?.join(profile).join("libkernel_image.a");
@@ -178,7 +194,7 @@ pub fn object(
 
 /// The stub that UEFI firmware starts, from the cache or newly built: an ELF file.
 pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
-    kept("efi-stub", &["efi-stub"], "", |root, new| {
+    kept("efi-stub", &["efi-stub"], "", progress, |root, new| {
         progress.step("building the UEFI stub");
         let what = ["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"];
         let built = cargo(root, &what, &[], progress)?.join("kernel/efi-stub");
@@ -192,6 +208,7 @@ fn kept(
     name: &str,
     features: &[&str],
     recipe: &str,
+    progress: &Progress,
     make: impl FnOnce(&Path, &Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let root = repository::sources(name)?;
@@ -202,9 +219,7 @@ fn kept(
         return Ok(target);
     }
     fs::create_dir_all(&folder).map_err(file("make", &folder))?;
-    // One build at a time: cargo's output file has one name for all sets of features.
-    let gate = cache.join(".lock");
-    let _gate = File::create(&gate).and_then(|f| f.lock().map(|()| f)).map_err(file("lock", &gate))?;
+    let _gate = gate(&cache, progress)?;
     if !target.is_file() {
         let new = folder.join(format!(".new.{}.{name}", std::process::id()));
         make(&root, &new)?;
