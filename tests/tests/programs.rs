@@ -171,6 +171,11 @@ fn what_the_linux_test_project_asks_for_is_as_on_linux() {
 }
 
 #[test]
+fn mounts_are_bound_moved_and_seen_in_their_namespace() {
+    passes("mounts.c", "all mount tests passed");
+}
+
+#[test]
 fn sockets_that_hold_only_each_other_are_closed() {
     passes("flight.c", "all flight tests passed");
 }

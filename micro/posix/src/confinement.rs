@@ -94,19 +94,8 @@ fn has(inode: &Arc<dyn Inode>, value: &str) -> Result<bool> {
 fn make_read_only(namespace: &Namespace, path: &str) -> Result<()> {
     let found = find(&namespace.root().topmost(), path.as_bytes())?;
     let flags = MountFlags(found.mount().flags().0 | MountFlags::READ_ONLY);
-    let mounts = namespace.list();
-    if mounts.iter().any(|(_, root)| Arc::ptr_eq(root, &found)) {
-        return namespace.remount(&found, flags);
-    }
-    let below = mounts.iter().filter_map(|(mount, root)| Some((mount, root, root.path_from(&found)?)));
-    let below: Vec<_> = below.collect();
-    let (kind, source) = (found.mount().file_system, found.mount().source.clone());
-    let cover = namespace.mount(&found, found.inode().clone(), kind, &source, flags)?;
-    for (mount, root, path) in below {
-        let point = find(&cover, &path)?;
-        namespace.mount(&point, root.inode().clone(), mount.file_system, &mount.source, mount.flags())?;
-    }
-    Ok(())
+    let cover = if namespace.is_mount_root(&found) { found } else { namespace.bind(&found, &found, true)? };
+    namespace.remount(&cover, flags)
 }
 
 /// Covers a file with /dev/null, and a directory with an empty one that stays so.
@@ -115,8 +104,7 @@ fn mask(namespace: &Namespace, path: &str) -> Result<()> {
     let found = find(&root, path.as_bytes())?;
     if !found.is_directory() {
         let null = find(&root, NULL)?;
-        let flags = null.mount().flags();
-        return namespace.mount(&found, null.inode().clone(), "devtmpfs", "devtmpfs", flags).map(|_| ());
+        return namespace.bind(&null, &found, false).map(|_| ());
     }
     let empty = ramfs::tmpfs(files::new_device(), 0, 0o755, (0, 0));
     namespace.mount(&found, empty, "tmpfs", "tmpfs", MountFlags(MountFlags::READ_ONLY)).map(|_| ())

@@ -18,7 +18,9 @@ pub const AT_FDCWD: i32 = -100;
 /// O_CLOEXEC of open(2) and of most calls that make a descriptor.
 pub const O_CLOEXEC: u32 = 0o2000000;
 
+#[derive(Clone)]
 struct Places {
+    namespace: Arc<Namespace>,
     root: Arc<Dentry>,
     working: Arc<Dentry>,
 }
@@ -32,14 +34,13 @@ struct Position {
 impl Position {
     fn duplicate(&self) -> Position {
         let places = self.places.lock();
-        let places = Places { root: places.root.clone(), working: places.working.clone() };
-        Position { places: SpinLock::new(places), umask: AtomicU32::new(self.umask.load(Ordering::Relaxed)) }
+        let umask = AtomicU32::new(self.umask.load(Ordering::Relaxed));
+        Position { places: SpinLock::new(places.clone()), umask }
     }
 }
 
 /// Files of one process.
 pub struct Files {
-    pub namespace: Arc<Namespace>,
     pub descriptors: Shared<Descriptors>,
     /// The file system of memfd_create.
     pub memory_files: Arc<ramfs::Node>,
@@ -52,18 +53,17 @@ impl Files {
     /// Root and working directory are the tree's root, the umask is 022.
     pub fn new(namespace: Arc<Namespace>, memory: u64) -> Files {
         let root = namespace.root().topmost();
-        let places = SpinLock::new(Places { working: root.clone(), root });
+        let places = SpinLock::new(Places { namespace, working: root.clone(), root });
         let position = Shared::new(Position { places, umask: AtomicU32::new(0o022) });
         let descriptors = Shared::new(Descriptors::new(USUAL_DESCRIPTORS));
         let memory_files = ramfs::tmpfs(new_device(), memory / 2, 0o1777, (0, 0));
-        Files { namespace, descriptors, memory_files, memory, position }
+        Files { descriptors, memory_files, memory, position }
     }
 
     /// For a new process: the same descriptors (CLONE_FILES) or a copy of them, and the same root, working directory and
     /// umask (CLONE_FS) or a copy.
     pub fn fork(&self, shares_descriptors: bool, shares_position: bool) -> Result<Files> {
         Ok(Files {
-            namespace: self.namespace.clone(),
             descriptors: match shares_descriptors {
                 true => self.descriptors.share(),
                 false => Shared::new(self.descriptors.duplicate()?),
@@ -79,7 +79,7 @@ impl Files {
 
     /// For a process that begins beside this one: the same tree, no descriptors, and this working directory.
     pub fn beside(&self, working: Arc<Dentry>) -> Files {
-        self.beside_in(self.namespace.clone(), working)
+        self.beside_in(self.namespace(), working)
     }
 
     /// The same in another tree.
@@ -125,6 +125,42 @@ impl Files {
     /// Tells roots, working directories and umasks apart that processes share (kcmp(2)).
     pub fn position_address(&self) -> usize {
         self.position.address()
+    }
+
+    /// What is mounted where for this process.
+    pub fn namespace(&self) -> Arc<Namespace> {
+        self.position.places.lock().namespace.clone()
+    }
+
+    /// Goes on in a copy of its mount namespace, at the same places (CLONE_NEWNS). Nobody else may have root and working directory
+    /// with this process.
+    pub fn leave_namespace(&self) -> Result<()> {
+        let places = self.position.places.lock().clone();
+        let (namespace, copies) = places.namespace.copy()?;
+        let (root, working) = (copies.of(&places.root)?, copies.of(&places.working)?);
+        self.set_places(Places { namespace: Arc::new(namespace), root, working });
+        Ok(())
+    }
+
+    /// Goes on in another mount namespace, at its root (setns(2)).
+    pub fn enter_namespace(&self, namespace: Arc<Namespace>) {
+        let root = namespace.root().topmost();
+        self.set_places(Places { namespace, working: root.clone(), root });
+    }
+
+    fn set_places(&self, places: Places) {
+        let old = core::mem::replace(&mut *self.position.places.lock(), places);
+        drop(old);
+    }
+
+    /// Whoever has `old` as root or working directory has `new` now (pivot_root(2)).
+    pub fn replace_places(&self, old: &Arc<Dentry>, new: &Arc<Dentry>) {
+        let places = &mut *self.position.places.lock();
+        for place in [&mut places.root, &mut places.working] {
+            if Arc::ptr_eq(place, old) {
+                *place = new.clone();
+            }
+        }
     }
 
     pub fn root(&self) -> Arc<Dentry> {

@@ -48,6 +48,7 @@ mod shared;
 pub mod start;
 pub mod task;
 mod terminals;
+pub mod uts;
 pub mod wait;
 
 pub use call::Call;

@@ -92,7 +92,7 @@ fn place(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
     }
     let path = core::str::from_utf8(path).map_err(|_| ENOENT)?;
     let path = if path.starts_with('/') { String::from(path) } else { alloc::format!("/{path}") };
-    let namespace = &process.files.namespace;
+    let namespace = &process.files.namespace();
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     if !folder.is_empty() {
         mounts::directory(namespace, folder, 0o755).map_err(|_| ENOENT)?;

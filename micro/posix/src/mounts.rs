@@ -28,6 +28,14 @@ const O_WRONLY: u32 = 1;
 /// What goes wrong here is told to the user, in one line.
 type Told<T> = Result<T, String>;
 
+/// File systems of which the machine has one each, however often they are mounted.
+static SINGLE: SpinLock<[Option<(&'static str, Arc<dyn Inode>)>; 4]> = SpinLock::new([const { None }; 4]);
+
+/// The one file system of that kind, and its name.
+pub fn single(kind: &[u8]) -> Option<(&'static str, Arc<dyn Inode>)> {
+    SINGLE.lock().iter().flatten().find(|(name, _)| name.as_bytes() == kind).cloned()
+}
+
 /// The root file system from the initial RAM disk, with everything mounted that a program expects.
 pub fn tree(boot: &Boot) -> Told<Namespace> {
     // Half of the memory may hold files, as Linux' tmpfs has it.
@@ -60,16 +68,25 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     STOP_SIGNAL.store(boot.config.stop_signal.unwrap_or(SIGTERM).into(), Ordering::Relaxed);
     CONSOLE.set(api_sched::add_poller(serve_console));
     api_plat::on_console(|| CONSOLE.raise());
-    let dev = devfs::root(files::new_device(), limit);
+    let dev: Arc<dyn Inode> = devfs::root(files::new_device(), limit);
+    let pts: Arc<dyn Inode> = devfs::pts(files::new_device());
+    let proc: Arc<dyn Inode> = crate::proc::proc(files::new_device());
+    let sys: Arc<dyn Inode> = crate::proc::sys(files::new_device());
+    *SINGLE.lock() = [
+        Some(("devtmpfs", dev.clone())),
+        Some(("devpts", pts.clone())),
+        Some(("proc", proc.clone())),
+        Some(("sysfs", sys.clone())),
+    ];
     mount(&namespace, "/dev", dev, "devtmpfs", MountFlags(MountFlags::NOSUID))?;
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NOEXEC);
-    mount(&namespace, "/dev/pts", devfs::pts(files::new_device()), "devpts", flags)?;
+    mount(&namespace, "/dev/pts", pts, "devpts", flags)?;
     let shm = ramfs::tmpfs(files::new_device(), limit, 0o1777, (0, 0));
     let flags = MountFlags(MountFlags::NOSUID | MountFlags::NODEV);
     mount(&namespace, "/dev/shm", shm, "tmpfs", flags)?;
     let hidden = MountFlags(MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
-    mount(&namespace, "/proc", crate::proc::proc(files::new_device()), "proc", hidden)?;
-    mount(&namespace, "/sys", crate::proc::sys(files::new_device()), "sysfs", hidden)?;
+    mount(&namespace, "/proc", proc, "proc", hidden)?;
+    mount(&namespace, "/sys", sys, "sysfs", hidden)?;
     for volume in boot.config.volumes.iter().filter(|volume| volume.path != "/") {
         mount_volume(&namespace, volume)?;
     }
@@ -133,7 +150,7 @@ fn fill_container_tree(
         ("/proc", "proc"),
         ("/sys", "sysfs"),
     ] {
-        let tree = machine.namespace.root().topmost();
+        let tree = machine.namespace().root().topmost();
         let own = Walk::new(&tree, &tree, &ROOT).lookup(path.as_bytes(), true);
         let own = own.map_err(|e| format!("{path} of the machine: {e:?}"))?;
         mount(namespace, path, own.inode().clone(), file_system, own.mount().flags())?;
@@ -388,7 +405,7 @@ pub fn prepare(files: &Files, working: Option<&str>, null_input: bool) -> Told<(
         if !path.starts_with('/') {
             return Err(format!("the working directory {path} is not an absolute path"));
         }
-        let dir = directory(&files.namespace, path, 0o755)?;
+        let dir = directory(&files.namespace(), path, 0o755)?;
         if !dir.is_directory() {
             return Err(path.to_string() + ": the working directory is not a directory");
         }

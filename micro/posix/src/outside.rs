@@ -123,6 +123,7 @@ pub fn start(
         exit_signal: 0,
         claim: childrens,
         container: container.cloned(),
+        uts: first.uts(),
         program: None,
         space: None,
     };

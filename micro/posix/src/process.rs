@@ -16,6 +16,7 @@ use crate::files::Files;
 use crate::processes::{self, Claim};
 use crate::restart::Restarts;
 use crate::task::Task;
+use crate::uts::{self, Uts};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -50,6 +51,7 @@ pub struct Process {
     pub claim: Claim,
     /// The container that it is in; `None`: the machine's own.
     pub container: Option<Arc<Container>>,
+    uts: SpinLock<Arc<Uts>>,
     /// When it was made, in nanoseconds since boot.
     pub born_ns: u64,
     tasks: SpinLock<Map<i32, Arc<Task>>>,
@@ -166,6 +168,7 @@ pub struct Beginning {
     /// Who its children are asked for by.
     pub claim: Claim,
     pub container: Option<Arc<Container>>,
+    pub uts: Arc<Uts>,
     pub program: Option<Arc<Program>>,
     pub space: Option<Arc<Space>>,
 }
@@ -184,6 +187,7 @@ impl Process {
             exit_signal: SIGCHLD,
             claim: Claim::Program,
             container: None,
+            uts: uts::first(),
             program: None,
             space: None,
         };
@@ -203,6 +207,7 @@ impl Process {
             family: Family::new(from.parent, from.exit_signal),
             claim: from.claim,
             container: from.container,
+            uts: SpinLock::new(from.uts),
             born_ns: api_plat::now_ns(),
             tasks: SpinLock::new(Map::new()),
             ending: SpinLock::new(None),
@@ -215,6 +220,16 @@ impl Process {
             restarts: Restarts::default(),
             tracees: SpinLock::new(Vec::new()),
         })
+    }
+
+    /// The names of the computer that it sees.
+    pub fn uts(&self) -> Arc<Uts> {
+        self.uts.lock().clone()
+    }
+
+    /// Sees other names from now on.
+    pub fn set_uts(&self, uts: Arc<Uts>) {
+        *self.uts.lock() = uts;
     }
 
     /// Whether it is in that container.

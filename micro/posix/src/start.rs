@@ -10,6 +10,7 @@ use crate::process::{Credentials, FIRST_PID, Process, Program};
 use crate::processes::{self, Claim};
 use crate::restart::First;
 use crate::task::{self, Task};
+use crate::uts;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -28,7 +29,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     crate::dispatch::set_trace(config.trace);
     system::set_memory(boot.memory);
     if let Some(name) = &config.hostname {
-        system::set_host_name(name.as_bytes());
+        uts::first().set_host_name(name.as_bytes());
     }
     if config.args.is_empty() {
         return Err("the boot command line names no program: put it after --".into());
@@ -65,10 +66,10 @@ fn confine(process: &Process, config: &BootConfig) -> Result<(), String> {
         masked: masked.iter().map(String::as_str).collect(),
         read_only: read_only.iter().map(String::as_str).collect(),
     };
-    confinement::apply(&process.files.namespace, &what)?;
+    confinement::apply(&process.files.namespace(), &what)?;
     // It may be below what was covered.
     if let Some(path) = config.cwd.as_deref() {
-        process.files.set_working(confinement::working(&process.files.namespace, path)?);
+        process.files.set_working(confinement::working(&process.files.namespace(), path)?);
     }
     Ok(())
 }

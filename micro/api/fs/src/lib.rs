@@ -18,10 +18,12 @@ extern crate alloc;
 
 mod acl;
 mod inode_flags;
+mod mounts;
 mod unnamed;
 
 pub use acl::{Acl, AclKind};
 pub use inode_flags::{InodeFlags, StoredFlags};
+pub use mounts::Mounts;
 pub use unnamed::Unnamed;
 
 use abi::{Errno, Events, Result, errno::*};
@@ -376,10 +378,10 @@ pub trait Inode: Any + Send + Sync {
         Ok(self.stat()?.kind)
     }
 
-    /// Names in this directory may come and go without the kernel's doing (volumes of the host, /proc), so each
-    /// path walk asks [`Inode::lookup`] again.
-    fn names_change(&self) -> bool {
-        false
+    /// Of a file system whose names only the kernel makes and removes: its mounts. `None` where names may come and go
+    /// without the kernel's doing (volumes of the host, /proc), so that each path walk asks [`Inode::lookup`] again.
+    fn mounts(&self) -> Option<&Arc<Mounts>> {
+        None
     }
 
     /// For the links of /proc that lead somewhere by themselves (`/proc/self/fd/3`).

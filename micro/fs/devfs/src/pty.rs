@@ -752,10 +752,6 @@ impl Inode for Directory {
         Ok(stat)
     }
 
-    fn names_change(&self) -> bool {
-        true
-    }
-
     fn open(&self, this: &Arc<dyn Inode>, _flags: u32) -> Result<Arc<dyn File>> {
         Ok(Arc::new(Listing(this.clone())))
     }

@@ -284,10 +284,6 @@ impl Inode for Node {
         Ok(self.kind)
     }
 
-    fn names_change(&self) -> bool {
-        true
-    }
-
     fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
         let node = self.this.upgrade().ok_or(EIO)?;
         match self.kind {

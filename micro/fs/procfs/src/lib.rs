@@ -352,10 +352,6 @@ impl Inode for Node {
         Ok(self.body.kind())
     }
 
-    fn names_change(&self) -> bool {
-        true
-    }
-
     fn magic(&self) -> Option<Result<Magic>> {
         match self.body {
             Body::Entry(Entry::Magic { lead, .. } | Entry::Descriptor { lead, .. }) => Some(lead(self.key)),

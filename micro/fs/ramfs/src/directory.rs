@@ -7,7 +7,7 @@
 use crate::node::Node;
 use abi::{Result, errno::ENOSPC};
 use alloc::borrow::Cow;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use ordered::Map;
 
 pub enum Child {
@@ -32,6 +32,8 @@ pub struct Directory {
     pub archived: Option<u32>,
     /// Removed: nothing may be created in it any more.
     pub is_dead: bool,
+    /// The directory that it is in, or was when it was removed; of the root none.
+    pub parent: Weak<Node>,
 }
 
 /// FNV-1a, folded to 54 bits so that cookies stay positive with [`COLLISIONS`] and `.` and `..` in them.
@@ -42,8 +44,8 @@ fn hash(name: &[u8]) -> u64 {
 }
 
 impl Directory {
-    pub fn of_archive(archived: Option<u32>) -> Directory {
-        Directory { archived, ..Directory::default() }
+    pub fn of_archive(archived: Option<u32>, parent: Weak<Node>) -> Directory {
+        Directory { archived, parent, ..Directory::default() }
     }
 
     fn key(&self, name: &[u8]) -> Option<u64> {

@@ -34,7 +34,7 @@ pub use node::Node;
 
 use abi::{PAGE_SIZE, Result, errno::ENOSPC};
 use alloc::sync::Arc;
-use api_fs::FileType;
+use api_fs::{FileType, Mounts};
 use api_lock::SpinLock;
 use core::sync::atomic::{AtomicU64, Ordering};
 use cpio::{Archive, BadArchive};
@@ -53,6 +53,7 @@ pub struct Fs {
     names: SpinLock<()>,
     archive: Option<Archived>,
     initial: &'static [Initial],
+    mounts: Arc<Mounts>,
 }
 
 /// What is in the root directory of a file system from its beginning. An inode is made when a path first leads to it.
@@ -91,6 +92,7 @@ impl Fs {
             names: SpinLock::new(()),
             archive,
             initial,
+            mounts: Arc::default(),
         })
     }
 

@@ -12,7 +12,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::{
-    Acl, AclKind, DirEntry, File, FileType, Inode, InodeFlags, SetAttr, Stat, StatFs, StoredFlags, Timespec,
+    Acl, AclKind, DirEntry, File, FileType, Inode, InodeFlags, Mounts, SetAttr, Stat, StatFs, StoredFlags,
+    Timespec,
 };
 use api_lock::SpinLock;
 use core::any::Any;
@@ -157,7 +158,7 @@ fn root(fs: Arc<Fs>, permissions: u32, owner: (u32, u32), archived: Option<u32>)
     let flags = InodeFlags::default();
     let origin =
         Origin { number: ROOT, kind, permissions, owner, links: 2, time, rdev: 0, flags, is_charged: false };
-    let directory = Directory::of_archive(archived);
+    let directory = Directory::of_archive(archived, Weak::new());
     origin.build(&fs, Body::Directory(SpinLock::new(directory)))
 }
 
@@ -173,7 +174,8 @@ impl Archived {
     }
 
     /// The inode of an entry, made when a path first leads to it. `sites` is the entry of its system-call sites.
-    fn node(&self, fs: &Arc<Fs>, entry: u32, sites: Option<u32>) -> Arc<Node> {
+    fn node(&self, parent: &Node, entry: u32, sites: Option<u32>) -> Arc<Node> {
+        let fs = &parent.fs;
         let header = self.archive.header(entry);
         let shared = self.archive.data_entry(entry, &header);
         if let Some(shared) = shared
@@ -187,7 +189,7 @@ impl Archived {
         let body = match kind {
             FileType::Directory => {
                 let archived = self.archive.directory_of(entry);
-                Body::Directory(SpinLock::new(Directory::of_archive(archived)))
+                Body::Directory(SpinLock::new(Directory::of_archive(archived, parent.this.clone())))
             }
             FileType::Regular => {
                 let physical = if self.physical == 0 { 0 } else { self.physical + offset as u64 };
@@ -232,10 +234,12 @@ impl Archived {
 }
 
 impl Initial {
-    fn node(&self, fs: &Arc<Fs>, index: u32) -> Arc<Node> {
+    fn node(&self, parent: &Node, index: u32) -> Arc<Node> {
         let is_directory = self.kind == FileType::Directory;
         let body = match self.kind {
-            FileType::Directory => Body::Directory(SpinLock::default()),
+            FileType::Directory => {
+                Body::Directory(SpinLock::new(Directory::of_archive(None, parent.this.clone())))
+            }
             FileType::Symlink => Body::Symlink(Cow::Borrowed(self.target)),
             _ => Body::Special,
         };
@@ -250,7 +254,7 @@ impl Initial {
             flags: InodeFlags::default(),
             is_charged: false,
         }
-        .build(fs, body)
+        .build(&parent.fs, body)
     }
 }
 
@@ -326,9 +330,9 @@ impl Node {
             *child = Child::Node(match &self.fs.archive {
                 Some(archived) => {
                     let sites = id.and_then(|id| archived.sites(id, name));
-                    archived.node(&self.fs, entry, sites)
+                    archived.node(self, entry, sites)
                 }
-                None => self.fs.initial.get(entry as usize).ok_or(ENOENT)?.node(&self.fs, entry),
+                None => self.fs.initial.get(entry as usize).ok_or(ENOENT)?.node(self, entry),
             });
         }
         match child {
@@ -352,8 +356,11 @@ impl Node {
                 return Err(EEXIST);
             }
             // An archive's directory that lost all its names must not get them back.
-            directory.insert(Cow::Owned(name.to_vec()), Child::Node(node))
+            directory.insert(Cow::Owned(name.to_vec()), Child::Node(node.clone()))
         })?;
+        if let Body::Directory(directory) = &node.body {
+            directory.lock().parent = self.this.clone();
+        }
         self.touch(is_directory as i64);
         Ok(())
     }
@@ -398,6 +405,28 @@ impl Node {
             meta.charged_links = rest;
             self.fs.uncharge_inodes(1);
         }
+    }
+
+    /// True when it is `other` or below it. The caller holds `Fs::names`.
+    fn is_below(&self, other: &Node) -> bool {
+        let mut at = self.this.upgrade();
+        while let Some(node) = at {
+            if core::ptr::eq(&*node, other) {
+                return true;
+            }
+            at = match &node.body {
+                Body::Directory(directory) => directory.lock().parent.upgrade(),
+                _ => None,
+            };
+        }
+        false
+    }
+
+    /// Whether a directory would move into itself. Who calls has seen that it does not by the names of one mount, which may be
+    /// others by now in another.
+    fn check_loop(&self, node: &Node, to: &Node) -> Result<()> {
+        let moves = node.kind == FileType::Directory && !core::ptr::eq(self, to);
+        if moves && to.is_below(node) { Err(EINVAL) } else { Ok(()) }
     }
 
     fn is_empty_directory(&self) -> Result<bool> {
@@ -458,6 +487,8 @@ impl Node {
 
     fn exchange(&self, name: &[u8], to: &Node, to_name: &[u8]) -> Result<()> {
         let (a, b) = (self.find(name)?, to.find(to_name)?);
+        self.check_loop(&a, to)?;
+        to.check_loop(&b, self)?;
         self.take(name)?;
         to.take(to_name)?;
         // The places are free now; only a collision of hashes could refuse them, and those were free a moment ago.
@@ -511,6 +542,10 @@ impl Inode for Node {
 
     fn kind(&self) -> Result<FileType> {
         Ok(self.kind)
+    }
+
+    fn mounts(&self) -> Option<&Arc<Mounts>> {
+        Some(&self.fs.mounts)
     }
 
     fn open(&self, this: &Arc<dyn Inode>, flags: u32) -> Result<Arc<dyn File>> {
@@ -642,6 +677,7 @@ impl Inode for Node {
             return Err(EINVAL);
         }
         let node = self.find(name)?;
+        self.check_loop(&node, &to)?;
         let is_directory = node.kind == FileType::Directory;
         let replaced = match to.find(to_name) {
             Ok(_) if flags & RENAME_NOREPLACE != 0 => return Err(EEXIST),

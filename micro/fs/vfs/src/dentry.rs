@@ -125,7 +125,7 @@ impl Dentry {
             return Err(ENAMETOOLONG);
         }
         let known = self.known_child(name);
-        if !self.mount.names_change {
+        if self.mount.keeps_names() {
             if let Some(known) = known {
                 return Ok(known);
             }
@@ -218,6 +218,25 @@ impl Dentry {
         false
     }
 
+    /// The path from the root of its mount, whatever became of the name.
+    pub(crate) fn path_in_mount(self: &Arc<Dentry>) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = self.clone();
+        while let Some(parent) = at.parent() {
+            names.push(at.name());
+            at = parent;
+        }
+        let mut path = Vec::new();
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        path
+    }
+
     /// Something is mounted on it.
     pub fn is_mount_point(&self) -> bool {
         self.is_covered.load(Ordering::Relaxed)
@@ -258,11 +277,23 @@ impl Dentry {
     /// The path as seen from `root`; `None` when it cannot be reached from there. A removed name is followed by
     /// ` (deleted)` as in /proc.
     pub fn path_from(self: &Arc<Dentry>, root: &Arc<Dentry>) -> Option<Vec<u8>> {
+        let (path, is_reached) = self.path_up(Some(root));
+        is_reached.then_some(path)
+    }
+
+    /// The path from wherever the way up ends, as getcwd(2) shows it for what cannot be reached.
+    pub fn path_from_top(self: &Arc<Dentry>) -> Vec<u8> {
+        self.path_up(None).0
+    }
+
+    /// The path from `root`, or from where the way up ends, and whether that is `root` or the name of something that is in no
+    /// tree.
+    fn path_up(self: &Arc<Dentry>, root: Option<&Arc<Dentry>>) -> (Vec<u8>, bool) {
         let mut names: Vec<Box<[u8]>> = Vec::new();
         let mut at = self.clone();
-        loop {
-            if Arc::ptr_eq(&at, root) {
-                break;
+        let is_reached = loop {
+            if root.is_some_and(|root| Arc::ptr_eq(&at, root)) {
+                break true;
             }
             let (parent, name) = {
                 let link = at.link.lock();
@@ -277,13 +308,13 @@ impl Dentry {
                     Some(point) => at = point,
                     None if !name.is_empty() => {
                         names.push(name);
-                        break;
+                        break true;
                     }
-                    // The root of the first mount, while `root` is below it.
-                    None => return None,
+                    // The root of the first mount, while `root` is below it, or of one that is mounted nowhere.
+                    None => break false,
                 },
             }
-        }
+        };
         let mut path = Vec::new();
         for name in names.iter().rev() {
             path.push(b'/');
@@ -295,7 +326,7 @@ impl Dentry {
         if self.is_unlinked() {
             path.extend_from_slice(b" (deleted)");
         }
-        Some(path)
+        (path, is_reached)
     }
 }
 

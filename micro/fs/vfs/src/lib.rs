@@ -4,7 +4,9 @@
 //! - A [`Dentry`] is a name in the tree with its inode, and knows its parent: `..`, getcwd and the links of /proc
 //!   need that. There is at most one for a name, so pointers can be compared. Dentries that were used lately stay
 //!   cached ([`Mount`] holds them), and a walk over cached names asks no file system.
-//! - There are no bind mounts: a dentry belongs to exactly one [`Mount`], and what is mounted on it hangs on it.
+//! - A dentry belongs to exactly one [`Mount`], and what is mounted on it hangs on it. So a file system that is mounted twice, by a
+//!   bind mount or in two [`Namespace`]s, has two dentries for a name. It knows that ([`api_fs::Mounts`]), and walks ask it
+//!   for each name from then on, as they ask a volume of the host.
 //! - [`Walk`] resolves paths as path_resolution(7) says, with openat2's restrictions; [`ops`] are the changes of
 //!   the tree, with the permission checks of Linux (`fs/namei.c` is the reference for which error comes first).
 //! - [`notify`] tells of changes.
@@ -19,14 +21,18 @@ extern crate std;
 mod access;
 mod dentry;
 mod mount;
+mod namespace;
 pub mod notify;
 pub mod ops;
 mod walk;
 
 pub use access::{Access, Capability, Credentials, Groups};
 pub use dentry::Dentry;
-pub use mount::{Mount, MountFlags, Namespace, mount_changes};
+pub use mount::{Mount, MountFlags};
+pub use namespace::{Copies, MAX_MOUNTS, Namespace, mount_changes};
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 
+#[cfg(test)]
+mod namespace_tests;
 #[cfg(test)]
 mod tests;

@@ -395,7 +395,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
     if moving.is_mount_point() || there.as_ref().is_some_and(|t| t.is_mount_point()) {
         return Err(EBUSY);
     }
-    if flags & RENAME_WHITEOUT != 0 && source.dir.inode().names_change() {
+    if flags & RENAME_WHITEOUT != 0 && source.dir.inode().mounts().is_none() {
         // A volume of the host has no such thing.
         return Err(EINVAL);
     }

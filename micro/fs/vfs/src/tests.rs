@@ -13,6 +13,7 @@ const DIRECTORY: u32 = 0o200000;
 
 struct World {
     namespace: Namespace,
+    top: Arc<Dentry>,
     root: Credentials,
     user: Credentials,
 }
@@ -24,12 +25,14 @@ fn world() -> World {
 fn sized_world(limit: u64) -> World {
     let root: Arc<dyn Inode> = ramfs::tmpfs(1, limit, 0o755, (0, 0));
     let user = Credentials { uid: 1000, gid: 1000, groups: Vec::from([50]).into(), ..Credentials::default() };
-    World { namespace: Namespace::new(root, "rootfs").unwrap(), root: Credentials::default(), user }
+    let namespace = Namespace::new(root, "rootfs").unwrap();
+    let top = namespace.root();
+    World { namespace, top, root: Credentials::default(), user }
 }
 
 impl World {
     fn walk(&self) -> Walk<'_> {
-        Walk::new(self.namespace.root(), self.namespace.root(), &self.root)
+        Walk::new(&self.top, &self.top, &self.root)
     }
 
     fn user(&self) -> Walk<'_> {
@@ -51,7 +54,7 @@ impl World {
     /// The path of what a path leads to, or the error.
     fn find(&self, path: &str) -> core::result::Result<String, abi::Errno> {
         let dentry = self.walk().lookup(path.as_bytes(), true)?;
-        Ok(show(&dentry, self.namespace.root()))
+        Ok(show(&dentry, &self.top))
     }
 }
 
@@ -184,13 +187,13 @@ fn removed_names_keep_their_inode_and_show_as_deleted() {
     assert_eq!(unlink(&w, "/d/..", true), Err(ENOTEMPTY));
     assert_eq!(unlink(&w, "/", true), Err(EBUSY));
     assert_eq!(unlink(&w, "/d/f", false), Ok(()));
-    assert_eq!(show(&f, w.namespace.root()), "/d/f (deleted)");
+    assert_eq!(show(&f, &w.top), "/d/f (deleted)");
     assert_eq!(w.find("/d/f").err(), Some(ENOENT));
     let d = w.walk().lookup(b"/d", true).unwrap();
     assert_eq!(unlink(&w, "/d/", true), Ok(()));
     let inside = Walk { start: &d, ..w.walk() };
     assert_eq!(ops::open(&inside, b"x", CREATE, 0o644).err(), Some(ENOENT));
-    assert_eq!(inside.lookup(b"..", true).map(|d| show(&d, w.namespace.root())).as_deref(), Ok("/"));
+    assert_eq!(inside.lookup(b"..", true).map(|d| show(&d, &w.top)).as_deref(), Ok("/"));
 }
 
 #[test]
@@ -209,11 +212,11 @@ fn renames_move_names_and_what_is_below() {
     assert_eq!(rename(&w, "/a/b", "/c", 1), Err(EEXIST));
     assert_eq!(rename(&w, "/a/b", "/c", 3), Err(EINVAL));
     assert_eq!(rename(&w, "/a/b", "/c/", 0), Ok(()));
-    assert_eq!(show(&f, w.namespace.root()), "/c/f");
+    assert_eq!(show(&f, &w.top), "/c/f");
     assert_eq!(w.find("/c/f").as_deref(), Ok("/c/f"));
     assert_eq!(w.find("/a/b").err(), Some(ENOENT));
     assert_eq!(rename(&w, "/a", "/c", 2), Ok(()));
-    assert_eq!(show(&f, w.namespace.root()), "/a/f");
+    assert_eq!(show(&f, &w.top), "/a/f");
     assert_eq!(rename(&w, "/a/f", "/a/f", 0), Ok(()));
     assert_eq!(rename(&w, "/none", "/a/f", 0), Err(ENOENT));
     assert_eq!(rename(&w, "/a/f", "/none", 2), Err(ENOENT));
@@ -245,7 +248,7 @@ fn mounts_cover_directories_and_dot_dot_leaves_them() {
     drop(sub);
     assert_eq!(w.namespace.unmount(&mounted, false), Ok(()));
     assert_eq!(w.find("/m/hidden").as_deref(), Ok("/m/hidden"));
-    assert_eq!(w.namespace.unmount(w.namespace.root(), false), Err(EINVAL));
+    assert_eq!(w.namespace.unmount(&w.top, false), Err(EINVAL));
 }
 
 #[test]
@@ -259,7 +262,7 @@ fn openat2_restrictions_hold() {
     let jail = w.walk().lookup(b"/jail", true).unwrap();
     let try_with = |resolve, path: &[u8]| {
         let walk = Walk { start: &jail, resolve: Resolve(resolve), ..w.walk() };
-        walk.lookup(path, true).map(|d| show(&d, w.namespace.root()))
+        walk.lookup(path, true).map(|d| show(&d, &w.top))
     };
     assert_eq!(try_with(Resolve::BENEATH, b"in/../rel").as_deref(), Ok("/jail/in"));
     assert_eq!(try_with(Resolve::BENEATH, b"..").err(), Some(EXDEV));
@@ -279,13 +282,13 @@ fn a_new_root_bounds_dot_dot() {
     let jail = w.walk().lookup(b"/jail", true).unwrap();
     let walk = Walk { root: &jail, start: &jail, ..w.walk() };
     assert_eq!(show(&walk.lookup(b"/../../in", true).unwrap(), &jail), "/in");
-    assert_eq!(show(w.namespace.root(), &jail), "unreachable");
+    assert_eq!(show(&w.top, &jail), "unreachable");
 }
 
 #[test]
 fn very_deep_trees_do_not_need_a_deep_stack() {
     let w = sized_world(1 << 30);
-    let mut at = w.namespace.root().clone();
+    let mut at = w.top.clone();
     for _ in 0..20_000 {
         let walk = Walk { start: &at, ..w.walk() };
         at = ops::create(&walk, b"d", FileType::Directory, 0o755, 0).unwrap();
@@ -304,15 +307,16 @@ fn a_tree_that_nobody_uses_any_more_lets_go_of_all_that_was_mounted_in_it() {
     let before = all();
     let namespace = Namespace::new(root.clone(), "rootfs").unwrap();
     let who = Credentials::default();
+    let top = namespace.root();
     for (path, inode) in ["/a", "/a/b"].into_iter().zip(&mounted) {
-        let walk = Walk::new(namespace.root(), namespace.root(), &who);
+        let walk = Walk::new(&top, &top, &who);
         let point = ops::create(&walk, path.as_bytes(), FileType::Directory, 0o755, 0).unwrap();
         namespace.mount(&point, inode.clone(), "tmpfs", "tmpfs", MountFlags::default()).unwrap();
     }
-    ops::open(&Walk::new(namespace.root(), namespace.root(), &who), b"/a/b/file", CREATE, 0o644).unwrap();
+    ops::open(&Walk::new(&top, &top, &who), b"/a/b/file", CREATE, 0o644).unwrap();
     assert!(all() != before);
     namespace.take_apart();
     assert!(namespace.list().is_empty());
-    drop(namespace);
+    drop((namespace, top));
     assert_eq!(all(), before, "mounts hold each other");
 }

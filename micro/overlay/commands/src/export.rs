@@ -46,7 +46,7 @@ fn export(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
     }
     let tree = Tree::for_path(b"/")?;
     // The machine's root, also where the program has changed its own (chroot(2)).
-    let root = tree.process.files.namespace.root().topmost();
+    let root = tree.process.files.namespace().root().topmost();
     let who = Credentials::root();
     let mut buffer = Vec::new();
     if !options.has(b'l') {

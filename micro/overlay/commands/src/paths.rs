@@ -71,7 +71,7 @@ impl Tree {
             return Ok(());
         }
         let volume = Volume { tag: TAG.into(), path: OVERLAY.into(), read_only: false, file: false };
-        mounts::mount_volume(&self.process.files.namespace, &volume).map_err(|text| {
+        mounts::mount_volume(&self.process.files.namespace(), &volume).map_err(|text| {
             MOUNTED.store(false, Ordering::Relaxed);
             Failure::new("").because(text)
         })

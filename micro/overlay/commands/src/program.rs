@@ -73,9 +73,10 @@ pub fn run(remote: &dyn Remote, wanted: &Program<'_>) -> Outcome {
         None => its_credentials.clone(),
         Some(account) => account.credentials(its_credentials),
     };
-    let namespace = container.as_ref().map_or(&first.files.namespace, |container| &container.namespace);
+    let namespace =
+        container.as_ref().map_or_else(|| first.files.namespace(), |container| container.namespace.clone());
     let paths = candidates(wanted.arguments[0], &environment);
-    let mut streams = Streams::new(namespace, wanted, (credentials.uid, credentials.gid))
+    let mut streams = Streams::new(&namespace, wanted, (credentials.uid, credentials.gid))
         .map_err(|e| Failure::new("its standard streams").errno(e).code(Failure::REFUSED))?;
     let asked = Wanted {
         arguments: wanted.arguments.iter().map(|word| word.to_vec()).collect(),

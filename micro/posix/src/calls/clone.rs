@@ -4,6 +4,7 @@
 use super::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use super::identity::credentials::Credentials;
 use super::limits::RLIMIT_NPROC;
+use super::namespaces::{CLONE_NEWNS, CLONE_NEWUTS, NAMESPACES, check_new};
 use super::ptrace;
 use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
 use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
@@ -33,9 +34,7 @@ const CLONE_PTRACE: u64 = 0x2000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_PARENT: u64 = 0x8000;
 const CLONE_THREAD: u64 = 0x1_0000;
-const CLONE_NEWNS: u64 = 0x2_0000;
 const CLONE_SYSVSEM: u64 = 0x4_0000;
-const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_SETTLS: u64 = 0x8_0000;
 const CLONE_PARENT_SETTID: u64 = 0x10_0000;
 const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
@@ -44,8 +43,6 @@ const CLONE_UNTRACED: u64 = 0x80_0000;
 const CLONE_CHILD_SETTID: u64 = 0x100_0000;
 const CLONE_IO: u64 = 0x8000_0000;
 const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
-/// CLONE_NEWTIME, _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET: there are no namespaces.
-const NAMESPACES: u64 = 0x80 | CLONE_NEWNS | 0x7e00_0000;
 /// The byte of clone's flags that is a signal; clone3 has a field of its own for it.
 const SIGNAL_BITS: u64 = 0xff;
 /// What clone3 knows, but for CLONE_INTO_CGROUP.
@@ -168,6 +165,9 @@ pub fn vfork(call: &mut Call<'_>) -> Result<usize> {
 
 /// Checks the flags as Linux' copy_process does, in its order.
 fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
+    if wanted.has(CLONE_NEWNS) && wanted.has(CLONE_FS) {
+        return Err(EINVAL);
+    }
     let needs = |flag: u64, other: u64| wanted.has(flag) && !wanted.has(other);
     if needs(CLONE_THREAD, CLONE_SIGHAND) || needs(CLONE_SIGHAND, CLONE_VM) {
         return Err(EINVAL);
@@ -183,7 +183,7 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_DETACHED | CLONE_THREAD) {
         return Err(EINVAL);
     }
-    check_namespaces(wanted.flags)?;
+    check_new(wanted.flags)?;
     check_count(&parent.process)?;
     // As arch_prctl(ARCH_SET_FS): the processor takes no other address, and would fault when it is loaded.
     if wanted.has(CLONE_SETTLS) && wanted.tls >= USER_END {
@@ -198,17 +198,8 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     start_thread(call, parent, &wanted)
 }
 
-/// The answers of a Linux without namespaces: `EPERM` for callers that may not have any but those of users, else `EINVAL`.
-fn check_namespaces(flags: u64) -> Result<()> {
-    if flags & NAMESPACES == 0 {
-        return Ok(());
-    }
-    let privileged = task::current().credentials().lock().can(CAP_SYS_ADMIN);
-    Err(if !privileged && flags & NAMESPACES & !CLONE_NEWUSER != 0 { EPERM } else { EINVAL })
-}
-
-/// unshare(2): descriptors, root, working directory and umask that another process has, too, become the caller's own. Threads
-/// of one process have them together.
+/// unshare(2): descriptors, root, working directory and umask that another process has, too, become the caller's own, and so does
+/// a copy of its mount namespace. Threads of one process have them together.
 pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     const TOGETHER: u64 = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
     let flags = call.arg(0);
@@ -216,16 +207,22 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let process = &task::current().process;
-    let of_threads = TOGETHER | CLONE_FS | CLONE_FILES;
+    let of_threads = TOGETHER | CLONE_FS | CLONE_FILES | CLONE_NEWNS | CLONE_NEWUTS;
     if flags & of_threads != 0 && process.thread_count() > 1 {
         return Err(EINVAL);
     }
     if flags & (CLONE_SIGHAND | CLONE_VM) != 0 && process.signals.shares_actions() {
         return Err(EINVAL);
     }
-    check_namespaces(flags)?;
-    if flags & CLONE_FS != 0 {
+    check_new(flags)?;
+    if flags & (CLONE_FS | CLONE_NEWNS) != 0 {
         process.files.own_position();
+    }
+    if flags & CLONE_NEWNS != 0 {
+        process.files.leave_namespace()?;
+    }
+    if flags & CLONE_NEWUTS != 0 {
+        process.set_uts(process.uts().copy()?);
     }
     if flags & CLONE_FILES != 0 {
         process.files.own_descriptors()?;
@@ -425,11 +422,15 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
         true => (process.family.parent(), process.family.exit_signal.load(Ordering::Relaxed)),
         false => (process.pid, wanted.exit_signal),
     };
+    let files = process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?;
+    if wanted.has(CLONE_NEWNS) {
+        files.leave_namespace()?;
+    }
     let child = Process::begin(
         pid,
         Beginning {
             credentials: parent.credentials().lock().clone(),
-            files: process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?,
+            files,
             signals: process.signals.fork(wanted.has(CLONE_SIGHAND), wanted.has(CLONE_CLEAR_SIGHAND)),
             limits: process.limits.duplicate(),
             sessions: *process.sessions.lock(),
@@ -438,6 +439,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
             exit_signal,
             claim: process.claim,
             container: process.container.clone(),
+            uts: if wanted.has(CLONE_NEWUTS) { process.uts().copy()? } else { process.uts() },
             program: process.program(),
             space: Some(space.clone()),
         },

@@ -38,7 +38,7 @@ pub fn sysfs(call: &mut Call<'_>) -> Result<usize> {
 /// leaves empty, too, are behind them.
 pub fn ustat(call: &mut Call<'_>) -> Result<usize> {
     let device = u64::from(call.uint(0));
-    for (_, root) in files::current().namespace.list() {
+    for (_, root) in files::current().namespace().list() {
         if root.inode().stat()?.device == device {
             let fs = root.inode().stat_fs()?;
             let to: UserPtr<[u64; 4]> = call.ptr(1);

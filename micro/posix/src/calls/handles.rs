@@ -88,7 +88,7 @@ pub fn name_to_handle_at(call: &mut Call<'_>) -> Result<usize> {
         false if path.is_empty() => files::current().working(),
         false => lookup_at(call.int(0), &path, flags & AT_SYMLINK_FOLLOW != 0)?,
     };
-    if dentry.inode().names_change() {
+    if dentry.inode().mounts().is_none() {
         return Err(EOPNOTSUPP);
     }
     let (header_at, mount_at) = (call.ptr::<Header>(2), call.ptr::<i32>(3));

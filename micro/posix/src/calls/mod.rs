@@ -27,7 +27,9 @@ pub mod limits;
 pub mod memory;
 #[cfg(feature = "mqueue")]
 pub mod message_queues;
+pub mod mounts;
 pub mod names;
+pub mod namespaces;
 pub mod numa;
 pub mod open;
 pub mod pidfd;

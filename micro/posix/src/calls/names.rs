@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Names: making, removing and renaming them, listing directories, the working directory, mounts.
+//! Names: making, removing and renaming them, listing directories, the working directory.
 
 use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, lookup_at};
@@ -12,16 +12,10 @@ use api_fs::FileType;
 use api_user::UserPtr;
 use descriptors::Description;
 use vfs::notify;
-use vfs::{Access, Capability, Dentry, MountFlags, Walk, ops};
+use vfs::{Access, Capability, Dentry, Walk, ops};
 
 const AT_REMOVEDIR: u32 = 0x200;
 const AT_SYMLINK_FOLLOW: u32 = 0x400;
-const MS_REMOUNT: u64 = 32;
-const MS_SILENT: u64 = 32768;
-const MNT_DETACH: u32 = 2;
-const UMOUNT_NOFOLLOW: u32 = 8;
-/// Half of memory for each tmpfs, as Linux has it, unless `size=` says otherwise.
-const TMPFS_SHARE: u64 = 2;
 
 /// Runs `f` with a walk that starts where `dirfd` and the path say.
 fn with_walk<T>(dirfd: i32, path: &[u8], f: impl FnOnce(&Walk<'_>) -> Result<T>) -> Result<T> {
@@ -267,7 +261,7 @@ pub fn getcwd(call: &mut Call<'_>) -> Result<usize> {
         Some(path) => path,
         None => {
             let mut path = b"(unreachable)".to_vec();
-            path.extend(working.path_from(files.namespace.root()).ok_or(ENOENT)?);
+            path.extend(working.path_from_top());
             path
         }
     };
@@ -312,68 +306,4 @@ pub fn chroot(call: &mut Call<'_>) -> Result<usize> {
 
 pub fn umask(call: &mut Call<'_>) -> Result<usize> {
     Ok(files::current().set_umask(call.uint(0)) as usize)
-}
-
-/// `size=` of a tmpfs, with k, m, g or %; the default is half of memory.
-fn tmpfs_limit(options: &[u8]) -> Result<u64> {
-    let memory = files::current().memory;
-    let Some(value) = options.split(|b| *b == b',').find_map(|o| o.strip_prefix(b"size=")) else {
-        return Ok(memory / TMPFS_SHARE);
-    };
-    let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();
-    let number =
-        core::str::from_utf8(&value[..digits]).ok().and_then(|n| n.parse::<u64>().ok()).ok_or(EINVAL)?;
-    let shift = match &value[digits..] {
-        b"" => 0,
-        b"k" | b"K" => 10,
-        b"m" | b"M" => 20,
-        b"g" | b"G" => 30,
-        b"%" => return Ok(memory / 100 * number.min(100)),
-        _ => return Err(EINVAL),
-    };
-    number.checked_mul(1 << shift).ok_or(EINVAL)
-}
-
-fn kept_flags(flags: u64) -> MountFlags {
-    MountFlags(flags as u32 & MountFlags::KNOWN)
-}
-
-/// mount(2): tmpfs, and MS_REMOUNT. Bind mounts and other file systems are refused.
-pub fn mount(call: &mut Call<'_>) -> Result<usize> {
-    if !files::credentials().has(Capability::SysAdmin) {
-        return Err(EPERM);
-    }
-    let flags = call.arg(3);
-    let path = read_path(call.ptr(1), false)?;
-    let point = lookup_at(AT_FDCWD, &path, true)?;
-    let namespace = &files::current().namespace;
-    let others = flags & !(MountFlags::KNOWN as u64 | MS_REMOUNT | MS_SILENT);
-    // MS_STRICTATIME, MS_RELATIME and the like change nothing here.
-    if others & (4096 | 8192 | (1 << 17) | (1 << 18) | (1 << 19) | (1 << 20)) != 0 {
-        return Err(EINVAL);
-    }
-    if flags & MS_REMOUNT != 0 {
-        return namespace.remount(&point, kept_flags(flags)).map(|()| 0);
-    }
-    let kind = call.ptr::<u8>(2).read_cstr(64, EINVAL)?;
-    if kind != b"tmpfs" {
-        return Err(ENODEV);
-    }
-    let options = match call.ptr::<u8>(4).non_null() {
-        Some(options) => options.read_cstr(abi::PAGE_SIZE, EINVAL)?,
-        None => Vec::new(),
-    };
-    let root = ramfs::tmpfs(files::new_device(), tmpfs_limit(&options)?, 0o1777, (0, 0));
-    namespace.mount(&point, root, "tmpfs", "tmpfs", kept_flags(flags))?;
-    Ok(0)
-}
-
-pub fn umount2(call: &mut Call<'_>) -> Result<usize> {
-    let flags = call.flags(1, MNT_DETACH | UMOUNT_NOFOLLOW | 1)?;
-    if !files::credentials().has(Capability::SysAdmin) {
-        return Err(EPERM);
-    }
-    let path = read_path(call.ptr(0), false)?;
-    let root = lookup_at(AT_FDCWD, &path, flags & UMOUNT_NOFOLLOW == 0)?;
-    files::current().namespace.unmount(&root, flags & MNT_DETACH != 0).map(|()| 0)
 }

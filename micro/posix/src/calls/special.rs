@@ -94,7 +94,7 @@ pub fn memfd_create(call: &mut Call<'_>) -> Result<usize> {
     let mut shown = b"memfd:".to_vec();
     shown.extend_from_slice(&name);
     let inode: Arc<dyn Inode> = node;
-    let dentry = Dentry::unnamed(files.namespace.root().mount(), inode.clone(), &shown)?;
+    let dentry = Dentry::unnamed(files.namespace().root().mount(), inode.clone(), &shown)?;
     let description = Description::new(inode.open(&inode, 2)?, 2, Some(dentry));
     files.descriptors.insert(description, flags & MFD_CLOEXEC != 0).map(|fd| fd as usize)
 }

@@ -3,10 +3,11 @@
 
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
+use crate::uts::{self, NAME_BYTES, Uts};
 use crate::{load, processes, task};
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_lock::SpinLock;
 use api_plat::Status;
 use api_user::Sink;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +15,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// The release of Linux whose behaviour this kernel follows; C libraries refuse to start on one too old.
 pub const RELEASE: &str = "6.1.0-unilith";
 pub const VERSION: &str = "#1 Unilith micro";
-/// `__NEW_UTS_LEN`.
-const NAME_BYTES: usize = 64;
 /// A field of `struct new_utsname`, with its NUL.
 const FIELD_BYTES: usize = NAME_BYTES + 1;
 
-static HOST_NAME: SpinLock<Vec<u8>> = SpinLock::new(Vec::new());
-static DOMAIN_NAME: SpinLock<Vec<u8>> = SpinLock::new(Vec::new());
 static MEMORY: AtomicU64 = AtomicU64::new(0);
 
 /// What the machine was given, at boot.
@@ -33,25 +30,16 @@ pub fn memory() -> u64 {
     MEMORY.load(Ordering::Relaxed)
 }
 
-/// At boot, and by sethostname(2).
-pub fn set_host_name(name: &[u8]) {
-    *HOST_NAME.lock() = name[..name.len().min(NAME_BYTES)].to_vec();
-}
-
-pub fn host_name() -> Vec<u8> {
-    let name = HOST_NAME.lock().clone();
-    if name.is_empty() { b"unilith".to_vec() } else { name }
-}
-
-pub fn domain_name() -> Vec<u8> {
-    let name = DOMAIN_NAME.lock().clone();
-    if name.is_empty() { b"(none)".to_vec() } else { name }
+/// The names that the caller sees; the machine's own for the kernel.
+pub fn names() -> Arc<Uts> {
+    task::running().map_or_else(uts::first, |task| task.process.uts())
 }
 
 /// uname(2).
 pub fn uname(call: &mut Call<'_>) -> Result<usize> {
     let mut fields = [[0u8; FIELD_BYTES]; 6];
-    let (host, domain) = (host_name(), domain_name());
+    let names = names();
+    let (host, domain) = (names.host_name(), names.domain_name());
     let values: [&[u8]; 6] = [b"Linux", &host, RELEASE.as_bytes(), VERSION.as_bytes(), b"x86_64", &domain];
     for (field, value) in fields.iter_mut().zip(values) {
         field[..value.len()].copy_from_slice(value);
@@ -87,27 +75,25 @@ fn written_name(name: &[u8]) -> Result<Vec<u8>> {
 
 /// /proc/sys/kernel/hostname.
 pub fn store_host_name(name: &[u8]) -> Result<()> {
-    *HOST_NAME.lock() = written_name(name)?;
+    names().set_host_name(&written_name(name)?);
     Ok(())
 }
 
 /// /proc/sys/kernel/domainname.
 pub fn store_domain_name(name: &[u8]) -> Result<()> {
-    *DOMAIN_NAME.lock() = written_name(name)?;
+    names().set_domain_name(&written_name(name)?);
     Ok(())
 }
 
 /// sethostname(2).
 pub fn sethostname(call: &mut Call<'_>) -> Result<usize> {
-    let name = read_name(call)?;
-    *HOST_NAME.lock() = name;
+    names().set_host_name(&read_name(call)?);
     Ok(0)
 }
 
 /// setdomainname(2).
 pub fn setdomainname(call: &mut Call<'_>) -> Result<usize> {
-    let name = read_name(call)?;
-    *DOMAIN_NAME.lock() = name;
+    names().set_domain_name(&read_name(call)?);
     Ok(0)
 }
 

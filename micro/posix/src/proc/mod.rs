@@ -5,10 +5,13 @@ mod cpuinfo;
 mod descriptors;
 mod interfaces;
 mod memory;
+mod mounts;
 mod namespaces;
 mod net;
 mod process;
 mod system;
+
+pub use namespaces::NamespaceFile;
 
 use abi::Result;
 use alloc::format;

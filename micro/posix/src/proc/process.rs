@@ -2,7 +2,7 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{interfaces, memory, namespaces, net, system, text};
+use super::{interfaces, memory, mounts, namespaces, net, system, text};
 use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_RESOURCE};
 use crate::calls::identity::{As, check_access};
 use crate::calls::prctl::CORE_FILTER_KNOWN;
@@ -107,8 +107,8 @@ macro_rules! rows {
             ("pagemap", PAGEMAP),
             ("statm", Entry::Text(statm)),
             ("limits", Entry::Text(limits)),
-            ("mounts", Entry::Watched { lines: |_, out| system::mounts(false, out), changes: vfs::mount_changes }),
-            ("mountinfo", Entry::Watched { lines: |_, out| system::mounts(true, out), changes: vfs::mount_changes }),
+            ("mounts", mounts::MOUNTS),
+            ("mountinfo", mounts::MOUNTINFO),
             ("cgroup", Entry::Fixed("0::/\n")),
             ("io", private(|_, out| out.add(b"rchar: 0\nwchar: 0\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n"), 0o400)),
             ("oom_score", Entry::Text(|key| text(format!("{}\n", out_of_memory::score(&*of(key)?))))),

@@ -8,14 +8,14 @@ use crate::calls::aio;
 use crate::calls::message_queues;
 use crate::calls::seccomp::ACTION_NAMES;
 use crate::calls::system::{
-    RELEASE, VERSION, domain_name, host_name, memory as machine_memory, store_domain_name, store_host_name,
+    RELEASE, VERSION, memory as machine_memory, names, store_domain_name, store_host_name,
 };
 #[cfg(feature = "sysv-ipc")]
 use crate::calls::sysv::{memory, queues, semaphores};
 use crate::calls::{file_systems, leases, special};
 use crate::cpu_time::Usage;
 use crate::settings::{self, Setting};
-use crate::{cpu_time, files, load, processes, task};
+use crate::{cpu_time, load, processes, task};
 use abi::{PAGE_SIZE, Result, errno::EINVAL};
 use alloc::format;
 use alloc::string::String;
@@ -178,7 +178,7 @@ pub const ROWS: &[Row] = &[
     (
         "sys/kernel/hostname",
         Entry::File {
-            text: |_| Ok(line(host_name())),
+            text: |_| Ok(line(names().host_name())),
             store: |_, name| store_host_name(name),
             permissions: 0o644,
         },
@@ -186,13 +186,14 @@ pub const ROWS: &[Row] = &[
     (
         "sys/kernel/domainname",
         Entry::File {
-            text: |_| Ok(line(domain_name())),
+            text: |_| Ok(line(names().domain_name())),
             store: |_, name| store_domain_name(name),
             permissions: 0o644,
         },
     ),
     ("sys/kernel/random/uuid", Entry::Text(|_| text(uuid(random())))),
     ("sys/kernel/random/boot_id", Entry::Text(|_| text(uuid(boot_id())))),
+    ("sys/fs/mount-max", Entry::Text(|_| text(format!("{}\n", vfs::MAX_MOUNTS)))),
     ("sys/fs/file-nr", Entry::Text(|_| text(format!("{}\t0\t9223372036854775807\n", Description::count())))),
     ("version", Entry::Text(|_| text(format!("Linux version {RELEASE} (unilith) {VERSION}\n")))),
     ("filesystems", Entry::Text(|_| text(file_systems::list()))),
@@ -448,46 +449,4 @@ fn loadavg() -> Result<Vec<u8>> {
 fn vmstat() -> Result<Vec<u8>> {
     let (_, free) = alloc_frames::statistics();
     text(format!("nr_free_pages {free}\npgfault 0\npgmajfault 0\n"))
-}
-
-/// One line for each mount, as /proc/self/mounts and mountinfo have them.
-pub fn mounts(with_ids: bool, out: &mut Output) -> Result<()> {
-    let files = files::current();
-    let root = files.root();
-    for (mount, dentry) in files.namespace.list() {
-        let Some(path) = dentry.path_from(&root) else { continue };
-        let mut place = Vec::new();
-        for byte in path {
-            // Spaces and the like would look like another field.
-            match byte {
-                b' ' | b'\t' | b'\n' | b'\\' => place.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
-                _ => place.push(byte),
-            }
-        }
-        let flags = mount.flags();
-        let mut options = String::from(if flags.has(vfs::MountFlags::READ_ONLY) { "ro" } else { "rw" });
-        for (flag, name) in [
-            (vfs::MountFlags::NOSUID, ",nosuid"),
-            (vfs::MountFlags::NODEV, ",nodev"),
-            (vfs::MountFlags::NOEXEC, ",noexec"),
-            (vfs::MountFlags::NOATIME, ",noatime"),
-        ] {
-            options.push_str(if flags.has(flag) { name } else { "" });
-        }
-        if !flags.has(vfs::MountFlags::NOATIME) {
-            options.push_str(",relatime");
-        }
-        let (kind, source) = (mount.file_system, &mount.source);
-        let line = if with_ids {
-            let parent = mount.point().map_or(1, |point| point.mount().id());
-            let device = dentry.inode().stat()?.device;
-            let start = format!("{} {parent} 0:{device} / ", mount.id());
-            [start.as_bytes(), &place, format!(" {options} - {kind} {source} {options}\n").as_bytes()]
-                .concat()
-        } else {
-            [source.as_bytes(), b" ", &place, format!(" {kind} {options} 0 0\n").as_bytes()].concat()
-        };
-        out.add(&line)?;
-    }
-    Ok(())
 }

@@ -112,7 +112,7 @@ macro_rules! system_calls {
             53 socketpair Full "" sockets::socketpair;
             54 setsockopt Partial "no socket filters; TCP Fast Open is accepted and not used" sockets::setsockopt;
             55 getsockopt Full "" sockets::getsockopt;
-            56 clone Partial "no namespaces; a thread shares files and places with its process" clone::clone;
+            56 clone Partial "namespaces of mounts and names only; a thread shares files and places with its process" clone::clone;
             57 fork Full "" clone::fork;
             58 vfork Full "" clone::vfork;
             59 execve Full "" exec::execve;
@@ -211,7 +211,7 @@ macro_rules! system_calls {
             152 munlockall Full "" memory::munlockall;
             153 vhangup Full "" system::vhangup;
             154 modify_ldt Refused "segments of the program's own do not fit one address space with the kernel" none;
-            155 pivot_root Refused "one mount namespace with a fixed root" none;
+            155 pivot_root Full "" mounts::pivot_root;
             156 _sysctl Refused "removed from Linux" none;
             157 prctl Partial "no MM, SYSCALL_USER_DISPATCH, SCHED_CORE, TSC, speculation control" prctl::prctl;
             158 arch_prctl Partial "ARCH_SET_GS is refused: the GS base belongs to the kernel" arch::arch_prctl;
@@ -221,8 +221,8 @@ macro_rules! system_calls {
             162 sync Full "" attributes::sync;
             163 acct Refused "no process accounting" none;
             164 settimeofday Full "" time::clock::settimeofday;
-            165 mount Partial "tmpfs and MS_REMOUNT only: no bind mounts, no other file systems" names::mount;
-            166 umount2 Partial "no MNT_EXPIRE" names::umount2;
+            165 mount Partial "tmpfs, proc, sysfs, devtmpfs, devpts, and what is bound or moved; no MS_SHARED and MS_UNBINDABLE" mounts::mount;
+            166 umount2 Partial "no MNT_EXPIRE" mounts::umount2;
             167 swapon Refused "there is no swap" none;
             168 swapoff Refused "there is no swap" none;
             169 reboot Full "" system::reboot;
@@ -328,7 +328,7 @@ macro_rules! system_calls {
             269 faccessat Full "" stat::faccessat;
             270 pselect6 Full "" poll::pselect6;
             271 ppoll Full "" poll::ppoll;
-            272 unshare Partial "no namespaces; threads of one process keep files and places together" clone::unshare;
+            272 unshare Partial "namespaces of mounts and names only; threads of one process keep files and places together" clone::unshare;
             273 set_robust_list Full "" futex::set_robust_list;
             274 get_robust_list Full "" futex::get_robust_list;
             275 splice Full "" transfer::splice;
@@ -364,7 +364,7 @@ macro_rules! system_calls {
             305 clock_adjtime Partial "reads; the clock is set, not adjusted" time::clock::clock_adjtime;
             306 syncfs Full "" attributes::syncfs;
             307 sendmmsg Full "" sockets::sendmmsg;
-            308 setns Refused "no namespaces" none;
+            308 setns Partial "namespaces of mounts and names, and those that the caller is in" namespaces::setns;
             309 getcpu Full "" scheduling::getcpu;
             310 process_vm_readv Full "" process_memory::process_vm_readv;
             311 process_vm_writev Full "" process_memory::process_vm_writev;
@@ -402,7 +402,7 @@ macro_rules! system_calls {
             432 fsmount Refused "programs fall back to mount(2)" none;
             433 fspick Refused "programs fall back to mount(2)" none;
             434 pidfd_open Full "" pidfd::pidfd_open;
-            435 clone3 Partial "no namespaces, no set_tid; a thread shares files and places with its process" clone::clone3;
+            435 clone3 Partial "namespaces of mounts and names only, no set_tid; a thread shares files and places with its process" clone::clone3;
             436 close_range Full "" open::close_range;
             437 openat2 Full "" open::openat2;
             438 pidfd_getfd Full "" pidfd::pidfd_getfd;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is mounted where, for a process: /proc/PID/mounts and mountinfo (proc_pid_mountinfo(5)).
+
+use super::process::of;
+use abi::Result;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use procfs::{Entry, Key, Output};
+
+pub const MOUNTS: Entry =
+    Entry::Watched { lines: |key, out| lines(key, false, out), changes: vfs::mount_changes };
+pub const MOUNTINFO: Entry =
+    Entry::Watched { lines: |key, out| lines(key, true, out), changes: vfs::mount_changes };
+
+/// As a field of a line: spaces and the like would look like another one.
+fn field(bytes: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::new();
+    for byte in bytes {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => shown.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+            _ => shown.push(*byte),
+        }
+    }
+    shown
+}
+
+/// One line for each mount, as /proc/self/mounts and mountinfo have them.
+fn lines(key: Key, with_ids: bool, out: &mut Output) -> Result<()> {
+    let files = &of(key)?.files;
+    let root = files.root();
+    for (mount, dentry) in files.namespace().list() {
+        let Some(path) = dentry.path_from(&root) else { continue };
+        let (place, source) = (field(&path), field(mount.source.as_bytes()));
+        let flags = mount.flags();
+        let mut options = String::from(if flags.has(vfs::MountFlags::READ_ONLY) { "ro" } else { "rw" });
+        for (flag, name) in [
+            (vfs::MountFlags::NOSUID, ",nosuid"),
+            (vfs::MountFlags::NODEV, ",nodev"),
+            (vfs::MountFlags::NOEXEC, ",noexec"),
+            (vfs::MountFlags::NOATIME, ",noatime"),
+        ] {
+            options.push_str(if flags.has(flag) { name } else { "" });
+        }
+        if !flags.has(vfs::MountFlags::NOATIME) {
+            options.push_str(",relatime");
+        }
+        let kind = mount.file_system;
+        let line = if with_ids {
+            let parent = mount.point().map_or(1, |point| point.mount().id());
+            // A volume may have lost it.
+            let device = dentry.inode().stat().map_or(0, |stat| stat.device);
+            let ids = format!("{} {parent} 0:{device} ", mount.id());
+            let (of, end) = (format!(" {options} - {kind} "), format!(" {options}\n"));
+            [ids.as_bytes(), &field(&mount.start), b" ", &place, of.as_bytes(), &source, end.as_bytes()]
+                .concat()
+        } else {
+            [&source, &b" "[..], &place, format!(" {kind} {options} 0 0\n").as_bytes()].concat()
+        };
+        out.add(&line)?;
+    }
+    Ok(())
+}
