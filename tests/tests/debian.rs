@@ -103,3 +103,19 @@ fn sudo_gives_a_user_the_rights_that_its_file_says_through_pam() {
     assert_eq!(ran.out, "root\ngames\nrefused\n");
     ran.complains("no new privileges");
 }
+
+#[test]
+fn bubblewrap_unshare_and_mount_show_a_program_another_tree() {
+    let unilith = Unilith::new();
+    unilith.fetch("debian:bubblewrap,mount");
+    let script = "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp sh -c \
+                  'touch /etc/x || touch /tmp/x && ls /tmp; ls -d /dev/null; test -d /proc/self && echo proc'; ls /tmp; \
+                  unshare -m -u sh -c 'mount -t tmpfs -o mode=700 x /mnt; findmnt -n -o FSTYPE,SOURCE /mnt; mount --bind /etc /srv; \
+                  test /srv/passwd -ef /etc/passwd && echo bound; umount /srv; hostname inner; uname -n'; \
+                  findmnt -n /mnt || echo gone; uname -n";
+    let words =
+        ["--hostname", "outer", "--base", "full", "--entrypoint", "/bin/sh", "debian:bubblewrap,mount"];
+    let ran = unilith.program_within(&[&words[..], &["--", "-c", script]].concat(), BUILD_KERNEL).ok();
+    assert_eq!(ran.out, "x\n/dev/null\nproc\ntmpfs  x\nbound\ninner\ngone\nouter\n");
+    ran.complains("cannot touch '/etc/x': Read-only file system");
+}
