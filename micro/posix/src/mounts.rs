@@ -28,11 +28,14 @@ const O_WRONLY: u32 = 1;
 /// What goes wrong here is told to the user, in one line.
 type Told<T> = Result<T, String>;
 
-/// File systems of which the machine has one each, however often they are mounted.
-static SINGLE: SpinLock<[Option<(&'static str, Arc<dyn Inode>)>; 4]> = SpinLock::new([const { None }; 4]);
+/// The name of a kind of file system, and a root directory.
+type FileSystem = (&'static str, Arc<dyn Inode>);
 
-/// The one file system of that kind, and its name.
-pub fn single(kind: &[u8]) -> Option<(&'static str, Arc<dyn Inode>)> {
+/// File systems of which the machine has one each, however often they are mounted.
+static SINGLE: SpinLock<[Option<FileSystem>; 4]> = SpinLock::new([const { None }; 4]);
+
+/// The one file system of that kind.
+pub fn single(kind: &[u8]) -> Option<FileSystem> {
     SINGLE.lock().iter().flatten().find(|(name, _)| name.as_bytes() == kind).cloned()
 }
 
