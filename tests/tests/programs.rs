@@ -156,6 +156,11 @@ fn options_of_sockets_are_kept_refused_and_read_back_as_on_linux() {
 }
 
 #[test]
+fn filters_of_sockets_see_and_leave_of_packets_what_they_do_on_linux() {
+    passes("socket_filters.c", "socket filters: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

@@ -67,21 +67,16 @@ fn conditions(rule: &Value) -> Vec<Value> {
     rule["args"].as_array().cloned().unwrap_or_default()
 }
 
-fn compiled(profile: &Value) -> Result<Vec<seccomp::Instruction>> {
+fn compiled(profile: &Value) -> Result<Vec<classic_bpf::Instruction>> {
     let profile: LinuxSeccomp = serde_json::from_value(profile.clone()).map_err(|e| e.to_string())?;
-    let instruction = |word: u64| seccomp::Instruction {
-        code: word as u16,
-        if_true: (word >> 16) as u8,
-        if_false: (word >> 24) as u8,
-        k: (word >> 32) as u32,
-    };
-    Ok(compile(&profile)?.into_iter().map(instruction).collect())
+    Ok(compile(&profile)?.into_iter().map(classic_bpf::Instruction::from_word).collect())
 }
 
-fn run(program: &[seccomp::Instruction], number: u32, arguments: [u64; 6]) -> u32 {
-    assert_eq!(seccomp::check(program), Ok(()), "{program:x?}");
-    let data = seccomp::Data { number, architecture: ARCHITECTURE, instruction_pointer: 0, arguments };
-    seccomp::run(program, &data)
+fn run(program: &[classic_bpf::Instruction], number: u32, arguments: [u64; 6]) -> u32 {
+    assert_eq!(classic_bpf::seccomp::check(program), Ok(()), "{program:x?}");
+    let data =
+        classic_bpf::seccomp::Data { number, architecture: ARCHITECTURE, instruction_pointer: 0, arguments };
+    classic_bpf::seccomp::run(program, &data)
 }
 
 /// In the manner of the profile that engines have for containers.
@@ -110,9 +105,13 @@ fn a_profile_as_engines_write_it_decides_by_number_and_arguments() {
     assert_eq!((ask("clone", 17), ask("clone", 0x1000_0011)), (ALLOW, ERRNO | EPERM));
     assert_eq!(ask("clone3", 0), ERRNO | ENOSYS);
     assert_eq!(ask("openat2", 0), ERRNO | ENOSYS, "newer than what the profile names");
-    let other =
-        seccomp::Data { number: 0, architecture: 0x4000_0003, instruction_pointer: 0, arguments: [0; 6] };
-    assert_eq!(seccomp::run(&program, &other), KILL_THREAD, "calls of another architecture");
+    let other = classic_bpf::seccomp::Data {
+        number: 0,
+        architecture: 0x4000_0003,
+        instruction_pointer: 0,
+        arguments: [0; 6],
+    };
+    assert_eq!(classic_bpf::seccomp::run(&program, &other), KILL_THREAD, "calls of another architecture");
     assert!(program.len() < 64, "{}", program.len());
     let x32 = number("read").unwrap() | X32;
     assert_eq!(run(&program, x32, [0; 6]), ERRNO | ENOSYS);
@@ -231,7 +230,7 @@ fn damaged_profiles_are_refused_or_compiled() {
         let Ok(value) = serde_json::from_slice::<Value>(&bytes) else { continue };
         if let Ok(program) = compiled(&value) {
             accepted += 1;
-            assert_eq!(seccomp::check(&program), Ok(()));
+            assert_eq!(classic_bpf::seccomp::check(&program), Ok(()));
         }
     }
     assert!(accepted > rounds / 20, "{accepted}");

@@ -11,6 +11,8 @@
 //! - Errors are those of Linux' manual pages.
 //! - Address families are micro-libraries: each registers a [`Family`] once, and [`create`] finds it. A family
 //!   nobody registered is `EAFNOSUPPORT`.
+//! - SO_ATTACH_FILTER and SO_ATTACH_REUSEPORT_CBPF come to a socket with the program's instructions for a value, and
+//!   SO_GET_FILTER answers with them: the system-call layer follows pointers and counts instructions.
 //! - Paths belong to the system-call layer: a family that uses them (AF_UNIX) asks through [`Caller::names`].
 #![no_std]
 #![forbid(unsafe_code)]
@@ -21,6 +23,7 @@ extern crate std;
 mod address;
 mod family;
 mod file;
+pub mod filter;
 pub mod options;
 mod rights;
 pub mod settings;

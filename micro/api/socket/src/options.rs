@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Options of SOL_SOCKET that mean the same for every family, and their encodings.
 
+use crate::filter::Filter;
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_fs::Timespec;
+use classic_bpf::packet::SKF_AD_MAX;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Reads an `int` option.
@@ -66,6 +69,8 @@ pub struct Common {
     pacing: Option<u64>,
     /// SO_COOKIE, once somebody asked.
     cookie: Option<u64>,
+    /// SO_ATTACH_FILTER.
+    filter: Option<Arc<Filter>>,
 }
 
 /// How recvmsg(2) is to say when a packet came in.
@@ -168,8 +173,6 @@ const KEPT: [(u32, i32, Takes); 18] = [
 
 /// What matters to streams of IP and their listeners, and is kept by all other sockets.
 const INERT: [u32; 4] = [linux::SO_REUSEADDR, linux::SO_REUSEPORT, linux::SO_KEEPALIVE, linux::SO_BROADCAST];
-/// SKF_AD_MAX of linux/filter.h.
-const SKF_AD_MAX: i32 = 64;
 /// `struct linger`.
 const LINGER: usize = 8;
 
@@ -235,18 +238,41 @@ impl Common {
             | linux::SO_PROTOCOL
             | linux::SO_INCOMING_NAPI_ID
             | linux::SO_ACCEPTCONN => Err(ENOPROTOOPT),
-            // There is no filter to take away.
-            linux::SO_DETACH_FILTER => Err(ENOENT),
+            linux::SO_ATTACH_FILTER => self.new_filter(value).map(|filter| self.filter = Some(filter)),
+            linux::SO_DETACH_FILTER => {
+                self.check_lock().and_then(|()| self.filter.take().map(drop).ok_or(ENOENT))
+            }
             linux::SO_BSDCOMPAT => Ok(()),
             linux::SO_MAX_PACING_RATE => self.set_pacing(value),
-            // No filter can be put, so the lock is all that can be refused.
-            linux::SO_LOCK_FILTER if self.is_kept_on(name) && int(value) == Ok(0) => Err(EPERM),
+            linux::SO_LOCK_FILTER if int(value) == Ok(0) && self.check_lock().is_err() => Err(EPERM),
             _ => {
                 let (_, _, takes) = KEPT.iter().find(|(known, ..)| *known == name)?;
                 int(value).and_then(|n| takes.keep(n)).and_then(|n| self.keep(name, n))
             }
         };
         Some(result)
+    }
+
+    /// `EPERM` when no program may be changed any more (SO_LOCK_FILTER).
+    fn check_lock(&self) -> Result<()> {
+        if self.is_kept_on(linux::SO_LOCK_FILTER) { Err(EPERM) } else { Ok(()) }
+    }
+
+    /// A program that is about to be attached to the socket.
+    pub fn new_filter(&self, instructions: &[u8]) -> Result<Arc<Filter>> {
+        self.check_lock()?;
+        Filter::new(instructions)
+    }
+
+    /// What decides about packets before the socket has them.
+    pub fn filter(&self) -> Option<Arc<Filter>> {
+        self.filter.clone()
+    }
+
+    /// A connection that was accepted has its listener's filter, and what keeps it from being changed.
+    pub fn inherit_filter(&mut self, listener: &Common) -> Result<()> {
+        self.filter = listener.filter();
+        self.keep(linux::SO_LOCK_FILTER, i32::from(listener.check_lock().is_err()))
     }
 
     fn keep(&mut self, name: u32, n: i32) -> Result<()> {
@@ -272,6 +298,17 @@ impl Common {
         Ok(())
     }
 
+    /// SO_ATTACH_REUSEPORT_CBPF and SO_DETACH_REUSEPORT_BPF of a socket that shares no port with others: `None` when the option is
+    /// not one of these.
+    fn set_group_program(&mut self, name: u32, value: &[u8]) -> Option<Result<()>> {
+        match name {
+            linux::SO_ATTACH_REUSEPORT_CBPF => Some(self.new_filter(value).and(Err(EINVAL))),
+            linux::SO_DETACH_REUSEPORT_BPF if self.is_kept_on(linux::SO_REUSEPORT) => Some(Err(ENOENT)),
+            linux::SO_DETACH_REUSEPORT_BPF => Some(Err(EINVAL)),
+            _ => None,
+        }
+    }
+
     /// Options that a socket keeps for which they mean nothing: `None` when the option is not one of these.
     pub fn set_inert(&mut self, name: u32, value: &[u8]) -> Option<Result<()>> {
         if name == linux::SO_LINGER {
@@ -280,6 +317,9 @@ impl Common {
                 self.linger = *linger;
                 self.linger[..4].copy_from_slice(&i32::from(linger[..4] != [0; 4]).to_ne_bytes());
             }));
+        }
+        if let Some(result) = self.set_group_program(name, value) {
+            return Some(result);
         }
         let known = INERT.contains(&name);
         known.then(|| int(value).and_then(|n| self.keep(name, i32::from(n != 0))))
@@ -316,8 +356,8 @@ impl Common {
             linux::SO_INCOMING_NAPI_ID => from_int(0),
             linux::SO_PASSCRED => from_int(self.pass_credentials),
             linux::SO_BSDCOMPAT | linux::SO_ZEROCOPY => from_int(0),
-            // There is no filter (SO_GET_FILTER), and none would know more than these fields of a packet.
-            linux::SO_ATTACH_FILTER => Vec::new(),
+            // SO_GET_FILTER has the same number.
+            linux::SO_ATTACH_FILTER => self.filter.as_ref().map_or(Ok(Vec::new()), |f| f.bytes()).ok()?,
             linux::SO_BPF_EXTENSIONS => from_int(SKF_AD_MAX),
             linux::SO_MAX_PACING_RATE => Vec::from(self.pacing.unwrap_or(u64::MAX).to_ne_bytes()),
             linux::SO_COOKIE => {

@@ -21,6 +21,7 @@ pub mod counters;
 #[cfg(feature = "dhcp")]
 pub mod dhcp;
 pub mod families;
+mod filter;
 pub mod hash;
 pub mod icmp;
 pub mod ip;

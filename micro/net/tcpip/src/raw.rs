@@ -12,6 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_socket::filter::Filter;
 use api_socket::settings;
 use core::net::Ipv4Addr;
 
@@ -57,6 +58,8 @@ pub struct Socket {
     pub has_header: bool,
     /// ICMP_FILTER: a bit for each type that is not wanted.
     pub filter: u32,
+    /// SO_ATTACH_FILTER: what looks at packets first.
+    pub program: Option<Arc<Filter>>,
     pub read_shut: bool,
     pub write_shut: bool,
 }
@@ -122,6 +125,7 @@ impl Raw {
             broadcast: false,
             has_header: protocol == PROTOCOL_RAW,
             filter: 0,
+            program: None,
             read_shut: false,
             write_shut: false,
         })
@@ -156,7 +160,7 @@ impl Raw {
     }
 
     /// A packet came in: every socket that wants it gets a copy. False when nobody did.
-    pub fn input(&mut self, header: &Ipv4, payload: &[u8], wakes: &mut Wakes) -> bool {
+    pub fn input(&mut self, ip: &Ip, header: &Ipv4, payload: &[u8], wakes: &mut Wakes) -> bool {
         let mut is_wanted = false;
         for socket in self.sockets.values_mut() {
             if !socket.wants(header, payload) {
@@ -174,6 +178,12 @@ impl Raw {
                 Ipv4 { header: wire::IPV4, total: wire::IPV4 + payload.len(), ..*header }.put(&mut bytes);
             }
             bytes.extend_from_slice(payload);
+            if let Some(program) = &socket.program {
+                match crate::filter::keeps_raw(program, ip, header, &bytes, with_header == 0) {
+                    Some(kept) => bytes.truncate(kept),
+                    None => continue,
+                }
+            }
             let (from, to, ttl, tos) = (header.source, header.destination, header.ttl, header.tos);
             let packet = Packet { from, to, ttl, tos, bytes };
             let fits = socket.memory + packet.memory() <= socket.receive_buffer;
@@ -280,14 +290,23 @@ mod tests {
         }
     }
 
+    fn ip() -> Ip {
+        Ip::new(crate::hash::Keyed::new(1))
+    }
+
     #[test]
     fn a_raw_socket_gets_what_its_protocol_and_filter_say() {
-        let (mut raw, mut wakes) = (Raw::default(), Wakes::new());
+        let (mut raw, mut wakes, ip) = (Raw::default(), Wakes::new(), ip());
         let icmp = raw.create(Shared::new(), wire::PROTOCOL_ICMP, false).unwrap();
         raw.sockets.get_mut(icmp).unwrap().filter = 1 << ECHO_REQUEST;
-        assert!(!raw.input(&header(wire::PROTOCOL_ICMP), &[ECHO_REQUEST, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
-        assert!(!raw.input(&header(17), &[0; 8], &mut wakes));
-        assert!(raw.input(&header(wire::PROTOCOL_ICMP), &[ECHO_REPLY, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
+        assert!(!raw.input(
+            &ip,
+            &header(wire::PROTOCOL_ICMP),
+            &[ECHO_REQUEST, 0, 0, 0, 0, 0, 0, 0],
+            &mut wakes
+        ));
+        assert!(!raw.input(&ip, &header(17), &[0; 8], &mut wakes));
+        assert!(raw.input(&ip, &header(wire::PROTOCOL_ICMP), &[ECHO_REPLY, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
         let packet = raw.sockets.get_mut(icmp).unwrap().pop().unwrap();
         assert_eq!((packet.bytes.len(), packet.bytes[0], packet.bytes[9]), (28, 0x45, 1));
         assert_eq!(checksum(&packet.bytes[..20]), 0);
@@ -295,12 +314,12 @@ mod tests {
 
     #[test]
     fn an_icmp_datagram_socket_gets_the_answers_to_its_identifier() {
-        let (mut raw, mut wakes) = (Raw::default(), Wakes::new());
+        let (mut raw, mut wakes, ip) = (Raw::default(), Wakes::new(), ip());
         let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true).unwrap();
         raw.identify(ping, 0x1234).unwrap();
         assert_eq!(raw.identify(ping, 0x1234), Err(EADDRINUSE));
-        assert!(!raw.input(&header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], &mut wakes));
-        assert!(raw.input(&header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x34, 0, 1], &mut wakes));
+        assert!(!raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], &mut wakes));
+        assert!(raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x34, 0, 1], &mut wakes));
         assert_eq!(raw.sockets.get_mut(ping).unwrap().pop().unwrap().bytes.len(), 8);
     }
 }

@@ -229,7 +229,8 @@ impl Stack {
 
     fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, quote: Option<&[u8]>) {
         let taken = !self.raw.is_empty()
-            && flat(&packet).is_some_and(|all| self.raw.input(header, all.bytes(), &mut self.wakes));
+            && flat(&packet)
+                .is_some_and(|all| self.raw.input(&self.ip, header, all.bytes(), &mut self.wakes));
         self.ip.counters.ip.in_delivers += 1;
         match header.protocol {
             wire::PROTOCOL_TCP => {

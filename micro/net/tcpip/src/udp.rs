@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use api_alloc::{NoMemory, Reserve};
 use api_fs::Timespec;
 use api_netdev::{Buffer, Incoming};
+use api_socket::filter::Filter;
 use api_socket::settings::{self, local_ports};
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -91,6 +92,12 @@ pub struct Socket {
     pub send_buffer: usize,
     pub reuse_address: bool,
     pub reuse_port: bool,
+    /// SO_ATTACH_FILTER: what looks at datagrams first.
+    pub filter: Option<Arc<Filter>>,
+    /// SO_ATTACH_REUSEPORT_CBPF: what chooses among the sockets that share its port.
+    selector: Option<Arc<Filter>>,
+    /// It was bound with SO_REUSEPORT.
+    is_grouped: bool,
     pub broadcast: bool,
     pub error: Option<Errno>,
     pub receive_errors: bool,
@@ -186,6 +193,9 @@ impl Udp {
             send_buffer: settings::SEND_BUFFER[0].get() as usize,
             reuse_address: false,
             reuse_port: false,
+            filter: None,
+            selector: None,
+            is_grouped: false,
             broadcast: false,
             error: None,
             receive_errors: false,
@@ -239,7 +249,54 @@ impl Udp {
         ids.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
         ids.push(id);
         self.socket(id)?.local = Some(local);
+        self.join_group(id);
         Ok(local)
+    }
+
+    /// Sockets that share the address of one of them and said so, in the order in which they came to the port.
+    fn group(&self, id: Id) -> impl Iterator<Item = Id> {
+        let port = self.sockets.get(id).and_then(|one| one.local).map(|local| local.port());
+        let all = port.and_then(|port| self.ports.get(&port)).into_iter().flatten().copied();
+        all.filter(move |other| self.are_same_group(id, *other))
+    }
+
+    fn are_same_group(&self, a: Id, b: Id) -> bool {
+        self.sockets.get(a).zip(self.sockets.get(b)).is_some_and(|(a, b)| {
+            a.is_grouped && b.is_grouped && (a.local, a.families) == (b.local, b.families)
+        })
+    }
+
+    /// A socket was bound: it has the program of those that it shares the port with.
+    fn join_group(&mut self, id: Id) {
+        let Some(socket) = self.sockets.get_mut(id) else { return };
+        socket.is_grouped = socket.reuse_port;
+        let other = self.group(id).find(|other| *other != id);
+        if let Some(selector) = other.and_then(|other| self.sockets.get(other)).map(|s| s.selector.clone())
+            && let Some(socket) = self.sockets.get_mut(id)
+        {
+            socket.selector = selector;
+        }
+    }
+
+    /// Gives the group that a socket is in, or will be in, another program, or takes it away (Linux' reuseport_attach_prog).
+    pub fn set_selector(&mut self, id: Id, program: Option<Arc<Filter>>) -> Result<()> {
+        let socket = self.socket(id)?;
+        let has_group = if socket.local.is_some() { socket.is_grouped } else { socket.reuse_port };
+        match program {
+            _ if !has_group => {
+                return Err(if socket.reuse_port && program.is_none() { ENOENT } else { EINVAL });
+            }
+            None if socket.selector.is_none() => return Err(ENOENT),
+            _ => socket.selector.clone_from(&program),
+        }
+        let Some(port) = socket.local.map(|local| local.port()) else { return Ok(()) };
+        for at in 0..self.ports.get(&port).map_or(0, Vec::len) {
+            let other = self.ports.get(&port).and_then(|ids| ids.get(at).copied());
+            if let Some(other) = other.filter(|other| self.are_same_group(id, *other)) {
+                self.socket(other)?.selector.clone_from(&program);
+            }
+        }
+        Ok(())
     }
 
     fn pick(&mut self, address: Ipv4Addr) -> Result<u16> {
@@ -321,7 +378,10 @@ impl Udp {
     /// The port is no longer this socket's.
     fn release(&mut self, id: Id, port: u16) {
         if let Some(ids) = self.ports.get_mut(&port) {
-            ids.retain(|other| *other != id);
+            // The last one takes its place, as in Linux' groups.
+            if let Some(at) = ids.iter().position(|other| *other == id) {
+                ids.swap_remove(at);
+            }
             if ids.is_empty() {
                 self.ports.remove(&port);
             }
@@ -419,7 +479,10 @@ impl Udp {
         let from = SocketAddrV4::new(header.source, udp.source);
         let to = SocketAddrV4::new(header.destination, udp.destination);
         let everybody = header.destination.is_multicast() || ip.is_broadcast(header.destination);
-        let Ok(targets) = self.targets(from, to, everybody) else {
+        let mut front = [0; wire::UDP];
+        udp.put(&mut front);
+        let place = |selector: &Filter| crate::filter::answer(selector, ip, header, &front, &packet);
+        let Ok(targets) = self.targets(from, to, everybody, place) else {
             ip.recycle_packet(packet);
             return true;
         };
@@ -432,19 +495,21 @@ impl Udp {
         let datagram = |data| Datagram { from, to: *to.ip(), ttl, tos, stamp: None, drops: 0, data };
         for id in others {
             if let Some(copy) = copy(&packet) {
-                self.deliver(ip, *id, datagram(copy), wakes);
+                self.deliver(ip, *id, (header, &front), datagram(copy), wakes);
             }
         }
-        self.deliver(ip, *first, datagram(packet), wakes);
+        self.deliver(ip, *first, (header, &front), datagram(packet), wakes);
         true
     }
 
-    /// The sockets a datagram is for: of a unicast one the best match. Without memory to say so the datagram is lost.
+    /// The sockets a datagram is for: of a unicast one the best match. Without memory to say so the datagram is lost. `place` asks the
+    /// program of a group which of them it is.
     fn targets(
         &self,
         from: SocketAddrV4,
         to: SocketAddrV4,
         everybody: bool,
+        place: impl FnOnce(&Filter) -> Option<u32>,
     ) -> core::result::Result<Vec<Id>, NoMemory> {
         // A group is heard once any socket is in it, by every socket bound there (Linux' IP_MULTICAST_ALL). What comes from a
         // loopback address came by that interface.
@@ -487,15 +552,37 @@ impl Udp {
         if !everybody && best.len() > 1 {
             // SO_REUSEPORT: the same sender always meets the same socket.
             let tuple = Tuple { local: to, remote: from };
-            let chosen = best[(self.secrets.prf(8, &tuple, 0) % best.len() as u64) as usize];
+            let by_sender = || best[(self.secrets.prf(8, &tuple, 0) % best.len() as u64) as usize];
+            let selector = self.sockets.get(best[0]).and_then(|socket| socket.selector.as_ref());
+            let named = selector.and_then(|s| best.get(place(s)? as usize).copied());
+            let chosen = named.unwrap_or_else(by_sender);
             best.clear();
             best.push(chosen);
         }
         Ok(best)
     }
 
-    fn deliver(&mut self, ip: &mut Ip, id: Id, mut datagram: Datagram, wakes: &mut Wakes) {
+    /// `headers` are those that were taken off the datagram.
+    fn deliver(
+        &mut self,
+        ip: &mut Ip,
+        id: Id,
+        headers: (&Ipv4, &[u8; wire::UDP]),
+        mut datagram: Datagram,
+        wakes: &mut Wakes,
+    ) {
         let Some(socket) = self.sockets.get_mut(id) else { return ip.recycle_packet(datagram.data) };
+        if let Some(filter) = &socket.filter {
+            let (header, front) = headers;
+            match crate::filter::keeps(filter, ip, header, front, &datagram.data, wire::UDP) {
+                Some(kept) => crate::stack::cut(&mut datagram.data, kept - wire::UDP),
+                None => {
+                    socket.drops = socket.drops.wrapping_add(1);
+                    ip.counters.udp.in_errors += 1;
+                    return ip.recycle_packet(datagram.data);
+                }
+            }
+        }
         let is_full = socket.memory + datagram.memory() > socket.receive_buffer.max(4096);
         if is_full || socket.queue.reserve_fallibly(1).is_err() || wakes.reserve_fallibly(1).is_err() {
             socket.drops = socket.drops.wrapping_add(1);
@@ -517,7 +604,7 @@ impl Udp {
         let port = |at: usize| u16::from_be_bytes([quoted.transport[at], quoted.transport[at + 1]]);
         let local = SocketAddrV4::new(quoted.source, port(0));
         let to = SocketAddrV4::new(quoted.destination, port(2));
-        for id in self.targets(to, local, false).unwrap_or_default() {
+        for id in self.targets(to, local, false, |_| None).unwrap_or_default() {
             let Some(socket) = self.sockets.get_mut(id) else { continue };
             if wakes.reserve_fallibly(1).is_err() {
                 continue;

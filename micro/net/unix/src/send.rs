@@ -11,7 +11,9 @@ use crate::socket::UnixSocket;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::Source;
+use api_socket::filter::environment;
 use api_socket::{Address, Caller, Control, Credentials, Rights, Sending, Type};
+use classic_bpf::packet::Packet;
 use core::sync::atomic::Ordering;
 
 /// Linux' `sizeof(struct sk_buff)`, and `struct skb_shared_info` behind the bytes.
@@ -169,9 +171,16 @@ impl UnixSocket {
         };
         self.check_target(&target)?;
         let charge = self.charge(weight(length, DATAGRAM_BLOCK))?;
-        let bytes = from.take_vec(length)?;
+        let mut bytes = from.take_vec(length)?;
         if bytes.len() < length {
             return Err(EFAULT);
+        }
+        if let Some(filter) = target.filter() {
+            match filter.keeps(&Packet::plain(&bytes, environment())) {
+                Some(kept) => bytes.truncate(kept),
+                // The sender does not hear of it.
+                None => return Ok(length),
+            }
         }
         let credentials = self.credentials_for(&target, caller, message);
         let from = self.called.clone();

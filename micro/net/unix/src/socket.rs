@@ -14,11 +14,12 @@ use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
+use api_socket::filter::Filter;
 use api_socket::options::{Common, from_int, int};
 use api_socket::settings;
 use api_socket::{Address, Caller, Credentials, Received, Sending, Shutdown, Socket, Type};
 use api_user::UserPtr;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ordered::Map;
 
 /// Least buffer sizes (Linux' SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF).
@@ -75,6 +76,8 @@ pub struct UnixSocket {
     send_buffer: AtomicUsize,
     receive_buffer: AtomicUsize,
     common: SpinLock<Common>,
+    /// SO_ATTACH_FILTER: the common options have a filter, which looks at packets first.
+    has_filter: AtomicBool,
     pub flight: Flight,
     /// Messages that it holds from senders it is not connected to, one more let in.
     pub max_datagrams: usize,
@@ -94,6 +97,7 @@ impl UnixSocket {
             send_buffer: AtomicUsize::new(settings::SEND_BUFFER[0].get() as usize),
             receive_buffer: AtomicUsize::new(settings::RECEIVE_BUFFER[0].get() as usize),
             common: SpinLock::default(),
+            has_filter: AtomicBool::new(false),
             flight: Flight::default(),
             max_datagrams: settings::MAX_DATAGRAMS[0].get() as usize,
         })
@@ -127,6 +131,11 @@ impl UnixSocket {
 
     pub fn passes_credentials(&self) -> bool {
         self.common.lock().pass_credentials
+    }
+
+    /// What decides about packets before this socket has them.
+    pub fn filter(&self) -> Option<Arc<Filter>> {
+        if self.has_filter.load(Ordering::Relaxed) { self.common.lock().filter() } else { None }
     }
 
     pub fn is_unaccepted(&self) -> bool {
@@ -464,8 +473,12 @@ impl Socket for UnixSocket {
         if level as u32 != linux::SOL_SOCKET {
             return Err(EOPNOTSUPP);
         }
-        if let Some(result) = self.common.lock().set(name as u32, value) {
-            return result;
+        {
+            let mut common = self.common.lock();
+            if let Some(result) = common.set(name as u32, value) {
+                self.has_filter.store(common.filter().is_some(), Ordering::Relaxed);
+                return result;
+            }
         }
         match name as u32 {
             linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! seccomp(2): a program gives calls away, for good and for what it starts.
 //!
-//! What a filter may be and what it answers is the crate `seccomp`. As long as nobody has one, a call is not asked about:
+//! What a filter may be and what it answers is the crate `classic-bpf`. As long as nobody has one, a call is not asked about:
 //! the way on which calls are looked at is the tracer's ([`dispatch::watched`]).
 
 use super::end::{end_process, end_thread};
@@ -19,9 +19,10 @@ use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_plat::{Frame, Status};
 use api_user::UserPtr;
+use classic_bpf::seccomp::{self, Data};
+use classic_bpf::{Instruction, MAX_INSTRUCTIONS, Refusal};
 use core::iter;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use seccomp::{Data, Instruction, MAX_INSTRUCTIONS, Refusal};
 
 const SET_MODE_STRICT: u32 = 0;
 const SET_MODE_FILTER: u32 = 1;
@@ -324,12 +325,7 @@ fn read(task: &Task, program: UserPtr<Program>) -> Result<Vec<Instruction>> {
 fn checked(words: &[u64]) -> Result<Vec<Instruction>> {
     let mut instructions = Vec::new();
     instructions.reserve_exact_fallibly(words.len()).map_err(|_| ENOMEM)?;
-    instructions.extend(words.iter().map(|word| Instruction {
-        code: *word as u16,
-        if_true: (word >> 16) as u8,
-        if_false: (word >> 24) as u8,
-        k: (word >> 32) as u32,
-    }));
+    instructions.extend(words.iter().copied().map(Instruction::from_word));
     match seccomp::check(&instructions) {
         Ok(()) => Ok(instructions),
         Err(Refusal::Invalid) => Err(EINVAL),

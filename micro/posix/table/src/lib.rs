@@ -110,7 +110,7 @@ macro_rules! system_calls {
             51 getsockname Full "" sockets::getsockname;
             52 getpeername Full "" sockets::getpeername;
             53 socketpair Full "" sockets::socketpair;
-            54 setsockopt Partial "no socket filters; TCP Fast Open is accepted and not used" sockets::setsockopt;
+            54 setsockopt Partial "TCP Fast Open is accepted and not used" sockets::setsockopt;
             55 getsockopt Full "" sockets::getsockopt;
             56 clone Partial "namespaces of mounts and names only; a thread shares files and places with its process" clone::clone;
             57 fork Full "" clone::fork;

@@ -413,13 +413,14 @@ impl Socket for DatagramSocket {
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
         if level as u32 == linux::SOL_SOCKET {
-            let (result, stamps) = {
+            let (result, stamps, filter) = {
                 let mut common = self.common.lock();
-                (common.set(name as u32, value), common.stamps.are_wanted())
+                (common.set(name as u32, value), common.stamps.are_wanted(), common.filter())
             };
             if let Some(result) = result {
                 return self.with(|s| {
                     s.stamps = stamps || self.last_stamp.is_enabled();
+                    s.filter = filter;
                     result
                 });
             }
@@ -437,6 +438,13 @@ impl Socket for DatagramSocket {
         match (level as u32, name as u32) {
             (linux::SOL_SOCKET, linux::SO_REUSEADDR) => self.with(|s| on().map(|v| s.reuse_address = v)),
             (linux::SOL_SOCKET, linux::SO_REUSEPORT) => self.with(|s| on().map(|v| s.reuse_port = v)),
+            (linux::SOL_SOCKET, linux::SO_ATTACH_REUSEPORT_CBPF) => {
+                let program = self.common.lock().new_filter(value)?;
+                self.net.look(|s| s.udp.set_selector(self.id, Some(program)))
+            }
+            (linux::SOL_SOCKET, linux::SO_DETACH_REUSEPORT_BPF) => {
+                self.net.look(|s| s.udp.set_selector(self.id, None))
+            }
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
             (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => self.with(|s| {
                 buffer_size(value, 1152, &settings::MAX_RECEIVE_BUFFER[0]).map(|n| s.receive_buffer = n)

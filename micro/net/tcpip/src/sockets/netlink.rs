@@ -16,8 +16,10 @@ use api_alloc::Reserve;
 use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
+use api_socket::filter::environment;
 use api_socket::options::{Common, from_int, int};
 use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
+use classic_bpf::packet::Packet;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::sync::atomic::{AtomicU32, Ordering};
 use ordered::Set;
@@ -392,7 +394,13 @@ impl NetlinkSocket {
             .finish()
     }
 
-    fn push(&self, reply: Vec<u8>) -> Result<()> {
+    fn push(&self, mut reply: Vec<u8>) -> Result<()> {
+        if let Some(filter) = self.common.lock().filter() {
+            match filter.keeps(&Packet::plain(&reply, environment())) {
+                Some(kept) => reply.truncate(kept),
+                None => return Ok(()),
+            }
+        }
         self.replies.lock().push(reply)
     }
 

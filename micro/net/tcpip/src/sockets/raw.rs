@@ -210,10 +210,17 @@ impl Socket for RawSocket {
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
-        if level as u32 == linux::SOL_SOCKET
-            && let Some(result) = self.common.lock().set(name as u32, value)
-        {
-            return result;
+        if level as u32 == linux::SOL_SOCKET {
+            let mut common = self.common.lock();
+            if let Some(result) = common.set(name as u32, value) {
+                let filter = common.filter();
+                drop(common);
+                self.with(|s| {
+                    s.program = filter;
+                    Ok(())
+                })?;
+                return result;
+            }
         }
         if let Some(result) = self.kept.lock().set(false, level, name, value) {
             return result;

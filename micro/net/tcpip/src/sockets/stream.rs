@@ -261,6 +261,7 @@ impl Socket for StreamSocket {
             self.net.act(|_, _| ());
         }
         let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain.get());
+        socket.common.lock().inherit_filter(&self.common.lock())?;
         Ok((socket, self.domain.get().show(remote, Families::V4)))
     }
 
@@ -366,7 +367,19 @@ impl Socket for StreamSocket {
             let mut common = self.common.lock();
             if let Some(result) = common.set(name as u32, value) {
                 self.low_water.store(common.receive_low_water.max(1), Ordering::Relaxed);
+                let filter = common.filter();
+                drop(common);
+                self.net.look(|s| s.tcp.sockets.get_mut(self.id).ok_or(EBADF).map(|e| e.filter = filter))?;
                 return result;
+            }
+            let program = match name as u32 {
+                linux::SO_ATTACH_REUSEPORT_CBPF => Some(Some(common.new_filter(value)?)),
+                linux::SO_DETACH_REUSEPORT_BPF => Some(None),
+                _ => None,
+            };
+            drop(common);
+            if let Some(program) = program {
+                return self.net.look(|s| s.tcp.set_selector(self.id, program));
             }
         }
         if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {

@@ -38,6 +38,7 @@ impl Tcp {
                 self.claim_for_listening(id)?;
                 let entry = self.sockets.get_mut(id).ok_or(EINVAL)?;
                 entry.kind = Kind::Listener(Box::new(Listener::new(settings, backlog)));
+                self.join_group(id);
             }
         }
         self.sockets.get(id).and_then(|e| e.bound).ok_or(EINVAL)

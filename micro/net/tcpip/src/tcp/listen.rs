@@ -78,6 +78,12 @@ pub struct Request {
     acknowledged: bool,
 }
 
+impl Request {
+    pub(super) fn listener(&self) -> Id {
+        self.listener
+    }
+}
+
 /// Linux' secs_to_retrans: how many SYN-ACKs pass before a listener that waits for data takes a connection without.
 pub fn deferrals(seconds: u32) -> u8 {
     let (mut count, mut period, mut passed) = (0, 1, 0);
@@ -428,13 +434,15 @@ impl Tcp {
         // The listener owns it until somebody accepts it.
         let Ok(id) = self.insert(Shared::new(), connection) else { return ip.recycle_packet(packet) };
         let room = |l: &mut Listener| l.ready.reserve_fallibly(1).is_ok();
-        let inherited =
-            self.sockets.get(request.listener).map(|l| (l.reuse_address, l.reuse_port, l.families));
+        let inherited = self
+            .sockets
+            .get(request.listener)
+            .map(|l| (l.reuse_address, l.reuse_port, l.families, l.filter.clone()));
         let loopback = |entry: &Entry| entry.bound.is_some_and(|bound| bound.ip().is_loopback());
         let inside =
             !tuple.local.ip().is_loopback() && self.sockets.get(request.listener).is_some_and(loopback);
         if let (Some(entry), Some(inherited)) = (self.sockets.get_mut(id), inherited) {
-            (entry.reuse_address, entry.reuse_port, entry.families) = inherited;
+            (entry.reuse_address, entry.reuse_port, entry.families, entry.filter) = inherited;
             entry.inside = inside;
         }
         if self.connect_tuple(*tuple, id).is_err() || !self.listener(request.listener).is_some_and(room) {
@@ -450,7 +458,7 @@ impl Tcp {
         }
         self.mark(request.listener);
         // Whatever the segment carries besides belongs to the connection.
-        self.input_connection(ip, now, id, tcp, packet, length);
+        self.input_connection(ip, now, id, tcp, packet, length, None);
     }
 
     /// A listener goes: so do its requests and whatever nobody accepted.

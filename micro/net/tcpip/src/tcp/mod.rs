@@ -6,12 +6,13 @@
 //! - [`congestion`], [`queue`], [`urgent`]: what it is made of;
 //! - [`listen`]: listeners, SYN queue, SYN cookies;
 //! - [`time_wait`]: small records of connections that are over;
-//! - [`ports`]: bind(2)'s rules and ephemeral ports;
+//! - [`ports`]: bind(2)'s rules and ephemeral ports; `groups`: listeners that share one;
 //! - [`calls`]: what the socket layer asks for.
 
 pub mod calls;
 pub mod congestion;
 pub mod connection;
+mod groups;
 pub mod input;
 pub mod listen;
 pub mod output;
@@ -36,6 +37,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_netdev::Incoming;
+use api_socket::filter::Filter;
 use connection::{Connection, Settings, State};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use input::After;
@@ -69,6 +71,12 @@ pub struct Entry {
     pub families: Families,
     pub reuse_address: bool,
     pub reuse_port: bool,
+    /// SO_ATTACH_FILTER: what looks at segments first.
+    pub filter: Option<Arc<Filter>>,
+    /// SO_ATTACH_REUSEPORT_CBPF: what chooses among the listeners that share its port.
+    pub selector: Option<Arc<Filter>>,
+    /// It began to listen with SO_REUSEPORT.
+    pub is_grouped: bool,
     /// A socket of the program refers to it, or a listener's queue.
     pub owned: bool,
     /// A client from outside reached a listener on 127.0.0.1 by a published port: to the program both ends are loopback's.
@@ -186,6 +194,9 @@ impl Tcp {
             families: Families::V4,
             reuse_address: false,
             reuse_port: false,
+            filter: None,
+            selector: None,
+            is_grouped: false,
             owned: true,
             inside: false,
             dirty: false,
@@ -221,37 +232,67 @@ impl Tcp {
             remote: SocketAddrV4::new(header.source, tcp.source),
         };
         if let Some(&id) = self.connections.get(&tuple) {
-            self.input_connection(ip, now, id, &tcp, packet, length);
+            self.input_connection(ip, now, id, &tcp, packet, length, Some((header, header_length)));
             return;
         }
         if self.time_wait.contains_key(&tuple) && !self.input_time_wait(ip, now, &tuple, &tcp, length) {
             return ip.recycle_packet(packet);
         }
-        if self.requests.contains_key(&tuple) {
-            return self.input_request(ip, now, &tuple, &tcp, packet, length);
+        if let Some(listener) = self.requests.get(&tuple).map(Request::listener) {
+            return match self.filter(ip, listener, header, header_length, &mut packet) {
+                Some(length) => self.input_request(ip, now, &tuple, &tcp, packet, length),
+                None => ip.recycle_packet(packet),
+            };
         }
         if let Some(listener) = self.find_listener(&tuple) {
-            return self.input_listener(ip, now, listener, &tuple, &tcp, packet, length);
+            let listener = self.select(ip, listener, header, header_length, &mut packet);
+            return match self.filter(ip, listener, header, header_length, &mut packet) {
+                Some(length) => self.input_listener(ip, now, listener, &tuple, &tcp, packet, length),
+                None => ip.recycle_packet(packet),
+            };
         }
         ip.recycle_packet(packet);
         refuse(ip, now, &tuple, &tcp, length);
     }
 
+    /// `unseen` of a segment that no filter has seen: its IP header, and how long its own header is.
+    #[expect(clippy::too_many_arguments, reason = "a segment and all that is known of it")]
     fn input_connection(
         &mut self,
         ip: &mut Ip,
         now: u64,
         id: Id,
         tcp: &Header,
-        packet: Incoming,
-        length: usize,
+        mut packet: Incoming,
+        mut length: usize,
+        unseen: Option<(&Ipv4, usize)>,
     ) {
-        let Some(connection) = self.sockets.get_mut(id).and_then(Entry::connection_mut) else {
-            return ip.recycle_packet(packet);
-        };
+        let Some(entry) = self.sockets.get_mut(id) else { return ip.recycle_packet(packet) };
+        if let (Some(filter), Some((header, header_length))) = (&entry.filter, unseen) {
+            match filtered(filter, ip, header, header_length, &mut packet) {
+                Some(kept) => length = kept,
+                None => return ip.recycle_packet(packet),
+            }
+        }
+        let Some(connection) = entry.connection_mut() else { return ip.recycle_packet(packet) };
         let after = connection.input(ip, now, tcp, packet, length);
         self.mark(id);
         self.after(ip, now, id, after);
+    }
+
+    /// Bytes of a segment's data that a listener's filter leaves of it; all without one.
+    fn filter(
+        &self,
+        ip: &Ip,
+        id: Id,
+        header: &Ipv4,
+        header_length: usize,
+        packet: &mut Incoming,
+    ) -> Option<usize> {
+        match self.sockets.get(id).and_then(|entry| entry.filter.as_ref()) {
+            Some(filter) => filtered(filter, ip, header, header_length, packet),
+            None => Some(packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>()),
+        }
     }
 
     /// Puts a socket on the list of those to look after when the burst is over.
@@ -479,6 +520,31 @@ impl Tcp {
     fn timestamp_offset(&self, tuple: &Tuple) -> u32 {
         self.secrets.prf(2, tuple, 0) as u32
     }
+}
+
+/// What the filter leaves of a segment's data, of which the rest is cut off as if it had not been sent: how many bytes. `None`: the
+/// segment is lost.
+fn filtered(
+    filter: &Filter,
+    ip: &Ip,
+    header: &Ipv4,
+    header_length: usize,
+    packet: &mut Incoming,
+) -> Option<usize> {
+    let kept = with_header(packet, header_length, |packet| {
+        crate::filter::keeps(filter, ip, header, &[], packet, header_length)
+    })?;
+    let length = kept - header_length;
+    crate::stack::cut(packet, length);
+    Some(length)
+}
+
+/// Looks at a segment with its header, which was taken off.
+fn with_header<R>(packet: &mut Incoming, length: usize, look: impl FnOnce(&Incoming) -> R) -> R {
+    let is_whole = packet.first.prepend(length).is_some();
+    let result = look(packet);
+    packet.first.trim_front(if is_whole { length } else { 0 });
+    result
 }
 
 /// Answers a segment that belongs to nothing (RFC 9293 3.10.7.1).

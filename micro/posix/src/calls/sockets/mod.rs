@@ -2,6 +2,7 @@
 //! Sockets: making, naming, connecting them, their options. Messages are in [`messages`].
 
 mod address;
+mod filter;
 mod messages;
 
 pub use messages::{recvfrom, recvmmsg, recvmsg, sendmmsg, sendmsg, sendto};
@@ -72,6 +73,7 @@ fn caller() -> Caller<'static> {
 /// Tells sockets who calls where a call does not.
 pub fn initialise() {
     api_socket::register_caller(&PATHS);
+    filter::initialise();
 }
 
 /// A descriptor for a socket; `flags` are SOCK_NONBLOCK and SOCK_CLOEXEC, which have open(2)'s values.
@@ -276,6 +278,9 @@ pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
     let value = api_user::read_vec(call.arg(3), length)?;
     if call.int(1) as u32 == linux::SOL_SOCKET {
         api_socket::options::check_length(call.int(2) as u32, value.len())?;
+        if let Some(result) = filter::set(&**target.socket()?, call.int(2) as u32, &value) {
+            return result.map(|()| 0);
+        }
     }
     check_privilege(call.int(1), call.int(2), &value)?;
     target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
@@ -320,6 +325,10 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
         }
         // A number of which a part is none.
         (linux::SOL_SOCKET, linux::SO_COOKIE) if room < size_of::<u64>() => return Err(EINVAL),
+        (linux::SOL_SOCKET, filter::SO_GET_FILTER) => {
+            let instructions = filter::read_back(&**socket, call.arg(3), room)?;
+            return length_at.write(instructions as i32).map(|()| 0);
+        }
         (level, name) => socket.get_option(level as i32, name as i32, &[])?,
     };
     let n = value.len().min(room);

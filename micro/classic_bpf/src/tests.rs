@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
+use super::seccomp::{Data, answer_by_number, check, run};
 use super::*;
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -177,4 +178,103 @@ fn programs_of_random_words_end() {
 /// Alone, or behind a store for loads of memory.
 fn is_accepted(code: u16, k: u32) -> bool {
     check(&[i(ST, k), i(code, k), i(RET, 0), i(RET, 0)]).is_ok()
+}
+
+mod packets {
+    use super::*;
+    use crate::packet::{Environment, Interface, Packet, check, run};
+
+    struct Seven;
+
+    impl Environment for Seven {
+        fn processor(&self) -> u32 {
+            7
+        }
+
+        fn random(&self) -> u32 {
+            0x7777
+        }
+    }
+
+    const AD: u32 = 0xffff_f000;
+    const NET: u32 = 0xfff0_0000;
+    const LINK: u32 = 0xffe0_0000;
+
+    fn udp() -> Packet<'static> {
+        Packet {
+            data: &[0, 53, 0x80, 1, 0, 11, 0, 0, b'a', b'b', b'c'],
+            network: &[0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 2],
+            link: Some(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0]),
+            protocol: 0x800,
+            kind: 2,
+            interface: Some(Interface { index: 3, hardware: 772 }),
+            payload: 8,
+            environment: &Seven,
+        }
+    }
+
+    fn answers(program: &[Instruction], packet: &Packet<'_>) -> u32 {
+        assert_eq!(check(program), Ok(()), "{program:x?}");
+        run(program, packet)
+    }
+
+    fn load(code: u16, k: u32) -> u32 {
+        answers(&[i(LD | code, k), i(RET | A, 0)], &udp())
+    }
+
+    #[test]
+    fn bytes_are_read_from_the_packet_and_from_the_headers_in_front_of_it() {
+        assert_eq!([load(ABS, 0), load(H | ABS, 0), load(B | ABS, 10)], [0x35_8001, 53, u32::from(b'c')]);
+        assert_eq!([load(ABS, 8), load(H | ABS, 10), load(B | ABS, 11)], [0; 3], "not all of it is there");
+        assert_eq!([load(B | ABS, NET + 9), load(ABS, NET + 18), load(ABS, NET + 28)], [17, 0x2_0035, 0]);
+        assert_eq!(
+            [load(H | ABS, LINK + 12), load(ABS, LINK + 12), load(B | ABS, LINK + 44)],
+            [0x800, 0x800_4500, u32::from(b'c')]
+        );
+        let bare = Packet::plain(b"xyz", &Seven);
+        let of_bare = |k| answers(&[i(LD | B | ABS, k), i(RET | A, 0)], &bare);
+        assert_eq!([of_bare(2), of_bare(NET + 1), of_bare(LINK)], [u32::from(b'z'), u32::from(b'y'), 0]);
+        // ldxb 4*([k]&0xf); ldb [x + k]
+        let behind_header = [i(LDX | B | MSH, NET), i(LD | B | IND, NET.wrapping_sub(12)), i(RET | A, 0)];
+        assert_eq!(answers(&behind_header, &udp()), 64, "offsets are numbers of 32 bits that wrap");
+        assert_eq!(load(LEN, 0), 11);
+        let remainder = [i(LD | LEN, 0), i(ALU | MOD, 4), i(RET | A, 0)];
+        assert_eq!(answers(&remainder, &udp()), 3);
+        assert_eq!(answers(&[i(LD | LEN, 0), i(ALU | MOD | X, 0), i(RET, 9)], &udp()), 0, "by nothing");
+    }
+
+    #[test]
+    fn what_is_known_about_a_packet_has_offsets_of_its_own() {
+        let fields: Vec<u32> = (0..16).map(|n| load(ABS, AD + 4 * n)).collect();
+        assert_eq!(fields, [0x800, 2, 3, 0, 0, 0, 0, 772, 0, 7, 0, 0, 0, 8, 0x7777, 0]);
+        assert_eq!(load(H | ABS, AD + 4), 2, "of any size");
+        assert_eq!(check(&[i(LD | ABS, AD + 64), i(RET, 0)]), Err(Refusal::Invalid));
+        assert_eq!(check(&[i(LD | ABS, AD + 1), i(RET, 0)]), Err(Refusal::Invalid));
+        let xor = [i(LD | IMM, 12), i(LDX | IMM, 10), i(LD | ABS, AD + 40), i(RET | A, 0)];
+        assert_eq!(answers(&xor, &udp()), 6);
+        let no_device = [i(LD | IMM, 3), i(LD | ABS, AD + 8), i(RET, 5)];
+        assert_eq!(answers(&no_device, &Packet::plain(b"x", &Seven)), 3);
+    }
+
+    #[test]
+    fn attributes_of_netlink_are_found_by_their_type() {
+        let data = [5, 0, 1, 0, b'x', 0, 0, 0, 12, 0, 2, 0x80, 8, 0, 3, 0, 1, 2, 3, 4];
+        let find = |from: u32, kind: u32, field: u32| {
+            let program = [i(LDX | IMM, kind), i(LD | IMM, from), i(LD | ABS, AD + field), i(RET | A, 0)];
+            answers(&program, &Packet::plain(&data, &Seven))
+        };
+        assert_eq!([find(0, 1, 12), find(0, 2, 12), find(0, 3, 12), find(99, 1, 12)], [0, 8, 0, 0]);
+        assert_eq!([find(8, 3, 16), find(8, 2, 16), find(0, 3, 16), find(18, 3, 16)], [12, 0, 0, 0]);
+    }
+
+    #[test]
+    fn filters_of_system_calls_have_none_of_these_loads() {
+        for code in
+            [LD | H | ABS, LD | B | ABS, LD | IND, LD | B | IND, LDX | B | MSH, ALU | MOD, ALU | MOD | X]
+        {
+            let program = [i(code, 4), i(RET, 0)];
+            assert_eq!(check(&program), Ok(()));
+            assert_eq!(crate::seccomp::check(&program), Err(Refusal::Invalid), "{code:#x}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether a program may be installed: what Linux' `bpf_check_classic` and `seccomp_check_filter` accept, and no other.
+//! Whether a program may be installed: what Linux' `bpf_check_classic` accepts, with the loads of its purpose, and no other.
 
 use crate::*;
 use alloc::vec::Vec;
@@ -16,16 +16,25 @@ pub enum Refusal {
 
 use Refusal::{Invalid, NoMemory};
 
-/// Looks at a whole program: every instruction is known, jumps end inside of it, it ends with an answer, loads are words of
-/// [`Data`], and memory is read only where it was written on every way there.
-pub fn check(program: &[Instruction]) -> Result<(), Refusal> {
+/// What a program may do beside what all may.
+pub(crate) trait Loads {
+    /// Whether it may load that from what it looks at.
+    fn has_load(&self, i: &Instruction) -> bool;
+
+    /// Whether it has this operation of arithmetic.
+    fn has_operation(&self, operation: u16) -> bool;
+}
+
+/// Looks at a whole program: every instruction is known, jumps end inside of it, it ends with an answer, loads are those that
+/// `loads` has, and memory is read only where it was written on every way there.
+pub(crate) fn check(program: &[Instruction], loads: &impl Loads) -> Result<(), Refusal> {
     if program.is_empty() || program.len() > MAX_INSTRUCTIONS {
         return Err(Invalid);
     }
     for (at, instruction) in program.iter().enumerate() {
         // Instructions behind this one: where a jump may end.
         let behind = program.len() - at - 1;
-        is_known(instruction, behind).then_some(()).ok_or(Invalid)?;
+        is_known(instruction, behind, loads).then_some(()).ok_or(Invalid)?;
     }
     if program.last().is_none_or(|last| last.code & 7 != RET) {
         return Err(Invalid);
@@ -33,19 +42,20 @@ pub fn check(program: &[Instruction]) -> Result<(), Refusal> {
     memory_is_written_first(program)
 }
 
-fn is_known(i: &Instruction, behind: usize) -> bool {
+fn is_known(i: &Instruction, behind: usize, loads: &impl Loads) -> bool {
     let in_memory = (i.k as usize) < MEMORY;
     let jumps_inside = usize::from(i.if_true) < behind && usize::from(i.if_false) < behind;
     const OPERATIONS: [u16; 8] = [ADD, SUB, MUL, AND, OR, XOR, LSH, RSH];
     const CONDITIONS: [u16; 4] = [JEQ, JGE, JGT, JSET];
+    let operation = i.code & 0xf0;
     match i.code & 7 {
-        LD if i.code == LD | ABS => i.k < DATA_BYTES && i.k.is_multiple_of(4),
         LD | LDX if i.code & !7 == MEM => in_memory,
-        LD | LDX => i.code & !7 == IMM || i.code & !7 == LEN,
+        LD | LDX => i.code & !7 == IMM || i.code & !7 == LEN || loads.has_load(i),
         ST | STX => i.code & !7 == 0 && in_memory,
         ALU if i.code == ALU | NEG => true,
-        ALU if i.code == ALU | DIV | X => true,
-        ALU if i.code == ALU | DIV | K => i.k != 0,
+        ALU if i.code <= 0xff && [DIV, MOD].contains(&operation) => {
+            loads.has_operation(operation) && (i.code & X != 0 || i.k != 0)
+        }
         ALU if [LSH, RSH].contains(&(i.code & !7)) => i.k < 32,
         ALU => OPERATIONS.contains(&(i.code & !7 & !X)),
         JMP if i.code == JMP | JA => (i.k as usize) < behind,
