@@ -161,6 +161,11 @@ fn filters_of_sockets_see_and_leave_of_packets_what_they_do_on_linux() {
 }
 
 #[test]
+fn looks_at_an_offset_and_sends_without_a_copy_are_told_of_as_on_linux() {
+    passes("peek_and_zero_copy.c", "peek offsets and zero copy: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

@@ -25,13 +25,17 @@ mod family;
 mod file;
 pub mod filter;
 pub mod options;
+mod peek;
 mod rights;
 pub mod settings;
+mod zero_copy;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{Family, create, pair, register, register_caller, table};
 pub use file::{SocketFile, of_file};
+pub use peek::PeekOffset;
 pub use rights::{RIGHTS_MOST, Right, Rights, register_reclaim};
+pub use zero_copy::ZeroCopy;
 
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;

@@ -58,8 +58,6 @@ pub struct Common {
     pub stamps: Stamps,
     /// SO_TXTIME: `struct sock_txtime`. Packets leave at once all the same, as without a queue that knows of times.
     transmit_time: Option<[u8; 8]>,
-    /// SO_BINDTODEVICE: the interface's name, which the family has checked.
-    pub device: Vec<u8>,
     /// SO_PASSCRED.
     pub pass_credentials: bool,
     kept: Vec<(u32, i32)>,
@@ -150,7 +148,7 @@ impl Takes {
 }
 
 /// Integers without effect here, accepted as Linux accepts them: what they are before, and which values they take.
-const KEPT: [(u32, i32, Takes); 18] = [
+const KEPT: [(u32, i32, Takes); 19] = [
     (linux::SO_DEBUG, 0, Takes::Flag),
     (linux::SO_DONTROUTE, 0, Takes::Flag),
     (linux::SO_PRIORITY, 0, Takes::ANY),
@@ -169,6 +167,8 @@ const KEPT: [(u32, i32, Takes); 18] = [
     (linux::SO_PREFER_BUSY_POLL, 0, Takes::Flag),
     (linux::SO_BUSY_POLL_BUDGET, 0, Takes::Range(0, 0xffff)),
     (linux::SO_RCVMARK, 0, Takes::Flag),
+    // The interface of SO_BINDTODEVICE by its number, which need not be one's.
+    (linux::SO_BINDTOIFINDEX, 0, Takes::Range(0, i32::MAX)),
 ];
 
 /// What matters to streams of IP and their listeners, and is kept by all other sockets.
@@ -243,6 +243,8 @@ impl Common {
                 self.check_lock().and_then(|()| self.filter.take().map(drop).ok_or(ENOENT))
             }
             linux::SO_BSDCOMPAT => Ok(()),
+            // Of sockets that have them, these come here no more.
+            linux::SO_PEEK_OFF | linux::SO_ZEROCOPY => Err(EOPNOTSUPP),
             linux::SO_MAX_PACING_RATE => self.set_pacing(value),
             linux::SO_LOCK_FILTER if int(value) == Ok(0) && self.check_lock().is_err() => Err(EPERM),
             _ => {
@@ -273,6 +275,16 @@ impl Common {
     pub fn inherit_filter(&mut self, listener: &Common) -> Result<()> {
         self.filter = listener.filter();
         self.keep(linux::SO_LOCK_FILTER, i32::from(listener.check_lock().is_err()))
+    }
+
+    /// Number of the interface of SO_BINDTODEVICE and SO_BINDTOIFINDEX; 0: none.
+    pub fn interface(&self) -> i32 {
+        self.kept(linux::SO_BINDTOIFINDEX).unwrap_or(0)
+    }
+
+    /// SO_BINDTODEVICE, whose name the family has looked for.
+    pub fn bind_to(&mut self, interface: i32) -> Result<()> {
+        self.keep(linux::SO_BINDTOIFINDEX, interface)
     }
 
     fn keep(&mut self, name: u32, n: i32) -> Result<()> {
@@ -352,7 +364,7 @@ impl Common {
             linux::SO_TIMESTAMPNS => from_int(self.stamps.plain == Stamp::Nano),
             linux::SO_TIMESTAMPING => from_int(self.stamps.flags),
             linux::SO_TXTIME => Vec::from(self.transmit_time.unwrap_or_default()),
-            linux::SO_BINDTODEVICE => self.device.clone(),
+            linux::SO_BINDTODEVICE if self.interface() == 0 => Vec::new(),
             linux::SO_INCOMING_NAPI_ID => from_int(0),
             linux::SO_PASSCRED => from_int(self.pass_credentials),
             linux::SO_BSDCOMPAT | linux::SO_ZEROCOPY => from_int(0),

@@ -41,6 +41,8 @@ pub struct Datagram {
     pub stamp: Option<Timespec>,
     /// Datagrams the socket had lost by then.
     pub drops: u32,
+    /// An empty one that was looked at (SO_PEEK_OFF), so that the next look passes it.
+    pub was_seen: bool,
     pub data: Incoming,
 }
 
@@ -151,6 +153,22 @@ impl Socket {
         let datagram = self.queue.pop_front()?;
         self.memory -= datagram.memory();
         Some(datagram)
+    }
+
+    /// A copy of the datagram that lies so many bytes behind the first one; what is left of these lies within it.
+    pub fn copy_at(&mut self, offset: &mut usize) -> Result<Option<Datagram>> {
+        for datagram in &mut self.queue {
+            let length = datagram.length();
+            if *offset >= length && (*offset > 0 || datagram.was_seen) {
+                *offset -= length;
+                continue;
+            }
+            datagram.was_seen |= length == 0;
+            let data = copy(&datagram.data).ok_or(ENOBUFS)?;
+            let Datagram { from, to, ttl, tos, stamp, drops, was_seen, .. } = *datagram;
+            return Ok(Some(Datagram { from, to, ttl, tos, stamp, drops, was_seen, data }));
+        }
+        Ok(None)
     }
 
     /// The address that it sends with to there, where that is known: it decides which interface a multicast leaves by.
@@ -492,7 +510,8 @@ impl Udp {
             return everybody;
         };
         let (ttl, tos) = (header.ttl, header.tos);
-        let datagram = |data| Datagram { from, to: *to.ip(), ttl, tos, stamp: None, drops: 0, data };
+        let datagram =
+            |data| Datagram { from, to: *to.ip(), ttl, tos, stamp: None, drops: 0, was_seen: false, data };
         for id in others {
             if let Some(copy) = copy(&packet) {
                 self.deliver(ip, *id, (header, &front), datagram(copy), wakes);

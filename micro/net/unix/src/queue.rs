@@ -43,6 +43,8 @@ pub struct Message {
     pub credentials: Option<Credentials>,
     /// Who sent it.
     pub from: Arc<Called>,
+    /// An empty packet that was looked at, so that the next look behind it passes it (SO_PEEK_OFF).
+    pub was_seen: bool,
     pub charge: Charge,
 }
 
@@ -76,6 +78,25 @@ impl Queue {
 
     pub fn first(&self) -> Option<&Message> {
         self.messages.front()
+    }
+
+    /// The packet that lies so many bytes behind the first one; what is left of these lies within it.
+    pub fn packet_at(&mut self, offset: &mut usize) -> Option<&Message> {
+        for message in &mut self.messages {
+            let length = message.bytes.len();
+            if *offset >= length && (*offset > 0 || message.was_seen) {
+                *offset -= length;
+                continue;
+            }
+            message.was_seen |= length == 0;
+            return Some(message);
+        }
+        None
+    }
+
+    /// In order.
+    pub fn messages(&self) -> impl Iterator<Item = &Message> {
+        self.messages.iter()
     }
 
     /// What travels with the messages.

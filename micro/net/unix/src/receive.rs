@@ -7,6 +7,7 @@ use crate::socket::{State, UnixSocket};
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_fs::Sink;
 use api_socket::{Control, Credentials, Received, Rights, Type};
 
@@ -59,7 +60,10 @@ impl UnixSocket {
         if let Some(error) = self.state.lock().error.take() {
             return Err(error);
         }
-        let message = match self.pop(flags)? {
+        if let Some(start) = self.peek.start().filter(|_| peek) {
+            return self.peek_packet(to, flags, start);
+        }
+        let mut message = match self.pop(flags)? {
             Ok(message) => message,
             Err(nothing) => return Ok(nothing),
         };
@@ -72,9 +76,11 @@ impl UnixSocket {
             flags: if moved.is_ok_and(|n| n < full) { linux::MSG_TRUNC } else { 0 },
         };
         if peek || moved.is_err() {
+            message.was_seen |= full == 0;
             self.put_back(message);
         } else {
             drop(message);
+            self.peek.read(full);
             self.made_room();
         }
         moved.map(|_| received)
@@ -125,6 +131,7 @@ impl UnixSocket {
                 break;
             }
         }
+        self.peek.read(received.length);
         if let Some(sender) = sender {
             received.control = self.control(sender, rights);
             received.from = from;
@@ -132,16 +139,80 @@ impl UnixSocket {
         Ok(received)
     }
 
-    /// Looks at the first message of the stream only, which is a short answer and allowed to be.
-    fn peek_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
-        let message = match self.pop(flags)? {
-            Ok(message) => message,
-            Err(nothing) => return Ok(nothing),
+    /// Looks at the packet that lies so many bytes behind the first one (SO_PEEK_OFF), of which a copy is made: others may read
+    /// meanwhile.
+    fn peek_packet(&self, to: &mut Sink<'_>, flags: u32, start: usize) -> Result<Received> {
+        let mut offset = start;
+        let (bytes, rest, received) = {
+            let mut state = self.state.lock();
+            let Some(message) = state.inbox.packet_at(&mut offset) else {
+                return self.nothing(&mut state, flags);
+            };
+            let rest = &message.bytes[offset..];
+            let mut bytes = Vec::new();
+            append(&mut bytes, &rest[..rest.len().min(to.remaining())])?;
+            let (from, credentials, rights) =
+                (message.from.get(), message.credentials, message.rights.clone());
+            (bytes, rest.len(), (from, credentials, rights))
         };
-        let moved = to.put(message.rest());
-        let control = self.control(message.credentials, message.rights.clone());
-        let from = message.from.get();
-        self.put_back(message);
-        Ok(Received { length: moved?, from, control, ..Received::default() })
+        let moved = to.put(&bytes)?;
+        self.peek.looked(moved);
+        let (from, credentials, rights) = received;
+        Ok(Received {
+            length: if flags & linux::MSG_TRUNC != 0 { rest } else { moved },
+            from,
+            control: self.control(credentials, rights),
+            flags: if moved < rest { linux::MSG_TRUNC } else { 0 },
+        })
     }
+
+    /// Looks at as much of the stream as one read would take, from where the last look ended if SO_PEEK_OFF says so.
+    fn peek_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        let pass = self.passes_credentials();
+        let room = to.remaining();
+        let mut skipped = self.peek.start().unwrap_or(0);
+        let (mut bytes, mut first, mut rights) = (Vec::new(), None, None);
+        {
+            let mut state = self.state.lock();
+            for message in state.inbox.messages() {
+                if skipped > 0 && skipped >= message.rest().len() {
+                    skipped -= message.rest().len();
+                    continue;
+                }
+                let ends = first.as_ref().is_some_and(|(_, credentials)| {
+                    pass && *credentials != message.credentials || message.rights.is_some()
+                });
+                if ends {
+                    break;
+                }
+                let rest = &message.rest()[skipped..];
+                skipped = 0;
+                let left = room - bytes.len();
+                append(&mut bytes, &rest[..rest.len().min(left)])?;
+                first.get_or_insert_with(|| (message.from.get(), message.credentials));
+                rights.clone_from(&message.rights);
+                if rights.is_some() || bytes.len() == room {
+                    break;
+                }
+            }
+            if first.is_none() {
+                return self.nothing(&mut state, flags);
+            }
+        }
+        let moved = to.put(&bytes)?;
+        self.peek.looked(moved);
+        let (from, credentials) = first.unwrap_or_default();
+        Ok(Received {
+            length: moved,
+            from,
+            control: self.control(credentials, rights),
+            ..Received::default()
+        })
+    }
+}
+
+fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+    to.reserve_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
+    to.extend_from_slice(bytes);
+    Ok(())
 }

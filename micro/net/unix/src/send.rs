@@ -129,7 +129,8 @@ impl UnixSocket {
         let sent = bytes.len();
         let credentials = self.credentials_for(&peer, caller, message);
         let from = self.called.clone();
-        let piece = Message { bytes, start: 0, rights: rights.take(), credentials, from, charge };
+        let rights = rights.take();
+        let piece = Message { bytes, start: 0, rights, credentials, from, was_seen: false, charge };
         // The program's memory may have been waited for: who was there then may be gone.
         if peer.is_deaf() {
             return Err(EPIPE);
@@ -184,7 +185,8 @@ impl UnixSocket {
         }
         let credentials = self.credentials_for(&target, caller, message);
         let from = self.called.clone();
-        let packet = Message { bytes, start: 0, rights: rights_of(message), credentials, from, charge };
+        let rights = rights_of(message);
+        let packet = Message { bytes, start: 0, rights, credentials, from, was_seen: false, charge };
         // The program's memory may have been waited for.
         self.check_target(&target)?;
         garbage::note(&target, packet.rights.as_ref())?;

@@ -17,7 +17,7 @@ use api_sched::WaitQueue;
 use api_socket::filter::Filter;
 use api_socket::options::{Common, from_int, int};
 use api_socket::settings;
-use api_socket::{Address, Caller, Credentials, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{Address, Caller, Credentials, PeekOffset, Received, Sending, Shutdown, Socket, Type};
 use api_user::UserPtr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ordered::Map;
@@ -78,6 +78,8 @@ pub struct UnixSocket {
     common: SpinLock<Common>,
     /// SO_ATTACH_FILTER: the common options have a filter, which looks at packets first.
     has_filter: AtomicBool,
+    /// SO_PEEK_OFF.
+    pub peek: PeekOffset,
     pub flight: Flight,
     /// Messages that it holds from senders it is not connected to, one more let in.
     pub max_datagrams: usize,
@@ -98,6 +100,7 @@ impl UnixSocket {
             receive_buffer: AtomicUsize::new(settings::RECEIVE_BUFFER[0].get() as usize),
             common: SpinLock::default(),
             has_filter: AtomicBool::new(false),
+            peek: PeekOffset::default(),
             flight: Flight::default(),
             max_datagrams: settings::MAX_DATAGRAMS[0].get() as usize,
         })
@@ -473,6 +476,9 @@ impl Socket for UnixSocket {
         if level as u32 != linux::SOL_SOCKET {
             return Err(EOPNOTSUPP);
         }
+        if name as u32 == linux::SO_PEEK_OFF {
+            return self.peek.set(value);
+        }
         {
             let mut common = self.common.lock();
             if let Some(result) = common.set(name as u32, value) {
@@ -505,6 +511,9 @@ impl Socket for UnixSocket {
     fn get_option(&self, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
         if level as u32 != linux::SOL_SOCKET {
             return Err(EOPNOTSUPP);
+        }
+        if name as u32 == linux::SO_PEEK_OFF {
+            return Ok(self.peek.value());
         }
         if let Some(value) = self.common.lock().get(name as u32) {
             return Ok(value);

@@ -22,7 +22,7 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
 use api_socket::settings;
-use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{Address, Caller, Control, PeekOffset, Received, Sending, Shutdown, Socket, Type, ZeroCopy};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,6 +32,9 @@ const UDP_NO_CHECK6_TX: u32 = 101;
 const UDP_NO_CHECK6_RX: u32 = 102;
 const UDP_SEGMENT: u32 = message::UDP_SEGMENT;
 const UDP_GRO: u32 = 104;
+
+/// Whom an error is from that nobody sent.
+const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
 /// What recvmsg(2) adds to each datagram.
 #[derive(Clone, Copy, Default)]
@@ -55,6 +58,8 @@ pub struct DatagramSocket {
     common: SpinLock<Common>,
     wanted: SpinLock<Wanted>,
     last_stamp: LastStamp,
+    peek: PeekOffset,
+    zero_copy: ZeroCopy,
     closed: AtomicBool,
 }
 
@@ -78,6 +83,8 @@ impl DatagramSocket {
             common: SpinLock::default(),
             wanted: SpinLock::default(),
             last_stamp: LastStamp::default(),
+            peek: PeekOffset::default(),
+            zero_copy: ZeroCopy::default(),
             closed: AtomicBool::new(false),
         }))
     }
@@ -137,7 +144,10 @@ impl DatagramSocket {
 
     /// A message of the error queue (ip(7), IP_RECVERR): the datagram, and what became of it.
     fn receive_error(&self, to: &mut Sink<'_>) -> Result<Received> {
-        let failure = self.with(|s| s.failures.pop_front().ok_or(EAGAIN))?;
+        let Some(failure) = self.with(|s| Ok(s.failures.pop_front()))? else {
+            let place = message::error_place(self.domain.get());
+            return self.zero_copy.receive(place, self.show(NOBODY).bytes().len());
+        };
         let length = failure.data.len();
         let moved = to.put(&failure.data)?;
         let from = self.show(SocketAddrV4::new(failure.from, 0));
@@ -368,6 +378,9 @@ impl Socket for DatagramSocket {
             }
         })?;
         drop(large);
+        if length > 0 && self.zero_copy.sent(message.flags) {
+            self.shared.queue.wake(Events::ERR);
+        }
         Ok(length)
     }
 
@@ -376,11 +389,14 @@ impl Socket for DatagramSocket {
             return self.receive_error(to);
         }
         let peek = flags & linux::MSG_PEEK != 0;
+        let start = self.peek.start().filter(|_| peek);
+        let mut skipped = start.unwrap_or(0);
         let datagram = self.with(|s| {
             if let Some(error) = s.error.take() {
                 return Err(error);
             }
-            match s.pop() {
+            let first = if start.is_some() { s.copy_at(&mut skipped)? } else { s.pop() };
+            match first {
                 Some(datagram) => Ok(Some(datagram)),
                 // Only those who would wait are told of the end (Linux' __skb_wait_for_more_packets).
                 None if s.read_shut && flags & linux::MSG_DONTWAIT == 0 => Ok(None),
@@ -389,10 +405,13 @@ impl Socket for DatagramSocket {
         })?;
         let Some(datagram) = datagram else { return Ok(Received::default()) };
         let length = datagram.length();
+        let room = to.remaining();
         let mut moved = Ok(0);
         for buffer in core::iter::once(&datagram.data.first).chain(&datagram.data.more) {
+            let passed = skipped.min(buffer.len());
+            skipped -= passed;
             if let (Ok(done), true) = (moved, to.remaining() > 0) {
-                moved = to.put(buffer.bytes()).map(|n| done + n);
+                moved = to.put(&buffer.bytes()[passed..]).map(|n| done + n);
             }
         }
         let received = Received {
@@ -402,10 +421,16 @@ impl Socket for DatagramSocket {
                 self.last_stamp.received(self.common.lock().stamps.are_wanted(), datagram.stamp);
                 self.control(&datagram)
             },
-            flags: if moved.is_ok_and(|n| n < length) { linux::MSG_TRUNC } else { 0 },
+            // Behind an offset, a buffer that ends where the datagram does counts as too small (Linux' udp_recvmsg).
+            flags: if moved.is_ok_and(|n| n < length && n == room) { linux::MSG_TRUNC } else { 0 },
         };
+        match moved {
+            Ok(_) if peek => self.peek.looked(received.length),
+            Ok(_) => self.peek.read(received.length),
+            Err(_) => {}
+        }
         self.net.look(|s| match s.udp.sockets.get_mut(self.id) {
-            Some(socket) if peek => socket.unpop(datagram),
+            Some(socket) if peek && start.is_none() => socket.unpop(datagram),
             _ => s.ip.recycle_packet(datagram.data),
         });
         moved.map(|_| received)
@@ -413,6 +438,11 @@ impl Socket for DatagramSocket {
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
         if level as u32 == linux::SOL_SOCKET {
+            match name as u32 {
+                linux::SO_PEEK_OFF => return self.peek.set(value),
+                linux::SO_ZEROCOPY => return self.zero_copy.set(value),
+                _ => {}
+            }
             let (result, stamps, filter) = {
                 let mut common = self.common.lock();
                 (common.set(name as u32, value), common.stamps.are_wanted(), common.filter())
@@ -452,8 +482,7 @@ impl Socket for DatagramSocket {
             (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
                 .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
             (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
-                self.common.lock().device = ioctl::device(&self.net, value)?;
-                Ok(())
+                self.common.lock().bind_to(ioctl::device(&self.net, value)?)
             }
             (linux::SOL_UDP, UDP_SEGMENT) => self.with(|s| match int(value)? {
                 n @ 0..=0xffff => {
@@ -512,10 +541,18 @@ impl Socket for DatagramSocket {
     }
 
     fn get_option(&self, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
+        match (level as u32, name as u32) {
+            (linux::SOL_SOCKET, linux::SO_PEEK_OFF) => return Ok(self.peek.value()),
+            (linux::SOL_SOCKET, linux::SO_ZEROCOPY) => return Ok(self.zero_copy.value()),
+            _ => {}
+        }
         if level as u32 == linux::SOL_SOCKET
             && let Some(value) = self.common.lock().get(name as u32)
         {
             return Ok(value);
+        }
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
+            return ioctl::device_name(&self.net, self.common.lock().interface());
         }
         if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.get_ipv6(name as u32);
@@ -574,7 +611,8 @@ impl Socket for DatagramSocket {
     }
 
     fn poll(&self) -> Events {
-        self.with(|s| Ok(s.poll())).unwrap_or(Events::HUP)
+        let events = self.with(|s| Ok(s.poll())).unwrap_or(Events::HUP);
+        if self.zero_copy.is_pending() { events | Events::ERR } else { events }
     }
 
     fn wait_queue(&self) -> &WaitQueue {

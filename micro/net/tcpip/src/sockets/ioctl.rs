@@ -119,13 +119,19 @@ fn sockaddr(address: Ipv4Addr) -> [u8; 16] {
     out
 }
 
-/// The value of SO_BINDTODEVICE, checked: the name with its NUL, or nothing.
-pub fn device(net: &Net, value: &[u8]) -> Result<Vec<u8>> {
-    let name = value.iter().take(15).copied().take_while(|b| *b != 0).collect::<Vec<u8>>();
-    if !name.is_empty() && !net.look(|s| interfaces(s).any(|i| i.name.as_bytes() == name)) {
-        return Err(ENODEV);
+/// The interface that a value of SO_BINDTODEVICE names; 0: none.
+pub fn device(net: &Net, value: &[u8]) -> Result<i32> {
+    let name = value.get(..15).unwrap_or(value).split(|b| *b == 0).next().unwrap_or(&[]);
+    if name.is_empty() {
+        return Ok(0);
     }
-    Ok(if name.is_empty() { name } else { [name, Vec::from([0])].concat() })
+    net.look(|s| interfaces(s).find(|i| i.name.as_bytes() == name)).map(|i| i.index).ok_or(ENODEV)
+}
+
+/// The interface's name with its NUL, as SO_BINDTODEVICE answers it: `ENODEV` where SO_BINDTOIFINDEX was told one that is not there.
+pub fn device_name(net: &Net, index: i32) -> Result<Vec<u8>> {
+    let found = net.look(|s| interfaces(s).find(|i| i.index == index)).ok_or(ENODEV)?;
+    Ok([found.name.as_bytes(), &[0]].concat())
 }
 
 /// netdevice(7)'s requests about interfaces; setting anything is refused.

@@ -87,6 +87,14 @@ fn of_ipv6(kind: u32, data: &[u8], choice: &mut Choice) -> Result<()> {
     Ok(())
 }
 
+/// Level and type of an error's message.
+pub fn error_place(domain: Domain) -> (u32, u32) {
+    match domain {
+        Domain::V4 => (IPPROTO_IP, linux::IP_RECVERR),
+        Domain::V6 => (IPPROTO_IPV6, ipv6::IPV6_RECVERR),
+    }
+}
+
 /// IP_RECVERR or IPV6_RECVERR: struct sock_extended_err, and the address of who complained.
 pub fn error(failure: &Failure, from: &Address) -> Control {
     let mut data = Vec::from(u32::from(failure.errno.0).to_ne_bytes());
@@ -100,10 +108,8 @@ pub fn error(failure: &Failure, from: &Address) -> Control {
     data.extend_from_slice(&[origin, kind, code, 0]);
     data.extend_from_slice(&[0; 8]);
     data.extend_from_slice(from.bytes());
-    let (level, name) = match from.family() {
-        Some(Address::INET6) => (IPPROTO_IPV6, ipv6::IPV6_RECVERR),
-        _ => (IPPROTO_IP, linux::IP_RECVERR),
-    };
+    let (level, name) =
+        error_place(if from.family() == Some(Address::INET6) { Domain::V6 } else { Domain::V4 });
     Control::Other { level: level as i32, kind: name as i32, data }
 }
 

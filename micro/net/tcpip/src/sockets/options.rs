@@ -67,7 +67,6 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
             match name as u32 {
                 linux::SO_REUSEADDR => return int(value).map(|n| entry.reuse_address = n != 0),
                 linux::SO_REUSEPORT => return int(value).map(|n| entry.reuse_port = n != 0),
-                linux::SO_ZEROCOPY => return Err(EOPNOTSUPP),
                 _ => {}
             }
         }

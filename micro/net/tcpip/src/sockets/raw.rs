@@ -234,8 +234,7 @@ impl Socket for RawSocket {
             (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
                 .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
             (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
-                self.common.lock().device = ioctl::device(&self.net, value)?;
-                Ok(())
+                self.common.lock().bind_to(ioctl::device(&self.net, value)?)
             }
             (IPPROTO_IP, linux::IP_HDRINCL) if self.is_ping => Err(ENOPROTOOPT),
             (IPPROTO_IP, linux::IP_HDRINCL) => self.with(|s| on().map(|v| s.has_header = v)),
@@ -263,6 +262,9 @@ impl Socket for RawSocket {
             && let Some(value) = self.common.lock().get(name as u32)
         {
             return Ok(value);
+        }
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
+            return ioctl::device_name(&self.net, self.common.lock().interface());
         }
         if let Some(value) = self.kept.lock().value(false, level, name) {
             return Ok(value);

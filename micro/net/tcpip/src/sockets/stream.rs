@@ -4,7 +4,7 @@
 use super::domain::{Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
-use super::{IPPROTO_TCP, ioctl, options};
+use super::{IPPROTO_TCP, ioctl, message, options};
 use crate::families::Families;
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
@@ -19,7 +19,7 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::options::Common;
-use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type};
+use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type, ZeroCopy};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -40,6 +40,7 @@ pub struct StreamSocket {
     low_water: AtomicU32,
     /// TCP_INQ: a message says how much is left to read.
     tells_queue: AtomicBool,
+    zero_copy: ZeroCopy,
     closed: AtomicBool,
 }
 
@@ -67,6 +68,7 @@ impl StreamSocket {
             kept: SpinLock::default(),
             low_water: AtomicU32::new(1),
             tells_queue: AtomicBool::new(false),
+            zero_copy: ZeroCopy::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -167,6 +169,26 @@ impl StreamSocket {
         Ok(n)
     }
 
+    fn send_all(&self, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+        // A destination is ignored on a connected stream (Linux), and is no way to connect (no TCP Fast Open).
+        let mut done = 0;
+        loop {
+            let moved = match self.net.look(|s| s.tcp.send_room(self.id)) {
+                Ok(_) if from.remaining() == 0 => return Ok(done),
+                Ok(room) => self.send_some(from, room, message.flags),
+                Err(e) => Err(e),
+            };
+            match moved {
+                Ok(n) => done += n,
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => return Ok(done),
+            }
+            if from.remaining() == 0 {
+                return Ok(done);
+            }
+        }
+    }
+
     fn receive_some(&self, to: &mut Sink<'_>, done: usize, limit: usize, discard: bool) -> Result<usize> {
         let received = self.net.look(|s| s.tcp.receive(self.id, done > 0))?;
         let Some((mut buffer, most)) = received else { return Ok(0) };
@@ -262,6 +284,7 @@ impl Socket for StreamSocket {
         }
         let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain.get());
         socket.common.lock().inherit_filter(&self.common.lock())?;
+        socket.zero_copy.inherit(&self.zero_copy);
         Ok((socket, self.domain.get().show(remote, Families::V4)))
     }
 
@@ -307,28 +330,18 @@ impl Socket for StreamSocket {
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
-        // A destination is ignored on a connected stream (Linux), and is no way to connect (no TCP Fast Open).
-        let mut done = 0;
-        loop {
-            let moved = match self.net.look(|s| s.tcp.send_room(self.id)) {
-                Ok(_) if from.remaining() == 0 => return Ok(done),
-                Ok(room) => self.send_some(from, room, message.flags),
-                Err(e) => Err(e),
-            };
-            match moved {
-                Ok(n) => done += n,
-                Err(e) if done == 0 => return Err(e),
-                Err(_) => return Ok(done),
-            }
-            if from.remaining() == 0 {
-                return Ok(done);
-            }
+        let done = self.send_all(message, from)?;
+        if done > 0 && self.zero_copy.sent(message.flags) {
+            self.shared.queue.wake(Events::ERR);
         }
+        Ok(done)
     }
 
     fn receive(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
         if flags & linux::MSG_ERRQUEUE != 0 {
-            return Err(EAGAIN);
+            let domain = self.domain.get();
+            let nobody = domain.show(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), Families::V4);
+            return self.zero_copy.receive(message::error_place(domain), nobody.bytes().len());
         }
         if flags & linux::MSG_OOB != 0 {
             return self.receive_urgent(to, flags);
@@ -356,6 +369,9 @@ impl Socket for StreamSocket {
     }
 
     fn set_option(&self, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_ZEROCOPY) {
+            return self.zero_copy.set(value);
+        }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_OOBINLINE) {
             let on = api_socket::options::int(value)? != 0;
             return self.with_settings(|s| {
@@ -386,8 +402,7 @@ impl Socket for StreamSocket {
             return self.set_ipv6(name as u32, value);
         }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
-            self.common.lock().device = ioctl::device(&self.net, value)?;
-            return Ok(());
+            return self.common.lock().bind_to(ioctl::device(&self.net, value)?);
         }
         if let Some(result) = self.kept.lock().set(true, level, name, value) {
             if result.is_ok() && (level as u32, name as u32) == (IPPROTO_TCP, linux::TCP_INQ) {
@@ -399,6 +414,9 @@ impl Socket for StreamSocket {
     }
 
     fn get_option(&self, level: i32, name: i32, asked: &[u8]) -> Result<Vec<u8>> {
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_ZEROCOPY) {
+            return Ok(self.zero_copy.value());
+        }
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_OOBINLINE) {
             return self.with_settings(|s| Ok(api_socket::options::from_int(s.urgent_inline)));
         }
@@ -406,6 +424,9 @@ impl Socket for StreamSocket {
             && let Some(value) = self.common.lock().get(name as u32)
         {
             return Ok(value);
+        }
+        if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
+            return ioctl::device_name(&self.net, self.common.lock().interface());
         }
         if level as u32 == IPPROTO_IPV6 && self.domain.get() == Domain::V6 {
             return self.get_ipv6(name as u32);
@@ -456,11 +477,12 @@ impl Socket for StreamSocket {
     }
 
     fn poll(&self) -> Events {
-        self.net.look(|s| match s.tcp.sockets.get(self.id).map(|e| &e.kind) {
+        let events = self.net.look(|s| match s.tcp.sockets.get(self.id).map(|e| &e.kind) {
             Some(Kind::Connection(connection)) => connection.poll(self.receive_low_water()),
             Some(Kind::Listener(listener)) => Events::NONE.with(Events::READABLE, !listener.ready.is_empty()),
             None => Events::HUP,
-        })
+        });
+        if self.zero_copy.is_pending() { events | Events::ERR } else { events }
     }
 
     fn wait_queue(&self) -> &WaitQueue {

@@ -32,6 +32,7 @@ const MESSAGES_MOST: usize = 1024;
 /// `sizeof(struct cmsghdr)`, and what control messages are aligned to.
 const CMSG: usize = 16;
 const MSG_WAITFORONE: u32 = 0x10000;
+const MSG_ZEROCOPY: u32 = 0x400_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 
 /// `struct msghdr` (56 bytes on x86-64).
@@ -81,8 +82,9 @@ fn send(target: &Target, mut message: Sending, from: &mut Source<'_>) -> Result<
                 if !stream || !blocking || from.remaining() == 0 || n == 0 {
                     return Ok(done);
                 }
-                // Descriptors travel with the first byte.
+                // Descriptors travel with the first byte, and a send has one number (MSG_ZEROCOPY) in however many pieces it goes.
                 message.control.clear();
+                message.flags &= !MSG_ZEROCOPY;
             }
             Err(_) if done > 0 => return Ok(done),
             Err(e) => {

@@ -282,24 +282,31 @@ pub fn setsockopt(call: &mut Call<'_>) -> Result<usize> {
             return result.map(|()| 0);
         }
     }
-    check_privilege(call.int(1), call.int(2), &value)?;
+    check_privilege(&**target.socket()?, call.int(1), call.int(2), &value)?;
     target.socket()?.set_option(call.int(1), call.int(2), &value).map(|()| 0)
 }
 
 /// Options of SOL_SOCKET that take CAP_NET_ADMIN or CAP_NET_RAW (socket(7)).
-fn check_privilege(level: i32, name: i32, value: &[u8]) -> Result<()> {
+fn check_privilege(socket: &dyn Socket, level: i32, name: i32, value: &[u8]) -> Result<()> {
     /// TC_PRIO_INTERACTIVE: what everybody may ask for.
     const MOST_PRIORITY: u32 = 6;
     if level as u32 != linux::SOL_SOCKET {
         return Ok(());
     }
     let admin = || may_administer();
-    let admin_or_raw = || admin() || task::current().credentials().lock().can(CAP_NET_RAW);
+    let raw = || task::current().credentials().lock().can(CAP_NET_RAW);
+    let admin_or_raw = || admin() || raw();
+    let is_bound_to_interface = || {
+        let interface = socket.get_option(level, linux::SO_BINDTOIFINDEX as i32, &[]);
+        interface.is_ok_and(|interface| interface != [0; 4])
+    };
     let asked = value.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
     match name as u32 {
         linux::SO_MARK if !admin_or_raw() => Err(EPERM),
         linux::SO_PRIORITY if asked as u32 > MOST_PRIORITY && !admin_or_raw() => Err(EPERM),
         linux::SO_SNDBUFFORCE | linux::SO_RCVBUFFORCE if !admin() => Err(EPERM),
+        // Whoever is bound to an interface stays there.
+        linux::SO_BINDTODEVICE | linux::SO_BINDTOIFINDEX if !raw() && is_bound_to_interface() => Err(EPERM),
         linux::SO_DEBUG if asked != 0 && !admin() => Err(EACCES),
         _ => Ok(()),
     }
@@ -328,6 +335,11 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
         (linux::SOL_SOCKET, filter::SO_GET_FILTER) => {
             let instructions = filter::read_back(&**socket, call.arg(3), room)?;
             return length_at.write(instructions as i32).map(|()| 0);
+        }
+        // Those who have none say so.
+        (linux::SOL_SOCKET, linux::SO_PEEK_OFF) => {
+            let offset = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PEEK_OFF as i32, &[]);
+            offset.map_err(|_| EOPNOTSUPP)?
         }
         (level, name) => socket.get_option(level as i32, name as i32, &[])?,
     };
