@@ -166,6 +166,11 @@ fn looks_at_an_offset_and_sends_without_a_copy_are_told_of_as_on_linux() {
 }
 
 #[test]
+fn the_urgent_byte_of_an_af_unix_stream_is_read_and_passed_over_as_on_linux() {
+    passes("unix_urgent.c", "urgent bytes of AF_UNIX: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

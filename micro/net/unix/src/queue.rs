@@ -33,6 +33,28 @@ impl Drop for Charge {
     }
 }
 
+/// What a byte that was sent with MSG_OOB makes of its message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Urgent {
+    /// No such byte, or one behind which another came.
+    #[default]
+    No,
+    /// The byte is the stream's urgent one.
+    Byte,
+    /// The byte was read with MSG_OOB; where it was, a read ends.
+    Mark,
+}
+
+/// What a read of a stream finds next.
+pub enum Next {
+    Message(Message),
+    /// Something that a read passes over: an urgent byte, or the place of one.
+    Passed(Message),
+    /// The read ends before an urgent byte.
+    Mark,
+    Nothing,
+}
+
 pub struct Message {
     pub bytes: Vec<u8>,
     /// Of `bytes`, how many were read (streams).
@@ -45,6 +67,7 @@ pub struct Message {
     pub from: Arc<Called>,
     /// An empty packet that was looked at, so that the next look behind it passes it (SO_PEEK_OFF).
     pub was_seen: bool,
+    pub urgent: Urgent,
     pub charge: Charge,
 }
 
@@ -59,6 +82,8 @@ impl Message {
 pub struct Queue {
     messages: VecDeque<Message>,
     bytes: usize,
+    /// One of them is the urgent byte.
+    has_urgent: bool,
 }
 
 impl Queue {
@@ -114,11 +139,87 @@ impl Queue {
         None
     }
 
+    /// There is an urgent byte to read.
+    pub fn has_urgent(&self) -> bool {
+        self.has_urgent
+    }
+
+    fn urgent(&mut self) -> Option<usize> {
+        let at = |queue: &Queue| queue.messages.iter().rposition(|m| m.urgent == Urgent::Byte);
+        if self.has_urgent { at(self) } else { None }
+    }
+
+    /// As [`Queue::push`], of the stream's urgent byte; the one before it is one as others are.
+    pub fn push_urgent(&mut self, message: Message) -> Option<Message> {
+        let before = self.urgent();
+        let refused = self.push(message);
+        if refused.is_none() {
+            if let Some(before) = before.and_then(|at| self.messages.get_mut(at)) {
+                before.urgent = Urgent::No;
+            }
+            self.has_urgent = true;
+        }
+        refused
+    }
+
+    /// The urgent byte, whose place stays unless it is only looked at, and a message that is over.
+    pub fn take_urgent(&mut self, looks: bool) -> Option<(u8, Option<Message>)> {
+        let at = self.urgent()?;
+        let message = self.messages.get_mut(at)?;
+        let byte = *message.rest().first()?;
+        if looks {
+            return Some((byte, None));
+        }
+        message.start += 1;
+        message.urgent = Urgent::Mark;
+        self.bytes -= 1;
+        self.has_urgent = false;
+        // Of places that follow each other one is enough.
+        let is_second = at > 0 && self.messages[at - 1].urgent == Urgent::Mark;
+        Some((byte, if is_second { self.messages.remove(at - 1) } else { None }))
+    }
+
+    /// What a read finds that has some bytes already (`has_some`); with `inline` (SO_OOBINLINE) the urgent byte is among those that it
+    /// reads.
+    pub fn next(&mut self, has_some: bool, inline: bool) -> Next {
+        let urgent = self.messages.front().map(|first| first.urgent);
+        match urgent {
+            Some(Urgent::Byte) if has_some => return Next::Mark,
+            Some(Urgent::Mark) if has_some && !self.has_urgent => return Next::Mark,
+            Some(Urgent::Byte) => self.has_urgent = false,
+            _ => {}
+        }
+        match (self.pop(), urgent) {
+            (Some(message), Some(Urgent::Byte)) if inline => {
+                Next::Message(Message { urgent: Urgent::No, ..message })
+            }
+            (Some(message), Some(Urgent::No)) => Next::Message(message),
+            (Some(message), _) => Next::Passed(message),
+            (None, _) => Next::Nothing,
+        }
+    }
+
+    /// A read would begin where an urgent byte is, or was (sockatmark(3)).
+    pub fn is_at_mark(&self) -> bool {
+        let mut all = self.messages.iter().map(|message| message.urgent);
+        match (all.next(), all.next()) {
+            (Some(Urgent::Byte), _) => true,
+            (Some(Urgent::Mark), next) => !self.has_urgent || next == Some(Urgent::Byte),
+            _ => false,
+        }
+    }
+
+    /// Nothing is there but places of urgent bytes that were read.
+    pub fn is_read(&self) -> bool {
+        self.messages.iter().all(|message| message.urgent == Urgent::Mark)
+    }
+
     /// As [`Queue::push`], of a stream: joins the last message where nothing sets the two apart.
     pub fn push_stream(&mut self, mut message: Message) -> Option<Message> {
         if let Some(last) = self.messages.back_mut()
             && message.rights.is_none()
             && last.rights.is_none()
+            && last.urgent == Urgent::No
             && last.credentials == message.credentials
             && last.bytes.len() + message.bytes.len() <= GATHER
             && last.bytes.reserve_fallibly(message.bytes.len()).is_ok()

@@ -2,7 +2,7 @@
 //! Receiving: bytes in order or packets, with what travels along.
 
 use crate::garbage;
-use crate::queue::Message;
+use crate::queue::{Message, Next, Urgent};
 use crate::socket::{State, UnixSocket};
 use abi::linux::net as linux;
 use abi::{Result, errno::*};
@@ -94,7 +94,7 @@ impl UnixSocket {
         let mut sender: Option<Option<Credentials>> = None;
         let mut from = None;
         let mut rights = None;
-        let pass = self.passes_credentials();
+        let (pass, inline) = (self.passes_credentials(), self.reads_urgent_inline());
         // A read of nothing, too, waits for a message and takes what travels with it.
         loop {
             let mut message = {
@@ -104,10 +104,16 @@ impl UnixSocket {
                     sender.is_some_and(|s| pass && s != m.credentials)
                         || received.length > 0 && m.rights.is_some()
                 });
-                match if ends { None } else { state.inbox.pop() } {
-                    Some(message) => message,
-                    None if received.length > 0 => break,
-                    None => return self.nothing(&mut state, flags),
+                let next = if ends { Next::Mark } else { state.inbox.next(received.length > 0, inline) };
+                match next {
+                    Next::Message(message) => message,
+                    Next::Passed(passed) => {
+                        drop(state);
+                        drop(passed);
+                        continue;
+                    }
+                    Next::Mark | Next::Nothing if received.length > 0 => break,
+                    Next::Mark | Next::Nothing => return self.nothing(&mut state, flags),
                 }
             };
             let moved = to.put(message.rest());
@@ -166,15 +172,36 @@ impl UnixSocket {
         })
     }
 
+    /// The urgent byte of a stream: `EINVAL` without one, and where it is read among the others.
+    pub fn receive_urgent(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+        if self.reads_urgent_inline() {
+            return Err(EINVAL);
+        }
+        let looks = flags & linux::MSG_PEEK != 0;
+        let taken = self.state.lock().inbox.take_urgent(looks);
+        let (byte, over) = taken.ok_or(EINVAL)?;
+        drop(over);
+        to.put(&[byte])?;
+        Ok(Received { length: 1, flags: linux::MSG_OOB, ..Received::default() })
+    }
+
     /// Looks at as much of the stream as one read would take, from where the last look ended if SO_PEEK_OFF says so.
     fn peek_stream(&self, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
-        let pass = self.passes_credentials();
+        let (pass, inline) = (self.passes_credentials(), self.reads_urgent_inline());
         let room = to.remaining();
         let mut skipped = self.peek.start().unwrap_or(0);
         let (mut bytes, mut first, mut rights) = (Vec::new(), None, None);
         {
             let mut state = self.state.lock();
+            let has_urgent = state.inbox.has_urgent();
             for message in state.inbox.messages() {
+                match message.urgent {
+                    Urgent::Byte if !bytes.is_empty() => break,
+                    Urgent::Mark if !bytes.is_empty() && !has_urgent => break,
+                    Urgent::Byte if !inline => continue,
+                    Urgent::Mark => continue,
+                    Urgent::Byte | Urgent::No => {}
+                }
                 if skipped > 0 && skipped >= message.rest().len() {
                     skipped -= message.rest().len();
                     continue;

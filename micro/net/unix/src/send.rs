@@ -6,8 +6,9 @@
 
 use crate::garbage;
 use crate::names;
-use crate::queue::{Charge, Message};
+use crate::queue::{Charge, Message, Urgent};
 use crate::socket::UnixSocket;
+use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::Source;
@@ -96,10 +97,14 @@ impl UnixSocket {
         if message.to.as_ref().is_some_and(|to| !to.bytes().is_empty()) {
             return Err(if self.is_established() { EISCONN } else { EOPNOTSUPP });
         }
+        // The last byte of what is sent with MSG_OOB is urgent.
+        let has_urgent = message.flags & linux::MSG_OOB != 0;
         let mut rights = rights_of(message);
         let mut done = 0;
         loop {
-            match self.send_piece(caller, message, &mut rights, from) {
+            let urgent = if has_urgent && from.remaining() == 1 { Urgent::Byte } else { Urgent::No };
+            let most = from.remaining() - usize::from(has_urgent && from.remaining() > 1);
+            match self.send_piece(caller, message, &mut rights, from, (most, urgent)) {
                 Ok(0) => return Ok(done),
                 Ok(n) => done += n,
                 Err(e) if done == 0 => return Err(e),
@@ -108,19 +113,20 @@ impl UnixSocket {
         }
     }
 
-    /// Sends what one message of a stream holds; 0 when there is nothing left.
+    /// Sends what one message of a stream holds, so much at most; 0 when there is nothing left.
     fn send_piece(
         &self,
         caller: Option<&Caller<'_>>,
         message: &Sending,
         rights: &mut Option<Rights>,
         from: &mut Source<'_>,
+        (most, urgent): (usize, Urgent),
     ) -> Result<usize> {
         let peer = self.peer()?;
         if peer.is_deaf() {
             return Err(EPIPE);
         }
-        let length = from.remaining().min(STREAM_BLOCK + STREAM_PAGES).min(self.send_buffer() / 2 - 64);
+        let length = most.min(STREAM_BLOCK + STREAM_PAGES).min(self.send_buffer() / 2 - 64);
         if length == 0 {
             return Ok(0);
         }
@@ -130,17 +136,21 @@ impl UnixSocket {
         let credentials = self.credentials_for(&peer, caller, message);
         let from = self.called.clone();
         let rights = rights.take();
-        let piece = Message { bytes, start: 0, rights, credentials, from, was_seen: false, charge };
+        let piece = Message { bytes, start: 0, rights, credentials, from, was_seen: false, urgent, charge };
         // The program's memory may have been waited for: who was there then may be gone.
         if peer.is_deaf() {
             return Err(EPIPE);
         }
         garbage::note(&peer, piece.rights.as_ref())?;
-        let refused = peer.state.lock().inbox.push_stream(piece);
+        let refused = {
+            let inbox = &mut peer.state.lock().inbox;
+            if urgent == Urgent::Byte { inbox.push_urgent(piece) } else { inbox.push_stream(piece) }
+        };
         if refused.is_some() {
             return Err(ENOBUFS);
         }
-        peer.waiters.wake(Events::READABLE);
+        let events = if urgent == Urgent::Byte { Events::READABLE | Events::PRI } else { Events::READABLE };
+        peer.waiters.wake(events);
         Ok(sent)
     }
 
@@ -186,7 +196,16 @@ impl UnixSocket {
         let credentials = self.credentials_for(&target, caller, message);
         let from = self.called.clone();
         let rights = rights_of(message);
-        let packet = Message { bytes, start: 0, rights, credentials, from, was_seen: false, charge };
+        let packet = Message {
+            bytes,
+            start: 0,
+            rights,
+            credentials,
+            from,
+            was_seen: false,
+            urgent: Urgent::No,
+            charge,
+        };
         // The program's memory may have been waited for.
         self.check_target(&target)?;
         garbage::note(&target, packet.rights.as_ref())?;

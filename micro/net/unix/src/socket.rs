@@ -78,6 +78,8 @@ pub struct UnixSocket {
     common: SpinLock<Common>,
     /// SO_ATTACH_FILTER: the common options have a filter, which looks at packets first.
     has_filter: AtomicBool,
+    /// SO_OOBINLINE, as the common options have it.
+    reads_urgent_inline: AtomicBool,
     /// SO_PEEK_OFF.
     pub peek: PeekOffset,
     pub flight: Flight,
@@ -100,6 +102,7 @@ impl UnixSocket {
             receive_buffer: AtomicUsize::new(settings::RECEIVE_BUFFER[0].get() as usize),
             common: SpinLock::default(),
             has_filter: AtomicBool::new(false),
+            reads_urgent_inline: AtomicBool::new(false),
             peek: PeekOffset::default(),
             flight: Flight::default(),
             max_datagrams: settings::MAX_DATAGRAMS[0].get() as usize,
@@ -134,6 +137,11 @@ impl UnixSocket {
 
     pub fn passes_credentials(&self) -> bool {
         self.common.lock().pass_credentials
+    }
+
+    /// SO_OOBINLINE: an urgent byte is read among the others.
+    pub fn reads_urgent_inline(&self) -> bool {
+        self.reads_urgent_inline.load(Ordering::Relaxed)
     }
 
     /// What decides about packets before this socket has them.
@@ -211,7 +219,7 @@ impl UnixSocket {
             if core::mem::replace(&mut state.closed, true) {
                 return;
             }
-            (state.key.take(), state.listening.take(), !state.inbox.is_empty())
+            (state.key.take(), state.listening.take(), !state.inbox.is_read())
         };
         if let Some(key) = key {
             names::release(&key);
@@ -448,9 +456,9 @@ impl Socket for UnixSocket {
     }
 
     fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
-        if message.flags & linux::MSG_OOB != 0 {
+        let is_urgent_byte = self.kind == Type::Stream && from.remaining() > 0;
+        if message.flags & linux::MSG_OOB != 0 && !is_urgent_byte {
             return Err(match self.kind {
-                Type::Stream => self.peer().err().unwrap_or(EOPNOTSUPP),
                 Type::SequencedPacket if !self.is_established() => ENOTCONN,
                 _ => EOPNOTSUPP,
             });
@@ -466,8 +474,7 @@ impl Socket for UnixSocket {
             return Err(if self.kind == Type::Stream { EINVAL } else { ENOTCONN });
         }
         if flags & linux::MSG_OOB != 0 {
-            // A stream could have had an urgent byte, and has none.
-            return Err(if self.kind == Type::Stream { EINVAL } else { EOPNOTSUPP });
+            return if self.kind == Type::Stream { self.receive_urgent(to, flags) } else { Err(EOPNOTSUPP) };
         }
         if self.is_packet() { self.receive_packet(to, flags) } else { self.receive_stream(to, flags) }
     }
@@ -483,6 +490,8 @@ impl Socket for UnixSocket {
             let mut common = self.common.lock();
             if let Some(result) = common.set(name as u32, value) {
                 self.has_filter.store(common.filter().is_some(), Ordering::Relaxed);
+                let inline = common.is_kept_on(linux::SO_OOBINLINE);
+                self.reads_urgent_inline.store(inline, Ordering::Relaxed);
                 return result;
             }
         }
@@ -551,7 +560,7 @@ impl Socket for UnixSocket {
                 return events.with(Events::RDHUP, ended).with(Events::HUP, ended && state.write_shut);
             }
             let mut events = Events::NONE.with(Events::READABLE, !state.inbox.is_empty() || ended);
-            events = events.with(Events::RDHUP, ended);
+            events = events.with(Events::RDHUP, ended).with(Events::PRI, state.inbox.has_urgent());
             let shut = state.peer_gone || state.read_shut && state.write_shut;
             let fresh = self.is_connected_kind() && state.peer.is_none() && !state.peer_gone;
             events = events.with(Events::HUP, shut || fresh);
@@ -578,8 +587,7 @@ impl Socket for UnixSocket {
                     _ => state.inbox.bytes(),
                 }
             }
-            // No byte of a stream is urgent.
-            SIOCATMARK if self.kind == Type::Stream => 0,
+            SIOCATMARK if self.kind == Type::Stream => self.state.lock().inbox.is_at_mark().into(),
             SIOCATMARK => return Err(EOPNOTSUPP),
             TIOCOUTQ => self.sent.load(Ordering::Relaxed),
             _ => return Err(ENOTTY),

@@ -100,9 +100,9 @@ macro_rules! system_calls {
             41 socket Partial "AF_INET, AF_INET6 (::1 and IPv4-mapped addresses), AF_UNIX, AF_NETLINK; raw sockets of IPv4 only" sockets::socket;
             42 connect Full "" sockets::connect;
             43 accept Full "" sockets::accept;
-            44 sendto Partial "no MSG_OOB on AF_UNIX" sockets::sendto;
+            44 sendto Full "" sockets::sendto;
             45 recvfrom Full "" sockets::recvfrom;
-            46 sendmsg Partial "no MSG_OOB on AF_UNIX" sockets::sendmsg;
+            46 sendmsg Full "" sockets::sendmsg;
             47 recvmsg Full "" sockets::recvmsg;
             48 shutdown Full "" sockets::shutdown;
             49 bind Full "" sockets::bind;
