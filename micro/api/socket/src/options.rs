@@ -271,10 +271,13 @@ impl Common {
         self.filter.clone()
     }
 
-    /// A connection that was accepted has its listener's filter, and what keeps it from being changed.
-    pub fn inherit_filter(&mut self, listener: &Common) -> Result<()> {
-        self.filter = listener.filter();
-        self.keep(linux::SO_LOCK_FILTER, i32::from(listener.check_lock().is_err()))
+    /// What a connection that is accepted has of its listener: the filter, and what keeps it from being changed.
+    pub fn inherited(&self) -> Result<Common> {
+        let mut common = Common { filter: self.filter(), ..Common::default() };
+        if self.check_lock().is_err() {
+            common.keep(linux::SO_LOCK_FILTER, 1)?;
+        }
+        Ok(common)
     }
 
     /// Number of the interface of SO_BINDTODEVICE and SO_BINDTOIFINDEX; 0: none.

@@ -277,13 +277,15 @@ impl Socket for StreamSocket {
     }
 
     fn accept(&self) -> Result<(Arc<dyn Socket>, Address)> {
+        // Before a connection is taken out of the queue, which would be lost where there is no memory.
+        let common = self.common.lock().inherited()?;
         // Connections of this machine that found the queue full try again: the stack acts on it.
         let (id, shared, remote) = self.net.look(|s| s.tcp.accept(self.id))?;
         if self.net.look(|s| s.tcp.has_work()) {
             self.net.act(|_, _| ());
         }
         let socket = StreamSocket::of(self.net.clone(), id, shared, self.domain.get());
-        socket.common.lock().inherit_filter(&self.common.lock())?;
+        *socket.common.lock() = common;
         socket.zero_copy.inherit(&self.zero_copy);
         Ok((socket, self.domain.get().show(remote, Families::V4)))
     }
