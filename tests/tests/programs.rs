@@ -171,6 +171,11 @@ fn the_urgent_byte_of_an_af_unix_stream_is_read_and_passed_over_as_on_linux() {
 }
 
 #[test]
+fn raw_sockets_of_ipv6_and_what_shutdown_does_to_raw_sockets_are_as_on_linux() {
+    passes("raw_ipv6.c", "raw sockets of IPv6: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

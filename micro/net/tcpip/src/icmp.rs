@@ -2,7 +2,7 @@
 //! ICMP (RFC 792, RFC 1122 3.2.2): echo, and errors in both directions.
 
 use crate::ip::{Header, Ip, TTL};
-use crate::wire::{self, Ipv4, checksum};
+use crate::wire::{self, Ipv4, Sum, checksum};
 use abi::{Errno, errno::*};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -89,6 +89,36 @@ impl Icmp {
         };
         ip.counters.icmp.out_messages += 1;
         ip.counters.icmp.out_echo_replies += 1;
+        ip.send_datagram(now, &back, head, None);
+    }
+
+    /// A message of ICMPv6 from `::1` to itself: an echo request is answered (RFC 4443 4.2).
+    pub fn input6(&mut self, ip: &mut Ip, now: u64, header: &Ipv4, bytes: &[u8]) {
+        const ECHO_REQUEST: u8 = 128;
+        const ECHO_REPLY: u8 = 129;
+        let sum = Sum::pseudo6(wire::PROTOCOL_ICMPV6, bytes.len()).add(bytes).finish();
+        if bytes.len() < 8 || !matches!(sum, 0 | 0xffff) {
+            ip.statistics.bad_packets += 1;
+            return;
+        }
+        let Some(mut head) = datagram_buffer(ip, bytes.len()).filter(|_| bytes[0] == ECHO_REQUEST) else {
+            return;
+        };
+        if !head.append(bytes) {
+            return;
+        }
+        let reply = head.bytes_mut();
+        reply[0] = ECHO_REPLY;
+        reply[2..4].fill(0);
+        let sum = Sum::pseudo6(wire::PROTOCOL_ICMPV6, reply.len()).add(reply).finish();
+        reply[2..4].copy_from_slice(&sum.to_be_bytes());
+        let back = Header {
+            source: header.destination,
+            destination: header.source,
+            protocol: wire::PROTOCOL_ICMPV6,
+            tos: header.tos,
+            ttl: TTL,
+        };
         ip.send_datagram(now, &back, head, None);
     }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sockets that see packets below the transports: raw(7), and ICMP datagrams (icmp(7)), which only send echo requests
-//! and only get the answers to them.
+//! and only get the answers to them. Those of AF_INET6 see what `::1` sends to itself, without the IP header (RFC 3542 3).
 
+use crate::families::LOOPBACK6;
 use crate::icmp::datagram_buffer;
 use crate::ip::{Header, Ip, TTL};
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
-use crate::wire::{self, Ipv4, checksum};
+use crate::wire::{self, Ipv4, Sum, checksum};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -14,7 +15,7 @@ use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_socket::filter::Filter;
 use api_socket::settings;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Packets that carry their own IP header when sent, and are never received (raw(7)).
 pub const PROTOCOL_RAW: u8 = 255;
@@ -24,6 +25,11 @@ const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// Type, code, checksum, identifier, sequence number.
 const ECHO: usize = 8;
+/// Where ICMPv6 has its checksum (RFC 4443 2.1).
+const ICMPV6_CHECKSUM: usize = 2;
+const IPV6: usize = 40;
+/// What fits a packet inside the stack, which is IPv4's.
+const MAX_PAYLOAD6: usize = 65_535 - IPV6;
 
 /// A packet waiting to be read.
 pub struct Packet {
@@ -43,10 +49,18 @@ impl Packet {
 pub struct Socket {
     pub shared: Arc<Shared>,
     pub protocol: u8,
+    /// Of AF_INET6.
+    pub is_v6: bool,
+    /// IPV6_CHECKSUM: where a packet has its checksum, which is made and looked at here.
+    pub checksum_at: Option<usize>,
+    /// ICMP6_FILTER: a bit for each type that is not wanted.
+    pub filter6: [u32; 8],
     /// An ICMP datagram socket's identifier, once it has one; `None` for raw sockets.
     pub ping: Option<u16>,
     pub local: Ipv4Addr,
     pub remote: Option<Ipv4Addr>,
+    /// What connect(2) was told, which getpeername(2) tells.
+    pub remote_port: u16,
     pub queue: VecDeque<Packet>,
     memory: usize,
     pub receive_buffer: usize,
@@ -83,15 +97,28 @@ impl Socket {
         self.queue.push_front(packet);
     }
 
+    /// A packet of IPv6 has the checksum that the socket asks for. Those of the stack's own transports have none on loopback, and
+    /// need none.
+    fn is_intact(&self, payload: &[u8]) -> bool {
+        let is_ours = [wire::PROTOCOL_TCP, wire::PROTOCOL_UDP].contains(&self.protocol);
+        let mut sum = Sum::pseudo6(self.protocol, payload.len());
+        self.checksum_at.is_none() || is_ours || matches!(sum.add(payload).finish(), 0 | 0xffff)
+    }
+
     fn wants(&self, header: &Ipv4, payload: &[u8]) -> bool {
         let addressed = (self.local.is_unspecified() || self.local == header.destination)
             && self.remote.is_none_or(|remote| remote == header.source);
-        if !addressed || header.protocol != self.protocol || self.read_shut {
+        let is_v6 = header.destination == LOOPBACK6;
+        if !addressed || header.protocol != self.protocol || is_v6 != self.is_v6 {
             return false;
         }
         let kind = payload.first().copied();
         match self.ping {
             Some(id) => kind == Some(ECHO_REPLY) && payload.get(4..6) == Some(&id.to_be_bytes()) && id != 0,
+            None if is_v6 && header.protocol == wire::PROTOCOL_ICMPV6 => kind.is_some_and(|kind| {
+                self.filter6[usize::from(kind / 32)] >> (kind % 32) & 1 == 0 && self.is_intact(payload)
+            }),
+            None if is_v6 => self.is_intact(payload),
             None if header.protocol == wire::PROTOCOL_ICMP => {
                 kind.is_some_and(|kind| kind >= 32 || self.filter >> kind & 1 == 0)
             }
@@ -109,13 +136,18 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub fn create(&mut self, shared: Arc<Shared>, protocol: u8, is_ping: bool) -> Result<Id> {
+    pub fn create(&mut self, shared: Arc<Shared>, protocol: u8, is_ping: bool, is_v6: bool) -> Result<Id> {
+        let is_icmp6 = is_v6 && protocol == wire::PROTOCOL_ICMPV6;
         self.sockets.insert(Socket {
             shared,
             protocol,
+            is_v6,
+            checksum_at: is_icmp6.then_some(ICMPV6_CHECKSUM),
+            filter6: [0; 8],
             ping: is_ping.then_some(0),
             local: Ipv4Addr::UNSPECIFIED,
             remote: None,
+            remote_port: 0,
             queue: VecDeque::new(),
             memory: 0,
             receive_buffer: settings::RECEIVE_BUFFER[0].get() as usize,
@@ -168,7 +200,7 @@ impl Raw {
             }
             is_wanted = true;
             let mut bytes = Vec::new();
-            let with_header = if socket.ping.is_none() { wire::IPV4 } else { 0 };
+            let with_header = if socket.ping.is_none() && !socket.is_v6 { wire::IPV4 } else { 0 };
             if bytes.reserve_exact_fallibly(with_header + payload.len()).is_err() {
                 continue;
             }
@@ -199,9 +231,6 @@ impl Raw {
     /// Sends one packet.
     pub fn send(&mut self, ip: &mut Ip, now: u64, id: Id, to: Option<Ipv4Addr>, bytes: &[u8]) -> Result<()> {
         let socket = self.sockets.get(id).ok_or(EBADF)?;
-        if socket.write_shut {
-            return Err(EPIPE);
-        }
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
         let to = Ip::destination(to, None);
         if ip.is_broadcast(to) && !socket.broadcast {
@@ -213,6 +242,13 @@ impl Raw {
             Header { source, destination: to, protocol: socket.protocol, tos: socket.tos, ttl: socket.ttl };
         if socket.ping.is_some() {
             return self.send_echo(ip, now, id, &header, bytes);
+        }
+        if socket.write_shut && socket.has_header {
+            // Linux asks here alone.
+            return Err(EPIPE);
+        }
+        if socket.is_v6 {
+            return self.send6(ip, now, id, &header, bytes);
         }
         let mut payload = bytes;
         if socket.has_header {
@@ -236,6 +272,40 @@ impl Raw {
             payload = &bytes[length..];
         }
         transmit(ip, now, &header, payload)
+    }
+
+    /// Sends one packet from `::1` to itself, with its checksum (IPV6_CHECKSUM) or behind an IPv6 header of the program's
+    /// (IPV6_HDRINCL).
+    fn send6(&mut self, ip: &mut Ip, now: u64, id: Id, header: &Header, bytes: &[u8]) -> Result<()> {
+        let socket = self.sockets.get(id).ok_or(EBADF)?;
+        if header.destination != LOOPBACK6 || header.source != LOOPBACK6 {
+            return Err(ENETUNREACH);
+        }
+        if bytes.len() > MAX_PAYLOAD6 {
+            return Err(EMSGSIZE);
+        }
+        if socket.has_header {
+            let (front, payload) = bytes.split_at_checked(IPV6).ok_or(EINVAL)?;
+            let length = usize::from(u16::from_be_bytes([front[4], front[5]]));
+            let own = Ipv6Addr::LOCALHOST.octets();
+            let is_ours = front[0] >> 4 == 6 && front[8..24] == own && front[24..40] == own;
+            // A header that leads nowhere is not known before the packet has been sent.
+            let Some(payload) = payload.get(..length).filter(|_| is_ours) else { return Ok(()) };
+            let tos = front[0] << 4 | front[1] >> 4;
+            return transmit(ip, now, &Header { protocol: front[6], ttl: front[7], tos, ..*header }, payload);
+        }
+        let Some(at) = socket.checksum_at else { return transmit(ip, now, header, bytes) };
+        let mut message = Vec::new();
+        message.reserve_exact_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
+        message.extend_from_slice(bytes);
+        message.get_mut(at..at + 2).ok_or(EINVAL)?.fill(0);
+        let sum = match Sum::pseudo6(socket.protocol, message.len()).add(&message).finish() {
+            // RFC 8200 8.1: a packet of UDP has one in any case.
+            0 if socket.protocol == wire::PROTOCOL_UDP => 0xffff,
+            sum => sum,
+        };
+        message[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        transmit(ip, now, header, &message)
     }
 
     /// An echo request with the socket's identifier; the checksum is ours to make.
@@ -297,7 +367,7 @@ mod tests {
     #[test]
     fn a_raw_socket_gets_what_its_protocol_and_filter_say() {
         let (mut raw, mut wakes, ip) = (Raw::default(), Wakes::new(), ip());
-        let icmp = raw.create(Shared::new(), wire::PROTOCOL_ICMP, false).unwrap();
+        let icmp = raw.create(Shared::new(), wire::PROTOCOL_ICMP, false, false).unwrap();
         raw.sockets.get_mut(icmp).unwrap().filter = 1 << ECHO_REQUEST;
         assert!(!raw.input(
             &ip,
@@ -315,7 +385,7 @@ mod tests {
     #[test]
     fn an_icmp_datagram_socket_gets_the_answers_to_its_identifier() {
         let (mut raw, mut wakes, ip) = (Raw::default(), Wakes::new(), ip());
-        let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true).unwrap();
+        let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true, false).unwrap();
         raw.identify(ping, 0x1234).unwrap();
         assert_eq!(raw.identify(ping, 0x1234), Err(EADDRINUSE));
         assert!(!raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], &mut wakes));

@@ -249,6 +249,12 @@ impl Stack {
                     self.icmp.unreachable(&mut self.ip, now, header, 3, quote);
                 }
             }
+            wire::PROTOCOL_ICMPV6 if header.destination == LOOPBACK6 => {
+                if let Some(all) = flat(&packet) {
+                    self.icmp.input6(&mut self.ip, now, header, all.bytes());
+                }
+                self.ip.recycle_packet(packet);
+            }
             wire::PROTOCOL_ICMP => {
                 let error =
                     flat(&packet).and_then(|all| self.icmp.input(&mut self.ip, now, header, all.bytes()));

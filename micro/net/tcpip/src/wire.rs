@@ -15,6 +15,7 @@ pub const ETHERTYPE_ARP: u16 = 0x0806;
 pub const PROTOCOL_ICMP: u8 = 1;
 pub const PROTOCOL_TCP: u8 = 6;
 pub const PROTOCOL_UDP: u8 = 17;
+pub const PROTOCOL_ICMPV6: u8 = 58;
 
 pub type Mac = [u8; 6];
 pub const BROADCAST: Mac = [0xff; 6];
@@ -78,6 +79,13 @@ impl Sum {
     /// The checksum; 0xffff or 0 of a whole packet mean it is right.
     pub fn finish(&self) -> u16 {
         !self.partial()
+    }
+
+    /// Of the pseudo header of a packet of IPv6 from `::1` to itself (RFC 8200 8.1): of these addresses two bytes are not zero.
+    pub fn pseudo6(protocol: u8, length: usize) -> Sum {
+        let mut sum = Sum::default();
+        sum.add16(1).add16(1).add16(u16::from(protocol)).add16(length as u16);
+        sum
     }
 
     /// Of the pseudo header of TCP and UDP.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sockets over the stack: streams and datagrams of AF_INET and AF_INET6, raw ones of AF_INET, AF_NETLINK's routing
+//! Sockets over the stack: streams and datagrams of AF_INET and AF_INET6, raw ones of both, AF_NETLINK's routing
 //! dumps.
 
 mod datagram;
@@ -52,14 +52,14 @@ impl Family for Inet {
             (Type::Stream, 0 | IPPROTO_TCP) => StreamSocket::new(self.0.clone(), self.1).map(|s| s as _),
             (Type::Datagram, 0 | IPPROTO_UDP) => DatagramSocket::new(self.0.clone(), self.1).map(|s| s as _),
             (Type::Datagram, IPPROTO_ICMP) if self.1 == Domain::V4 => {
-                RawSocket::new(self.0.clone(), wire::PROTOCOL_ICMP, true).map(|s| s as _)
+                RawSocket::new(self.0.clone(), wire::PROTOCOL_ICMP, true, self.1).map(|s| s as _)
             }
             (Type::Datagram, IPPROTO_ICMPV6) if self.1 == Domain::V6 => Err(EACCES),
             (Type::Stream | Type::Datagram, _) => Err(EPROTONOSUPPORT),
             (Type::Raw, 0) => Err(EPROTONOSUPPORT),
-            // What travels over IPv6 never leaves the machine, and is TCP or UDP.
-            (Type::Raw, _) if self.1 == Domain::V6 => Err(ESOCKTNOSUPPORT),
-            (Type::Raw, 1..=255) => RawSocket::new(self.0.clone(), protocol as u8, false).map(|s| s as _),
+            (Type::Raw, 1..=255) => {
+                RawSocket::new(self.0.clone(), protocol as u8, false, self.1).map(|s| s as _)
+            }
             (Type::Raw, _) => Err(EPROTONOSUPPORT),
             (Type::SequencedPacket, _) => Err(ESOCKTNOSUPPORT),
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! AF_INET: SOCK_RAW, and SOCK_DGRAM with IPPROTO_ICMP.
+//! AF_INET and AF_INET6: SOCK_RAW; and SOCK_DGRAM with IPPROTO_ICMP.
 
 use super::domain::Domain;
 use super::ioctl;
+use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
 use super::options::{buffer_size, int_or_byte, time_to_live};
 use crate::families::Families;
@@ -20,12 +21,18 @@ use api_sched::WaitQueue;
 use api_socket::options::{Common, from_int, int};
 use api_socket::settings;
 use api_socket::{Address, Caller, Control, Received, Sending, Shutdown, Socket, Type};
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// SOL_RAW and its one option (raw(7)).
 const SOL_RAW: u32 = 255;
 const ICMP_FILTER: u32 = 1;
+/// The same of AF_INET6 (RFC 3542 3), and SOL_ICMPV6 with its one option.
+const IPV6_CHECKSUM: u32 = 7;
+const IPV6_HDRINCL: u32 = 36;
+const SOL_ICMPV6: u32 = 58;
+const ICMP6_FILTER: u32 = 1;
+const IPPROTO_RAW: u16 = 255;
 /// Largest message, header included.
 const LARGEST: usize = 65_535;
 
@@ -43,6 +50,8 @@ pub struct RawSocket {
     shared: Arc<Shared>,
     protocol: u8,
     is_ping: bool,
+    domain: Domain,
+    ipv6: SpinLock<ipv6::Options>,
     common: SpinLock<Common>,
     kept: SpinLock<Kept>,
     wanted: SpinLock<Wanted>,
@@ -50,15 +59,18 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    pub fn new(net: Arc<Net>, protocol: u8, is_ping: bool) -> Result<Arc<RawSocket>> {
+    pub fn new(net: Arc<Net>, protocol: u8, is_ping: bool, domain: Domain) -> Result<Arc<RawSocket>> {
         let shared = Shared::new();
-        let id = net.look(|s| s.raw.create(shared.clone(), protocol, is_ping))?;
+        let is_v6 = domain == Domain::V6;
+        let id = net.look(|s| s.raw.create(shared.clone(), protocol, is_ping, is_v6))?;
         Ok(Arc::new(RawSocket {
             net,
             id,
             shared,
             protocol,
             is_ping,
+            domain,
+            ipv6: SpinLock::default(),
             common: SpinLock::default(),
             kept: SpinLock::default(),
             wanted: SpinLock::default(),
@@ -71,14 +83,124 @@ impl RawSocket {
     }
 
     fn show(&self, address: Ipv4Addr, port: u16) -> Address {
-        Domain::V4.show(SocketAddrV4::new(address, port), Families::V4)
+        let families = if self.domain == Domain::V6 { Families::V6 } else { Families::V4 };
+        self.domain.show(SocketAddrV4::new(address, port), families)
     }
 
-    fn destination(&self, address: &Address) -> Result<Ipv4Addr> {
-        Ok(*Domain::V4.destination(address, Families::V4, true)?.ip())
+    /// Of AF_INET6 only addresses of IPv6 are destinations, and connect(2) takes mapped ones without a use for them.
+    fn destination(&self, address: &Address, connects: bool) -> Result<SocketAddrV4> {
+        if self.domain == Domain::V4 {
+            return self.domain.destination(address, Families::V4, true);
+        }
+        if connects && address.family().is_some_and(|family| family != Address::INET6) {
+            return Err(EAFNOSUPPORT);
+        }
+        if connects {
+            self.domain.check_scope(address)?;
+        }
+        self.domain.destination(address, if connects { Families::BOTH } else { Families::V6 }, false)
+    }
+
+    /// Where to send to. The port of an address of IPv6 is the protocol, or nothing (Linux' rawv6_sendmsg).
+    fn receiver(&self, address: &Address) -> Result<Ipv4Addr> {
+        let to = self.destination(address, false)?;
+        let protocol = u16::from(self.protocol);
+        if self.domain == Domain::V6 && ![0, protocol].contains(&to.port()) && protocol != IPPROTO_RAW {
+            return Err(EINVAL);
+        }
+        Ok(*to.ip())
+    }
+
+    /// The address for bind(2) of AF_INET6.
+    fn bindable6(&self, address: &Address) -> Result<Ipv4Addr> {
+        // A family that is not AF_INET6 is one more thing that is wrong with the address.
+        let v6 = address.as_v6().map_err(|_| EINVAL)?;
+        if Ipv6Addr::from(v6.address).to_ipv4_mapped().is_some() {
+            return Err(EADDRNOTAVAIL);
+        }
+        let (address, _) = self.domain.bindable(&self.net, address, Families::V6, false, false)?;
+        Ok(*address.ip())
+    }
+
+    fn set_ipv6(&self, level: u32, name: u32, value: &[u8]) -> Result<()> {
+        match name {
+            IPV6_CHECKSUM if level == IPPROTO_IPV6 && self.protocol == wire::PROTOCOL_ICMPV6 => Err(EINVAL),
+            IPV6_CHECKSUM => match int(value)? {
+                n if n > 0 && n % 2 == 1 => Err(EINVAL),
+                n => self.with(|s| {
+                    s.checksum_at = usize::try_from(n).ok();
+                    Ok(())
+                }),
+            },
+            IPV6_HDRINCL => self.with(|s| int(value).map(|n| s.has_header = n != 0)),
+            _ if level != IPPROTO_IPV6 => Err(ENOPROTOOPT),
+            // They are of IPv6 alone in any case.
+            ipv6::IPV6_V6ONLY => self.with(|s| {
+                let is_bound = !s.local.is_unspecified();
+                int(value).and(if is_bound { Err(EINVAL) } else { Ok(()) })
+            }),
+            ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.ttl = n)),
+            ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
+            ipv6::IPV6_ADDRFORM => Err(ENOPROTOOPT),
+            _ => self.ipv6.lock().keep(name, value),
+        }
+    }
+
+    fn get_ipv6(&self, level: u32, name: u32) -> Result<Vec<u8>> {
+        match name {
+            IPV6_CHECKSUM => self.with(|s| Ok(from_int(s.checksum_at.map_or(-1, |at| at as i64)))),
+            IPV6_HDRINCL => self.with(|s| Ok(from_int(s.has_header))),
+            _ if level != IPPROTO_IPV6 => Err(ENOPROTOOPT),
+            ipv6::IPV6_V6ONLY => Ok(from_int(0)),
+            ipv6::IPV6_UNICAST_HOPS => self.with(|s| Ok(from_int(s.ttl))),
+            ipv6::IPV6_TCLASS => self.with(|s| Ok(from_int(s.tos))),
+            _ => self.ipv6.lock().value(name),
+        }
+    }
+
+    /// ICMP6_FILTER (RFC 3542 3.2), of which a part may be set.
+    fn set_filter6(&self, name: u32, value: &[u8]) -> Result<()> {
+        match name {
+            _ if self.protocol != wire::PROTOCOL_ICMPV6 => Err(EOPNOTSUPP),
+            ICMP6_FILTER => self.with(|s| {
+                for (word, bytes) in s.filter6.iter_mut().zip(value.as_chunks().0) {
+                    *word = u32::from_ne_bytes(*bytes);
+                }
+                Ok(())
+            }),
+            _ => Err(ENOPROTOOPT),
+        }
+    }
+
+    fn filter6(&self, name: u32) -> Result<Vec<u8>> {
+        match name {
+            _ if self.protocol != wire::PROTOCOL_ICMPV6 => Err(EOPNOTSUPP),
+            ICMP6_FILTER => self.with(|s| Ok(s.filter6.iter().flat_map(|word| word.to_ne_bytes()).collect())),
+            _ => Err(ENOPROTOOPT),
+        }
+    }
+
+    /// What recvmsg(2) adds to a packet of IPv6 (RFC 3542 6).
+    fn control6(&self, packet: &crate::raw::Packet) -> Vec<Control> {
+        let ipv6 = self.ipv6.lock();
+        let mut control = Vec::new();
+        let mut add = |wanted: u32, kind: u32, data: Vec<u8>| {
+            if ipv6.wants(wanted) {
+                control.push(Control::Other { level: IPPROTO_IPV6 as i32, kind: kind as i32, data });
+            }
+        };
+        let index: i32 = 1;
+        let own = Ipv6Addr::LOCALHOST.octets();
+        add(ipv6::IPV6_RECVPKTINFO, ipv6::IPV6_PKTINFO, [&own[..], &index.to_ne_bytes()].concat());
+        add(ipv6::IPV6_RECVHOPLIMIT, ipv6::IPV6_HOPLIMIT, from_int(packet.ttl));
+        add(ipv6::IPV6_RECVTCLASS, ipv6::IPV6_TCLASS, from_int(packet.tos));
+        control
     }
 
     fn control(&self, packet: &crate::raw::Packet) -> Vec<Control> {
+        if self.domain == Domain::V6 {
+            return self.control6(packet);
+        }
         let wanted = *self.wanted.lock();
         let mut control = Vec::new();
         let mut add = |wanted: bool, kind: u32, data: Vec<u8>| {
@@ -97,7 +219,7 @@ impl RawSocket {
 
 impl Socket for RawSocket {
     fn family(&self) -> u16 {
-        Address::INET
+        self.domain.number()
     }
 
     fn socket_type(&self) -> Type {
@@ -109,6 +231,16 @@ impl Socket for RawSocket {
     }
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
+        if self.domain == Domain::V6 {
+            let address = self.bindable6(address)?;
+            return self.with(|s| match s.remote {
+                Some(_) => Err(EINVAL),
+                None => {
+                    s.local = address;
+                    Ok(())
+                }
+            });
+        }
         let anywhere = self.kept.lock().binds_anywhere();
         let (address, _) = Domain::V4.bindable(&self.net, address, Families::V4, anywhere, false)?;
         self.net.look(|s| {
@@ -126,30 +258,29 @@ impl Socket for RawSocket {
     fn connect(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
         let remote = match address.family() {
             Some(Address::UNSPEC) => None,
-            _ => Some(self.destination(address)?),
+            _ => Some(self.destination(address, true)?),
         };
+        let (remote, port) = (remote.map(|remote| *remote.ip()), remote.map_or(0, |remote| remote.port()));
         self.net.look(|s| {
             let route = remote.map(|remote| s.ip.route(remote).ok_or(ENETUNREACH)).transpose()?;
             let socket = s.raw.sockets.get_mut(self.id).ok_or(EBADF)?;
             if let Some(route) = route.filter(|_| socket.local.is_unspecified()) {
                 socket.local = route.source;
             }
-            socket.remote = remote;
+            (socket.remote, socket.remote_port) = (remote, port);
             Ok(())
         })
     }
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {
-        self.with(|s| {
-            if s.remote.is_none() {
-                return Err(ENOTCONN);
-            }
+        let connected = self.with(|s| {
             s.read_shut |= how.reads();
             s.write_shut |= how.writes();
-            Ok(())
+            Ok(s.remote.is_some())
         })?;
+        // Without a peer it counts all the same, and whoever waits finds out (Linux).
         self.shared.queue.wake_all(Events::IN | Events::OUT | Events::RDHUP | Events::HUP);
-        Ok(())
+        if connected { Ok(()) } else { Err(ENOTCONN) }
     }
 
     /// The port is the protocol's number, or the identifier.
@@ -158,7 +289,9 @@ impl Socket for RawSocket {
     }
 
     fn peer_address(&self) -> Result<Address> {
-        self.with(|s| s.remote.map(|remote| self.show(remote, 0)).ok_or(ENOTCONN))
+        // A peer without a port is none (Linux' inet_getname).
+        let port = |s: &RawEntry| Some(s.remote_port).filter(|port| *port != 0);
+        self.with(|s| s.remote.zip(port(s)).map(|(remote, port)| self.show(remote, port)).ok_or(ENOTCONN))
     }
 
     fn send(&self, _caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
@@ -169,7 +302,7 @@ impl Socket for RawSocket {
         if message.flags & linux::MSG_OOB != 0 {
             return Err(EOPNOTSUPP);
         }
-        let to = message.to.as_ref().map(|to| self.destination(to)).transpose()?;
+        let to = message.to.as_ref().map(|to| self.receiver(to)).transpose()?;
         let bytes = from.take_vec(length)?;
         if bytes.len() < length {
             return Err(EFAULT);
@@ -187,7 +320,8 @@ impl Socket for RawSocket {
         }
         let packet = self.with(|s| match s.pop() {
             Some(packet) => Ok(Some(packet)),
-            None if s.read_shut => Ok(None),
+            // Only those who would wait are told of the end (Linux' __skb_wait_for_more_packets).
+            None if s.read_shut && flags & linux::MSG_DONTWAIT == 0 => Ok(None),
             None => Err(EAGAIN),
         })?;
         let Some(packet) = packet else { return Ok(Received::default()) };
@@ -221,6 +355,12 @@ impl Socket for RawSocket {
                 })?;
                 return result;
             }
+        }
+        match (self.domain, level as u32) {
+            (Domain::V4, _) | (_, linux::SOL_SOCKET) => {}
+            (_, SOL_RAW | IPPROTO_IPV6) => return self.set_ipv6(level as u32, name as u32, value),
+            (_, SOL_ICMPV6) => return self.set_filter6(name as u32, value),
+            _ => return Err(ENOPROTOOPT),
         }
         if let Some(result) = self.kept.lock().set(false, level, name, value) {
             return result;
@@ -266,6 +406,12 @@ impl Socket for RawSocket {
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
             return ioctl::device_name(&self.net, self.common.lock().interface());
         }
+        match (self.domain, level as u32) {
+            (Domain::V4, _) | (_, linux::SOL_SOCKET) => {}
+            (_, SOL_RAW | IPPROTO_IPV6) => return self.get_ipv6(level as u32, name as u32),
+            (_, SOL_ICMPV6) => return self.filter6(name as u32),
+            _ => return Err(ENOPROTOOPT),
+        }
         if let Some(value) = self.kept.lock().value(false, level, name) {
             return Ok(value);
         }
@@ -275,7 +421,7 @@ impl Socket for RawSocket {
             Ok(match (level as u32, name as u32) {
                 (linux::SOL_SOCKET, linux::SO_ERROR | linux::SO_ACCEPTCONN) => from_int(0),
                 (linux::SOL_SOCKET, linux::SO_TYPE) => from_int(self.socket_type() as u32),
-                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(Address::INET),
+                (linux::SOL_SOCKET, linux::SO_DOMAIN) => from_int(self.domain.number()),
                 (linux::SOL_SOCKET, linux::SO_PROTOCOL) => from_int(self.protocol),
                 (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(s.broadcast),
                 (linux::SOL_SOCKET, linux::SO_RCVBUF) => from_int(s.receive_buffer as i64),
