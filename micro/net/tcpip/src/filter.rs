@@ -71,7 +71,7 @@ fn payload(header: &Ipv4, transport: &[u8]) -> usize {
     match header.protocol {
         wire::PROTOCOL_TCP => transport.get(12).map_or(0, |b| usize::from(b >> 4) * 4).max(wire::TCP),
         wire::PROTOCOL_UDP => wire::UDP,
-        wire::PROTOCOL_ICMP => ICMP,
+        wire::PROTOCOL_ICMP | wire::PROTOCOL_ICMPV6 => ICMP,
         _ => 0,
     }
 }
@@ -86,7 +86,7 @@ fn loopback_link(facts: &Facts) -> [u8; wire::ETHERNET] {
 fn ask<R>(ip: &Ip, header: &Ipv4, data: &[u8], offset: usize, ask: impl FnOnce(&Packet<'_>) -> R) -> R {
     let facts = facts(ip, header);
     let link = loopback_link(&facts);
-    // Of what a device received, the driver's header is gone.
+    // Of what a device received, the link's header is gone.
     let link = (facts.interface.hardware == LOOPBACK_HARDWARE).then_some(&link[..]);
     let (network, length) = network_header(header, data.len());
     ask(&Packet {

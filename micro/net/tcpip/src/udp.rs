@@ -594,7 +594,7 @@ impl Udp {
         if let Some(filter) = &socket.filter {
             let (header, front) = headers;
             match crate::filter::keeps(filter, ip, header, front, &datagram.data, wire::UDP) {
-                Some(kept) => crate::stack::cut(&mut datagram.data, kept - wire::UDP),
+                Some(kept) => crate::stack::cut(&mut datagram.data, kept.saturating_sub(wire::UDP)),
                 None => {
                     socket.drops = socket.drops.wrapping_add(1);
                     ip.counters.udp.in_errors += 1;

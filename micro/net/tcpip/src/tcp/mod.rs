@@ -534,7 +534,7 @@ fn filtered(
     let kept = with_header(packet, header_length, |packet| {
         crate::filter::keeps(filter, ip, header, &[], packet, header_length)
     })?;
-    let length = kept - header_length;
+    let length = kept.checked_sub(header_length)?;
     crate::stack::cut(packet, length);
     Some(length)
 }
