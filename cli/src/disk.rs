@@ -45,7 +45,9 @@ pub fn write(flags: Flags, program: &Program, path: &Path, signer: Option<&Signe
     // Nobody has an address without TCP/IP.
     let asks = connected && !flags.set.iter().any(|choice| choice == "net=none");
     let has = if asks { "on" } else { "off" };
-    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", has), ("e1000", has)];
+    // What a computer may have instead of virtio's disks; a program that is not linked with the kernel drives neither.
+    let drives = if flags.r#static { "on" } else { "off" };
+    let wanted = [("overlay", "off"), ("volumes", "off"), ("dhcp", has), ("e1000", has), ("nvme", drives)];
     for (part, choice) in wanted {
         if !flags.set.iter().any(|choice| choice.split('=').next() == Some(part)) {
             flags.set.push(format!("{part}={choice}"));

@@ -158,7 +158,8 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// and with on|off: smp, dhcp, e1000, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may repeat
+    /// and with on|off: smp, dhcp, e1000, nvme, unix, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may
+    /// repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// How the machine is connected: auto, tap, user or none; or a network of `unilith network create`, whose machines
@@ -262,6 +263,10 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     if flags.r#static {
         crate::linked::check(flags, platform, &mut set)?;
+    } else if set.get("nvme").is_some_and(|value| value == "on") {
+        return Err(Fault::new(
+            "--set nvme=on: only a program that is linked with the kernel drives a disk (unilith/blockdev.h): add --static",
+        ));
     }
     // Before the long work.
     processors(flags, None, platform, &set)?;

@@ -427,6 +427,17 @@ pub fn compile(unilith: &Unilith, compiler: &[&str], source: &str, env: &[(&str,
     target
 }
 
+/// Compiles a program of this repository with `unilith cc`, so that it can be linked with the kernel; its path.
+pub fn compile_to_link(unilith: &Unilith, source: &str, more: &[&str]) -> String {
+    let name = source.rsplit('/').next().unwrap_or(source).trim_end_matches(".c");
+    let target = unilith.path(name).display().to_string();
+    let source = root().join(source).display().to_string();
+    let words = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &target, &source];
+    // The first one builds the C library.
+    finish(&mut unilith.command(&[&words[..], more].concat()), BUILD_KERNEL).ok();
+    target
+}
+
 /// Runs a client that may take longer than the usual patience.
 pub fn slow_client(program: &str, args: &[&str], patience: Duration) -> Ran {
     finish(Command::new(program).args(args).stdin(Stdio::null()), patience)

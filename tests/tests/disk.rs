@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, PATIENCE, Ran, Unilith, client, eventually_within, finish, free_port, is_skipped,
-    tested_kernel, tested_machine,
+    BUILD_KERNEL, PATIENCE, Ran, Unilith, client, compile_to_link, eventually_within, finish, free_port,
+    is_skipped, tested_kernel, tested_machine,
 };
 
 const FIRMWARE: &str = "/usr/share/OVMF";
@@ -267,6 +267,87 @@ fn a_program_on_a_disk_runs_to_its_end_in_every_format() {
     let left: Vec<_> =
         left.map(|e| e.file_name()).filter(|n| n.to_string_lossy().starts_with(".disk")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// What EC2 and most computers without a hypervisor have.
+#[test]
+fn a_linked_program_drives_nvme_disks_of_both_kinds_of_blocks() {
+    if is_left_out() {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = |source: &str, words: &[&str]| {
+        let program = compile_to_link(&unilith, source, &[]);
+        let disk = unilith.path("boot.img");
+        let flags = ["--network", "none", "--log", "info", "--static", &program];
+        build(&unilith, &disk, &[&flags, words].concat()).ok();
+        disk
+    };
+    let file = |name: &str, bytes: &[u8]| {
+        let file = unilith.path(name);
+        fs::write(&file, bytes).expect("a file");
+        file
+    };
+    let data = file("data", &[0; 8 << 20]);
+    let drive = |id: &str, file: &Path| format!("file={},format=raw,if=none,id={id}", file.display());
+    let data_drive = drive("data", &data);
+    // The firmware boots from an NVMe disk, and finds settings on one.
+    let seed = unilith.path("seed");
+    fs::create_dir(&seed).expect("a folder");
+    fs::write(seed.join("user-data"), "#cloud-config\nusers:\n- default\n").expect("a file");
+    let seed = format!(
+        "file.driver=vvfat,file.label=cidata,format=raw,snapshot=on,if=none,id=seed,file.dir={}",
+        seed.display()
+    );
+    let all_nvme = [
+        &["-M", "q35,graphics=off,smm=on", "-drive", &data_drive, "-drive", &seed][..],
+        &["-device", "nvme,serial=data,id=controller,addr=3", "-device"],
+        &["nvme-ns,bus=controller,drive=data,logical_block_size=4096,physical_block_size=4096"],
+        &["-device", "nvme,serial=boot,drive=disk,addr=4", "-device", "nvme,serial=seed,drive=seed,addr=5"],
+    ];
+    let boot = program("examples/raw/disk.c", &["--", "verify", "random", "12k"]);
+    let said = Computer::start_of_kind(&unilith, &boot, &uefi(&unilith), &all_nvme.concat()).end();
+    for text in [
+        "nvme: namespace 1 has 2048 blocks of 4096 bytes",
+        "unilith: cidata: user-data: `users` is left out",
+        "read and compared: 682 blocks of 12288 bytes, random",
+    ] {
+        assert!(said.contains(text), "{text:?} is missing: {said}");
+    }
+    let written = fs::read(&data).expect("a file");
+    assert!(written[..682 * 12288].chunks(512).all(|sector| sector.iter().any(|byte| *byte != 0)));
+    assert!(written[682 * 12288..].iter().all(|byte| *byte == 0));
+
+    // Small blocks, one message, one queue, transfers of two pages.
+    let small = [
+        &["-M", "q35,graphics=off,smm=on", "-device", "ide-hd,drive=disk", "-drive", &data_drive][..],
+        &["-device", "nvme,serial=data,drive=data,addr=3,mdts=1,msix_qsize=1,max_ioqpairs=1"],
+    ];
+    let boot = program("examples/raw/disk.c", &["--", "verify", "sequential", "8k", "2"]);
+    let said = Computer::start_of_kind(&unilith, &boot, &uefi(&unilith), &small.concat()).end();
+    for text in [
+        "nvme: namespace 1 has 16384 blocks of 512 bytes",
+        "read and compared: 256 blocks of 8192 bytes, sequential",
+    ] {
+        assert!(said.contains(text), "{text:?} is missing: {said}");
+    }
+
+    // A file system on one.
+    let folder = unilith.path("folder");
+    fs::create_dir_all(folder.join("css")).expect("a folder");
+    let bytes: Vec<u8> = (0..10_000).map(|n| (n % 251) as u8).collect();
+    fs::write(folder.join("css/site.css"), bytes).expect("a file");
+    fs::write(folder.join("empty"), "").expect("a file");
+    unilith.run(&["shfs", "make", "image", "folder"]).ok();
+    let image = drive("data", &unilith.path("image"));
+    let files = [
+        &["-M", "q35,graphics=off,smm=on", "-device", "ide-hd,drive=disk", "-drive", &image][..],
+        &["-device", "nvme,serial=data,id=controller", "-device"],
+        &["nvme-ns,bus=controller,drive=data,logical_block_size=4096,physical_block_size=4096"],
+    ];
+    let boot = program("tests/programs/shfs.c", &[]);
+    let said = Computer::start_of_kind(&unilith, &boot, &uefi(&unilith), &files.concat()).end();
+    assert!(said.contains("all of it"), "{said}");
 }
 
 #[test]

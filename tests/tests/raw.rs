@@ -8,23 +8,12 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    BUILD_KERNEL, Machine, NETWORKS, PATIENCE, Unilith, eventually, finish, is_skipped,
-    is_skipped_without_micro, root, tested_machine,
+    BUILD_KERNEL, Machine, NETWORKS, PATIENCE, Unilith, compile_to_link as compile, eventually, finish,
+    is_skipped, is_skipped_without_micro, tested_machine,
 };
 
 /// What these tests are about.
 const STATIC: &str = "--static is for the micro kernel";
-
-/// Compiles a program with `unilith cc`; its path.
-fn compile(unilith: &Unilith, source: &str, more: &[&str]) -> String {
-    let name = source.rsplit('/').next().unwrap_or(source).trim_end_matches(".c");
-    let target = unilith.path(name).display().to_string();
-    let source = root().join(source).display().to_string();
-    let words = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &target, &source];
-    // The first one builds the C library.
-    finish(&mut unilith.command(&[&words[..], more].concat()), BUILD_KERNEL).ok();
-    target
-}
 
 /// Starts a program as one image with its kernel; it serves when this returns.
 fn start<'a>(unilith: &'a Unilith, name: &str, program: &str) -> Machine<'a> {
@@ -481,6 +470,8 @@ fn a_raw_program_has_no_stack_in_its_image() {
     assert!(raw.contains("raw::port") && !sockets.contains("raw::port"), "{sockets}");
     // And nothing of disks where there is no program for them.
     let (disk, files) = (names("examples/raw/disk.c"), names("examples/raw/files.c"));
+    // Machines have virtio's disks alone.
+    assert!(!disk.contains("nvme::"), "{disk}");
     for part in ["raw::blockdev", "virtio::block"] {
         assert!(disk.contains(part) && files.contains(part), "{part}: {disk}");
         assert!(!raw.contains(part) && !sockets.contains(part), "{part}: {sockets}");

@@ -36,7 +36,7 @@ const fn part(
     Choice { key, about, values }
 }
 
-pub const CHOICES: [Choice; 17] = [
+pub const CHOICES: [Choice; 18] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -60,6 +60,8 @@ pub const CHOICES: [Choice; 17] = [
     part("dhcp", "ask the network for an address, which `run` does not need", &[("off", ""), ("on", "dhcp")]),
     // Machines of `run` have virtio devices.
     part("e1000", "Intel's network cards, which `run` does not need", &[("off", ""), ("on", "e1000")]),
+    // Their disks are virtio's, too; and a program that is not linked with the kernel drives none.
+    part("nvme", "disks behind NVM Express, for programs of --static", &[("off", ""), ("on", "nvme")]),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     part(

@@ -35,9 +35,7 @@ fn unilith_netdev_none(_: &BootConfig, _: &mut Devices, _: bool) {}
 
 #[unsafe(no_mangle)]
 fn unilith_block_start(devices: &mut Devices) {
-    while let Some(device) = devices.disk() {
-        blockdev::add(device);
-    }
+    devices.disks(&mut blockdev::add);
 }
 
 #[unsafe(no_mangle)]

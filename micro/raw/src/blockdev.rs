@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request, SECTOR};
+use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request};
 use api_lock::SpinLock;
 use api_mem::{Frame, Gather};
 use api_sched::WaitQueue;
@@ -110,7 +110,7 @@ pub fn open(index: usize, info: u64) -> Result<usize> {
 fn describe(info: Info) -> [u8; 24] {
     let mut out = [0; 24];
     out[..8].copy_from_slice(&info.sectors.to_ne_bytes());
-    let words = [SECTOR as u32, info.largest as u32, QUEUE as u32, u32::from(info.read_only)];
+    let words = [info.sector_size as u32, info.largest as u32, QUEUE as u32, u32::from(info.read_only)];
     for (to, word) in out[8..].chunks_exact_mut(4).zip(words) {
         to.copy_from_slice(&word.to_ne_bytes());
     }
@@ -152,7 +152,7 @@ impl Asked {
             2 => Operation::Flush,
             _ => return Err(EINVAL),
         };
-        let length = self.sectors as usize * SECTOR;
+        let length = self.sectors as usize * info.sector_size;
         let is_empty = length == 0;
         if is_empty != (operation == Operation::Flush) || length > info.largest {
             return Err(EINVAL);
@@ -273,7 +273,7 @@ mod tests {
     use api_sched::Poller;
 
     fn info() -> Info {
-        Info { sectors: 1000, read_only: false, largest: 64 << 10 }
+        Info { sectors: 1000, sector_size: 512, read_only: false, largest: 64 << 10 }
     }
 
     fn hold(address: u64, length: usize, _: bool) -> Vec<Frame> {

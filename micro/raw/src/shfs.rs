@@ -7,13 +7,12 @@ use abi::{Events, PAGE_SIZE, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_blockdev::{BlockDevice, Completion, Operation, QUEUE, Request, SECTOR};
+use api_blockdev::{BlockDevice, Completion, Info, Operation, QUEUE, Request};
 use api_lock::SpinLock;
 use api_mem::{Frame, Gather};
 use core::sync::atomic::{AtomicU64, Ordering};
 use shfs::{BLOCK, MAX_NAME, Superblock, Volume};
 
-const SECTORS_OF_BLOCK: u64 = (BLOCK / SECTOR) as u64;
 const _: () = assert!(BLOCK == PAGE_SIZE, "a page holds a block");
 
 struct Mounted {
@@ -81,6 +80,10 @@ impl Disk {
         result
     }
 
+    fn sectors_of_block(&self) -> u64 {
+        (BLOCK / self.device.info().sector_size) as u64
+    }
+
     /// A page of the kernel's with a block.
     fn block(&self, block: u64) -> Result<Frame> {
         let frame = Frame::new()?;
@@ -88,7 +91,7 @@ impl Disk {
         frames.reserve_exact_fallibly(1).map_err(|_| ENOMEM)?;
         frames.push(frame.clone());
         let memory = Gather { frames, offset: 0, length: BLOCK, is_written: true };
-        self.read(block * SECTORS_OF_BLOCK, memory).map(|()| frame)
+        self.read(block * self.sectors_of_block(), memory).map(|()| frame)
     }
 }
 
@@ -98,8 +101,8 @@ pub fn mount(index: usize) -> Result<usize> {
         return Err(EBUSY);
     }
     let device = blockdev::take_for_file_system(index)?;
-    let available = device.info().sectors / SECTORS_OF_BLOCK;
     let disk = Disk::new(device)?;
+    let available = disk.device.info().sectors / disk.sectors_of_block();
     let damaged = |damage: shfs::Damage| {
         log::error!("SHFS on disk {index}: {damage}");
         EUCLEAN
@@ -174,21 +177,24 @@ pub fn read(number: u32, offset: u64, buffer: u64, length: usize, hold: Hold) ->
 impl Mounted {
     /// Reads some bytes of a file: whole sectors straight to the program's memory, what is less through a page.
     fn piece(&self, first: u64, at: u64, end: u64, to: u64, hold: Hold) -> Result<usize> {
-        let sectors = (end - at).min(self.disk.device.info().largest as u64) / SECTOR as u64;
-        if at.is_multiple_of(SECTOR as u64) && sectors > 0 {
-            let length = sectors as usize * SECTOR;
+        let Info { sector_size, largest, .. } = self.disk.device.info();
+        let sectors = (end - at).min(largest as u64) / sector_size as u64;
+        if at.is_multiple_of(sector_size as u64) && sectors > 0 {
+            let length = sectors as usize * sector_size;
             let offset = (to % PAGE_SIZE as u64) as usize;
             let frames = hold(to, length, true);
             if frames.len() == (offset + length).div_ceil(PAGE_SIZE) {
-                let sector = first * SECTORS_OF_BLOCK + at / SECTOR as u64;
+                let sector = first * self.disk.sectors_of_block() + at / sector_size as u64;
                 let memory = Gather { frames, offset, length, is_written: true };
                 return self.disk.read(sector, memory).map(|()| length);
             }
         }
+        // What of a page lies on the stack at once.
+        const PIECE: usize = 512;
         let page = self.disk.block(first + at / BLOCK as u64)?;
         let offset = (at % BLOCK as u64) as usize;
-        let mut bytes = [0; SECTOR];
-        let length = ((end - at).min((BLOCK - offset) as u64) as usize).min(SECTOR);
+        let mut bytes = [0; PIECE];
+        let length = ((end - at).min((BLOCK - offset) as u64) as usize).min(PIECE);
         page.read(offset, &mut bytes[..length]);
         api_user::write_bytes(to, &bytes[..length]).map(|()| length)
     }

@@ -8,13 +8,13 @@
 //! - Requests that are in the queue together are done in any order, two for the same sector among them. What was
 //!   completed before a flush was submitted is on stable storage when the flush completes; nothing else is.
 //! - The device checks nothing that the caller can check: a request lies within [`Info::sectors`], its memory is
-//!   `sectors * SECTOR` bytes long and [`Info::largest`] at most, and a device that is read-only gets no write.
+//!   `sectors * Info::sector_size` bytes long and [`Info::largest`] at most, and a device that is read-only gets no write.
 //! - [`BlockDevice::submit`] only queues. Nothing need reach the device before [`BlockDevice::notify`], so that a burst has
 //!   one doorbell; a caller that has submitted must notify in bounded time.
 //! - A queue that is full hands the request back.
 //! - The memory of a request stays held until its completion was taken with [`BlockDevice::complete`], whatever
 //!   becomes of the program's mapping. A device that broke the protocol may still write to it: that memory is never freed.
-//! - Interrupts are off until [`BlockDevice::arm_interrupt`]. The interrupt handler touches atomics only and raises the poller
+//! - An interrupt is promised after [`BlockDevice::arm_interrupt`] alone; a device may interrupt without it. The interrupt handler touches atomics only and raises the poller
 //!   registered with [`BlockDevice::on_interrupt`].
 //! - No function blocks on another thread. On a process machine `submit` is a call of the host, which may read from its disk.
 //! - What a device says of a request is untrusted: a completion is an error unless all bytes were transferred.
@@ -25,7 +25,7 @@ use abi::Result;
 use api_mem::Gather;
 use api_sched::Poller;
 
-/// Bytes of a sector: the unit of every request (virtio 1.2, 5.2.4, "capacity").
+/// Bytes of a sector of most devices, and of no device fewer: the unit of every request to a virtio device (virtio 1.2, 5.2.4, "capacity").
 pub const SECTOR: usize = 512;
 /// Requests in a device's queue at most.
 pub const QUEUE: usize = 64;
@@ -37,8 +37,10 @@ pub const LARGEST: usize = 128 << 10;
 pub struct Info {
     /// Its capacity.
     pub sectors: u64,
+    /// Bytes of a sector, the unit of every request: [`SECTOR`], or a larger power of two, a page at most.
+    pub sector_size: usize,
     pub read_only: bool,
-    /// Bytes of one request at most, a multiple of [`SECTOR`].
+    /// Bytes of one request at most, a multiple of the sector's.
     pub largest: usize,
 }
 

@@ -27,7 +27,7 @@ pub fn start(given: Given) -> Result<Arc<Disk>> {
     let mut done = VecDeque::new();
     done.reserve_exact_fallibly(QUEUE).map_err(|_| ENOMEM)?;
     let sectors = host::size(given.fd)? / SECTOR as u64;
-    let info = Info { sectors, read_only: given.read_only, largest: LARGEST };
+    let info = Info { sectors, sector_size: SECTOR, read_only: given.read_only, largest: LARGEST };
     Ok(Arc::new(Disk { fd: given.fd, info, done: SpinLock::new(done) }))
 }
 

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
-use api_blockdev::{BlockDevice, Completion, Info, LARGEST, Operation, QUEUE, Request};
+use api_blockdev::{BlockDevice, Completion, Info, LARGEST, Operation, QUEUE, Request, SECTOR};
 use api_lock::SpinLock;
 use api_mem::Gather;
 use api_sched::Poller;
@@ -115,6 +115,7 @@ pub fn start(device: Device) -> Result<Arc<Disk>> {
     };
     let info = Info {
         sectors: device.config_u64(CAPACITY),
+        sector_size: SECTOR,
         read_only: features & F_RO != 0,
         largest: LARGEST.min(pages * PAGE_SIZE),
     };

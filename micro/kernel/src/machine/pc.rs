@@ -99,16 +99,17 @@ impl Devices {
         }
     }
 
-    /// The first block device that nobody has taken.
+    /// Gives away all block devices that work.
     #[cfg(feature = "linked")]
-    pub fn disk(&mut self) -> Option<Arc<dyn BlockDevice>> {
-        loop {
-            let index = self.0.iter().position(|d| d.kind() == Kind::BLOCK)?;
+    pub fn disks(&mut self, give: &mut dyn FnMut(Arc<dyn BlockDevice>)) {
+        while let Some(index) = self.0.iter().position(|d| d.kind() == Kind::BLOCK) {
             match virtio::block::start(self.0.remove(index)) {
-                Ok(device) => return Some(device),
+                Ok(device) => give(device),
                 Err(e) => log::error!("a block device does not start: {e:?}"),
             }
         }
+        #[cfg(feature = "nvme")]
+        nvme::start(give);
     }
 
     /// What opens the overlay's channel: a port of the console device, which is started only then.

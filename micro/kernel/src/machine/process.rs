@@ -13,8 +13,8 @@ pub use plat_process::{panic, system_call_entry};
 #[cfg(feature = "overlay")]
 use {alloc::vec::Vec, api_sched::WaitQueue, hostdev::line::Line, overlay_line::Transport};
 
-/// What the tender gave, and how many of its disks somebody has taken.
-pub struct Devices(Option<Arguments<'static>>, #[cfg(feature = "linked")] usize);
+/// What the tender gave.
+pub struct Devices(Option<Arguments<'static>>);
 
 #[unsafe(no_mangle)]
 fn unilith_kernel_shown(each: &mut dyn FnMut(u64, u64, u32)) {
@@ -36,11 +36,7 @@ pub fn devices() -> Devices {
             Err(e) => log::error!("volume {tag}: the descriptor cannot be used: {e:?}"),
         }
     }
-    Devices(
-        arguments,
-        #[cfg(feature = "linked")]
-        0,
-    )
+    Devices(arguments)
 }
 
 impl Devices {
@@ -56,14 +52,14 @@ impl Devices {
         }
     }
 
-    /// The first block device that nobody has taken.
+    /// Gives away all block devices that work.
     #[cfg(feature = "linked")]
-    pub fn disk(&mut self) -> Option<Arc<dyn BlockDevice>> {
-        loop {
-            let disk = (*self.0?.disks.get(self.1)?)?;
-            self.1 += 1;
+    pub fn disks(&mut self, give: &mut dyn FnMut(Arc<dyn BlockDevice>)) {
+        let disks = self.0.iter().flat_map(|arguments| arguments.disks);
+        // The first one that is missing is the end.
+        for disk in disks.map_while(|disk| disk) {
             match hostdev::block::start(disk) {
-                Ok(device) => return Some(device),
+                Ok(device) => give(device),
                 Err(e) => log::error!("a disk's descriptor cannot be used: {e:?}"),
             }
         }

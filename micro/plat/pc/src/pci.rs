@@ -16,6 +16,7 @@ const COMMAND_MEMORY: u32 = 1 << 1;
 const COMMAND_BUS_MASTER: u32 = 1 << 2;
 const COMMAND_NO_INTX: u32 = 1 << 10;
 const STATUS_CAPABILITIES: u32 = 1 << 20;
+const CLASS: u8 = 0x08;
 const HEADER: u8 = 0x0c;
 const HEADER_KIND: u32 = 0x7f << 16;
 const HEADER_BRIDGE: u32 = 1 << 16;
@@ -116,6 +117,11 @@ impl Function {
         (id as u16, (id >> 16) as u16)
     }
 
+    /// Base class, sub-class and programming interface, a byte each.
+    pub fn class(self) -> u32 {
+        self.read(CLASS) >> 8
+    }
+
     /// Subsystem number.
     pub fn subsystem(self) -> u16 {
         (self.read(SUBSYSTEM) >> 16) as u16
@@ -195,6 +201,33 @@ impl Function {
     pub fn structure(self, i: u8, offset: u32, length: u32) -> Option<u64> {
         let start = self.bar(i)?.checked_add(offset.into())?;
         crate::paging::show_window(start, length.into()).then_some(start)
+    }
+
+    /// Bytes of memory window `i`, 0 without one. The device answers nothing meanwhile: call before it is used.
+    pub fn window_size(self, i: u8) -> u64 {
+        if i >= 6 {
+            return 0;
+        }
+        let register = FIRST_BAR + 4 * i;
+        let low = self.read(register);
+        if low & 1 != 0 {
+            return 0;
+        }
+        let is_wide = low & 6 == 4 && i < 5;
+        let high = if is_wide { self.read(register + 4) } else { 0 };
+        let command = self.read(COMMAND) & 0xffff;
+        self.write(COMMAND, command & !COMMAND_MEMORY);
+        // The bits that can be written tell the size (PCI Local Bus 3.0, 6.2.5.1).
+        self.write(register, !0);
+        let mut bits = u64::from(self.read(register) & !15) | u64::from(u32::MAX) << 32;
+        self.write(register, low);
+        if is_wide {
+            self.write(register + 4, !0);
+            bits = bits & 0xffff_ffff | u64::from(self.read(register + 4)) << 32;
+            self.write(register + 4, high);
+        }
+        self.write(COMMAND, command);
+        (!bits).wrapping_add(1)
     }
 
     fn bar(self, i: u8) -> Option<u64> {

@@ -23,8 +23,8 @@ extern "C" {
 /*
  * What the program is told of a device.
  *
- * sectors: its capacity; sector_size: bytes of a sector, 512. largest: bytes of one request at most. queue: requests that the
- * device has at most at a time; it may take fewer where they are large and their memory is in pieces.
+ * sectors: its capacity; sector_size: bytes of a sector: 512, or 4,096 of some NVMe disks. largest: bytes of one request at most.
+ * queue: requests that the device has at most at a time; it may take fewer where they are large and their memory is in pieces.
  * flags: UNILITH_BLOCKDEV_READ_ONLY.
  */
 struct unilith_blockdev_info {
@@ -38,7 +38,10 @@ struct unilith_blockdev_info {
 /* In flags: the device takes no writes (`--drive FILE:ro`). */
 #define UNILITH_BLOCKDEV_READ_ONLY 1
 
-/* The disks of the machine: as many as its --drive. They are numbered from 0, in that order. */
+/*
+ * The disks of the machine: as many as its --drive. They are numbered from 0, in that order. On a computer that boots from a
+ * disk of `unilith build --disk`: virtio's disks, then those of NVMe. The one that it has booted from is among them.
+ */
 int unilith_blockdev_count(void);
 
 /*
