@@ -240,6 +240,10 @@ impl<'a, H: Hardware> Starting<'a, H> {
         }
         let identity = identify::Controller::parse(structure(&self.page()?)?);
         let namespaces = self.namespaces(identity.namespaces)?;
+        if namespaces.is_empty() {
+            log::info!("nvme: a controller has no namespace");
+            return Ok(Vec::new());
+        }
         let answer = self.run(command::set_queues(namespaces.len() as u16))?;
         if answer.status != Status::OK {
             return Err(Fault::Refused("Set Features (number of queues)", answer.status));

@@ -78,7 +78,9 @@ impl Namespace {
         }
         let power = format >> 16 & 0xff;
         if !(9..=12).contains(&power) {
-            return Err("its blocks have neither 512 nor 4,096 bytes; format it so");
+            return Err(
+                "its blocks have fewer than 512 or more than 4,096 bytes; format it with one of these",
+            );
         }
         if blocks.checked_mul(1 << power).is_none() {
             return Err("it claims to have more bytes than 64 bits count");
@@ -116,10 +118,10 @@ mod tests {
             (namespace(1, 1, 1, 9 << 16), "none of those"),
             (namespace(1, 17, 0, 9 << 16), "none of those"),
             (namespace(1, 1, 0, 9 << 16 | 8), "metadata"),
-            (namespace(1, 1, 0, 0), "neither"),
-            (namespace(1, 1, 0, 8 << 16), "neither"),
-            (namespace(1, 1, 0, 13 << 16), "neither"),
-            (namespace(1, 1, 0, 255 << 16), "neither"),
+            (namespace(1, 1, 0, 0), "fewer than 512"),
+            (namespace(1, 1, 0, 8 << 16), "fewer than 512"),
+            (namespace(1, 1, 0, 13 << 16), "fewer than 512"),
+            (namespace(1, 1, 0, 255 << 16), "fewer than 512"),
             (namespace(1 << 55, 1, 0, 9 << 16), "64 bits"),
         ] {
             assert!(Namespace::parse(&bytes).unwrap_err().contains(why), "{why}");

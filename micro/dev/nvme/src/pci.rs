@@ -74,7 +74,6 @@ pub fn start(give: &mut dyn FnMut(Arc<dyn BlockDevice>)) {
             continue;
         }
         function.enable();
-        // What PRP entries say, the controller does.
         let window = function.window_size(0).min(LONGEST_WINDOW);
         let registers = (window > u64::from(DOORBELLS)).then(|| function.structure(0, 0, window as u32));
         let Some(registers) = registers.flatten() else {

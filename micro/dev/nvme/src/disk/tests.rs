@@ -278,6 +278,10 @@ fn there_are_as_many_disks_as_queues_and_doorbells_at_most() {
     let model = many();
     model.state().refuses.insert(5, 0x101);
     assert!(start(model).unwrap().is_empty());
+    // There may be none, for which nobody needs a queue.
+    let model = Model::new(Vec::new());
+    model.state().refuses.insert(9, 2);
+    assert!(start(model.clone()).unwrap().is_empty() && !model.state().is_cut_off);
     // An old controller lists nothing, and numbers count up.
     let model = many();
     model.state().version = 0x0001_0000;
