@@ -97,12 +97,18 @@ pub fn sleep(limit: Option<TimeSpec>) {
     futex_wait(&CPUS[api_plat::cpu() as usize].work, 0, limit);
 }
 
-/// Asks the processor for work. What it is to find was stored before, by who holds the lock.
+/// Asks the processor for work. What it is to find was stored before, by who holds the lock, and the processor clears the word
+/// with the lock held.
+///
+/// A processor that was asked and has not taken the work yet gets no second signal. The host takes longer to put a signal's
+/// frame on the alternate stack than another processor takes to send the next one, so that without this the frames pile up on
+/// each other until that stack is full, and the host ends the machine.
 #[unsafe(no_mangle)]
 pub fn unilith_plat_kick(cpu: u32) {
     let index = cpu as usize;
-    CPUS[index].work.store(1, Ordering::SeqCst);
-    wake(index);
+    if CPUS[index].work.swap(1, Ordering::SeqCst) == 0 {
+        wake(index);
+    }
 }
 
 /// A processor whose word says that work is wanted looks at it.

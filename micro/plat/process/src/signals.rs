@@ -165,8 +165,9 @@ impl Context {
     }
 }
 
-/// The alternate stack: room for a frame with the largest extended state there is, and those nested in it. Each host process
-/// has its own; it can be written in every domain.
+/// The alternate stack: room for a frame with the largest extended state there is, and those nested in it, of which there are few:
+/// each kind of signal comes again only after its handler armed the timer or the kernel took its work
+/// ([`processors::unilith_plat_kick`]). Each host process has its own; it can be written in every domain.
 pub fn alternate_stack() -> Range<u64> {
     template::ALTERNATE..template::ALTERNATE + template::ALTERNATE_BYTES
 }
