@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -65,6 +66,19 @@ int main(void)
     CHECK(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &far, NULL) == 0);
     CHECK(monotonic() - start < 20);
     pthread_join(thread, NULL);
+
+    // So does the sleep of another process.
+    struct timespec later;
+    clock_gettime(CLOCK_REALTIME, &later);
+    later.tv_sec += 3000;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &later, NULL));
+    usleep(100 * 1000);
+    move(4000);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    move(-4000);
 
     int fd = timerfd_create(CLOCK_REALTIME, 0);
     struct itimerspec spec = {{0, 0}, {far.tv_sec + 5000, 0}};

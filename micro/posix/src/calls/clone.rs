@@ -483,6 +483,7 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     if let Some(tracee) = tracee {
         tracee.begin(&task);
     }
+    super::time::cpu_limit::limit_changes(&child);
     drop(task);
     unborn.begin();
     if child.container.as_ref().is_some_and(|container| container.is_ending()) {

@@ -174,7 +174,12 @@ pub fn clock_settime(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let words = call.ptr::<[i64; 2]>(1).read()?;
-    if named { Err(EPERM) } else { set_realtime(duration::from_timespec(words)?) }
+    if named {
+        // `EINVAL` where the number is nobody's.
+        clock.now(process())?;
+        return Err(EPERM);
+    }
+    set_realtime(duration::from_timespec(words)?)
 }
 
 /// Sets the wall clock: `EPERM` without CAP_SYS_TIME, `EINVAL` for a time that puts the machine's start before 1970.
@@ -186,8 +191,8 @@ fn set_realtime(time: u64) -> Result<usize> {
     api_plat::set_wall_ns(wall);
     super::alarm::clock_was_set();
     // Who sleeps until a time of day looks again how long that is.
-    for task in process().tasks() {
-        if let Some(thread) = task.thread() {
+    for process in processes::all() {
+        for thread in process.tasks().filter_map(|task| task.thread()) {
             thread.wake(Events::NONE);
         }
     }

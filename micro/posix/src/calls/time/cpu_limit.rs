@@ -93,12 +93,17 @@ impl Expires for CpuLimit {
     }
 }
 
-/// A limit has a new value, or a thread became one of those it is for.
+/// A limit has a new value, or a thread became one of those it is for, or the process is a new one, which has its parent's
+/// limits and has used nothing of them. A limit that is reached already is told of at once, not when the caller waits next.
 pub fn limit_changes(process: &Arc<Process>) {
-    let mut limit = process.timers.cpu_limit.lock();
     let limited = [RLIMIT_CPU, RLIMIT_RTTIME].iter().any(|r| process.limits.soft(*r) != RLIM_INFINITY);
-    if limited || limit.is_some() {
-        let limit = limit.get_or_insert_with(|| CpuLimit::new(process)).clone();
-        limit.arm();
-    }
+    let limit = {
+        let mut limit = process.timers.cpu_limit.lock();
+        if !limited && limit.is_none() {
+            return;
+        }
+        limit.get_or_insert_with(|| CpuLimit::new(process)).clone()
+    };
+    limit.check(&CPU);
+    limit.arm();
 }
