@@ -99,11 +99,9 @@ impl UnixSocket {
         loop {
             let mut message = {
                 let mut state = self.state.lock();
-                // A read ends where descriptors or another sender begin.
-                let ends = state.inbox.first().is_some_and(|m| {
-                    sender.is_some_and(|s| pass && s != m.credentials)
-                        || received.length > 0 && m.rights.is_some()
-                });
+                // A read ends where another sender begins, and behind a message with descriptors, not before it.
+                let begins_other = |m: &Message| sender.is_some_and(|s| pass && s != m.credentials);
+                let ends = state.inbox.first().is_some_and(begins_other);
                 let next = if ends { Next::Mark } else { state.inbox.next(received.length > 0, inline) };
                 match next {
                     Next::Message(message) => message,
@@ -206,10 +204,8 @@ impl UnixSocket {
                     skipped -= message.rest().len();
                     continue;
                 }
-                let ends = first.as_ref().is_some_and(|(_, credentials)| {
-                    pass && *credentials != message.credentials || message.rights.is_some()
-                });
-                if ends {
+                if first.as_ref().is_some_and(|(_, credentials)| pass && *credentials != message.credentials)
+                {
                     break;
                 }
                 let rest = &message.rest()[skipped..];
