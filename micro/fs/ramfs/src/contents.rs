@@ -181,7 +181,11 @@ impl PageSource for Node {
             }
             data.sites = None;
         }
-        self.page_at(index)
+        let page = self.page_at(index)?;
+        if for_write {
+            self.mapping_written();
+        }
+        Ok(page)
     }
 
     fn make_hole(&self, first: u64, count: u64) -> Result<()> {

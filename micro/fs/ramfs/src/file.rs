@@ -135,6 +135,10 @@ impl File for RamFile {
     }
 
     fn write(&self, offset: u64, from: &mut Source<'_>) -> Result<usize> {
+        // Nothing to write is nothing to refuse, and changes no times.
+        if from.remaining() == 0 {
+            return Ok(0);
+        }
         let end =
             offset.checked_add(from.remaining() as u64).filter(|end| *end <= FILE_LIMIT).ok_or(EFBIG)?;
         {
@@ -149,6 +153,9 @@ impl File for RamFile {
 
     fn append(&self, from: &mut Source<'_>) -> Result<(usize, u64)> {
         let want = from.remaining() as u64;
+        if want == 0 {
+            return Ok((0, self.node.length()));
+        }
         // Reserve the range first, so that appends of several threads never overlap.
         let (start, end) = {
             let mut data = self.node.data()?.lock();
@@ -237,6 +244,8 @@ impl File for RamFile {
 
     fn page_source(&self) -> Result<Arc<dyn PageSource>> {
         self.node.data().map_err(|_| ENODEV)?;
+        // Who maps the file, or runs it, reads it.
+        self.node.accessed();
         Ok(self.node.clone())
     }
 

@@ -459,6 +459,14 @@ impl Node {
         }
     }
 
+    /// A mapping is about to be written: the times alone tell of it.
+    pub(crate) fn mapping_written(&self) {
+        let now = Timespec::now();
+        let mut meta = self.meta.lock();
+        meta.modified = now;
+        meta.changed = now;
+    }
+
     pub(crate) fn modified(&self) {
         let now = Timespec::now();
         let has_set_id = self.meta.lock().permissions & (S_ISUID | S_ISGID) != 0;
@@ -580,7 +588,10 @@ impl Inode for Node {
 
     fn read_link(&self) -> Result<Vec<u8>> {
         match &self.body {
-            Body::Symlink(target) => Ok(target.to_vec()),
+            Body::Symlink(target) => {
+                self.accessed();
+                Ok(target.to_vec())
+            }
             _ => Err(EINVAL),
         }
     }

@@ -36,20 +36,19 @@ pub fn set(inode: &Arc<dyn Inode>, kind: AclKind, value: &[u8]) -> Result<()> {
     }
     // A file system without lists says so before anything else.
     inode.acl(kind)?;
-    if !who.owns(&stat) {
-        return Err(EPERM);
-    }
+    // Whoever takes away what cannot be there need not be the owner.
     if kind == AclKind::Default && stat.kind != FileType::Directory {
         return if acl.is_some() { Err(EACCES) } else { Ok(()) };
     }
-    let permissions = match (&acl, kind) {
-        (Some(acl), AclKind::Access) => {
-            let keeps_group = who.has(Capability::Fsetid) || who.is_in_group(stat.gid);
-            let special = stat.permissions & 0o7000 & if keeps_group { u32::MAX } else { !S_ISGID };
-            Some(special | acl.mode())
-        }
-        _ => None,
-    };
+    if !who.owns(&stat) {
+        return Err(EPERM);
+    }
+    // A list that is taken away may cost the set-group-ID bit as well as one that is set.
+    let permissions = (kind == AclKind::Access).then(|| {
+        let keeps_group = who.has(Capability::Fsetid) || who.is_in_group(stat.gid);
+        let kept = stat.permissions & if keeps_group { u32::MAX } else { !S_ISGID };
+        acl.as_ref().map_or(kept, |acl| kept & 0o7000 | acl.mode())
+    });
     // What the permission bits say alone is kept in them alone.
     let acl = acl.filter(|acl| kind == AclKind::Default || !acl.is_trivial());
     inode.set_acl(kind, acl.map(Arc::new), permissions)

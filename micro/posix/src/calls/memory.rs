@@ -31,6 +31,9 @@ const KNOWN_FLAGS: u32 = MAP_SHARED_VALIDATE
     | MAP_32BIT
     | (0x3f << MAP_HUGE_SHIFT);
 
+/// Base-2 logarithms of the sizes of huge pages that MAP_HUGETLB may ask for; 0 is the default size.
+const HUGE_SIZES: [u32; 3] = [0, 21, 30];
+
 /// Pages that cachestat(2) looks at, for it does not pause: 16 GiB of a file.
 const MOST_COUNTED: u64 = 1 << 22;
 
@@ -50,6 +53,10 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
         0 => Some(files::get(call.int(4))?),
         _ => None,
     };
+    if flags & MAP_HUGETLB != 0 && (file.is_some() || !HUGE_SIZES.contains(&(flags >> MAP_HUGE_SHIFT & 0x3f)))
+    {
+        return Err(EINVAL);
+    }
     if length == 0 {
         return Err(EINVAL);
     }

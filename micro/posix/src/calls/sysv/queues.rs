@@ -166,6 +166,10 @@ pub fn msgrcv(call: &mut Call<'_>) -> Result<usize> {
         }
         if flags & MSG_COPY != 0 {
             let message = &state.messages[index];
+            // MSG_NOERROR cuts what is taken out of the queue, not a copy.
+            if message.bytes.len() > size {
+                return Ok(Err(EINVAL));
+            }
             return Ok(Ok(Some(Message { kind: message.kind, bytes: message.bytes.clone() })));
         }
         let message = state.messages.remove(index);
