@@ -151,6 +151,23 @@ fn what_gvisors_tests_of_system_calls_ask_for_is_as_on_linux() {
 }
 
 #[test]
+fn what_the_open_posix_test_suite_asks_for_is_as_on_linux() {
+    passes("likeness_posix.c", "all likeness tests of POSIX passed");
+}
+
+/// With several processors its storm of signals crosses from one to another.
+#[test]
+fn signals_between_processors_do_not_pile_up() {
+    if unilith_tests::is_skipped_without_micro("several processors of Linux have tests of their own") {
+        return;
+    }
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-pthread"], "likeness_posix.c", &[]);
+    let ran = unilith.program_within(&["--cpus", "2", &program], PATIENCE);
+    ran.ok().says("all likeness tests of POSIX passed");
+}
+
+#[test]
 fn options_of_sockets_are_kept_refused_and_read_back_as_on_linux() {
     passes("socket_options.c", "socket options: ok");
 }
