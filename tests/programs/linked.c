@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static __thread int of_thread = 7;
@@ -146,8 +148,45 @@ static void sockets(void) {
     printf("socket: %s\n", text);
 }
 
+extern char **environ;
+
+static int end_of(pid_t child) {
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child ? status >> 8 : -1;
+}
+
+// The only program of its machine can start itself again: by its file, by a script that names it, and without a fork.
+static void itself(void) {
+    char *again[] = {"linked", "again", "by its file", NULL};
+    char *script[] = {"/tmp/script", "by a script", NULL};
+    pid_t child = fork();
+    if (child == 0) {
+        execv("/proc/self/exe", again);
+        _exit(1);
+    }
+    printf("itself: %d\n", end_of(child));
+    int fd = open(script[0], O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0755);
+    if (fd < 0 || write(fd, "#!/proc/self/exe again\n", 23) != 23 || close(fd))
+        perror(script[0]);
+    int error = posix_spawn(&child, script[0], NULL, NULL, script, environ);
+    if (error)
+        printf("posix_spawn: %s\n", strerror(error));
+    printf("a script: %d\n", end_of(child));
+    unlink(script[0]);
+    child = fork();
+    if (child == 0) {
+        execl("/tmp/nothing", "nothing", NULL);
+        _exit(errno == ENOENT ? 8 : 1);
+    }
+    printf("no file: %d\n", end_of(child));
+}
+
 int main(int count, char **arguments) {
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (count > 2 && !strcmp(arguments[1], "again")) {
+        printf("again, %s, thread variable %d, HOME %s\n", arguments[count - 1], of_thread, getenv("HOME") ? "set" : "not set");
+        return 7;
+    }
     printf("arguments: %d %s, HOME %s\n", count, arguments[count - 1], getenv("HOME") ? "set" : "not set");
     threads();
     interrupted(SA_RESTART);
@@ -155,7 +194,11 @@ int main(int count, char **arguments) {
     faults();
     files();
     process();
+    itself();
     sockets();
+    struct timespec spent;
+    // The vDSO does not know this clock.
+    printf("processor time: %d\n", clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent) || spent.tv_sec < 0);
     double root = 0;
     sscanf("2.5e1", "%lf", &root);
     printf("%.3f %s\n", root / 3, getppid() >= 0 && getuid() == geteuid() ? "ids" : "no ids");

@@ -46,6 +46,7 @@ fn a_program_linked_with_the_kernel_does_what_it_does_on_linux() {
     let native = finish(Command::new(&program).arg("words").env("HOME", "/"), PATIENCE).code(5);
     let alone = linked(&unilith, &[&program, "words"]).code(5);
     assert_eq!(alone.out, native.out, "{alone}");
+    assert!(!alone.err.contains("by the instruction"), "{alone}");
     // The same file, unmodified: the kernel turns its system calls into calls when it loads it.
     let unmodified = unilith.program(&["--network", "none", &program, "words"]).code(5);
     assert_eq!(unmodified.out, native.out, "{unmodified}");
@@ -98,11 +99,15 @@ fn what_a_linked_program_cannot_do_is_said_with_who_does_it() {
     }
     let unilith = Unilith::new();
     let text = "#include <dlfcn.h>\n#include <errno.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n\
-        static void run_child(void) { execl(\"/bin/true\", \"true\", (char *)0); }\n\
+        #include <fcntl.h>\n\
+        static void run_child(void) { int fd = open(\"/tmp/other\", O_CREAT | O_WRONLY, 0755);\n\
+            if (write(fd, \"\\177ELF, another program\", 21) == 21 && close(fd) == 0) execl(\"/tmp/other\", \"other\", (char *)0); }\n\
         int main(void) { run_child(); puts(strerror(errno)); puts(dlopen(\"libm.so\", RTLD_NOW) ? \"loaded\" : \"not loaded\"); }\n";
     let program = compile_text(&unilith, text);
     let ran = linked(&unilith, &[&program]).ok().says("Function not implemented\nnot loaded\n");
-    let ran = ran.complains("execve answers ENOSYS").complains("without --static it has all");
+    let ran =
+        ran.complains("execve answers ENOSYS for other programs").complains("without --static it has all");
+    let ran = ran.complains("execve of /tmp/other answers ENOSYS");
     ran.complains("calls execl").complains("main: dlopen fails");
     // A number of a system call that is not known before it is made brings the table.
     let text = "#include <stdio.h>\n#include <unistd.h>\n\

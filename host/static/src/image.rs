@@ -116,6 +116,7 @@ impl Workshop {
                 let any = calls.contains(ANY);
                 start(&|call| calls.contains(call) || any && call.starts_with(SYSCALL))?;
                 link(&more)?;
+                warnings.extend(reach.execve());
                 warnings.extend(reach.dlopen());
                 warnings.extend(reach.any());
                 if calls.contains(NETDEV) && calls.contains("unilith_network_start") {

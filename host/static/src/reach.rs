@@ -117,14 +117,22 @@ impl Reach {
     pub fn warning(&self, name: &str) -> Option<String> {
         let row = syscall_table::ROWS.iter().find(|row| row.name == name)?;
         let who = self.who(&format!("unilith_syscall_{}", row.number))?;
-        let why = match name {
-            "execve" | "execveat" => {
-                "a machine of --static has this one program; without --static it has all".to_string()
-            }
-            _ if row.note.is_empty() => format!("this kernel was built without it (--set {name})"),
-            _ => row.note.to_string(),
+        let why = match row.note {
+            "" => format!("this kernel was built without it (--set {name})"),
+            note => note.to_string(),
         };
         Some(format!("{who}: {name} answers ENOSYS: {why}"))
+    }
+
+    /// The program runs programs, of which there is itself alone.
+    pub fn execve(&self) -> Option<String> {
+        const CALLS: [(&str, &str); 2] =
+            [("execve", "unilith_syscall_59"), ("execveat", "unilith_syscall_322")];
+        let (name, who) = CALLS.iter().find_map(|(name, call)| Some((name, self.who(call)?)))?;
+        Some(format!(
+            "{who}: {name} answers ENOSYS for other programs than this one: a machine of --static has this one program; \
+             without --static it has all"
+        ))
     }
 
     /// The program loads libraries, which it cannot here.

@@ -169,7 +169,8 @@ fn may_read(process: &Process, dentry: &Dentry) -> Result<bool> {
     Ok(files::credentials_for(process).check_file(dentry.inode(), &stat, Access::READ).is_ok())
 }
 
-/// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages).
+/// A file that may be executed: `EACCES` (no right, no regular file, or a mount with "noexec"), `ETXTBSY` (open for writing), `ENOEXEC` (no pages);
+/// in an image with a linked program `ENOSYS` for any other program.
 fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>> {
     let who = files::credentials_for(process);
     let stat = dentry.inode().stat()?;
@@ -188,8 +189,11 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     let file = dentry.inode().open(dentry.inode(), 0)?;
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
     let path = dentry.path_from(&process.files.root()).unwrap_or_else(|| dentry.name().to_vec());
-    let mapped = MappedFile { source, path, device: stat.device, inode: stat.inode };
-    Ok(Arc::new(mapped))
+    let mapped = Arc::new(MappedFile { source, path, device: stat.device, inode: stat.inode });
+    #[cfg(feature = "linked")]
+    return crate::linked::executable(process, mapped);
+    #[cfg(not(feature = "linked"))]
+    Ok(mapped)
 }
 
 /// The limits that memory management keeps.

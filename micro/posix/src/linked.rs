@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program that was linked with this kernel: an ELF file within the image (`micro/kernel/linked-*.ld`), which is mapped
 //! as any other is. Its text calls functions of the kernel at their addresses.
+//!
+//! execve(2) of this program's file, by whatever link, starts it anew, and a script may name it as its interpreter. Any other
+//! program would make its system calls by number, which nothing here answers.
 
 use crate::exec::{self, Prepared};
 use crate::mounts;
@@ -14,6 +17,7 @@ use api_fs::FileType;
 use api_lock::SpinLock;
 use api_mem::{Frame, PageSource};
 use api_plat::{KERNEL_IMAGE, PROCESS};
+use core::sync::atomic::{AtomicBool, Ordering};
 use mem::MappedFile;
 use vfs::{Credentials, Dentry, Walk, ops};
 
@@ -28,10 +32,10 @@ fn bounds() -> (u64, u64) {
 }
 
 /// The file's pages.
-struct Pages {
-    /// Copies, by page: on a platform whose image is no part of the machine's memory.
-    copies: SpinLock<Vec<Option<Frame>>>,
-}
+struct Pages;
+
+/// Copies of the pages, by page: on a platform whose image is no part of the machine's memory. All processes share them.
+static COPIES: SpinLock<Vec<Option<Frame>>> = SpinLock::new(Vec::new());
 
 impl PageSource for Pages {
     fn page(&self, index: u64, for_write: bool) -> Result<Frame> {
@@ -45,7 +49,7 @@ impl PageSource for Pages {
             // SAFETY: a page of the image, which is permanent.
             return Ok(unsafe { Frame::from_raw(at - KERNEL_IMAGE) });
         }
-        let mut copies = self.copies.lock();
+        let mut copies = COPIES.lock();
         if copies.is_empty() {
             let pages = (end - start) as usize / PAGE_SIZE;
             copies.reserve_exact_fallibly(pages).map_err(|_| ENOMEM)?;
@@ -80,9 +84,39 @@ pub fn prepare(
 ) -> Result<Prepared> {
     let dentry = place(process, &name)?;
     let stat = dentry.inode().stat()?;
-    let source = Arc::new(Pages { copies: SpinLock::new(Vec::new()) });
-    let file = MappedFile { source, path: name.clone(), device: stat.device, inode: stat.inode };
-    exec::prepare_file(process, dentry, Arc::new(file), name, arguments, environment)
+    let file = mapped(name.clone(), stat.device, stat.inode);
+    exec::prepare_file(process, dentry, file, name, arguments, environment)
+}
+
+fn mapped(path: Vec<u8>, device: u64, inode: u64) -> Arc<MappedFile> {
+    Arc::new(MappedFile { source: Arc::new(Pages), path, device, inode })
+}
+
+/// What execve(2) runs of a file that may be executed: the linked program in place of its own file, or a script. `ENOSYS` for
+/// another program.
+pub fn executable(process: &Process, file: Arc<MappedFile>) -> Result<Arc<MappedFile>> {
+    const ELF: [u8; 4] = *b"\x7fELF";
+    if let Some(program) = process.program() {
+        let own = program.file.inode().stat()?;
+        if (own.device, own.inode) == (file.device, file.inode) {
+            return Ok(mapped(file.path.clone(), own.device, own.inode));
+        }
+    }
+    let mut start = [0; ELF.len()];
+    if file.source.length() >= ELF.len() as u64 {
+        file.source.page(0, false)?.read(0, &mut start);
+    }
+    if start != ELF {
+        return Ok(file);
+    }
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        log::warn!(
+            "execve of {} answers ENOSYS: a machine of --static has this one program; without --static it has all",
+            file.path.escape_ascii()
+        );
+    }
+    Err(ENOSYS)
 }
 
 /// The file that stands for the program in the tree: the image's own, or an empty one, for /proc/self/exe.
