@@ -67,7 +67,8 @@ impl Workshop {
             .map_err(|e| StaticError::io("make a folder in", &std::env::temp_dir(), &e))?;
         let objects = folder.path().join("program.o");
         let mut together = compiler(&libc)?;
-        together.args(["-r", "-nostdlib", "-L"]).arg(libc.folder.join("lib"));
+        // The start files ask for main later: it may be in an archive.
+        together.args(["-r", "-nostdlib", "-Wl,-u,main", "-L"]).arg(libc.folder.join("lib"));
         let mut words = given.into_iter();
         while let Some(word) = words.next() {
             let text = word.to_string_lossy();

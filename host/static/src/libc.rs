@@ -51,9 +51,11 @@ impl Workshop {
             headers: files(&self.micro.join("raw/include"))?,
             program: files(&self.micro.join("raw/program"))?,
         };
+        // What is compiled, and what is made here: a library that is kept was made by this.
+        let native = native();
         let folder = |package: &SourcePackage| -> Result<PathBuf> {
             let digest = package.digest();
-            let mut parts = vec![digest.as_bytes(), FLAGS.as_bytes()];
+            let mut parts = vec![digest.as_bytes(), FLAGS.as_bytes(), native.as_bytes()];
             let all = changes.iter().chain(&raw.headers).chain(&raw.program);
             parts.extend(all.flat_map(|(name, bytes)| [name.as_bytes(), bytes.as_slice()]));
             Ok(self.sub("musl")?.join(key(parts)))
@@ -232,8 +234,8 @@ fn kernel_headers(include: &Path) -> Result<()> {
 
 /// The functions `unilith_syscall_NUMBER` of a program that runs on Linux: the same jumps lead to system calls.
 fn native() -> String {
-    /// clone, and munmap of the stack that it runs on: after these RSP is another, or leads nowhere.
-    const WITHOUT_STACK: [u32; 2] = [56, 11];
+    /// clone, munmap of the stack that it runs on, and exit after that: RSP is another, or leads nowhere.
+    const WITHOUT_STACK: [u32; 3] = [56, 11, 60];
     let mut out = String::from("# Made by host/static/src/libc.rs.\n");
     let mut function = |name: &str, load: &str, number: Option<u32>| {
         let _ = writeln!(out, ".section .text.{name},\"ax\",@progbits\n.globl {name}\n{name}:");
@@ -280,5 +282,15 @@ mod tests {
             );
         }
         assert!(text.contains("\nunilith_syscall_any:\n"));
+    }
+
+    #[test]
+    fn a_thread_ends_without_the_stack_that_it_has_unmapped() {
+        let text = native();
+        for number in [11, 60] {
+            let (_, function) = text.split_once(&format!("\nunilith_syscall_{number}:\n")).unwrap();
+            let function = function.split(".section").next().unwrap();
+            assert!(!function.contains("push") && !function.contains("pop"), "{function}");
+        }
     }
 }
