@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 use unilith_tests::{
-    Machine, Ran, Unilith, client, connect, eventually, finish, is_skipped_without_micro,
+    Machine, Ran, Unilith, client, connect, eventually, finish, free_port, is_skipped_without_micro,
     memcached::{Client, serves},
     root, slow_client, tested_machine,
 };
@@ -251,4 +251,181 @@ fn sqlite_says_what_debians_own_does_and_keeps_it_on_a_volume() {
     let database = folder.join("linked.db").display().to_string();
     client("sqlite3", &[&database, "pragma integrity_check; select count(*) from t;"]).ok().says("ok\n18000");
     run(&unilith, &["sqlite", "--", ":memory:", "select missing;"]).code(1).complains("no such column");
+}
+
+/// Applets in pipes, in subshells, in the background and by scripts; most are this program, started again.
+const OF_BUSYBOX: &str = "cd /tmp; seq 1 2000 | sort -rn | head -n 3 | tr '\\n' ' '; echo; \
+    for n in 1 2 3; do (sleep 0; echo $((n * n)) > out.$n; exit $n) & done; wait; cat out.1 out.2 out.3; \
+    mkdir -p tree/a/b; seq 1 5000 > tree/a/numbers; cp tree/a/numbers tree/a/b/copy; ln -s copy tree/a/b/link; \
+    find tree -type f | sort | xargs md5sum; tar -cf - tree | gzip -c | gunzip | tar -tf - | sort; \
+    awk '{ s += $1 } END { printf \"%d %.3f\\n\", s, s / NR }' tree/a/numbers; sed -n 's/^\\(4\\)2$/<\\1>/p' tree/a/numbers; \
+    grep -c 7 tree/a/numbers; grep -E '^(12|34)+$' tree/a/numbers | tr '\\n' ' '; dd if=/dev/zero bs=1k count=64 2>/dev/null | sha256sum; \
+    printf '#!/bin/busybox sh\\necho script $1 $#\\nexit 9\\n' > script; chmod 755 script; ./script one two; echo \"ended with $?\"; \
+    printf 'echo no interpreter\\n' > plain; chmod 755 plain; ./plain; printf '6\\n7\\n*\\np\\n' | dc; expr 6 '*' 7; \
+    env -i A=b sh -c 'echo $A; exec env'; trap 'echo caught' TERM; kill -TERM $$; trap - TERM; echo a b c | while read -r x y; do echo $y $x; done; \
+    sleep 100 & kill $!; wait $!; echo \"sleep ended with $?\"; false || echo false; diff out.1 out.2; cmp out.1 out.1 && echo same; \
+    echo $(basename /a/b/c.txt .txt) $(dirname /a/b); nosuchcommand; echo \"ended with $?\"; exit 5";
+
+#[test]
+fn busybox_runs_what_debians_own_does() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let words = ["busybox", "--", "sh", "-c", OF_BUSYBOX];
+    let linked = run(&unilith, &words).code(5);
+    let own = unilith.program(&words).code(5);
+    are_the_same(linked.out.as_bytes(), own.out.as_bytes(), 500);
+    assert!(linked.out.contains("script one 2\nended with 9\nno interpreter\n"), "{linked}");
+    // What the shell complains of is the same as well, beside what the command and the kernel say.
+    linked.complains("nosuchcommand: not found");
+}
+
+/// How many bytes iperf3 sends. It ends when they are sent, with megabytes of each connection still on their way.
+const LOAD: u64 = 64 << 20;
+
+#[test]
+fn iperf3_serves_the_hosts_own_client() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let port = free_port();
+    let (tcp, udp) = (format!("127.0.0.1:{port}:5201"), format!("127.0.0.1:{port}:5201/udp"));
+    let machine = start(&unilith, &["-p", &tcp, "-p", &udp, "iperf3"]);
+    let port = port.to_string();
+    let load = LOAD.to_string();
+    let measured = |words: &[&str]| {
+        let all = [&["-c", "127.0.0.1", "-p", &port, "-J"], words].concat();
+        let mut said = serde_json::Value::Null;
+        // It refuses a client while it is about the one before.
+        eventually("the server takes the client", || {
+            let ran = slow_client("iperf3", &all, Duration::from_secs(300));
+            said = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {ran}"));
+            !said["error"].as_str().is_some_and(|error| error.contains("busy"))
+        });
+        assert!(said["error"].is_null(), "{words:?}: {said}");
+        said
+    };
+    for words in [&["-n", &load][..], &["-n", &load, "-R"], &["-n", &load, "-P", "4"]] {
+        let end = &measured(words)["end"];
+        let received = end["sum_received"]["bytes"].as_u64().unwrap_or_default();
+        assert!(received >= LOAD / 2, "{words:?}: {end}");
+    }
+    let end = &measured(&["-u", "-b", "4M", "-n", "1M", "-l", "1200"])["end"];
+    let (packets, lost) = (end["sum"]["packets"].as_u64(), end["sum"]["lost_packets"].as_u64());
+    // A datagram may be lost on the way, not most of them.
+    assert!(packets > Some(500) && lost < packets.map(|p| p / 2), "{end}");
+    unilith.run(&["stop", &machine.id]).ok();
+}
+
+/// Writes and verifies: a process, two threads, and a mapping.
+const JOBS: &str = "[global]\ndirectory=/data\nsize=2M\nbs=4k\nverify=crc32c\nrandseed=7\n\
+    [process]\nrw=randwrite\nioengine=psync\n\
+    [threads]\nthread=1\nnumjobs=2\nrw=randrw\nioengine=sync\n\
+    [mapped]\nthread=1\nrw=write\nioengine=mmap\n";
+
+#[test]
+fn fio_writes_what_debians_own_verifies() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let (folder, volume) = data(&unilith);
+    fs::write(folder.join("jobs.fio"), JOBS).expect(SCRATCH);
+    let words = ["-v", &volume, "fio", "--", "--output-format=json", "/data/jobs.fio"];
+    let ran = run(&unilith, &words).ok();
+    let json = ran.out.find('{').map_or("", |at| &ran.out[at..]);
+    let said: serde_json::Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {ran}"));
+    let jobs = said["jobs"].as_array().expect("fio lists its jobs");
+    assert_eq!(jobs.len(), 4, "{said}");
+    for job in jobs {
+        let (written, read) = (job["write"]["io_bytes"].as_u64(), job["read"]["io_bytes"].as_u64());
+        assert!(job["error"] == 0 && written > Some(0) && read > Some(0), "{job}");
+    }
+    let verify = ["-v", &volume, "fio", "--", "--verify_only", "/data/jobs.fio"];
+    unilith.program(&verify).ok();
+    // One byte that is another one is found, by the linked one as well.
+    let file = folder.join("mapped.0.0");
+    let mut bytes = fs::read(&file).expect("fio has written its file");
+    bytes[70_000] ^= 1;
+    fs::write(&file, bytes).expect(SCRATCH);
+    let ran = run(&unilith, &verify);
+    assert!(ran.code != Some(0) && ran.err.contains("verify"), "{ran}");
+}
+
+/// Modules in C that are linked in, threads, sockets, a child, and this program as another process; nothing of time or chance.
+const OF_PYTHON: &str = "import asyncio, array, base64, collections, csv, datetime, decimal, fractions, hashlib, heapq, io, itertools, json, math
+import os, pickle, queue, random, re, socket, statistics, struct, subprocess, sys, threading, unicodedata, zlib
+import multiprocessing, xml.etree.ElementTree as ET, zoneinfo
+print(sys.version_info[:3], json.dumps(json.loads('{\"a\": [1, 2.5, null, \"\\\\u00e9\"]}'), sort_keys=True))
+print(re.sub(r'(?P<word>[a-z]+)-(\\d{2,})', r'\\2:\\g<word>', 'abc-123 de-4 f-56'), unicodedata.name('\\u00e9'))
+text = b''.join(b'line %d\\n' % n for n in range(5000))
+print(len(zlib.compress(text, 6)), zlib.crc32(text), zlib.decompress(zlib.compress(text)) == text)
+print([hashlib.new(name, text).hexdigest()[:16] for name in ('md5', 'sha1', 'sha256', 'sha512', 'sha3_256', 'blake2b')])
+random.seed(7)
+print(random.random(), [random.randrange(1000) for _ in range(5)], math.gamma(5.5), repr(1e22), 0.1 + 0.2, '%.17g' % (1 / 3))
+print(decimal.Decimal(2).sqrt(decimal.Context(40)), fractions.Fraction(3, 7) ** 3, statistics.stdev([1, 2, 4, 8]), 3 ** 200)
+print(datetime.datetime(2026, 11, 27, tzinfo=datetime.timezone.utc).isoformat(), datetime.date(2024, 2, 29).strftime('%A %j %U'))
+print(struct.pack('<hIq', -2, 3, 4).hex(), array.array('d', [1.5]).tobytes().hex(), base64.b85encode(text[:9]))
+print(pickle.loads(pickle.dumps({'a': (1, 2), 'b': {3}})), heapq.nsmallest(3, [5, 1, 4, 2]), collections.Counter('abracadabra').most_common(2))
+print(list(csv.reader(io.StringIO('a,\"b,c\",d'))), ET.fromstring('<a><b c=\"d\">text</b></a>')[0].attrib)
+total, lock, done = [0], threading.Lock(), queue.Queue()
+def work(n):
+    for _ in range(1000):
+        with lock: total[0] += n
+    done.put(n)
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(total, sorted(done.get() for _ in threads))
+server = socket.create_server(('127.0.0.1', 0))
+def echo():
+    peer, _ = server.accept()
+    with peer: peer.sendall(peer.recv(100).upper())
+threading.Thread(target=echo).start()
+with socket.create_connection(server.getsockname()) as s:
+    s.sendall(b'across'); print(s.recv(100))
+async def later(n):
+    await asyncio.sleep(0.001 * n); return n * n
+async def main(): return await asyncio.gather(*(later(n) for n in range(5)))
+print(asyncio.run(main()))
+end, other = os.pipe(); sys.stdout.flush()
+pid = os.fork()
+if pid == 0:
+    os.write(other, b'from a child'); os._exit(3)
+print(os.waitpid(pid, 0)[1] >> 8, os.read(end, 100))
+ran = subprocess.run([sys.executable, '-c', 'import sys; print(sys.argv[1] * 2); sys.exit(4)', 'ab'], capture_output=True, text=True)
+print(ran.returncode, ran.stdout, ran.stderr)
+with multiprocessing.get_context('fork').Pool(2) as pool: print(pool.map(math.factorial, range(8)))
+try: open('/nothing')
+except OSError as error: print(error)
+sys.exit(6)
+";
+
+#[test]
+fn python_computes_what_debians_own_does_and_serves_files() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    let words = ["python", "--", "-c", OF_PYTHON];
+    let linked = run(&unilith, &words).code(6);
+    let own = unilith.program(&words).code(6);
+    are_the_same(linked.out.as_bytes(), own.out.as_bytes(), 800);
+    run(&unilith, &["python", "--", "-c", "import ssl"]).code(1).complains("No module named '_ssl'");
+    let (folder, volume) = data(&unilith);
+    let text: String = (0..50_000).map(|n| format!("line {n}\n")).collect();
+    fs::write(folder.join("text"), &text).expect(SCRATCH);
+    let words =
+        ["run", "-d", "--static", "--machine", &tested_machine(), "-p", "127.0.0.1::8000", "-v", &volume];
+    let serve = ["python", "--", "-u", "-m", "http.server", "8000", "--directory", "/data"];
+    let ran = finish(&mut unilith.command(&[&words[..], &serve].concat()), BUILD).ok();
+    let machine = unilith.machine(ran.out.trim());
+    eventually("the server says so", || machine.log().contains("Serving HTTP"));
+    let at = machine.at(8000);
+    let get =
+        |path: &str| client("curl", &["-sS", "--max-time", "60", &format!("http://{at}/{path}")]).ok().out;
+    assert!(get("text") == text, "another text than the file's");
+    assert!(get("").contains("<a href=\"text\">") && get("nothing").contains("Error code: 404"));
+    unilith.run(&["stop", &machine.id]).ok();
 }

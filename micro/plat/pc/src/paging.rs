@@ -14,9 +14,10 @@ const GLOBAL: u64 = 1 << 8;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
-/// Where the image begins, and the most it may cover: page tables for this much are part of it.
+/// Where the image begins, and the most it may cover: page tables for this much are part of it. 14 MiB, which is what boot.s
+/// maps behind the first 2 MiB: an image with a linked program as large as Python has 8.
 const IMAGE: u64 = 2 << 20;
-const IMAGE_TABLES: usize = 3;
+const IMAGE_TABLES: usize = 7;
 
 const LARGE_PAGE: u64 = 2 << 20;
 /// Windows of devices lie below this: as far as 46 bits of an address reach, as processors without five-level paging have.
