@@ -14,6 +14,7 @@
 #include <sys/timerfd.h>
 #include <sys/times.h>
 #include <time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -237,6 +238,27 @@ static void timers_are_read_from_a_descriptor(void)
     close(epoll);
 }
 
+/* With another timer behind it: the machine once did nothing but let such a timer expire. */
+static void a_timer_that_nobody_hears_leaves_time_for_others(void)
+{
+    timer_t id, later;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGURG};
+    struct itimerspec spec = {{0, 1}, {0, 1}}, far = {{0, 0}, {10, 0}}, left;
+    CHECK(timer_create(CLOCK_REALTIME, &event, &id) == 0 && timer_create(CLOCK_MONOTONIC, &event, &later) == 0);
+    CHECK(timer_settime(later, 0, &far, NULL) == 0 && timer_settime(id, 0, &spec, NULL) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        burn(20 * MS);
+        usleep(50000);
+        _exit(7);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+    CHECK(timer_gettime(id, &left) == 0 && left.it_interval.tv_nsec == 1);
+    CHECK(timer_delete(id) == 0 && timer_delete(later) == 0);
+}
+
 static void *spend(void *argument)
 {
     (void)argument;
@@ -283,6 +305,7 @@ int main(void)
     RUN(posix_timers_send_their_value_and_count_overruns);
     RUN(timers_may_start_threads);
     RUN(timers_are_read_from_a_descriptor);
+    RUN(a_timer_that_nobody_hears_leaves_time_for_others);
     RUN(processor_time_is_counted);
     puts("all timer tests passed");
     return 0;

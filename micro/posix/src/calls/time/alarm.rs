@@ -3,7 +3,8 @@
 //!
 //! A periodic timer is not set again when it expires but when its expiry is fetched (the signal is delivered, the
 //! file read), as in Linux: a period shorter than it takes to handle one expiry would otherwise keep the machine busy.
-//! What passes meanwhile is counted.
+//! What passes meanwhile is counted. One whose expiries nobody fetches, because its signal is ignored, goes on after a tick at
+//! the earliest ([`Alarm::pass`]), for the same reason.
 
 use super::clock::Clock;
 use super::interval::Interval;
@@ -16,6 +17,9 @@ use ordered::Map;
 
 /// Processor time is looked at no oftener than this.
 const CPU_CLOCK_STEP_NS: u64 = 1_000_000;
+
+/// As long as nobody fetches its expiries a timer expires no oftener than this (Linux' tick).
+const UNSEEN_STEP_NS: u64 = 4_000_000;
 
 /// The owner of an [`Alarm`].
 pub trait Expires: Send + Sync + 'static {
@@ -85,7 +89,7 @@ impl Alarm {
         };
         let before = self.replace(Interval { next, period });
         self.state.lock().clock = clock;
-        self.arm();
+        self.arm(0);
         Ok((before.remaining_of_next(before_now), before.period))
     }
 
@@ -107,13 +111,14 @@ impl Alarm {
         before
     }
 
-    fn arm(&self) {
+    /// Sets the timer of the scheduler, to no time before `earliest` (of the monotonic clock).
+    fn arm(&self, earliest: u64) {
         let (next, clock) = {
             let state = self.state.lock();
             (state.interval.next, state.clock)
         };
         if let Some(next) = next {
-            let mut at = clock.to_monotonic(next, &self.process);
+            let mut at = clock.to_monotonic(next, &self.process).max(earliest);
             if clock.is_cpu() {
                 at = at.max(api_plat::now_ns() + CPU_CLOCK_STEP_NS);
             } else if clock != clock.for_relative() {
@@ -144,7 +149,7 @@ impl Alarm {
         }
         let due = next.is_some_and(|next| next <= self.now());
         if !due {
-            self.arm();
+            self.arm(0);
         }
         due
     }
@@ -155,8 +160,18 @@ impl Alarm {
         self.state.lock().interval.next.is_some_and(|next| next <= now)
     }
 
-    /// Fetches the expiries up to now and sets a periodic timer again; 0 when there were none.
+    /// Fetches the expiries up to now and sets a periodic timer again; 0 when there were none. For whoever took what the timer
+    /// had to tell.
     pub fn fetch(&self) -> u64 {
+        self.fetch_and_arm(0)
+    }
+
+    /// The same where nobody takes anything, in [`Expires::expired`].
+    pub fn pass(&self) {
+        self.fetch_and_arm(api_plat::now_ns() + UNSEEN_STEP_NS);
+    }
+
+    fn fetch_and_arm(&self, earliest: u64) -> u64 {
         let now = self.now();
         let (count, again) = {
             let mut state = self.state.lock();
@@ -164,7 +179,7 @@ impl Alarm {
             (count, count != 0 && state.timer.is_none())
         };
         if again {
-            self.arm();
+            self.arm(earliest);
         }
         count
     }

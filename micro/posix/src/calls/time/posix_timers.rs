@@ -60,7 +60,7 @@ impl Expires for PosixTimer {
         };
         if queued != Ok(true) {
             // Ignored, or nobody to tell: the timer goes on without anybody fetching it.
-            self.alarm.fetch();
+            self.alarm.pass();
         }
     }
 }
