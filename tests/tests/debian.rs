@@ -107,7 +107,6 @@ fn sudo_gives_a_user_the_rights_that_its_file_says_through_pam() {
 #[test]
 fn bubblewrap_unshare_and_mount_show_a_program_another_tree() {
     let unilith = Unilith::new();
-    unilith.fetch("debian:bubblewrap,mount");
     let script = "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp sh -c \
                   'touch /etc/x || touch /tmp/x && ls /tmp; ls -d /dev/null; test -d /proc/self && echo proc'; ls /tmp; \
                   unshare -m -u sh -c 'mount -t tmpfs -o mode=700 x /mnt; findmnt -n -o FSTYPE,SOURCE /mnt; mount --bind /etc /srv; \
