@@ -570,6 +570,64 @@ static void closed_pipes_raise_sigpipe(void)
         fflush(stdout);                                                                     \
     } while (0)
 
+/* How musl cancels a thread: who is at the call, or about to make it, goes elsewhere; who is not has the signal blocked behind the
+   handler, and finds the flag set. A call that waits must not be made again then. */
+long call_cancellable(volatile int *flag, long number, long a, long b, long c);
+extern const char cancellable_begins[], cancellable_ends[], cancellable_leaves[];
+__asm__(".text\n.global call_cancellable, cancellable_begins, cancellable_ends, cancellable_leaves\n"
+        "call_cancellable:\n mov %rdi, %r11\n mov %rsi, %rax\n mov %rdx, %rdi\n mov %rcx, %rsi\n mov %r8, %rdx\n"
+        "cancellable_begins:\n mov (%r11), %r11d\n test %r11d, %r11d\n jnz cancellable_leaves\n syscall\n"
+        "cancellable_ends:\n ret\n"
+        "cancellable_leaves:\n mov $-125, %rax\n ret\n");
+#define LEFT (-125)
+
+static volatile int is_cancelled, is_reading;
+static int empty_pipe[2];
+
+static void cancel_here(int number, siginfo_t *info, void *context)
+{
+    (void)info;
+    ucontext_t *at = context;
+    uintptr_t place = at->uc_mcontext.gregs[REG_RIP];
+    if (!is_cancelled)
+        return;
+    sigaddset(&at->uc_sigmask, number);
+    if (place >= (uintptr_t)cancellable_begins && place < (uintptr_t)cancellable_ends)
+        at->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)cancellable_leaves;
+    else
+        syscall(SYS_tkill, syscall(SYS_gettid), number);
+}
+
+static void *read_nothing(void *unused)
+{
+    char byte;
+    (void)unused;
+    is_reading = 1;
+    long result = call_cancellable(&is_cancelled, SYS_read, empty_pipe[0], (long)&byte, 1);
+    return (void *)(result == -EINTR && is_cancelled ? LEFT : result);
+}
+
+static void a_thread_that_waits_is_cancelled_as_musl_does_it(void)
+{
+    CHECK(pipe(empty_pipe) == 0);
+    catch(SIGUSR2, SA_RESTART, cancel_here);
+    for (int pause = 0; pause < 20; pause++) {
+        pthread_t thread;
+        void *result;
+        is_cancelled = is_reading = 0;
+        CHECK(pthread_create(&thread, NULL, read_nothing, NULL) == 0);
+        while (!is_reading)
+            usleep(100);
+        /* A signal that means nothing leaves it waiting. */
+        CHECK(pthread_kill(thread, SIGUSR2) == 0);
+        usleep(pause * 500);
+        is_cancelled = 1;
+        CHECK(pthread_kill(thread, SIGUSR2) == 0 && pthread_join(thread, &result) == 0);
+        CHECK((long)result == LEFT);
+    }
+    CHECK(close(empty_pipe[0]) == 0 && close(empty_pipe[1]) == 0);
+}
+
 int main(void)
 {
     RUN(a_handler_runs_and_learns_who_sent_the_signal);
@@ -582,6 +640,7 @@ int main(void)
     RUN(registers_survive_and_can_be_changed);
     RUN(wide_registers_survive);
     RUN(interrupted_calls_are_made_again_or_not);
+    RUN(a_thread_that_waits_is_cancelled_as_musl_does_it);
     RUN(waiting_for_signals);
     RUN(signals_are_read_from_a_descriptor);
     RUN(threads_take_their_own_signals);

@@ -176,13 +176,16 @@ fn restore_registers(frame: &mut Frame, words: &[u64; WORDS]) -> Option<()> {
     Some(())
 }
 
-/// The noted restart of a frame whose registers were restored.
+/// The noted restart of a frame whose registers were restored. To the handler the call has answered EINTR, and whoever changes the
+/// frame goes by that, the signal mask included: musl's handler of cancellation blocks its signal in the frame and relies on the
+/// answer, as it is not at the call itself that it finds the program (Linux shows that address).
 fn noted_restart(frame: &Frame, words: &[u64; WORDS]) -> Option<u64> {
     let [magic, number, rip, rax] = core::array::from_fn(|i| words[RESERVED + i]);
     let again = Again { number, rip, rax };
     let unchanged = again == Again { number, rip: frame.rip, rax: frame.rax };
     // Returning from a signal is never interrupted, so it is never to be made again.
     const RT_SIGRETURN: u64 = 15;
+    let unchanged = unchanged && words[MASK] == words[OLD_MASK];
     (magic == RESTART_MAGIC && unchanged && number != RT_SIGRETURN).then_some(number)
 }
 
@@ -479,5 +482,8 @@ pub(super) mod tests {
         assert_eq!(noted_restart(&Frame { rax: 3, ..frame }, &noted), None);
         assert_eq!(noted_restart(&frame, &words(&frame, None)), None);
         assert_eq!(noted_restart(&frame, &words(&frame, Some(15))), None);
+        let mut masked = noted;
+        masked[MASK] |= 1 << 31;
+        assert_eq!(noted_restart(&frame, &masked), None, "the handler blocked a signal behind it");
     }
 }
