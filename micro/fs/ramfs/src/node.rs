@@ -379,7 +379,7 @@ impl Node {
         Ok(node)
     }
 
-    /// A change of names: times, and subdirectories in the link count.
+    /// A change that the times tell of, of names also subdirectories in the link count.
     fn touch(&self, subdirectories: i64) {
         let now = Timespec::now();
         let mut meta = self.meta.lock();
@@ -461,10 +461,7 @@ impl Node {
 
     /// A mapping is about to be written: the times alone tell of it.
     pub(crate) fn mapping_written(&self) {
-        let now = Timespec::now();
-        let mut meta = self.meta.lock();
-        meta.modified = now;
-        meta.changed = now;
+        self.touch(0);
     }
 
     pub(crate) fn modified(&self) {

@@ -223,18 +223,10 @@ impl Dentry {
         let mut names = Vec::new();
         let mut at = self.clone();
         while let Some(parent) = at.parent() {
-            names.push(at.name());
+            names.push(at.link.lock().name.clone());
             at = parent;
         }
-        let mut path = Vec::new();
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        if path.is_empty() {
-            path.push(b'/');
-        }
-        path
+        path_down(&names)
     }
 
     /// Something is mounted on it.
@@ -315,19 +307,25 @@ impl Dentry {
                 },
             }
         };
-        let mut path = Vec::new();
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        if path.is_empty() {
-            path.push(b'/');
-        }
+        let mut path = path_down(&names);
         if self.is_unlinked() {
             path.extend_from_slice(b" (deleted)");
         }
         (path, is_reached)
     }
+}
+
+/// The absolute path of names that were found on the way up.
+fn path_down(names: &[Box<[u8]>]) -> Vec<u8> {
+    let mut path = Vec::new();
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path
 }
 
 impl Drop for Dentry {

@@ -106,6 +106,14 @@ impl Mount {
         core::mem::replace(&mut *self.point.lock(), point)
     }
 
+    /// It is mounted nowhere any more.
+    pub(crate) fn let_go(&self) {
+        if let Some(point) = self.set_point(None) {
+            point.set_cover(None);
+        }
+        self.clear_cache();
+    }
+
     /// Names that were found once stay what they are until this mount changes them.
     pub(crate) fn keeps_names(&self) -> bool {
         self.mounts.as_ref().is_some_and(|mounts| !mounts.is_shared())

@@ -133,7 +133,13 @@ impl Namespace {
         check_memory()?;
         let mount = Mount::new(&inode, file_system, String::from(source), b"/".to_vec(), flags);
         let root = Dentry::root(mount.clone(), inode)?;
-        self.attach(&point.topmost(), Mounted { mount, root })
+        self.attach(&self.point(point)?, Mounted { mount, root })
+    }
+
+    /// What a mount at a place covers. `EINVAL` where that is not of this namespace.
+    fn point(&self, place: &Arc<Dentry>) -> Result<Arc<Dentry>> {
+        let point = place.topmost();
+        if self.has(point.mount()) { Ok(point) } else { Err(EINVAL) }
     }
 
     /// Shows what is below `from` at another place, too (MS_BIND), and if `all`, with what is mounted there (MS_REC).
@@ -142,7 +148,7 @@ impl Namespace {
             return Err(EINVAL);
         }
         let before = self.snapshot()?;
-        let root = self.attach(&point.topmost(), Mounted::again(from)?)?;
+        let root = self.attach(&self.point(point)?, Mounted::again(from)?)?;
         if all && let Err(e) = self.copy_below(&before, from, &root) {
             // Nothing is left half done.
             self.detach(root.mount());
@@ -196,12 +202,8 @@ impl Namespace {
         Ok(Copies(copied))
     }
 
-    /// The mount becomes one of this namespace, and covers a directory, or a file if it is one. `EINVAL` for a point that is not of
-    /// this namespace.
+    /// The mount becomes one of this namespace, and covers a directory of it, or a file if it is one.
     fn attach(&self, point: &Arc<Dentry>, new: Mounted) -> Result<Arc<Dentry>> {
-        if !self.has(point.mount()) {
-            return Err(EINVAL);
-        }
         if new.root.is_directory() != point.is_directory() {
             return Err(ENOTDIR);
         }
@@ -236,9 +238,9 @@ impl Namespace {
     /// Takes the mount whose root is `at` to another place, with what is mounted below it (MS_MOVE). `EINVAL` when it is no mount
     /// root or the first mount, and between a directory and something else; `ELOOP` for a place below itself.
     pub fn move_mount(&self, at: &Arc<Dentry>, to: &Arc<Dentry>) -> Result<()> {
-        let to = to.topmost();
+        let to = self.point(to)?;
         let point = at.mount().point().filter(|_| self.is_mount_root(at)).ok_or(EINVAL)?;
-        if !self.has(to.mount()) || to.is_directory() != at.is_directory() {
+        if to.is_directory() != at.is_directory() {
             return Err(EINVAL);
         }
         if to.is_unlinked() {
@@ -332,7 +334,7 @@ impl Namespace {
         let mut next = 0;
         while let Some(mount) = gone.get(next).cloned() {
             next += 1;
-            let taken: Vec<Mounted> = {
+            let taken = {
                 let mut mounts = self.mounts.lock();
                 for on_it in mounts.iter().filter(|m| !Arc::ptr_eq(&m.mount, &mount)) {
                     if on_it.mount.point().is_some_and(|point| Arc::ptr_eq(point.mount(), &mount)) {
@@ -340,12 +342,9 @@ impl Namespace {
                     }
                 }
                 let index = mounts.iter().position(|m| Arc::ptr_eq(&m.mount, &mount));
-                index.map(|index| mounts.remove(index)).into_iter().collect()
+                index.map(|index| mounts.remove(index))
             };
-            if let Some(point) = mount.set_point(None) {
-                point.set_cover(None);
-            }
-            mount.clear_cache();
+            mount.let_go();
             drop(taken);
         }
         mounts_changed();
@@ -356,10 +355,7 @@ impl Namespace {
     pub fn take_apart(&self) {
         let mounts = core::mem::take(&mut *self.mounts.lock());
         for Mounted { mount, .. } in mounts.iter().rev() {
-            if let Some(point) = mount.set_point(None) {
-                point.set_cover(None);
-            }
-            mount.clear_cache();
+            mount.let_go();
         }
         drop(mounts);
         mounts_changed();
