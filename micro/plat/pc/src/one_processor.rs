@@ -28,4 +28,6 @@ fn unilith_plat_barrier(_code: bool) {}
 fn unilith_plat_forget_on(_processors: u32, _start: u64, _end: u64) {}
 
 #[unsafe(no_mangle)]
-fn unilith_machine_stop_others() {}
+fn unilith_machine_stop_others() -> u32 {
+    0
+}

@@ -162,13 +162,16 @@ fn unilith_plat_barrier(_code: bool) {
 }
 
 #[unsafe(no_mangle)]
-fn unilith_machine_stop_others() {
-    if several() {
-        for index in (0..MOST_CPUS as u32).filter(|index| others() & 1 << index != 0) {
-            // Its handler finds that this one reports.
-            send(index, Message::NonMaskable);
-        }
+fn unilith_machine_stop_others() -> u32 {
+    if !several() {
+        return 0;
     }
+    let others = others();
+    for index in (0..MOST_CPUS as u32).filter(|index| others & 1 << index != 0) {
+        // Its handler finds that this one reports.
+        send(index, Message::NonMaskable);
+    }
+    others
 }
 
 /// What a processor but the first is started with: read by `boot.s`.

@@ -101,4 +101,6 @@ fn unilith_machine_stop_interrupts() {
 /// They are in the program or wait for the kernel's lock, which the reporter holds or does not care for: the end of the process ends
 /// them.
 #[unsafe(no_mangle)]
-fn unilith_machine_stop_others() {}
+fn unilith_machine_stop_others() -> u32 {
+    0
+}

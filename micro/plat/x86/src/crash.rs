@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reports of the kernel's own faults.
 
-use crate::{asm, machine};
+use crate::{asm, machine, rdtsc};
 use api_plat::Frame;
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
@@ -9,6 +9,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The processor that reports, plus one; 0 while all is well.
 static REPORTS: AtomicU32 = AtomicU32::new(0);
+
+/// The processors that have stopped for the one that reports, a bit each.
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+
+/// In counts of the time-stamp counter: one to four seconds.
+const PATIENCE: u64 = 1 << 32;
 
 /// `core::fmt` to the console.
 struct Raw;
@@ -55,13 +61,25 @@ fn begin() {
     machine::stop_interrupts();
     let this = api_plat::cpu() + 1;
     match REPORTS.compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => machine::stop_others(),
+        Ok(_) => wait_for(machine::stop_others()),
         // A fault while reporting a fault must not report itself.
         Err(reporter) if reporter == this => end(format_args!("kernel fault while reporting a kernel fault")),
         // The other one ends the machine.
-        Err(_) => loop {
-            core::hint::spin_loop();
-        },
+        Err(_) => {
+            STOPPED.fetch_or(1 << api_plat::cpu(), Ordering::Release);
+            loop {
+                core::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// Waits until `processors` have stopped, so that nothing is printed into the report. One that does not come (the host does not run
+/// it, or it holds non-maskable interrupts off) delays the report and does not prevent it.
+fn wait_for(processors: u32) {
+    let begin = rdtsc();
+    while STOPPED.load(Ordering::Acquire) & processors != processors && rdtsc().wrapping_sub(begin) < PATIENCE {
+        core::hint::spin_loop();
     }
 }
 

@@ -8,8 +8,9 @@ unsafe extern "Rust" {
     pub safe fn unilith_machine_failed(reason: &str) -> !;
     /// Nothing interrupts any more.
     pub safe fn unilith_machine_stop_interrupts();
-    /// The other processors stop where they are, for good.
-    pub safe fn unilith_machine_stop_others();
+    /// The other processors are told to report too, which [`crate::crash`] makes them stop for; those told, a bit each. 0 where
+    /// the machine's end stops them.
+    pub safe fn unilith_machine_stop_others() -> u32;
     /// True when `low..high` lies in the mapped part of one kernel stack.
     pub safe fn unilith_machine_stack_holds(low: u64, high: u64) -> bool;
     /// Names the stack whose guard holds `address`.
