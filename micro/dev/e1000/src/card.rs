@@ -3,6 +3,7 @@
 //!
 //! Packets are received into the caller's buffers and transmitted from them; nothing is copied here.
 
+use crate::descriptor::Format;
 use crate::register::*;
 use crate::ring::{BYTES, MOST, Ring, SIZE};
 use abi::{Result, errno::EIO, errno::ENOMEM};
@@ -45,11 +46,35 @@ pub trait Hardware: Send + Sync {
     fn cut_off(&self);
 }
 
+/// Cards whose registers are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    I8254x,
+    I82574,
+    I82576,
+}
+
+impl Family {
+    pub fn map(self) -> &'static Map {
+        match self {
+            Family::I8254x | Family::I82574 => &MAP_8254X,
+            Family::I82576 => &MAP_82576,
+        }
+    }
+
+    pub fn format(self) -> Format {
+        match self {
+            Family::I8254x | Family::I82574 => Format::Legacy,
+            Family::I82576 => Format::Advanced,
+        }
+    }
+}
+
 /// What a kind of card wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub name: &'static str,
-    pub is_82574: bool,
+    pub family: Family,
     /// Its interrupts are messages.
     pub has_messages: bool,
 }
@@ -85,6 +110,7 @@ struct Transmit {
 /// A card.
 pub struct Card<H: Hardware> {
     info: Info,
+    family: Family,
     receive: SpinLock<Receive>,
     transmit: SpinLock<Transmit>,
     is_started: AtomicBool,
@@ -98,14 +124,15 @@ impl<H: Hardware> Card<H> {
     /// card without one.
     pub fn new(hardware: H, kind: Kind, random: [u8; 6]) -> Result<Card<H>> {
         let (receive, transmit) = (Ring::new()?, Ring::new()?);
-        reset(&hardware)?;
+        let map = kind.family.map();
+        reset(&hardware, map)?;
         let mac = address(&hardware, random);
         let mut buffers = Vec::new();
         buffers.reserve_exact_fallibly(SIZE).map_err(|_| ENOMEM)?;
         buffers.resize_with(SIZE, || None);
         let mut packets = VecDeque::new();
         packets.reserve_exact_fallibly(SIZE).map_err(|_| ENOMEM)?;
-        for (registers, ring) in [(RECEIVE, &receive), (TRANSMIT, &transmit)] {
+        for (registers, ring) in [(map.receive, &receive), (map.transmit, &transmit)] {
             let start = hardware.address_of(ring.start());
             hardware.write(registers.low, start as u32);
             hardware.write(registers.high, (start >> 32) as u32);
@@ -113,8 +140,10 @@ impl<H: Hardware> Card<H> {
             hardware.write(registers.head, 0);
             hardware.write(registers.tail, 0);
         }
-        if kind.is_82574 {
-            hardware.write(TXDCTL, TXDCTL_82574);
+        match kind.family {
+            Family::I8254x => {}
+            Family::I82574 => hardware.write(map.transmit.control, TXDCTL_82574),
+            Family::I82576 => hardware.write(SRRCTL, SRRCTL_ADVANCED),
         }
         hardware.write(TIPG, TIPG_COPPER);
         hardware.write(RXCSUM, RXCSUM_ALL);
@@ -130,6 +159,7 @@ impl<H: Hardware> Card<H> {
         };
         Ok(Card {
             info,
+            family: kind.family,
             receive: SpinLock::new(Receive {
                 ring: receive,
                 buffers,
@@ -159,8 +189,15 @@ impl<H: Hardware> Card<H> {
 
     /// Packets go both ways from now on.
     fn begin(&self) {
+        let map = self.family.map();
+        if self.family == Family::I82576 {
+            enable_queue(&self.hardware, map.transmit);
+        }
         self.hardware.write(RCTL, RCTL_EN | RCTL_MPE | RCTL_BAM | RCTL_SECRC);
         self.hardware.write(TCTL, TCTL_EN | TCTL_PSP | TCTL_COLLISIONS);
+        if self.family == Family::I82576 {
+            enable_queue(&self.hardware, map.receive);
+        }
     }
 
     /// Ends the work with a card that broke the protocol. Its buffers stay allocated.
@@ -169,21 +206,27 @@ impl<H: Hardware> Card<H> {
             return;
         }
         log::error!("e1000: the network card is not used any more: {why}");
-        quiet(&self.hardware);
+        quiet(&self.hardware, self.family.map());
         self.hardware.cut_off();
     }
 }
 
 /// No interrupts, nothing received, nothing sent.
-fn quiet(hardware: &impl Hardware) {
-    hardware.write(IMC, u32::MAX);
+fn quiet(hardware: &impl Hardware, map: &Map) {
+    hardware.write(map.disable, u32::MAX);
     hardware.write(RCTL, 0);
     hardware.write(TCTL, 0);
 }
 
+/// Lets the card take the ring's descriptors. One that does not answer is as one whose packets do not come.
+fn enable_queue(hardware: &impl Hardware, ring: RingRegisters) {
+    hardware.write(ring.control, hardware.read(ring.control) | DCTL_82576_ENABLE);
+    let _ = (0..LOOKS).any(|_| hardware.read(ring.control) & DCTL_82576_ENABLE != 0);
+}
+
 /// Whatever firmware did with the card is forgotten. `EIO` when it does not come back.
-fn reset(hardware: &impl Hardware) -> Result<()> {
-    quiet(hardware);
+fn reset(hardware: &impl Hardware, map: &Map) -> Result<()> {
+    quiet(hardware, map);
     hardware.write(CTRL, hardware.read(CTRL) | CTRL_RST);
     // A card without an address is one, too: that is found out last.
     let is_back = (0..LOOKS).any(|_| hardware.read(CTRL) & CTRL_RST == 0);
@@ -191,7 +234,7 @@ fn reset(hardware: &impl Hardware) -> Result<()> {
         return Err(EIO);
     }
     let _ = (0..LOOKS).any(|_| hardware.read(RAH) & RAH_AV != 0);
-    hardware.write(IMC, u32::MAX);
+    hardware.write(map.disable, u32::MAX);
     hardware.write(CTRL, hardware.read(CTRL) | CTRL_SLU | CTRL_ASDE);
     Ok(())
 }
@@ -219,42 +262,46 @@ enum Received {
 }
 
 impl Receive {
-    fn has_packet(&self) -> bool {
-        self.count > 0 && self.ring.done(self.next).is_some()
+    fn has_packet(&self, format: Format) -> bool {
+        self.count > 0 && format.received(self.ring.rest(self.next)).is_some()
     }
 
-    fn pop(&mut self) -> Option<Received> {
+    fn pop(&mut self, format: Format) -> Option<Received> {
         if self.count == 0 {
             return None;
         }
-        let rest = self.ring.done(self.next)?;
-        let length = usize::from(rest as u16);
-        if length > BUFFER_SIZE {
+        let written = format.received(self.ring.rest(self.next))?;
+        if written.length > BUFFER_SIZE {
             // The buffer stays where it is: what the card still does with it is unknown.
-            return Some(Received::Nonsense(length));
+            return Some(Received::Nonsense(written.length));
         }
         let buffer = self.buffers[self.next].take();
         self.next = (self.next + 1) % SIZE;
         self.count -= 1;
-        let is_end = rest & RECEIVED_END != 0;
-        let is_rest = core::mem::replace(&mut self.is_discarding, !is_end);
+        let is_rest = core::mem::replace(&mut self.is_discarding, !written.is_end);
         let Some(mut first) = buffer else { return Some(Received::Nothing) };
-        if is_rest || !is_end || rest & RECEIVED_DAMAGED != 0 {
+        if is_rest || !written.is_end || written.is_damaged {
             return Some(Received::Nothing);
         }
-        first.set_window(0..length);
-        let checksum_valid = rest & (RECEIVED_IXSM | RECEIVED_TCPCS | RECEIVED_TCPE) == RECEIVED_TCPCS;
+        first.set_window(0..written.length);
+        let checksum_valid = written.checksum_valid;
         Some(Received::Packet(Incoming { first, more: Vec::new(), checksum_valid }))
     }
 }
 
 impl Transmit {
     /// Gives one packet to the card; gives it back when there is no room.
-    fn add(&mut self, packet: Outgoing, hardware: &impl Hardware) -> core::result::Result<(), Outgoing> {
+    fn add(
+        &mut self,
+        packet: Outgoing,
+        format: Format,
+        hardware: &impl Hardware,
+    ) -> core::result::Result<(), Outgoing> {
         let mut left = usize::from(!packet.head.is_empty())
             + packet.fragments.iter().filter(|f| !f.bytes().is_empty()).count();
         // No card sends these, and the stack makes none: its packets have headers and keep to the MTU.
-        if left == 0 || left > FRAGMENTS + 1 || packet.length() > LONGEST {
+        let whole = packet.length();
+        if left == 0 || left > FRAGMENTS + 1 || whole > LONGEST {
             self.refused.push(packet.head);
             return Ok(());
         }
@@ -265,8 +312,7 @@ impl Transmit {
         let pieces = core::iter::once(packet.head.bytes()).chain(packet.fragments.iter().map(|f| f.bytes()));
         for piece in pieces.filter(|piece| !piece.is_empty()) {
             left -= 1;
-            let last = if left == 0 { SEND_END | SEND_REPORT } else { 0 };
-            let rest = piece.len() as u64 | SEND_IFCS | last;
+            let rest = format.send(piece.len(), whole, left == 0);
             self.ring.set(self.next + self.count, hardware.address_of(piece.as_ptr()), rest);
             self.count += 1;
         }
@@ -289,7 +335,7 @@ impl<H: Hardware> NetDevice for Card<H> {
         let mut transmit = self.transmit.lock();
         let mut count = 0;
         while let Some(packet) = packets.pop_front() {
-            if let Err(packet) = transmit.add(packet, &self.hardware) {
+            if let Err(packet) = transmit.add(packet, self.family.format(), &self.hardware) {
                 packets.push_front(packet);
                 break;
             }
@@ -305,7 +351,7 @@ impl<H: Hardware> NetDevice for Card<H> {
             transmit.told = tail;
             // Descriptors and packets are in memory before the card is told (SDM 3.4).
             fence(Ordering::SeqCst);
-            self.hardware.write(TRANSMIT.tail, tail as u32);
+            self.hardware.write(self.family.map().transmit.tail, tail as u32);
         }
     }
 
@@ -315,9 +361,10 @@ impl<H: Hardware> NetDevice for Card<H> {
         if self.is_broken() {
             return;
         }
+        let format = self.family.format();
         // The card says so in the last descriptor of each packet.
         while let Some(&(_, taken)) = transmit.packets.front() {
-            if transmit.ring.done(transmit.next + taken - 1).is_none() {
+            if !format.is_sent(transmit.ring.rest(transmit.next + taken - 1)) {
                 break;
             }
             transmit.next = (transmit.next + taken) % SIZE;
@@ -335,7 +382,7 @@ impl<H: Hardware> NetDevice for Card<H> {
         let mut receive = self.receive.lock();
         let mut count = 0;
         while count < most {
-            match receive.pop() {
+            match receive.pop(self.family.format()) {
                 Some(Received::Packet(packet)) => packets.push_back(packet),
                 Some(Received::Nothing) => {}
                 Some(Received::Nonsense(length)) => {
@@ -383,7 +430,7 @@ impl<H: Hardware> NetDevice for Card<H> {
             let tail = (receive.next + receive.count) % SIZE;
             // As in `flush`.
             fence(Ordering::SeqCst);
-            self.hardware.write(RECEIVE.tail, tail as u32);
+            self.hardware.write(self.family.map().receive.tail, tail as u32);
         }
     }
 
@@ -391,17 +438,18 @@ impl<H: Hardware> NetDevice for Card<H> {
         if self.is_broken() {
             return true;
         }
+        let map = self.family.map();
         let mut receive = self.receive.lock();
         // Causes of packets that were taken already are cleared, or they would interrupt at once.
-        if self.hardware.read(ICR) == GONE {
+        if self.hardware.read(map.causes) == GONE {
             drop(receive);
             self.give_up(format_args!("it does not answer"));
             return true;
         }
-        self.hardware.write(IMS, CAUSES);
+        self.hardware.write(map.enable, CAUSES);
         fence(Ordering::SeqCst);
-        if receive.has_packet() {
-            self.hardware.write(IMC, u32::MAX);
+        if receive.has_packet(self.family.format()) {
+            self.hardware.write(map.disable, u32::MAX);
             return false;
         }
         self.hardware.armed(core::mem::take(&mut receive.is_busy));
@@ -420,7 +468,7 @@ impl<H: Hardware> NetDevice for Card<H> {
 impl<H: Hardware> Drop for Card<H> {
     fn drop(&mut self) {
         // Its memory goes next.
-        quiet(&self.hardware);
+        quiet(&self.hardware, self.family.map());
         self.hardware.cut_off();
     }
 }

@@ -2,7 +2,8 @@
 //! A card as the manual describes it, for tests: it works on the rings in the test's own memory, whose addresses are those of its
 //! pointers.
 
-use crate::card::Hardware;
+use crate::card::{Family, Hardware};
+use crate::descriptor::Written;
 use crate::register::*;
 use api_netdev::BUFFER_SIZE;
 use api_sched::Poller;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::vec::Vec;
 
 /// What the card is like.
-#[derive(Default)]
 pub struct State {
+    pub family: Family,
     pub registers: HashMap<u32, u32>,
     /// Causes that are enabled.
     pub enabled: u32,
@@ -34,8 +35,18 @@ pub struct Model(pub Arc<Mutex<State>>);
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
 impl Model {
-    pub fn new() -> Model {
-        let state = State::default();
+    pub fn new(family: Family) -> Model {
+        let state = State {
+            family,
+            registers: HashMap::new(),
+            enabled: 0,
+            frames: Vec::new(),
+            armed: Vec::new(),
+            is_cut_off: false,
+            hangs: false,
+            is_silent: false,
+            partial: Vec::new(),
+        };
         let model = Model(Arc::new(Mutex::new(state)));
         model.set(RAL, u32::from_le_bytes([MAC[0], MAC[1], MAC[2], MAC[3]]));
         model.set(RAH, RAH_AV | u32::from(MAC[5]) << 8 | u32::from(MAC[4]));
@@ -53,11 +64,13 @@ impl Model {
     /// Writes these bytes to the next receive descriptor's buffer, with what the descriptor says then; false without one.
     pub fn put(&self, bytes: &[u8], rest: u64) -> bool {
         let mut state = self.0.lock().unwrap();
-        let (head, tail) = (state.get(RECEIVE.head), state.get(RECEIVE.tail));
-        if head == tail || state.get(RCTL) & RCTL_EN == 0 || state.is_cut_off {
+        let map = state.family.map();
+        let (head, tail) = (state.get(map.receive.head), state.get(map.receive.tail));
+        let is_on = state.get(RCTL) & RCTL_EN != 0 && state.has_queue(map.receive);
+        if head == tail || !is_on || state.is_cut_off {
             return false;
         }
-        let descriptor = state.descriptor(RECEIVE, head);
+        let descriptor = state.descriptor(map.receive, head);
         assert!(bytes.len() <= BUFFER_SIZE);
         // SAFETY: the driver gave the card the ring and the buffer, and leaves them alone meanwhile.
         unsafe {
@@ -65,21 +78,23 @@ impl Model {
             buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             descriptor.add(1).write_volatile(rest);
         }
-        let next = (head + 1) % (state.get(RECEIVE.length) / 16);
-        state.registers.insert(RECEIVE.head, next);
-        let causes = state.get(ICR) | 1 << 7;
-        state.registers.insert(ICR, causes);
+        let next = (head + 1) % (state.get(map.receive.length) / 16);
+        state.registers.insert(map.receive.head, next);
+        let causes = state.get(map.causes) | 1 << 7;
+        state.registers.insert(map.causes, causes);
         true
     }
 
     /// A frame comes over the wire.
     pub fn arrive(&self, frame: &[u8]) -> bool {
-        self.put(frame, DONE | RECEIVED_END | frame.len() as u64)
+        let says = Written { length: frame.len(), is_end: true, is_damaged: false, checksum_valid: false };
+        let format = self.0.lock().unwrap().family.format();
+        self.put(frame, format.written(says))
     }
 
     pub fn interrupts(&self) -> bool {
         let state = self.0.lock().unwrap();
-        state.get(ICR) & state.enabled != 0
+        state.get(state.family.map().causes) & state.enabled != 0
     }
 }
 
@@ -94,28 +109,38 @@ impl State {
         (start + u64::from(index) * 16) as *mut u64
     }
 
+    /// The 82576 has one when it was enabled, with descriptors of its own.
+    fn has_queue(&self, ring: RingRegisters) -> bool {
+        self.family != Family::I82576
+            || self.get(ring.control) & DCTL_82576_ENABLE != 0 && self.get(SRRCTL) == SRRCTL_ADVANCED
+    }
+
     /// Sends what the ring holds.
     fn send(&mut self) {
-        while self.get(TCTL) & TCTL_EN != 0 && self.get(TRANSMIT.head) != self.get(TRANSMIT.tail) {
-            let head = self.get(TRANSMIT.head);
-            let descriptor = self.descriptor(TRANSMIT, head);
+        let (ring, format) = (self.family.map().transmit, self.family.format());
+        let is_on = self.get(TCTL) & TCTL_EN != 0 && self.has_queue(ring);
+        while is_on && self.get(ring.head) != self.get(ring.tail) {
+            let head = self.get(ring.head);
+            let descriptor = self.descriptor(ring, head);
             // SAFETY: as in `put`.
             let (address, rest) = unsafe { (*descriptor, *descriptor.add(1)) };
             // SAFETY: the driver keeps the piece until the descriptor says that it is done.
             let piece =
                 unsafe { core::slice::from_raw_parts(address as *const u8, usize::from(rest as u16)) };
-            assert!(!piece.is_empty() && rest & SEND_IFCS != 0);
+            let (is_end, is_reported, whole) = format.sends(rest);
+            assert!(!piece.is_empty());
             self.partial.extend_from_slice(piece);
-            if rest & SEND_END != 0 {
+            if is_end {
+                assert!(whole.is_none_or(|whole| whole == self.partial.len()));
                 let frame = core::mem::take(&mut self.partial);
                 self.frames.push(frame);
             }
-            if rest & SEND_REPORT != 0 && !self.is_silent {
+            if is_reported && !self.is_silent {
                 // SAFETY: as above.
-                unsafe { descriptor.add(1).write_volatile(rest | DONE) };
+                unsafe { descriptor.add(1).write_volatile(format.sent(rest)) };
             }
-            let next = (head + 1) % (self.get(TRANSMIT.length) / 16);
-            self.registers.insert(TRANSMIT.head, next);
+            let next = (head + 1) % (self.get(ring.length) / 16);
+            self.registers.insert(ring.head, next);
         }
     }
 }
@@ -124,17 +149,18 @@ impl Hardware for Model {
     fn read(&self, register: u32) -> u32 {
         let mut state = self.0.lock().unwrap();
         let value = state.get(register);
-        if register == ICR && state.enabled == 0 && value != u32::MAX {
-            state.registers.insert(ICR, 0);
+        if register == state.family.map().causes && state.enabled == 0 && value != u32::MAX {
+            state.registers.insert(register, 0);
         }
         value
     }
 
     fn write(&self, register: u32, value: u32) {
         let mut state = self.0.lock().unwrap();
+        let map = state.family.map();
         match register {
-            IMS => state.enabled |= value,
-            IMC => state.enabled &= !value,
+            _ if register == map.enable => state.enabled |= value,
+            _ if register == map.disable => state.enabled &= !value,
             CTRL => {
                 let kept = if state.hangs { value } else { value & !CTRL_RST };
                 if state.get(CTRL) != u32::MAX {
@@ -143,7 +169,7 @@ impl Hardware for Model {
             }
             _ => drop(state.registers.insert(register, value)),
         }
-        if register == TRANSMIT.tail {
+        if register == map.transmit.tail {
             state.send();
         }
     }

@@ -6,8 +6,8 @@
 //! which is right on QEMU's PCs, and a timer looks for packets in any case: without interrupts a packet waits for a millisecond
 //! while there is traffic, and for [`DELAY_MOST_NS`] after a pause.
 
-use crate::card::{Card, Hardware, Kind};
-use crate::register::{ICR, IMC, WINDOW};
+use crate::card::{Card, Family, Hardware, Kind};
+use crate::register::Map;
 use abi::Events;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -31,36 +31,41 @@ const DELAY_MOST_NS: u64 = 16_000_000;
 
 /// Cards by their number.
 fn kind(device: u16) -> Option<Kind> {
-    let (name, is_82574) = match device {
-        0x100e => ("82540EM", false),
-        0x100f => ("82545EM", false),
-        0x10d3 => ("82574L", true),
+    let (name, family) = match device {
+        0x100e => ("82540EM", Family::I8254x),
+        0x100f => ("82545EM", Family::I8254x),
+        0x10d3 => ("82574L", Family::I82574),
+        0x10c9 => ("82576", Family::I82576),
         _ => return None,
     };
-    Some(Kind { name, is_82574, has_messages: false })
+    Some(Kind { name, family, has_messages: false })
 }
 
 /// A card's registers.
 #[derive(Clone, Copy)]
-struct Registers(u64);
+struct Registers {
+    start: u64,
+    window: u32,
+}
 
 impl Registers {
     fn read(self, register: u32) -> u32 {
-        debug_assert!(register < WINDOW);
+        debug_assert!(register < self.window);
         // SAFETY: a register of the card's first window, which the physical map shows.
-        unsafe { physical_to_virtual::<u32>(self.0 + u64::from(register)).read_volatile() }
+        unsafe { physical_to_virtual::<u32>(self.start + u64::from(register)).read_volatile() }
     }
 
     fn write(self, register: u32, value: u32) {
-        debug_assert!(register < WINDOW);
+        debug_assert!(register < self.window);
         // SAFETY: as above. What the card does to memory is what its rings say, which the driver answers for.
-        unsafe { physical_to_virtual::<u32>(self.0 + u64::from(register)).write_volatile(value) }
+        unsafe { physical_to_virtual::<u32>(self.start + u64::from(register)).write_volatile(value) }
     }
 }
 
 /// What an interrupt needs. Lives as long as the machine.
 struct Target {
     registers: Registers,
+    map: &'static Map,
     poller: Poller,
 }
 
@@ -82,6 +87,7 @@ impl Waiter for Alarm {
 struct Pci {
     function: Function,
     registers: Registers,
+    map: &'static Map,
     /// Where its MSI capability is.
     messages: Option<u8>,
     /// Of a card without messages.
@@ -94,15 +100,16 @@ pub fn start() -> Option<Arc<dyn NetDevice>> {
         let (vendor, device) = function.id();
         let Some(kind) = kind(device).filter(|_| vendor == VENDOR_INTEL) else { continue };
         function.enable();
-        let Some(registers) = function.structure(0, 0, WINDOW) else {
+        let map = kind.family.map();
+        let Some(start) = function.structure(0, 0, map.window) else {
             log::warn!("e1000: {function:?} left alone: its registers are out of reach");
             continue;
         };
         let messages = function.capabilities().into_iter().find(|(id, _)| *id == CAPABILITY_MSI);
         let messages = messages.map(|(_, at)| at);
+        let registers = Registers { start, window: map.window };
         let kind = Kind { has_messages: messages.is_some(), ..kind };
-        let hardware =
-            Pci { function, registers: Registers(registers), messages, alarm: SpinLock::new(None) };
+        let hardware = Pci { function, registers, map, messages, alarm: SpinLock::new(None) };
         let mut random = [0; 6];
         api_plat::entropy(&mut random);
         match Card::new(hardware, kind, random) {
@@ -120,8 +127,8 @@ pub fn start() -> Option<Arc<dyn NetDevice>> {
 fn interrupt(target: usize) {
     // SAFETY: `connect` registered a target that lives for ever.
     let target = unsafe { &*(target as *const Target) };
-    target.registers.write(IMC, u32::MAX);
-    target.registers.read(ICR);
+    target.registers.write(target.map.disable, u32::MAX);
+    target.registers.read(target.map.causes);
     api_sched::raise(target.poller);
 }
 
@@ -139,7 +146,7 @@ impl Hardware for Pci {
     }
 
     fn connect(&self, poller: Poller) {
-        let target = Box::leak(Box::new(Target { registers: self.registers, poller }));
+        let target = Box::leak(Box::new(Target { registers: self.registers, map: self.map, poller }));
         let data = core::ptr::from_ref(target) as usize;
         if let Some(at) = self.messages
             && let Ok(vector) = plat_pc::allocate_vector(interrupt, data)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Registers by their offset in the first window, and their bits (SDM 13.4, 82574 datasheet 10.2).
+//! Registers by their offset in the first window, and their bits (SDM 13.4, datasheets of the 82574, 10.2, and of the 82576, 8).
 
 /// Device control.
 pub const CTRL: u32 = 0x0000;
@@ -9,12 +9,6 @@ pub const CTRL_ASDE: u32 = 1 << 5;
 pub const CTRL_SLU: u32 = 1 << 6;
 pub const CTRL_RST: u32 = 1 << 26;
 
-/// Interrupt causes; reading clears them while none of them is enabled.
-pub const ICR: u32 = 0x00c0;
-/// Enables causes.
-pub const IMS: u32 = 0x00d0;
-/// Disables causes.
-pub const IMC: u32 = 0x00d8;
 /// Few receive descriptors are left, the receiver has lost packets, a packet came.
 pub const CAUSES: u32 = 1 << 4 | 1 << 6 | 1 << 7;
 
@@ -48,17 +42,64 @@ pub struct RingRegisters {
     pub length: u32,
     pub head: u32,
     pub tail: u32,
+    /// When descriptors are fetched and written back.
+    pub control: u32,
 }
 
-pub const RECEIVE: RingRegisters =
-    RingRegisters { low: 0x2800, high: 0x2804, length: 0x2808, head: 0x2810, tail: 0x2818 };
-pub const TRANSMIT: RingRegisters =
-    RingRegisters { low: 0x3800, high: 0x3804, length: 0x3808, head: 0x3810, tail: 0x3818 };
+impl RingRegisters {
+    const fn at(low: u32) -> RingRegisters {
+        RingRegisters {
+            low,
+            high: low + 4,
+            length: low + 8,
+            head: low + 0x10,
+            tail: low + 0x18,
+            control: low + 0x28,
+        }
+    }
+}
 
-/// When transmit descriptors are fetched and written back.
-pub const TXDCTL: u32 = 0x3828;
-/// At once, counted in descriptors; the 82574 wants bit 22 (datasheet 10.2.6.13).
+/// The registers that are elsewhere in another family of cards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// Interrupt causes; reading clears them while none of them is enabled.
+    pub causes: u32,
+    /// Enables causes.
+    pub enable: u32,
+    /// Disables causes.
+    pub disable: u32,
+    pub receive: RingRegisters,
+    pub transmit: RingRegisters,
+    /// Bytes of the window that the driver uses.
+    pub window: u32,
+}
+
+/// Of the 8254x and the 82574.
+pub const MAP_8254X: Map = Map {
+    causes: 0x00c0,
+    enable: 0x00d0,
+    disable: 0x00d8,
+    receive: RingRegisters::at(0x2800),
+    transmit: RingRegisters::at(0x3800),
+    window: 0x6000,
+};
+pub const MAP_82576: Map = Map {
+    causes: 0x1500,
+    enable: 0x1508,
+    disable: 0x150c,
+    receive: RingRegisters::at(0xc000),
+    transmit: RingRegisters::at(0xe000),
+    window: 0x1_0000,
+};
+
+/// When transmit descriptors are fetched and written back: at once, counted in descriptors; the 82574 wants bit 22 (datasheet
+/// 10.2.6.13).
 pub const TXDCTL_82574: u32 = 1 << 16 | 1 << 22 | 1 << 24;
+/// The 82576 has a queue once this is set in its control register, and has begun when it reads so (datasheet 4.5.9, 4.5.10).
+pub const DCTL_82576_ENABLE: u32 = 1 << 25;
+/// How the 82576 splits and replicates packets of its first receive queue: advanced descriptors with one buffer, of 2 KiB.
+pub const SRRCTL: u32 = 0xc00c;
+pub const SRRCTL_ADVANCED: u32 = 1 << 25 | 2;
 
 /// Which checksums of received packets are looked at.
 pub const RXCSUM: u32 = 0x5000;
@@ -70,26 +111,3 @@ pub const RAL: u32 = 0x5400;
 pub const RAH: u32 = 0x5404;
 /// The address is valid.
 pub const RAH_AV: u32 = 1 << 31;
-
-/// Bytes of the window that the driver uses.
-pub const WINDOW: u32 = 0x6000;
-
-// Second half of a descriptor, as one number (SDM 3.2.3 and 3.3.3). The first half is the buffer's address.
-/// The card is done with the descriptor.
-pub const DONE: u64 = 1 << 32;
-/// The packet ends here.
-pub const RECEIVED_END: u64 = 1 << 33;
-/// Ignore the checksum bits.
-pub const RECEIVED_IXSM: u64 = 1 << 34;
-/// TCP's or UDP's checksum was looked at.
-pub const RECEIVED_TCPCS: u64 = 1 << 37;
-/// TCP's or UDP's checksum is wrong.
-pub const RECEIVED_TCPE: u64 = 1 << 45;
-/// Carrier, symbol, sequence and other errors of the receiver: the frame is damaged.
-pub const RECEIVED_DAMAGED: u64 = (1 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 7) << 40;
-/// The packet ends with this piece.
-pub const SEND_END: u64 = 1 << 24;
-/// Append the frame check sequence.
-pub const SEND_IFCS: u64 = 1 << 25;
-/// Say when it is done.
-pub const SEND_REPORT: u64 = 1 << 27;

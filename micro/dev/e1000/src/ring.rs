@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A ring of descriptors in memory that driver and card share.
 
-use crate::register::DONE;
 use abi::{Result, errno::ENOMEM};
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::NonNull;
@@ -48,10 +47,9 @@ impl Ring {
         self.half(index, true).store(rest, Ordering::Release);
     }
 
-    /// What the card wrote to a descriptor that it is done with.
-    pub fn done(&self, index: usize) -> Option<u64> {
-        let rest = self.half(index, true).load(Ordering::Acquire);
-        (rest & DONE != 0).then_some(rest)
+    /// What the card last wrote to a descriptor that it has, or has given back.
+    pub fn rest(&self, index: usize) -> u64 {
+        self.half(index, true).load(Ordering::Acquire)
     }
 }
 

@@ -38,9 +38,9 @@ fn facts(ip: &Ip, header: &Ipv4) -> Facts {
         _ => PACKET_HOST,
     };
     let (index, hardware) = if is_inside {
-        (crate::udp::LOOPBACK, LOOPBACK_HARDWARE)
+        (crate::multicast::LOOPBACK, LOOPBACK_HARDWARE)
     } else {
-        (crate::udp::ETHERNET, ETHERNET_HARDWARE)
+        (crate::multicast::ETHERNET, ETHERNET_HARDWARE)
     };
     let is_v6 = header.destination == LOOPBACK6;
     Facts {

@@ -5,6 +5,7 @@
 use crate::counters::Counters;
 use crate::families::LOOPBACK6;
 use crate::hash::Keyed;
+use crate::multicast::Groups;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
 use alloc::collections::VecDeque;
@@ -105,6 +106,8 @@ pub struct Ip {
     pub neighbours: Neighbours,
     queue: VecDeque<Outgoing>,
     pub loopback: VecDeque<Incoming>,
+    /// Groups that sockets are in.
+    pub groups: Groups,
     pool: Vec<Buffer>,
     identification: u16,
     unannounced: usize,
@@ -129,6 +132,7 @@ impl Ip {
             neighbours: Neighbours::new(key),
             queue: VecDeque::new(),
             loopback: VecDeque::new(),
+            groups: Groups::default(),
             pool: Vec::new(),
             identification: key_bits(key),
             unannounced: 0,
@@ -232,13 +236,20 @@ impl Ip {
     }
 
     /// Sends a packet that fits the MTU or is to be segmented by the device.
-    pub fn send(&mut self, now: u64, header: &Header, mut payload: Payload) {
+    pub fn send(&mut self, now: u64, header: &Header, payload: Payload) {
+        match self.route_from(Some(header.source), header.destination) {
+            Some(route) => self.send_by(now, &route, header, payload),
+            None => {
+                self.counters.ip.out_requests += 1;
+                self.counters.ip.out_no_routes += 1;
+                self.recycle(payload.head);
+            }
+        }
+    }
+
+    /// The same by a way that was chosen.
+    fn send_by(&mut self, now: u64, route: &Route, header: &Header, mut payload: Payload) {
         self.counters.ip.out_requests += 1;
-        let Some(route) = self.route_from(Some(header.source), header.destination) else {
-            self.counters.ip.out_no_routes += 1;
-            self.recycle(payload.head);
-            return;
-        };
         let length = payload.head.len() + payload.fragments.iter().map(|f| f.bytes().len()).sum::<usize>();
         let offload = !route.loopback && self.info.is_some_and(|i| i.transmit_checksum);
         if let Some(at) = payload.checksum
@@ -291,13 +302,27 @@ impl Ip {
 
     /// Sends a datagram of any size, in fragments where the MTU asks for it (UDP and ICMP; `head` holds it all).
     pub fn send_datagram(&mut self, now: u64, header: &Header, head: Buffer, checksum: Option<usize>) {
-        let Some(route) = self.route_from(Some(header.source), header.destination) else {
-            self.counters.ip.out_requests += 1;
-            self.counters.ip.out_no_routes += 1;
-            return;
-        };
+        match self.route_from(Some(header.source), header.destination) {
+            Some(route) => self.send_datagram_by(now, &route, header, head, checksum),
+            None => {
+                self.counters.ip.out_requests += 1;
+                self.counters.ip.out_no_routes += 1;
+            }
+        }
+    }
+
+    /// The same by a way that was chosen, wherever the header says it goes.
+    pub fn send_datagram_by(
+        &mut self,
+        now: u64,
+        route: &Route,
+        header: &Header,
+        head: Buffer,
+        checksum: Option<usize>,
+    ) {
         if head.len() + wire::IPV4 <= route.mtu {
-            return self.send(now, header, Payload { head, fragments: Vec::new(), checksum, segment: None });
+            let payload = Payload { head, fragments: Vec::new(), checksum, segment: None };
+            return self.send_by(now, route, header, payload);
         }
         let mut head = head;
         if let Some(at) = checksum {
@@ -363,12 +388,24 @@ impl Ip {
         self.hand_to_link(now, destination, Outgoing::plain(head));
     }
 
-    /// The packet comes back in as one piece; its checksum needs no proof.
+    /// This machine hears a copy of a multicast that leaves by the device.
+    pub fn hear(&mut self, header: &Header, message: &Buffer) {
+        let Some(mut head) = Buffer::new(wire::IPV4 + message.len(), wire::IPV4) else { return };
+        head.append(message.bytes());
+        let route =
+            Route { source: header.source, next_hop: header.destination, loopback: true, mtu: LOOPBACK_MTU };
+        // The checksum is made for the wire alone.
+        let payload = Payload { head, fragments: Vec::new(), checksum: Some(0), segment: None };
+        self.send_by(0, &route, header, payload);
+    }
+
+    /// The packet comes back in as one piece. A checksum that was left to the device needs no proof, and is not there.
     fn loop_back(&mut self, payload: Payload) {
         if self.loopback.len() >= MOST_LOOPBACK {
             self.statistics.send_drops += 1;
             return;
         }
+        let is_trusted = payload.checksum.is_some();
         let mut first = payload.head;
         if !payload.fragments.is_empty() {
             let more: usize = payload.fragments.iter().map(|f| f.bytes().len()).sum();
@@ -386,7 +423,7 @@ impl Ip {
         }
         self.statistics.looped_packets += 1;
         self.statistics.looped_bytes += first.len() as u64;
-        self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: true });
+        self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: is_trusted });
     }
 
     fn hand_to_link(&mut self, now: u64, next_hop: Ipv4Addr, packet: Outgoing) {

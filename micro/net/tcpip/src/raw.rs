@@ -5,14 +5,17 @@
 use crate::families::LOOPBACK6;
 use crate::icmp::datagram_buffer;
 use crate::ip::{Header, Ip, TTL};
+use crate::multicast;
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
+use crate::udp::Choice;
 use crate::wire::{self, Ipv4, Sum, checksum};
 use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
+use api_netdev::Buffer;
 use api_socket::filter::Filter;
 use api_socket::settings;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -67,6 +70,7 @@ pub struct Socket {
     pub send_buffer: usize,
     pub ttl: u8,
     pub tos: u8,
+    pub multicast: multicast::Choices,
     pub broadcast: bool,
     /// IP_HDRINCL.
     pub has_header: bool,
@@ -97,15 +101,13 @@ impl Socket {
         self.queue.push_front(packet);
     }
 
-    /// A packet of IPv6 has the checksum that the socket asks for. Those of the stack's own transports have none on loopback, and
-    /// need none.
-    fn is_intact(&self, payload: &[u8]) -> bool {
-        let is_ours = [wire::PROTOCOL_TCP, wire::PROTOCOL_UDP].contains(&self.protocol);
+    /// A packet of IPv6 has the checksum that the socket asks for.
+    fn is_intact(&self, payload: &[u8], is_trusted: bool) -> bool {
         let mut sum = Sum::pseudo6(self.protocol, payload.len());
-        self.checksum_at.is_none() || is_ours || matches!(sum.add(payload).finish(), 0 | 0xffff)
+        self.checksum_at.is_none() || is_trusted || matches!(sum.add(payload).finish(), 0 | 0xffff)
     }
 
-    fn wants(&self, header: &Ipv4, payload: &[u8]) -> bool {
+    fn wants(&self, header: &Ipv4, payload: &[u8], is_trusted: bool) -> bool {
         let addressed = (self.local.is_unspecified() || self.local == header.destination)
             && self.remote.is_none_or(|remote| remote == header.source);
         let is_v6 = header.destination == LOOPBACK6;
@@ -116,9 +118,10 @@ impl Socket {
         match self.ping {
             Some(id) => kind == Some(ECHO_REPLY) && payload.get(4..6) == Some(&id.to_be_bytes()) && id != 0,
             None if is_v6 && header.protocol == wire::PROTOCOL_ICMPV6 => kind.is_some_and(|kind| {
-                self.filter6[usize::from(kind / 32)] >> (kind % 32) & 1 == 0 && self.is_intact(payload)
+                self.filter6[usize::from(kind / 32)] >> (kind % 32) & 1 == 0
+                    && self.is_intact(payload, is_trusted)
             }),
-            None if is_v6 => self.is_intact(payload),
+            None if is_v6 => self.is_intact(payload, is_trusted),
             None if header.protocol == wire::PROTOCOL_ICMP => {
                 kind.is_some_and(|kind| kind >= 32 || self.filter >> kind & 1 == 0)
             }
@@ -154,6 +157,7 @@ impl Raw {
             send_buffer: settings::SEND_BUFFER[0].get() as usize,
             ttl: TTL,
             tos: 0,
+            multicast: multicast::Choices::default(),
             broadcast: false,
             has_header: protocol == PROTOCOL_RAW,
             filter: 0,
@@ -161,6 +165,12 @@ impl Raw {
             read_shut: false,
             write_shut: false,
         })
+    }
+
+    pub fn close(&mut self, ip: &mut Ip, id: Id) {
+        if let Some(socket) = self.sockets.remove(id) {
+            ip.groups.leave_all(&socket.multicast);
+        }
     }
 
     /// Raw sockets, those of echo requests included.
@@ -191,11 +201,22 @@ impl Raw {
         Ok(())
     }
 
-    /// A packet came in: every socket that wants it gets a copy. False when nobody did.
-    pub fn input(&mut self, ip: &Ip, header: &Ipv4, payload: &[u8], wakes: &mut Wakes) -> bool {
+    /// A packet came in: every socket that wants it gets a copy. False when nobody did. `is_trusted`: the checksum of its transport
+    /// was looked at, or was never made.
+    pub fn input(
+        &mut self,
+        ip: &Ip,
+        header: &Ipv4,
+        payload: &[u8],
+        is_trusted: bool,
+        wakes: &mut Wakes,
+    ) -> bool {
         let mut is_wanted = false;
+        if header.destination.is_multicast() && !ip.groups.hears(header.source, header.destination) {
+            return false;
+        }
         for socket in self.sockets.values_mut() {
-            if !socket.wants(header, payload) {
+            if !socket.wants(header, payload, is_trusted) {
                 continue;
             }
             is_wanted = true;
@@ -218,7 +239,8 @@ impl Raw {
             }
             let (from, to, ttl, tos) = (header.source, header.destination, header.ttl, header.tos);
             let packet = Packet { from, to, ttl, tos, bytes };
-            let fits = socket.memory + packet.memory() <= socket.receive_buffer;
+            // One packet may go beyond it, as on Linux.
+            let fits = socket.memory < socket.receive_buffer;
             if fits && socket.queue.reserve_fallibly(1).is_ok() && wakes.reserve_fallibly(1).is_ok() {
                 socket.memory += packet.memory();
                 socket.queue.push_back(packet);
@@ -228,18 +250,37 @@ impl Raw {
         is_wanted
     }
 
-    /// Sends one packet.
-    pub fn send(&mut self, ip: &mut Ip, now: u64, id: Id, to: Option<Ipv4Addr>, bytes: &[u8]) -> Result<()> {
+    /// Sends one packet. Of `choice` the size of segments means nothing here.
+    pub fn send(
+        &mut self,
+        ip: &mut Ip,
+        now: u64,
+        id: Id,
+        to: Option<Ipv4Addr>,
+        choice: &Choice,
+        bytes: &[u8],
+    ) -> Result<()> {
         let socket = self.sockets.get(id).ok_or(EBADF)?;
         let to = to.or(socket.remote).ok_or(EDESTADDRREQ)?;
         let to = Ip::destination(to, None);
         if ip.is_broadcast(to) && !socket.broadcast {
             return Err(EACCES);
         }
-        let route = ip.route(to).ok_or(ENETUNREACH)?;
-        let source = if socket.local.is_unspecified() { route.source } else { socket.local };
-        let mut header =
-            Header { source, destination: to, protocol: socket.protocol, tos: socket.tos, ttl: socket.ttl };
+        let bound = Some(socket.local).filter(|local| !local.is_unspecified());
+        let route = ip.route_from(socket.multicast.source_to(to).or(bound), to).ok_or(ENETUNREACH)?;
+        let source = match choice.source {
+            Some(source) if ip.is_own(source) => source,
+            Some(_) => return Err(EINVAL),
+            None => bound.unwrap_or(route.source),
+        };
+        let usual = if to.is_multicast() { socket.multicast.ttl } else { socket.ttl };
+        let mut header = Header {
+            source,
+            destination: to,
+            protocol: socket.protocol,
+            tos: choice.tos.unwrap_or(socket.tos),
+            ttl: choice.ttl.unwrap_or(usual),
+        };
         if socket.ping.is_some() {
             return self.send_echo(ip, now, id, &header, bytes);
         }
@@ -271,7 +312,14 @@ impl Raw {
             };
             payload = &bytes[length..];
         }
-        transmit(ip, now, &header, payload)
+        let head = buffer_of(ip, payload)?;
+        let is_heard = to.is_multicast() && socket.multicast.loops && !route.loopback;
+        if is_heard && ip.groups.hears(header.source, to) {
+            ip.hear(&header, &head);
+        }
+        // It goes to where it was told to go, whatever a header of the program's says.
+        ip.send_datagram_by(now, &route, &header, head, None);
+        Ok(())
     }
 
     /// Sends one packet from `::1` to itself, with its checksum (IPV6_CHECKSUM) or behind an IPv6 header of the program's
@@ -331,11 +379,13 @@ impl Raw {
     }
 }
 
-fn transmit(ip: &mut Ip, now: u64, header: &Header, payload: &[u8]) -> Result<()> {
+fn buffer_of(ip: &mut Ip, payload: &[u8]) -> Result<Buffer> {
     let mut head = datagram_buffer(ip, payload.len()).ok_or(ENOBUFS)?;
-    if !head.append(payload) {
-        return Err(ENOBUFS);
-    }
+    if head.append(payload) { Ok(head) } else { Err(ENOBUFS) }
+}
+
+fn transmit(ip: &mut Ip, now: u64, header: &Header, payload: &[u8]) -> Result<()> {
+    let head = buffer_of(ip, payload)?;
     ip.send_datagram(now, header, head, None);
     Ok(())
 }
@@ -373,10 +423,17 @@ mod tests {
             &ip,
             &header(wire::PROTOCOL_ICMP),
             &[ECHO_REQUEST, 0, 0, 0, 0, 0, 0, 0],
+            true,
             &mut wakes
         ));
-        assert!(!raw.input(&ip, &header(17), &[0; 8], &mut wakes));
-        assert!(raw.input(&ip, &header(wire::PROTOCOL_ICMP), &[ECHO_REPLY, 0, 0, 0, 0, 0, 0, 0], &mut wakes));
+        assert!(!raw.input(&ip, &header(17), &[0; 8], true, &mut wakes));
+        assert!(raw.input(
+            &ip,
+            &header(wire::PROTOCOL_ICMP),
+            &[ECHO_REPLY, 0, 0, 0, 0, 0, 0, 0],
+            true,
+            &mut wakes
+        ));
         let packet = raw.sockets.get_mut(icmp).unwrap().pop().unwrap();
         assert_eq!((packet.bytes.len(), packet.bytes[0], packet.bytes[9]), (28, 0x45, 1));
         assert_eq!(checksum(&packet.bytes[..20]), 0);
@@ -388,8 +445,8 @@ mod tests {
         let ping = raw.create(Shared::new(), wire::PROTOCOL_ICMP, true, false).unwrap();
         raw.identify(ping, 0x1234).unwrap();
         assert_eq!(raw.identify(ping, 0x1234), Err(EADDRINUSE));
-        assert!(!raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], &mut wakes));
-        assert!(raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x34, 0, 1], &mut wakes));
+        assert!(!raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x35, 0, 1], true, &mut wakes));
+        assert!(raw.input(&ip, &header(1), &[ECHO_REPLY, 0, 0, 0, 0x12, 0x34, 0, 1], true, &mut wakes));
         assert_eq!(raw.sockets.get_mut(ping).unwrap().pop().unwrap().bytes.len(), 8);
     }
 }

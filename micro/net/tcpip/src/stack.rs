@@ -110,7 +110,7 @@ impl Stack {
         self.tcp.settle(&mut self.ip, now, &mut self.wakes);
         // A dialogue over loopback that never ends (two sockets of one program cannot have one without the program).
         while let Some(packet) = self.ip.loopback.pop_front() {
-            self.ipv4(now, packet);
+            self.ipv4(now, packet, true);
             if self.ip.loopback.is_empty() {
                 self.tcp.settle(&mut self.ip, now, &mut self.wakes);
             }
@@ -176,7 +176,7 @@ impl Stack {
                 self.ip.statistics.bad_packets += 1;
                 self.ip.recycle_packet(packet);
             }
-            wire::ETHERTYPE_IPV4 if for_us => self.ipv4(now, packet),
+            wire::ETHERTYPE_IPV4 if for_us => self.ipv4(now, packet, false),
             wire::ETHERTYPE_ARP if for_us => {
                 self.ip.arp_input(now, packet.first.bytes());
                 self.ip.recycle_packet(packet);
@@ -185,7 +185,8 @@ impl Stack {
         }
     }
 
-    fn ipv4(&mut self, now: u64, mut packet: Incoming) {
+    /// `is_looped`: this machine sent it to itself, wherever its header says it goes.
+    fn ipv4(&mut self, now: u64, mut packet: Incoming, is_looped: bool) {
         self.ip.counters.ip.in_receives += 1;
         let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
         let header = match Ipv4::parse(packet.first.bytes()) {
@@ -197,7 +198,8 @@ impl Stack {
             }
         };
         self.ip.statistics.received_bytes += header.total as u64;
-        let wanted = self.ip.is_own(header.destination)
+        let wanted = is_looped
+            || self.ip.is_own(header.destination)
             || self.is_offered(&header)
             || self.ip.is_broadcast(header.destination)
             || header.destination.is_multicast();
@@ -228,9 +230,11 @@ impl Stack {
     }
 
     fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, quote: Option<&[u8]>) {
+        let is_trusted = packet.checksum_valid;
         let taken = !self.raw.is_empty()
-            && flat(&packet)
-                .is_some_and(|all| self.raw.input(&self.ip, header, all.bytes(), &mut self.wakes));
+            && flat(&packet).is_some_and(|all| {
+                self.raw.input(&self.ip, header, all.bytes(), is_trusted, &mut self.wakes)
+            });
         self.ip.counters.ip.in_delivers += 1;
         match header.protocol {
             wire::PROTOCOL_TCP => {

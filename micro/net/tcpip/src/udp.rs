@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! UDP (RFC 768, RFC 1122 4.1): sockets found by port, queues of datagrams bounded in bytes.
 
-use crate::families::{Families, addresses_overlap};
+use crate::families::{Families, LOOPBACK6, addresses_overlap};
 use crate::hash::{Keyed, Secrets, Tuple};
 use crate::icmp::{Error, Quoted, datagram_buffer};
 use crate::ip::{Header, Ip, TTL};
+use crate::multicast::{self, Groups};
 use crate::slab::{Id, Slab};
 use crate::stack::{Shared, Wakes};
 use crate::table::Table;
@@ -25,11 +26,6 @@ pub const LARGEST: usize = 65_535 - wire::IPV4 - wire::UDP;
 /// Bookkeeping counted for each datagram besides its buffer.
 const OVERHEAD: usize = 256;
 const MOST_ERRORS: usize = 16;
-/// Groups that a socket may be in (Linux' net.ipv4.igmp_max_memberships).
-const MAX_MEMBERSHIPS: usize = 20;
-/// Indices of `lo` and `eth0`.
-pub const LOOPBACK: i32 = 1;
-pub const ETHERNET: i32 = 2;
 
 /// A datagram waiting to be read.
 pub struct Datagram {
@@ -100,23 +96,21 @@ pub struct Socket {
     selector: Option<Arc<Filter>>,
     /// It was bound with SO_REUSEPORT.
     is_grouped: bool,
+    /// How many sockets had been bound before.
+    bound_at: u64,
     pub broadcast: bool,
     pub error: Option<Errno>,
     pub receive_errors: bool,
     /// SO_TIMESTAMP and its like: datagrams are stamped as they come.
     pub stamps: bool,
     pub failures: VecDeque<Failure>,
+    /// IP_TTL, and IPV6_UNICAST_HOPS.
     pub ttl: u8,
+    pub hops: u8,
     pub tos: u8,
     /// UDP_SEGMENT; 0: none.
     pub segment: usize,
-    pub multicast_ttl: u8,
-    pub multicast_loop: bool,
-    /// IP_MULTICAST_IF: where multicasts of an unbound socket leave, by the interface's address; and what the program gave.
-    pub multicast_source: Option<Ipv4Addr>,
-    pub multicast_address: Ipv4Addr,
-    /// Groups it is in, with the interface's index.
-    pub groups: Vec<(Ipv4Addr, i32)>,
+    pub multicast: multicast::Choices,
     /// What bind(2) was told: without it, or its port, a disconnected socket has neither.
     pub asked: Option<SocketAddrV4>,
     pub read_shut: bool,
@@ -173,8 +167,9 @@ impl Socket {
 
     /// The address that it sends with to there, where that is known: it decides which interface a multicast leaves by.
     fn source_to(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        let chosen = self.multicast_source.filter(|_| destination.is_multicast());
-        chosen.or_else(|| self.local.map(|local| *local.ip()).filter(|ip| !ip.is_unspecified()))
+        self.multicast
+            .source_to(destination)
+            .or_else(|| self.local.map(|local| *local.ip()).filter(|ip| !ip.is_unspecified()))
     }
 
     /// Puts a datagram back that was only looked at.
@@ -189,14 +184,14 @@ pub struct Udp {
     ports: Table<u16, Vec<Id>>,
     secrets: Secrets,
     port_counter: u32,
-    /// Groups that sockets are in, with the interface's index and how many they are.
-    groups: Vec<(Ipv4Addr, i32, u32)>,
+    /// Counts what is bound: the last one of equals gets what comes.
+    binds: u64,
 }
 
 impl Udp {
     pub fn new(secrets: Secrets) -> Udp {
         let ports = Table::new(Keyed::new(secrets.table));
-        Udp { sockets: Slab::default(), ports, secrets, port_counter: 0, groups: Vec::new() }
+        Udp { sockets: Slab::default(), ports, secrets, port_counter: 0, binds: 0 }
     }
 
     pub fn create(&mut self, shared: Arc<Shared>) -> Result<Id> {
@@ -214,19 +209,17 @@ impl Udp {
             filter: None,
             selector: None,
             is_grouped: false,
+            bound_at: 0,
             broadcast: false,
             error: None,
             receive_errors: false,
             stamps: false,
             failures: VecDeque::new(),
             ttl: TTL,
+            hops: TTL,
             tos: 0,
             segment: 0,
-            multicast_ttl: 1,
-            multicast_loop: true,
-            multicast_source: None,
-            multicast_address: Ipv4Addr::UNSPECIFIED,
-            groups: Vec::new(),
+            multicast: multicast::Choices::default(),
             asked: None,
             read_shut: false,
             write_shut: false,
@@ -266,7 +259,10 @@ impl Udp {
         let ids = self.ports.get_or_insert_with(port, Vec::new)?;
         ids.reserve_fallibly(1).map_err(|_| ENOBUFS)?;
         ids.push(id);
-        self.socket(id)?.local = Some(local);
+        self.binds += 1;
+        let bound_at = self.binds;
+        let socket = self.socket(id)?;
+        (socket.local, socket.bound_at) = (Some(local), bound_at);
         self.join_group(id);
         Ok(local)
     }
@@ -328,43 +324,6 @@ impl Udp {
             .map(|i| first + (offset.wrapping_add(i) % count) as u16)
             .find(|port| !self.ports.contains_key(port))
             .ok_or(EADDRINUSE)
-    }
-
-    /// IP_ADD_MEMBERSHIP.
-    pub fn join(&mut self, id: Id, group: Ipv4Addr, interface: i32) -> Result<()> {
-        let socket = self.sockets.get_mut(id).ok_or(EBADF)?;
-        if socket.groups.contains(&(group, interface)) {
-            return Err(EADDRINUSE);
-        }
-        if socket.groups.len() >= MAX_MEMBERSHIPS {
-            return Err(ENOBUFS);
-        }
-        socket.groups.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-        match self.groups.iter_mut().find(|(g, i, _)| (*g, *i) == (group, interface)) {
-            Some((.., members)) => *members += 1,
-            None => {
-                self.groups.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-                self.groups.push((group, interface, 1));
-            }
-        }
-        socket.groups.push((group, interface));
-        Ok(())
-    }
-
-    /// IP_DROP_MEMBERSHIP.
-    pub fn leave(&mut self, id: Id, group: Ipv4Addr, interface: i32) -> Result<()> {
-        let groups = &mut self.socket(id)?.groups;
-        let at = groups.iter().position(|known| *known == (group, interface)).ok_or(EADDRNOTAVAIL)?;
-        groups.swap_remove(at);
-        self.forget_member(group, interface);
-        Ok(())
-    }
-
-    fn forget_member(&mut self, group: Ipv4Addr, interface: i32) {
-        for (.., members) in self.groups.iter_mut().filter(|(g, i, _)| (*g, *i) == (group, interface)) {
-            *members -= 1;
-        }
-        self.groups.retain(|(.., members)| *members > 0);
     }
 
     /// Where a socket that sends or connects is bound; to any port, where it is not. `EAGAIN` when there is none.
@@ -471,7 +430,12 @@ impl Udp {
             None if local.ip().is_unspecified() => route.source,
             None => *local.ip(),
         };
-        let usual = if destination.is_multicast() { socket.multicast_ttl } else { socket.ttl };
+        let usual = match () {
+            () if destination.is_multicast() => socket.multicast.ttl,
+            () if destination == LOOPBACK6 => socket.hops,
+            () => socket.ttl,
+        };
+        let is_heard = destination.is_multicast() && socket.multicast.loops;
         let (ttl, tos) = (choice.ttl.unwrap_or(usual), choice.tos.unwrap_or(socket.tos));
         let header = Header { source, destination, protocol: wire::PROTOCOL_UDP, tos, ttl };
         let mut head = datagram_buffer(ip, bytes.len() + wire::UDP).ok_or(ENOBUFS)?;
@@ -481,6 +445,9 @@ impl Udp {
         udp.put(room);
         room[wire::UDP..].copy_from_slice(bytes);
         ip.counters.udp.out_datagrams += 1;
+        if is_heard && !route.loopback && ip.groups.hears(source, destination) {
+            ip.hear(&header, &head);
+        }
         ip.send_datagram(now, &header, head, Some(wire::UDP_CHECKSUM));
         Ok(())
     }
@@ -497,10 +464,11 @@ impl Udp {
         let from = SocketAddrV4::new(header.source, udp.source);
         let to = SocketAddrV4::new(header.destination, udp.destination);
         let everybody = header.destination.is_multicast() || ip.is_broadcast(header.destination);
+        let groups = everybody.then_some(&ip.groups);
         let mut front = [0; wire::UDP];
         udp.put(&mut front);
         let place = |selector: &Filter| crate::filter::answer(selector, ip, header, &front, &packet);
-        let Ok(targets) = self.targets(from, to, everybody, place) else {
+        let Ok(targets) = self.targets(from, to, groups, place) else {
             ip.recycle_packet(packet);
             return true;
         };
@@ -521,64 +489,72 @@ impl Udp {
         true
     }
 
+    /// How well a socket matches a datagram, as Linux' compute_score orders it: not at all; or whether it is bound to that very address,
+    /// connected to the sender, and of AF_INET. Of equals the one that was bound last matches best.
+    fn score(&self, id: Id, from: SocketAddrV4, to: SocketAddrV4) -> Option<(bool, bool, bool, u64)> {
+        let socket = self.sockets.get(id)?;
+        let local = socket.local?;
+        let is_exact = local.ip() == to.ip();
+        let is_any = local.ip().is_unspecified() && socket.families.has(*to.ip());
+        let is_peer = socket.remote == Some(from);
+        if !(is_exact || is_any) || !(is_peer || socket.remote.is_none()) {
+            return None;
+        }
+        Some((is_exact, is_peer, socket.families == Families::V4, socket.bound_at))
+    }
+
     /// The sockets a datagram is for: of a unicast one the best match. Without memory to say so the datagram is lost. `place` asks the
     /// program of a group which of them it is.
     fn targets(
         &self,
         from: SocketAddrV4,
         to: SocketAddrV4,
-        everybody: bool,
+        everybody: Option<&Groups>,
         place: impl FnOnce(&Filter) -> Option<u32>,
     ) -> core::result::Result<Vec<Id>, NoMemory> {
-        // A group is heard once any socket is in it, by every socket bound there (Linux' IP_MULTICAST_ALL). What comes from a
-        // loopback address came by that interface.
-        let interface = if from.ip().is_loopback() { LOOPBACK } else { ETHERNET };
-        let is_heard = || self.groups.iter().any(|(g, i, _)| (g, *i) == (to.ip(), interface));
-        if to.ip().is_multicast() && !is_heard() {
-            return Ok(Vec::new());
+        let mut targets = Vec::new();
+        if everybody.is_some_and(|groups| to.ip().is_multicast() && !groups.hears(*from.ip(), *to.ip())) {
+            return Ok(targets);
         }
-        let mut best: Vec<Id> = Vec::new();
-        let mut best_score = 0;
-        for id in self.ports.get(&to.port()).into_iter().flatten() {
-            let Some(socket) = self.sockets.get(*id) else { continue };
-            let Some(local) = socket.local else { continue };
-            let mut score = 1;
-            if local.ip() == to.ip() {
-                score += 1;
-            } else if local.ip().is_unspecified() {
-                if !socket.families.has(*to.ip()) {
-                    continue;
-                }
-            } else {
-                continue;
+        let here = self.ports.get(&to.port()).into_iter().flatten().copied();
+        let scored = here.filter_map(|id| Some((self.score(id, from, to)?, id)));
+        if everybody.is_some() {
+            for (_, id) in scored {
+                targets.reserve_fallibly(1)?;
+                targets.push(id);
             }
-            match socket.remote {
-                Some(remote) if remote == from => score += 2,
-                Some(_) => continue,
-                None => {}
-            }
-            best.reserve_fallibly(1)?;
-            if everybody {
-                best.push(*id);
-            } else if score > best_score {
-                best_score = score;
-                best.clear();
-                best.push(*id);
-            } else if score == best_score && socket.reuse_port {
-                best.push(*id);
-            }
+            return Ok(targets);
         }
-        if !everybody && best.len() > 1 {
-            // SO_REUSEPORT: the same sender always meets the same socket.
-            let tuple = Tuple { local: to, remote: from };
-            let by_sender = || best[(self.secrets.prf(8, &tuple, 0) % best.len() as u64) as usize];
-            let selector = self.sockets.get(best[0]).and_then(|socket| socket.selector.as_ref());
-            let named = selector.and_then(|s| best.get(place(s)? as usize).copied());
-            let chosen = named.unwrap_or_else(by_sender);
-            best.clear();
-            best.push(chosen);
+        let Some(((_, is_peer, ..), best)) = scored.max_by_key(|(score, _)| *score) else {
+            return Ok(targets);
+        };
+        targets.reserve_fallibly(1)?;
+        targets.push(if is_peer { best } else { self.member_for(best, from, to, place) });
+        Ok(targets)
+    }
+
+    /// Of the sockets that share a port with `id` by SO_REUSEPORT the one that gets the datagram: the one that their program names, or
+    /// always the same one of a sender.
+    fn member_for(
+        &self,
+        id: Id,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        place: impl FnOnce(&Filter) -> Option<u32>,
+    ) -> Id {
+        let members = || {
+            let is_free = |other: &Id| self.sockets.get(*other).is_some_and(|socket| socket.remote.is_none());
+            self.group(id).filter(is_free)
+        };
+        let count = members().count();
+        if count < 2 {
+            return id;
         }
-        Ok(best)
+        let selector = self.sockets.get(id).and_then(|socket| socket.selector.as_ref());
+        let named = selector.and_then(|selector| members().nth(place(selector)? as usize));
+        let tuple = Tuple { local: to, remote: from };
+        let by_sender = || members().nth((self.secrets.prf(8, &tuple, 0) % count as u64) as usize);
+        named.or_else(by_sender).unwrap_or(id)
     }
 
     /// `headers` are those that were taken off the datagram.
@@ -623,7 +599,7 @@ impl Udp {
         let port = |at: usize| u16::from_be_bytes([quoted.transport[at], quoted.transport[at + 1]]);
         let local = SocketAddrV4::new(quoted.source, port(0));
         let to = SocketAddrV4::new(quoted.destination, port(2));
-        for id in self.targets(to, local, false, |_| None).unwrap_or_default() {
+        for id in self.targets(to, local, None, |_| None).unwrap_or_default() {
             let Some(socket) = self.sockets.get_mut(id) else { continue };
             if wakes.reserve_fallibly(1).is_err() {
                 continue;
@@ -647,9 +623,7 @@ impl Udp {
         if let Some(local) = socket.local {
             self.release(id, local.port());
         }
-        for (group, interface) in &socket.groups {
-            self.forget_member(*group, *interface);
-        }
+        ip.groups.leave_all(&socket.multicast);
         socket.queue.into_iter().for_each(|d| ip.recycle_packet(d.data));
     }
 }

@@ -2,6 +2,7 @@
 //! Packet formats: Ethernet II, ARP (RFC 826), IPv4 (RFC 791), ICMP (RFC 792), UDP (RFC 768), TCP (RFC 9293), and
 //! the Internet checksum (RFC 1071). Parsers answer `None` for anything malformed and never panic.
 
+use crate::families::LOOPBACK6;
 use core::net::Ipv4Addr;
 
 pub const ETHERNET: usize = 14;
@@ -90,6 +91,9 @@ impl Sum {
 
     /// Of the pseudo header of TCP and UDP.
     pub fn pseudo(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: usize) -> Sum {
+        if destination == LOOPBACK6 {
+            return Sum::pseudo6(protocol, length);
+        }
         let mut sum = Sum::default();
         sum.add(&source.octets()).add(&destination.octets());
         sum.add16(u16::from(protocol)).add16(length as u16);

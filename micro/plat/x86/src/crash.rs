@@ -78,7 +78,8 @@ fn begin() {
 /// it, or it holds non-maskable interrupts off) delays the report and does not prevent it.
 fn wait_for(processors: u32) {
     let begin = rdtsc();
-    while STOPPED.load(Ordering::Acquire) & processors != processors && rdtsc().wrapping_sub(begin) < PATIENCE {
+    while STOPPED.load(Ordering::Acquire) & processors != processors && rdtsc().wrapping_sub(begin) < PATIENCE
+    {
         core::hint::spin_loop();
     }
 }

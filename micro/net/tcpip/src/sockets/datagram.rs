@@ -4,14 +4,16 @@
 use super::domain::{Domain, SocketDomain};
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
+use super::membership::{self, Of};
 use super::message;
 use super::options::{buffer_size, int_or_byte, time_to_live};
 use super::stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
-use super::{IPPROTO_UDP, ioctl, membership};
+use super::{IPPROTO_UDP, ioctl};
 use crate::families::{Families, LOOPBACK6};
+use crate::multicast::{ETHERNET, LOOPBACK};
 use crate::slab::Id;
 use crate::stack::{Net, Shared};
-use crate::udp::{Datagram, ETHERNET, LARGEST, LOOPBACK, Socket as UdpSocket};
+use crate::udp::{Datagram, LARGEST, Socket as UdpSocket};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -121,7 +123,7 @@ impl DatagramSocket {
                     Ok(())
                 })
             }
-            ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.ttl = n)),
+            ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.hops = n)),
             ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
             ipv6::IPV6_RECVERR => {
                 self.with(|s| int(value).map(|n| s.receive_errors = n != 0))?;
@@ -135,7 +137,7 @@ impl DatagramSocket {
         match name {
             ipv6::IPV6_V6ONLY => self.with(|s| Ok(from_int(s.families == Families::V6))),
             ipv6::IPV6_ADDRFORM => self.domain.form(self.with(|s| Ok(s.remote.is_some()))?).map(from_int),
-            ipv6::IPV6_UNICAST_HOPS => self.with(|s| Ok(from_int(s.ttl))),
+            ipv6::IPV6_UNICAST_HOPS => self.with(|s| Ok(from_int(s.hops))),
             ipv6::IPV6_TCLASS => self.with(|s| Ok(from_int(s.tos))),
             ipv6::IPV6_MTU => self.mtu(),
             _ => self.ipv6.lock().value(name),
@@ -477,10 +479,13 @@ impl Socket for DatagramSocket {
             }
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
             (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => self.with(|s| {
-                buffer_size(value, 1152, &settings::MAX_RECEIVE_BUFFER[0]).map(|n| s.receive_buffer = n)
+                buffer_size(name as u32, value, 1152, &settings::MAX_RECEIVE_BUFFER[0])
+                    .map(|n| s.receive_buffer = n)
             }),
-            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
-                .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
+            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self.with(|s| {
+                buffer_size(name as u32, value, 2304, &settings::MAX_SEND_BUFFER[0])
+                    .map(|n| s.send_buffer = n)
+            }),
             (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
                 self.common.lock().bind_to(ioctl::device(&self.net, value)?)
             }
@@ -509,30 +514,7 @@ impl Socket for DatagramSocket {
             (IPPROTO_IP, linux::IP_RECVERR) => self.with(|s| on().map(|v| s.receive_errors = v)),
             (IPPROTO_IP, linux::IP_TTL) => self.with(|s| time_to_live(value).map(|n| s.ttl = n)),
             (IPPROTO_IP, linux::IP_TOS) => self.with(|s| int_or_byte(value).map(|n| s.tos = n as u8)),
-            (IPPROTO_IP, linux::IP_MULTICAST_TTL | linux::IP_MULTICAST_LOOP) if value.is_empty() => {
-                Err(EINVAL)
-            }
-            (IPPROTO_IP, linux::IP_MULTICAST_TTL) => self.with(|s| {
-                s.multicast_ttl = match int_or_byte(value)? {
-                    -1 => 1,
-                    n @ 0..=255 => n as u8,
-                    _ => return Err(EINVAL),
-                };
-                Ok(())
-            }),
-            (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => self.with(|s| on().map(|v| s.multicast_loop = v)),
-            (IPPROTO_IP, linux::IP_MULTICAST_IF) => {
-                self.net.look(|s| membership::leave_by(s, self.id, value))
-            }
-            (IPPROTO_IP, linux::IP_ADD_MEMBERSHIP | linux::IP_DROP_MEMBERSHIP) => {
-                let join = name as u32 == linux::IP_ADD_MEMBERSHIP;
-                self.net.look(|s| membership::change(s, self.id, join, value))
-            }
-            (IPPROTO_IP, linux::MCAST_JOIN_GROUP | linux::MCAST_LEAVE_GROUP) => {
-                let join = name as u32 == linux::MCAST_JOIN_GROUP;
-                let request = membership::from_group_request(value)?;
-                self.net.look(|s| membership::change(s, self.id, join, &request))
-            }
+            (IPPROTO_IP, name) => self.net.look(|s| membership::set(s, Of::Udp(self.id), name, value)),
             (linux::SOL_SOCKET, name) => {
                 self.common.lock().set_inert(name, value).unwrap_or(Err(ENOPROTOOPT))
             }
@@ -567,8 +549,14 @@ impl Socket for DatagramSocket {
         }
         let wanted = *self.wanted.lock();
         let inert = self.common.lock().inert(name as u32);
-        if (level as u32, name as u32) == (IPPROTO_IP, linux::IP_MTU) {
-            return self.mtu();
+        if level as u32 == IPPROTO_IP {
+            if name as u32 == linux::IP_MTU {
+                return self.mtu();
+            }
+            match self.net.look(|s| membership::get(s, Of::Udp(self.id), name as u32)) {
+                Err(ENOPROTOOPT) => {}
+                answer => return answer,
+            }
         }
         self.with(|s| {
             Ok(match (level as u32, name as u32) {
@@ -591,10 +579,7 @@ impl Socket for DatagramSocket {
                 (IPPROTO_IP, linux::IP_RECVTTL) => from_int(wanted.ttl),
                 (IPPROTO_IP, linux::IP_RECVTOS) => from_int(wanted.tos),
                 (IPPROTO_IP, linux::IP_RECVERR) => from_int(s.receive_errors),
-                (IPPROTO_IP, linux::IP_MULTICAST_TTL) => from_int(s.multicast_ttl),
-                (IPPROTO_IP, linux::IP_MULTICAST_LOOP) => from_int(s.multicast_loop),
                 (IPPROTO_IP, linux::IP_RECVORIGDSTADDR) => from_int(wanted.destination),
-                (IPPROTO_IP, linux::IP_MULTICAST_IF) => Vec::from(s.multicast_address.octets()),
                 (linux::SOL_UDP, UDP_CORK) => from_int(wanted.cork),
                 (linux::SOL_UDP, UDP_SEGMENT) => from_int(s.segment as i64),
                 (linux::SOL_UDP, UDP_GRO) => from_int(wanted.joins),

@@ -2,9 +2,14 @@
 //! Multicast by ip(7): which interface a group is joined on, and which one multicasts leave by.
 
 use super::ioctl::{Interface, interfaces};
+use super::options::int_or_byte;
+use crate::multicast::{Choices, Groups};
 use crate::slab::Id;
 use crate::stack::Stack;
+use abi::linux::net as linux;
 use abi::{Errno, Result, errno::*};
+use alloc::vec::Vec;
+use api_socket::options::from_int;
 use core::net::Ipv4Addr;
 
 /// A field of `struct ip_mreq`, `struct ip_mreqn` or `struct in_addr`.
@@ -28,8 +33,64 @@ fn index_of(value: &[u8]) -> i32 {
     value.get(8..12).map_or(0, |b| i32::from_ne_bytes([b[0], b[1], b[2], b[3]]))
 }
 
+/// The socket that is asked.
+#[derive(Clone, Copy)]
+pub enum Of {
+    Udp(Id),
+    Raw(Id),
+}
+
+impl Of {
+    /// With the groups of the machine.
+    fn choices(self, stack: &mut Stack) -> Result<(&mut Choices, &mut Groups)> {
+        let choices = match self {
+            Of::Udp(id) => stack.udp.sockets.get_mut(id).map(|socket| &mut socket.multicast),
+            Of::Raw(id) => stack.raw.sockets.get_mut(id).map(|socket| &mut socket.multicast),
+        };
+        Ok((choices.ok_or(EBADF)?, &mut stack.ip.groups))
+    }
+}
+
+/// setsockopt(2) of IPPROTO_IP; `ENOPROTOOPT` for what is not of multicasts.
+pub fn set(stack: &mut Stack, of: Of, name: u32, value: &[u8]) -> Result<()> {
+    match name {
+        linux::IP_MULTICAST_TTL | linux::IP_MULTICAST_LOOP if value.is_empty() => Err(EINVAL),
+        linux::IP_MULTICAST_TTL => {
+            of.choices(stack)?.0.ttl = match int_or_byte(value)? {
+                -1 => 1,
+                n @ 0..=255 => n as u8,
+                _ => return Err(EINVAL),
+            };
+            Ok(())
+        }
+        linux::IP_MULTICAST_LOOP => {
+            of.choices(stack)?.0.loops = int_or_byte(value)? != 0;
+            Ok(())
+        }
+        linux::IP_MULTICAST_IF => leave_by(stack, of, value),
+        linux::IP_ADD_MEMBERSHIP | linux::IP_DROP_MEMBERSHIP => {
+            change(stack, of, name == linux::IP_ADD_MEMBERSHIP, value)
+        }
+        linux::MCAST_JOIN_GROUP | linux::MCAST_LEAVE_GROUP => {
+            change(stack, of, name == linux::MCAST_JOIN_GROUP, &from_group_request(value)?)
+        }
+        _ => Err(ENOPROTOOPT),
+    }
+}
+
+/// getsockopt(2), likewise.
+pub fn get(stack: &mut Stack, of: Of, name: u32) -> Result<Vec<u8>> {
+    let (choices, _) = of.choices(stack)?;
+    match name {
+        linux::IP_MULTICAST_TTL => Ok(from_int(choices.ttl)),
+        linux::IP_MULTICAST_LOOP => Ok(from_int(choices.loops)),
+        linux::IP_MULTICAST_IF => Ok(Vec::from(choices.address.octets())),
+        _ => Err(ENOPROTOOPT),
+    }
+}
+
 /// IP_MULTICAST_IF: the address that multicasts leave with, and what the program gave.
-pub fn leave_by(stack: &mut Stack, id: Id, value: &[u8]) -> Result<()> {
+fn leave_by(stack: &mut Stack, of: Of, value: &[u8]) -> Result<()> {
     // A lone address, or one behind the group, which does not count.
     let given = match value.len() {
         0..4 => return Err(EINVAL),
@@ -37,15 +98,14 @@ pub fn leave_by(stack: &mut Stack, id: Id, value: &[u8]) -> Result<()> {
         _ => address(value, 4),
     };
     let interface = named(stack, index_of(value), given, EADDRNOTAVAIL)?;
-    let socket = stack.udp.sockets.get_mut(id).ok_or(EBADF)?;
-    socket.multicast_source =
-        interface.and_then(|i| if given.is_unspecified() { i.address } else { Some(given) });
-    socket.multicast_address = given;
+    let (choices, _) = of.choices(stack)?;
+    choices.source = interface.and_then(|i| if given.is_unspecified() { i.address } else { Some(given) });
+    choices.address = given;
     Ok(())
 }
 
 /// The `struct ip_mreqn` that says what a `struct group_req` (RFC 3678 5.1) says: interface, and the group's socket address.
-pub fn from_group_request(value: &[u8]) -> Result<[u8; 12]> {
+fn from_group_request(value: &[u8]) -> Result<[u8; 12]> {
     const SIZE: usize = 8 + 128;
     const AF_INET: u16 = 2;
     if value.len() < SIZE {
@@ -61,7 +121,7 @@ pub fn from_group_request(value: &[u8]) -> Result<[u8; 12]> {
 }
 
 /// IP_ADD_MEMBERSHIP and IP_DROP_MEMBERSHIP.
-pub fn change(stack: &mut Stack, id: Id, join: bool, value: &[u8]) -> Result<()> {
+fn change(stack: &mut Stack, of: Of, join: bool, value: &[u8]) -> Result<()> {
     if value.len() < 8 {
         return Err(EINVAL);
     }
@@ -75,8 +135,9 @@ pub fn change(stack: &mut Stack, id: Id, join: bool, value: &[u8]) -> Result<()>
         None if stack.ip.route(group).is_some() => interfaces(stack).last().map_or(0, |i| i.index),
         None => return Err(ENODEV),
     };
+    let (choices, groups) = of.choices(stack)?;
     match join {
-        true => stack.udp.join(id, group, interface),
-        false => stack.udp.leave(id, group, interface),
+        true => groups.join(choices, group, interface),
+        false => groups.leave(choices, group, interface),
     }
 }

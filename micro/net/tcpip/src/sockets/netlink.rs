@@ -3,6 +3,7 @@
 //! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Changes are refused with EPERM, anything else with
 //! EOPNOTSUPP, both as netlink errors.
 
+mod message;
 mod route;
 
 use super::ioctl::{Interface, interfaces};
@@ -18,10 +19,10 @@ use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::filter::environment;
 use api_socket::options::{Common, from_int, int};
-use api_socket::{Address, Caller, Credentials, Family, Received, Sending, Socket, Type};
+use api_socket::{Address, Caller, Control, Credentials, Family, Received, Sending, Socket, Type};
 use classic_bpf::packet::Packet;
-use core::net::{Ipv4Addr, Ipv6Addr};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use message::{Message, Reply, append};
 use ordered::Set;
 
 const NLMSG_ERROR: u16 = 2;
@@ -29,12 +30,16 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_MULTI: u16 = 2;
 const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
+/// Of an error: the request is not there wholly.
+const NLM_F_CAPPED: u16 = 0x100;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
+const RTM_NEWRULE: u16 = 32;
+const RTM_GETRULE: u16 = 34;
 /// Longest request taken.
 const REQUEST_MOST: usize = 8192;
 /// Bytes of answers that wait for a reader, Linux' usual receive buffer; whoever asks for more has `ENOBUFS`.
@@ -45,10 +50,12 @@ const NETLINK_ROUTE: u32 = 0;
 const NETLINK_KOBJECT_UEVENT: u32 = 15;
 const NETLINK_ADD_MEMBERSHIP: u32 = 1;
 const NETLINK_DROP_MEMBERSHIP: u32 = 2;
+const NETLINK_LIST_MEMBERSHIPS: u32 = 9;
+const NETLINK_CAP_ACK: u32 = 10;
 /// Options that are kept as they were set (NETLINK_PKTINFO, BROADCAST_ERROR, NO_ENOBUFS, LISTEN_ALL_NSID, CAP_ACK, EXT_ACK and
 /// GET_STRICT_CHK): they change how much an error says, and what of other senders is heard, of whom there are none.
 const FLAGS: [u32; 7] = [3, 4, 5, 8, 10, 11, 12];
-/// Groups that a program can hear; nobody speaks to any.
+/// Groups that a program can hear; nobody speaks to any. Of NETLINK_ROUTE Linux 6.1 has 36.
 const GROUPS: u32 = 64;
 /// Where Linux begins to look for a port when the process' own is taken, downwards.
 const FIRST_PORT: u32 = (-4097i32) as u32;
@@ -136,7 +143,9 @@ impl Family for Netlink {
             net: self.net.clone(),
             kind,
             protocol,
-            port,
+            port: AtomicU32::new(port),
+            is_bound: AtomicBool::new(false),
+            groups: AtomicU64::new(0),
             ports: self.ports.clone(),
             replies: SpinLock::default(),
             common: SpinLock::default(),
@@ -150,86 +159,17 @@ struct NetlinkSocket {
     net: Arc<Net>,
     kind: Type,
     protocol: u32,
-    port: u32,
+    /// Its own from the first bind(2) or message on.
+    port: AtomicU32,
+    is_bound: AtomicBool,
+    /// A bit for each group that it is in, from 1 on.
+    groups: AtomicU64,
     ports: Arc<SpinLock<Ports>>,
     replies: SpinLock<Replies>,
     common: SpinLock<Common>,
     /// A bit for each of [`FLAGS`] that was set.
     flags: AtomicU32,
     queue: WaitQueue,
-}
-
-/// A message under construction, or that there is no memory for it.
-struct Message(Result<Vec<u8>>);
-
-impl Message {
-    fn new(kind: u16, flags: u16, seq: u32, port: u32) -> Message {
-        Message(Ok(Vec::new()))
-            .put(&[0; 4])
-            .put(&kind.to_ne_bytes())
-            .put(&flags.to_ne_bytes())
-            .put(&seq.to_ne_bytes())
-            .put(&port.to_ne_bytes())
-    }
-
-    fn put(mut self, bytes: &[u8]) -> Message {
-        if let Ok(so_far) = &mut self.0
-            && let Err(error) = append(so_far, bytes)
-        {
-            self.0 = Err(error);
-        }
-        self
-    }
-
-    /// A route attribute, padded to 4 bytes.
-    fn attribute(self, kind: u16, data: &[u8]) -> Message {
-        let padding = data.len().next_multiple_of(4) - data.len();
-        self.put(&(4 + data.len() as u16).to_ne_bytes())
-            .put(&kind.to_ne_bytes())
-            .put(data)
-            .put(&[0; 3][..padding])
-    }
-
-    /// The name of an interface, ended by a zero.
-    fn name(self, kind: u16, interface: &Interface) -> Message {
-        let mut name = [0; 16];
-        let length = interface.name.len().min(name.len() - 1);
-        name[..length].copy_from_slice(&interface.name.as_bytes()[..length]);
-        self.attribute(kind, &name[..=length])
-    }
-
-    fn finish(self) -> Result<Vec<u8>> {
-        let mut bytes = self.0?;
-        let length = bytes.len() as u32;
-        bytes[..4].copy_from_slice(&length.to_ne_bytes());
-        Ok(bytes)
-    }
-}
-
-fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-    to.reserve_fallibly(bytes.len()).map_err(|_| ENOBUFS)?;
-    to.extend_from_slice(bytes);
-    Ok(())
-}
-
-/// `struct rtnl_link_stats64`: packets, bytes, errors, drops of both ways, and counters that no device here has.
-fn traffic(interface: &Interface) -> [u8; 200] {
-    let seen = &interface.traffic;
-    let mut out = [0; 200];
-    let counted = [
-        seen.received_packets,
-        seen.sent_packets,
-        seen.received_bytes,
-        seen.sent_bytes,
-        0,
-        0,
-        0,
-        seen.sent_dropped,
-    ];
-    for (to, number) in out.chunks_exact_mut(8).zip(counted) {
-        to.copy_from_slice(&number.to_ne_bytes());
-    }
-    out
 }
 
 /// Whether RTM_NEWLINK asks an interface to be as it is: `ip link set lo up`, which scripts say to be sure.
@@ -246,53 +186,51 @@ fn changes_nothing(request: &[u8], all: &[Interface]) -> bool {
     request.len() == 32 && all.iter().find(is_one).is_some_and(is_so)
 }
 
-fn link(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
-    let kind: u16 = if interface.is_loopback() { 772 } else { 1 };
-    let broadcast = if interface.is_loopback() { [0; 6] } else { [0xff; 6] };
-    Message::new(RTM_NEWLINK, NLM_F_MULTI, seq, port)
-        .put(&[0, 0])
-        .put(&kind.to_ne_bytes())
-        .put(&interface.index.to_ne_bytes())
-        .put(&interface.flags.to_ne_bytes())
-        .put(&[0; 4])
-        .name(3, interface)
-        .attribute(13, &1000u32.to_ne_bytes())
-        .attribute(16, &[if interface.is_loopback() { 0 } else { 6 }])
-        .attribute(4, &(interface.mtu as u32).to_ne_bytes())
-        .attribute(1, &interface.mac)
-        .attribute(2, &broadcast)
-        .attribute(23, &traffic(interface))
-        .finish()
+/// Whether RTM_GETLINK asks for the interface, by its number or its name.
+fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_ALT_IFNAME: u16 = 53;
+    // struct ifinfomsg behind the header.
+    let index = request.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, i32::from_ne_bytes);
+    if index != 0 {
+        return index == interface.index;
+    }
+    let mut rest = request.get(32..).unwrap_or_default();
+    while let [l0, l1, k0, k1, behind @ ..] = rest {
+        let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
+        let Some(data) = size.checked_sub(4).and_then(|size| behind.get(..size)) else { return false };
+        if [IFLA_IFNAME, IFLA_ALT_IFNAME].contains(&u16::from_ne_bytes([*k0, *k1])) {
+            return data.split(|byte| *byte == 0).next() == Some(interface.name.as_bytes());
+        }
+        rest = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
+    }
+    false
 }
 
-fn address(interface: &Interface, address: Ipv4Addr, seq: u32, port: u32) -> Result<Vec<u8>> {
-    // Scope: 254 host, 0 universe; IFA_F_PERMANENT.
-    let scope = if interface.is_loopback() { 254 } else { 0 };
-    let message = Message::new(RTM_NEWADDR, NLM_F_MULTI, seq, port)
-        .put(&[2, interface.prefix, 0x80, scope])
-        .put(&interface.index.to_ne_bytes())
-        .attribute(1, &address.octets())
-        .attribute(2, &address.octets());
-    let message =
-        if interface.is_loopback() { message } else { message.attribute(4, &interface.broadcast().octets()) };
-    message.name(3, interface).attribute(8, &0x80u32.to_ne_bytes()).finish()
-}
-
-/// `::1`, the only address of AF_INET6.
-fn loopback6(interface: &Interface, seq: u32, port: u32) -> Result<Vec<u8>> {
-    Message::new(RTM_NEWADDR, NLM_F_MULTI, seq, port)
-        .put(&[10, 128, 0x80, 254])
-        .put(&interface.index.to_ne_bytes())
-        .attribute(1, &Ipv6Addr::LOCALHOST.octets())
-        .attribute(8, &0x80u32.to_ne_bytes())
-        .finish()
+/// Port and groups of a `struct sockaddr_nl`.
+fn read_address(address: &Address) -> Result<(u32, u32)> {
+    let word = |at: usize| {
+        let bytes = address.bytes().get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(u32::from_ne_bytes).ok_or(EINVAL)
+    };
+    match address.family() {
+        Some(Address::NETLINK) => Ok((word(4)?, word(8)?)),
+        _ => Err(EINVAL),
+    }
 }
 
 impl NetlinkSocket {
     fn set_netlink(&self, name: u32, value: &[u8]) -> Result<()> {
         let n = int(value)?;
         match name {
-            NETLINK_ADD_MEMBERSHIP | NETLINK_DROP_MEMBERSHIP if (1..=GROUPS).contains(&(n as u32)) => Ok(()),
+            NETLINK_ADD_MEMBERSHIP if (1..=GROUPS).contains(&(n as u32)) => {
+                self.groups.fetch_or(1 << (n - 1), Ordering::Relaxed);
+                Ok(())
+            }
+            NETLINK_DROP_MEMBERSHIP if (1..=GROUPS).contains(&(n as u32)) => {
+                self.groups.fetch_and(!(1 << (n - 1)), Ordering::Relaxed);
+                Ok(())
+            }
             NETLINK_ADD_MEMBERSHIP | NETLINK_DROP_MEMBERSHIP => Err(EINVAL),
             _ if FLAGS.contains(&name) => {
                 let bit = 1 << name;
@@ -321,76 +259,85 @@ impl NetlinkSocket {
             }
             Ok(())
         })?;
-        let mut reply = Vec::new();
         let dump = flags & NLM_F_DUMP != 0;
+        let reply = Reply { seq, port: self.port(), is_part: dump };
+        let mut parts = Vec::new();
         match kind {
             RTM_GETLINK if dump => {
                 for interface in &all {
-                    append(&mut reply, &link(interface, seq, self.port)?)?;
+                    append(&mut parts, &message::link(interface, reply)?)?;
                 }
             }
             RTM_GETLINK => {
-                let index = word(20) as i32;
-                return self.push(match all.iter().find(|i| i.index == index) {
-                    Some(interface) => link(interface, seq, self.port)?,
-                    None => self.error(ENODEV, request)?,
-                });
+                let named = all.iter().find(|interface| is_asked_for(request, interface));
+                let answer = named.ok_or(ENODEV).map(|interface| message::link(interface, reply));
+                return self.answer_one(answer, request);
             }
             RTM_GETADDR if matches!(family, 0 | 2 | 10) => {
                 for interface in &all {
                     if let Some(a) = interface.address.filter(|_| family != 10) {
-                        append(&mut reply, &address(interface, a, seq, self.port)?)?;
+                        append(&mut parts, &message::address(interface, a, reply)?)?;
                     }
                 }
                 for interface in all.iter().filter(|i| i.is_loopback() && family != 2) {
-                    append(&mut reply, &loopback6(interface, seq, self.port)?)?;
+                    append(&mut parts, &message::loopback6(interface, reply)?)?;
                 }
             }
             RTM_GETROUTE if !dump => {
-                let found = self.net.look(|s| route::look_up(s, request, seq, self.port))?;
-                return self.push(found.or_else(|errno| self.error(errno, request))?);
+                let found = self.net.look(|s| route::look_up(s, request, reply))?;
+                return self.answer_one(found.map(Ok), request);
             }
-            RTM_GETROUTE if family == 0 || family == 2 => {
+            RTM_GETROUTE if matches!(family, 0 | 2 | 10) => {
                 let configuration = self.net.look(|s| s.ip.configuration);
-                if let Some(c) = configuration {
-                    if c.gateway.is_some() {
-                        append(&mut reply, &route::entry(None, c.address, c.gateway, seq, self.port)?)?;
-                    }
-                    let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
-                    append(
-                        &mut reply,
-                        &route::entry(Some((network, c.prefix)), c.address, None, seq, self.port)?,
-                    )?;
+                route::table(configuration.as_ref(), family, reply, &mut |entry| append(&mut parts, &entry))?;
+            }
+            RTM_GETRULE if dump && matches!(family, 0 | 2 | 10) => {
+                // Of IPv6 there is no default table.
+                let all = [(2, 0, 255), (2, 32_766, 254), (2, 32_767, 253), (10, 0, 255), (10, 32_766, 254)];
+                for (of, priority, table) in all.into_iter().filter(|(of, ..)| family == 0 || family == *of) {
+                    append(&mut parts, &message::rule(of, priority, table, reply)?)?;
                 }
             }
             RTM_GETADDR | RTM_GETROUTE => {}
             RTM_NEWLINK if by_administrator && changes_nothing(request, &all) => {
-                if flags & NLM_F_ACK != 0 {
-                    self.push(self.error(Errno(0), request)?)?;
-                }
-                return Ok(());
+                return self.acknowledge(flags, request);
             }
             // New, delete, set.
             16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)?),
-            _ if kind < 16 => {
-                if flags & NLM_F_ACK != 0 {
-                    self.push(self.error(Errno(0), request)?)?;
-                }
-                return Ok(());
-            }
+            _ if kind < 16 => return self.acknowledge(flags, request),
             _ => return self.push(self.error(EOPNOTSUPP, request)?),
         }
-        if !reply.is_empty() {
-            self.push(reply)?;
+        if !parts.is_empty() {
+            self.push(parts)?;
         }
-        self.push(Message::new(NLMSG_DONE, NLM_F_MULTI, seq, self.port).put(&[0; 4]).finish()?)
+        self.push(reply.message(NLMSG_DONE).put(&[0; 4]).finish()?)
+    }
+
+    /// What one message is answered, and that it was, if that is asked for; or the error.
+    fn answer_one(&self, answer: core::result::Result<Result<Vec<u8>>, Errno>, request: &[u8]) -> Result<()> {
+        match answer {
+            Ok(answer) => {
+                self.push(answer?)?;
+                let flags = request.get(6..8).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
+                self.acknowledge(flags, request)
+            }
+            Err(errno) => self.push(self.error(errno, request)?),
+        }
+    }
+
+    fn acknowledge(&self, flags: u16, request: &[u8]) -> Result<()> {
+        if flags & NLM_F_ACK != 0 { self.push(self.error(Errno(0), request)?) } else { Ok(()) }
     }
 
     fn error(&self, errno: Errno, request: &[u8]) -> Result<Vec<u8>> {
         let seq = request.get(8..12).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes);
-        Message::new(NLMSG_ERROR, 0, seq, self.port)
+        // An error tells which request it is about, wholly where nobody has asked for less.
+        let is_short = errno.0 == 0 || self.flags.load(Ordering::Relaxed) & 1 << NETLINK_CAP_ACK != 0;
+        let shown = if is_short { 16 } else { request.len() };
+        let flags = if is_short { NLM_F_CAPPED } else { 0 };
+        Message::new(NLMSG_ERROR, flags, seq, self.port())
             .put(&(-i32::from(errno.0)).to_ne_bytes())
-            .put(&request[..request.len().min(16)])
+            .put(&request[..request.len().min(shown)])
             .finish()
     }
 
@@ -404,16 +351,22 @@ impl NetlinkSocket {
         self.replies.lock().push(reply)
     }
 
-    fn address(&self, port: u32) -> Address {
+    fn port(&self) -> u32 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// `struct sockaddr_nl`: the groups are the first 32.
+    fn address(&self, port: u32, groups: u64) -> Address {
         let mut rest = [0; 10];
         rest[2..6].copy_from_slice(&port.to_ne_bytes());
+        rest[6..].copy_from_slice(&(groups as u32).to_ne_bytes());
         Address::new(Address::NETLINK, &rest)
     }
 }
 
 impl Drop for NetlinkSocket {
     fn drop(&mut self) {
-        self.ports.lock().used.remove(&(self.protocol, self.port));
+        self.ports.lock().used.remove(&(self.protocol, self.port()));
     }
 }
 
@@ -427,29 +380,58 @@ impl Socket for NetlinkSocket {
     }
 
     fn bind(&self, _caller: &Caller<'_>, address: &Address) -> Result<()> {
-        match (address.family(), address.bytes().len()) {
-            (Some(Address::NETLINK), 12..) => Ok(()),
-            _ => Err(EINVAL),
+        let (port, groups) = read_address(address)?;
+        if port != 0 && port != self.port() {
+            if self.is_bound.load(Ordering::Relaxed) {
+                return Err(EINVAL);
+            }
+            let mut ports = self.ports.lock();
+            if !ports.used.insert((self.protocol, port)) {
+                return Err(EADDRINUSE);
+            }
+            ports.used.remove(&(self.protocol, self.port.swap(port, Ordering::Relaxed)));
         }
-    }
-
-    fn connect(&self, _caller: &Caller<'_>, _address: &Address) -> Result<()> {
+        self.is_bound.store(true, Ordering::Relaxed);
+        let keep = |all: u64| Some(all >> 32 << 32 | u64::from(groups));
+        let _ = self.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, keep);
         Ok(())
     }
 
+    fn connect(&self, caller: &Caller<'_>, address: &Address) -> Result<()> {
+        if address.family() == Some(Address::UNSPEC) {
+            return Ok(());
+        }
+        match read_address(address)? {
+            (0, 0) => {
+                self.is_bound.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            // Other programs are out of reach.
+            _ if caller.names.may_administer() => Err(ECONNREFUSED),
+            _ => Err(EPERM),
+        }
+    }
+
     fn local_address(&self) -> Result<Address> {
-        Ok(self.address(self.port))
+        let port = if self.is_bound.load(Ordering::Relaxed) { self.port() } else { 0 };
+        Ok(self.address(port, self.groups.load(Ordering::Relaxed)))
     }
 
     fn peer_address(&self) -> Result<Address> {
-        Ok(self.address(0))
+        Ok(self.address(0, 0))
     }
 
-    fn send(&self, caller: Option<&Caller<'_>>, _message: &Sending, from: &mut Source<'_>) -> Result<usize> {
+    fn send(&self, caller: Option<&Caller<'_>>, message: &Sending, from: &mut Source<'_>) -> Result<usize> {
         let by_administrator = caller.is_some_and(|caller| caller.names.may_administer());
         if from.remaining() > REQUEST_MOST {
             return Err(EMSGSIZE);
         }
+        match message.to.as_ref().map(read_address).transpose()? {
+            None | Some((0, 0)) => {}
+            // Other programs are out of reach.
+            Some(_) => return Err(if by_administrator { ECONNREFUSED } else { EPERM }),
+        }
+        self.is_bound.store(true, Ordering::Relaxed);
         if self.protocol != NETLINK_ROUTE {
             // Nobody listens in the kernel.
             return Err(ECONNREFUSED);
@@ -485,8 +467,12 @@ impl Socket for NetlinkSocket {
         let moved = moved?;
         Ok(Received {
             length: if flags & linux::MSG_TRUNC != 0 { length } else { moved },
-            from: Some(self.address(0)),
-            control: Vec::new(),
+            from: Some(self.address(0, 0)),
+            control: if self.common.lock().pass_credentials {
+                Vec::from([Control::Credentials(Credentials { pid: 0, uid: 0, gid: 0 })])
+            } else {
+                Vec::new()
+            },
             flags: if moved < length { linux::MSG_TRUNC } else { 0 },
         })
     }
@@ -507,6 +493,9 @@ impl Socket for NetlinkSocket {
     }
 
     fn get_option(&self, level: i32, name: i32, _asked: &[u8]) -> Result<Vec<u8>> {
+        if (level as u32, name as u32) == (linux::SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS) {
+            return Ok(Vec::from(self.groups.load(Ordering::Relaxed).to_ne_bytes()));
+        }
         if level as u32 == linux::SOL_NETLINK {
             let known = FLAGS.contains(&(name as u32)).then_some(1 << name);
             let bit = known.ok_or(ENOPROTOOPT)?;

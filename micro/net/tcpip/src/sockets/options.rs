@@ -21,12 +21,6 @@ const SEND_REPORTED: usize = 87_040;
 const SEND_REPORTED_BEFORE: usize = 16_384;
 const RECEIVE_REPORTED: usize = 131_072;
 
-/// The option's `struct linger`.
-fn linger(value: &[u8]) -> Result<Option<u32>> {
-    let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
-    Ok((on != 0).then_some(seconds.max(0) as u32))
-}
-
 fn range(value: &[u8], range: core::ops::RangeInclusive<i32>) -> Result<u32> {
     let n = int(value)?;
     if range.contains(&n) { Ok(n as u32) } else { Err(EINVAL) }
@@ -53,10 +47,15 @@ pub fn time_to_live(value: &[u8]) -> Result<u8> {
     }
 }
 
-/// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)).
-pub fn buffer_size(value: &[u8], least: usize, most: &Setting) -> Result<usize> {
-    // A negative size is a very large one.
-    let size = (int(value)? as u32 as usize).min(most.get() as usize);
+/// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)). With SO_RCVBUFFORCE and SO_SNDBUFFORCE there is no
+/// other limit than that of the number.
+pub fn buffer_size(name: u32, value: &[u8], least: usize, most: &Setting) -> Result<usize> {
+    const LARGEST: usize = i32::MAX as usize / 2;
+    let size = match name {
+        linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => (int(value)?.max(0) as usize).min(LARGEST),
+        // A negative size is a very large one.
+        _ => (int(value)? as u32 as usize).min(most.get() as usize),
+    };
     Ok(size.max(least) * 2)
 }
 
@@ -83,7 +82,7 @@ pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Res
         }
         let released = before.cork && !settings.cork || !before.no_delay && settings.no_delay;
         let keep_alive = before.keep_alive != settings.keep_alive || before.keep_idle != settings.keep_idle;
-        let quick = name as u32 == linux::TCP_QUICKACK && settings.quick_ack;
+        let quick = name as u32 == linux::TCP_QUICKACK && settings.quick_ack == Some(true);
         if let Kind::Connection(connection) = &mut entry.kind {
             connection.cwnd.change_to(connection.settings.congestion);
             if keep_alive {
@@ -104,12 +103,16 @@ fn set_socket(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
     match name {
         linux::SO_KEEPALIVE => settings.keep_alive = int(value)? != 0,
         linux::SO_BROADCAST => settings.broadcast = int(value)? != 0,
-        linux::SO_LINGER => settings.linger = linger(value)?,
+        linux::SO_LINGER => {
+            let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
+            // Its seconds are kept where it is switched off, and told.
+            (settings.lingers, settings.linger_seconds) = (on != 0, seconds.max(0) as u32);
+        }
         linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => {
-            settings.receive_buffer = Some(buffer_size(value, 1152, &MAX_RECEIVE_BUFFER[0])?);
+            settings.receive_buffer = Some(buffer_size(name, value, 1152, &MAX_RECEIVE_BUFFER[0])?);
         }
         linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => {
-            settings.send_buffer = Some(buffer_size(value, 2304, &MAX_SEND_BUFFER[0])?);
+            settings.send_buffer = Some(buffer_size(name, value, 2304, &MAX_SEND_BUFFER[0])?);
         }
         _ => return Err(ENOPROTOOPT),
     }
@@ -132,11 +135,15 @@ fn set_tcp(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
         linux::TCP_USER_TIMEOUT => settings.user_timeout = range(value, 0..=i32::MAX)?,
         linux::TCP_MAXSEG => settings.max_segment = Some(range(value, 88..=32_767)?),
         linux::TCP_LINGER2 => {
-            let seconds = int(value)?;
-            settings.fin_timeout = if seconds <= 0 { 60 } else { (seconds as u32).min(60) };
+            settings.fin_timeout = match int(value)? {
+                // None at all.
+                seconds if seconds < 0 => -1,
+                0 => 60,
+                seconds => seconds.min(60),
+            };
         }
         linux::TCP_DEFER_ACCEPT => settings.defer_accept = int(value)?.max(0) as u32,
-        linux::TCP_QUICKACK => settings.quick_ack = int(value)? != 0,
+        linux::TCP_QUICKACK => settings.quick_ack = Some(int(value)? != 0),
         // No protocol can be put upon TCP: as a Linux without the module.
         linux::TCP_ULP => return Err(ENOENT),
         linux::TCP_CONGESTION => {
@@ -189,8 +196,8 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => from_int(settings.broadcast),
             (linux::SOL_SOCKET, linux::SO_KEEPALIVE) => from_int(settings.keep_alive),
             (linux::SOL_SOCKET, linux::SO_LINGER) => {
-                let mut out = from_int(settings.linger.is_some());
-                out.extend_from_slice(&from_int(settings.linger.unwrap_or(0)));
+                let mut out = from_int(settings.lingers);
+                out.extend_from_slice(&from_int(settings.linger_seconds));
                 out
             }
             (linux::SOL_SOCKET, linux::SO_RCVBUF) => {
@@ -215,7 +222,7 @@ pub fn get_stream(net: &Net, id: Id, level: i32, name: i32, _asked: &[u8]) -> Re
             }
             (IPPROTO_TCP, linux::TCP_LINGER2) => from_int(settings.fin_timeout),
             (IPPROTO_TCP, linux::TCP_DEFER_ACCEPT) => from_int(settings.defer_accept),
-            (IPPROTO_TCP, linux::TCP_QUICKACK) => from_int(settings.quick_ack),
+            (IPPROTO_TCP, linux::TCP_QUICKACK) => from_int(settings.quick_ack.unwrap_or(true)),
             (IPPROTO_TCP, linux::TCP_ULP) => Vec::new(),
             (IPPROTO_TCP, linux::TCP_CONGESTION) => congestion_name(settings.congestion),
             (IPPROTO_TCP, linux::TCP_INFO) => info(&settings, connection.map(|c| &**c)),

@@ -5,6 +5,8 @@ use super::domain::Domain;
 use super::ioctl;
 use super::ipv6::{self, IPPROTO_IPV6};
 use super::kept::{IPPROTO_IP, Kept};
+use super::membership::{self, Of};
+use super::message;
 use super::options::{buffer_size, int_or_byte, time_to_live};
 use crate::families::Families;
 use crate::raw::Socket as RawEntry;
@@ -303,11 +305,12 @@ impl Socket for RawSocket {
             return Err(EOPNOTSUPP);
         }
         let to = message.to.as_ref().map(|to| self.receiver(to)).transpose()?;
+        let choice = message::choice(&message.control, self.domain)?;
         let bytes = from.take_vec(length)?;
         if bytes.len() < length {
             return Err(EFAULT);
         }
-        self.net.act(|s, now| s.raw.send(&mut s.ip, now, self.id, to, &bytes))?;
+        self.net.act(|s, now| s.raw.send(&mut s.ip, now, self.id, to, &choice, &bytes))?;
         Ok(length)
     }
 
@@ -369,10 +372,13 @@ impl Socket for RawSocket {
         match (level as u32, name as u32) {
             (linux::SOL_SOCKET, linux::SO_BROADCAST) => self.with(|s| on().map(|v| s.broadcast = v)),
             (linux::SOL_SOCKET, linux::SO_RCVBUF | linux::SO_RCVBUFFORCE) => self.with(|s| {
-                buffer_size(value, 1152, &settings::MAX_RECEIVE_BUFFER[0]).map(|n| s.receive_buffer = n)
+                buffer_size(name as u32, value, 1152, &settings::MAX_RECEIVE_BUFFER[0])
+                    .map(|n| s.receive_buffer = n)
             }),
-            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self
-                .with(|s| buffer_size(value, 2304, &settings::MAX_SEND_BUFFER[0]).map(|n| s.send_buffer = n)),
+            (linux::SOL_SOCKET, linux::SO_SNDBUF | linux::SO_SNDBUFFORCE) => self.with(|s| {
+                buffer_size(name as u32, value, 2304, &settings::MAX_SEND_BUFFER[0])
+                    .map(|n| s.send_buffer = n)
+            }),
             (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) => {
                 self.common.lock().bind_to(ioctl::device(&self.net, value)?)
             }
@@ -381,9 +387,10 @@ impl Socket for RawSocket {
             (IPPROTO_IP, linux::IP_PKTINFO) => on().map(|v| self.wanted.lock().packet_info = v),
             (IPPROTO_IP, linux::IP_RECVTTL) => on().map(|v| self.wanted.lock().ttl = v),
             (IPPROTO_IP, linux::IP_RECVTOS) => on().map(|v| self.wanted.lock().tos = v),
-            (IPPROTO_IP, linux::IP_RECVERR | linux::IP_MULTICAST_LOOP | linux::IP_MULTICAST_IF) => Ok(()),
+            (IPPROTO_IP, linux::IP_RECVERR) => Ok(()),
             (IPPROTO_IP, linux::IP_TTL) => self.with(|s| time_to_live(value).map(|n| s.ttl = n)),
             (IPPROTO_IP, linux::IP_TOS) => self.with(|s| int_or_byte(value).map(|n| s.tos = n as u8)),
+            (IPPROTO_IP, name) => self.net.look(|s| membership::set(s, Of::Raw(self.id), name, value)),
             (SOL_RAW, ICMP_FILTER) if !self.is_ping => {
                 if self.protocol != wire::PROTOCOL_ICMP {
                     return Err(EOPNOTSUPP);
@@ -414,6 +421,12 @@ impl Socket for RawSocket {
         }
         if let Some(value) = self.kept.lock().value(false, level, name) {
             return Ok(value);
+        }
+        if level as u32 == IPPROTO_IP {
+            match self.net.look(|s| membership::get(s, Of::Raw(self.id), name as u32)) {
+                Err(ENOPROTOOPT) => {}
+                answer => return answer,
+            }
         }
         let wanted = *self.wanted.lock();
         let inert = self.common.lock().inert(name as u32);
@@ -470,7 +483,7 @@ impl Socket for RawSocket {
 
     fn close(&self) {
         if !self.closed.swap(true, Ordering::Relaxed) {
-            self.net.look(|s| drop(s.raw.sockets.remove(self.id)));
+            self.net.look(|s| s.raw.close(&mut s.ip, self.id));
         }
     }
 }

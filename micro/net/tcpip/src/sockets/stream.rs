@@ -10,7 +10,7 @@ use crate::slab::Id;
 use crate::stack::{Net, Shared};
 use crate::tcp::Kind;
 use crate::tcp::calls::{Bytes, Push};
-use crate::tcp::connection::{Settings, State};
+use crate::tcp::connection::{Connection, Settings, State};
 use abi::linux::net as linux;
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -45,6 +45,12 @@ pub struct StreamSocket {
 }
 
 impl StreamSocket {
+    /// It neither listens nor has a connection, or an attempt at one.
+    fn is_closed(&self) -> bool {
+        let is_closed = |connection: &Connection| connection.state == State::Closed;
+        self.net.look(|s| s.tcp.sockets.get(self.id)?.connection().map(is_closed)).unwrap_or(false)
+    }
+
     pub fn new(net: Arc<Net>, domain: Domain) -> Result<Arc<StreamSocket>> {
         let shared = Shared::new();
         let id = net.look(|s| {
@@ -119,7 +125,7 @@ impl StreamSocket {
                     Ok(())
                 })
             }
-            ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| ipv6::hops(value).map(|n| s.ttl = n)),
+            ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| ipv6::hops(value).map(|n| s.hops = n)),
             ipv6::IPV6_TCLASS => self.with_settings(|s| {
                 s.tos = options::stream_class(s.tos, ipv6::traffic_class(value)?);
                 Ok(())
@@ -134,7 +140,7 @@ impl StreamSocket {
         match name {
             ipv6::IPV6_V6ONLY => Ok(from_int(self.families() == Families::V6)),
             ipv6::IPV6_ADDRFORM => self.domain.form(self.mapped_peer().is_some()).map(from_int),
-            ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| Ok(from_int(s.ttl))),
+            ipv6::IPV6_UNICAST_HOPS => self.with_settings(|s| Ok(from_int(s.hops))),
             ipv6::IPV6_TCLASS => self.with_settings(|s| Ok(from_int(s.tos))),
             _ => self.ipv6.lock().value(name),
         }
@@ -406,6 +412,11 @@ impl Socket for StreamSocket {
         if (level as u32, name as u32) == (linux::SOL_SOCKET, linux::SO_BINDTODEVICE) {
             return self.common.lock().bind_to(ioctl::device(&self.net, value)?);
         }
+        let removes_clamp = (level as u32, name as u32) == (IPPROTO_TCP, linux::TCP_WINDOW_CLAMP)
+            && api_socket::options::int(value) == Ok(0);
+        if removes_clamp && !self.is_closed() {
+            return Err(EINVAL);
+        }
         if let Some(result) = self.kept.lock().set(true, level, name, value) {
             if result.is_ok() && (level as u32, name as u32) == (IPPROTO_TCP, linux::TCP_INQ) {
                 self.tells_queue.store(api_socket::options::int(value)? != 0, Ordering::Relaxed);
@@ -460,7 +471,7 @@ impl Socket for StreamSocket {
             let connection = s.tcp.sockets.get(self.id)?.connection()?;
             // Unread data is lost, and the peer is told at once.
             let waits = connection.is_synchronised() && connection.input.is_empty();
-            let seconds = connection.settings.linger.filter(|seconds| waits && *seconds > 0)?;
+            let seconds = connection.settings.linger().filter(|seconds| waits && *seconds > 0)?;
             Some(u64::from(seconds) * 1_000_000_000)
         })
     }

@@ -342,7 +342,7 @@ impl Tcp {
             State::Closed => {}
             State::SynSent => connection.finish(None),
             // Unread data, or SO_LINGER with zero: the peer is told that data was lost (RFC 2525 2.17).
-            _ if unread || connection.settings.linger == Some(0) => {
+            _ if unread || connection.settings.linger() == Some(0) => {
                 connection.send_reset(ip, now);
                 connection.finish(None);
             }

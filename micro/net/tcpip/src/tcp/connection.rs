@@ -58,19 +58,23 @@ pub struct Settings {
     pub syn_retries: u32,
     /// SO_BROADCAST: kept, a stream has no use for it.
     pub broadcast: bool,
-    /// SO_LINGER in seconds.
-    pub linger: Option<u32>,
+    /// SO_LINGER, and its seconds, which are kept where it is off.
+    pub lingers: bool,
+    pub linger_seconds: u32,
     pub receive_buffer: Option<usize>,
     pub send_buffer: Option<usize>,
     /// TCP_MAXSEG.
     pub max_segment: Option<u32>,
-    /// TCP_LINGER2 in seconds.
-    pub fin_timeout: u32,
+    /// TCP_LINGER2 in seconds; below 0: nobody waits for the peer's end.
+    pub fin_timeout: i32,
     pub tos: u8,
     pub ttl: u8,
+    /// IPV6_UNICAST_HOPS.
+    pub hops: u8,
     /// SO_OOBINLINE.
     pub urgent_inline: bool,
-    pub quick_ack: bool,
+    /// TCP_QUICKACK, if it was set.
+    pub quick_ack: Option<bool>,
     /// TCP_DEFER_ACCEPT in seconds, of listeners.
     pub defer_accept: u32,
     /// TCP_CONGESTION.
@@ -82,6 +86,11 @@ impl Settings {
     pub fn offered_mss(&self, mtu: usize) -> u16 {
         let most = self.max_segment.map_or(usize::from(u16::MAX), |n| n as usize);
         (mtu - wire::IPV4 - wire::TCP).min(most).min(usize::from(u16::MAX)) as u16
+    }
+
+    /// The seconds of SO_LINGER, if it is on.
+    pub fn linger(&self) -> Option<u32> {
+        self.lingers.then_some(self.linger_seconds)
     }
 }
 
@@ -97,14 +106,16 @@ impl Default for Settings {
             user_timeout: 0,
             syn_retries: settings::SYN_RETRIES[0].get() as u32,
             broadcast: false,
-            linger: None,
+            lingers: false,
+            linger_seconds: 0,
             receive_buffer: None,
             send_buffer: None,
             max_segment: None,
-            fin_timeout: settings::FIN_TIMEOUT[0].get() as u32,
+            fin_timeout: settings::FIN_TIMEOUT[0].get() as i32,
             tos: 0,
             ttl: crate::ip::TTL,
-            quick_ack: false,
+            hops: crate::ip::TTL,
+            quick_ack: None,
             urgent_inline: false,
             defer_accept: 0,
             congestion: Algorithm::default(),

@@ -152,7 +152,7 @@ impl Connection {
             window: 0,
             options: Default::default(),
             tos: 0,
-            ttl: self.settings.ttl,
+            ttl: self.ttl(),
         };
         super::output::send_bare(ip, now, &bare);
     }
@@ -413,7 +413,7 @@ impl Connection {
             self.ack = Ack::Now;
         } else if self.ack != Ack::Now {
             let waiting = self.received.wrapping_sub(self.last_ack_sent);
-            if waiting >= 2 * self.mss || !self.interactive || self.settings.quick_ack {
+            if waiting >= 2 * self.mss || !self.interactive || self.settings.quick_ack == Some(true) {
                 self.ack = Ack::Now;
             } else {
                 self.ack = Ack::Delayed;

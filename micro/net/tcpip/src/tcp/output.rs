@@ -4,6 +4,7 @@
 use super::calls::Push;
 use super::connection::{Ack, Connection, Recovery, State, WINDOW_SCALE};
 use super::queue::COPY_MOST;
+use crate::families::LOOPBACK6;
 use crate::hash::Tuple;
 use crate::ip::{Header, Ip, Payload};
 use crate::seq;
@@ -127,7 +128,7 @@ impl Connection {
             window,
             options,
             tos: self.settings.tos,
-            ttl: self.settings.ttl,
+            ttl: self.ttl(),
         };
         send_bare(ip, now, &bare);
         ip.counters.tcp.retransmitted += u64::from(self.retries > 0);
@@ -250,13 +251,18 @@ impl Connection {
         }
     }
 
+    /// IP_TTL, or IPV6_UNICAST_HOPS of what goes to `::1`.
+    pub(super) fn ttl(&self) -> u8 {
+        if *self.tuple.remote.ip() == LOOPBACK6 { self.settings.hops } else { self.settings.ttl }
+    }
+
     fn ip_header(&self) -> Header {
         Header {
             source: *self.tuple.local.ip(),
             destination: *self.tuple.remote.ip(),
             protocol: wire::PROTOCOL_TCP,
             tos: self.settings.tos,
-            ttl: self.settings.ttl,
+            ttl: self.ttl(),
         }
     }
 
@@ -294,7 +300,7 @@ impl Connection {
             window: header.window,
             options: header.options,
             tos: self.settings.tos,
-            ttl: self.settings.ttl,
+            ttl: self.ttl(),
         };
         send_bare(ip, now, &bare);
         self.acknowledged();

@@ -41,7 +41,7 @@ impl TimeWait {
     pub fn of(connection: &Connection, now: u64, half_closed: bool) -> TimeWait {
         let window = seq::ahead(connection.received, connection.edge) >> connection.receive_scale;
         let limit = if half_closed {
-            u64::from(connection.settings.fin_timeout) * 1_000_000_000
+            connection.settings.fin_timeout.max(0) as u64 * 1_000_000_000
         } else {
             TIME_WAIT_NS
         };

@@ -317,6 +317,15 @@ fn may_administer() -> bool {
     task::current().credentials().lock().can(CAP_NET_ADMIN)
 }
 
+const IPPROTO_IP: u32 = 0;
+const NETLINK_LIST_MEMBERSHIPS: u32 = 9;
+
+/// A small number of IPPROTO_IP is one byte where there is no room for an `int` (Linux' do_ip_getsockopt).
+fn is_one_byte(value: &[u8], room: usize) -> bool {
+    let number = value.try_into().ok().map(i32::from_ne_bytes);
+    (1..size_of::<i32>()).contains(&room) && number.is_some_and(|number| (0..256).contains(&number))
+}
+
 pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
     let target = Target::of(call.int(0))?;
     let length_at: UserPtr<i32> = call.ptr(4);
@@ -341,7 +350,20 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
             let offset = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PEEK_OFF as i32, &[]);
             offset.map_err(|_| EOPNOTSUPP)?
         }
-        (level, name) => socket.get_option(level as i32, name as i32, &[])?,
+        // Of groups that do not fit the length is told all the same.
+        (linux::SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS) => {
+            let groups = socket.get_option(call.int(1), call.int(2), &[])?;
+            let fits = groups.len().min(room) & !(size_of::<u32>() - 1);
+            api_user::write_bytes(call.arg(3), &groups[..fits])?;
+            return length_at.write(groups.len() as i32).map(|()| 0);
+        }
+        (level, name) => {
+            let mut value = socket.get_option(level as i32, name as i32, &[])?;
+            if level == IPPROTO_IP && name != linux::IP_MULTICAST_IF && is_one_byte(&value, room) {
+                value.truncate(1);
+            }
+            value
+        }
     };
     let n = value.len().min(room);
     api_user::write_bytes(call.arg(3), &value[..n])?;

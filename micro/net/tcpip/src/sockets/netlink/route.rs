@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Routes of rtnetlink(7): those there are, and the one to an address.
 
-use super::{Message, NLM_F_MULTI, RTM_NEWROUTE};
+use super::RTM_NEWROUTE;
+use super::message::Reply;
+use crate::ip::Configuration;
 use crate::stack::Stack;
 use abi::{Errno, Result, errno::*};
 use alloc::vec::Vec;
@@ -22,9 +24,11 @@ const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
 const RTA_UID: u16 = 25;
 const RT_TABLE_MAIN: u8 = 254;
+const RT_TABLE_LOCAL: u8 = 255;
 const RTPROT_KERNEL: u8 = 2;
 const RTPROT_BOOT: u8 = 3;
 const RT_SCOPE_LINK: u8 = 253;
+const RT_SCOPE_HOST: u8 = 254;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const RTN_BROADCAST: u8 = 3;
@@ -38,26 +42,112 @@ const RTCF_BROADCAST: u32 = 0x1000_0000;
 const LOOPBACK: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// A route of the table: to `prefix` of `to` by a gateway or directly.
-pub(super) fn entry(
+/// An entry of a table of routes.
+struct Entry {
+    table: u8,
+    kind: u8,
+    protocol: u8,
+    scope: u8,
+    /// With bytes of prefix.
     to: Option<(Ipv4Addr, u8)>,
-    source: Ipv4Addr,
+    source: Option<Ipv4Addr>,
     gateway: Option<Ipv4Addr>,
-    seq: u32,
-    port: u32,
-) -> Result<Vec<u8>> {
-    let (protocol, scope) = if gateway.is_some() { (RTPROT_BOOT, 0) } else { (RTPROT_KERNEL, RT_SCOPE_LINK) };
-    let mut message = Message::new(RTM_NEWROUTE, NLM_F_MULTI, seq, port)
-        .put(&[AF_INET, to.map_or(0, |t| t.1), 0, 0, RT_TABLE_MAIN, protocol, scope, RTN_UNICAST])
-        .put(&[0; 4])
-        .attribute(RTA_TABLE, &u32::from(RT_TABLE_MAIN).to_ne_bytes());
-    if let Some((network, _)) = to {
-        message = message.attribute(RTA_DST, &network.octets()).attribute(RTA_PREFSRC, &source.octets());
+    interface: u32,
+}
+
+impl Entry {
+    fn message(&self, reply: Reply) -> Result<Vec<u8>> {
+        let length = self.to.map_or(0, |to| to.1);
+        let mut message = reply
+            .message(RTM_NEWROUTE)
+            .put(&[AF_INET, length, 0, 0, self.table, self.protocol, self.scope, self.kind])
+            .put(&[0; 4])
+            .attribute(RTA_TABLE, &u32::from(self.table).to_ne_bytes());
+        for (name, address) in
+            [(RTA_DST, self.to.map(|to| to.0)), (RTA_PREFSRC, self.source), (RTA_GATEWAY, self.gateway)]
+        {
+            if let Some(address) = address {
+                message = message.attribute(name, &address.octets());
+            }
+        }
+        message.attribute(RTA_OIF, &self.interface.to_ne_bytes()).finish()
     }
-    if let Some(gateway) = gateway {
-        message = message.attribute(RTA_GATEWAY, &gateway.octets());
+}
+
+/// What Linux has in its table of local addresses for an interface with this one, and the broadcast of its network.
+fn local(
+    address: Ipv4Addr,
+    network: Option<(Ipv4Addr, u8)>,
+    broadcast: Ipv4Addr,
+    interface: u32,
+) -> [Entry; 3] {
+    let entry = |kind, scope, to| Entry {
+        table: RT_TABLE_LOCAL,
+        kind,
+        protocol: RTPROT_KERNEL,
+        scope,
+        to: Some(to),
+        source: Some(address),
+        gateway: None,
+        interface,
+    };
+    [
+        // Of the loopback all of the network is this machine.
+        entry(RTN_LOCAL, RT_SCOPE_HOST, network.unwrap_or((address, 32))),
+        entry(RTN_LOCAL, RT_SCOPE_HOST, (address, 32)),
+        entry(RTN_BROADCAST, RT_SCOPE_LINK, (broadcast, 32)),
+    ]
+}
+
+/// The tables: the main one, and that of local addresses.
+pub(super) fn table(
+    configuration: Option<&Configuration>,
+    family: u8,
+    reply: Reply,
+    put: &mut dyn FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    if family != AF_INET6 {
+        let main = |scope, protocol, to, source, gateway| Entry {
+            table: RT_TABLE_MAIN,
+            kind: RTN_UNICAST,
+            protocol,
+            scope,
+            to,
+            source,
+            gateway,
+            interface: DEVICE,
+        };
+        if let Some(c) = configuration {
+            if c.gateway.is_some() {
+                put(main(0, RTPROT_BOOT, None, None, c.gateway).message(reply)?)?;
+            }
+            let network = Ipv4Addr::from_bits(c.address.to_bits() & c.netmask().to_bits());
+            let to = Some((network, c.prefix));
+            put(main(RT_SCOPE_LINK, RTPROT_KERNEL, to, Some(c.address), None).message(reply)?)?;
+        }
+        let loopback = Some((Ipv4Addr::new(127, 0, 0, 0), 8));
+        for entry in local(Ipv4Addr::LOCALHOST, loopback, Ipv4Addr::new(127, 255, 255, 255), LOOPBACK) {
+            put(entry.message(reply)?)?;
+        }
+        if let Some(c) = configuration {
+            // The network is reached, and is not this machine.
+            for entry in local(c.address, None, c.broadcast(), DEVICE).iter().skip(1) {
+                put(entry.message(reply)?)?;
+            }
+        }
     }
-    message.attribute(RTA_OIF, &DEVICE.to_ne_bytes()).finish()
+    if family != AF_INET {
+        for (table, kind) in [(RT_TABLE_MAIN, RTN_UNICAST), (RT_TABLE_LOCAL, RTN_LOCAL)] {
+            let message = reply
+                .message(RTM_NEWROUTE)
+                .put(&[AF_INET6, 128, 0, 0, table, RTPROT_KERNEL, 0, kind])
+                .put(&[0; 4])
+                .attribute(RTA_TABLE, &u32::from(table).to_ne_bytes())
+                .attribute(RTA_DST, &Ipv6Addr::LOCALHOST.octets());
+            put(message.attribute(RTA_OIF, &LOOPBACK.to_ne_bytes()).finish()?)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a request for one route asks.
@@ -111,11 +201,10 @@ impl Question {
 pub(super) fn look_up(
     stack: &Stack,
     request: &[u8],
-    seq: u32,
-    port: u32,
+    reply: Reply,
 ) -> Result<core::result::Result<Vec<u8>, Errno>> {
     match Question::read(request).and_then(|question| Ok((found(stack, &question)?, question))) {
-        Ok((way, question)) => way.message(&question, seq, port).map(Ok),
+        Ok((way, question)) => way.message(&question, reply).map(Ok),
         Err(error) => Ok(Err(error)),
     }
 }
@@ -165,7 +254,7 @@ fn found(stack: &Stack, question: &Question) -> core::result::Result<Way, Errno>
 }
 
 impl Way {
-    fn message(&self, question: &Question, seq: u32, port: u32) -> Result<Vec<u8>> {
+    fn message(&self, question: &Question, reply: Reply) -> Result<Vec<u8>> {
         let length = if question.family == AF_INET { 4 } else { 16 };
         let flags = match self.kind {
             RTN_LOCAL => RTCF_LOCAL,
@@ -173,7 +262,8 @@ impl Way {
             RTN_MULTICAST => RTCF_MULTICAST,
             _ => 0,
         };
-        let mut message = Message::new(RTM_NEWROUTE, 0, seq, port)
+        let mut message = reply
+            .message(RTM_NEWROUTE)
             .put(&[question.family, length as u8 * 8, 0, 0, RT_TABLE_MAIN, 0, 0, self.kind])
             .put(&(RTM_F_CLONED | flags).to_ne_bytes())
             .attribute(RTA_DST, &question.to.unwrap_or_default()[..length])
@@ -194,6 +284,7 @@ impl Way {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::Message;
     use super::*;
 
     fn request(family: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
