@@ -9,8 +9,8 @@ use core::net::Ipv4Addr;
 
 /// Errors sent a second at most (Linux: icmp_msgs_per_sec is 1000; a unikernel has no router's duties).
 const ERRORS_PER_SECOND: u32 = 100;
-/// Of the offending packet, an error quotes its IP header and this much at least (RFC 1122 3.2.2); more helps.
-const QUOTE: usize = 64;
+/// Of the offending packet an error quotes as much as fits a packet that every host takes (RFC 1812 4.3.2.3).
+const QUOTE: usize = 576 - wire::IPV4 - 8;
 
 /// What an ICMP error means to a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Icmp {
         }
         self.sent += 1;
         let Some(mut head) = ip.buffer() else { return };
-        let quote = &packet[..packet.len().min(header.header + QUOTE)];
+        let quote = &packet[..packet.len().min(QUOTE)];
         if !head.append(&[3, code, 0, 0, 0, 0, 0, 0]) || !head.append(quote) {
             return;
         }

@@ -5,6 +5,7 @@
 use crate::counters::Counters;
 use crate::families::LOOPBACK6;
 use crate::hash::Keyed;
+use crate::local_addresses::LocalAddresses;
 use crate::multicast::Groups;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
@@ -108,6 +109,8 @@ pub struct Ip {
     pub loopback: VecDeque<Incoming>,
     /// Groups that sockets are in.
     pub groups: Groups,
+    /// Addresses of the loopback interface beside 127.0.0.1.
+    pub local: LocalAddresses,
     pool: Vec<Buffer>,
     identification: u16,
     unannounced: usize,
@@ -133,6 +136,7 @@ impl Ip {
             queue: VecDeque::new(),
             loopback: VecDeque::new(),
             groups: Groups::default(),
+            local: LocalAddresses::default(),
             pool: Vec::new(),
             identification: key_bits(key),
             unannounced: 0,
@@ -179,12 +183,14 @@ impl Ip {
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
         address.is_loopback()
             || address == LOOPBACK6
+            || self.local.network_of(address).is_some()
             || self.configuration.is_some_and(|c| c.address == address)
     }
 
     /// True for the broadcast addresses of the device's network.
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         address.is_broadcast()
+            || self.local.is_broadcast(address)
             || self.configuration.is_some_and(|c| c.prefix < 31 && c.broadcast() == address)
     }
 
@@ -193,13 +199,11 @@ impl Ip {
         let destination = Ip::destination(destination, None);
         if self.is_own(destination) {
             // All of 127.0.0.0/8 is this machine, and one of it speaks unless told otherwise.
-            let is_any_loopback = destination.is_loopback();
-            return Some(Route {
-                source: if is_any_loopback { Ipv4Addr::LOCALHOST } else { destination },
-                next_hop: destination,
-                loopback: true,
-                mtu: LOOPBACK_MTU,
-            });
+            let source = match destination.is_loopback() {
+                true => Ipv4Addr::LOCALHOST,
+                false => self.local.network_of(destination).unwrap_or(destination),
+            };
+            return Some(Route { source, next_hop: destination, loopback: true, mtu: LOOPBACK_MTU });
         }
         let (configuration, info) = (self.configuration?, self.info?);
         let direct = configuration.is_local_net(destination)

@@ -25,6 +25,7 @@ mod filter;
 pub mod hash;
 pub mod icmp;
 pub mod ip;
+pub mod local_addresses;
 pub mod multicast;
 pub mod neighbour;
 pub mod raw;

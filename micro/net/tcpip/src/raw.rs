@@ -24,6 +24,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 pub const PROTOCOL_RAW: u8 = 255;
 /// Bookkeeping counted for each packet besides its bytes.
 const OVERHEAD: usize = 256;
+const SHARED_INFO: usize = 320;
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// Type, code, checksum, identifier, sequence number.
@@ -45,7 +46,8 @@ pub struct Packet {
 
 impl Packet {
     fn memory(&self) -> usize {
-        self.bytes.len() + OVERHEAD
+        // As much as Linux counts: what holds the bytes and a struct skb_shared_info in its allocator, and a struct sk_buff.
+        (self.bytes.len() + SHARED_INFO).next_power_of_two() + OVERHEAD
     }
 }
 

@@ -216,20 +216,16 @@ impl Stack {
             if let Some(first) = whole {
                 self.ip.counters.ip.reassembled += 1;
                 let packet = Incoming { first, more: Vec::new(), checksum_valid: false };
-                self.transport(now, &header, packet, None);
+                self.transport(now, &header, packet, false);
             }
             return;
         }
-        // What an ICMP error would quote, kept from the packet before it is consumed.
-        let quoted = packet.first.bytes();
-        let mut quote = [0; 88];
-        let length = quoted.len().min(quote.len());
-        quote[..length].copy_from_slice(&quoted[..length]);
         packet.first.trim_front(header.header);
-        self.transport(now, &header, packet, Some(&quote[..length]));
+        self.transport(now, &header, packet, true);
     }
 
-    fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, quote: Option<&[u8]>) {
+    /// `is_whole`: its header lies before the packet still, for errors to quote.
+    fn transport(&mut self, now: u64, header: &Ipv4, packet: Incoming, is_whole: bool) {
         let is_trusted = packet.checksum_valid;
         let taken = !self.raw.is_empty()
             && flat(&packet).is_some_and(|all| {
@@ -247,10 +243,8 @@ impl Stack {
             #[cfg(feature = "dhcp")]
             wire::PROTOCOL_UDP if self.is_for_dhcp(&packet) => self.dhcp_input(now, header, packet),
             wire::PROTOCOL_UDP => {
-                if !self.udp.input(&mut self.ip, header, packet, &mut self.wakes)
-                    && let Some(quote) = quote
-                {
-                    self.icmp.unreachable(&mut self.ip, now, header, 3, quote);
+                if let Err(packet) = self.udp.input(&mut self.ip, header, packet, &mut self.wakes) {
+                    self.refuse(now, header, packet, is_whole.then_some(wire::UDP), 3);
                 }
             }
             wire::PROTOCOL_ICMPV6 if header.destination == LOOPBACK6 => {
@@ -268,16 +262,22 @@ impl Stack {
                 }
             }
             _ => {
-                self.ip.recycle_packet(packet);
                 if !taken {
                     self.ip.counters.ip.in_delivers -= 1;
                     self.ip.counters.ip.in_unknown_protocols += 1;
                 }
-                if let Some(quote) = quote.filter(|_| !taken) {
-                    self.icmp.unreachable(&mut self.ip, now, header, 2, quote);
-                }
+                self.refuse(now, header, packet, (is_whole && !taken).then_some(0), 2);
             }
         }
+    }
+
+    /// Nobody takes the packet: an error of this code is sent back if so many bytes of the transport's header, and IP's, can be put
+    /// in front of it again.
+    fn refuse(&mut self, now: u64, header: &Ipv4, mut packet: Incoming, front: Option<usize>, code: u8) {
+        if front.is_some_and(|front| packet.first.prepend(header.header + front).is_some()) {
+            self.icmp.unreachable(&mut self.ip, now, header, code, packet.first.bytes());
+        }
+        self.ip.recycle_packet(packet);
     }
 
     fn icmp_error(&mut self, now: u64, quoted: &crate::icmp::Quoted) {

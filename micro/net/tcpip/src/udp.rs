@@ -100,7 +100,9 @@ pub struct Socket {
     bound_at: u64,
     pub broadcast: bool,
     pub error: Option<Errno>,
+    /// IP_RECVERR, and IPV6_RECVERR.
     pub receive_errors: bool,
+    pub receive_errors6: bool,
     /// SO_TIMESTAMP and its like: datagrams are stamped as they come.
     pub stamps: bool,
     pub failures: VecDeque<Failure>,
@@ -213,6 +215,7 @@ impl Udp {
             broadcast: false,
             error: None,
             receive_errors: false,
+            receive_errors6: false,
             stamps: false,
             failures: VecDeque::new(),
             ttl: TTL,
@@ -452,14 +455,20 @@ impl Udp {
         Ok(())
     }
 
-    /// A datagram came in; `packet` begins with the UDP header. False: nobody listens there (`quote` may be sent
-    /// back).
-    pub fn input(&mut self, ip: &mut Ip, header: &Ipv4, mut packet: Incoming, wakes: &mut Wakes) -> bool {
+    /// A datagram came in; `packet` begins with the UDP header. It comes back without that where nobody listens, and the sender is to
+    /// be told.
+    pub fn input(
+        &mut self,
+        ip: &mut Ip,
+        header: &Ipv4,
+        mut packet: Incoming,
+        wakes: &mut Wakes,
+    ) -> core::result::Result<(), Incoming> {
         let Some(udp) = unwrap(header, &mut packet) else {
             ip.statistics.bad_packets += 1;
             ip.counters.udp.in_errors += 1;
             ip.recycle_packet(packet);
-            return true;
+            return Ok(());
         };
         let from = SocketAddrV4::new(header.source, udp.source);
         let to = SocketAddrV4::new(header.destination, udp.destination);
@@ -470,12 +479,15 @@ impl Udp {
         let place = |selector: &Filter| crate::filter::answer(selector, ip, header, &front, &packet);
         let Ok(targets) = self.targets(from, to, groups, place) else {
             ip.recycle_packet(packet);
-            return true;
+            return Ok(());
         };
         let Some((first, others)) = targets.split_first() else {
-            ip.counters.udp.no_ports += u64::from(!everybody);
+            if !everybody {
+                ip.counters.udp.no_ports += 1;
+                return Err(packet);
+            }
             ip.recycle_packet(packet);
-            return everybody;
+            return Ok(());
         };
         let (ttl, tos) = (header.ttl, header.tos);
         let datagram =
@@ -486,7 +498,7 @@ impl Udp {
             }
         }
         self.deliver(ip, *first, (header, &front), datagram(packet), wakes);
-        true
+        Ok(())
     }
 
     /// How well a socket matches a datagram, as Linux' compute_score orders it: not at all; or whether it is bound to that very address,
@@ -604,14 +616,16 @@ impl Udp {
             if wakes.reserve_fallibly(1).is_err() {
                 continue;
             }
+            let is_asked =
+                if quoted.destination == LOOPBACK6 { socket.receive_errors6 } else { socket.receive_errors };
             let has_room = socket.failures.len() < MOST_ERRORS;
-            if socket.receive_errors && has_room && socket.failures.reserve_fallibly(1).is_ok() {
+            if is_asked && has_room && socket.failures.reserve_fallibly(1).is_ok() {
                 let (kind, code, from) = (quoted.kind, quoted.code, quoted.from);
                 let data = quoted.data.clone();
                 socket.failures.push_back(Failure { errno, kind, code, from, to, data });
             }
             // Linux tells connected sockets only, unless IP_RECVERR is set.
-            if socket.remote.is_some() || socket.receive_errors {
+            if socket.remote.is_some() || is_asked {
                 socket.error = Some(errno);
                 wakes.push((socket.shared.clone(), Events::ERR | Events::IN | Events::OUT));
             }

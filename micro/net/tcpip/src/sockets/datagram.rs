@@ -126,7 +126,7 @@ impl DatagramSocket {
             ipv6::IPV6_UNICAST_HOPS => self.with(|s| ipv6::hops(value).map(|n| s.hops = n)),
             ipv6::IPV6_TCLASS => self.with(|s| ipv6::traffic_class(value).map(|n| s.tos = n)),
             ipv6::IPV6_RECVERR => {
-                self.with(|s| int(value).map(|n| s.receive_errors = n != 0))?;
+                self.with(|s| int(value).map(|n| s.receive_errors6 = n != 0))?;
                 self.ipv6.lock().keep(name, value)
             }
             _ => self.ipv6.lock().keep(name, value),

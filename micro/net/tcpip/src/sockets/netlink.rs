@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! AF_NETLINK. NETLINK_KOBJECT_UEVENT, where no device ever comes or goes; and NETLINK_ROUTE, as far as programs use it to list interfaces, addresses and routes (getifaddrs(3),
-//! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Changes are refused with EPERM, anything else with
-//! EOPNOTSUPP, both as netlink errors.
+//! if_nameindex(3), and getaddrinfo(3) through them): dumps, one interface, the route to one address. Of changes the loopback takes addresses; others are
+//! refused with EPERM, anything else with EOPNOTSUPP, both as netlink errors.
 
 mod message;
 mod route;
 
 use super::ioctl::{Interface, interfaces};
-use crate::stack::Net;
+use crate::stack::{Net, Stack};
 use abi::linux::net as linux;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -33,8 +33,10 @@ const NLM_F_DUMP: u16 = 0x300;
 /// Of an error: the request is not there wholly.
 const NLM_F_CAPPED: u16 = 0x100;
 const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
@@ -195,16 +197,46 @@ fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
     if index != 0 {
         return index == interface.index;
     }
-    let mut rest = request.get(32..).unwrap_or_default();
+    let name = attribute(request, 32, &[IFLA_IFNAME, IFLA_ALT_IFNAME]);
+    name.is_some_and(|name| name.split(|byte| *byte == 0).next() == Some(interface.name.as_bytes()))
+}
+
+/// The first attribute with one of these numbers, behind the header that ends at `start`.
+fn attribute<'a>(request: &'a [u8], start: usize, wanted: &[u16]) -> Option<&'a [u8]> {
+    let mut rest = request.get(start..)?;
     while let [l0, l1, k0, k1, behind @ ..] = rest {
         let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
-        let Some(data) = size.checked_sub(4).and_then(|size| behind.get(..size)) else { return false };
-        if [IFLA_IFNAME, IFLA_ALT_IFNAME].contains(&u16::from_ne_bytes([*k0, *k1])) {
-            return data.split(|byte| *byte == 0).next() == Some(interface.name.as_bytes());
+        let data = behind.get(..size.checked_sub(4)?)?;
+        if wanted.contains(&u16::from_ne_bytes([*k0, *k1])) {
+            return Some(data);
         }
         rest = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
     }
-    false
+    None
+}
+
+/// RTM_NEWADDR and RTM_DELADDR. The device's address is the host's to give; the loopback takes those of IPv4.
+fn change_address(stack: &mut Stack, adds: bool, request: &[u8]) -> Result<()> {
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    const AF_INET: u8 = 2;
+    // struct ifaddrmsg behind the header: family, prefix, flags, scope, index.
+    let &[family, prefix, _, _, ref index @ ..] = request.get(16..24).ok_or(EINVAL)? else {
+        return Err(EINVAL);
+    };
+    let index = index.try_into().map_or(0, i32::from_ne_bytes);
+    if !interfaces(stack).any(|interface| interface.index == index) {
+        return Err(ENODEV);
+    }
+    if family != AF_INET || index != crate::multicast::LOOPBACK {
+        return Err(EPERM);
+    }
+    let address = attribute(request, 24, &[IFA_LOCAL]).or_else(|| attribute(request, 24, &[IFA_ADDRESS]));
+    let address: [u8; 4] = address.and_then(|bytes| bytes.get(..4)?.try_into().ok()).ok_or(EINVAL)?;
+    match adds {
+        true => stack.ip.local.add(address.into(), prefix),
+        false => stack.ip.local.remove(address.into(), prefix),
+    }
 }
 
 /// Port and groups of a `struct sockaddr_nl`.
@@ -279,6 +311,14 @@ impl NetlinkSocket {
                         append(&mut parts, &message::address(interface, a, reply)?)?;
                     }
                 }
+                for interface in all.iter().filter(|i| i.is_loopback() && family != 10) {
+                    self.net.look(|s| {
+                        s.ip.local.iter().try_for_each(|(address, prefix)| {
+                            let other = Interface { prefix, ..*interface };
+                            append(&mut parts, &message::address(&other, address, reply)?)
+                        })
+                    })?;
+                }
                 for interface in all.iter().filter(|i| i.is_loopback() && family != 2) {
                     append(&mut parts, &message::loopback6(interface, reply)?)?;
                 }
@@ -301,6 +341,18 @@ impl NetlinkSocket {
             RTM_GETADDR | RTM_GETROUTE => {}
             RTM_NEWLINK if by_administrator && changes_nothing(request, &all) => {
                 return self.acknowledge(flags, request);
+            }
+            // No interface comes or goes.
+            RTM_DELLINK if by_administrator => {
+                let is_there = all.iter().any(|interface| is_asked_for(request, interface));
+                let errno = if is_there { EOPNOTSUPP } else { ENODEV };
+                return self.push(self.error(errno, request)?);
+            }
+            RTM_NEWADDR | RTM_DELADDR if by_administrator => {
+                return match self.net.look(|s| change_address(s, kind == RTM_NEWADDR, request)) {
+                    Ok(()) => self.acknowledge(flags, request),
+                    Err(errno) => self.push(self.error(errno, request)?),
+                };
             }
             // New, delete, set.
             16.. if kind % 4 != 2 => return self.push(self.error(EPERM, request)?),

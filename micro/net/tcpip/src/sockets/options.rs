@@ -5,7 +5,7 @@ use crate::slab::Id;
 use crate::stack::Net;
 use crate::tcp::Kind;
 use crate::tcp::congestion::Algorithm;
-use crate::tcp::connection::{Connection, Settings, State};
+use crate::tcp::connection::{Connection, SEND_DEFAULT, Settings, State};
 use abi::linux::net as linux;
 use abi::setting::Setting;
 use abi::{Result, errno::*};
@@ -16,7 +16,7 @@ use api_socket::settings::{MAX_RECEIVE_BUFFER, MAX_SEND_BUFFER};
 const IPPROTO_IP: u32 = 0;
 const IPPROTO_TCP: u32 = 6;
 /// What Linux reports for buffers nobody set: tcp_wmem and tcp_rmem.
-const SEND_REPORTED: usize = 87_040;
+const SEND_REPORTED: usize = SEND_DEFAULT;
 /// The same before there is a connection: the middle of tcp_wmem.
 const SEND_REPORTED_BEFORE: usize = 16_384;
 const RECEIVE_REPORTED: usize = 131_072;
