@@ -55,13 +55,6 @@ pub enum Family {
 }
 
 impl Family {
-    pub fn map(self) -> &'static Map {
-        match self {
-            Family::I8254x | Family::I82574 => &MAP_8254X,
-            Family::I82576 => &MAP_82576,
-        }
-    }
-
     pub fn format(self) -> Format {
         match self {
             Family::I8254x | Family::I82574 => Format::Legacy,
@@ -124,15 +117,14 @@ impl<H: Hardware> Card<H> {
     /// card without one.
     pub fn new(hardware: H, kind: Kind, random: [u8; 6]) -> Result<Card<H>> {
         let (receive, transmit) = (Ring::new()?, Ring::new()?);
-        let map = kind.family.map();
-        reset(&hardware, map)?;
+        reset(&hardware)?;
         let mac = address(&hardware, random);
         let mut buffers = Vec::new();
         buffers.reserve_exact_fallibly(SIZE).map_err(|_| ENOMEM)?;
         buffers.resize_with(SIZE, || None);
         let mut packets = VecDeque::new();
         packets.reserve_exact_fallibly(SIZE).map_err(|_| ENOMEM)?;
-        for (registers, ring) in [(map.receive, &receive), (map.transmit, &transmit)] {
+        for (registers, ring) in [(RECEIVE, &receive), (TRANSMIT, &transmit)] {
             let start = hardware.address_of(ring.start());
             hardware.write(registers.low, start as u32);
             hardware.write(registers.high, (start >> 32) as u32);
@@ -142,8 +134,11 @@ impl<H: Hardware> Card<H> {
         }
         match kind.family {
             Family::I8254x => {}
-            Family::I82574 => hardware.write(map.transmit.control, TXDCTL_82574),
-            Family::I82576 => hardware.write(SRRCTL, SRRCTL_ADVANCED),
+            Family::I82574 => hardware.write(TRANSMIT.control, TXDCTL_82574),
+            Family::I82576 => {
+                negotiate(&hardware);
+                hardware.write(SRRCTL, SRRCTL_ADVANCED);
+            }
         }
         hardware.write(TIPG, TIPG_COPPER);
         hardware.write(RXCSUM, RXCSUM_ALL);
@@ -189,14 +184,13 @@ impl<H: Hardware> Card<H> {
 
     /// Packets go both ways from now on.
     fn begin(&self) {
-        let map = self.family.map();
         if self.family == Family::I82576 {
-            enable_queue(&self.hardware, map.transmit);
+            enable_queue(&self.hardware, TRANSMIT);
         }
         self.hardware.write(RCTL, RCTL_EN | RCTL_MPE | RCTL_BAM | RCTL_SECRC);
         self.hardware.write(TCTL, TCTL_EN | TCTL_PSP | TCTL_COLLISIONS);
         if self.family == Family::I82576 {
-            enable_queue(&self.hardware, map.receive);
+            enable_queue(&self.hardware, RECEIVE);
         }
     }
 
@@ -206,16 +200,22 @@ impl<H: Hardware> Card<H> {
             return;
         }
         log::error!("e1000: the network card is not used any more: {why}");
-        quiet(&self.hardware, self.family.map());
+        quiet(&self.hardware);
         self.hardware.cut_off();
     }
 }
 
 /// No interrupts, nothing received, nothing sent.
-fn quiet(hardware: &impl Hardware, map: &Map) {
-    hardware.write(map.disable, u32::MAX);
+fn quiet(hardware: &impl Hardware) {
+    hardware.write(IMC, u32::MAX);
     hardware.write(RCTL, 0);
     hardware.write(TCTL, 0);
+}
+
+/// The 82576 has no link after a reset before its transceiver is told to look for one.
+fn negotiate(hardware: &impl Hardware) {
+    hardware.write(MDIC, MDIC_WRITE | MDIC_PHY_1 | PHY_NEGOTIATE);
+    let _ = (0..LOOKS).any(|_| hardware.read(MDIC) & MDIC_READY != 0);
 }
 
 /// Lets the card take the ring's descriptors. One that does not answer is as one whose packets do not come.
@@ -225,8 +225,8 @@ fn enable_queue(hardware: &impl Hardware, ring: RingRegisters) {
 }
 
 /// Whatever firmware did with the card is forgotten. `EIO` when it does not come back.
-fn reset(hardware: &impl Hardware, map: &Map) -> Result<()> {
-    quiet(hardware, map);
+fn reset(hardware: &impl Hardware) -> Result<()> {
+    quiet(hardware);
     hardware.write(CTRL, hardware.read(CTRL) | CTRL_RST);
     // A card without an address is one, too: that is found out last.
     let is_back = (0..LOOKS).any(|_| hardware.read(CTRL) & CTRL_RST == 0);
@@ -234,7 +234,7 @@ fn reset(hardware: &impl Hardware, map: &Map) -> Result<()> {
         return Err(EIO);
     }
     let _ = (0..LOOKS).any(|_| hardware.read(RAH) & RAH_AV != 0);
-    hardware.write(map.disable, u32::MAX);
+    hardware.write(IMC, u32::MAX);
     hardware.write(CTRL, hardware.read(CTRL) | CTRL_SLU | CTRL_ASDE);
     Ok(())
 }
@@ -351,7 +351,7 @@ impl<H: Hardware> NetDevice for Card<H> {
             transmit.told = tail;
             // Descriptors and packets are in memory before the card is told (SDM 3.4).
             fence(Ordering::SeqCst);
-            self.hardware.write(self.family.map().transmit.tail, tail as u32);
+            self.hardware.write(TRANSMIT.tail, tail as u32);
         }
     }
 
@@ -430,7 +430,7 @@ impl<H: Hardware> NetDevice for Card<H> {
             let tail = (receive.next + receive.count) % SIZE;
             // As in `flush`.
             fence(Ordering::SeqCst);
-            self.hardware.write(self.family.map().receive.tail, tail as u32);
+            self.hardware.write(RECEIVE.tail, tail as u32);
         }
     }
 
@@ -438,18 +438,17 @@ impl<H: Hardware> NetDevice for Card<H> {
         if self.is_broken() {
             return true;
         }
-        let map = self.family.map();
         let mut receive = self.receive.lock();
         // Causes of packets that were taken already are cleared, or they would interrupt at once.
-        if self.hardware.read(map.causes) == GONE {
+        if self.hardware.read(ICR) == GONE {
             drop(receive);
             self.give_up(format_args!("it does not answer"));
             return true;
         }
-        self.hardware.write(map.enable, CAUSES);
+        self.hardware.write(IMS, CAUSES);
         fence(Ordering::SeqCst);
         if receive.has_packet(self.family.format()) {
-            self.hardware.write(map.disable, u32::MAX);
+            self.hardware.write(IMC, u32::MAX);
             return false;
         }
         self.hardware.armed(core::mem::take(&mut receive.is_busy));
@@ -468,7 +467,7 @@ impl<H: Hardware> NetDevice for Card<H> {
 impl<H: Hardware> Drop for Card<H> {
     fn drop(&mut self) {
         // Its memory goes next.
-        quiet(&self.hardware, self.family.map());
+        quiet(&self.hardware);
         self.hardware.cut_off();
     }
 }

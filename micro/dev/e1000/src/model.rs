@@ -64,13 +64,12 @@ impl Model {
     /// Writes these bytes to the next receive descriptor's buffer, with what the descriptor says then; false without one.
     pub fn put(&self, bytes: &[u8], rest: u64) -> bool {
         let mut state = self.0.lock().unwrap();
-        let map = state.family.map();
-        let (head, tail) = (state.get(map.receive.head), state.get(map.receive.tail));
-        let is_on = state.get(RCTL) & RCTL_EN != 0 && state.has_queue(map.receive);
+        let (head, tail) = (state.get(RECEIVE.head), state.get(RECEIVE.tail));
+        let is_on = state.get(RCTL) & RCTL_EN != 0 && state.has_queue(RECEIVE);
         if head == tail || !is_on || state.is_cut_off {
             return false;
         }
-        let descriptor = state.descriptor(map.receive, head);
+        let descriptor = state.descriptor(RECEIVE, head);
         assert!(bytes.len() <= BUFFER_SIZE);
         // SAFETY: the driver gave the card the ring and the buffer, and leaves them alone meanwhile.
         unsafe {
@@ -78,10 +77,10 @@ impl Model {
             buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             descriptor.add(1).write_volatile(rest);
         }
-        let next = (head + 1) % (state.get(map.receive.length) / 16);
-        state.registers.insert(map.receive.head, next);
-        let causes = state.get(map.causes) | 1 << 7;
-        state.registers.insert(map.causes, causes);
+        let next = (head + 1) % (state.get(RECEIVE.length) / 16);
+        state.registers.insert(RECEIVE.head, next);
+        let causes = state.get(ICR) | 1 << 7;
+        state.registers.insert(ICR, causes);
         true
     }
 
@@ -94,7 +93,7 @@ impl Model {
 
     pub fn interrupts(&self) -> bool {
         let state = self.0.lock().unwrap();
-        state.get(state.family.map().causes) & state.enabled != 0
+        state.get(ICR) & state.enabled != 0
     }
 }
 
@@ -117,7 +116,7 @@ impl State {
 
     /// Sends what the ring holds.
     fn send(&mut self) {
-        let (ring, format) = (self.family.map().transmit, self.family.format());
+        let (ring, format) = (TRANSMIT, self.family.format());
         let is_on = self.get(TCTL) & TCTL_EN != 0 && self.has_queue(ring);
         while is_on && self.get(ring.head) != self.get(ring.tail) {
             let head = self.get(ring.head);
@@ -149,7 +148,7 @@ impl Hardware for Model {
     fn read(&self, register: u32) -> u32 {
         let mut state = self.0.lock().unwrap();
         let value = state.get(register);
-        if register == state.family.map().causes && state.enabled == 0 && value != u32::MAX {
+        if register == ICR && state.enabled == 0 && value != u32::MAX {
             state.registers.insert(register, 0);
         }
         value
@@ -157,19 +156,19 @@ impl Hardware for Model {
 
     fn write(&self, register: u32, value: u32) {
         let mut state = self.0.lock().unwrap();
-        let map = state.family.map();
         match register {
-            _ if register == map.enable => state.enabled |= value,
-            _ if register == map.disable => state.enabled &= !value,
+            IMS => state.enabled |= value,
+            IMC => state.enabled &= !value,
             CTRL => {
                 let kept = if state.hangs { value } else { value & !CTRL_RST };
                 if state.get(CTRL) != u32::MAX {
                     state.registers.insert(CTRL, kept);
                 }
             }
+            MDIC => drop(state.registers.insert(MDIC, value | MDIC_READY)),
             _ => drop(state.registers.insert(register, value)),
         }
-        if register == map.transmit.tail {
+        if register == TRANSMIT.tail {
             state.send();
         }
     }

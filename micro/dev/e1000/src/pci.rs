@@ -7,7 +7,7 @@
 //! while there is traffic, and for [`DELAY_MOST_NS`] after a pause.
 
 use crate::card::{Card, Family, Hardware, Kind};
-use crate::register::Map;
+use crate::register::{ICR, IMC, WINDOW};
 use abi::Events;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -43,29 +43,25 @@ fn kind(device: u16) -> Option<Kind> {
 
 /// A card's registers.
 #[derive(Clone, Copy)]
-struct Registers {
-    start: u64,
-    window: u32,
-}
+struct Registers(u64);
 
 impl Registers {
     fn read(self, register: u32) -> u32 {
-        debug_assert!(register < self.window);
+        debug_assert!(register < WINDOW);
         // SAFETY: a register of the card's first window, which the physical map shows.
-        unsafe { physical_to_virtual::<u32>(self.start + u64::from(register)).read_volatile() }
+        unsafe { physical_to_virtual::<u32>(self.0 + u64::from(register)).read_volatile() }
     }
 
     fn write(self, register: u32, value: u32) {
-        debug_assert!(register < self.window);
+        debug_assert!(register < WINDOW);
         // SAFETY: as above. What the card does to memory is what its rings say, which the driver answers for.
-        unsafe { physical_to_virtual::<u32>(self.start + u64::from(register)).write_volatile(value) }
+        unsafe { physical_to_virtual::<u32>(self.0 + u64::from(register)).write_volatile(value) }
     }
 }
 
 /// What an interrupt needs. Lives as long as the machine.
 struct Target {
     registers: Registers,
-    map: &'static Map,
     poller: Poller,
 }
 
@@ -87,7 +83,6 @@ impl Waiter for Alarm {
 struct Pci {
     function: Function,
     registers: Registers,
-    map: &'static Map,
     /// Where its MSI capability is.
     messages: Option<u8>,
     /// Of a card without messages.
@@ -100,16 +95,15 @@ pub fn start() -> Option<Arc<dyn NetDevice>> {
         let (vendor, device) = function.id();
         let Some(kind) = kind(device).filter(|_| vendor == VENDOR_INTEL) else { continue };
         function.enable();
-        let map = kind.family.map();
-        let Some(start) = function.structure(0, 0, map.window) else {
+        let Some(registers) = function.structure(0, 0, WINDOW) else {
             log::warn!("e1000: {function:?} left alone: its registers are out of reach");
             continue;
         };
         let messages = function.capabilities().into_iter().find(|(id, _)| *id == CAPABILITY_MSI);
         let messages = messages.map(|(_, at)| at);
-        let registers = Registers { start, window: map.window };
         let kind = Kind { has_messages: messages.is_some(), ..kind };
-        let hardware = Pci { function, registers, map, messages, alarm: SpinLock::new(None) };
+        let hardware =
+            Pci { function, registers: Registers(registers), messages, alarm: SpinLock::new(None) };
         let mut random = [0; 6];
         api_plat::entropy(&mut random);
         match Card::new(hardware, kind, random) {
@@ -127,8 +121,8 @@ pub fn start() -> Option<Arc<dyn NetDevice>> {
 fn interrupt(target: usize) {
     // SAFETY: `connect` registered a target that lives for ever.
     let target = unsafe { &*(target as *const Target) };
-    target.registers.write(target.map.disable, u32::MAX);
-    target.registers.read(target.map.causes);
+    target.registers.write(IMC, u32::MAX);
+    target.registers.read(ICR);
     api_sched::raise(target.poller);
 }
 
@@ -146,7 +140,7 @@ impl Hardware for Pci {
     }
 
     fn connect(&self, poller: Poller) {
-        let target = Box::leak(Box::new(Target { registers: self.registers, map: self.map, poller }));
+        let target = Box::leak(Box::new(Target { registers: self.registers, poller }));
         let data = core::ptr::from_ref(target) as usize;
         if let Some(at) = self.messages
             && let Ok(vector) = plat_pc::allocate_vector(interrupt, data)

@@ -9,6 +9,20 @@ pub const CTRL_ASDE: u32 = 1 << 5;
 pub const CTRL_SLU: u32 = 1 << 6;
 pub const CTRL_RST: u32 = 1 << 26;
 
+/// The way to the transceiver's registers: a number of 16 bits, which of the registers of the first transceiver, what to do with it.
+pub const MDIC: u32 = 0x0020;
+pub const MDIC_PHY_1: u32 = 1 << 21;
+pub const MDIC_WRITE: u32 = 1 << 26;
+pub const MDIC_READY: u32 = 1 << 28;
+/// Its control register is number 0 (IEEE 802.3, 22.2.4.1): agree with the other end anew.
+pub const PHY_NEGOTIATE: u32 = 1 << 12 | 1 << 9;
+
+/// Interrupt causes; reading clears them while none of them is enabled.
+pub const ICR: u32 = 0x00c0;
+/// Enables causes.
+pub const IMS: u32 = 0x00d0;
+/// Disables causes.
+pub const IMC: u32 = 0x00d8;
 /// Few receive descriptors are left, the receiver has lost packets, a packet came.
 pub const CAUSES: u32 = 1 << 4 | 1 << 6 | 1 << 7;
 
@@ -59,38 +73,9 @@ impl RingRegisters {
     }
 }
 
-/// The registers that are elsewhere in another family of cards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Map {
-    /// Interrupt causes; reading clears them while none of them is enabled.
-    pub causes: u32,
-    /// Enables causes.
-    pub enable: u32,
-    /// Disables causes.
-    pub disable: u32,
-    pub receive: RingRegisters,
-    pub transmit: RingRegisters,
-    /// Bytes of the window that the driver uses.
-    pub window: u32,
-}
-
-/// Of the 8254x and the 82574.
-pub const MAP_8254X: Map = Map {
-    causes: 0x00c0,
-    enable: 0x00d0,
-    disable: 0x00d8,
-    receive: RingRegisters::at(0x2800),
-    transmit: RingRegisters::at(0x3800),
-    window: 0x6000,
-};
-pub const MAP_82576: Map = Map {
-    causes: 0x1500,
-    enable: 0x1508,
-    disable: 0x150c,
-    receive: RingRegisters::at(0xc000),
-    transmit: RingRegisters::at(0xe000),
-    window: 0x1_0000,
-};
+// The 82576 has them elsewhere, and here as well.
+pub const RECEIVE: RingRegisters = RingRegisters::at(0x2800);
+pub const TRANSMIT: RingRegisters = RingRegisters::at(0x3800);
 
 /// When transmit descriptors are fetched and written back: at once, counted in descriptors; the 82574 wants bit 22 (datasheet
 /// 10.2.6.13).
@@ -98,7 +83,7 @@ pub const TXDCTL_82574: u32 = 1 << 16 | 1 << 22 | 1 << 24;
 /// The 82576 has a queue once this is set in its control register, and has begun when it reads so (datasheet 4.5.9, 4.5.10).
 pub const DCTL_82576_ENABLE: u32 = 1 << 25;
 /// How the 82576 splits and replicates packets of its first receive queue: advanced descriptors with one buffer, of 2 KiB.
-pub const SRRCTL: u32 = 0xc00c;
+pub const SRRCTL: u32 = 0x280c;
 pub const SRRCTL_ADVANCED: u32 = 1 << 25 | 2;
 
 /// Which checksums of received packets are looked at.
@@ -111,3 +96,6 @@ pub const RAL: u32 = 0x5400;
 pub const RAH: u32 = 0x5404;
 /// The address is valid.
 pub const RAH_AV: u32 = 1 << 31;
+
+/// Bytes of the window that the driver uses.
+pub const WINDOW: u32 = 0x6000;

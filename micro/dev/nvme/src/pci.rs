@@ -14,18 +14,12 @@ use api_blockdev::BlockDevice;
 use api_lock::SpinLock;
 use api_sched::{Poller, Waiter};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use plat_pc::messages::{CAPABILITY_MSIX, MessageTable};
 use plat_pc::pci::Function;
 use plat_pc::physical_to_virtual;
 
 /// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment 1.11, 1.2).
 const CLASS_NVME: u32 = 0x01_08_02;
-const CAPABILITY_MSIX: u8 = 0x11;
-const MSIX_ENABLE: u32 = 1 << 31;
-const MSIX_MASK_ALL: u32 = 1 << 30;
-/// Bytes of an entry of the MSI-X table, and where it is masked.
-const MSIX_ENTRY: u64 = 16;
-const MSIX_CONTROL: u64 = 12;
-const MSIX_MASKED: u32 = 1;
 /// No controller that is used has doorbells further from its registers.
 const LONGEST_WINDOW: u64 = 2 << 20;
 
@@ -50,19 +44,12 @@ impl Waiter for Alarm {
     }
 }
 
-/// The MSI-X table.
-struct Messages {
-    /// The first entry, and how many.
-    table: u64,
-    entries: u16,
-}
-
 /// A controller of a PC.
 struct Pci {
     function: Function,
     registers: u64,
     window: u64,
-    messages: Option<Messages>,
+    messages: Option<MessageTable>,
     /// By queue, from 1 on.
     alarms: SpinLock<[Option<Arc<Alarm>>; MAX_NAMESPACES]>,
 }
@@ -93,35 +80,20 @@ pub fn start(give: &mut dyn FnMut(Arc<dyn BlockDevice>)) {
     }
 }
 
-/// The function's MSI-X table, all entries of which are masked until [`Hardware::connect`]. Messages are on from now on: QEMU's controller
-/// takes no queue that names another entry than 0 before.
-fn messages(function: Function) -> Option<Messages> {
+/// The function's table of messages, all entries of which are masked until [`Hardware::connect`]. Messages are on from now on: QEMU's
+/// controller takes no queue that names another entry than 0 before.
+fn messages(function: Function) -> Option<MessageTable> {
     let (_, capability) = function.capabilities().into_iter().find(|(id, _)| *id == CAPABILITY_MSIX)?;
-    let entries = ((function.read(capability) >> 16 & 0x7ff) + 1) as u16;
-    let place = function.read(capability + 4);
-    let (window, offset, length) = (place as u8 & 7, place & !7, u32::from(entries) * MSIX_ENTRY as u32);
-    if u64::from(offset) + u64::from(length) > function.window_size(window) {
+    let table = MessageTable::at(function, capability)?;
+    if !table.lies_in_its_window() {
         log::warn!(
             "nvme: {function:?} has its MSI-X table outside of its windows: a timer looks for completions"
         );
         return None;
     }
-    let table = function.structure(window, offset, length)?;
-    let messages = Messages { table, entries };
-    for entry in 0..entries {
-        messages.write(entry, MSIX_CONTROL, MSIX_MASKED);
-    }
-    function.write(capability, function.read(capability) & !MSIX_MASK_ALL | MSIX_ENABLE);
-    Some(messages)
-}
-
-impl Messages {
-    fn write(&self, entry: u16, offset: u64, value: u32) {
-        debug_assert!(entry < self.entries);
-        let address = self.table + u64::from(entry) * MSIX_ENTRY + offset;
-        // SAFETY: a word of the device's MSI-X table, which the physical map shows.
-        unsafe { physical_to_virtual::<u32>(address).write_volatile(value) }
-    }
+    table.mask_all();
+    table.enable();
+    Some(table)
 }
 
 /// Interrupt context. A message needs no acknowledgement.
@@ -160,7 +132,7 @@ impl Hardware for Pci {
     }
 
     fn message(&self, queue: u16) -> Option<u16> {
-        let entries = self.messages.as_ref()?.entries;
+        let entries = self.messages?.entries();
         // The only entry is the first queue's: the admin queue does not interrupt.
         match entries {
             1 => (queue == 1).then_some(0),
@@ -177,12 +149,7 @@ impl Hardware for Pci {
         if let Some((entry, vector)) = vector
             && let Some(messages) = &self.messages
         {
-            let (address, data) = plat_pc::message(vector);
-            for (offset, word) in
-                [(0, address as u32), (4, (address >> 32) as u32), (8, data), (MSIX_CONTROL, 0)]
-            {
-                messages.write(entry, offset, word);
-            }
+            messages.set(entry, vector);
         }
         let alarm = Arc::new(Alarm {
             poller,

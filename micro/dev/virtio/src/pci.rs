@@ -7,13 +7,13 @@ use abi::{Result, errno::ENODEV};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use api_sched::Poller;
+use plat_pc::messages::{CAPABILITY_MSIX, MessageTable};
 use plat_pc::{pci::Function, physical_to_virtual};
 
 const VENDOR_VIRTIO: u16 = 0x1af4;
 /// Device numbers from here on: 0x1040 and the kind. Below are transitional devices, whose subsystem number is it.
 const MODERN: u16 = 0x1040;
 const CAPABILITY_VENDOR: u8 = 0x09;
-const CAPABILITY_MSIX: u8 = 0x11;
 
 /// `struct virtio_pci_cap.cfg_type`
 const COMMON: u8 = 1;
@@ -38,8 +38,6 @@ const QUEUE_DRIVER: u64 = 0x28;
 const QUEUE_DEVICE: u64 = 0x30;
 
 const NO_VECTOR: u16 = 0xffff;
-/// Bytes of an entry of the MSI-X table.
-const MSIX_ENTRY: u32 = 16;
 
 pub(crate) struct Pci {
     /// Physical addresses of the structures.
@@ -47,10 +45,7 @@ pub(crate) struct Pci {
     notify: u64,
     notify_multiplier: u32,
     config: u64,
-    function: Function,
-    msix: u8,
-    /// First entry of the MSI-X table.
-    table: u64,
+    messages: MessageTable,
 }
 
 /// The virtio devices on PCI.
@@ -73,14 +68,11 @@ pub(crate) fn discover() -> Vec<Device> {
 impl Pci {
     fn new(function: Function) -> core::result::Result<Pci, &'static str> {
         let (mut common, mut notify, mut config, mut multiplier) = (0, 0, 0, 0);
-        let (mut msix, mut table) = (0, 0);
+        let mut messages = None;
         function.enable();
         for (id, at) in function.capabilities() {
             if id == CAPABILITY_MSIX {
-                let place = function.read(at + 4);
-                msix = at;
-                let length = ((function.read(at) >> 16 & 0x7ff) + 1) * MSIX_ENTRY;
-                table = function.structure(place as u8 & 7, place & !7, length).unwrap_or(0);
+                messages = MessageTable::at(function, at);
             }
             if id != CAPABILITY_VENDOR {
                 continue;
@@ -103,10 +95,8 @@ impl Pci {
         if common == 0 || notify == 0 {
             return Err("modern interface (disable-legacy=on makes one)");
         }
-        if table == 0 {
-            return Err("MSI-X");
-        }
-        Ok(Pci { common, notify, notify_multiplier: multiplier, config, function, msix, table })
+        let messages = messages.ok_or("MSI-X")?;
+        Ok(Pci { common, notify, notify_multiplier: multiplier, config, messages })
     }
 
     /// SAFETY of all four: `common` was found in the device's capabilities, inside one of its windows, which the
@@ -181,12 +171,8 @@ impl Pci {
         // Lives as long as the machine.
         let target = Box::leak(Box::new(poller));
         let vector = plat_pc::allocate_vector(interrupt, core::ptr::from_ref(target) as usize)?;
-        let (address, data) = plat_pc::message(vector);
-        for (i, word) in [address as u32, (address >> 32) as u32, data, 0].into_iter().enumerate() {
-            // SAFETY: the device's MSI-X table has at least one entry.
-            unsafe { physical_to_virtual::<u32>(self.table + 4 * i as u64).write_volatile(word) };
-        }
-        self.function.write(self.msix, self.function.read(self.msix) & !(1 << 30) | 1 << 31);
+        self.messages.set(0, vector);
+        self.messages.enable();
         self.write(CONFIG_VECTOR, 0u16);
         Ok(())
     }

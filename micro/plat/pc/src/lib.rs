@@ -49,6 +49,8 @@ mod image;
 mod interrupt;
 #[cfg(all(not(test), feature = "smp"))]
 mod memory_types;
+#[cfg(not(test))]
+pub mod messages;
 #[cfg(all(test, feature = "smp"))]
 mod model;
 #[cfg(not(test))]
