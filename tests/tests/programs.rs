@@ -193,6 +193,11 @@ fn raw_sockets_of_ipv6_and_what_shutdown_does_to_raw_sockets_are_as_on_linux() {
 }
 
 #[test]
+fn groups_of_raw_sockets_shared_ports_and_answers_of_netlink_are_as_on_linux() {
+    passes("groups_and_answers.c", "groups and answers: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

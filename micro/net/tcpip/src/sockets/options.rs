@@ -105,8 +105,11 @@ fn set_socket(settings: &mut Settings, name: u32, value: &[u8]) -> Result<()> {
         linux::SO_BROADCAST => settings.broadcast = int(value)? != 0,
         linux::SO_LINGER => {
             let (on, seconds) = (int(value)?, int(value.get(4..).unwrap_or(&[]))?);
-            // Its seconds are kept where it is switched off, and told.
-            (settings.lingers, settings.linger_seconds) = (on != 0, seconds.max(0) as u32);
+            settings.lingers = on != 0;
+            // Those that it had are kept where it is switched off, and told.
+            if on != 0 {
+                settings.linger_seconds = seconds.max(0) as u32;
+            }
         }
         linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => {
             settings.receive_buffer = Some(buffer_size(name, value, 1152, &MAX_RECEIVE_BUFFER[0])?);
