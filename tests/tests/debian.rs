@@ -118,3 +118,58 @@ fn bubblewrap_unshare_and_mount_show_a_program_another_tree() {
     assert_eq!(ran.out, "x\n/dev/null\nproc\ntmpfs  x\nbound\ninner\ngone\nouter\n");
     ran.complains("cannot touch '/etc/x': Read-only file system");
 }
+
+/// A capture file (`pcap-savefile(5)`): the frames of a link of Ethernet.
+fn frames(pcap: &[u8]) -> Vec<&[u8]> {
+    let word = |at: usize| u32::from_le_bytes(pcap[at..at + 4].try_into().unwrap());
+    assert_eq!((word(0), word(20)), (0xa1b2_c3d4, 1), "magic number and DLT_EN10MB");
+    let (mut at, mut frames) = (24, Vec::new());
+    while at < pcap.len() {
+        let length = word(at + 8) as usize;
+        frames.push(&pcap[at + 16..at + 16 + length]);
+        at += 16 + length;
+    }
+    frames
+}
+
+#[test]
+fn tcpdump_captures_what_the_machine_says_to_this_host_and_hears() {
+    let unilith = Unilith::new();
+    if unilith.is_skipped_without(&["tap devices"]) {
+        return;
+    }
+    unilith.fetch("debian:tcpdump,netcat-openbsd,iputils-arping");
+    let server = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = server.accept().unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        stream.write_all(b"heard from the host").unwrap();
+        said
+    });
+    // The first one says when it listens; the second reads what the first has written.
+    let script = format!(
+        "tcpdump -i eth0 -U -w /tmp/eth0.pcap 'tcp port {port} or arp' 2>/tmp/said & \
+         until grep -q 'listening on eth0' /tmp/said; do sleep 0.1; done; \
+         echo said by the machine | nc -N host {port}; echo; arping -c 2 -I eth0 host; \
+         until test $(tcpdump -r /tmp/eth0.pcap -nn arp 2>/dev/null | grep -c Reply) -ge 2; do sleep 0.1; done; \
+         kill -INT %1; wait %1; cat /tmp/said; tcpdump -r /tmp/eth0.pcap -nn -A 'tcp port {port}'; cp /tmp/eth0.pcap /data/"
+    );
+    let data = format!("{}:/data", unilith.path("").display());
+    let words =
+        ["--add-host", "host:host-gateway", "-v", &data, "--base", "full", "--entrypoint", "/bin/bash"];
+    let packages = ["debian:tcpdump,netcat-openbsd,iputils-arping", "--", "-c", &script];
+    let ran = unilith.program_within(&[&words[..], &packages].concat(), BUILD_KERNEL).ok();
+    assert_eq!(answers.join().unwrap(), "said by the machine\n");
+    ran.says("heard from the host").says("Received 2 response(s)").says("Flags [S]").says("Flags [F.]");
+    assert!(ran.out.contains("0 packets dropped by kernel"), "{ran}");
+    let pcap = std::fs::read(unilith.path("eth0.pcap")).unwrap();
+    let frames = frames(&pcap);
+    let has = |text: &[u8]| frames.iter().filter(|f| f.windows(text.len()).any(|w| w == text)).count();
+    assert_eq!((has(b"said by the machine"), has(b"heard from the host")), (1, 1), "{ran}");
+    // Both ways: requests of the machine's to all, and answers to it.
+    let arps: Vec<_> = frames.iter().filter(|f| f[12..14] == [8, 6]).collect();
+    assert!(arps.iter().filter(|f| f[..6] == [0xff; 6] && f[21] == 1).count() >= 1, "{ran}");
+    assert!(arps.iter().filter(|f| f[21] == 2 && f[..6] != [0xff; 6]).count() >= 2, "{ran}");
+}

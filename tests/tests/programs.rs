@@ -198,6 +198,16 @@ fn groups_of_raw_sockets_shared_ports_and_answers_of_netlink_are_as_on_linux() {
 }
 
 #[test]
+fn packet_sockets_see_and_send_frames_as_on_linux() {
+    passes("packet_sockets.c", "packet sockets: ok");
+}
+
+#[test]
+fn rings_of_packet_sockets_are_mapped_and_filled_as_on_linux() {
+    passes("packet_rings.c", "packet rings: ok");
+}
+
+#[test]
 fn programs_with_set_user_id_bits_get_their_owners_rights() {
     passes("set_id.c", "all set-id tests passed");
 }

@@ -36,7 +36,7 @@ const fn part(
     Choice { key, about, values }
 }
 
-pub const CHOICES: [Choice; 18] = [
+pub const CHOICES: [Choice; 19] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -63,6 +63,11 @@ pub const CHOICES: [Choice; 18] = [
     // Their disks are virtio's, too; and a program that is not linked with the kernel drives none.
     part("nvme", "disks behind NVM Express, for programs of --static", &[("off", ""), ("on", "nvme")]),
     part("unix", "sockets of AF_UNIX", &[("on", "net-unix"), ("off", "")]),
+    part(
+        "packet",
+        "sockets of AF_PACKET, which capture and send frames",
+        &[("on", "net-packet"), ("off", "")],
+    ),
     // The last one is for `bench overlay`: the channel to the host only echoes.
     part(
         "overlay",
@@ -92,11 +97,12 @@ struct Need {
     gives_way: bool,
 }
 
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need { part: "programs", needs: "overlay", why: "they come over its channel", gives_way: true },
     Need { part: "trace", needs: "overlay", why: "its commands come over that channel", gives_way: true },
     Need { part: "overlay", needs: "volumes", why: "its files are a volume", gives_way: false },
     Need { part: "dhcp", needs: "net", why: "the address is that of TCP/IP", gives_way: true },
+    Need { part: "packet", needs: "net", why: "the link is that of TCP/IP", gives_way: true },
     Need { part: "e1000", needs: "net", why: "the card is driven for TCP/IP", gives_way: true },
 ];
 
@@ -286,6 +292,7 @@ mod tests {
                 "smp",
                 "net-tcpip",
                 "net-unix",
+                "net-packet",
                 "overlay",
                 "programs",
                 "trace",
@@ -305,7 +312,16 @@ mod tests {
         ]);
         assert_eq!(
             features(&lean).unwrap(),
-            ["alloc-buddy", "sched-preempt", "smp", "net-tcpip", "net-unix", "mqueue", "volumes"]
+            [
+                "alloc-buddy",
+                "sched-preempt",
+                "smp",
+                "net-tcpip",
+                "net-unix",
+                "net-packet",
+                "mqueue",
+                "volumes"
+            ]
         );
     }
 

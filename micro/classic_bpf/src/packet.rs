@@ -3,7 +3,7 @@
 //! socket gets, or which socket gets it.
 //!
 //! Offsets from 0 on count from where the socket's packets begin: the header of UDP, TCP or ICMP, the IP header of raw sockets, the
-//! first byte of what was sent to an AF_UNIX socket. Negative ones (linux/filter.h, SKF_NET_OFF, SKF_LL_OFF) count from the headers in
+//! link's header of packet sockets, the first byte of what was sent to an AF_UNIX socket. Negative ones (linux/filter.h, SKF_NET_OFF, SKF_LL_OFF) count from the headers in
 //! front of that, and those from SKF_AD_OFF on are no bytes but what is known about the packet.
 
 use crate::check::{self, Loads, Refusal};
@@ -49,13 +49,15 @@ pub struct Interface {
 pub struct Packet<'a> {
     /// What offsets from 0 on count in.
     pub data: &'a [u8],
+    /// Bytes of the link's header that `data` begins with: a packet socket's alone.
+    pub link_length: usize,
     /// The network header, where it lies in front of `data`; `data` goes on behind it.
     pub network: &'a [u8],
     /// The header of the link in front of that.
     pub link: Option<&'a [u8]>,
     /// ETH_P_*, 0 of what no device carries.
     pub protocol: u16,
-    /// PACKET_HOST, PACKET_BROADCAST or PACKET_MULTICAST.
+    /// PACKET_HOST, PACKET_BROADCAST and the others of packet(7).
     pub kind: u8,
     /// `None` of what no device carries: a program that asks for it ends, and answers its accumulator (Linux).
     pub interface: Option<Interface>,
@@ -75,7 +77,17 @@ impl<'a> Packet<'a> {
     /// What was sent to a socket by another one, without headers.
     pub fn plain(data: &'a [u8], environment: &'a dyn Environment) -> Packet<'a> {
         let (network, link) = (&data[..0], None);
-        Packet { data, network, link, protocol: 0, kind: 0, interface: None, payload: 0, environment }
+        Packet {
+            data,
+            link_length: 0,
+            network,
+            link,
+            protocol: 0,
+            kind: 0,
+            interface: None,
+            payload: 0,
+            environment,
+        }
     }
 
     /// A number that begins `offset` bytes into these parts, which are one row.
@@ -178,7 +190,8 @@ impl Packet<'_> {
     fn bytes(&self, offset: u32, size: usize) -> Option<u32> {
         match offset {
             SKF_NET_OFF.. => {
-                Packet::row([&[], self.network, self.data], (offset - SKF_NET_OFF) as usize, size)
+                let data = self.data.get(self.link_length..)?;
+                Packet::row([&[], self.network, data], (offset - SKF_NET_OFF) as usize, size)
             }
             SKF_LL_OFF.. => {
                 Packet::row([self.link?, self.network, self.data], (offset - SKF_LL_OFF) as usize, size)

@@ -203,6 +203,7 @@ mod packets {
     fn udp() -> Packet<'static> {
         Packet {
             data: &[0, 53, 0x80, 1, 0, 11, 0, 0, b'a', b'b', b'c'],
+            link_length: 0,
             network: &[0x45, 0, 0, 31, 0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 2],
             link: Some(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0]),
             protocol: 0x800,

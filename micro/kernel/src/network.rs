@@ -72,6 +72,14 @@ impl Host for Machine {
     fn listening(&self, udp: bool, port: u16) {
         api_plat::status(&Status::Listening { udp, port });
     }
+
+    fn alarm(&self, at_ns: u64, waiter: Arc<dyn Waiter>) -> Option<TimerId> {
+        Some(api_sched::add_timer(at_ns, waiter))
+    }
+
+    fn cancel_alarm(&self, id: TimerId) {
+        api_sched::cancel_timer(id);
+    }
 }
 
 fn network() -> Option<Arc<Network>> {
@@ -100,6 +108,8 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     let poller = api_sched::add_poller(poll);
     *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));
     tcpip::sockets::register(&net);
+    #[cfg(feature = "net-packet")]
+    packet_socket::register(tcpip::link::of(&net));
     let Some(device) = devices.network(true) else { return false };
     api_netdev::NetDevice::on_interrupt(&*device, poller);
     let configuration = config.ip.as_ref().map(|ip| Configuration {

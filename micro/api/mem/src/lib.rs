@@ -265,6 +265,11 @@ pub trait PageSource: Send + Sync {
         None
     }
 
+    /// `EINVAL` where these pages cannot be mapped by themselves: memory that is mapped as a whole or not at all.
+    fn check_range(&self, _first: u64, _count: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Length of the file in bytes: a page wholly behind it is SIGBUS.
     fn length(&self) -> u64;
 

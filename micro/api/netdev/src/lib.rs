@@ -26,6 +26,7 @@
 extern crate alloc;
 
 mod buffer;
+pub mod link;
 
 pub use buffer::{BUFFER_SIZE, Buffer, Fragment, HEADROOM};
 

@@ -36,6 +36,7 @@ impl Address {
     pub const INET: u16 = 2;
     pub const INET6: u16 = 10;
     pub const NETLINK: u16 = 16;
+    pub const PACKET: u16 = 17;
 
     /// `EINVAL` when longer than [`Address::MOST`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Address> {

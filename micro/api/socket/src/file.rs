@@ -5,6 +5,7 @@ use super::{Sending, Socket};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{File, FileType, SetAttr, Sink, Source, Stat, Unnamed};
+use api_mem::PageSource;
 use api_sched::WaitQueue;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,9 @@ impl SocketFile {
         let (uid, gid) = owner.map_or((0, 0), |who| (who.uid, who.gid));
         // The mode that Linux' sockfs begins with.
         let attributes = Unnamed::new(0o777, uid, gid);
-        Arc::new(SocketFile { socket, inode: NEXT.fetch_add(1, Ordering::Relaxed), attributes })
+        let inode = NEXT.fetch_add(1, Ordering::Relaxed);
+        socket.named(inode);
+        Arc::new(SocketFile { socket, inode, attributes })
     }
 
     pub fn socket(&self) -> &Arc<dyn Socket> {
@@ -72,6 +75,10 @@ impl File for SocketFile {
             Err(ENOTTY) => crate::family::interfaces(command, argument),
             answer => answer,
         }
+    }
+
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        self.socket.page_source()
     }
 
     fn close(&self) -> Result<()> {

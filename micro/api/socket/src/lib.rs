@@ -24,6 +24,7 @@ mod address;
 mod family;
 mod file;
 pub mod filter;
+mod last_stamp;
 pub mod options;
 mod peek;
 mod rights;
@@ -33,6 +34,7 @@ mod zero_copy;
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
 pub use family::{Family, create, pair, register, register_caller, table};
 pub use file::{SocketFile, of_file};
+pub use last_stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
 pub use peek::PeekOffset;
 pub use rights::{RIGHTS_MOST, Right, Rights, register_reclaim};
 pub use zero_copy::ZeroCopy;
@@ -41,6 +43,7 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Inode, Sink, Source};
+use api_mem::PageSource;
 use api_sched::WaitQueue;
 use core::any::Any;
 
@@ -261,6 +264,16 @@ pub trait Socket: Any + Send + Sync {
     fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
         let _ = (command, argument);
         Err(ENOTTY)
+    }
+
+    /// For mmap(2): memory that the socket shares with the program. `ENODEV` by default.
+    fn page_source(&self) -> Result<Arc<dyn PageSource>> {
+        Err(ENODEV)
+    }
+
+    /// The socket has a descriptor: the number that /proc shows its file by.
+    fn named(&self, inode: u64) {
+        let _ = inode;
     }
 
     /// The last descriptor goes.

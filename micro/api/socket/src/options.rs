@@ -3,6 +3,7 @@
 
 use crate::filter::Filter;
 use abi::linux::net as linux;
+use abi::setting::Setting;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,6 +21,18 @@ pub fn int(value: &[u8]) -> Result<i32> {
 /// An `int` option's bytes.
 pub fn from_int(value: impl Into<i64>) -> Vec<u8> {
     Vec::from((value.into() as i32).to_ne_bytes())
+}
+
+/// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)). With SO_RCVBUFFORCE and SO_SNDBUFFORCE there is no
+/// other limit than that of the number.
+pub fn buffer_size(name: u32, value: &[u8], least: usize, most: &Setting) -> Result<usize> {
+    const LARGEST: usize = i32::MAX as usize / 2;
+    let size = match name {
+        linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => (int(value)?.max(0) as usize).min(LARGEST),
+        // A negative size is a very large one.
+        _ => (int(value)? as u32 as usize).min(most.get() as usize),
+    };
+    Ok(size.max(least) * 2)
 }
 
 /// Reads a `struct timeval`: nanoseconds, `None` for zero ("for ever").

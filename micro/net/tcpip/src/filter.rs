@@ -51,7 +51,7 @@ fn facts(ip: &Ip, header: &Ipv4) -> Facts {
 }
 
 /// The IP header of a packet of `length` bytes behind it, as it would be on the wire, and how long it is.
-fn network_header(header: &Ipv4, length: usize) -> ([u8; IPV6], usize) {
+pub(crate) fn network_header(header: &Ipv4, length: usize) -> ([u8; IPV6], usize) {
     let mut bytes = [0; IPV6];
     if header.destination == LOOPBACK6 {
         // RFC 8200 3; ::1 is all zeros but for the last byte.
@@ -91,6 +91,7 @@ fn ask<R>(ip: &Ip, header: &Ipv4, data: &[u8], offset: usize, ask: impl FnOnce(&
     let (network, length) = network_header(header, data.len());
     ask(&Packet {
         data: &data[offset..],
+        link_length: 0,
         network: &network[..length],
         link,
         protocol: facts.protocol,
@@ -132,6 +133,7 @@ pub fn keeps_raw(filter: &Filter, ip: &Ip, header: &Ipv4, bytes: &[u8], is_bare:
     let transport = bytes.get(wire::IPV4..)?;
     filter.keeps(&Packet {
         data: bytes,
+        link_length: 0,
         network: &[],
         link: (facts.interface.hardware == LOOPBACK_HARDWARE).then_some(&link[..]),
         protocol: facts.protocol,

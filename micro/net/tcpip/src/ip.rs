@@ -9,6 +9,8 @@ use crate::local_addresses::LocalAddresses;
 use crate::multicast::Groups;
 use crate::neighbour::{Neighbours, Resolution};
 use crate::wire::{self, Arp, Ethernet, Ipv4, Mac, Sum};
+#[cfg(feature = "link")]
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -116,6 +118,23 @@ pub struct Ip {
     unannounced: usize,
     pub statistics: Statistics,
     pub counters: Counters,
+    /// Who sees every frame; mostly nobody.
+    #[cfg(feature = "link")]
+    pub(crate) watch: Option<Box<crate::link::Watch>>,
+}
+
+/// Nobody sees frames in a kernel that was built so.
+#[cfg(not(feature = "link"))]
+impl Ip {
+    pub(crate) fn is_watched(&self) -> bool {
+        false
+    }
+
+    fn show_sent(&mut self, _: &Outgoing) {}
+
+    pub(crate) fn show_received(&mut self, _: &Incoming) {}
+
+    pub(crate) fn show_looped(&mut self, _: &[u8], _: bool) {}
 }
 
 impl Ip {
@@ -142,6 +161,8 @@ impl Ip {
             unannounced: 0,
             statistics: Statistics::default(),
             counters: Counters::default(),
+            #[cfg(feature = "link")]
+            watch: None,
         }
     }
 
@@ -425,6 +446,9 @@ impl Ip {
         if self.loopback.reserve_fallibly(1).is_err() {
             return self.recycle(first);
         }
+        if self.is_watched() {
+            self.show_looped(first.bytes(), true);
+        }
         self.statistics.looped_packets += 1;
         self.statistics.looped_bytes += first.len() as u64;
         self.loopback.push_back(Incoming { first, more: Vec::new(), checksum_valid: is_trusted });
@@ -458,18 +482,23 @@ impl Ip {
         self.enqueue(packet);
     }
 
-    fn enqueue(&mut self, packet: Outgoing) {
+    /// Whether there was room for the frame.
+    pub(crate) fn enqueue(&mut self, packet: Outgoing) -> bool {
         if self.queue.len() >= MOST_QUEUED || self.queue.reserve_fallibly(1).is_err() {
             self.statistics.send_drops += 1;
             self.recycle(packet.head);
-            return;
+            return false;
         }
         self.statistics.sent_packets += 1;
         self.statistics.sent_bytes += packet.length() as u64;
+        if self.is_watched() {
+            self.show_sent(&packet);
+        }
         if api_trace::is_on(Point::Send) {
             api_trace::hit(Event::Send { frame: packet.head.bytes(), length: packet.length() });
         }
         self.queue.push_back(packet);
+        true
     }
 
     fn arp(&mut self, destination: Mac, arp: &Arp) {

@@ -4,6 +4,7 @@
 //!
 //! - [`stack`] is the whole: [`stack::Net`] behind its lock, [`stack::Host`] what it needs of the kernel;
 //! - [`wire`] knows the formats, [`ip`] the way out, [`tcp`], [`udp`] and [`icmp`] the transports;
+//! - `link` shows frames to others and sends theirs, where that is built in;
 //! - `dhcp` asks the network for its address, where that is built in;
 //! - [`sockets`] implements `api-socket` on top.
 //!
@@ -25,6 +26,8 @@ mod filter;
 pub mod hash;
 pub mod icmp;
 pub mod ip;
+#[cfg(feature = "link")]
+pub mod link;
 pub mod local_addresses;
 pub mod multicast;
 pub mod neighbour;

@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_netdev::{Buffer, Incoming, NetDevice};
-use api_sched::WaitQueue;
+use api_sched::{TimerId, WaitQueue, Waiter};
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -110,6 +110,9 @@ impl Stack {
         self.tcp.settle(&mut self.ip, now, &mut self.wakes);
         // A dialogue over loopback that never ends (two sockets of one program cannot have one without the program).
         while let Some(packet) = self.ip.loopback.pop_front() {
+            if self.ip.is_watched() {
+                self.ip.show_looped(packet.first.bytes(), false);
+            }
             self.ipv4(now, packet, true);
             if self.ip.loopback.is_empty() {
                 self.tcp.settle(&mut self.ip, now, &mut self.wakes);
@@ -163,6 +166,9 @@ impl Stack {
     }
 
     fn ethernet(&mut self, now: u64, mut packet: Incoming) {
+        if self.ip.is_watched() {
+            self.ip.show_received(&packet);
+        }
         let Some(header) = Ethernet::parse(packet.first.bytes()) else {
             return self.ip.recycle_packet(packet);
         };
@@ -186,7 +192,7 @@ impl Stack {
     }
 
     /// `is_looped`: this machine sent it to itself, wherever its header says it goes.
-    fn ipv4(&mut self, now: u64, mut packet: Incoming, is_looped: bool) {
+    pub(crate) fn ipv4(&mut self, now: u64, mut packet: Incoming, is_looped: bool) {
         self.ip.counters.ip.in_receives += 1;
         let there = packet.first.len() + packet.more.iter().map(|b| b.len()).sum::<usize>();
         let header = match Ipv4::parse(packet.first.bytes()) {
@@ -430,6 +436,9 @@ pub trait Host: Send + Sync {
     fn soon(&self);
     /// A server socket is there (TCP listens, UDP is bound to a fixed port).
     fn listening(&self, udp: bool, port: u16);
+    /// Wakes the waiter at or after that time, once. `None` where there are no timers.
+    fn alarm(&self, at_ns: u64, waiter: Arc<dyn Waiter>) -> Option<TimerId>;
+    fn cancel_alarm(&self, id: TimerId);
 }
 
 /// A packet is alone when none came, or none was sent, for so long before it.
@@ -500,7 +509,13 @@ impl Net {
         }
         let wakes = if stack.has_wakes() { stack.take_wakes() } else { Vec::new() };
         let next = stack.next_deadline().unwrap_or(u64::MAX);
+        #[cfg(feature = "link")]
+        let tap = stack.ip.tap();
         drop(stack);
+        #[cfg(feature = "link")]
+        if let Some(tap) = tap {
+            tap.settle();
+        }
         for (shared, events) in wakes {
             shared.queue.wake(events);
         }

@@ -5,7 +5,6 @@ use crate::garbage::{self, Flight};
 use crate::names::{self, Called, Key};
 use crate::queue::Queue;
 use abi::linux::net as linux;
-use abi::setting::Setting;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -15,7 +14,7 @@ use api_fs::{Sink, Source};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
 use api_socket::filter::Filter;
-use api_socket::options::{Common, from_int, int};
+use api_socket::options::{Common, buffer_size, from_int};
 use api_socket::settings;
 use api_socket::{Address, Caller, Credentials, PeekOffset, Received, Sending, Shutdown, Socket, Type};
 use api_user::UserPtr;
@@ -301,11 +300,6 @@ impl UnixSocket {
     }
 }
 
-/// SO_SNDBUF or SO_RCVBUF: doubled, within bounds (socket(7)). A negative size is a very large one.
-fn buffer_size(value: &[u8], least: usize, most: &Setting) -> Result<usize> {
-    Ok(((int(value)? as u32 as usize).min(most.get() as usize) * 2).max(least))
-}
-
 impl Socket for UnixSocket {
     fn family(&self) -> u16 {
         Address::UNIX
@@ -498,7 +492,7 @@ impl Socket for UnixSocket {
         match name as u32 {
             linux::SO_SNDBUF | linux::SO_SNDBUFFORCE => {
                 self.send_buffer.store(
-                    buffer_size(value, MIN_SEND_BUFFER, &settings::MAX_SEND_BUFFER[0])?,
+                    buffer_size(name as u32, value, MIN_SEND_BUFFER / 2, &settings::MAX_SEND_BUFFER[0])?,
                     Ordering::Relaxed,
                 );
                 if self.is_writable() {
@@ -508,7 +502,12 @@ impl Socket for UnixSocket {
             }
             linux::SO_RCVBUF | linux::SO_RCVBUFFORCE => {
                 self.receive_buffer.store(
-                    buffer_size(value, MIN_RECEIVE_BUFFER, &settings::MAX_RECEIVE_BUFFER[0])?,
+                    buffer_size(
+                        name as u32,
+                        value,
+                        MIN_RECEIVE_BUFFER / 2,
+                        &settings::MAX_RECEIVE_BUFFER[0],
+                    )?,
                     Ordering::Relaxed,
                 );
                 Ok(())

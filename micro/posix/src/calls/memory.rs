@@ -128,7 +128,9 @@ pub fn mmap(call: &mut Call<'_>) -> Result<usize> {
             }
             request.most = request.most.without(Rights::EXECUTE);
         }
-        request.file = Some((mapped(&description)?, offset / PAGE));
+        let file = mapped(&description)?;
+        file.source.check_range(offset / PAGE, pages)?;
+        request.file = Some((file, offset / PAGE));
     }
     rights = request.rights;
     let start = space.map(request)?;

@@ -135,6 +135,7 @@ macro_rules! rows {
             ("net/udp6", Entry::Lines(|_, out| net::udp6(out))),
             ("net/if_inet6", Entry::Text(|_| net::interfaces6())),
             ("net/unix", Entry::Lines(|_, out| net::unix(out))),
+            ("net/packet", Entry::Text(|_| net::table("packet"))),
             ("net/dev", Entry::Text(|_| interfaces::devices())),
             ("net/route", Entry::Text(|_| interfaces::routes())),
             ("net/snmp", Entry::Text(|_| net::table("snmp"))),

@@ -97,7 +97,7 @@ macro_rules! system_calls {
             38 setitimer Full "" time::itimers::setitimer;
             39 getpid Full "" identity::getpid;
             40 sendfile Full "" transfer::sendfile;
-            41 socket Partial "AF_INET, AF_INET6 (::1 and IPv4-mapped addresses), AF_UNIX, AF_NETLINK" sockets::socket;
+            41 socket Partial "AF_INET, AF_INET6 (::1 and IPv4-mapped addresses), AF_UNIX, AF_NETLINK, AF_PACKET (no SOCK_PACKET)" sockets::socket;
             42 connect Full "" sockets::connect;
             43 accept Full "" sockets::accept;
             44 sendto Full "" sockets::sendto;

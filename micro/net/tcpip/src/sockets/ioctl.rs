@@ -13,6 +13,15 @@ pub const TIOCOUTQ: u32 = 0x5411;
 pub const SIOCOUTQNSD: u32 = 0x894b;
 const SIOCGIFTXQLEN: u32 = linux::SIOCGIFTXQLEN;
 
+/// Requests to drivers: ethtool's, of the transceiver, and of bonded devices.
+const SIOCETHTOOL: u32 = 0x8946;
+const SIOCGMIIPHY: u32 = 0x8947;
+const SIOCGMIIREG: u32 = 0x8948;
+const SIOCBONDINFOQUERY: u32 = 0x8994;
+/// The link is up; whose time stamps packets have (`linux/ethtool.h`).
+const ETHTOOL_GLINK: u32 = 0x0a;
+const ETHTOOL_GET_TS_INFO: u32 = 0x41;
+
 /// `sizeof(struct ifreq)`.
 const IFREQ: usize = 40;
 
@@ -152,6 +161,9 @@ pub fn interface(net: &Net, command: u32, argument: u64) -> Result<usize> {
         linux::SIOCSIFFLAGS | linux::SIOCSIFADDR | linux::SIOCSIFNETMASK | linux::SIOCSIFMTU => {
             return UserPtr::<[u8; IFREQ]>::new(argument).read().and(Err(EPERM));
         }
+        SIOCETHTOOL | SIOCGMIIPHY | SIOCGMIIREG | SIOCBONDINFOQUERY => {
+            return device_request(net, command, argument);
+        }
         _ => return Err(ENOTTY),
     }
     let pointer = UserPtr::<[u8; IFREQ]>::new(argument);
@@ -189,6 +201,28 @@ pub fn interface(net: &Net, command: u32, argument: u64) -> Result<usize> {
     };
     request[16..32].copy_from_slice(&value);
     pointer.write(request)?;
+    Ok(0)
+}
+
+/// Requests that a driver answers; most say that the device has no such thing.
+fn device_request(net: &Net, command: u32, argument: u64) -> Result<usize> {
+    let request = UserPtr::<[u8; IFREQ]>::new(argument).read()?;
+    let name = request[..15].split(|b| *b == 0).next().unwrap_or(&[]);
+    net.look(|s| interfaces(s).find(|i| i.name.as_bytes() == name)).ok_or(ENODEV)?;
+    if command != SIOCETHTOOL {
+        return Err(EOPNOTSUPP);
+    }
+    let at = request[16..].first_chunk().map_or(0, |at| u64::from_ne_bytes(*at));
+    match UserPtr::<u32>::new(at).read()? {
+        ETHTOOL_GLINK => UserPtr::<[u32; 2]>::new(at).write([ETHTOOL_GLINK, 1])?,
+        ETHTOOL_GET_TS_INFO => {
+            // SOF_TIMESTAMPING_RX_SOFTWARE and SOF_TIMESTAMPING_SOFTWARE, and no clock of the device's.
+            let mut info = [0; 11];
+            info[..3].copy_from_slice(&[ETHTOOL_GET_TS_INFO, 1 << 3 | 1 << 4, u32::MAX]);
+            UserPtr::<[u32; 11]>::new(at).write(info)?;
+        }
+        _ => return Err(EOPNOTSUPP),
+    }
     Ok(0)
 }
 

@@ -12,7 +12,6 @@ mod message;
 mod netlink;
 mod options;
 mod raw;
-mod stamp;
 mod stream;
 
 use crate::stack::Net;

@@ -7,10 +7,9 @@ use crate::tcp::Kind;
 use crate::tcp::congestion::Algorithm;
 use crate::tcp::connection::{Connection, SEND_DEFAULT, Settings, State};
 use abi::linux::net as linux;
-use abi::setting::Setting;
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
-use api_socket::options::{from_int, int};
+use api_socket::options::{buffer_size, from_int, int};
 use api_socket::settings::{MAX_RECEIVE_BUFFER, MAX_SEND_BUFFER};
 
 const IPPROTO_IP: u32 = 0;
@@ -45,18 +44,6 @@ pub fn time_to_live(value: &[u8]) -> Result<u8> {
         n @ 1..=255 => Ok(n as u8),
         _ => Err(EINVAL),
     }
-}
-
-/// The value of SO_RCVBUF or SO_SNDBUF, doubled for the bookkeeping (socket(7)). With SO_RCVBUFFORCE and SO_SNDBUFFORCE there is no
-/// other limit than that of the number.
-pub fn buffer_size(name: u32, value: &[u8], least: usize, most: &Setting) -> Result<usize> {
-    const LARGEST: usize = i32::MAX as usize / 2;
-    let size = match name {
-        linux::SO_RCVBUFFORCE | linux::SO_SNDBUFFORCE => (int(value)?.max(0) as usize).min(LARGEST),
-        // A negative size is a very large one.
-        _ => (int(value)? as u32 as usize).min(most.get() as usize),
-    };
-    Ok(size.max(least) * 2)
 }
 
 pub fn set_stream(net: &Net, id: Id, level: i32, name: i32, value: &[u8]) -> Result<()> {

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::manual_checked_ops)] // each test file uses its part; a panic is a failed test
 
 use api_netdev::{Buffer, Incoming, Info, NetDevice, Outgoing};
+use api_sched::{TimerId, Waiter};
 use api_socket::{Address, Caller, Credentials, Names, Sending, Socket, SocketAddressV4};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -254,6 +255,12 @@ impl Host for Clock {
     }
 
     fn listening(&self, _udp: bool, _port: u16) {}
+
+    fn alarm(&self, _: u64, _: Arc<dyn Waiter>) -> Option<TimerId> {
+        None
+    }
+
+    fn cancel_alarm(&self, _: TimerId) {}
 }
 
 pub struct Side {

@@ -27,6 +27,9 @@ const SOCK_DGRAM: u32 = 2;
 const SOCK_RAW: u32 = 3;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
+const AF_PACKET: u32 = 17;
+/// An option that answers about the number it is asked with.
+const PACKET_HDRLEN: u32 = 11;
 const IPPROTO_ICMP: u32 = 1;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
@@ -93,20 +96,33 @@ fn split_type(value: u32) -> Result<(u32, u32)> {
 pub fn socket(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
     let (family, protocol) = (call.uint(0), call.uint(2));
-    let socket = api_socket::create(credentials(), family, kind, protocol)?;
+    let socket = match api_socket::create(credentials(), family, kind, protocol) {
+        // A type that the family lacks is told to those alone who may have one.
+        Err(ESOCKTNOSUPPORT) if family == AF_PACKET => {
+            may_make(family, kind, protocol).and(Err(ESOCKTNOSUPPORT))
+        }
+        made => made,
+    }?;
     may_make(family, kind, protocol)?;
     install(socket, flags).map(|fd| fd as usize)
 }
 
-/// `EPERM` for raw sockets of AF_INET and AF_INET6 without CAP_NET_RAW; `EACCES` for ICMP's of others than
+/// `EPERM` for raw sockets of AF_INET and AF_INET6 and for all of AF_PACKET without CAP_NET_RAW; `EACCES` for ICMP's of others than
 /// net.ipv4.ping_group_range has.
 fn may_make(family: u32, kind: u32, protocol: u32) -> Result<()> {
-    if ![AF_INET, AF_INET6].contains(&family) {
+    if ![AF_INET, AF_INET6, AF_PACKET].contains(&family) {
         return Ok(());
     }
     let who = task::current().credentials().lock();
     let may_ping = |group: &u32| (PING_GROUPS[0].get()..=PING_GROUPS[1].get()).contains(&u64::from(*group));
     match kind {
+        _ if family == AF_PACKET => {
+            if who.can(CAP_NET_RAW) {
+                Ok(())
+            } else {
+                Err(EPERM)
+            }
+        }
         SOCK_RAW if !who.can(CAP_NET_RAW) => Err(EPERM),
         SOCK_DGRAM
             if protocol == IPPROTO_ICMP
@@ -349,6 +365,10 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
         (linux::SOL_SOCKET, linux::SO_PEEK_OFF) => {
             let offset = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PEEK_OFF as i32, &[]);
             offset.map_err(|_| EOPNOTSUPP)?
+        }
+        (linux::SOL_PACKET, PACKET_HDRLEN) => {
+            let asked = api_user::read_vec(call.arg(3), room.min(size_of::<i32>()))?;
+            socket.get_option(linux::SOL_PACKET as i32, PACKET_HDRLEN as i32, &asked)?
         }
         // Of groups that do not fit the length is told all the same.
         (linux::SOL_NETLINK, NETLINK_LIST_MEMBERSHIPS) => {
