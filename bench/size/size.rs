@@ -5,7 +5,7 @@
 use crate::{MICRO_AND_LINUX, Options, Result, side::Machine, side::Side, statistics, statistics::Samples};
 
 /// Redis with all left out that it does not use.
-const LEAN: [&str; 13] = [
+const LEAN: [&str; 15] = [
     "--set",
     "overlay=off",
     "--set",
@@ -18,6 +18,8 @@ const LEAN: [&str; 13] = [
     "mqueue=off",
     "--set",
     "inotify=off",
+    "--set",
+    "packet=off",
     "redis",
 ];
 

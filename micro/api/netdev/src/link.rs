@@ -68,7 +68,7 @@ pub trait Link: Send + Sync {
     fn interface_named(&self, name: &[u8]) -> Option<Interface>;
 
     /// Sends a frame with its link header. `ENXIO`: there is no such interface; `ENOBUFS`: its queue is full, or there is no
-    /// memory. Taps see the frame as sent by `sender`.
+    /// memory; `EINVAL`: it has no header. Taps see the frame as sent by `sender`.
     fn send(&self, interface: u32, frame: &[u8], sender: u64) -> Result<()>;
 
     /// Shows frames to the tap from now on, or no more, as `is_wanted` answers while the stack is locked.

@@ -114,6 +114,7 @@ impl Ip {
     }
 
     fn send_frame(&mut self, frame: &[u8], sender: u64) -> Result<()> {
+        Ethernet::parse(frame).ok_or(EINVAL)?;
         let mut head = datagram_buffer(self, frame.len()).ok_or(ENOBUFS)?;
         if !head.append(frame) {
             return Err(ENOBUFS);
@@ -144,6 +145,7 @@ fn loopback() -> Interface {
 impl Stack {
     /// A frame of somebody else's goes through loopback: taps see it, and of those for this machine the stack takes IPv4.
     fn loop_frame(&mut self, now: u64, frame: &[u8], sender: u64) -> Result<()> {
+        let header = Ethernet::parse(frame).ok_or(EINVAL)?;
         self.ip.set_sender(Some(sender));
         if let Some(watch) = &mut self.ip.watch {
             for is_outgoing in [true, false] {
@@ -153,7 +155,6 @@ impl Stack {
         self.ip.set_sender(None);
         self.ip.statistics.looped_packets += 1;
         self.ip.statistics.looped_bytes += frame.len() as u64;
-        let Some(header) = Ethernet::parse(frame) else { return Err(EINVAL) };
         let is_for_us = header.destination[0] & 1 == 1 || header.destination == [0; 6];
         let packet = &frame[wire::ETHERNET..];
         // Packets of the stack's own come from the stack alone (Linux' ip_route_input_slow).
