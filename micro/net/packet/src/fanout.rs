@@ -70,7 +70,7 @@ impl Group {
             return None;
         }
         let index = match self.kind {
-            HASH => (u64::from(flow_hash(capture)) * count as u64 >> 32) as usize,
+            HASH => ((u64::from(flow_hash(capture)) * count as u64) >> 32) as usize,
             BALANCE => {
                 self.next = (self.next + 1) % count;
                 self.next
