@@ -6,7 +6,7 @@
 //! - What is freed is filled with [`FREED`] and kept from reuse for the next [`KEPT`] releases; a write to it meanwhile,
 //!   and a second release of it, are found.
 //!
-//! A finding ends the machine with the block's address, size and what was found: the kernel's data can no longer be
+//! A finding ends the kernel's machine with the block's address, size and what was found: the kernel's data can no longer be
 //! trusted. Blocks of 32 KiB and more are pages of their own and are not looked at.
 #![no_std]
 
@@ -24,9 +24,27 @@ const GUARD: usize = 16;
 /// Blocks that wait before they are used again. Each costs its memory that long.
 const KEPT: usize = 256;
 
+/// How memory was misused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    BeyondItsEnd,
+    FreedTwice,
+    AfterItWasFreed,
+}
+
+/// A block that was misused.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    pub misuse: Misuse,
+    pub block: usize,
+    pub size: usize,
+}
+
 /// A heap with checks.
 pub struct Checked<H> {
     heap: H,
+    /// Is told what is found.
+    report: fn(Finding) -> !,
     /// Blocks that were freed lately, a ring.
     kept: [(usize, Option<Layout>); KEPT],
     next: usize,
@@ -36,7 +54,12 @@ pub struct Checked<H> {
 
 impl<H> Checked<H> {
     pub const fn new(heap: H) -> Checked<H> {
-        Checked { heap, kept: [(0, None); KEPT], next: 0, waiting: (0, 0) }
+        Checked::reporting(heap, found)
+    }
+
+    /// The same with another end than a panic.
+    pub const fn reporting(heap: H, report: fn(Finding) -> !) -> Checked<H> {
+        Checked { heap, report, kept: [(0, None); KEPT], next: 0, waiting: (0, 0) }
     }
 }
 
@@ -56,7 +79,12 @@ unsafe fn is_filled(start: *const u8, length: usize, value: u8) -> bool {
 }
 
 #[cold]
-fn found(what: &str, block: usize, size: usize) -> ! {
+fn found(Finding { misuse, block, size }: Finding) -> ! {
+    let what = match misuse {
+        Misuse::BeyondItsEnd => "written to beyond its end",
+        Misuse::FreedTwice => "freed twice",
+        Misuse::AfterItWasFreed => "written to after it was freed",
+    };
     panic!("heap check: {what}: block of {size} bytes at {block:#x}")
 }
 
@@ -69,7 +97,7 @@ impl<H: Heap> Checked<H> {
         // SAFETY: the block is this heap's, as long as its layout and guard say, until it goes back below, once.
         unsafe {
             if !is_filled(start, layout.size(), FREED) {
-                found("written to after it was freed", block, layout.size());
+                (self.report)(Finding { misuse: Misuse::AfterItWasFreed, block, size: layout.size() });
             }
             self.heap.free(start, guarded);
         }
@@ -116,12 +144,12 @@ unsafe impl<H: Heap> Heap for Checked<H> {
     unsafe fn free(&mut self, block: *mut u8, layout: Layout) {
         let address = block as usize;
         if self.kept.iter().any(|(kept, layout)| *kept == address && layout.is_some()) {
-            found("freed twice", address, layout.size());
+            (self.report)(Finding { misuse: Misuse::FreedTwice, block: address, size: layout.size() });
         }
         // SAFETY: the block is live by the caller's word, and has its guard.
         unsafe {
             if !is_filled(block.add(layout.size()), GUARD, EDGE) {
-                found("written to beyond its end", address, layout.size());
+                (self.report)(Finding { misuse: Misuse::BeyondItsEnd, block: address, size: layout.size() });
             }
             block.write_bytes(FREED, layout.size());
         }
