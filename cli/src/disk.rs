@@ -146,6 +146,12 @@ fn refuse_what_wants_a_host(flags: &Flags) -> Result<()> {
             "on a computer of its own there is no host that has the file; leave it out",
         );
     }
+    if flags.malloc.is_some() && !flags.r#static {
+        return refused(
+            "--malloc",
+            "the library is a volume of the host's; link the program with --static, or leave it out",
+        );
+    }
     if !flags.publish.is_empty() || flags.publish_all {
         return refused("-p", "on a computer of its own there is no host that publishes ports; leave it out");
     }

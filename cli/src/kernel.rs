@@ -3,6 +3,7 @@
 //! everything it was built from. An installed command takes those that came with its package, and builds none.
 
 pub mod choices;
+pub mod malloc;
 mod stale;
 
 pub use choices::features;
@@ -187,7 +188,7 @@ pub fn object(
     kept("kernel.o", &features, unilith_static::RECIPE, progress, |root, new| {
         progress.step("building the kernel that programs are linked with");
         let what = ["rustc", "-p", "kernel", "--lib", "--crate-type", "staticlib", "--profile", profile];
-        let library = cargo(root, &what, &features, progress)?.join(profile).join("libkernel_image.a");
+        let library = cargo(root, &what, &features, &[], progress)?.join(profile).join("libkernel_image.a");
         workshop.kernel_object(&library, new).map_err(|e| Fault::new(e.to_string()))
     })
 }
@@ -197,7 +198,7 @@ pub fn efi_stub(progress: &Progress) -> Result<PathBuf> {
     kept("efi-stub", &["efi-stub"], "", progress, |root, new| {
         progress.step("building the UEFI stub");
         let what = ["build", "-p", "efi", "--bin", "efi-stub", "--profile", "kernel"];
-        let built = cargo(root, &what, &[], progress)?.join("kernel/efi-stub");
+        let built = cargo(root, &what, &[], &[], progress)?.join("kernel/efi-stub");
         fs::copy(built, new).map(drop).map_err(file("copy the stub to", new))
     })
 }
@@ -270,7 +271,7 @@ fn saved_vectors(elf: &[u8]) -> Result<u8> {
 fn build(root: &Path, binary: &str, features: &[&str], progress: &Progress) -> Result<PathBuf> {
     // The profile of a binary has its name.
     let what = ["build", "-p", "kernel", "--bin", binary, "--profile", binary];
-    Ok(cargo(root, &what, features, progress)?.join(binary).join(binary))
+    Ok(cargo(root, &what, features, &[], progress)?.join(binary).join(binary))
 }
 
 /// Where cargo builds for this user: the checkout's own folder, or, where another user's builds are in it (root's, of whom this
@@ -292,13 +293,22 @@ fn is_writable(root: &Path, may_write: impl Fn(&Path) -> bool) -> bool {
         && parts.into_iter().all(|part| !part.exists() || may_write(&part))
 }
 
-/// Lets cargo build something of the micro kernel; returns its target folder.
-fn cargo(root: &Path, what: &[&str], features: &[&str], progress: &Progress) -> Result<PathBuf> {
+/// Lets cargo build something of the micro kernel; returns its target folder. `rustc` are words for the compiler.
+fn cargo(
+    root: &Path,
+    what: &[&str],
+    features: &[&str],
+    rustc: &[&str],
+    progress: &Progress,
+) -> Result<PathBuf> {
     let target = target(root)?;
     stale::mark(&target, root, &sources(root)?)?;
     let mut command = Command::new(repository::cargo());
     command.current_dir(root).args(what).args(["--locked", "--no-default-features"]);
     command.args(["--features", &features.join(","), "--target-dir"]).arg(&target);
+    if !rustc.is_empty() {
+        command.arg("--").args(rustc);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| {
         Fault::new(format!(

@@ -4,7 +4,7 @@
 use crate::{
     archive::Archive,
     fault::{Fault, Result, file},
-    kernel::{self, Kernel},
+    kernel::{self, Kernel, choices},
     prepare::{self, Flags},
     progress::Progress,
     repository,
@@ -12,7 +12,7 @@ use crate::{
 use std::{collections::BTreeMap, fs};
 use unilith_image::Image;
 use unilith_machine::record::{KernelKind, Platform};
-use unilith_static::{Workshop, objects_of};
+use unilith_static::{Malloc, Workshop, objects_of};
 
 pub fn workshop() -> Result<Workshop> {
     Ok(Workshop::new(
@@ -59,6 +59,18 @@ pub fn check(flags: &Flags, platform: Platform, set: &mut BTreeMap<String, Strin
     Ok(())
 }
 
+/// The allocator of `--set alloc.program`, which is of a linked program.
+pub fn allocator(flags: &Flags, set: &BTreeMap<String, String>) -> Result<Option<&'static str>> {
+    let name = choices::program_allocator(set)?;
+    match name {
+        Some(name) if !flags.r#static => Err(Fault::new(format!(
+            "--set {}={name}: that is for a program that is linked with the kernel: add --static; an unmodified one takes --malloc {name}",
+            choices::PROGRAM_ALLOCATOR
+        ))),
+        name => Ok(name),
+    }
+}
+
 /// What `unilith cc` makes programs of, for the names under which they are kept.
 pub fn version(flags: &Flags, progress: &Progress) -> Result<Vec<u8>> {
     workshop()?.version(flags.offline, progress).map_err(|e| Fault::new(e.to_string()))
@@ -69,6 +81,7 @@ pub fn kernel(
     flags: &Flags,
     platform: Platform,
     features: &[&str],
+    allocator: Option<&str>,
     image: &Image,
     progress: &Progress,
 ) -> Result<Kernel> {
@@ -83,7 +96,11 @@ pub fn kernel(
     let workshop = workshop()?;
     let object = kernel::object(platform, features, &workshop, progress)?;
     let script = if platform.is_process() { "process" } else { "pc" };
-    let linked = workshop.link(&object, script, &objects, flags.offline, progress);
+    let malloc = match allocator {
+        Some(name) => Some(Malloc { name, object: kernel::malloc::object(name, &workshop, progress)? }),
+        None => None,
+    };
+    let linked = workshop.link(&object, script, &objects, malloc.as_ref(), flags.offline, progress);
     let linked = linked.map_err(|e| Fault::new(format!("{path}: {e}")))?;
     if !flags.drive.is_empty() && !linked.drives_disks {
         return Err(Fault::new(format!(

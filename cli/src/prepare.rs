@@ -158,10 +158,14 @@ pub struct Flags {
     #[arg(long, value_enum, default_value = "auto")]
     pub machine: MachineKind,
     /// Choose a part of the kernel: alloc=tlsf|buddy|mimalloc|tiny|region, sched=preemptive|cooperative, net=tcpip|none,
-    /// and with on|off: smp, dhcp, e1000, nvme, unix, packet, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; may
-    /// repeat
+    /// with on|off: smp, dhcp, e1000, nvme, unix, packet, overlay, programs, trace, sysv-ipc, aio, mqueue, inotify, volumes; and of a
+    /// program of --static its malloc: alloc.program=musl|tlsf|buddy|mimalloc|tiny|region|guard; may repeat
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Take a heap library of the kernel's for the program's malloc; `guard` finds misuse of memory. Of a program of --static
+    /// it is --set alloc.program=NAME
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub malloc: Option<crate::malloc::Allocator>,
     /// How the machine is connected: auto, tap, user or none; or a network of `unilith network create`, whose machines
     /// reach each other and find each other by name; may repeat
     #[arg(long, value_name = "MODE|NAME", alias = "net")]
@@ -261,6 +265,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
             choice.split_once('=').ok_or_else(|| Fault::new(format!("--set {choice}: write KEY=VALUE")))?;
         set.insert(key.to_string(), value.to_string());
     }
+    crate::malloc::check(flags, platform, &mut set)?;
     if flags.r#static {
         crate::linked::check(flags, platform, &mut set)?;
     } else if set.get("nvme").is_some_and(|value| value == "on") {
@@ -272,6 +277,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     processors(flags, None, platform, &set)?;
     // What an installed command cannot have is said as well.
     let chosen = kernel::features(&set)?;
+    crate::linked::allocator(flags, &set)?;
     match flags.kernel {
         KernelKind::Linux => drop(crate::boot::workshop()?),
         KernelKind::Micro if flags.r#static => drop(crate::linked::workshop()?),
@@ -303,7 +309,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     } else {
         Vec::new()
     };
-    let image = gather(flags, program, env, linked, &progress)?;
+    let mut image = gather(flags, program, env, linked, &progress)?;
     for warning in &image.warnings {
         eprintln!("unilith: {warning}");
     }
@@ -313,6 +319,7 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     if let Some(program) = image.config.args.first() {
         mounts::check_program(&volumes, program)?;
     }
+    crate::malloc::preload(flags, &mut image, &mut volumes, &progress)?;
     if flags.publish_all {
         for port in offer(&image, &publish) {
             publish.push(Publish { address: Ipv4Addr::UNSPECIFIED.into(), host: 0, ..port });
@@ -323,7 +330,8 @@ pub fn prepare(flags: &Flags, program: &Program) -> Result<Spec> {
     }
     let kernel = match flags.kernel {
         KernelKind::Micro if flags.r#static => {
-            crate::linked::kernel(flags, platform, &kernel::features(&set)?, &image, &progress)?
+            let allocator = crate::linked::allocator(flags, &set)?;
+            crate::linked::kernel(flags, platform, &kernel::features(&set)?, allocator, &image, &progress)?
         }
         KernelKind::Micro => kernel::micro(platform, &kernel::features(&set)?, &progress)?,
         KernelKind::Linux => {

@@ -36,7 +36,10 @@ const fn part(
     Choice { key, about, values }
 }
 
-pub const CHOICES: [Choice; 19] = [
+/// What a program that is linked with the kernel has for its `malloc`. Its values' features are those of another crate.
+pub const PROGRAM_ALLOCATOR: &str = "alloc.program";
+
+pub const CHOICES: [Choice; 20] = [
     Choice {
         key: "alloc",
         about: "the kernel's heap",
@@ -85,6 +88,19 @@ pub const CHOICES: [Choice; 19] = [
         "fail-nth",
         "/proc/self/fail-nth: requests for memory fail, for tests",
         &[("off", ""), ("on", "fail-nth")],
+    ),
+    part(
+        PROGRAM_ALLOCATOR,
+        "the malloc of a program of --static",
+        &[
+            ("musl", ""),
+            ("tlsf", "libc-malloc/tlsf"),
+            ("buddy", "libc-malloc/buddy"),
+            ("mimalloc", "libc-malloc/mimalloc"),
+            ("tiny", "libc-malloc/tiny"),
+            ("region", "libc-malloc/region"),
+            ("guard", "libc-malloc/guard"),
+        ],
     ),
 ];
 
@@ -197,15 +213,26 @@ pub fn features(set: &BTreeMap<String, String>) -> Result<Vec<&'static str>> {
     if let Some(conflict) = conflicts(&values).first() {
         return Err(Fault::new(format!("--set: {}", conflict.text)));
     }
-    let chosen = CHOICES.iter().filter_map(|choice| choice.feature(values[choice.key].value));
+    let of_kernel = CHOICES.iter().filter(|choice| choice.key != PROGRAM_ALLOCATOR);
+    let chosen = of_kernel.filter_map(|choice| choice.feature(values[choice.key].value));
     Ok(chosen.filter(|feature| !feature.is_empty()).collect())
 }
 
+/// The heap library that is to be the `malloc` of a linked program; none: the C library's own.
+pub fn program_allocator(set: &BTreeMap<String, String>) -> Result<Option<&'static str>> {
+    let value = values(set)?[PROGRAM_ALLOCATOR].value;
+    Ok(choice(PROGRAM_ALLOCATOR).is_some_and(|choice| choice.is_in(value)).then_some(value))
+}
+
 /// Where features say which crates they bring.
-const MANIFESTS: [(&str, &str); 2] = [
+const MANIFESTS: [(&str, &str); 3] = [
     ("kernel", include_str!("../../../micro/kernel/Cargo.toml")),
     ("posix", include_str!("../../../micro/posix/Cargo.toml")),
+    (PROGRAMS, include_str!("../../../micro/libc/malloc/Cargo.toml")),
 ];
+
+/// The crate of [`PROGRAM_ALLOCATOR`], which is part of a program.
+const PROGRAMS: &str = "libc-malloc";
 
 /// What the kernel's manifests say of their crates.
 pub struct Parts {
@@ -228,15 +255,19 @@ impl Parts {
                 let brings = brings.filter_map(toml_edit::Value::as_str);
                 // Of another crate's features those of posix alone are listed here.
                 let full = |word: &str| match (name, word.contains([':', '/'])) {
-                    ("posix", false) => format!("posix/{word}"),
+                    ("posix" | PROGRAMS, false) => format!("{name}/{word}"),
                     _ => word.to_string(),
                 };
-                features.insert(full(feature), brings.map(full).collect());
+                let mut all: Vec<String> = brings.map(full).collect();
+                if name == PROGRAMS {
+                    all.push(format!("dep:{PROGRAMS}"));
+                }
+                features.insert(full(feature), all);
             }
             for (dependency, details) in table("dependencies").ok_or_else(|| wrong(name))?.iter() {
                 let details = details.as_table_like();
                 let optional = details.and_then(|details| details.get("optional")?.as_bool());
-                if optional != Some(true) {
+                if optional != Some(true) && name != PROGRAMS {
                     always.insert(dependency.replace('-', "_"));
                 }
             }
@@ -351,6 +382,16 @@ mod tests {
     }
 
     #[test]
+    fn a_programs_allocator_is_no_part_of_the_kernel() {
+        let chosen = set(&[("alloc.program", "tlsf")]);
+        assert_eq!(features(&chosen).unwrap(), features(&set(&[])).unwrap());
+        assert_eq!(program_allocator(&chosen).unwrap(), Some("tlsf"));
+        assert_eq!(program_allocator(&set(&[("alloc.program", "musl")])).unwrap(), None);
+        let error = program_allocator(&set(&[("alloc.program", "jemalloc")])).unwrap_err().message;
+        assert!(error.contains("musl, tlsf, buddy, mimalloc, tiny, region, guard"), "{error}");
+    }
+
+    #[test]
     fn an_unknown_choice_is_answered_with_the_known_ones() {
         let error = features(&set(&[("alloc", "slab")])).unwrap_err().message;
         assert!(
@@ -372,6 +413,8 @@ mod tests {
         // Through posix; and not what comes with another choice.
         assert!(parts.of("mqueue").contains("mqueue") && parts.of("volumes").contains("ninep"));
         assert!(!parts.of("trace").contains("ninep") && parts.of("trace").contains("overlay_trace"));
+        let guard = parts.of("libc-malloc/guard");
+        assert!(["alloc_checked", "alloc_tlsf", "libc_malloc"].iter().all(|part| guard.contains(*part)));
         assert!(parts.is_always_there("vfs") && !parts.is_always_there("tcpip"));
     }
 }

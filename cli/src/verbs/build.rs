@@ -67,6 +67,11 @@ pub fn act(mut args: Args) -> Result<u8> {
         MachineKind::Auto => Flags { machine: MachineKind::Microvm, ..flags },
         _ => flags,
     };
+    if flags.malloc.is_some() && !flags.r#static {
+        return Err(Fault::new(
+            "build --malloc: QEMU alone has no volumes that are files, which the library is; link the program with --static, or run it",
+        ));
+    }
     let spec = prepare::prepare(&flags, &program)?;
     if let Some(network) = spec.networks.first() {
         return Err(Fault::new(format!(

@@ -20,6 +20,11 @@ const ENTRY: &str = "unilith_kernel_main";
 /// Where `Workshop::link` writes down which names are those of the C library.
 pub(crate) const C_LIBRARY_NAMES: &str = ".unilith.libc";
 
+/// Where it writes down those of the allocator that takes the place of the C library's.
+pub(crate) const ALLOCATOR_NAMES: &str = ".unilith.malloc";
+/// The crate of that allocator.
+const ALLOCATOR: &str = "libc_malloc";
+
 /// The program that the kernel is linked with.
 pub const PROGRAM: &str = "(program)";
 /// The program's C library.
@@ -121,15 +126,18 @@ impl Anatomy {
             return Err(StaticError::new("it has no symbols: name the file that has them (kernel.symbols)"));
         }
         let regions = regions(&file).map_err(unreadable)?;
-        let mut of_libc = BTreeSet::new();
-        if let Some(section) = file.section_by_name(C_LIBRARY_NAMES) {
-            let text = section.data().map_err(unreadable)?;
-            of_libc.extend(text.split(|b| *b == b'\n'));
+        let mut of_program = BTreeMap::new();
+        // A name of both is the allocator's, which was linked first.
+        for (section, library) in [(C_LIBRARY_NAMES, C_LIBRARY), (ALLOCATOR_NAMES, ALLOCATOR)] {
+            if let Some(section) = file.section_by_name(section) {
+                let text = section.data().map_err(unreadable)?;
+                of_program.extend(text.split(|b| *b == b'\n').map(|name| (name, library)));
+            }
         }
         let crates = Crates::of(file.symbols().filter_map(|symbol| symbol.name().ok()));
         let mut pieces = Vec::new();
         for region in &regions {
-            named(&file, region, &crates, &of_libc, &mut pieces);
+            named(&file, region, &crates, &of_program, &mut pieces);
         }
         let mut anatomy = Anatomy { pieces, references: Vec::new() };
         let targets = anatomy.targets(&regions);
@@ -305,7 +313,7 @@ fn named(
     file: &object::File<'_>,
     region: &Region<'_>,
     crates: &Crates,
-    of_libc: &BTreeSet<&[u8]>,
+    of_program: &BTreeMap<&[u8], &str>,
     pieces: &mut Vec<Piece>,
 ) {
     let is_program = region.address < KERNEL;
@@ -335,8 +343,7 @@ fn named(
         end = stop;
         let length = stop - begin;
         let library = match is_program {
-            true if of_libc.contains(name.as_bytes()) => C_LIBRARY.to_string(),
-            true => PROGRAM.to_string(),
+            true => of_program.get(name.as_bytes()).copied().unwrap_or(PROGRAM).to_string(),
             false => crates.owner(name),
         };
         pieces.push(Piece {

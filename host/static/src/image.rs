@@ -2,8 +2,13 @@
 //! The one link of a program, its C library and the kernel.
 
 use crate::{
-    Result, StaticError, Workshop, anatomy::C_LIBRARY_NAMES, command, compile, compile::SECTION, key,
-    reach::Reach, read, run, write,
+    Malloc, Result, StaticError, Workshop,
+    anatomy::{ALLOCATOR_NAMES, C_LIBRARY_NAMES},
+    command, compile,
+    compile::SECTION,
+    key,
+    reach::Reach,
+    read, run, write,
 };
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, read::archive::ArchiveFile};
 use std::{
@@ -39,17 +44,21 @@ const RECIPE: &str = include_str!("image.rs");
 const PROGRAM: u64 = 0x40_0000;
 impl Workshop {
     /// Links the objects of a program with the kernel: `kernel` is a file named `kernel.o`. `script` is `process` or `pc`.
+    /// `malloc` takes the place of the C library's.
     pub fn link(
         &self,
         kernel: &Path,
         script: &str,
         objects: &[u8],
+        malloc: Option<&Malloc>,
         offline: bool,
         progress: &dyn Progress,
     ) -> Result<Linked> {
         let libc = self.libc(offline, progress)?;
         let scripts = self.micro.join("kernel");
         let file = format!("linked-{script}.ld");
+        let allocator = malloc.map_or(Ok(Vec::new()), |malloc| read(&malloc.object))?;
+        malloc.map_or(Ok(()), |malloc| malloc.check(objects))?;
         let inputs = [
             read(kernel)?,
             objects.to_vec(),
@@ -57,6 +66,7 @@ impl Workshop {
             read(&scripts.join(&file))?,
             read(&scripts.join("linked.ld"))?,
             RECIPE.as_bytes().to_vec(),
+            allocator,
         ];
         let folder = self.sub("images")?.join(key(inputs.iter().map(Vec::as_slice)));
         let (boot, symbols, notes) =
@@ -70,26 +80,20 @@ impl Workshop {
                 // With what it makes sockets of, as long as nobody knows that it makes none.
                 let starts = new.join("starts-kernel.o");
                 let has = exported(&inputs[0])?;
-                let libc_names = new.join("libc-names");
-                write(&libc_names, defined_in(&inputs[2])?)?;
-                let names = format!(
-                    ".section {C_LIBRARY_NAMES},\"\",@progbits\n.incbin \"{}\"\n",
-                    libc_names.display()
-                );
+                let names = names_of(&[(C_LIBRARY_NAMES, &inputs[2]), (ALLOCATOR_NAMES, &inputs[6])], new)?;
                 let start = |uses: &dyn Fn(&str) -> bool| {
                     assemble(&new.join("starts.s"), &(starts_of(&has, uses) + &names), &starts)
                 };
                 start(&|_| true)?;
+                let own: Vec<PathBuf> = std::iter::once(program.clone())
+                    .chain(malloc.map(|malloc| malloc.object.clone()))
+                    .collect();
                 let link = |more: &[PathBuf]| {
                     let mut link = command("ld");
                     link.arg("-L").arg(&scripts).arg("-T").arg(scripts.join(&file));
                     link.args(["-static", "--gc-sections", "-z", "max-page-size=4096", "-z", "noexecstack"]);
                     link.args(["-z", "norelro", "--build-id=none", "--no-warn-rwx-segments", "-o"]).arg(&to);
-                    link.arg(kernel).arg(&starts).args(more).args(compile::around(
-                        &libc,
-                        std::slice::from_ref(&program),
-                        "linked",
-                    )?);
+                    link.arg(kernel).arg(&starts).args(more).args(compile::around(&libc, &own, "linked")?);
                     let output =
                         link.output().map_err(|e| StaticError::new(format!("cannot run ld: {e}")))?;
                     Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
@@ -215,17 +219,36 @@ fn failure(said: &str) -> String {
     said.lines().find(|l| l.contains("error")).or(said.lines().last()).unwrap_or("ld gave no reason").into()
 }
 
-/// The functions and variables of the C library, a line for each: the image with symbols has the list, for `unilith size`.
-fn defined_in(library: &[u8]) -> Result<String> {
+/// Assembly with the functions and variables of each file, in a section for each: the image with symbols has these lists, for
+/// `unilith size`.
+fn names_of(files: &[(&str, &Vec<u8>)], folder: &Path) -> Result<String> {
+    let mut text = String::new();
+    for (section, bytes) in files.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+        let list = folder.join(format!("names{section}"));
+        write(&list, defined_in(bytes)?)?;
+        text += &format!(".section {section},\"\",@progbits\n.incbin \"{}\"\n", list.display());
+    }
+    Ok(text)
+}
+
+/// The functions and variables of an archive or object, a line for each.
+fn defined_in(file: &[u8]) -> Result<String> {
     let unreadable = |e: object::Error| StaticError::new(format!("the C library: {e}"));
     let mut names = BTreeSet::new();
-    for member in ArchiveFile::parse(library).map_err(unreadable)?.members() {
-        let member = member.map_err(unreadable)?;
-        // A copy is aligned as the headers want it.
-        let data = member.data(library).map_err(unreadable)?.to_vec();
-        let file = object::File::parse(&*data).map_err(unreadable)?;
+    let mut add = |object: &[u8]| {
+        let file = object::File::parse(object).map_err(unreadable)?;
         let defined = file.symbols().filter(|s| s.is_definition());
         names.extend(defined.filter_map(|s| Some(s.name().ok()?.to_string())));
+        Result::Ok(())
+    };
+    if file.starts_with(b"!<arch>") {
+        for member in ArchiveFile::parse(file).map_err(unreadable)?.members() {
+            let member = member.map_err(unreadable)?;
+            // A copy is aligned as the headers want it.
+            add(&member.data(file).map_err(unreadable)?.to_vec())?;
+        }
+    } else {
+        add(file)?;
     }
     Ok(names.into_iter().collect::<Vec<_>>().join("\n"))
 }

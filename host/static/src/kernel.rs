@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, path::Path};
 pub const RECIPE: &str = include_str!("kernel.rs");
 /// What names of the kernel begin with that a program may use.
 const PREFIX: &str = "unilith_";
-/// Sections of a kernel's objects that are nothing to a link, or are about unwinding, which it does not do.
-const USELESS: [&str; 8] = [
+/// Sections of the objects of Rust that are nothing to a link, or are about unwinding, which it does not do.
+pub(crate) const USELESS: [&str; 8] = [
     ".comment",
     ".llvm*",
     ".eh_frame",

@@ -18,6 +18,7 @@ mod image;
 mod kernel;
 pub mod layered;
 mod libc;
+mod malloc;
 pub mod owner;
 mod reach;
 pub mod size;
@@ -26,6 +27,7 @@ pub mod treemap;
 pub use compile::Outcome;
 pub use image::{Linked, objects_of};
 pub use kernel::RECIPE;
+pub use malloc::{Malloc, RECIPE as MALLOC_RECIPE};
 
 use std::{
     fmt, fs, io,
