@@ -113,7 +113,7 @@ const STATEMENTS: usize = 100_000;
 /// Rounds in which instructions are counted: they are the same each time but for what the timer interrupts.
 const COUNTED: usize = 2;
 /// Clock ticks of proc(5) in a second, which Linux gives to every program (USER_HZ).
-const TICKS: f64 = 100.0;
+pub(crate) const TICKS: f64 = 100.0;
 
 /// The programs that can be asked for.
 pub fn programs() -> impl Iterator<Item = &'static str> {
@@ -291,7 +291,7 @@ fn one_round(options: &Options, subject: &Subject, level: &Level) -> Result<Vec<
 }
 
 /// Processor time of a process and its threads, in ticks.
-fn ticks(pid: u32) -> Result<f64> {
+pub(crate) fn ticks(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
     ticks_of(&text).ok_or_else(|| format!("{path} reads {text}"))

@@ -13,6 +13,8 @@ mod scratch;
 mod side;
 mod statistics;
 
+#[path = "../allocators/allocators.rs"]
+mod allocators;
 #[path = "../boot/boot.rs"]
 mod boot;
 #[path = "../exits/exits.rs"]
@@ -86,6 +88,11 @@ const EXPERIMENTS: &[(&str, &str, Experiment)] = &[
         raw::run,
     ),
     ("shfs", "what an open of a file takes by the VFS and through SHFS", files::run),
+    (
+        "allocators",
+        "nginx, Redis and SQLite with each heap library as their malloc, unmodified and linked",
+        allocators::run,
+    ),
     ("redis", "requests a second over tap, pipelined and not", redis::run),
     ("nginx", "requests a second for a small page over tap", nginx::run),
     ("overlay", "what the overlay costs, idle and in use; round trips; files of the host", overlay::run),

@@ -7,6 +7,7 @@
 
 use crate::archive::Archive;
 use addr2line::Loader;
+use object::Object as _;
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
@@ -106,6 +107,9 @@ fn load(machine: &Held, path: &str) -> Option<Loader> {
     if path.is_empty() {
         return Loader::new(machine.spec.symbols.as_ref()?).ok();
     }
+    if let Some(linked) = linked(machine, path) {
+        return Loader::new(linked).ok();
+    }
     let bytes = fs::read(&machine.spec.initrd).ok()?;
     let content = Archive::read(&bytes)?.file(path)?;
     let copy = machine.folder.join("module");
@@ -114,6 +118,14 @@ fn load(machine: &Held, path: &str) -> Option<Loader> {
     // It is mapped by now; the name is no longer needed.
     let _ = fs::remove_file(copy);
     loader
+}
+
+/// The file that has a program of `--static` at the addresses where it ran: the kernel's. The program's own file was linked for Linux.
+fn linked<'a>(machine: &'a Held, path: &str) -> Option<&'a Path> {
+    let symbols = machine.spec.symbols.as_deref().filter(|_| machine.spec.args.first().is_some_and(|a| a == path))?;
+    let bytes = fs::read(symbols).ok()?;
+    object::File::parse(&*bytes).ok()?.section_by_name(".program.text")?;
+    Some(symbols)
 }
 
 #[cfg(test)]

@@ -74,6 +74,14 @@ fn the_page_about_choosing_parts_works_as_printed() {
 }
 
 #[test]
+fn the_page_about_choosing_an_allocator_works_as_printed() {
+    let said = follow("how-to/choose-allocator.md");
+    assert!(said.contains("PONG"), "{said}");
+    assert_eq!(said.matches("was written to beyond its end; found by free, called by 0x").count(), 2, "{said}");
+    assert_eq!(said.matches("it ended with 134\n").count(), 2, "{said}");
+}
+
+#[test]
 fn the_page_about_raw_devices_works_as_printed() {
     let said = follow("how-to/raw.md");
     assert!(said.contains("hello, wire\n") && said.contains("v one\n"), "{said}");
