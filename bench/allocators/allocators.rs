@@ -101,7 +101,8 @@ fn redis_requests(address: &str) -> Result<f64> {
 
 fn nginx_requests(address: &str) -> Result<f64> {
     // A connection for each request: nginx allocates for connections and requests alike.
-    let words = ["wrk", "-t", "1", "-c", "30", "-d", "3s", "-H", "Connection: close", &format!("http://{address}/")];
+    let words =
+        ["wrk", "-t", "1", "-c", "30", "-d", "3s", "-H", "Connection: close", &format!("http://{address}/")];
     let text = client::run(&words)?;
     let requests = text.lines().find_map(|line| line.trim().split_once(" requests in ")?.0.parse().ok());
     requests.filter(|requests| *requests > 0.0).ok_or_else(|| format!("wrk printed: {text}"))
@@ -120,7 +121,8 @@ fn sqlite(options: &Options, way: Way, column: usize) -> Result<Vec<f64>> {
              insert into n select n from c; {NOW} delete from n; delete from t;"
         );
     }
-    let words = [vec!["--network", "none"], way.words(column), vec!["sqlite", "--", ":memory:", &work]].concat();
+    let words =
+        [vec!["--network", "none"], way.words(column), vec!["sqlite", "--", ":memory:", &work]].concat();
     let text = side::counted(options, Side::Micro, &words)?;
     let times: Vec<f64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
     if times.len() != 2 * STATEMENTS.len() {

@@ -122,7 +122,8 @@ fn load(machine: &Held, path: &str) -> Option<Loader> {
 
 /// The file that has a program of `--static` at the addresses where it ran: the kernel's. The program's own file was linked for Linux.
 fn linked<'a>(machine: &'a Held, path: &str) -> Option<&'a Path> {
-    let symbols = machine.spec.symbols.as_deref().filter(|_| machine.spec.args.first().is_some_and(|a| a == path))?;
+    let symbols =
+        machine.spec.symbols.as_deref().filter(|_| machine.spec.args.first().is_some_and(|a| a == path))?;
     let bytes = fs::read(symbols).ok()?;
     object::File::parse(&*bytes).ok()?.section_by_name(".program.text")?;
     Some(symbols)

@@ -9,7 +9,7 @@ use std::{
 };
 use unilith_tests::{
     BUILD_KERNEL, Machine, NETWORKS, PATIENCE, Unilith, compile_to_link as compile, eventually, finish,
-    is_skipped, is_skipped_without_micro, tested_machine,
+    is_skipped, is_skipped_without_micro, root, tested_machine,
 };
 
 /// What these tests are about.
@@ -73,6 +73,45 @@ fn an_echo_server_without_a_stack_answers_clients_of_the_host() {
     }
     // An ordinary address: ARP is answered, and nothing else (there is no ICMP here).
     assert!(unilith.run(&["ps"]).ok().out.contains("ready"));
+}
+
+/// Compiles a program in Rust of `examples/raw` as docs/how-to/raw.md does.
+fn compile_rust(unilith: &Unilith, name: &str) -> String {
+    let path = |name: &str| unilith.path(name).display().to_string();
+    let (library, archive, program) = (path("libunilith_raw.rlib"), path("libprogram.a"), path(name));
+    let source = |name: &str| root().join(name).display().to_string();
+    let common = ["--edition", "2024", "-O", "-C", "panic=abort"];
+    let rustc = |words: &[&str]| finish(Command::new("rustc").args(common).args(words), BUILD_KERNEL).ok();
+    let kind = ["--crate-type", "rlib", "--crate-name", "unilith_raw", "-o", &library];
+    rustc(&[&kind[..], &[&source("micro/raw/rust/src/lib.rs")]].concat());
+    let place = ["-C", "relocation-model=static", "-C", "lto", "--crate-type", "staticlib", "-o", &archive];
+    let with = format!("unilith_raw={library}");
+    rustc(&[&place[..], &["--extern", &with, &source(&format!("examples/raw/{name}.rs"))]].concat());
+    finish(&mut unilith.command(&["cc", "-o", &program, &archive]), BUILD_KERNEL).ok();
+    program
+}
+
+#[test]
+fn an_echo_server_in_rust_answers_clients_of_the_host() {
+    if is_skipped_without_micro(STATIC) {
+        return;
+    }
+    let unilith = Unilith::new();
+    if unilith.is_skipped_without(&NETWORKS) {
+        return;
+    }
+    let program = compile_rust(&unilith, "echo");
+    finish(&mut Command::new(&program), PATIENCE).code(78).complains("its kernel must be linked to it");
+    let machine = start(&unilith, "echo", &program);
+    let socket = client(machine.at(7));
+    for length in [0, 1, 2, 17, 1000, 1472] {
+        let bytes: Vec<u8> = (0..length).map(|n| n as u8 ^ length as u8).collect();
+        assert_eq!(ask(&socket, &bytes), bytes, "{length} bytes");
+    }
+    // Its packets go back: more than the device has buffers for.
+    for n in 0..2000u32 {
+        assert_eq!(ask(&socket, &n.to_le_bytes()), n.to_le_bytes());
+    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use crate::{
     compile::SECTION,
     key,
     reach::Reach,
-    read, run, write,
+    read,
+    relax::relax,
+    run, write,
 };
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, read::archive::ArchiveFile};
 use std::{
@@ -75,7 +77,7 @@ impl Workshop {
             progress.step("linking the program with the kernel");
             crate::appear(&folder, |new| {
                 let program = new.join("program.o");
-                write(&program, objects)?;
+                write(&program, relax(objects)?)?;
                 let to = new.join("kernel.symbols");
                 // With what it makes sockets of, as long as nobody knows that it makes none.
                 let starts = new.join("starts-kernel.o");
@@ -245,7 +247,8 @@ fn defined_in(file: &[u8]) -> Result<String> {
         for member in ArchiveFile::parse(file).map_err(unreadable)?.members() {
             let member = member.map_err(unreadable)?;
             // A copy is aligned as the headers want it.
-            add(&member.data(file).map_err(unreadable)?.to_vec())?;
+            let data = member.data(file).map_err(unreadable)?.to_vec();
+            add(&data)?;
         }
     } else {
         add(file)?;

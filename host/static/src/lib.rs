@@ -21,6 +21,7 @@ mod libc;
 mod malloc;
 pub mod owner;
 mod reach;
+mod relax;
 pub mod size;
 pub mod treemap;
 

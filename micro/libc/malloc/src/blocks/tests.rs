@@ -141,7 +141,7 @@ fn live_through_traffic<H: Heap>(blocks: &mut Blocks<H, Host>, gives_back: bool,
                 let bits = random(if step % 50 == 0 { 19 } else { 12 });
                 let (size, align) = (random(1 << bits), 1 << random(if step % 20 == 0 { 15 } else { 5 }));
                 let (block, is_zero) = blocks.take(size, align.max(ALIGN), 0).unwrap();
-                assert!(block.as_ptr() as usize % align.max(ALIGN) == 0);
+                assert!((block.as_ptr() as usize).is_multiple_of(align.max(ALIGN)));
                 // SAFETY: live.
                 assert!(unsafe { blocks.size(block).unwrap() } >= size);
                 if is_zero {
