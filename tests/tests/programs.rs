@@ -223,6 +223,11 @@ fn what_the_linux_test_project_asks_for_is_as_on_linux() {
 }
 
 #[test]
+fn numbers_and_ids_are_those_of_the_viewers_namespace() {
+    passes("namespaces.c", "all namespace tests passed");
+}
+
+#[test]
 fn mounts_are_bound_moved_and_seen_in_their_namespace() {
     passes("mounts.c", "all mount tests passed");
 }

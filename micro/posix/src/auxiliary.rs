@@ -7,6 +7,7 @@
 
 use crate::calls::signals::{self, SI_USER, SigInfo};
 use crate::mounts;
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::processes;
 use crate::task::Task;
@@ -14,7 +15,7 @@ use abi::{Result, errno::ESRCH};
 use alloc::sync::Arc;
 
 /// No thread of the program has this id.
-pub const TID: i32 = 0;
+pub const TID: Pid = Pid::NONE;
 
 /// What a kernel thread is to the program for as long as this lives. It stays on the thread that made it.
 pub struct Identity {
@@ -50,7 +51,7 @@ pub fn program() -> Result<Arc<Process>> {
 }
 
 /// Sends a signal to the process of that number, or to the thread, as kill(2) from outside would.
-pub fn signal(id: i32, signal: i32) -> Result<()> {
+pub fn signal(id: Pid, signal: i32) -> Result<()> {
     // A sender outside of the process' name space has number 0 (pid_namespaces(7)).
     let info = SigInfo::from_process(signal, SI_USER, 0, 0);
     match processes::find(id) {

@@ -7,6 +7,7 @@ use crate::calls::end;
 use crate::calls::limits::Limits;
 use crate::calls::seccomp::Profile;
 use crate::calls::signals::SIGKILL;
+use crate::pids::{AtomicPid, Pid};
 use crate::process::{Credentials, Process};
 use crate::{mounts, processes};
 use abi::{Result, errno::*};
@@ -15,7 +16,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
 use api_plat::Status;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use vfs::{Dentry, Namespace};
 
 /// A container, from before its first process until the last one has ended.
@@ -33,8 +34,8 @@ pub struct Container {
     memory: Option<u64>,
     /// Page faults until it is looked how much they have.
     until_look: AtomicI64,
-    /// The number of its first process; 0 before.
-    first: AtomicI32,
+    /// Its first process; nobody before.
+    first: AtomicPid,
     is_ending: AtomicBool,
 }
 
@@ -109,7 +110,7 @@ impl Known {
             profile,
             memory,
             until_look: AtomicI64::new(0),
-            first: AtomicI32::new(0),
+            first: AtomicPid::new(Pid::NONE),
             is_ending: AtomicBool::new(false),
         });
         let mut all = ALL.lock();
@@ -136,11 +137,11 @@ impl Drop for Known {
 impl Container {
     /// Its first process is about to begin.
     pub fn set_first(&self, process: &Process) {
-        self.first.store(process.pid, Ordering::Relaxed);
+        self.first.set(process.pid);
     }
 
     pub fn is_first(&self, process: &Process) -> bool {
-        self.first.load(Ordering::Relaxed) == process.pid
+        self.first.get() == process.pid
     }
 
     /// Its processes, zombies included.

@@ -366,7 +366,7 @@ fn missing(number: u64, frame: &Frame) -> Result<usize> {
 #[cold]
 fn trace(number: u64, frame: &Frame, result: &Result<usize>) {
     let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
-    let tid = task::current().tid;
+    let tid = task::current().tid.of_machine();
     let f = frame;
     let (a, b, c, d) = (f.rdi, f.rsi, f.rdx, f.r10);
     match result {

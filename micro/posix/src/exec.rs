@@ -4,7 +4,8 @@
 use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAPABILITIES, FileCapabilities};
 use crate::calls::identity::credentials::{FileGrants, SetIds};
 use crate::files;
-use crate::process::{FIRST_PID, Process};
+use crate::pids::Pid;
+use crate::process::Process;
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -86,7 +87,7 @@ pub(crate) fn prepare_file(
     api_plat::entropy(&mut random);
     let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|b| random[i * 8 + b]));
     let space = Space::new(Layout::new([word(0), word(1), word(2), word(3)], limits.stack), limits)?;
-    if process.pid == FIRST_PID {
+    if process.pid == Pid::FIRST {
         space.tell_mappings();
     }
     // The last one that was found, which is the program when its ids are asked for.
@@ -106,7 +107,9 @@ pub(crate) fn prepare_file(
                 let (mut c, mut unwatched) = (now.clone(), now);
                 c.program_starts(&grants, is_safe(process))?;
                 is_secure = unwatched.program_starts(&grants, true)?;
-                Ok(Identity { uid: c.uid, euid: c.euid, gid: c.gid, egid: c.egid, is_secure })
+                let (user, group) = (|id| c.users.shown_user(id), |id| c.users.shown_group(id));
+                let (uid, euid, gid, egid) = (user(c.uid), user(c.euid), group(c.gid), group(c.egid));
+                Ok(Identity { uid, euid, gid, egid, is_secure })
             },
             machine: machine(map_vdso(&space)?),
             random: core::array::from_fn(|i| random[32 + i]),
@@ -133,7 +136,8 @@ fn grants_of(dentry: &Dentry) -> Result<FileGrants> {
     let attribute = dentry.inode().get_xattr(CAPABILITIES).ok();
     let capabilities = attribute.as_deref().and_then(FileCapabilities::parse);
     let stat = dentry.inode().stat()?;
-    Ok(FileGrants { ids: SetIds::of(stat.permissions, stat.uid, stat.gid), capabilities })
+    let ids = SetIds::of(stat.permissions, stat.uid, stat.gid);
+    Ok(FileGrants { ids, owner: Some((stat.uid, stat.gid)), capabilities })
 }
 
 /// Whether a program may be able to do more than its user: not under the eyes of a tracer that has no right to see them, and not
@@ -142,10 +146,11 @@ fn is_safe(process: &Process) -> bool {
     if process.files.shares_position() {
         return false;
     }
-    let mut tracers = process.tasks().map(|task| task.tracing.tracer()).filter(|tracer| *tracer != 0);
+    let mut tracers = process.tasks().map(|task| task.tracing.tracer()).filter(|tracer| *tracer != Pid::NONE);
+    let users = process.credentials.lock().users.clone();
     tracers.all(|tracer| {
         let tracer = crate::processes::find(tracer);
-        tracer.is_some_and(|tracer| tracer.credentials.lock().can(CAP_SYS_PTRACE))
+        tracer.is_some_and(|tracer| tracer.credentials.lock().can_in(&users, CAP_SYS_PTRACE))
     })
 }
 

@@ -40,35 +40,39 @@ fn current() -> &'static Task {
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getpid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    current().process.pid as u64
+    current().process.number as u64
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_gettid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    current().tid as u64
+    current().number as u64
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getppid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    current().process.family.parent() as u64
+    current().process.family.parent_number() as u64
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().credentials().lock().uid)
+    let c = current().credentials().lock();
+    u64::from(c.users.shown_user(c.uid))
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_geteuid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().credentials().lock().euid)
+    let c = current().credentials().lock();
+    u64::from(c.users.shown_user(c.euid))
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getgid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().credentials().lock().gid)
+    let c = current().credentials().lock();
+    u64::from(c.users.shown_group(c.gid))
 }
 
 #[cfg_attr(feature = "linked", unsafe(no_mangle))]
 extern "C" fn unilith_fast_getegid(_: u64, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    u64::from(current().credentials().lock().egid)
+    let c = current().credentials().lock();
+    u64::from(c.users.shown_group(c.egid))
 }

@@ -134,9 +134,9 @@ impl Files {
 
     /// Goes on in a copy of its mount namespace, at the same places (CLONE_NEWNS). Nobody else may have root and working directory
     /// with this process.
-    pub fn leave_namespace(&self) -> Result<()> {
+    pub fn leave_namespace(&self, owner: vfs::Owner) -> Result<()> {
         let places = self.position.places.lock().clone();
-        let (namespace, copies) = places.namespace.copy()?;
+        let (namespace, copies) = places.namespace.copy(owner)?;
         let (root, working) = (copies.of(&places.root)?, copies.of(&places.working)?);
         self.set_places(Places { namespace: Arc::new(namespace), root, working });
         Ok(())
@@ -244,7 +244,8 @@ pub fn credentials_for(process: &Process) -> vfs::Credentials {
 
 fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {
     let capabilities = c.capabilities.effective;
-    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups: c.groups.clone(), capabilities, umask }
+    let (groups, scope) = (c.groups.clone(), c.users.scope());
+    vfs::Credentials { uid: c.fsuid, gid: c.fsgid, groups, capabilities, scope, umask }
 }
 
 /// Real ids of the calling thread, which access(2) goes by.
@@ -252,11 +253,12 @@ pub fn real_credentials() -> vfs::Credentials {
     let c = task::current().credentials().lock();
     // As access(2) has it: root of the real id has what it may have, others have nothing.
     let capabilities = match c.capabilities.change_with_users() {
-        true if c.uid == 0 => c.capabilities.permitted,
+        true if Some(c.uid) == c.root() => c.capabilities.permitted,
         true => 0,
         false => c.capabilities.effective,
     };
-    vfs::Credentials { uid: c.uid, gid: c.gid, groups: c.groups.clone(), capabilities, umask: 0 }
+    let (groups, scope) = (c.groups.clone(), c.users.scope());
+    vfs::Credentials { uid: c.uid, gid: c.gid, groups, capabilities, scope, umask: 0 }
 }
 
 /// The wall clock of file times.

@@ -35,6 +35,7 @@ struct Entry {
     /// Changes when the entry is requeued.
     word: SpinLock<Key>,
     bits: u32,
+    /// The thread's number, as the word has it.
     tid: i32,
     /// Of the thread when it went to sleep: higher ones are woken first.
     priority: u8,
@@ -67,7 +68,7 @@ impl Sleeper {
         let entry = Arc::new(Entry {
             word: SpinLock::new(word),
             bits,
-            tid: task::current().tid,
+            tid: task::current().number,
             priority: sched::current().rank().priority,
             target,
             woken: AtomicBool::new(false),

@@ -39,6 +39,7 @@ pub mod mounts;
 mod out_of_memory;
 pub mod outside;
 pub mod overlay;
+pub mod pids;
 pub mod proc;
 pub mod process;
 pub mod processes;
@@ -48,6 +49,7 @@ mod shared;
 pub mod start;
 pub mod task;
 mod terminals;
+pub mod users;
 pub mod uts;
 pub mod wait;
 

@@ -3,6 +3,7 @@
 
 use crate::calls::signals::{self, SigInfo};
 use crate::files::{self, Files};
+use crate::pids::PidNamespace;
 use crate::process::Process;
 use crate::terminals;
 use abi::errno::EROFS;
@@ -73,7 +74,7 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
     api_plat::on_console(|| CONSOLE.raise());
     let dev: Arc<dyn Inode> = devfs::root(files::new_device(), limit);
     let pts: Arc<dyn Inode> = devfs::pts(files::new_device());
-    let proc: Arc<dyn Inode> = crate::proc::proc(files::new_device());
+    let proc: Arc<dyn Inode> = crate::proc::proc(files::new_device(), &PidNamespace::FIRST);
     let sys: Arc<dyn Inode> = crate::proc::sys(files::new_device());
     *SINGLE.lock() = [
         Some(("devtmpfs", dev.clone())),

@@ -8,7 +8,8 @@
 
 use crate::calls::end;
 use crate::calls::signals::{self, SIGKILL};
-use crate::process::{FIRST_PID, Process};
+use crate::pids::Pid;
+use crate::process::Process;
 use crate::processes::{self, Claim};
 use crate::task::Task;
 use abi::{Result, errno::ENOMEM};
@@ -49,7 +50,7 @@ fn choose() -> Option<Arc<Process>> {
     let total = api_mem::statistics().0;
     let weighed = processes::all().filter_map(|process| {
         let share = match process.claim {
-            _ if process.pid == FIRST_PID => 4,
+            _ if process.pid == Pid::FIRST => 4,
             Claim::Visitor => 2,
             _ => 1,
         };
@@ -57,7 +58,7 @@ fn choose() -> Option<Arc<Process>> {
         Some(((weight(&process, total)? + made) / share, process))
     });
     let victim = weighed.max_by_key(|(weight, _)| *weight).map(|(_, process)| process);
-    victim.filter(|process| process.pid != FIRST_PID)
+    victim.filter(|process| process.pid != Pid::FIRST)
 }
 
 /// How long the victim's end is waited for: it may need what the waiting thread holds, which then has to do without the page.
@@ -137,7 +138,7 @@ fn begin(victim: &Process) {
         let resident = victim.space().map_or(0, |space| space.usage().resident());
         log::error!(
             "out of memory: ended process {} ({}), which had {} MiB",
-            victim.pid,
+            victim.pid.of_machine(),
             String::from_utf8_lossy(&name),
             resident >> 20
         );

@@ -10,6 +10,7 @@ use crate::calls::prctl::Settings;
 use crate::calls::signals::{self, ProcessSignals, SIGKILL, SigInfo};
 use crate::containers::Container;
 use crate::exec::{self, Prepared};
+use crate::pids::{Pid, PidNamespace};
 use crate::process::{Beginning, Credentials, Process, Program};
 use crate::processes::{self, Claim};
 use crate::task::Task;
@@ -85,7 +86,7 @@ impl From<Errno> for Refusal {
 }
 
 /// A number that is given back unless the process begins.
-struct Number(i32);
+struct Number(Pid);
 
 impl Drop for Number {
     fn drop(&mut self) {
@@ -119,7 +120,8 @@ pub fn start(
         limits: container.map_or_else(Limits::of_machine, |container| container.limits.duplicate()),
         sessions: Sessions { group: pid, session: pid },
         settings: Settings::default(),
-        parent: 0,
+        pids: PidNamespace::FIRST,
+        parent: Pid::NONE,
         exit_signal: 0,
         claim: childrens,
         container: container.cloned(),
@@ -157,7 +159,7 @@ pub fn start(
         end::begin(&process, Status::Signal { number: SIGKILL as u8 });
     }
     if let Some(terminal) = terminal {
-        terminal.control(pid);
+        terminal.control(pid.of_machine());
     }
     sched::unpark(&thread);
     Ok(process)

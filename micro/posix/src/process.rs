@@ -13,6 +13,7 @@ use crate::calls::time::ProcessTimers;
 use crate::containers::Container;
 use crate::cpu_time::Usage;
 use crate::files::Files;
+use crate::pids::{AtomicPid, Pid, PidNamespace};
 use crate::processes::{self, Claim};
 use crate::restart::Restarts;
 use crate::task::Task;
@@ -23,13 +24,11 @@ use api_lock::SpinLock;
 use api_plat::Status;
 use api_sched::{WaitQueue, Waiter};
 use core::iter;
+use core::ops::Bound;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use mem::Space;
 use ordered::Map;
 use vfs::Dentry;
-
-/// The program is process 1, as the entrypoint of a container is. The machine ends with it.
-pub const FIRST_PID: i32 = 1;
 
 /// Nanoseconds that a thread runs at least, while equals wait, in a space of which nothing is shown: a page comes back in 3 to 10 µs, and a
 /// program that looks at thousands of them (a collection of garbage) got nowhere in turns of 4 ms.
@@ -37,7 +36,11 @@ const TURN_OF_SHOWN: u64 = 100_000_000;
 
 /// A process: from fork until it is waited for.
 pub struct Process {
-    pub pid: i32,
+    pub pid: Pid,
+    /// The PID namespace that it is in.
+    pub pids: PidNamespace,
+    /// Its number there.
+    pub number: i32,
     /// Of its first thread: [`Task::credentials`].
     pub credentials: SpinLock<Credentials>,
     pub files: Files,
@@ -54,12 +57,12 @@ pub struct Process {
     uts: SpinLock<Arc<Uts>>,
     /// When it was made, in nanoseconds since boot.
     pub born_ns: u64,
-    tasks: SpinLock<Map<i32, Arc<Task>>>,
+    tasks: SpinLock<Map<Pid, Arc<Task>>>,
     /// What all of it came to; the first who says so is believed.
     ending: SpinLock<Option<Status>>,
     is_ending: AtomicBool,
     /// The thread that is about to run another program, and 0: the others end.
-    only: AtomicI32,
+    only: AtomicPid,
     /// What threads that have ended used.
     ended: SpinLock<Usage>,
     /// How the thread that ended last was scheduled: a zombie's is asked for.
@@ -73,9 +76,11 @@ pub struct Process {
 
 /// A process' place among the others. Parents hold their children, and children know their parent's number.
 pub struct Family {
-    /// Process id of the parent; 0 for the first process, and for those that somebody outside started (`outside`) or that
-    /// such a process left behind.
-    pub parent: AtomicI32,
+    /// The parent; nobody for the first process, and for those that somebody outside started (`outside`) or that such a process left
+    /// behind.
+    parent: AtomicPid,
+    /// Its number as the process sees it.
+    parent_number: AtomicI32,
     /// The signal the parent gets at the end; 0 for none.
     pub exit_signal: AtomicI32,
     pub children: SpinLock<Vec<Arc<Process>>>,
@@ -99,18 +104,19 @@ pub struct Family {
     pub left_core: AtomicBool,
     /// It was ended because memory had run out.
     pub was_out_of_memory: AtomicBool,
-    /// The process that traces the first thread; 0 for none.
-    pub traced_by: AtomicI32,
+    /// The process that traces the first thread.
+    pub traced_by: AtomicPid,
     /// The parent's thread that made it.
-    pub maker: AtomicI32,
+    pub maker: AtomicPid,
     /// ru_maxrss of children that were waited for, in bytes.
     pub children_peak: AtomicU64,
 }
 
 impl Family {
-    fn new(parent: i32, exit_signal: i32) -> Family {
+    fn new(parent: Pid, parent_number: i32, exit_signal: i32) -> Family {
         Family {
-            parent: AtomicI32::new(parent),
+            parent: AtomicPid::new(parent),
+            parent_number: AtomicI32::new(parent_number),
             exit_signal: AtomicI32::new(exit_signal),
             children: SpinLock::new(Vec::new()),
             changed: WaitQueue::new(),
@@ -124,13 +130,20 @@ impl Family {
             left_core: AtomicBool::new(false),
             was_out_of_memory: AtomicBool::new(false),
             children_peak: AtomicU64::new(0),
-            traced_by: AtomicI32::new(0),
-            maker: AtomicI32::new(parent),
+            traced_by: AtomicPid::new(Pid::NONE),
+            maker: AtomicPid::new(parent),
         }
     }
 
-    pub fn parent(&self) -> i32 {
-        self.parent.load(Ordering::Relaxed)
+    #[inline]
+    pub fn parent(&self) -> Pid {
+        self.parent.get()
+    }
+
+    /// getppid(2): 0 for a parent outside of the process' PID namespace.
+    #[inline]
+    pub fn parent_number(&self) -> i32 {
+        self.parent_number.load(Ordering::Relaxed)
     }
 
     pub fn is_zombie(&self) -> bool {
@@ -163,7 +176,8 @@ pub struct Beginning {
     pub limits: Limits,
     pub sessions: Sessions,
     pub settings: Settings,
-    pub parent: i32,
+    pub pids: PidNamespace,
+    pub parent: Pid,
     pub exit_signal: i32,
     /// Who its children are asked for by.
     pub claim: Claim,
@@ -175,7 +189,7 @@ pub struct Beginning {
 
 impl Process {
     /// The first process, before its program.
-    pub fn new(pid: i32, credentials: Credentials, files: Files) -> Arc<Process> {
+    pub fn new(pid: Pid, credentials: Credentials, files: Files) -> Arc<Process> {
         let beginning = Beginning {
             credentials,
             files,
@@ -183,7 +197,8 @@ impl Process {
             limits: Limits::default(),
             sessions: Sessions::default(),
             settings: Settings::default(),
-            parent: 0,
+            parent: Pid::NONE,
+            pids: PidNamespace::FIRST,
             exit_signal: SIGCHLD,
             claim: Claim::Program,
             container: None,
@@ -194,9 +209,12 @@ impl Process {
         Process::begin(pid, beginning)
     }
 
-    pub fn begin(pid: i32, from: Beginning) -> Arc<Process> {
+    pub fn begin(pid: Pid, from: Beginning) -> Arc<Process> {
+        let (number, parent_number) = (from.pids.number_of(pid), from.pids.number_of(from.parent));
         Arc::new(Process {
             pid,
+            pids: from.pids,
+            number,
             credentials: SpinLock::new(from.credentials),
             files: from.files,
             signals: from.signals,
@@ -204,7 +222,7 @@ impl Process {
             timers: ProcessTimers::default(),
             sessions: SpinLock::new(from.sessions),
             settings: SpinLock::new(from.settings),
-            family: Family::new(from.parent, from.exit_signal),
+            family: Family::new(from.parent, parent_number, from.exit_signal),
             claim: from.claim,
             container: from.container,
             uts: SpinLock::new(from.uts),
@@ -212,7 +230,7 @@ impl Process {
             tasks: SpinLock::new(Map::new()),
             ending: SpinLock::new(None),
             is_ending: AtomicBool::new(false),
-            only: AtomicI32::new(0),
+            only: AtomicPid::new(Pid::NONE),
             ended: SpinLock::new(Usage::default()),
             last_scheduling: SpinLock::default(),
             program: SpinLock::new(from.program),
@@ -220,6 +238,22 @@ impl Process {
             restarts: Restarts::default(),
             tracees: SpinLock::new(Vec::new()),
         })
+    }
+
+    /// A user id as it sees it.
+    pub fn shown_user(&self, uid: u32) -> u32 {
+        self.credentials.lock().users.shown_user(uid)
+    }
+
+    /// It is the first one of its PID namespace, or of the machine (pid_namespaces(7), "The namespace init process").
+    pub fn is_first(&self) -> bool {
+        self.number == 1
+    }
+
+    /// Another process is its parent from now on.
+    pub fn set_parent(&self, parent: Pid) {
+        self.family.parent.set(parent);
+        self.family.parent_number.store(self.pids.number_of(parent), Ordering::Relaxed);
     }
 
     /// The names of the computer that it sees.
@@ -304,7 +338,7 @@ impl Process {
     }
 
     /// Takes a thread out; its id may be used again.
-    pub fn remove(&self, tid: i32) {
+    pub fn remove(&self, tid: Pid) {
         let removed = self.tasks.lock().remove(&tid);
         if let Some(task) = removed {
             *self.ended.lock() += task.usage();
@@ -318,7 +352,7 @@ impl Process {
         self.family.is_zombie().then(|| *self.last_scheduling.lock())
     }
 
-    pub fn task(&self, tid: i32) -> Option<Arc<Task>> {
+    pub fn task(&self, tid: Pid) -> Option<Arc<Task>> {
         self.tasks.lock().get(&tid).cloned()
     }
 
@@ -327,9 +361,10 @@ impl Process {
     ///
     /// [`processes::all`]: crate::processes::all
     pub fn tasks(&self) -> impl Iterator<Item = Arc<Task>> + '_ {
-        let mut last = 0;
+        let mut last = Pid::NONE;
         iter::from_fn(move || {
-            let (tid, task) = self.tasks.lock().range(last + 1..).next().map(|(tid, t)| (*tid, t.clone()))?;
+            let behind = (Bound::Excluded(last), Bound::Unbounded);
+            let (tid, task) = self.tasks.lock().range(behind).next().map(|(tid, t)| (*tid, t.clone()))?;
             last = tid;
             Some(task)
         })
@@ -351,8 +386,8 @@ impl Process {
     }
 
     /// The thread that made the child; the first one once that is gone.
-    pub fn maker_of(&self, child: &Process) -> i32 {
-        let maker = child.family.maker.load(Ordering::Relaxed);
+    pub fn maker_of(&self, child: &Process) -> Pid {
+        let maker = child.family.maker.get();
         if self.task(maker).is_some() { maker } else { self.pid }
     }
 
@@ -367,17 +402,17 @@ impl Process {
     }
 
     /// All threads but `tid` are to end; false when another one said so of itself before, or the process ends.
-    pub fn leave_only(&self, tid: i32) -> bool {
-        !self.is_ending() && self.only.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    pub fn leave_only(&self, tid: Pid) -> bool {
+        !self.is_ending() && self.only.replace(Pid::NONE, tid).is_ok()
     }
 
     pub fn all_may_stay(&self) {
-        self.only.store(0, Ordering::Relaxed);
+        self.only.set(Pid::NONE);
     }
 
     /// The thread that the others make room for.
-    pub fn only(&self) -> Option<i32> {
-        Some(self.only.load(Ordering::Relaxed)).filter(|tid| *tid != 0)
+    pub fn only(&self) -> Option<Pid> {
+        Some(self.only.get()).filter(|tid| *tid != Pid::NONE)
     }
 
     /// Its threads are to end, every one of them.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All processes, and the numbers of processes, threads, groups and sessions, which are of one kind.
 
-use crate::process::{FIRST_PID, Process};
+use crate::pids::{Pid, PidNamespace};
+use crate::process::Process;
 use crate::task::Task;
 use abi::{
     Result,
-    errno::{EAGAIN, ENOMEM},
+    errno::{EAGAIN, EEXIST, ENOMEM},
 };
 use alloc::sync::Arc;
 use api_fs::Inode;
 use api_lock::SpinLock;
 use core::iter;
+use core::ops::Bound;
 use mem::Space;
 use ordered::Map;
 
@@ -56,43 +58,78 @@ impl Claim {
 
 struct Table {
     next: i32,
-    /// How often each number is in use: by a thread, by a process, by those in a group or session of that number.
-    used: Map<i32, u32>,
-    all: Map<i32, Arc<Process>>,
+    /// By whom each number is in use.
+    used: Map<Pid, Uses>,
+    all: Map<Pid, Arc<Process>>,
 }
 
-static TABLE: SpinLock<Table> = SpinLock::new(Table { next: FIRST_PID, used: Map::new(), all: Map::new() });
+/// How often a number is in use: by a thread, by a process, by those in a group or session of that number.
+struct Uses {
+    count: u32,
+    /// The namespace that it was made in, where it has another number.
+    pids: PidNamespace,
+}
+
+static TABLE: SpinLock<Table> = SpinLock::new(Table { next: 1, used: Map::new(), all: Map::new() });
 
 /// A number nobody has, which the caller has from now on. `EAGAIN` when all that it may have are in use.
-pub fn allocate(claim: Claim) -> Result<i32> {
+pub fn allocate(claim: Claim) -> Result<Pid> {
+    allocate_in(claim, &PidNamespace::FIRST, &[])
+}
+
+/// The same with a number in a namespace and in each around it: those of `chosen`, the innermost first, as far as it goes. Errors
+/// are those of [`PidNamespace::enter`] as well.
+pub fn allocate_in(claim: Claim, pids: &PidNamespace, chosen: &[i32]) -> Result<Pid> {
+    let pid = allocate_outermost(claim, pids, chosen.get(pids.level() as usize).copied())?;
+    if let Err(e) = pids.enter(pid, chosen) {
+        TABLE.lock().used.remove(&pid);
+        return Err(e);
+    }
+    Ok(pid)
+}
+
+fn allocate_outermost(claim: Claim, pids: &PidNamespace, chosen: Option<i32>) -> Result<Pid> {
     let mut table = TABLE.lock();
     if table.used.len() as u64 >= claim.share((PID_MAX - AGAIN) as u64) {
         return Err(EAGAIN);
     }
+    let uses = || Uses { count: 1, pids: pids.clone() };
+    if let Some(pid) = chosen.map(Pid::from_machine) {
+        if table.used.contains_key(&pid) {
+            return Err(EEXIST);
+        }
+        table.used.insert(pid, uses());
+        return Ok(pid);
+    }
     for _ in 0..PID_MAX {
         let id = table.next;
         table.next = if id + 1 < PID_MAX { id + 1 } else { AGAIN };
-        if !table.used.contains_key(&id) {
-            table.used.insert(id, 1);
-            return Ok(id);
+        let pid = Pid::from_machine(id);
+        if !table.used.contains_key(&pid) {
+            table.used.insert(pid, uses());
+            return Ok(pid);
         }
     }
     Err(EAGAIN)
 }
 
 /// The number has one more use.
-pub fn retain(id: i32) {
-    *TABLE.lock().used.entry(id).or_insert(0) += 1;
+pub fn retain(id: Pid) {
+    if let Some(uses) = TABLE.lock().used.get_mut(&id) {
+        uses.count += 1;
+    }
 }
 
 /// The number has one use less.
-pub fn release(id: i32) {
-    let mut table = TABLE.lock();
-    if let Some(count) = table.used.get_mut(&id) {
-        *count -= 1;
-        if *count == 0 {
-            table.used.remove(&id);
-        }
+pub fn release(id: Pid) {
+    let unused = {
+        let mut table = TABLE.lock();
+        let Some(uses) = table.used.get_mut(&id) else { return };
+        uses.count -= 1;
+        if uses.count == 0 { table.used.remove(&id) } else { None }
+    };
+    if let Some(Uses { pids, .. }) = unused {
+        pids.leave(id);
     }
 }
 
@@ -146,36 +183,53 @@ pub fn remove(process: &Process) {
     let removed = TABLE.lock().all.remove(&process.pid);
     if removed.is_some() {
         [process.pid, sessions.group, sessions.session].into_iter().for_each(release);
+        process.pids.process_left();
     }
 }
 
 /// The process of that number, zombies included.
-pub fn find(pid: i32) -> Option<Arc<Process>> {
+pub fn find(pid: Pid) -> Option<Arc<Process>> {
     TABLE.lock().all.get(&pid).cloned()
 }
 
 /// The first process; `None` before it is there.
 pub fn first() -> Option<Arc<Process>> {
-    find(FIRST_PID)
+    find(Pid::FIRST)
 }
 
 /// The process of that number, or of the thread that has it.
-pub fn with_thread(id: i32) -> Option<Arc<Process>> {
+pub fn with_thread(id: Pid) -> Option<Arc<Process>> {
     find(id).or_else(|| all().find(|process| process.task(id).is_some()))
 }
 
 /// The thread of that number.
-pub fn task(tid: i32) -> Option<Arc<Task>> {
+pub fn task(tid: Pid) -> Option<Arc<Task>> {
     let process = with_thread(tid)?;
     process.task(tid)
+}
+
+/// The process that has that number for the caller, zombies included.
+pub fn named(number: i32) -> Option<Arc<Process>> {
+    Pid::named(number).and_then(find)
+}
+
+/// The process that has that number for the caller, or whose thread has it.
+pub fn named_with_thread(number: i32) -> Option<Arc<Process>> {
+    Pid::named(number).and_then(with_thread)
+}
+
+/// The thread that has that number for the caller.
+pub fn named_task(number: i32) -> Option<Arc<Task>> {
+    Pid::named(number).and_then(task)
 }
 
 /// All of them, by number, zombies included. Each is looked for when it is its turn, so that nothing is allocated: who asks may be
 /// looking for somebody to end because memory has run out.
 pub fn all() -> impl Iterator<Item = Arc<Process>> {
-    let mut last = 0;
+    let mut last = Pid::NONE;
     iter::from_fn(move || {
-        let (pid, process) = TABLE.lock().all.range(last + 1..).next().map(|(pid, p)| (*pid, p.clone()))?;
+        let behind = (Bound::Excluded(last), Bound::Unbounded);
+        let (pid, process) = TABLE.lock().all.range(behind).next().map(|(pid, p)| (*pid, p.clone()))?;
         last = pid;
         Some(process)
     })
@@ -198,7 +252,7 @@ pub fn threads() -> usize {
 }
 
 /// Those of a process group.
-pub fn of_group(group: i32) -> impl Iterator<Item = Arc<Process>> {
+pub fn of_group(group: Pid) -> impl Iterator<Item = Arc<Process>> {
     all().filter(move |process| process.sessions.lock().group == group)
 }
 
@@ -209,7 +263,7 @@ pub fn spaces() -> impl Iterator<Item = Arc<Space>> {
 
 /// Nobody in the group could let one of its processes go on that a terminal stopped: no member has a parent in another
 /// group of the session (POSIX, 3.264). `without` does not count as a parent or member.
-pub fn is_orphaned(group: i32, without: Option<i32>) -> bool {
+pub fn is_orphaned(group: Pid, without: Option<Pid>) -> bool {
     !of_group(group).any(|member| {
         if Some(member.pid) == without || member.family.is_zombie() {
             return false;

@@ -6,7 +6,8 @@ use crate::calls::{limits, system};
 use crate::confinement;
 use crate::exec::{self, Prepared};
 use crate::files::Files;
-use crate::process::{Credentials, FIRST_PID, Process, Program};
+use crate::pids::Pid;
+use crate::process::{Credentials, Process, Program};
 use crate::processes::{self, Claim};
 use crate::restart::First;
 use crate::task::{self, Task};
@@ -43,11 +44,11 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
         who = who.with_capabilities(sets);
     }
     who.no_new_privileges = config.no_new_privileges;
-    let process = Process::new(FIRST_PID, who, files);
+    let process = Process::new(Pid::FIRST, who, files);
     limits::begin(&process, &config.limits).map_err(|e| format!("the first process's limits: {e:?}"))?;
     let tid =
         processes::allocate(Claim::Program).map_err(|_| String::from("the first process has no number"))?;
-    debug_assert_eq!(tid, FIRST_PID);
+    debug_assert_eq!(tid, Pid::FIRST);
     processes::add(&process);
     crate::mounts::set_foreground(&process);
     crate::load::start();

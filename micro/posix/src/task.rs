@@ -8,6 +8,7 @@ use crate::calls::seccomp::Seccomp;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
 use crate::fault::FailNth;
+use crate::pids::{Pid, PidNamespace};
 use crate::process::{Credentials, Process};
 use alloc::sync::Arc;
 use api_lock::SpinLock;
@@ -17,7 +18,11 @@ use sched::Thread;
 
 /// A thread of the program.
 pub struct Task {
-    pub tid: i32,
+    pub tid: Pid,
+    /// Its number in the PID namespace of its process.
+    pub number: i32,
+    /// The PID namespace that its next child begins in.
+    pub pids_for_children: SpinLock<PidNamespace>,
     pub process: Arc<Process>,
     /// Of a thread that is not its process' first.
     credentials: SpinLock<Credentials>,
@@ -43,9 +48,12 @@ pub struct Task {
 }
 
 impl Task {
-    pub fn new(process: Arc<Process>, tid: i32, name: [u8; 16]) -> Arc<Task> {
+    pub fn new(process: Arc<Process>, tid: Pid, name: [u8; 16]) -> Arc<Task> {
+        let pids = process.pids.clone();
         Arc::new(Task {
             tid,
+            number: pids.number_of(tid),
+            pids_for_children: SpinLock::new(pids),
             process,
             credentials: SpinLock::default(),
             signals: TaskSignals::new(),
@@ -77,6 +85,25 @@ impl Task {
         } else {
             &self.credentials
         }
+    }
+
+    /// Other credentials, as Linux' `commit_creds` has it.
+    pub fn set_credentials(&self, new: Credentials) {
+        let is_another = {
+            let mut credentials = self.credentials().lock();
+            let is_another = !new.is_within(&credentials);
+            *credentials = new;
+            is_another
+        };
+        if is_another {
+            self.process.settings.lock().ids_change();
+        }
+    }
+
+    /// The next child begins in that PID namespace.
+    pub fn set_pids_for_children(&self, pids: PidNamespace) {
+        let old = core::mem::replace(&mut *self.pids_for_children.lock(), pids);
+        drop(old);
     }
 
     /// Ties the task to the kernel thread that runs it; the process' table keeps the task alive until

@@ -4,20 +4,22 @@
 use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
 use crate::calls::signals::{self, SIG_IGN, SIGTTIN, SigInfo, bit};
 use crate::dispatch::RESTART;
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::{processes, task};
 use abi::{Result, errno::EIO};
 use devfs::Caller;
 
 /// Device number and foreground process group of the terminal that controls the process' session.
-pub fn of(process: &Process) -> Option<(u64, i32)> {
+pub fn of(process: &Process) -> Option<(u64, Pid)> {
     let session = process.sessions.lock().session;
-    devfs::terminal_of(session).map(|(device, control)| (device, control.group))
+    devfs::terminal_of(session.of_machine())
+        .map(|(device, control)| (device, Pid::from_machine(control.group)))
 }
 
 /// Sends a signal to a process group, as a terminal does.
 pub fn signal(group: i32, signal: i32) {
-    for process in processes::of_group(group) {
+    for process in processes::of_group(Pid::from_machine(group)) {
         // A standard signal is never refused for want of room.
         let _ = signals::send_to_process(&process, SigInfo::from_kernel(signal));
     }
@@ -29,8 +31,8 @@ pub fn caller() -> Caller {
     task::running().map_or(nobody, |task| {
         let sessions = *task.process.sessions.lock();
         Caller {
-            group: sessions.group,
-            session: sessions.session,
+            group: sessions.group.of_machine(),
+            session: sessions.session.of_machine(),
             leads: task.process.leads_session(),
             administers: task.credentials().lock().can(CAP_SYS_ADMIN),
         }
@@ -39,7 +41,8 @@ pub fn caller() -> Caller {
 
 /// The session of a process group.
 pub fn session_of_group(group: i32) -> Option<i32> {
-    processes::of_group(group).next().map(|process| process.sessions.lock().session)
+    let group = Pid::from_machine(group);
+    processes::of_group(group).next().map(|process| process.sessions.lock().session.of_machine())
 }
 
 /// The running thread does from the background what only the foreground may (POSIX, 11.1.4): its group is stopped, unless it
@@ -54,7 +57,7 @@ pub fn background(signal: i32) -> Result<()> {
         () if does_not_care => Ok(()),
         () if processes::is_orphaned(group, None) => Err(EIO),
         () => {
-            self::signal(group, signal);
+            self::signal(group.of_machine(), signal);
             Err(RESTART)
         }
     }

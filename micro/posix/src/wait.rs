@@ -78,6 +78,14 @@ pub fn on_queue<T>(
     }
 }
 
+/// Sleeps until it is so, whatever signals come.
+pub fn for_good(queue: &WaitQueue, mut is_so: impl FnMut() -> bool) {
+    let _registration = Registration::new(queue, Events::ALL);
+    while !is_so() {
+        sched::park(FOREVER);
+    }
+}
+
 /// Sleeps until the deadline or a signal: `true` when the time has passed.
 pub fn sleep_until(deadline_ns: u64) -> bool {
     loop {

@@ -139,24 +139,29 @@ impl Owner {
 
 /// The root inode of a file system with these contents. `magic` is its `f_type`.
 pub fn root(rows: &'static [Row], device: u64, magic: u64) -> Arc<dyn Inode> {
-    let fs = Arc::new(Fs { device, magic });
-    Node::root(&fs, Body::Table { rows, below: "" })
+    let fs = Arc::new(Fs { device, magic, _held: None });
+    Node::root(&fs, Body::Table { rows, below: "" }, 0)
 }
 
-/// As [`root`], with names that come and go beside those of the table.
+/// What a file system keeps for as long as it is there.
+pub type Held = Option<Arc<dyn Any + Send + Sync>>;
+
+/// As [`root`], with names that come and go beside those of the table. All of them are told `key`, and it keeps what that is about.
 pub fn root_with(
     rows: &'static [Row],
     changing: &'static dyn Changing,
     device: u64,
     magic: u64,
+    (key, held): (Key, Held),
 ) -> Arc<dyn Inode> {
-    let fs = Arc::new(Fs { device, magic });
-    Node::root(&fs, Body::Both { rows, changing })
+    let fs = Arc::new(Fs { device, magic, _held: held });
+    Node::root(&fs, Body::Both { rows, changing }, key)
 }
 
 struct Fs {
     device: u64,
     magic: u64,
+    _held: Held,
 }
 
 /// Inode number of the root.
@@ -254,8 +259,8 @@ struct Node {
 }
 
 impl Node {
-    fn root(fs: &Arc<Fs>, body: Body) -> Arc<Node> {
-        Node::new(fs, None, ROOT, body, 0, None)
+    fn root(fs: &Arc<Fs>, body: Body, key: Key) -> Arc<Node> {
+        Node::new(fs, None, ROOT, body, key, None)
     }
 
     fn new(
@@ -716,7 +721,7 @@ mod tests {
 
     #[test]
     fn names_that_come_and_go_stand_beside_those_of_a_table() {
-        let root = root_with(ROWS, &Numbers, 5, 0x9fa0);
+        let root = root_with(ROWS, &Numbers, 5, 0x9fa0, (0, None));
         let inode = walk(&root, "1/n").unwrap();
         assert_eq!(read(&inode.open(&inode, 0).unwrap(), 0), b"1\n");
         assert_eq!(walk(&root, "3").err(), Some(ENOENT));

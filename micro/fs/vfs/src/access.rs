@@ -71,6 +71,50 @@ impl Deref for Groups {
     }
 }
 
+/// Which ids a user namespace has.
+pub trait Ids: Send + Sync {
+    fn has_user(&self, uid: u32) -> bool;
+    fn has_group(&self, gid: u32) -> bool;
+}
+
+/// Where capabilities count: everywhere, or for files whose owners a user namespace has (user_namespaces(7)).
+#[derive(Clone, Default)]
+pub struct Scope(Option<Arc<dyn Ids>>);
+
+impl Scope {
+    pub const EVERYWHERE: Scope = Scope(None);
+
+    pub fn of(ids: Arc<dyn Ids>) -> Scope {
+        Scope(Some(ids))
+    }
+
+    fn has_user(&self, stat: &Stat) -> bool {
+        self.0.as_ref().is_none_or(|ids| ids.has_user(stat.uid))
+    }
+
+    fn has(&self, stat: &Stat) -> bool {
+        self.has_user(stat) && self.0.as_ref().is_none_or(|ids| ids.has_group(stat.gid))
+    }
+}
+
+impl PartialEq for Scope {
+    fn eq(&self, other: &Scope) -> bool {
+        match (&self.0, &other.0) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Scope {}
+
+impl core::fmt::Debug for Scope {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(if self.0.is_some() { "Scope(namespace)" } else { "Scope(everywhere)" })
+    }
+}
+
 /// On whose behalf files are used: the file-system ids of the thread, and its effective capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
@@ -78,6 +122,7 @@ pub struct Credentials {
     pub gid: u32,
     pub groups: Groups,
     pub capabilities: u64,
+    pub scope: Scope,
     /// What new files are not to allow, unless their directory has a default access control list.
     pub umask: u32,
 }
@@ -85,12 +130,29 @@ pub struct Credentials {
 impl Credentials {
     /// Root with every capability, as the kernel itself acts.
     pub const fn root() -> Credentials {
-        Credentials { uid: 0, gid: 0, groups: Groups::NONE, capabilities: u64::MAX, umask: 0 }
+        Credentials {
+            uid: 0,
+            gid: 0,
+            groups: Groups::NONE,
+            capabilities: u64::MAX,
+            scope: Scope::EVERYWHERE,
+            umask: 0,
+        }
     }
 
-    /// User id 0 by itself allows nothing.
+    /// Has it for the machine as a whole. (User id 0 by itself allows nothing.)
     pub fn has(&self, capability: Capability) -> bool {
+        self.scope.0.is_none() && self.has_here(capability)
+    }
+
+    /// Has it for what belongs to its own user namespace.
+    pub fn has_here(&self, capability: Capability) -> bool {
         self.capabilities >> capability as u32 & 1 != 0
+    }
+
+    /// Has it for that file (Linux' `capable_wrt_inode_uidgid`).
+    pub fn has_over(&self, capability: Capability, stat: &Stat) -> bool {
+        self.has_here(capability) && self.scope.has(stat)
     }
 
     pub fn is_in_group(&self, gid: u32) -> bool {
@@ -99,7 +161,7 @@ impl Credentials {
 
     /// The owner, or who has CAP_FOWNER: who may change attributes (`EPERM` for others).
     pub fn owns(&self, stat: &Stat) -> bool {
-        self.has(Capability::Fowner) || self.uid == stat.uid
+        self.uid == stat.uid || self.has_here(Capability::Fowner) && self.scope.has_user(stat)
     }
 
     /// `EPERM` for writing to an immutable file; `EACCES` unless the file's access control list, its permission bits, or a capability
@@ -120,7 +182,7 @@ impl Credentials {
     }
 
     fn check_with(&self, stat: &Stat, acl: Option<&Acl>, want: Access) -> Result<()> {
-        if self.has(Capability::DacOverride) {
+        if self.has_over(Capability::DacOverride, stat) {
             // CAP_DAC_OVERRIDE does not make a file executable that nobody may execute.
             let may_execute = stat.kind == FileType::Directory || stat.permissions & 0o111 != 0;
             return if want.contains(Access::EXECUTE) && !may_execute { Err(EACCES) } else { Ok(()) };
@@ -137,7 +199,7 @@ impl Credentials {
             None => Access(stat.permissions >> shift & 7).contains(want),
         };
         let searches = stat.kind == FileType::Directory && !want.contains(Access::WRITE);
-        let reads = self.has(Capability::DacReadSearch) && (searches || want == Access::READ);
+        let reads = self.has_over(Capability::DacReadSearch, stat) && (searches || want == Access::READ);
         if allowed || reads { Ok(()) } else { Err(EACCES) }
     }
 }

@@ -26,10 +26,10 @@ pub mod notify;
 pub mod ops;
 mod walk;
 
-pub use access::{Access, Capability, Credentials, Groups};
+pub use access::{Access, Capability, Credentials, Groups, Ids, Scope};
 pub use dentry::Dentry;
 pub use mount::{Mount, MountFlags};
-pub use namespace::{Copies, MAX_MOUNTS, Namespace, mount_changes};
+pub use namespace::{Copies, MAX_MOUNTS, Namespace, Owner, mount_changes};
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use api_alloc::Reserve;
 use api_fs::Inode;
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
+use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ordered::Map;
 
@@ -66,7 +67,11 @@ pub struct Namespace {
     mounts: SpinLock<Vec<Mounted>>,
     root: SpinLock<Arc<Dentry>>,
     number: u64,
+    owner: Owner,
 }
+
+/// Whose capabilities count for a namespace: nothing to this crate.
+pub type Owner = Option<Arc<dyn Any + Send + Sync>>;
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -102,18 +107,23 @@ impl Namespace {
         let flags = MountFlags::default();
         let mount = Mount::new(&root, file_system, file_system.into(), b"/".to_vec(), flags);
         let root = Dentry::root(mount.clone(), root)?;
-        Ok(Namespace::with(Mounted { mount, root }))
+        Ok(Namespace::with(Mounted { mount, root }, None))
     }
 
-    fn with(first: Mounted) -> Namespace {
+    fn with(first: Mounted, owner: Owner) -> Namespace {
         let root = SpinLock::new(first.root.clone());
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        Namespace { mounts: SpinLock::new(alloc::vec![first]), root, number }
+        Namespace { mounts: SpinLock::new(alloc::vec![first]), root, number, owner }
     }
 
     /// Counts from 0, the machine's own.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// What it was made with.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
     }
 
     /// The root of the first mount.
@@ -158,12 +168,12 @@ impl Namespace {
     }
 
     /// Another namespace with the same mounts, and where they are in it.
-    pub fn copy(&self) -> Result<(Namespace, Copies)> {
+    pub fn copy(&self, owner: Owner) -> Result<(Namespace, Copies)> {
         let before = self.snapshot()?;
         let from = self.root();
         let first = Mounted::again(&from)?;
         let root = first.root.clone();
-        let copy = Namespace::with(first);
+        let copy = Namespace::with(first, owner);
         let copies = copy.copy_below(&before, &from, &root)?;
         Ok((copy, copies))
     }

@@ -153,7 +153,7 @@ fn a_copy_of_a_namespace_has_the_same_mounts_and_goes_its_own_ways() {
     let place = w.at("/a/m/in").unwrap();
     let removed = w.dir("/a/removed");
     w.remove("/a/removed", true);
-    let (copy, copies) = w.namespace.copy().unwrap();
+    let (copy, copies) = w.namespace.copy(None).unwrap();
     assert!(copy.number() != w.namespace.number() && copy.list().len() == 2);
     let there = copies.of(&place).unwrap();
     assert!(!Arc::ptr_eq(&there, &place) && Arc::ptr_eq(there.inode(), place.inode()));
@@ -177,7 +177,7 @@ fn namespaces_that_nobody_has_let_go_of_their_file_systems() {
         .mount(&w.at("/m").unwrap(), mounted.clone(), "tmpfs", "tmpfs", MountFlags::default())
         .unwrap();
     let before = Arc::strong_count(&mounted);
-    let (copy, copies) = w.namespace.copy().unwrap();
+    let (copy, copies) = w.namespace.copy(None).unwrap();
     copy.bind(&copy.root(), &copy.root(), true).unwrap();
     assert!(Arc::strong_count(&mounted) > before);
     drop((copy, copies));

@@ -456,6 +456,6 @@ pub fn permissions_to_set(who: &Credentials, stat: &Stat, permissions: u32) -> R
     if !who.owns(stat) {
         return Err(EPERM);
     }
-    let keeps_group = who.has(Capability::Fsetid) || who.is_in_group(stat.gid);
+    let keeps_group = who.has_over(Capability::Fsetid, stat) || who.is_in_group(stat.gid);
     Ok(permissions & 0o7777 & if keeps_group { u32::MAX } else { !S_ISGID })
 }

@@ -123,7 +123,7 @@ fn start_and_serve(remote: &dyn Remote, wanted: &Container<'_>, known: &Known) -
         place: Place::First(container),
     };
     let process = outside::start(&first, &asked, &paths).map_err(|refusal| explain(refusal, program))?;
-    remote.started(process.pid as u32);
+    remote.started(process.pid.of_machine() as u32);
     let code = streams.serve(remote, &process, &|| container.end())?;
     if outside::was_out_of_memory(&process) {
         // Above 128, so that the client hears that the kernel ended it.

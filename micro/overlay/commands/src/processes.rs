@@ -11,6 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_overlay::{Column, Command, Completes, Failure, Listing, Outcome, Session, Stream, Value, manual};
 use posix::calls::signals::{SIGNALS, SIGRTMIN};
+use posix::pids::Pid;
 use posix::process::Process;
 use posix::{auxiliary, processes, restart};
 use sched::Thread;
@@ -94,7 +95,7 @@ pub fn threads() -> Result<Vec<Row>, Failure> {
         for task in process.tasks() {
             let Some(thread) = task.thread() else { continue };
             rows.push(Row {
-                tid: Some(task.tid),
+                tid: Some(task.tid.of_machine()),
                 index: thread.index,
                 state: state(&thread, &process),
                 cpu_ns: task.cpu_ns(),
@@ -183,7 +184,7 @@ fn kill(session: &dyn Session, arguments: &[&[u8]]) -> Outcome {
             let shown = String::from_utf8_lossy(target);
             return Err(Failure::usage(format!("{shown} is no number of a thread")));
         };
-        if let Err(e) = auxiliary::signal(tid, signal) {
+        if let Err(e) = auxiliary::signal(Pid::from_machine(tid), signal) {
             session.fail(&Failure::about(target).errno(e))?;
             code = Failure::FAILED;
         }

@@ -85,8 +85,6 @@ pub const STACK: u64 = 128 << 10;
 /// How long a program waits for a thread of the application to sleep in a system call, and how often it looks.
 const REST_NS: u64 = 5_000_000_000;
 const LOOK_NS: u64 = 500_000;
-/// Of this task id the application has no thread.
-const TID: i32 = 0;
 
 static RUNS: SpinLock<Vec<Arc<Run>>> = SpinLock::new(Vec::new());
 
@@ -213,7 +211,7 @@ impl Run {
         frame.rsi = vector;
         frame.entry = Entry::Overlay;
         let thread_pointer = image.thread_pointer;
-        let task = Task::new(process, TID, [0; 16]);
+        let task = Task::new(process, posix::auxiliary::TID, [0; 16]);
         task.set_name(program.name.as_bytes());
         task.signals.block_all();
         let run = Arc::new(Run {

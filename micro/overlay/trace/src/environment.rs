@@ -94,7 +94,8 @@ impl Environment for Machine<'_> {
     }
 
     fn pid_tgid(&self) -> u64 {
-        posix::task::running().map_or(0, |t| (t.process.pid as u64) << 32 | u64::from(t.tid as u32))
+        posix::task::running()
+            .map_or(0, |t| (t.process.pid.of_machine() as u64) << 32 | u64::from(t.tid.of_machine() as u32))
     }
 
     fn uid_gid(&self) -> u64 {

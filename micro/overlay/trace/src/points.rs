@@ -59,7 +59,7 @@ impl Record {
             // SAFETY: `Event` promises that it is a thread's task, or null, and valid while the hook runs.
             Some(local) => match unsafe { (local as *const Task).as_ref() } {
                 Some(task) => {
-                    tid = task.tid as u32;
+                    tid = task.tid.of_machine() as u32;
                     // A name that is being changed right now is not waited for.
                     name.copy_from_slice(&task.name.try_lock().map_or([0; 16], |name| *name));
                 }

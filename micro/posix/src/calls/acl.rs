@@ -45,7 +45,7 @@ pub fn set(inode: &Arc<dyn Inode>, kind: AclKind, value: &[u8]) -> Result<()> {
     }
     // A list that is taken away may cost the set-group-ID bit as well as one that is set.
     let permissions = (kind == AclKind::Access).then(|| {
-        let keeps_group = who.has(Capability::Fsetid) || who.is_in_group(stat.gid);
+        let keeps_group = who.has_over(Capability::Fsetid, &stat) || who.is_in_group(stat.gid);
         let kept = stat.permissions & if keeps_group { u32::MAX } else { !S_ISGID };
         acl.as_ref().map_or(kept, |acl| kept & 0o7000 | acl.mode())
     });

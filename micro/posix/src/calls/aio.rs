@@ -92,7 +92,7 @@ static CONTEXTS: SpinLock<Map<(i32, u64), Arc<Context>>> = SpinLock::new(Map::ne
 
 /// The key of a context of the caller's.
 fn own(id: u64) -> (i32, u64) {
-    (task::current().process.pid, id)
+    (task::current().process.pid.of_machine(), id)
 }
 
 fn find(id: u64) -> Result<Arc<Context>> {

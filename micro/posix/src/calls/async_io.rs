@@ -5,7 +5,8 @@
 //! signal whenever the queue is woken. Nothing is on the queue of a file nobody asked this of.
 
 use crate::calls::signals::{self, SIGPOLL, SIGURG, SigInfo};
-use crate::process::{FIRST_PID, Process};
+use crate::pids::Pid;
+use crate::process::Process;
 use crate::processes;
 use crate::task;
 use abi::{Events, Result, errno::*};
@@ -73,10 +74,11 @@ pub fn send(description: &Description, fd: i32, reason: i32, band: Events) {
 }
 
 /// An owner in the name of the calling thread.
-pub fn owned(kind: OwnerKind, id: i32) -> Owned {
+pub fn owned(kind: OwnerKind, id: Pid) -> Owned {
     let task = task::current();
     let credentials = task.credentials().lock();
-    let is_first = task.process.pid == FIRST_PID;
+    let is_first = task.process.pid == Pid::FIRST;
+    let id = id.of_machine();
     Owned { kind, id, by: OwnedBy { uid: credentials.uid, euid: credentials.euid, is_first } }
 }
 
@@ -92,12 +94,14 @@ fn send_signal(owned: Owned, info: SigInfo) -> bool {
     let send = |process: &Process| !may(process) || signals::send_to_process(process, info).is_ok();
     match owned.kind {
         _ if owned.id == 0 => true,
-        OwnerKind::Thread => processes::task(owned.id)
+        OwnerKind::Thread => processes::task(Pid::from_machine(owned.id))
             .is_none_or(|task| !may(&task.process) || signals::send_to_task(&task, info).is_ok()),
-        OwnerKind::Process => processes::find(owned.id).is_none_or(|process| send(&process)),
+        OwnerKind::Process => {
+            processes::find(Pid::from_machine(owned.id)).is_none_or(|process| send(&process))
+        }
         OwnerKind::Group => {
             let mut sent = true;
-            processes::of_group(owned.id).for_each(|process| sent &= send(&process));
+            processes::of_group(Pid::from_machine(owned.id)).for_each(|process| sent &= send(&process));
             sent
         }
     }
@@ -181,7 +185,8 @@ pub fn set_async(fd: i32, description: &Arc<Description>, flags: u32) -> Result<
 
 /// There is such a process, thread or group; or none is meant.
 fn check(id: i32) -> Result<()> {
-    if id == 0 || processes::of_group(id).next().is_some() || processes::with_thread(id).is_some() {
+    let id = Pid::from_machine(id);
+    if id == Pid::NONE || processes::of_group(id).next().is_some() || processes::with_thread(id).is_some() {
         Ok(())
     } else {
         Err(ESRCH)
@@ -197,11 +202,16 @@ fn set_owned(fd: i32, description: &Arc<Description>, owned: Owned) -> Result<us
     Ok(0)
 }
 
+/// Whom the caller names as the owner; 0 is nobody.
+fn named(number: i32) -> Result<Pid> {
+    if number == 0 { Ok(Pid::NONE) } else { Pid::named(number).ok_or(ESRCH) }
+}
+
 /// F_SETOWN: a negative number is a process group.
 pub fn set_owner(fd: i32, description: &Arc<Description>, who: i32) -> Result<usize> {
     let owned = match who {
-        0.. => owned(OwnerKind::Process, who),
-        _ => owned(OwnerKind::Group, who.checked_neg().ok_or(EINVAL)?),
+        0.. => owned(OwnerKind::Process, named(who)?),
+        _ => owned(OwnerKind::Group, named(who.checked_neg().ok_or(EINVAL)?)?),
     };
     set_owned(fd, description, owned)
 }
@@ -209,6 +219,7 @@ pub fn set_owner(fd: i32, description: &Arc<Description>, who: i32) -> Result<us
 /// F_GETOWN. (A process group shows as a negative number; the caller knows that it is no error.)
 pub fn owner(description: &Description) -> i32 {
     let Owned { kind, id, .. } = description.owned();
+    let id = Pid::from_machine(id).here();
     if kind == OwnerKind::Group { -id } else { id }
 }
 
@@ -221,13 +232,13 @@ pub fn set_owner_ex(fd: i32, description: &Arc<Description>, pointer: UserPtr<[i
         2 => OwnerKind::Group,
         _ => return Err(EINVAL),
     };
-    set_owned(fd, description, owned(kind, id))
+    set_owned(fd, description, owned(kind, named(id)?))
 }
 
 /// F_GETOWN_EX.
 pub fn owner_ex(description: &Description, pointer: UserPtr<[i32; 2]>) -> Result<usize> {
     let Owned { kind, id, .. } = description.owned();
-    pointer.write([kind as i32, id])?;
+    pointer.write([kind as i32, Pid::from_machine(id).here()])?;
     Ok(0)
 }
 

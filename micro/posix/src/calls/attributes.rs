@@ -8,6 +8,7 @@ use super::{acl, leases};
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAPABILITIES;
 use crate::files::{self, AT_FDCWD};
+use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -138,12 +139,15 @@ impl Target {
         self.may_alter()?;
         let stat = self.inode.stat()?;
         let who = files::credentials();
-        let uid = (uid != u32::MAX).then_some(uid);
-        let gid = (gid != u32::MAX).then_some(gid);
-        let may_uid =
-            uid.is_none_or(|uid| who.has(Capability::Chown) || (who.uid == stat.uid && uid == stat.uid));
+        // Ids that the caller's user namespace does not have are none.
+        let named = |kind, id: u32| (id != u32::MAX).then(|| users::named(kind, id)).transpose();
+        let (uid, gid) = (named(Kind::User, uid)?, named(Kind::Group, gid)?);
+        let may_uid = uid.is_none_or(|uid| {
+            who.has_over(Capability::Chown, &stat) || (who.uid == stat.uid && uid == stat.uid)
+        });
         let may_gid = gid.is_none_or(|gid| {
-            who.has(Capability::Chown) || (who.uid == stat.uid && (gid == stat.gid || who.is_in_group(gid)))
+            who.has_over(Capability::Chown, &stat)
+                || (who.uid == stat.uid && (gid == stat.gid || who.is_in_group(gid)))
         });
         if !may_uid || !may_gid {
             return Err(EPERM);
@@ -491,12 +495,15 @@ fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
         return who.check_file(&target.inode, &stat, access).and(Err(EOPNOTSUPP));
     };
     let refused = if writes { EPERM } else { ENODATA };
-    let to_secure = if name == CAPABILITIES { Capability::Setfcap } else { Capability::SysAdmin };
+    let may_secure = |who: &vfs::Credentials| match name == CAPABILITIES {
+        true => who.has_over(Capability::Setfcap, &stat),
+        false => who.has(Capability::SysAdmin),
+    };
     match space {
         b"user." if !matches!(stat.kind, FileType::Regular | FileType::Directory) => return Err(refused),
         b"user." => who.check_file(&target.inode, &stat, access)?,
         b"trusted." if !who.has(Capability::SysAdmin) => return Err(refused),
-        b"security." if writes && !who.has(to_secure) => return Err(EPERM),
+        b"security." if writes && !may_secure(&who) => return Err(EPERM),
         _ => {}
     }
     if name == space { Err(EINVAL) } else { Ok(()) }

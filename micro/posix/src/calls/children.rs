@@ -7,7 +7,8 @@ use super::signals::{self, SIGCHLD, SIGNALS, SigInfo};
 use super::time::duration::to_timeval;
 use crate::call::Call;
 use crate::cpu_time::Usage;
-use crate::process::{FIRST_PID, Process};
+use crate::pids::Pid;
+use crate::process::Process;
 use crate::task::Task;
 use crate::{processes, task, wait};
 use abi::{Events, Result, errno::*};
@@ -98,7 +99,7 @@ pub enum Change {
     Continued,
 }
 
-/// What a wait tells.
+/// What a parent is told, with numbers as it sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Told {
     pid: i32,
@@ -110,31 +111,32 @@ struct Told {
 }
 
 impl Told {
-    fn ended(child: &Process, ended: &Ended) -> Told {
+    fn ended(parent: &Process, child: &Process, ended: &Ended) -> Told {
         let (code, status) = ended.code_and_status();
-        Told { used: ended.used, peak: ended.peak, ..Told::of(child, code, status) }
+        Told { used: ended.used, peak: ended.peak, ..Told::of(parent, child, code, status) }
     }
 
-    fn changed(child: &Process, change: Change) -> Told {
+    fn changed(parent: &Process, child: &Process, change: Change) -> Told {
         match change {
-            Change::Stopped(signal) => Told::of(child, CLD_STOPPED, signal),
-            Change::Continued => Told::of(child, CLD_CONTINUED, SIGCONT),
+            Change::Stopped(signal) => Told::of(parent, child, CLD_STOPPED, signal),
+            Change::Continued => Told::of(parent, child, CLD_CONTINUED, SIGCONT),
         }
     }
 
-    fn of(child: &Process, code: i32, status: i32) -> Told {
+    fn of(parent: &Process, child: &Process, code: i32, status: i32) -> Told {
         let uid = child.credentials.lock().uid;
         let (used, peak) = match child.family.is_zombie() {
             true => (Usage::default(), 0),
             false => (child.usage(), peak_of(child)),
         };
-        Told { pid: child.pid, uid, code, status, used, peak }
+        let (pid, uid) = (child.pid.seen_by(parent), parent.shown_user(uid));
+        Told { pid, uid, code, status, used, peak }
     }
 
     /// Of a traced thread. (wait4 tells all of a stop's code, and so does waitid.)
-    fn of_thread(self, task: &Task, why: i32) -> Told {
+    fn of_thread(self, number: i32, why: i32) -> Told {
         let code = if why != 0 { CLD_TRAPPED } else { self.code };
-        Told { pid: task.tid, code, ..self }
+        Told { pid: number, code, ..self }
     }
 
     /// As wait4 has it.
@@ -163,10 +165,12 @@ pub fn peak_of(process: &Process) -> u64 {
 /// Tells the parent of the child's end; false when it does not want to know, so that nobody is to wait for it.
 pub fn tell_end(parent: &Process, child: &Process, ended: &Ended) -> bool {
     let signal = child.family.exit_signal.load(Ordering::Relaxed);
-    let wanted = signal != SIGCHLD || parent.signals.wants_zombies();
+    // The first process of a PID namespace waits for nobody any more when it ends.
+    let is_gone = parent.is_first() && parent.pids.is_closed();
+    let wanted = !is_gone && (signal != SIGCHLD || parent.signals.wants_zombies());
     if (1..=SIGNALS).contains(&signal) {
         // A standard signal is never refused.
-        let _ = signals::send_to_process(parent, Told::ended(child, ended).info(signal));
+        let _ = signals::send_to_process(parent, Told::ended(parent, child, ended).info(signal));
     }
     parent.family.changed.wake_all(Events::ALL);
     wanted
@@ -178,7 +182,7 @@ pub fn changes(child: &Process, change: Change) {
     let Some(parent) = processes::find(child.family.parent()) else { return };
     if parent.signals.wants_stops() {
         // A standard signal is never refused.
-        let _ = signals::send_to_process(&parent, Told::changed(child, change).info(SIGCHLD));
+        let _ = signals::send_to_process(&parent, Told::changed(&parent, child, change).info(SIGCHLD));
     }
     parent.family.changed.wake_all(Events::ALL);
 }
@@ -187,8 +191,8 @@ pub fn changes(child: &Process, change: Change) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Which {
     Any,
-    Pid(i32),
-    Group(i32),
+    Pid(Pid),
+    Group(Pid),
 }
 
 impl Which {
@@ -213,7 +217,7 @@ impl Which {
 /// What the caller traces is always waited for.
 fn is_for(parent: &Process, child: &Process, options: u32) -> bool {
     let is_clone = child.family.exit_signal.load(Ordering::Relaxed) != SIGCHLD;
-    let traces = child.family.traced_by.load(Ordering::Relaxed) == parent.pid;
+    let traces = child.family.traced_by.get() == parent.pid;
     options & WALL != 0 || traces || is_clone == (options & WCLONE != 0)
 }
 
@@ -223,36 +227,40 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
     let mut none = true;
     for task in ptrace::wait::tracees(parent).iter().filter(|task| which.includes_thread(task)) {
         none = false;
+        // One that has ended has no number behind this.
+        let number = task.tid.seen_by(parent);
         let news = ptrace::wait::news(parent, task, options & WEXITED != 0, options & WNOWAIT != 0);
         let told = match news {
             None => continue,
             Some(News::Stopped { code, why }) => {
-                Told::of(&task.process, CLD_TRAPPED, code).of_thread(task, why)
+                Told::of(parent, &task.process, CLD_TRAPPED, code).of_thread(number, why)
             }
-            Some(News::Ended(ended)) => Told::ended(&task.process, &ended).of_thread(task, 0),
+            Some(News::Ended(ended)) => Told::ended(parent, &task.process, &ended).of_thread(number, 0),
         };
         return Ok(told);
     }
     for child in children.iter().filter(|child| which.includes(child) && is_for(parent, child, options)) {
         // Its tracer hears of it, and only then its parent.
-        let tracer = child.family.traced_by.load(Ordering::Relaxed);
-        if tracer != 0 && tracer != parent.pid {
+        let tracer = child.family.traced_by.get();
+        if tracer != Pid::NONE && tracer != parent.pid {
             none = false;
             continue;
         }
         let zombie = *child.family.zombie.lock();
         match zombie {
             Some(ended) if options & WEXITED != 0 => {
+                // Nobody has its number behind that any more.
+                let told = Told::ended(parent, child, &ended);
                 if options & WNOWAIT == 0 {
                     reap(parent, child, &ended);
                 }
-                return Ok(Told::ended(child, &ended));
+                return Ok(told);
             }
             // Nothing else will ever be told of it.
             Some(_) => continue,
             None => none = false,
         }
-        if tracer != 0 {
+        if tracer != Pid::NONE {
             continue;
         }
         let change = *child.family.change.lock();
@@ -265,7 +273,7 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
             if options & WNOWAIT == 0 {
                 child.family.change.lock().take();
             }
-            return Ok(Told::changed(child, change));
+            return Ok(Told::changed(parent, child, change));
         }
     }
     Err(if none { ECHILD } else { EAGAIN })
@@ -276,6 +284,16 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
 pub fn forget(parent: &Process, child: &Arc<Process>) {
     parent.family.children.lock().retain(|other| !Arc::ptr_eq(other, child));
     processes::remove(child);
+}
+
+/// Nobody will wait for the children that have ended, but for those whose tracer has yet to hear of it.
+pub fn forget_zombies(parent: &Process) {
+    let is_ready = |child: &Process| child.family.is_zombie() && child.family.traced_by.get() == Pid::NONE;
+    loop {
+        let found = parent.family.children.lock().iter().find(|child| is_ready(child)).cloned();
+        let Some(child) = found else { return };
+        forget(parent, &child);
+    }
 }
 
 /// The parent was told of the end: what the process used is counted with it.
@@ -347,8 +365,9 @@ pub fn wait4(call: &mut Call<'_>) -> Result<usize> {
         i32::MIN => return Err(ESRCH),
         -1 => Which::Any,
         0 => Which::Group(task::current().process.sessions.lock().group),
-        pid @ 1.. => Which::Pid(pid),
-        group => Which::Group(-group),
+        // A number that nobody has is no child's.
+        pid @ 1.. => Which::Pid(Pid::named(pid).ok_or(ECHILD)?),
+        group => Which::Group(Pid::named(-group).ok_or(ECHILD)?),
     };
     let usage = usage_pointer(call, 3);
     let Some(told) = wait_for(which, options | WEXITED)? else { return Ok(0) };
@@ -374,9 +393,9 @@ pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
     let mut nonblocking = false;
     let which = match (call.uint(0), call.int(1)) {
         (P_ALL, _) => Which::Any,
-        (P_PID, pid @ 1..) => Which::Pid(pid),
+        (P_PID, pid @ 1..) => Which::Pid(Pid::named(pid).ok_or(ECHILD)?),
         (P_PGID, 0) => Which::Group(task::current().process.sessions.lock().group),
-        (P_PGID, group @ 1..) => Which::Group(group),
+        (P_PGID, group @ 1..) => Which::Group(Pid::named(group).ok_or(ECHILD)?),
         (P_PIDFD, fd @ 0..) => {
             let (process, is_nonblocking) = pidfd::waited(fd)?;
             nonblocking = is_nonblocking && options & WNOHANG == 0;
@@ -414,7 +433,7 @@ pub fn give_away(process: &Process) {
     }
     let reaper = reaper_above(process);
     for child in children {
-        child.family.parent.store(reaper.as_ref().map_or(0, |reaper| reaper.pid), Ordering::Relaxed);
+        child.set_parent(reaper.as_ref().map_or(Pid::NONE, |reaper| reaper.pid));
         // Whatever it was to send its parent: the new one knows SIGCHLD.
         child.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);
         if let Some(reaper) = &reaper {
@@ -423,15 +442,19 @@ pub fn give_away(process: &Process) {
         let signal = child.settings.lock().parent_death_signal();
         if signal != 0 {
             // A real-time signal may be refused for want of room.
-            let info =
-                SigInfo::from_process(signal, signals::SI_USER, process.pid, process.credentials.lock().uid);
+            let uid = process.credentials.lock().uid;
+            let info = SigInfo::from_process(
+                signal,
+                signals::SI_USER,
+                process.pid.seen_by(&child),
+                child.shown_user(uid),
+            );
             let _ = signals::send_to_process(&child, info);
         }
         // A zombie that its parent traced has that one's mark still: the new parent would take it for another tracer's.
-        let own =
-            child.family.traced_by.compare_exchange(process.pid, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let own = child.family.traced_by.replace(process.pid, Pid::NONE);
         // One that its tracer has yet to hear of is not the new parent's before.
-        let zombie = if matches!(own, Ok(_) | Err(0)) { *child.family.zombie.lock() } else { None };
+        let zombie = if matches!(own, Ok(()) | Err(Pid::NONE)) { *child.family.zombie.lock() } else { None };
         match (zombie, &reaper) {
             (Some(ended), Some(reaper)) if !tell_end(reaper, &child, &ended) => {
                 reap(reaper, &child, &ended);
@@ -444,12 +467,12 @@ pub fn give_away(process: &Process) {
 
 /// A thread of a process that goes on ends: the children that it made are another thread's, and get what they asked for by
 /// PR_SET_PDEATHSIG, which is about the thread.
-pub fn maker_ends(process: &Process, tid: i32) {
+pub fn maker_ends(process: &Process, tid: Pid) {
     let next = process.tasks().map(|task| task.tid).find(|other| *other != tid).unwrap_or(process.pid);
     let mut told = Vec::new();
     for child in process.family.children.lock().iter() {
         let maker = &child.family.maker;
-        if maker.compare_exchange(tid, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        if maker.replace(tid, next).is_ok()
             && child.settings.lock().parent_death_signal() != 0
             && told.reserve_fallibly(1).is_ok()
         {
@@ -460,12 +483,18 @@ pub fn maker_ends(process: &Process, tid: i32) {
     for child in told {
         let signal = child.settings.lock().parent_death_signal();
         // A real-time signal may be refused for want of room.
-        let info = SigInfo::from_process(signal, signals::SI_USER, process.pid, uid);
+        let info = SigInfo::from_process(
+            signal,
+            signals::SI_USER,
+            process.pid.seen_by(&child),
+            child.shown_user(uid),
+        );
         let _ = signals::send_to_process(&child, info);
     }
 }
 
-/// `None` below a process that was started from outside.
+/// The nearest above in the same PID namespace that asked for it, or the namespace's first process. `None` below a process that was
+/// started from outside.
 fn reaper_above(process: &Process) -> Option<Arc<Process>> {
     let mut at = processes::find(process.family.parent());
     while let Some(above) = at {
@@ -473,8 +502,11 @@ fn reaper_above(process: &Process) -> Option<Arc<Process>> {
         if !above.is_beside(process) {
             return None;
         }
+        if above.pids != process.pids {
+            break;
+        }
         let reaps = above.settings.lock().is_subreaper() && !above.is_ending();
-        if reaps || above.pid == FIRST_PID {
+        if reaps || above.pid == Pid::FIRST {
             return Some(above);
         }
         if let Some(container) = above.container.as_ref().filter(|container| container.is_first(&above)) {
@@ -482,7 +514,7 @@ fn reaper_above(process: &Process) -> Option<Arc<Process>> {
         }
         at = processes::find(above.family.parent());
     }
-    None
+    process.pids.first().filter(|first| *first != process.pid).and_then(processes::find)
 }
 
 #[cfg(test)]

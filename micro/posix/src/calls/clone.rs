@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! clone(2), clone3(2), fork(2), vfork(2), unshare(2), set_tid_address(2): new threads and new processes.
 
-use super::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
+use super::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use super::identity::credentials::Credentials;
 use super::limits::RLIMIT_NPROC;
-use super::namespaces::{CLONE_NEWNS, CLONE_NEWUTS, NAMESPACES, check_new};
+use super::namespaces::{CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, NAMESPACES, New};
 use super::ptrace;
 use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
 use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
 use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use crate::call::Call;
+use crate::pids::{Pid, PidNamespace};
 use crate::process::{Beginning, Process};
 use crate::processes::{self, Claim};
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_plat::{Entry, Frame, Status};
 use api_user::{USER_END, UserPtr};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +81,8 @@ struct Wanted {
     pidfd: u64,
     /// What the parent gets at the end; 0 for nothing.
     exit_signal: i32,
+    /// Those it is to have, the innermost namespace first (set_tid).
+    numbers: Vec<i32>,
 }
 
 impl Wanted {
@@ -99,6 +103,7 @@ pub fn clone(call: &mut Call<'_>) -> Result<usize> {
         tls: call.arg(4),
         pidfd: call.arg(2),
         exit_signal: (flags & SIGNAL_BITS) as i32,
+        numbers: Vec::new(),
     };
     // One argument is the place for both numbers.
     if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_PARENT_SETTID | CLONE_DETACHED) {
@@ -111,6 +116,8 @@ pub fn clone(call: &mut Call<'_>) -> Result<usize> {
 const CLONE_ARGS_MIN: usize = 64;
 const CLONE_ARGS_MAX: usize = 4096;
 const CLONE_ARGS_WORDS: usize = 11;
+/// Numbers that set_tid may have (MAX_PID_NS_LEVEL).
+const MAX_NUMBERS: u64 = 32;
 
 /// clone3(2).
 pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
@@ -137,10 +144,12 @@ pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
     if flags & (CLONE_THREAD | CLONE_PARENT) != 0 && exit_signal != 0 {
         return Err(EINVAL);
     }
-    // Numbers are chosen by CAP_CHECKPOINT_RESTORE only, and only in a namespace that is the caller's own.
-    if field(8) != 0 || field(9) != 0 {
-        return Err(if (field(8) == 0) != (field(9) == 0) { EINVAL } else { EPERM });
+    let (set_tid, count) = (field(8), field(9));
+    if (set_tid == 0) != (count == 0) || count > MAX_NUMBERS {
+        return Err(EINVAL);
     }
+    let numbers =
+        if count == 0 { Vec::new() } else { UserPtr::<i32>::new(set_tid).read_vec(count as usize)? };
     let wanted = Wanted {
         flags,
         stack: if stack == 0 { 0 } else { stack.checked_add(stack_size).ok_or(EINVAL)? },
@@ -149,6 +158,7 @@ pub fn clone3(call: &mut Call<'_>) -> Result<usize> {
         tls: field(7),
         pidfd: field(1),
         exit_signal: exit_signal as i32,
+        numbers,
     };
     start(call, wanted)
 }
@@ -165,7 +175,7 @@ pub fn vfork(call: &mut Call<'_>) -> Result<usize> {
 
 /// Checks the flags as Linux' copy_process does, in its order.
 fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
-    if wanted.has(CLONE_NEWNS) && wanted.has(CLONE_FS) {
+    if wanted.has(CLONE_NEWNS | CLONE_NEWUSER) && wanted.has(CLONE_FS) {
         return Err(EINVAL);
     }
     let needs = |flag: u64, other: u64| wanted.has(flag) && !wanted.has(other);
@@ -176,23 +186,32 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
         return Err(EINVAL);
     }
     let parent = task::current();
-    // A child could not be that of somebody outside.
-    if wanted.has(CLONE_PARENT) && parent.process.family.parent() == 0 {
+    // A child could not be that of somebody outside, of the PID namespace or of the machine.
+    if wanted.has(CLONE_PARENT) && (parent.process.is_first() || parent.process.family.parent() == Pid::NONE)
+    {
         return Err(EINVAL);
     }
     if wanted.has(CLONE_PIDFD) && wanted.has(CLONE_DETACHED | CLONE_THREAD) {
         return Err(EINVAL);
     }
-    check_new(wanted.flags)?;
+    if wanted.has(CLONE_THREAD) {
+        let pids = parent.pids_for_children.lock().clone();
+        if wanted.has(CLONE_NEWUSER | CLONE_NEWPID) || pids != parent.process.pids {
+            return Err(EINVAL);
+        }
+    }
     check_count(&parent.process)?;
     // As arch_prctl(ARCH_SET_FS): the processor takes no other address, and would fault when it is loaded.
     if wanted.has(CLONE_SETTLS) && wanted.tls >= USER_END {
         return Err(EPERM);
     }
     if !wanted.has(CLONE_THREAD) {
-        return start_process(call, parent, &wanted);
+        let namespaces = New::of(wanted.flags)?;
+        check_numbers(&namespaces, &wanted.numbers)?;
+        return start_process(call, parent, &wanted, namespaces);
     }
-    if wanted.flags & THREAD != THREAD {
+    // Threads of a process are in the same namespaces here.
+    if wanted.flags & THREAD != THREAD || wanted.has(NAMESPACES) {
         return Err(EINVAL);
     }
     start_thread(call, parent, &wanted)
@@ -202,32 +221,55 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
 /// a copy of its mount namespace. Threads of one process have them together.
 pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     const TOGETHER: u64 = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
-    let flags = call.arg(0);
+    let mut flags = call.arg(0);
     if flags & !(NAMESPACES | TOGETHER | CLONE_FS | CLONE_FILES | CLONE_SYSVSEM) != 0 {
         return Err(EINVAL);
     }
-    let process = &task::current().process;
-    let of_threads = TOGETHER | CLONE_FS | CLONE_FILES | CLONE_NEWNS | CLONE_NEWUTS;
+    if flags & CLONE_NEWUSER != 0 {
+        flags |= CLONE_THREAD | CLONE_FS;
+    }
+    let task = task::current();
+    let process = &task.process;
+    let of_threads = TOGETHER | CLONE_FS | CLONE_FILES | NAMESPACES & !CLONE_NEWPID;
     if flags & of_threads != 0 && process.thread_count() > 1 {
         return Err(EINVAL);
     }
     if flags & (CLONE_SIGHAND | CLONE_VM) != 0 && process.signals.shares_actions() {
         return Err(EINVAL);
     }
-    check_new(flags)?;
+    let New { credentials, pids, uts } = New::of(flags)?;
+    if flags & CLONE_FILES != 0 {
+        process.files.own_descriptors()?;
+    }
     if flags & (CLONE_FS | CLONE_NEWNS) != 0 {
         process.files.own_position();
     }
     if flags & CLONE_NEWNS != 0 {
-        process.files.leave_namespace()?;
+        process.files.leave_namespace(credentials.users.to_owner())?;
     }
-    if flags & CLONE_NEWUTS != 0 {
-        process.set_uts(process.uts().copy()?);
+    if flags & CLONE_NEWUSER != 0 {
+        task.set_credentials(credentials);
     }
-    if flags & CLONE_FILES != 0 {
-        process.files.own_descriptors()?;
-    }
+    task.set_pids_for_children(pids);
+    process.set_uts(uts);
     Ok(0)
+}
+
+/// Numbers are chosen by CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE, in each namespace that one is chosen in.
+fn check_numbers(namespaces: &New, numbers: &[i32]) -> Result<()> {
+    namespaces.pids.check_chosen(numbers)?;
+    let mut at = Some(namespaces.pids.clone());
+    for pids in numbers.iter().map_while(|_| {
+        let pids = at.take()?;
+        at = pids.parent();
+        Some(pids)
+    }) {
+        let (who, owner) = (task::current().credentials().lock(), pids.owner());
+        if !who.can_in(&owner, CAP_SYS_ADMIN) && !who.can_in(&owner, CAP_CHECKPOINT_RESTORE) {
+            return Err(EPERM);
+        }
+    }
+    Ok(())
 }
 
 /// RLIMIT_NPROC counts the threads of all processes of the user (getrlimit(2)).
@@ -257,13 +299,13 @@ fn may_exceed_limits(credentials: &Credentials) -> bool {
 
 /// A number for a thread or process that is being made; given back unless it is kept.
 struct Number {
-    id: i32,
+    id: Pid,
     kept: bool,
 }
 
 impl Number {
-    fn new(claim: Claim) -> Result<Number> {
-        Ok(Number { id: processes::allocate(claim)?, kept: false })
+    fn new(claim: Claim, pids: &PidNamespace, chosen: &[i32]) -> Result<Number> {
+        Ok(Number { id: processes::allocate_in(claim, pids, chosen)?, kept: false })
     }
 
     fn keep(&mut self) {
@@ -323,7 +365,7 @@ fn spawn(frame: &Frame, wanted: &Wanted) -> Result<Arc<Thread>> {
 /// The task of a new thread, tied to it.
 fn new_task(
     process: &Arc<Process>,
-    id: i32,
+    id: Pid,
     parent: &Task,
     thread: &Arc<Thread>,
     wanted: &Wanted,
@@ -348,7 +390,7 @@ fn new_task(
 fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<usize> {
     let process = &parent.process;
     processes::has_memory(process.claim).map_err(|_| EAGAIN)?;
-    let mut number = Number::new(process.claim)?;
+    let mut number = Number::new(process.claim, &process.pids, &wanted.numbers)?;
     let tid = number.id;
     let thread = spawn(call.frame, wanted)?;
     let (event, tracee) = traced(parent, wanted)?;
@@ -360,14 +402,14 @@ fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<u
     number.keep();
     // A bad pointer does not undo the thread (Linux ignores both results as well).
     if wanted.has(CLONE_PARENT_SETTID) {
-        let _ = UserPtr::<i32>::new(wanted.parent_tid).write(tid);
+        let _ = UserPtr::<i32>::new(wanted.parent_tid).write(child.number);
     }
     if wanted.has(CLONE_CHILD_SETTID) {
-        let _ = UserPtr::<i32>::new(wanted.child_tid).write(tid);
+        let _ = UserPtr::<i32>::new(wanted.child_tid).write(child.number);
     }
     sched::unpark(&thread);
     tell_tracer(call, parent, event, tid);
-    Ok(tid as usize)
+    Ok(child.number as usize)
 }
 
 /// The event that the caller's tracer sees, its option, and what makes the child a tracee as well.
@@ -388,9 +430,10 @@ fn traced(parent: &Task, wanted: &Wanted) -> Result<Traced> {
     Ok((Some((event, option)), tracee))
 }
 
-fn tell_tracer(call: &mut Call<'_>, parent: &Task, event: Option<(i32, u32)>, id: i32) {
+fn tell_tracer(call: &mut Call<'_>, parent: &Task, event: Option<(i32, u32)>, id: Pid) {
     if let Some((event, option)) = event {
-        ptrace::stop::event(parent, call.frame, event, option, id as u64);
+        let message = ptrace::stop::number_for_tracer(parent, id);
+        ptrace::stop::event(parent, call.frame, event, option, message);
     }
 }
 
@@ -405,14 +448,19 @@ fn new_space(process: &Process, wanted: &Wanted) -> Result<Arc<Space>> {
     Ok(child)
 }
 
-fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) -> Result<usize> {
+fn start_process(
+    call: &mut Call<'_>,
+    parent: &'static Task,
+    wanted: &Wanted,
+    namespaces: New,
+) -> Result<usize> {
     let process = &parent.process;
     if !mem::may_be_several() {
         return Err(no_second_process());
     }
     // A program that forks without end is told of a limit, whichever it met (fork(2)).
     processes::may_begin(process.claim).map_err(|_| EAGAIN)?;
-    let mut number = Number::new(process.claim)?;
+    let mut number = Number::new(process.claim, &namespaces.pids, &wanted.numbers)?;
     let pid = number.id;
     let space = new_space(process, wanted)?;
     let thread = spawn(call.frame, wanted)?;
@@ -424,22 +472,23 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     };
     let files = process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?;
     if wanted.has(CLONE_NEWNS) {
-        files.leave_namespace()?;
+        files.leave_namespace(namespaces.credentials.users.to_owner())?;
     }
     let child = Process::begin(
         pid,
         Beginning {
-            credentials: parent.credentials().lock().clone(),
+            credentials: namespaces.credentials,
             files,
             signals: process.signals.fork(wanted.has(CLONE_SIGHAND), wanted.has(CLONE_CLEAR_SIGHAND)),
             limits: process.limits.duplicate(),
             sessions: *process.sessions.lock(),
             settings: process.settings.lock().inherited(),
+            pids: namespaces.pids,
             parent: parent_pid,
             exit_signal,
             claim: process.claim,
             container: process.container.clone(),
-            uts: if wanted.has(CLONE_NEWUTS) { process.uts().copy()? } else { process.uts() },
+            uts: namespaces.uts,
             program: process.program(),
             space: Some(space.clone()),
         },
@@ -464,17 +513,20 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
         return Err(e);
     }
     if wanted.has(CLONE_PARENT_SETTID) {
-        let _ = UserPtr::<i32>::new(wanted.parent_tid).write(pid);
+        let _ = UserPtr::<i32>::new(wanted.parent_tid).write(pid.here());
     }
     if wanted.has(CLONE_CHILD_SETTID) {
-        let _ = space.write(wanted.child_tid, &pid.to_ne_bytes());
+        let _ = space.write(wanted.child_tid, &child.number.to_ne_bytes());
     }
     drop(space);
-    child.family.maker.store(parent.tid, Ordering::Relaxed);
+    child.family.maker.set(parent.tid);
     child.add(task.clone());
     number.keep();
     // The process has the number as well as its first thread.
     processes::add(&child);
+    if child.is_first() {
+        child.pids.begins();
+    }
     let father = processes::find(parent_pid).unwrap_or_else(|| process.clone());
     father.family.children.lock().push(child.clone());
     if wanted.has(CLONE_VFORK) {
@@ -486,15 +538,23 @@ fn start_process(call: &mut Call<'_>, parent: &'static Task, wanted: &Wanted) ->
     super::time::cpu_limit::limit_changes(&child);
     drop(task);
     unborn.begin();
-    if child.container.as_ref().is_some_and(|container| container.is_ending()) {
+    let is_late =
+        child.pids.is_closed() || child.container.as_ref().is_some_and(|container| container.is_ending());
+    if is_late {
         super::end::begin(&child, Status::Signal { number: super::signals::SIGKILL as u8 });
     }
     tell_tracer(call, parent, event, pid);
     if wanted.has(CLONE_VFORK) {
         wait_for_vfork(parent, &child);
-        ptrace::stop::event(parent, call.frame, EVENT_VFORK_DONE, O_TRACEVFORKDONE, pid as u64);
+        ptrace::stop::event(
+            parent,
+            call.frame,
+            EVENT_VFORK_DONE,
+            O_TRACEVFORKDONE,
+            ptrace::stop::number_for_tracer(parent, pid),
+        );
     }
-    Ok(pid as usize)
+    Ok(pid.here() as usize)
 }
 
 /// Until the child has another address space than the caller, or none. Only the end of the process is a reason not to
@@ -527,5 +587,5 @@ fn no_second_process() -> abi::Errno {
 pub fn set_tid_address(call: &mut Call<'_>) -> Result<usize> {
     let task = task::current();
     task.clear_child_tid.store(call.arg(0), Ordering::Relaxed);
-    Ok(task.tid as usize)
+    Ok(task.number as usize)
 }

@@ -5,8 +5,9 @@ use super::children::{self, Ended};
 use super::identity::sessions;
 use super::{ptrace, signals};
 use crate::call::Call;
-use crate::process::{FIRST_PID, Process};
-use crate::{containers, processes, task};
+use crate::pids::Pid;
+use crate::process::Process;
+use crate::{containers, processes, task, wait};
 use abi::{Events, Result};
 use alloc::sync::Arc;
 use api_plat::Status;
@@ -31,7 +32,7 @@ pub fn exit_group(call: &mut Call<'_>) -> Result<usize> {
 pub fn end_process(status: Status) -> ! {
     let task = task::current();
     let process = &task.process;
-    if process.pid == FIRST_PID {
+    if process.pid == Pid::FIRST {
         end_machine(status);
     }
     begin(process, status);
@@ -41,7 +42,7 @@ pub fn end_process(status: Status) -> ! {
 /// Every thread of the process is to end; the running one, when it is one of them, has to do so itself.
 pub fn begin(process: &Process, status: Status) {
     if process.begin_end(status) {
-        let own = task::running().map_or(0, |task| task.tid);
+        let own = task::running().map_or(Pid::NONE, |task| task.tid);
         process.tasks().filter(|other| other.tid != own).for_each(|other| signals::end_thread(&other));
     }
 }
@@ -62,11 +63,11 @@ pub fn end_machine(status: Status) -> ! {
 
 /// Processes that are left end with the machine.
 fn report_others() {
-    let left = processes::all().filter(|process| process.pid != FIRST_PID && !process.family.is_zombie());
+    let left = processes::all().filter(|process| process.pid != Pid::FIRST && !process.family.is_zombie());
     for process in left {
         let name = process.main_task().map(|task| task.comm()).unwrap_or_default();
         let name = alloc::string::String::from_utf8_lossy(&name);
-        log::info!("process {} ({name}) ends with the first one", process.pid);
+        log::info!("process {} ({name}) ends with the first one", process.pid.of_machine());
     }
 }
 
@@ -92,7 +93,7 @@ pub fn end_thread(code: u8) -> ! {
     if process.thread_count() == 1 {
         process.begin_end(Status::Exit { code });
         let status = process.outcome().unwrap_or(Status::Exit { code });
-        if process.pid == FIRST_PID {
+        if process.pid == Pid::FIRST {
             end_machine(status);
         }
         process_ends(&process, &status);
@@ -114,12 +115,15 @@ pub fn end_thread(code: u8) -> ! {
 /// The last thread takes the process apart: everything goes but the number and what the parent is to be told.
 fn process_ends(process: &Arc<Process>, status: &Status) {
     containers::process_ends(process);
+    if process.is_first() {
+        end_namespace(process);
+    }
     process.timers.process_ends();
     #[cfg(feature = "aio")]
-    super::aio::program_ends(process.pid);
+    super::aio::program_ends(process.pid.of_machine());
     process.files.close_all();
     #[cfg(feature = "sysv-ipc")]
-    super::sysv::semaphores::process_ends(process.pid);
+    super::sysv::semaphores::process_ends(process.pid.of_machine());
     let peak = children::peak_of(process);
     if let Some(space) = process.space()
         && let Err(e) = space.sync_all()
@@ -143,6 +147,20 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     if !ptrace::wait::process_ends(process, &ended) {
         children::tell_or_reap(process, &ended);
     }
+}
+
+/// With the first process of a PID namespace go all others of it, and it ends behind them (pid_namespaces(7)).
+fn end_namespace(first: &Process) {
+    let Some(left) = first.pids.left() else { return };
+    first.pids.close();
+    let others = || processes::all().filter(|other| other.pid != first.pid && other.pid.seen_by(first) != 0);
+    for other in others() {
+        begin(&other, Status::Signal { number: signals::SIGKILL as u8 });
+    }
+    wait::for_good(left, || {
+        children::forget_zombies(first);
+        others().next().is_none()
+    });
 }
 
 /// Called once, before the machine goes: whatever a file system still holds back is stored.

@@ -103,12 +103,12 @@ impl Strings {
 fn execute(call: &mut Call<'_>, file: Arc<Dentry>, name: Vec<u8>, strings: Strings) -> Result<usize> {
     let process = task::current().process.clone();
     let prepared = exec::prepare(&process, file, name, strings.arguments, strings.environment)?;
-    let old_tid = task::current().tid;
+    let old = ptrace::stop::number_for_tracer(task::current(), task::current().tid);
     let number = call.frame.orig_rax;
     replace(call.frame, &process, prepared)?;
     call.keep_registers = true;
     call.frame.orig_rax = number;
-    ptrace::stop::program_starts(task::current(), call.frame, old_tid);
+    ptrace::stop::program_starts(task::current(), call.frame, old);
     Ok(0)
 }
 
@@ -170,7 +170,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     process.signals.reset_handlers();
     process.timers.program_ends();
     #[cfg(feature = "aio")]
-    super::aio::program_ends(process.pid);
+    super::aio::program_ends(process.pid.of_machine());
     exec::start_as(process, rights);
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 
 use super::{async_io, inode_flags, leases, special};
 use crate::call::Call;
+use crate::pids::Pid;
 use crate::{files, processes, task, wait};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
@@ -190,7 +191,7 @@ fn decode(description: &Arc<Description>, command: i32, raw: &RawLock) -> Result
     let owner = if is_ofd {
         Owner::Description(description.id())
     } else {
-        Owner::Process(task::current().process.pid)
+        Owner::Process(task::current().process.pid.of_machine())
     };
     match kind {
         F_RDLCK | F_WRLCK | F_UNLCK => {}
@@ -213,7 +214,7 @@ fn get_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
             raw[1] = lock.start;
             raw[2] = if lock.end == u64::MAX { 0 } else { lock.end - lock.start };
             let pid = match lock.owner {
-                Owner::Process(pid) => pid,
+                Owner::Process(pid) => Pid::from_machine(pid).here(),
                 Owner::Description(_) => -1,
             };
             raw[3] = pid as u32 as u64;
@@ -239,7 +240,7 @@ fn set_lock(description: &Arc<Description>, command: i32, pointer: UserPtr<RawLo
     match command {
         F_SETLKW => {
             let thread = task::current();
-            let waiter = Waiter::new(thread.tid, thread.process.pid);
+            let waiter = Waiter::new(thread.tid.of_machine(), thread.process.pid.of_machine());
             let take = || locks.set_or_wait(wanted, description, &waiter);
             wait::on_queue(&locks.queue, Events::ALL, wait::FOREVER, take)?;
         }

@@ -234,7 +234,7 @@ fn update(word: Word, change: impl Fn(u32) -> Result<u32>) -> Result<u32> {
 /// Takes a priority-inheritance futex if it is free. The owner's priority stays as it is; who waits is served
 /// by priority.
 fn try_lock_pi(word: Word) -> Result<()> {
-    let tid = task::current().tid as u32;
+    let tid = task::current().number as u32;
     let mut old = read(word)?;
     loop {
         if old & TID_MASK == tid {
@@ -262,7 +262,7 @@ fn lock_pi(word: Word, deadline_ns: u64) -> Result<usize> {
         if owner == 0 {
             continue;
         }
-        if processes::task(owner).is_none() {
+        if processes::named_task(owner).is_none() {
             return Err(ESRCH);
         }
         let sleeper = futex::Sleeper::enter(word.key(), ANY);
@@ -273,7 +273,7 @@ fn lock_pi(word: Word, deadline_ns: u64) -> Result<usize> {
         }
         match sleep(&sleeper, deadline_ns) {
             // The one who unlocked made us the owner.
-            Ok(()) if read(word)? & TID_MASK == task::current().tid as u32 => return Ok(0),
+            Ok(()) if read(word)? & TID_MASK == task::current().number as u32 => return Ok(0),
             Ok(()) => {}
             Err(EINTR) => return Err(RESTART),
             Err(e) => return Err(e),
@@ -282,7 +282,7 @@ fn lock_pi(word: Word, deadline_ns: u64) -> Result<usize> {
 }
 
 fn unlock_pi(word: Word) -> Result<usize> {
-    let tid = task::current().tid as u32;
+    let tid = task::current().number as u32;
     if read(word)? & TID_MASK != tid {
         return Err(EPERM);
     }
@@ -312,7 +312,7 @@ fn wait_requeue_pi(word: Word, value: u32, deadline_ns: u64, target: Word) -> Re
     }
     match sleep(&sleeper, deadline_ns) {
         // Made the owner by the one who requeued or unlocked, or on the way to it.
-        Ok(()) if read(target)? & TID_MASK == task::current().tid as u32 => Ok(0),
+        Ok(()) if read(target)? & TID_MASK == task::current().number as u32 => Ok(0),
         Ok(()) => lock_pi(target, deadline_ns),
         Err(EINTR) => Err(RESTART),
         Err(e) => Err(e),
@@ -377,7 +377,7 @@ fn release_robust(task: &task::Task) -> Result<()> {
     let release = |entry: u64| -> Result<()> {
         // The lowest bit marks a priority-inheritance futex.
         let word = Word::any((entry & !1).wrapping_add(offset));
-        if read(word)? & TID_MASK == task.tid as u32 {
+        if read(word)? & TID_MASK == task.number as u32 {
             let old = update(word, |old| Ok((old & WAITERS) | OWNER_DIED))?;
             if old & WAITERS != 0 {
                 futex::wake(word.key(), 1, ANY);
@@ -418,7 +418,7 @@ pub fn get_robust_list(call: &mut Call<'_>) -> Result<usize> {
     let list = if tid == 0 {
         current.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     } else {
-        let task = processes::task(tid).ok_or(ESRCH)?;
+        let task = processes::named_task(tid).ok_or(ESRCH)?;
         super::identity::check_access(&task.process, super::identity::As::Real)?;
         task.robust_list.load(core::sync::atomic::Ordering::Relaxed)
     };

@@ -3,6 +3,7 @@
 //! lease is given back, or taken away after /proc/sys/fs/lease-break-time.
 
 use super::async_io;
+use crate::pids::Pid;
 use crate::{files, processes, task, wait};
 use abi::setting::Setting;
 use abi::{Events, Result, errno::*};
@@ -49,7 +50,7 @@ struct Lease {
     /// [`Description::id`].
     id: usize,
     /// Who took it.
-    pid: i32,
+    pid: Pid,
     fd: i32,
     kind: Kind,
     /// What it is to become: somebody opens the file.
@@ -120,7 +121,7 @@ impl Watcher for Closed {
 /// A lease as /proc/locks shows it.
 pub struct Listed {
     pub inode: Arc<dyn Inode>,
-    pub pid: i32,
+    pub pid: Pid,
     /// What it is, or is to become.
     pub kind: Kind,
     pub is_breaking: bool,
@@ -347,7 +348,7 @@ mod tests {
     #[test]
     fn a_lease_for_reading_is_in_the_way_of_writers_alone() {
         let lease = |kind| Lease {
-            pid: 1,
+            pid: Pid::FIRST,
             description: Weak::new(),
             id: 1,
             fd: 0,

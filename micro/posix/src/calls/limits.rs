@@ -220,11 +220,13 @@ fn check_access(process: &Process) -> Result<()> {
     if core::ptr::eq(&*own.process, process) {
         return Ok(());
     }
-    let (uid, gid, may) = {
-        let c = own.credentials().lock();
-        (c.uid, c.gid, c.can(CAP_SYS_RESOURCE))
-    };
-    if may || process.credentials.lock().is_all(uid, gid) { Ok(()) } else { Err(EPERM) }
+    let caller = own.credentials().lock().clone();
+    let users = process.credentials.lock().users.clone();
+    if caller.can_in(&users, CAP_SYS_RESOURCE) || process.credentials.lock().is_all(caller.uid, caller.gid) {
+        Ok(())
+    } else {
+        Err(EPERM)
+    }
 }
 
 /// prlimit64(2).

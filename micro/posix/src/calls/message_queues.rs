@@ -249,7 +249,13 @@ pub fn mq_notify(call: &mut Call<'_>) -> Result<usize> {
             if outcome == Outcome::Message && signal != 0 {
                 let sender = &task::current().process;
                 let uid = task::current().credentials().lock().uid;
-                let info = SigInfo::from_process(signal, SI_MESGQ, sender.pid, uid).with_value(value);
+                let info = SigInfo::from_process(
+                    signal,
+                    SI_MESGQ,
+                    sender.pid.seen_by(&process),
+                    process.shown_user(uid),
+                )
+                .with_value(value);
                 // Nobody is left to hear that there was no room for the signal.
                 let _ = send_to_process(&process, info);
             }
@@ -268,7 +274,7 @@ pub fn mq_notify(call: &mut Call<'_>) -> Result<usize> {
         }
     };
     let description = files::get(call.int(0))?;
-    mqueue::of_file(&**description.file())?.notify([kind, signal, pid], tell)?;
+    mqueue::of_file(&**description.file())?.notify([kind, signal, pid.of_machine()], tell)?;
     Ok(0)
 }
 

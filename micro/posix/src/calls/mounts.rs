@@ -4,15 +4,18 @@
 use super::open::read_path;
 use super::stat::lookup_at;
 use crate::call::Call;
+use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
 use crate::files::{self, AT_FDCWD};
-use crate::{mounts, processes};
+use crate::pids::PidNamespace;
+use crate::users::{Kind, UserNamespace};
+use crate::{mounts, proc, processes, task, users};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::Inode;
 use api_user::UserPtr;
-use vfs::{Capability, Dentry, MountFlags};
+use vfs::{Dentry, MountFlags};
 
 const MS_REMOUNT: u64 = 32;
 const MS_BIND: u64 = 4096;
@@ -39,7 +42,9 @@ fn kept_flags(flags: u64) -> MountFlags {
 }
 
 fn check_may_mount() -> Result<()> {
-    if files::credentials().has(Capability::SysAdmin) { Ok(()) } else { Err(EPERM) }
+    let owner = UserNamespace::of_owner(files::current().namespace().owner());
+    let may = task::current().credentials().lock().can_in(&owner, CAP_SYS_ADMIN);
+    if may { Ok(()) } else { Err(EPERM) }
 }
 
 /// A string that may be left out, of less than a page (Linux' strndup_user).
@@ -96,8 +101,19 @@ fn change_propagation(namespace: &vfs::Namespace, at: &Arc<Dentry>, flags: u64) 
 
 /// The root directory of a file system that is to be mounted, and its name.
 fn new_file_system(kind: &[u8], options: Result<Option<Vec<u8>>>) -> Result<(&'static str, Arc<dyn Inode>)> {
+    let (task, is_inside) = (task::current(), !task::current().credentials().lock().users.is_first());
+    if kind == b"proc" && (is_inside || task.process.pids != PidNamespace::FIRST) {
+        let pids = &task.process.pids;
+        let may = task.credentials().lock().can_in(&pids.owner(), CAP_SYS_ADMIN);
+        return if may { Ok(("proc", proc::proc(files::new_device(), pids))) } else { Err(EPERM) };
+    }
     if let Some(single) = mounts::single(kind) {
-        return Ok(single);
+        // They are not of a user namespace.
+        return if is_inside && [&b"devtmpfs"[..], b"sysfs"].contains(&kind) {
+            Err(EPERM)
+        } else {
+            Ok(single)
+        };
     }
     if kind != b"tmpfs" {
         return Err(ENODEV);
@@ -130,8 +146,8 @@ fn tmpfs_options(options: &[u8]) -> Result<Tmpfs> {
                 made.size = size_of_tmpfs(value, memory)?.checked_mul(PAGE_SIZE as u64).ok_or(EINVAL)?;
             }
             b"mode" => made.mode = u32::from_str_radix(value, 8).map_err(|_| EINVAL)? & 0o7777,
-            b"uid" => made.owner.0 = value.parse().map_err(|_| EINVAL)?,
-            b"gid" => made.owner.1 = value.parse().map_err(|_| EINVAL)?,
+            b"uid" => made.owner.0 = users::named(Kind::User, value.parse().map_err(|_| EINVAL)?)?,
+            b"gid" => made.owner.1 = users::named(Kind::Group, value.parse().map_err(|_| EINVAL)?)?,
             // Inode numbers are of 64 bits, and every page is as far away as another.
             b"inode64" | b"mpol" => {}
             _ => return Err(EINVAL),

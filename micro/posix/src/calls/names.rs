@@ -297,7 +297,7 @@ pub fn fchdir(call: &mut Call<'_>) -> Result<usize> {
 pub fn chroot(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(0), false)?;
     let dir = directory(lookup_at(AT_FDCWD, &path, true)?)?;
-    if !files::credentials().has(Capability::SysChroot) {
+    if !files::credentials().has_here(Capability::SysChroot) {
         return Err(EPERM);
     }
     files::current().set_root(dir);

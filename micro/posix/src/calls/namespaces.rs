@@ -1,35 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! setns(2): into the namespace behind a descriptor. There are several mount and UTS namespaces; of every other kind there is one,
-//! which everybody is in already.
+//! Namespaces that a process makes (clone(2), unshare(2)) and enters (setns(2)).
 
+use super::identity::capabilities::{CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT};
+use super::identity::{As, check_access};
 use crate::call::Call;
-use crate::calls::identity::{As, check_access};
 use crate::files;
+use crate::pids::PidNamespace;
 use crate::proc::NamespaceFile;
-use crate::process::Process;
-use crate::task;
+use crate::process::{Credentials, Process};
+use crate::task::{self, Task};
+use crate::users::{Kind, UserNamespace};
 use crate::uts::Uts;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
-use vfs::{Capability, Namespace};
+use vfs::Namespace;
 
+pub const CLONE_NEWTIME: u64 = 0x80;
 pub const CLONE_NEWNS: u64 = 0x2_0000;
+pub const CLONE_NEWCGROUP: u64 = 0x200_0000;
 pub const CLONE_NEWUTS: u64 = 0x400_0000;
+pub const CLONE_NEWIPC: u64 = 0x800_0000;
 pub const CLONE_NEWUSER: u64 = 0x1000_0000;
-/// CLONE_NEWTIME, _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET.
-pub const NAMESPACES: u64 = 0x80 | CLONE_NEWNS | 0x7e00_0000;
+pub const CLONE_NEWPID: u64 = 0x2000_0000;
+pub const CLONE_NEWNET: u64 = 0x4000_0000;
+pub const NAMESPACES: u64 = CLONE_NEWTIME
+    | CLONE_NEWNS
+    | CLONE_NEWCGROUP
+    | CLONE_NEWUTS
+    | CLONE_NEWIPC
+    | CLONE_NEWUSER
+    | CLONE_NEWPID
+    | CLONE_NEWNET;
+/// Kinds of which there is the machine's own only: `EINVAL`, as from a Linux without them.
+const SINGLE: u64 = CLONE_NEWTIME | CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET;
 
-/// New namespaces can be had of mounts and names only: `EPERM` for callers that may not have any but those of users, `EINVAL` as from
-/// a Linux without the others.
-pub fn check_new(flags: u64) -> Result<()> {
-    if flags & NAMESPACES == 0 {
-        return Ok(());
+/// Namespaces of a new process, or that a process goes on in.
+pub struct New {
+    /// What it can do: with CLONE_NEWUSER, everything in its new user namespace.
+    pub credentials: Credentials,
+    /// Where it begins, or where its children will.
+    pub pids: PidNamespace,
+    pub uts: Arc<Uts>,
+}
+
+impl New {
+    /// What the flags ask for; what they do not is the caller's. `EPERM` for callers that may not have any but those of users, `EINVAL` for
+    /// kinds that there are not.
+    pub fn of(flags: u64) -> Result<New> {
+        let task = task::current();
+        let process = &task.process;
+        let mut credentials = task.credentials().lock().clone();
+        if flags & CLONE_NEWUSER != 0 {
+            let users = new_users(&credentials)?;
+            credentials.enter_users(users);
+        }
+        let owner = || credentials.users.clone();
+        if flags & NAMESPACES & !CLONE_NEWUSER != 0 && !credentials.can_here(CAP_SYS_ADMIN) {
+            return Err(EPERM);
+        }
+        if flags & SINGLE != 0 {
+            return Err(EINVAL);
+        }
+        let mut pids = task.pids_for_children.lock().clone();
+        if flags & CLONE_NEWPID != 0 {
+            if pids != process.pids {
+                return Err(EINVAL);
+            }
+            pids = pids.nest(owner())?;
+        }
+        let uts = if flags & CLONE_NEWUTS != 0 { process.uts().copy(owner())? } else { process.uts() };
+        Ok(New { credentials, pids, uts })
     }
-    let privileged = files::credentials().has(Capability::SysAdmin);
-    if !privileged && flags & NAMESPACES & !CLONE_NEWUSER != 0 {
+}
+
+/// `EPERM` for a caller with another root directory than its mount namespace has, or whose ids its user namespace does not map.
+fn new_users(maker: &Credentials) -> Result<UserNamespace> {
+    let files = files::current();
+    let is_chrooted = !Arc::ptr_eq(&files.root(), &files.namespace().root().topmost());
+    let is_mapped = maker.users.from_machine(Kind::User, maker.euid).is_some()
+        && maker.users.from_machine(Kind::Group, maker.egid).is_some();
+    if is_chrooted || !is_mapped {
         return Err(EPERM);
     }
-    if flags & NAMESPACES & !(CLONE_NEWNS | CLONE_NEWUTS) != 0 { Err(EINVAL) } else { Ok(()) }
+    maker.users.nest(maker.euid, maker.can_here(CAP_SETFCAP))
 }
 
 /// setns(2).
@@ -51,39 +104,77 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
         return Err(ESRCH);
     }
     check_access(&target, As::Real)?;
+    let has = |flag| wanted & flag != 0;
     let entered = Entered {
-        mounts: (wanted & CLONE_NEWNS != 0).then(|| target.files.namespace()),
-        uts: (wanted & CLONE_NEWUTS != 0).then(|| target.uts()),
+        users: has(CLONE_NEWUSER).then(|| target.credentials.lock().users.clone()),
+        mounts: has(CLONE_NEWNS).then(|| target.files.namespace()),
+        pids: has(CLONE_NEWPID).then(|| target.pids.clone()),
+        uts: has(CLONE_NEWUTS).then(|| target.uts()),
     };
     enter(wanted, &entered).map(|()| 0)
 }
 
-/// Namespaces of the kinds of which there are several.
+/// Namespaces that are entered together, or the one that a descriptor keeps.
 #[derive(Clone, Default)]
 pub struct Entered {
+    pub users: Option<UserNamespace>,
     pub mounts: Option<Arc<Namespace>>,
+    pub pids: Option<PidNamespace>,
     pub uts: Option<Arc<Uts>>,
 }
 
+/// Everything is checked before anything changes.
 fn enter(kinds: u64, into: &Entered) -> Result<()> {
-    let process: &Arc<Process> = &task::current().process;
-    if kinds & CLONE_NEWUSER != 0 {
-        // The caller is in it.
-        return Err(EINVAL);
+    let task: &Task = task::current();
+    let process: &Arc<Process> = &task.process;
+    let mut who = task.credentials().lock().clone();
+    let is_alone = process.thread_count() == 1 && !process.files.shares_position();
+    if let Some(users) = &into.users {
+        if *users == who.users || !is_alone {
+            return Err(EINVAL);
+        }
+        if !who.can_in(users, CAP_SYS_ADMIN) {
+            return Err(EPERM);
+        }
+        who.enter_users(users.clone());
     }
-    let who = files::credentials();
-    if !who.has(Capability::SysAdmin) {
+    let is_privileged =
+        |owner: &UserNamespace| who.can_in(owner, CAP_SYS_ADMIN) && who.can_here(CAP_SYS_ADMIN);
+    if kinds & SINGLE != 0 && !is_privileged(&UserNamespace::FIRST) {
         return Err(EPERM);
     }
     if let Some(mounts) = &into.mounts {
-        if !who.has(Capability::SysChroot) {
+        let owner = UserNamespace::of_owner(mounts.owner());
+        if !is_privileged(&owner) || !who.can_here(CAP_SYS_CHROOT) {
             return Err(EPERM);
         }
         // Root and working directory change, and must be nobody else's.
-        if process.thread_count() > 1 || process.files.shares_position() {
+        if !is_alone {
             return Err(EINVAL);
         }
+    }
+    if let Some(pids) = &into.pids {
+        if !is_privileged(&pids.owner()) {
+            return Err(EPERM);
+        }
+        // Nobody leaves a namespace for one around it.
+        if !process.pids.includes(pids) {
+            return Err(EINVAL);
+        }
+    }
+    if let Some(uts) = &into.uts
+        && !is_privileged(&uts.owner)
+    {
+        return Err(EPERM);
+    }
+    if into.users.is_some() {
+        task.set_credentials(who);
+    }
+    if let Some(mounts) = &into.mounts {
         process.files.enter_namespace(mounts.clone());
+    }
+    if let Some(pids) = &into.pids {
+        task.set_pids_for_children(pids.clone());
     }
     if let Some(uts) = &into.uts {
         process.set_uts(uts.clone());

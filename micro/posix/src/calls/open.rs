@@ -226,7 +226,7 @@ fn open_scoped(dirfd: i32, path: &[u8], flags: u32, mode: u32, resolve: Resolve)
 /// Ends one descriptor: record locks of the process on that file go, whatever descriptor took them.
 pub fn end(description: Arc<Description>) -> Result<()> {
     if let Some(inode) = description.inode() {
-        locks::process_closed(inode, task::current().process.pid);
+        locks::process_closed(inode, task::current().process.pid.of_machine());
     }
     super::sockets::linger(&description);
     description.close()

@@ -5,10 +5,12 @@ use crate::call::Call;
 use crate::calls::identity::{As, check_access};
 use crate::calls::signals::{self, SI_USER, SigInfo};
 use crate::files::{self, O_CLOEXEC};
+use crate::pids::PidNamespace;
 use crate::process::Process;
 use crate::{processes, task};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use api_fs::{File, FileType, Stat};
 use api_sched::WaitQueue;
 use core::any::Any;
@@ -23,9 +25,16 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// The process' number; -1 once it was waited for.
-    pub fn shown_pid(&self) -> i32 {
-        check_alive(&self.process).map_or(-1, |()| self.process.pid)
+    /// The process' numbers in a namespace and in those inside of it; 0 where it is not in there, and -1 once it was waited for.
+    pub fn numbers(&self, viewer: &PidNamespace) -> Vec<i32> {
+        let process = &self.process;
+        if check_alive(process).is_err() {
+            return alloc::vec![-1];
+        }
+        match viewer.number_of(process.pid) {
+            0 => alloc::vec![0],
+            _ => viewer.numbers_down_to(&process.pids, process.pid),
+        }
     }
 }
 
@@ -84,7 +93,7 @@ fn process_or_directory(fd: i32) -> Result<Arc<Process>> {
     let path = description.place().and_then(|place| place.path_from(&root));
     let pid = path.as_deref().and_then(|path| path.strip_prefix(b"/proc/"));
     let pid = pid.and_then(|pid| core::str::from_utf8(pid).ok()?.parse().ok());
-    match pid.and_then(processes::find) {
+    match pid.and_then(processes::named) {
         Some(found) => Ok(found),
         None => self::process(fd),
     }
@@ -97,10 +106,10 @@ pub fn pidfd_open(call: &mut Call<'_>) -> Result<usize> {
     if pid <= 0 {
         return Err(EINVAL);
     }
-    match processes::find(pid) {
+    match processes::named(pid) {
         Some(process) => install(&process, flags).map(|fd| fd as usize),
         // A thread that leads no process is no process.
-        None => Err(if processes::task(pid).is_some() { EINVAL } else { ESRCH }),
+        None => Err(if processes::named_task(pid).is_some() { EINVAL } else { ESRCH }),
     }
 }
 
@@ -118,12 +127,13 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
                 return Err(EINVAL);
             }
             let info = SigInfo::read(pointer, signal)?;
-            signals::check_code(&info, process.pid)?;
+            signals::check_code(&info, process.pid.here())?;
             info
         }
         None => {
             let sender = &task::current().process;
-            SigInfo::from_process(signal, SI_USER, sender.pid, task::current().credentials().lock().uid)
+            let uid = task::current().credentials().lock().uid;
+            SigInfo::from_process(signal, SI_USER, sender.pid.seen_by(&process), process.shown_user(uid))
         }
     };
     signals::send(&process, signal, |_| info)
@@ -147,8 +157,8 @@ pub fn pidfd_getfd(call: &mut Call<'_>) -> Result<usize> {
 /// What tells lists of SEM_UNDO apart; processes that undo nothing have none.
 fn undo_list(process: &Process) -> usize {
     #[cfg(feature = "sysv-ipc")]
-    if super::sysv::semaphores::undoes(process.pid) {
-        return process.pid as usize;
+    if super::sysv::semaphores::undoes(process.pid.of_machine()) {
+        return process.pid.of_machine() as usize;
     }
     let _ = process;
     0
@@ -163,7 +173,7 @@ pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
     const SIGHAND: i32 = 4;
     const IO: i32 = 5;
     const SYSVSEM: i32 = 6;
-    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::with_thread(id).ok_or(ESRCH) };
+    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::named_with_thread(id).ok_or(ESRCH) };
     let (a, b) = (of(call.int(0))?, of(call.int(1))?);
     for process in [&a, &b] {
         check_access(process, As::Real)?;

@@ -266,9 +266,9 @@ fn privileges(call: &Call<'_>) -> Result<usize> {
         linux::PR_SET_KEEPCAPS if value > 1 => Err(EINVAL),
         linux::PR_SET_KEEPCAPS => credentials.capabilities.set_keep(value == 1).map(|()| 0),
         linux::PR_GET_SECUREBITS => answer(credentials.capabilities.secure_bits),
-        linux::PR_SET_SECUREBITS if !credentials.can(CAP_SETPCAP) => Err(EPERM),
+        linux::PR_SET_SECUREBITS if !credentials.can_here(CAP_SETPCAP) => Err(EPERM),
         linux::PR_SET_SECUREBITS => credentials.capabilities.set_secure_bits(value).map(|()| 0),
-        linux::PR_CAPBSET_DROP if !credentials.can(CAP_SETPCAP) => Err(EPERM),
+        linux::PR_CAPBSET_DROP if !credentials.can_here(CAP_SETPCAP) => Err(EPERM),
         linux::PR_CAPBSET_READ | linux::PR_CAPBSET_DROP if !known(value) => Err(EINVAL),
         linux::PR_CAPBSET_READ => answer(credentials.capabilities.bounding >> value & 1),
         linux::PR_CAPBSET_DROP => {

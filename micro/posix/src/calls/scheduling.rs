@@ -5,9 +5,11 @@
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE};
 use crate::calls::limits::{RLIMIT_NICE, RLIMIT_RTPRIO};
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::processes;
 use crate::task::{self, Task};
+use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -144,7 +146,7 @@ fn thread(tid: i32) -> Result<Arc<Task>> {
     let current = task::current();
     match tid {
         0 => current.process.task(current.tid),
-        1.. => processes::task(tid),
+        1.. => processes::named_task(tid),
         _ => return Err(EINVAL),
     }
     .ok_or(ESRCH)
@@ -154,7 +156,7 @@ fn thread(tid: i32) -> Result<Arc<Task>> {
 fn scheduling_of(tid: i32) -> Result<Scheduling> {
     match thread(tid) {
         Ok(task) => Ok(*task.scheduling.lock()),
-        Err(e) => processes::find(tid).and_then(|process| process.scheduling_at_end()).ok_or(e),
+        Err(e) => processes::named(tid).and_then(|process| process.scheduling_at_end()).ok_or(e),
     }
 }
 
@@ -407,16 +409,19 @@ fn those(which: i32, who: i32, kinds: [i32; 3]) -> Result<Vec<Arc<Task>>> {
     let process = &task::current().process;
     let chosen: &dyn Fn(&Process) -> bool = match which {
         _ if which == kinds[0] => {
-            let tid = if who == 0 { task::current().tid } else { who };
-            return Ok(processes::task(tid).into_iter().collect());
+            let tid = if who == 0 { Some(task::current().tid) } else { Pid::named(who) };
+            return Ok(tid.and_then(processes::task).into_iter().collect());
         }
         _ if which == kinds[1] => {
-            let group = if who == 0 { process.sessions.lock().group } else { who };
-            &move |process| process.sessions.lock().group == group
+            let group = if who == 0 { Some(process.sessions.lock().group) } else { Pid::named(who) };
+            &move |process| Some(process.sessions.lock().group) == group
         }
         _ if which == kinds[2] => {
-            let uid = if who == 0 { task::current().credentials().lock().uid } else { who as u32 };
-            &move |process| process.credentials.lock().uid == uid
+            let uid = match who {
+                0 => Some(task::current().credentials().lock().uid),
+                _ => users::named(Kind::User, who as u32).ok(),
+            };
+            &move |process| Some(process.credentials.lock().uid) == uid && process.pid.here() != 0
         }
         _ => return Err(EINVAL),
     };

@@ -287,7 +287,7 @@ fn set_filter(flags: u64, program: UserPtr<Program>) -> Result<usize> {
     if flags & FLAG_TSYNC != 0
         && let Some(other) = task.process.tasks().find(|other| !can_follow(other, task))
     {
-        return if flags & FLAG_TSYNC_ESRCH != 0 { Err(ESRCH) } else { Ok(other.tid as usize) };
+        return if flags & FLAG_TSYNC_ESRCH != 0 { Err(ESRCH) } else { Ok(other.number as usize) };
     }
     let filter = Arc::new(filter);
     let gains_nothing = task.credentials().lock().no_new_privileges;
@@ -312,7 +312,7 @@ fn read(task: &Task, program: UserPtr<Program>) -> Result<Vec<Instruction>> {
     }
     let credentials = task.credentials().lock();
     // Otherwise a program with more rights, started with a filter, could be led astray.
-    if !credentials.no_new_privileges && !credentials.can(CAP_SYS_ADMIN) {
+    if !credentials.no_new_privileges && !credentials.can_here(CAP_SYS_ADMIN) {
         return Err(EACCES);
     }
     drop(credentials);
@@ -395,7 +395,7 @@ fn decide(task: &Task, frame: &mut Frame, number: u64, may_trace: bool) -> u64 {
         action => {
             if action != TRAP {
                 let name = syscall_table::row(number as u32).map_or("?", |row| row.name);
-                let pid = task.process.pid;
+                let pid = task.process.pid.of_machine();
                 log::info!("process {pid}: its filter of system calls does not allow {name} ({number})");
                 // Neither a handler nor a mask keeps it away.
                 task.process.signals.set_action(SIGSYS, Action::DEFAULT);

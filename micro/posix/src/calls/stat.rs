@@ -4,6 +4,7 @@
 use super::open::read_path;
 use crate::call::Call;
 use crate::files::{self, AT_FDCWD};
+use crate::users::{self, UserNamespace};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{FileType, Stat, Timespec};
@@ -59,15 +60,15 @@ fn stat_at(dirfd: i32, path: &[u8], flags: u32) -> Result<(Stat, u32, bool)> {
 }
 
 /// `struct stat` of x86-64, as 18 words.
-fn encode(stat: &Stat) -> [u64; 18] {
+fn encode(stat: &Stat, users: &UserNamespace) -> [u64; 18] {
     let seconds = |t: Timespec| t.seconds as u64;
     let nanoseconds = |t: Timespec| t.nanoseconds as u64;
     [
         stat.device,
         stat.inode,
         stat.links,
-        stat.mode() as u64 | (stat.uid as u64) << 32,
-        stat.gid as u64,
+        stat.mode() as u64 | u64::from(users.shown_user(stat.uid)) << 32,
+        u64::from(users.shown_group(stat.gid)),
         stat.rdev,
         stat.size,
         stat.block_size as u64,
@@ -85,7 +86,7 @@ fn encode(stat: &Stat) -> [u64; 18] {
 }
 
 fn answer(stat: &Stat, to: UserPtr<[u64; 18]>) -> Result<usize> {
-    to.write(encode(stat))?;
+    to.write(encode(stat, &users::here()))?;
     Ok(0)
 }
 
@@ -134,8 +135,9 @@ pub fn statx(call: &mut Call<'_>) -> Result<usize> {
     let shown = STATX_ATTR_MOUNT_ROOT | if s.flags.is_some() { STATX_ATTR_FLAGS } else { 0 };
     let flags = s.flags.map_or(0, |flags| u64::from(flags.bits()) & STATX_ATTR_FLAGS);
     out[1] = flags | if is_root { STATX_ATTR_MOUNT_ROOT } else { 0 };
-    out[2] = pair(s.links, s.uid as u64);
-    out[3] = pair(s.gid as u64, s.mode() as u64);
+    let users = users::here();
+    out[2] = pair(s.links, u64::from(users.shown_user(s.uid)));
+    out[3] = pair(u64::from(users.shown_group(s.gid)), s.mode() as u64);
     (out[4], out[5], out[6], out[7]) = (s.inode, s.size, s.blocks, shown);
     [out[8], out[9]] = accessed;
     [out[12], out[13]] = changed;

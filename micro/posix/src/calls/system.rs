@@ -3,6 +3,7 @@
 
 use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SYS_ADMIN, CAP_SYS_BOOT, CAP_SYSLOG};
+use crate::calls::signals::{SIGHUP, SIGINT};
 use crate::uts::{self, NAME_BYTES, Uts};
 use crate::{load, processes, task};
 use abi::{Result, errno::*};
@@ -48,10 +49,13 @@ pub fn uname(call: &mut Call<'_>) -> Result<usize> {
     Ok(0)
 }
 
+fn check_may_rename() -> Result<()> {
+    let may = task::current().credentials().lock().can_in(&names().owner, CAP_SYS_ADMIN);
+    if may { Ok(()) } else { Err(EPERM) }
+}
+
 fn read_name(call: &Call<'_>) -> Result<Vec<u8>> {
-    if !task::current().credentials().lock().can(CAP_SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    check_may_rename()?;
     let length = usize::try_from(call.int(1)).map_err(|_| EINVAL)?;
     if length > NAME_BYTES {
         return Err(EINVAL);
@@ -66,9 +70,7 @@ fn read_name(call: &Call<'_>) -> Result<Vec<u8>> {
 /// A name that was written to /proc/sys/kernel; `EPERM` without CAP_SYS_ADMIN, which every writer of the superuser's has
 /// but one that gave it up.
 fn written_name(name: &[u8]) -> Result<Vec<u8>> {
-    if !task::current().credentials().lock().can(CAP_SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    check_may_rename()?;
     let end = name.iter().position(|byte| matches!(byte, 0 | b'\n')).unwrap_or(name.len());
     Ok(name[..end.min(NAME_BYTES)].to_vec())
 }
@@ -152,11 +154,22 @@ pub fn reboot(call: &mut Call<'_>) -> Result<usize> {
     const POWER_OFF: u32 = 0x4321_fedc;
     const CAD_ON: u32 = 0x89ab_cdef;
     const CAD_OFF: u32 = 0;
-    if !task::current().credentials().lock().can(CAP_SYS_BOOT) {
+    let process = &task::current().process;
+    if !task::current().credentials().lock().can_in(&process.pids.owner(), CAP_SYS_BOOT) {
         return Err(EPERM);
     }
     if call.uint(0) != MAGIC1 || !MAGIC2.contains(&call.uint(1)) {
         return Err(EINVAL);
+    }
+    // In a PID namespace of its own it is the first process that ends, by the signal that says how.
+    if let Some(first) = process.pids.first().and_then(processes::find) {
+        let number = match call.uint(2) {
+            RESTART | RESTART2 => SIGHUP,
+            HALT | POWER_OFF => SIGINT,
+            _ => return Err(EINVAL),
+        };
+        super::end::begin(&first, Status::Signal { number: number as u8 });
+        super::end::end_process(Status::Exit { code: 0 });
     }
     match call.uint(2) {
         RESTART | RESTART2 | HALT | POWER_OFF => super::end::end_machine(Status::Exit { code: 0 }),

@@ -163,7 +163,10 @@ fn info(fd: Key, out: &mut Output) -> Result<()> {
         out.print(format_args!("eventfd-count: {:16x}\n", counter.count()))?;
     }
     if let Some(pidfd) = description.file().as_any().downcast_ref::<PidFd>() {
-        out.print(format_args!("Pid:\t{0}\nNSpid:\t{0}\n", pidfd.shown_pid()))?;
+        let numbers = pidfd.numbers(&super::process::viewer(fd >> 32));
+        out.print(format_args!("Pid:\t{}\nNSpid:", numbers.first().copied().unwrap_or(0)))?;
+        numbers.iter().try_for_each(|number| out.print(format_args!("\t{number}")))?;
+        out.print(format_args!("\n"))?;
     }
     let mut watched = Ok(());
     if let Some(epoll) = description.file().as_any().downcast_ref::<Epoll>() {

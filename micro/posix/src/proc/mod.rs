@@ -10,9 +10,11 @@ mod namespaces;
 mod net;
 mod process;
 mod system;
+mod user_maps;
 
 pub use namespaces::NamespaceFile;
 
+use crate::pids::PidNamespace;
 use abi::Result;
 use alloc::format;
 use alloc::string::String;
@@ -25,9 +27,10 @@ use procfs::{Entry, Row};
 const PROC_MAGIC: u64 = 0x9fa0;
 const SYSFS_MAGIC: u64 = 0x6265_6572;
 
-/// The root of /proc.
-pub fn proc(device: u64) -> Arc<dyn Inode> {
-    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC)
+/// The root of /proc, with the processes of a PID namespace.
+pub fn proc(device: u64, pids: &PidNamespace) -> Arc<dyn Inode> {
+    let about = (process::key_of(pids), pids.held());
+    procfs::root_with(system::ROWS, &process::Processes, device, PROC_MAGIC, about)
 }
 
 /// The root of /sys.

@@ -1,45 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /proc/PID/ns: the namespaces that a process is in (namespaces(7)). There are several mount and UTS namespaces; of every other
-//! kind there is one, which all processes are in. The first ones' numbers are those of Linux'.
+//! /proc/PID/ns: the namespaces that a process is in (namespaces(7)), and what ioctl_ns(2) tells of them. The first ones' numbers are
+//! those of Linux'.
 
 use super::process::traceable;
 use super::text;
 use crate::calls::namespaces::Entered;
+use crate::files;
+use crate::pids::PidNamespace;
+use crate::process::Process;
+use crate::task;
+use crate::users::UserNamespace;
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Magic, Stat};
+use api_user::UserPtr;
 use core::any::Any;
 use procfs::{Entry, Key, Row};
 
+const NS_GET_USERNS: u32 = 0xb701;
+const NS_GET_PARENT: u32 = 0xb702;
 const NS_GET_NSTYPE: u32 = 0xb703;
+const NS_GET_OWNER_UID: u32 = 0xb704;
 /// Linux numbers those that are made later from here on.
 const FIRST_NUMBER: u64 = 0xf000_0000;
 
-/// Name and inode number (Linux' PROC_CGROUP_INIT_INO and its like), and the CLONE_NEW flag.
-struct Kind(&'static str, u64, u32);
+/// What a kind of namespace is called, the inode number of the machine's own (Linux' PROC_CGROUP_INIT_INO and its like), the CLONE_NEW
+/// flag, and the one that a process is in.
+struct Kind {
+    name: &'static str,
+    first: u64,
+    flag: u32,
+    of: fn(&Process) -> Result<Entered>,
+}
 
-const CGROUP: Kind = Kind("cgroup", 0xefff_fffb, 0x0200_0000);
-const IPC: Kind = Kind("ipc", 0xefff_ffff, 0x0800_0000);
-const MNT: Kind = Kind("mnt", 0xefff_fff8, 0x0002_0000);
-const NET: Kind = Kind("net", 0xefff_fff9, 0x4000_0000);
-const PID: Kind = Kind("pid", 0xefff_fffc, 0x2000_0000);
-const TIME: Kind = Kind("time", 0xefff_fffa, 0x80);
-const USER: Kind = Kind("user", 0xefff_fffd, 0x1000_0000);
-const UTS: Kind = Kind("uts", 0xefff_fffe, 0x0400_0000);
+const fn kind(name: &'static str, first: u64, flag: u32, of: fn(&Process) -> Result<Entered>) -> Kind {
+    Kind { name, first, flag, of }
+}
+
+static CGROUP: Kind = kind("cgroup", 0xefff_fffb, 0x0200_0000, |_| Ok(Entered::default()));
+static IPC: Kind = kind("ipc", 0xefff_ffff, 0x0800_0000, |_| Ok(Entered::default()));
+static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |_| Ok(Entered::default()));
+static TIME: Kind = kind("time", 0xefff_fffa, 0x80, |_| Ok(Entered::default()));
+static MNT: Kind = kind("mnt", 0xefff_fff8, 0x0002_0000, |process| {
+    Ok(Entered { mounts: Some(process.files.namespace()), ..Entered::default() })
+});
+static PID: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |process| {
+    Ok(Entered { pids: Some(process.pids.clone()), ..Entered::default() })
+});
+static PID_FOR_CHILDREN: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |process| {
+    let pids = process.main_task().ok_or(ENOENT)?.pids_for_children.lock().clone();
+    // Nobody can enter one that has no first process yet.
+    let is_ready = pids == PidNamespace::FIRST || pids.first().is_some();
+    if is_ready { Ok(Entered { pids: Some(pids), ..Entered::default() }) } else { Err(ENOENT) }
+});
+static USER: Kind = kind("user", 0xefff_fffd, 0x1000_0000, |process| {
+    Ok(Entered { users: Some(process.credentials.lock().users.clone()), ..Entered::default() })
+});
+static UTS: Kind = kind("uts", 0xefff_fffe, 0x0400_0000, |process| {
+    Ok(Entered { uts: Some(process.uts()), ..Entered::default() })
+});
 
 pub const ROWS: &[Row] = &[
     ("cgroup", link(|key| shown(key, &CGROUP), |key| lead(key, &CGROUP))),
     ("ipc", link(|key| shown(key, &IPC), |key| lead(key, &IPC))),
-    ("mnt", link(shown_mounts, lead_mounts)),
+    ("mnt", link(|key| shown(key, &MNT), |key| lead(key, &MNT))),
     ("net", link(|key| shown(key, &NET), |key| lead(key, &NET))),
     ("pid", link(|key| shown(key, &PID), |key| lead(key, &PID))),
-    ("pid_for_children", link(|key| shown(key, &PID), |key| lead(key, &PID))),
+    ("pid_for_children", link(|key| shown(key, &PID_FOR_CHILDREN), |key| lead(key, &PID_FOR_CHILDREN))),
     ("time", link(|key| shown(key, &TIME), |key| lead(key, &TIME))),
     ("time_for_children", link(|key| shown(key, &TIME), |key| lead(key, &TIME))),
     ("user", link(|key| shown(key, &USER), |key| lead(key, &USER))),
-    ("uts", link(shown_uts, lead_uts)),
+    ("uts", link(|key| shown(key, &UTS), |key| lead(key, &UTS))),
 ];
 
 const fn link(text: procfs::Text, lead: procfs::Lead) -> Entry {
@@ -47,48 +80,21 @@ const fn link(text: procfs::Text, lead: procfs::Lead) -> Entry {
 }
 
 /// `ENOENT` for a process that has ended, which is in none any more.
-fn check(key: Key) -> Result<()> {
-    if traceable(key)?.family.is_zombie() { Err(ENOENT) } else { Ok(()) }
+fn file(key: Key, kind: &'static Kind) -> Result<NamespaceFile> {
+    let process = traceable(key)?;
+    if process.family.is_zombie() {
+        return Err(ENOENT);
+    }
+    Ok(NamespaceFile { kind, of: (kind.of)(&process)? })
 }
 
-fn shown(key: Key, kind: &Kind) -> Result<Vec<u8>> {
-    check(key)?;
-    text(format!("{}:[{}]", kind.0, kind.1))
+fn shown(key: Key, kind: &'static Kind) -> Result<Vec<u8>> {
+    let file = file(key, kind)?;
+    text(format!("{}:[{}]", kind.name, file.inode()))
 }
 
 fn lead(key: Key, kind: &'static Kind) -> Result<Magic> {
-    check(key)?;
-    Ok(Magic::File(Arc::new(NamespaceFile { kind, of: Entered::default() })))
-}
-
-/// The inode number of a namespace that is counted as `number` among those of its kind. No two of any kind have the same.
-fn inode(kind: &Kind, number: u64) -> u64 {
-    match number {
-        0 => kind.1,
-        number => FIRST_NUMBER + 2 * number + u64::from(kind.2 == UTS.2),
-    }
-}
-
-fn shown_mounts(key: Key) -> Result<Vec<u8>> {
-    check(key)?;
-    text(format!("mnt:[{}]", inode(&MNT, traceable(key)?.files.namespace().number())))
-}
-
-fn lead_mounts(key: Key) -> Result<Magic> {
-    check(key)?;
-    let of = Entered { mounts: Some(traceable(key)?.files.namespace()), uts: None };
-    Ok(Magic::File(Arc::new(NamespaceFile { kind: &MNT, of })))
-}
-
-fn shown_uts(key: Key) -> Result<Vec<u8>> {
-    check(key)?;
-    text(format!("uts:[{}]", inode(&UTS, traceable(key)?.uts().number)))
-}
-
-fn lead_uts(key: Key) -> Result<Magic> {
-    check(key)?;
-    let of = Entered { mounts: None, uts: Some(traceable(key)?.uts()) };
-    Ok(Magic::File(Arc::new(NamespaceFile { kind: &UTS, of })))
+    Ok(Magic::File(Arc::new(file(key, kind)?)))
 }
 
 /// A namespace that a descriptor keeps.
@@ -100,21 +106,82 @@ pub struct NamespaceFile {
 impl NamespaceFile {
     /// The CLONE_NEW flag of its kind.
     pub fn flag(&self) -> u64 {
-        u64::from(self.kind.2)
+        u64::from(self.kind.flag)
     }
+
+    /// No two namespaces of any kind have the same.
+    fn inode(&self) -> u64 {
+        let Entered { users, mounts, pids, uts } = &self.of;
+        let mounts = mounts.as_ref().map(|mounts| (0, mounts.number()));
+        let uts = || uts.as_ref().map(|uts| (1, uts.number));
+        let pids = || pids.as_ref().map(|pids| (2, pids.id().into()));
+        let users = || users.as_ref().map(|users| (3, users.number()));
+        match mounts.or_else(uts).or_else(pids).or_else(users) {
+            Some((index, number @ 1..)) => FIRST_NUMBER + 8 * number + index,
+            _ => self.kind.first,
+        }
+    }
+
+    /// The user namespace whose capabilities count for it; of a user namespace, the one around it.
+    fn owner(&self) -> Option<UserNamespace> {
+        let Entered { users, mounts, pids, uts } = &self.of;
+        if let Some(users) = users {
+            return users.parent();
+        }
+        let mounts = mounts.as_ref().map(|mounts| UserNamespace::of_owner(mounts.owner()));
+        let uts = || uts.as_ref().map(|uts| uts.owner.clone());
+        let pids = || pids.as_ref().map(|pids| pids.owner());
+        Some(mounts.or_else(uts).or_else(pids).unwrap_or_default())
+    }
+
+    /// The user namespace around it, as a descriptor. `EPERM` when it is not the caller's, or inside of that.
+    fn open_owner(&self) -> Result<usize> {
+        let owner = self.owner().ok_or(EPERM)?;
+        let own = task::current().credentials().lock().users.clone();
+        if !own.includes(&owner) {
+            return Err(EPERM);
+        }
+        install(&USER, Entered { users: Some(owner), ..Entered::default() })
+    }
+
+    /// NS_GET_PARENT: only kinds that are inside of each other have one.
+    fn open_parent(&self) -> Result<usize> {
+        match &self.of {
+            Entered { users: Some(_), .. } => self.open_owner(),
+            Entered { pids: Some(pids), .. } => {
+                let own = &task::current().process.pids;
+                let parent = pids.parent().filter(|parent| own.includes(parent)).ok_or(EPERM)?;
+                install(&PID, Entered { pids: Some(parent), ..Entered::default() })
+            }
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// A descriptor of a namespace, closed on exec.
+fn install(kind: &'static Kind, of: Entered) -> Result<usize> {
+    files::current().install(Arc::new(NamespaceFile { kind, of }), files::O_CLOEXEC).map(|fd| fd as usize)
 }
 
 impl File for NamespaceFile {
     fn stat(&self) -> Result<Stat> {
         let mut stat = Stat::new(FileType::Regular, 0o444);
-        let mounts = self.of.mounts.as_ref().map(|mounts| mounts.number());
-        let number = mounts.or(self.of.uts.as_ref().map(|uts| uts.number));
-        stat.inode = inode(self.kind, number.unwrap_or(0));
+        stat.inode = self.inode();
         Ok(stat)
     }
 
-    fn ioctl(&self, command: u32, _: u64) -> Result<usize> {
-        if command == NS_GET_NSTYPE { Ok(self.kind.2 as usize) } else { Err(ENOTTY) }
+    fn ioctl(&self, command: u32, argument: u64) -> Result<usize> {
+        match command {
+            NS_GET_NSTYPE => Ok(self.kind.flag as usize),
+            NS_GET_USERNS => self.open_owner(),
+            NS_GET_PARENT => self.open_parent(),
+            NS_GET_OWNER_UID => {
+                let users = self.of.users.as_ref().ok_or(EINVAL)?;
+                let own = task::current().credentials().lock().users.clone();
+                UserPtr::<u32>::new(argument).write(own.shown_user(users.owner())).map(|()| 0)
+            }
+            _ => Err(ENOTTY),
+        }
     }
 
     fn open_anew(self: Arc<Self>, flags: u32) -> Result<Arc<dyn File>> {

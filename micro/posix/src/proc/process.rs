@@ -2,14 +2,16 @@
 //! /proc/PID and /proc/PID/task/TID.
 
 use super::descriptors::{Descriptors, Infos};
-use super::{interfaces, memory, mounts, namespaces, net, system, text};
+use super::{interfaces, memory, mounts, namespaces, net, system, text, user_maps};
 use crate::calls::identity::capabilities::{CAP_SYS_NICE, CAP_SYS_RESOURCE};
 use crate::calls::identity::{As, check_access};
 use crate::calls::prctl::CORE_FILTER_KNOWN;
 use crate::calls::scheduling::all_cpus;
 use crate::cpu_time;
+use crate::pids::{Pid, PidNamespace};
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
+use crate::users::{self, Kind};
 use crate::{files, out_of_memory, processes};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
@@ -30,16 +32,22 @@ const NS_PER_TICK: u64 = 1_000_000_000 / system::TICKS;
 pub struct Processes;
 
 impl Changing for Processes {
-    fn numbers(&self, _: Key, from: u32, most: usize) -> Vec<u32> {
-        ascending(processes::all().map(|process| process.pid), from, most)
+    fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
+        let viewer = viewer(key);
+        let numbers = processes::all().map(|process| viewer.number_of(process.pid));
+        let mut seen: Vec<i32> = numbers.filter(|number| *number != 0).collect();
+        // Numbers of a namespace need not come in the machine's order.
+        seen.sort_unstable();
+        ascending(seen.into_iter(), from, most)
     }
 
-    fn entry(&self, _: Key, name: &str) -> Result<(Entry, Key)> {
-        let pid: i32 = name.parse().map_err(|_| ENOENT)?;
+    fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
+        let number: i32 = name.parse().map_err(|_| ENOENT)?;
+        let pid = viewer(key).find(number).ok_or(ENOENT)?;
         match processes::find(pid) {
-            Some(_) => Ok((Entry::Directory(ROWS), WHOLE | pid as Key)),
+            Some(_) => Ok((Entry::Directory(ROWS), WHOLE | with_pid(key, pid))),
             // Linux lists only processes, but finds threads as well.
-            None => processes::task(pid).map(|_| (Entry::Directory(ROWS), pid as Key)).ok_or(ENOENT),
+            None => processes::task(pid).map(|_| (Entry::Directory(ROWS), with_pid(key, pid))).ok_or(ENOENT),
         }
     }
 
@@ -69,7 +77,7 @@ fn ascending(ids: impl Iterator<Item = i32>, from: u32, most: usize) -> Vec<u32>
 
 /// The process a key is about; `ESRCH` when it is no more.
 pub fn of(key: Key) -> Result<Arc<Process>> {
-    processes::with_thread((key & !WHOLE) as i32).ok_or(ESRCH)
+    processes::with_thread(pid_of(key)).ok_or(ESRCH)
 }
 
 /// The same, for what only those see who may trace it; `EACCES` for others.
@@ -117,9 +125,10 @@ macro_rules! rows {
             FAIL_NTH,
             ("timerslack_ns", Entry::File { text: timer_slack, store: set_timer_slack, permissions: 0o666 }),
             ("coredump_filter", Entry::File { text: core_filter, store: set_core_filter, permissions: 0o644 }),
-            ("uid_map", Entry::Fixed("         0          0 4294967295\n")),
-            ("gid_map", Entry::Fixed("         0          0 4294967295\n")),
-            ("setgroups", Entry::Fixed("allow\n")),
+            ("uid_map", user_maps::entry!(Kind::User)),
+            ("gid_map", user_maps::entry!(Kind::Group)),
+            ("projid_map", user_maps::entry!(Kind::Project)),
+            ("setgroups", user_maps::SETGROUPS),
             (
                 "exe",
                 Entry::Magic { text: |key| path(executable(key)), lead: |key| Ok(Magic::Place(executable(key)?)) },
@@ -153,13 +162,13 @@ const THREAD: &[Row] = rows!(("children", Entry::Lines(children)));
 
 /// The processes that the thread made, or was given by one of the same process that ended.
 fn children(key: Key, out: &mut Output) -> Result<()> {
-    let (process, thread) = (of(key)?, (key & !WHOLE) as i32);
+    let (process, thread, viewer) = (of(key)?, pid_of(key), viewer(key));
     // Held for as long as it takes to copy numbers.
     let mut pids = Vec::new();
     for child in process.family.children.lock().iter() {
         if process.maker_of(child) == thread {
             pids.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-            pids.push(child.pid);
+            pids.push(viewer.number_of(child.pid));
         }
     }
     pids.iter().try_for_each(|pid| out.print(format_args!("{pid} ")))
@@ -189,13 +198,34 @@ const FAIL_NTH: Row = (
 );
 const COMM: Row = ("comm", Entry::File { text: comm, store: set_comm, permissions: 0o644 });
 
-/// The key of what is about the process and not about one of its threads.
-const WHOLE: Key = 1 << 31;
+/// A key is made of the id of the PID namespace that the file system shows, this bit for what is about the process and not about one of
+/// its threads, and the number of either in the machine's own namespace.
+const WHOLE: Key = 1 << 15;
+const PIDS_AT: u32 = 16;
+const PIDS: Key = 0xffff << PIDS_AT;
+
+/// The key of a file system that shows a PID namespace.
+pub fn key_of(pids: &PidNamespace) -> Key {
+    Key::from(pids.id()) << PIDS_AT
+}
+
+fn with_pid(key: Key, pid: Pid) -> Key {
+    key & PIDS | pid.of_machine() as Key
+}
+
+fn pid_of(key: Key) -> Pid {
+    Pid::from_machine((key & !PIDS & !WHOLE) as i32)
+}
+
+/// The PID namespace whose numbers are shown. The file system keeps it.
+pub fn viewer(key: Key) -> PidNamespace {
+    PidNamespace::by_id(((key & PIDS) >> PIDS_AT) as u32).unwrap_or_default()
+}
 
 /// The thread of a key; the first one for the whole process. `ESRCH` for a process that has ended.
 fn thread(key: Key) -> Result<Arc<Task>> {
     let process = of(key)?;
-    let task = if key & WHOLE != 0 { process.main_task() } else { process.task(key as i32) };
+    let task = if key & WHOLE != 0 { process.main_task() } else { process.task(pid_of(key)) };
     task.ok_or(ESRCH)
 }
 
@@ -343,15 +373,21 @@ struct Tasks;
 impl Changing for Tasks {
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
         match of(key) {
-            Ok(process) => ascending(process.tasks().map(|task| task.tid), from, most),
+            Ok(process) => {
+                let viewer = viewer(key);
+                let mut seen: Vec<i32> = process.tasks().map(|task| viewer.number_of(task.tid)).collect();
+                seen.sort_unstable();
+                ascending(seen.into_iter(), from, most)
+            }
             Err(_) => Vec::new(),
         }
     }
 
     fn entry(&self, key: Key, name: &str) -> Result<(Entry, Key)> {
-        let tid: i32 = name.parse().map_err(|_| ENOENT)?;
+        let number: i32 = name.parse().map_err(|_| ENOENT)?;
+        let tid = viewer(key).find(number).ok_or(ENOENT)?;
         of(key)?.task(tid).ok_or(ENOENT)?;
-        Ok((Entry::Directory(THREAD), tid as Key))
+        Ok((Entry::Directory(THREAD), with_pid(key, tid)))
     }
 
     fn kind(&self) -> FileType {
@@ -393,15 +429,17 @@ fn shown_name(key: Key) -> Result<String> {
 }
 
 /// Device number and foreground group of the terminal that controls the process' session; 0 and -1 for none.
-fn terminal_of(process: &Process) -> (u64, i32) {
-    crate::terminals::of(process).map_or((0, -1), |(device, group)| (device, group))
+fn terminal_of(process: &Process, viewer: &PidNamespace) -> (u64, i32) {
+    crate::terminals::of(process).map_or((0, -1), |(device, group)| (device, viewer.number_of(group)))
 }
 
 /// proc_pid_stat(5): 52 fields.
 fn stat(key: Key) -> Result<Vec<u8>> {
     let process = of(key)?;
     let usage = usage(key)?;
-    let id = (key & !WHOLE) as i32;
+    let viewer = viewer(key);
+    let seen = |pid: Pid| viewer.number_of(pid) as u64;
+    let id = viewer.number_of(pid_of(key));
     let task = thread(key).ok();
     let zombie = *process.family.zombie.lock();
     cpu_time::start();
@@ -413,13 +451,13 @@ fn stat(key: Key) -> Result<Vec<u8>> {
     let children = *process.family.children_used.lock();
     let scheduling = task.as_ref().map_or_else(Default::default, |task| *task.scheduling.lock());
     let sessions = *process.sessions.lock();
-    let (terminal, foreground) = terminal_of(&process);
+    let (terminal, foreground) = terminal_of(&process, &viewer);
     let mut fields: [u64; 49] = [0; 49];
     // Fields 4 to 52 of the manual, from index 0.
     let mut set = |number: usize, value: u64| fields[number - 4] = value;
-    set(4, process.family.parent() as u64);
-    set(5, sessions.group as u64);
-    set(6, sessions.session as u64);
+    set(4, seen(process.family.parent()));
+    set(5, seen(sessions.group));
+    set(6, seen(sessions.session));
     set(7, terminal);
     set(8, foreground as u64);
     set(10, used.faults);
@@ -470,7 +508,7 @@ fn cpu_list(mask: u64) -> String {
 
 /// proc_pid_status(5).
 fn status(key: Key) -> Result<Vec<u8>> {
-    let process = of(key)?;
+    let (process, viewer) = (of(key)?, viewer(key));
     let task = thread(key).ok();
     let usage = usage(key)?;
     let used = task.as_ref().map_or_else(Default::default, |task| task.usage());
@@ -480,25 +518,41 @@ fn status(key: Key) -> Result<Vec<u8>> {
     let of_task = task.as_ref().map(|task| task.credentials().lock().clone());
     let c = of_task.unwrap_or_else(|| process.credentials.lock().clone());
     // A space ends the list, and is all there is of an empty one.
-    let groups: String = c.groups.iter().map(|g| format!("{g} ")).collect();
+    let users = users::here();
+    let (user, group) = (|id: u32| users.shown_user(id), |id: u32| users.shown_group(id));
+    let groups: String = c.groups.iter().map(|g| format!("{} ", group(*g))).collect();
     let mut out = format!(
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups:1}\n",
         shown_name(key)?,
         process.files.umask(),
-        process.pid,
-        (key & !WHOLE) as i32,
-        process.family.parent(),
-        task.as_ref().map_or(0, |task| task.tracing.tracer()),
-        c.uid,
-        c.euid,
-        c.suid,
-        c.fsuid,
-        c.gid,
-        c.egid,
-        c.sgid,
-        c.fsgid,
+        viewer.number_of(process.pid),
+        viewer.number_of(pid_of(key)),
+        viewer.number_of(process.family.parent()),
+        task.as_ref().map_or(0, |task| viewer.number_of(task.tracing.tracer())),
+        user(c.uid),
+        user(c.euid),
+        user(c.suid),
+        user(c.fsuid),
+        group(c.gid),
+        group(c.egid),
+        group(c.sgid),
+        group(c.fsgid),
     );
+    let sessions = *process.sessions.lock();
+    let ids = [
+        ("NStgid", process.pid),
+        ("NSpid", pid_of(key)),
+        ("NSpgid", sessions.group),
+        ("NSsid", sessions.session),
+    ];
+    for (name, pid) in ids {
+        let _ = write!(out, "{name}:");
+        for number in viewer.numbers_down_to(&process.pids, pid) {
+            let _ = write!(out, "\t{number}");
+        }
+        out.push('\n');
+    }
     let sizes = [
         ("VmPeak", usage.peak_size),
         ("VmSize", usage.size),

@@ -14,9 +14,10 @@ use crate::calls::system::{
 use crate::calls::sysv::{memory, queues, semaphores};
 use crate::calls::{file_systems, leases, special};
 use crate::cpu_time::Usage;
+use crate::pids::Pid;
 use crate::settings::{self, Setting};
 use crate::{cpu_time, load, processes, task};
-use abi::{PAGE_SIZE, Result, errno::EINVAL};
+use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -39,12 +40,13 @@ static SWAPPINESS: [Setting; 1] = [Setting::new(0, 0, 200)];
 /// The root of /proc. Below `sys` are limits and switches that programs read; nothing in the kernel goes by those that are
 /// fixed, which cannot be written.
 pub const ROWS: &[Row] = &[
-    ("self", Entry::Link(|_| text(format!("{}", task::current().process.pid)))),
+    ("self", Entry::Link(|key| text(format!("{}", own_number(key, task::current().process.pid)?)))),
     (
         "thread-self",
-        Entry::Link(|_| {
+        Entry::Link(|key| {
             let task = task::current();
-            text(format!("{}/task/{}", task.process.pid, task.tid))
+            let (pid, tid) = (own_number(key, task.process.pid)?, own_number(key, task.tid)?);
+            text(format!("{pid}/task/{tid}"))
         }),
     ),
     ("mounts", Entry::Link(|_| Ok(b"self/mounts".to_vec()))),
@@ -265,6 +267,11 @@ fn set_max_mappings(_: Key, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// A number of the caller's; `ENOENT` where its namespace is not the file system's.
+fn own_number(key: Key, pid: Pid) -> Result<i32> {
+    Some(super::process::viewer(key).number_of(pid)).filter(|number| *number != 0).ok_or(ENOENT)
+}
+
 /// Numbers, kinds, owners, files (device and inode) and ranges of the locks that are held (proc(5)).
 fn locks(out: &mut Output) -> Result<()> {
     let own = task::current().process.pid;
@@ -272,8 +279,8 @@ fn locks(out: &mut Output) -> Result<()> {
     for (i, Listed { inode, lock, whole }) in (0..all.len()).map(|i| (i, &all[i])) {
         let whole = *whole;
         let (kind, pid) = match lock.owner {
-            _ if whole => ("FLOCK ", own),
-            Owner::Process(pid) => ("POSIX ", pid),
+            _ if whole => ("FLOCK ", own.here()),
+            Owner::Process(pid) => ("POSIX ", Pid::from_machine(pid).here()),
             Owner::Description(_) => ("OFDLCK", -1),
         };
         let access = if lock.exclusive { "WRITE" } else { "READ " };
@@ -292,6 +299,7 @@ fn locks(out: &mut Output) -> Result<()> {
 fn show_leases(locks: usize, out: &mut Output) -> Result<()> {
     let all = leases::all()?;
     for (number, leases::Listed { inode, pid, kind, is_breaking }) in (locks + 1..).zip(&all) {
+        let pid = pid.here();
         let state = if *is_breaking { "BREAKING " } else { "ACTIVE   " };
         let access = match kind {
             leases::Kind::Read => "READ",
@@ -442,7 +450,7 @@ fn loadavg() -> Result<Vec<u8>> {
         format!("{}.{:02}", hundredths / 100, hundredths % 100)
     };
     let [one, five, fifteen] = load::averages().map(show);
-    let newest = processes::newest();
+    let newest = task::current().process.pids.newest().unwrap_or_else(processes::newest);
     text(format!("{one} {five} {fifteen} {}/{threads} {newest}\n", load::runnable()))
 }
 

@@ -18,15 +18,17 @@ pub const CAP_NET_ADMIN: u32 = 12;
 pub const CAP_NET_RAW: u32 = 13;
 pub const CAP_IPC_LOCK: u32 = 14;
 pub const CAP_IPC_OWNER: u32 = 15;
+pub const CAP_SYS_CHROOT: u32 = 18;
 pub const CAP_SYS_PTRACE: u32 = 19;
 pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_SYS_BOOT: u32 = 22;
 pub const CAP_SYS_NICE: u32 = 23;
 pub const CAP_SYS_RESOURCE: u32 = 24;
 pub const CAP_SYS_TIME: u32 = 25;
+pub const CAP_SETFCAP: u32 = 31;
 pub const CAP_SYSLOG: u32 = 34;
-/// CAP_CHECKPOINT_RESTORE.
-pub const LAST_CAPABILITY: u32 = 40;
+pub const CAP_CHECKPOINT_RESTORE: u32 = 40;
+pub const LAST_CAPABILITY: u32 = CAP_CHECKPOINT_RESTORE;
 /// All there are.
 pub const ALL: CapabilitySet = (1 << (LAST_CAPABILITY + 1)) - 1;
 /// Those the file-system user id carries: CAP_CHOWN to CAP_FSETID, CAP_LINUX_IMMUTABLE, CAP_MKNOD, CAP_MAC_OVERRIDE.
@@ -57,6 +59,11 @@ impl Capabilities {
     pub fn of_user(euid: u32) -> Capabilities {
         let own = if euid == 0 { ALL } else { 0 };
         Capabilities { effective: own, permitted: own, bounding: ALL, ..Capabilities::default() }
+    }
+
+    /// Of whoever begins a user namespace, or enters it.
+    pub fn all() -> Capabilities {
+        Capabilities { effective: ALL, permitted: ALL, bounding: ALL, ..Capabilities::default() }
     }
 
     /// Of a process that is given these; capabilities that there are not, and ambient ones that it may not have, are left out.
@@ -114,31 +121,32 @@ impl Capabilities {
     }
 
     /// capabilities(7), "Effect of user ID changes on capabilities": the real, effective and saved user ids before
-    /// and after.
-    pub fn user_changes(&mut self, before: [u32; 3], after: [u32; 3]) {
+    /// and after, and which id is root's.
+    pub fn user_changes(&mut self, before: [u32; 3], after: [u32; 3], root: Option<u32>) {
         if !self.change_with_users() {
             return;
         }
-        if before.contains(&0) && !after.contains(&0) {
+        let is_root = |id: &u32| Some(*id) == root;
+        if before.iter().any(is_root) && !after.iter().any(is_root) {
             if !self.is_secured(KEEP_CAPS) {
                 self.permitted = 0;
                 self.effective = 0;
             }
             self.ambient = 0;
         }
-        match (before[1], after[1]) {
-            (0, 1..) => self.effective = 0,
-            (1.., 0) => self.effective = self.permitted,
+        match (is_root(&before[1]), is_root(&after[1])) {
+            (true, false) => self.effective = 0,
+            (false, true) => self.effective = self.permitted,
             _ => {}
         }
     }
 
     /// The same for the file-system user id.
-    pub fn files_user_changes(&mut self, before: u32, after: u32) {
-        match (before, after) {
+    pub fn files_user_changes(&mut self, before: u32, after: u32, root: Option<u32>) {
+        match (Some(before) == root, Some(after) == root) {
             _ if !self.change_with_users() => {}
-            (0, 1..) => self.effective &= !FILES,
-            (1.., 0) => self.effective |= self.permitted & FILES,
+            (true, false) => self.effective &= !FILES,
+            (false, true) => self.effective |= self.permitted & FILES,
             _ => {}
         }
     }
@@ -150,15 +158,16 @@ impl Capabilities {
     pub fn program_starts(
         &mut self,
         (uid, euid): (u32, u32),
+        root: Option<u32>,
         file: Option<&FileCapabilities>,
         may_gain: bool,
     ) -> Result<bool> {
-        let has_root = |id: u32| id == 0 && !self.is_secured(NO_ROOT);
+        let has_root = |id: u32| Some(id) == root && !self.is_secured(NO_ROOT);
         let of_file =
             file.map(|file| (file, file.permitted & self.bounding | file.inheritable & self.inheritable));
         let lacks = of_file.is_some_and(|(file, given)| file.is_effective && file.permitted & !given != 0);
         // A file that is given root's ids, and says what of root's power it needs, has that alone.
-        let says_enough = uid != 0 && has_root(euid);
+        let says_enough = Some(uid) != root && has_root(euid);
         let (given, is_effective) = match of_file {
             _ if lacks => (0, false),
             Some((file, given)) if says_enough => (given, file.is_effective),
@@ -204,12 +213,13 @@ pub struct FileCapabilities {
     inheritable: CapabilitySet,
     /// The program starts with them in effect.
     is_effective: bool,
+    /// Root of the user namespace that they count in.
+    pub root: u32,
 }
 
 impl FileCapabilities {
     /// Of the attribute's value (`struct vfs_ns_cap_data`): a word with version and flag, permitted and inheritable words of
-    /// 32 capabilities, once or twice, and the root that gave them. `None` for another length or version, and for those that
-    /// are another user namespace's.
+    /// 32 capabilities, once or twice, and the root that gave them. `None` for another length or version.
     pub fn parse(value: &[u8]) -> Option<FileCapabilities> {
         const EFFECTIVE: u32 = 1;
         let (words, rest) = value.as_chunks::<4>();
@@ -217,7 +227,7 @@ impl FileCapabilities {
         let pairs = match (word(0) >> 24, words.len()) {
             (1, 3) => 1,
             (2, 5) => 2,
-            (3, 6) if word(5) == 0 => 2,
+            (3, 6) => 2,
             _ => return None,
         };
         let set = |first: usize| {
@@ -225,7 +235,12 @@ impl FileCapabilities {
             (u64::from(word(first)) | u64::from(high) << 32) & ALL
         };
         let is_effective = word(0) & EFFECTIVE != 0;
-        rest.is_empty().then(|| FileCapabilities { permitted: set(1), inheritable: set(2), is_effective })
+        rest.is_empty().then(|| FileCapabilities {
+            permitted: set(1),
+            inheritable: set(2),
+            is_effective,
+            root: word(5),
+        })
     }
 }
 
@@ -265,7 +280,7 @@ pub fn capget(call: &mut Call<'_>) -> Result<usize> {
     }
     let caps = match pid {
         0 => task::current().credentials().lock().capabilities,
-        _ => processes::task(pid).ok_or(ESRCH)?.credentials().lock().capabilities,
+        _ => processes::named_task(pid).ok_or(ESRCH)?.credentials().lock().capabilities,
     };
     if let Some(data) = data {
         for i in 0..count as u64 {
@@ -282,7 +297,7 @@ pub fn capset(call: &mut Call<'_>) -> Result<usize> {
     let count = check_version(header)?.ok_or(EINVAL)?;
     let pid = target(header)?;
     let task = task::current();
-    if pid != 0 && pid != task.tid {
+    if pid != 0 && pid != task.number {
         return Err(EPERM);
     }
     let data = call.ptr::<[u32; 3]>(1);
@@ -305,25 +320,25 @@ mod tests {
     #[test]
     fn root_loses_its_capabilities_with_its_last_user_id() {
         let mut caps = Capabilities::of_user(0);
-        caps.user_changes([0, 0, 0], [0, 1000, 0]);
+        caps.user_changes([0, 0, 0], [0, 1000, 0], Some(0));
         assert_eq!((caps.effective, caps.permitted), (0, ALL));
-        caps.user_changes([0, 1000, 0], [0, 0, 0]);
+        caps.user_changes([0, 1000, 0], [0, 0, 0], Some(0));
         assert_eq!(caps.effective, ALL);
-        caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
+        caps.user_changes([0, 0, 0], [1000, 1000, 1000], Some(0));
         assert_eq!((caps.effective, caps.permitted), (0, 0));
         let mut keeping = Capabilities { secure_bits: KEEP_CAPS, ..Capabilities::of_user(0) };
-        keeping.user_changes([0, 0, 0], [1000, 1000, 1000]);
+        keeping.user_changes([0, 0, 0], [1000, 1000, 1000], Some(0));
         assert_eq!((keeping.effective, keeping.permitted), (0, ALL));
     }
 
     #[test]
     fn a_program_starts_with_those_of_root_or_the_ambient_ones() {
         let mut caps = Capabilities { effective: 0, permitted: 1, bounding: 6, ..Capabilities::of_user(0) };
-        assert_eq!(caps.program_starts((0, 0), None, true), Ok(true));
+        assert_eq!(caps.program_starts((0, 0), Some(0), None, true), Ok(true));
         assert_eq!((caps.effective, caps.permitted), (6, 6));
         let mut caps =
             Capabilities { inheritable: 3, ambient: 2, secure_bits: KEEP_CAPS, ..Capabilities::of_user(0) };
-        assert_eq!(caps.program_starts((1000, 1000), None, true), Ok(false));
+        assert_eq!(caps.program_starts((1000, 1000), Some(0), None, true), Ok(false));
         assert_eq!((caps.effective, caps.permitted, caps.ambient, caps.secure_bits), (2, 2, 2, 0));
     }
 
@@ -347,9 +362,9 @@ mod tests {
         assert_eq!(caps.set_secure_bits(0), Err(EPERM), "a lock");
         caps.inheritable = 2;
         assert_eq!(caps.raise_ambient(1), Err(EPERM));
-        caps.user_changes([0, 0, 0], [1000, 1000, 1000]);
+        caps.user_changes([0, 0, 0], [1000, 1000, 1000], Some(0));
         assert_eq!(caps.effective, ALL);
-        assert_eq!(caps.program_starts((0, 0), None, true), Ok(false));
+        assert_eq!(caps.program_starts((0, 0), Some(0), None, true), Ok(false));
         assert_eq!((caps.effective, caps.permitted), (0, 0));
     }
 
@@ -370,7 +385,7 @@ mod tests {
             Capabilities { ambient: 4, inheritable: 0x84, permitted: 4, ..Capabilities::of_user(1000) };
         let start = |caps: Capabilities, ids: (u32, u32), file: &[u8], may_gain: bool| {
             let mut caps = caps;
-            let code = caps.program_starts(ids, FileCapabilities::parse(file).as_ref(), may_gain);
+            let code = caps.program_starts(ids, Some(0), FileCapabilities::parse(file).as_ref(), may_gain);
             (code, caps.permitted, caps.effective, caps.ambient)
         };
         let ids = (1000, 1000);
@@ -393,7 +408,7 @@ mod tests {
     #[test]
     fn root_that_may_gain_nothing_stays_without_what_it_gave_up() {
         let mut caps = Capabilities { permitted: 3, effective: 3, ..Capabilities::of_user(0) };
-        assert_eq!(caps.program_starts((0, 0), None, false), Ok(true));
+        assert_eq!(caps.program_starts((0, 0), Some(0), None, false), Ok(true));
         assert_eq!((caps.permitted, caps.effective), (3, 3));
     }
 
@@ -405,8 +420,8 @@ mod tests {
             assert_eq!(FileCapabilities::parse(bad), None, "{bad:?}");
         }
         let of_root = |id: u32| [&[0, 0, 0, 3][..], &good[4..], &id.to_le_bytes()].concat();
-        assert!(FileCapabilities::parse(&of_root(0)).is_some());
-        assert_eq!(FileCapabilities::parse(&of_root(1000)), None);
+        let root = |id: u32| FileCapabilities::parse(&of_root(id)).map(|file| file.root);
+        assert_eq!((root(0), root(1000)), (Some(0), Some(1000)));
         assert!(FileCapabilities::parse(&[0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]).is_some());
     }
 }

@@ -2,6 +2,7 @@
 //! User and group ids and how they may change (credentials(7)).
 
 use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities, FileCapabilities};
+use crate::users::{Kind, UserNamespace};
 use abi::{Result, errno::*};
 use vfs::Groups;
 
@@ -24,6 +25,8 @@ pub struct Credentials {
     pub capabilities: Capabilities,
     /// PR_SET_NO_NEW_PRIVS.
     pub no_new_privileges: bool,
+    /// Where the capabilities count. (The ids are the machine's.)
+    pub users: UserNamespace,
 }
 
 /// The ids that a program gets from its file, by the file's set-user-ID and set-group-ID bits.
@@ -55,6 +58,8 @@ impl SetIds {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileGrants {
     pub ids: SetIds,
+    /// Whose it is, user and group.
+    pub owner: Option<(u32, u32)>,
     pub capabilities: Option<FileCapabilities>,
 }
 
@@ -79,6 +84,7 @@ impl Credentials {
             groups: Groups::default(),
             capabilities: Capabilities::of_user(uid),
             no_new_privileges: false,
+            users: UserNamespace::FIRST,
         }
     }
 
@@ -101,7 +107,7 @@ impl Credentials {
     /// The capabilities of a program of which no file is looked at.
     fn starts_without_file(&mut self) {
         // Without a file there is nothing that can be out of bounds.
-        let _ = self.capabilities.program_starts((self.uid, self.euid), None, true);
+        let _ = self.capabilities.program_starts((self.uid, self.euid), self.root(), None, true);
     }
 
     /// execve(2): the effective ids, which are the file's where it has the bits, become the saved ones. `may_gain`: the ids
@@ -112,7 +118,11 @@ impl Credentials {
     /// `EPERM`, and no capabilities are left, where the file wants some that are out of bounds.
     pub fn program_starts(&mut self, file: &FileGrants, may_gain: bool) -> Result<bool> {
         let may_gain = may_gain && !self.no_new_privileges;
-        let set = if may_gain { file.ids } else { SetIds::default() };
+        // Of a file whose owner its user namespace does not have the bits say nothing.
+        let has = |kind, id: Option<u32>| id.is_none_or(|id| self.users.from_machine(kind, id).is_some());
+        let is_mapped = has(Kind::User, file.owner.map(|owner| owner.0))
+            && has(Kind::Group, file.owner.map(|owner| owner.1));
+        let set = if may_gain && is_mapped { file.ids } else { SetIds::default() };
         (self.euid, self.egid) = set.over(self.euid, self.egid);
         (self.suid, self.fsuid) = (self.euid, self.euid);
         (self.sgid, self.fsgid) = (self.egid, self.egid);
@@ -120,9 +130,11 @@ impl Credentials {
             self.capabilities.ambient = 0;
         }
         let ids = (self.uid, self.euid);
-        let is_effective = self.capabilities.program_starts(ids, file.capabilities.as_ref(), may_gain)?;
+        let root = self.root();
+        let capabilities = file.capabilities.as_ref().filter(|file| self.users.is_of_root(file.root));
+        let is_effective = self.capabilities.program_starts(ids, root, capabilities, may_gain)?;
         let has_more = self.capabilities.permitted & !self.capabilities.ambient != 0;
-        Ok(!self.is_its_users() || (self.uid != 0 && (is_effective || has_more)))
+        Ok(!self.is_its_users() || (Some(self.uid) != root && (is_effective || has_more)))
     }
 
     /// The effective ids are those of the user who runs it.
@@ -133,7 +145,12 @@ impl Credentials {
     /// It may access what it could as the one before, or less (Linux' `commit_creds`).
     pub fn is_within(&self, before: &Credentials) -> bool {
         let ids = |c: &Credentials| [c.euid, c.egid, c.fsuid, c.fsgid];
-        ids(self) == ids(before) && self.capabilities.permitted & !before.capabilities.permitted == 0
+        let has_less = match self.users == before.users {
+            true => self.capabilities.permitted & !before.capabilities.permitted == 0,
+            // Inside of a user namespace that it made.
+            false => before.made(&self.users),
+        };
+        ids(self) == ids(before) && has_less
     }
 
     /// All its ids of a kind are these (ptrace(2), "Ptrace access mode checking").
@@ -141,15 +158,63 @@ impl Credentials {
         [self.uid, self.euid, self.suid] == [uid; 3] && [self.gid, self.egid, self.sgid] == [gid; 3]
     }
 
-    /// Has the capability.
+    /// Has the capability for the machine as a whole.
     pub fn can(&self, capability: u32) -> bool {
+        self.users.is_first() && self.has(capability)
+    }
+
+    fn has(&self, capability: u32) -> bool {
         self.capabilities.effective >> capability & 1 != 0
+    }
+
+    /// Has the capability for what belongs to its own user namespace.
+    pub fn can_here(&self, capability: u32) -> bool {
+        self.has(capability)
+    }
+
+    /// Has the capability for what belongs to that user namespace: it has it in that one or in one around it, or made that one, or one
+    /// around it, from outside (user_namespaces(7), "Capabilities").
+    pub fn can_in(&self, users: &UserNamespace, capability: u32) -> bool {
+        let mut at = users.clone();
+        loop {
+            if at == self.users {
+                return self.has(capability);
+            }
+            let Some(parent) = at.parent().filter(|_| at.level() > self.users.level()) else { return false };
+            if parent == self.users && at.owner() == self.euid {
+                return true;
+            }
+            at = parent;
+        }
+    }
+
+    /// That user namespace is inside of one that this user made in its own.
+    fn made(&self, users: &UserNamespace) -> bool {
+        let mut at = users.clone();
+        while let Some(parent) = at.parent() {
+            if parent == self.users && at.owner() == self.euid {
+                return true;
+            }
+            at = parent;
+        }
+        false
+    }
+
+    /// The user id that is root in its user namespace; `None` where it has none.
+    pub fn root(&self) -> Option<u32> {
+        self.users.to_machine(Kind::User, 0)
+    }
+
+    /// The first one of a new user namespace, or one that enters it: with all capabilities there.
+    pub fn enter_users(&mut self, users: UserNamespace) {
+        self.users = users;
+        self.capabilities = Capabilities::all();
     }
 
     fn set_users(&mut self, real: u32, effective: u32, saved: u32) {
         let before = [self.uid, self.euid, self.suid];
         (self.uid, self.euid, self.suid, self.fsuid) = (real, effective, saved, effective);
-        self.capabilities.user_changes(before, [real, effective, saved]);
+        self.capabilities.user_changes(before, [real, effective, saved], self.root());
     }
 
     fn set_group_ids(&mut self, real: u32, effective: u32, saved: u32) {
@@ -157,41 +222,41 @@ impl Credentials {
     }
 
     pub fn setuid(&mut self, uid: u32) -> Result<()> {
-        let (real, effective, saved) = set_one(uid, (self.uid, self.suid), self.can(CAP_SETUID))?;
+        let (real, effective, saved) = set_one(uid, (self.uid, self.suid), self.can_here(CAP_SETUID))?;
         self.set_users(real, effective, saved);
         Ok(())
     }
 
     pub fn setgid(&mut self, gid: u32) -> Result<()> {
-        let (real, effective, saved) = set_one(gid, (self.gid, self.sgid), self.can(CAP_SETGID))?;
+        let (real, effective, saved) = set_one(gid, (self.gid, self.sgid), self.can_here(CAP_SETGID))?;
         self.set_group_ids(real, effective, saved);
         Ok(())
     }
 
     pub fn setreuid(&mut self, real: u32, effective: u32) -> Result<()> {
         let now = (self.uid, self.euid, self.suid);
-        let (r, e, s) = set_two(real, effective, now, self.can(CAP_SETUID))?;
+        let (r, e, s) = set_two(real, effective, now, self.can_here(CAP_SETUID))?;
         self.set_users(r, e, s);
         Ok(())
     }
 
     pub fn setregid(&mut self, real: u32, effective: u32) -> Result<()> {
         let now = (self.gid, self.egid, self.sgid);
-        let (r, e, s) = set_two(real, effective, now, self.can(CAP_SETGID))?;
+        let (r, e, s) = set_two(real, effective, now, self.can_here(CAP_SETGID))?;
         self.set_group_ids(r, e, s);
         Ok(())
     }
 
     pub fn setresuid(&mut self, wanted: [u32; 3]) -> Result<()> {
         let now = [self.uid, self.euid, self.suid];
-        let [r, e, s] = set_three(wanted, now, self.can(CAP_SETUID))?;
+        let [r, e, s] = set_three(wanted, now, self.can_here(CAP_SETUID))?;
         self.set_users(r, e, s);
         Ok(())
     }
 
     pub fn setresgid(&mut self, wanted: [u32; 3]) -> Result<()> {
         let now = [self.gid, self.egid, self.sgid];
-        let [r, e, s] = set_three(wanted, now, self.can(CAP_SETGID))?;
+        let [r, e, s] = set_three(wanted, now, self.can_here(CAP_SETGID))?;
         self.set_group_ids(r, e, s);
         Ok(())
     }
@@ -199,10 +264,11 @@ impl Credentials {
     /// Returns the id from before; one that is not allowed changes nothing.
     pub fn setfsuid(&mut self, uid: u32) -> u32 {
         let before = self.fsuid;
-        let allowed = [self.uid, self.euid, self.suid, self.fsuid].contains(&uid) || self.can(CAP_SETUID);
+        let allowed =
+            [self.uid, self.euid, self.suid, self.fsuid].contains(&uid) || self.can_here(CAP_SETUID);
         if uid != KEEP && allowed {
             self.fsuid = uid;
-            self.capabilities.files_user_changes(before, uid);
+            self.capabilities.files_user_changes(before, uid, self.root());
         }
         before
     }
@@ -210,7 +276,8 @@ impl Credentials {
     /// As [`Credentials::setfsuid`].
     pub fn setfsgid(&mut self, gid: u32) -> u32 {
         let before = self.fsgid;
-        let allowed = [self.gid, self.egid, self.sgid, self.fsgid].contains(&gid) || self.can(CAP_SETGID);
+        let allowed =
+            [self.gid, self.egid, self.sgid, self.fsgid].contains(&gid) || self.can_here(CAP_SETGID);
         if gid != KEEP && allowed {
             self.fsgid = gid;
         }
@@ -276,7 +343,7 @@ mod tests {
     }
 
     fn start(c: &mut Credentials, ids: SetIds) {
-        c.program_starts(&FileGrants { ids, capabilities: None }, true).unwrap();
+        c.program_starts(&FileGrants { ids, ..FileGrants::default() }, true).unwrap();
     }
 
     #[test]

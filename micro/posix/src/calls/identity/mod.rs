@@ -7,6 +7,7 @@ pub mod sessions;
 pub mod users;
 
 use crate::call::Call;
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::{processes, task};
 use abi::{Result, errno::*};
@@ -15,26 +16,27 @@ use capabilities::CAP_SYS_PTRACE;
 
 /// getpid(2).
 pub fn getpid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(task::current().process.pid as usize)
+    Ok(task::current().process.number as usize)
 }
 
-/// getppid(2): 0 for process 1, which has no parent.
+/// getppid(2): 0 for a process 1, which has no parent that it sees.
 pub fn getppid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(task::current().process.family.parent() as usize)
+    Ok(task::current().process.family.parent_number() as usize)
 }
 
 /// gettid(2).
 pub fn gettid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(task::current().tid as usize)
+    Ok(task::current().number as usize)
 }
 
 /// The process of that id, which may be that of any of its threads; 0 is the caller's. `ESRCH` when there is none.
 pub fn process_of(id: i32) -> Result<Arc<Process>> {
     let own = &task::current().process;
-    if id == 0 || id == own.pid || own.task(id).is_some() {
+    if id == 0 || id == own.number {
         return Ok(own.clone());
     }
-    processes::with_thread(id).ok_or(ESRCH)
+    let pid = Pid::named(id).ok_or(ESRCH)?;
+    if own.task(pid).is_some() { Ok(own.clone()) } else { processes::with_thread(pid).ok_or(ESRCH) }
 }
 
 /// Which of the caller's ids and capabilities count (ptrace(2), "Ptrace access mode checking").
@@ -54,7 +56,8 @@ pub fn check_access(target: &Process, by: As) -> Result<()> {
         return Ok(());
     }
     let caller = task::current().credentials().lock().clone();
-    if caller.can(CAP_SYS_PTRACE) {
+    let users = target.credentials.lock().users.clone();
+    if caller.can_in(&users, CAP_SYS_PTRACE) {
         return Ok(());
     }
     let (uid, gid, capabilities) = match by {
@@ -63,7 +66,7 @@ pub fn check_access(target: &Process, by: As) -> Result<()> {
     };
     let is_within = {
         let theirs = target.credentials.lock();
-        theirs.is_all(uid, gid) && theirs.capabilities.permitted & !capabilities == 0
+        users == caller.users && theirs.is_all(uid, gid) && theirs.capabilities.permitted & !capabilities == 0
     };
     if is_within && target.settings.lock().may_be_dumped() { Ok(()) } else { Err(EPERM) }
 }

@@ -4,7 +4,8 @@
 use super::process_of;
 use crate::call::Call;
 use crate::calls::signals::{self, SIGCONT, SIGHUP, SigInfo};
-use crate::process::{FIRST_PID, Process};
+use crate::pids::Pid;
+use crate::process::Process;
 use crate::{processes, task};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
@@ -13,13 +14,13 @@ use core::sync::atomic::Ordering;
 /// What a process belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Sessions {
-    pub group: i32,
-    pub session: i32,
+    pub group: Pid,
+    pub session: Pid,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        Sessions { group: FIRST_PID, session: FIRST_PID }
+        Sessions { group: Pid::FIRST, session: Pid::FIRST }
     }
 }
 
@@ -39,17 +40,17 @@ impl Process {
 
 /// getpgrp(2).
 pub fn getpgrp(_: &mut Call<'_>) -> Result<usize> {
-    Ok(task::current().process.sessions.lock().group as usize)
+    Ok(task::current().process.sessions.lock().group.here() as usize)
 }
 
 /// getpgid(2).
 pub fn getpgid(call: &mut Call<'_>) -> Result<usize> {
-    Ok(process_of(call.int(0))?.sessions.lock().group as usize)
+    Ok(process_of(call.int(0))?.sessions.lock().group.here() as usize)
 }
 
 /// getsid(2).
 pub fn getsid(call: &mut Call<'_>) -> Result<usize> {
-    Ok(process_of(call.int(0))?.sessions.lock().session as usize)
+    Ok(process_of(call.int(0))?.sessions.lock().session.here() as usize)
 }
 
 /// setpgid(2).
@@ -61,10 +62,11 @@ pub fn setpgid(call: &mut Call<'_>) -> Result<usize> {
     let own = &task::current().process;
     let target = match pid {
         0 => own.clone(),
-        pid if pid == own.pid => own.clone(),
-        pid => processes::find(pid).ok_or(ESRCH)?,
+        pid if pid == own.number => own.clone(),
+        pid => processes::named(pid).ok_or(ESRCH)?,
     };
-    let group = if group == 0 { target.pid } else { group };
+    // A number that nobody has is no group of the session.
+    let group = if group == 0 { target.pid } else { Pid::named(group).ok_or(EPERM)? };
     let before = *target.sessions.lock();
     if target.pid != own.pid {
         if target.family.parent() != own.pid {
@@ -97,15 +99,15 @@ pub fn setsid(_: &mut Call<'_>) -> Result<usize> {
         return Err(EPERM);
     }
     process.join(Sessions { group: pid, session: pid });
-    Ok(pid as usize)
+    Ok(process.number as usize)
 }
 
 /// The leader of a session ends: its terminal hangs up.
 pub fn leader_ends(process: &Process) {
     if process.leads_session()
-        && let Some((_, control)) = devfs::terminal_of(process.pid)
+        && let Some((_, control)) = devfs::terminal_of(process.pid.of_machine())
     {
-        devfs::session_ends(process.pid);
+        devfs::session_ends(process.pid.of_machine());
         control.signal(SIGHUP);
         control.signal(SIGCONT);
     }
@@ -113,7 +115,7 @@ pub fn leader_ends(process: &Process) {
 
 /// The groups that somebody could continue so far and that may lose this process as the last who could: its own and its
 /// children's. To be asked before the children have another parent.
-pub fn groups_at_risk(process: &Process) -> Vec<i32> {
+pub fn groups_at_risk(process: &Process) -> Vec<Pid> {
     let own = *process.sessions.lock();
     let mut groups = alloc::vec![own.group];
     for child in process.family.children.lock().iter() {
@@ -129,7 +131,7 @@ pub fn groups_at_risk(process: &Process) -> Vec<i32> {
 /// The process has ended and its children have their new parent, who may be one that can continue them: groups that nobody
 /// is left to continue hear of it when one of their processes is stopped (POSIX, _exit(), "Consequences of Process
 /// Termination").
-pub fn tell_orphaned(process: &Process, groups: &[i32]) {
+pub fn tell_orphaned(process: &Process, groups: &[Pid]) {
     for group in groups.iter().copied() {
         let stopped = processes::of_group(group).any(|m| m.pid != process.pid && m.signals.is_stopped());
         if stopped && processes::is_orphaned(group, Some(process.pid)) {

@@ -6,6 +6,7 @@ use super::capabilities::CAP_SETGID;
 use super::credentials::Credentials;
 use crate::call::Call;
 use crate::task;
+use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use api_lock::Guard;
 
@@ -32,22 +33,39 @@ fn change<R>(change: impl FnOnce(&mut Credentials) -> R) -> R {
 
 /// getuid(2).
 pub fn getuid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(credentials().uid as usize)
+    let c = credentials();
+    Ok(c.users.shown_user(c.uid) as usize)
 }
 
 /// geteuid(2).
 pub fn geteuid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(credentials().euid as usize)
+    let c = credentials();
+    Ok(c.users.shown_user(c.euid) as usize)
 }
 
 /// getgid(2).
 pub fn getgid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(credentials().gid as usize)
+    let c = credentials();
+    Ok(c.users.shown_group(c.gid) as usize)
 }
 
 /// getegid(2).
 pub fn getegid(_: &mut Call<'_>) -> Result<usize> {
-    Ok(credentials().egid as usize)
+    let c = credentials();
+    Ok(c.users.shown_group(c.egid) as usize)
+}
+
+/// The machine's id of one that a program names; the one that means to leave it is none.
+fn named(kind: Kind, id: u32) -> Result<u32> {
+    if id == u32::MAX { Ok(id) } else { users::named(kind, id) }
+}
+
+fn user(uid: u32) -> Result<u32> {
+    named(Kind::User, uid)
+}
+
+fn group(gid: u32) -> Result<u32> {
+    named(Kind::Group, gid)
 }
 
 fn write_three(call: &Call<'_>, ids: [u32; 3]) -> Result<usize> {
@@ -61,7 +79,7 @@ fn write_three(call: &Call<'_>, ids: [u32; 3]) -> Result<usize> {
 pub fn getresuid(call: &mut Call<'_>) -> Result<usize> {
     let ids = {
         let c = credentials();
-        [c.uid, c.euid, c.suid]
+        [c.uid, c.euid, c.suid].map(|uid| c.users.shown_user(uid))
     };
     write_three(call, ids)
 }
@@ -70,67 +88,93 @@ pub fn getresuid(call: &mut Call<'_>) -> Result<usize> {
 pub fn getresgid(call: &mut Call<'_>) -> Result<usize> {
     let ids = {
         let c = credentials();
-        [c.gid, c.egid, c.sgid]
+        [c.gid, c.egid, c.sgid].map(|gid| c.users.shown_group(gid))
     };
     write_three(call, ids)
 }
 
 /// setuid(2).
 pub fn setuid(call: &mut Call<'_>) -> Result<usize> {
-    change(|c| c.setuid(call.uint(0))).map(|()| 0)
+    let id = user(call.uint(0))?;
+    change(|c| c.setuid(id)).map(|()| 0)
 }
 
 /// setgid(2).
 pub fn setgid(call: &mut Call<'_>) -> Result<usize> {
-    change(|c| c.setgid(call.uint(0))).map(|()| 0)
+    let id = group(call.uint(0))?;
+    change(|c| c.setgid(id)).map(|()| 0)
 }
 
 /// setreuid(2).
 pub fn setreuid(call: &mut Call<'_>) -> Result<usize> {
-    change(|c| c.setreuid(call.uint(0), call.uint(1))).map(|()| 0)
+    let (real, effective) = (user(call.uint(0))?, user(call.uint(1))?);
+    change(|c| c.setreuid(real, effective)).map(|()| 0)
 }
 
 /// setregid(2).
 pub fn setregid(call: &mut Call<'_>) -> Result<usize> {
-    change(|c| c.setregid(call.uint(0), call.uint(1))).map(|()| 0)
+    let (real, effective) = (group(call.uint(0))?, group(call.uint(1))?);
+    change(|c| c.setregid(real, effective)).map(|()| 0)
 }
 
 /// setresuid(2).
 pub fn setresuid(call: &mut Call<'_>) -> Result<usize> {
-    change(|c| c.setresuid([call.uint(0), call.uint(1), call.uint(2)])).map(|()| 0)
+    let ids = [user(call.uint(0))?, user(call.uint(1))?, user(call.uint(2))?];
+    change(|c| c.setresuid(ids)).map(|()| 0)
 }
 
 /// setresgid(2).
 pub fn setresgid(call: &mut Call<'_>) -> Result<usize> {
-    change(|c| c.setresgid([call.uint(0), call.uint(1), call.uint(2)])).map(|()| 0)
+    let ids = [group(call.uint(0))?, group(call.uint(1))?, group(call.uint(2))?];
+    change(|c| c.setresgid(ids)).map(|()| 0)
 }
 
 /// setfsuid(2).
 pub fn setfsuid(call: &mut Call<'_>) -> Result<usize> {
-    Ok(change(|c| c.setfsuid(call.uint(0))) as usize)
+    // An id that there is not changes nothing.
+    let id = user(call.uint(0)).unwrap_or(u32::MAX);
+    Ok(change(|c| {
+        let before = c.setfsuid(id);
+        c.users.shown_user(before)
+    }) as usize)
 }
 
 /// setfsgid(2).
 pub fn setfsgid(call: &mut Call<'_>) -> Result<usize> {
-    Ok(change(|c| c.setfsgid(call.uint(0))) as usize)
+    // An id that there is not changes nothing.
+    let id = group(call.uint(0)).unwrap_or(u32::MAX);
+    Ok(change(|c| {
+        let before = c.setfsgid(id);
+        c.users.shown_group(before)
+    }) as usize)
 }
 
 /// getgroups(2).
 pub fn getgroups(call: &mut Call<'_>) -> Result<usize> {
     let room = usize::try_from(call.int(0)).map_err(|_| EINVAL)?;
-    let groups = credentials().groups.clone();
+    let (groups, users) = {
+        let c = credentials();
+        (c.groups.clone(), c.users.clone())
+    };
     if room != 0 {
         if groups.len() > room {
             return Err(EINVAL);
         }
-        call.ptr(1).write_slice(&groups)?;
+        for (i, gid) in groups.iter().enumerate() {
+            call.ptr(1).add(i as u64).write(users.shown_group(*gid))?;
+        }
     }
     Ok(groups.len())
 }
 
 /// setgroups(2).
 pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
-    if !credentials().can(CAP_SETGID) {
+    let (users, may) = {
+        let c = credentials();
+        (c.users.clone(), c.can_here(CAP_SETGID))
+    };
+    // Who gives up a group that is refused something must not win by it.
+    if !may || !users.allows_setgroups() || !users.is_mapped(Kind::Group) {
         return Err(EPERM);
     }
     let count = call.uint(0);
@@ -138,8 +182,8 @@ pub fn setgroups(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     let mut groups = call.ptr::<u32>(1).read_vec(count as usize)?;
-    if groups.contains(&u32::MAX) {
-        return Err(EINVAL);
+    for gid in &mut groups {
+        *gid = users.to_machine(Kind::Group, *gid).ok_or(EINVAL)?;
     }
     // Linux keeps and shows them sorted.
     groups.sort_unstable();

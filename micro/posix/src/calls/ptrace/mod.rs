@@ -76,7 +76,7 @@ pub fn ptrace(call: &mut Call<'_>) -> Result<usize> {
     if request == TRACEME {
         return trace_me();
     }
-    let task = processes::task(tid).ok_or(ESRCH)?;
+    let task = processes::named_task(tid).ok_or(ESRCH)?;
     match request {
         ATTACH => return attach(&task, false, 0),
         SEIZE if address != 0 => return Err(EIO),

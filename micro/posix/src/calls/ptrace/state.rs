@@ -5,6 +5,7 @@ use super::registers::Registers;
 use crate::calls::children::Ended;
 use crate::calls::signals::SigInfo;
 use crate::dispatch;
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::processes;
 use crate::task::Task;
@@ -69,8 +70,8 @@ pub struct Stop {
 /// A thread that is traced.
 pub struct Traced {
     /// The tracer's process, and the thread of it that may make requests.
-    pub tracer: i32,
-    pub tracer_thread: i32,
+    pub tracer: Pid,
+    pub tracer_thread: Pid,
     /// By PTRACE_SEIZE.
     pub seized: bool,
     pub options: u32,
@@ -111,8 +112,8 @@ impl Tracing {
     }
 
     /// The number of the tracing process; 0 for none.
-    pub fn tracer(&self) -> i32 {
-        if self.is_on() { self.with(|traced| traced.tracer).unwrap_or(0) } else { 0 }
+    pub fn tracer(&self) -> Pid {
+        if self.is_on() { self.with(|traced| traced.tracer).unwrap_or(Pid::NONE) } else { Pid::NONE }
     }
 
     /// It stands still for its tracer.
@@ -171,8 +172,8 @@ pub struct Tracee {
 /// What a new tracee begins with.
 #[derive(Clone, Copy)]
 pub struct Beginning {
-    pub tracer: i32,
-    pub tracer_thread: i32,
+    pub tracer: Pid,
+    pub tracer_thread: Pid,
     pub seized: bool,
     pub options: u32,
 }
@@ -203,7 +204,7 @@ impl Prepared {
     /// The thread is traced from now on.
     pub fn begin(self, tracer: &Process, task: &Arc<Task>) {
         if task.is_first() {
-            task.process.family.traced_by.store(self.0.tracer, Relaxed);
+            task.process.family.traced_by.set(self.0.tracer);
         }
         *task.tracing.traced.lock() = Some(self.0);
         task.tracing.on.store(true, Relaxed);
@@ -213,7 +214,7 @@ impl Prepared {
 }
 
 /// Takes a tracee out of its tracer's list; what is left of it goes to its own parent.
-pub fn unlink(tracer: &Process, tid: i32) -> Option<Tracee> {
+pub fn unlink(tracer: &Process, tid: Pid) -> Option<Tracee> {
     let mut tracees = tracer.tracees.lock();
     let at = tracees.iter().position(|tracee| tracee.task.tid == tid)?;
     Some(tracees.swap_remove(at))
@@ -225,7 +226,7 @@ pub fn release(task: &Task, signal: Option<i32>) {
         return;
     }
     if task.is_first() {
-        task.process.family.traced_by.store(0, Relaxed);
+        task.process.family.traced_by.set(Pid::NONE);
     }
     let was_stopped = task.tracing.with(|traced| {
         traced.released = true;
@@ -259,7 +260,8 @@ pub fn becomes(old: &Task, new: &Arc<Task>) {
             }
         });
     }
-    let leader = new.process.family.traced_by.swap(0, Relaxed);
+    let leader = new.process.family.traced_by.get();
+    new.process.family.traced_by.set(Pid::NONE);
     if let Some(tracer) = processes::find(leader) {
         unlink(&tracer, new.tid);
     }
@@ -267,10 +269,10 @@ pub fn becomes(old: &Task, new: &Arc<Task>) {
         return;
     }
     let traced = old.tracing.traced.lock().take();
-    let tracer = traced.as_ref().map_or(0, |traced| traced.tracer);
+    let tracer = traced.as_ref().map_or(Pid::NONE, |traced| traced.tracer);
     *new.tracing.traced.lock() = traced;
     new.tracing.on.store(true, Relaxed);
-    new.process.family.traced_by.store(tracer, Relaxed);
+    new.process.family.traced_by.set(tracer);
     if let Some(tracer) = processes::find(tracer)
         && let Some(tracee) = tracer.tracees.lock().iter_mut().find(|tracee| tracee.task.tid == old.tid)
     {

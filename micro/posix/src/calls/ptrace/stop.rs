@@ -6,6 +6,7 @@ use super::registers::TRAP_FLAG;
 use super::state::*;
 use crate::calls::signals::{self, SI_USER, SIGKILL, SIGSTOP, SIGTRAP, SigInfo, bit};
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::pids::Pid;
 use crate::processes;
 use crate::task::Task;
 use abi::{Result, errno::ENOSYS};
@@ -36,7 +37,7 @@ pub const NO_CALL: u64 = u64::MAX - 1;
 /// A SIGTRAP of the tracee's own, which is what stops of ptrace look like.
 fn trap_info(task: &Task, code: i32) -> SigInfo {
     let uid = task.credentials().lock().uid;
-    SigInfo::from_process(SIGTRAP, code, task.tid, uid)
+    SigInfo::from_process(SIGTRAP, code, task.number, task.process.shown_user(uid))
 }
 
 /// The signal that a stop was about to deliver; 0 for other stops.
@@ -119,12 +120,19 @@ fn normalise(task: &Task, frame: &mut Frame) {
 }
 
 /// SIGCHLD for the tracer, and a wait that looks.
-fn tell(task: &Task, tracer: i32, code: i32, why: i32) {
+fn tell(task: &Task, tracer: Pid, code: i32, why: i32) {
     let Some(tracer) = processes::find(tracer) else { return };
     if tracer.signals.wants_stops() {
         let uid = task.credentials().lock().uid;
         let status = if why == CLD_STOPPED { code & 0x7f } else { code };
-        let info = SigInfo::child(signals::SIGCHLD, why, task.tid, uid, status, [0, 0]);
+        let info = SigInfo::child(
+            signals::SIGCHLD,
+            why,
+            task.tid.seen_by(&tracer),
+            tracer.shown_user(uid),
+            status,
+            [0, 0],
+        );
         // A standard signal is never refused.
         let _ = signals::send_to_process(&tracer, info);
     }
@@ -186,7 +194,15 @@ fn call_stop(task: &Task, frame: &mut Frame, message: u64) -> i32 {
 fn send(task: &Task, signal: i32) {
     let uid = task.credentials().lock().uid;
     // A real-time signal may be refused for want of room.
-    let _ = signals::send_to_task(task, SigInfo::from_process(signal, SI_USER, task.process.pid, uid));
+    let _ = signals::send_to_task(
+        task,
+        SigInfo::from_process(signal, SI_USER, task.process.number, task.process.shown_user(uid)),
+    );
+}
+
+/// The number that the tracer of the thread has for somebody, as a message of an event.
+pub fn number_for_tracer(task: &Task, pid: Pid) -> u64 {
+    processes::find(task.tracing.tracer()).map_or(0, |tracer| pid.seen_by(&tracer) as u64)
 }
 
 /// A stop that tells of an event, if the tracer wants it (`option`).
@@ -206,8 +222,8 @@ pub fn filter_asks(task: &Task, frame: &mut Frame, message: u64) -> bool {
 }
 
 /// Another program runs: its first stop.
-pub fn program_starts(task: &Task, frame: &mut Frame, old_tid: i32) {
-    if task.tracing.is_on() && !event(task, frame, EVENT_EXEC, O_TRACEEXEC, old_tid as u64) {
+pub fn program_starts(task: &Task, frame: &mut Frame, old: u64) {
+    if task.tracing.is_on() && !event(task, frame, EVENT_EXEC, O_TRACEEXEC, old) {
         let seized = task.tracing.with(|traced| traced.seized).unwrap_or(false);
         if !seized {
             send(task, SIGTRAP);
@@ -230,9 +246,10 @@ pub fn signal_arrives(task: &Task, frame: &mut Frame, info: SigInfo) -> (Option<
     if signal == shown.signal() {
         return (Some(shown), changed);
     }
-    let tracer = told.unwrap_or(0);
+    let tracer = told.unwrap_or(Pid::NONE);
     let uid = processes::find(tracer).map_or(0, |tracer| tracer.credentials.lock().uid);
-    let info = SigInfo::from_process(signal, SI_USER, tracer, uid);
+    let info =
+        SigInfo::from_process(signal, SI_USER, tracer.seen_by(&task.process), task.process.shown_user(uid));
     if task.signals.blocked() & bit(signal) != 0 {
         let _ = signals::send_to_task(task, info);
         return (None, changed);
@@ -279,7 +296,7 @@ pub fn wait_while_stopped(task: &Task, frame: &mut Frame) -> bool {
         changed |= if seized {
             let code = signal | EVENT_STOP << 8;
             let uid = task.credentials().lock().uid;
-            let info = SigInfo::from_process(signal, code, task.tid, uid);
+            let info = SigInfo::from_process(signal, code, task.number, process.shown_user(uid));
             let why = if stopped_by != 0 { CLD_STOPPED } else { CLD_TRAPPED };
             stop(task, frame, code, why, Some(info), 0).1
         } else {

@@ -4,12 +4,12 @@
 use super::state::{self, O_EXITKILL, unlink};
 use crate::calls::children::{self, Ended};
 use crate::calls::signals::{self, SIGKILL, SigInfo};
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::processes;
 use crate::task::Task;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// What a tracee has to tell.
 pub enum News {
@@ -58,7 +58,7 @@ fn forget_ended(tracer: &Process, task: &Task) {
         return;
     }
     let process = &task.process;
-    process.family.traced_by.store(0, Relaxed);
+    process.family.traced_by.set(Pid::NONE);
     let zombie = *process.family.zombie.lock();
     if let Some(ended) = zombie {
         children::tell_or_reap(process, &ended);
@@ -80,7 +80,7 @@ pub fn thread_ends(task: &Task, ended: Ended) {
     }
     let tracer = task.tracing.tracer();
     state::ends(task);
-    if tracer == 0 || task.is_first() {
+    if tracer == Pid::NONE || task.is_first() {
         return;
     }
     let Some(tracer) = processes::find(tracer) else { return };
@@ -99,7 +99,14 @@ pub fn thread_ends(task: &Task, ended: Ended) {
 fn tell_end(tracer: &Process, task: &Task, ended: &Ended) {
     let uid = task.process.credentials.lock().uid;
     let (code, status) = ended.code_and_status();
-    let info = SigInfo::child(signals::SIGCHLD, code, task.tid, uid, status, [0, 0]);
+    let info = SigInfo::child(
+        signals::SIGCHLD,
+        code,
+        task.tid.seen_by(tracer),
+        tracer.shown_user(uid),
+        status,
+        [0, 0],
+    );
     // A standard signal is never refused.
     let _ = signals::send_to_process(tracer, info);
     state::wake(tracer);
@@ -117,7 +124,7 @@ fn leave(tracer: &Process, tracee: &Arc<Task>) {
     }
     unlink(tracer, tracee.tid);
     if tracee.is_first() {
-        tracee.process.family.traced_by.store(0, Relaxed);
+        tracee.process.family.traced_by.set(Pid::NONE);
     }
     if kills {
         // A standard signal is never refused.
@@ -130,18 +137,18 @@ fn leave(tracer: &Process, tracee: &Arc<Task>) {
 /// when nobody else is to hear.
 pub fn process_ends(process: &Arc<Process>, ended: &Ended) -> bool {
     let family = &process.family;
-    let tracer = family.traced_by.load(Relaxed);
-    if tracer == 0 {
+    let tracer = family.traced_by.get();
+    if tracer == Pid::NONE {
         return false;
     }
     let Some(tracer) = processes::find(tracer) else {
-        family.traced_by.store(0, Relaxed);
+        family.traced_by.set(Pid::NONE);
         return false;
     };
     if tracer.pid == family.parent() || !tracer.signals.wants_zombies() {
         unlink(&tracer, process.pid);
         if tracer.pid != family.parent() {
-            family.traced_by.store(0, Relaxed);
+            family.traced_by.set(Pid::NONE);
         }
         return false;
     }
@@ -155,7 +162,7 @@ pub fn process_ends(process: &Arc<Process>, ended: &Ended) -> bool {
     };
     match first {
         Some(task) => tell_end(&tracer, &task, ended),
-        None => family.traced_by.store(0, Relaxed),
+        None => family.traced_by.set(Pid::NONE),
     }
-    family.traced_by.load(Relaxed) != 0
+    family.traced_by.get() != Pid::NONE
 }

@@ -271,7 +271,8 @@ fn status(out: &mut Bytes, task: &Task, f: &Frame, info: &SigInfo) -> Result<()>
     let sessions = *task.process.sessions.lock();
     out.words(&[signal, info.code() as u32, info.errno() as u32, signal])?;
     out.longs(&[task.signals.pending(), task.signals.blocked()])?;
-    let ids = [task.tid, task.process.family.parent(), sessions.group, sessions.session];
+    let ids =
+        [task.number, task.process.family.parent_number(), sessions.group.here(), sessions.session.here()];
     out.words(&ids.map(|id| id as u32))?;
     let used = task.usage();
     for ns in [used.user_ns, used.system_ns, 0, 0] {
@@ -298,7 +299,8 @@ fn process_info(out: &mut Bytes, task: &Task) -> Result<()> {
     out.put(&[0, b'R', 0, 0, 0, 0, 0, 0])?;
     out.longs(&[0])?;
     out.words(&[uid, gid])?;
-    let ids = [process.pid, process.family.parent(), sessions.group, sessions.session];
+    let ids =
+        [process.number, process.family.parent_number(), sessions.group.here(), sessions.session.here()];
     out.words(&ids.map(|id| id as u32))?;
     out.put(&*task.name.lock())?;
     let mut arguments = [0; ARGUMENTS];

@@ -51,7 +51,7 @@ fn write_report(out: &mut String, task: &Task, f: &Frame, info: &SigInfo) -> cor
     if info.code() > 0 && info.code() != SI_KERNEL {
         write!(out, ", at {:#x}", info.address())?;
     }
-    writeln!(out, "; thread {} \"{comm}\"", task.tid)?;
+    writeln!(out, "; thread {} \"{comm}\"", task.tid.of_machine())?;
     let rows = [
         [("rip", f.rip), ("rsp", f.rsp), ("rfl", f.rflags)],
         [("rax", f.rax), ("rbx", f.rbx), ("rcx", f.rcx)],

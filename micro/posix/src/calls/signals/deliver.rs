@@ -9,7 +9,7 @@ use crate::calls::children::{self, Change};
 use crate::calls::end::end_process;
 use crate::calls::ptrace;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
-use crate::process::FIRST_PID;
+use crate::pids::Pid;
 use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::EINTR};
@@ -148,7 +148,7 @@ fn do_default(task: &Task, registers: &mut Frame, info: SigInfo) {
         }
         DefaultAction::Core => {
             // Other processes' parents are told, and know what to say of it.
-            if task.process.pid == FIRST_PID {
+            if task.process.pid == Pid::FIRST {
                 crash::report(task, registers, &info);
             }
             if core_file::dump(task, registers, &info) {

@@ -37,7 +37,7 @@ impl SigInfo {
         SigInfo([pair(signal, 0), pair(code, 0), a, b, c, 0])
     }
 
-    /// Sent by a process: `si_pid` and `si_uid`.
+    /// Sent by a process: `si_pid` as the receiver sees it, and `si_uid`.
     pub fn from_process(signal: i32, code: i32, pid: i32, uid: u32) -> SigInfo {
         SigInfo::new(signal, code, [pair(pid, uid), 0, 0])
     }
@@ -118,6 +118,21 @@ impl SigInfo {
             // SI_USER down to SI_DETHREAD, and SI_ASYNCNL.
             code => code >= -7 || code == -60,
         }
+    }
+
+    /// It says which process sent it (Linux' `has_si_pid_and_uid`).
+    pub fn has_sender(&self) -> bool {
+        match self.code() {
+            SI_TIMER => false,
+            code if code <= 0 => true,
+            _ => self.signal() == super::set::SIGCHLD,
+        }
+    }
+
+    /// The same, sent by somebody whom the receiver cannot see.
+    pub fn without_pid(mut self) -> SigInfo {
+        self.0[2] = pair(0, self.uid());
+        self
     }
 
     pub fn signal(&self) -> i32 {

@@ -3,11 +3,12 @@
 
 use super::action::SIG_DFL;
 use super::info::{SI_TKILL, SI_USER, SigInfo};
-use super::set::{SIGCONT, SIGNALS};
+use super::set::{SIGCONT, SIGKILL, SIGNALS, SIGSTOP};
 use super::state::{send_to_process, send_to_task};
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_KILL;
-use crate::process::{FIRST_PID, Process};
+use crate::pids::Pid;
+use crate::process::Process;
 use crate::processes;
 use crate::task::{self, Task};
 use abi::{Result, errno::*};
@@ -22,9 +23,17 @@ fn number(signal: i32) -> Result<Option<i32>> {
     }
 }
 
-fn from_caller(signal: i32, code: i32) -> SigInfo {
+/// What the target is told of a signal that the caller sends.
+fn from_caller(target: &Process, signal: i32, code: i32) -> SigInfo {
     let task = task::current();
-    SigInfo::from_process(signal, code, task.process.pid, task.credentials().lock().uid)
+    let uid = task.credentials().lock().uid;
+    SigInfo::from_process(signal, code, task.process.pid.seen_by(target), target.shown_user(uid))
+}
+
+/// A program says of its own signal what it likes, but not the number of a process that the target cannot see.
+fn as_seen_by(info: SigInfo, target: &Process) -> SigInfo {
+    let sender = task::current().process.pid;
+    if info.has_sender() && sender.seen_by(target) == 0 { info.without_pid() } else { info }
 }
 
 /// Sends as kill(2) does, or only asks whether the caller could.
@@ -39,7 +48,7 @@ pub fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -
 
 /// The process with this id, which may be that of any of its threads.
 fn process_by_id(pid: i32) -> Result<Arc<Process>> {
-    processes::with_thread(pid).ok_or(ESRCH)
+    processes::named_with_thread(pid).ok_or(ESRCH)
 }
 
 /// `EPERM` unless the caller may send the signal to the process (kill(2)).
@@ -51,9 +60,10 @@ pub fn check_permission(target: &Process, signal: i32) -> Result<()> {
     if signal == SIGCONT && sender.sessions.lock().session == target.sessions.lock().session {
         return Ok(());
     }
+    let users = target.credentials.lock().users.clone();
     let (uid, euid) = {
         let c = task::current().credentials().lock();
-        if c.can(CAP_KILL) {
+        if c.can_in(&users, CAP_KILL) {
             return Ok(());
         }
         (c.uid, c.euid)
@@ -67,15 +77,18 @@ pub fn is_users(target: &Process, uid: u32, euid: u32) -> bool {
     [uid, euid].iter().any(|id| [theirs.uid, theirs.suid].contains(id))
 }
 
-/// Another process cannot make the first one do what a signal does that it has no handler for: the machine would go with it
-/// (Linux' SIGNAL_UNKILLABLE of a name space's first process).
+/// Another process cannot make the first one of a PID namespace do what a signal does that it has no handler for (Linux'
+/// SIGNAL_UNKILLABLE): the namespace, or the machine, would go with it.
 pub fn is_spared(target: &Process, signal: i32) -> bool {
-    target.pid == FIRST_PID && target.signals.action(signal).handler == SIG_DFL
+    target.is_first() && target.signals.action(signal).handler == SIG_DFL
 }
 
-/// The same for a signal that the caller sends.
+/// The same for a signal that the caller sends: SIGKILL and SIGSTOP come from outside of the namespace all the same, and the machine's
+/// first process may end itself.
 fn is_spared_by_caller(target: &Process, signal: i32) -> bool {
-    task::current().process.pid != FIRST_PID && is_spared(target, signal)
+    let sender = &task::current().process;
+    let is_from_outside = sender.pid.seen_by(target) == 0 && [SIGKILL, SIGSTOP].contains(&signal);
+    sender.pid != Pid::FIRST && !is_from_outside && is_spared(target, signal)
 }
 
 /// kill(2).
@@ -83,16 +96,20 @@ pub fn kill(call: &mut Call<'_>) -> Result<usize> {
     let (pid, signal) = (call.int(0), call.int(1));
     let own = &task::current().process;
     let chosen: &dyn Fn(&Process) -> bool = match pid {
-        1.. => return send(&*process_by_id(pid)?, signal, |signal| from_caller(signal, SI_USER)),
-        // All processes but the first and the caller; of a container those in it.
+        1.. => {
+            let target = process_by_id(pid)?;
+            return send(&target, signal, |signal| from_caller(&target, signal, SI_USER));
+        }
+        // All processes that the caller sees but the first and itself; of a container those in it.
         -1 => &|process| {
             let is_first = process.container.as_ref().is_some_and(|container| container.is_first(process));
-            process.pid != FIRST_PID && !is_first && process.pid != own.pid && process.is_beside(own)
+            let is_there = ![0, 1].contains(&process.pid.seen_by(own));
+            is_there && !is_first && process.pid != own.pid && process.is_beside(own)
         },
         _ => {
             let group = match pid {
                 0 => own.sessions.lock().group,
-                _ => pid.checked_neg().ok_or(ESRCH)?,
+                _ => pid.checked_neg().and_then(Pid::named).ok_or(ESRCH)?,
             };
             &move |process| process.sessions.lock().group == group
         }
@@ -100,7 +117,7 @@ pub fn kill(call: &mut Call<'_>) -> Result<usize> {
     // One that could be sent to is success; otherwise the last error counts.
     let mut result = Err(ESRCH);
     for target in processes::all().filter(|process| chosen(process)) {
-        let sent = send(&target, signal, |signal| from_caller(signal, SI_USER));
+        let sent = send(&target, signal, |signal| from_caller(&target, signal, SI_USER));
         if result.is_err() {
             result = sent;
         }
@@ -112,11 +129,12 @@ fn task_by_id(tgid: Option<i32>, tid: i32) -> Result<Arc<Task>> {
     if tid <= 0 || tgid.is_some_and(|tgid| tgid <= 0) {
         return Err(EINVAL);
     }
+    let tid = Pid::named(tid).ok_or(ESRCH)?;
     let task = match task::current().process.task(tid) {
         Some(task) => task,
         None => processes::task(tid).ok_or(ESRCH)?,
     };
-    if tgid.is_some_and(|tgid| tgid != task.process.pid) { Err(ESRCH) } else { Ok(task) }
+    if tgid.is_some_and(|tgid| Pid::named(tgid) != Some(task.process.pid)) { Err(ESRCH) } else { Ok(task) }
 }
 
 fn send_one(task: &Task, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
@@ -131,9 +149,9 @@ fn send_one(task: &Task, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Resu
 /// Sends to a thread, and nothing to one that has ended and is waited for, which is as good.
 fn send_by_id(tgid: Option<i32>, tid: i32, signal: i32) -> Result<usize> {
     match task_by_id(tgid, tid) {
-        Ok(task) => send_one(&task, signal, |signal| from_caller(signal, SI_TKILL)),
+        Ok(task) => send_one(&task, signal, |signal| from_caller(&task.process, signal, SI_TKILL)),
         Err(ESRCH) if tgid.is_none_or(|tgid| tgid == tid) => {
-            let zombie = processes::find(tid).ok_or(ESRCH)?;
+            let zombie = processes::named(tid).ok_or(ESRCH)?;
             check_permission(&zombie, number(signal)?.unwrap_or(0)).map(|()| 0)
         }
         Err(e) => Err(e),
@@ -153,7 +171,7 @@ pub fn tgkill(call: &mut Call<'_>) -> Result<usize> {
 /// Only the process itself may say that the kernel or kill(2) sent a signal.
 pub fn check_code(info: &SigInfo, target: i32) -> Result<()> {
     let claims = info.code() >= 0 || info.code() == SI_TKILL;
-    if claims && target != task::current().process.pid { Err(EPERM) } else { Ok(()) }
+    if claims && target != task::current().process.number { Err(EPERM) } else { Ok(()) }
 }
 
 /// rt_sigqueueinfo(2).
@@ -161,7 +179,8 @@ pub fn rt_sigqueueinfo(call: &mut Call<'_>) -> Result<usize> {
     let (pid, signal) = (call.int(0), call.int(1));
     let info = SigInfo::read(call.ptr(2), signal)?;
     check_code(&info, pid)?;
-    send(&*process_by_id(pid)?, signal, |_| info)
+    let target = process_by_id(pid)?;
+    send(&target, signal, |_| as_seen_by(info, &target))
 }
 
 /// rt_tgsigqueueinfo(2).
@@ -172,5 +191,6 @@ pub fn rt_tgsigqueueinfo(call: &mut Call<'_>) -> Result<usize> {
         return Err(EINVAL);
     }
     check_code(&info, tid)?;
-    send_one(&*task_by_id(Some(tgid), tid)?, signal, |_| info)
+    let target = task_by_id(Some(tgid), tid)?;
+    send_one(&target, signal, |_| as_seen_by(info, &target.process))
 }

@@ -399,7 +399,7 @@ fn prepare(process: &Process, task: &Task, signal: i32) -> bool {
 pub fn send_to_current(signal: i32) {
     let task = task::current();
     let uid = task.credentials().lock().uid;
-    let info = SigInfo::from_process(signal, SI_USER, task.process.pid, uid);
+    let info = SigInfo::from_process(signal, SI_USER, task.process.number, task.process.shown_user(uid));
     // A standard signal is never refused for want of room.
     let _ = send_to_task(task, info);
 }

@@ -7,6 +7,8 @@ use crate::call::Call;
 use crate::calls::identity::capabilities::{CAP_SETGID, CAP_SETUID, CAP_SYS_ADMIN};
 use crate::calls::signals;
 use crate::files;
+use crate::pids::Pid;
+use crate::users::{self, Kind};
 use crate::wait::{FOREVER, for_file};
 use crate::{processes, task};
 use abi::linux::net as linux;
@@ -219,21 +221,36 @@ fn read_credentials(data: &[u8]) -> Result<Credentials> {
         return Err(EINVAL);
     }
     let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
-    let claimed = Credentials { pid: word(0), uid: word(4), gid: word(8) };
-    let own = task::current().process.pid as u32;
+    let claimed = Credentials {
+        pid: word(0),
+        uid: users::named(Kind::User, word(4))?,
+        gid: users::named(Kind::Group, word(8))?,
+    };
+    let own = task::current().process.number as u32;
     {
         let c = task::current().credentials().lock();
-        let is_own = claimed.pid == own || c.can(CAP_SYS_ADMIN);
-        let has_user = [c.uid, c.euid, c.suid].contains(&claimed.uid) || c.can(CAP_SETUID);
-        let has_group = [c.gid, c.egid, c.sgid].contains(&claimed.gid) || c.can(CAP_SETGID);
+        let is_own = claimed.pid == own || c.can_in(&task::current().process.pids.owner(), CAP_SYS_ADMIN);
+        let has_user = [c.uid, c.euid, c.suid].contains(&claimed.uid) || c.can_here(CAP_SETUID);
+        let has_group = [c.gid, c.egid, c.sgid].contains(&claimed.gid) || c.can_here(CAP_SETGID);
         if !(is_own && has_user && has_group) {
             return Err(EPERM);
         }
     }
-    if claimed.pid != own && processes::with_thread(claimed.pid as i32).is_none() {
-        return Err(ESRCH);
-    }
-    if claimed.uid == u32::MAX || claimed.gid == u32::MAX { Err(EINVAL) } else { Ok(claimed) }
+    let sender = match claimed.pid == own {
+        true => task::current().process.pid,
+        false => processes::named_with_thread(claimed.pid as i32).ok_or(ESRCH)?.pid,
+    };
+    let pid = sender.of_machine() as u32;
+    Ok(Credentials { pid, ..claimed })
+}
+
+/// `struct ucred` as the caller sees it.
+pub fn shown(c: Credentials) -> [u32; 3] {
+    let users = users::here();
+    // Nobody's ids are those of sockets without a peer.
+    let seen = |id: u32, shown: u32| if id == u32::MAX { id } else { shown };
+    let (uid, gid) = (seen(c.uid, users.shown_user(c.uid)), seen(c.gid, users.shown_group(c.gid)));
+    [Pid::from_machine(c.pid as i32).here() as u32, uid, gid]
 }
 
 /// Encodes control messages into the program's buffer; the bytes used, and whether something did not fit.
@@ -267,10 +284,11 @@ fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: boo
                 }
                 (linux::SOL_SOCKET as i32, SCM_RIGHTS, data)
             }
-            Control::Credentials(c) => {
-                let data = [c.pid, c.uid, c.gid].iter().flat_map(|w| w.to_ne_bytes()).collect();
-                (linux::SOL_SOCKET as i32, SCM_CREDENTIALS, data)
-            }
+            Control::Credentials(c) => (
+                linux::SOL_SOCKET as i32,
+                SCM_CREDENTIALS,
+                shown(c).iter().flat_map(|w| w.to_ne_bytes()).collect(),
+            ),
             Control::Other { level, kind, data } => (level, kind, data),
         };
         let fits = data.len().min(left - CMSG);

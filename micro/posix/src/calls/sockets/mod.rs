@@ -57,14 +57,14 @@ impl Target {
 fn credentials() -> Credentials {
     let process = &task::current().process;
     let c = task::current().credentials().lock();
-    Credentials { pid: process.pid as u32, uid: c.euid, gid: c.egid }
+    Credentials { pid: process.pid.of_machine() as u32, uid: c.euid, gid: c.egid }
 }
 
 /// Process and real ids.
 fn sender() -> Credentials {
     let process = &task::current().process;
     let c = task::current().credentials().lock();
-    Credentials { pid: process.pid as u32, uid: c.uid, gid: c.gid }
+    Credentials { pid: process.pid.of_machine() as u32, uid: c.uid, gid: c.gid }
 }
 
 static PATHS: Paths = Paths { permissions: 0o777 };
@@ -360,6 +360,12 @@ pub fn getsockopt(call: &mut Call<'_>) -> Result<usize> {
         (linux::SOL_SOCKET, filter::SO_GET_FILTER) => {
             let instructions = filter::read_back(&**socket, call.arg(3), room)?;
             return length_at.write(instructions as i32).map(|()| 0);
+        }
+        (linux::SOL_SOCKET, linux::SO_PEERCRED) => {
+            let value = socket.get_option(linux::SOL_SOCKET as i32, linux::SO_PEERCRED as i32, &[])?;
+            let word = |i: usize| value.get(4 * i..4 * i + 4)?.try_into().ok().map(u32::from_ne_bytes);
+            let (pid, uid, gid) = (word(0).ok_or(EINVAL)?, word(1).ok_or(EINVAL)?, word(2).ok_or(EINVAL)?);
+            messages::shown(Credentials { pid, uid, gid }).iter().flat_map(|w| w.to_ne_bytes()).collect()
         }
         // Those who have none say so.
         (linux::SOL_SOCKET, linux::SO_PEEK_OFF) => {

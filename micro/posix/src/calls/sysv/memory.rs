@@ -64,7 +64,7 @@ impl Segment {
 
     fn used(&self, time: &AtomicU64) {
         time.store(now(), Ordering::Relaxed);
-        self.last.store(task::current().process.pid, Ordering::Relaxed);
+        self.last.store(task::current().process.pid.of_machine(), Ordering::Relaxed);
     }
 }
 
@@ -109,7 +109,7 @@ fn make(id: i32, key: i32, size: u64) -> Result<Segment> {
         attached: AtomicU64::new(0),
         detached: AtomicU64::new(0),
         changed: AtomicU64::new(now()),
-        creator: task::current().process.pid,
+        creator: task::current().process.pid.of_machine(),
         maker: Arc::downgrade(&task::current().process),
         last: AtomicI32::new(0),
     })

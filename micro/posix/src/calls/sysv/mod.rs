@@ -8,6 +8,7 @@ pub mod semaphores;
 
 use super::identity::capabilities::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
 use crate::task;
+use crate::users::{self, Kind};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_user::UserPtr;
@@ -63,11 +64,12 @@ impl Permissions {
 
     /// The six words of `struct ipc64_perm`.
     fn words(&self) -> [u64; 6] {
+        let users = users::here();
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         [
-            pair(self.key as u32, self.uid),
-            pair(self.gid, self.creator_uid),
-            pair(self.creator_gid, self.mode),
+            pair(self.key as u32, users.shown_user(self.uid)),
+            pair(users.shown_group(self.gid), users.shown_user(self.creator_uid)),
+            pair(users.shown_group(self.creator_gid), self.mode),
             self.sequence.into(),
             0,
             0,
@@ -77,7 +79,8 @@ impl Permissions {
     /// IPC_SET: owner, group and rights from a structure of the program's.
     fn set(&mut self, from: UserPtr<[u64; 6]>) -> Result<()> {
         let words = from.read()?;
-        (self.uid, self.gid) = ((words[0] >> 32) as u32, words[1] as u32);
+        let uid = users::named(Kind::User, (words[0] >> 32) as u32)?;
+        (self.uid, self.gid) = (uid, users::named(Kind::Group, words[1] as u32)?);
         self.mode = self.mode & !0o777 | (words[2] >> 32) as u32 & 0o777;
         Ok(())
     }

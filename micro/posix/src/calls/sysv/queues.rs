@@ -122,7 +122,7 @@ pub fn msgsnd(call: &mut Call<'_>) -> Result<usize> {
         }
         state.messages.extend(message.take());
         state.bytes += length as u64;
-        (state.sent, state.sender) = (now(), task::current().process.pid);
+        (state.sent, state.sender) = (now(), task::current().process.pid.of_machine());
         Ok(Ok(()))
     })?;
     queue.wait.wake(Events::IN);
@@ -174,7 +174,7 @@ pub fn msgrcv(call: &mut Call<'_>) -> Result<usize> {
         }
         let message = state.messages.remove(index);
         state.bytes -= message.as_ref().map_or(0, |m| m.bytes.len() as u64);
-        (state.received, state.receiver) = (now(), task::current().process.pid);
+        (state.received, state.receiver) = (now(), task::current().process.pid.of_machine());
         Ok(Ok(message))
     })?;
     queue.wait.wake(Events::OUT);

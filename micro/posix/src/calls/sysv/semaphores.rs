@@ -5,6 +5,7 @@ use super::*;
 use crate::call::Call;
 use crate::calls::time::duration::from_timespec;
 use crate::dispatch::RESTART;
+use crate::pids::Pid;
 use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
@@ -147,7 +148,7 @@ impl Set {
             }
             values.push((number, value + change));
         }
-        let pid = task::current().process.pid;
+        let pid = task::current().process.pid.of_machine();
         for (number, value) in values {
             state.semaphores[number] = Semaphore { value, pid };
         }
@@ -354,7 +355,7 @@ fn read_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<us
     let state = set.state.lock();
     let waiting = |zero: bool| state.sleepers.iter().filter(|s| **s == (index as u16, zero)).count();
     Ok(match command {
-        GETPID => state.semaphores[index].pid as usize,
+        GETPID => Pid::from_machine(state.semaphores[index].pid).here() as usize,
         GETVAL => state.semaphores[index].value as usize,
         GETNCNT => waiting(false),
         _ => waiting(true),
@@ -363,7 +364,7 @@ fn read_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<us
 
 fn write_values(call: &Call<'_>, id: i32, number: i32, command: i32) -> Result<usize> {
     let set = find(id, WRITE)?;
-    let pid = task::current().process.pid;
+    let pid = task::current().process.pid.of_machine();
     if command == SETVAL {
         let value = call.int(3);
         if !(0..=MOST_VALUE).contains(&value) {

@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::calls::children;
 use crate::calls::identity::capabilities::CAP_SYS_TIME;
 use crate::cpu_time;
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::processes;
 use crate::task::{self, Task};
@@ -37,28 +38,34 @@ pub enum Clock {
     /// Processor time of the process.
     Process,
     /// Processor time of another process; it can be read.
-    OtherProcess(i32),
+    OtherProcess(Pid),
     /// Processor time of the process outside of the kernel.
     ProcessUser,
     /// Processor time of the thread with this id; 0: the caller.
-    Thread(i32),
+    Thread(Pid),
     /// The same, outside of the kernel.
-    ThreadUser(i32),
+    ThreadUser(Pid),
 }
 
 impl Clock {
     /// From a `clockid_t`. Negative ones name the processor time of a process or thread
     /// (`include/linux/posix-timers_types.h`): the inverted id, a bit for threads, two bits for the kind.
     pub fn from_id(id: i32) -> Result<Clock> {
+        Clock::decode(id, Pid::named)
+    }
+
+    fn decode(id: i32, named: impl Fn(i32) -> Option<Pid>) -> Result<Clock> {
         const PER_THREAD: i32 = 4;
         const KIND: i32 = 3;
         const USER: i32 = 1;
         const FILE: i32 = 3;
+        // 0 is the caller itself.
+        let named = |number| if number == 0 { Ok(Pid::NONE) } else { named(number).ok_or(EINVAL) };
         Ok(match id {
             0 => Clock::Realtime,
             1 => Clock::Monotonic,
             2 => Clock::Process,
-            3 => Clock::Thread(0),
+            3 => Clock::Thread(Pid::NONE),
             4 => Clock::MonotonicRaw,
             5 => Clock::RealtimeCoarse,
             6 => Clock::MonotonicCoarse,
@@ -68,10 +75,10 @@ impl Clock {
             11 => Clock::Tai,
             // A file that is a clock: there are none.
             _ if id >= 0 || id & KIND == FILE => return Err(EINVAL),
-            _ if id & PER_THREAD != 0 && id & KIND == USER => Clock::ThreadUser(!(id >> 3)),
-            _ if id & PER_THREAD != 0 => Clock::Thread(!(id >> 3)),
+            _ if id & PER_THREAD != 0 && id & KIND == USER => Clock::ThreadUser(named(!(id >> 3))?),
+            _ if id & PER_THREAD != 0 => Clock::Thread(named(!(id >> 3))?),
             _ => match !(id >> 3) {
-                pid if pid != 0 && pid != task::current().process.pid => Clock::OtherProcess(pid),
+                pid if pid != 0 && pid != task::current().process.number => Clock::OtherProcess(named(pid)?),
                 _ if id & KIND == USER => Clock::ProcessUser,
                 _ => Clock::Process,
             },
@@ -96,7 +103,7 @@ impl Clock {
             | Clock::BoottimeAlarm => api_plat::now_ns(),
             Clock::Process => process.cpu_ns(),
             Clock::OtherProcess(pid) => processes::find(pid).ok_or(EINVAL)?.cpu_ns(),
-            Clock::Thread(0) => task::current().cpu_ns(),
+            Clock::Thread(Pid::NONE) => task::current().cpu_ns(),
             Clock::Thread(tid) => process.task(tid).ok_or(EINVAL)?.cpu_ns(),
             Clock::ProcessUser => {
                 cpu_time::start();
@@ -104,7 +111,7 @@ impl Clock {
             }
             Clock::ThreadUser(tid) => {
                 cpu_time::start();
-                let tid = if tid == 0 { task::current().tid } else { tid };
+                let tid = if tid == Pid::NONE { task::current().tid } else { tid };
                 process.task(tid).ok_or(EINVAL)?.usage().user_ns
             }
         })
@@ -319,7 +326,7 @@ mod tests {
         use abi::linux::general as linux;
         let of = |id: u32| Clock::from_id(id as i32);
         assert_eq!(of(linux::CLOCK_REALTIME), Ok(Clock::Realtime));
-        assert_eq!(of(linux::CLOCK_THREAD_CPUTIME_ID), Ok(Clock::Thread(0)));
+        assert_eq!(of(linux::CLOCK_THREAD_CPUTIME_ID), Ok(Clock::Thread(Pid::NONE)));
         assert_eq!(of(linux::CLOCK_MONOTONIC_COARSE), Ok(Clock::MonotonicCoarse));
         assert_eq!(of(linux::CLOCK_TAI), Ok(Clock::Tai));
         assert_eq!(of(linux::CLOCK_SGI_CYCLE), Err(EINVAL));
@@ -329,8 +336,11 @@ mod tests {
     #[test]
     fn processor_time_of_a_thread_is_named_by_a_negative_id() {
         // pthread_getcpuclockid of thread 7: CPUCLOCK_SCHED (2) with the bit for threads (4).
-        assert_eq!(Clock::from_id(!7 << 3 | 4 | 2), Ok(Clock::Thread(7)));
-        assert_eq!(Clock::from_id(!7 << 3 | 4 | 1), Ok(Clock::ThreadUser(7)));
+        let named = |number| Some(Pid::from_machine(number));
+        let seven = Pid::from_machine(7);
+        assert_eq!(Clock::decode(!7 << 3 | 4 | 2, named), Ok(Clock::Thread(seven)));
+        assert_eq!(Clock::decode(!7 << 3 | 4 | 1, named), Ok(Clock::ThreadUser(seven)));
+        assert_eq!(Clock::decode(!7 << 3 | 4 | 2, |_| None), Err(EINVAL));
         assert_eq!(Clock::from_id(!5 << 3 | 3), Err(EINVAL));
     }
 

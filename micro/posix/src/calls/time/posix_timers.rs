@@ -7,6 +7,7 @@ use super::duration::{from_timespec, to_timespec};
 use super::itimers;
 use crate::call::Call;
 use crate::calls::signals::{SIGALRM, SIGNALS, SigInfo, send_to_process, send_to_task};
+use crate::pids::Pid;
 use crate::process::Process;
 use crate::task;
 use abi::{Result, errno::*};
@@ -30,7 +31,7 @@ const MOST_OVERRUN: u64 = i32::MAX as u64;
 enum Notify {
     Nothing,
     Process(i32),
-    Thread(i32, i32),
+    Thread(i32, Pid),
 }
 
 /// A timer made by timer_create(2).
@@ -93,7 +94,7 @@ fn read_notify(pointer: UserPtr<[u64; 8]>) -> Result<(Notify, u64)> {
         // SIGEV_THREAD is the C library's business; to the kernel it is a signal.
         SIGEV_SIGNAL | SIGEV_THREAD => Notify::Process(signal),
         SIGEV_THREAD_ID => {
-            let tid = thread as i32;
+            let tid = Pid::named(thread as i32).ok_or(EINVAL)?;
             task::current().process.task(tid).ok_or(EINVAL)?;
             Notify::Thread(signal, tid)
         }
@@ -115,7 +116,7 @@ pub fn timer_create(call: &mut Call<'_>) -> Result<usize> {
     }
     let process = &task::current().process;
     // The clock of the calling thread stays its own when others look at the timer.
-    let clock = if clock == Clock::Thread(0) { Clock::Thread(task::current().tid) } else { clock };
+    let clock = if clock == Clock::Thread(Pid::NONE) { Clock::Thread(task::current().tid) } else { clock };
     clock.now(process)?;
     let event = call.ptr::<[u64; 8]>(1).non_null().map(read_notify).transpose()?;
     let id = {

@@ -5,6 +5,7 @@ use super::clock::Clock;
 use super::duration::{read_timespec, to_timespec};
 use crate::call::Call;
 use crate::dispatch::RESTART_NO_HANDLER;
+use crate::pids::Pid;
 use crate::{task, wait};
 use abi::{Result, errno::*};
 use api_user::UserPtr;
@@ -23,9 +24,9 @@ pub fn clock_nanosleep(call: &mut Call<'_>) -> Result<usize> {
         Clock::Realtime | Clock::Monotonic | Clock::Boottime | Clock::Tai => {}
         Clock::Process | Clock::ProcessUser => {}
         // CLOCK_THREAD_CPUTIME_ID.
-        Clock::Thread(0) if call.int(0) > 0 => return Err(EOPNOTSUPP),
+        Clock::Thread(Pid::NONE) if call.int(0) > 0 => return Err(EOPNOTSUPP),
         // A thread cannot sleep until it has used processor time itself.
-        Clock::Thread(0) | Clock::ThreadUser(0) => return Err(EINVAL),
+        Clock::Thread(Pid::NONE) | Clock::ThreadUser(Pid::NONE) => return Err(EINVAL),
         Clock::Thread(tid) | Clock::ThreadUser(tid) if tid == task::current().tid => return Err(EINVAL),
         Clock::Thread(_) | Clock::ThreadUser(_) => {}
         _ => return Err(EOPNOTSUPP),
