@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// PID and user namespaces (pid_namespaces(7), user_namespaces(7)). On Linux: as root, in a directory of a file system without nosuid.
+// PID, user, IPC and cgroup namespaces (namespaces(7)). On Linux: as root, in a directory of a file system without nosuid.
 #define _GNU_SOURCE
 #include "check.h"
 #include <dirent.h>
@@ -14,10 +14,12 @@
 #include <sys/ioctl.h>
 #include <sys/ipc.h>
 #include <sys/mount.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/reboot.h>
 #include <sys/resource.h>
 #include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -543,6 +545,53 @@ static void test_users(void) {
     CHECK(chdir("/") == 0 && rmdir(directory) == 0);
 }
 
+static int outer_set, outer_key = 0x5eed;
+
+static void be_apart(void) {
+    CHECK(FAILS(semget(outer_key, 1, 0), ENOENT) && FAILS(semctl(outer_set, 0, GETVAL), EINVAL));
+    CHECK(FAILS(msgget(outer_key, 0), ENOENT) && FAILS(shmget(outer_key, 1, 0), ENOENT));
+    CHECK(FAILS(syscall(SYS_mq_open, "outer", O_RDWR, 0, NULL), ENOENT));
+    int set_here = semget(outer_key, 1, IPC_CREAT | IPC_EXCL | 0600);
+    int queue = msgget(outer_key, IPC_CREAT | IPC_EXCL | 0600);
+    int segment = shmget(outer_key, 4096, IPC_CREAT | IPC_EXCL | 0600);
+    CHECK(set_here >= 0 && queue >= 0 && segment >= 0);
+    char *memory = shmat(segment, NULL, 0);
+    CHECK(memory != (char *)-1);
+    strcpy(memory, "there");
+    CHECK(syscall(SYS_mq_open, "inner", O_RDWR | O_CREAT, 0600, NULL) >= 0);
+    struct sembuf undone = { 0, 3, SEM_UNDO };
+    CHECK(semop(set_here, &undone, 1) == 0 && semctl(set_here, 0, GETVAL) == 3);
+    int first = open("/proc/self/ns/ipc", O_RDONLY);
+    CHECK(first >= 0 && unshare(CLONE_NEWIPC) == 0 && FAILS(semget(outer_key, 1, 0), ENOENT));
+    // What is mapped stays, and what was to be undone is.
+    CHECK(strcmp(memory, "there") == 0 && setns(first, CLONE_NEWIPC) == 0);
+    CHECK(semctl(set_here, 0, GETVAL) == 0 && semget(outer_key, 1, 0) == set_here);
+    close(first);
+}
+
+static void test_ipc(void) {
+    outer_set = semget(outer_key, 1, IPC_CREAT | IPC_EXCL | 0600);
+    int queue = msgget(outer_key, IPC_CREAT | IPC_EXCL | 0600), segment = shmget(outer_key, 4096, IPC_CREAT | IPC_EXCL | 0600);
+    int named = syscall(SYS_mq_open, "outer", O_RDWR | O_CREAT, 0600, NULL);
+    CHECK(outer_set >= 0 && queue >= 0 && segment >= 0 && named >= 0);
+    in_new(CLONE_NEWIPC, be_apart);
+    CHECK(semctl(outer_set, 0, GETVAL) == 0 && FAILS(syscall(SYS_mq_open, "inner", O_RDWR, 0, NULL), ENOENT));
+    CHECK(semctl(outer_set, 0, IPC_RMID) == 0 && msgctl(queue, IPC_RMID, NULL) == 0 && shmctl(segment, IPC_RMID, NULL) == 0);
+    CHECK(syscall(SYS_mq_unlink, "outer") == 0 && close(named) == 0);
+    CHECK(FAILS(syscall(SYS_clone, CLONE_NEWIPC | CLONE_SYSVSEM | SIGCHLD, 0, 0, 0, 0), EINVAL));
+    // A control group's is another one that shows the same.
+    struct stat before, behind;
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(stat("/proc/self/ns/cgroup", &before) == 0 && unshare(CLONE_NEWCGROUP) == 0);
+        CHECK(stat("/proc/self/ns/cgroup", &behind) == 0 && before.st_ino != behind.st_ino);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "euid") == 0)
         return geteuid() != (uid_t)atoi(argv[2]);
@@ -563,5 +612,6 @@ int main(int argc, char **argv) {
     test_others();
     CHECK(FAILS(syscall(SYS_clone, CLONE_NEWUSER | CLONE_FS | SIGCHLD, 0, 0, 0, 0), EINVAL));
     test_users();
+    test_ipc();
     puts("all namespace tests passed");
 }

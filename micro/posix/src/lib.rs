@@ -19,6 +19,7 @@ extern crate alloc;
 pub mod auxiliary;
 pub mod call;
 pub mod calls;
+pub mod cgroup;
 pub mod confinement;
 pub mod containers;
 pub mod cpu_time;
@@ -32,6 +33,7 @@ mod fast;
 mod fault;
 pub mod files;
 pub mod futex;
+pub mod ipc;
 #[cfg(feature = "linked")]
 mod linked;
 mod load;

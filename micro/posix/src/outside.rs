@@ -125,7 +125,7 @@ pub fn start(
         exit_signal: 0,
         claim: childrens,
         container: container.cloned(),
-        uts: first.uts(),
+        nsproxy: first.nsproxy(),
         program: None,
         space: None,
     };

@@ -10,9 +10,11 @@ use crate::calls::ptrace::state::Tracee;
 use crate::calls::scheduling::Scheduling;
 use crate::calls::signals::{ProcessSignals, SIGCHLD};
 use crate::calls::time::ProcessTimers;
+use crate::cgroup::{self, Cgroup};
 use crate::containers::Container;
 use crate::cpu_time::Usage;
 use crate::files::Files;
+use crate::ipc::{self, Ipc};
 use crate::pids::{AtomicPid, Pid, PidNamespace};
 use crate::processes::{self, Claim};
 use crate::restart::Restarts;
@@ -54,7 +56,7 @@ pub struct Process {
     pub claim: Claim,
     /// The container that it is in; `None`: the machine's own.
     pub container: Option<Arc<Container>>,
-    uts: SpinLock<Arc<Uts>>,
+    nsproxy: SpinLock<NsProxy>,
     /// When it was made, in nanoseconds since boot.
     pub born_ns: u64,
     tasks: SpinLock<Map<Pid, Arc<Task>>>,
@@ -168,6 +170,21 @@ pub struct Program {
     pub auxv: Vec<u64>,
 }
 
+/// Namespaces of a process of which nothing else depends (Linux' `struct nsproxy` has those of mounts, networks and processes as well).
+#[derive(Clone)]
+pub struct NsProxy {
+    pub uts: Arc<Uts>,
+    pub ipc: Arc<Ipc>,
+    pub cgroup: Arc<Cgroup>,
+}
+
+impl NsProxy {
+    /// The machine's own.
+    pub fn first() -> NsProxy {
+        NsProxy { uts: uts::first(), ipc: ipc::first(), cgroup: cgroup::first() }
+    }
+}
+
 /// What a new process begins with.
 pub struct Beginning {
     pub credentials: Credentials,
@@ -182,7 +199,7 @@ pub struct Beginning {
     /// Who its children are asked for by.
     pub claim: Claim,
     pub container: Option<Arc<Container>>,
-    pub uts: Arc<Uts>,
+    pub nsproxy: NsProxy,
     pub program: Option<Arc<Program>>,
     pub space: Option<Arc<Space>>,
 }
@@ -202,7 +219,7 @@ impl Process {
             exit_signal: SIGCHLD,
             claim: Claim::Program,
             container: None,
-            uts: uts::first(),
+            nsproxy: NsProxy::first(),
             program: None,
             space: None,
         };
@@ -225,7 +242,7 @@ impl Process {
             family: Family::new(from.parent, parent_number, from.exit_signal),
             claim: from.claim,
             container: from.container,
-            uts: SpinLock::new(from.uts),
+            nsproxy: SpinLock::new(from.nsproxy),
             born_ns: api_plat::now_ns(),
             tasks: SpinLock::new(Map::new()),
             ending: SpinLock::new(None),
@@ -258,12 +275,23 @@ impl Process {
 
     /// The names of the computer that it sees.
     pub fn uts(&self) -> Arc<Uts> {
-        self.uts.lock().clone()
+        self.nsproxy.lock().uts.clone()
     }
 
-    /// Sees other names from now on.
-    pub fn set_uts(&self, uts: Arc<Uts>) {
-        *self.uts.lock() = uts;
+    /// The System V objects and message queues that it sees.
+    pub fn ipc(&self) -> Arc<Ipc> {
+        self.nsproxy.lock().ipc.clone()
+    }
+
+    /// The namespaces that it is in.
+    pub fn nsproxy(&self) -> NsProxy {
+        self.nsproxy.lock().clone()
+    }
+
+    /// Is in other ones from now on.
+    pub fn set_nsproxy(&self, new: NsProxy) {
+        let old = core::mem::replace(&mut *self.nsproxy.lock(), new);
+        drop(old);
     }
 
     /// Whether it is in that container.

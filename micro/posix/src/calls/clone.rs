@@ -4,7 +4,7 @@
 use super::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN, CAP_SYS_RESOURCE};
 use super::identity::credentials::Credentials;
 use super::limits::RLIMIT_NPROC;
-use super::namespaces::{CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, NAMESPACES, New};
+use super::namespaces::{CLONE_NEWIPC, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, NAMESPACES, New};
 use super::ptrace;
 use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORKDONE};
 use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
@@ -178,6 +178,10 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     if wanted.has(CLONE_NEWNS | CLONE_NEWUSER) && wanted.has(CLONE_FS) {
         return Err(EINVAL);
     }
+    // What is to be undone is about one namespace.
+    if wanted.has(CLONE_NEWIPC) && wanted.has(CLONE_SYSVSEM) {
+        return Err(EINVAL);
+    }
     let needs = |flag: u64, other: u64| wanted.has(flag) && !wanted.has(other);
     if needs(CLONE_THREAD, CLONE_SIGHAND) || needs(CLONE_SIGHAND, CLONE_VM) {
         return Err(EINVAL);
@@ -237,7 +241,7 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     if flags & (CLONE_SIGHAND | CLONE_VM) != 0 && process.signals.shares_actions() {
         return Err(EINVAL);
     }
-    let New { credentials, pids, uts } = New::of(flags)?;
+    let New { credentials, pids, nsproxy } = New::of(flags)?;
     if flags & CLONE_FILES != 0 {
         process.files.own_descriptors()?;
     }
@@ -251,7 +255,12 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
         task.set_credentials(credentials);
     }
     task.set_pids_for_children(pids);
-    process.set_uts(uts);
+    // What it was to undo in the namespace that it leaves.
+    #[cfg(feature = "sysv-ipc")]
+    if flags & (CLONE_NEWIPC | CLONE_SYSVSEM) != 0 {
+        super::sysv::semaphores::process_ends(process.pid.of_machine());
+    }
+    process.set_nsproxy(nsproxy);
     Ok(0)
 }
 
@@ -488,7 +497,7 @@ fn start_process(
             exit_signal,
             claim: process.claim,
             container: process.container.clone(),
-            uts: namespaces.uts,
+            nsproxy: namespaces.nsproxy,
             program: process.program(),
             space: Some(space.clone()),
         },

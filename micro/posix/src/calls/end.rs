@@ -6,7 +6,7 @@ use super::identity::sessions;
 use super::{ptrace, signals};
 use crate::call::Call;
 use crate::pids::Pid;
-use crate::process::Process;
+use crate::process::{NsProxy, Process};
 use crate::{containers, processes, task, wait};
 use abi::{Events, Result};
 use alloc::sync::Arc;
@@ -124,6 +124,8 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     process.files.close_all();
     #[cfg(feature = "sysv-ipc")]
     super::sysv::semaphores::process_ends(process.pid.of_machine());
+    // Those that only a zombie is in are nobody's.
+    process.set_nsproxy(NsProxy::first());
     let peak = children::peak_of(process);
     if let Some(space) = process.space()
         && let Err(e) = space.sync_all()

@@ -7,6 +7,7 @@ use super::signals::{SI_MESGQ, SIGNALS, SigInfo, send_to_process};
 use super::time::duration::from_timespec;
 use crate::call::Call;
 use crate::files::{self, O_CLOEXEC};
+use crate::ipc;
 use crate::settings::Setting;
 use crate::{task, wait};
 use abi::{Events, Result, errno::*};
@@ -54,7 +55,9 @@ struct Named {
     bytes: u64,
 }
 
-static QUEUES: SpinLock<Map<Vec<u8>, Named>> = SpinLock::new(Map::new());
+/// All names of a namespace.
+#[derive(Default)]
+pub struct Names(SpinLock<Map<Vec<u8>, Named>>);
 static NEXT_INODE: AtomicU64 = AtomicU64::new(2);
 
 fn attributes_of(messages: &[Setting; 1], size: &[Setting; 1]) -> Attributes {
@@ -62,7 +65,7 @@ fn attributes_of(messages: &[Setting; 1], size: &[Setting; 1]) -> Attributes {
 }
 
 fn is_privileged() -> bool {
-    task::current().credentials().lock().can(CAP_SYS_RESOURCE)
+    task::current().credentials().lock().can_in(&ipc::here().owner, CAP_SYS_RESOURCE)
 }
 
 /// A name as the C library passes it, without the slash at its start.
@@ -96,7 +99,7 @@ pub fn mq_open(call: &mut Call<'_>) -> Result<usize> {
     let (flags, mode) = (call.uint(1), call.uint(2) & 0o7777);
     let attributes = call.ptr::<RawAttributes>(3).non_null().map(|pointer| pointer.read()).transpose()?;
     let name = read_name(call.ptr(0))?;
-    let existing = QUEUES.lock().get(&name).map(|named| named.queue.clone());
+    let existing = ipc::here().named_queues.0.lock().get(&name).map(|named| named.queue.clone());
     let queue = match existing {
         Some(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(EEXIST),
         Some(queue) => {
@@ -130,7 +133,8 @@ fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result
     let who = files::credentials();
     let bytes = cost(attributes);
     let privileged = is_privileged();
-    let mut queues = QUEUES.lock();
+    let ipc = ipc::here();
+    let mut queues = ipc.named_queues.0.lock();
     if queues.len() as u64 >= MAX_QUEUES[0].get() && !privileged {
         return Err(ENOSPC);
     }
@@ -150,7 +154,8 @@ pub fn mq_unlink(call: &mut Call<'_>) -> Result<usize> {
     let name = read_name(call.ptr(0))?;
     let who = files::credentials();
     let removed = {
-        let mut queues = QUEUES.lock();
+        let ipc = ipc::here();
+        let mut queues = ipc.named_queues.0.lock();
         let named = queues.get(&name).ok_or(ENOENT)?;
         // The directory of queues belongs to root and is sticky.
         if !who.owns(&named.queue.stat()) {

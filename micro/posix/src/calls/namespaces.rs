@@ -4,10 +4,12 @@
 use super::identity::capabilities::{CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT};
 use super::identity::{As, check_access};
 use crate::call::Call;
+use crate::cgroup::{self, Cgroup};
 use crate::files;
+use crate::ipc::{self, Ipc};
 use crate::pids::PidNamespace;
 use crate::proc::NamespaceFile;
-use crate::process::{Credentials, Process};
+use crate::process::{Credentials, NsProxy, Process};
 use crate::task::{self, Task};
 use crate::users::{Kind, UserNamespace};
 use crate::uts::Uts;
@@ -32,7 +34,7 @@ pub const NAMESPACES: u64 = CLONE_NEWTIME
     | CLONE_NEWPID
     | CLONE_NEWNET;
 /// Kinds of which there is the machine's own only: `EINVAL`, as from a Linux without them.
-const SINGLE: u64 = CLONE_NEWTIME | CLONE_NEWCGROUP | CLONE_NEWIPC | CLONE_NEWNET;
+const SINGLE: u64 = CLONE_NEWTIME | CLONE_NEWNET;
 
 /// Namespaces of a new process, or that a process goes on in.
 pub struct New {
@@ -40,7 +42,7 @@ pub struct New {
     pub credentials: Credentials,
     /// Where it begins, or where its children will.
     pub pids: PidNamespace,
-    pub uts: Arc<Uts>,
+    pub nsproxy: NsProxy,
 }
 
 impl New {
@@ -68,8 +70,17 @@ impl New {
             }
             pids = pids.nest(owner())?;
         }
-        let uts = if flags & CLONE_NEWUTS != 0 { process.uts().copy(owner())? } else { process.uts() };
-        Ok(New { credentials, pids, uts })
+        let mut nsproxy = process.nsproxy();
+        if flags & CLONE_NEWUTS != 0 {
+            nsproxy.uts = nsproxy.uts.copy(owner())?;
+        }
+        if flags & CLONE_NEWIPC != 0 {
+            nsproxy.ipc = ipc::empty(owner())?;
+        }
+        if flags & CLONE_NEWCGROUP != 0 {
+            nsproxy.cgroup = cgroup::another(owner())?;
+        }
+        Ok(New { credentials, pids, nsproxy })
     }
 }
 
@@ -110,6 +121,8 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
         mounts: has(CLONE_NEWNS).then(|| target.files.namespace()),
         pids: has(CLONE_NEWPID).then(|| target.pids.clone()),
         uts: has(CLONE_NEWUTS).then(|| target.uts()),
+        ipc: has(CLONE_NEWIPC).then(|| target.ipc()),
+        cgroup: has(CLONE_NEWCGROUP).then(|| target.nsproxy().cgroup),
     };
     enter(wanted, &entered).map(|()| 0)
 }
@@ -121,6 +134,8 @@ pub struct Entered {
     pub mounts: Option<Arc<Namespace>>,
     pub pids: Option<PidNamespace>,
     pub uts: Option<Arc<Uts>>,
+    pub ipc: Option<Arc<Ipc>>,
+    pub cgroup: Option<Arc<Cgroup>>,
 }
 
 /// Everything is checked before anything changes.
@@ -162,9 +177,12 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
             return Err(EINVAL);
         }
     }
-    if let Some(uts) = &into.uts
-        && !is_privileged(&uts.owner)
-    {
+    let owners = [
+        into.uts.as_ref().map(|uts| &uts.owner),
+        into.ipc.as_ref().map(|ipc| &ipc.owner),
+        into.cgroup.as_ref().map(|cgroup| &cgroup.owner),
+    ];
+    if !owners.into_iter().flatten().all(is_privileged) {
         return Err(EPERM);
     }
     if into.users.is_some() {
@@ -176,8 +194,15 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
     if let Some(pids) = &into.pids {
         task.set_pids_for_children(pids.clone());
     }
-    if let Some(uts) = &into.uts {
-        process.set_uts(uts.clone());
+    #[cfg(feature = "sysv-ipc")]
+    if into.ipc.is_some() {
+        super::sysv::semaphores::process_ends(process.pid.of_machine());
     }
+    let now = process.nsproxy();
+    process.set_nsproxy(NsProxy {
+        uts: into.uts.clone().unwrap_or(now.uts),
+        ipc: into.ipc.clone().unwrap_or(now.ipc),
+        cgroup: into.cgroup.clone().unwrap_or(now.cgroup),
+    });
     Ok(())
 }

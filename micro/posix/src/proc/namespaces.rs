@@ -39,8 +39,12 @@ const fn kind(name: &'static str, first: u64, flag: u32, of: fn(&Process) -> Res
     Kind { name, first, flag, of }
 }
 
-static CGROUP: Kind = kind("cgroup", 0xefff_fffb, 0x0200_0000, |_| Ok(Entered::default()));
-static IPC: Kind = kind("ipc", 0xefff_ffff, 0x0800_0000, |_| Ok(Entered::default()));
+static CGROUP: Kind = kind("cgroup", 0xefff_fffb, 0x0200_0000, |process| {
+    Ok(Entered { cgroup: Some(process.nsproxy().cgroup), ..Entered::default() })
+});
+static IPC: Kind = kind("ipc", 0xefff_ffff, 0x0800_0000, |process| {
+    Ok(Entered { ipc: Some(process.ipc()), ..Entered::default() })
+});
 static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |_| Ok(Entered::default()));
 static TIME: Kind = kind("time", 0xefff_fffa, 0x80, |_| Ok(Entered::default()));
 static MNT: Kind = kind("mnt", 0xefff_fff8, 0x0002_0000, |process| {
@@ -111,12 +115,17 @@ impl NamespaceFile {
 
     /// No two namespaces of any kind have the same.
     fn inode(&self) -> u64 {
-        let Entered { users, mounts, pids, uts } = &self.of;
-        let mounts = mounts.as_ref().map(|mounts| (0, mounts.number()));
-        let uts = || uts.as_ref().map(|uts| (1, uts.number));
-        let pids = || pids.as_ref().map(|pids| (2, pids.id().into()));
-        let users = || users.as_ref().map(|users| (3, users.number()));
-        match mounts.or_else(uts).or_else(pids).or_else(users) {
+        let Entered { users, mounts, pids, uts, ipc, cgroup } = &self.of;
+        let numbers = [
+            mounts.as_ref().map(|mounts| mounts.number()),
+            uts.as_ref().map(|uts| uts.number),
+            pids.as_ref().map(|pids| pids.id().into()),
+            users.as_ref().map(|users| users.number()),
+            ipc.as_ref().map(|ipc| ipc.number),
+            cgroup.as_ref().map(|cgroup| cgroup.number),
+        ];
+        let found = (0..).zip(numbers).find_map(|(index, number)| Some((index, number?)));
+        match found {
             Some((index, number @ 1..)) => FIRST_NUMBER + 8 * number + index,
             _ => self.kind.first,
         }
@@ -124,14 +133,16 @@ impl NamespaceFile {
 
     /// The user namespace whose capabilities count for it; of a user namespace, the one around it.
     fn owner(&self) -> Option<UserNamespace> {
-        let Entered { users, mounts, pids, uts } = &self.of;
+        let Entered { users, mounts, pids, uts, ipc, cgroup } = &self.of;
         if let Some(users) = users {
             return users.parent();
         }
         let mounts = mounts.as_ref().map(|mounts| UserNamespace::of_owner(mounts.owner()));
         let uts = || uts.as_ref().map(|uts| uts.owner.clone());
         let pids = || pids.as_ref().map(|pids| pids.owner());
-        Some(mounts.or_else(uts).or_else(pids).unwrap_or_default())
+        let ipc = || ipc.as_ref().map(|ipc| ipc.owner.clone());
+        let cgroup = || cgroup.as_ref().map(|cgroup| cgroup.owner.clone());
+        Some(mounts.or_else(uts).or_else(pids).or_else(ipc).or_else(cgroup).unwrap_or_default())
     }
 
     /// The user namespace around it, as a descriptor. `EPERM` when it is not the caller's, or inside of that.

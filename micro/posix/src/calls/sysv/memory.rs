@@ -4,6 +4,7 @@
 use super::*;
 use crate::call::Call;
 use crate::files;
+use crate::ipc;
 use crate::process::Process;
 use crate::settings::Setting;
 use abi::PAGE_SIZE;
@@ -76,11 +77,19 @@ impl Drop for Segment {
 
 /// Pages of all segments.
 static ALL_PAGES: AtomicU64 = AtomicU64::new(0);
-static SEGMENTS: SpinLock<Table<Segment>> = SpinLock::new(Table::new());
+/// All segments of a namespace.
+pub struct Segments(SpinLock<Table<Segment>>);
+
+impl Default for Segments {
+    fn default() -> Segments {
+        Segments(SpinLock::new(Table::new()))
+    }
+}
 
 /// The table, without the segments whose last mapping went after IPC_RMID, or that go without it.
 fn with_segments<T>(f: impl FnOnce(&mut Table<Segment>) -> Result<T>) -> Result<T> {
-    let mut segments = SEGMENTS.lock();
+    let ipc = ipc::here();
+    let mut segments = ipc.segments.0.lock();
     let is_forced = REMOVAL_IS_FORCED[0].get() != 0;
     let goes = |o: &Object<Segment>| o.permissions.mode & SHM_DEST != 0 || is_forced && o.value.is_orphan();
     let gone = |o: &Object<Segment>| o.value.mappings() == 0 && goes(o);

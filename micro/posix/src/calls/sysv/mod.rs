@@ -7,6 +7,7 @@ pub mod queues;
 pub mod semaphores;
 
 use super::identity::capabilities::{CAP_IPC_OWNER, CAP_SYS_ADMIN};
+use crate::ipc;
 use crate::task;
 use crate::users::{self, Kind};
 use abi::{Result, errno::*};
@@ -52,13 +53,18 @@ impl Permissions {
         } else {
             self.mode
         };
-        if wanted & !granted & 7 != 0 && !c.can(CAP_IPC_OWNER) { Err(EACCES) } else { Ok(()) }
+        if wanted & !granted & 7 != 0 && !c.can_in(&ipc::here().owner, CAP_IPC_OWNER) {
+            Err(EACCES)
+        } else {
+            Ok(())
+        }
     }
 
     /// `EPERM` unless the caller may remove it or change whose it is.
     fn check_owner(&self) -> Result<()> {
         let c = task::current().credentials().lock();
-        let owns = c.euid == self.uid || c.euid == self.creator_uid || c.can(CAP_SYS_ADMIN);
+        let owns =
+            c.euid == self.uid || c.euid == self.creator_uid || c.can_in(&ipc::here().owner, CAP_SYS_ADMIN);
         if owns { Ok(()) } else { Err(EPERM) }
     }
 

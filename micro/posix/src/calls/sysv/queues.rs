@@ -5,6 +5,7 @@ use super::*;
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_SYS_RESOURCE;
 use crate::dispatch::{RESTART, RESTART_NO_HANDLER};
+use crate::ipc;
 use crate::settings::Setting;
 use crate::wait;
 use abi::Events;
@@ -50,11 +51,18 @@ struct Queue {
     wait: WaitQueue,
 }
 
-static QUEUES: SpinLock<Table<Queue>> = SpinLock::new(Table::new());
+/// All queues of a namespace.
+pub struct Queues(SpinLock<Table<Queue>>);
+
+impl Default for Queues {
+    fn default() -> Queues {
+        Queues(SpinLock::new(Table::new()))
+    }
+}
 
 /// msgget(2).
 pub fn msgget(call: &mut Call<'_>) -> Result<usize> {
-    QUEUES.lock().get(
+    ipc::here().queues.0.lock().get(
         call.int(0),
         call.uint(1),
         MAX_QUEUES[0].get() as usize,
@@ -67,7 +75,8 @@ pub fn msgget(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn find(id: i32, wanted: u32) -> Result<Arc<Queue>> {
-    let queues = QUEUES.lock();
+    let ipc = ipc::here();
+    let queues = ipc.queues.0.lock();
     let object = queues.by_id(id)?;
     object.permissions.check(wanted)?;
     Ok(object.value.clone())
@@ -225,7 +234,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
     match command {
         IPC_INFO | MSG_INFO => {
             let (info, highest) = {
-                let queues = QUEUES.lock();
+                let ipc = ipc::here();
+                let queues = ipc.queues.0.lock();
                 (information(&queues, command == MSG_INFO), queues.highest_index())
             };
             call.ptr(2).write(info)?;
@@ -233,7 +243,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
         }
         IPC_STAT | MSG_STAT | MSG_STAT_ANY => {
             let (found, status) = {
-                let queues = QUEUES.lock();
+                let ipc = ipc::here();
+                let queues = ipc.queues.0.lock();
                 let (found, object) =
                     if command == IPC_STAT { (0, queues.by_id(id)?) } else { queues.by_index(id)? };
                 if command != MSG_STAT_ANY {
@@ -245,18 +256,19 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
             Ok(found as usize)
         }
         IPC_SET => {
-            let mut permissions = QUEUES.lock().by_id(id)?.permissions;
+            let mut permissions = ipc::here().queues.0.lock().by_id(id)?.permissions;
             // msg_qbytes is the twelfth word.
             let most_bytes = call.ptr::<u64>(2).add(11).read()?;
             permissions.check_owner()?;
             if most_bytes > QUEUE_BYTES[0].get()
-                && !task::current().credentials().lock().can(CAP_SYS_RESOURCE)
+                && !task::current().credentials().lock().can_in(&ipc::here().owner, CAP_SYS_RESOURCE)
             {
                 return Err(EPERM);
             }
             permissions.set(call.ptr(2))?;
             let queue = {
-                let mut queues = QUEUES.lock();
+                let ipc = ipc::here();
+                let mut queues = ipc.queues.0.lock();
                 let object = queues.by_id_mut(id)?;
                 object.permissions = permissions;
                 object.value.clone()
@@ -270,7 +282,8 @@ pub fn msgctl(call: &mut Call<'_>) -> Result<usize> {
         }
         IPC_RMID => {
             let removed = {
-                let mut queues = QUEUES.lock();
+                let ipc = ipc::here();
+                let mut queues = ipc.queues.0.lock();
                 queues.by_id(id)?.permissions.check_owner()?;
                 queues.remove(id)
             };
@@ -290,7 +303,7 @@ pub fn listing(out: &mut Output) -> Result<()> {
         "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      \
          ctime\n"
     ))?;
-    for (id, object) in &QUEUES.lock().objects {
+    for (id, object) in &ipc::here().queues.0.lock().objects {
         let (p, s) = (&object.permissions, object.value.state.lock());
         out.print(format_args!(
             "{:10} {id:10}  {:4o}  {:10} {:10} {:5} {:5} {:5} {:5} {:5} {:5} {:10} {:10} {:10}\n",
