@@ -5,6 +5,8 @@
 //! could wait for, which is also when queued packets get their doorbell. A program that does neither is interrupted
 //! by a timer. Only when nothing was found, or a single packet, is the device asked for an interrupt.
 
+mod inner;
+
 use crate::machine::Devices;
 use abi::Events;
 use alloc::boxed::Box;
@@ -108,6 +110,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     let poller = api_sched::add_poller(poll);
     *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));
     tcpip::sockets::register(&net);
+    inner::register();
     #[cfg(feature = "net-packet")]
     packet_socket::register(tcpip::link::of(&net));
     let Some(device) = devices.network(true) else { return false };

@@ -38,6 +38,7 @@ pub mod ipc;
 mod linked;
 mod load;
 pub mod mounts;
+pub mod network;
 mod out_of_memory;
 pub mod outside;
 pub mod overlay;

@@ -15,6 +15,7 @@ use crate::containers::Container;
 use crate::cpu_time::Usage;
 use crate::files::Files;
 use crate::ipc::{self, Ipc};
+use crate::network::{self, NetworkNamespace};
 use crate::pids::{AtomicPid, Pid, PidNamespace};
 use crate::processes::{self, Claim};
 use crate::restart::Restarts;
@@ -176,12 +177,13 @@ pub struct NsProxy {
     pub uts: Arc<Uts>,
     pub ipc: Arc<Ipc>,
     pub cgroup: Arc<Cgroup>,
+    pub network: Arc<NetworkNamespace>,
 }
 
 impl NsProxy {
     /// The machine's own.
     pub fn first() -> NsProxy {
-        NsProxy { uts: uts::first(), ipc: ipc::first(), cgroup: cgroup::first() }
+        NsProxy { uts: uts::first(), ipc: ipc::first(), cgroup: cgroup::first(), network: network::first() }
     }
 }
 
@@ -281,6 +283,11 @@ impl Process {
     /// The System V objects and message queues that it sees.
     pub fn ipc(&self) -> Arc<Ipc> {
         self.nsproxy.lock().ipc.clone()
+    }
+
+    /// The network that its new sockets are of.
+    pub fn network(&self) -> Arc<NetworkNamespace> {
+        self.nsproxy.lock().network.clone()
     }
 
     /// The namespaces that it is in.

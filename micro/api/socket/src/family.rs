@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// An address family: a micro-library's entry point.
 pub trait Family: Send + Sync {
@@ -54,6 +55,56 @@ pub(crate) fn caller() -> Option<Caller<'static>> {
 
 static FAMILIES: SpinLock<Vec<Arc<dyn Family>>> = SpinLock::new(Vec::new());
 
+/// AF_UNIX: sockets with paths for names are of no network.
+const UNIX: u32 = 1;
+
+/// A network namespace (network_namespaces(7)).
+pub struct Network {
+    /// Counts from 0, the machine's own.
+    pub number: u64,
+    /// Those of its own stack; of the machine's own network those that are registered.
+    families: Vec<Arc<dyn Family>>,
+}
+
+/// Makes the families of another network, which has a stack of its own.
+pub type Maker = fn() -> Result<Vec<Arc<dyn Family>>>;
+
+static MAKER: SpinLock<Option<Maker>> = SpinLock::new(None);
+
+/// Makes known how another network is made; without it there is the machine's own only.
+pub fn register_maker(maker: Maker) {
+    *MAKER.lock() = Some(maker);
+}
+
+impl Network {
+    /// The machine's own.
+    pub fn first() -> Arc<Network> {
+        Arc::new(Network { number: 0, families: Vec::new() })
+    }
+
+    /// A new one (CLONE_NEWNET). `EINVAL` where there is only one, as from a Linux without them.
+    pub fn another() -> Result<Arc<Network>> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let maker = MAKER.lock().ok_or(EINVAL)?;
+        let families = maker()?;
+        Ok(Arc::new(Network { number: NEXT.fetch_add(1, Ordering::Relaxed), families }))
+    }
+}
+
+fn network() -> Option<Arc<Network>> {
+    caller().and_then(|caller| caller.names.network()).filter(|network| network.number != 0)
+}
+
+/// The number of the caller's network.
+pub fn network_number() -> u64 {
+    network().map_or(0, |network| network.number)
+}
+
+/// The families of the caller's network.
+fn families() -> Vec<Arc<dyn Family>> {
+    network().map_or_else(|| FAMILIES.lock().clone(), |network| network.families.clone())
+}
+
 /// Makes a family known; one registered later with the same number replaces it.
 pub fn register(family: Arc<dyn Family>) {
     let mut families = FAMILIES.lock();
@@ -62,20 +113,20 @@ pub fn register(family: Arc<dyn Family>) {
 }
 
 fn find(number: u32) -> Result<Arc<dyn Family>> {
-    FAMILIES.lock().iter().find(|f| u32::from(f.number()) == number).cloned().ok_or(EAFNOSUPPORT)
+    let all = if number == UNIX { FAMILIES.lock().clone() } else { families() };
+    all.into_iter().find(|f| u32::from(f.number()) == number).ok_or(EAFNOSUPPORT)
 }
 
 /// Asks the family that has the interfaces; `ENOTTY` when none does, or the request is about something else.
 pub(crate) fn interfaces(command: u32, argument: u64) -> Result<usize> {
-    let families: Vec<_> = FAMILIES.lock().clone();
+    let families = families();
     let mut answers = families.iter().map(|family| family.interfaces(command, argument));
     answers.find(|answer| *answer != Err(ENOTTY)).unwrap_or(Err(ENOTTY))
 }
 
 /// The table of this name from the family that has it; `ENOENT` without one.
 pub fn table(name: &str) -> Result<String> {
-    let families: Vec<_> = FAMILIES.lock().clone();
-    families.iter().find_map(|family| family.table(name)).ok_or(ENOENT)
+    families().iter().find_map(|family| family.table(name)).ok_or(ENOENT)
 }
 
 /// socket(2) without the flags.

@@ -32,7 +32,9 @@ pub mod settings;
 mod zero_copy;
 
 pub use address::{Address, SocketAddressV4, SocketAddressV6};
-pub use family::{Family, create, pair, register, register_caller, table};
+pub use family::{
+    Family, Maker, Network, create, network_number, pair, register, register_caller, register_maker, table,
+};
 pub use file::{SocketFile, of_file};
 pub use last_stamp::{LastStamp, SIOCGSTAMP, SIOCGSTAMPNS};
 pub use peek::PeekOffset;
@@ -82,6 +84,10 @@ pub trait Names: Sync {
     fn sender(&self) -> Credentials;
     /// CAP_NET_ADMIN: the caller may change how the machine is connected.
     fn may_administer(&self) -> bool;
+    /// The network that the caller is in; `None`: the machine's own.
+    fn network(&self) -> Option<Arc<Network>> {
+        None
+    }
     /// Makes an inode of type socket at the path: `EADDRINUSE` when the name is taken, else mknod's errors.
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>>;
     /// The inode at the path: `ENOENT`, `EACCES` without write permission and so on.

@@ -57,6 +57,33 @@ impl Configuration {
     }
 }
 
+/// The loopback interface: of the machine's own network it is up for ever.
+#[derive(Clone, Copy, Debug)]
+pub struct Loopback {
+    pub is_up: bool,
+    /// 127.0.0.1 is its address.
+    pub has_address: bool,
+    /// Whoever administers the network may change it.
+    pub can_change: bool,
+}
+
+impl Default for Loopback {
+    fn default() -> Loopback {
+        Loopback { is_up: true, has_address: true, can_change: false }
+    }
+}
+
+impl Loopback {
+    /// As a new network has it, which has no other interface (network_namespaces(7)).
+    pub const ALONE: Loopback = Loopback { is_up: false, has_address: false, can_change: true };
+
+    /// It gets its address with it (Linux' `inetdev_event`).
+    pub fn set_up(&mut self, is_up: bool) {
+        self.is_up = is_up;
+        self.has_address |= is_up;
+    }
+}
+
 /// How a destination is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
@@ -113,6 +140,8 @@ pub struct Ip {
     pub groups: Groups,
     /// Addresses of the loopback interface beside 127.0.0.1.
     pub local: LocalAddresses,
+    /// The loopback interface.
+    pub lo: Loopback,
     pool: Vec<Buffer>,
     identification: u16,
     unannounced: usize,
@@ -156,6 +185,7 @@ impl Ip {
             loopback: VecDeque::new(),
             groups: Groups::default(),
             local: LocalAddresses::default(),
+            lo: Loopback::default(),
             pool: Vec::new(),
             identification: key_bits(key),
             unannounced: 0,
@@ -202,9 +232,8 @@ impl Ip {
 
     /// True for addresses that are this machine's.
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
-        address.is_loopback()
-            || address == LOOPBACK6
-            || self.local.network_of(address).is_some()
+        self.lo.is_up
+            && (address.is_loopback() || address == LOOPBACK6 || self.local.network_of(address).is_some())
             || self.configuration.is_some_and(|c| c.address == address)
     }
 

@@ -17,8 +17,8 @@ use api_netdev::{Buffer, Incoming, Outgoing};
 use api_sched::{TimerId, Waiter};
 
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-const LOOPBACK: u32 = crate::udp::LOOPBACK as u32;
-const ETHERNET: u32 = crate::udp::ETHERNET as u32;
+const LOOPBACK: u32 = crate::multicast::LOOPBACK as u32;
+const ETHERNET: u32 = crate::multicast::ETHERNET as u32;
 
 /// The tap, and what showing frames takes.
 pub struct Watch {

@@ -6,7 +6,7 @@ use abi::{Result, errno::*};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_lock::SpinLock;
-use api_socket::{Address, Caller, Type};
+use api_socket::{Address, Caller, Type, network_number};
 use core::sync::atomic::{AtomicU32, Ordering};
 use ordered::Map;
 
@@ -20,8 +20,8 @@ const NAMES: u32 = 0x10_0000;
 pub enum Key {
     /// Device and inode number of the socket's inode.
     Inode(u64, u64),
-    /// Each type of socket has names of its own (Linux).
-    Abstract(u32, Vec<u8>),
+    /// Each network has names of its own, and in it each type of socket (Linux).
+    Abstract(u64, u32, Vec<u8>),
 }
 
 /// What a socket is called now. Whoever is connected to it and what it has sent refer to this: it may be bound later, and is
@@ -70,7 +70,9 @@ pub fn parse(address: &Address) -> Result<Name<'_>> {
 pub fn bind(caller: &Caller<'_>, address: &Address, socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
     let (key, shown) = match parse(address)? {
         Name::Unnamed => return autobind(socket),
-        Name::Abstract(name) => (Key::Abstract(socket.kind as u32, name.into()), address.clone()),
+        Name::Abstract(name) => {
+            (Key::Abstract(network_number(), socket.kind as u32, name.into()), address.clone())
+        }
         Name::Path(path) => {
             let stat = caller.names.create(path)?.stat()?;
             let mut shown = Vec::from(path);
@@ -103,7 +105,7 @@ pub fn autobind(socket: &Arc<UnixSocket>) -> Result<(Key, Address)> {
     for _ in 0..NAMES {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % NAMES;
         let name = alloc::format!("{number:05x}").into_bytes();
-        let key = Key::Abstract(socket.kind as u32, name.clone());
+        let key = Key::Abstract(network_number(), socket.kind as u32, name.clone());
         if insert(key.clone(), socket).is_ok() {
             let mut rest = Vec::from([0]);
             rest.extend_from_slice(&name);
@@ -126,7 +128,7 @@ fn insert(key: Key, socket: &Arc<UnixSocket>) -> Result<()> {
 pub fn find(caller: &Caller<'_>, address: &Address, kind: Type) -> Result<Arc<UnixSocket>> {
     let key = match parse(address)? {
         Name::Unnamed => return Err(EINVAL),
-        Name::Abstract(name) => Key::Abstract(kind as u32, name.into()),
+        Name::Abstract(name) => Key::Abstract(network_number(), kind as u32, name.into()),
         Name::Path(path) => {
             let stat = caller.names.find(path)?.stat()?;
             Key::Inode(stat.device, stat.inode)

@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::cgroup::{self, Cgroup};
 use crate::files;
 use crate::ipc::{self, Ipc};
+use crate::network::{self, NetworkNamespace};
 use crate::pids::PidNamespace;
 use crate::proc::NamespaceFile;
 use crate::process::{Credentials, NsProxy, Process};
@@ -34,7 +35,7 @@ pub const NAMESPACES: u64 = CLONE_NEWTIME
     | CLONE_NEWPID
     | CLONE_NEWNET;
 /// Kinds of which there is the machine's own only: `EINVAL`, as from a Linux without them.
-const SINGLE: u64 = CLONE_NEWTIME | CLONE_NEWNET;
+const SINGLE: u64 = CLONE_NEWTIME;
 
 /// Namespaces of a new process, or that a process goes on in.
 pub struct New {
@@ -80,6 +81,9 @@ impl New {
         if flags & CLONE_NEWCGROUP != 0 {
             nsproxy.cgroup = cgroup::another(owner())?;
         }
+        if flags & CLONE_NEWNET != 0 {
+            nsproxy.network = network::another(owner())?;
+        }
         Ok(New { credentials, pids, nsproxy })
     }
 }
@@ -123,6 +127,7 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
         uts: has(CLONE_NEWUTS).then(|| target.uts()),
         ipc: has(CLONE_NEWIPC).then(|| target.ipc()),
         cgroup: has(CLONE_NEWCGROUP).then(|| target.nsproxy().cgroup),
+        network: has(CLONE_NEWNET).then(|| target.network()),
     };
     enter(wanted, &entered).map(|()| 0)
 }
@@ -136,6 +141,7 @@ pub struct Entered {
     pub uts: Option<Arc<Uts>>,
     pub ipc: Option<Arc<Ipc>>,
     pub cgroup: Option<Arc<Cgroup>>,
+    pub network: Option<Arc<NetworkNamespace>>,
 }
 
 /// Everything is checked before anything changes.
@@ -181,6 +187,7 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
         into.uts.as_ref().map(|uts| &uts.owner),
         into.ipc.as_ref().map(|ipc| &ipc.owner),
         into.cgroup.as_ref().map(|cgroup| &cgroup.owner),
+        into.network.as_ref().map(|network| &network.owner),
     ];
     if !owners.into_iter().flatten().all(is_privileged) {
         return Err(EPERM);
@@ -203,6 +210,7 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
         uts: into.uts.clone().unwrap_or(now.uts),
         ipc: into.ipc.clone().unwrap_or(now.ipc),
         cgroup: into.cgroup.clone().unwrap_or(now.cgroup),
+        network: into.network.clone().unwrap_or(now.network),
     });
     Ok(())
 }

@@ -45,7 +45,9 @@ static CGROUP: Kind = kind("cgroup", 0xefff_fffb, 0x0200_0000, |process| {
 static IPC: Kind = kind("ipc", 0xefff_ffff, 0x0800_0000, |process| {
     Ok(Entered { ipc: Some(process.ipc()), ..Entered::default() })
 });
-static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |_| Ok(Entered::default()));
+static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |process| {
+    Ok(Entered { network: Some(process.network()), ..Entered::default() })
+});
 static TIME: Kind = kind("time", 0xefff_fffa, 0x80, |_| Ok(Entered::default()));
 static MNT: Kind = kind("mnt", 0xefff_fff8, 0x0002_0000, |process| {
     Ok(Entered { mounts: Some(process.files.namespace()), ..Entered::default() })
@@ -115,7 +117,7 @@ impl NamespaceFile {
 
     /// No two namespaces of any kind have the same.
     fn inode(&self) -> u64 {
-        let Entered { users, mounts, pids, uts, ipc, cgroup } = &self.of;
+        let Entered { users, mounts, pids, uts, ipc, cgroup, network } = &self.of;
         let numbers = [
             mounts.as_ref().map(|mounts| mounts.number()),
             uts.as_ref().map(|uts| uts.number),
@@ -123,6 +125,7 @@ impl NamespaceFile {
             users.as_ref().map(|users| users.number()),
             ipc.as_ref().map(|ipc| ipc.number),
             cgroup.as_ref().map(|cgroup| cgroup.number),
+            network.as_ref().map(|namespace| namespace.network.number),
         ];
         let found = (0..).zip(numbers).find_map(|(index, number)| Some((index, number?)));
         match found {
@@ -133,7 +136,7 @@ impl NamespaceFile {
 
     /// The user namespace whose capabilities count for it; of a user namespace, the one around it.
     fn owner(&self) -> Option<UserNamespace> {
-        let Entered { users, mounts, pids, uts, ipc, cgroup } = &self.of;
+        let Entered { users, mounts, pids, uts, ipc, cgroup, network } = &self.of;
         if let Some(users) = users {
             return users.parent();
         }
@@ -142,7 +145,9 @@ impl NamespaceFile {
         let pids = || pids.as_ref().map(|pids| pids.owner());
         let ipc = || ipc.as_ref().map(|ipc| ipc.owner.clone());
         let cgroup = || cgroup.as_ref().map(|cgroup| cgroup.owner.clone());
-        Some(mounts.or_else(uts).or_else(pids).or_else(ipc).or_else(cgroup).unwrap_or_default())
+        let network = || network.as_ref().map(|network| network.owner.clone());
+        let owner = mounts.or_else(uts).or_else(pids).or_else(ipc).or_else(cgroup).or_else(network);
+        Some(owner.unwrap_or_default())
     }
 
     /// The user namespace around it, as a descriptor. `EPERM` when it is not the caller's, or inside of that.

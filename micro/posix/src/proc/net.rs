@@ -3,7 +3,7 @@
 //! outlive their descriptor, are not listed.
 
 use super::text;
-use crate::processes;
+use crate::{processes, task};
 use abi::Result;
 use abi::linux::net as linux;
 use alloc::format;
@@ -38,8 +38,10 @@ struct Found {
 /// The sockets of a family and of these types that some process has, each once, however many descriptors it has.
 fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>) -> Result<()> {
     let mut known = Set::new();
+    let own = task::current().process.network().network.number;
     for process in processes::all() {
-        if process.family.is_zombie() {
+        // Sockets of another network are not listed here.
+        if process.family.is_zombie() || process.network().network.number != own {
             continue;
         }
         let uid = process.credentials.lock().uid;

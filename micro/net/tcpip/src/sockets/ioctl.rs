@@ -82,11 +82,11 @@ pub fn interfaces(stack: &Stack) -> impl Iterator<Item = Interface> + use<> {
     let loopback = Interface {
         index: 1,
         name: "lo",
-        address: Some(Ipv4Addr::LOCALHOST),
+        address: stack.ip.lo.has_address.then_some(Ipv4Addr::LOCALHOST),
         prefix: 8,
         mtu: crate::ip::LOOPBACK_MTU + 1,
         mac: [0; 6],
-        flags: IFF_UP | IFF_LOOPBACK | IFF_RUNNING | IFF_LOWER_UP,
+        flags: IFF_LOOPBACK | if stack.ip.lo.is_up { IFF_UP | IFF_RUNNING | IFF_LOWER_UP } else { 0 },
         traffic: Traffic {
             received_packets: seen.looped_packets,
             received_bytes: seen.looped_bytes,

@@ -70,10 +70,13 @@ impl Family for Inet {
     }
 }
 
-/// Makes AF_INET, AF_INET6 and AF_NETLINK known to `api-socket`.
+/// AF_INET, AF_INET6 and AF_NETLINK of a stack.
+pub fn families(net: &Arc<Net>) -> [Arc<dyn Family>; 3] {
+    let inet = |domain| -> Arc<dyn Family> { Arc::new(Inet(net.clone(), domain)) };
+    [inet(Domain::V4), inet(Domain::V6), Arc::new(netlink::Netlink::new(net.clone()))]
+}
+
+/// Makes them known to `api-socket` as the machine's.
 pub fn register(net: &Arc<Net>) {
-    for domain in [Domain::V4, Domain::V6] {
-        api_socket::register(Arc::new(Inet(net.clone(), domain)));
-    }
-    api_socket::register(Arc::new(netlink::Netlink::new(net.clone())));
+    families(net).into_iter().for_each(api_socket::register);
 }

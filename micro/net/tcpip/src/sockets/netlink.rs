@@ -6,7 +6,7 @@
 mod message;
 mod route;
 
-use super::ioctl::{Interface, interfaces};
+use super::ioctl::{IFF_UP, Interface, interfaces};
 use crate::stack::{Net, Stack};
 use abi::linux::net as linux;
 use abi::{Errno, Events, Result, errno::*};
@@ -21,6 +21,7 @@ use api_socket::filter::environment;
 use api_socket::options::{Common, from_int, int};
 use api_socket::{Address, Caller, Control, Credentials, Family, Received, Sending, Socket, Type};
 use classic_bpf::packet::Packet;
+use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use message::{Message, Reply, append};
 use ordered::Set;
@@ -32,6 +33,8 @@ const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 /// Of an error: the request is not there wholly.
 const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
@@ -188,6 +191,27 @@ fn changes_nothing(request: &[u8], all: &[Interface]) -> bool {
     request.len() == 32 && all.iter().find(is_one).is_some_and(is_so)
 }
 
+/// RTM_NEWLINK of a network whose loopback interface is all it has: it may be brought up, and down again.
+fn set_link(stack: &mut Stack, request: &[u8]) -> Result<()> {
+    let Some([_, index, flags, change]) =
+        request.get(16..32).and_then(|info| info.as_chunks::<4>().0.as_array())
+    else {
+        return Err(EINVAL);
+    };
+    let (flags, change) = (u32::from_ne_bytes(*flags), u32::from_ne_bytes(*change));
+    if i32::from_ne_bytes(*index) != crate::multicast::LOOPBACK {
+        return Err(ENODEV);
+    }
+    // Other flags, and attributes, would be another interface's.
+    if change & !IFF_UP != 0 || request.len() > 32 {
+        return Err(EOPNOTSUPP);
+    }
+    if change != 0 {
+        stack.ip.lo.set_up(flags & IFF_UP != 0);
+    }
+    Ok(())
+}
+
 /// Whether RTM_GETLINK asks for the interface, by its number or its name.
 fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
     const IFLA_IFNAME: u16 = 3;
@@ -233,7 +257,13 @@ fn change_address(stack: &mut Stack, adds: bool, request: &[u8]) -> Result<()> {
     }
     let address = attribute(request, 24, &[IFA_LOCAL]).or_else(|| attribute(request, 24, &[IFA_ADDRESS]));
     let address: [u8; 4] = address.and_then(|bytes| bytes.get(..4)?.try_into().ok()).ok_or(EINVAL)?;
+    // A network whose loopback is all it has begins without the address that it gets with going up.
+    let is_usual = (Ipv4Addr::from(address), prefix) == (Ipv4Addr::LOCALHOST, 8);
     match adds {
+        true if is_usual && !stack.ip.lo.has_address => {
+            stack.ip.lo.has_address = true;
+            Ok(())
+        }
         true => stack.ip.local.add(address.into(), prefix),
         false => stack.ip.local.remove(address.into(), prefix),
     }
@@ -319,7 +349,9 @@ impl NetlinkSocket {
                         })
                     })?;
                 }
-                for interface in all.iter().filter(|i| i.is_loopback() && family != 2) {
+                for interface in
+                    all.iter().filter(|i| i.is_loopback() && i.flags & IFF_UP != 0 && family != 2)
+                {
                     append(&mut parts, &message::loopback6(interface, reply)?)?;
                 }
             }
@@ -348,8 +380,17 @@ impl NetlinkSocket {
                 let errno = if is_there { EOPNOTSUPP } else { ENODEV };
                 return self.push(self.error(errno, request)?);
             }
+            RTM_NEWLINK if by_administrator && self.net.look(|s| s.ip.lo.can_change) => {
+                return match self.net.look(|s| set_link(s, request)) {
+                    Ok(()) => self.acknowledge(flags, request),
+                    Err(errno) => self.push(self.error(errno, request)?),
+                };
+            }
             RTM_NEWADDR | RTM_DELADDR if by_administrator => {
-                return match self.net.look(|s| change_address(s, kind == RTM_NEWADDR, request)) {
+                let replaces = flags & (NLM_F_REPLACE | NLM_F_EXCL) == NLM_F_REPLACE;
+                let changed = self.net.look(|s| change_address(s, kind == RTM_NEWADDR, request));
+                return match changed {
+                    Err(EEXIST) if replaces => self.acknowledge(flags, request),
                     Ok(()) => self.acknowledge(flags, request),
                     Err(errno) => self.push(self.error(errno, request)?),
                 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Socket addresses between the program and the kernel, and the paths of AF_UNIX.
 
-use crate::files;
+use crate::{files, task};
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::{FileType, Inode};
-use api_socket::{Address, Credentials, Names};
+use api_socket::{Address, Credentials, Names, Network};
 use api_user::UserPtr;
 use vfs::{Access, Walk, ops};
 
@@ -49,6 +49,10 @@ impl Names for Paths {
 
     fn may_administer(&self) -> bool {
         super::may_administer()
+    }
+
+    fn network(&self) -> Option<Arc<Network>> {
+        task::running().map(|task| task.process.network().network.clone())
     }
 
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {

@@ -67,6 +67,9 @@ fn sender() -> Credentials {
     Credentials { pid: process.pid.of_machine() as u32, uid: c.uid, gid: c.gid }
 }
 
+/// AF_NETLINK.
+const AF_NETLINK: u32 = 16;
+
 static PATHS: Paths = Paths { permissions: 0o777 };
 
 fn caller() -> Caller<'static> {
@@ -96,7 +99,10 @@ fn split_type(value: u32) -> Result<(u32, u32)> {
 pub fn socket(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
     let (family, protocol) = (call.uint(0), call.uint(2));
-    let socket = match api_socket::create(credentials(), family, kind, protocol) {
+    // Netlink goes by the number that the process has for itself.
+    let number = task::current().process.number as u32;
+    let by_number = |c: Credentials| if family == AF_NETLINK { Credentials { pid: number, ..c } } else { c };
+    let socket = match api_socket::create(by_number(credentials()), family, kind, protocol) {
         // A type that the family lacks is told to those alone who may have one.
         Err(ESOCKTNOSUPPORT) if family == AF_PACKET => {
             may_make(family, kind, protocol).and(Err(ESOCKTNOSUPPORT))
@@ -113,17 +119,18 @@ fn may_make(family: u32, kind: u32, protocol: u32) -> Result<()> {
     if ![AF_INET, AF_INET6, AF_PACKET].contains(&family) {
         return Ok(());
     }
-    let who = task::current().credentials().lock();
+    let (who, owner) =
+        (task::current().credentials().lock(), task::current().process.network().owner.clone());
     let may_ping = |group: &u32| (PING_GROUPS[0].get()..=PING_GROUPS[1].get()).contains(&u64::from(*group));
     match kind {
         _ if family == AF_PACKET => {
-            if who.can(CAP_NET_RAW) {
+            if who.can_in(&owner, CAP_NET_RAW) {
                 Ok(())
             } else {
                 Err(EPERM)
             }
         }
-        SOCK_RAW if !who.can(CAP_NET_RAW) => Err(EPERM),
+        SOCK_RAW if !who.can_in(&owner, CAP_NET_RAW) => Err(EPERM),
         SOCK_DGRAM
             if protocol == IPPROTO_ICMP
                 && !core::iter::once(&who.egid).chain(who.groups.iter()).any(may_ping) =>
@@ -143,7 +150,7 @@ fn may_bind(socket: &dyn Socket, address: &Address) -> Result<()> {
     let Some([high, low]) = address.rest().first_chunk() else { return Ok(()) };
     let port = u64::from(u16::from_be_bytes([*high, *low]));
     let needs_right = is_internet && has_ports && port != 0 && port < UNPRIVILEGED_PORTS[0].get();
-    if needs_right && !task::current().credentials().lock().can(CAP_NET_BIND_SERVICE) {
+    if needs_right && !can_in_network(CAP_NET_BIND_SERVICE) {
         return Err(EACCES);
     }
     Ok(())
@@ -310,7 +317,7 @@ fn check_privilege(socket: &dyn Socket, level: i32, name: i32, value: &[u8]) -> 
         return Ok(());
     }
     let admin = || may_administer();
-    let raw = || task::current().credentials().lock().can(CAP_NET_RAW);
+    let raw = || can_in_network(CAP_NET_RAW);
     let admin_or_raw = || admin() || raw();
     let is_bound_to_interface = || {
         let interface = socket.get_option(level, linux::SO_BINDTOIFINDEX as i32, &[]);
@@ -330,7 +337,13 @@ fn check_privilege(socket: &dyn Socket, level: i32, name: i32, value: &[u8]) -> 
 
 /// CAP_NET_ADMIN.
 fn may_administer() -> bool {
-    task::current().credentials().lock().can(CAP_NET_ADMIN)
+    can_in_network(CAP_NET_ADMIN)
+}
+
+/// Has the capability for the network that it is in.
+fn can_in_network(capability: u32) -> bool {
+    let owner = task::current().process.network().owner.clone();
+    task::current().credentials().lock().can_in(&owner, capability)
 }
 
 const IPPROTO_IP: u32 = 0;

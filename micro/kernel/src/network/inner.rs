@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Networks beside the machine's own (network_namespaces(7)): stacks without a device, whose sockets reach each other by loopback.
+
+use abi::{Events, Result, errno::ENOMEM};
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use api_alloc::Reserve;
+use api_lock::SpinLock;
+use api_sched::{PollerSlot, TimerId, Waiter};
+use api_socket::Family;
+use tcpip::ip::Loopback;
+use tcpip::stack::{Host, Net};
+
+/// All of them that are there.
+static ALL: SpinLock<Vec<Weak<Net>>> = SpinLock::new(Vec::new());
+static POLLER: PollerSlot = PollerSlot::new();
+
+pub fn register() {
+    POLLER.set(api_sched::add_poller(poll));
+    api_socket::register_maker(another);
+}
+
+/// Does what is due in any of them.
+fn poll() {
+    let nets: Vec<Arc<Net>> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
+    for net in nets {
+        net.poll();
+    }
+}
+
+struct Alarm;
+
+impl Waiter for Alarm {
+    fn wake(&self, _: Events) {
+        POLLER.raise();
+    }
+}
+
+/// What such a stack asks of the machine.
+struct Inner {
+    timer: SpinLock<Option<TimerId>>,
+}
+
+impl Host for Inner {
+    fn now_ns(&self) -> u64 {
+        api_plat::now_ns()
+    }
+
+    fn set_timer(&self, deadline_ns: u64) {
+        let mut timer = self.timer.lock();
+        if let Some(old) = timer.take() {
+            api_sched::cancel_timer(old);
+        }
+        *timer = Some(api_sched::add_timer(deadline_ns, Arc::new(Alarm)));
+    }
+
+    fn soon(&self) {
+        POLLER.raise();
+    }
+
+    /// Nobody outside of the machine can come to it.
+    fn listening(&self, _: bool, _: u16) {}
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer.lock().take() {
+            api_sched::cancel_timer(timer);
+        }
+    }
+}
+
+/// Families of a new stack.
+fn another() -> Result<Vec<Arc<dyn Family>>> {
+    if api_alloc::is_low() {
+        return Err(ENOMEM);
+    }
+    let mut seed = [0; 24];
+    api_plat::entropy(&mut seed);
+    let net = Net::new(Box::new(Inner { timer: SpinLock::new(None) }), seed);
+    net.look(|stack| stack.ip.lo = Loopback::ALONE);
+    let mut all = ALL.lock();
+    all.retain(|net| net.strong_count() > 0);
+    all.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+    all.push(Arc::downgrade(&net));
+    Ok(Vec::from(tcpip::sockets::families(&net)))
+}
