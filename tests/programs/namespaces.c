@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// PID, user, IPC and cgroup namespaces (namespaces(7)). On Linux: as root, in a directory of a file system without nosuid.
+// PID, user, IPC, cgroup and network namespaces (namespaces(7)), and mount namespaces of other owners. On Linux: as root, in a directory of a file system without nosuid.
 #define _GNU_SOURCE
 #include "check.h"
 #include <dirent.h>
 #include <grp.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <linux/sched.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -23,6 +28,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -592,6 +598,85 @@ static void test_ipc(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+static int outer_line;
+
+static int abstract(int connects) {
+    struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "\0namespaces.c" };
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(fd >= 0);
+    socklen_t size = offsetof(struct sockaddr_un, sun_path) + 13;
+    int failed = connects ? connect(fd, (struct sockaddr *)&name, size) : bind(fd, (struct sockaddr *)&name, size) || listen(fd, 1);
+    return failed ? -1 : fd;
+}
+
+static int request(int fd, void *message, unsigned size) {
+    struct { struct nlmsghdr head; struct nlmsgerr error; } answer;
+    CHECK(send(fd, message, size, 0) == size && recv(fd, &answer, sizeof answer, 0) >= (ssize_t)sizeof answer.head);
+    CHECK(answer.head.nlmsg_type == NLMSG_ERROR && answer.head.nlmsg_pid == (unsigned)getpid());
+    return -answer.error.error;
+}
+
+static void be_elsewhere(void) {
+    struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(7171) };
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(listener >= 0 && fd >= 0 && FAILS(connect(fd, (struct sockaddr *)&here, sizeof here), ENETUNREACH));
+    struct ifreq lo = { .ifr_name = "lo" }, none = { .ifr_name = "eth0" };
+    CHECK(ioctl(fd, SIOCGIFFLAGS, &lo) == 0 && !(lo.ifr_flags & IFF_UP) && FAILS(ioctl(fd, SIOCGIFFLAGS, &none), ENODEV));
+    int route = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    struct { struct nlmsghdr head; struct ifaddrmsg address; struct rtattr at; unsigned ip; } add = {
+        { sizeof add, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, 1, 0 },
+        { AF_INET, 8, IFA_F_PERMANENT, RT_SCOPE_HOST, 1 }, { 8, IFA_LOCAL }, htonl(INADDR_LOOPBACK) };
+    struct { struct nlmsghdr head; struct ifinfomsg link; } up = {
+        { sizeof up, RTM_NEWLINK, NLM_F_REQUEST | NLM_F_ACK, 2, 0 }, { .ifi_index = 1, .ifi_flags = IFF_UP, .ifi_change = IFF_UP } };
+    struct sockaddr_nl any = { .nl_family = AF_NETLINK };
+    CHECK(route >= 0 && bind(route, (struct sockaddr *)&any, sizeof any) == 0);
+    CHECK(request(route, &add, sizeof add) == 0 && request(route, &add, sizeof add) == EEXIST);
+    CHECK(request(route, &up, sizeof up) == 0 && ioctl(fd, SIOCGIFFLAGS, &lo) == 0 && (lo.ifr_flags & IFF_UP));
+    // The port is free here, and who listens outside is not heard of.
+    CHECK(FAILS(connect(fd, (struct sockaddr *)&here, sizeof here), ECONNREFUSED));
+    CHECK(bind(listener, (struct sockaddr *)&here, sizeof here) == 0 && listen(listener, 1) == 0);
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(fd, (struct sockaddr *)&here, sizeof here) == 0);
+    int accepted = accept(listener, NULL, NULL);
+    CHECK(accepted >= 0 && write(fd, "n", 1) == 1 && token_of_pipe(accepted) == 'n');
+    // So are names that are of no file. What was opened outside is what it was.
+    CHECK(abstract(1) == -1 && errno == ECONNREFUSED && (fd = abstract(0)) >= 0 && abstract(1) >= 0);
+    CHECK(write(outer_line, "o", 1) == 1);
+}
+
+static void test_networks(void) {
+    struct sockaddr_in here = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(7171) };
+    int listener = socket(AF_INET, SOCK_STREAM, 0), named = abstract(0), again = 1;
+    CHECK(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &again, sizeof again) == 0);
+    outer_line = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(named >= 0 && bind(listener, (struct sockaddr *)&here, sizeof here) == 0 && listen(listener, 1) == 0);
+    CHECK(connect(outer_line, (struct sockaddr *)&here, sizeof here) == 0);
+    int accepted = accept(listener, NULL, NULL);
+    in_new(CLONE_NEWNET | CLONE_NEWPID, be_elsewhere);
+    CHECK(token_of_pipe(accepted) == 'o');
+    in_new(CLONE_NEWUSER | CLONE_NEWNET, be_elsewhere);
+    close(accepted), close(outer_line), close(listener), close(named);
+}
+
+// Who may mount in a user namespace may not uncover what was covered, nor loosen what was fixed.
+static void be_covered(void) {
+    CHECK(mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) == 0);
+    CHECK(FAILS(umount2("/tmp/covered", 0), EINVAL) && FAILS(umount2("/tmp/covered", MNT_DETACH), EINVAL));
+    CHECK(FAILS(mount("/tmp", "/mnt", NULL, MS_BIND, NULL), EINVAL));
+    CHECK(FAILS(mount(NULL, "/tmp/covered", NULL, MS_REMOUNT | MS_BIND, NULL), EPERM));
+    CHECK(mount(NULL, "/tmp/covered", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) == 0);
+    CHECK(mount("/tmp", "/mnt", NULL, MS_BIND | MS_REC, NULL) == 0 && umount2("/mnt", MNT_DETACH) == 0);
+}
+
+static void cover(void) {
+    CHECK(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    CHECK(mount("tmpfs", "/tmp", "tmpfs", 0, NULL) == 0 && mkdir("/tmp/covered", 0755) == 0);
+    CHECK(mount("tmpfs", "/tmp/covered", "tmpfs", MS_RDONLY | MS_NOSUID, NULL) == 0);
+    in_new(CLONE_NEWUSER | CLONE_NEWNS, be_covered);
+    CHECK(umount("/tmp/covered") == 0);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "euid") == 0)
         return geteuid() != (uid_t)atoi(argv[2]);
@@ -613,5 +698,7 @@ int main(int argc, char **argv) {
     CHECK(FAILS(syscall(SYS_clone, CLONE_NEWUSER | CLONE_FS | SIGCHLD, 0, 0, 0, 0), EINVAL));
     test_users();
     test_ipc();
+    test_networks();
+    in_new(CLONE_NEWNS, cover);
     puts("all namespace tests passed");
 }

@@ -5,6 +5,7 @@ use crate::calls::limits::USUAL_DESCRIPTORS;
 use crate::process::{Credentials, Process};
 use crate::shared::Shared;
 use crate::task;
+use crate::users::UserNamespace;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_fs::File;
@@ -134,9 +135,10 @@ impl Files {
 
     /// Goes on in a copy of its mount namespace, at the same places (CLONE_NEWNS). Nobody else may have root and working directory
     /// with this process.
-    pub fn leave_namespace(&self, owner: vfs::Owner) -> Result<()> {
+    pub fn leave_namespace(&self, owner: &UserNamespace) -> Result<()> {
         let places = self.position.places.lock().clone();
-        let (namespace, copies) = places.namespace.copy(owner)?;
+        let locks = UserNamespace::of_owner(places.namespace.owner()) != *owner;
+        let (namespace, copies) = places.namespace.copy(owner.to_owner(), locks)?;
         let (root, working) = (copies.of(&places.root)?, copies.of(&places.working)?);
         self.set_places(Places { namespace: Arc::new(namespace), root, working });
         Ok(())

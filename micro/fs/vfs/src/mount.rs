@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{Inode, Mounts};
 use api_lock::SpinLock;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Dentries of one mount that are kept although nobody uses them.
 const CACHED: usize = 2048;
@@ -24,6 +24,8 @@ impl MountFlags {
     pub const NOATIME: u32 = 1024;
     /// All of the above.
     pub const KNOWN: u32 = 1 | 2 | 4 | 8 | 1024;
+    /// Those that take something away: locked ones stay.
+    const RESTRICTING: u32 = 1 | 2 | 4 | 8;
 
     pub fn has(self, flag: u32) -> bool {
         self.0 & flag != 0
@@ -45,6 +47,11 @@ pub struct Mount {
     /// The path of its root in the file system, as /proc/self/mountinfo has it: `/`, unless it is a bind mount of something below.
     pub start: Vec<u8>,
     flags: AtomicU32,
+    /// It came with a mount namespace of other owners (mount_namespaces(7), "Restrictions on mount namespaces"): it goes with what it
+    /// is mounted on only.
+    is_locked: AtomicBool,
+    /// Its flags came with such a one as well: what they forbid stays forbidden.
+    has_locked_flags: AtomicBool,
     /// Of the file system, if only the kernel changes its names.
     mounts: Option<Arc<Mounts>>,
     /// The directory it covers; `None` for the first mount of a namespace, and for what is mounted nowhere any more.
@@ -74,6 +81,8 @@ impl Mount {
             source,
             start,
             flags: AtomicU32::new(flags.0),
+            is_locked: AtomicBool::new(false),
+            has_locked_flags: AtomicBool::new(false),
             mounts,
             point: SpinLock::new(None),
             cache: SpinLock::new(Cache { ring: Vec::new(), next: 0 }),
@@ -86,6 +95,30 @@ impl Mount {
 
     pub fn flags(&self) -> MountFlags {
         MountFlags(self.flags.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_locked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_locked_flags(&self) -> bool {
+        self.has_locked_flags.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn lock_flags(&self) {
+        self.has_locked_flags.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the flags may become these.
+    pub(crate) fn may_become(&self, new: MountFlags) -> bool {
+        let now = self.flags().0;
+        let loses = now & !new.0 & MountFlags::RESTRICTING != 0;
+        let changes_times = (now ^ new.0) & MountFlags::NOATIME != 0;
+        !self.has_locked_flags() || !loses && !changes_times
     }
 
     pub(crate) fn set_flags(&self, flags: MountFlags) {

@@ -50,6 +50,9 @@ impl Mounted {
             (start, below) => [start, &below].concat(),
         };
         let mount = Mount::new(inode, was.file_system, was.source.clone(), start, was.flags());
+        if was.has_locked_flags() {
+            mount.lock_flags();
+        }
         // Names that it keeps would not be given up when the other one removes them.
         was.clear_cache();
         let root = Dentry::root(mount.clone(), inode.clone())?;
@@ -158,8 +161,14 @@ impl Namespace {
             return Err(EINVAL);
         }
         let before = self.snapshot()?;
+        // What a locked mount covers is to stay covered.
+        let is_bared =
+            |m: &Mounted| m.mount.is_locked() && m.mount.point().is_some_and(|p| from.is_ancestor_of(&p));
+        if !all && before.iter().any(is_bared) {
+            return Err(EINVAL);
+        }
         let root = self.attach(&self.point(point)?, Mounted::again(from)?)?;
-        if all && let Err(e) = self.copy_below(&before, from, &root) {
+        if all && let Err(e) = self.copy_below(&before, from, &root, false) {
             // Nothing is left half done.
             self.detach(root.mount());
             return Err(e);
@@ -167,19 +176,29 @@ impl Namespace {
         Ok(root)
     }
 
-    /// Another namespace with the same mounts, and where they are in it.
-    pub fn copy(&self, owner: Owner) -> Result<(Namespace, Copies)> {
+    /// Another namespace with the same mounts, and where they are in it. `locks`: it has another owner, who must not uncover what they
+    /// cover.
+    pub fn copy(&self, owner: Owner, locks: bool) -> Result<(Namespace, Copies)> {
         let before = self.snapshot()?;
         let from = self.root();
         let first = Mounted::again(&from)?;
         let root = first.root.clone();
         let copy = Namespace::with(first, owner);
-        let copies = copy.copy_below(&before, &from, &root)?;
+        if locks {
+            root.mount().lock_flags();
+        }
+        let copies = copy.copy_below(&before, &from, &root, locks)?;
         Ok((copy, copies))
     }
 
     /// Mounts in this namespace, below `to`, what is mounted below `from` in a namespace that had these mounts.
-    fn copy_below(&self, mounts: &[Mounted], from: &Arc<Dentry>, to: &Arc<Dentry>) -> Result<Copies> {
+    fn copy_below(
+        &self,
+        mounts: &[Mounted],
+        from: &Arc<Dentry>,
+        to: &Arc<Dentry>,
+        locks: bool,
+    ) -> Result<Copies> {
         let mut on: Map<u32, Vec<&Mounted>> = Map::new();
         for mounted in mounts {
             if let Some(point) = mounted.mount.point() {
@@ -205,6 +224,10 @@ impl Namespace {
                 // A volume may have lost the directory.
                 let Ok(point) = descend(&root, &path) else { continue };
                 let copy = self.attach(&point, Mounted::again(&mounted.root)?)?;
+                copy.mount().set_locked(locks || mounted.mount.is_locked());
+                if locks {
+                    copy.mount().lock_flags();
+                }
                 copied.push((mounted.mount.clone(), copy));
             }
             next += 1;
@@ -235,10 +258,13 @@ impl Namespace {
         Ok(root)
     }
 
-    /// Changes the flags of the mount a dentry belongs to (MS_REMOUNT).
+    /// Changes the flags of the mount a dentry belongs to (MS_REMOUNT). `EPERM` where those are locked.
     pub fn remount(&self, at: &Arc<Dentry>, flags: MountFlags) -> Result<()> {
         if !self.is_mount_root(at) {
             return Err(EINVAL);
+        }
+        if !at.mount().may_become(flags) {
+            return Err(EPERM);
         }
         at.mount().set_flags(flags);
         mounts_changed();
@@ -249,7 +275,8 @@ impl Namespace {
     /// root or the first mount, and between a directory and something else; `ELOOP` for a place below itself.
     pub fn move_mount(&self, at: &Arc<Dentry>, to: &Arc<Dentry>) -> Result<()> {
         let to = self.point(to)?;
-        let point = at.mount().point().filter(|_| self.is_mount_root(at)).ok_or(EINVAL)?;
+        let is_free = self.is_mount_root(at) && !at.mount().is_locked();
+        let point = at.mount().point().filter(|_| is_free).ok_or(EINVAL)?;
         if to.is_directory() != at.is_directory() {
             return Err(EINVAL);
         }
@@ -278,11 +305,14 @@ impl Namespace {
             return Err(EBUSY);
         }
         let is_below = is_reachable(put_old, new) && is_reachable(new, root);
-        if !self.is_mount_root(root) || !self.is_mount_root(new) || !is_below {
+        if !self.is_mount_root(root) || !self.is_mount_root(new) || !is_below || new.mount().is_locked() {
             return Err(EINVAL);
         }
         let point = new.mount().point().ok_or(EINVAL)?;
         point.set_cover(None);
+        // The new root stays where the old one was to stay.
+        new.mount().set_locked(root.mount().is_locked());
+        root.mount().set_locked(false);
         let above = root.mount().set_point(Some(put_old.clone()));
         if let Some(above) = &above {
             above.set_cover(Some(new.clone()));
@@ -312,7 +342,7 @@ impl Namespace {
     /// something is mounted below or a file of it is in use; if `lazy`, what is mounted below goes, too, and what is in use
     /// stays until it is not.
     pub fn unmount(&self, at: &Arc<Dentry>, lazy: bool) -> Result<()> {
-        if !self.is_mount_root(at) || at.mount().point().is_none() {
+        if !self.is_mount_root(at) || at.mount().point().is_none() || at.mount().is_locked() {
             return Err(EINVAL);
         }
         if lazy {

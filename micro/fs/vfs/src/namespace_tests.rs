@@ -153,7 +153,7 @@ fn a_copy_of_a_namespace_has_the_same_mounts_and_goes_its_own_ways() {
     let place = w.at("/a/m/in").unwrap();
     let removed = w.dir("/a/removed");
     w.remove("/a/removed", true);
-    let (copy, copies) = w.namespace.copy(None).unwrap();
+    let (copy, copies) = w.namespace.copy(None, false).unwrap();
     assert!(copy.number() != w.namespace.number() && copy.list().len() == 2);
     let there = copies.of(&place).unwrap();
     assert!(!Arc::ptr_eq(&there, &place) && Arc::ptr_eq(there.inode(), place.inode()));
@@ -177,7 +177,7 @@ fn namespaces_that_nobody_has_let_go_of_their_file_systems() {
         .mount(&w.at("/m").unwrap(), mounted.clone(), "tmpfs", "tmpfs", MountFlags::default())
         .unwrap();
     let before = Arc::strong_count(&mounted);
-    let (copy, copies) = w.namespace.copy(None).unwrap();
+    let (copy, copies) = w.namespace.copy(None, false).unwrap();
     copy.bind(&copy.root(), &copy.root(), true).unwrap();
     assert!(Arc::strong_count(&mounted) > before);
     drop((copy, copies));
@@ -222,4 +222,33 @@ fn another_file_system_becomes_the_root() {
     w.namespace.unmount(&walk.lookup(b"/old", true).unwrap(), true).unwrap();
     assert_eq!(walk.lookup(b"/old/f", true).err(), Some(ENOENT));
     assert_eq!(w.namespace.list().len(), 1);
+}
+
+#[test]
+fn another_owner_cannot_uncover_what_is_covered() {
+    let w = world();
+    for path in ["/a", "/a/m", "/b"] {
+        w.dir(path);
+    }
+    w.mount("/a/m", 2);
+    let flags = MountFlags(MountFlags::READ_ONLY | MountFlags::NOSUID);
+    w.namespace.remount(&w.at("/a/m").unwrap(), flags).unwrap();
+    let (copy, copies) = w.namespace.copy(None, true).unwrap();
+    let of = |path| copies.of(&w.at(path).unwrap()).unwrap();
+    let m = of("/a/m");
+    assert_eq!(copy.unmount(&m, true), Err(EINVAL));
+    assert_eq!(copy.move_mount(&m, &of("/b")), Err(EINVAL));
+    assert_eq!(copy.remount(&m, MountFlags(MountFlags::NOSUID)), Err(EPERM));
+    assert_eq!(copy.remount(&m, MountFlags(flags.0 | MountFlags::NOATIME)), Err(EPERM));
+    copy.remount(&m, MountFlags(flags.0 | MountFlags::NOEXEC)).unwrap();
+    assert_eq!(copy.bind(&of("/a"), &of("/b"), false).err(), Some(EINVAL));
+    // With all that is below it goes, and takes that along when it does.
+    let bound = copy.bind(&of("/a"), &of("/b"), true).unwrap();
+    let inside = copy.list().into_iter().map(|(_, root)| root).next_back().unwrap();
+    assert_eq!((copy.list().len(), copy.unmount(&inside, true)), (4, Err(EINVAL)));
+    copy.unmount(&bound, true).unwrap();
+    assert_eq!(copy.list().len(), 2);
+    // Of the same owner none of that holds.
+    let (free, copies) = w.namespace.copy(None, false).unwrap();
+    free.unmount(&copies.of(&w.at("/a/m").unwrap()).unwrap(), true).unwrap();
 }

@@ -249,7 +249,7 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
         process.files.own_position();
     }
     if flags & CLONE_NEWNS != 0 {
-        process.files.leave_namespace(credentials.users.to_owner())?;
+        process.files.leave_namespace(&credentials.users)?;
     }
     if flags & CLONE_NEWUSER != 0 {
         task.set_credentials(credentials);
@@ -481,7 +481,7 @@ fn start_process(
     };
     let files = process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?;
     if wanted.has(CLONE_NEWNS) {
-        files.leave_namespace(namespaces.credentials.users.to_owner())?;
+        files.leave_namespace(&namespaces.credentials.users)?;
     }
     let child = Process::begin(
         pid,
