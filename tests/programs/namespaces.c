@@ -30,6 +30,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define FAILS(call, error) (errno = 0, (call) == -1 && errno == (error))
@@ -379,6 +380,24 @@ static void test_others(void) {
     close(locked), close(pair[0]), close(pair[1]);
 }
 
+static void use_terminal(void) {
+    CHECK(setsid() == 1);
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(ptsname(master), O_RDWR);
+    CHECK(slave >= 0 && tcgetsid(slave) == 1 && tcgetpgrp(slave) == 1 && tcgetpgrp(master) == 1);
+    pid_t child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    signal(SIGTTOU, SIG_IGN);
+    CHECK(child == 2 && setpgid(2, 2) == 0 && tcsetpgrp(slave, 2) == 0 && tcgetpgrp(slave) == 2);
+    CHECK(FAILS(tcsetpgrp(slave, 99), ESRCH));
+    // A key's signal goes to that group.
+    int status;
+    CHECK(write(master, "\3", 1) == 1 && waitpid(2, &status, 0) == 2 && WTERMSIG(status) == SIGINT);
+}
+
 static void deepest(void) {
     // This process is in the first namespace inside: 31 more, and none behind those.
     for (int level = 2;; level++) {
@@ -686,6 +705,7 @@ int main(int argc, char **argv) {
     in_new(0, unshare_numbers);
     in_new(CLONE_NEWPID, nest);
     in_new(CLONE_NEWPID, choose_numbers);
+    in_new(CLONE_NEWPID, use_terminal);
     in_new(CLONE_NEWPID, deepest);
     int status;
     pid_t child = new_process(CLONE_NEWPID);

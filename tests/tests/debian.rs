@@ -105,6 +105,26 @@ fn sudo_gives_a_user_the_rights_that_its_file_says_through_pam() {
 }
 
 #[test]
+fn bubblewrap_unshare_and_nsenter_put_programs_into_namespaces() {
+    let unilith = Unilith::new();
+    let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups";
+    let script = format!(
+        "{nobody} unshare -Urpf --mount-proc sh -c 'id -u; echo $$; test -d /proc/1 && test ! -d /proc/300 && echo alone; \
+         kill -9 1; cat /proc/self/uid_map'; \
+         {nobody} bwrap --ro-bind / / --proc /proc --dev /dev --unshare-all --die-with-parent sh -c \
+         'id -u; grep -c : /proc/net/dev; grep NSpid /proc/1/status; touch /etc/x'; \
+         unshare --ipc sh -c 'ipcmk -Q >/dev/null && ipcs -q | grep -c 0x'; ipcs -q | grep -c 0x; \
+         unshare -n sh -c 'a=$(readlink /proc/self/ns/net); b=$(nsenter -t 1 -a readlink /proc/self/ns/net); \
+         test $a != $b && test $b = $(readlink /proc/1/ns/net) && echo entered'"
+    );
+    let words = ["--base", "full", "--entrypoint", "/bin/sh", "debian:bubblewrap,mount"];
+    let ran = unilith.program_within(&[&words[..], &["--", "-c", &script]].concat(), BUILD_KERNEL).ok();
+    let says = "0\n1\nalone\n         0      65534          1\n65534\n1\nNSpid:\t1\n1\n0\nentered\n";
+    assert_eq!(ran.out, says);
+    ran.complains("cannot touch '/etc/x': Read-only file system");
+}
+
+#[test]
 fn bubblewrap_unshare_and_mount_show_a_program_another_tree() {
     let unilith = Unilith::new();
     let script = "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp sh -c \

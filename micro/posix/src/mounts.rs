@@ -60,6 +60,8 @@ pub fn tree(boot: &Boot) -> Told<Namespace> {
         signal: terminals::signal,
         caller: terminals::caller,
         session_of_group: terminals::session_of_group,
+        shown: terminals::shown,
+        named: terminals::named,
         background: terminals::background,
         owner: || {
             let who = files::credentials();

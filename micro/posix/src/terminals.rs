@@ -39,6 +39,17 @@ pub fn caller() -> Caller {
     })
 }
 
+/// The number that the caller has for a process group or session.
+pub fn shown(number: i32) -> i32 {
+    Pid::from_machine(number).here()
+}
+
+/// The process group that the caller means by a number; what is none of a namespace's is looked at by whoever asks.
+pub fn named(number: i32) -> Option<i32> {
+    // No group has such a number anywhere: devfs says which error that is.
+    if number <= 0 { Some(number) } else { Pid::named(number).map(Pid::of_machine) }
+}
+
 /// The session of a process group.
 pub fn session_of_group(group: i32) -> Option<i32> {
     let group = Pid::from_machine(group);

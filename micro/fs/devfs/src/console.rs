@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The machine's console: a terminal, or plain streams of bytes, as the host says.
 
-use crate::control::Control;
+use crate::control::{Control, read_group, shown};
 use crate::line::{Effect, Line};
 use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
@@ -16,7 +16,6 @@ use api_boot::{Input, InputDecoder, Stream, encode_output, encoded_output_size};
 use api_fs::{File, FileType, Inode, Sink, Source, Stat};
 use api_lock::SpinLock;
 use api_sched::WaitQueue;
-use api_user::UserPtr;
 use core::any::Any;
 
 /// Plain input that nobody reads yet; more stays in the serial port.
@@ -231,13 +230,13 @@ fn ioctl(command: u32, argument: u64) -> Result<usize> {
             return Ok(0);
         }
         _ if !machine().is_terminal => return Err(ENOTTY),
-        TIOCGPGRP => api_fs::write_user_int(argument, control().foreground()?)?,
+        TIOCGPGRP => api_fs::write_user_int(argument, shown(control().foreground()?))?,
         TIOCSPGRP => {
-            let group = UserPtr::<i32>::new(argument).read()?;
+            let group = read_group(argument)?;
             let new = control().with_foreground(group)?;
             CONSOLE.state.lock().control = new;
         }
-        TIOCGSID => api_fs::write_user_int(argument, control().session()?)?,
+        TIOCGSID => api_fs::write_user_int(argument, shown(control().session()?))?,
         TIOCSCTTY => {
             let session = (machine().caller)().session;
             let has_terminal = crate::pty::terminal_of(session).is_some();

@@ -3,6 +3,7 @@
 
 use crate::machine;
 use abi::{Result, errno::*};
+use api_user::UserPtr;
 
 pub const SIGHUP: i32 = 1;
 const SIGCONT: i32 = 18;
@@ -27,6 +28,17 @@ pub struct Control {
     pub session: i32,
     /// Foreground process group.
     pub group: i32,
+}
+
+/// The number that the caller has for a group or session.
+pub fn shown(number: i32) -> i32 {
+    if number == 0 { 0 } else { (machine().shown)(number) }
+}
+
+/// TIOCSPGRP: the group that the caller names; `ESRCH` where there is none.
+pub fn read_group(argument: u64) -> Result<i32> {
+    let number = UserPtr::<i32>::new(argument).read()?;
+    (machine().named)(number).ok_or(ESRCH)
 }
 
 impl Control {

@@ -47,6 +47,10 @@ pub struct Machine {
     pub caller: fn() -> Caller,
     /// The session of a process group; `None` when there is no such group.
     pub session_of_group: fn(i32) -> Option<i32>,
+    /// The number that the running thread's process has for a process group or session; 0 where it does not see it.
+    pub shown: fn(i32) -> i32,
+    /// The process group that it means by a number.
+    pub named: fn(i32) -> Option<i32>,
     /// The running thread's process does from the background what only the foreground may: what the call answers, after the
     /// group was sent the signal (SIGTTIN or SIGTTOU) or because it does not care.
     pub background: fn(i32) -> Result<()>,
@@ -70,6 +74,8 @@ static MACHINE: SpinLock<Machine> = SpinLock::new(Machine {
     signal: |_, _| {},
     caller: || Caller { group: 1, session: 1, leads: true, administers: true },
     session_of_group: |group| (group == 1).then_some(1),
+    shown: |number| number,
+    named: Some,
     background: |_| Ok(()),
     owner: || (0, 0),
     is_terminal: false,

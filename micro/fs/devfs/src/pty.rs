@@ -9,7 +9,7 @@ mod outside;
 use api_alloc::Reserve;
 pub use outside::Outside;
 
-use crate::control::Control;
+use crate::control::{Control, read_group, shown};
 use crate::line::{Effect, FLUSHWRITE, Line, SIGINT, SIGQUIT, SIGTSTP, START, STOP};
 use crate::terminal::{
     FIONREAD, SIGWINCH, TCFLSH, TCIOFF, TCION, TCOOFF, TCOON, TCSBRK, TCXONC, TIOCGPGRP, TIOCGSID, TIOCNOTTY,
@@ -258,7 +258,7 @@ impl Pair {
             }
             TIOCGEXCL => answer(self.state.lock().exclusive[side as usize].into()),
             TIOCGETD => answer(0),
-            TIOCSPGRP => UserPtr::<i32>::new(argument).read().and_then(|group| {
+            TIOCSPGRP => read_group(argument).and_then(|group| {
                 let new = self.control().with_foreground(group)?;
                 self.state.lock().control = new;
                 Ok(0)
@@ -506,10 +506,10 @@ impl File for Master {
             TIOCGDEV => answer(device(5, 2) as i32),
             FIONREAD => answer(self.pair.state.lock().output.len().min(READ) as i32),
             TIOCOUTQ => answer(0),
-            TIOCGPGRP => answer(self.pair.control().group),
+            TIOCGPGRP => answer(shown(self.pair.control().group)),
             TIOCGSID => match self.pair.control().session {
                 0 => Err(ENOTTY),
-                session => answer(session),
+                session => answer(shown(session)),
             },
             // As with a key, but whatever the settings are; the number is the argument.
             TIOCSIG => match argument as i32 {
@@ -634,8 +634,8 @@ impl File for Slave {
             // What is written is the master's at once.
             TIOCOUTQ => answer(0),
             TIOCGDEV => answer(number_of(&self.pair) as i32),
-            TIOCGPGRP => answer(control.foreground()?),
-            TIOCGSID => answer(control.session()?),
+            TIOCGPGRP => answer(shown(control.foreground()?)),
+            TIOCGSID => answer(shown(control.session()?)),
             TIOCNOTTY => {
                 control.session()?;
                 if (machine().caller)().leads {

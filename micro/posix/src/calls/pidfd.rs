@@ -120,6 +120,10 @@ pub fn pidfd_send_signal(call: &mut Call<'_>) -> Result<usize> {
     }
     let process = process_or_directory(call.int(0))?;
     check_alive(&process)?;
+    // Signals go into namespaces, not out of them.
+    if process.pid.here() == 0 {
+        return Err(EINVAL);
+    }
     let signal = call.int(1);
     let info = match call.ptr(2).non_null() {
         Some(pointer) => {
