@@ -147,6 +147,19 @@ static void be_first(void) {
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && handled == 1 && sender == 2);
+    // What is blocked waits for a handler, and without one it is nothing.
+    sigset_t usr2;
+    sigemptyset(&usr2), sigaddset(&usr2, SIGUSR2);
+    for (int handles = 0; handles < 2; handles++) {
+        sigprocmask(SIG_BLOCK, &usr2, NULL);
+        if ((child = fork()) == 0)
+            _exit(kill(1, SIGUSR2) != 0);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        if (handles)
+            handle(SIGUSR2);
+        sigprocmask(SIG_UNBLOCK, &usr2, NULL);
+        CHECK(handled == 1 + handles);
+    }
     // Orphans become its children.
     int ends[2];
     CHECK(pipe(ends) == 0);
@@ -312,6 +325,14 @@ static void choose_numbers(void) {
     arguments.set_tid = (uintptr_t)many;
     // More than there are namespaces around it: this one is nested once or, where the test itself is in one, twice.
     CHECK(syscall(SYS_clone3, &arguments, sizeof arguments) == -1);
+}
+
+static void choose_next(void) {
+    put("/proc/sys/kernel/ns_last_pid", "500");
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK(child == 501 && wait(NULL) == 501 && strcmp(get("/proc/sys/kernel/ns_last_pid"), "501\n") == 0);
 }
 
 static void end_by_reboot(void) {
@@ -705,6 +726,7 @@ int main(int argc, char **argv) {
     in_new(0, unshare_numbers);
     in_new(CLONE_NEWPID, nest);
     in_new(CLONE_NEWPID, choose_numbers);
+    in_new(CLONE_NEWPID, choose_next);
     in_new(CLONE_NEWPID, use_terminal);
     in_new(CLONE_NEWPID, deepest);
     int status;

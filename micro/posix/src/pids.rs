@@ -226,10 +226,10 @@ impl PidNamespace {
         self.0.as_ref().map(|nested| nested.numbers.lock().next - 1)
     }
 
-    /// /proc/sys/kernel/ns_last_pid: the number after this one is given out next. Not of the machine's own.
+    /// The number after this one is given out next. Not of the machine's own.
     pub fn set_newest(&self, number: i32) {
         if let Some(nested) = &self.0 {
-            nested.numbers.lock().next = number + 1;
+            nested.numbers.lock().next = if number + 1 < PID_MAX { number + 1 } else { AGAIN };
         }
     }
 

@@ -14,7 +14,7 @@ use vfs::{Ids, Owner, Scope};
 
 /// Shown for an id that is not mapped (kernel.overflowuid and kernel.overflowgid).
 pub const OVERFLOW: u32 = 65_534;
-/// Namespaces inside of each other, the machine's own not counted.
+/// One at this depth may have another one inside (Linux' `create_user_ns`).
 const MAX_LEVEL: u32 = 32;
 /// Lines of a map (Linux' UID_GID_MAP_MAX_EXTENTS).
 const MAX_EXTENTS: usize = 340;
@@ -97,7 +97,7 @@ impl UserNamespace {
     /// A new one inside of this one, of the user with that id. `ENOSPC` when too many are inside of each other.
     pub fn nest(&self, owner: u32, maker_could_set_capabilities: bool) -> Result<UserNamespace> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        if self.level() >= MAX_LEVEL {
+        if self.level() > MAX_LEVEL {
             return Err(ENOSPC);
         }
         if api_alloc::is_low() {

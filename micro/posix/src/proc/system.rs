@@ -4,6 +4,7 @@
 use super::text;
 #[cfg(feature = "aio")]
 use crate::calls::aio;
+use crate::calls::identity::capabilities::{CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN};
 #[cfg(feature = "mqueue")]
 use crate::calls::message_queues;
 use crate::calls::seccomp::ACTION_NAMES;
@@ -53,6 +54,7 @@ pub const ROWS: &[Row] = &[
     ("net", Entry::Link(|_| Ok(b"self/net".to_vec()))),
     ("sys/kernel/ostype", Entry::Fixed("Linux\n")),
     ("sys/kernel/pid_max", Entry::Text(|_| text(format!("{}\n", processes::PID_MAX)))),
+    ("sys/kernel/ns_last_pid", Entry::File { text: newest, store: set_newest, permissions: 0o666 }),
     ("sys/kernel/threads-max", Entry::Fixed("32768\n")),
     ("sys/kernel/cap_last_cap", Entry::Fixed("40\n")),
     ("sys/kernel/ngroups_max", Entry::Fixed("65536\n")),
@@ -267,6 +269,30 @@ fn set_max_mappings(_: Key, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// The number given out last in the caller's PID namespace (proc_sys_kernel(5), ns_last_pid).
+fn newest(_: Key) -> Result<Vec<u8>> {
+    text(format!("{}\n", newest_number()))
+}
+
+fn newest_number() -> i32 {
+    task::current().process.pids.newest().unwrap_or_else(processes::newest)
+}
+
+fn set_newest(_: Key, written: &[u8]) -> Result<()> {
+    let number: Option<i32> = core::str::from_utf8(written).ok().and_then(|text| text.trim().parse().ok());
+    let number = number.filter(|number| (0..processes::PID_MAX).contains(number)).ok_or(EINVAL)?;
+    let (pids, who) = (&task::current().process.pids, task::current().credentials().lock().clone());
+    let owner = pids.owner();
+    if !who.can_in(&owner, CAP_SYS_ADMIN) && !who.can_in(&owner, CAP_CHECKPOINT_RESTORE) {
+        return Err(EPERM);
+    }
+    match pids.newest() {
+        Some(_) => pids.set_newest(number),
+        None => processes::set_newest(number),
+    }
+    Ok(())
+}
+
 /// A number of the caller's; `ENOENT` where its namespace is not the file system's.
 fn own_number(key: Key, pid: Pid) -> Result<i32> {
     Some(super::process::viewer(key).number_of(pid)).filter(|number| *number != 0).ok_or(ENOENT)
@@ -450,7 +476,7 @@ fn loadavg() -> Result<Vec<u8>> {
         format!("{}.{:02}", hundredths / 100, hundredths % 100)
     };
     let [one, five, fifteen] = load::averages().map(show);
-    let newest = task::current().process.pids.newest().unwrap_or_else(processes::newest);
+    let newest = newest_number();
     text(format!("{one} {five} {fifteen} {}/{threads} {newest}\n", load::runnable()))
 }
 

@@ -91,6 +91,7 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
         let action = task.process.signals.action(signal);
         match action.handler {
             SIG_IGN => {}
+            SIG_DFL if is_ignored_by_first(task, &info) => {}
             SIG_DFL => do_default(task, registers, info),
             _ => {
                 if action.has(SA_RESETHAND) {
@@ -127,6 +128,14 @@ pub fn deliver(registers: &mut Frame, call: Option<(u64, Result<usize>)>) -> Opt
         signals.set_resume(None);
     }
     interrupted.map(Interrupted::without_handler)
+}
+
+/// The first process of a PID namespace has no default actions but for what comes from outside (SIGKILL, SIGSTOP; the others are not
+/// sent) and for faults of its own.
+fn is_ignored_by_first(task: &Task, info: &SigInfo) -> bool {
+    let is_fault = info.code() > 0 && bit(info.signal()) & SYNCHRONOUS != 0;
+    let is_forced = [SIGKILL, SIGSTOP].contains(&info.signal()) || is_fault;
+    task.process.is_first() && task.process.pid != Pid::FIRST && !is_forced
 }
 
 /// signal(7), "Signal dispositions".

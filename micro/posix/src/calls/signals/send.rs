@@ -3,7 +3,7 @@
 
 use super::action::SIG_DFL;
 use super::info::{SI_TKILL, SI_USER, SigInfo};
-use super::set::{SIGCONT, SIGKILL, SIGNALS, SIGSTOP};
+use super::set::{SIGCONT, SIGKILL, SIGNALS, SIGSTOP, bit};
 use super::state::{send_to_process, send_to_task};
 use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_KILL;
@@ -40,7 +40,9 @@ fn as_seen_by(info: SigInfo, target: &Process) -> SigInfo {
 pub fn send(process: &Process, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
     let signal = number(signal)?;
     check_permission(process, signal.unwrap_or(0))?;
-    if let Some(signal) = signal.filter(|signal| !is_spared_by_caller(process, *signal)) {
+    let is_blocked = |signal: i32| process.tasks().all(|task| task.signals.blocked() & bit(signal) != 0);
+    if let Some(signal) = signal.filter(|signal| !is_spared_by_caller(process, *signal, is_blocked(*signal)))
+    {
         send_to_process(process, info(signal))?;
     }
     Ok(0)
@@ -85,10 +87,12 @@ pub fn is_spared(target: &Process, signal: i32) -> bool {
 
 /// The same for a signal that the caller sends: SIGKILL and SIGSTOP come from outside of the namespace all the same, and the machine's
 /// first process may end itself.
-fn is_spared_by_caller(target: &Process, signal: i32) -> bool {
+fn is_spared_by_caller(target: &Process, signal: i32, is_blocked: bool) -> bool {
     let sender = &task::current().process;
     let is_from_outside = sender.pid.seen_by(target) == 0 && [SIGKILL, SIGSTOP].contains(&signal);
-    sender.pid != Pid::FIRST && !is_from_outside && is_spared(target, signal)
+    // What is blocked waits: there may be a handler when it is delivered.
+    let waits = is_blocked && target.pid != Pid::FIRST;
+    sender.pid != Pid::FIRST && !is_from_outside && !waits && is_spared(target, signal)
 }
 
 /// kill(2).
@@ -140,7 +144,10 @@ fn task_by_id(tgid: Option<i32>, tid: i32) -> Result<Arc<Task>> {
 fn send_one(task: &Task, signal: i32, info: impl FnOnce(i32) -> SigInfo) -> Result<usize> {
     let signal = number(signal)?;
     check_permission(&task.process, signal.unwrap_or(0))?;
-    if let Some(signal) = signal.filter(|signal| !is_spared_by_caller(&task.process, *signal)) {
+    let is_blocked = |signal: i32| task.signals.blocked() & bit(signal) != 0;
+    if let Some(signal) =
+        signal.filter(|signal| !is_spared_by_caller(&task.process, *signal, is_blocked(*signal)))
+    {
         send_to_task(task, info(signal))?;
     }
     Ok(0)
