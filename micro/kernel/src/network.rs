@@ -112,7 +112,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     tcpip::sockets::register(&net);
     inner::register();
     #[cfg(feature = "net-packet")]
-    packet_socket::register(tcpip::link::of(&net));
+    api_socket::register(packet_socket::family(tcpip::link::of(&net)));
     let Some(device) = devices.network(true) else { return false };
     api_netdev::NetDevice::on_interrupt(&*device, poller);
     let configuration = config.ip.as_ref().map(|ip| Configuration {

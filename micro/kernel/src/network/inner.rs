@@ -84,5 +84,11 @@ fn another() -> Result<Vec<Arc<dyn Family>>> {
     all.retain(|net| net.strong_count() > 0);
     all.reserve_fallibly(1).map_err(|_| ENOMEM)?;
     all.push(Arc::downgrade(&net));
-    Ok(Vec::from(tcpip::sockets::families(&net)))
+    let mut families = Vec::from(tcpip::sockets::families(&net));
+    #[cfg(feature = "net-packet")]
+    {
+        families.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+        families.push(packet_socket::family(tcpip::link::of(&net)));
+    }
+    Ok(families)
 }

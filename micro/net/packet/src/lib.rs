@@ -61,7 +61,7 @@ impl Family for PacketFamily {
     }
 }
 
-/// Makes AF_PACKET known to `api-socket`, over this link.
-pub fn register(link: Arc<dyn Link>) {
-    api_socket::register(Arc::new(PacketFamily(Table::new(link))));
+/// AF_PACKET over this link.
+pub fn family(link: Arc<dyn Link>) -> Arc<dyn Family> {
+    Arc::new(PacketFamily(Table::new(link)))
 }
