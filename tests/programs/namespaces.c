@@ -30,6 +30,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -717,6 +718,36 @@ static void cover(void) {
     CHECK(umount("/tmp/covered") == 0);
 }
 
+// What root of a user namespace gives a file counts in that namespace, and is told so outside of it.
+static void test_file_capabilities(void) {
+    char path[] = "/tmp/capabilities-XXXXXX";
+    int fd = mkstemp(path), status;
+    CHECK(fd >= 0 && fchown(fd, 65534, 65534) == 0 && close(fd) == 0);
+    unsigned given[5] = { 0x02000001, 1u << 12 }, seen[6] = { 0 };
+    pid_t child = new_process(0);
+    if (child == 0) {
+        CHECK(syscall(SYS_setresgid, 65534, 65534, 65534) == 0 && syscall(SYS_setresuid, 65534, 65534, 65534) == 0);
+        CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+        CHECK(FAILS(setxattr(path, "security.capability", given, sizeof given, 0), EPERM));
+        CHECK(unshare(CLONE_NEWUSER) == 0);
+        put("/proc/self/uid_map", "0 65534 1");
+        // The file's group is none of its own.
+        CHECK(FAILS(setxattr(path, "security.capability", given, sizeof given, 0), EPERM));
+        put("/proc/self/setgroups", "deny");
+        put("/proc/self/gid_map", "0 65534 1");
+        CHECK(setxattr(path, "security.capability", given, sizeof given, 0) == 0);
+        CHECK(getxattr(path, "security.capability", seen, sizeof seen) == sizeof given && seen[0] == given[0]);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(getxattr(path, "security.capability", seen, sizeof seen) == sizeof seen);
+    CHECK(seen[0] == 0x03000001 && seen[1] == given[1] && seen[5] == 65534);
+    // Of the machine's own root they count everywhere.
+    CHECK(setxattr(path, "security.capability", given, sizeof given, 0) == 0);
+    CHECK(getxattr(path, "security.capability", seen, sizeof seen) == sizeof given);
+    CHECK(unlink(path) == 0);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "euid") == 0)
         return geteuid() != (uid_t)atoi(argv[2]);
@@ -739,6 +770,7 @@ int main(int argc, char **argv) {
     test_others();
     CHECK(FAILS(syscall(SYS_clone, CLONE_NEWUSER | CLONE_FS | SIGCHLD, 0, 0, 0, 0), EINVAL));
     test_users();
+    test_file_capabilities();
     test_ipc();
     test_networks();
     in_new(CLONE_NEWNS, cover);

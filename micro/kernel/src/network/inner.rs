@@ -61,6 +61,14 @@ impl Host for Inner {
 
     /// Nobody outside of the machine can come to it.
     fn listening(&self, _: bool, _: u16) {}
+
+    fn alarm(&self, at_ns: u64, waiter: Arc<dyn Waiter>) -> Option<TimerId> {
+        Some(api_sched::add_timer(at_ns, waiter))
+    }
+
+    fn cancel_alarm(&self, id: TimerId) {
+        api_sched::cancel_timer(id);
+    }
 }
 
 impl Drop for Inner {
