@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running a program: from its path to an address space that holds it.
 
-use crate::calls::identity::capabilities::{CAP_SYS_PTRACE, CAPABILITIES, FileCapabilities};
+use crate::calls::identity::capabilities::CAP_SYS_PTRACE;
 use crate::calls::identity::credentials::{FileGrants, SetIds};
+use crate::calls::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
 use crate::files;
 use crate::pids::Pid;
 use crate::process::Process;

@@ -6,7 +6,7 @@ use super::open::read_path;
 use super::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use super::{acl, leases};
 use crate::call::Call;
-use crate::calls::identity::capabilities::CAPABILITIES;
+use crate::calls::identity::file_capabilities::{Attribute, CAPABILITIES};
 use crate::files::{self, AT_FDCWD};
 use crate::users::{self, Kind};
 use abi::{Result, errno::*};
@@ -473,62 +473,6 @@ fn xattr_name(pointer: UserPtr<u8>) -> Result<Vec<u8>> {
     if name.is_empty() { Err(ERANGE) } else { Ok(name) }
 }
 
-/// The value of a file's capabilities (capabilities(7)): `struct vfs_cap_data` of revision 2, `vfs_ns_cap_data` of revision 3.
-struct FileCapabilities<'a> {
-    flags: u32,
-    sets: &'a [u8; 16],
-    /// Root of the user namespace that they count in; none in revision 2, whose reader's or writer's own is meant.
-    root: Option<u32>,
-}
-
-impl FileCapabilities<'_> {
-    const REVISION_2: u32 = 0x0200_0000;
-    const REVISION_3: u32 = 0x0300_0000;
-    const EFFECTIVE: u32 = 1;
-
-    /// `None` for what Linux does not take.
-    fn read(value: &[u8]) -> Option<FileCapabilities<'_>> {
-        let (magic, rest) = value.split_first_chunk::<4>()?;
-        let (sets, rest) = rest.split_first_chunk::<16>()?;
-        let magic = u32::from_le_bytes(*magic);
-        let root = match (magic & !FileCapabilities::EFFECTIVE, rest) {
-            (FileCapabilities::REVISION_2, []) => None,
-            (FileCapabilities::REVISION_3, rest) => Some(u32::from_le_bytes(rest.try_into().ok()?)),
-            _ => return None,
-        };
-        Some(FileCapabilities { flags: magic & FileCapabilities::EFFECTIVE, sets, root })
-    }
-
-    fn value(&self, root: Option<u32>) -> Vec<u8> {
-        let (revision, root) = match root {
-            None => (FileCapabilities::REVISION_2, None),
-            Some(root) => (FileCapabilities::REVISION_3, Some(root.to_le_bytes())),
-        };
-        [&(revision | self.flags).to_le_bytes()[..], self.sets, root.as_ref().map_or(&[], |root| &root[..])]
-            .concat()
-    }
-
-    /// As a file keeps them, whose writer passed [`check_xattr`]: who has the right in its own user namespace alone gives them there
-    /// alone (Linux' cap_convert_nscap). `EINVAL`: that has no such root.
-    fn to_keep(&self, who: &vfs::Credentials) -> Result<Vec<u8>> {
-        if self.root.is_none() && who.has(Capability::Setfcap) {
-            return Ok(self.value(None));
-        }
-        let root = users::here().to_machine(Kind::User, self.root.unwrap_or(0)).ok_or(EINVAL)?;
-        Ok(self.value(Some(root)))
-    }
-
-    /// As the caller sees them. `EOVERFLOW`: they count in a namespace that is not the caller's nor around it.
-    fn to_show(&self) -> Result<Vec<u8>> {
-        let (namespace, root) = (users::here(), self.root.unwrap_or(0));
-        match namespace.from_machine(Kind::User, root) {
-            Some(inside) if inside != 0 => Ok(self.value(Some(inside))),
-            _ if namespace.is_of_root(root) => Ok(self.value(None)),
-            _ => Err(EOVERFLOW),
-        }
-    }
-}
-
 /// The rules of xattr(7) for each name space.
 fn check_xattr(target: &Target, name: &[u8], access: Access) -> Result<()> {
     let (stat, who) = (target.inode.stat()?, files::credentials());
@@ -581,7 +525,7 @@ fn set(call: &Call<'_>, how: How) -> Result<usize> {
     let value = call.ptr::<u8>(2).read_vec(size)?;
     let target = xattr_target(call, how)?;
     let capabilities = match name == CAPABILITIES && !value.is_empty() {
-        true => Some(FileCapabilities::read(&value).ok_or(EINVAL)?),
+        true => Some(Attribute::read(&value).ok_or(EINVAL)?),
         false => None,
     };
     match acl::kind(&name) {
@@ -619,7 +563,7 @@ fn get(call: &Call<'_>, how: How) -> Result<usize> {
     check_xattr(&target, &name, Access::READ)?;
     let mut value = target.inode.get_xattr(&name)?;
     if name == CAPABILITIES
-        && let Some(capabilities) = FileCapabilities::read(&value)
+        && let Some(capabilities) = Attribute::read(&value)
     {
         value = capabilities.to_show()?;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capabilities (capabilities(7)): capget(2), capset(2), and the sets prctl(2) changes.
 
+use super::file_capabilities::FileCapabilities;
 use crate::call::Call;
 use crate::{processes, task};
 use abi::{Result, errno::*};
@@ -203,47 +204,6 @@ impl Capabilities {
     }
 }
 
-/// The attribute of a file that holds its [`FileCapabilities`].
-pub const CAPABILITIES: &[u8] = b"security.capability";
-
-/// What a file gives the program that is in it (capabilities(7), "File capabilities").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileCapabilities {
-    permitted: CapabilitySet,
-    inheritable: CapabilitySet,
-    /// The program starts with them in effect.
-    is_effective: bool,
-    /// Root of the user namespace that they count in.
-    pub root: u32,
-}
-
-impl FileCapabilities {
-    /// Of the attribute's value (`struct vfs_ns_cap_data`): a word with version and flag, permitted and inheritable words of
-    /// 32 capabilities, once or twice, and the root that gave them. `None` for another length or version.
-    pub fn parse(value: &[u8]) -> Option<FileCapabilities> {
-        const EFFECTIVE: u32 = 1;
-        let (words, rest) = value.as_chunks::<4>();
-        let word = |i: usize| words.get(i).map_or(0, |word| u32::from_le_bytes(*word));
-        let pairs = match (word(0) >> 24, words.len()) {
-            (1, 3) => 1,
-            (2, 5) => 2,
-            (3, 6) => 2,
-            _ => return None,
-        };
-        let set = |first: usize| {
-            let high = if pairs == 2 { word(first + 2) } else { 0 };
-            (u64::from(word(first)) | u64::from(high) << 32) & ALL
-        };
-        let is_effective = word(0) & EFFECTIVE != 0;
-        rest.is_empty().then(|| FileCapabilities {
-            permitted: set(1),
-            inheritable: set(2),
-            is_effective,
-            root: word(5),
-        })
-    }
-}
-
 const VERSION_1: u32 = 0x1998_0330;
 const VERSION_2: u32 = 0x2007_1026;
 const VERSION_3: u32 = 0x2008_0522;
@@ -410,18 +370,5 @@ mod tests {
         let mut caps = Capabilities { permitted: 3, effective: 3, ..Capabilities::of_user(0) };
         assert_eq!(caps.program_starts((0, 0), Some(0), None, false), Ok(true));
         assert_eq!((caps.permitted, caps.effective), (3, 3));
-    }
-
-    #[test]
-    fn attributes_that_are_none_give_nothing() {
-        let good = attribute(1, 1, 0);
-        assert!(FileCapabilities::parse(&good).is_some());
-        for bad in [&good[..19], &good[..12], &good[..4], &[][..], &[good.as_slice(), &[0; 4]].concat()] {
-            assert_eq!(FileCapabilities::parse(bad), None, "{bad:?}");
-        }
-        let of_root = |id: u32| [&[0, 0, 0, 3][..], &good[4..], &id.to_le_bytes()].concat();
-        let root = |id: u32| FileCapabilities::parse(&of_root(id)).map(|file| file.root);
-        assert_eq!((root(0), root(1000)), (Some(0), Some(1000)));
-        assert!(FileCapabilities::parse(&[0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]).is_some());
     }
 }

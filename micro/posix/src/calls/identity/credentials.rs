@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! User and group ids and how they may change (credentials(7)).
 
-use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities, FileCapabilities};
+use super::capabilities::{CAP_SETGID, CAP_SETUID, Capabilities};
+use super::file_capabilities::FileCapabilities;
 use crate::users::{Kind, UserNamespace};
 use abi::{Result, errno::*};
 use vfs::Groups;

@@ -3,6 +3,7 @@
 
 pub mod capabilities;
 pub mod credentials;
+pub mod file_capabilities;
 pub mod sessions;
 pub mod users;
 
