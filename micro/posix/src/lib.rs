@@ -49,6 +49,7 @@ pub mod processes;
 pub mod restart;
 pub mod settings;
 mod shared;
+mod siblings;
 pub mod start;
 pub mod task;
 mod terminals;

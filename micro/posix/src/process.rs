@@ -19,6 +19,7 @@ use crate::network::{self, NetworkNamespace};
 use crate::pids::{AtomicPid, Pid, PidNamespace};
 use crate::processes::{self, Claim};
 use crate::restart::Restarts;
+use crate::siblings::{Children, Next};
 use crate::task::Task;
 use crate::uts::{self, Uts};
 use alloc::sync::Arc;
@@ -86,7 +87,9 @@ pub struct Family {
     parent_number: AtomicI32,
     /// The signal the parent gets at the end; 0 for none.
     pub exit_signal: AtomicI32,
-    pub children: SpinLock<Vec<Arc<Process>>>,
+    pub children: SpinLock<Children>,
+    /// Its place among its parent's children.
+    pub next_sibling: Next,
     /// Woken when something happened to a child.
     pub changed: WaitQueue,
     /// Woken at the end of the process, for pidfds.
@@ -121,7 +124,8 @@ impl Family {
             parent: AtomicPid::new(parent),
             parent_number: AtomicI32::new(parent_number),
             exit_signal: AtomicI32::new(exit_signal),
-            children: SpinLock::new(Vec::new()),
+            children: SpinLock::default(),
+            next_sibling: Next::default(),
             changed: WaitQueue::new(),
             ended: WaitQueue::new(),
             zombie: SpinLock::new(None),

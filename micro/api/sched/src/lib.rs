@@ -176,8 +176,8 @@ impl WaitQueue {
 
 /// What a policy micro-library provides. Threads are named by their index in the table of the scheduler core.
 ///
-/// All functions run with kernel preemption impossible and on one processor at a time; none may block or allocate more
-/// than amortised. Where a thread may run is a set of processors, a bit each: `cpu` is one of them.
+/// All functions run with kernel preemption impossible and on one processor at a time; none may block, and none but
+/// `unilith_sched_reserve` may allocate: threads become runnable when there is no memory, too. Where a thread may run is a set of processors, a bit each: `cpu` is one of them.
 pub mod policy {
     /// Index of a thread in the scheduler core's table.
     pub type ThreadIndex = u32;
@@ -213,6 +213,8 @@ pub mod policy {
     }
 
     unsafe extern "Rust" {
+        /// Makes room for so many threads to wait at once; false without memory. Asked before there are so many.
+        pub safe fn unilith_sched_reserve(threads: usize) -> bool;
         /// The thread became runnable on these processors.
         pub safe fn unilith_sched_enqueue(cpus: u64, thread: ThreadIndex, rank: Rank, place: Place);
         /// The rank of a thread that may wait in the queue has changed, or where it may run.

@@ -223,7 +223,6 @@ fn is_for(parent: &Process, child: &Process, options: u32) -> bool {
 
 /// What there is to tell now. `EAGAIN` when nothing yet, `ECHILD` when nothing ever will be.
 fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
-    let children: Vec<Arc<Process>> = parent.family.children.lock().clone();
     let mut none = true;
     for task in ptrace::wait::tracees(parent).iter().filter(|task| which.includes_thread(task)) {
         none = false;
@@ -239,7 +238,10 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
         };
         return Ok(told);
     }
-    for child in children.iter().filter(|child| which.includes(child) && is_for(parent, child, options)) {
+    let siblings = core::iter::successors(parent.family.children.lock().first(), |child| {
+        parent.family.children.lock().after(child)
+    });
+    for child in &mut siblings.filter(|child| which.includes(child) && is_for(parent, child, options)) {
         // Its tracer hears of it, and only then its parent.
         let tracer = child.family.traced_by.get();
         if tracer != Pid::NONE && tracer != parent.pid {
@@ -250,9 +252,9 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
         match zombie {
             Some(ended) if options & WEXITED != 0 => {
                 // Nobody has its number behind that any more.
-                let told = Told::ended(parent, child, &ended);
+                let told = Told::ended(parent, &child, &ended);
                 if options & WNOWAIT == 0 {
-                    reap(parent, child, &ended);
+                    reap(parent, &child, &ended);
                 }
                 return Ok(told);
             }
@@ -273,7 +275,7 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
             if options & WNOWAIT == 0 {
                 child.family.change.lock().take();
             }
-            return Ok(Told::changed(parent, child, change));
+            return Ok(Told::changed(parent, &child, change));
         }
     }
     Err(if none { ECHILD } else { EAGAIN })
@@ -282,7 +284,7 @@ fn look(parent: &Process, which: Which, options: u32) -> Result<Told> {
 /// The parent does not want to be told of the end: nothing is left of the process, and what it used is nobody's
 /// (getrusage(2), RUSAGE_CHILDREN).
 pub fn forget(parent: &Process, child: &Arc<Process>) {
-    parent.family.children.lock().retain(|other| !Arc::ptr_eq(other, child));
+    parent.family.children.lock().remove(child);
     processes::remove(child);
 }
 
@@ -290,7 +292,7 @@ pub fn forget(parent: &Process, child: &Arc<Process>) {
 pub fn forget_zombies(parent: &Process) {
     let is_ready = |child: &Process| child.family.is_zombie() && child.family.traced_by.get() == Pid::NONE;
     loop {
-        let found = parent.family.children.lock().iter().find(|child| is_ready(child)).cloned();
+        let found = parent.family.children.lock().iter().find(|child| is_ready(child));
         let Some(child) = found else { return };
         forget(parent, &child);
     }
@@ -427,12 +429,12 @@ pub fn waitid(call: &mut Call<'_>) -> Result<usize> {
 /// The process ends: its children get another parent, the nearest ancestor that asked for them (PR_SET_CHILD_SUBREAPER) or
 /// the first process; those of a process that was started from outside have none any more, and the kernel reaps them.
 pub fn give_away(process: &Process) {
-    let children = core::mem::take(&mut *process.family.children.lock());
+    let mut children = core::mem::take(&mut *process.family.children.lock());
     if children.is_empty() {
         return;
     }
     let reaper = reaper_above(process);
-    for child in children {
+    while let Some(child) = children.pop() {
         child.set_parent(reaper.as_ref().map_or(Pid::NONE, |reaper| reaper.pid));
         // Whatever it was to send its parent: the new one knows SIGCHLD.
         child.family.exit_signal.store(SIGCHLD, Ordering::Relaxed);

@@ -166,7 +166,7 @@ fn children(key: Key, out: &mut Output) -> Result<()> {
     // Held for as long as it takes to copy numbers.
     let mut pids = Vec::new();
     for child in process.family.children.lock().iter() {
-        if process.maker_of(child) == thread {
+        if process.maker_of(&child) == thread {
             pids.reserve_fallibly(1).map_err(|_| ENOMEM)?;
             pids.push(viewer.number_of(child.pid));
         }

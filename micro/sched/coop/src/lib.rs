@@ -7,6 +7,7 @@
 extern crate alloc;
 
 use alloc::collections::VecDeque;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::policy::{Place, Rank, Rivals, ThreadIndex};
 
@@ -15,6 +16,13 @@ static QUEUE: SpinLock<VecDeque<(ThreadIndex, u64)>> = SpinLock::new(VecDeque::n
 
 fn first(queue: &VecDeque<(ThreadIndex, u64)>, cpu: u32) -> Option<usize> {
     queue.iter().position(|(_, cpus)| cpus >> cpu & 1 != 0)
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_reserve(threads: usize) -> bool {
+    let mut queue = QUEUE.lock();
+    let more = threads.saturating_sub(queue.len());
+    queue.reserve_fallibly(more).is_ok()
 }
 
 #[unsafe(no_mangle)]

@@ -13,8 +13,8 @@ use api_lock::SpinLock;
 use api_plat::MOST_CPUS;
 use api_sched::policy::{
     Place, Rivals, ThreadIndex, unilith_sched_change, unilith_sched_enqueue, unilith_sched_other_waits,
-    unilith_sched_pick, unilith_sched_pick_other, unilith_sched_rivals, unilith_sched_slice,
-    unilith_sched_waiting,
+    unilith_sched_pick, unilith_sched_pick_other, unilith_sched_reserve, unilith_sched_rivals,
+    unilith_sched_slice, unilith_sched_waiting,
 };
 use api_sched::{TimerId, Waiter};
 use api_trace::{Event, Leaves, Point};
@@ -135,6 +135,9 @@ pub fn spawn(runs_program: bool, start: Start) -> Result<Arc<Thread>> {
                 table.threads.reserve_fallibly(1).map_err(|_| ENOMEM)?;
                 let free = table.free.len();
                 table.free.reserve_fallibly(count - free).map_err(|_| ENOMEM)?;
+                if !unilith_sched_reserve(count) {
+                    return Err(ENOMEM);
+                }
                 table.threads.push(None);
                 (table.threads.len() - 1) as ThreadIndex
             }

@@ -8,6 +8,7 @@
 extern crate alloc;
 
 use alloc::collections::VecDeque;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use api_sched::policy::{Place, Rank, Rivals, ThreadIndex};
 
@@ -32,6 +33,12 @@ struct Waits {
 struct Queue(VecDeque<Waits>);
 
 impl Queue {
+    /// Entering takes no memory from then on, as long as no more threads wait.
+    fn reserve(&mut self, threads: usize) -> bool {
+        let more = threads.saturating_sub(self.0.len());
+        self.0.reserve_fallibly(more).is_ok()
+    }
+
     fn enter(&mut self, new: Waits, place: Place) {
         // Mostly all have the same one.
         if place == Place::Back && self.0.back().is_none_or(|last| last.priority >= new.priority) {
@@ -95,6 +102,11 @@ fn slice(rank: Rank) -> Option<u64> {
         slice = if rank.nice < 0 { slice * 5 / 4 } else { slice * 4 / 5 };
     }
     Some(slice.clamp(SHORTEST_NS, LONGEST_NS))
+}
+
+#[unsafe(no_mangle)]
+fn unilith_sched_reserve(threads: usize) -> bool {
+    QUEUE.lock().reserve(threads)
 }
 
 #[unsafe(no_mangle)]
@@ -163,6 +175,24 @@ mod tests {
         queue.change(Waits { thread: 1, priority: 10, cpus: 1 });
         queue.change(Waits { thread: 77, priority: 10, cpus: 1 });
         assert_eq!(queue.pick(0), Some(1));
+    }
+
+    #[test]
+    fn threads_that_room_was_made_for_wait_without_more() {
+        let mut queue = Queue(VecDeque::new());
+        for threads in 1..300 {
+            assert!(queue.reserve(threads));
+            let before = queue.0.capacity();
+            while queue.0.len() < threads {
+                let thread = queue.0.len() as ThreadIndex;
+                let place = if thread.is_multiple_of(3) { Place::Front } else { Place::Back };
+                queue.enter(Waits { thread, priority: thread as u8 % 5, cpus: 1 }, place);
+            }
+            assert_eq!(queue.0.capacity(), before);
+            if threads.is_multiple_of(7) {
+                queue.pick(0);
+            }
+        }
     }
 
     #[test]

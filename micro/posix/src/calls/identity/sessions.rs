@@ -9,6 +9,7 @@ use crate::process::Process;
 use crate::{processes, task};
 use abi::{Result, errno::*};
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use core::sync::atomic::Ordering;
 
 /// What a process belongs to.
@@ -117,11 +118,18 @@ pub fn leader_ends(process: &Process) {
 /// children's. To be asked before the children have another parent.
 pub fn groups_at_risk(process: &Process) -> Vec<Pid> {
     let own = *process.sessions.lock();
-    let mut groups = alloc::vec![own.group];
+    let mut groups = Vec::new();
+    // A group that there is no memory to note is told nothing.
+    let add = |groups: &mut Vec<Pid>, group| {
+        if groups.reserve_fallibly(1).is_ok() {
+            groups.push(group);
+        }
+    };
+    add(&mut groups, own.group);
     for child in process.family.children.lock().iter() {
         let theirs = *child.sessions.lock();
         if theirs.session == own.session && !groups.contains(&theirs.group) {
-            groups.push(theirs.group);
+            add(&mut groups, theirs.group);
         }
     }
     groups.retain(|group| !processes::is_orphaned(*group, None));
