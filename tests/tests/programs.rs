@@ -341,6 +341,13 @@ fn the_kernel_waits_for_its_pages_when_memory_ends() {
     unilith.program_within(&["-m", "64M", &program], PATIENCE).ok().says("beside 6 victims");
 }
 
+#[test]
+fn children_are_handed_on_where_there_is_no_memory() {
+    let unilith = Unilith::new();
+    let program = compile(&unilith, &["cc", "-O2", "-static"], "handed_on.c", &[]);
+    unilith.program_within(&["-m", "64M", &program, "100000"], PATIENCE).ok().says("handed on many: ok");
+}
+
 /// A process of the host has fewer mappings than a machine's program may have pieces of memory.
 #[test]
 fn memory_in_more_pieces_than_a_host_has_mappings_for_is_all_there() {
