@@ -48,8 +48,9 @@ fn what_is_chosen_is_written_and_is_in_the_next_image() {
     // Of the project that is there now: a conflict is explained, and nothing is written.
     let mut terminal = Terminal::start(&unilith.command(&["menu", "--machine", &machine]));
     terminal.shows("", "alloc_region");
-    // The last choice but one.
-    terminal.shows(END, "off");
+    // The last choice but two.
+    terminal.shows(END, "musl");
+    terminal.shows(UP, "off");
     terminal.shows(UP, "ninep");
     terminal.shows(RIGHT, "overlay=on");
     terminal.shows("s", "not");
