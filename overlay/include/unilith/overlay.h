@@ -64,7 +64,8 @@ int uio_peek(void *to, const void *from, size_t size);
 #define UIO_EXECUTABLE 1 /* refused: nothing is writable and executable */
 
 /* Memory of the program's own, 16-byte aligned; freed at its end. An address, or a negative error number: malloc
- * answers NULL instead. Freeing twice, or what is no block, ends the program. */
+ * answers NULL instead. A sixteenth of the machine's memory stays the application's. Freeing twice, or what is no
+ * block, ends the program. */
 void *uio_alloc_memory(size_t size, int attributes);
 int uio_free_memory(void *address);
 size_t uio_memory_size(void *address);

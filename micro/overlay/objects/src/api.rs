@@ -4,7 +4,7 @@
 
 use crate::files;
 use crate::heap::Wrong;
-use crate::memory::{self, Block, is_ours};
+use crate::memory::{self, Block, PAGE, is_ours};
 use crate::report;
 use crate::resolve;
 use crate::run::{Console, Outcome, Run};
@@ -58,6 +58,8 @@ pub fn number(name: &[u8]) -> Option<u32> {
 const CONSOLE_PIECE: usize = 16 << 10;
 /// Smallest arena of a heap.
 const ARENA: u64 = 64 << 10;
+/// One part in so many of the machine's memory is left to the application.
+const KEPT_SHARE: u64 = 16;
 /// Longest name of a symbol, and longest last words.
 const NAME_MOST: usize = overlay_symbols::NAME_MOST;
 /// UIO_EXECUTABLE: memory is never both, so a program cannot have what it writes executed.
@@ -163,6 +165,11 @@ fn allocate(run: &Run, size: u64, attributes: u64) -> Result<u64> {
         return Ok(address);
     }
     drop(heap);
+    let (pages, free) = api_mem::statistics();
+    // What the application needs while the program runs: it would be ended for want of a page, not the program.
+    if size.max(ARENA) / PAGE + pages / KEPT_SHARE > free {
+        return Err(ENOMEM);
+    }
     let arena = Block::new(size.max(ARENA))?;
     heap = run.heap.lock();
     heap.arenas.reserve_fallibly(1).map_err(|_| ENOMEM)?;
