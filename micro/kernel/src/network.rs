@@ -43,9 +43,37 @@ impl Waiter for Alarm {
     }
 }
 
+/// The one time at which a stack is to be polled next.
+struct Timer {
+    is_set: SpinLock<Option<TimerId>>,
+    waiter: Arc<dyn Waiter>,
+}
+
+impl Timer {
+    fn new(waiter: Arc<dyn Waiter>) -> Timer {
+        Timer { is_set: SpinLock::new(None), waiter }
+    }
+
+    /// Replaces the time that was set before.
+    fn set(&self, deadline_ns: u64) {
+        let mut is_set = self.is_set.lock();
+        if let Some(old) = is_set.take() {
+            api_sched::cancel_timer(old);
+        }
+        *is_set = Some(api_sched::add_timer(deadline_ns, self.waiter.clone()));
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        if let Some(timer) = self.is_set.lock().take() {
+            api_sched::cancel_timer(timer);
+        }
+    }
+}
+
 struct Machine {
-    timer: SpinLock<Option<TimerId>>,
-    alarm: Arc<Alarm>,
+    timer: Timer,
     backstop: Arc<Alarm>,
 }
 
@@ -55,11 +83,7 @@ impl Host for Machine {
     }
 
     fn set_timer(&self, deadline_ns: u64) {
-        let mut timer = self.timer.lock();
-        if let Some(old) = timer.take() {
-            api_sched::cancel_timer(old);
-        }
-        *timer = Some(api_sched::add_timer(deadline_ns, self.alarm.clone()));
+        self.timer.set(deadline_ns);
     }
 
     fn soon(&self) {
@@ -105,7 +129,7 @@ pub fn start(config: &mut BootConfig, devices: &mut Devices) -> bool {
     let mut seed = [0; 24];
     api_plat::entropy(&mut seed);
     let alarm = || Arc::new(Alarm { armed: AtomicBool::new(false) });
-    let machine = Machine { timer: SpinLock::new(None), alarm: alarm(), backstop: alarm() };
+    let machine = Machine { timer: Timer::new(alarm()), backstop: alarm() };
     let net = Net::new(Box::new(machine), seed);
     let poller = api_sched::add_poller(poll);
     *NETWORK.lock() = Some(Arc::new(Network { net: net.clone(), poller }));

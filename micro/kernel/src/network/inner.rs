@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Networks beside the machine's own (network_namespaces(7)): stacks without a device, whose sockets reach each other by loopback.
 
+use super::Timer;
 use abi::{Events, Result, errno::ENOMEM};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -23,9 +24,13 @@ pub fn register() {
 
 /// Does what is due in any of them.
 fn poll() {
-    let nets: Vec<Arc<Net>> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
-    for net in nets {
-        net.poll();
+    let count = ALL.lock().len();
+    for at in 0..count {
+        // Not held meanwhile: the last one to go takes its stack with it.
+        let net = ALL.lock().get(at).and_then(Weak::upgrade);
+        if let Some(net) = net {
+            net.poll();
+        }
     }
 }
 
@@ -39,7 +44,7 @@ impl Waiter for Alarm {
 
 /// What such a stack asks of the machine.
 struct Inner {
-    timer: SpinLock<Option<TimerId>>,
+    timer: Timer,
 }
 
 impl Host for Inner {
@@ -48,11 +53,7 @@ impl Host for Inner {
     }
 
     fn set_timer(&self, deadline_ns: u64) {
-        let mut timer = self.timer.lock();
-        if let Some(old) = timer.take() {
-            api_sched::cancel_timer(old);
-        }
-        *timer = Some(api_sched::add_timer(deadline_ns, Arc::new(Alarm)));
+        self.timer.set(deadline_ns);
     }
 
     fn soon(&self) {
@@ -71,14 +72,6 @@ impl Host for Inner {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(timer) = self.timer.lock().take() {
-            api_sched::cancel_timer(timer);
-        }
-    }
-}
-
 /// Families of a new stack.
 fn another() -> Result<Vec<Arc<dyn Family>>> {
     if api_alloc::is_low() {
@@ -86,7 +79,7 @@ fn another() -> Result<Vec<Arc<dyn Family>>> {
     }
     let mut seed = [0; 24];
     api_plat::entropy(&mut seed);
-    let net = Net::new(Box::new(Inner { timer: SpinLock::new(None) }), seed);
+    let net = Net::new(Box::new(Inner { timer: Timer::new(Arc::new(Alarm)) }), seed);
     net.look(|stack| stack.ip.lo = Loopback::ALONE);
     let mut all = ALL.lock();
     all.retain(|net| net.strong_count() > 0);

@@ -442,8 +442,13 @@ impl Ip {
         self.hand_to_link(now, destination, Outgoing::plain(head));
     }
 
-    /// This machine hears a copy of a multicast that leaves by the device.
-    pub fn hear(&mut self, header: &Header, message: &Buffer) {
+    /// This machine hears a copy of a multicast that leaves by the device, unless its sender does not want that (`loops`) or no socket is
+    /// in the group.
+    pub fn hear_too(&mut self, loops: bool, route: &Route, header: &Header, message: &Buffer) {
+        let leaves = route.next_hop.is_multicast() && !route.loopback;
+        if !loops || !leaves || !self.groups.hears(header.source, route.next_hop) {
+            return;
+        }
         let Some(mut head) = Buffer::new(wire::IPV4 + message.len(), wire::IPV4) else { return };
         head.append(message.bytes());
         let route =

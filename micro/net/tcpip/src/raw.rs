@@ -315,10 +315,7 @@ impl Raw {
             payload = &bytes[length..];
         }
         let head = buffer_of(ip, payload)?;
-        let is_heard = to.is_multicast() && socket.multicast.loops && !route.loopback;
-        if is_heard && ip.groups.hears(header.source, to) {
-            ip.hear(&header, &head);
-        }
+        ip.hear_too(socket.multicast.loops, &route, &header, &head);
         // It goes to where it was told to go, whatever a header of the program's says.
         ip.send_datagram_by(now, &route, &header, head, None);
         Ok(())

@@ -438,7 +438,7 @@ impl Udp {
             () if destination == LOOPBACK6 => socket.hops,
             () => socket.ttl,
         };
-        let is_heard = destination.is_multicast() && socket.multicast.loops;
+        let loops = socket.multicast.loops;
         let (ttl, tos) = (choice.ttl.unwrap_or(usual), choice.tos.unwrap_or(socket.tos));
         let header = Header { source, destination, protocol: wire::PROTOCOL_UDP, tos, ttl };
         let mut head = datagram_buffer(ip, bytes.len() + wire::UDP).ok_or(ENOBUFS)?;
@@ -448,9 +448,7 @@ impl Udp {
         udp.put(room);
         room[wire::UDP..].copy_from_slice(bytes);
         ip.counters.udp.out_datagrams += 1;
-        if is_heard && !route.loopback && ip.groups.hears(source, destination) {
-            ip.hear(&header, &head);
-        }
+        ip.hear_too(loops, &route, &header, &head);
         ip.send_datagram(now, &header, head, Some(wire::UDP_CHECKSUM));
         Ok(())
     }

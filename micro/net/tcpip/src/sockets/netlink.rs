@@ -23,7 +23,7 @@ use api_socket::{Address, Caller, Control, Credentials, Family, Received, Sendin
 use classic_bpf::packet::Packet;
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use message::{Message, Reply, append};
+use message::{Attributes, Message, Reply, append};
 use ordered::Set;
 
 const NLMSG_ERROR: u16 = 2;
@@ -227,16 +227,8 @@ fn is_asked_for(request: &[u8], interface: &Interface) -> bool {
 
 /// The first attribute with one of these numbers, behind the header that ends at `start`.
 fn attribute<'a>(request: &'a [u8], start: usize, wanted: &[u16]) -> Option<&'a [u8]> {
-    let mut rest = request.get(start..)?;
-    while let [l0, l1, k0, k1, behind @ ..] = rest {
-        let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
-        let data = behind.get(..size.checked_sub(4)?)?;
-        if wanted.contains(&u16::from_ne_bytes([*k0, *k1])) {
-            return Some(data);
-        }
-        rest = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
-    }
-    None
+    let mut sound = Attributes(request.get(start..)?).map_while(Result::ok);
+    sound.find(|(kind, _)| wanted.contains(kind)).map(|(_, data)| data)
 }
 
 /// RTM_NEWADDR and RTM_DELADDR. The device's address is the host's to give; the loopback takes those of IPv4.

@@ -3,7 +3,7 @@
 
 use super::super::ioctl::Interface;
 use super::{NLM_F_MULTI, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWRULE};
-use abi::{Result, errno::ENOBUFS};
+use abi::{Result, errno::EINVAL, errno::ENOBUFS};
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -156,4 +156,22 @@ pub fn rule(family: u8, priority: u32, table: u8, reply: Reply) -> Result<Vec<u8
         .attribute(FRA_SUPPRESS_PREFIXLEN, &u32::MAX.to_ne_bytes());
     // The first one has none.
     if priority > 0 { message.attribute(FRA_PRIORITY, &priority.to_ne_bytes()) } else { message }.finish()
+}
+
+/// Attributes of a request, by number; `EINVAL` ends them where a length is none.
+pub struct Attributes<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = Result<(u16, &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let [l0, l1, k0, k1, behind @ ..] = self.0 else { return None };
+        self.0 = &[];
+        let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
+        let Some(data) = size.checked_sub(4).and_then(|size| behind.get(..size)) else {
+            return Some(Err(EINVAL));
+        };
+        self.0 = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
+        Some(Ok((u16::from_ne_bytes([*k0, *k1]), data)))
+    }
 }

@@ -2,7 +2,7 @@
 //! Routes of rtnetlink(7): those there are, and the one to an address.
 
 use super::RTM_NEWROUTE;
-use super::message::Reply;
+use super::message::{Attributes, Reply};
 use crate::ip::Configuration;
 use crate::stack::Stack;
 use abi::{Errno, Result, errno::*};
@@ -171,16 +171,14 @@ impl Question {
             _ => return Err(EOPNOTSUPP),
         };
         let mut question = Question { family, to: None, from: None, interface: None };
-        let mut rest = &request[HEADERS..];
-        while let [l0, l1, k0, k1, behind @ ..] = rest {
-            let size = usize::from(u16::from_ne_bytes([*l0, *l1]));
-            let data = size.checked_sub(4).and_then(|size| behind.get(..size)).ok_or(EINVAL)?;
+        for attribute in Attributes(&request[HEADERS..]) {
+            let (kind, data) = attribute?;
             let address = || -> core::result::Result<Option<[u8; 16]>, Errno> {
                 let mut out = [0; 16];
                 out[..length].copy_from_slice(data.get(..length).ok_or(ERANGE)?);
                 Ok(Some(out))
             };
-            match u16::from_ne_bytes([*k0, *k1]) {
+            match kind {
                 RTA_DST => question.to = address()?,
                 RTA_SRC => question.from = address()?,
                 RTA_OIF => {
@@ -191,7 +189,6 @@ impl Question {
                 RTA_IIF => return Err(EOPNOTSUPP),
                 _ => {}
             }
-            rest = behind.get(data.len().next_multiple_of(4)..).unwrap_or_default();
         }
         Ok(question)
     }
