@@ -228,6 +228,11 @@ fn numbers_and_ids_are_those_of_the_viewers_namespace() {
 }
 
 #[test]
+fn threads_have_files_and_namespaces_of_their_own() {
+    passes("threads_apart.c", "all tests of threads apart passed");
+}
+
+#[test]
 fn mounts_are_bound_moved_and_seen_in_their_namespace() {
     passes("mounts.c", "all mount tests passed");
 }

@@ -25,7 +25,7 @@ pub struct Identity {
 impl Identity {
     /// Makes the running kernel thread one that works on the program. `ESRCH` while there is no program yet.
     pub fn assume(name: &[u8]) -> Result<Identity> {
-        let task = Task::new(program()?, TID, [0; 16]);
+        let task = Task::new(program()?, TID, [0; 16], None);
         task.set_name(name);
         task.signals.block_all();
         task.attach(&sched::current_handle());

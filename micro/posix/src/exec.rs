@@ -7,6 +7,7 @@ use crate::calls::identity::file_capabilities::{CAPABILITIES, FileCapabilities};
 use crate::files;
 use crate::pids::Pid;
 use crate::process::Process;
+use crate::task;
 use abi::{Errno, PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -43,7 +44,7 @@ pub struct FileRights {
 
 /// Finds a program by its path, for [`prepare`].
 pub fn find(process: &Process, path: &[u8]) -> Result<Arc<Dentry>> {
-    process.files.lookup(path, &files::credentials_for(process))
+    task::files_for(process).lookup(path, &files::credentials_for(process))
 }
 
 /// Finds the program by its path and loads it: the first program, and the one that it is replaced by when it is to
@@ -104,7 +105,7 @@ pub(crate) fn prepare_file(
             environment,
             identity: &mut || {
                 grants = grants_of(&runs.borrow())?;
-                let now = crate::task::credentials_for(process).lock().clone();
+                let now = task::credentials_for(process).lock().clone();
                 let (mut c, mut unwatched) = (now.clone(), now);
                 c.program_starts(&grants, is_safe(process))?;
                 is_secure = unwatched.program_starts(&grants, true)?;
@@ -144,7 +145,10 @@ fn grants_of(dentry: &Dentry) -> Result<FileGrants> {
 /// Whether a program may be able to do more than its user: not under the eyes of a tracer that has no right to see them, and not
 /// while another process can change its root directory.
 fn is_safe(process: &Process) -> bool {
-    if process.files.shares_position() {
+    let files = task::files_for(process);
+    // Threads of its own may: they end before the program begins.
+    let own = process.tasks().filter(|task| task.files().position_address() == files.position_address());
+    if files.position_users() > own.count().max(1) {
         return false;
     }
     let mut tracers = process.tasks().map(|task| task.tracing.tracer()).filter(|tracer| *tracer != Pid::NONE);
@@ -194,7 +198,7 @@ fn executable(process: &Process, dentry: &Arc<Dentry>) -> Result<Arc<MappedFile>
     }
     let file = dentry.inode().open(dentry.inode(), 0)?;
     let source = file.page_source().map_err(|e| if e == ENODEV { ENOEXEC } else { e })?;
-    let path = dentry.path_from(&process.files.root()).unwrap_or_else(|| dentry.name().to_vec());
+    let path = dentry.path_from(&task::files_for(process).root()).unwrap_or_else(|| dentry.name().to_vec());
     let mapped = Arc::new(MappedFile { source, path, device: stat.device, inode: stat.inode });
     #[cfg(feature = "linked")]
     return crate::linked::executable(process, mapped);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process has of the file tree: descriptors, root and working directory, umask.
+//! What a thread has of the file tree, mostly together with the other threads of its process: descriptors, root and working directory,
+//! umask.
 
 use crate::calls::limits::USUAL_DESCRIPTORS;
 use crate::process::{Credentials, Process};
@@ -40,7 +41,7 @@ impl Position {
     }
 }
 
-/// Files of one process.
+/// Files of one thread.
 pub struct Files {
     pub descriptors: Shared<Descriptors>,
     /// The file system of memfd_create.
@@ -61,7 +62,7 @@ impl Files {
         Files { descriptors, memory_files, memory, position }
     }
 
-    /// For a new process: the same descriptors (CLONE_FILES) or a copy of them, and the same root, working directory and
+    /// For a new thread or process: the same descriptors (CLONE_FILES) or a copy of them, and the same root, working directory and
     /// umask (CLONE_FS) or a copy.
     pub fn fork(&self, shares_descriptors: bool, shares_position: bool) -> Result<Files> {
         Ok(Files {
@@ -90,28 +91,41 @@ impl Files {
         Files { memory_files: self.memory_files.clone(), ..files }
     }
 
-    /// Goes on with a copy of the descriptors where another process has them, too (execve, unshare).
+    /// Goes on with a copy of the descriptors where others have them, too (execve, unshare).
     pub fn own_descriptors(&self) -> Result<()> {
         if self.descriptors.is_shared() {
-            self.descriptors.replace(self.descriptors.duplicate()?);
+            self.descriptors.replace(self.descriptors.duplicate()?)?;
         }
         Ok(())
     }
 
     /// As [`Files::own_descriptors`] for root, working directory and umask.
-    pub fn own_position(&self) {
+    pub fn own_position(&self) -> Result<()> {
         if self.position.is_shared() {
-            self.position.replace(self.position.duplicate());
+            self.position.replace(self.position.duplicate())?;
         }
+        Ok(())
     }
 
-    /// Another process may change root and working directory of this one.
+    /// Goes on with what another thread of the process has.
+    pub fn take_over(&self, other: &Files) -> Result<()> {
+        self.descriptors.take_over(&other.descriptors)?;
+        self.position.take_over(&other.position)
+    }
+
+    /// Others may change root and working directory.
     pub fn shares_position(&self) -> bool {
         self.position.is_shared()
     }
 
-    /// At the end of the process: closes the descriptors unless another process has them.
+    /// How many threads, of all processes, have root and working directory together.
+    pub fn position_users(&self) -> usize {
+        self.position.users()
+    }
+
+    /// At the end of the thread: closes the descriptors unless others have them. Nothing happens the second time.
     pub fn close_all(&self) {
+        self.position.leave();
         if !self.descriptors.leave() {
             return;
         }
@@ -123,18 +137,23 @@ impl Files {
         }
     }
 
-    /// Tells roots, working directories and umasks apart that processes share (kcmp(2)).
+    /// The thread has ended.
+    pub fn are_left(&self) -> bool {
+        self.descriptors.has_left()
+    }
+
+    /// Tells roots, working directories and umasks apart that threads share (kcmp(2)).
     pub fn position_address(&self) -> usize {
         self.position.address()
     }
 
-    /// What is mounted where for this process.
+    /// What is mounted where for this thread.
     pub fn namespace(&self) -> Arc<Namespace> {
         self.position.places.lock().namespace.clone()
     }
 
     /// Goes on in a copy of its mount namespace, at the same places (CLONE_NEWNS). Nobody else may have root and working directory
-    /// with this process.
+    /// with this thread.
     pub fn leave_namespace(&self, owner: &UserNamespace) -> Result<()> {
         let places = self.position.places.lock().clone();
         let locks = UserNamespace::of_owner(places.namespace.owner()) != *owner;
@@ -223,9 +242,10 @@ pub fn new_device() -> u64 {
 /// The numbers below are those of the file systems mounted at boot.
 const FIRST_DEVICE: u32 = 32;
 
-/// The files of the calling process.
+/// The files of the calling thread.
+#[inline]
 pub fn current() -> &'static Files {
-    &task::current().process.files
+    task::current().files()
 }
 
 /// The descriptor's description; `EBADF` also for O_PATH descriptors.
@@ -241,7 +261,7 @@ pub fn credentials() -> vfs::Credentials {
 
 /// The same of whoever runs a program in that process.
 pub fn credentials_for(process: &Process) -> vfs::Credentials {
-    of_files(&task::credentials_for(process).lock(), process.files.umask())
+    of_files(&task::credentials_for(process).lock(), task::files_for(process).umask())
 }
 
 fn of_files(c: &Credentials, umask: u32) -> vfs::Credentials {

@@ -51,9 +51,9 @@ pub fn first() -> Arc<Ipc> {
     FIRST.lock().get_or_insert_with(|| new(UserNamespace::FIRST)).clone()
 }
 
-/// That of the calling process.
+/// That of the calling thread.
 pub fn here() -> Arc<Ipc> {
-    task::current().process.ipc()
+    task::current().nsproxy().ipc.clone()
 }
 
 /// An empty one (CLONE_NEWIPC). `ENOMEM` when memory is short.

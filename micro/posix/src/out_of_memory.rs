@@ -54,7 +54,12 @@ fn choose() -> Option<Arc<Process>> {
             Claim::Visitor => 2,
             _ => 1,
         };
-        let made = (process.files.descriptors.count() / DESCRIPTORS_OF_A_PAGE) as i64;
+        let mut descriptors = 0;
+        let _ = process.each_files(|files| {
+            descriptors += files.descriptors.count();
+            Ok(())
+        });
+        let made = (descriptors / DESCRIPTORS_OF_A_PAGE) as i64;
         Some(((weight(&process, total)? + made) / share, process))
     });
     let victim = weighed.max_by_key(|(weight, _)| *weight).map(|(_, process)| process);

@@ -125,7 +125,7 @@ pub fn start(
         exit_signal: 0,
         claim: childrens,
         container: container.cloned(),
-        nsproxy: first.nsproxy(),
+        nsproxy: first.nsproxy.lock().clone(),
         program: None,
         space: None,
     };
@@ -141,7 +141,7 @@ pub fn start(
     let thread = sched::spawn(true, Start::Program(Box::new(Frame::at_start(entry, stack))))?;
     process.give_space(space);
     process.set_program(Program { file, argument_bytes, environment_bytes, auxv });
-    let task = Task::new(process.clone(), pid, [0; 16]);
+    let task = Task::new(process.clone(), pid, [0; 16], None);
     match container {
         Some(container) => task.seccomp.begin(container.profile.as_ref()),
         None => task.seccomp.begin(first.restarts.first().and_then(|first| first.profile.clone()).as_ref()),

@@ -22,6 +22,7 @@ use crate::restart::Restarts;
 use crate::siblings::{Children, Next};
 use crate::task::Task;
 use crate::uts::{self, Uts};
+use abi::Result;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_lock::SpinLock;
@@ -45,8 +46,9 @@ pub struct Process {
     pub pids: PidNamespace,
     /// Its number there.
     pub number: i32,
-    /// Of its first thread: [`Task::credentials`].
+    /// Of its first thread, and what others see of the process: [`Task::credentials`].
     pub credentials: SpinLock<Credentials>,
+    /// The same: [`Task::files`].
     pub files: Files,
     pub signals: ProcessSignals,
     pub limits: Limits,
@@ -58,7 +60,8 @@ pub struct Process {
     pub claim: Claim,
     /// The container that it is in; `None`: the machine's own.
     pub container: Option<Arc<Container>>,
-    nsproxy: SpinLock<NsProxy>,
+    /// The same: [`Task::nsproxy`].
+    pub nsproxy: SpinLock<Arc<NsProxy>>,
     /// When it was made, in nanoseconds since boot.
     pub born_ns: u64,
     tasks: SpinLock<Map<Pid, Arc<Task>>>,
@@ -175,7 +178,7 @@ pub struct Program {
     pub auxv: Vec<u64>,
 }
 
-/// Namespaces of a process of which nothing else depends (Linux' `struct nsproxy` has those of mounts, networks and processes as well).
+/// Namespaces of a thread of which nothing else depends (Linux' `struct nsproxy` has those of mounts, networks and processes as well).
 #[derive(Clone)]
 pub struct NsProxy {
     pub uts: Arc<Uts>,
@@ -186,8 +189,9 @@ pub struct NsProxy {
 
 impl NsProxy {
     /// The machine's own.
-    pub fn first() -> NsProxy {
-        NsProxy { uts: uts::first(), ipc: ipc::first(), cgroup: cgroup::first(), network: network::first() }
+    pub fn first() -> Arc<NsProxy> {
+        let (uts, ipc, cgroup, network) = (uts::first(), ipc::first(), cgroup::first(), network::first());
+        Arc::new(NsProxy { uts, ipc, cgroup, network })
     }
 }
 
@@ -205,7 +209,7 @@ pub struct Beginning {
     /// Who its children are asked for by.
     pub claim: Claim,
     pub container: Option<Arc<Container>>,
-    pub nsproxy: NsProxy,
+    pub nsproxy: Arc<NsProxy>,
     pub program: Option<Arc<Program>>,
     pub space: Option<Arc<Space>>,
 }
@@ -279,30 +283,17 @@ impl Process {
         self.family.parent_number.store(self.pids.number_of(parent), Ordering::Relaxed);
     }
 
-    /// The names of the computer that it sees.
-    pub fn uts(&self) -> Arc<Uts> {
-        self.nsproxy.lock().uts.clone()
-    }
-
-    /// The System V objects and message queues that it sees.
-    pub fn ipc(&self) -> Arc<Ipc> {
-        self.nsproxy.lock().ipc.clone()
-    }
-
-    /// The network that its new sockets are of.
+    /// The network of its first thread.
     pub fn network(&self) -> Arc<NetworkNamespace> {
         self.nsproxy.lock().network.clone()
     }
 
-    /// The namespaces that it is in.
-    pub fn nsproxy(&self) -> NsProxy {
-        self.nsproxy.lock().clone()
-    }
-
-    /// Is in other ones from now on.
-    pub fn set_nsproxy(&self, new: NsProxy) {
-        let old = core::mem::replace(&mut *self.nsproxy.lock(), new);
-        drop(old);
+    /// Its files, and those that threads of it have apart from these.
+    pub fn each_files(&self, mut see: impl FnMut(&Files) -> Result<()>) -> Result<()> {
+        see(&self.files)?;
+        let common = self.files.descriptors.address();
+        let mut apart = self.tasks().filter(|task| task.files().descriptors.address() != common);
+        apart.try_for_each(|task| see(task.files()))
     }
 
     /// Whether it is in that container.

@@ -1,31 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process has alone or shares with others, as the flags of clone(2) say, and may stop sharing.
+//! What a thread has alone or shares with other threads and processes, as the flags of clone(2) say, and may stop sharing.
 
+use abi::{Result, errno::ENOMEM};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_alloc::Reserve;
 use api_lock::SpinLock;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed};
+
+/// Values that one holder may stop sharing: each is kept until the holder is gone.
+const MAX_LEFT: usize = 256;
 
 struct Value<T> {
     value: T,
-    /// Processes that have it now.
+    /// Holders that have it now.
     users: AtomicUsize,
 }
 
-/// A value of a process. Looking at it costs a load, for most calls do; so what a process stopped sharing is kept until
-/// the process is gone, because a thread may still look at it.
+/// A thread's hold of a value. Looking at it costs a load, for most calls do; so a value that the thread stopped sharing is kept until
+/// the thread is gone, because somebody may still look at it.
 pub struct Shared<T> {
-    /// The last one of `all`.
+    /// `first`, or the last one of `later`.
     now: AtomicPtr<Value<T>>,
-    all: SpinLock<Vec<Arc<Value<T>>>>,
+    first: Arc<Value<T>>,
+    later: SpinLock<Vec<Arc<Value<T>>>>,
+    /// It has no value any more.
+    has_left: AtomicBool,
 }
 
 impl<T> Shared<T> {
     fn with(value: Arc<Value<T>>) -> Shared<T> {
         value.users.fetch_add(1, Relaxed);
         let now = AtomicPtr::new(Arc::as_ptr(&value).cast_mut());
-        Shared { now, all: SpinLock::new(alloc::vec![value]) }
+        Shared { now, first: value, later: SpinLock::default(), has_left: AtomicBool::new(false) }
     }
 
     pub fn new(value: T) -> Shared<T> {
@@ -33,28 +41,55 @@ impl<T> Shared<T> {
     }
 
     fn value(&self) -> &Value<T> {
-        // SAFETY: `all` holds what `now` points to for as long as `self` lives.
+        // SAFETY: `first` and `later` hold what `now` points to for as long as `self` lives.
         unsafe { &*self.now.load(Relaxed) }
     }
 
-    /// The same value for another process.
+    fn last(&self) -> Arc<Value<T>> {
+        self.later.lock().last().unwrap_or(&self.first).clone()
+    }
+
+    /// The same value for another thread or process.
     pub fn share(&self) -> Shared<T> {
-        let all = self.all.lock();
-        Shared::with(all[all.len() - 1].clone())
+        Shared::with(self.last())
     }
 
-    /// Another process has it, too.
+    /// Others have it, too.
     pub fn is_shared(&self) -> bool {
-        self.value().users.load(Relaxed) > 1
+        self.users() > 1
     }
 
-    /// Goes on with a value of its own.
-    pub fn replace(&self, value: T) {
-        let value = Arc::new(Value { value, users: AtomicUsize::new(1) });
-        self.value().users.fetch_sub(1, Relaxed);
-        let mut all = self.all.lock();
+    /// How many have it.
+    pub fn users(&self) -> usize {
+        self.value().users.load(Relaxed)
+    }
+
+    /// Goes on with a value of its own. `ENOMEM` for a thread that has done so very often.
+    pub fn replace(&self, value: T) -> Result<()> {
+        self.go_on_with(Arc::new(Value { value, users: AtomicUsize::new(0) }))
+    }
+
+    /// Goes on with what another thread has, `ENOMEM` as above.
+    pub fn take_over(&self, other: &Shared<T>) -> Result<()> {
+        if self.address() == other.address() && !self.has_left.load(Relaxed) {
+            return Ok(());
+        }
+        self.go_on_with(other.last())
+    }
+
+    fn go_on_with(&self, value: Arc<Value<T>>) -> Result<()> {
+        let mut later = self.later.lock();
+        if later.len() == MAX_LEFT {
+            return Err(ENOMEM);
+        }
+        later.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+        value.users.fetch_add(1, Relaxed);
+        if !self.has_left.swap(false, Relaxed) {
+            self.value().users.fetch_sub(1, Relaxed);
+        }
         self.now.store(Arc::as_ptr(&value).cast_mut(), Relaxed);
-        all.push(value);
+        later.push(value);
+        Ok(())
     }
 
     /// Tells values apart (kcmp(2)).
@@ -62,9 +97,21 @@ impl<T> Shared<T> {
         self.now.load(Relaxed) as usize
     }
 
-    /// The process ends: true for the last one that had it.
+    /// Has no part in the value any more: true for the last one that had it.
     pub fn leave(&self) -> bool {
-        self.value().users.fetch_sub(1, Relaxed) == 1
+        !self.has_left.swap(true, Relaxed) && self.value().users.fetch_sub(1, Relaxed) == 1
+    }
+
+    /// [`Shared::leave`] was called.
+    pub fn has_left(&self) -> bool {
+        self.has_left.load(Relaxed)
+    }
+}
+
+/// A thread that never began has left, too.
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -90,7 +137,7 @@ mod tests {
         second.store(2, Relaxed);
         assert_eq!(first.load(Relaxed), 2);
         assert!(first.is_shared() && second.is_shared());
-        second.replace(AtomicU32::new(3));
+        second.replace(AtomicU32::new(3)).unwrap();
         first.store(4, Relaxed);
         assert_eq!((first.load(Relaxed), second.load(Relaxed)), (4, 3));
         assert_eq!(seen.load(Relaxed), 4, "whoever looked at it still does");
@@ -104,5 +151,39 @@ mod tests {
         let second = first.share();
         assert!(!first.leave());
         assert!(second.leave());
+    }
+
+    #[test]
+    fn who_leaves_twice_or_never_began_is_counted_once() {
+        let first = Shared::new(());
+        let second = first.share();
+        drop(first.share());
+        assert!(!second.leave() && !second.leave());
+        drop(second);
+        assert!(!first.is_shared());
+        assert!(first.leave());
+    }
+
+    #[test]
+    fn a_thread_takes_over_what_another_has() {
+        let first = Shared::new(AtomicU32::new(1));
+        let second = first.share();
+        second.replace(AtomicU32::new(2)).unwrap();
+        assert!(first.leave());
+        first.take_over(&second).unwrap();
+        assert_eq!(first.load(Relaxed), 2);
+        assert_eq!(first.users(), 2);
+        drop(second);
+        assert_eq!(first.users(), 1);
+        first.take_over(&first.share()).unwrap();
+        assert_eq!(first.users(), 1);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let first = Shared::new(());
+        let refused = (0..).find(|_| first.replace(()).is_err());
+        assert_eq!(refused, Some(MAX_LEFT));
+        assert!(first.leave());
     }
 }

@@ -52,7 +52,7 @@ pub fn run(boot: Boot) -> Result<core::convert::Infallible, String> {
     processes::add(&process);
     crate::mounts::set_foreground(&process);
     crate::load::start();
-    let task = Task::new(process.clone(), tid, [0; 16]);
+    let task = Task::new(process.clone(), tid, [0; 16], None);
     process.add(task.clone());
     task.attach(&sched::current_handle());
     confine(&process, config)?;

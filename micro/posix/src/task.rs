@@ -8,13 +8,22 @@ use crate::calls::seccomp::Seccomp;
 use crate::calls::signals::TaskSignals;
 use crate::cpu_time::SystemTime;
 use crate::fault::FailNth;
+use crate::files::Files;
+use crate::network::NetworkNamespace;
 use crate::pids::{Pid, PidNamespace};
-use crate::process::{Credentials, Process};
+use crate::process::{Credentials, NsProxy, Process};
 use alloc::sync::Arc;
 use api_lock::SpinLock;
 use api_sched::Waiter;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sched::Thread;
+
+/// What each thread has for itself. Others see that of its process' first thread, in [`Process`].
+pub struct Own {
+    pub credentials: SpinLock<Credentials>,
+    pub files: Files,
+    pub nsproxy: SpinLock<Arc<NsProxy>>,
+}
 
 /// A thread of the program.
 pub struct Task {
@@ -24,8 +33,8 @@ pub struct Task {
     /// The PID namespace that its next child begins in.
     pub pids_for_children: SpinLock<PidNamespace>,
     pub process: Arc<Process>,
-    /// Of a thread that is not its process' first.
-    credentials: SpinLock<Credentials>,
+    /// `None` for the first thread, whose are its process', and for [`crate::auxiliary`].
+    own: Option<Own>,
     pub signals: TaskSignals,
     pub tracing: Tracing,
     pub system_time: SystemTime,
@@ -48,14 +57,15 @@ pub struct Task {
 }
 
 impl Task {
-    pub fn new(process: Arc<Process>, tid: Pid, name: [u8; 16]) -> Arc<Task> {
+    /// `own` is given to a thread that is not its process' first.
+    pub fn new(process: Arc<Process>, tid: Pid, name: [u8; 16], own: Option<Own>) -> Arc<Task> {
         let pids = process.pids.clone();
         Arc::new(Task {
             tid,
             number: pids.number_of(tid),
             pids_for_children: SpinLock::new(pids),
             process,
-            credentials: SpinLock::default(),
+            own,
             signals: TaskSignals::new(),
             tracing: Tracing::default(),
             system_time: SystemTime::default(),
@@ -80,11 +90,34 @@ impl Task {
     /// Users, groups and capabilities, which each thread has for itself (credentials(7)); the C library has all threads change
     /// theirs. What others see of the process, and what [`crate::auxiliary`] acts with, are those of its first thread.
     pub fn credentials(&self) -> &SpinLock<Credentials> {
-        if self.is_first() || self.tid == crate::auxiliary::TID {
-            &self.process.credentials
-        } else {
-            &self.credentials
-        }
+        self.own.as_ref().map_or(&self.process.credentials, |own| &own.credentials)
+    }
+
+    /// Descriptors, root and working directory, which the threads of a process have together unless clone(2) or unshare(2) were told
+    /// otherwise.
+    #[inline]
+    pub fn files(&self) -> &Files {
+        self.own.as_ref().map_or(&self.process.files, |own| &own.files)
+    }
+
+    fn nsproxy_lock(&self) -> &SpinLock<Arc<NsProxy>> {
+        self.own.as_ref().map_or(&self.process.nsproxy, |own| &own.nsproxy)
+    }
+
+    /// The namespaces that it is in.
+    pub fn nsproxy(&self) -> Arc<NsProxy> {
+        self.nsproxy_lock().lock().clone()
+    }
+
+    /// Is in other ones from now on.
+    pub fn set_nsproxy(&self, new: Arc<NsProxy>) {
+        let old = core::mem::replace(&mut *self.nsproxy_lock().lock(), new);
+        drop(old);
+    }
+
+    /// The network that its new sockets are of.
+    pub fn network(&self) -> Arc<NetworkNamespace> {
+        self.nsproxy_lock().lock().network.clone()
     }
 
     /// Other credentials, as Linux' `commit_creds` has it.
@@ -202,8 +235,18 @@ pub fn current() -> &'static Task {
 /// Credentials of whoever runs a program in the process: the running thread's where it is one of it, or else the process', which
 /// is about to begin.
 pub fn credentials_for(process: &Process) -> &SpinLock<Credentials> {
+    of_process(process).map_or(&process.credentials, Task::credentials)
+}
+
+/// The same of its files.
+pub fn files_for(process: &Process) -> &Files {
+    of_process(process).map_or(&process.files, Task::files)
+}
+
+/// The running thread where it is one of the process.
+fn of_process(process: &Process) -> Option<&'static Task> {
     let task = current();
-    if core::ptr::eq(&*task.process, process) { task.credentials() } else { &process.credentials }
+    core::ptr::eq(&*task.process, process).then_some(task)
 }
 
 #[unsafe(no_mangle)]

@@ -211,7 +211,7 @@ impl Run {
         frame.rsi = vector;
         frame.entry = Entry::Overlay;
         let thread_pointer = image.thread_pointer;
-        let task = Task::new(process, posix::auxiliary::TID, [0; 16]);
+        let task = Task::new(process, posix::auxiliary::TID, [0; 16], None);
         task.set_name(program.name.as_bytes());
         task.signals.block_all();
         let run = Arc::new(Run {

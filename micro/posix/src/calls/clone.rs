@@ -10,14 +10,16 @@ use super::ptrace::state::{O_TRACECLONE, O_TRACEFORK, O_TRACEVFORK, O_TRACEVFORK
 use super::ptrace::stop::{EVENT_CLONE, EVENT_FORK, EVENT_VFORK, EVENT_VFORK_DONE};
 use super::signals::{SIGCHLD, SIGKILL, SIGNALS, bit};
 use crate::call::Call;
+use crate::files::Files;
 use crate::pids::{Pid, PidNamespace};
 use crate::process::{Beginning, Process};
 use crate::processes::{self, Claim};
-use crate::task::{self, Task};
+use crate::task::{self, Own, Task};
 use abi::{Result, errno::*};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use api_lock::SpinLock;
 use api_plat::{Entry, Frame, Status};
 use api_user::{USER_END, UserPtr};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -65,9 +67,6 @@ const KNOWN: u64 = CLONE_VM
     | CLONE_CHILD_SETTID
     | CLONE_IO
     | CLONE_CLEAR_SIGHAND;
-
-/// What a thread shares with its process here; Linux lets a thread have files and places of its own.
-const THREAD: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD;
 
 #[derive(Default)]
 struct Wanted {
@@ -209,20 +208,16 @@ fn start(call: &mut Call<'_>, wanted: Wanted) -> Result<usize> {
     if wanted.has(CLONE_SETTLS) && wanted.tls >= USER_END {
         return Err(EPERM);
     }
-    if !wanted.has(CLONE_THREAD) {
-        let namespaces = New::of(wanted.flags)?;
-        check_numbers(&namespaces, &wanted.numbers)?;
-        return start_process(call, parent, &wanted, namespaces);
+    let namespaces = New::of(wanted.flags)?;
+    if wanted.has(CLONE_THREAD) {
+        return start_thread(call, parent, &wanted, namespaces);
     }
-    // Threads of a process are in the same namespaces here.
-    if wanted.flags & THREAD != THREAD || wanted.has(NAMESPACES) {
-        return Err(EINVAL);
-    }
-    start_thread(call, parent, &wanted)
+    check_numbers(&namespaces, &wanted.numbers)?;
+    start_process(call, parent, &wanted, namespaces)
 }
 
-/// unshare(2): descriptors, root, working directory and umask that another process has, too, become the caller's own, and so does
-/// a copy of its mount namespace. Threads of one process have them together.
+/// unshare(2): descriptors, root, working directory and umask that others have, too, become the calling thread's own, and so does a copy
+/// of its mount namespace.
 pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     const TOGETHER: u64 = CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
     let mut flags = call.arg(0);
@@ -234,8 +229,7 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     }
     let task = task::current();
     let process = &task.process;
-    let of_threads = TOGETHER | CLONE_FS | CLONE_FILES | NAMESPACES & !CLONE_NEWPID;
-    if flags & of_threads != 0 && process.thread_count() > 1 {
+    if flags & TOGETHER != 0 && process.thread_count() > 1 {
         return Err(EINVAL);
     }
     if flags & (CLONE_SIGHAND | CLONE_VM) != 0 && process.signals.shares_actions() {
@@ -243,13 +237,13 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     }
     let New { credentials, pids, nsproxy } = New::of(flags)?;
     if flags & CLONE_FILES != 0 {
-        process.files.own_descriptors()?;
+        task.files().own_descriptors()?;
     }
     if flags & (CLONE_FS | CLONE_NEWNS) != 0 {
-        process.files.own_position();
+        task.files().own_position()?;
     }
     if flags & CLONE_NEWNS != 0 {
-        process.files.leave_namespace(&credentials.users)?;
+        task.files().leave_namespace(&credentials.users)?;
     }
     if flags & CLONE_NEWUSER != 0 {
         task.set_credentials(credentials);
@@ -260,7 +254,7 @@ pub fn unshare(call: &mut Call<'_>) -> Result<usize> {
     if flags & (CLONE_NEWIPC | CLONE_SYSVSEM) != 0 {
         super::sysv::semaphores::process_ends(process.pid.of_machine());
     }
-    process.set_nsproxy(nsproxy);
+    task.set_nsproxy(nsproxy);
     Ok(0)
 }
 
@@ -378,12 +372,10 @@ fn new_task(
     parent: &Task,
     thread: &Arc<Thread>,
     wanted: &Wanted,
+    own: Option<Own>,
 ) -> Arc<Task> {
-    let child = Task::new(process.clone(), id, *parent.name.lock());
+    let child = Task::new(process.clone(), id, *parent.name.lock(), own);
     child.signals.inherit(&parent.signals);
-    if !child.is_first() {
-        *child.credentials().lock() = parent.credentials().lock().clone();
-    }
     *child.memory_policy.lock() = *parent.memory_policy.lock();
     child.timer_slack.inherit(&parent.timer_slack);
     child.seccomp.inherit(&parent.seccomp);
@@ -396,14 +388,28 @@ fn new_task(
     child
 }
 
-fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted) -> Result<usize> {
+/// The files of a new thread or process.
+fn new_files(parent: &Task, wanted: &Wanted, namespaces: &New) -> Result<Files> {
+    let files = parent.files().fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?;
+    if wanted.has(CLONE_NEWNS) {
+        files.leave_namespace(&namespaces.credentials.users)?;
+    }
+    Ok(files)
+}
+
+fn start_thread(call: &mut Call<'_>, parent: &Task, wanted: &Wanted, namespaces: New) -> Result<usize> {
     let process = &parent.process;
     processes::has_memory(process.claim).map_err(|_| EAGAIN)?;
     let mut number = Number::new(process.claim, &process.pids, &wanted.numbers)?;
     let tid = number.id;
     let thread = spawn(call.frame, wanted)?;
     let (event, tracee) = traced(parent, wanted)?;
-    let child = new_task(process, tid, parent, &thread, wanted);
+    let own = Own {
+        files: new_files(parent, wanted, &namespaces)?,
+        credentials: SpinLock::new(namespaces.credentials),
+        nsproxy: SpinLock::new(namespaces.nsproxy),
+    };
+    let child = new_task(process, tid, parent, &thread, wanted, Some(own));
     process.add(child.clone());
     if let Some(tracee) = tracee {
         tracee.begin(&child);
@@ -479,10 +485,7 @@ fn start_process(
         true => (process.family.parent(), process.family.exit_signal.load(Ordering::Relaxed)),
         false => (process.pid, wanted.exit_signal),
     };
-    let files = process.files.fork(wanted.has(CLONE_FILES), wanted.has(CLONE_FS))?;
-    if wanted.has(CLONE_NEWNS) {
-        files.leave_namespace(&namespaces.credentials.users)?;
-    }
+    let files = new_files(parent, wanted, &namespaces)?;
     let child = Process::begin(
         pid,
         Beginning {
@@ -506,7 +509,7 @@ fn start_process(
         .family
         .oom_adjustment
         .store(process.family.oom_adjustment.load(Ordering::Relaxed), Ordering::Relaxed);
-    let task = new_task(&child, pid, parent, &thread, wanted);
+    let task = new_task(&child, pid, parent, &thread, wanted, None);
     // The alternate stack is in the memory that the child has as well, unless both use it at once (sigaltstack(2)).
     if !wanted.has(CLONE_VM) || wanted.has(CLONE_VFORK) {
         task.signals.inherit_stack(&parent.signals);
@@ -518,7 +521,7 @@ fn start_process(
     if let Some(fd) = descriptor
         && let Err(e) = UserPtr::<i32>::new(wanted.pidfd).write(fd)
     {
-        let _ = process.files.descriptors.remove(fd).and_then(|description| description.close());
+        let _ = parent.files().descriptors.remove(fd).and_then(|description| description.close());
         return Err(e);
     }
     if wanted.has(CLONE_PARENT_SETTID) {

@@ -77,6 +77,10 @@ pub fn end_thread(code: u8) -> ! {
     super::futex::thread_ends(task);
     signals::thread_ends(task);
     let process = task.process.clone();
+    if process.thread_count() > 1 {
+        // What it has for itself. Storing a file may block, so that it can be the last thread behind that.
+        task.files().close_all();
+    }
     let status = process.outcome().unwrap_or(Status::Exit { code });
     if ptrace::is_anybody_traced() || !process.tracees.lock().is_empty() {
         ptrace::wait::thread_ends(
@@ -121,11 +125,11 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     process.timers.process_ends();
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid.of_machine());
-    process.files.close_all();
+    task::current().files().close_all();
     #[cfg(feature = "sysv-ipc")]
     super::sysv::semaphores::process_ends(process.pid.of_machine());
     // Those that only a zombie is in are nobody's.
-    process.set_nsproxy(NsProxy::first());
+    task::current().set_nsproxy(NsProxy::first());
     let peak = children::peak_of(process);
     if let Some(space) = process.space()
         && let Err(e) = space.sync_all()

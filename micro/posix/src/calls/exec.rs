@@ -8,7 +8,7 @@ use crate::calls::signals::{self, SIGCHLD};
 use crate::calls::stat::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, lookup_at};
 use crate::dispatch::RESTART;
 use crate::exec::{self, Prepared};
-use crate::files::AT_FDCWD;
+use crate::files::{self, AT_FDCWD};
 use crate::process::{Process, Program};
 use crate::processes;
 use crate::task::{self, Task};
@@ -47,7 +47,7 @@ pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
     let path = read_path(call.ptr(1), call.uint(4) & AT_EMPTY_PATH != 0)?;
     let strings = Strings::read(call.ptr(2), call.ptr(3))?;
     let flags = call.flags(4, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)?;
-    let files = &task::current().process.files;
+    let files = files::current();
     if path.is_empty() {
         let file = if dirfd == AT_FDCWD {
             files.working()
@@ -75,7 +75,7 @@ pub fn execveat(call: &mut Call<'_>) -> Result<usize> {
 fn check_script(file: &Dentry, dirfd: i32) -> Result<()> {
     if dirfd == AT_FDCWD
         || file.kind() != FileType::Regular
-        || !task::current().process.files.descriptors.close_on_exec(dirfd)?
+        || !files::current().descriptors.close_on_exec(dirfd)?
     {
         return Ok(());
     }
@@ -118,7 +118,7 @@ pub fn restart(frame: &mut Frame) -> Result<()> {
     let process = task::current().process.clone();
     let first = process.restarts.first().ok_or(ESRCH)?;
     let name = first.arguments.first().ok_or(ENOENT)?.clone();
-    process.files.set_working(first.working.clone());
+    files::current().set_working(first.working.clone());
     let own = task::current().credentials();
     let old = core::mem::replace(&mut *own.lock(), first.credentials.clone());
     let (arguments, environment) = (first.arguments.clone(), first.environment.clone());
@@ -153,11 +153,12 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     if process.tasks().any(|task| task.tracing.is_on()) {
         space.start_tracing()?;
     }
-    process.files.own_descriptors()?;
     end_other_threads(process)?;
+    files::current().own_descriptors()?;
+    process.signals.own_actions()?;
 
     // From here on there is no way back.
-    become_first(process);
+    become_first(process)?;
     let task = task::current();
     // Robust futexes and CLONE_CHILD_CLEARTID concern the memory that the process leaves.
     super::futex::thread_ends(task);
@@ -210,13 +211,15 @@ fn end_other_threads(process: &Process) -> Result<()> {
     Ok(())
 }
 
-/// The last thread takes the process' id, whatever its own was.
-fn become_first(process: &Arc<Process>) {
+/// The last thread takes the process' id, whatever its own was. After an error nothing has changed.
+fn become_first(process: &Arc<Process>) -> Result<()> {
     let old = task::current();
     if old.tid == process.pid {
-        return;
+        return Ok(());
     }
-    let first = Task::new(process.clone(), process.pid, *old.name.lock());
+    process.files.take_over(old.files())?;
+    let first = Task::new(process.clone(), process.pid, *old.name.lock(), None);
+    first.set_nsproxy(old.nsproxy());
     first.signals.inherit(&old.signals);
     *process.credentials.lock() = old.credentials().lock().clone();
     *first.scheduling.lock() = *old.scheduling.lock();
@@ -231,6 +234,7 @@ fn become_first(process: &Arc<Process>) {
     processes::retain(process.pid);
     process.add(first);
     process.remove(tid);
+    Ok(())
 }
 
 /// A NULL-terminated array of strings; a null pointer is an empty one. `E2BIG` beyond the limits.

@@ -151,17 +151,20 @@ pub fn all() -> Result<Vec<Listed>> {
 fn readers(inode: &Arc<dyn Inode>) -> usize {
     let mut seen = Set::new();
     for process in processes::all() {
-        let descriptors = &process.files.descriptors;
-        let mut next = descriptors.next_open(0);
-        while let Some(fd) = next {
-            if let Ok(description) = descriptors.get(fd)
-                && !description.may_write()
-                && description.inode().is_some_and(|other| Arc::ptr_eq(other, inode))
-            {
-                seen.insert(description.id());
+        let _ = process.each_files(|files| {
+            let descriptors = &files.descriptors;
+            let mut next = descriptors.next_open(0);
+            while let Some(fd) = next {
+                if let Ok(description) = descriptors.get(fd)
+                    && !description.may_write()
+                    && description.inode().is_some_and(|other| Arc::ptr_eq(other, inode))
+                {
+                    seen.insert(description.id());
+                }
+                next = descriptors.next_open(fd as u32 + 1);
             }
-            next = descriptors.next_open(fd as u32 + 1);
-        }
+            Ok(())
+        });
     }
     seen.len()
 }

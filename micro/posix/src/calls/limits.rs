@@ -196,7 +196,10 @@ fn change(process: &Arc<Process>, resource: u32, new: Option<Limit>) -> Result<L
 fn change_as(privileged: bool, process: &Arc<Process>, resource: u32, new: Option<Limit>) -> Result<Limit> {
     let before = process.limits.change(resource as usize, new, privileged)?;
     if let (RLIMIT_NOFILE, Some(new)) = (resource as usize, new) {
-        process.files.descriptors.set_limit(new.soft);
+        process.each_files(|files| {
+            files.descriptors.set_limit(new.soft);
+            Ok(())
+        })?;
     }
     if new.is_some() && [RLIMIT_CPU, RLIMIT_RTTIME].contains(&(resource as usize)) {
         super::time::cpu_limit::limit_changes(process);

@@ -143,7 +143,7 @@ fn create(name: Vec<u8>, mode: u32, attributes: Option<RawAttributes>) -> Result
         return Err(EMFILE);
     }
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
-    let permissions = mode & !process.files.umask();
+    let permissions = mode & !crate::files::current().umask();
     let queue = Arc::new(Queue::new(attributes, (who.uid, who.gid), permissions, inode));
     queues.insert(name, Named { queue: queue.clone(), bytes });
     Ok(queue)

@@ -205,6 +205,7 @@ pub fn pivot_root(call: &mut Call<'_>) -> Result<usize> {
     // Whoever was at the old root is at the new one.
     for process in processes::all() {
         process.files.replace_places(&old, &new);
+        process.tasks().for_each(|task| task.files().replace_places(&old, &new));
     }
     Ok(0)
 }

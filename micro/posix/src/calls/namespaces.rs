@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Namespaces that a process makes (clone(2), unshare(2)) and enters (setns(2)).
+//! Namespaces that a thread makes (clone(2), unshare(2)) and enters (setns(2)).
 
 use super::identity::capabilities::{CAP_SETFCAP, CAP_SYS_ADMIN, CAP_SYS_CHROOT};
 use super::identity::{As, check_access};
@@ -37,13 +37,13 @@ pub const NAMESPACES: u64 = CLONE_NEWTIME
 /// Kinds of which there is the machine's own only: `EINVAL`, as from a Linux without them.
 const SINGLE: u64 = CLONE_NEWTIME;
 
-/// Namespaces of a new process, or that a process goes on in.
+/// Namespaces of a new process or thread, or that a thread goes on in.
 pub struct New {
     /// What it can do: with CLONE_NEWUSER, everything in its new user namespace.
     pub credentials: Credentials,
     /// Where it begins, or where its children will.
     pub pids: PidNamespace,
-    pub nsproxy: NsProxy,
+    pub nsproxy: Arc<NsProxy>,
 }
 
 impl New {
@@ -71,18 +71,19 @@ impl New {
             }
             pids = pids.nest(owner())?;
         }
-        let mut nsproxy = process.nsproxy();
+        let mut nsproxy = task.nsproxy();
         if flags & CLONE_NEWUTS != 0 {
-            nsproxy.uts = nsproxy.uts.copy(owner())?;
+            let uts = nsproxy.uts.copy(owner())?;
+            Arc::make_mut(&mut nsproxy).uts = uts;
         }
         if flags & CLONE_NEWIPC != 0 {
-            nsproxy.ipc = ipc::empty(owner())?;
+            Arc::make_mut(&mut nsproxy).ipc = ipc::empty(owner())?;
         }
         if flags & CLONE_NEWCGROUP != 0 {
-            nsproxy.cgroup = cgroup::another(owner())?;
+            Arc::make_mut(&mut nsproxy).cgroup = cgroup::another(owner())?;
         }
         if flags & CLONE_NEWNET != 0 {
-            nsproxy.network = network::another(owner())?;
+            Arc::make_mut(&mut nsproxy).network = network::another(owner())?;
         }
         Ok(New { credentials, pids, nsproxy })
     }
@@ -121,14 +122,15 @@ pub fn setns(call: &mut Call<'_>) -> Result<usize> {
     }
     check_access(&target, As::Real)?;
     let has = |flag| wanted & flag != 0;
+    let nsproxy = target.nsproxy.lock().clone();
     let entered = Entered {
         users: has(CLONE_NEWUSER).then(|| target.credentials.lock().users.clone()),
         mounts: has(CLONE_NEWNS).then(|| target.files.namespace()),
         pids: has(CLONE_NEWPID).then(|| target.pids.clone()),
-        uts: has(CLONE_NEWUTS).then(|| target.uts()),
-        ipc: has(CLONE_NEWIPC).then(|| target.ipc()),
-        cgroup: has(CLONE_NEWCGROUP).then(|| target.nsproxy().cgroup),
-        network: has(CLONE_NEWNET).then(|| target.network()),
+        uts: has(CLONE_NEWUTS).then(|| nsproxy.uts.clone()),
+        ipc: has(CLONE_NEWIPC).then(|| nsproxy.ipc.clone()),
+        cgroup: has(CLONE_NEWCGROUP).then(|| nsproxy.cgroup.clone()),
+        network: has(CLONE_NEWNET).then(|| nsproxy.network.clone()),
     };
     enter(wanted, &entered).map(|()| 0)
 }
@@ -150,9 +152,10 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
     let task: &Task = task::current();
     let process: &Arc<Process> = &task.process;
     let mut who = task.credentials().lock().clone();
-    let is_alone = process.thread_count() == 1 && !process.files.shares_position();
+    // Root and working directory change with users and mounts, and must be nobody else's.
+    let has_own_position = !task.files().shares_position();
     if let Some(users) = &into.users {
-        if *users == who.users || !is_alone {
+        if *users == who.users || process.thread_count() > 1 || !has_own_position {
             return Err(EINVAL);
         }
         if !who.can_in(users, CAP_SYS_ADMIN) {
@@ -170,8 +173,7 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
         if !is_privileged(&owner) || !who.can_here(CAP_SYS_CHROOT) {
             return Err(EPERM);
         }
-        // Root and working directory change, and must be nobody else's.
-        if !is_alone {
+        if !has_own_position {
             return Err(EINVAL);
         }
     }
@@ -197,7 +199,7 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
         task.set_credentials(who);
     }
     if let Some(mounts) = &into.mounts {
-        process.files.enter_namespace(mounts.clone());
+        task.files().enter_namespace(mounts.clone());
     }
     if let Some(pids) = &into.pids {
         task.set_pids_for_children(pids.clone());
@@ -206,12 +208,12 @@ fn enter(kinds: u64, into: &Entered) -> Result<()> {
     if into.ipc.is_some() {
         super::sysv::semaphores::process_ends(process.pid.of_machine());
     }
-    let now = process.nsproxy();
-    process.set_nsproxy(NsProxy {
-        uts: into.uts.clone().unwrap_or(now.uts),
-        ipc: into.ipc.clone().unwrap_or(now.ipc),
-        cgroup: into.cgroup.clone().unwrap_or(now.cgroup),
-        network: into.network.clone().unwrap_or(now.network),
-    });
+    let now = task.nsproxy();
+    task.set_nsproxy(Arc::new(NsProxy {
+        uts: into.uts.as_ref().unwrap_or(&now.uts).clone(),
+        ipc: into.ipc.as_ref().unwrap_or(&now.ipc).clone(),
+        cgroup: into.cgroup.as_ref().unwrap_or(&now.cgroup).clone(),
+        network: into.network.as_ref().unwrap_or(&now.network).clone(),
+    }));
     Ok(())
 }

@@ -7,7 +7,8 @@ use crate::calls::signals::{self, SI_USER, SigInfo};
 use crate::files::{self, O_CLOEXEC};
 use crate::pids::PidNamespace;
 use crate::process::Process;
-use crate::{processes, task};
+use crate::processes;
+use crate::task::{self, Task};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -89,7 +90,7 @@ fn check_alive(process: &Process) -> Result<()> {
 /// As [`process`], for pidfd_send_signal(2), which takes the directory /proc/PID as well.
 fn process_or_directory(fd: i32) -> Result<Arc<Process>> {
     let description = files::current().descriptors.get_any(fd)?;
-    let root = task::current().process.files.root();
+    let root = files::current().root();
     let path = description.place().and_then(|place| place.path_from(&root));
     let pid = path.as_deref().and_then(|path| path.strip_prefix(b"/proc/"));
     let pid = pid.and_then(|pid| core::str::from_utf8(pid).ok()?.parse().ok());
@@ -177,27 +178,28 @@ pub fn kcmp(call: &mut Call<'_>) -> Result<usize> {
     const SIGHAND: i32 = 4;
     const IO: i32 = 5;
     const SYSVSEM: i32 = 6;
-    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::named_with_thread(id).ok_or(ESRCH) };
-    let (a, b) = (of(call.int(0))?, of(call.int(1))?);
-    for process in [&a, &b] {
+    let of = |id: i32| if id == 0 { Err(ESRCH) } else { processes::named_task(id).ok_or(ESRCH) };
+    let (one, other) = (of(call.int(0))?, of(call.int(1))?);
+    let (a, b) = (&one.process, &other.process);
+    for process in [a, b] {
         check_access(process, As::Real)?;
     }
     // An order that lasts as long as what is compared.
     let (first, second) = match call.int(2) {
         FILE => {
-            let get = |process: &Process, fd: i32| process.files.descriptors.get(fd).map(|d| d.id());
-            (get(&a, call.int(3))?, get(&b, call.int(4))?)
+            let get = |task: &Task, fd: i32| task.files().descriptors.get(fd).map(|d| d.id());
+            (get(&one, call.int(3))?, get(&other, call.int(4))?)
         }
         VM => {
             let address = |process: &Process| process.space().map_or(0, |space| Arc::as_ptr(&space) as usize);
-            (address(&a), address(&b))
+            (address(a), address(b))
         }
-        FILES => (a.files.descriptors.address(), b.files.descriptors.address()),
-        FS => (a.files.position_address(), b.files.position_address()),
+        FILES => (one.files().descriptors.address(), other.files().descriptors.address()),
+        FS => (one.files().position_address(), other.files().position_address()),
         SIGHAND => (a.signals.actions_address(), b.signals.actions_address()),
         // None has a context of its own.
         IO => (0, 0),
-        SYSVSEM => (undo_list(&a), undo_list(&b)),
+        SYSVSEM => (undo_list(a), undo_list(b)),
         _ => return Err(EINVAL),
     };
     Ok(match first.cmp(&second) {

@@ -33,7 +33,7 @@ pub fn memory() -> u64 {
 
 /// The names that the caller sees; the machine's own for the kernel.
 pub fn names() -> Arc<Uts> {
-    task::running().map_or_else(uts::first, |task| task.process.uts())
+    task::running().map_or_else(uts::first, |task| task.nsproxy().uts.clone())
 }
 
 /// uname(2).

@@ -2,10 +2,8 @@
 //! /proc/PID/fd and fdinfo.
 
 use super::text;
-use crate::calls::identity::{As, check_access};
 use crate::calls::pidfd::PidFd;
 use crate::files;
-use crate::process::Process;
 use abi::{Result, errno::*};
 use alloc::format;
 use alloc::sync::Arc;
@@ -32,27 +30,22 @@ fn key_of(process: Key, fd: i32) -> Key {
     process << 32 | u64::from(fd as u32)
 }
 
-fn process(key: Key) -> Result<Arc<Process>> {
-    let process = super::process::of(key >> 32)?;
-    check_access(&process, As::Files).map_err(|_| EACCES)?;
-    Ok(process)
+/// The descriptors of the thread; `ENOENT` behind its end.
+fn table<T>(key: Key, see: impl FnOnce(&descriptors::Descriptors) -> T) -> Result<T> {
+    super::process::files_of(key >> 32, |files| see(&files.descriptors))
 }
 
 fn open(key: Key) -> Result<Arc<Description>> {
-    process(key)?.files.descriptors.get_any(key as i32).map_err(|_| ENOENT)
+    table(key, |descriptors| descriptors.get_any(key as i32))?.map_err(|_| ENOENT)
 }
 
 fn numbers(of: Key, from: u32, most: usize) -> Vec<u32> {
-    let Ok(process) = process(key_of(of, 0)) else { return Vec::new() };
-    if process.family.is_zombie() {
-        return Vec::new();
-    }
-    let descriptors = &process.files.descriptors;
-    let first = descriptors.next_open(from);
-    core::iter::successors(first, |fd| descriptors.next_open(*fd as u32 + 1))
-        .take(most)
-        .map(|fd| fd as u32)
-        .collect()
+    let seen = table(key_of(of, 0), |descriptors| {
+        let first = descriptors.next_open(from);
+        let open = core::iter::successors(first, |fd| descriptors.next_open(*fd as u32 + 1));
+        open.take(most).map(|fd| fd as u32).collect()
+    });
+    seen.unwrap_or_default()
 }
 
 /// What readlink shows for a descriptor: its path, or its kind and number.
@@ -103,7 +96,7 @@ pub struct Descriptors;
 
 impl Changing for Descriptors {
     fn check(&self, key: Key) -> Result<()> {
-        process(key_of(key, 0)).map(|_| ())
+        super::process::traceable(key).map(|_| ())
     }
 
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
@@ -129,7 +122,7 @@ pub struct Infos;
 
 impl Changing for Infos {
     fn check(&self, key: Key) -> Result<()> {
-        process(key_of(key, 0)).map(|_| ())
+        super::process::traceable(key).map(|_| ())
     }
 
     fn numbers(&self, key: Key, from: u32, most: usize) -> Vec<u32> {
@@ -153,7 +146,7 @@ impl Changing for Infos {
 
 fn info(fd: Key, out: &mut Output) -> Result<()> {
     let description = open(fd)?;
-    let on_exec = process(fd)?.files.descriptors.close_on_exec(fd as i32).unwrap_or(false);
+    let on_exec = table(fd, |descriptors| descriptors.close_on_exec(fd as i32))?.unwrap_or(false);
     let flags = description.flags() | if on_exec { O_CLOEXEC } else { 0 };
     let mount = description.place().map_or(0, |place| place.mount().id());
     let inode = description.file().stat()?.inode;

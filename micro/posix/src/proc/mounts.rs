@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is mounted where, for a process: /proc/PID/mounts and mountinfo (proc_pid_mountinfo(5)).
+//! What is mounted where, for a process or thread: /proc/PID/mounts and mountinfo (proc_pid_mountinfo(5)).
 
-use super::process::of;
-use abi::Result;
+use super::process::thread;
+use abi::{Result, errno::EINVAL};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,7 +27,8 @@ fn field(bytes: &[u8]) -> Vec<u8> {
 
 /// One line for each mount, as /proc/self/mounts and mountinfo have them.
 fn lines(key: Key, with_ids: bool, out: &mut Output) -> Result<()> {
-    let files = &of(key)?.files;
+    let task = thread(key).map_err(|_| EINVAL)?;
+    let files = task.files();
     let root = files.root();
     for (mount, dentry) in files.namespace().list() {
         let Some(path) = dentry.path_from(&root) else { continue };

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /proc/PID/ns: the namespaces that a process is in (namespaces(7)), and what ioctl_ns(2) tells of them. The first ones' numbers are
+//! /proc/PID/ns and /proc/PID/task/TID/ns: the namespaces that a thread is in (namespaces(7)), and what ioctl_ns(2) tells of them. The first ones' numbers are
 //! those of Linux'.
 
-use super::process::traceable;
+use super::process::{thread, traceable};
 use super::text;
 use crate::calls::namespaces::Entered;
 use crate::files;
 use crate::pids::PidNamespace;
-use crate::process::Process;
-use crate::task;
+use crate::task::{self, Task};
 use crate::users::UserNamespace;
 use abi::{Result, errno::*};
 use alloc::format;
@@ -27,45 +26,45 @@ const NS_GET_OWNER_UID: u32 = 0xb704;
 const FIRST_NUMBER: u64 = 0xf000_0000;
 
 /// What a kind of namespace is called, the inode number of the machine's own (Linux' PROC_CGROUP_INIT_INO and its like), the CLONE_NEW
-/// flag, and the one that a process is in.
+/// flag, and the one that a thread is in.
 struct Kind {
     name: &'static str,
     first: u64,
     flag: u32,
-    of: fn(&Process) -> Result<Entered>,
+    of: fn(&Task) -> Result<Entered>,
 }
 
-const fn kind(name: &'static str, first: u64, flag: u32, of: fn(&Process) -> Result<Entered>) -> Kind {
+const fn kind(name: &'static str, first: u64, flag: u32, of: fn(&Task) -> Result<Entered>) -> Kind {
     Kind { name, first, flag, of }
 }
 
-static CGROUP: Kind = kind("cgroup", 0xefff_fffb, 0x0200_0000, |process| {
-    Ok(Entered { cgroup: Some(process.nsproxy().cgroup), ..Entered::default() })
+static CGROUP: Kind = kind("cgroup", 0xefff_fffb, 0x0200_0000, |task| {
+    Ok(Entered { cgroup: Some(task.nsproxy().cgroup.clone()), ..Entered::default() })
 });
-static IPC: Kind = kind("ipc", 0xefff_ffff, 0x0800_0000, |process| {
-    Ok(Entered { ipc: Some(process.ipc()), ..Entered::default() })
+static IPC: Kind = kind("ipc", 0xefff_ffff, 0x0800_0000, |task| {
+    Ok(Entered { ipc: Some(task.nsproxy().ipc.clone()), ..Entered::default() })
 });
-static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |process| {
-    Ok(Entered { network: Some(process.network()), ..Entered::default() })
+static NET: Kind = kind("net", 0xefff_fff9, 0x4000_0000, |task| {
+    Ok(Entered { network: Some(task.network()), ..Entered::default() })
 });
 static TIME: Kind = kind("time", 0xefff_fffa, 0x80, |_| Ok(Entered::default()));
-static MNT: Kind = kind("mnt", 0xefff_fff8, 0x0002_0000, |process| {
-    Ok(Entered { mounts: Some(process.files.namespace()), ..Entered::default() })
+static MNT: Kind = kind("mnt", 0xefff_fff8, 0x0002_0000, |task| {
+    Ok(Entered { mounts: Some(task.files().namespace()), ..Entered::default() })
 });
-static PID: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |process| {
-    Ok(Entered { pids: Some(process.pids.clone()), ..Entered::default() })
+static PID: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |task| {
+    Ok(Entered { pids: Some(task.process.pids.clone()), ..Entered::default() })
 });
-static PID_FOR_CHILDREN: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |process| {
-    let pids = process.main_task().ok_or(ENOENT)?.pids_for_children.lock().clone();
+static PID_FOR_CHILDREN: Kind = kind("pid", 0xefff_fffc, 0x2000_0000, |task| {
+    let pids = task.pids_for_children.lock().clone();
     // Nobody can enter one that has no first process yet.
     let is_ready = pids == PidNamespace::FIRST || pids.first().is_some();
     if is_ready { Ok(Entered { pids: Some(pids), ..Entered::default() }) } else { Err(ENOENT) }
 });
-static USER: Kind = kind("user", 0xefff_fffd, 0x1000_0000, |process| {
-    Ok(Entered { users: Some(process.credentials.lock().users.clone()), ..Entered::default() })
+static USER: Kind = kind("user", 0xefff_fffd, 0x1000_0000, |task| {
+    Ok(Entered { users: Some(task.credentials().lock().users.clone()), ..Entered::default() })
 });
-static UTS: Kind = kind("uts", 0xefff_fffe, 0x0400_0000, |process| {
-    Ok(Entered { uts: Some(process.uts()), ..Entered::default() })
+static UTS: Kind = kind("uts", 0xefff_fffe, 0x0400_0000, |task| {
+    Ok(Entered { uts: Some(task.nsproxy().uts.clone()), ..Entered::default() })
 });
 
 pub const ROWS: &[Row] = &[
@@ -87,11 +86,9 @@ const fn link(text: procfs::Text, lead: procfs::Lead) -> Entry {
 
 /// `ENOENT` for a process that has ended, which is in none any more.
 fn file(key: Key, kind: &'static Kind) -> Result<NamespaceFile> {
-    let process = traceable(key)?;
-    if process.family.is_zombie() {
-        return Err(ENOENT);
-    }
-    Ok(NamespaceFile { kind, of: (kind.of)(&process)? })
+    traceable(key)?;
+    let task = thread(key).map_err(|_| ENOENT)?;
+    Ok(NamespaceFile { kind, of: (kind.of)(&task)? })
 }
 
 fn shown(key: Key, kind: &'static Kind) -> Result<Vec<u8>> {

@@ -45,17 +45,20 @@ fn each(family: u16, kinds: &[Type], seen: &mut dyn FnMut(&Found) -> Result<()>)
             continue;
         }
         let uid = process.credentials.lock().uid;
-        let descriptors = &process.files.descriptors;
-        let mut next = descriptors.next_open(0);
-        while let Some(fd) = next {
-            next = descriptors.next_open(fd as u32 + 1);
-            let found = descriptors.get(fd).ok().and_then(|d| of_family(&d, family, kinds));
-            if let Some((inode, socket)) = found
-                && known.insert(inode)
-            {
-                seen(&Found { inode, uid, socket })?;
+        process.each_files(|files| {
+            let descriptors = &files.descriptors;
+            let mut next = descriptors.next_open(0);
+            while let Some(fd) = next {
+                next = descriptors.next_open(fd as u32 + 1);
+                let found = descriptors.get(fd).ok().and_then(|d| of_family(&d, family, kinds));
+                if let Some((inode, socket)) = found
+                    && known.insert(inode)
+                {
+                    seen(&Found { inode, uid, socket })?;
+                }
             }
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::calls::identity::{As, check_access};
 use crate::calls::prctl::CORE_FILTER_KNOWN;
 use crate::calls::scheduling::all_cpus;
 use crate::cpu_time;
+use crate::files::Files;
 use crate::pids::{Pid, PidNamespace};
 use crate::process::{Process, Program};
 use crate::task::{self, Task};
@@ -223,7 +224,7 @@ pub fn viewer(key: Key) -> PidNamespace {
 }
 
 /// The thread of a key; the first one for the whole process. `ESRCH` for a process that has ended.
-fn thread(key: Key) -> Result<Arc<Task>> {
+pub fn thread(key: Key) -> Result<Arc<Task>> {
     let process = of(key)?;
     let task = if key & WHOLE != 0 { process.main_task() } else { process.task(pid_of(key)) };
     task.ok_or(ESRCH)
@@ -334,11 +335,18 @@ fn executable(key: Key) -> Result<Arc<Dentry>> {
 }
 
 fn working(key: Key) -> Result<Arc<Dentry>> {
-    Ok(traceable(key)?.files.working())
+    files_of(key, |files| files.working())
 }
 
 fn root(key: Key) -> Result<Arc<Dentry>> {
-    Ok(traceable(key)?.files.root())
+    files_of(key, |files| files.root())
+}
+
+/// What a thread has of the file tree. `ENOENT` for a process that has ended, `EACCES` for whoever may not trace it.
+pub fn files_of<T>(key: Key, see: impl FnOnce(&Files) -> T) -> Result<T> {
+    traceable(key)?;
+    let task = thread(key).map_err(|_| ENOENT)?;
+    Ok(see(task.files()))
 }
 
 /// The path of a place in the tree, as the program sees it.
@@ -525,7 +533,7 @@ fn status(key: Key) -> Result<Vec<u8>> {
         "Name:\t{}\nUmask:\t{:04o}\nState:\t{letter} ({word})\nTgid:\t{}\nNgid:\t0\nPid:\t{}\nPPid:\t{}\nTracerPid:\t{}\n\
          Uid:\t{}\t{}\t{}\t{}\nGid:\t{}\t{}\t{}\t{}\nFDSize:\t64\nGroups:\t{groups:1}\n",
         shown_name(key)?,
-        process.files.umask(),
+        task.as_ref().map_or(&process.files, |task| task.files()).umask(),
         viewer.number_of(process.pid),
         viewer.number_of(pid_of(key)),
         viewer.number_of(process.family.parent()),

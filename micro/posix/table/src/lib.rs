@@ -112,7 +112,7 @@ macro_rules! system_calls {
             53 socketpair Full "" sockets::socketpair;
             54 setsockopt Partial "TCP Fast Open is accepted and not used" sockets::setsockopt;
             55 getsockopt Full "" sockets::getsockopt;
-            56 clone Partial "a thread shares files, places and namespaces with its process" clone::clone;
+            56 clone Full "" clone::clone;
             57 fork Full "" clone::fork;
             58 vfork Full "" clone::vfork;
             59 execve Full "" exec::execve;
@@ -328,7 +328,7 @@ macro_rules! system_calls {
             269 faccessat Full "" stat::faccessat;
             270 pselect6 Full "" poll::pselect6;
             271 ppoll Full "" poll::ppoll;
-            272 unshare Partial "no time namespaces; threads of one process keep files, places and namespaces together" clone::unshare;
+            272 unshare Partial "no time namespaces" clone::unshare;
             273 set_robust_list Full "" futex::set_robust_list;
             274 get_robust_list Full "" futex::get_robust_list;
             275 splice Full "" transfer::splice;
@@ -402,7 +402,7 @@ macro_rules! system_calls {
             432 fsmount Refused "programs fall back to mount(2)" none;
             433 fspick Refused "programs fall back to mount(2)" none;
             434 pidfd_open Full "" pidfd::pidfd_open;
-            435 clone3 Partial "no time namespaces and CLONE_INTO_CGROUP; a thread shares files, places and namespaces with its process" clone::clone3;
+            435 clone3 Partial "no time namespaces and CLONE_INTO_CGROUP" clone::clone3;
             436 close_range Full "" open::close_range;
             437 openat2 Full "" open::openat2;
             438 pidfd_getfd Full "" pidfd::pidfd_getfd;

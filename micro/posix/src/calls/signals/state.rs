@@ -105,12 +105,17 @@ impl ProcessSignals {
         self.actions.lock()[signal as usize - 1] = action;
     }
 
-    /// execve: handlers go, ignored signals stay ignored (POSIX, "exec"). What another process shares stays its own.
-    pub fn reset_handlers(&self) {
+    /// execve: what another process shares stays its own.
+    pub fn own_actions(&self) -> Result<()> {
         if self.actions.is_shared() {
             let copy = *self.actions.lock();
-            self.actions.replace(SpinLock::new(copy));
+            self.actions.replace(SpinLock::new(copy))?;
         }
+        Ok(())
+    }
+
+    /// execve: handlers go, ignored signals stay ignored (POSIX, "exec").
+    pub fn reset_handlers(&self) {
         for action in self.actions.lock().iter_mut() {
             let handler = if action.handler == SIG_IGN { SIG_IGN } else { SIG_DFL };
             *action = Action { handler, ..Action::DEFAULT };

@@ -52,7 +52,7 @@ impl Names for Paths {
     }
 
     fn network(&self) -> Option<Arc<Network>> {
-        task::running().map(|task| task.process.network().network.clone())
+        task::running().map(|task| task.network().network.clone())
     }
 
     fn create(&self, path: &[u8]) -> Result<Arc<dyn Inode>> {

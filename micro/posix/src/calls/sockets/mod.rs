@@ -119,8 +119,7 @@ fn may_make(family: u32, kind: u32, protocol: u32) -> Result<()> {
     if ![AF_INET, AF_INET6, AF_PACKET].contains(&family) {
         return Ok(());
     }
-    let (who, owner) =
-        (task::current().credentials().lock(), task::current().process.network().owner.clone());
+    let (who, owner) = (task::current().credentials().lock(), task::current().network().owner.clone());
     let may_ping = |group: &u32| (PING_GROUPS[0].get()..=PING_GROUPS[1].get()).contains(&u64::from(*group));
     match kind {
         _ if family == AF_PACKET => {
@@ -342,7 +341,7 @@ fn may_administer() -> bool {
 
 /// Has the capability for the network that it is in.
 fn can_in_network(capability: u32) -> bool {
-    let owner = task::current().process.network().owner.clone();
+    let owner = task::current().network().owner.clone();
     task::current().credentials().lock().can_in(&owner, capability)
 }
 
