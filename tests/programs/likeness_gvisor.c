@@ -348,6 +348,44 @@ static void memory_ends_in_the_middle(void) {
     close(file), close(zeros), close(ends[0]), close(ends[1]), close(pair[0]), close(pair[1]), munmap(page, 4096);
 }
 
+struct transferred {
+    long read, written, reads, writes;
+};
+
+static struct transferred transferred(const char *path) {
+    char text[512] = "";
+    struct transferred out;
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+    CHECK(sscanf(text, "rchar: %ld\nwchar: %ld\nsyscr: %ld\nsyscw: %ld\nread_bytes:", &out.read, &out.written, &out.reads, &out.writes) == 4);
+    close(fd);
+    return out;
+}
+
+// Bytes and calls of read(2), write(2) and their like are counted by thread, and with those of children that were waited for by process.
+static void transferred_bytes_are_counted(void) {
+    char bytes[1000] = "";
+    int ends[2], status;
+    CHECK(pipe(ends) == 0);
+    struct transferred before = transferred("/proc/self/io"), own = transferred("/proc/thread-self/io");
+    CHECK(write(ends[1], bytes, 700) == 700 && read(ends[0], bytes, 1000) == 700);
+    CHECK(read(-1, bytes, 1) == -1);
+    struct transferred after = transferred("/proc/self/io"), own_after = transferred("/proc/thread-self/io");
+    CHECK(after.written - before.written == 700 && after.writes - before.writes == 1);
+    CHECK(own_after.written - own.written == 700 && own_after.writes - own.writes == 1);
+    // The files of /proc were read as well.
+    CHECK(after.reads - before.reads == 3 && after.read - before.read > 700 && after.read - before.read < 1200);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(pwrite(1, "", 0, 0) == -1 && write(ends[1], bytes, 900) == 900 ? 0 : 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(transferred("/proc/self/io").written - after.written == 900);
+    CHECK(transferred("/proc/thread-self/io").written == own_after.written);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(int count, char **arguments) {
     if (count >= 2 && strcmp(arguments[1], "dumpable") == 0)
         return prctl(PR_GET_DUMPABLE);
@@ -367,6 +405,7 @@ int main(int count, char **arguments) {
     what_has_no_name_has_attributes();
     memory_ends_in_the_middle();
     unlink("script"), unlink("capable"), unlink("file"), unlink("program"), rmdir(directory);
+    transferred_bytes_are_counted();
     puts("all likeness tests of gVisor's passed");
     return 0;
 }

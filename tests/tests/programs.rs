@@ -238,6 +238,11 @@ fn mounts_are_bound_moved_and_seen_in_their_namespace() {
 }
 
 #[test]
+fn mounts_show_where_their_peers_and_masters_are() {
+    passes("shared_mounts.c", "all tests of shared mounts passed");
+}
+
+#[test]
 fn sockets_that_hold_only_each_other_are_closed() {
     passes("flight.c", "all flight tests passed");
 }

@@ -32,6 +32,53 @@ pub struct Usage {
     /// The thread waited for something, or somebody else was let run.
     pub voluntary_switches: u64,
     pub involuntary_switches: u64,
+    pub transferred: Bytes,
+}
+
+/// Bytes and calls of read(2), write(2) and their like, sockets' own calls left out (proc_pid_io(5): rchar, wchar, syscr, syscw).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    pub read: u64,
+    pub written: u64,
+    pub reads: u64,
+    pub writes: u64,
+}
+
+/// Those of a thread, which alone counts: no locked instructions.
+#[derive(Default)]
+pub struct Transferred {
+    read: AtomicU64,
+    written: AtomicU64,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, count: usize) {
+    counter.store(counter.load(Relaxed).wrapping_add(count as u64), Relaxed);
+}
+
+impl Transferred {
+    #[inline]
+    pub fn reads(&self, bytes: usize) {
+        add(&self.read, bytes);
+        add(&self.reads, 1);
+    }
+
+    #[inline]
+    pub fn writes(&self, bytes: usize) {
+        add(&self.written, bytes);
+        add(&self.writes, 1);
+    }
+
+    pub fn sum(&self) -> Bytes {
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        Bytes {
+            read: get(&self.read),
+            written: get(&self.written),
+            reads: get(&self.reads),
+            writes: get(&self.writes),
+        }
+    }
 }
 
 impl core::ops::AddAssign for Usage {
@@ -41,6 +88,16 @@ impl core::ops::AddAssign for Usage {
         self.faults += other.faults;
         self.voluntary_switches += other.voluntary_switches;
         self.involuntary_switches += other.involuntary_switches;
+        self.transferred += other.transferred;
+    }
+}
+
+impl core::ops::AddAssign for Bytes {
+    fn add_assign(&mut self, other: Bytes) {
+        self.read = self.read.wrapping_add(other.read);
+        self.written = self.written.wrapping_add(other.written);
+        self.reads = self.reads.wrapping_add(other.reads);
+        self.writes = self.writes.wrapping_add(other.writes);
     }
 }
 
@@ -95,6 +152,7 @@ impl Task {
             faults: self.system_time.faults.load(Relaxed),
             voluntary_switches,
             involuntary_switches,
+            transferred: self.transferred.sum(),
         }
     }
 }
@@ -188,8 +246,14 @@ mod tests {
 
     #[test]
     fn usage_of_threads_adds_up() {
-        let mut sum =
-            Usage { user_ns: 1, system_ns: 2, faults: 3, voluntary_switches: 4, involuntary_switches: 5 };
+        let mut sum = Usage {
+            user_ns: 1,
+            system_ns: 2,
+            faults: 3,
+            voluntary_switches: 4,
+            involuntary_switches: 5,
+            transferred: Bytes { read: 6, written: 7, reads: 8, writes: 9 },
+        };
         sum += sum;
         assert_eq!((sum.total_ns(), sum.faults), (6, 6));
         assert_eq!((sum.voluntary_switches, sum.involuntary_switches), (8, 10));

@@ -6,7 +6,7 @@ use crate::calls::ptrace::state::Tracing;
 use crate::calls::scheduling::Scheduling;
 use crate::calls::seccomp::Seccomp;
 use crate::calls::signals::TaskSignals;
-use crate::cpu_time::SystemTime;
+use crate::cpu_time::{SystemTime, Transferred};
 use crate::fault::FailNth;
 use crate::files::Files;
 use crate::network::NetworkNamespace;
@@ -38,6 +38,7 @@ pub struct Task {
     pub signals: TaskSignals,
     pub tracing: Tracing,
     pub system_time: SystemTime,
+    pub transferred: Transferred,
     /// CLONE_CHILD_CLEARTID, set_tid_address: zeroed and woken when the thread ends.
     pub clear_child_tid: AtomicU64,
     /// set_robust_list.
@@ -69,6 +70,7 @@ impl Task {
             signals: TaskSignals::new(),
             tracing: Tracing::default(),
             system_time: SystemTime::default(),
+            transferred: Transferred::default(),
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             name: SpinLock::new(name),

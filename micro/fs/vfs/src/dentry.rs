@@ -229,6 +229,15 @@ impl Dentry {
         path_down(&names)
     }
 
+    /// The path from the root of its file system, which its mount may be a part of.
+    pub(crate) fn path_in_file_system(self: &Arc<Dentry>) -> Vec<u8> {
+        match (&self.mount.start[..], self.path_in_mount()) {
+            (b"/", below) => below,
+            (start, below) if below == b"/" => start.to_vec(),
+            (start, below) => [start, &below].concat(),
+        }
+    }
+
     /// Something is mounted on it.
     pub fn is_mount_point(&self) -> bool {
         self.is_covered.load(Ordering::Relaxed)
@@ -237,6 +246,11 @@ impl Dentry {
     pub(crate) fn set_cover(&self, root: Option<Arc<Dentry>>) -> Option<Arc<Dentry>> {
         self.is_covered.store(root.is_some(), Ordering::Relaxed);
         core::mem::replace(&mut *self.cover.lock(), root)
+    }
+
+    /// The root of what is mounted right on it.
+    pub(crate) fn cover(&self) -> Option<Arc<Dentry>> {
+        self.cover.lock().clone()
     }
 
     /// What is seen here: the root of the topmost mount on it, or the dentry itself.

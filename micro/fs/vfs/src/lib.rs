@@ -24,12 +24,16 @@ mod mount;
 mod namespace;
 pub mod notify;
 pub mod ops;
+mod propagation;
+mod tree;
 mod walk;
 
 pub use access::{Access, Capability, Credentials, Groups, Ids, Scope};
 pub use dentry::Dentry;
 pub use mount::{Mount, MountFlags};
-pub use namespace::{Copies, MAX_MOUNTS, Namespace, Owner, mount_changes};
+pub use namespace::{MAX_MOUNTS, Namespace, Owner, mount_changes};
+pub use propagation::{Kind as PropagationKind, Propagation};
+pub use tree::Copies;
 pub use walk::{LINK_LIMIT, Last, Parent, Resolve, Walk};
 
 #[cfg(test)]

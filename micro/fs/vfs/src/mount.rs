@@ -2,8 +2,11 @@
 //! Mounted file systems.
 
 use crate::dentry::{Dentry, NOT_CACHED};
+use crate::namespace::Table;
+use crate::propagation::{self, Propagation};
+use crate::tree::descend;
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use api_fs::{Inode, Mounts};
 use api_lock::SpinLock;
@@ -54,8 +57,14 @@ pub struct Mount {
     has_locked_flags: AtomicBool,
     /// Of the file system, if only the kernel changes its names.
     mounts: Option<Arc<Mounts>>,
+    /// It is, or was, known to the registry of [`propagation`].
+    takes_part: AtomicBool,
+    /// Of the namespace that it is in.
+    table: SpinLock<Weak<Table>>,
+    root: SpinLock<Weak<Dentry>>,
     /// The directory it covers; `None` for the first mount of a namespace, and for what is mounted nowhere any more.
     point: SpinLock<Option<Arc<Dentry>>>,
+    mounts_on_it: AtomicU32,
     cache: SpinLock<Cache>,
 }
 
@@ -84,7 +93,11 @@ impl Mount {
             is_locked: AtomicBool::new(false),
             has_locked_flags: AtomicBool::new(false),
             mounts,
+            takes_part: AtomicBool::new(false),
+            table: SpinLock::default(),
+            root: SpinLock::default(),
             point: SpinLock::new(None),
+            mounts_on_it: AtomicU32::new(0),
             cache: SpinLock::new(Cache { ring: Vec::new(), next: 0 }),
         })
     }
@@ -95,6 +108,59 @@ impl Mount {
 
     pub fn flags(&self) -> MountFlags {
         MountFlags(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// It keeps a mount namespace, and is copied into no other: that could come to keep itself.
+    pub(crate) fn keeps_mounts(&self) -> bool {
+        self.file_system == "nsfs" && self.start.starts_with(b"mnt:")
+    }
+
+    /// How it takes part in what others show.
+    pub fn propagation(&self) -> Propagation {
+        if self.takes_part.load(Ordering::Relaxed) {
+            propagation::of(self.id)
+        } else {
+            Propagation::default()
+        }
+    }
+
+    /// The nearest group above its master, or this, one of whose members `is_seen`, by number (mountinfo's propagate_from).
+    pub fn nearest_sender(&self, is_seen: impl Fn(u32) -> bool) -> Option<u32> {
+        propagation::nearest_seen(self, is_seen)
+    }
+
+    pub(crate) fn takes_part(&self) {
+        self.takes_part.store(true, Ordering::Relaxed);
+    }
+
+    fn leave_groups(&self) {
+        if self.takes_part.load(Ordering::Relaxed) {
+            propagation::leave(self.id);
+        }
+    }
+
+    pub(crate) fn table(&self) -> Option<Arc<Table>> {
+        self.table.lock().upgrade()
+    }
+
+    pub(crate) fn set_table(&self, table: &Arc<Table>) {
+        *self.table.lock() = Arc::downgrade(table);
+    }
+
+    pub(crate) fn root(&self) -> Option<Arc<Dentry>> {
+        self.root.lock().upgrade()
+    }
+
+    pub(crate) fn set_root(&self, root: &Arc<Dentry>) {
+        *self.root.lock() = Arc::downgrade(root);
+    }
+
+    /// Where a path of its file system is in it, if that is this inode.
+    pub(crate) fn place_of(&self, path: &[u8], inode: &Arc<dyn Inode>) -> Option<Arc<Dentry>> {
+        let start = self.start.strip_suffix(b"/").unwrap_or(&self.start);
+        let below = path.strip_prefix(start).filter(|below| below.is_empty() || below[0] == b'/')?;
+        let place = descend(&self.root()?, below).ok()?;
+        Arc::ptr_eq(place.inode(), inode).then_some(place)
     }
 
     pub(crate) fn is_locked(&self) -> bool {
@@ -136,14 +202,28 @@ impl Mount {
 
     /// It covers another directory, or none. The one before.
     pub(crate) fn set_point(&self, point: Option<Arc<Dentry>>) -> Option<Arc<Dentry>> {
-        core::mem::replace(&mut *self.point.lock(), point)
+        if let Some(point) = &point {
+            point.mount().mounts_on_it.fetch_add(1, Ordering::Relaxed);
+        }
+        let before = core::mem::replace(&mut *self.point.lock(), point);
+        if let Some(before) = &before {
+            before.mount().mounts_on_it.fetch_sub(1, Ordering::Relaxed);
+        }
+        before
     }
 
-    /// It is mounted nowhere any more.
+    /// How many mounts cover something of it.
+    pub(crate) fn mounts_on_it(&self) -> u32 {
+        self.mounts_on_it.load(Ordering::Relaxed)
+    }
+
+    /// It is mounted nowhere any more, and of no namespace.
     pub(crate) fn let_go(&self) {
         if let Some(point) = self.set_point(None) {
             point.set_cover(None);
         }
+        *self.table.lock() = Weak::new();
+        self.leave_groups();
         self.clear_cache();
     }
 
@@ -182,5 +262,11 @@ impl Mount {
         for dentry in ring.iter().flatten() {
             dentry.cache_slot.store(NOT_CACHED, Ordering::Relaxed);
         }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.leave_groups();
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mount namespaces (mount_namespaces(7)): which file systems are mounted where. All mounts are private ones: what is mounted in one
-//! place shows in no other.
+//! Mount namespaces (mount_namespaces(7)): which file systems are mounted where.
 
 use crate::dentry::Dentry;
 use crate::mount::{Mount, MountFlags};
+use crate::propagation::{self, Kind};
+use crate::tree::{Copies, How, Mounted, Relation, Tree, check_memory};
 use abi::{Events, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -18,6 +19,8 @@ use ordered::Map;
 
 /// Most mounts of one namespace (fs.mount-max, which is 100,000 on Linux).
 pub const MAX_MOUNTS: usize = 4096;
+/// Receivers that are looked at by one call: mounts that all show each other could keep the kernel for minutes otherwise.
+const MAX_LOOKED_AT: usize = 1 << 16;
 
 /// How often the mounts changed, and who wants to hear of the next time.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -33,41 +36,16 @@ fn mounts_changed() {
     WATCHERS.wake_all(Events::ERR | Events::PRI);
 }
 
-#[derive(Clone)]
-struct Mounted {
-    mount: Arc<Mount>,
-    root: Arc<Dentry>,
-}
-
-impl Mounted {
-    /// The same part of the file system, to be mounted once more.
-    fn again(from: &Arc<Dentry>) -> Result<Mounted> {
-        check_memory()?;
-        let (was, inode) = (from.mount(), from.inode());
-        let start = match (&was.start[..], from.path_in_mount()) {
-            (b"/", below) => below,
-            (start, below) if below == b"/" => start.to_vec(),
-            (start, below) => [start, &below].concat(),
-        };
-        let mount = Mount::new(inode, was.file_system, was.source.clone(), start, was.flags());
-        if was.has_locked_flags() {
-            mount.lock_flags();
-        }
-        // Names that it keeps would not be given up when the other one removes them.
-        was.clear_cache();
-        let root = Dentry::root(mount.clone(), inode.clone())?;
-        Ok(Mounted { mount, root })
-    }
-}
-
-/// `ENOMEM` where nothing new may be made.
-fn check_memory() -> Result<()> {
-    if api_alloc::is_low() { Err(ENOMEM) } else { Ok(()) }
+/// The mounts of a namespace.
+pub(crate) struct Table {
+    mounts: SpinLock<Vec<Mounted>>,
+    /// It was made for another owner, who must not uncover what its mounts cover.
+    locks: bool,
 }
 
 /// All mounts that a process sees.
 pub struct Namespace {
-    mounts: SpinLock<Vec<Mounted>>,
+    table: Arc<Table>,
     root: SpinLock<Arc<Dentry>>,
     number: u64,
     owner: Owner,
@@ -78,45 +56,21 @@ pub type Owner = Option<Arc<dyn Any + Send + Sync>>;
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Mounts of a namespace and their copies in another one.
-pub struct Copies(Vec<(Arc<Mount>, Arc<Dentry>)>);
-
-impl Copies {
-    /// The same place in the copy. What has no name any more has none there; what is mounted nowhere stays what it is.
-    pub fn of(&self, place: &Arc<Dentry>) -> Result<Arc<Dentry>> {
-        let Some((_, root)) = self.0.iter().find(|(mount, _)| Arc::ptr_eq(mount, place.mount())) else {
-            return Ok(place.clone());
-        };
-        let path = place.path_in_mount();
-        match descend(root, &path) {
-            Ok(found) if Arc::ptr_eq(found.inode(), place.inode()) => Ok(found),
-            _ => Dentry::unnamed(root.mount(), place.inode().clone(), &place.name()),
-        }
-    }
-}
-
-/// What is at a path below `from` in its mount, whoever may go there and whatever covers it.
-fn descend(from: &Arc<Dentry>, path: &[u8]) -> Result<Arc<Dentry>> {
-    let mut at = from.clone();
-    for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
-        at = at.child(name)?;
-    }
-    Ok(at)
-}
-
 impl Namespace {
     /// A tree with the given file system as its root.
     pub fn new(root: Arc<dyn Inode>, file_system: &'static str) -> Result<Namespace> {
         let flags = MountFlags::default();
         let mount = Mount::new(&root, file_system, file_system.into(), b"/".to_vec(), flags);
-        let root = Dentry::root(mount.clone(), root)?;
-        Ok(Namespace::with(Mounted { mount, root }, None))
+        Ok(Namespace::with(Tree::new(Mounted::new(mount, root)?), None, false))
     }
 
-    fn with(first: Mounted, owner: Owner) -> Namespace {
-        let root = SpinLock::new(first.root.clone());
+    fn with(tree: Tree, owner: Owner, locks: bool) -> Namespace {
+        let root = SpinLock::new(tree.mounts()[0].root.clone());
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        Namespace { mounts: SpinLock::new(alloc::vec![first]), root, number, owner }
+        let table = Arc::new(Table { mounts: SpinLock::default(), locks });
+        tree.mounts().iter().for_each(|mounted| mounted.mount.set_table(&table));
+        *table.mounts.lock() = tree.take();
+        Namespace { table, root, number, owner }
     }
 
     /// Counts from 0, the machine's own.
@@ -145,8 +99,20 @@ impl Namespace {
     ) -> Result<Arc<Dentry>> {
         check_memory()?;
         let mount = Mount::new(&inode, file_system, String::from(source), b"/".to_vec(), flags);
-        let root = Dentry::root(mount.clone(), inode)?;
-        self.attach(&self.point(point)?, Mounted { mount, root })
+        self.attach(&self.point(point)?, Tree::new(Mounted::new(mount, inode)?))
+    }
+
+    /// Mounts an inode that is in no tree, as of a namespace, on a file: `start` is what mountinfo shows.
+    pub fn mount_inode(
+        &self,
+        point: &Arc<Dentry>,
+        inode: Arc<dyn Inode>,
+        file_system: &'static str,
+        start: Vec<u8>,
+    ) -> Result<Arc<Dentry>> {
+        check_memory()?;
+        let mount = Mount::new(&inode, file_system, file_system.into(), start, MountFlags::default());
+        self.attach(&self.point(point)?, Tree::new(Mounted::new(mount, inode)?))
     }
 
     /// What a mount at a place covers. `EINVAL` where that is not of this namespace.
@@ -157,7 +123,7 @@ impl Namespace {
 
     /// Shows what is below `from` at another place, too (MS_BIND), and if `all`, with what is mounted there (MS_REC).
     pub fn bind(&self, from: &Arc<Dentry>, point: &Arc<Dentry>, all: bool) -> Result<Arc<Dentry>> {
-        if !self.has(from.mount()) {
+        if !self.has(from.mount()) || from.mount().propagation().is_unbindable {
             return Err(EINVAL);
         }
         let before = self.snapshot()?;
@@ -167,93 +133,33 @@ impl Namespace {
         if !all && before.iter().any(is_bared) {
             return Err(EINVAL);
         }
-        let root = self.attach(&self.point(point)?, Mounted::again(from)?)?;
-        if all && let Err(e) = self.copy_below(&before, from, &root, false) {
-            // Nothing is left half done.
-            self.detach(root.mount());
-            return Err(e);
-        }
-        Ok(root)
+        let how = How { relation: Relation::Same, all, with_unbindable: false, locks: false };
+        let (tree, _) = Tree::copy(&before, from, &how)?;
+        self.attach(&self.point(point)?, tree)
     }
 
     /// Another namespace with the same mounts, and where they are in it. `locks`: it has another owner, who must not uncover what they
-    /// cover.
+    /// cover, and whose mounts show nowhere else.
     pub fn copy(&self, owner: Owner, locks: bool) -> Result<(Namespace, Copies)> {
-        let before = self.snapshot()?;
-        let from = self.root();
-        let first = Mounted::again(&from)?;
-        let root = first.root.clone();
-        let copy = Namespace::with(first, owner);
-        if locks {
-            root.mount().lock_flags();
-        }
-        let copies = copy.copy_below(&before, &from, &root, locks)?;
-        Ok((copy, copies))
+        let relation = if locks { Relation::Receiver } else { Relation::Same };
+        let how = How { relation, all: true, with_unbindable: true, locks };
+        let (tree, copies) = Tree::copy(&self.snapshot()?, &self.root(), &how)?;
+        Ok((Namespace::with(tree, owner, locks), copies))
     }
 
-    /// Mounts in this namespace, below `to`, what is mounted below `from` in a namespace that had these mounts.
-    fn copy_below(
-        &self,
-        mounts: &[Mounted],
-        from: &Arc<Dentry>,
-        to: &Arc<Dentry>,
-        locks: bool,
-    ) -> Result<Copies> {
-        let mut on: Map<u32, Vec<&Mounted>> = Map::new();
-        for mounted in mounts {
-            if let Some(point) = mounted.mount.point() {
-                let list = on.entry(point.mount().id()).or_default();
-                list.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-                list.push(mounted);
-            }
-        }
-        let mut copied: Vec<(Arc<Mount>, Arc<Dentry>)> = Vec::new();
-        copied.reserve_fallibly(mounts.len() + 1).map_err(|_| ENOMEM)?;
-        copied.push((from.mount().clone(), to.clone()));
-        let mut next = 0;
-        while let Some((mount, root)) = copied.get(next).cloned() {
-            for mounted in on.get(&mount.id()).into_iter().flatten() {
-                let Some(point) = mounted.mount.point() else { continue };
-                let path = if next > 0 {
-                    point.path_in_mount()
-                } else if from.is_ancestor_of(&point) {
-                    point.path_from(from).unwrap_or_default()
-                } else {
-                    continue;
-                };
-                // A volume may have lost the directory.
-                let Ok(point) = descend(&root, &path) else { continue };
-                let copy = self.attach(&point, Mounted::again(&mounted.root)?)?;
-                copy.mount().set_locked(locks || mounted.mount.is_locked());
-                if locks {
-                    copy.mount().lock_flags();
-                }
-                copied.push((mounted.mount.clone(), copy));
-            }
-            next += 1;
-        }
-        Ok(Copies(copied))
-    }
-
-    /// The mount becomes one of this namespace, and covers a directory of it, or a file if it is one.
-    fn attach(&self, point: &Arc<Dentry>, new: Mounted) -> Result<Arc<Dentry>> {
-        if new.root.is_directory() != point.is_directory() {
+    /// The mounts become some of this namespace, the first of them covers a directory of it, or a file if it is one. So do copies in
+    /// all mounts that receive from the one it is mounted on.
+    fn attach(&self, point: &Arc<Dentry>, new: Tree) -> Result<Arc<Dentry>> {
+        if new.mounts()[0].root.is_directory() != point.is_directory() {
             return Err(ENOTDIR);
         }
         if point.is_unlinked() {
             return Err(ENOENT);
         }
-        let root = new.root.clone();
-        {
-            let mut mounts = self.mounts.lock();
-            if mounts.len() >= MAX_MOUNTS {
-                return Err(ENOSPC);
-            }
-            mounts.reserve_fallibly(1).map_err(|_| ENOMEM)?;
-            new.mount.set_point(Some(point.clone()));
-            mounts.push(new);
-        }
-        point.set_cover(Some(root.clone()));
+        let root = new.mounts()[0].root.clone();
+        let copies = self.table.copies_for_receivers(point, new.mounts())?;
+        self.table.insert(point, new)?;
+        copies.into_iter().for_each(Copy::insert);
         mounts_changed();
         Ok(root)
     }
@@ -283,12 +189,40 @@ impl Namespace {
         if to.is_unlinked() {
             return Err(ENOENT);
         }
+        // Those that show what is mounted there would have to lose it.
+        if point.mount().propagation().peers.is_some() {
+            return Err(EINVAL);
+        }
+        let moved = self.table.tree_of(at.mount())?;
+        let is_unbindable = |m: &Mounted| m.mount.propagation().is_unbindable;
+        if to.mount().propagation().peers.is_some() && moved.iter().any(is_unbindable) {
+            return Err(EINVAL);
+        }
         if is_reachable(&to, at) {
             return Err(ELOOP);
         }
+        let copies = self.table.copies_for_receivers(&to, &moved)?;
         point.set_cover(None);
         at.mount().set_point(Some(to.clone()));
         to.set_cover(Some(at.clone()));
+        copies.into_iter().for_each(Copy::insert);
+        mounts_changed();
+        Ok(())
+    }
+
+    /// How the mount whose root is `at` takes part in what others show, and with `all` those below it, too. `EINVAL` when it is no mount
+    /// root.
+    pub fn change_propagation(&self, at: &Arc<Dentry>, kind: Kind, all: bool) -> Result<()> {
+        if !self.is_mount_root(at) {
+            return Err(EINVAL);
+        }
+        if !all {
+            propagation::change(at.mount(), kind)?;
+        } else {
+            for mounted in self.table.tree_of(at.mount())? {
+                propagation::change(&mounted.mount, kind)?;
+            }
+        }
         mounts_changed();
         Ok(())
     }
@@ -309,6 +243,12 @@ impl Namespace {
             return Err(EINVAL);
         }
         let point = new.mount().point().ok_or(EINVAL)?;
+        let above = root.mount().point();
+        let is_shown = |mount: &Mount| mount.propagation().peers.is_some();
+        if is_shown(put_old.mount()) || is_shown(point.mount()) || above.is_some_and(|p| is_shown(p.mount()))
+        {
+            return Err(EINVAL);
+        }
         point.set_cover(None);
         // The new root stays where the old one was to stay.
         new.mount().set_locked(root.mount().is_locked());
@@ -330,42 +270,196 @@ impl Namespace {
     }
 
     fn has(&self, mount: &Arc<Mount>) -> bool {
-        self.mounts.lock().iter().any(|m| Arc::ptr_eq(&m.mount, mount))
+        self.table.is_of(mount)
     }
 
     /// Something of this namespace is mounted here, and this is its root.
     pub fn is_mount_root(&self, dentry: &Arc<Dentry>) -> bool {
-        self.mounts.lock().iter().any(|m| Arc::ptr_eq(&m.root, dentry))
+        self.has(dentry.mount()) && dentry.mount().root().is_some_and(|root| Arc::ptr_eq(&root, dentry))
     }
 
     /// Takes the mount whose root is `at` away. `EINVAL` when it is no mount root or the first mount, `EBUSY` when
     /// something is mounted below or a file of it is in use; if `lazy`, what is mounted below goes, too, and what is in use
-    /// stays until it is not.
+    /// stays until it is not. What receivers of the place show there goes as well, unless something is mounted on it.
     pub fn unmount(&self, at: &Arc<Dentry>, lazy: bool) -> Result<()> {
-        if !self.is_mount_root(at) || at.mount().point().is_none() || at.mount().is_locked() {
+        let point = at.mount().point().filter(|_| self.is_mount_root(at) && !at.mount().is_locked());
+        let point = point.ok_or(EINVAL)?;
+        let mount = at.mount().clone();
+        if !lazy && (mount.mounts_on_it() > 0 || is_busy(&mount, at)) {
+            return Err(EBUSY);
+        }
+        let (mut shown, mut looked_at) = (Vec::new(), 0);
+        if lazy {
+            // What is on others first, so that these are free.
+            for mounted in self.table.tree_of(&mount)?.iter().rev() {
+                if let Some(point) = mounted.mount.point() {
+                    shown_by_receivers(&point, &mut shown, &mut looked_at)?;
+                }
+            }
+        } else {
+            shown_by_receivers(&point, &mut shown, &mut looked_at)?;
+            for Shown { root, .. } in &shown {
+                if root.mount().mounts_on_it() == 0 && is_busy(&root.mount().clone(), root) {
+                    return Err(EBUSY);
+                }
+            }
+        }
+        self.table.detach(&mount);
+        shown.iter().for_each(|shown| shown.table.detach_from_below(&shown.root));
+        mounts_changed();
+        Ok(())
+    }
+
+    /// Nobody uses the tree any more: mounts let go of each other, which would be there for ever otherwise. What is mounted is not
+    /// listed from here on.
+    pub fn take_apart(&self) {
+        let mounts = core::mem::take(&mut *self.table.mounts.lock());
+        for Mounted { mount, .. } in mounts.iter().rev() {
+            mount.let_go();
+        }
+        drop(mounts);
+        mounts_changed();
+    }
+
+    fn snapshot(&self) -> Result<Vec<Mounted>> {
+        self.table.snapshot()
+    }
+
+    /// Every mount with its root, in the order they were mounted.
+    pub fn list(&self) -> Vec<(Arc<Mount>, Arc<Dentry>)> {
+        self.table.mounts.lock().iter().map(|m| (m.mount.clone(), m.root.clone())).collect()
+    }
+}
+
+/// Copies that become mounts of a namespace.
+struct Copy {
+    table: Arc<Table>,
+    point: Arc<Dentry>,
+    tree: Tree,
+}
+
+impl Copy {
+    /// Where the receiver is mounted no more, or the namespace is full by now, it is dropped.
+    fn insert(self) {
+        let _ = self.table.insert(&self.point, self.tree);
+    }
+}
+
+/// What a receiver shows at a place.
+struct Shown {
+    table: Arc<Table>,
+    root: Arc<Dentry>,
+}
+
+impl Table {
+    fn is_of(self: &Arc<Table>, mount: &Mount) -> bool {
+        mount.table().is_some_and(|table| Arc::ptr_eq(&table, self))
+    }
+
+    fn snapshot(&self) -> Result<Vec<Mounted>> {
+        let mut copy = Vec::new();
+        copy.reserve_exact_fallibly(self.mounts.lock().len()).map_err(|_| ENOMEM)?;
+        copy.extend(self.mounts.lock().iter().cloned());
+        Ok(copy)
+    }
+
+    /// The mount and all below it, each behind the one that it is mounted on.
+    fn tree_of(&self, mount: &Arc<Mount>) -> Result<Vec<Mounted>> {
+        let mut on: Map<u32, Vec<Mounted>> = Map::new();
+        let mut found = Vec::new();
+        let all = self.snapshot()?;
+        found.reserve_exact_fallibly(all.len()).map_err(|_| ENOMEM)?;
+        for mounted in all {
+            if Arc::ptr_eq(&mounted.mount, mount) {
+                found.push(mounted);
+            } else if let Some(point) = mounted.mount.point() {
+                let list = on.entry(point.mount().id()).or_default();
+                list.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+                list.push(mounted);
+            }
+        }
+        let mut next = 0;
+        while let Some(id) = found.get(next).map(|mounted: &Mounted| mounted.mount.id()) {
+            found.extend(on.remove(&id).into_iter().flatten());
+            next += 1;
+        }
+        Ok(found)
+    }
+
+    /// `ENOSPC` when there are too many.
+    fn insert(self: &Arc<Table>, point: &Arc<Dentry>, tree: Tree) -> Result<()> {
+        if !self.is_of(point.mount()) {
             return Err(EINVAL);
         }
-        if lazy {
-            self.detach(at.mount());
-            return Ok(());
+        let mut mounts = self.mounts.lock();
+        let room = match mounts.len() + tree.mounts().len() {
+            ..=MAX_MOUNTS => mounts.reserve_fallibly(tree.mounts().len()).map_err(|_| ENOMEM),
+            _ => Err(ENOSPC),
+        };
+        if room.is_err() {
+            // The tree is dropped without the lock.
+            drop(mounts);
+            return room;
         }
-        let mount = at.mount().clone();
-        let has_mounts_below = self
-            .mounts
-            .lock()
-            .iter()
-            .any(|m| m.mount.point().is_some_and(|p| Arc::ptr_eq(p.mount(), &mount)));
-        if has_mounts_below {
-            return Err(EBUSY);
-        }
-        mount.clear_cache();
-        // Handles to the mount: the table's, the root dentry's, ours. Each dentry in use has one more. The root
-        // dentry itself: the table's, the cover's, the caller's.
-        if Arc::strong_count(&mount) > 3 || Arc::strong_count(at) > 3 {
-            return Err(EBUSY);
-        }
-        self.detach(&mount);
+        tree.mounts().iter().for_each(|mounted| mounted.mount.set_table(self));
+        tree.mounts()[0].cover(point);
+        mounts.extend(tree.take());
         Ok(())
+    }
+
+    /// Copies of mounts that are about to be mounted there, for whoever receives from that place. The mounts are in peer groups from then
+    /// on if that is.
+    fn copies_for_receivers(self: &Arc<Table>, point: &Arc<Dentry>, new: &[Mounted]) -> Result<Vec<Copy>> {
+        let mut copies: Vec<Copy> = Vec::new();
+        if point.mount().propagation().peers.is_none() {
+            return Ok(copies);
+        }
+        if new.iter().any(|mounted| mounted.mount.keeps_mounts()) {
+            return Err(EINVAL);
+        }
+        let receivers = propagation::receivers(point.mount())?;
+        for mounted in new {
+            propagation::change(&mounted.mount, Kind::Shared)?;
+        }
+        let path = point.path_in_file_system();
+        // Which copy the members of each group have theirs from; of the first group it is the original.
+        let mut sources: Vec<Option<usize>> = Vec::new();
+        sources.reserve_exact_fallibly(receivers.visits.len()).map_err(|_| ENOMEM)?;
+        sources.resize(receivers.visits.len(), None);
+        let mut made = 0;
+        for receiver in receivers.all {
+            // Mounts that are new themselves are of no namespace yet.
+            let Some(table) = receiver.mount.table() else { continue };
+            let Some(point) = receiver.mount.place_of(&path, point.inode()) else { continue };
+            let is_first = receiver.visit == 0 || sources[receiver.visit].is_some();
+            let relation = match (receiver.is_peer, is_first) {
+                (true, true) => Relation::Same,
+                (true, false) => Relation::SharedReceiver,
+                (false, _) => Relation::Receiver,
+            };
+            // The nearest group above with a copy that it can be made of.
+            let mut visit = receiver.visit;
+            let source = loop {
+                match (sources[visit], receivers.visits[visit].from) {
+                    (Some(copy), _) => break copies[copy].tree.mounts(),
+                    (None, Some(above)) => visit = above,
+                    (None, None) => break new,
+                }
+            };
+            let locks = table.locks && !self.locks;
+            let how = How { relation, all: true, with_unbindable: true, locks };
+            let (tree, _) = Tree::copy(source, &source[0].root, &how)?;
+            made += tree.mounts().len();
+            if table.mounts.lock().len() + made > MAX_MOUNTS {
+                return Err(ENOSPC);
+            }
+            copies.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+            copies.push(Copy { table, point, tree });
+            if receiver.is_peer && receiver.visit > 0 && sources[receiver.visit].is_none() {
+                sources[receiver.visit] = Some(copies.len() - 1);
+            }
+        }
+        Ok(copies)
     }
 
     /// Takes a mount away with all that is mounted below it. What is open of them stays, and leads nowhere else.
@@ -376,7 +470,9 @@ impl Namespace {
             next += 1;
             let taken = {
                 let mut mounts = self.mounts.lock();
-                for on_it in mounts.iter().filter(|m| !Arc::ptr_eq(&m.mount, &mount)) {
+                // A mount that nothing is on needs no search.
+                let others = if mount.mounts_on_it() > 0 { &mounts[..] } else { &[] };
+                for on_it in others.iter().filter(|m| !Arc::ptr_eq(&m.mount, &mount)) {
                     if on_it.mount.point().is_some_and(|point| Arc::ptr_eq(point.mount(), &mount)) {
                         gone.push(on_it.mount.clone());
                     }
@@ -387,31 +483,47 @@ impl Namespace {
             mount.let_go();
             drop(taken);
         }
-        mounts_changed();
     }
 
-    /// Nobody uses the tree any more: mounts let go of each other, which would be there for ever otherwise. What is mounted is not
-    /// listed from here on.
-    pub fn take_apart(&self) {
-        let mounts = core::mem::take(&mut *self.mounts.lock());
-        for Mounted { mount, .. } in mounts.iter().rev() {
-            mount.let_go();
+    /// As [`Table::detach`] for a mount that only what covers it wholly may be on: that takes its place. With others it stays.
+    fn detach_from_below(&self, root: &Arc<Dentry>) {
+        let mount = root.mount();
+        if let (Some(above), Some(place), 1) = (root.cover(), mount.point(), mount.mounts_on_it()) {
+            root.set_cover(None);
+            above.mount().set_point(Some(place.clone()));
+            self.detach(mount);
+            place.set_cover(Some(above));
+        } else if mount.mounts_on_it() == 0 {
+            self.detach(mount);
         }
-        drop(mounts);
-        mounts_changed();
     }
+}
 
-    fn snapshot(&self) -> Result<Vec<Mounted>> {
-        let mut copy = Vec::new();
-        copy.reserve_exact_fallibly(self.mounts.lock().len()).map_err(|_| ENOMEM)?;
-        copy.extend(self.mounts.lock().iter().cloned());
-        Ok(copy)
+/// What receivers of a place show there. `ENOSPC` where one call has too many to look at.
+fn shown_by_receivers(point: &Arc<Dentry>, shown: &mut Vec<Shown>, looked_at: &mut usize) -> Result<()> {
+    let path = point.path_in_file_system();
+    let receivers = propagation::receivers(point.mount())?.all;
+    *looked_at += receivers.len();
+    if *looked_at > MAX_LOOKED_AT {
+        return Err(ENOSPC);
     }
+    for receiver in receivers {
+        let place = receiver.mount.place_of(&path, point.inode());
+        let found =
+            place.and_then(|place| place.cover()).and_then(|root| Some((root.mount().table()?, root)));
+        if let Some((table, root)) = found {
+            shown.reserve_fallibly(1).map_err(|_| ENOMEM)?;
+            shown.push(Shown { table, root });
+        }
+    }
+    Ok(())
+}
 
-    /// Every mount with its root, in the order they were mounted.
-    pub fn list(&self) -> Vec<(Arc<Mount>, Arc<Dentry>)> {
-        self.mounts.lock().iter().map(|m| (m.mount.clone(), m.root.clone())).collect()
-    }
+/// Handles to the mount: the table's, the root dentry's, the caller's. Each dentry in use has one more. The root dentry itself: the
+/// table's, the cover's, the caller's.
+fn is_busy(mount: &Arc<Mount>, root: &Arc<Dentry>) -> bool {
+    mount.clear_cache();
+    Arc::strong_count(mount) > 3 || Arc::strong_count(root) > 3
 }
 
 impl Drop for Namespace {

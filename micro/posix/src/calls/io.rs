@@ -140,12 +140,26 @@ fn is_stream(description: &Description) -> bool {
         && matches!(description.file().stat().map(|stat| stat.kind), Ok(FileType::Fifo | FileType::Socket))
 }
 
+/// A call that reads has come to this (/proc/PID/io).
+#[inline]
+pub fn has_read(result: Result<usize>) -> Result<usize> {
+    task::current().transferred.reads(*result.as_ref().unwrap_or(&0));
+    result
+}
+
+/// The same of one that writes.
+#[inline]
+pub fn has_written(result: Result<usize>) -> Result<usize> {
+    task::current().transferred.writes(*result.as_ref().unwrap_or(&0));
+    result
+}
+
 pub fn read(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     if !description.may_read() {
         return Err(EBADF);
     }
-    read_from(&description, &mut Sink::user(call.arg(1), call.size(2))?)
+    has_read(read_from(&description, &mut Sink::user(call.arg(1), call.size(2))?))
 }
 
 pub fn write(call: &mut Call<'_>) -> Result<usize> {
@@ -153,7 +167,7 @@ pub fn write(call: &mut Call<'_>) -> Result<usize> {
     if !description.may_write() {
         return Err(EBADF);
     }
-    write_to(&description, &mut Source::user(call.arg(1), call.size(2))?)
+    has_written(write_to(&description, &mut Source::user(call.arg(1), call.size(2))?))
 }
 
 pub fn readv(call: &mut Call<'_>) -> Result<usize> {
@@ -162,7 +176,7 @@ pub fn readv(call: &mut Call<'_>) -> Result<usize> {
         return Err(EBADF);
     }
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    read_from(&description, &mut Sink::vectored(&segments))
+    has_read(read_from(&description, &mut Sink::vectored(&segments)))
 }
 
 pub fn writev(call: &mut Call<'_>) -> Result<usize> {
@@ -171,7 +185,7 @@ pub fn writev(call: &mut Call<'_>) -> Result<usize> {
         return Err(EBADF);
     }
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    write_to(&description, &mut Source::vectored(&segments))
+    has_written(write_to(&description, &mut Source::vectored(&segments)))
 }
 
 fn position(offset: i64) -> Result<u64> {
@@ -181,13 +195,13 @@ fn position(offset: i64) -> Result<u64> {
 pub fn pread64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    description.read_at(offset, &mut Sink::user(call.arg(1), call.size(2))?)
+    has_read(description.read_at(offset, &mut Sink::user(call.arg(1), call.size(2))?))
 }
 
 pub fn pwrite64(call: &mut Call<'_>) -> Result<usize> {
     let offset = position(call.long(3))?;
     let description = files::get(call.int(0))?;
-    write_at(&description, offset, &mut Source::user(call.arg(1), call.size(2))?)
+    has_written(write_at(&description, offset, &mut Source::user(call.arg(1), call.size(2))?))
 }
 
 /// What is wrong with the descriptor comes before what is wrong with the pieces.
@@ -204,7 +218,7 @@ pub fn preadv(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     check_positioned(&description, description.may_read())?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    description.read_at(offset, &mut Sink::vectored(&segments))
+    has_read(description.read_at(offset, &mut Sink::vectored(&segments)))
 }
 
 pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
@@ -212,7 +226,7 @@ pub fn pwritev(call: &mut Call<'_>) -> Result<usize> {
     let description = files::get(call.int(0))?;
     check_positioned(&description, description.may_write())?;
     let segments = read_iovec(call.arg(1), call.size(2))?;
-    write_at(&description, offset, &mut Source::vectored(&segments))
+    has_written(write_at(&description, offset, &mut Source::vectored(&segments)))
 }
 
 fn rwf(call: &Call<'_>) -> Result<u32> {
@@ -242,11 +256,11 @@ pub fn preadv2(call: &mut Call<'_>) -> Result<usize> {
         return Ok(0);
     }
     let flags = rwf(call)?;
-    match offset {
+    has_read(match offset {
         Some(offset) => description.read_at(offset, &mut to),
         None if flags & RWF_NOWAIT != 0 => description.read(&mut to),
         None => read_from(&description, &mut to),
-    }
+    })
 }
 
 /// pwritev2(2), likewise. A file does not promise to take bytes without waiting for memory.
@@ -283,7 +297,7 @@ pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
     if flags & 6 != 0 {
         description.file().sync(flags & 4 == 0)?;
     }
-    Ok(done)
+    has_written(Ok(done))
 }
 
 pub fn lseek(call: &mut Call<'_>) -> Result<usize> {

@@ -7,15 +7,16 @@ use crate::call::Call;
 use crate::calls::identity::capabilities::CAP_SYS_ADMIN;
 use crate::files::{self, AT_FDCWD};
 use crate::pids::PidNamespace;
+use crate::proc::NamespaceFile;
 use crate::users::{Kind, UserNamespace};
 use crate::{mounts, proc, processes, task, users};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use api_fs::Inode;
+use api_fs::{FileType, Inode};
 use api_user::UserPtr;
-use vfs::{Dentry, MountFlags};
+use vfs::{Dentry, MountFlags, PropagationKind};
 
 const MS_REMOUNT: u64 = 32;
 const MS_BIND: u64 = 4096;
@@ -70,6 +71,9 @@ pub fn mount(call: &mut Call<'_>) -> Result<usize> {
     }
     if flags & MS_BIND != 0 {
         let from = lookup_source(source)?;
+        if let Some(shown) = namespace_of(&namespace, &from)? {
+            return namespace.mount_inode(&at, from.inode().clone(), proc::NSFS, shown).map(|_| 0);
+        }
         return namespace.bind(&from, &at, flags & MS_REC != 0).map(|_| 0);
     }
     if flags & PROPAGATION != 0 {
@@ -91,12 +95,30 @@ fn lookup_source(source: Option<Vec<u8>>) -> Result<Arc<Dentry>> {
     lookup_at(AT_FDCWD, &source, true)
 }
 
-/// How mounts of one place show in others. Here they never do, which is what MS_PRIVATE and MS_SLAVE of a private mount mean;
-/// `EINVAL` for the two others.
+/// How a mount takes part in what others show. `EINVAL` for several kinds at once.
 fn change_propagation(namespace: &vfs::Namespace, at: &Arc<Dentry>, flags: u64) -> Result<()> {
-    let kind = flags & !(MS_REC | MS_SILENT);
-    let is_private = kind == MS_PRIVATE || kind == MS_SLAVE;
-    if is_private && namespace.is_mount_root(at) { Ok(()) } else { Err(EINVAL) }
+    let kind = match flags & !(MS_REC | MS_SILENT) {
+        MS_SHARED => PropagationKind::Shared,
+        MS_SLAVE => PropagationKind::Slave,
+        MS_PRIVATE => PropagationKind::Private,
+        MS_UNBINDABLE => PropagationKind::Unbindable,
+        _ => return Err(EINVAL),
+    };
+    namespace.change_propagation(at, kind, flags & MS_REC != 0)
+}
+
+/// What is shown of a namespace whose file in /proc is bound, which keeps it: ip-netns(8) does so. `EINVAL` for a mount namespace that
+/// could come to keep itself, so for all but those that were made after the caller's own.
+fn namespace_of(here: &vfs::Namespace, from: &Arc<Dentry>) -> Result<Option<Vec<u8>>> {
+    if !from.is_unlinked() || from.kind() != FileType::Regular {
+        return Ok(None);
+    }
+    let file = from.inode().open(from.inode(), 0)?;
+    let Some(namespace) = file.as_any().downcast_ref::<NamespaceFile>() else { return Ok(None) };
+    if namespace.of.mounts.as_ref().is_some_and(|mounts| mounts.number() <= here.number()) {
+        return Err(EINVAL);
+    }
+    Ok(Some(namespace.shown().into_bytes()))
 }
 
 /// The root directory of a file system that is to be mounted, and its name.

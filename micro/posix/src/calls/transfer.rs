@@ -2,7 +2,7 @@
 //! Moving bytes from descriptor to descriptor without a detour through the program: sendfile, splice, tee,
 //! vmsplice, copy_file_range.
 
-use super::io::{SIGPIPE, read_from, write_at, write_to};
+use super::io::{SIGPIPE, has_read, has_written, read_from, write_at, write_to};
 use super::signals;
 use crate::call::Call;
 use crate::{files, wait};
@@ -131,7 +131,13 @@ pub fn sendfile(call: &mut Call<'_>) -> Result<usize> {
     };
     // Linux tells the position whatever came of the transfer.
     position.store()?;
-    if done > 0 { Ok(done) } else { result }
+    if done > 0 { has_moved(done) } else { result }
+}
+
+/// Bytes were read and written by one call.
+fn has_moved(bytes: usize) -> Result<usize> {
+    has_read(Ok(bytes))?;
+    has_written(Ok(bytes))
 }
 
 /// Whether splice(2) moves bytes to and from such a file: files with contents, streams and devices; no directories, and nothing
@@ -388,5 +394,5 @@ pub fn copy_file_range(call: &mut Call<'_>) -> Result<usize> {
     }
     source.store()?;
     target.store()?;
-    Ok(done)
+    has_moved(done)
 }

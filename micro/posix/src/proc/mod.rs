@@ -12,7 +12,7 @@ mod process;
 mod system;
 mod user_maps;
 
-pub use namespaces::NamespaceFile;
+pub use namespaces::{NSFS, NamespaceFile};
 
 use crate::pids::PidNamespace;
 use abi::Result;

@@ -11,6 +11,7 @@ use crate::task::{self, Task};
 use crate::users::UserNamespace;
 use abi::{Result, errno::*};
 use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_fs::{File, FileType, Magic, Stat};
@@ -18,6 +19,8 @@ use api_user::UserPtr;
 use core::any::Any;
 use procfs::{Entry, Key, Row};
 
+/// The file system of such files where they are bound.
+pub const NSFS: &str = "nsfs";
 const NS_GET_USERNS: u32 = 0xb701;
 const NS_GET_PARENT: u32 = 0xb702;
 const NS_GET_NSTYPE: u32 = 0xb703;
@@ -93,7 +96,7 @@ fn file(key: Key, kind: &'static Kind) -> Result<NamespaceFile> {
 
 fn shown(key: Key, kind: &'static Kind) -> Result<Vec<u8>> {
     let file = file(key, kind)?;
-    text(format!("{}:[{}]", kind.name, file.inode()))
+    text(file.shown())
 }
 
 fn lead(key: Key, kind: &'static Kind) -> Result<Magic> {
@@ -110,6 +113,11 @@ impl NamespaceFile {
     /// The CLONE_NEW flag of its kind.
     pub fn flag(&self) -> u64 {
         u64::from(self.kind.flag)
+    }
+
+    /// As readlink(2) of its file in /proc tells it.
+    pub fn shown(&self) -> String {
+        format!("{}:[{}]", self.kind.name, self.inode())
     }
 
     /// No two namespaces of any kind have the same.

@@ -221,7 +221,7 @@ macro_rules! system_calls {
             162 sync Full "" attributes::sync;
             163 acct Refused "no process accounting" none;
             164 settimeofday Full "" time::clock::settimeofday;
-            165 mount Partial "tmpfs, proc, sysfs, devtmpfs, devpts, and what is bound or moved; no MS_SHARED and MS_UNBINDABLE" mounts::mount;
+            165 mount Partial "tmpfs, proc, sysfs, devtmpfs, devpts, and what is bound or moved, shared and not" mounts::mount;
             166 umount2 Partial "no MNT_EXPIRE" mounts::umount2;
             167 swapon Refused "there is no swap" none;
             168 swapoff Refused "there is no swap" none;
