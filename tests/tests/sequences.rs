@@ -84,6 +84,15 @@ fn memory_answers_random_calls_as_on_linux() {
 }
 
 #[test]
+fn mounts_answer_random_calls_as_on_linux() {
+    let is_user = !rustix::process::geteuid().is_root();
+    if is_skipped(is_user, "other mount namespaces are entered natively by root") {
+        return;
+    }
+    nearly_the_same("mounts", &[("0", 8)], "4000");
+}
+
+#[test]
 fn processes_answer_random_calls_as_on_linux() {
     nearly_the_same("processes", &[("0", 5)], "900");
 }

@@ -19,6 +19,7 @@ extern crate alloc;
 extern crate std;
 
 mod access;
+mod covered;
 mod dentry;
 mod mount;
 mod namespace;

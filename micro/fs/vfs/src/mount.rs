@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mounted file systems.
 
+use crate::covered;
 use crate::dentry::{Dentry, NOT_CACHED};
 use crate::namespace::Table;
 use crate::propagation::{self, Propagation};
@@ -201,14 +202,17 @@ impl Mount {
     }
 
     /// It covers another directory, or none. The one before.
-    pub(crate) fn set_point(&self, point: Option<Arc<Dentry>>) -> Option<Arc<Dentry>> {
-        if let Some(point) = &point {
-            point.mount().mounts_on_it.fetch_add(1, Ordering::Relaxed);
-        }
-        let before = core::mem::replace(&mut *self.point.lock(), point);
+    pub(crate) fn set_point(self: &Arc<Mount>, point: Option<Arc<Dentry>>) -> Option<Arc<Dentry>> {
+        let before = self.point.lock().take();
         if let Some(before) = &before {
+            covered::remove(before, self);
             before.mount().mounts_on_it.fetch_sub(1, Ordering::Relaxed);
         }
+        if let Some(point) = &point {
+            covered::add(point, self);
+            point.mount().mounts_on_it.fetch_add(1, Ordering::Relaxed);
+        }
+        *self.point.lock() = point;
         before
     }
 
@@ -218,7 +222,7 @@ impl Mount {
     }
 
     /// It is mounted nowhere any more, and of no namespace.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn let_go(self: &Arc<Mount>) {
         if let Some(point) = self.set_point(None) {
             point.set_cover(None);
         }

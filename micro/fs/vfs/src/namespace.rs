@@ -135,6 +135,10 @@ impl Namespace {
         }
         let how = How { relation: Relation::Same, all, with_unbindable: false, locks: false };
         let (tree, _) = Tree::copy(&before, from, &how)?;
+        // What has no name any more is bound nowhere (a directory is found by its root).
+        if from.is_unlinked() {
+            return Err(ENOENT);
+        }
         self.attach(&self.point(point)?, tree)
     }
 
@@ -153,10 +157,10 @@ impl Namespace {
         if new.mounts()[0].root.is_directory() != point.is_directory() {
             return Err(ENOTDIR);
         }
-        if point.is_unlinked() {
+        let root = new.mounts()[0].root.clone();
+        if is_gone(point) || is_gone(&root) {
             return Err(ENOENT);
         }
-        let root = new.mounts()[0].root.clone();
         let copies = self.table.copies_for_receivers(point, new.mounts())?;
         self.table.insert(point, new)?;
         copies.into_iter().for_each(Copy::insert);
@@ -186,7 +190,7 @@ impl Namespace {
         if to.is_directory() != at.is_directory() {
             return Err(EINVAL);
         }
-        if to.is_unlinked() {
+        if is_gone(&to) || is_gone(at) {
             return Err(ENOENT);
         }
         // Those that show what is mounted there would have to lose it.
@@ -497,6 +501,21 @@ impl Table {
             self.detach(mount);
         }
     }
+}
+
+/// The place it covers is no more: the mount goes, with all below it.
+pub(crate) fn take_away(mount: &Arc<Mount>) {
+    if let Some(table) = mount.table() {
+        table.detach(mount);
+        mounts_changed();
+    }
+}
+
+/// Its name was removed; that of a mount's root, which has none here, in another mount.
+fn is_gone(place: &Arc<Dentry>) -> bool {
+    let is_removed_directory =
+        || place.is_directory() && place.inode().stat().is_ok_and(|stat| stat.links == 0);
+    place.is_unlinked() || place.parent().is_none() && is_removed_directory()
 }
 
 /// What receivers of a place show there. `ENOSPC` where one call has too many to look at.

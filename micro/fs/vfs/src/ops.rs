@@ -2,6 +2,7 @@
 //! Changes of the tree, with their permission checks in Linux' order.
 
 use crate::access::{Access, Capability, Credentials};
+use crate::covered::{is_covered_here, name_is_gone};
 use crate::dentry::Dentry;
 use crate::mount::MountFlags;
 use crate::notify;
@@ -326,11 +327,12 @@ pub fn unlink(walk: &Walk<'_>, path: &[u8], directory: bool) -> Result<()> {
         return Err(if victim.is_directory() { EISDIR } else { ENOTDIR });
     }
     may_delete(walk.who, &dir, &victim, directory)?;
-    if victim.is_mount_point() {
+    if is_covered_here(&victim) {
         return Err(EBUSY);
     }
     dir.inode().unlink(&name, directory)?;
     victim.unlinked();
+    name_is_gone(&victim);
     notify::unlinked(&victim);
     // Unless it is open, the file is gone before its directory is told (Linux' d_delete_notify).
     drop(victim);
@@ -392,7 +394,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
             from.who.check_file(moved.inode(), &moved.inode().stat()?, Access::WRITE)?;
         }
     }
-    if moving.is_mount_point() || there.as_ref().is_some_and(|t| t.is_mount_point()) {
+    if is_covered_here(&moving) || there.as_ref().is_some_and(is_covered_here) {
         return Err(EBUSY);
     }
     if flags & RENAME_WHITEOUT != 0 && source.dir.inode().mounts().is_none() {
@@ -410,6 +412,7 @@ pub fn rename(from: &Walk<'_>, old: &[u8], to: &Walk<'_>, new: &[u8], flags: u32
         there => {
             if let Some(there) = &there {
                 there.unlinked();
+                name_is_gone(there);
             }
             moving.moved(&target.dir, &to_name);
             notify::moved(&moving, (&source.dir, &name), (&target.dir, &to_name));
