@@ -81,6 +81,7 @@ pub const CHOICES: [Choice; 20] = [
     part("trace", "eBPF at functions and tracepoints, top and profile", &[("on", "trace"), ("off", "")]),
     part("sysv-ipc", "shmget, semget, msgget and theirs", &[("on", "sysv-ipc"), ("off", "")]),
     part("aio", "io_setup and its", &[("on", "aio"), ("off", "")]),
+    part("io_uring", "io_uring_setup and its", &[("on", "io_uring"), ("off", "")]),
     part("mqueue", "mq_open and its", &[("on", "mqueue"), ("off", "")]),
     part("inotify", "inotify_init and its", &[("on", "inotify"), ("off", "")]),
     part("volumes", "directories of the host (-v)", &[("on", "volumes"), ("off", "")]),
@@ -329,6 +330,7 @@ mod tests {
                 "trace",
                 "sysv-ipc",
                 "aio",
+                "io_uring",
                 "mqueue",
                 "inotify",
                 "volumes"
@@ -350,6 +352,7 @@ mod tests {
                 "net-tcpip",
                 "net-unix",
                 "net-packet",
+                "io_uring",
                 "mqueue",
                 "volumes"
             ]

@@ -377,12 +377,14 @@ fn check_allocation(mode: u32) -> Result<()> {
 }
 
 pub fn fallocate(call: &mut Call<'_>) -> Result<usize> {
-    let description = files::get(call.int(0))?;
-    let (offset, length) = (call.long(2), call.long(3));
+    allocate(&*files::get(call.int(0))?, call.uint(1), call.long(2), call.long(3))
+}
+
+/// As fallocate(2), with a description.
+pub fn allocate(description: &Description, mode: u32, offset: i64, length: i64) -> Result<usize> {
     if offset < 0 || length <= 0 {
         return Err(EINVAL);
     }
-    let mode = call.uint(1);
     if mode & !FALLOC_KNOWN != 0 {
         return Err(EOPNOTSUPP);
     }
@@ -435,8 +437,12 @@ pub fn syncfs(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn sync_file_range(call: &mut Call<'_>) -> Result<usize> {
-    let description = files::get(call.int(0))?;
-    if call.long(1) < 0 || call.long(2) < 0 || call.uint(3) & !SYNC_FILE_RANGE_KNOWN != 0 {
+    sync_range(&*files::get(call.int(0))?, call.long(1), call.long(2), call.uint(3))
+}
+
+/// As sync_file_range(2), with a description.
+pub fn sync_range(description: &Description, offset: i64, length: i64, flags: u32) -> Result<usize> {
+    if offset < 0 || length < 0 || flags & !SYNC_FILE_RANGE_KNOWN != 0 {
         return Err(EINVAL);
     }
     if !matches!(description.file().stat()?.kind, FileType::Regular | FileType::Directory) {
@@ -447,11 +453,15 @@ pub fn sync_file_range(call: &mut Call<'_>) -> Result<usize> {
 
 /// Advice changes nothing; its arguments are checked all the same.
 pub fn fadvise64(call: &mut Call<'_>) -> Result<usize> {
-    let description = files::get(call.int(0))?;
+    advise(&*files::get(call.int(0))?, call.long(2), call.uint(3))
+}
+
+/// As fadvise64(2), with a description.
+pub fn advise(description: &Description, length: i64, advice: u32) -> Result<usize> {
     if !description.is_seekable() && description.file().stat()?.kind == FileType::Fifo {
         return Err(ESPIPE);
     }
-    if call.long(2) < 0 || call.uint(3) > 5 {
+    if length < 0 || advice > 5 {
         return Err(EINVAL);
     }
     Ok(0)
@@ -516,6 +526,10 @@ enum How {
 }
 
 fn set(call: &Call<'_>, how: How) -> Result<usize> {
+    set_of(call, || xattr_target(call, how))
+}
+
+fn set_of(call: &Call<'_>, target: impl FnOnce() -> Result<Target>) -> Result<usize> {
     let flags = call.flags(4, 3)?;
     let name = xattr_name(call.ptr(1))?;
     let size = call.size(3);
@@ -523,7 +537,7 @@ fn set(call: &Call<'_>, how: How) -> Result<usize> {
         return Err(E2BIG);
     }
     let value = call.ptr::<u8>(2).read_vec(size)?;
-    let target = xattr_target(call, how)?;
+    let target = target()?;
     let capabilities = match name == CAPABILITIES && !value.is_empty() {
         true => Some(Attribute::read(&value).ok_or(EINVAL)?),
         false => None,
@@ -554,9 +568,20 @@ fn answer(value: &[u8], to: UserPtr<u8>, size: usize) -> Result<usize> {
     Ok(value.len())
 }
 
+/// As fsetxattr(2) and fgetxattr(2), with a description in place of the first argument (io_uring).
+#[cfg(feature = "io_uring")]
+pub fn xattr_of(call: &Call<'_>, description: &Description, sets: bool) -> Result<usize> {
+    let target = || Target::descriptor(description);
+    if sets { set_of(call, target) } else { get_of(call, target) }
+}
+
 fn get(call: &Call<'_>, how: How) -> Result<usize> {
+    get_of(call, || xattr_target(call, how))
+}
+
+fn get_of(call: &Call<'_>, target: impl FnOnce() -> Result<Target>) -> Result<usize> {
     let name = xattr_name(call.ptr(1))?;
-    let target = xattr_target(call, how)?;
+    let target = target()?;
     if let Some(kind) = acl::kind(&name) {
         return answer(&acl::get(&target.inode, kind)?, call.ptr(2), call.size(3));
     }

@@ -105,6 +105,8 @@ pub fn end_thread(code: u8) -> ! {
         children::maker_ends(&process, task.tid);
     }
     let tid = task.tid;
+    #[cfg(feature = "io_uring")]
+    super::uring::thread_ends(tid.of_machine());
     // The table held the task: from here on this is a kernel thread about to end.
     sched::current().set_local(core::ptr::null_mut());
     process.remove(tid);
@@ -125,6 +127,8 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     process.timers.process_ends();
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid.of_machine());
+    #[cfg(feature = "io_uring")]
+    super::uring::program_ends(process);
     task::current().files().close_all();
     #[cfg(feature = "sysv-ipc")]
     super::sysv::semaphores::process_ends(process.pid.of_machine());

@@ -172,6 +172,8 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     process.timers.program_ends();
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid.of_machine());
+    #[cfg(feature = "io_uring")]
+    super::uring::program_ends(process);
     exec::start_as(process, rights);
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);

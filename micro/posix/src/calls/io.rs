@@ -99,6 +99,16 @@ pub fn write_at(description: &Description, offset: u64, from: &mut Source<'_>) -
     description.write_at(offset, from)
 }
 
+/// Writes to what has no positions as much as goes without waiting (io_uring).
+#[cfg(feature = "io_uring")]
+pub fn write_at_once(description: &Description, from: &mut Source<'_>) -> Result<usize> {
+    description.write(from).inspect_err(|e| {
+        if *e == EPIPE && breaks_pipe(&**description.file(), 0) {
+            signals::send_to_current(SIGPIPE);
+        }
+    })
+}
+
 /// Writes `from` to a description, waiting as it says. A blocking write to a pipe or stream ends when all is written;
 /// `EPIPE` comes with SIGPIPE.
 pub fn write_to(description: &Description, from: &mut Source<'_>) -> Result<usize> {
@@ -278,20 +288,30 @@ pub fn pwritev2(call: &mut Call<'_>) -> Result<usize> {
     if flags & RWF_NOWAIT != 0 && description.is_seekable() {
         return Err(EOPNOTSUPP);
     }
+    write_with(&description, offset, flags, &mut from)
+}
+
+/// Writes at an offset, or at the current position, as the flags of pwritev2(2) say.
+pub fn write_with(
+    description: &Description,
+    offset: Option<u64>,
+    flags: u32,
+    from: &mut Source<'_>,
+) -> Result<usize> {
     let done = if flags & RWF_APPEND != 0 && description.is_seekable() {
         let size = description.file().size()?;
-        limit_write(&description, Some(size), &mut from)?;
-        let (n, end) = description.file().append(&mut from)?;
+        limit_write(description, Some(size), from)?;
+        let (n, end) = description.file().append(from)?;
         if offset.is_none() {
             description.set_position(end);
         }
         n
     } else if let Some(offset) = offset {
-        write_at(&description, offset, &mut from)?
+        write_at(description, offset, from)?
     } else if flags & RWF_NOWAIT != 0 {
-        description.write(&mut from)?
+        description.write(from)?
     } else {
-        write_to(&description, &mut from)?
+        write_to(description, from)?
     };
     // RWF_DSYNC and RWF_SYNC.
     if flags & 6 != 0 {

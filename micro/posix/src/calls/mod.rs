@@ -48,3 +48,5 @@ pub mod system;
 pub mod sysv;
 pub mod time;
 pub mod transfer;
+#[cfg(feature = "io_uring")]
+pub mod uring;

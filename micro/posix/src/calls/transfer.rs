@@ -77,8 +77,8 @@ impl Position {
 
     fn store(&self) -> Result<()> {
         match self {
-            Position::Pointer(pointer, at) => pointer.write(*at as i64),
-            Position::Own => Ok(()),
+            Position::Pointer(pointer, at) if !pointer.is_null() => pointer.write(*at as i64),
+            _ => Ok(()),
         }
     }
 }
@@ -164,16 +164,76 @@ fn on_pipe<T>(
 
 /// splice(2): one side is a pipe.
 pub fn splice(call: &mut Call<'_>) -> Result<usize> {
-    let (count, flags) = (call.size(4).min(LIMIT), call.flags(5, SPLICE_KNOWN)?);
-    if count == 0 {
+    let flags = call.flags(5, SPLICE_KNOWN)?;
+    if call.size(4) == 0 {
         return Ok(0);
     }
     let from = files::get(call.int(0))?;
     let to = files::get(call.int(2))?;
-    let (source, target) = (pipe_end(&from), pipe_end(&to));
+    let offsets = [Offset::Pointer(call.ptr(1)), Offset::Pointer(call.ptr(3))];
+    splice_between(&from, &to, offsets, call.size(4), flags)
+}
+
+/// Where a splice begins, as its caller says it.
+#[derive(Clone, Copy)]
+enum Offset {
+    /// Behind a pointer, which may be null.
+    Pointer(UserPtr<i64>),
+    #[cfg(feature = "io_uring")]
+    Value(u64),
+}
+
+impl Offset {
+    fn is_none(self) -> bool {
+        match self {
+            Offset::Pointer(pointer) => pointer.is_null(),
+            #[cfg(feature = "io_uring")]
+            Offset::Value(value) => value == u64::MAX,
+        }
+    }
+
+    fn position(self, description: &Description) -> Result<Position> {
+        match self {
+            Offset::Pointer(pointer) => Position::read(pointer, description),
+            #[cfg(feature = "io_uring")]
+            Offset::Value(u64::MAX) => Ok(Position::Own),
+            #[cfg(feature = "io_uring")]
+            Offset::Value(at) if description.is_seekable() && i64::try_from(at).is_ok() => {
+                Ok(Position::Pointer(UserPtr::new(0), at))
+            }
+            #[cfg(feature = "io_uring")]
+            Offset::Value(_) => Err(EINVAL),
+        }
+    }
+}
+
+/// As splice(2), with the offsets themselves; -1 is none (io_uring).
+#[cfg(feature = "io_uring")]
+pub fn splice_at(
+    from: &Description,
+    to: &Description,
+    offsets: [u64; 2],
+    count: usize,
+    flags: u32,
+) -> Result<usize> {
+    if count == 0 {
+        return Ok(0);
+    }
+    splice_between(from, to, offsets.map(Offset::Value), count, flags)
+}
+
+/// As splice(2), with descriptions.
+fn splice_between(
+    from: &Description,
+    to: &Description,
+    [from_at, to_at]: [Offset; 2],
+    count: usize,
+    flags: u32,
+) -> Result<usize> {
+    let count = count.min(LIMIT);
+    let (source, target) = (pipe_end(from), pipe_end(to));
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
-    if source.is_some() && !call.ptr::<i64>(1).is_null() || target.is_some() && !call.ptr::<i64>(3).is_null()
-    {
+    if source.is_some() && !from_at.is_none() || target.is_some() && !to_at.is_none() {
         return Err(ESPIPE);
     }
     if !from.may_read() || !to.may_write() {
@@ -181,22 +241,22 @@ pub fn splice(call: &mut Call<'_>) -> Result<usize> {
     }
     match (source, target) {
         (None, None) => Err(EINVAL),
-        (Some(_), None) if !can_be_spliced(&to)? => Err(EINVAL),
+        (Some(_), None) if !can_be_spliced(to)? => Err(EINVAL),
         (Some(a), Some(b)) if Arc::ptr_eq(a.pipe(), b.pipe()) => Err(EINVAL),
         (Some(source), _) => {
             if to.flags() & O_APPEND != 0 && to.is_seekable() {
                 return Err(EINVAL);
             }
-            let mut position = Position::read(call.ptr(3), &to).map_err(without_place)?;
-            position.check(&to, count)?;
-            let n = splice_out(&from, source, &to, &mut position, count, nonblocking)?;
+            let mut position = to_at.position(to).map_err(without_place)?;
+            position.check(to, count)?;
+            let n = splice_out(from, source, to, &mut position, count, nonblocking)?;
             position.store()?;
             Ok(n)
         }
         (None, Some(target)) => {
-            let mut position = Position::read(call.ptr(1), &from).map_err(without_place)?;
-            position.check(&from, count)?;
-            let n = splice_in(&from, &mut position, &to, target, count, nonblocking)?;
+            let mut position = from_at.position(from).map_err(without_place)?;
+            position.check(from, count)?;
+            let n = splice_in(from, &mut position, to, target, count, nonblocking)?;
             position.store()?;
             Ok(n)
         }
@@ -295,26 +355,33 @@ fn splice_in(
 
 /// tee(2): copies what is in one pipe to another, without taking it.
 pub fn tee(call: &mut Call<'_>) -> Result<usize> {
-    let (count, flags) = (call.size(2).min(CHUNK), call.flags(3, SPLICE_KNOWN)?);
+    let flags = call.flags(3, SPLICE_KNOWN)?;
+    if call.size(2) == 0 {
+        return Ok(0);
+    }
+    tee_between(&*files::get(call.int(0))?, &*files::get(call.int(1))?, call.size(2), flags)
+}
+
+/// As tee(2), with descriptions.
+pub fn tee_between(from: &Description, to: &Description, count: usize, flags: u32) -> Result<usize> {
+    let count = count.min(CHUNK);
     if count == 0 {
         return Ok(0);
     }
-    let from = files::get(call.int(0))?;
-    let to = files::get(call.int(1))?;
     if !from.may_read() || !to.may_write() {
         return Err(EBADF);
     }
-    let (source, target) = (pipe_end(&from).ok_or(EINVAL)?, pipe_end(&to).ok_or(EINVAL)?);
+    let (source, target) = (pipe_end(from).ok_or(EINVAL)?, pipe_end(to).ok_or(EINVAL)?);
     if Arc::ptr_eq(source.pipe(), target.pipe()) {
         return Err(EINVAL);
     }
     let nonblocking = flags & SPLICE_F_NONBLOCK != 0;
     let mut bytes = buffer(count)?;
-    let n = on_pipe(&from, nonblocking, Events::IN, || source.peek(&mut Sink::kernel(&mut bytes)))?;
+    let n = on_pipe(from, nonblocking, Events::IN, || source.peek(&mut Sink::kernel(&mut bytes)))?;
     if n == 0 {
         return Ok(0);
     }
-    on_pipe(&to, nonblocking, Events::OUT, || to.write(&mut Source::kernel(&bytes[..n])))
+    on_pipe(to, nonblocking, Events::OUT, || to.write(&mut Source::kernel(&bytes[..n])))
 }
 
 /// vmsplice(2): copies, which is what a pipe of the program's pages comes to without page stealing.

@@ -38,19 +38,19 @@ const MSG_ZEROCOPY: u32 = 0x400_0000;
 const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
 
 /// `struct msghdr` (56 bytes on x86-64).
-struct Header {
-    name: u64,
-    name_length: u32,
-    iov: u64,
-    iov_count: usize,
-    control: u64,
-    control_length: usize,
+pub(super) struct Header {
+    pub(super) name: u64,
+    pub(super) name_length: u32,
+    pub(super) iov: u64,
+    pub(super) iov_count: usize,
+    pub(super) control: u64,
+    pub(super) control_length: usize,
 }
 
 impl Header {
     const SIZE: u64 = 56;
 
-    fn read(at: u64) -> Result<Header> {
+    pub(super) fn read(at: u64) -> Result<Header> {
         let w: [u64; 7] = UserPtr::new(at).read()?;
         if w[0] != 0 && (w[1] as i32) < 0 {
             return Err(EINVAL);
@@ -66,6 +66,15 @@ impl Header {
             control: w[4],
             control_length: w[5] as usize,
         })
+    }
+
+    /// Where a message goes.
+    pub(super) fn destination(&self) -> Result<Option<Address>> {
+        match self.name {
+            0 => Ok(None),
+            _ if self.name_length == 0 => Ok(None),
+            name => read_address(name, self.name_length as i32).map(Some),
+        }
     }
 }
 
@@ -100,7 +109,7 @@ fn send(target: &Target, mut message: Sending, from: &mut Source<'_>) -> Result<
 }
 
 /// Receives one message, waiting as the socket and the flags say; with MSG_WAITALL a stream fills the buffer.
-fn receive(target: &Target, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
+pub(super) fn receive(target: &Target, to: &mut Sink<'_>, flags: u32) -> Result<Received> {
     let socket = target.socket()?;
     let file = &**target.0.file();
     let blocking = !target.0.is_nonblocking() && flags & (linux::MSG_DONTWAIT | linux::MSG_ERRQUEUE) == 0;
@@ -150,7 +159,7 @@ fn put_sender(_target: &Target, received: &Received, at: u64, length_at: u64) ->
 }
 
 /// Decodes the control data of sendmsg(2).
-fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
+pub(super) fn read_control(at: u64, length: usize) -> Result<Vec<Control>> {
     if at == 0 || length < CMSG {
         return Ok(Vec::new());
     }
@@ -209,7 +218,13 @@ fn read_rights(data: &[u8], to: &mut Vec<Right>) -> Result<()> {
     let descriptors = &files::current().descriptors;
     to.reserve_fallibly(data.len() / 4).map_err(|_| ENOMEM)?;
     for fd in data.chunks_exact(4) {
-        to.push(descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?);
+        let description = descriptors.get_any(i32::from_ne_bytes([fd[0], fd[1], fd[2], fd[3]]))?;
+        // A ring that waits for the socket it travels through would never end (Linux 6.1.68 and later).
+        #[cfg(feature = "io_uring")]
+        if crate::calls::uring::is_ring(&description) {
+            return Err(EINVAL);
+        }
+        to.push(description);
     }
     Ok(())
 }
@@ -254,7 +269,7 @@ pub fn shown(c: Credentials) -> [u32; 3] {
 }
 
 /// Encodes control messages into the program's buffer; the bytes used, and whether something did not fit.
-fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: bool) -> Result<(usize, bool)> {
+pub(super) fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: bool) -> Result<(usize, bool)> {
     let room = if at == 0 { 0 } else { room };
     let mut used = 0;
     let mut cut = false;
@@ -306,12 +321,7 @@ fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: boo
 fn send_header(target: &Target, at: u64, flags: u32) -> Result<usize> {
     let header = Header::read(at)?;
     let segments = read_iovec(header.iov, header.iov_count)?;
-    let to: Option<Address> = match header.name {
-        0 => None,
-        _ if header.name_length == 0 => None,
-        name => Some(read_address(name, header.name_length as i32)?),
-    };
-    let control = read_control(header.control, header.control_length)?;
+    let (to, control) = (header.destination()?, read_control(header.control, header.control_length)?);
     send(target, Sending { to, control, flags }, &mut Source::vectored(&segments))
 }
 
@@ -319,6 +329,17 @@ fn receive_header(target: &Target, at: u64, flags: u32) -> Result<usize> {
     let header = Header::read(at)?;
     let segments = read_iovec(header.iov, header.iov_count)?;
     let received = receive(target, &mut Sink::vectored(&segments), flags & !MSG_CMSG_CLOEXEC)?;
+    answer(target, at, &header, received, flags)
+}
+
+/// Says what was received in the program's `struct msghdr`.
+pub(super) fn answer(
+    target: &Target,
+    at: u64,
+    header: &Header,
+    received: Received,
+    flags: u32,
+) -> Result<usize> {
     let length_at = at + 8;
     if header.name != 0 {
         put_sender(target, &received, header.name, length_at)?;

@@ -2,6 +2,8 @@
 //! Sockets: making, naming, connecting them, their options. Messages are in [`messages`].
 
 mod address;
+#[cfg(feature = "io_uring")]
+pub mod attempts;
 mod filter;
 mod messages;
 
@@ -51,6 +53,17 @@ impl Target {
     fn socket(&self) -> Result<&Arc<dyn Socket>> {
         api_socket::of_file(&**self.0.file())
     }
+
+    /// shutdown(2).
+    fn shutdown(&self, how: i32) -> Result<usize> {
+        let how = match how {
+            0 => Shutdown::Read,
+            1 => Shutdown::Write,
+            2 => Shutdown::Both,
+            _ => return Err(EINVAL),
+        };
+        self.socket()?.shutdown(how).map(|()| 0)
+    }
 }
 
 /// Process and effective ids of the caller.
@@ -98,7 +111,12 @@ fn split_type(value: u32) -> Result<(u32, u32)> {
 
 pub fn socket(call: &mut Call<'_>) -> Result<usize> {
     let (kind, flags) = split_type(call.uint(1))?;
-    let (family, protocol) = (call.uint(0), call.uint(2));
+    let socket = make(call.uint(0), kind, call.uint(2))?;
+    install(socket, flags).map(|fd| fd as usize)
+}
+
+/// A socket without a descriptor.
+fn make(family: u32, kind: u32, protocol: u32) -> Result<Arc<dyn Socket>> {
     // Netlink goes by the number that the process has for itself.
     let number = task::current().process.number as u32;
     let by_number = |c: Credentials| if family == AF_NETLINK { Credentials { pid: number, ..c } } else { c };
@@ -110,7 +128,7 @@ pub fn socket(call: &mut Call<'_>) -> Result<usize> {
         made => made,
     }?;
     may_make(family, kind, protocol)?;
-    install(socket, flags).map(|fd| fd as usize)
+    Ok(socket)
 }
 
 /// `EPERM` for raw sockets of AF_INET and AF_INET6 and for all of AF_PACKET without CAP_NET_RAW; `EACCES` for ICMP's of others than
@@ -274,14 +292,7 @@ pub fn connect(call: &mut Call<'_>) -> Result<usize> {
 }
 
 pub fn shutdown(call: &mut Call<'_>) -> Result<usize> {
-    let target = Target::of(call.int(0))?;
-    let how = match call.int(1) {
-        0 => Shutdown::Read,
-        1 => Shutdown::Write,
-        2 => Shutdown::Both,
-        _ => return Err(EINVAL),
-    };
-    target.socket()?.shutdown(how).map(|()| 0)
+    Target::of(call.int(0))?.shutdown(call.int(1))
 }
 
 pub fn getsockname(call: &mut Call<'_>) -> Result<usize> {
