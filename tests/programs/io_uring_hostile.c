@@ -175,7 +175,7 @@ static void circles(void)
     }
 }
 
-// Many requests for one name, cancelled one by one.
+// Many requests, cancelled one by one.
 static void cancelled(void)
 {
     struct ring ring;
@@ -183,14 +183,14 @@ static void cancelled(void)
     CHECK(pipe2(pipe, 0) == 0);
     ring_new(&ring, 4096, IORING_SETUP_CQSIZE, 16384);
     for (int i = 0; i < 4096; i++)
-        ring_entry(&ring, IORING_OP_READ, pipe[0], bytes, 1, 0, 7);
+        ring_entry(&ring, IORING_OP_READ, pipe[0], bytes, 1, 0, i);
     CHECK(ring_submit(&ring, 0) == 4096);
     for (int i = 0; i < 4096; i++)
-        ring_entry(&ring, IORING_OP_ASYNC_CANCEL, -1, (void *)7, 0, 0, 8);
+        ring_entry(&ring, IORING_OP_ASYNC_CANCEL, -1, (void *)(uintptr_t)i, 0, 0, 5000);
     CHECK(ring_submit(&ring, 0) == 4096);
     for (int i = 0; i < 8192; i++) {
         struct completion cqe = ring_wait(&ring);
-        CHECK(cqe.res == (cqe.user_data == 7 ? -ECANCELED : 0));
+        CHECK(cqe.res == (cqe.user_data == 5000 ? 0 : -ECANCELED));
     }
     ring_free(&ring);
 }

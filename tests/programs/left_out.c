@@ -9,7 +9,9 @@
 
 int main(void)
 {
-    static const long calls[] = {SYS_shmget, SYS_semget, SYS_msgget, SYS_io_setup, SYS_mq_open, SYS_inotify_init1};
+    static const long calls[] = {SYS_shmget,         SYS_semget,  SYS_msgget,       SYS_io_setup,
+                                 SYS_io_uring_setup,
+                                 SYS_mq_open, SYS_inotify_init1};
     for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++)
         CHECK(syscall(calls[i], 0, 0, 0, 0) == -1 && errno == ENOSYS);
     CHECK(socket(AF_PACKET, SOCK_RAW, 0) == -1 && errno == EAFNOSUPPORT);

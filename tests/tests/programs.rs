@@ -115,6 +115,16 @@ fn asynchronous_io_is_that_of_linux() {
 }
 
 #[test]
+fn rings_of_requests_are_those_of_linux() {
+    passes("io_uring.c", "all io_uring tests passed");
+}
+
+#[test]
+fn hostile_rings_end_no_kernel() {
+    passes("io_uring_hostile.c", "all hostile rings answered");
+}
+
+#[test]
 fn the_clock_can_be_set() {
     passes("clock.c", "all clock tests passed");
 }

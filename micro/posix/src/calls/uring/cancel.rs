@@ -7,6 +7,7 @@ use super::ring::Ring;
 use super::run;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 use descriptors::Description;
 
 pub const ALL: u32 = 1;
@@ -42,9 +43,18 @@ impl Wanted {
     }
 }
 
-/// Takes a request out of its wait; false where a thread has begun to go on with it.
+/// Takes a request out of its wait, to be completed by the caller; false where it does not wait.
 pub fn take(request: &Request) -> bool {
-    request.change(State::Armed, State::Done) || request.change(State::Ready, State::Done)
+    request.change(State::Armed, State::Done)
+}
+
+/// Cancels one request; false where a thread is at it. One that is ready has its place in a queue and ends when it comes to that.
+fn cancel_one(ring: &Ring, request: &Arc<Request>) -> bool {
+    if take(request) {
+        run::cancelled(ring, request);
+        return true;
+    }
+    request.is(State::Ready) && !request.is_cancelled.swap(true, Ordering::Relaxed)
 }
 
 /// Cancels what is meant; how many were cancelled with [`ALL`] or [`ANY`], otherwise 0. `ENOENT` where there is none, `EALREADY` where a
@@ -67,8 +77,7 @@ pub fn cancel(ring: &Ring, wanted: &Wanted, except: Option<&Request>, filter: im
         if !wanted.is(&request) || except.is_some_and(|e| core::ptr::eq(e, &*request)) || !filter(&request) {
             continue;
         }
-        if take(&request) {
-            run::cancelled(ring, &request);
+        if cancel_one(ring, &request) {
             count += 1;
             if !all {
                 break;

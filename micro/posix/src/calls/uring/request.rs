@@ -94,6 +94,10 @@ pub struct Request {
     pub events: AtomicU32,
     pub is_multi: AtomicBool,
     state: AtomicU8,
+    /// It was started, and a thread goes on with it.
+    pub is_started: AtomicBool,
+    /// It was cancelled when it was ready.
+    pub is_cancelled: AtomicBool,
     /// The submission was refused, with this error, and its link ends with it.
     pub refused: AtomicU32,
     /// Bytes that were moved before the request had to wait (MSG_WAITALL).
@@ -113,6 +117,8 @@ impl Request {
             events: AtomicU32::new(0),
             is_multi: AtomicBool::new(false),
             state: AtomicU8::new(State::New as u8),
+            is_started: AtomicBool::new(false),
+            is_cancelled: AtomicBool::new(false),
             refused: AtomicU32::new(0),
             moved: AtomicU32::new(0),
             inner: SpinLock::default(),

@@ -139,7 +139,7 @@ impl Ring {
         let worker = worker::of(&request.process)?;
         worker.arm()?;
         let mut requests = self.requests.lock();
-        let room = (requests.waiting.len() + 1).saturating_sub(requests.ready.len());
+        let room = requests.waiting.len() + 1;
         let reserved = requests.ready.reserve_fallibly(room).map_err(|_| ENOMEM);
         let inserted = reserved.and_then(|()| {
             requests.waiting.insert_fallibly(request.key(), request.clone()).map_err(|_| ENOMEM)
@@ -248,17 +248,19 @@ impl Ring {
             };
             let Some((key, request)) = next else { break };
             from = (key.0, key.1.saturating_add(1));
-            if is_meant(&request) && super::cancel::take(&request) {
+            if is_meant(&request) && (super::cancel::take(&request) || request.change(State::Ready, State::Done)) {
                 super::run::cancelled(self, &request);
             }
         }
-        let ready = {
+        let resumed = {
             let mut requests = self.requests.lock();
-            requests.resumed.retain(|request| !is_meant(request));
-            requests.ready.retain(|request| !is_meant(request) || !request.is(State::Done));
-            requests.waiting.is_empty()
+            requests.ready.retain(|request| !is_meant(request));
+            let all = core::mem::take(&mut requests.resumed);
+            let (gone, stay): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|request| is_meant(request));
+            requests.resumed = stay;
+            gone
         };
-        let _ = ready;
+        resumed.iter().for_each(|request| super::run::abandon(self, request, ECANCELED));
     }
 
     /// The ring of a description.

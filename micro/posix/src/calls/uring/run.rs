@@ -10,7 +10,7 @@ use super::request::{
     CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State,
 };
 use super::ring::Ring;
-use super::{buffers, timeout};
+use super::{buffers, timeout, worker};
 use crate::task;
 use abi::{Errno, Events, Result, errno::*};
 use alloc::collections::VecDeque;
@@ -68,8 +68,24 @@ pub fn queue(ring: &Arc<Ring>, head: Arc<Request>) {
     }
 }
 
-/// What may start now: behind a request that was cancelled, or behind all that came before.
+/// What the running thread may start now.
 fn next(ring: &Ring) -> Option<Arc<Request>> {
+    loop {
+        let head = next_of_all(ring)?;
+        if core::ptr::eq(&*head.process, &*task::current().process) {
+            return Some(head);
+        }
+        // A ring may have requests of several processes, each of which is made with the memory of its own.
+        head.set(State::Ready);
+        let handed_over = worker::of(&head.process).and_then(|worker| worker.hand_over(head.clone()));
+        if let Err(e) = handed_over {
+            abandon(ring, &head, e);
+        }
+    }
+}
+
+/// What may start now: behind a request that was cancelled, or behind all that came before.
+fn next_of_all(ring: &Ring) -> Option<Arc<Request>> {
     let mut requests = ring.requests.lock();
     if let Some(resumed) = requests.resumed.pop_front() {
         return Some(resumed);
@@ -98,7 +114,11 @@ pub fn resume(request: &Arc<Request>) {
     if !request.change(State::Ready, State::Running) {
         return;
     }
-    let follower = go_on(&ring, request);
+    let follower = match request.is_started.load(Ordering::Relaxed) {
+        true if request.is_cancelled.load(Ordering::Relaxed) => finish(&ring, request, error(ECANCELED), 0),
+        true => go_on(&ring, request),
+        false => start(&ring, request),
+    };
     if let Some(now) = follower.or_else(|| next(&ring)) {
         run(&ring, now);
     }
@@ -109,7 +129,7 @@ pub fn resume_all(ring: &Ring) {
     while let Some(request) = ring.next_ready() {
         resume(&request);
     }
-    if let Some(worker) = super::worker::find(&task::current().process) {
+    if let Some(worker) = worker::find(&task::current().process) {
         while let Some(request) = worker.pop() {
             resume(&request);
         }
@@ -118,6 +138,7 @@ pub fn resume_all(ring: &Ring) {
 
 fn start(ring: &Arc<Ring>, request: &Arc<Request>) -> Option<Arc<Request>> {
     request.set(State::Running);
+    request.is_started.store(true, Ordering::Relaxed);
     let refused = request.refused.load(Ordering::Relaxed);
     if refused != 0 {
         return finish(ring, request, error(Errno(refused as _)), 0);
@@ -285,9 +306,13 @@ pub fn end_early(ring: &Ring, request: &Arc<Request>, result: i32) {
         return;
     }
     drop(requests);
-    follower.refused.store(ENOMEM.0 as u32, Ordering::Relaxed);
-    let links: VecDeque<_> = core::mem::take(&mut follower.inner.lock().links);
-    end_linked(ring, &follower, ENOMEM, false);
+    abandon(ring, &follower, ENOMEM);
+}
+
+/// Ends a link that cannot start.
+pub fn abandon(ring: &Ring, head: &Arc<Request>, e: Errno) {
+    let links: VecDeque<_> = core::mem::take(&mut head.inner.lock().links);
+    end_linked(ring, head, e, false);
     links.iter().for_each(|linked| end_linked(ring, linked, ECANCELED, false));
 }
 

@@ -85,9 +85,8 @@ impl Worker {
     /// One more request may become ready: `ENOMEM` where there is no room for it.
     pub fn arm(&self) -> Result<()> {
         let armed = self.armed.load(Ordering::Relaxed) + 1;
-        let mut ready = self.ready.lock();
-        let more = armed - ready.len().min(armed);
-        ready.reserve_fallibly(more).map_err(|_| ENOMEM)?;
+        // Behind those of rings that were closed, which are in the queue until the thread comes to them.
+        self.ready.lock().reserve_fallibly(armed).map_err(|_| ENOMEM)?;
         self.armed.store(armed, Ordering::Relaxed);
         Ok(())
     }
@@ -101,6 +100,14 @@ impl Worker {
     pub fn push(&self, request: Arc<Request>) {
         self.ready.lock().push_back(request);
         self.wake();
+    }
+
+    /// As [`Worker::push`], of a request that was never armed.
+    pub fn hand_over(&self, request: Arc<Request>) -> Result<()> {
+        let armed = self.armed.load(Ordering::Relaxed);
+        self.ready.lock().reserve_fallibly(armed + 1).map_err(|_| ENOMEM)?;
+        self.push(request);
+        Ok(())
     }
 
     pub fn pop(&self) -> Option<Arc<Request>> {
