@@ -392,7 +392,7 @@ macro_rules! system_calls {
             333 io_pgetevents Full "" aio::io_pgetevents;
             334 rseq Refused "the C library works without it" none;
             424 pidfd_send_signal Full "" pidfd::pidfd_send_signal;
-            425 io_uring_setup Partial "no IORING_SETUP_SQPOLL" uring::io_uring_setup;
+            425 io_uring_setup Full "" uring::io_uring_setup;
             426 io_uring_enter Partial "open of a FIFO waits in the call" uring::io_uring_enter;
             427 io_uring_register Full "" uring::io_uring_register;
             428 open_tree Refused "programs fall back to mount(2)" none;

@@ -22,6 +22,7 @@ mod restrictions;
 mod ring;
 mod run;
 mod sockets;
+mod sqpoll;
 mod submit;
 mod timeout;
 mod transfer;
@@ -38,10 +39,12 @@ use api_user::UserPtr;
 use core::sync::atomic::Ordering;
 use descriptors::Description;
 use ring::Ring;
-use ::uring::{Params, SETUP_ATTACH_WQ, SETUP_SINGLE_ISSUER, SETUP_SQPOLL};
+use ::uring::{Params, SETUP_ATTACH_WQ, SETUP_SINGLE_ISSUER, SETUP_SQ_AFF, SETUP_SQPOLL};
 
 const O_CLOEXEC: u32 = 0o2000000;
 const ENTER_GETEVENTS: u32 = 1;
+const ENTER_SQ_WAKEUP: u32 = 1 << 1;
+const ENTER_SQ_WAIT: u32 = 1 << 2;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
 /// GETEVENTS, SQ_WAKEUP, SQ_WAIT, EXT_ARG, REGISTERED_RING.
@@ -58,6 +61,9 @@ pub fn is_ring(description: &Description) -> bool {
 pub fn program_ends(process: &Process) {
     let pid = process.pid.of_machine();
     worker::program_ends(process);
+    for poller in ring::all().filter_map(|ring| ring.poller()).filter(|poller| poller.is_of(process)) {
+        poller.end_and_wait();
+    }
     for ring in ring::all() {
         ring.cancel_all(Some(pid));
     }
@@ -74,9 +80,6 @@ pub fn io_uring_setup(call: &mut Call<'_>) -> Result<usize> {
     let at = call.ptr::<Params>(1);
     let mut params = at.read()?;
     params.fix(call.uint(0))?;
-    if params.has(SETUP_SQPOLL) {
-        return Err(EINVAL);
-    }
     if params.has(SETUP_ATTACH_WQ) {
         let other = descriptors_of::get(params.wq_fd as i32).map_err(|_| ENXIO)?;
         if !is_ring(&other) {
@@ -85,8 +88,16 @@ pub fn io_uring_setup(call: &mut Call<'_>) -> Result<usize> {
     }
     let task = task::current();
     let ring = Ring::new(&mut params, &task.process, task.tid.of_machine())?;
-    at.write(params)?;
-    descriptors_of::current().install(ring, O_CLOEXEC | 2).map(|fd| fd as usize)
+    if params.has(SETUP_SQPOLL) {
+        if params.has(SETUP_SQ_AFF) && params.sq_thread_cpu >= api_plat::cpus() {
+            return Err(EINVAL);
+        }
+        let poller = sqpoll::start(&ring, &task.process, params.sq_thread_idle)?;
+        ring.set_poller(poller);
+    }
+    at.write(params).inspect_err(|_| ring.end_poller())?;
+    let fd = descriptors_of::current().install(ring.clone(), O_CLOEXEC | 2).inspect_err(|_| ring.end_poller())?;
+    Ok(fd as usize)
 }
 
 /// The ring of a call's first argument.
@@ -107,7 +118,23 @@ pub fn io_uring_enter(call: &mut Call<'_>) -> Result<usize> {
     }
     let (wanted, least) = (call.uint(1), call.uint(2));
     let mut submitted = 0;
-    if wanted > 0 {
+    if let Some(poller) = ring.poller() {
+        if poller.has_ended() {
+            return Err(EOWNERDEAD);
+        }
+        ring.flush();
+        if flags & ENTER_SQ_WAKEUP != 0 {
+            poller.wake();
+        }
+        if flags & ENTER_SQ_WAIT != 0 {
+            let has_room = || {
+                let rings = ring.rings.lock();
+                if rings.submissions() < rings.sq_entries() || poller.has_ended() { Ok(()) } else { Err(EAGAIN) }
+            };
+            wait::on_queue(&ring.work, Events::ALL, wait::FOREVER, has_room)?;
+        }
+        submitted = wanted as usize;
+    } else if wanted > 0 {
         let tid = task::current().tid.of_machine();
         if ring.has(SETUP_SINGLE_ISSUER) && ring.issuer.load(Ordering::Relaxed) != tid {
             return Err(EEXIST);

@@ -5,6 +5,7 @@ use super::buffers::{Buffers, Groups};
 use super::files::FileTable;
 use super::request::{Request, State};
 use super::restrictions::Restrictions;
+use super::sqpoll::Poller;
 use super::worker;
 use crate::process::{Credentials, Process};
 use abi::{Events, Result, errno::*};
@@ -78,6 +79,8 @@ pub struct Ring {
     /// A thread submits: completions are at once.
     pub submits: AtomicUsize,
     is_closed: AtomicBool,
+    /// The thread that takes submissions (SETUP_SQPOLL).
+    poller: SpinLock<Option<Arc<Poller>>>,
 }
 
 /// All rings, for the end of programs.
@@ -120,6 +123,7 @@ impl Ring {
             waiters: AtomicUsize::new(0),
             submits: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
+            poller: SpinLock::default(),
         });
         let key = Arc::as_ptr(&ring) as usize;
         RINGS.lock().insert_fallibly(key, Arc::downgrade(&ring)).map_err(|_| ENOMEM)?;
@@ -128,6 +132,20 @@ impl Ring {
 
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    pub fn poller(&self) -> Option<Arc<Poller>> {
+        self.poller.lock().clone()
+    }
+
+    pub fn set_poller(&self, poller: Arc<Poller>) {
+        *self.poller.lock() = Some(poller);
+    }
+
+    pub fn end_poller(&self) {
+        if let Some(poller) = self.poller() {
+            poller.end();
+        }
     }
 
     pub fn is_closed(&self) -> bool {
@@ -295,6 +313,7 @@ impl File for Ring {
         self.rings.lock().show(out)?;
         let registered = self.registered.lock();
         let (files, buffers) = (registered.files.as_ref(), registered.buffers.as_ref());
+        // Threads of the kernel have no number.
         writeln!(out, "SqThread:\t-1\nSqThreadCpu:\t-1")?;
         writeln!(out, "UserFiles:\t{}", files.map_or(0, FileTable::len))?;
         writeln!(out, "UserBufs:\t{}", buffers.map_or(0, Buffers::len))?;
@@ -308,6 +327,7 @@ impl File for Ring {
 
     fn close(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::Relaxed);
+        self.end_poller();
         self.cancel_all(None);
         let registered = core::mem::take(&mut *self.registered.lock());
         drop(registered);
