@@ -128,7 +128,7 @@ fn process_ends(process: &Arc<Process>, status: &Status) {
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid.of_machine());
     #[cfg(feature = "io_uring")]
-    super::uring::program_ends(process);
+    super::uring::program_ends(process, false);
     task::current().files().close_all();
     #[cfg(feature = "sysv-ipc")]
     super::sysv::semaphores::process_ends(process.pid.of_machine());

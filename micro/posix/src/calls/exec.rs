@@ -173,7 +173,7 @@ fn replace(frame: &mut Frame, process: &Arc<Process>, prepared: Prepared) -> Res
     #[cfg(feature = "aio")]
     super::aio::program_ends(process.pid.of_machine());
     #[cfg(feature = "io_uring")]
-    super::uring::program_ends(process);
+    super::uring::program_ends(process, true);
     exec::start_as(process, rights);
     task.signals.reset_stack();
     task.clear_child_tid.store(0, Ordering::Relaxed);

@@ -63,6 +63,10 @@ fn shown(description: &Description) -> Result<Vec<u8>> {
     if file.is::<EventFd>() {
         return text("anon_inode:[eventfd]".into());
     }
+    #[cfg(feature = "io_uring")]
+    if crate::calls::uring::is_ring(description) {
+        return text("anon_inode:[io_uring]".into());
+    }
     let stat = description.file().stat()?;
     text(match stat.kind {
         FileType::Fifo => format!("pipe:[{}]", stat.inode),

@@ -393,7 +393,7 @@ macro_rules! system_calls {
             334 rseq Refused "the C library works without it" none;
             424 pidfd_send_signal Full "" pidfd::pidfd_send_signal;
             425 io_uring_setup Full "" uring::io_uring_setup;
-            426 io_uring_enter Partial "open of a FIFO waits in the call" uring::io_uring_enter;
+            426 io_uring_enter Partial "opening a FIFO waits in the call; names of linked requests are read when their turn comes" uring::io_uring_enter;
             427 io_uring_register Full "" uring::io_uring_register;
             428 open_tree Refused "programs fall back to mount(2)" none;
             429 move_mount Refused "programs fall back to mount(2)" none;

@@ -64,7 +64,12 @@ impl Message {
     }
 
     /// The same into a buffer that is not the message's.
-    pub fn receive_into(&self, description: &Arc<Description>, flags: u32, to: &mut Sink<'_>) -> Result<usize> {
+    pub fn receive_into(
+        &self,
+        description: &Arc<Description>,
+        flags: u32,
+        to: &mut Sink<'_>,
+    ) -> Result<usize> {
         let received = attempt_receive(description, to, flags & !MSG_CMSG_CLOEXEC)?;
         messages::answer(&Target(description.clone()), self.at, &self.header, received, flags)
     }
@@ -138,7 +143,12 @@ pub fn is_stream(description: &Description) -> bool {
 }
 
 /// One attempt of accept(2): the new socket as a file. The peer's address is written where `at` is not null.
-pub fn accept(description: &Arc<Description>, flags: u32, at: u64, length_at: u64) -> Result<Arc<Description>> {
+pub fn accept(
+    description: &Arc<Description>,
+    flags: u32,
+    at: u64,
+    length_at: u64,
+) -> Result<Arc<Description>> {
     let target = Target(description.clone());
     let (accepted, peer) = target.socket()?.accept()?;
     let made = describe(accepted, flags);

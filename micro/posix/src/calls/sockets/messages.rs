@@ -269,7 +269,12 @@ pub fn shown(c: Credentials) -> [u32; 3] {
 }
 
 /// Encodes control messages into the program's buffer; the bytes used, and whether something did not fit.
-pub(super) fn write_control(control: Vec<Control>, at: u64, room: usize, close_on_exec: bool) -> Result<(usize, bool)> {
+pub(super) fn write_control(
+    control: Vec<Control>,
+    at: u64,
+    room: usize,
+    close_on_exec: bool,
+) -> Result<(usize, bool)> {
     let room = if at == 0 { 0 } else { room };
     let mut used = 0;
     let mut cut = false;

@@ -74,7 +74,13 @@ impl Registered {
     fn new(uid: u32, address: u64, length: u64, tag: u64) -> Result<Registered> {
         if address == 0 {
             // An empty place, which nobody can be told of.
-            return if length == 0 && tag == 0 { Ok(Registered::default()) } else if length == 0 { Err(EINVAL) } else { Err(EFAULT) };
+            return if length == 0 && tag == 0 {
+                Ok(Registered::default())
+            } else if length == 0 {
+                Err(EINVAL)
+            } else {
+                Err(EFAULT)
+            };
         }
         if length == 0 || length > MAX_LENGTH || !range_is_user(address, length) {
             return Err(EFAULT);
@@ -154,7 +160,8 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
         };
         let old = {
             let mut registered = ring.registered.lock();
-            let place = registered.buffers.as_mut().and_then(|b| b.all.get_mut(first as usize + done as usize));
+            let place =
+                registered.buffers.as_mut().and_then(|b| b.all.get_mut(first as usize + done as usize));
             place.map(|place| core::mem::replace(place, new))
         };
         if let Some(old) = old {
@@ -170,7 +177,8 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
 /// READ_FIXED and WRITE_FIXED move bytes within the buffer that they name.
 pub fn check_fixed(ring: &Ring, sqe: &Sqe) -> Result<()> {
     let registered = ring.registered.lock();
-    let buffer = registered.buffers.as_ref().and_then(|b| b.all.get(usize::from(sqe.buffer))).ok_or(EFAULT)?;
+    let buffer =
+        registered.buffers.as_ref().and_then(|b| b.all.get(usize::from(sqe.buffer))).ok_or(EFAULT)?;
     let end = sqe.address.checked_add(u64::from(sqe.length)).ok_or(EFAULT)?;
     let is_within = sqe.address >= buffer.address && end <= buffer.address + buffer.length;
     if is_within { Ok(()) } else { Err(EFAULT) }
@@ -235,10 +243,14 @@ pub fn unregister_ring(ring: &Ring, group: u16) -> Result<()> {
 
 pub fn prepare(sqe: &Sqe) -> Result<()> {
     let provides = sqe.opcode == super::ops::PROVIDE_BUFFERS;
-    if sqe.op_flags != 0 || sqe.file_index != 0 || !provides && (sqe.address != 0 || sqe.length != 0 || sqe.offset != 0) {
+    if sqe.op_flags != 0
+        || sqe.file_index != 0
+        || !provides && (sqe.address != 0 || sqe.length != 0 || sqe.offset != 0)
+    {
         return Err(EINVAL);
     }
-    let count = u64::try_from(sqe.fd).ok().filter(|count| (1..=MAX_PROVIDED).contains(count)).ok_or(EINVAL)?;
+    let count =
+        u64::try_from(sqe.fd).ok().filter(|count| (1..=MAX_PROVIDED).contains(count)).ok_or(EINVAL)?;
     if !provides {
         return Ok(());
     }
@@ -326,8 +338,13 @@ pub fn give_back(ring: &Ring, request: &Request) {
     match registered.groups.0.get_mut(&selected.group) {
         // The room that it had may be taken since; then it is lost to the group, as one that the program removed.
         Some(Group::List(list)) => {
-            if list.reserve_fallibly(1).is_ok() {
-                list.push_front(Provided { address: selected.address, length: selected.length, id: selected.id });
+            let reserved = list.reserve_fallibly(1);
+            if reserved.is_ok() {
+                list.push_front(Provided {
+                    address: selected.address,
+                    length: selected.length,
+                    id: selected.id,
+                });
             }
         }
         Some(Group::Ring { head, .. }) => *head = head.wrapping_sub(1),

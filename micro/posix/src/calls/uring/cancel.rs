@@ -59,7 +59,12 @@ fn cancel_one(ring: &Ring, request: &Arc<Request>) -> bool {
 
 /// Cancels what is meant; how many were cancelled with [`ALL`] or [`ANY`], otherwise 0. `ENOENT` where there is none, `EALREADY` where a
 /// thread is at it.
-pub fn cancel(ring: &Ring, wanted: &Wanted, except: Option<&Request>, filter: impl Fn(&Request) -> bool) -> Result<usize> {
+pub fn cancel(
+    ring: &Ring,
+    wanted: &Wanted,
+    except: Option<&Request>,
+    filter: impl Fn(&Request) -> bool,
+) -> Result<usize> {
     let all = wanted.flags & (ALL | ANY) != 0;
     let by_name = wanted.flags & (FD | ANY) == 0;
     let mut from = if by_name { (wanted.user_data, 0) } else { (0, 0) };

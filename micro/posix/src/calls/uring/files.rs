@@ -76,7 +76,8 @@ impl FileTable {
     fn free(&self) -> Result<u32> {
         let (first, end) = self.range;
         let from = self.hint.clamp(first, end);
-        let is_free = |index: &u32| self.places.get(*index as usize).is_some_and(|place| place.description.is_none());
+        let is_free =
+            |index: &u32| self.places.get(*index as usize).is_some_and(|place| place.description.is_none());
         (from..end).find(is_free).or_else(|| (first..from).find(is_free)).ok_or(ENFILE)
     }
 }

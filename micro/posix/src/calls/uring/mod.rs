@@ -8,7 +8,7 @@
 //!
 //! The memory of the rings is the crate `uring`.
 
-pub mod buffers;
+mod buffers;
 mod cancel;
 mod files;
 mod message;
@@ -33,13 +33,15 @@ use super::time::duration;
 use crate::call::Call;
 use crate::process::Process;
 use crate::{files as descriptors_of, task, wait};
+use ::uring::{
+    Params, SETUP_ATTACH_WQ, SETUP_DEFER_TASKRUN, SETUP_SINGLE_ISSUER, SETUP_SQ_AFF, SETUP_SQPOLL,
+};
 use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_user::UserPtr;
 use core::sync::atomic::Ordering;
 use descriptors::Description;
 use ring::Ring;
-use ::uring::{Params, SETUP_ATTACH_WQ, SETUP_SINGLE_ISSUER, SETUP_SQ_AFF, SETUP_SQPOLL};
 
 const O_CLOEXEC: u32 = 0o2000000;
 const ENTER_GETEVENTS: u32 = 1;
@@ -57,15 +59,16 @@ pub fn is_ring(description: &Description) -> bool {
     Ring::of(description).is_some()
 }
 
-/// The process ends, or runs another program: whatever it waits for in any ring is cancelled (Linux' io_uring_cancel).
-pub fn program_ends(process: &Process) {
+/// The process ends, or `runs_another` program: whatever it waits for in any ring is cancelled. Timeouts of a process that ends go on in
+/// rings that others have (Linux' io_uring_cancel_generic).
+pub fn program_ends(process: &Process, runs_another: bool) {
     let pid = process.pid.of_machine();
     worker::program_ends(process);
     for poller in ring::all().filter_map(|ring| ring.poller()).filter(|poller| poller.is_of(process)) {
         poller.end_and_wait();
     }
     for ring in ring::all() {
-        ring.cancel_all(Some(pid));
+        ring.cancel_all(Some(pid), runs_another);
     }
     names_of_threads::thread_ends(task::current().tid.of_machine());
 }
@@ -96,7 +99,8 @@ pub fn io_uring_setup(call: &mut Call<'_>) -> Result<usize> {
         ring.set_poller(poller);
     }
     at.write(params).inspect_err(|_| ring.end_poller())?;
-    let fd = descriptors_of::current().install(ring.clone(), O_CLOEXEC | 2).inspect_err(|_| ring.end_poller())?;
+    let fd =
+        descriptors_of::current().install(ring.clone(), O_CLOEXEC | 2).inspect_err(|_| ring.end_poller())?;
     Ok(fd as usize)
 }
 
@@ -129,7 +133,11 @@ pub fn io_uring_enter(call: &mut Call<'_>) -> Result<usize> {
         if flags & ENTER_SQ_WAIT != 0 {
             let has_room = || {
                 let rings = ring.rings.lock();
-                if rings.submissions() < rings.sq_entries() || poller.has_ended() { Ok(()) } else { Err(EAGAIN) }
+                if rings.submissions() < rings.sq_entries() || poller.has_ended() {
+                    Ok(())
+                } else {
+                    Err(EAGAIN)
+                }
             };
             wait::on_queue(&ring.work, Events::ALL, wait::FOREVER, has_room)?;
         }
@@ -154,6 +162,10 @@ pub fn io_uring_enter(call: &mut Call<'_>) -> Result<usize> {
 }
 
 fn get_events(call: &Call<'_>, ring: &Arc<Ring>, least: u32, flags: u32) -> Result<usize> {
+    let is_issuer = ring.issuer.load(Ordering::Relaxed) == task::current().tid.of_machine();
+    if ring.has(SETUP_DEFER_TASKRUN) && !is_issuer {
+        return Err(EEXIST);
+    }
     let (mut mask, mut size, mut deadline_ns) = (call.arg(4), call.size(5), wait::FOREVER);
     if flags & ENTER_EXT_ARG != 0 {
         if size != EXT_ARG_SIZE {

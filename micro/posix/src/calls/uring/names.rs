@@ -9,6 +9,7 @@ use super::ring::Ring;
 use crate::call::Call;
 use crate::calls::{attributes, memory, names, open, poll, stat};
 use crate::dispatch::Handler;
+use crate::task;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
 use api_plat::Frame;
@@ -93,13 +94,20 @@ pub fn issue(ring: &Arc<Ring>, request: &Request) -> Result<usize> {
         ops::SYNC_FILE_RANGE => with_file(&|file| {
             attributes::sync_range(file, sqe.offset as i64, i64::from(sqe.length), sqe.op_flags)
         }),
-        ops::FALLOCATE => {
-            with_file(&|file| attributes::allocate(file, sqe.length, sqe.offset as i64, sqe.address as i64))
-        }
+        ops::FALLOCATE => with_file(&|file| {
+            // Linux' thread that does this has the signal (SIGXFSZ) to itself.
+            let end = sqe.offset.saturating_add(sqe.address);
+            if end > task::current().process.limits.file_size() && end > file.file().size()? {
+                return Err(EFBIG);
+            }
+            attributes::allocate(file, sqe.length, sqe.offset as i64, sqe.address as i64)
+        }),
         ops::FADVISE => with_file(&|file| attributes::advise(file, i64::from(sqe.length), sqe.op_flags)),
         ops::MADVISE => call(memory::madvise, [sqe.address, length, flags, 0, 0, 0]),
         ops::OPENAT => install(ring, request, call(open::openat, [fd, sqe.address, flags, length, 0, 0])),
-        ops::OPENAT2 => install(ring, request, call(open::openat2, [fd, sqe.address, sqe.offset, length, 0, 0])),
+        ops::OPENAT2 => {
+            install(ring, request, call(open::openat2, [fd, sqe.address, sqe.offset, length, 0, 0]))
+        }
         ops::CLOSE if sqe.file_index != 0 => files::close(ring, (sqe.file_index as u32).wrapping_sub(1)),
         ops::CLOSE => close(sqe.fd),
         ops::STATX => call(stat::statx, [fd, sqe.address, flags, length, sqe.offset, 0]),

@@ -10,6 +10,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use api_user::read_iovec;
 use descriptors::Description;
+use uring::SETUP_IOPOLL;
 
 pub const NOP: u8 = 0;
 pub const READV: u8 = 1;
@@ -89,8 +90,27 @@ impl From<Result<usize>> for Outcome {
 pub fn needs_file(opcode: u8) -> bool {
     matches!(
         opcode,
-        READV..=SYNC_FILE_RANGE | SENDMSG | RECVMSG | ACCEPT | CONNECT | FALLOCATE | READ | WRITE | FADVISE | SEND
-            | RECV | SPLICE | TEE | SHUTDOWN | MSG_RING | FSETXATTR | FGETXATTR | URING_CMD | SEND_ZC | SENDMSG_ZC
+        READV
+            ..=SYNC_FILE_RANGE
+                | SENDMSG
+                | RECVMSG
+                | ACCEPT
+                | CONNECT
+                | FALLOCATE
+                | READ
+                | WRITE
+                | FADVISE
+                | SEND
+                | RECV
+                | SPLICE
+                | TEE
+                | SHUTDOWN
+                | MSG_RING
+                | FSETXATTR
+                | FGETXATTR
+                | URING_CMD
+                | SEND_ZC
+                | SENDMSG_ZC
     ) && opcode != POLL_REMOVE
 }
 
@@ -99,12 +119,43 @@ fn selects_buffer(opcode: u8) -> bool {
     matches!(opcode, READV | READ | RECV | RECVMSG)
 }
 
+/// Operations of a ring with SETUP_IOPOLL.
+fn serves_polled_rings(opcode: u8) -> bool {
+    is_read_or_write(opcode)
+        || matches!(opcode, NOP | FILES_UPDATE | PROVIDE_BUFFERS | REMOVE_BUFFERS | MSG_RING | URING_CMD)
+}
+
 /// Operations that use the field `ioprio`, for a priority or for flags.
 fn takes_priority(opcode: u8) -> bool {
     matches!(
         opcode,
-        READV | WRITEV | READ_FIXED | WRITE_FIXED | READ | WRITE | SENDMSG | RECVMSG | SEND | RECV | ACCEPT | SEND_ZC | SENDMSG_ZC
+        READV
+            | WRITEV
+            | READ_FIXED
+            | WRITE_FIXED
+            | READ
+            | WRITE
+            | SENDMSG
+            | RECVMSG
+            | SEND
+            | RECV
+            | ACCEPT
+            | SEND_ZC
+            | SENDMSG_ZC
     )
+}
+
+fn is_read_or_write(opcode: u8) -> bool {
+    matches!(opcode, READV | WRITEV | READ_FIXED | WRITE_FIXED | READ | WRITE)
+}
+
+/// A priority as ioprio_set(2) has it: class and level. Nothing here goes by it.
+fn check_priority(priority: u16) -> Result<()> {
+    match (priority >> 13, priority & 0x1fff) {
+        (0, 0) | (3, _) => Ok(()),
+        (1 | 2, level) if level < 8 => Ok(()),
+        _ => Err(EINVAL),
+    }
 }
 
 /// A result with which what is linked behind the request does not start.
@@ -112,7 +163,9 @@ pub fn has_failed(request: &Request, result: i32) -> bool {
     match request.sqe.opcode {
         _ if result < 0 => !timeout::is_success(request, result),
         // Less than was asked for ends a link.
-        READ | WRITE | READ_FIXED | WRITE_FIXED if !request.has(BUFFER_SELECT) => (result as u32) < request.sqe.length,
+        READ | WRITE | READ_FIXED | WRITE_FIXED if !request.has(BUFFER_SELECT) => {
+            (result as u32) < request.sqe.length
+        }
         READV | WRITEV => match &request.inner.lock().stored {
             Stored::Segments(segments) => {
                 (result as usize) < segments.iter().map(|segment| segment.length).sum::<usize>()
@@ -132,8 +185,14 @@ pub fn prepare(ring: &Ring, request: &Request) -> Result<()> {
     if request.has(BUFFER_SELECT) && !selects_buffer(opcode) {
         return Err(EOPNOTSUPP);
     }
+    if ring.has(SETUP_IOPOLL) && !serves_polled_rings(opcode) {
+        return Err(EINVAL);
+    }
     if sqe.ioprio != 0 && !takes_priority(opcode) {
         return Err(EINVAL);
+    }
+    if is_read_or_write(opcode) {
+        check_priority(sqe.ioprio)?;
     }
     let none = |fields: &[u64]| if fields.iter().all(|field| *field == 0) { Ok(()) } else { Err(EINVAL) };
     let (buffer, index) = (u64::from(sqe.buffer), sqe.file_index as u32 as u64);
@@ -163,11 +222,19 @@ pub fn prepare(ring: &Ring, request: &Request) -> Result<()> {
             Ok(())
         }
         FALLOCATE => none(&[u64::from(sqe.op_flags), buffer, index]),
-        OPENAT | OPENAT2 | CLOSE | STATX | EPOLL_CTL | RENAMEAT..=LINKAT | FSETXATTR..=GETXATTR | FADVISE | MADVISE => {
-            names::prepare(request)
-        }
+        OPENAT
+        | OPENAT2
+        | CLOSE
+        | STATX
+        | EPOLL_CTL
+        | RENAMEAT..=LINKAT
+        | FSETXATTR..=GETXATTR
+        | FADVISE
+        | MADVISE => names::prepare(request),
         SPLICE | TEE => transfer::prepare_splice(request),
-        FILES_UPDATE => none(&[index, u64::from(sqe.op_flags)]).and(if sqe.length == 0 || request.has(super::request::FIXED_FILE) { Err(EINVAL) } else { Ok(()) }),
+        FILES_UPDATE => none(&[index, u64::from(sqe.op_flags)]).and(
+            if sqe.length == 0 || request.has(super::request::FIXED_FILE) { Err(EINVAL) } else { Ok(()) },
+        ),
         PROVIDE_BUFFERS | REMOVE_BUFFERS => buffers::prepare(sqe),
         MSG_RING => none(&[buffer, u64::from(sqe.personality)]),
         _ => Ok(()),

@@ -37,7 +37,10 @@ pub fn prepare_add(request: &Request) -> Result<()> {
 pub fn prepare_remove(request: &Request) -> Result<()> {
     let sqe = &request.sqe;
     let (events, user_data) = (sqe.length & UPDATE_EVENTS != 0, sqe.length & UPDATE_USER_DATA != 0);
-    if sqe.buffer != 0 || sqe.file_index != 0 || sqe.length & !(ADD_MULTI | UPDATE_EVENTS | UPDATE_USER_DATA) != 0 {
+    if sqe.buffer != 0
+        || sqe.file_index != 0
+        || sqe.length & !(ADD_MULTI | UPDATE_EVENTS | UPDATE_USER_DATA) != 0
+    {
         return Err(EINVAL);
     }
     // A poll that takes many events is made so by an update alone.
@@ -98,7 +101,8 @@ pub fn remove(ring: &Arc<Ring>, request: &Request) -> Result<usize> {
     }
     match add(ring, &found) {
         Outcome::Done(result, flags) => {
-            let result = if result == run::number(Err(ENOMEM)) { run::number(Err(ECANCELED)) } else { result };
+            let result =
+                if result == run::number(Err(ENOMEM)) { run::number(Err(ECANCELED)) } else { result };
             let _ = flags;
             run::end_early(ring, &found, result);
         }

@@ -263,4 +263,3 @@ fn cancel_now(ring: &Arc<Ring>, argument: Argument) -> Result<usize> {
         cancelled => cancelled,
     }
 }
-

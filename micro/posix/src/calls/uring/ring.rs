@@ -3,6 +3,7 @@
 
 use super::buffers::{Buffers, Groups};
 use super::files::FileTable;
+use super::ops::TIMEOUT;
 use super::request::{Request, State};
 use super::restrictions::Restrictions;
 use super::sqpoll::Poller;
@@ -41,6 +42,8 @@ pub struct Requests {
     /// The next submission waits as well: the last link had IOSQE_IO_DRAIN in its middle.
     pub drains_next: bool,
     pub next_sequence: u64,
+    /// A completion was left out (IOSQE_CQE_SKIP_SUCCESS): what came before cannot be told any more (as on Linux).
+    pub cannot_drain: bool,
     /// Completions, but for those of timeouts.
     pub completed: u64,
 }
@@ -202,6 +205,9 @@ impl Ring {
             }
         } else if let Some(worker) = worker::find(&request.process) {
             worker.push(request);
+        } else {
+            // The process has ended; what it wanted is a timeout.
+            super::run::end_early(self, &request, ETIME.to_return() as i32);
         }
     }
 
@@ -244,8 +250,11 @@ impl Ring {
     }
 
     /// Cancels what a process waits for in this ring; `None`: everybody. Nothing goes on behind what is cancelled.
-    pub fn cancel_all(&self, process: Option<i32>) {
-        let is_meant = |request: &Request| process.is_none_or(|pid| request.process.pid.of_machine() == pid);
+    pub fn cancel_all(&self, process: Option<i32>, with_timeouts: bool) {
+        let is_meant = |request: &Request| {
+            process.is_none_or(|pid| request.process.pid.of_machine() == pid)
+                && (with_timeouts || request.sqe.opcode != TIMEOUT || !request.is(State::Armed))
+        };
         // What is linked or drained first, so that nothing of it is started.
         let drained = {
             let mut requests = self.requests.lock();
@@ -266,7 +275,9 @@ impl Ring {
             };
             let Some((key, request)) = next else { break };
             from = (key.0, key.1.saturating_add(1));
-            if is_meant(&request) && (super::cancel::take(&request) || request.change(State::Ready, State::Done)) {
+            if is_meant(&request)
+                && (super::cancel::take(&request) || request.change(State::Ready, State::Done))
+            {
                 super::run::cancelled(self, &request);
             }
         }
@@ -274,7 +285,8 @@ impl Ring {
             let mut requests = self.requests.lock();
             requests.ready.retain(|request| !is_meant(request));
             let all = core::mem::take(&mut requests.resumed);
-            let (gone, stay): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|request| is_meant(request));
+            let (gone, stay): (VecDeque<_>, VecDeque<_>) =
+                all.into_iter().partition(|request| is_meant(request));
             requests.resumed = stay;
             gone
         };
@@ -328,7 +340,7 @@ impl File for Ring {
     fn close(&self) -> Result<()> {
         self.is_closed.store(true, Ordering::Relaxed);
         self.end_poller();
-        self.cancel_all(None);
+        self.cancel_all(None, true);
         let registered = core::mem::take(&mut *self.registered.lock());
         drop(registered);
         Ok(())

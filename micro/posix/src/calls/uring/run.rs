@@ -6,9 +6,7 @@
 
 use super::files;
 use super::ops::{self, Outcome};
-use super::request::{
-    CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State,
-};
+use super::request::{CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State};
 use super::ring::Ring;
 use super::{buffers, timeout, worker};
 use crate::task;
@@ -90,7 +88,8 @@ fn next_of_all(ring: &Ring) -> Option<Arc<Request>> {
     if let Some(resumed) = requests.resumed.pop_front() {
         return Some(resumed);
     }
-    let drains = |head: &Request| head.has(IO_DRAIN) || head.inner.lock().links.iter().any(|r| r.has(IO_DRAIN));
+    let drains =
+        |head: &Request| head.has(IO_DRAIN) || head.inner.lock().links.iter().any(|r| r.has(IO_DRAIN));
     let may_start = requests.drained.front().is_some_and(|(head, _)| requests.started == 0 || !drains(head));
     if !may_start {
         return None;
@@ -250,14 +249,16 @@ pub fn finish(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32) -> O
     let refused = request.refused.load(Ordering::Relaxed) != 0;
     let failed = refused || ops::has_failed(request, result);
     ring.requests.lock().started -= 1;
-    if failed || !request.has(CQE_SKIP) {
+    // A linked timeout never fails: what becomes of it is a matter of the other request's.
+    let is_told = failed && request.sqe.opcode != ops::LINK_TIMEOUT;
+    if is_told || !request.has(CQE_SKIP) {
         ring.post(request.user_data(), result, flags);
     }
     if !timeout::is_timeout(request) {
         count(ring);
     }
     if let Some(timeout) = timeout::release(request) {
-        end_linked(ring, &timeout, ECANCELED, false);
+        end_linked(ring, &timeout, ECANCELED, timeout.has(CQE_SKIP));
     }
     let mut links = core::mem::take(&mut request.inner.lock().links);
     if failed && (refused || !request.has(IO_HARDLINK)) {

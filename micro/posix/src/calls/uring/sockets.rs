@@ -218,7 +218,11 @@ fn receive(ring: &Arc<Ring>, request: &Arc<Request>, description: &Arc<Descripti
         let outcome = receive_one(ring, request, description);
         let Outcome::Done(result, flags) = outcome else { return outcome };
         // The end of a stream, an error or a full ring end a request for many.
-        if !is_many || result <= 0 || flags & ENDED != 0 || !run::post_more(ring, request, result, flags | more(description)) {
+        if !is_many
+            || result <= 0
+            || flags & ENDED != 0
+            || !run::post_more(ring, request, result, flags | more(description))
+        {
             return Outcome::Done(result, flags & !ENDED | more(description));
         }
     }
@@ -240,7 +244,9 @@ fn receive_one(ring: &Arc<Ring>, request: &Arc<Request>, description: &Arc<Descr
     let selected = match request.has(BUFFER_SELECT) {
         true => {
             let most = match &stored {
-                Stored::Message(message) => message.segments.first().map_or(0, |segment| segment.length as u32),
+                Stored::Message(message) => {
+                    message.segments.first().map_or(0, |segment| segment.length as u32)
+                }
                 _ => sqe.length,
             };
             match buffers::select(ring, request, most) {
@@ -266,7 +272,10 @@ fn receive_one(ring: &Arc<Ring>, request: &Arc<Request>, description: &Arc<Descr
         }
         (Stored::Message(message), Some(selected)) => {
             let to = Sink::user(selected.address, selected.length as usize);
-            (to.and_then(|mut to| message.receive_into(description, flags, &mut to)), selected.length as usize)
+            (
+                to.and_then(|mut to| message.receive_into(description, flags, &mut to)),
+                selected.length as usize,
+            )
         }
         (Stored::Message(message), None) => (message.receive(description, flags, moved), message.length()),
         (_, selected) => {
@@ -304,7 +313,6 @@ fn accept(ring: &Arc<Ring>, request: &Arc<Request>, description: &Arc<Descriptio
             .and_then(|socket| place(ring, request, socket, sqe.op_flags));
         let is_many = sqe.ioprio & ACCEPT_MULTISHOT != 0;
         match result {
-            Err(EAGAIN) if description.is_nonblocking() && !is_many => return Outcome::error(EAGAIN),
             Err(EAGAIN) => return Outcome::Wait(description.clone(), Events::READABLE),
             Ok(number) if is_many && run::post_more(ring, request, number as i32, 0) => {}
             result => return Outcome::Done(number(result), 0),

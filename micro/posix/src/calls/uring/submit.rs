@@ -2,7 +2,7 @@
 //! Taking submissions out of a ring: each is copied, checked and linked to the one before.
 
 use super::ops;
-use super::request::{FLAGS_KNOWN, Request};
+use super::request::{CQE_SKIP, FLAGS_KNOWN, IO_DRAIN, Request};
 use super::ring::Ring;
 use super::run;
 use crate::task;
@@ -107,6 +107,13 @@ fn check(ring: &Arc<Ring>, request: &Arc<Request>, link: &Link) -> Result<()> {
     let sqe = &request.sqe;
     if sqe.opcode >= ops::OPCODES || sqe.flags & !FLAGS_KNOWN != 0 {
         return Err(EINVAL);
+    }
+    {
+        let mut requests = ring.requests.lock();
+        requests.cannot_drain |= request.has(CQE_SKIP);
+        if request.has(IO_DRAIN) && requests.cannot_drain {
+            return Err(EOPNOTSUPP);
+        }
     }
     {
         let registered = ring.registered.lock();

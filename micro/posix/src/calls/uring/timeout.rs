@@ -132,7 +132,11 @@ fn expired(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
 /// Ties the timeout that is linked behind a request to it, before it starts.
 pub fn take_linked(request: &Arc<Request>) {
     let mut inner = request.inner.lock();
-    if inner.links.front().is_none_or(|next| next.sqe.opcode != LINK_TIMEOUT || next.refused.load(Ordering::Relaxed) != 0) {
+    if inner
+        .links
+        .front()
+        .is_none_or(|next| next.sqe.opcode != LINK_TIMEOUT || next.refused.load(Ordering::Relaxed) != 0)
+    {
         return;
     }
     let timeout = inner.links.pop_front();

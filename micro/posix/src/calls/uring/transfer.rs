@@ -13,18 +13,16 @@ use abi::{Events, Result, errno::*};
 use alloc::sync::Arc;
 use api_user::{Segments, Sink, Source};
 use descriptors::Description;
+use uring::SETUP_IOPOLL;
 
-const O_NONBLOCK: u32 = 0o4000;
 /// SPLICE_F_FD_IN_FIXED, of io_uring alone.
 const FD_IN_FIXED: u32 = 1 << 31;
 const SPLICE_F_NONBLOCK: u32 = 2;
 
 /// What to wait for when a read or write answers `EAGAIN`.
 fn wait(request: &Request, description: &Arc<Description>, reads: bool) -> Outcome {
-    let may_wait = request.sqe.op_flags & RWF_NOWAIT == 0;
-    // A file that cannot be waited for, or that must not.
-    let is_terminal = description.file().inode().is_some();
-    if !may_wait || is_terminal && description.flags() & O_NONBLOCK != 0 {
+    // A descriptor with O_NONBLOCK is waited for all the same, as on Linux.
+    if request.sqe.op_flags & RWF_NOWAIT != 0 {
         return Outcome::error(EAGAIN);
     }
     Outcome::Wait(description.clone(), if reads { Events::READABLE } else { Events::WRITABLE })
@@ -38,7 +36,8 @@ pub fn issue(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     if reads && !description.may_read() || !reads && !description.may_write() {
         return Outcome::error(EBADF);
     }
-    if sqe.op_flags & !RWF_KNOWN != 0 {
+    // No file completes reads and writes by being polled.
+    if sqe.op_flags & !RWF_KNOWN != 0 || ring.has(SETUP_IOPOLL) {
         return Outcome::error(EOPNOTSUPP);
     }
     let (mut address, mut length) = (sqe.address, sqe.length as usize);
@@ -58,7 +57,8 @@ pub fn issue(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     let result = if reads {
         sink(pieces, address, length).and_then(|mut to| read(&description, sqe.offset, sqe.op_flags, &mut to))
     } else {
-        source(pieces, address, length).and_then(|mut from| write(&description, sqe.offset, sqe.op_flags, &mut from))
+        source(pieces, address, length)
+            .and_then(|mut from| write(&description, sqe.offset, sqe.op_flags, &mut from))
     };
     if let Some(segments) = segments {
         request.inner.lock().stored = Stored::Segments(segments);
@@ -94,7 +94,7 @@ fn source<'a>(segments: Option<&'a Segments>, address: u64, length: usize) -> Re
 fn read(description: &Description, offset: u64, _flags: u32, to: &mut Sink<'_>) -> Result<usize> {
     if !description.is_seekable() {
         return match description.read(to) {
-            Err(EAGAIN) => description.file().read_rest(to, description.is_nonblocking()),
+            Err(EAGAIN) if description.is_nonblocking() => description.file().read_rest(to, false),
             done => done,
         };
     }
@@ -121,13 +121,20 @@ fn write(description: &Description, offset: u64, flags: u32, from: &mut Source<'
 
 pub fn prepare_splice(request: &Request) -> Result<()> {
     let sqe = &request.sqe;
-    if sqe.op_flags & !(15 | FD_IN_FIXED) != 0 || sqe.opcode == ops::TEE && (sqe.address != 0 || sqe.offset != 0) {
+    if sqe.op_flags & !(15 | FD_IN_FIXED) != 0
+        || sqe.opcode == ops::TEE && (sqe.address != 0 || sqe.offset != 0)
+    {
         return Err(EINVAL);
     }
     Ok(())
 }
 
-/// SPLICE and TEE: once both sides are ready, so that neither is waited for.
+fn is_ready(description: &Description, events: Events) -> bool {
+    description.file().wait_queue().is_none()
+        || description.file().poll().intersects(events | Events::ERR | Events::HUP)
+}
+
+/// SPLICE and TEE. Pipes answer `EAGAIN` by themselves; of another file is read only what is there.
 pub fn splice(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     let sqe = &request.sqe;
     let Some(to) = request.file() else { return Outcome::error(EBADF) };
@@ -141,12 +148,9 @@ pub fn splice(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
     };
     let flags = sqe.op_flags & !FD_IN_FIXED;
     let waits = flags & SPLICE_F_NONBLOCK == 0;
-    for (side, events) in [(&from, Events::READABLE), (&to, Events::WRITABLE)] {
-        let can_wait = side.file().wait_queue().is_some();
-        let ready = side.file().poll().intersects(events | Events::ERR | Events::HUP);
-        if waits && sqe.length > 0 && can_wait && !ready {
-            return Outcome::Wait(side.clone(), events);
-        }
+    let is_pipe = from.file().as_any().is::<pipe::PipeEnd>();
+    if sqe.length > 0 && !is_pipe && !is_ready(&from, Events::READABLE) {
+        return if waits { Outcome::Wait(from, Events::READABLE) } else { Outcome::error(EAGAIN) };
     }
     let result = match sqe.opcode {
         ops::TEE => pipes::tee_between(&from, &to, sqe.length as usize, flags | SPLICE_F_NONBLOCK),
@@ -156,6 +160,7 @@ pub fn splice(ring: &Arc<Ring>, request: &Arc<Request>) -> Outcome {
         }
     };
     match result {
+        Err(EAGAIN) if waits && !is_ready(&from, Events::READABLE) => Outcome::Wait(from, Events::READABLE),
         Err(EAGAIN) if waits => Outcome::Wait(to, Events::WRITABLE),
         result => result.into(),
     }

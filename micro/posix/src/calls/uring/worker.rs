@@ -10,7 +10,7 @@ use crate::auxiliary;
 use crate::process::Process;
 use crate::task::Task;
 use crate::wait;
-use abi::{Events, Result, errno::ENOMEM};
+use abi::{Events, Result, errno::*};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -41,6 +41,9 @@ pub fn of(process: &Arc<Process>) -> Result<Arc<Worker>> {
     let pid = process.pid.of_machine();
     if let Some(worker) = WORKERS.lock().get(&pid) {
         return Ok(worker.clone());
+    }
+    if process.is_ending() {
+        return Err(ESRCH);
     }
     let worker = Arc::new(Worker {
         process: process.clone(),
@@ -125,9 +128,8 @@ impl Worker {
 /// What the thread does.
 fn work() {
     let own = sched::current_handle();
-    let is_own = |worker: &Arc<Worker>| {
-        worker.thread.lock().as_ref().is_some_and(|thread| Arc::ptr_eq(thread, &own))
-    };
+    let is_own =
+        |worker: &Arc<Worker>| worker.thread.lock().as_ref().is_some_and(|thread| Arc::ptr_eq(thread, &own));
     let worker = {
         let mut beginning = BEGINNING.lock();
         let Some(place) = beginning.iter().position(is_own) else { return };
