@@ -5,11 +5,13 @@
 use super::request::{Request, Selected};
 use super::ring::Ring;
 use super::run::F_BUFFER;
+use super::tag::Tag;
 use crate::calls::identity::capabilities::CAP_IPC_LOCK;
 use crate::calls::limits::RLIMIT_MEMLOCK;
 use crate::task;
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use api_alloc::Reserve;
 use api_lock::SpinLock;
@@ -27,11 +29,11 @@ const MAX_PROVIDED: u64 = 1 << 16;
 const RING_TAIL: u64 = 14;
 
 /// One registered buffer; a length of 0 is an empty place.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 struct Registered {
     address: u64,
     length: u64,
-    tag: u64,
+    tag: Option<Arc<Tag>>,
     /// Pages counted as locked.
     pages: u64,
 }
@@ -71,7 +73,7 @@ fn unlock_pages(uid: u32, pages: u64) {
 
 impl Registered {
     /// Checks one buffer of the program's, which must be there as a whole.
-    fn new(uid: u32, address: u64, length: u64, tag: u64) -> Result<Registered> {
+    fn new(ring: &Ring, uid: u32, address: u64, length: u64, tag: u64) -> Result<Registered> {
         if address == 0 {
             // An empty place, which nobody can be told of.
             return if length == 0 && tag == 0 {
@@ -95,7 +97,7 @@ impl Registered {
         }
         let pages = last - first + 1;
         lock_pages(uid, pages)?;
-        Ok(Registered { address, length, tag, pages })
+        Ok(Registered { address, length, tag: Tag::new(ring, tag), pages })
     }
 }
 
@@ -106,7 +108,7 @@ fn iovec(at: u64, index: u64) -> Result<[u64; 2]> {
 
 impl Buffers {
     /// IORING_REGISTER_BUFFERS and BUFFERS2. `at` is 0 for empty places.
-    pub fn new(at: u64, count: u32, tags: u64) -> Result<Buffers> {
+    pub fn new(ring: &Ring, at: u64, count: u32, tags: u64) -> Result<Buffers> {
         if count == 0 || count > MAX_BUFFERS {
             return Err(EINVAL);
         }
@@ -116,18 +118,13 @@ impl Buffers {
         for index in 0..u64::from(count) {
             let [address, length] = if at == 0 { [0, 0] } else { iovec(at, index)? };
             let tag = if tags == 0 { 0 } else { UserPtr::<u64>::new(tags).add(index).read()? };
-            buffers.all.push(Registered::new(uid, address, length, tag)?);
+            buffers.all.push(Registered::new(ring, uid, address, length, tag)?);
         }
         Ok(buffers)
     }
 
     pub fn len(&self) -> usize {
         self.all.len()
-    }
-
-    /// Tags of what is in the table, for its end.
-    pub fn tags(&self) -> impl Iterator<Item = u64> {
-        self.all.iter().map(|buffer| buffer.tag).filter(|tag| *tag != 0)
     }
 }
 
@@ -151,37 +148,40 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
         let one = || {
             let [address, length] = iovec(at, done)?;
             let tag = if tags == 0 { 0 } else { UserPtr::<u64>::new(tags).add(done).read()? };
-            Registered::new(uid, address, length, tag)
+            Registered::new(ring, uid, address, length, tag)
         };
-        let new = match one() {
+        let mut new = match one() {
             Ok(new) => new,
             Err(e) if done == 0 => return Err(e),
             Err(_) => return Ok(done as usize),
         };
-        let old = {
-            let mut registered = ring.registered.lock();
-            let place =
-                registered.buffers.as_mut().and_then(|b| b.all.get_mut(first as usize + done as usize));
-            place.map(|place| core::mem::replace(place, new))
-        };
-        if let Some(old) = old {
-            unlock_pages(uid, old.pages);
-            if old.tag != 0 {
-                ring.post(old.tag, 0, 0);
-            }
+        if let Some(buffers) = ring.registered.lock().buffers.as_mut()
+            && let Some(place) = buffers.all.get_mut(first as usize + done as usize)
+        {
+            core::mem::swap(place, &mut new);
         }
+        // What was in the place; without the lock, for its tag goes into the ring.
+        unlock_pages(uid, new.pages);
+        drop(new);
     }
     Ok(count as usize)
 }
 
-/// READ_FIXED and WRITE_FIXED move bytes within the buffer that they name.
-pub fn check_fixed(ring: &Ring, sqe: &Sqe) -> Result<()> {
-    let registered = ring.registered.lock();
-    let buffer =
-        registered.buffers.as_ref().and_then(|b| b.all.get(usize::from(sqe.buffer))).ok_or(EFAULT)?;
-    let end = sqe.address.checked_add(u64::from(sqe.length)).ok_or(EFAULT)?;
-    let is_within = sqe.address >= buffer.address && end <= buffer.address + buffer.length;
-    if is_within { Ok(()) } else { Err(EFAULT) }
+/// READ_FIXED and WRITE_FIXED move bytes within the buffer that they name, which they use until they are done.
+pub fn check_fixed(ring: &Ring, request: &Request) -> Result<()> {
+    let sqe = &request.sqe;
+    let tag = {
+        let registered = ring.registered.lock();
+        let buffers = registered.buffers.as_ref().ok_or(EFAULT)?;
+        let buffer = buffers.all.get(usize::from(sqe.buffer)).ok_or(EFAULT)?;
+        let end = sqe.address.checked_add(u64::from(sqe.length)).ok_or(EFAULT)?;
+        if sqe.address < buffer.address || end > buffer.address + buffer.length {
+            return Err(EFAULT);
+        }
+        buffer.tag.clone()
+    };
+    request.inner.lock().buffer_tag = tag;
+    Ok(())
 }
 
 /// A provided buffer.

@@ -2,6 +2,7 @@
 //! The table of registered files, which requests name by their index (IOSQE_FIXED_FILE).
 
 use super::ring::Ring;
+use super::tag::Tag;
 use crate::calls::open;
 use abi::{Result, errno::*};
 use alloc::sync::Arc;
@@ -21,7 +22,7 @@ const SKIP: i32 = -2;
 #[derive(Clone, Default)]
 struct Place {
     description: Option<Arc<Description>>,
-    tag: u64,
+    tag: Option<Arc<Tag>>,
 }
 
 pub struct FileTable {
@@ -43,7 +44,7 @@ fn read_tag(tags: u64, index: u64) -> Result<u64> {
 
 impl FileTable {
     /// IORING_REGISTER_FILES and FILES2. `at` is 0 for empty places.
-    pub fn new(at: u64, count: u32, tags: u64) -> Result<FileTable> {
+    pub fn new(ring: &Ring, at: u64, count: u32, tags: u64) -> Result<FileTable> {
         if count == 0 {
             return Err(EINVAL);
         }
@@ -60,17 +61,13 @@ impl FileTable {
                 -1 => None,
                 fd => Some(get(fd)?),
             };
-            places.push(Place { description, tag });
+            places.push(Place { description, tag: Tag::new(ring, tag) });
         }
         Ok(FileTable { places, range: (0, count), hint: 0 })
     }
 
     pub fn len(&self) -> usize {
         self.places.len()
-    }
-
-    pub fn tags(&self) -> impl Iterator<Item = u64> {
-        self.places.iter().map(|place| place.tag).filter(|tag| *tag != 0)
     }
 
     fn free(&self) -> Result<u32> {
@@ -84,19 +81,21 @@ impl FileTable {
 
 /// The file of an index.
 pub fn fixed(ring: &Ring, index: u32) -> Result<Arc<Description>> {
-    let registered = ring.registered.lock();
-    let table = registered.files.as_ref().ok_or(EBADF)?;
-    table.places.get(index as usize).and_then(|place| place.description.clone()).ok_or(EBADF)
+    tagged(ring, index).map(|(description, _)| description)
 }
 
-/// Ends what was in a place, and tells the program where it gave a tag.
-fn end(ring: &Ring, place: Place) {
+/// The file of an index, and what its user holds to be known as one.
+pub fn tagged(ring: &Ring, index: u32) -> Result<(Arc<Description>, Option<Arc<Tag>>)> {
+    let registered = ring.registered.lock();
+    let place = registered.files.as_ref().and_then(|table| table.places.get(index as usize)).ok_or(EBADF)?;
+    place.description.clone().map(|description| (description, place.tag.clone())).ok_or(EBADF)
+}
+
+/// Ends what was in a place.
+fn end(place: Place) {
     if let Some(description) = place.description {
         // As on Linux, nobody is told of errors.
         let _ = open::end(description);
-    }
-    if place.tag != 0 {
-        ring.post(place.tag, 0, 0);
     }
 }
 
@@ -110,11 +109,11 @@ pub fn install(ring: &Ring, description: Arc<Description>, wanted: u32) -> Resul
         let table = registered.files.as_mut().ok_or(if wanted == ALLOC { ENFILE } else { ENXIO })?;
         let index = if wanted == ALLOC { table.free()? } else { wanted.wrapping_sub(1) };
         let place = table.places.get_mut(index as usize).ok_or(EINVAL)?;
-        let old = core::mem::replace(place, Place { description: Some(description), tag: 0 });
+        let old = core::mem::replace(place, Place { description: Some(description), tag: None });
         table.hint = index + 1;
         (index, old)
     };
-    end(ring, old);
+    end(old);
     Ok(if wanted == ALLOC { index as usize } else { 0 })
 }
 
@@ -130,7 +129,7 @@ pub fn close(ring: &Ring, index: u32) -> Result<usize> {
         table.hint = table.hint.min(index);
         core::mem::take(place)
     };
-    end(ring, old);
+    end(old);
     Ok(0)
 }
 
@@ -149,7 +148,7 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
                 SKIP | -1 if tag != 0 => Err(EINVAL),
                 SKIP => Ok(None),
                 -1 => Ok(Some(Place::default())),
-                fd => Ok(Some(Place { description: Some(get(fd)?), tag })),
+                fd => Ok(Some(Place { description: Some(get(fd)?), tag: Tag::new(ring, tag) })),
             }
         };
         let new = match one() {
@@ -157,19 +156,19 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
             Err(e) if done == 0 => return Err(e),
             Err(_) => return Ok(done as usize),
         };
-        let Some(new) = new else { continue };
+        let Some(mut new) = new else { continue };
         let index = first + done;
-        let old = {
-            let mut registered = ring.registered.lock();
-            let table = registered.files.as_mut().ok_or(ENXIO)?;
-            if new.description.is_none() {
+        let is_empty = new.description.is_none();
+        if let Some(table) = ring.registered.lock().files.as_mut() {
+            if is_empty {
                 table.hint = table.hint.min(index);
             }
-            table.places.get_mut(index as usize).map(|place| core::mem::replace(place, new))
-        };
-        if let Some(old) = old {
-            end(ring, old);
+            if let Some(place) = table.places.get_mut(index as usize) {
+                core::mem::swap(place, &mut new);
+            }
         }
+        // What was in the place; without the lock, for its tag goes into the ring.
+        end(new);
     }
     Ok(count as usize)
 }

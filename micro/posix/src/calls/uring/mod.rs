@@ -24,6 +24,7 @@ mod run;
 mod sockets;
 mod sqpoll;
 mod submit;
+mod tag;
 mod timeout;
 mod transfer;
 mod worker;
@@ -195,6 +196,7 @@ fn wait_for(ring: &Arc<Ring>, least: u32, deadline_ns: u64) -> Result<usize> {
     }
     let key = ring.work.try_add(api_sched::current(), Events::ALL, false)?;
     ring.waiters.fetch_add(1, Ordering::Relaxed);
+    let timeouts = ring.requests.lock().timeouts;
     let result = loop {
         run::resume_all(ring);
         // Completions without room stay where they are until the program makes some.
@@ -202,6 +204,10 @@ fn wait_for(ring: &Arc<Ring>, least: u32, deadline_ns: u64) -> Result<usize> {
             break Err(EBUSY);
         }
         if ring.rings.lock().completions() >= least {
+            break Ok(0);
+        }
+        // A timeout that is done ends the wait, however many completions there are.
+        if ring.requests.lock().timeouts != timeouts {
             break Ok(0);
         }
         if task::current().has_signal() {

@@ -198,13 +198,13 @@ pub fn prepare(ring: &Ring, request: &Request) -> Result<()> {
     let (buffer, index) = (u64::from(sqe.buffer), sqe.file_index as u32 as u64);
     match opcode {
         READV | WRITEV if !request.has(BUFFER_SELECT) => {
-            let segments = read_iovec(sqe.address, sqe.length as usize)?;
-            request.inner.lock().stored = Stored::Segments(Box::new(segments));
+            let segments = read_iovec(sqe.address, sqe.length as usize);
+            request.store(segments.map(|segments| Stored::Segments(Box::new(segments))));
             Ok(())
         }
         // One piece of the buffer that is selected.
         READV if sqe.length > 1 => Err(EINVAL),
-        READ_FIXED | WRITE_FIXED => buffers::check_fixed(ring, sqe),
+        READ_FIXED | WRITE_FIXED => buffers::check_fixed(ring, request),
         FSYNC if sqe.op_flags & !1 != 0 => Err(EINVAL),
         FSYNC | SYNC_FILE_RANGE => none(&[sqe.address, buffer, index]),
         POLL_ADD => poll::prepare_add(request),

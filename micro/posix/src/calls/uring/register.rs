@@ -136,14 +136,14 @@ fn set_buffers(ring: &Ring, at: u64, count: u32, tags: u64) -> Result<usize> {
     if ring.registered.lock().buffers.is_some() {
         return Err(EBUSY);
     }
-    let buffers = Buffers::new(at, count, tags)?;
+    let buffers = Buffers::new(ring, at, count, tags)?;
     ring.registered.lock().buffers = Some(buffers);
     Ok(0)
 }
 
 fn remove_buffers(ring: &Ring) -> Result<usize> {
     let buffers = ring.registered.lock().buffers.take().ok_or(ENXIO)?;
-    buffers.tags().for_each(|tag| ring.post(tag, 0, 0));
+    drop(buffers);
     Ok(0)
 }
 
@@ -151,14 +151,14 @@ fn set_files(ring: &Ring, at: u64, count: u32, tags: u64) -> Result<usize> {
     if ring.registered.lock().files.is_some() {
         return Err(EBUSY);
     }
-    let table = FileTable::new(at, count, tags)?;
+    let table = FileTable::new(ring, at, count, tags)?;
     ring.registered.lock().files = Some(table);
     Ok(0)
 }
 
 fn remove_files(ring: &Ring) -> Result<usize> {
     let table = ring.registered.lock().files.take().ok_or(ENXIO)?;
-    table.tags().for_each(|tag| ring.post(tag, 0, 0));
+    drop(table);
     Ok(0)
 }
 

@@ -5,9 +5,10 @@
 //! it goes on in a thread of the process that submitted it, for that has the memory which the request means.
 
 use super::ring::Ring;
+use super::tag::Tag;
 use crate::calls::sockets::attempts::Message;
 use crate::process::{Credentials, Process};
-use abi::{Events, Result};
+use abi::{Errno, Events, Result};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
@@ -50,6 +51,8 @@ pub enum Stored {
     Segments(Box<Segments>),
     Message(Box<Message>),
     Address(Address),
+    /// It could not be read: the operation fails, and the submission does not.
+    Failed(Errno),
     /// When a timeout is due, or the length of one that is linked.
     Time(u64),
 }
@@ -78,6 +81,9 @@ pub struct Inner {
     pub stored: Stored,
     pub selected: Option<Selected>,
     pub credentials: Option<Credentials>,
+    /// Of the registered file and buffer that it uses.
+    pub file_tag: Option<Arc<Tag>>,
+    pub buffer_tag: Option<Arc<Tag>>,
     /// Of a timeout by count: the number of completions it waits for.
     pub target: Option<u64>,
 }
@@ -153,6 +159,11 @@ impl Request {
     /// Changes the state unless it has changed: whoever does so has the request.
     pub fn change(&self, from: State, to: State) -> bool {
         self.state.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Keeps what was read from the program.
+    pub fn store(&self, read: Result<Stored>) {
+        self.inner.lock().stored = read.unwrap_or_else(Stored::Failed);
     }
 
     /// The file that it is about.

@@ -46,6 +46,8 @@ pub struct Requests {
     pub cannot_drain: bool,
     /// Completions, but for those of timeouts.
     pub completed: u64,
+    /// Timeouts that are done: each ends a wait for completions.
+    pub timeouts: u64,
 }
 
 /// What is registered (io_uring_register(2)).
@@ -202,6 +204,7 @@ impl Ring {
             self.work.wake(Events::ALL);
             if self.has(SETUP_DEFER_TASKRUN) {
                 self.completions.wake(Events::READABLE);
+                self.signal();
             }
         } else if let Some(worker) = worker::find(&request.process) {
             worker.push(request);
@@ -233,6 +236,11 @@ impl Ring {
     fn tell(&self) {
         self.completions.wake(Events::READABLE);
         self.work.wake(Events::ALL);
+        self.signal();
+    }
+
+    /// Signals the registered eventfd.
+    fn signal(&self) {
         let eventfd = self.registered.lock().eventfd.clone();
         let Some((description, only_later)) = eventfd else { return };
         if only_later && self.submits.load(Ordering::Relaxed) > 0 || self.rings.lock().is_eventfd_disabled() {

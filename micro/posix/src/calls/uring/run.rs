@@ -6,7 +6,7 @@
 
 use super::files;
 use super::ops::{self, Outcome};
-use super::request::{CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State};
+use super::request::{CQE_SKIP, FIXED_FILE, IO_DRAIN, IO_HARDLINK, Request, State, Stored};
 use super::ring::Ring;
 use super::{buffers, timeout, worker};
 use crate::task;
@@ -162,18 +162,23 @@ fn assign_file(ring: &Ring, request: &Request) -> Result<()> {
     if !ops::needs_file(request.sqe.opcode) || request.inner.lock().file.is_some() {
         return Ok(());
     }
-    let file = match request.has(FIXED_FILE) {
-        true => files::fixed(ring, request.sqe.fd as u32)?,
-        false => crate::files::get(request.sqe.fd)?,
+    let (file, tag) = match request.has(FIXED_FILE) {
+        true => files::tagged(ring, request.sqe.fd as u32)?,
+        false => (crate::files::get(request.sqe.fd)?, None),
     };
-    request.inner.lock().file = Some(file);
+    let mut inner = request.inner.lock();
+    (inner.file, inner.file_tag) = (Some(file), tag);
     Ok(())
 }
 
 /// Makes the request's operation. Requests that have to wait are tried once more when they hang on the queue, for what they wait
 /// for may have come in between.
 fn go_on(ring: &Arc<Ring>, request: &Arc<Request>) -> Option<Arc<Request>> {
-    if let Err(e) = assign_file(ring, request) {
+    let read = match request.inner.lock().stored {
+        Stored::Failed(e) => Err(e),
+        _ => Ok(()),
+    };
+    if let Err(e) = read.and_then(|()| assign_file(ring, request)) {
         return finish(ring, request, error(e), 0);
     }
     let mut is_first = true;
@@ -244,7 +249,10 @@ pub fn finish(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32) -> O
     request.leave();
     ring.remove(request);
     buffers::forget(request);
-    let file = request.inner.lock().file.take();
+    let (file, tags) = {
+        let mut inner = request.inner.lock();
+        (inner.file.take(), [inner.file_tag.take(), inner.buffer_tag.take()])
+    };
     drop(file);
     let refused = request.refused.load(Ordering::Relaxed) != 0;
     let failed = refused || ops::has_failed(request, result);
@@ -254,8 +262,11 @@ pub fn finish(ring: &Ring, request: &Arc<Request>, result: i32, flags: u32) -> O
     if is_told || !request.has(CQE_SKIP) {
         ring.post(request.user_data(), result, flags);
     }
-    if !timeout::is_timeout(request) {
-        count(ring);
+    drop(tags);
+    match request.sqe.opcode {
+        ops::TIMEOUT => ring.requests.lock().timeouts += 1,
+        ops::LINK_TIMEOUT => {}
+        _ => count(ring),
     }
     if let Some(timeout) = timeout::release(request) {
         end_linked(ring, &timeout, ECANCELED, timeout.has(CQE_SKIP));

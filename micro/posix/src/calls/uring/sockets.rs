@@ -57,12 +57,13 @@ pub fn prepare(request: &Request) -> Result<()> {
             // The upper half of the field is padding of an address' length.
             check(!is_message && index >> 16 != 0)?;
             check(is_message && sqe.ioprio & FIXED_BUF != 0)?;
-            let stored = match is_message {
-                true => Stored::Message(Box::new(Message::to_send(sqe.address)?)),
-                false if sqe.offset != 0 => Stored::Address(attempts::address(sqe.offset, index as i32)?),
-                false => Stored::Nothing,
-            };
-            request.inner.lock().stored = stored;
+            match is_message {
+                true => request.store(Message::to_send(sqe.address).map(|m| Stored::Message(Box::new(m)))),
+                false if sqe.offset != 0 => {
+                    request.store(attempts::address(sqe.offset, index as i32).map(Stored::Address));
+                }
+                false => {}
+            }
             Ok(())
         }
         ops::RECVMSG | ops::RECV => {
@@ -73,9 +74,10 @@ pub fn prepare(request: &Request) -> Result<()> {
                 check(sqe.opcode == ops::RECV && length != 0)?;
             }
             if sqe.opcode == ops::RECVMSG {
-                let message = Box::new(Message::to_receive(sqe.address)?);
-                check(request.has(BUFFER_SELECT) && message.segments.len() > 1)?;
-                request.inner.lock().stored = Stored::Message(message);
+                let message = Message::to_receive(sqe.address).and_then(|message| {
+                    check(request.has(BUFFER_SELECT) && message.segments.len() > 1).map(|()| message)
+                });
+                request.store(message.map(|message| Stored::Message(Box::new(message))));
             }
             Ok(())
         }
@@ -88,8 +90,7 @@ pub fn prepare(request: &Request) -> Result<()> {
         }
         ops::CONNECT => {
             check(length != 0 || sqe.buffer != 0 || sqe.op_flags != 0 || index != 0)?;
-            let address = attempts::address(sqe.address, sqe.offset as i32)?;
-            request.inner.lock().stored = Stored::Address(address);
+            request.store(attempts::address(sqe.address, sqe.offset as i32).map(Stored::Address));
             Ok(())
         }
         ops::SOCKET => {
@@ -180,7 +181,7 @@ fn fixed_buffer(ring: &Ring, request: &Request) -> Result<()> {
     if request.sqe.opcode != ops::SEND_ZC || request.sqe.ioprio & FIXED_BUF == 0 {
         return Ok(());
     }
-    buffers::check_fixed(ring, &request.sqe)
+    buffers::check_fixed(ring, request)
 }
 
 /// What one attempt came to. With MSG_WAITALL a stream goes on until all is moved.
