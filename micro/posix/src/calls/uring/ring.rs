@@ -84,6 +84,8 @@ pub struct Ring {
     /// A thread submits: completions are at once.
     pub submits: AtomicUsize,
     is_closed: AtomicBool,
+    /// Its eventfd is being signalled.
+    signals: AtomicBool,
     /// The thread that takes submissions (SETUP_SQPOLL).
     poller: SpinLock<Option<Arc<Poller>>>,
 }
@@ -128,6 +130,7 @@ impl Ring {
             waiters: AtomicUsize::new(0),
             submits: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
+            signals: AtomicBool::new(false),
             poller: SpinLock::default(),
         });
         let key = Arc::as_ptr(&ring) as usize;
@@ -246,9 +249,14 @@ impl Ring {
         if only_later && self.submits.load(Ordering::Relaxed) > 0 || self.rings.lock().is_eventfd_disabled() {
             return;
         }
+        // A request of this ring may wait for the eventfd: what its wake-up has to say is said already.
+        if self.signals.swap(true, Ordering::Relaxed) {
+            return;
+        }
         if let Some(eventfd) = description.file().as_any().downcast_ref::<EventFd>() {
             eventfd.signal();
         }
+        self.signals.store(false, Ordering::Relaxed);
     }
 
     /// Moves completions that found no room into the ring; false when some are left.
