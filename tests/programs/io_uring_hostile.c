@@ -175,6 +175,24 @@ static void circles(void)
     }
 }
 
+// A chain of rings, each of which watches the one before.
+static void chains(void)
+{
+    static struct ring rings[300];
+    int pipe[2];
+    CHECK(pipe2(pipe, 0) == 0);
+    for (int i = 0; i < 300; i++) {
+        ring_new(&rings[i], 1, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, 0);
+        int watched = i ? rings[i - 1].fd : pipe[0];
+        ring_entry(&rings[i], IORING_OP_POLL_ADD, watched, NULL, 0, 0, i)->poll32_events = POLLIN;
+        CHECK(ring_submit(&rings[i], 0) == 1);
+    }
+    CHECK(write(pipe[1], "x", 1) == 1);
+    CHECK(ring_wait(&rings[0]).res == POLLIN);
+    for (int i = 0; i < 300; i++)
+        ring_free(&rings[i]);
+}
+
 // Many requests, cancelled one by one.
 static void cancelled(void)
 {
@@ -197,7 +215,7 @@ static void cancelled(void)
 
 int main(void)
 {
-    void (*all[])(void) = {indices, changing, closed, long_links, unreaped, circles, cancelled};
+    void (*all[])(void) = {indices, changing, closed, long_links, unreaped, circles, chains, cancelled};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         int child = fork(), status;
         if (child == 0) {

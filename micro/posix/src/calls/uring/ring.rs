@@ -86,12 +86,19 @@ pub struct Ring {
     is_closed: AtomicBool,
     /// Its eventfd is being signalled.
     signals: AtomicBool,
+    /// In [`TO_TELL`], and the next one there.
+    is_told_later: AtomicBool,
+    next_to_tell: SpinLock<Option<Arc<Ring>>>,
     /// The thread that takes submissions (SETUP_SQPOLL).
     poller: SpinLock<Option<Arc<Poller>>>,
 }
 
 /// All rings, for the end of programs.
 static RINGS: SpinLock<Map<usize, Weak<Ring>>> = SpinLock::new(Map::new());
+
+/// Rings that are to tell whoever watches them, and whether somebody goes through them.
+static TO_TELL: SpinLock<Option<Arc<Ring>>> = SpinLock::new(None);
+static TELLS: AtomicBool = AtomicBool::new(false);
 
 /// Every ring that there is.
 pub fn all() -> impl Iterator<Item = Arc<Ring>> {
@@ -131,6 +138,8 @@ impl Ring {
             submits: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             signals: AtomicBool::new(false),
+            is_told_later: AtomicBool::new(false),
+            next_to_tell: SpinLock::default(),
             poller: SpinLock::default(),
         });
         let key = Arc::as_ptr(&ring) as usize;
@@ -206,8 +215,7 @@ impl Ring {
             }
             self.work.wake(Events::ALL);
             if self.has(SETUP_DEFER_TASKRUN) {
-                self.completions.wake(Events::READABLE);
-                self.signal();
+                self.tell_later();
             }
         } else if let Some(worker) = worker::find(&request.process) {
             worker.push(request);
@@ -240,6 +248,31 @@ impl Ring {
         self.completions.wake(Events::READABLE);
         self.work.wake(Events::ALL);
         self.signal();
+    }
+
+    /// Tells whoever watches the file that a thread may enter for it. Rings may watch each other in a chain as long as a program likes,
+    /// and each would tell the next one out of its own wake-up: they stand in a list instead, which the first one goes through.
+    fn tell_later(&self) {
+        if !self.is_told_later.swap(true, Ordering::Relaxed) {
+            let mut first = TO_TELL.lock();
+            *self.next_to_tell.lock() = first.take();
+            *first = self.me.upgrade();
+        }
+        if TELLS.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        loop {
+            let ring = {
+                let mut first = TO_TELL.lock();
+                let Some(ring) = first.take() else { break };
+                *first = ring.next_to_tell.lock().take();
+                ring
+            };
+            ring.is_told_later.store(false, Ordering::Relaxed);
+            ring.completions.wake(Events::READABLE);
+            ring.signal();
+        }
+        TELLS.store(false, Ordering::Relaxed);
     }
 
     /// Signals the registered eventfd.
