@@ -140,7 +140,7 @@ fn work() {
         let Some(place) = beginning.iter().position(is_own) else { return };
         beginning.swap_remove(place)
     };
-    let task = Task::new(poller.process.clone(), auxiliary::TID, [0; 16]);
+    let task = Task::new(poller.process.clone(), auxiliary::TID, [0; 16], None);
     task.set_name(b"iou-sqp");
     task.signals.block_all();
     task.attach(&own);

@@ -136,7 +136,7 @@ fn work() {
         beginning.swap_remove(place)
     };
     {
-        let task = Task::new(worker.process.clone(), auxiliary::TID, [0; 16]);
+        let task = Task::new(worker.process.clone(), auxiliary::TID, [0; 16], None);
         task.set_name(b"iou-wrk");
         task.signals.block_all();
         task.attach(&own);
