@@ -34,46 +34,66 @@ struct Registered {
     address: u64,
     length: u64,
     tag: Option<Arc<Tag>>,
-    /// Pages counted as locked.
-    pages: u64,
+    _locked: Locked,
 }
 
 /// The table of registered buffers.
 #[derive(Default)]
 pub struct Buffers {
     all: Vec<Registered>,
-    /// Whose locked memory they are.
-    uid: u32,
 }
 
 /// Pages that are locked by registered buffers, by user (Linux' `user_struct::locked_vm`).
 static LOCKED: SpinLock<Map<u32, u64>> = SpinLock::new(Map::new());
 
-fn lock_pages(uid: u32, pages: u64) -> Result<()> {
-    let task = task::current();
-    if pages == 0 || task.credentials().lock().can(CAP_IPC_LOCK) {
-        return Ok(());
-    }
-    let limit = task.process.limits.soft(RLIMIT_MEMLOCK) / PAGE_SIZE as u64;
-    let mut locked = LOCKED.lock();
-    let sum = locked.get(&uid).copied().unwrap_or(0).saturating_add(pages);
-    if sum > limit {
-        return Err(ENOMEM);
-    }
-    locked.insert_fallibly(uid, sum).map_err(|_| ENOMEM)?;
-    Ok(())
+/// Pages that count as a user's locked memory for as long as this lives. None where they do not count (CAP_IPC_LOCK).
+#[derive(Debug, Default)]
+struct Locked {
+    uid: u32,
+    pages: u64,
 }
 
-fn unlock_pages(uid: u32, pages: u64) {
-    let mut locked = LOCKED.lock();
-    if let Some(sum) = locked.get_mut(&uid) {
-        *sum = sum.saturating_sub(pages);
+impl Locked {
+    /// `ENOMEM` beyond RLIMIT_MEMLOCK.
+    fn count(pages: u64) -> Result<Locked> {
+        let task = task::current();
+        let uid = {
+            let credentials = task.credentials().lock();
+            if pages == 0 || credentials.can(CAP_IPC_LOCK) {
+                return Ok(Locked::default());
+            }
+            credentials.uid
+        };
+        let limit = task.process.limits.soft(RLIMIT_MEMLOCK) / PAGE_SIZE as u64;
+        let mut locked = LOCKED.lock();
+        let sum = locked.get(&uid).copied().unwrap_or(0).saturating_add(pages);
+        if sum > limit {
+            return Err(ENOMEM);
+        }
+        locked.insert_fallibly(uid, sum).map_err(|_| ENOMEM)?;
+        Ok(Locked { uid, pages })
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let mut locked = LOCKED.lock();
+        let left = locked.get(&self.uid).map(|sum| sum.saturating_sub(self.pages));
+        match left.filter(|_| self.pages > 0) {
+            Some(0) => {
+                locked.remove(&self.uid);
+            }
+            Some(left) => {
+                locked.insert(self.uid, left);
+            }
+            None => {}
+        }
     }
 }
 
 impl Registered {
     /// Checks one buffer of the program's, which must be there as a whole.
-    fn new(ring: &Ring, uid: u32, address: u64, length: u64, tag: u64) -> Result<Registered> {
+    fn new(ring: &Ring, address: u64, length: u64, tag: u64) -> Result<Registered> {
         if address == 0 {
             // An empty place, which nobody can be told of.
             return if length == 0 && tag == 0 {
@@ -95,9 +115,8 @@ impl Registered {
                 return Err(EINTR);
             }
         }
-        let pages = last - first + 1;
-        lock_pages(uid, pages)?;
-        Ok(Registered { address, length, tag: Tag::new(ring, tag), pages })
+        let locked = Locked::count(last - first + 1)?;
+        Ok(Registered { address, length, tag: Tag::new(ring, tag), _locked: locked })
     }
 }
 
@@ -112,13 +131,12 @@ impl Buffers {
         if count == 0 || count > MAX_BUFFERS {
             return Err(EINVAL);
         }
-        let uid = task::current().credentials().lock().uid;
-        let mut buffers = Buffers { all: Vec::new(), uid };
+        let mut buffers = Buffers { all: Vec::new() };
         buffers.all.reserve_exact_fallibly(count as usize).map_err(|_| ENOMEM)?;
         for index in 0..u64::from(count) {
             let [address, length] = if at == 0 { [0, 0] } else { iovec(at, index)? };
             let tag = if tags == 0 { 0 } else { UserPtr::<u64>::new(tags).add(index).read()? };
-            buffers.all.push(Registered::new(ring, uid, address, length, tag)?);
+            buffers.all.push(Registered::new(ring, address, length, tag)?);
         }
         Ok(buffers)
     }
@@ -128,18 +146,12 @@ impl Buffers {
     }
 }
 
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        unlock_pages(self.uid, self.all.iter().map(|buffer| buffer.pages).sum());
-    }
-}
-
 /// IORING_REGISTER_BUFFERS_UPDATE.
 pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result<usize> {
     let end = first.checked_add(count).ok_or(EOVERFLOW)?;
-    let (total, uid) = {
+    let total = {
         let registered = ring.registered.lock();
-        registered.buffers.as_ref().map(|buffers| (buffers.len(), buffers.uid)).ok_or(ENXIO)?
+        registered.buffers.as_ref().map(Buffers::len).ok_or(ENXIO)?
     };
     if end as usize > total {
         return Err(EINVAL);
@@ -148,7 +160,7 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
         let one = || {
             let [address, length] = iovec(at, done)?;
             let tag = if tags == 0 { 0 } else { UserPtr::<u64>::new(tags).add(done).read()? };
-            Registered::new(ring, uid, address, length, tag)
+            Registered::new(ring, address, length, tag)
         };
         let mut new = match one() {
             Ok(new) => new,
@@ -161,7 +173,6 @@ pub fn update(ring: &Ring, first: u32, at: u64, tags: u64, count: u32) -> Result
             core::mem::swap(place, &mut new);
         }
         // What was in the place; without the lock, for its tag goes into the ring.
-        unlock_pages(uid, new.pages);
         drop(new);
     }
     Ok(count as usize)
