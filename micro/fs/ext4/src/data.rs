@@ -4,7 +4,7 @@
 
 use crate::buffers::Run;
 use crate::extents::{Extent, MAX_WRITTEN};
-use crate::inode::{Inode, Time, flag};
+use crate::inode::{Inode, Time};
 use crate::mount::{CREDITS, Core};
 use abi::{PAGE_SIZE, Result, errno::*};
 use alloc::vec::Vec;
@@ -212,26 +212,11 @@ impl Core {
             // What fits is stored.
             Err(ENOSPC) if bytes.len() > PAGE_SIZE - (offset % PAGE) as usize => {
                 let part = PAGE_SIZE - (offset % PAGE) as usize;
-                let step = |core: &mut Core| core.write_step(number, offset, &bytes[..part], now);
-                step(self).or_else(|e| {
-                    self.commit_for_space(e)?;
-                    step(self)
-                })
+                self.with_space(|core| core.write_step(number, offset, &bytes[..part], now))
             }
-            Err(e) => {
-                self.commit_for_space(e)?;
-                self.write_step(number, offset, bytes, now)
-            }
+            Err(ENOSPC) => self.with_space(|core| core.write_step(number, offset, bytes, now)),
             done => done,
         }
-    }
-
-    /// Blocks that were freed can be used after a commit.
-    fn commit_for_space(&mut self, why: abi::Errno) -> Result<()> {
-        if why != ENOSPC || self.freed.is_empty() {
-            return Err(why);
-        }
-        self.sync()
     }
 
     fn write_step(&mut self, number: u32, offset: u64, bytes: &[u8], now: Timespec) -> Result<usize> {
@@ -389,10 +374,6 @@ impl Core {
         Ok(frame)
     }
 
-    pub fn resident_page(&self, number: u32, index: u64) -> Option<Frame> {
-        self.known(number, index)
-    }
-
     /// Writes all pages that were written to.
     pub(crate) fn write_data(&mut self) -> Result<()> {
         let mut next = 0;
@@ -475,10 +456,6 @@ impl Core {
             at = (at / size + u64::from(mapping.count)) * size;
         }
         if hole && offset < length { Ok(length) } else { Err(ENXIO) }
-    }
-
-    pub fn is_append_only(&mut self, number: u32) -> Result<bool> {
-        Ok(self.inode(number)?.has(flag::APPEND))
     }
 }
 

@@ -38,6 +38,8 @@ mod superblock;
 mod truncate;
 
 pub use crate::mount::{Core, Options};
+pub use data::MAX_STEP;
+pub use inode::New;
 pub use superblock::Refusal;
 
 use abi::Result;

@@ -91,6 +91,9 @@ impl Core {
             }
             journal = Some(found);
         }
+        if superblock.is_torn {
+            return Err(Refusal("the checksum of its superblock is wrong", EUCLEAN));
+        }
         let mut core = Core {
             superblock,
             buffers,

@@ -41,6 +41,17 @@ impl Core {
         Ok(found.inode)
     }
 
+    /// Blocks that were freed can be used after a commit: what finds no room is tried once more then.
+    pub(crate) fn with_space<T>(&mut self, mut operation: impl FnMut(&mut Core) -> Result<T>) -> Result<T> {
+        match operation(self) {
+            Err(ENOSPC) if !self.freed.is_empty() => {
+                self.sync()?;
+                operation(self)
+            }
+            done => done,
+        }
+    }
+
     /// A directory whose names may change.
     fn changing(&mut self, number: u32) -> Result<Inode> {
         let directory = self.inode(number)?;
@@ -89,6 +100,10 @@ impl Core {
 
     /// Makes a file of any type but a link.
     pub fn create(&mut self, parent: u32, name: &[u8], new: New) -> Result<u32> {
+        self.with_space(|core| core.try_create(parent, name, new))
+    }
+
+    fn try_create(&mut self, parent: u32, name: &[u8], new: New) -> Result<u32> {
         let mut directory = self.changing(parent)?;
         self.check_new_name(&directory, name)?;
         let credits = self.credits(&directory)?;
@@ -108,6 +123,10 @@ impl Core {
 
     /// Makes a regular file without a name: it is freed when nobody holds it.
     pub fn create_unnamed(&mut self, parent: u32, new: New) -> Result<u32> {
+        self.with_space(|core| core.try_create_unnamed(parent, new))
+    }
+
+    fn try_create_unnamed(&mut self, parent: u32, new: New) -> Result<u32> {
         self.changing(parent)?;
         self.transact(CREDITS, |core| {
             let mut inode = core.new_inode(parent, &new)?;
@@ -118,7 +137,11 @@ impl Core {
         })
     }
 
-    pub fn symlink(&mut self, parent: u32, name: &[u8], target: &[u8], mut new: New) -> Result<u32> {
+    pub fn symlink(&mut self, parent: u32, name: &[u8], target: &[u8], new: New) -> Result<u32> {
+        self.with_space(|core| core.try_symlink(parent, name, target, new))
+    }
+
+    fn try_symlink(&mut self, parent: u32, name: &[u8], target: &[u8], mut new: New) -> Result<u32> {
         let mut directory = self.changing(parent)?;
         if target.len() >= self.superblock.block_size {
             return Err(ENAMETOOLONG);
@@ -169,6 +192,10 @@ impl Core {
 
     /// One more name for a file that is no directory.
     pub fn link(&mut self, parent: u32, name: &[u8], number: u32, now: Timespec) -> Result<()> {
+        self.with_space(|core| core.try_link(parent, name, number, now))
+    }
+
+    fn try_link(&mut self, parent: u32, name: &[u8], number: u32, now: Timespec) -> Result<()> {
         let mut directory = self.changing(parent)?;
         let mut inode = self.inode(number)?;
         if inode.is_directory() {
@@ -233,6 +260,10 @@ impl Core {
 
     /// rename(2), with RENAME_NOREPLACE and RENAME_EXCHANGE. That a directory is not moved below itself was checked by the caller.
     pub fn rename(&mut self, from: (u32, &[u8]), to: (u32, &[u8]), flags: u32, now: Timespec) -> Result<()> {
+        self.with_space(|core| core.try_rename(from, to, flags, now))
+    }
+
+    fn try_rename(&mut self, from: (u32, &[u8]), to: (u32, &[u8]), flags: u32, now: Timespec) -> Result<()> {
         let (source, target) = (self.changing(from.0)?, self.changing(to.0)?);
         let moving = self.lookup(from.0, from.1)?;
         if to.1.len() > NAME_MAX {
@@ -367,6 +398,20 @@ impl Core {
             if let Some(time) = change.modified {
                 inode.set_time(Time::Modified, time);
             }
+            inode.set_time(Time::Changed, now);
+            core.put(&mut inode)
+        })
+    }
+
+    /// Flags that protect it, as FS_IOC_GETFLAGS has them: immutable, append-only, and what dump(8) and times of access ask for.
+    pub fn protection(&mut self, number: u32) -> Result<u32> {
+        Ok(self.inode(number)?.flags() & flag::PROTECTION)
+    }
+
+    pub fn set_protection(&mut self, number: u32, flags: u32, now: Timespec) -> Result<()> {
+        self.transact(CREDITS, |core| {
+            let mut inode = core.inode(number)?;
+            inode.set_flags(inode.flags() & !flag::PROTECTION | flags & flag::PROTECTION);
             inode.set_time(Time::Changed, now);
             core.put(&mut inode)
         })

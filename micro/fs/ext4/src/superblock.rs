@@ -102,13 +102,14 @@ pub struct Superblock {
     /// It has features that forbid writing.
     pub is_read_only: bool,
     pub is_64bit: bool,
+    /// Its checksum is wrong. What is never written is right if the power went while it was written: the journal has all of it.
+    pub is_torn: bool,
 }
 
 impl Superblock {
     /// Reads the 1,024 bytes at [`PLACE`]; the disk has `bytes` bytes.
     pub fn parse(raw: &[u8], bytes: u64) -> Result<Superblock, Refusal> {
         let invalid = |why| Err(Refusal(why, EINVAL));
-        let damaged = |why| Err(Refusal(why, EUCLEAN));
         if raw.len() < LENGTH || le16(raw, 0x38) != MAGIC {
             return invalid("it has no ext4 file system");
         }
@@ -124,9 +125,6 @@ impl Superblock {
         if checksums == Checksums::All {
             if raw[0x175] != 1 {
                 return invalid("its checksums are of an unknown kind");
-            }
-            if crc32c(!0, &raw[..field::CHECKSUM]) != le32(raw, field::CHECKSUM) {
-                return damaged("the checksum of its superblock is wrong");
             }
         }
         if incompatible & !incompat::KNOWN != 0 {
@@ -147,7 +145,10 @@ impl Superblock {
         let block_size = 1024usize << log_size;
         let inode_size = usize::from(le16(raw, 0x58));
         let descriptor_size = if is_64bit { usize::from(le16(raw, 0xfe)) } else { 32 };
+        let is_torn =
+            checksums == Checksums::All && crc32c(!0, &raw[..field::CHECKSUM]) != le32(raw, field::CHECKSUM);
         let super_block = Superblock {
+            is_torn,
             block_size,
             blocks,
             inodes: le32(raw, 0),

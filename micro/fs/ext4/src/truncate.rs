@@ -173,22 +173,25 @@ impl Core {
         let size = self.superblock.block_size as u64;
         let (mut at, last) = ((offset / size) as u32, end.div_ceil(size) as u32);
         while at < last {
-            at = self.transact(CREDITS, |core| {
-                let mut inode = core.inode(number)?;
-                let mapping = core.map(&inode, at)?;
-                let count = mapping.count.min(last - at);
-                if mapping.physical.is_some() {
-                    return Ok(at + count);
-                }
-                let goal = core.goal(&inode, at)?;
-                let (physical, count) = core.allocate(goal, count.min(MAX_UNWRITTEN))?;
-                core.insert(&mut inode, Extent { logical: at, count, physical, is_unwritten: true })?;
-                inode.add_blocks(count.into(), core.superblock.block_size);
-                core.put(&mut inode)?;
-                Ok(at + count)
-            })?;
+            at = self.with_space(|core| core.transact(CREDITS, |core| core.reserve_part(number, at, last)))?;
         }
         Ok(())
+    }
+
+    /// Reserves blocks from `at` on that lie together: where they end.
+    fn reserve_part(&mut self, number: u32, at: u32, last: u32) -> Result<u32> {
+        let mut inode = self.inode(number)?;
+        let mapping = self.map(&inode, at)?;
+        let count = mapping.count.min(last - at);
+        if mapping.physical.is_some() {
+            return Ok(at + count);
+        }
+        let goal = self.goal(&inode, at)?;
+        let (physical, count) = self.allocate(goal, count.min(MAX_UNWRITTEN))?;
+        self.insert(&mut inode, Extent { logical: at, count, physical, is_unwritten: true })?;
+        inode.add_blocks(count.into(), self.superblock.block_size);
+        self.put(&mut inode)?;
+        Ok(at + count)
     }
 
     /// Makes a hole: whole blocks are freed, parts of blocks are zeroed.

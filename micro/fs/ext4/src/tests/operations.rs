@@ -14,7 +14,7 @@ pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_operations_do_what_the_model_does(list in operations(400), kind in 0..KINDS.len()) {
